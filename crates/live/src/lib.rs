@@ -1,0 +1,5 @@
+//! The bench that is this machine.
+
+pub mod host;
+pub mod journal;
+pub mod stimulus;

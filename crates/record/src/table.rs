@@ -1,0 +1,160 @@
+//! Tables of results: named, typed columns and rows of values that may be absent.
+
+/// One cell. Absent is not zero: what could not be measured is [`Value::Absent`], and the run says
+/// why (see [`crate::Absence`]).
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Not measured.
+    Absent,
+    /// Yes or no.
+    Bool(bool),
+    /// A count or a time.
+    Uint(u64),
+    /// A difference of counts or times.
+    Int(i64),
+    /// A statistic: mean, rate, ratio. Always finite.
+    Real(f64),
+    /// A name.
+    Text(String),
+}
+
+/// The type of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// [`Value::Bool`].
+    Bool,
+    /// [`Value::Uint`].
+    Uint,
+    /// [`Value::Int`].
+    Int,
+    /// [`Value::Real`].
+    Real,
+    /// [`Value::Text`].
+    Text,
+}
+
+/// A column: its name ends in its unit (`_ns`, `_cycles`, `_bytes`, `_ratio`, `_hz`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// Name, as in JSON, CSV and Parquet.
+    pub name: String,
+    /// Type of its values.
+    pub kind: Kind,
+    /// What it holds and how it was had, in a sentence.
+    pub doc: String,
+}
+
+/// A table: every row has a value, perhaps absent, for every column, of the column's kind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Table {
+    /// Name: lower case letters, digits and underscores; the file name in the run directory.
+    pub name: String,
+    /// What a row is, in a sentence.
+    pub doc: String,
+    /// Its columns, in order.
+    pub columns: Vec<Column>,
+    rows: Vec<Vec<Value>>,
+}
+
+impl Value {
+    /// The kind of this value; `None` when absent.
+    #[must_use]
+    pub fn kind(&self) -> Option<Kind> {
+        match self {
+            Value::Absent => None,
+            Value::Bool(_) => Some(Kind::Bool),
+            Value::Uint(_) => Some(Kind::Uint),
+            Value::Int(_) => Some(Kind::Int),
+            Value::Real(_) => Some(Kind::Real),
+            Value::Text(_) => Some(Kind::Text),
+        }
+    }
+
+    /// A statistic; a value that is not finite is absent.
+    #[must_use]
+    pub fn real(value: f64) -> Value {
+        if value.is_finite() { Value::Real(value) } else { Value::Absent }
+    }
+}
+
+impl From<u64> for Value {
+    fn from(value: u64) -> Self {
+        Value::Uint(value)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(value: &str) -> Self {
+        Value::Text(value.to_owned())
+    }
+}
+
+impl From<String> for Value {
+    fn from(value: String) -> Self {
+        Value::Text(value)
+    }
+}
+
+impl From<bool> for Value {
+    fn from(value: bool) -> Self {
+        Value::Bool(value)
+    }
+}
+
+impl From<f64> for Value {
+    fn from(value: f64) -> Self {
+        Value::real(value)
+    }
+}
+
+impl<T: Into<Value>> From<Option<T>> for Value {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Value::Absent, Into::into)
+    }
+}
+
+impl Column {
+    /// A column from its parts.
+    pub fn new(name: &str, kind: Kind, doc: &str) -> Self {
+        Column { name: name.to_owned(), kind, doc: doc.to_owned() }
+    }
+}
+
+impl Table {
+    /// An empty table.
+    pub fn new(name: &str, doc: &str, columns: Vec<Column>) -> Self {
+        Table { name: name.to_owned(), doc: doc.to_owned(), columns, rows: Vec::new() }
+    }
+
+    /// Adds a row.
+    ///
+    /// # Panics
+    /// When the row has not one value per column, or one of another kind than its column: that is
+    /// an error of the program, not of its input.
+    pub fn push(&mut self, row: Vec<Value>) {
+        assert_eq!(row.len(), self.columns.len(), "table {}: row width", self.name);
+        for (value, column) in row.iter().zip(&self.columns) {
+            let fits = value.kind().is_none_or(|kind| kind == column.kind);
+            assert!(fits, "table {} column {}: {value:?}", self.name, column.name);
+        }
+        self.rows.push(row);
+    }
+
+    /// The rows, in order.
+    #[must_use]
+    pub fn rows(&self) -> &[Vec<Value>] {
+        &self.rows
+    }
+
+    /// The position of the column of that name.
+    #[must_use]
+    pub fn column(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|column| column.name == name)
+    }
+
+    /// The value of a row in the column of that name; `None` when there is no such column.
+    #[must_use]
+    pub fn get<'a>(&self, row: &'a [Value], name: &str) -> Option<&'a Value> {
+        row.get(self.column(name)?)
+    }
+}

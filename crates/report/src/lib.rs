@@ -1,0 +1,1 @@
+//! Terminal tables, Markdown, CSV and JSON from a run.

@@ -1,0 +1,122 @@
+//! Everything that is kept of a stream of durations: exact sums, peak, histogram, batches.
+
+use crate::histogram::LogLinear;
+use crate::interval::{self, Batch, Interval};
+
+/// The largest value of a stream and when it came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Peak {
+    /// The value.
+    pub value: u64,
+    /// Its time stamp, in the clock of the measurement.
+    pub at: u64,
+}
+
+/// A stream of durations, summed up. Sums are exact; quantiles are within 1/16.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Distribution {
+    /// Values seen.
+    pub count: u64,
+    /// Their sum.
+    pub sum: u64,
+    /// The sum of their squares; 0 when it was not kept.
+    pub sum_of_squares: u128,
+    /// The largest one.
+    pub peak: Peak,
+    /// Their histogram.
+    pub histogram: LogLinear,
+    /// The batches in time; empty when none were kept.
+    pub batches: Vec<Batch>,
+}
+
+impl Distribution {
+    /// Adds what another stream of the same measurement saw, such as another CPU's. Batches add
+    /// up one by one, as they cover the same stretches of time; a different number of them on the
+    /// two sides leaves none.
+    pub fn merge(&mut self, other: &Distribution) {
+        if self.count == 0 && self.batches.is_empty() {
+            *self = other.clone();
+            return;
+        }
+        if other.count == 0 && other.batches.is_empty() {
+            return;
+        }
+        self.count += other.count;
+        self.sum = self.sum.saturating_add(other.sum);
+        self.sum_of_squares = self.sum_of_squares.saturating_add(other.sum_of_squares);
+        self.peak = self.peak.max(other.peak);
+        self.histogram.merge(&other.histogram);
+        if self.batches.len() == other.batches.len() {
+            for (mine, theirs) in self.batches.iter_mut().zip(&other.batches) {
+                mine.count += theirs.count;
+                mine.sum += theirs.sum;
+            }
+        } else {
+            self.batches.clear();
+        }
+    }
+
+    /// The mean; `None` when nothing was seen.
+    #[must_use]
+    pub fn mean(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum as f64 / self.count as f64)
+    }
+
+    /// The 95 % interval of the mean: from the batches where there are enough of them, else from
+    /// the variance where squares were kept.
+    #[must_use]
+    pub fn interval(&self) -> Option<Interval> {
+        let by_variance = || {
+            (self.sum_of_squares > 0 || self.sum == 0)
+                .then(|| interval::from_moments(self.count, self.sum, self.sum_of_squares))
+                .flatten()
+        };
+        interval::from_batches(&self.batches).or_else(by_variance)
+    }
+
+    /// The quantile at `per_100k` of 100,000, never above the largest value; see
+    /// [`LogLinear::quantile`].
+    #[must_use]
+    pub fn quantile(&self, per_100k: u32) -> Option<u64> {
+        self.histogram.quantile(per_100k).map(|value| value.min(self.peak.value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(values: &[u64]) -> Distribution {
+        let mut d = Distribution { batches: vec![Batch::default(); 2], ..Distribution::default() };
+        for (at, &value) in values.iter().enumerate() {
+            d.count += 1;
+            d.sum += value;
+            d.sum_of_squares += u128::from(value * value);
+            d.peak = d.peak.max(Peak { value, at: at as u64 });
+            d.histogram.record(value);
+            d.batches[at % 2].count += 1;
+            d.batches[at % 2].sum += value;
+        }
+        d
+    }
+
+    #[test]
+    fn merging_two_cpus_is_the_same_as_seeing_both_streams() {
+        let (a, b) = (of(&[10, 20, 30]), of(&[5, 400]));
+        let mut both = a.clone();
+        both.merge(&b);
+        assert_eq!((both.count, both.sum, both.peak.value), (5, 465, 400));
+        assert_eq!(both.batches.iter().map(|batch| batch.sum).sum::<u64>(), 465);
+        assert_eq!(both.histogram.total(), 5);
+        let mut empty = Distribution::default();
+        empty.merge(&a);
+        assert_eq!(empty, a);
+    }
+
+    #[test]
+    fn a_quantile_never_exceeds_the_peak() {
+        assert_eq!(of(&[33]).quantile(99_900), Some(32.min(33)));
+        assert_eq!(of(&[1000, 1023]).quantile(100_000), Some(1007));
+        assert_eq!(Distribution::default().quantile(50_000), None);
+    }
+}

@@ -1,0 +1,159 @@
+//! A log-linear histogram of fixed layout: 16 buckets to each power of two.
+//!
+//! The BPF programs count into the same layout (`slot_of` in `crates/live/bpf/distribution.h`), so
+//! the two must change together; a test of the live bench compares them slot by slot.
+//!
+//! A value below 32 has a bucket of its own. Above, a bucket is at most 1/16 of its lower bound
+//! wide, so any value taken from a bucket is within 1/16 of the true one; the midpoint, which
+//! quantiles report, is within 1/32.
+
+/// Buckets in the layout.
+pub const SLOTS: usize = 512;
+/// Largest relative error of any value taken from a bucket: 1 in this many.
+pub const ERROR_DENOMINATOR: u64 = 16;
+/// Values from here on share the last bucket (2^35 ns is 34 s).
+pub const VALUE_LIMIT: u64 = 1 << 35;
+
+const SUB_BITS: u32 = 4;
+
+/// The slot that counts `value`.
+#[must_use]
+pub fn slot_of(value: u64) -> usize {
+    if value >= VALUE_LIMIT {
+        return SLOTS - 1;
+    }
+    if value < 1 << SUB_BITS {
+        return value as usize;
+    }
+    let shift = value.ilog2() - SUB_BITS;
+    (shift as usize) * 16 + (value >> shift) as usize
+}
+
+/// The smallest and the largest value that `slot` counts (the last slot also takes all above).
+///
+/// # Panics
+/// When `slot` is not below [`SLOTS`].
+#[must_use]
+pub fn bounds_of(slot: usize) -> (u64, u64) {
+    assert!(slot < SLOTS, "slot {slot} of {SLOTS}");
+    if slot < 32 {
+        return (slot as u64, slot as u64);
+    }
+    let shift = slot / 16 - 1;
+    let low = ((slot % 16 + 16) as u64) << shift;
+    (low, low + (1 << shift) - 1)
+}
+
+/// Counts of values in the layout of this module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogLinear {
+    counts: Vec<u64>,
+}
+
+impl Default for LogLinear {
+    fn default() -> Self {
+        LogLinear { counts: vec![0; SLOTS] }
+    }
+}
+
+impl LogLinear {
+    /// A histogram from counts that were taken elsewhere; `None` unless there are [`SLOTS`] of them.
+    #[must_use]
+    pub fn from_counts(counts: Vec<u64>) -> Option<Self> {
+        (counts.len() == SLOTS).then_some(LogLinear { counts })
+    }
+
+    /// Counts one value.
+    pub fn record(&mut self, value: u64) {
+        self.counts[slot_of(value)] += 1;
+    }
+
+    /// Adds the counts of `other`.
+    pub fn merge(&mut self, other: &LogLinear) {
+        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
+            *mine += theirs;
+        }
+    }
+
+    /// How many values were counted.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// The value below or at which `per_100k` of 100,000 values lie (nearest rank, midpoint of the
+    /// bucket); `None` when nothing was counted or `per_100k` is 0 or over 100,000.
+    #[must_use]
+    pub fn quantile(&self, per_100k: u32) -> Option<u64> {
+        let total = self.total();
+        if total == 0 || per_100k == 0 || per_100k > 100_000 {
+            return None;
+        }
+        let rank = (u128::from(total) * u128::from(per_100k)).div_ceil(100_000) as u64;
+        let mut seen = 0;
+        let slot = self.counts.iter().position(|count| {
+            seen += count;
+            seen >= rank
+        })?;
+        let (low, high) = bounds_of(slot);
+        Some(low + (high - low) / 2)
+    }
+
+    /// The slots that are not empty: lower bound, upper bound, count.
+    pub fn filled(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
+        self.counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(slot, &count)| {
+            let (low, high) = bounds_of(slot);
+            (low, high, count)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn slots_tile_the_values_without_gap_or_overlap() {
+        let mut next = 0;
+        for slot in 0..SLOTS {
+            let (low, high) = bounds_of(slot);
+            assert_eq!(low, next, "slot {slot}");
+            assert_eq!((slot_of(low), slot_of(high)), (slot, slot));
+            next = high + 1;
+        }
+        assert_eq!(next, VALUE_LIMIT);
+        assert_eq!(slot_of(u64::MAX), SLOTS - 1);
+    }
+
+    proptest! {
+        #[test]
+        fn a_bucket_is_within_a_sixteenth_of_its_values(value in 1u64..VALUE_LIMIT) {
+            let (low, high) = bounds_of(slot_of(value));
+            prop_assert!(low <= value && value <= high);
+            prop_assert!((high - low) * ERROR_DENOMINATOR <= low);
+        }
+
+        #[test]
+        fn quantiles_are_within_a_sixteenth_of_the_sorted_values(
+            mut values in prop::collection::vec(0u64..1_000_000, 1..300),
+            per_100k in 1u32..=100_000,
+        ) {
+            let mut histogram = LogLinear::default();
+            values.iter().for_each(|v| histogram.record(*v));
+            values.sort_unstable();
+            let rank = (values.len() as u64 * u64::from(per_100k)).div_ceil(100_000) as usize;
+            let (truth, said) = (values[rank - 1], histogram.quantile(per_100k).unwrap());
+            prop_assert!(truth.abs_diff(said) * ERROR_DENOMINATOR <= truth);
+        }
+    }
+
+    #[test]
+    fn nothing_counted_has_no_quantile() {
+        assert_eq!(LogLinear::default().quantile(50_000), None);
+        let mut one = LogLinear::default();
+        one.record(5);
+        assert_eq!((one.quantile(0), one.quantile(100_001)), (None, None));
+        assert_eq!(one.quantile(100_000), Some(5));
+    }
+}

@@ -1,0 +1,148 @@
+//! Confidence intervals of a mean.
+//!
+//! Interrupts come in bursts, so their costs are not independent: an interval from the sample
+//! variance is too narrow. Where the measurement was cut into batches of equal length in time, the
+//! interval comes from the spread of the batches (non-overlapping batch means, ratio estimator:
+//! Law & Kelton, Simulation Modeling and Analysis, ch. 9; Cochran, Sampling Techniques, ch. 6).
+
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+/// The fewest batches with a value in them from which an interval is drawn.
+pub const BATCHES_MIN: usize = 8;
+
+/// What fell into one batch: how many values, and their sum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// Values in the batch.
+    pub count: u64,
+    /// Their sum.
+    pub sum: u64,
+}
+
+/// How an interval was had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IntervalMethod {
+    /// From the spread of batches of equal length in time.
+    BatchMeans,
+    /// From the sample variance, taking the values as independent.
+    Independent,
+}
+
+impl IntervalMethod {
+    /// The name used in tables: `batch-means` or `independent`.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            IntervalMethod::BatchMeans => "batch-means",
+            IntervalMethod::Independent => "independent",
+        }
+    }
+}
+
+/// A 95 % confidence interval of a mean: `mean` ± `half_width`, in the unit of the values.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Interval {
+    /// The mean.
+    pub mean: f64,
+    /// Half the width of the interval.
+    pub half_width: f64,
+    /// How it was had.
+    pub method: IntervalMethod,
+}
+
+/// The two-sided 95 % quantile of Student's t; `None` without a degree of freedom.
+#[must_use]
+pub fn t_95(degrees_of_freedom: u64) -> Option<f64> {
+    let dof = (degrees_of_freedom > 0).then_some(degrees_of_freedom as f64)?;
+    StudentsT::new(0.0, 1.0, dof).ok().map(|t| t.inverse_cdf(0.975))
+}
+
+/// The interval from batches of equal length in time. Empty batches take part (they hold the
+/// burstiness); `None` when fewer than [`BATCHES_MIN`] hold a value.
+#[must_use]
+pub fn from_batches(batches: &[Batch]) -> Option<Interval> {
+    let filled = batches.iter().filter(|batch| batch.count > 0).count();
+    if filled < BATCHES_MIN {
+        return None;
+    }
+    let number = batches.len() as f64;
+    let count: u64 = batches.iter().map(|batch| batch.count).sum();
+    let sum: u128 = batches.iter().map(|batch| u128::from(batch.sum)).sum();
+    let mean = sum as f64 / count as f64;
+    let residual = |batch: &Batch| batch.sum as f64 - mean * batch.count as f64;
+    let squares: f64 = batches.iter().map(|batch| residual(batch).powi(2)).sum();
+    let count_per_batch = count as f64 / number;
+    let error = (squares / (number - 1.0) / number).sqrt() / count_per_batch;
+    let half_width = t_95(filled as u64 - 1)? * error;
+    Some(Interval { mean, half_width, method: IntervalMethod::BatchMeans })
+}
+
+/// The interval from the sums of values and of their squares, the values taken as independent;
+/// `None` with fewer than two values.
+#[must_use]
+pub fn from_moments(count: u64, sum: u64, sum_of_squares: u128) -> Option<Interval> {
+    let t = t_95(count.checked_sub(1)?)?;
+    let n = count as f64;
+    // n * sum(x^2) - sum(x)^2 in integers: the difference of two near-equal floats would be noise.
+    let spread = sum_of_squares
+        .checked_mul(u128::from(count))
+        .map(|scaled| scaled.saturating_sub(u128::from(sum) * u128::from(sum)) as f64)
+        .unwrap_or_else(|| n * sum_of_squares as f64 - (sum as f64).powi(2));
+    let variance = spread.max(0.0) / n / (n - 1.0);
+    let half_width = t * (variance / n).sqrt();
+    Some(Interval { mean: sum as f64 / n, half_width, method: IntervalMethod::Independent })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn near(a: f64, b: f64) -> bool {
+        (a - b).abs() <= 1e-3 * b.abs().max(1e-9)
+    }
+
+    #[test]
+    fn t_quantiles_are_those_of_the_tables() {
+        assert!(near(t_95(1).unwrap(), 12.706));
+        assert!(near(t_95(15).unwrap(), 2.131));
+        assert!(near(t_95(1_000_000).unwrap(), 1.960));
+        assert_eq!(t_95(0), None);
+    }
+
+    #[test]
+    fn moments_of_a_known_sample() {
+        // 2 4 4 4 5 5 7 9: mean 5, sample variance 32/7.
+        let values = [2u64, 4, 4, 4, 5, 5, 7, 9];
+        let squares = values.iter().map(|v| u128::from(v * v)).sum();
+        let interval = from_moments(8, values.iter().sum(), squares).unwrap();
+        assert!(near(interval.mean, 5.0));
+        assert!(near(interval.half_width, 2.3646 * (32.0f64 / 7.0 / 8.0).sqrt()));
+        assert_eq!(from_moments(1, 5, 25), None);
+        assert_eq!(from_moments(0, 0, 0), None);
+    }
+
+    #[test]
+    fn equal_values_have_an_interval_of_zero_width_however_large() {
+        let (n, v) = (1_000_000u64, 3_000_000_000u64);
+        let interval = from_moments(n, n * v, u128::from(n) * u128::from(v) * u128::from(v));
+        assert_eq!(interval.unwrap().half_width, 0.0);
+    }
+
+    #[test]
+    fn bursts_widen_the_interval_that_batches_give() {
+        // 16 batches of 100 values, cheap and dear ones apart: the truth moves from batch to batch.
+        let batch = |i: u64| Batch { count: 100, sum: if i % 2 == 0 { 1_000 } else { 3_000 } };
+        let batches: Vec<Batch> = (0..16).map(batch).collect();
+        let by_batch = from_batches(&batches).unwrap();
+        let squares = 800 * 100 + 800 * 900;
+        let independent = from_moments(1_600, 32_000, squares).unwrap();
+        assert!(near(by_batch.mean, 20.0) && near(independent.mean, 20.0));
+        assert!(by_batch.half_width > 5.0 * independent.half_width);
+    }
+
+    #[test]
+    fn too_few_batches_give_no_interval() {
+        assert_eq!(from_batches(&[Batch { count: 9, sum: 9 }; 7]), None);
+        assert_eq!(from_batches(&[Batch::default(); 32]), None);
+    }
+}
