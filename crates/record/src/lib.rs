@@ -1,7 +1,22 @@
 //! The run directory and its schema. The only place that knows the file format.
+//!
+//! A run directory is written whole or not at all ([`write_run`]), and read with a limit on
+//! everything ([`read_run`]): it may come from another host. `docs/schema.md` describes it.
 
+mod checksum;
+mod decode;
+mod encode;
+pub mod limits;
+mod manifest;
+pub mod place;
+pub mod reader;
 pub mod run;
 pub mod table;
+pub mod writer;
 
+pub use jiff::Timestamp;
+pub use place::{default_dir, default_dir_name, partial_dirs, remove_leftovers};
+pub use reader::{ReadError, read_run};
 pub use run::{Absence, Run, SCHEMA};
 pub use table::{Column, Kind, Table, Value};
+pub use writer::{WriteError, write_run};

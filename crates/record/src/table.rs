@@ -1,5 +1,10 @@
 //! Tables of results: named, typed columns and rows of values that may be absent.
 
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+
 /// One cell. Absent is not zero: what could not be measured is [`Value::Absent`], and the run says
 /// why (see [`crate::Absence`]).
 #[derive(Clone, Debug, PartialEq)]
@@ -19,7 +24,8 @@ pub enum Value {
 }
 
 /// The type of a column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// [`Value::Bool`].
     Bool,
@@ -74,6 +80,32 @@ impl Value {
     #[must_use]
     pub fn real(value: f64) -> Value {
         if value.is_finite() { Value::Real(value) } else { Value::Absent }
+    }
+
+    /// The value in JSON; `null` when absent.
+    #[must_use]
+    pub fn to_json(&self) -> Json {
+        match self {
+            Value::Absent => Json::Null,
+            Value::Bool(value) => Json::from(*value),
+            Value::Uint(value) => Json::from(*value),
+            Value::Int(value) => Json::from(*value),
+            Value::Real(value) => Json::from(*value),
+            Value::Text(value) => Json::from(value.as_str()),
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    /// The name as in the manifest.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Bool => "bool",
+            Kind::Uint => "uint",
+            Kind::Int => "int",
+            Kind::Real => "real",
+            Kind::Text => "text",
+        })
     }
 }
 

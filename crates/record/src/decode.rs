@@ -1,0 +1,148 @@
+//! A table from a Parquet file, believing nothing that the file says.
+
+use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use parquet::column::reader::get_typed_column_reader;
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
+use parquet::file::reader::{FileReader, RowGroupReader};
+use parquet::file::serialized_reader::SerializedFileReader;
+use parquet::schema::types::SchemaDescriptor;
+
+use crate::encode::parquet_type;
+use crate::limits;
+use crate::manifest::TableEntry;
+use crate::table::{Column, Kind, Table, Value};
+
+/// Rows decoded at a time.
+const BATCH_ROWS: usize = 1 << 14;
+
+/// The table in `file`, which must be as the manifest's entry says; or what is wrong with it.
+pub(crate) fn decode(file: File, entry: &TableEntry) -> Result<Table, String> {
+    // The Parquet library panics on some damaged files. It holds nothing of ours by reference but
+    // the entry, which it does not change.
+    let outcome = catch_unwind(AssertUnwindSafe(|| decode_unguarded(file, entry)));
+    outcome.unwrap_or_else(|_| Err("damaged: the Parquet decoder gave up on it".to_owned()))
+}
+
+fn decode_unguarded(file: File, entry: &TableEntry) -> Result<Table, String> {
+    let reader = SerializedFileReader::new(file).map_err(|error| error.to_string())?;
+    let metadata = reader.metadata();
+    let schema = metadata.file_metadata().schema_descr();
+    let places = column_places(schema, entry)?;
+    let groups = metadata.row_groups().iter().map(|group| group.num_rows());
+    let counts = groups.map(usize::try_from).collect::<Result<Vec<_>, _>>();
+    let counts = counts.map_err(|_| "a row group has a negative row count".to_owned())?;
+    let total = counts.iter().fold(0, |sum: u64, count| sum.saturating_add(*count as u64));
+    if total != entry.rows {
+        return Err(format!("{total} rows, but the manifest says {}", entry.rows));
+    }
+
+    let columns = entry.columns.iter().map(Column::from).collect();
+    let mut table = Table::new(&entry.name, &entry.doc, columns);
+    for (index, &count) in counts.iter().enumerate() {
+        let group = reader.get_row_group(index).map_err(|error| error.to_string())?;
+        let mut rows: Vec<Vec<Value>> = Vec::new();
+        for (column, &place) in entry.columns.iter().zip(&places) {
+            let values = read_column(group.as_ref(), place, column.kind, count)
+                .map_err(|error| format!("column {}: {error}", column.name))?;
+            rows.resize_with(count, || Vec::with_capacity(places.len()));
+            for (row, value) in rows.iter_mut().zip(values) {
+                row.push(value);
+            }
+        }
+        rows.into_iter().for_each(|row| table.push(row));
+    }
+    Ok(table)
+}
+
+/// Where the manifest's columns are in the file, once both are known to agree.
+fn column_places(schema: &SchemaDescriptor, entry: &TableEntry) -> Result<Vec<usize>, String> {
+    let found = schema.columns();
+    if found.len() != entry.columns.len() {
+        return Err(format!(
+            "{} columns, but the manifest says {}",
+            found.len(),
+            entry.columns.len()
+        ));
+    }
+    let mut places = Vec::new();
+    for wanted in &entry.columns {
+        let place = found.iter().position(|column| column.path().parts() == [wanted.name.as_str()]);
+        let place = place.ok_or_else(|| format!("column {}: missing", wanted.name))?;
+        let column = &found[place];
+        let (physical, logical) = parquet_type(wanted.kind);
+        if column.physical_type() != physical || column.logical_type_ref() != logical.as_ref() {
+            return Err(format!(
+                "column {}: is {} {:?}, but the manifest says {}",
+                wanted.name,
+                column.physical_type(),
+                column.logical_type_ref(),
+                wanted.kind
+            ));
+        }
+        if column.max_def_level() != 1 || column.max_rep_level() != 0 {
+            return Err(format!("column {}: is not a plain optional column", wanted.name));
+        }
+        places.push(place);
+    }
+    Ok(places)
+}
+
+fn read_column(
+    group: &dyn RowGroupReader,
+    place: usize,
+    kind: Kind,
+    count: usize,
+) -> Result<Vec<Value>, String> {
+    match kind {
+        Kind::Bool => read_values::<BoolType>(group, place, count, |v| Ok(Value::Bool(v))),
+        Kind::Uint => read_values::<Int64Type>(group, place, count, |value| {
+            Ok(Value::Uint(value.cast_unsigned()))
+        }),
+        Kind::Int => read_values::<Int64Type>(group, place, count, |v| Ok(Value::Int(v))),
+        Kind::Real => read_values::<DoubleType>(group, place, count, |v| Ok(Value::Real(v))),
+        Kind::Text => read_values::<ByteArrayType>(group, place, count, text),
+    }
+}
+
+fn text(bytes: ByteArray) -> Result<Value, String> {
+    if bytes.len() > limits::TEXT_BYTES_MAX {
+        return Err(format!("text of {} bytes, more than {}", bytes.len(), limits::TEXT_BYTES_MAX));
+    }
+    let text = std::str::from_utf8(bytes.data()).map_err(|_| "text is not UTF-8".to_owned())?;
+    Ok(Value::Text(text.to_owned()))
+}
+
+/// Reads exactly `count` values of a column, in batches so that a lie about `count` costs nothing.
+fn read_values<T: DataType>(
+    group: &dyn RowGroupReader,
+    place: usize,
+    count: usize,
+    make: fn(T::T) -> Result<Value, String>,
+) -> Result<Vec<Value>, String> {
+    let reader = group.get_column_reader(place).map_err(|error| error.to_string())?;
+    let mut reader = get_typed_column_reader::<T>(reader);
+    let mut cells = Vec::new();
+    while cells.len() < count {
+        let mut levels = Vec::new();
+        let mut values = Vec::new();
+        let batch = BATCH_ROWS.min(count - cells.len());
+        let (records, _, _) = reader
+            .read_records(batch, Some(&mut levels), None, &mut values)
+            .map_err(|error| error.to_string())?;
+        if records == 0 || levels.len() != records {
+            return Err(format!("ends after {} of {count} rows", cells.len()));
+        }
+        let mut values = values.into_iter();
+        for level in levels {
+            let value = match level {
+                0 => Value::Absent,
+                _ => make(values.next().ok_or("fewer values than it announces")?)?,
+            };
+            limits::check_cell(&value)?;
+            cells.push(value);
+        }
+    }
+    Ok(cells)
+}

@@ -1,0 +1,109 @@
+//! A limit on everything in a run: the writer refuses what the reader would refuse.
+
+use crate::run::Run;
+use crate::table::{Table, Value};
+
+/// Largest `manifest.json`.
+pub const MANIFEST_BYTES_MAX: u64 = 16 << 20;
+/// Most tables in a run.
+pub const TABLES_MAX: usize = 64;
+/// Most columns in a table.
+pub const COLUMNS_MAX: usize = 512;
+/// Most rows in a table.
+pub const ROWS_MAX: u64 = 10_000_000;
+/// Most cells (rows times columns) in a run: bounds the memory of a reader.
+pub const CELLS_MAX: u64 = 100_000_000;
+/// Longest text in a cell.
+pub const TEXT_BYTES_MAX: usize = 64 << 10;
+/// Longest name of a table or column.
+pub const NAME_BYTES_MAX: usize = 64;
+
+/// Whether a table or column may have that name: `[a-z0-9_]+`, so that it is a file name without
+/// surprises.
+#[must_use]
+pub fn is_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.bytes().all(plain)
+}
+
+/// Name, names of the columns and number of rows of a table.
+pub(crate) type Shape<'a> = (&'a str, Vec<&'a str>, u64);
+
+/// Checks names and counts of all tables of a run.
+pub(crate) fn check_shape<'a>(tables: impl Iterator<Item = Shape<'a>>) -> Result<(), String> {
+    let mut names = Vec::new();
+    let mut cells = 0_u64;
+    for (name, columns, rows) in tables {
+        check_name("table", name, &names)?;
+        names.push(name);
+        if names.len() > TABLES_MAX {
+            return Err(format!("more than {TABLES_MAX} tables"));
+        }
+        if columns.len() > COLUMNS_MAX {
+            return Err(format!(
+                "table {name}: {} columns, more than {COLUMNS_MAX}",
+                columns.len()
+            ));
+        }
+        if columns.is_empty() {
+            return Err(format!("table {name}: no columns"));
+        }
+        for (index, column) in columns.iter().enumerate() {
+            check_name("column", column, &columns[..index])
+                .map_err(|error| format!("table {name}: {error}"))?;
+        }
+        if rows > ROWS_MAX {
+            return Err(format!("table {name}: {rows} rows, more than {ROWS_MAX}"));
+        }
+        cells += rows * columns.len() as u64;
+        if cells > CELLS_MAX {
+            return Err(format!("table {name}: more than {CELLS_MAX} cells in the run"));
+        }
+    }
+    Ok(())
+}
+
+fn check_name(what: &str, name: &str, earlier: &[&str]) -> Result<(), String> {
+    if !is_name(name) {
+        return Err(format!(
+            "{what} name {name:?}: must be 1 to {NAME_BYTES_MAX} of a-z, 0-9 and _"
+        ));
+    }
+    if earlier.contains(&name) {
+        return Err(format!("{what} name {name:?} occurs twice"));
+    }
+    Ok(())
+}
+
+/// Checks a whole run before it is written.
+pub(crate) fn check_run(run: &Run) -> Result<(), String> {
+    check_shape(run.tables.iter().map(shape))?;
+    run.tables.iter().try_for_each(check_cells)
+}
+
+fn shape(table: &Table) -> Shape<'_> {
+    let columns = table.columns.iter().map(|column| column.name.as_str());
+    (&table.name, columns.collect(), table.rows().len() as u64)
+}
+
+fn check_cells(table: &Table) -> Result<(), String> {
+    for (index, row) in table.rows().iter().enumerate() {
+        for (value, column) in row.iter().zip(&table.columns) {
+            check_cell(value).map_err(|error| {
+                format!("table {} column {} row {index}: {error}", table.name, column.name)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks what a cell may hold.
+pub(crate) fn check_cell(value: &Value) -> Result<(), String> {
+    match value {
+        Value::Text(text) if text.len() > TEXT_BYTES_MAX => {
+            Err(format!("text of {} bytes, more than {TEXT_BYTES_MAX}", text.len()))
+        }
+        Value::Real(real) if !real.is_finite() => Err(format!("{real} is not finite")),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,110 @@
+//! `manifest.json`: everything of a run except the rows of its tables.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+
+use crate::run::{Absence, Run};
+use crate::table::{Column, Kind};
+
+/// Name of the manifest in a run directory.
+pub(crate) const FILE: &str = "manifest.json";
+
+/// Name of the directory of tables in a run directory.
+pub(crate) const TABLES: &str = "tables";
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Manifest {
+    pub schema: String,
+    pub experiment: String,
+    pub bench: String,
+    pub started_utc: String,
+    pub complete: bool,
+    pub host: Map<String, Json>,
+    pub settings: Map<String, Json>,
+    pub observer: Map<String, Json>,
+    pub warnings: Vec<String>,
+    pub absent: Vec<Absence>,
+    pub tables: Vec<TableEntry>,
+}
+
+/// All that is read of a manifest of an unknown version.
+#[derive(Deserialize)]
+pub(crate) struct SchemaOnly {
+    pub schema: String,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct TableEntry {
+    pub name: String,
+    pub doc: String,
+    /// Where it is, from the run directory.
+    pub file: String,
+    /// Size of that file.
+    pub bytes: u64,
+    /// CRC-32 of that file.
+    pub crc32: u32,
+    pub rows: u64,
+    pub columns: Vec<ColumnEntry>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct ColumnEntry {
+    pub name: String,
+    pub kind: Kind,
+    pub doc: String,
+}
+
+/// The file of a table, from the run directory.
+pub(crate) fn table_file(name: &str) -> String {
+    format!("{TABLES}/{name}.parquet")
+}
+
+impl Manifest {
+    /// The manifest of a run whose tables are in files as given.
+    pub fn new(run: &Run, tables: Vec<TableEntry>) -> Self {
+        Manifest {
+            schema: run.schema.clone(),
+            experiment: run.experiment.clone(),
+            bench: run.bench.clone(),
+            started_utc: run.started_utc.clone(),
+            complete: run.complete,
+            host: run.host.clone(),
+            settings: run.settings.clone(),
+            observer: run.observer.clone(),
+            warnings: run.warnings.clone(),
+            absent: run.absent.clone(),
+            tables,
+        }
+    }
+
+    /// The run, as yet without tables, and where those are.
+    pub fn into_run(self) -> (Run, Vec<TableEntry>) {
+        let run = Run {
+            schema: self.schema,
+            experiment: self.experiment,
+            bench: self.bench,
+            started_utc: self.started_utc,
+            complete: self.complete,
+            host: self.host,
+            settings: self.settings,
+            observer: self.observer,
+            warnings: self.warnings,
+            absent: self.absent,
+            tables: Vec::new(),
+        };
+        (run, self.tables)
+    }
+}
+
+impl From<&Column> for ColumnEntry {
+    fn from(column: &Column) -> Self {
+        let Column { name, kind, doc } = column.clone();
+        ColumnEntry { name, kind, doc }
+    }
+}
+
+impl From<&ColumnEntry> for Column {
+    fn from(entry: &ColumnEntry) -> Self {
+        Column::new(&entry.name, entry.kind, &entry.doc)
+    }
+}

@@ -1,0 +1,143 @@
+//! Reads a run directory, wherever it comes from: everything has a limit, and an error names the
+//! file and the field or column.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use crate::checksum::Crc32;
+use crate::decode::decode;
+use crate::limits::{self, MANIFEST_BYTES_MAX};
+use crate::manifest::{self, Manifest, SchemaOnly, TableEntry};
+use crate::run::{Run, SCHEMA};
+use crate::table::Table;
+
+/// Every schema that this version reads.
+pub const READABLE: [&str; 1] = [SCHEMA];
+
+/// Why a run could not be read.
+#[derive(Debug, Error)]
+pub enum ReadError {
+    /// The system refused, or there is no such file.
+    #[error("cannot read {path}: {source}")]
+    Io {
+        /// What was being read.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// Written in a schema that this version does not know.
+    #[error("{path}: schema {found:?}; this version reads {}", READABLE.join(", "))]
+    Schema {
+        /// The manifest.
+        path: PathBuf,
+        /// The schema it names.
+        found: String,
+    },
+    /// Damaged, or never a run directory.
+    #[error("{path}: {what}")]
+    Corrupt {
+        /// The file that is damaged.
+        path: PathBuf,
+        /// The field or column, and what is wrong with it.
+        what: String,
+    },
+}
+
+/// Reads the run directory `dir`.
+///
+/// # Errors
+/// When a file cannot be read, is damaged or beyond [`crate::limits`], or is of a schema that this
+/// version does not know.
+pub fn read_run(dir: &Path) -> Result<Run, ReadError> {
+    let manifest = read_manifest(&dir.join(manifest::FILE))?;
+    let (mut run, entries) = manifest.into_run();
+    for entry in &entries {
+        run.tables.push(read_table(dir, entry)?);
+    }
+    Ok(run)
+}
+
+fn read_manifest(path: &Path) -> Result<Manifest, ReadError> {
+    let file = open(path)?;
+    let mut json = Vec::new();
+    file.take(MANIFEST_BYTES_MAX + 1).read_to_end(&mut json).map_err(failed(path))?;
+    if json.len() as u64 > MANIFEST_BYTES_MAX {
+        return Err(corrupt(path, format!("more than {MANIFEST_BYTES_MAX} bytes")));
+    }
+    let parsed = |error: serde_json::Error| corrupt(path, error.to_string());
+    let SchemaOnly { schema } = serde_json::from_slice(&json).map_err(parsed)?;
+    if !READABLE.contains(&schema.as_str()) {
+        return Err(ReadError::Schema { path: path.to_owned(), found: schema });
+    }
+    let manifest: Manifest = serde_json::from_slice(&json).map_err(parsed)?;
+    check(&manifest).map_err(|what| corrupt(path, what))?;
+    Ok(manifest)
+}
+
+/// Checks limits and names before any other file is opened by such a name.
+fn check(manifest: &Manifest) -> Result<(), String> {
+    limits::check_shape(manifest.tables.iter().map(shape))?;
+    for TableEntry { name, file, .. } in &manifest.tables {
+        let expected = manifest::table_file(name);
+        if *file != expected {
+            return Err(format!("table {name}: file is {file:?}, not {expected:?}"));
+        }
+    }
+    Ok(())
+}
+
+fn shape(entry: &TableEntry) -> limits::Shape<'_> {
+    let columns = entry.columns.iter().map(|column| column.name.as_str());
+    (&entry.name, columns.collect(), entry.rows)
+}
+
+fn read_table(dir: &Path, entry: &TableEntry) -> Result<Table, ReadError> {
+    let path = dir.join(manifest::table_file(&entry.name));
+    let file = open(&path)?;
+    check_bytes(&path, &file, entry)?;
+    decode(file, entry).map_err(|what| corrupt(&path, what))
+}
+
+/// Compares size and checksum with the manifest's.
+fn check_bytes(path: &Path, mut file: &File, entry: &TableEntry) -> Result<(), ReadError> {
+    let mut crc = Crc32::new();
+    let mut size = 0_u64;
+    let mut buffer = vec![0; 1 << 16];
+    // One byte past the announced size is enough to know that it is wrong.
+    while size <= entry.bytes {
+        let count = file.read(&mut buffer).map_err(failed(path))?;
+        if count == 0 {
+            break;
+        }
+        size += count as u64;
+        crc.update(&buffer[..count]);
+    }
+    if size != entry.bytes {
+        let than = if size < entry.bytes { "fewer" } else { "more" };
+        return Err(corrupt(path, format!("{than} bytes than the {} it had", entry.bytes)));
+    }
+    if crc.finish() != entry.crc32 {
+        return Err(corrupt(path, "damaged: its checksum is not the manifest's".to_owned()));
+    }
+    Ok(())
+}
+
+/// Opens a regular file: a pipe or a device in its place could keep us for ever.
+fn open(path: &Path) -> Result<File, ReadError> {
+    let metadata = fs::metadata(path).map_err(failed(path))?;
+    if !metadata.is_file() {
+        return Err(corrupt(path, "not a regular file".to_owned()));
+    }
+    File::open(path).map_err(failed(path))
+}
+
+fn failed(path: &Path) -> impl Fn(io::Error) -> ReadError + '_ {
+    |source| ReadError::Io { path: path.to_owned(), source }
+}
+
+fn corrupt(path: &Path, what: String) -> ReadError {
+    ReadError::Corrupt { path: path.to_owned(), what }
+}

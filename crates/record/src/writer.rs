@@ -1,0 +1,182 @@
+//! Writes a run directory: whole, or not at all.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use crate::checksum::crc32;
+use crate::encode::encode;
+use crate::limits::{self, MANIFEST_BYTES_MAX};
+use crate::manifest::{self, Manifest, TableEntry};
+use crate::place;
+use crate::run::{Run, SCHEMA};
+use crate::table::Table;
+
+/// Why a run was not written. Nothing of it is left behind.
+#[derive(Debug, Error)]
+pub enum WriteError {
+    /// There is something of that name; it was not touched.
+    #[error("{path}: exists already, and a run is never overwritten")]
+    Exists {
+        /// The run directory asked for.
+        path: PathBuf,
+    },
+    /// The path does not name a directory that could be made.
+    #[error("{path}: not the name of a new directory")]
+    NoName {
+        /// The run directory asked for.
+        path: PathBuf,
+    },
+    /// The system refused: disk full, read-only, no permission.
+    #[error("cannot write {path}: {source}")]
+    Io {
+        /// What was being written.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The run is not one that could be read back. An error of the program.
+    #[error("the run cannot be recorded: {what}")]
+    Invalid {
+        /// What is wrong with it.
+        what: String,
+    },
+}
+
+/// Writes `run` as the new directory `dir`.
+///
+/// It is written beside it under a hidden name, made durable, and then renamed: whoever sees `dir`
+/// sees all of it. Missing parent directories are made.
+///
+/// # Errors
+/// When `dir` exists, when the system refuses, or when the run is beyond [`crate::limits`].
+pub fn write_run(run: &Run, dir: &Path) -> Result<(), WriteError> {
+    check(run).map_err(|what| WriteError::Invalid { what })?;
+    let (parent, name) =
+        place::parent_and_name(dir).ok_or_else(|| WriteError::NoName { path: dir.to_owned() })?;
+    refuse_existing(dir)?;
+    fs::create_dir_all(&parent).map_err(failed(&parent))?;
+
+    let partial = Partial::create(parent.join(place::partial_name(&name)))?;
+    write_contents(run, &partial.path)?;
+    refuse_existing(dir)?;
+    // Rename would replace an empty directory made since the last line, and nothing else.
+    fs::rename(&partial.path, dir).map_err(|source| match source.kind() {
+        io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists => {
+            WriteError::Exists { path: dir.to_owned() }
+        }
+        _ => WriteError::Io { path: dir.to_owned(), source },
+    })?;
+    partial.keep();
+    sync_dir(&parent)
+}
+
+fn check(run: &Run) -> Result<(), String> {
+    if run.schema != SCHEMA {
+        return Err(format!("its schema is {:?}, and this version writes {SCHEMA}", run.schema));
+    }
+    limits::check_run(run)
+}
+
+fn refuse_existing(dir: &Path) -> Result<(), WriteError> {
+    match fs::symlink_metadata(dir) {
+        Ok(_) => Err(WriteError::Exists { path: dir.to_owned() }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(failed(dir)(error)),
+    }
+}
+
+/// The directory in the making: removed when dropped, unless kept. Its lock tells other processes
+/// that somebody is at work in it, whatever the process id in its name means to them.
+struct Partial {
+    path: PathBuf,
+    kept: bool,
+    _lock: Option<File>,
+}
+
+impl Partial {
+    fn create(path: PathBuf) -> Result<Self, WriteError> {
+        if place::is_leftover(&path) {
+            fs::remove_dir_all(&path).map_err(failed(&path))?;
+        }
+        fs::create_dir(&path).map_err(failed(&path))?;
+        let lock = File::open(&path).ok();
+        // Some file systems have no locks; the process id in the name must do there.
+        let lock = lock.filter(|file| file.try_lock().is_ok());
+        Ok(Partial { path, kept: false, _lock: lock })
+    }
+
+    fn keep(mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        if !self.kept {
+            // The error that led here is the one to report; the next start removes what is left.
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+fn write_contents(run: &Run, dir: &Path) -> Result<(), WriteError> {
+    let tables_dir = dir.join(manifest::TABLES);
+    fs::create_dir(&tables_dir).map_err(failed(&tables_dir))?;
+    let mut entries = Vec::new();
+    for table in &run.tables {
+        entries.push(write_table(table, dir)?);
+    }
+    sync_dir(&tables_dir)?;
+
+    let invalid = |what: String| WriteError::Invalid { what };
+    let manifest = Manifest::new(run, entries);
+    let mut json =
+        serde_json::to_vec_pretty(&manifest).map_err(|error| invalid(error.to_string()))?;
+    json.push(b'\n');
+    if json.len() as u64 > MANIFEST_BYTES_MAX {
+        return Err(invalid(format!("its manifest has more than {MANIFEST_BYTES_MAX} bytes")));
+    }
+    write_file(&dir.join(manifest::FILE), &json)?;
+    sync_dir(dir)
+}
+
+fn write_table(table: &Table, dir: &Path) -> Result<TableEntry, WriteError> {
+    let file = manifest::table_file(&table.name);
+    let bytes = encode(table)
+        .map_err(|error| WriteError::Invalid { what: format!("table {}: {error}", table.name) })?;
+    write_file(&dir.join(&file), &bytes)?;
+    Ok(TableEntry {
+        name: table.name.clone(),
+        doc: table.doc.clone(),
+        file,
+        bytes: bytes.len() as u64,
+        crc32: crc32(&bytes),
+        rows: table.rows().len() as u64,
+        columns: table.columns.iter().map(Into::into).collect(),
+    })
+}
+
+fn write_file(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+    let write = || {
+        let mut file = File::create_new(path)?;
+        file.write_all(bytes)?;
+        file.sync_all()
+    };
+    write().map_err(failed(path))
+}
+
+fn sync_dir(path: &Path) -> Result<(), WriteError> {
+    let synced = File::open(path).and_then(|dir| dir.sync_all());
+    match synced {
+        // A file system that cannot sync directories says so in this way.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        other => other.map_err(failed(path)),
+    }
+}
+
+fn failed(path: &Path) -> impl Fn(io::Error) -> WriteError + '_ {
+    |source| WriteError::Io { path: path.to_owned(), source }
+}
