@@ -1,1 +1,20 @@
 //! Terminal tables, Markdown, CSV and JSON from a run.
+//!
+//! Reads a [`record::Run`] and nothing else, and does no IO: a run made on another host is
+//! reported anywhere. Text in a run may come from a device or a guest; what is written for people
+//! has its control characters neutralised ([`escape`]).
+
+pub mod escape;
+mod export;
+mod grid;
+mod handlers;
+pub mod human;
+mod markdown;
+mod terminal;
+pub mod view;
+mod words;
+
+pub use export::{csv, json};
+pub use markdown::{markdown, markdown_run};
+pub use terminal::{TerminalOptions, terminal};
+pub use view::View;

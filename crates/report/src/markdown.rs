@@ -1,0 +1,77 @@
+//! GitHub Markdown, for issues and pull requests.
+
+use record::{Run, Table};
+
+use crate::escape;
+use crate::grid::Grid;
+use crate::view::{Align, View};
+use crate::words;
+
+/// The view of the table as GitHub tables, one per group.
+#[must_use]
+pub fn markdown(table: &Table) -> String {
+    let grid = Grid::new(table, &View::of(table), false);
+    let mut blocks = Vec::new();
+    for group in &grid.groups {
+        if let Some(heading) = &group.heading {
+            blocks.push(format!("**{}**\n", escape::markdown(heading)));
+        }
+        let rule = grid.aligns.iter().map(|align| match align {
+            Align::Left => "---".to_owned(),
+            Align::Right => "---:".to_owned(),
+        });
+        let mut block = row(grid.headings.iter().map(|heading| escape::markdown(heading)));
+        block.push_str(&row(rule));
+        for cells in &group.rows {
+            block.push_str(&row(cells.iter().map(|cell| escape::markdown(cell))));
+        }
+        blocks.push(block);
+    }
+    if table.rows().is_empty() {
+        blocks.push("(no rows)\n".to_owned());
+    }
+    if !grid.hidden.is_empty() {
+        blocks.push(format!("Not shown: {}.\n", grid.hidden.join("; ")));
+    }
+    blocks.join("\n")
+}
+
+/// The whole run: warnings, tables, observer, absences.
+#[must_use]
+pub fn markdown_run(run: &Run) -> String {
+    let mut blocks = vec![format!("# {}\n", escape::markdown(&words::title(run)))];
+    let warnings = words::warnings(run);
+    let warnings = warnings.iter().map(|text| format!("- **{}**\n", escape::markdown(text)));
+    blocks.push(warnings.collect());
+    for table in &run.tables {
+        blocks.push(format!("## {}\n", escape::markdown(&table.name)));
+        blocks.push(escape::markdown(&table.doc) + "\n");
+        blocks.push(markdown(table));
+    }
+    let observer = words::observer(run);
+    if !observer.is_empty() {
+        let observer = escape::markdown(&observer.replace('\u{a0}', " "));
+        blocks.push(format!("Observer: {observer}.\n"));
+    }
+    let missing = words::missing(run);
+    if !missing.is_empty() {
+        blocks.push("## Not measured\n".to_owned());
+        blocks.push(missing.iter().map(item).collect());
+    }
+    blocks.retain(|block| !block.is_empty());
+    blocks.join("\n")
+}
+
+fn item(missing: &words::Missing) -> String {
+    let words = escape::markdown(&format!("{}: {}", missing.what, missing.reason));
+    match &missing.remedy {
+        None => format!("- {words}\n"),
+        // A code span, which has no escapes, where the line can stand in one.
+        Some(remedy) if !remedy.contains('`') => format!("- {words}: `{remedy}`\n"),
+        Some(remedy) => format!("- {words}: {}\n", escape::markdown(remedy)),
+    }
+}
+
+fn row(cells: impl Iterator<Item = String>) -> String {
+    format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
+}

@@ -1,0 +1,109 @@
+//! What stands around the tables: the observer and the absences, in words.
+
+use record::{Absence, Run};
+use serde_json::Value as Json;
+use unicode_width::UnicodeWidthStr;
+
+use crate::escape::plain;
+use crate::human;
+
+/// `handlers on live, 2026-11-21T07:50:41Z`
+pub(crate) fn title(run: &Run) -> String {
+    plain(&format!("{} on {}, {}", run.experiment, run.bench, run.started_utc))
+}
+
+/// The warnings, first of all whether the run was cut short.
+pub(crate) fn warnings(run: &Run) -> Vec<String> {
+    let cut = "the run was cut short: the tables hold what was measured until then";
+    let cut = (!run.complete).then(|| cut.to_owned());
+    cut.into_iter().chain(run.warnings.iter().map(|warning| plain(warning))).collect()
+}
+
+/// Stands where [`wrap`] must not break: between a number and its unit, within a command.
+pub(crate) fn unbroken(text: &str) -> String {
+    text.replace(' ', "\u{a0}")
+}
+
+/// What the measurement cost and lost; empty when nothing of it is known.
+pub(crate) fn observer(run: &Run) -> String {
+    let ns = |time| unbroken(&human::ns(time));
+    let percent = |share| unbroken(&human::percent(share));
+    let number = |key: &str| run.observer.get(key).and_then(Json::as_f64);
+    let count = |key: &str| run.observer.get(key).and_then(Json::as_u64);
+    let parts = [
+        number("added_ns_per_span").map(|time| format!("{} added per span", ns(time))),
+        number("inside_ns_per_span")
+            .map(|time| format!("{} per span inside the measured time", ns(time))),
+        count("events").map(|events| format!("{} events", human::count(events))),
+        number("events_per_second").map(|rate| unbroken(&human::rate(rate))),
+        number("cpu_share_ratio").map(|share| format!("{} of CPU time", percent(share))),
+        number("user_cpu_share_ratio")
+            .map(|share| format!("{} of CPU time in user space", percent(share))),
+        count("events_lost").map(|lost| match lost {
+            0 => "no events lost".to_owned(),
+            1 => "1 event LOST".to_owned(),
+            _ => format!("{} events LOST", human::count(lost)),
+        }),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+}
+
+/// Absences with the same reason and remedy.
+pub(crate) struct Missing {
+    /// `handlers: instructions, cycles; noise: causes`
+    pub what: String,
+    pub reason: String,
+    pub remedy: Option<String>,
+}
+
+/// The absences, grouped by reason and remedy, in the order of their first.
+pub(crate) fn missing(run: &Run) -> Vec<Missing> {
+    let mut groups: Vec<Vec<&Absence>> = Vec::new();
+    for absence in &run.absent {
+        let same =
+            |first: &&Absence| first.reason == absence.reason && first.remedy == absence.remedy;
+        match groups.iter_mut().find(|group| group.first().is_some_and(same)) {
+            Some(group) => group.push(absence),
+            None => groups.push(vec![absence]),
+        }
+    }
+    let words = |group: &Vec<&Absence>| {
+        let first = group.first()?;
+        let remedy = first.remedy.as_deref().map(plain);
+        Some(Missing { what: what(group), reason: plain(&first.reason), remedy })
+    };
+    groups.iter().filter_map(words).collect()
+}
+
+fn what(group: &[&Absence]) -> String {
+    let mut tables: Vec<(&str, Vec<String>)> = Vec::new();
+    for absence in group {
+        let what = plain(&absence.what);
+        match tables.iter_mut().find(|(table, _)| *table == absence.table) {
+            Some((_, list)) => list.push(what),
+            None => tables.push((&absence.table, vec![what])),
+        }
+    }
+    let words = tables.iter().map(|(table, list)| format!("{}: {}", plain(table), list.join(", ")));
+    words.collect::<Vec<_>>().join("; ")
+}
+
+/// The text in lines of at most `width`, broken at spaces that are not [`unbroken`], each after
+/// `indent`.
+pub(crate) fn wrap(text: &str, indent: &str, width: Option<u16>) -> String {
+    let width = width.map_or(usize::MAX, usize::from);
+    let mut out = String::new();
+    let mut line = indent.to_owned();
+    for word in text.split(' ') {
+        let is_first = line.len() == indent.len();
+        if !is_first && line.width() + 1 + word.width() > width {
+            out.push_str(&line);
+            out.push('\n');
+            line = format!("{indent}{word}");
+        } else {
+            line.push_str(if is_first { "" } else { " " });
+            line.push_str(word);
+        }
+    }
+    (out + &line).replace('\u{a0}', " ")
+}

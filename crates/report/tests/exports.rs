@@ -1,0 +1,92 @@
+//! CSV, JSON and Markdown.
+
+mod common;
+
+use record::{Column, Kind, Table, Value};
+use report::{csv, json, markdown, markdown_run};
+
+fn small() -> Table {
+    let columns = vec![
+        Column::new("name", Kind::Text, "Name."),
+        Column::new("count", Kind::Uint, "Count."),
+        Column::new("mean_ns", Kind::Real, "Mean."),
+        Column::new("change", Kind::Int, "Change."),
+        Column::new("shared", Kind::Bool, "Shared."),
+    ];
+    let mut table = Table::new("small", "A row per thing.", columns);
+    let row = |name: &str, count, mean, change, shared: bool| {
+        vec![name.into(), Value::Uint(count), Value::Real(mean), Value::Int(change), shared.into()]
+    };
+    table.push(row("a,b \"c\"", u64::MAX, 0.1, i64::MIN, true));
+    table.push(row("x|<y>&\n\u{1b}[31m", 1_500, 1e300, -2, false));
+    table.push(vec![Value::Absent; 5]);
+    table
+}
+
+#[test]
+fn csv_has_every_digit_and_empty_fields_for_what_is_absent() {
+    let expected = "\
+name,count,mean_ns,change,shared
+\"a,b \"\"c\"\"\",18446744073709551615,0.1,-9223372036854775808,true
+x|<y>&\\n\\u{1b}[31m,1500,1e300,-2,false
+,,,,
+";
+    assert_eq!(csv(&small()), expected.replace("1e300", &Value::Real(1e300).to_json().to_string()));
+    assert_eq!(csv(&Table::new("t", "", vec![Column::new("x", Kind::Text, "")])), "x\n");
+}
+
+#[test]
+fn json_is_the_document_of_the_run_and_safe_to_print() {
+    let mut table = small();
+    table.push(vec!["\u{9b}\u{202e}".into(), 1.into(), 1.0.into(), Value::Int(1), true.into()]);
+    let run = common::run(vec![table]);
+    let text = json(&run);
+    assert!(text.starts_with("{\n  \"schema\": \"irqlab.run/1\",\n  \"experiment\""), "{text}");
+    assert!(text.ends_with("}\n"));
+    assert!(text.contains(r#""name": "\u009b\u202e""#), "{text}");
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), run.to_json());
+}
+
+#[test]
+fn markdown_escapes_what_would_be_markup() {
+    let expected = "\
+| name | count | mean | change | shared |
+| --- | ---: | ---: | ---: | --- |
+| a,b \"c\" | 18,446,744,073,709,551,615 | 0.100 ns | -9,223,372,036,854,775,808 | yes |
+| x\\|&lt;y&gt;&amp;\\\\n\\\\u{1b}\\[31m | 1,500 | 1.00e291 s | -2 | no |
+| – | – | – | – | – |
+";
+    assert_eq!(markdown(&small()), expected);
+}
+
+#[test]
+fn markdown_of_a_run_has_the_view_of_each_table() {
+    let text = markdown_run(&common::run(vec![common::handlers()]));
+    let start = "\
+# handlers on live, 2026-11-21T07:50:41Z
+
+- **the machine is virtual: the host can take its CPUs away**
+
+## handlers
+
+One row per source and CPU.
+
+**condition: idle/low/disk**
+
+| kind | source | count | rate | mean ± ci95 | p50 |";
+    assert!(text.starts_with(start), "{text}");
+    let row = "\n| vector | LOC | 15,011 | 250 /s | 920 ± 18 ns | 828 ns |";
+    assert!(text.contains(row), "{text}");
+    let end = "
+Not shown: 1 row per CPU.
+
+Observer: 212 ns added per span; 85.0 ns per span inside the measured time; 1,255,578 events; \
+20.9 k/s; 0.440 % of CPU time; no events lost.
+
+## Not measured
+
+- handlers: self_mean_cycles, instructions: no PMU in this machine
+- handlers: net: may not make a veth pair: `sudo setcap cap_net_admin+ep irqlab`
+";
+    assert!(text.ends_with(end), "{text}");
+}
