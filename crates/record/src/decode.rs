@@ -7,11 +7,11 @@ use parquet::column::reader::get_typed_column_reader;
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
 use parquet::file::reader::{FileReader, RowGroupReader};
 use parquet::file::serialized_reader::SerializedFileReader;
-use parquet::schema::types::SchemaDescriptor;
+use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
 
 use crate::encode::parquet_type;
-use crate::limits;
-use crate::manifest::TableEntry;
+use crate::limits::TextBudget;
+use crate::manifest::{ColumnEntry, TableEntry};
 use crate::table::{Column, Kind, Table, Value};
 
 /// Rows decoded at a time.
@@ -40,11 +40,12 @@ fn decode_unguarded(file: File, entry: &TableEntry) -> Result<Table, String> {
 
     let columns = entry.columns.iter().map(Column::from).collect();
     let mut table = Table::new(&entry.name, &entry.doc, columns);
+    let mut budget = TextBudget::new();
     for (index, &count) in counts.iter().enumerate() {
         let group = reader.get_row_group(index).map_err(|error| error.to_string())?;
         let mut rows: Vec<Vec<Value>> = Vec::new();
         for (column, &place) in entry.columns.iter().zip(&places) {
-            let values = read_column(group.as_ref(), place, column.kind, count)
+            let values = read_column(group.as_ref(), place, column.kind, count, &mut budget)
                 .map_err(|error| format!("column {}: {error}", column.name))?;
             rows.resize_with(count, || Vec::with_capacity(places.len()));
             for (row, value) in rows.iter_mut().zip(values) {
@@ -71,15 +72,12 @@ fn column_places(schema: &SchemaDescriptor, entry: &TableEntry) -> Result<Vec<us
         let place = found.iter().position(|column| column.path().parts() == [wanted.name.as_str()]);
         let place = place.ok_or_else(|| format!("column {}: missing", wanted.name))?;
         let column = &found[place];
-        let (physical, logical) = parquet_type(wanted.kind);
-        if column.physical_type() != physical || column.logical_type_ref() != logical.as_ref() {
-            return Err(format!(
-                "column {}: is {} {:?}, but the manifest says {}",
-                wanted.name,
-                column.physical_type(),
-                column.logical_type_ref(),
-                wanted.kind
-            ));
+        let kind = kind_of(column).ok_or_else(|| {
+            format!("column {}: is {}, which no kind is", wanted.name, column.physical_type())
+        })?;
+        if kind != wanted.kind {
+            let ColumnEntry { name, kind: said, .. } = wanted;
+            return Err(format!("column {name}: is {kind}, but the manifest says {said}"));
         }
         if column.max_def_level() != 1 || column.max_rep_level() != 0 {
             return Err(format!("column {}: is not a plain optional column", wanted.name));
@@ -89,27 +87,32 @@ fn column_places(schema: &SchemaDescriptor, entry: &TableEntry) -> Result<Vec<us
     Ok(places)
 }
 
+fn kind_of(column: &ColumnDescriptor) -> Option<Kind> {
+    let found = (column.physical_type(), column.logical_type_ref().cloned());
+    Kind::ALL.into_iter().find(|kind| parquet_type(*kind) == found)
+}
+
 fn read_column(
     group: &dyn RowGroupReader,
     place: usize,
     kind: Kind,
     count: usize,
+    budget: &mut TextBudget,
 ) -> Result<Vec<Value>, String> {
     match kind {
-        Kind::Bool => read_values::<BoolType>(group, place, count, |v| Ok(Value::Bool(v))),
-        Kind::Uint => read_values::<Int64Type>(group, place, count, |value| {
+        Kind::Bool => read_values::<BoolType>(group, place, count, budget, |v| Ok(Value::Bool(v))),
+        Kind::Uint => read_values::<Int64Type>(group, place, count, budget, |value| {
             Ok(Value::Uint(value.cast_unsigned()))
         }),
-        Kind::Int => read_values::<Int64Type>(group, place, count, |v| Ok(Value::Int(v))),
-        Kind::Real => read_values::<DoubleType>(group, place, count, |v| Ok(Value::Real(v))),
-        Kind::Text => read_values::<ByteArrayType>(group, place, count, text),
+        Kind::Int => read_values::<Int64Type>(group, place, count, budget, |v| Ok(Value::Int(v))),
+        Kind::Real => {
+            read_values::<DoubleType>(group, place, count, budget, |v| Ok(Value::Real(v)))
+        }
+        Kind::Text => read_values::<ByteArrayType>(group, place, count, budget, text),
     }
 }
 
 fn text(bytes: ByteArray) -> Result<Value, String> {
-    if bytes.len() > limits::TEXT_BYTES_MAX {
-        return Err(format!("text of {} bytes, more than {}", bytes.len(), limits::TEXT_BYTES_MAX));
-    }
     let text = std::str::from_utf8(bytes.data()).map_err(|_| "text is not UTF-8".to_owned())?;
     Ok(Value::Text(text.to_owned()))
 }
@@ -119,6 +122,7 @@ fn read_values<T: DataType>(
     group: &dyn RowGroupReader,
     place: usize,
     count: usize,
+    budget: &mut TextBudget,
     make: fn(T::T) -> Result<Value, String>,
 ) -> Result<Vec<Value>, String> {
     let reader = group.get_column_reader(place).map_err(|error| error.to_string())?;
@@ -140,7 +144,7 @@ fn read_values<T: DataType>(
                 0 => Value::Absent,
                 _ => make(values.next().ok_or("fewer values than it announces")?)?,
             };
-            limits::check_cell(&value)?;
+            budget.check(&value)?;
             cells.push(value);
         }
     }

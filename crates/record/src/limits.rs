@@ -15,6 +15,10 @@ pub const ROWS_MAX: u64 = 10_000_000;
 pub const CELLS_MAX: u64 = 100_000_000;
 /// Longest text in a cell.
 pub const TEXT_BYTES_MAX: usize = 64 << 10;
+/// Most bytes of text in a table: a few bytes of Parquet can stand for much text.
+pub const TABLE_TEXT_BYTES_MAX: usize = 1 << 30;
+/// Largest file of a table.
+pub const TABLE_BYTES_MAX: u64 = 4 << 30;
 /// Longest name of a table or column.
 pub const NAME_BYTES_MAX: usize = 64;
 
@@ -87,9 +91,10 @@ fn shape(table: &Table) -> Shape<'_> {
 }
 
 fn check_cells(table: &Table) -> Result<(), String> {
+    let mut budget = TextBudget::new();
     for (index, row) in table.rows().iter().enumerate() {
         for (value, column) in row.iter().zip(&table.columns) {
-            check_cell(value).map_err(|error| {
+            budget.check(value).map_err(|error| {
                 format!("table {} column {} row {index}: {error}", table.name, column.name)
             })?;
         }
@@ -97,13 +102,30 @@ fn check_cells(table: &Table) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks what a cell may hold.
-pub(crate) fn check_cell(value: &Value) -> Result<(), String> {
-    match value {
-        Value::Text(text) if text.len() > TEXT_BYTES_MAX => {
-            Err(format!("text of {} bytes, more than {TEXT_BYTES_MAX}", text.len()))
+/// Checks the cells of a table, and how much text there is in all.
+pub(crate) struct TextBudget {
+    left: usize,
+}
+
+impl TextBudget {
+    pub(crate) fn new() -> Self {
+        TextBudget { left: TABLE_TEXT_BYTES_MAX }
+    }
+
+    pub(crate) fn check(&mut self, value: &Value) -> Result<(), String> {
+        match value {
+            Value::Text(text) if text.len() > TEXT_BYTES_MAX => {
+                Err(format!("text of {} bytes, more than {TEXT_BYTES_MAX}", text.len()))
+            }
+            Value::Text(text) => {
+                let left = self.left.checked_sub(text.len());
+                self.left = left.ok_or_else(|| {
+                    format!("more than {TABLE_TEXT_BYTES_MAX} bytes of text in the table")
+                })?;
+                Ok(())
+            }
+            Value::Real(real) if !real.is_finite() => Err(format!("{real} is not finite")),
+            _ => Ok(()),
         }
-        Value::Real(real) if !real.is_finite() => Err(format!("{real} is not finite")),
-        _ => Ok(()),
     }
 }

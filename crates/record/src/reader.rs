@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::checksum::Crc32;
 use crate::decode::decode;
-use crate::limits::{self, MANIFEST_BYTES_MAX};
+use crate::limits::{self, MANIFEST_BYTES_MAX, TABLE_BYTES_MAX};
 use crate::manifest::{self, Manifest, SchemaOnly, TableEntry};
 use crate::run::{Run, SCHEMA};
 use crate::table::Table;
@@ -80,7 +80,10 @@ fn read_manifest(path: &Path) -> Result<Manifest, ReadError> {
 /// Checks limits and names before any other file is opened by such a name.
 fn check(manifest: &Manifest) -> Result<(), String> {
     limits::check_shape(manifest.tables.iter().map(shape))?;
-    for TableEntry { name, file, .. } in &manifest.tables {
+    for TableEntry { name, file, bytes, .. } in &manifest.tables {
+        if *bytes > TABLE_BYTES_MAX {
+            return Err(format!("table {name}: {bytes} bytes, more than {TABLE_BYTES_MAX}"));
+        }
         let expected = manifest::table_file(name);
         if *file != expected {
             return Err(format!("table {name}: file is {file:?}, not {expected:?}"));

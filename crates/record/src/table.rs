@@ -96,6 +96,11 @@ impl Value {
     }
 }
 
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Kind; 5] = [Kind::Bool, Kind::Uint, Kind::Int, Kind::Real, Kind::Text];
+}
+
 impl fmt::Display for Kind {
     /// The name as in the manifest.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

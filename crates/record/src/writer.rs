@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::checksum::crc32;
 use crate::encode::encode;
-use crate::limits::{self, MANIFEST_BYTES_MAX};
+use crate::limits::{self, MANIFEST_BYTES_MAX, TABLE_BYTES_MAX};
 use crate::manifest::{self, Manifest, TableEntry};
 use crate::place;
 use crate::run::{Run, SCHEMA};
@@ -70,7 +70,10 @@ pub fn write_run(run: &Run, dir: &Path) -> Result<(), WriteError> {
         _ => WriteError::Io { path: dir.to_owned(), source },
     })?;
     partial.keep();
-    sync_dir(&parent)
+    // The run is there and its files are durable. That its name is too is not always to be had (a
+    // directory that may be written and not read, say), and no reason to call the run unwritten.
+    let _ = sync_dir(&parent);
+    Ok(())
 }
 
 fn check(run: &Run) -> Result<(), String> {
@@ -147,6 +150,10 @@ fn write_table(table: &Table, dir: &Path) -> Result<TableEntry, WriteError> {
     let file = manifest::table_file(&table.name);
     let bytes = encode(table)
         .map_err(|error| WriteError::Invalid { what: format!("table {}: {error}", table.name) })?;
+    if bytes.len() as u64 > TABLE_BYTES_MAX {
+        let what = format!("table {}: more than {TABLE_BYTES_MAX} bytes", table.name);
+        return Err(WriteError::Invalid { what });
+    }
     write_file(&dir.join(&file), &bytes)?;
     Ok(TableEntry {
         name: table.name.clone(),

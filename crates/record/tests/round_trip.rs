@@ -19,7 +19,7 @@ fn value(kind: Kind) -> BoxedStrategy<Value> {
 }
 
 fn kind() -> impl Strategy<Value = Kind> {
-    prop::sample::select(vec![Kind::Bool, Kind::Uint, Kind::Int, Kind::Real, Kind::Text])
+    prop::sample::select(Kind::ALL.to_vec())
 }
 
 fn columns() -> impl Strategy<Value = Vec<Column>> {

@@ -71,16 +71,21 @@ impl Grid {
                 matches!(row.get(filter.column), Value::Text(text) if text == filter.equals)
             })
         };
-        let mut rows: Vec<_> = rows.filter(is_wanted).collect();
-        let others = table.rows().len() - rows.len();
+        let (mut shown, mut wanted) = (Vec::new(), 0);
+        for row in rows.filter(is_wanted) {
+            wanted += 1;
+            if wanted <= view.rows_max {
+                shown.push(row);
+            }
+        }
+        let others = table.rows().len() - wanted;
         if let Some(filter) = view.filter.as_ref().filter(|_| others > 0) {
             self.hidden.push(format!("{} {}", rows_of(others), filter.others));
         }
-        if rows.len() > view.rows_max {
-            self.hidden.push(format!("{} more", rows_of(rows.len() - view.rows_max)));
-            rows.truncate(view.rows_max);
+        if wanted > shown.len() {
+            self.hidden.push(format!("{} more", rows_of(wanted - shown.len())));
         }
-        rows
+        shown
     }
 
     /// Leaves out columns, and cuts text, until lines fit; gives the widths of the columns.
