@@ -1,1 +1,69 @@
-//! To be written.
+//! Interrupt sources and loads of the experiment `handlers`, each in a process of its own.
+//!
+//! # Design constraints
+//! - **The measuring process stays idle.** A source runs in a child that is this same program
+//!   started again ([`Helper`]); the two talk over the child's stdin and stdout only at the start
+//!   and at the end.
+//! - **Nothing is left behind.** The child asks for `SIGKILL` when its parent dies, ends when its
+//!   stdin closes, and holds only things that vanish with it: unlinked files, unnamed network
+//!   namespaces, perf events.
+//! - **No external command and no BPF**, so that the same code runs as a child of PID 1 in a
+//!   guest that has neither `ip` nor `ping` nor a shell.
+//! - **What cannot be raised here says so** ([`StimulusError::Unavailable`], reason and remedy).
+//!
+//! What each source does, where its threads are pinned and what it raises: `docs/sources.md`.
+//!
+//! # Architecture invariant
+//! This module uses nothing of `live` but `journal`.
+
+mod crew;
+mod disk;
+mod error;
+mod helper;
+mod ipi;
+mod load;
+mod net;
+mod running;
+mod scratch;
+mod settings;
+mod system;
+mod timer;
+mod wire;
+
+pub use error::StimulusError;
+pub use helper::helper_main;
+pub use running::{Helper, Report, Running};
+pub use scratch::default_scratch_dir;
+pub use settings::{Load, LoadSettings, Rate, Source, StimulusSettings, UnknownName};
+
+use wire::Job;
+
+/// The hidden verb under which a program must call [`helper_main`] with its next argument.
+pub const HELPER_VERB: &str = "__stimulus";
+
+/// Starts an interrupt source and waits until it really runs.
+///
+/// Call it from a thread that lives as long as the source shall: the kernel's parent-death signal
+/// follows the *thread* that started the child. [`Source::None`] starts no process.
+///
+/// # Errors
+/// [`StimulusError::Invalid`] for settings that can't be meant, [`StimulusError::Unavailable`]
+/// when this machine can't raise the source (with the reason and what would unlock it), and the
+/// other variants when the child cannot be started or dies.
+pub fn start(settings: &StimulusSettings, helper: &Helper) -> Result<Running, StimulusError> {
+    settings.validate()?;
+    let name = format!("{} {}", settings.source, settings.rate);
+    if settings.source == Source::None {
+        return Ok(Running::nothing(name));
+    }
+    Running::spawn(name, Job::Source(settings.clone()), helper)
+}
+
+/// Starts the busy load (zlib compression, one thread per CPU) and waits until it really runs.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_load(settings: &LoadSettings, helper: &Helper) -> Result<Running, StimulusError> {
+    settings.validate()?;
+    Running::spawn("busy load".to_owned(), Job::Load(settings.clone()), helper)
+}

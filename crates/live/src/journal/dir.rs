@@ -1,0 +1,63 @@
+//! Where journals live, and that nobody else can put one there.
+
+use std::fs::{DirBuilder, Metadata};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::process::geteuid;
+
+use super::JournalError;
+
+/// Extension of a journal.
+pub(super) const JOURNAL: &str = "json";
+/// Extension of a journal that is being written.
+pub(super) const ASIDE: &str = "aside";
+
+const DIRECTORY_MODE: u32 = 0o700;
+const PERMISSIONS: u32 = 0o777;
+
+/// `/run/irqlab` for root; else `$XDG_RUNTIME_DIR/irqlab`; else `/tmp/irqlab-UID`.
+#[must_use]
+pub fn default_dir() -> PathBuf {
+    let uid = geteuid().as_raw();
+    if uid == 0 && Path::new("/run").is_dir() {
+        return PathBuf::from("/run/irqlab");
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
+        Some(runtime) if uid != 0 && runtime.is_absolute() => runtime.join("irqlab"),
+        _ => PathBuf::from(format!("/tmp/irqlab-{uid}")),
+    }
+}
+
+/// Makes the directory if there is none, and checks it.
+pub(super) fn prepare(directory: &Path) -> Result<(), JournalError> {
+    let fail = |reason: String| JournalError::Directory { path: directory.to_owned(), reason };
+    match DirBuilder::new().mode(DIRECTORY_MODE).create(directory) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            return Err(fail(format!("cannot be made: {error}")));
+        }
+        _ => {}
+    }
+    check(directory).map_err(fail)
+}
+
+/// That `directory` is a directory and no symbolic link, ours, and closed to others.
+pub(super) fn check(directory: &Path) -> Result<(), String> {
+    let metadata = std::fs::symlink_metadata(directory).map_err(|error| error.to_string())?;
+    if !metadata.is_dir() {
+        return Err("is not a directory (a symbolic link is not followed)".to_owned());
+    }
+    if !is_ours(&metadata) {
+        return Err(format!("belongs to user {}", metadata.uid()));
+    }
+    let mode = metadata.mode() & PERMISSIONS;
+    if mode != DIRECTORY_MODE {
+        return Err(format!("has mode {mode:o} instead of {DIRECTORY_MODE:o}"));
+    }
+    Ok(())
+}
+
+/// Whether the file belongs to the effective user.
+pub(super) fn is_ours(metadata: &Metadata) -> bool {
+    metadata.uid() == geteuid().as_raw()
+}

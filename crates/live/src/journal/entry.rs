@@ -1,0 +1,176 @@
+//! One thing to undo.
+
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use super::{JournalError, VALUE_BYTES_MAX};
+
+/// Directories whose files may be restored.
+const SETTING_ROOTS: [&str; 4] = ["/proc/sys", "/proc/irq", "/sys/class/net", "/sys/kernel"];
+/// File systems that hold settings: proc, sysfs, debugfs, tracefs.
+const SETTING_FILE_SYSTEMS: [u64; 4] = [0x9fa0, 0x6265_6572, 0x6462_6720, 0x7472_6163];
+/// A file with this prefix in its name is ours.
+const OUR_PREFIX: &str = "irqlab-";
+
+/// What to undo, and how it is recognised.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Entry {
+    /// Remove a file.
+    File {
+        directory: PathBuf,
+        name: PathBuf,
+        /// Device and inode, once they are known.
+        identity: Option<(u64, u64)>,
+    },
+    /// Write the old value.
+    Setting { path: PathBuf, old_value: String },
+}
+
+/// What undoing did.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Undone {
+    Removed(PathBuf),
+    Restored(PathBuf),
+    /// There was nothing to undo.
+    Nothing,
+}
+
+impl Entry {
+    pub fn new_file(path: &Path) -> Result<Self, JournalError> {
+        let (directory, name) = split(path)?;
+        if !is_our_name(&name) {
+            let reason = "the name of a file to be created must start with irqlab-";
+            return Err(JournalError::Refused { path: path.to_owned(), reason });
+        }
+        Ok(Entry::File { directory, name, identity: None })
+    }
+
+    pub fn existing_file(path: &Path) -> Result<Self, JournalError> {
+        let refuse = |reason| JournalError::Refused { path: path.to_owned(), reason };
+        let (directory, name) = split(path)?;
+        let metadata = std::fs::symlink_metadata(path)
+            .map_err(|_| refuse("it cannot be looked at after it was created"))?;
+        if !metadata.is_file() {
+            return Err(refuse("it is not a regular file"));
+        }
+        Ok(Entry::File { directory, name, identity: Some((metadata.dev(), metadata.ino())) })
+    }
+
+    pub fn setting(path: &Path, old_value: &str) -> Result<Self, JournalError> {
+        let refuse = |reason| JournalError::Refused { path: path.to_owned(), reason };
+        if !is_setting(path) {
+            return Err(refuse("it is no kernel setting that a replay would restore"));
+        }
+        if old_value.len() > VALUE_BYTES_MAX {
+            return Err(refuse("its value is too long"));
+        }
+        Ok(Entry::Setting { path: path.to_owned(), old_value: old_value.to_owned() })
+    }
+
+    /// The file or setting.
+    pub fn path(&self) -> PathBuf {
+        match self {
+            Entry::File { directory, name, .. } => directory.join(name),
+            Entry::Setting { path, .. } => path.clone(),
+        }
+    }
+
+    pub fn is_about(&self, path: &Path) -> bool {
+        match self {
+            Entry::File { .. } => {
+                split(path).is_ok_and(|(dir, name)| self.path() == dir.join(name))
+            }
+            Entry::Setting { path: own, .. } => own == path,
+        }
+    }
+
+    pub fn is_setting(&self) -> bool {
+        matches!(self, Entry::Setting { .. })
+    }
+
+    /// Undoes it. Every rule is checked here again, for the entry may come from a file.
+    pub fn undo(&self) -> io::Result<Undone> {
+        match self {
+            Entry::File { directory, name, identity } => remove(directory, name, *identity),
+            Entry::Setting { path, old_value } => restore(path, old_value),
+        }
+    }
+}
+
+/// An absolute directory and the file's name in it.
+fn split(path: &Path) -> Result<(PathBuf, PathBuf), JournalError> {
+    let refuse = |reason| JournalError::Refused { path: path.to_owned(), reason };
+    let name = path.file_name().ok_or_else(|| refuse("it names no file"))?;
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let directory = std::fs::canonicalize(directory)
+        .map_err(|_| refuse("its directory does not exist or cannot be entered"))?;
+    Ok((directory, PathBuf::from(name)))
+}
+
+fn is_our_name(name: &Path) -> bool {
+    name.as_os_str().as_encoded_bytes().starts_with(OUR_PREFIX.as_bytes())
+}
+
+/// An absolute path without detours, below one of the known roots.
+fn is_setting(path: &Path) -> bool {
+    let straight =
+        path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+    straight && SETTING_ROOTS.iter().any(|root| path.starts_with(root) && path != Path::new(root))
+}
+
+fn restore(path: &Path, old_value: &str) -> io::Result<Undone> {
+    if !is_setting(path) || old_value.len() > VALUE_BYTES_MAX {
+        return Err(io::Error::other("this is no kernel setting of ours"));
+    }
+    let mut options = OpenOptions::new();
+    options.write(true).custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK);
+    let mut file = match options.open(path) {
+        // An interface or interrupt that is gone has taken its settings with it.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Undone::Nothing),
+        other => other?,
+    };
+    let kind = rustix::fs::fstatfs(&file)?.f_type as u64;
+    if !SETTING_FILE_SYSTEMS.contains(&kind) {
+        return Err(io::Error::other("this is not on a file system of the kernel's settings"));
+    }
+    file.write_all(old_value.as_bytes())?;
+    Ok(Undone::Restored(path.to_owned()))
+}
+
+fn remove(directory: &Path, name: &Path, identity: Option<(u64, u64)>) -> io::Result<Undone> {
+    let mut parts = name.components();
+    let plain = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
+    if !plain || !directory.is_absolute() {
+        return Err(io::Error::other("this is no file name"));
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = match rustix::fs::open(directory, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(Undone::Nothing),
+        other => File::from(other?),
+    };
+    let file: &OsStr = name.as_os_str();
+    let stat = match rustix::fs::statat(&opened, file, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => return Ok(Undone::Nothing),
+        other => other?,
+    };
+    let ours = match identity {
+        Some(identity) => identity == (stat.st_dev, stat.st_ino),
+        None => is_our_name(name),
+    };
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || !ours {
+        return Err(io::Error::other("this is not the file that was recorded"));
+    }
+    rustix::fs::unlinkat(&opened, file, AtFlags::empty())?;
+    Ok(Undone::Removed(directory.join(name)))
+}

@@ -1,0 +1,148 @@
+//! Undoing what processes left that no longer live.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+
+use super::entry::{Entry, Undone};
+use super::process::{ProcessName, boot_id};
+use super::{Contents, ENTRIES_MAX, FILE_BYTES_MAX, FORMAT, default_dir, dir};
+
+/// Most files looked at in the journal's directory.
+const FILES_MAX: usize = 1024;
+/// Permissions that nobody but the owner may have.
+const OTHERS: u32 = 0o077;
+
+/// Undoes what dead processes left according to the journals in [`default_dir`]; returns one
+/// message per thing found, for the user. Nothing found, nothing said.
+#[must_use]
+pub fn replay_dead() -> Vec<String> {
+    replay_dead_in(&default_dir())
+}
+
+/// As [`replay_dead`], in a directory of the caller's choice.
+#[must_use]
+pub fn replay_dead_in(directory: &Path) -> Vec<String> {
+    let mut messages = Vec::new();
+    if std::fs::symlink_metadata(directory).is_err() {
+        return messages;
+    }
+    if let Err(reason) = dir::check(directory) {
+        return vec![format!("journals in {} are not replayed: it {reason}", directory.display())];
+    }
+    let files = match std::fs::read_dir(directory) {
+        Ok(files) => files,
+        Err(error) => return vec![format!("journals in {}: {error}", directory.display())],
+    };
+    for file in files.flatten().take(FILES_MAX) {
+        let name = file.file_name();
+        let process = name.to_str().and_then(ProcessName::of_file_name);
+        if let Some(process) = process.filter(|process| !process.lives()) {
+            replay_file(&file.path(), process, &mut messages);
+        }
+    }
+    messages
+}
+
+fn replay_file(path: &Path, process: ProcessName, messages: &mut Vec<String>) {
+    let shown = path.display();
+    if path.extension().is_some_and(|extension| extension == dir::ASIDE) {
+        // It was never renamed, so what it announces was never done.
+        if let Err(error) = super::remove_if_there(path) {
+            messages.push(format!("{shown}: {error}"));
+        }
+        return;
+    }
+    let file = match open_locked(path) {
+        Ok(Some(file)) => file,
+        Ok(None) => return,
+        Err(error) => return messages.push(format!("journal {shown} is not replayed: {error}")),
+    };
+    let all_undone = match read(&file) {
+        Ok(contents) => undo_all(&contents, process.pid(), messages),
+        Err(error) => {
+            messages.push(format!("journal {shown} of a dead process is damaged: {error}"));
+            true
+        }
+    };
+    if all_undone && let Err(error) = super::remove_if_there(path) {
+        messages.push(format!("{shown}: {error}"));
+    }
+}
+
+/// Opens a journal for one replay at a time; `None` when another replay has it or had it.
+fn open_locked(path: &Path) -> io::Result<Option<File>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Err(rustix::io::Errno::NOENT) => return Ok(None),
+        other => File::from(other?),
+    };
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return Ok(None);
+    }
+    let metadata = file.metadata()?;
+    if metadata.nlink() == 0 {
+        return Ok(None);
+    }
+    if !metadata.is_file() || !dir::is_ours(&metadata) || metadata.mode() & OTHERS != 0 {
+        return Err(io::Error::other("it is not a regular file of ours alone"));
+    }
+    Ok(Some(file))
+}
+
+fn read(file: &File) -> io::Result<Contents> {
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > FILE_BYTES_MAX {
+        return Err(io::Error::other("it is too large"));
+    }
+    let contents: Contents = serde_json::from_slice(&bytes)?;
+    if contents.format != FORMAT {
+        let found = contents.format;
+        return Err(io::Error::other(format!("its format is {found}, not {FORMAT}")));
+    }
+    if contents.entries.len() > ENTRIES_MAX {
+        return Err(io::Error::other("it has too many entries"));
+    }
+    Ok(contents)
+}
+
+/// Undoes the entries, the last one first. Returns whether the journal has served: an entry that
+/// can never be undone is reported once and dropped, one that failed for now is kept.
+fn undo_all(contents: &Contents, pid: u32, messages: &mut Vec<String>) -> bool {
+    let same_boot = contents.boot_id == boot_id();
+    let mut all_undone = true;
+    for entry in contents.entries.iter().rev() {
+        if entry.is_setting() && !same_boot {
+            continue;
+        }
+        match entry.undo() {
+            Ok(Undone::Nothing) => {}
+            Ok(Undone::Removed(path)) => messages.push(format!(
+                "removed {}, left by process {pid}, which no longer lives",
+                path.display()
+            )),
+            Ok(Undone::Restored(path)) => messages.push(format!(
+                "restored {}, changed by process {pid}, which no longer lives",
+                path.display()
+            )),
+            Err(error) => {
+                all_undone &= !may_work_later(&error);
+                messages.push(not_undone(entry, pid, &error));
+            }
+        }
+    }
+    all_undone
+}
+
+/// Rights can be had later; a broken rule stays broken.
+fn may_work_later(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+}
+
+fn not_undone(entry: &Entry, pid: u32, error: &io::Error) -> String {
+    format!("{}, changed by dead process {pid}, is left as it is: {error}", entry.path().display())
+}

@@ -1,0 +1,193 @@
+//! The disk source: reads that reach the device, one at a time.
+
+use std::fs::File;
+use std::time::Duration;
+
+use rustix::fs::Advice;
+use rustix::io::Errno;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::crew::{Crew, Worker};
+use super::scratch::{self, Target};
+use super::settings::{Rate, StimulusSettings};
+use super::system::{self, Random, Ticker};
+use super::wire::{Facts, Trouble, facts};
+
+const MIB: u64 = 1024 * 1024;
+const LOW_FILE_BYTES: u64 = 16 * MIB;
+const HIGH_FILE_BYTES: u64 = 256 * MIB;
+/// A request at the high rate is this many file system blocks.
+const HIGH_REQUEST_BLOCKS: u64 = 4;
+const REQUEST_BYTES_MAX: u64 = MIB;
+/// Reads that fail one after the other before the source gives up.
+const CONSECUTIVE_ERRORS_MAX: u32 = 1000;
+/// Reads after which at least one must have reached a block device.
+const PROBE_READS: u32 = 4;
+
+/// Alignment that every block device accepts.
+const PAGE_BYTES: u64 = 4096;
+
+#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(4096))]
+struct Page([u8; PAGE_BYTES as usize]);
+
+pub(super) fn start(settings: &StimulusSettings, crew: &mut Crew) -> Result<Facts, Trouble> {
+    if !settings.housekeeping.is_empty() {
+        system::prefer(&settings.housekeeping);
+    }
+    let (default_bytes, interval) = match settings.rate {
+        Rate::Low => (LOW_FILE_BYTES, Some(settings.low_interval)),
+        Rate::High => (HIGH_FILE_BYTES, None),
+    };
+    let target = match &settings.disk_file {
+        Some(path) => scratch::open(path)?,
+        None => {
+            let bytes = settings.scratch_bytes.unwrap_or(default_bytes);
+            scratch::make(&settings.scratch_dir, bytes.max(PAGE_BYTES))?
+        }
+    };
+    let request_bytes = match settings.rate {
+        Rate::Low => PAGE_BYTES,
+        Rate::High => high_request_bytes(target.block_bytes),
+    };
+    let requests = target.size_bytes / request_bytes;
+    if requests == 0 {
+        return Err(Trouble::unavailable(
+            format!("{} is smaller than one request of {request_bytes} bytes", target.place),
+            "name a larger file with --disk-file",
+        ));
+    }
+    let facts = facts! {
+        "source": "disk",
+        "file": target.place,
+        "file_bytes": target.size_bytes,
+        "request_bytes": request_bytes,
+        "interval_ns": interval.map(|interval| interval.as_nanos() as u64),
+        "order": if interval.is_some() { "random" } else { "backwards" },
+        "queue_depth": 1,
+    };
+    let cpu = settings.cpus.first().copied();
+    let reader = Reader::new(target, request_bytes, requests);
+    crew.spawn("disk", cpu, move |worker| reader.run(worker, interval))?;
+    Ok(facts)
+}
+
+fn high_request_bytes(block_bytes: u64) -> u64 {
+    let wanted = block_bytes.saturating_mul(HIGH_REQUEST_BLOCKS);
+    wanted.clamp(2 * PAGE_BYTES, REQUEST_BYTES_MAX) / PAGE_BYTES * PAGE_BYTES
+}
+
+struct Reader {
+    file: File,
+    place: String,
+    direct: bool,
+    request_bytes: u64,
+    requests: u64,
+    pages: Vec<Page>,
+}
+
+impl Reader {
+    fn new(target: Target, request_bytes: u64, requests: u64) -> Self {
+        let pages = vec![Page([0; PAGE_BYTES as usize]); (request_bytes / PAGE_BYTES) as usize];
+        let Target { file, place, direct, .. } = target;
+        Reader { file, place, direct, request_bytes, requests, pages }
+    }
+
+    fn run(mut self, worker: &Worker, interval: Option<Duration>) -> Result<(), Trouble> {
+        let method = self.settle_method()?;
+        worker.ready(facts! { "method": method });
+        let mut random = Random::from_clock();
+        let mut ticker = interval.map(Ticker::new);
+        // One past the last request: the high rate goes backwards from here.
+        let mut index = self.requests;
+        let mut errors = 0;
+        while !worker.stopped() {
+            index = match &mut ticker {
+                Some(ticker) => {
+                    worker.sleep_to_next(ticker);
+                    random.next() % self.requests
+                }
+                None => index.checked_sub(1).unwrap_or(self.requests - 1),
+            };
+            match self.read(index) {
+                Ok(bytes) => {
+                    errors = 0;
+                    worker.count(1, bytes);
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => {
+                    errors += 1;
+                    worker.count_error();
+                    if errors == CONSECUTIVE_ERRORS_MAX {
+                        return Err(Trouble::failed(format!("reading {}: {error}", self.place)));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads request `index` from the device, past the page cache or after emptying it there.
+    fn read(&mut self, index: u64) -> Result<u64, Errno> {
+        let offset = index * self.request_bytes;
+        if !self.direct {
+            scratch::drop_cached(&self.file, offset, self.request_bytes);
+        }
+        let bytes = self.pages.as_mut_bytes();
+        rustix::io::pread(&self.file, bytes, offset).map(|count| count as u64)
+    }
+
+    /// Tries `O_DIRECT`, else the page cache emptied before each read, and makes sure that the
+    /// reads reach a block device, where the kernel counts that.
+    fn settle_method(&mut self) -> Result<&'static str, Trouble> {
+        if self.direct && self.read(0).is_err() {
+            self.direct = false;
+            let flags = rustix::fs::fcntl_getfl(&self.file).map(|f| f - rustix::fs::OFlags::DIRECT);
+            flags
+                .and_then(|flags| rustix::fs::fcntl_setfl(&self.file, flags))
+                .map_err(|e| Trouble::failed(format!("fcntl of {}: {e}", self.place)))?;
+        }
+        if !self.direct {
+            // No read-ahead. A hint: without it more is read than asked for.
+            let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::Random);
+        }
+        let before = storage_read_bytes();
+        for probe in 0..PROBE_READS {
+            let index = u64::from(probe) * self.requests / u64::from(PROBE_READS);
+            self.read(index).map_err(|error| {
+                Trouble::unavailable(format!("cannot read {}: {error}", self.place), REMEDY)
+            })?;
+        }
+        match (before, storage_read_bytes()) {
+            (Some(before), Some(after)) if after == before => Err(Trouble::unavailable(
+                format!("reads of {} do not reach a block device", self.place),
+                REMEDY,
+            )),
+            _ if self.direct => Ok("O_DIRECT"),
+            _ => Ok("buffered, POSIX_FADV_DONTNEED"),
+        }
+    }
+}
+
+const REMEDY: &str = "name a directory on a local disk with --scratch-dir";
+
+/// Bytes this thread caused to be read from storage, where the kernel counts them
+/// (`CONFIG_TASK_IO_ACCOUNTING`).
+fn storage_read_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/thread-self/io").ok()?;
+    text.lines().find_map(|line| line.strip_prefix("read_bytes:"))?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_high_request_is_four_blocks_within_bounds() {
+        assert_eq!(high_request_bytes(4096), 16 * 1024);
+        assert_eq!(high_request_bytes(512), 8 * 1024);
+        assert_eq!(high_request_bytes(1), 8 * 1024);
+        assert_eq!(high_request_bytes(1 << 20), 1 << 20);
+        assert_eq!(high_request_bytes(u64::MAX), 1 << 20);
+    }
+}

@@ -1,0 +1,73 @@
+//! The IPI source: `membarrier` from one CPU interrupts the CPUs where our other threads run.
+
+use std::time::Duration;
+
+use rustix::thread::{MembarrierCommand, membarrier};
+
+use super::crew::{Crew, Worker};
+use super::settings::{Rate, StimulusSettings};
+use super::system::{Ticker, other_cpu};
+use super::wire::{Facts, Trouble, facts};
+
+pub(super) fn start(settings: &StimulusSettings, crew: &mut Crew) -> Result<Facts, Trouble> {
+    let caller = other_cpu(settings).ok_or_else(|| {
+        Trouble::unavailable(
+            "an inter-processor interrupt needs two CPUs, and there is one",
+            "run on a machine (or in a guest or cpuset) with at least two CPUs",
+        )
+    })?;
+    membarrier(MembarrierCommand::RegisterPrivateExpedited).map_err(|error| {
+        Trouble::unavailable(
+            format!("membarrier(PRIVATE_EXPEDITED) is refused: {error}"),
+            "run a kernel since 4.14 with CONFIG_MEMBARRIER=y, outside of a seccomp filter that \
+             refuses membarrier",
+        )
+    })?;
+    let targets: Vec<u32> = settings.cpus.iter().copied().filter(|&cpu| cpu != caller).collect();
+    for &cpu in &targets {
+        crew.spawn("ipi-target", Some(cpu), spin)?;
+    }
+    let interval = match settings.rate {
+        Rate::Low => Some(settings.low_interval),
+        Rate::High => None,
+    };
+    crew.spawn("ipi-caller", Some(caller), move |worker| call(worker, interval))?;
+    Ok(facts! {
+        "source": "ipi",
+        "method": "membarrier PRIVATE_EXPEDITED",
+        "interval_ns": interval.map(|interval| interval.as_nanos() as u64),
+        "caller_cpu": caller,
+        "target_cpus": targets,
+    })
+}
+
+/// The interrupted side: membarrier skips CPUs that don't execute our address space at that
+/// moment, so the target has to run.
+fn spin(worker: &Worker) -> Result<(), Trouble> {
+    worker.ready(Facts::new());
+    while !worker.stopped() {
+        std::hint::spin_loop();
+    }
+    Ok(())
+}
+
+/// The interrupting side; an operation is one barrier, which is one interrupt per running target.
+fn call(worker: &Worker, interval: Option<Duration>) -> Result<(), Trouble> {
+    let mut ticker = interval.map(Ticker::new);
+    barrier(worker)?;
+    worker.ready(Facts::new());
+    while !worker.stopped() {
+        if let Some(ticker) = &mut ticker {
+            worker.sleep_to_next(ticker);
+        }
+        barrier(worker)?;
+    }
+    Ok(())
+}
+
+fn barrier(worker: &Worker) -> Result<(), Trouble> {
+    membarrier(MembarrierCommand::PrivateExpedited)
+        .map_err(|error| Trouble::failed(format!("membarrier: {error}")))?;
+    worker.count(1, 0);
+    Ok(())
+}

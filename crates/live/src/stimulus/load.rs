@@ -1,0 +1,155 @@
+//! The busy load: zlib compression of a region of random bytes larger than the last-level cache.
+
+use std::sync::Arc;
+
+use flate2::{Compress, Compression, FlushCompress, Status};
+
+use super::crew::{Crew, Worker};
+use super::settings::LoadSettings;
+use super::system::Random;
+use super::wire::{Facts, Trouble, facts};
+
+const MIB: u64 = 1024 * 1024;
+/// One operation: small enough that a thread stops soon after it is asked to.
+const CHUNK_BYTES: usize = 256 * 1024;
+/// Room for a chunk that grows: zlib adds 5 bytes per 16 KiB stored block and a few more.
+const OUTPUT_BYTES: usize = CHUNK_BYTES + 4096;
+const ZLIB_LEVEL: u32 = 6;
+const REGION_BYTES_MIN: u64 = 32 * MIB;
+const REGION_BYTES_UNKNOWN_CACHE: u64 = 64 * MIB;
+
+pub(super) fn start(settings: &LoadSettings, crew: &mut Crew) -> Result<Facts, Trouble> {
+    let available = memory_available_bytes();
+    let bytes = region_bytes(settings, available)?;
+    let region = Arc::new(random_region(bytes)?);
+    let threads = settings.cpus.len();
+    for (index, &cpu) in settings.cpus.iter().enumerate() {
+        let region = Arc::clone(&region);
+        let chunks = region.len() / CHUNK_BYTES;
+        crew.spawn("load", Some(cpu), move |worker| {
+            compress_loop(worker, &region, index * chunks / threads)
+        })?;
+    }
+    let cache = settings.last_level_cache_bytes;
+    Ok(facts! {
+        "load": "busy",
+        "method": "zlib",
+        "zlib_level": ZLIB_LEVEL,
+        "region_bytes": region.len() as u64,
+        "chunk_bytes": CHUNK_BYTES as u64,
+        "last_level_cache_bytes": cache,
+        "region_exceeds_cache": cache.map(|cache| region.len() as u64 > cache),
+        "memory_available_bytes": available,
+    })
+}
+
+/// The size of the region, a multiple of the chunk.
+fn region_bytes(settings: &LoadSettings, available: Option<u64>) -> Result<u64, Trouble> {
+    let wanted = match (settings.region_bytes, settings.last_level_cache_bytes) {
+        (Some(bytes), _) => bytes,
+        (None, Some(cache)) => {
+            let limit = available.map_or(u64::MAX, |available| available / 8);
+            cache.saturating_mul(2).max(REGION_BYTES_MIN).min(limit)
+        }
+        (None, None) => REGION_BYTES_UNKNOWN_CACHE.min(available.unwrap_or(u64::MAX) / 8),
+    };
+    let chunk = CHUNK_BYTES as u64;
+    let bytes = wanted.max(chunk) / chunk * chunk;
+    match available {
+        Some(available) if bytes > available / 2 => Err(Trouble::unavailable(
+            format!("a region of {bytes} bytes is more than half of the available memory"),
+            format!("ask for at most {} bytes", available / 2),
+        )),
+        _ => Ok(bytes),
+    }
+}
+
+fn random_region(bytes: u64) -> Result<Vec<u8>, Trouble> {
+    let no_memory = || {
+        Trouble::unavailable(format!("no memory for a region of {bytes} bytes"), "free some memory")
+    };
+    let length = usize::try_from(bytes).map_err(|_| no_memory())?;
+    let mut region = Vec::new();
+    region.try_reserve_exact(length).map_err(|_| no_memory())?;
+    region.resize(length, 0);
+    Random::from_clock().fill(&mut region);
+    Ok(region)
+}
+
+/// Compresses chunk after chunk, from `first` on and round and round.
+fn compress_loop(worker: &Worker, region: &[u8], first: usize) -> Result<(), Trouble> {
+    let mut compressor = Compress::new(Compression::new(ZLIB_LEVEL), true);
+    let mut output = vec![0; OUTPUT_BYTES];
+    let mut ready = false;
+    for chunk in region.chunks_exact(CHUNK_BYTES).cycle().skip(first) {
+        compressor.reset();
+        match compressor.compress(chunk, &mut output, FlushCompress::Finish) {
+            Ok(Status::StreamEnd) => worker.count(1, chunk.len() as u64),
+            other => return Err(Trouble::failed(format!("zlib: {other:?}"))),
+        }
+        if !ready {
+            worker.ready(Facts::new());
+            ready = true;
+        }
+        if worker.stopped() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// `MemAvailable`, or what sysinfo calls free where there is no `/proc`.
+fn memory_available_bytes() -> Option<u64> {
+    if let Ok(text) = std::fs::read_to_string("/proc/meminfo") {
+        return parse_available(&text);
+    }
+    let info = rustix::system::sysinfo();
+    u64::try_from(info.freeram).ok()?.checked_mul(u64::from(info.mem_unit))
+}
+
+fn parse_available(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size(region: Option<u64>, cache: Option<u64>, available: Option<u64>) -> Option<u64> {
+        let settings =
+            LoadSettings { cpus: vec![0], region_bytes: region, last_level_cache_bytes: cache };
+        region_bytes(&settings, available).ok()
+    }
+
+    #[test]
+    fn the_region_follows_cache_memory_and_wish() {
+        let gib = 1024 * MIB;
+        assert_eq!(size(None, Some(40 * MIB), Some(16 * gib)), Some(80 * MIB));
+        assert_eq!(size(None, Some(MIB), Some(16 * gib)), Some(32 * MIB));
+        assert_eq!(size(None, Some(512 * MIB), Some(4 * gib)), Some(512 * MIB));
+        assert_eq!(size(None, None, Some(16 * gib)), Some(64 * MIB));
+        assert_eq!(size(None, None, None), Some(64 * MIB));
+        assert_eq!(size(Some(MIB + 1), Some(40 * MIB), None), Some(MIB));
+        assert_eq!(size(Some(0), None, None), Some(CHUNK_BYTES as u64));
+        assert_eq!(size(Some(3 * gib), None, Some(4 * gib)), None);
+    }
+
+    #[test]
+    fn meminfo_is_read_or_absent() {
+        assert_eq!(parse_available("MemTotal: 9 kB\nMemAvailable:   12 kB\n"), Some(12 * 1024));
+        assert_eq!(parse_available("MemTotal: 9 kB\n"), None);
+        assert_eq!(parse_available("MemAvailable: -1 kB\n"), None);
+    }
+
+    #[test]
+    fn a_random_chunk_fits_the_output() {
+        let mut chunk = vec![0; CHUNK_BYTES];
+        Random::from_clock().fill(&mut chunk);
+        let mut compressor = Compress::new(Compression::new(ZLIB_LEVEL), true);
+        let mut output = vec![0; OUTPUT_BYTES];
+        let status = compressor.compress(&chunk, &mut output, FlushCompress::Finish).unwrap();
+        assert_eq!(status, Status::StreamEnd);
+        assert!(compressor.total_out() as usize > CHUNK_BYTES, "random data must not shrink");
+    }
+}

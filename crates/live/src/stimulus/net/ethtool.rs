@@ -1,0 +1,67 @@
+//! Offloads of an interface, by the ethtool ioctl.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+const SIOCETHTOOL: u32 = 0x8946;
+
+/// An offload and its pair of commands (`linux/ethtool.h`).
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Offload {
+    get: u32,
+    set: u32,
+}
+
+/// TCP segmentation by the device.
+pub(super) const TSO: Offload = Offload { get: 0x1e, set: 0x1f };
+/// Segmentation by the kernel just before the driver.
+pub(super) const GSO: Offload = Offload { get: 0x23, set: 0x24 };
+/// Merging of received packets; on a veth it also switches NAPI on.
+pub(super) const GRO: Offload = Offload { get: 0x2b, set: 0x2c };
+
+/// `struct ethtool_value`.
+#[repr(C)]
+struct EthtoolValue {
+    command: u32,
+    data: u32,
+}
+
+/// The ethtool of the namespace in which the thread was when it was opened.
+pub(super) struct Ethtool(OwnedFd);
+
+impl Ethtool {
+    pub fn open() -> io::Result<Self> {
+        let kind = SocketType::DGRAM;
+        Ok(Ethtool(socket_with(AddressFamily::INET, kind, SocketFlags::CLOEXEC, None)?))
+    }
+
+    pub fn get(&self, interface: &str, offload: Offload) -> io::Result<bool> {
+        self.call(interface, EthtoolValue { command: offload.get, data: 0 }).map(|data| data != 0)
+    }
+
+    pub fn set(&self, interface: &str, offload: Offload, on: bool) -> io::Result<()> {
+        self.call(interface, EthtoolValue { command: offload.set, data: on.into() }).map(|_| ())
+    }
+
+    fn call(&self, interface: &str, mut value: EthtoolValue) -> io::Result<u32> {
+        // SAFETY: all-zero is a valid ifreq.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        // The last byte stays 0: the name must end.
+        let room = request.ifr_name.len() - 1;
+        if interface.len() > room {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        for (slot, byte) in request.ifr_name.iter_mut().zip(interface.bytes()) {
+            *slot = byte as libc::c_char;
+        }
+        request.ifr_ifru.ifru_data = (&raw mut value).cast();
+        // SAFETY: `request` is a valid ifreq with a terminated name, and its data pointer leads to
+        // an ethtool_value that lives until the call returns; these commands touch nothing else.
+        let result = unsafe {
+            libc::ioctl(self.0.as_raw_fd(), SIOCETHTOOL as libc::Ioctl, &raw mut request)
+        };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(value.data) }
+    }
+}

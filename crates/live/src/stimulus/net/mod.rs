@@ -1,0 +1,152 @@
+//! The net source: pings or bulk TCP, over a veth pair between two unnamed network namespaces, or
+//! to a peer behind a real NIC.
+
+mod ethtool;
+mod icmp;
+mod pair;
+mod rtnetlink;
+mod tcp;
+
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, ToSocketAddrs};
+
+use super::crew::Crew;
+use super::settings::{Rate, StimulusSettings};
+use super::system::other_cpu;
+use super::wire::{Facts, Trouble, facts};
+
+/// TCP port of the peer if none is given: "discard".
+const DISCARD_PORT: u16 = 9;
+
+pub(super) fn start(settings: &StimulusSettings, crew: &mut Crew) -> Result<Facts, Trouble> {
+    match &settings.peer {
+        Some(peer) => start_peer(settings, crew, peer),
+        None => start_pair(settings, crew),
+    }
+}
+
+/// Pings from one end to the other, or a TCP stream between them.
+///
+/// A veth has no interrupt of its own: what one end sends is received in the NET_RX softirq of
+/// *the sending CPU*. So the sending end is on the measured CPU, and the reader elsewhere.
+fn start_pair(settings: &StimulusSettings, crew: &mut Crew) -> Result<Facts, Trouble> {
+    let pair = pair::Pair::create()?;
+    let mut facts = facts! { "source": "net", "path": "veth pair" };
+    facts.extend(pair.facts()?);
+    let measured = settings.cpus.first().copied();
+    match settings.rate {
+        Rate::Low => {
+            let interval = settings.low_interval;
+            // The namespace of the answering end lives as long as its descriptor.
+            crew.spawn("ping", measured, move |worker| {
+                let _keep = pair;
+                icmp::ping_loop(worker, pair::ADDRESS_FAR, interval)
+            })?;
+            facts.extend(ping_facts(settings, pair::ADDRESS_FAR));
+        }
+        Rate::High => {
+            let (port_sender, port) = std::sync::mpsc::channel();
+            crew.spawn("tcp-receiver", other_cpu(settings).or(measured), move |worker| {
+                pair.enter_far()?;
+                tcp::receive_loop(worker, pair::ADDRESS_FAR, &port_sender)
+            })?;
+            crew.spawn("tcp-sender", measured, move |worker| {
+                let port = port.recv().map_err(|_| Trouble::failed("no receiver"))?;
+                tcp::send_loop(worker, SocketAddrV4::new(pair::ADDRESS_FAR, port).into())
+            })?;
+            facts.extend(tcp_facts());
+        }
+    }
+    Ok(facts)
+}
+
+fn start_peer(settings: &StimulusSettings, crew: &mut Crew, peer: &str) -> Result<Facts, Trouble> {
+    let measured = settings.cpus.first().copied();
+    let mut facts = facts! { "source": "net", "path": "peer", "peer": peer };
+    let (host, port) = split_peer(peer)?;
+    let address = resolve(host, port)?;
+    facts.extend(facts! { "peer_address": address.to_string() });
+    match settings.rate {
+        Rate::Low => {
+            let SocketAddr::V4(address) = address else {
+                return Err(Trouble::unavailable(
+                    format!("{host} has no IPv4 address to ping"),
+                    "name a peer with an IPv4 address",
+                ));
+            };
+            let (target, interval) = (*address.ip(), settings.low_interval);
+            crew.spawn("ping", measured, move |worker| icmp::ping_loop(worker, target, interval))?;
+            facts.extend(ping_facts(settings, target));
+        }
+        Rate::High => {
+            crew.spawn("tcp-sender", measured, move |worker| tcp::send_loop(worker, address))?;
+            facts.extend(tcp_facts());
+        }
+    }
+    Ok(facts)
+}
+
+fn ping_facts(settings: &StimulusSettings, target: Ipv4Addr) -> Facts {
+    facts! {
+        "method": "ICMP echo",
+        "target": target.to_string(),
+        "request_bytes": icmp::PAYLOAD_BYTES,
+        "interval_ns": settings.low_interval.as_nanos() as u64,
+    }
+}
+
+fn tcp_facts() -> Facts {
+    facts! { "method": "TCP", "request_bytes": tcp::WRITE_BYTES }
+}
+
+/// Splits `HOST`, `HOST:PORT`, `[IPV6]` or `[IPV6]:PORT`.
+fn split_peer(peer: &str) -> Result<(&str, u16), Trouble> {
+    let bad = || Trouble::failed(format!("peer '{peer}' is not HOST or HOST:PORT"));
+    let (host, port) = if let Some(rest) = peer.strip_prefix('[') {
+        let (host, rest) = rest.split_once(']').ok_or_else(bad)?;
+        (host, rest.strip_prefix(':').or(if rest.is_empty() { None } else { Some("bad") }))
+    } else {
+        match peer.split_once(':') {
+            Some((_, rest)) if rest.contains(':') => (peer, None),
+            Some((host, port)) => (host, Some(port)),
+            None => (peer, None),
+        }
+    };
+    if host.is_empty() {
+        return Err(bad());
+    }
+    match port {
+        None => Ok((host, DISCARD_PORT)),
+        Some(text) => text.parse().map(|port| (host, port)).map_err(|_| bad()),
+    }
+}
+
+/// The peer's address, IPv4 before IPv6.
+fn resolve(host: &str, port: u16) -> Result<SocketAddr, Trouble> {
+    let unknown = |why: String| {
+        let remedy = "check the name, or name the peer by its address";
+        Trouble::unavailable(format!("peer {host}: {why}"), remedy)
+    };
+    let found = (host, port).to_socket_addrs().map_err(|error| unknown(error.to_string()))?;
+    found.min_by_key(SocketAddr::is_ipv6).ok_or_else(|| unknown("it has no address".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_are_split_into_host_and_port() {
+        let check = |peer: &str, expect: Option<(&str, u16)>| {
+            assert_eq!(split_peer(peer).ok(), expect, "{peer}");
+        };
+        check("host", Some(("host", 9)));
+        check("host:5001", Some(("host", 5001)));
+        check("10.0.0.1:5001", Some(("10.0.0.1", 5001)));
+        check("fe80::1", Some(("fe80::1", 9)));
+        check("[fe80::1]", Some(("fe80::1", 9)));
+        check("[fe80::1]:5001", Some(("fe80::1", 5001)));
+        for bad in ["", ":9", "host:", "host:99999", "[::1", "[::1]x"] {
+            check(bad, None);
+        }
+    }
+}

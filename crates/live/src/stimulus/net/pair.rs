@@ -1,0 +1,158 @@
+//! Two unnamed network namespaces joined by a veth pair.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, AsRawFd};
+
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+
+use super::ethtool::{Ethtool, GRO, GSO, TSO};
+use super::rtnetlink::Rtnetlink;
+use crate::stimulus::wire::{Facts, Trouble, facts};
+
+/// The far end's address (a documentation network: it exists in our namespaces only).
+pub(super) const ADDRESS_FAR: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
+const ADDRESS_NEAR: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+const PREFIX: u8 = 30;
+const NEAR: &str = "irqlab-near";
+const FAR: &str = "irqlab-far";
+
+/// The far namespace. The near one is that of the thread that called [`Pair::create`], and of the
+/// threads it starts. Both vanish with the process, for nothing has a name.
+pub(super) struct Pair {
+    far: File,
+    near_offloads: Offloads,
+    far_offloads: Offloads,
+}
+
+/// What is in force at one end after it was asked for.
+#[derive(Clone, Copy)]
+struct Offloads {
+    tso: bool,
+    gso: bool,
+    gro: bool,
+}
+
+impl Pair {
+    /// Moves the calling thread, which must be the only one, into a new namespace that is joined
+    /// to another.
+    pub fn create() -> Result<Self, Trouble> {
+        leave_network()?;
+        silence_ipv6();
+        let far = open_namespace()?;
+        // The far end's namespace is ready: make the near one. The right to the first is the right
+        // to the second.
+        unshare_network().map_err(|error| refused(&error))?;
+        silence_ipv6();
+        let near = open_namespace()?;
+        Rtnetlink::open()
+            .and_then(|netlink| netlink.create_veth(NEAR, FAR, far.as_raw_fd()))
+            .map_err(|error| no_veth(&error))?;
+        let broken = |error: io::Error| Trouble::failed(format!("setting up a veth: {error}"));
+        enter(&far)?;
+        let far_offloads = configure(FAR, ADDRESS_FAR).map_err(broken)?;
+        enter(&near)?;
+        let near_offloads = configure(NEAR, ADDRESS_NEAR).map_err(broken)?;
+        Ok(Pair { far, near_offloads, far_offloads })
+    }
+
+    /// Moves the calling thread into the far namespace.
+    pub fn enter_far(&self) -> Result<(), Trouble> {
+        enter(&self.far)
+    }
+
+    /// Interfaces, addresses and offloads.
+    pub fn facts(&self) -> Result<Facts, Trouble> {
+        let end = |name: &str, address: Ipv4Addr, offloads: Offloads| {
+            facts! {
+                "name": name, "address": address.to_string(),
+                "tso": offloads.tso, "gso": offloads.gso, "gro": offloads.gro,
+            }
+        };
+        let ends =
+            [end(NEAR, ADDRESS_NEAR, self.near_offloads), end(FAR, ADDRESS_FAR, self.far_offloads)];
+        Ok(facts! { "interfaces": ends })
+    }
+}
+
+/// A network namespace of our own; without the right to it, in a user namespace of our own.
+fn leave_network() -> Result<(), Trouble> {
+    match unshare_network() {
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+            // SAFETY: the caller is the only thread, and nothing here depends on the user
+            // namespace or on a shared file descriptor table.
+            unsafe { unshare_unsafe(UnshareFlags::NEWUSER | UnshareFlags::NEWNET) }
+                .map_err(|error| refused(&error.into()))
+        }
+        other => other.map_err(|error| refused(&error)),
+    }
+}
+
+fn unshare_network() -> io::Result<()> {
+    // SAFETY: only the network namespace of the calling thread changes; no descriptor is unshared.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.map_err(io::Error::from)
+}
+
+fn open_namespace() -> Result<File, Trouble> {
+    let path = "/proc/thread-self/ns/net";
+    File::open(path).map_err(|error| {
+        Trouble::unavailable(format!("{path} cannot be opened: {error}"), "mount /proc")
+    })
+}
+
+fn enter(namespace: &File) -> Result<(), Trouble> {
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+        .map_err(|error| Trouble::failed(format!("setns: {error}")))
+}
+
+/// IPv6 would send neighbour and router discovery of its own into the measurement. Best effort: a
+/// kernel without IPv6 has no such file.
+fn silence_ipv6() {
+    for which in ["all", "default"] {
+        let path = format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6");
+        let _ = std::fs::write(path, "1");
+    }
+}
+
+/// Sets up one end. Only with the sender's TSO off *and* the receiver's GRO on does a veth receive
+/// through NAPI; either alone bypasses it silently. Both ends send (data, acknowledgements).
+fn configure(name: &str, address: Ipv4Addr) -> io::Result<Offloads> {
+    let netlink = Rtnetlink::open()?;
+    let ethtool = Ethtool::open()?;
+    let index = index_of(name)?;
+    ethtool.set(name, TSO, false)?;
+    ethtool.set(name, GRO, true)?;
+    netlink.add_address(index, address, PREFIX)?;
+    netlink.set_up(index)?;
+    Ok(Offloads {
+        tso: ethtool.get(name, TSO)?,
+        gso: ethtool.get(name, GSO)?,
+        gro: ethtool.get(name, GRO)?,
+    })
+}
+
+fn index_of(name: &str) -> io::Result<u32> {
+    let name = CString::new(name).map_err(io::Error::other)?;
+    // SAFETY: a terminated string that lives until the call returns.
+    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
+        0 => Err(io::Error::last_os_error()),
+        index => Ok(index),
+    }
+}
+
+fn refused(error: &io::Error) -> Trouble {
+    Trouble::unavailable(
+        format!("a network namespace is refused: {error}"),
+        "run as root (CAP_SYS_ADMIN and CAP_NET_ADMIN), allow user namespaces \
+         (sysctl -w user.max_user_namespaces=1000), or measure a real NIC with --peer HOST",
+    )
+}
+
+fn no_veth(error: &io::Error) -> Trouble {
+    Trouble::unavailable(
+        format!("a veth pair cannot be made: {error}"),
+        "load the driver (modprobe veth), or measure a real NIC with --peer HOST",
+    )
+}

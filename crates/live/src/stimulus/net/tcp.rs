@@ -1,0 +1,99 @@
+//! Bulk TCP: one end writes as fast as it goes, the other reads and forgets.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use crate::stimulus::crew::Worker;
+use crate::stimulus::wire::{Facts, Trouble, facts};
+
+/// Bytes handed to the kernel in one write; an operation is one write.
+pub(super) const WRITE_BYTES: usize = 64 * 1024;
+const READ_BYTES: usize = 256 * 1024;
+/// Data received before the receiver asks which NAPI instance it came through.
+const WARM_UP_BYTES: u64 = 1024 * 1024;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const SO_INCOMING_NAPI_ID: libc::c_int = 56;
+
+/// Writes to `target` until stopped.
+pub(super) fn send_loop(worker: &Worker, target: SocketAddr) -> Result<(), Trouble> {
+    let mut stream = TcpStream::connect_timeout(&target, CONNECT_TIMEOUT).map_err(|error| {
+        let port = target.port();
+        Trouble::unavailable(
+            format!("no TCP connection to {target}: {error}"),
+            format!("on the peer, run: nc -lk {port} >/dev/null"),
+        )
+    })?;
+    let data = vec![0x5a; WRITE_BYTES];
+    write(worker, &mut stream, &data)?;
+    let local = stream.local_addr().map_or(None, |address| Some(address.to_string()));
+    worker.ready(facts! { "local_address": local });
+    while !worker.stopped() {
+        write(worker, &mut stream, &data)?;
+    }
+    Ok(())
+}
+
+fn write(worker: &Worker, stream: &mut TcpStream, data: &[u8]) -> Result<(), Trouble> {
+    match stream.write(data) {
+        Ok(length) => worker.count(1, length as u64),
+        Err(error) if error.kind() == ErrorKind::Interrupted => {}
+        Err(error) => return Err(Trouble::failed(format!("sending: {error}"))),
+    }
+    Ok(())
+}
+
+/// Listens on `address`, tells its port, and reads from the first connection until stopped.
+pub(super) fn receive_loop(
+    worker: &Worker,
+    address: Ipv4Addr,
+    port: &Sender<u16>,
+) -> Result<(), Trouble> {
+    let broken = |error: std::io::Error| Trouble::failed(format!("receiving: {error}"));
+    let listener = TcpListener::bind((address, 0)).map_err(broken)?;
+    let chosen = listener.local_addr().map_err(broken)?.port();
+    port.send(chosen).map_err(|_| Trouble::failed("no sender"))?;
+    let (mut stream, _) = listener.accept().map_err(broken)?;
+    let mut buffer = vec![0; READ_BYTES];
+    let mut received = 0;
+    let mut ready = false;
+    while !worker.stopped() {
+        match stream.read(&mut buffer) {
+            Ok(0) if worker.stopped() => break,
+            Ok(0) => return Err(Trouble::failed("the sender is gone")),
+            Ok(length) => received += length as u64,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(broken(error)),
+        }
+        if !ready && received >= WARM_UP_BYTES {
+            worker.ready(napi_facts(stream.as_fd()));
+            ready = true;
+        }
+    }
+    Ok(())
+}
+
+/// The NAPI instance the data came through: 0 means that NAPI is bypassed, null that the kernel
+/// doesn't tell (`CONFIG_NET_RX_BUSY_POLL`).
+fn napi_facts(socket: BorrowedFd<'_>) -> Facts {
+    let id = napi_id(socket);
+    facts! { "receiver_napi_id": id, "napi": id.map(|id| id != 0) }
+}
+
+fn napi_id(socket: BorrowedFd<'_>) -> Option<u32> {
+    let mut id: u32 = 0;
+    let mut length = std::mem::size_of::<u32>() as libc::socklen_t;
+    // SAFETY: `id` and `length` are valid for writes of their sizes until the call returns.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_INCOMING_NAPI_ID,
+            (&raw mut id).cast(),
+            &raw mut length,
+        )
+    };
+    (result == 0).then_some(id)
+}

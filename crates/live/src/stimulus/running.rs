@@ -1,0 +1,261 @@
+//! The measuring process's side: start a stimulus process, wait for it, stop it.
+
+use std::fmt;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::HELPER_VERB;
+use super::error::StimulusError;
+use super::wire::{Facts, Job, Message, Order, Trouble, facts};
+
+/// Longest wait for a source to run; writing the scratch file of `disk high` takes most of it.
+const START_TIMEOUT: Duration = Duration::from_secs(180);
+/// Longest wait for a source to stop and report.
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest line a stimulus process may send.
+const LINE_BYTES_MAX: usize = 64 * 1024;
+
+/// How a stimulus process is started: a program that calls
+/// [`helper_main`](super::helper_main) when its first argument is [`HELPER_VERB`].
+#[derive(Debug, Clone)]
+pub struct Helper {
+    program: PathBuf,
+}
+
+impl Helper {
+    /// The running program itself (`/proc/self/exe`), which stays right when its file is replaced.
+    ///
+    /// # Errors
+    /// When neither `/proc/self/exe` nor the program's path can be found.
+    pub fn current_exe() -> io::Result<Self> {
+        let link = Path::new("/proc/self/exe");
+        let program = if link.exists() { link.to_owned() } else { std::env::current_exe()? };
+        Ok(Helper { program })
+    }
+
+    /// Another program that serves the verb (tests use a small example program).
+    pub fn new(program: impl Into<PathBuf>) -> Self {
+        Helper { program: program.into() }
+    }
+}
+
+/// What a stimulus did between the moment it was ready and the moment it was stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Report {
+    /// Reads, pings answered, blocks sent, timer expirations asked for, barriers or compressed
+    /// chunks, after the source (`docs/sources.md`).
+    pub operations: u64,
+    /// Bytes read, received, sent or compressed; 0 where no data moves.
+    pub bytes: u64,
+    /// Operations that failed (a lost ping, a read error).
+    pub errors: u64,
+    /// From ready to stopped, in nanoseconds.
+    pub elapsed_ns: u64,
+}
+
+/// A stimulus at work. Dropping it kills its process; [`Running::stop`] also gets its report.
+#[derive(Debug)]
+pub struct Running {
+    name: String,
+    process: Option<Process>,
+    facts: Facts,
+}
+
+#[derive(Debug)]
+struct Process {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: Lines,
+}
+
+impl Running {
+    /// A stimulus that does nothing and has no process.
+    pub(super) fn nothing(name: String) -> Self {
+        Running { name, process: None, facts: facts! { "source": "none" } }
+    }
+
+    /// Starts the process and waits for its first line.
+    pub(super) fn spawn(name: String, job: Job, helper: &Helper) -> Result<Self, StimulusError> {
+        let order = Order { parent_pid: std::process::id(), job };
+        let fail =
+            |source| StimulusError::Spawn { program: helper.program.display().to_string(), source };
+        let json = serde_json::to_string(&order).map_err(|e| fail(e.into()))?;
+        let mut child = Command::new(&helper.program)
+            .arg(HELPER_VERB)
+            .arg(json)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(fail)?;
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(fail(io::Error::other("no pipe to the child")));
+        };
+        let lines = Lines { stdout, buffer: Vec::new() };
+        let process = Process { child, stdin: Some(stdin), lines };
+        // From here on, dropping `running` ends the child.
+        let mut running = Running { name, process: Some(process), facts: Map::new() };
+        match running.next_message(START_TIMEOUT)? {
+            Message::Ready { facts } => running.facts = facts,
+            Message::Trouble(trouble) => return Err(running.trouble(trouble)),
+            Message::Report(_) => return Err(running.failed("reported before it was ready")),
+        }
+        Ok(running)
+    }
+
+    /// Source and rate, for messages.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The settings actually in force: file and request size, interval, interfaces and their
+    /// offloads, region, method, threads and their CPUs.
+    #[must_use]
+    pub fn facts(&self) -> &Map<String, Value> {
+        &self.facts
+    }
+
+    /// Process of the stimulus; `None` for [`Source::None`](super::Source::None).
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(|process| process.child.id())
+    }
+
+    /// Asks, without waiting, whether the stimulus still runs.
+    ///
+    /// # Errors
+    /// [`StimulusError::Failed`] with what the process said, or [`StimulusError::Died`] with how
+    /// it ended.
+    pub fn check(&mut self) -> Result<(), StimulusError> {
+        let Some(process) = &mut self.process else { return Ok(()) };
+        match process.child.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(_)) => match self.next_message(STOP_TIMEOUT)? {
+                Message::Trouble(trouble) => Err(self.trouble(trouble)),
+                _ => Err(self.failed("ended before it was asked to")),
+            },
+            Err(source) => Err(self.channel(source)),
+        }
+    }
+
+    /// Stops the stimulus, waits until its process is gone, and returns what it did.
+    ///
+    /// # Errors
+    /// As [`Running::check`], when it had ended before; [`StimulusError::Timeout`] when it does
+    /// not end within 30 s (it is killed then).
+    pub fn stop(mut self) -> Result<Report, StimulusError> {
+        let Some(process) = &mut self.process else { return Ok(Report::default()) };
+        drop(process.stdin.take());
+        let report = match self.next_message(STOP_TIMEOUT)? {
+            Message::Report(report) => report,
+            Message::Trouble(trouble) => return Err(self.trouble(trouble)),
+            Message::Ready { .. } => return Err(self.failed("was ready twice")),
+        };
+        // The report is the last thing it does: what remains is `exit`. Drop would kill it, too.
+        if let Some(mut process) = self.process.take() {
+            process.child.wait().map_err(|source| self.channel(source))?;
+        }
+        Ok(report)
+    }
+
+    fn next_message(&mut self, timeout: Duration) -> Result<Message, StimulusError> {
+        let Some(process) = &mut self.process else {
+            return Err(self.failed("has no process"));
+        };
+        match process.lines.next(timeout) {
+            Ok(Some(line)) => serde_json::from_slice(&line)
+                .map_err(|error| self.failed(format!("sent what it should not: {error}"))),
+            Ok(None) => match process.child.wait() {
+                Ok(status) => Err(StimulusError::Died { name: self.name.clone(), status }),
+                Err(source) => Err(self.channel(source)),
+            },
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                Err(StimulusError::Timeout { name: self.name.clone(), timeout })
+            }
+            Err(source) => Err(self.channel(source)),
+        }
+    }
+
+    fn trouble(&self, trouble: Trouble) -> StimulusError {
+        match trouble {
+            Trouble::Unavailable { reason, remedy } => {
+                StimulusError::Unavailable { reason, remedy }
+            }
+            Trouble::Failed { message } => self.failed(message),
+        }
+    }
+
+    fn failed(&self, message: impl fmt::Display) -> StimulusError {
+        StimulusError::Failed { name: self.name.clone(), message: message.to_string() }
+    }
+
+    fn channel(&self, source: io::Error) -> StimulusError {
+        StimulusError::Channel { name: self.name.clone(), source }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Ok(Some(_)) = self.child.try_wait() {
+            return;
+        }
+        // Both can fail only when the child is gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Lines from a pipe, with a deadline and a bound.
+#[derive(Debug)]
+struct Lines {
+    stdout: ChildStdout,
+    buffer: Vec<u8>,
+}
+
+impl Lines {
+    /// The next line without its end, or `None` when the pipe is closed.
+    fn next(&mut self, timeout: Duration) -> io::Result<Option<Vec<u8>>> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            if let Some(end) = self.buffer.iter().position(|&byte| byte == b'\n') {
+                let rest = self.buffer.split_off(end + 1);
+                let mut line = std::mem::replace(&mut self.buffer, rest);
+                line.truncate(end);
+                return Ok(Some(line));
+            }
+            if self.buffer.len() > LINE_BYTES_MAX {
+                return Err(io::Error::other("a line that is too long"));
+            }
+            self.wait_readable(deadline)?;
+            let mut bytes = [0; 4096];
+            match self.stdout.read(&mut bytes) {
+                Ok(0) => return Ok(None),
+                Ok(count) => self.buffer.extend_from_slice(&bytes[..count]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn wait_readable(&self, deadline: Instant) -> io::Result<()> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let left =
+                Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            let mut fds = [PollFd::from_borrowed_fd(self.stdout.as_fd(), PollFlags::IN)];
+            match poll(&mut fds, Some(&left)) {
+                Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+                Ok(_) => return Ok(()),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}

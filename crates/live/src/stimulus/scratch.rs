@@ -1,0 +1,205 @@
+//! Files the disk source reads: a scratch file that vanishes with us, or one the caller names.
+
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::system::Random;
+use super::wire::Trouble;
+use crate::journal::Journal;
+
+const MIB: u64 = 1024 * 1024;
+/// Room that must remain for others after the scratch file is made.
+const SPARE_BYTES: u64 = 64 * MIB;
+/// Memory file systems: reads of them raise no disk interrupt, although some accept `O_DIRECT`.
+const MEMORY_FILE_SYSTEMS: [(u64, &str); 3] =
+    [(0x0102_1994, "tmpfs"), (0x8584_58f6, "ramfs"), (0x9584_58f6, "hugetlbfs")];
+
+const REMEDY: &str = "name a directory on a disk with --scratch-dir or TMPDIR, or an existing \
+                      file or block device with --disk-file";
+
+/// A file to read from the disk.
+pub(super) struct Target {
+    /// Open for reading.
+    pub file: File,
+    /// Where it is, for the facts.
+    pub place: String,
+    /// Readable bytes.
+    pub size_bytes: u64,
+    /// Block size of its file system in bytes.
+    pub block_bytes: u64,
+    /// Whether reads bypass the page cache.
+    pub direct: bool,
+}
+
+/// The first of `TMPDIR`, `/var/tmp` and the working directory that is on a disk and takes
+/// `O_DIRECT`; if none does, the system's temporary directory.
+#[must_use]
+pub fn default_scratch_dir() -> PathBuf {
+    let candidates =
+        [std::env::var_os("TMPDIR").map(PathBuf::from), Some("/var/tmp".into()), Some(".".into())];
+    let good = candidates.into_iter().flatten().find(|dir| {
+        unnamed_file(dir).is_ok_and(|file| memory_kind(&file).is_none() && set_direct(&file))
+    });
+    good.unwrap_or_else(std::env::temp_dir)
+}
+
+/// Makes a scratch file of random bytes in `dir`, on the disk and out of the page cache.
+pub(super) fn make(dir: &Path, size_bytes: u64) -> Result<Target, Trouble> {
+    let place = dir.display().to_string();
+    let refuse = |what: String| Trouble::unavailable(what, REMEDY);
+    let mut file = new_file(dir)
+        .map_err(|error| refuse(format!("cannot make a scratch file in {place}: {error}")))?;
+    refuse_memory(&file, &place)?;
+    check_space(&file, &place, size_bytes)?;
+    fill(&mut file, size_bytes)
+        .map_err(|error| refuse(format!("cannot write a scratch file in {place}: {error}")))?;
+    target(file, format!("unnamed file in {place}"), size_bytes)
+}
+
+/// Opens a file or block device the caller names, for reading only.
+pub(super) fn open(path: &Path) -> Result<Target, Trouble> {
+    let place = path.display().to_string();
+    let refuse = |what: String| Trouble::unavailable(what, REMEDY);
+    let failed = |error: &dyn std::fmt::Display| refuse(format!("cannot read {place}: {error}"));
+    // NONBLOCK: opening a FIFO must not hang.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| failed(&error))?;
+    let mut file = File::from(fd);
+    let kind = file.metadata().map_err(|error| failed(&error))?.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return Err(refuse(format!("{place} is neither a file nor a block device")));
+    }
+    if kind.is_file() {
+        refuse_memory(&file, &place)?;
+    }
+    let size_bytes = file.seek(SeekFrom::End(0)).map_err(|error| failed(&error))?;
+    target(file, place, size_bytes)
+}
+
+fn target(file: File, place: String, size_bytes: u64) -> Result<Target, Trouble> {
+    let stat = rustix::fs::fstatvfs(&file)
+        .map_err(|error| Trouble::failed(format!("statfs of {place}: {error}")))?;
+    let direct = set_direct(&file);
+    Ok(Target { file, place, size_bytes, block_bytes: stat.f_bsize, direct })
+}
+
+/// A file without a name where the file system can; else a named one, unlinked at once and in the
+/// journal for the moment in between.
+fn new_file(dir: &Path) -> io::Result<File> {
+    match unnamed_file(dir) {
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
+        other => return Ok(other?),
+    }
+    let path = dir.join(format!("irqlab-scratch-{}", std::process::id()));
+    let mut journal = Journal::open().map_err(io::Error::other)?;
+    journal.will_create_file(&path).map_err(io::Error::other)?;
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?;
+    rustix::fs::unlinkat(CWD, &path, AtFlags::empty())?;
+    journal.forget(&path).map_err(io::Error::other)?;
+    Ok(File::from(fd))
+}
+
+fn unnamed_file(dir: &Path) -> Result<File, Errno> {
+    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+    rustix::fs::open(dir, flags, Mode::RUSR | Mode::WUSR).map(File::from)
+}
+
+fn set_direct(file: &File) -> bool {
+    rustix::fs::fcntl_getfl(file)
+        .and_then(|flags| rustix::fs::fcntl_setfl(file, flags | OFlags::DIRECT))
+        .is_ok()
+}
+
+fn memory_kind(file: &File) -> Option<&'static str> {
+    let magic = rustix::fs::fstatfs(file).ok()?.f_type as u64;
+    MEMORY_FILE_SYSTEMS.iter().find(|(known, _)| *known == magic).map(|(_, name)| *name)
+}
+
+fn refuse_memory(file: &File, place: &str) -> Result<(), Trouble> {
+    match memory_kind(file) {
+        Some(kind) => Err(Trouble::unavailable(
+            format!("{place} is on {kind}, which is memory: reading it raises no disk interrupt"),
+            REMEDY,
+        )),
+        None => Ok(()),
+    }
+}
+
+fn check_space(file: &File, place: &str, size_bytes: u64) -> Result<(), Trouble> {
+    let Ok(stat) = rustix::fs::fstatvfs(file.as_fd()) else { return Ok(()) };
+    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+    if free >= size_bytes.saturating_add(SPARE_BYTES) {
+        return Ok(());
+    }
+    let what = format!(
+        "{place} has {} MiB free, and a scratch file of {} MiB must leave {} MiB",
+        free / MIB,
+        size_bytes / MIB,
+        SPARE_BYTES / MIB
+    );
+    Err(Trouble::unavailable(what, REMEDY))
+}
+
+/// Writes random bytes, brings them to the disk and drops them from the page cache.
+fn fill(file: &mut File, size_bytes: u64) -> io::Result<()> {
+    let mut random = Random::from_clock();
+    let mut buffer = vec![0; MIB as usize];
+    let mut left = size_bytes;
+    while left > 0 {
+        let length = left.min(MIB) as usize;
+        random.fill(&mut buffer[..length]);
+        file.write_all(&buffer[..length])?;
+        left -= length as u64;
+    }
+    file.sync_all()?;
+    drop_cached(file, 0, 0);
+    // The last byte can be read, so the size is what was asked for.
+    file.read_exact_at(&mut buffer[..1], size_bytes.saturating_sub(1))
+}
+
+/// Drops a range (to the end, if `length` is 0) from the page cache; a hint, so it can't fail.
+pub(super) fn drop_cached(file: &File, offset: u64, length: u64) {
+    let length = std::num::NonZeroU64::new(length);
+    let _ = rustix::fs::fadvise(file, offset, length, rustix::fs::Advice::DontNeed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_on_a_disk_is_refused_with_a_reason() {
+        for path in ["/dev/null", "/dev", "/no/such/file"] {
+            let trouble = open(Path::new(path)).err().expect(path);
+            assert!(matches!(trouble, Trouble::Unavailable { .. }), "{path}: {trouble:?}");
+        }
+        let trouble = make(Path::new("/no/such/dir"), MIB).err().unwrap();
+        assert!(matches!(trouble, Trouble::Unavailable { .. }), "{trouble:?}");
+    }
+
+    #[test]
+    fn a_file_that_does_not_fit_is_refused_before_it_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let Err(Trouble::Unavailable { reason, .. }) = make(dir.path(), u64::MAX / 2) else {
+            panic!("must not fit");
+        };
+        assert!(reason.contains("free") || reason.contains("memory"), "{reason}");
+    }
+
+    #[test]
+    fn a_scratch_file_has_no_name() {
+        let dir = tempfile::tempdir().unwrap();
+        match make(dir.path(), MIB) {
+            Ok(target) => assert_eq!(target.size_bytes, MIB),
+            Err(trouble) => println!("not tested here: {trouble:?}"),
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,241 @@
+//! What the caller chooses: source, rate, load, CPUs.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use rustix::thread::CpuSet;
+use serde::{Deserialize, Serialize};
+
+use super::error::StimulusError;
+
+/// A word that is none of the allowed ones.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown {what} '{given}' (allowed: {allowed})")]
+pub struct UnknownName {
+    what: &'static str,
+    given: String,
+    allowed: String,
+}
+
+/// An enum of words: its list, its `Display` and its `FromStr` from one table.
+macro_rules! words {
+    ($type:ident, $what:literal, $($variant:ident = $word:literal),+) => {
+        impl $type {
+            /// Every value, in the order in which the documentation lists them.
+            pub const ALL: &'static [$type] = &[$($type::$variant),+];
+
+            /// The word used on the command line and in results.
+            #[must_use]
+            pub fn word(self) -> &'static str {
+                match self { $($type::$variant => $word),+ }
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.word())
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = UnknownName;
+
+            fn from_str(text: &str) -> Result<Self, UnknownName> {
+                match text {
+                    $($word => Ok($type::$variant),)+
+                    _ => Err(UnknownName {
+                        what: $what,
+                        given: text.to_owned(),
+                        allowed: [$($word),+].join(", "),
+                    }),
+                }
+            }
+        }
+    };
+}
+
+/// What raises the interrupts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// Reads that reach the disk.
+    Disk,
+    /// Packets over a veth pair of our own, or to a peer.
+    Net,
+    /// Expiring high-resolution timers.
+    Timer,
+    /// Inter-processor interrupts (function calls).
+    Ipi,
+    /// Nothing: watch what is there.
+    None,
+}
+words!(Source, "source", Disk = "disk", Net = "net", Timer = "timer", Ipi = "ipi", None = "none");
+
+/// How often.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rate {
+    /// Once every [`StimulusSettings::low_interval`].
+    Low,
+    /// As the source's kind of bulk work goes (see `docs/sources.md`).
+    High,
+}
+words!(Rate, "rate", Low = "low", High = "high");
+
+/// What else the CPUs under measurement do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Load {
+    /// Nothing.
+    Idle,
+    /// zlib compression of a region larger than the last-level cache.
+    Busy,
+}
+words!(Load, "load", Idle = "idle", Busy = "busy");
+
+/// One interrupt source, how fast and where. Build it with [`StimulusSettings::new`] and change
+/// the fields that should differ.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct StimulusSettings {
+    /// What raises the interrupts.
+    pub source: Source,
+    /// How often.
+    pub rate: Rate,
+    /// Time between two operations at [`Rate::Low`]; 50 ms by default, 100 µs to 60 s allowed.
+    pub low_interval: Duration,
+    /// Time between two expirations of the timer source at [`Rate::High`]; 50 µs by default,
+    /// 10 µs (the kernel's own limit) to 100 ms allowed.
+    pub timer_period: Duration,
+    /// CPUs under measurement; `docs/sources.md` says which threads are pinned to them.
+    pub cpus: Vec<u32>,
+    /// CPUs for what must run but should not disturb; may be empty.
+    pub housekeeping: Vec<u32>,
+    /// `HOST` or `HOST:PORT` behind a real NIC, instead of the veth pair.
+    pub peer: Option<String>,
+    /// An existing file or block device to read, instead of a scratch file. Never written.
+    pub disk_file: Option<PathBuf>,
+    /// Where the scratch file of the disk source is made; see
+    /// [`default_scratch_dir`](super::default_scratch_dir).
+    pub scratch_dir: PathBuf,
+    /// Size in bytes of the scratch file; by default 16 MiB (low) or 256 MiB (high).
+    pub scratch_bytes: Option<u64>,
+}
+
+impl StimulusSettings {
+    /// The default settings of a source: interval 50 ms, timer period 50 µs, veth pair, scratch
+    /// file in [`default_scratch_dir`](super::default_scratch_dir), no housekeeping CPU.
+    #[must_use]
+    pub fn new(source: Source, rate: Rate, cpus: Vec<u32>) -> Self {
+        StimulusSettings {
+            source,
+            rate,
+            low_interval: Duration::from_millis(50),
+            timer_period: Duration::from_micros(50),
+            cpus,
+            housekeeping: Vec::new(),
+            peer: None,
+            disk_file: None,
+            scratch_dir: super::default_scratch_dir(),
+            scratch_bytes: None,
+        }
+    }
+
+    /// Refuses settings that cannot be meant, before a process is started.
+    pub(super) fn validate(&self) -> Result<(), StimulusError> {
+        check_cpus(&self.cpus)?;
+        check_cpus_in_range(&self.housekeeping)?;
+        let low = Duration::from_micros(100)..=Duration::from_secs(60);
+        check_interval("low interval", self.low_interval, low)?;
+        let period = Duration::from_micros(10)..=Duration::from_millis(100);
+        check_interval("timer period", self.timer_period, period)
+    }
+}
+
+/// The busy load: where, and how large.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LoadSettings {
+    /// CPUs under measurement: one pinned thread on each.
+    pub cpus: Vec<u32>,
+    /// Size of the compressed region in bytes; by default twice the last-level cache, at least
+    /// 32 MiB, at most an eighth of the available memory, and 64 MiB if the cache is unknown.
+    pub region_bytes: Option<u64>,
+    /// Size of the last-level cache in bytes, if known.
+    pub last_level_cache_bytes: Option<u64>,
+}
+
+impl LoadSettings {
+    /// Refuses settings that cannot be meant, before a process is started.
+    pub(super) fn validate(&self) -> Result<(), StimulusError> {
+        check_cpus(&self.cpus)
+    }
+}
+
+fn check_cpus(cpus: &[u32]) -> Result<(), StimulusError> {
+    if cpus.is_empty() {
+        return Err(StimulusError::Invalid("no CPU to raise interrupts on was given".to_owned()));
+    }
+    check_cpus_in_range(cpus)
+}
+
+fn check_cpus_in_range(cpus: &[u32]) -> Result<(), StimulusError> {
+    match cpus.iter().find(|&&cpu| cpu as usize >= CpuSet::MAX_CPU) {
+        Some(cpu) => Err(StimulusError::Invalid(format!(
+            "CPU {cpu} is out of range (0 to {})",
+            CpuSet::MAX_CPU - 1
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn check_interval(
+    what: &str,
+    given: Duration,
+    allowed: std::ops::RangeInclusive<Duration>,
+) -> Result<(), StimulusError> {
+    if allowed.contains(&given) {
+        return Ok(());
+    }
+    let (from, to) = (allowed.start(), allowed.end());
+    Err(StimulusError::Invalid(format!("{what} {given:?} is not within {from:?} to {to:?}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_go_both_ways() {
+        for source in Source::ALL {
+            assert_eq!(source.to_string().parse(), Ok(*source));
+        }
+        for rate in Rate::ALL {
+            assert_eq!(rate.to_string().parse(), Ok(*rate));
+        }
+        for load in Load::ALL {
+            assert_eq!(load.to_string().parse(), Ok(*load));
+        }
+    }
+
+    #[test]
+    fn an_unknown_word_names_the_allowed_ones() {
+        let error = "floppy".parse::<Source>().unwrap_err().to_string();
+        assert_eq!(error, "unknown source 'floppy' (allowed: disk, net, timer, ipi, none)");
+    }
+
+    #[test]
+    fn nonsense_is_refused_before_anything_starts() {
+        let good = StimulusSettings::new(Source::Timer, Rate::Low, vec![0]);
+        assert!(good.validate().is_ok());
+        for bad in [
+            StimulusSettings { cpus: Vec::new(), ..good.clone() },
+            StimulusSettings { cpus: vec![u32::MAX], ..good.clone() },
+            StimulusSettings { housekeeping: vec![1 << 20], ..good.clone() },
+            StimulusSettings { low_interval: Duration::ZERO, ..good.clone() },
+            StimulusSettings { timer_period: Duration::from_secs(1), ..good.clone() },
+        ] {
+            assert!(matches!(bad.validate(), Err(StimulusError::Invalid(_))), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Small system services of the stimulus process: pinning, sleeping, signals, random numbers.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::thread::{ClockId, CpuSet, Timespec, clock_nanosleep_absolute, sched_setaffinity};
+use rustix::time::clock_gettime;
+
+use super::settings::StimulusSettings;
+use super::wire::Trouble;
+
+/// Signal that makes a blocked system call of a worker return.
+const WAKE_UP: libc::c_int = libc::SIGUSR1;
+
+const NS_PER_S: i64 = 1_000_000_000;
+
+extern "C" fn do_nothing(_signal: libc::c_int) {}
+
+/// Installs an empty handler for the wake-up signal, without `SA_RESTART`, so that the signal does
+/// nothing but interrupt.
+pub(super) fn install_wake_up_signal() {
+    // SAFETY: `action` is fully initialised (all-zero is valid for sigaction), the handler touches
+    // nothing and so is async-signal-safe.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = do_nothing as extern "C" fn(libc::c_int) as usize;
+        libc::sigaction(WAKE_UP, &action, std::ptr::null_mut());
+    }
+}
+
+/// Ignores SIGINT: Ctrl-C goes to the whole foreground group, and the measuring process must get
+/// our report before we end.
+pub(super) fn ignore_interrupt_key() {
+    // SAFETY: SIG_IGN is a valid disposition; no handler of ours is involved.
+    unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
+}
+
+/// Interrupts a system call in which `thread` may be blocked. The thread must not be joined yet.
+pub(super) fn wake_up(thread: libc::pthread_t) {
+    // SAFETY: the caller holds the thread's JoinHandle, so the id is valid.
+    unsafe { libc::pthread_kill(thread, WAKE_UP) };
+}
+
+/// Blocks until any signal.
+pub(super) fn pause() {
+    // SAFETY: no arguments, no memory. A signal that came just before is repeated by `Crew::stop`.
+    unsafe { libc::pause() };
+}
+
+/// Pins the calling thread.
+pub(super) fn pin(cpu: u32) -> Result<(), Trouble> {
+    let mut set = CpuSet::new();
+    set.set(cpu as usize);
+    sched_setaffinity(None, &set).map_err(|error| {
+        Trouble::unavailable(
+            format!("CPU {cpu} cannot be used: {error}"),
+            "choose online CPUs of this process's cpuset (see /sys/devices/system/cpu/online)",
+        )
+    })
+}
+
+/// Allows the calling thread to use any of `cpus`, as far as the system lets it.
+pub(super) fn prefer(cpus: &[u32]) {
+    let mut set = CpuSet::new();
+    for &cpu in cpus {
+        set.set(cpu as usize);
+    }
+    // Best effort: only the preparation and an idle main thread run here.
+    let _ = sched_setaffinity(None, &set);
+}
+
+/// A CPU other than the first measured one, for the other end of a source: the last housekeeping
+/// CPU, else the last online CPU that is not measured, else the last measured one.
+pub(super) fn other_cpu(settings: &StimulusSettings) -> Option<u32> {
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    choose_other(&settings.cpus, &settings.housekeeping, &parse_cpu_list(&online))
+}
+
+fn choose_other(cpus: &[u32], housekeeping: &[u32], online: &[u32]) -> Option<u32> {
+    let first = cpus.first().copied();
+    let usable = |cpu: &&u32| Some(**cpu) != first;
+    housekeeping
+        .iter()
+        .rfind(usable)
+        .or_else(|| online.iter().rfind(|cpu| !cpus.contains(cpu)))
+        .or_else(|| cpus.iter().rfind(usable))
+        .copied()
+}
+
+/// Parses the kernel's list format (`0-3,8`); what is not a number is left out.
+fn parse_cpu_list(text: &str) -> Vec<u32> {
+    let mut cpus = Vec::new();
+    for part in text.trim().split(',') {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        if let (Ok(from), Ok(to)) = (from.parse::<u32>(), to.parse::<u32>())
+            && (to as usize) < CpuSet::MAX_CPU
+        {
+            cpus.extend(from..=to);
+        }
+    }
+    cpus
+}
+
+/// Deadlines at equal distances on CLOCK_MONOTONIC; after a stall it goes on from now, without a
+/// burst.
+pub(super) struct Ticker {
+    interval_ns: i64,
+    next_ns: i64,
+}
+
+impl Ticker {
+    /// The first deadline is one interval from now.
+    pub fn new(interval: Duration) -> Self {
+        let interval_ns = i64::try_from(interval.as_nanos()).unwrap_or(i64::MAX / 4);
+        Ticker { interval_ns, next_ns: now_ns() }
+    }
+
+    /// The next deadline.
+    pub fn next_deadline(&mut self) -> Timespec {
+        self.next_ns = (self.next_ns + self.interval_ns).max(now_ns());
+        Timespec { tv_sec: self.next_ns / NS_PER_S, tv_nsec: self.next_ns % NS_PER_S }
+    }
+}
+
+fn now_ns() -> i64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec * NS_PER_S + now.tv_nsec
+}
+
+/// Sleeps until a point of CLOCK_MONOTONIC; `false` when a signal came first.
+pub(super) fn sleep_until(deadline: Timespec) -> bool {
+    clock_nanosleep_absolute(ClockId::Monotonic, &deadline).is_ok()
+}
+
+/// A small random number generator (`SplitMix64`): incompressible data and random offsets, not
+/// secrets.
+pub(super) struct Random(u64);
+
+impl Random {
+    /// A different sequence in each run, so that storage below us can't recognise the data.
+    pub fn from_clock() -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Random((now.as_nanos() as u64) ^ (u64::from(std::process::id()) << 48))
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn fill(&mut self, bytes: &mut [u8]) {
+        for chunk in bytes.chunks_mut(8) {
+            chunk.copy_from_slice(&self.next().to_ne_bytes()[..chunk.len()]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_other_cpu_is_housekeeping_then_unmeasured_then_measured() {
+        let check = |cpus: &[u32], housekeeping: &[u32], online: &[u32], expect| {
+            assert_eq!(choose_other(cpus, housekeeping, online), expect);
+        };
+        check(&[0], &[1, 2], &[0, 1, 2, 3], Some(2));
+        check(&[2], &[1, 2], &[0, 1, 2, 3], Some(1));
+        check(&[0, 1], &[], &[0, 1, 2, 3], Some(3));
+        check(&[0, 1], &[], &[0, 1], Some(1));
+        check(&[0], &[], &[0], None);
+        check(&[0], &[0], &[], None);
+    }
+
+    #[test]
+    fn cpu_lists_are_read_as_the_kernel_writes_them() {
+        assert_eq!(parse_cpu_list("0-2,5,7-8\n"), [0, 1, 2, 5, 7, 8]);
+        assert_eq!(parse_cpu_list(""), Vec::<u32>::new());
+        assert_eq!(parse_cpu_list("x,3,1-99999999999,0-4000000000"), [3]);
+    }
+
+    #[test]
+    fn a_stalled_ticker_does_not_burst() {
+        let mut ticker = Ticker::new(Duration::from_millis(1));
+        ticker.next_ns -= 1_000_000_000;
+        let first = ticker.next_deadline();
+        let second = ticker.next_deadline();
+        let ns = |t: Timespec| t.tv_sec * NS_PER_S + t.tv_nsec;
+        assert!(ns(second) - ns(first) >= 1_000_000);
+    }
+}

@@ -1,0 +1,210 @@
+//! The timer source: high-resolution timers that expire on the measured CPUs.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use perf_event_open_sys::bindings::{
+    PERF_COUNT_SW_CPU_CLOCK, PERF_FLAG_FD_CLOEXEC, PERF_TYPE_SOFTWARE, perf_event_attr,
+};
+use perf_event_open_sys::ioctls;
+use rustix::thread::set_current_timer_slack;
+
+use super::crew::{Crew, Worker};
+use super::settings::{Rate, StimulusSettings};
+use super::system::{Ticker, other_cpu};
+use super::wire::{Facts, Trouble, facts};
+
+/// Interval of the sleeping loop where perf sampling is refused.
+const FALLBACK_INTERVAL: Duration = Duration::from_micros(20);
+/// Longest and shortest interval between refreshes of a sampling period.
+const REFRESH_INTERVAL_MAX: Duration = Duration::from_millis(32);
+const REFRESH_INTERVAL_MIN: Duration = Duration::from_millis(1);
+/// How long each is tried.
+const REFRESH_TRIAL: Duration = Duration::from_millis(100);
+
+pub(super) fn start(settings: &StimulusSettings, crew: &mut Crew) -> Result<Facts, Trouble> {
+    match settings.rate {
+        Rate::Low => sleepers(settings, crew, settings.low_interval),
+        Rate::High => match open_clocks(settings) {
+            Ok(clocks) => sampled_clocks(settings, crew, clocks),
+            Err(error) => {
+                let mut facts = sleepers(settings, crew, FALLBACK_INTERVAL)?;
+                facts.extend(facts! {
+                    "method_reason": format!("perf_event_open of cpu-clock: {error}"),
+                });
+                Ok(facts)
+            }
+        },
+    }
+}
+
+/// One sleeping thread on each measured CPU; an operation is one sleep.
+fn sleepers(
+    settings: &StimulusSettings,
+    crew: &mut Crew,
+    interval: Duration,
+) -> Result<Facts, Trouble> {
+    for &cpu in &settings.cpus {
+        crew.spawn("timer", Some(cpu), move |worker| sleep_loop(worker, interval))?;
+    }
+    let interval_ns = interval.as_nanos() as u64;
+    Ok(facts! { "source": "timer", "method": "clock_nanosleep", "interval_ns": interval_ns })
+}
+
+fn sleep_loop(worker: &Worker, interval: Duration) -> Result<(), Trouble> {
+    // The default slack of 50 us would coarsen the rate; without it only the rate suffers.
+    let _ = set_current_timer_slack(std::num::NonZeroU64::new(1));
+    let mut ticker = Ticker::new(interval);
+    worker.ready(Facts::new());
+    while !worker.stopped() {
+        worker.sleep_to_next(&mut ticker);
+        worker.count(1, 0);
+    }
+    Ok(())
+}
+
+/// perf's `cpu-clock` on each measured CPU: its sampling timer interrupts at a fixed period, with
+/// no buffer to write samples to, and no thread of ours on the measured CPUs.
+///
+/// perf throttles an event after so many samples without a scheduler tick, and an idle CPU has no
+/// tick. Setting the period again lifts the throttle, at one function-call IPI each; how often it
+/// has to be done is found out before the source counts as running.
+fn sampled_clocks(
+    settings: &StimulusSettings,
+    crew: &mut Crew,
+    clocks: Vec<OwnedFd>,
+) -> Result<Facts, Trouble> {
+    let period_ns = settings.timer_period.as_nanos() as u64;
+    crew.spawn("timer", other_cpu(settings), move |worker| {
+        let refresh = find_refresh_interval(&clocks, period_ns)?;
+        let before = total_ns(&clocks)?;
+        worker.ready(facts! { "refresh_interval_ns": refresh.as_nanos() as u64 });
+        refresh_loop(worker, &clocks, period_ns, refresh)?;
+        worker.count((total_ns(&clocks)? - before) / period_ns, 0);
+        Ok(())
+    })?;
+    Ok(facts! { "source": "timer", "method": "perf cpu-clock", "interval_ns": period_ns })
+}
+
+/// Lifts throttles until stopped; more often once some went unnoticed, as when a CPU falls idle
+/// that was busy at the start.
+fn refresh_loop(
+    worker: &Worker,
+    clocks: &[OwnedFd],
+    period_ns: u64,
+    mut interval: Duration,
+) -> Result<(), Trouble> {
+    let mut ticker = Ticker::new(interval);
+    let mut window = Window::open(clocks)?;
+    while !worker.stopped() {
+        worker.sleep_to_next(&mut ticker);
+        set_period(clocks, period_ns)?;
+        let next = Window::open(clocks)?;
+        if window.was_throttled(&next, clocks.len()) && interval > REFRESH_INTERVAL_MIN {
+            interval /= 2;
+            ticker = Ticker::new(interval);
+        }
+        window = next;
+    }
+    Ok(())
+}
+
+/// The longest interval between two refreshes at which nothing, or next to nothing, is throttled.
+fn find_refresh_interval(clocks: &[OwnedFd], period_ns: u64) -> Result<Duration, Trouble> {
+    let mut interval = REFRESH_INTERVAL_MAX;
+    while interval > REFRESH_INTERVAL_MIN {
+        set_period(clocks, period_ns)?;
+        let window = Window::open(clocks)?;
+        while window.start.elapsed() < REFRESH_TRIAL {
+            std::thread::sleep(interval);
+            set_period(clocks, period_ns)?;
+        }
+        if !window.was_throttled(&Window::open(clocks)?, clocks.len()) {
+            break;
+        }
+        interval /= 2;
+    }
+    Ok(interval)
+}
+
+/// How long the events had counted at some moment.
+struct Window {
+    start: Instant,
+    counted_ns: u64,
+}
+
+impl Window {
+    fn open(clocks: &[OwnedFd]) -> Result<Self, Trouble> {
+        Ok(Window { start: Instant::now(), counted_ns: total_ns(clocks)? })
+    }
+
+    /// Whether the events stood still for more than a twentieth of the time between the two.
+    fn was_throttled(&self, end: &Window, clocks: usize) -> bool {
+        let elapsed_ns = (end.start - self.start).as_nanos() as u64 * clocks as u64;
+        end.counted_ns - self.counted_ns < elapsed_ns / 20 * 19
+    }
+}
+
+/// Sets the sampling period, which also ends a throttle.
+fn set_period(clocks: &[OwnedFd], period_ns: u64) -> Result<(), Trouble> {
+    for clock in clocks {
+        // The kernel takes a pointer to the period, which the bindings declare as a u64.
+        let address = &raw const period_ns as u64;
+        // SAFETY: the kernel reads a u64 at this address, which is valid until the call returns.
+        if unsafe { ioctls::PERIOD(clock.as_raw_fd(), address) } < 0 {
+            let error = io::Error::last_os_error();
+            return Err(Trouble::failed(format!("setting a perf event's period: {error}")));
+        }
+    }
+    Ok(())
+}
+
+fn open_clocks(settings: &StimulusSettings) -> io::Result<Vec<OwnedFd>> {
+    let period_ns = settings.timer_period.as_nanos() as u64;
+    settings.cpus.iter().map(|&cpu| open_clock(cpu, period_ns)).collect()
+}
+
+/// Opens and starts `cpu-clock` on `cpu` for all processes.
+fn open_clock(cpu: u32, period_ns: u64) -> io::Result<OwnedFd> {
+    let cpu = i32::try_from(cpu).map_err(io::Error::other)?;
+    let mut attr = perf_event_attr {
+        type_: PERF_TYPE_SOFTWARE,
+        size: std::mem::size_of::<perf_event_attr>() as u32,
+        config: u64::from(PERF_COUNT_SW_CPU_CLOCK),
+        ..Default::default()
+    };
+    attr.__bindgen_anon_1.sample_period = period_ns;
+    // SAFETY: `attr` is a valid perf_event_attr whose size field is its size; the kernel reads it
+    // (and may write the size field) and keeps no pointer to it.
+    let fd = unsafe {
+        perf_event_open_sys::perf_event_open(
+            &mut attr,
+            -1,
+            cpu,
+            -1,
+            u64::from(PERF_FLAG_FD_CLOEXEC) as _,
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just returned this descriptor, and nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Time the events have been counting for, in nanoseconds, summed over the CPUs.
+fn total_ns(clocks: &[OwnedFd]) -> Result<u64, Trouble> {
+    let mut total = 0;
+    for clock in clocks {
+        let mut bytes = [0; 8];
+        let count = rustix::io::read(clock, &mut bytes).map_err(|e| {
+            Trouble::failed(format!("reading perf event {}: {e}", clock.as_raw_fd()))
+        })?;
+        if count != bytes.len() {
+            return Err(Trouble::failed("a perf event gave no count"));
+        }
+        total += u64::from_ne_bytes(bytes);
+    }
+    Ok(total)
+}
