@@ -1,1 +1,136 @@
-//! To be written.
+//! The machine that irqlab runs on: what it is, and what can be measured on it.
+//!
+//! Readers take a [`Root`], so that tests (and reports about another machine) build a `/proc` and a
+//! `/sys` of their own. Reads are bounded, nothing panics on any content, and every fact is an
+//! `Option`: absent is not zero. [`diagnose`] turns the facts into what a user can do about them.
+
+mod affinity;
+mod caches;
+mod clock;
+mod cpu;
+mod cpu_list;
+mod cpu_time;
+pub mod diagnosis;
+pub mod interrupts;
+mod kernel;
+mod pmu;
+mod rights;
+mod root;
+mod run_block;
+mod tracepoints;
+
+use serde::Serialize;
+
+pub use affinity::{IrqAffinity, irq_affinities};
+pub use caches::{CacheFacts, cache_facts};
+pub use clock::{ClockFacts, HypervisorFacts};
+pub use cpu::{CpuFacts, CpuModel, CpuTopology, cpu_facts};
+pub use cpu_list::{CPU_MAX, CpuListError, format_cpu_list, parse_cpu_list};
+pub use cpu_time::{CpuSteal, MemoryFacts, StealFacts, memory_facts, steal_facts};
+pub use diagnosis::{Finding, Status, diagnose};
+pub use interrupts::{InterruptLine, Interrupts};
+pub use kernel::{KernelFacts, Preemption, kernel_facts};
+pub use pmu::{EventKind, EventScope, PmuEvent, PmuFacts, pmu_facts};
+pub use rights::{RightsFacts, rights_facts};
+pub use root::Root;
+pub use run_block::run_host_block;
+pub use tracepoints::{BtfFacts, Tracepoint, X86_VECTORS, needed_tracepoints, tracepoint_facts};
+
+/// Everything that is known of the machine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct HostFacts {
+    /// Whether /proc is there.
+    pub proc_mounted: bool,
+    /// Whether /sys is there.
+    pub sys_mounted: bool,
+    /// The kernel.
+    pub kernel: KernelFacts,
+    /// The processors.
+    pub cpu: CpuFacts,
+    /// Their caches.
+    pub caches: Vec<CacheFacts>,
+    /// Clock source and TSC.
+    pub clock: ClockFacts,
+    /// The machine below the machine.
+    pub hypervisor: HypervisorFacts,
+    /// Steal time.
+    pub steal: StealFacts,
+    /// Memory.
+    pub memory: MemoryFacts,
+    /// Device interrupts and the CPUs they go to.
+    pub irqs: Option<Vec<IrqAffinity>>,
+    /// What this process may do.
+    pub rights: RightsFacts,
+    /// Performance events.
+    pub pmu: PmuFacts,
+    /// Type information of the kernel.
+    pub btf: BtfFacts,
+    /// The tracepoints that irqlab uses.
+    pub tracepoints: Vec<Tracepoint>,
+}
+
+impl HostFacts {
+    /// Size in bytes of one instance of the last-level cache; absent when the machine hides it.
+    #[must_use]
+    pub fn last_level_cache_bytes(&self) -> Option<u64> {
+        caches::last_level_cache_bytes(&self.caches)
+    }
+}
+
+/// Size in bytes of one instance of the last-level cache, without reading the rest.
+#[must_use]
+pub fn last_level_cache_bytes(root: &Root) -> Option<u64> {
+    let online = root.text("sys/devices/system/cpu/online")?;
+    caches::last_level_cache_bytes(&cache_facts(root, &parse_cpu_list(&online).ok()?))
+}
+
+/// Reads everything. Takes some 10 ms, most of it for BTF; opens and closes performance events and
+/// loads one BPF program that is attached to nothing.
+#[must_use]
+pub fn host_facts(root: &Root) -> HostFacts {
+    let kernel = kernel_facts(root);
+    let cpu = cpu_facts(root);
+    let pmu = pmu_facts(root);
+    let arch = kernel.arch.as_deref().unwrap_or(std::env::consts::ARCH);
+    let (btf, tracepoints) = tracepoint_facts(root, arch);
+    HostFacts {
+        proc_mounted: root.exists("proc/self") || root.exists("proc/stat"),
+        sys_mounted: root.exists("sys/devices"),
+        caches: cache_facts(root, cpu.online.as_deref().unwrap_or_default()),
+        clock: clock::clock_facts(root, pmu.tsc_khz),
+        hypervisor: clock::hypervisor_facts(root, &cpu.model),
+        steal: steal_facts(root),
+        memory: memory_facts(root),
+        irqs: irq_affinities(root),
+        rights: rights_facts(root),
+        kernel,
+        cpu,
+        pmu,
+        btf,
+        tracepoints,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_has_a_kernel_and_a_processor() {
+        let facts = host_facts(&Root::default());
+        assert!(facts.kernel.release.is_some());
+        assert!(facts.cpu.online.is_none_or(|cpus| !cpus.is_empty()));
+        assert_eq!(facts.caches.is_empty(), last_level_cache_bytes(&Root::default()).is_none());
+    }
+
+    #[test]
+    fn an_empty_root_gives_absent_facts() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::new(directory.path());
+        let facts = host_facts(&root);
+        let empty = HostFacts { tracepoints: facts.tracepoints.clone(), ..HostFacts::default() };
+        assert_eq!(facts, empty);
+        assert!(facts.tracepoints.iter().all(|tracepoint| tracepoint.exists.is_none()));
+        assert_eq!(last_level_cache_bytes(&root), None);
+    }
+}

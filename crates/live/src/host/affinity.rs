@@ -1,0 +1,78 @@
+//! Which CPUs each device interrupt may go to, and goes to.
+
+use serde::Serialize;
+
+use super::cpu_list::parse_cpu_list;
+use super::root::Root;
+
+/// The affinity of one IRQ.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct IrqAffinity {
+    /// Its number.
+    pub number: u32,
+    /// Names of its handlers, from /sys/kernel/irq (a name holds no comma there). Empty where no
+    /// handler is installed.
+    pub actions: Vec<String>,
+    /// CPUs it may go to (`smp_affinity_list`).
+    pub allowed: Option<Vec<u32>>,
+    /// CPUs that the controller was told (`effective_affinity_list`); readable for root only.
+    pub effective: Option<Vec<u32>>,
+}
+
+/// All IRQs of /proc/irq by number; absent when there is no such directory.
+#[must_use]
+pub fn irq_affinities(root: &Root) -> Option<Vec<IrqAffinity>> {
+    let names = root.names("proc/irq")?;
+    let mut numbers: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
+    numbers.sort_unstable();
+    let affinities = numbers.into_iter().map(|number| {
+        let list = |name: &str| {
+            let list = root.text(format!("proc/irq/{number}/{name}"))?;
+            parse_cpu_list(&list).ok().filter(|cpus| !cpus.is_empty())
+        };
+        IrqAffinity {
+            number,
+            actions: actions(root, number),
+            allowed: list("smp_affinity_list"),
+            effective: list("effective_affinity_list"),
+        }
+    });
+    Some(affinities.collect())
+}
+
+fn actions(root: &Root, number: u32) -> Vec<String> {
+    let Some(text) = root.word(format!("sys/kernel/irq/{number}/actions")) else {
+        // Every handler with a /proc entry has a directory of its name there.
+        let entries = root.names(format!("proc/irq/{number}")).unwrap_or_default();
+        let is_directory = |name: &String| root.path(format!("proc/irq/{number}/{name}")).is_dir();
+        return entries.into_iter().filter(is_directory).collect();
+    };
+    text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::root::plant;
+    use super::*;
+
+    #[test]
+    fn affinities_from_a_fake_root() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::new(directory.path());
+        assert_eq!(irq_affinities(&root), None);
+        let at = |path: &str, text: &str| plant(directory.path(), path, text);
+        at("proc/irq/default_smp_affinity", "3");
+        at("proc/irq/16/smp_affinity_list", "0-1\n");
+        at("proc/irq/16/effective_affinity_list", "1\n");
+        at("sys/kernel/irq/16/actions", "ehci_hcd:usb1,i801_smbus\n");
+        at("proc/irq/4/ttyS0/x", "");
+        at("proc/irq/4/effective_affinity_list", "\n");
+        let irqs = irq_affinities(&root).unwrap();
+        assert_eq!(irqs.iter().map(|irq| irq.number).collect::<Vec<_>>(), [4, 16]);
+        assert_eq!(irqs[0].actions, ["ttyS0"]);
+        assert_eq!(irqs[0].effective, None);
+        assert_eq!(irqs[1].actions, ["ehci_hcd:usb1", "i801_smbus"]);
+        assert_eq!(irqs[1].allowed, Some(vec![0, 1]));
+        assert_eq!(irqs[1].effective, Some(vec![1]));
+    }
+}

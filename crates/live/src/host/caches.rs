@@ -1,0 +1,145 @@
+//! The caches, from `/sys/devices/system/cpu/cpuN/cache`.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::cpu_list::parse_cpu_list;
+use super::root::Root;
+
+/// No processor has more caches per CPU than this.
+const CACHE_INDEX_MAX: u32 = 32;
+
+/// A kind of cache, and how often the machine has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CacheFacts {
+    /// 1, 2, 3...
+    pub level: u32,
+    /// `Data`, `Instruction` or `Unified`.
+    pub kind: String,
+    /// Size of one instance.
+    pub size_bytes: Option<u64>,
+    /// Line size.
+    pub line_bytes: Option<u64>,
+    /// Ways of associativity; 0 would be fully associative.
+    pub ways: Option<u64>,
+    /// Most CPUs that share one instance.
+    pub shared_by_cpus: Option<u32>,
+    /// Instances over the online CPUs.
+    pub instances: Option<u32>,
+}
+
+/// The caches of these CPUs, each kind and size once, by level. Sizes are the sizes of one
+/// instance, not of all together as `lscpu` sums them.
+#[must_use]
+pub fn cache_facts(root: &Root, online: &[u32]) -> Vec<CacheFacts> {
+    let mut kinds: BTreeMap<(u32, String, Option<u64>), Instances> = BTreeMap::new();
+    for cpu in online {
+        for index in 0..CACHE_INDEX_MAX {
+            let directory = format!("sys/devices/system/cpu/cpu{cpu}/cache/index{index}");
+            let Some(level) = root.number(format!("{directory}/level")) else { break };
+            let kind = root.word(format!("{directory}/type")).unwrap_or_default();
+            let size = root.word(format!("{directory}/size")).and_then(|word| parse_size(&word));
+            let entry = kinds.entry((level, kind, size)).or_insert_with(|| Instances {
+                line_bytes: root.number(format!("{directory}/coherency_line_size")),
+                ways: root.number(format!("{directory}/ways_of_associativity")),
+                sharers: Vec::new(),
+            });
+            let sharers = root.text(format!("{directory}/shared_cpu_list"));
+            entry.sharers.push(sharers.and_then(|list| parse_cpu_list(&list).ok()));
+        }
+    }
+    let facts = kinds.into_iter().map(|((level, kind, size_bytes), instances)| {
+        // One list per CPU; the same list is the same instance.
+        let sharers: Option<Vec<Vec<u32>>> = instances.sharers.into_iter().collect();
+        let lists = sharers.map(|mut lists| {
+            lists.sort_unstable();
+            lists.dedup();
+            lists
+        });
+        let as_u32 = |count: usize| u32::try_from(count).ok();
+        CacheFacts {
+            level,
+            kind,
+            size_bytes,
+            line_bytes: instances.line_bytes,
+            ways: instances.ways,
+            shared_by_cpus: lists
+                .as_ref()
+                .and_then(|lists| as_u32(lists.iter().map(Vec::len).max()?)),
+            instances: lists.as_ref().and_then(|lists| as_u32(lists.len())),
+        }
+    });
+    facts.collect()
+}
+
+struct Instances {
+    line_bytes: Option<u64>,
+    ways: Option<u64>,
+    sharers: Vec<Option<Vec<u32>>>,
+}
+
+/// Size in bytes of the largest cache of the highest level: what a working set must exceed to
+/// reach memory. Absent when no size is known.
+#[must_use]
+pub fn last_level_cache_bytes(caches: &[CacheFacts]) -> Option<u64> {
+    let data = caches.iter().filter(|cache| cache.kind != "Instruction");
+    let sized = data.filter_map(|cache| Some((cache.level, cache.size_bytes?)));
+    sized.max().map(|(_, bytes)| bytes)
+}
+
+/// `32768K`, `1M` or `512` in bytes.
+fn parse_size(word: &str) -> Option<u64> {
+    let (digits, shift) = match word.as_bytes().last()? {
+        b'K' => (&word[..word.len() - 1], 10),
+        b'M' => (&word[..word.len() - 1], 20),
+        b'G' => (&word[..word.len() - 1], 30),
+        _ => (word, 0),
+    };
+    let number: u64 = digits.parse().ok()?;
+    number.checked_mul(1 << shift).filter(|bytes| *bytes > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::root::plant;
+    use super::*;
+
+    #[test]
+    fn private_and_shared_caches() {
+        let directory = tempfile::tempdir().unwrap();
+        for cpu in 0..4u32 {
+            let own = cpu.to_string();
+            let shared = if cpu < 2 { "0-1" } else { "2-3" };
+            let caches = [
+                ("1", "Data", "48K", &own[..]),
+                ("1", "Instruction", "32K", &own),
+                ("3", "Unified", "32768K", shared),
+            ];
+            for (index, (level, kind, size, sharers)) in caches.into_iter().enumerate() {
+                let base = format!("sys/devices/system/cpu/cpu{cpu}/cache/index{index}");
+                for (name, text) in
+                    [("level", level), ("type", kind), ("size", size), ("shared_cpu_list", sharers)]
+                {
+                    plant(directory.path(), &format!("{base}/{name}"), text);
+                }
+            }
+        }
+        let caches = cache_facts(&Root::new(directory.path()), &[0, 1, 2, 3]);
+        assert_eq!(caches.len(), 3);
+        assert_eq!((caches[0].instances, caches[0].shared_by_cpus), (Some(4), Some(1)));
+        assert_eq!((caches[2].instances, caches[2].shared_by_cpus), (Some(2), Some(2)));
+        assert_eq!(last_level_cache_bytes(&caches), Some(32 << 20));
+        assert_eq!(last_level_cache_bytes(&[]), None);
+    }
+
+    #[test]
+    fn sizes() {
+        assert_eq!(parse_size("48K"), Some(49_152));
+        assert_eq!(parse_size("1M"), Some(1 << 20));
+        for nothing in ["0K", "K", "", "-1K", "99999999999999999999K", "18446744073709551615G", "é"]
+        {
+            assert_eq!(parse_size(nothing), None, "{nothing}");
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Clock source, TSC and hypervisor.
+
+use serde::Serialize;
+
+use super::cpu::CpuModel;
+use super::root::Root;
+
+/// What is known of the clocks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ClockFacts {
+    /// The clock source in use, such as `tsc`.
+    pub source: Option<String>,
+    /// Those that could be chosen.
+    pub available: Option<Vec<String>>,
+    /// Frequency of the TSC, where somebody states it.
+    pub tsc_khz: Option<u64>,
+    /// Who states it: `kernel` (the conversion that the kernel itself uses), `cpuid 0x15` or
+    /// `hypervisor` (CPUID leaf 0x40000010).
+    pub tsc_khz_source: Option<String>,
+}
+
+/// What is known of the machine below the machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct HypervisorFacts {
+    /// Whether there is one. Absent where neither CPUID nor sysfs tells.
+    pub present: Option<bool>,
+    /// Its name, such as `KVM`.
+    pub name: Option<String>,
+    /// The twelve characters of CPUID leaf 0x40000000.
+    pub signature: Option<String>,
+    /// Maker and product of the machine, from DMI or the device tree.
+    pub machine: Option<String>,
+}
+
+/// Names of hypervisors by signature. KVM pretends to be Hyper-V when it is asked to.
+const SIGNATURES: [(&str, &str); 12] = [
+    ("KVMKVMKVM", "KVM"),
+    ("Linux KVM Hv", "KVM"),
+    ("Microsoft Hv", "Hyper-V"),
+    ("VMwareVMware", "VMware"),
+    ("XenVMMXenVMM", "Xen"),
+    ("TCGTCGTCGTCG", "QEMU (TCG)"),
+    ("VBoxVBoxVBox", "VirtualBox"),
+    ("bhyve bhyve", "bhyve"),
+    ("ACRNACRNACRN", "ACRN"),
+    ("prl hyperv", "Parallels"),
+    ("QNXQVMBSQG", "QNX"),
+    ("OpenBSDVMM58", "OpenBSD vmm"),
+];
+
+/// Reads all of it. `tsc_khz_from_kernel` is the frequency that perf's user page states.
+#[must_use]
+pub fn clock_facts(root: &Root, tsc_khz_from_kernel: Option<u64>) -> ClockFacts {
+    let directory = "sys/devices/system/clocksource/clocksource0";
+    let stated = tsc_khz_from_kernel.map(|khz| (khz, "kernel"));
+    let leaves = if root.is_live() { cpuid::tsc_khz() } else { None };
+    let (tsc_khz, source) = stated.or(leaves).unzip();
+    ClockFacts {
+        source: root.word(format!("{directory}/current_clocksource")),
+        available: root
+            .word(format!("{directory}/available_clocksource"))
+            .map(|names| names.split_whitespace().map(str::to_owned).collect()),
+        tsc_khz,
+        tsc_khz_source: source.map(str::to_owned),
+    }
+}
+
+/// Reads all of it; `cpu` gives the flag that says that the processor is a virtual one.
+#[must_use]
+pub fn hypervisor_facts(root: &Root, cpu: &CpuModel) -> HypervisorFacts {
+    let sys_type = root.word("sys/hypervisor/type");
+    let present = match (cpu.hypervisor_flag, &sys_type) {
+        (_, Some(_)) => Some(true),
+        (flag, None) => flag,
+    };
+    let signature = (root.is_live() && cpu.hypervisor_flag == Some(true))
+        .then(cpuid::hypervisor_signature)
+        .flatten();
+    let dmi = |name: &str| root.word(format!("sys/class/dmi/id/{name}"));
+    let machine = match (dmi("sys_vendor"), dmi("product_name")) {
+        (Some(vendor), Some(product)) => Some(format!("{vendor} {product}")),
+        (vendor, product) => vendor.or(product),
+    };
+    let machine = machine.or_else(|| {
+        let model = root.word("proc/device-tree/model")?;
+        Some(model.trim_end_matches('\0').to_owned())
+    });
+    let by_signature = signature.as_deref().and_then(|signature| {
+        let known = SIGNATURES.iter().find(|(known, _)| *known == signature)?;
+        Some(known.1.to_owned())
+    });
+    let capitalised = |name: String| if name == "xen" { "Xen".to_owned() } else { name };
+    let name = by_signature
+        .or_else(|| sys_type.map(capitalised))
+        .or_else(|| present.filter(|is| *is).and(signature.clone()));
+    HypervisorFacts { present, name, signature, machine }
+}
+
+/// What only the processor's own CPUID instruction tells.
+#[cfg(target_arch = "x86_64")]
+mod cpuid {
+    use std::arch::x86_64::{__cpuid, CpuidResult};
+
+    /// First leaf of the hypervisor's range.
+    const HYPERVISOR_BASE: u32 = 0x4000_0000;
+    /// VMware's timing leaf, which KVM offers too: TSC kHz in EAX.
+    const HYPERVISOR_TIMING: u32 = 0x4000_0010;
+    /// TSC and core crystal clock.
+    const CRYSTAL: u32 = 0x15;
+
+    #[allow(unused_unsafe)] // `__cpuid` is an unsafe function up to Rust 1.93
+    fn leaf(number: u32) -> CpuidResult {
+        // SAFETY: every x86_64 processor has the CPUID instruction, and it touches no memory.
+        unsafe { __cpuid(number) }
+    }
+
+    /// The twelve characters, without the NULs at the end. Only meaningful under a hypervisor.
+    pub(super) fn hypervisor_signature() -> Option<String> {
+        let answer = leaf(HYPERVISOR_BASE);
+        let bytes: Vec<u8> =
+            [answer.ebx, answer.ecx, answer.edx].into_iter().flat_map(u32::to_le_bytes).collect();
+        let text = String::from_utf8_lossy(&bytes);
+        let text = text.trim_matches(['\0', ' ']);
+        (!text.is_empty()).then(|| text.to_owned())
+    }
+
+    /// TSC frequency in kHz with its source, where a leaf states it.
+    pub(super) fn tsc_khz() -> Option<(u64, &'static str)> {
+        if leaf(0).eax >= CRYSTAL {
+            let answer = leaf(CRYSTAL);
+            let product = u64::from(answer.ecx) * u64::from(answer.ebx);
+            let hz = product.checked_div(u64::from(answer.eax)).unwrap_or(0);
+            if hz > 0 {
+                return Some((hz / 1000, "cpuid 0x15"));
+            }
+        }
+        let is_virtual = leaf(1).ecx & (1 << 31) != 0;
+        if is_virtual && (HYPERVISOR_TIMING..0x4001_0000).contains(&leaf(HYPERVISOR_BASE).eax) {
+            let khz = u64::from(leaf(HYPERVISOR_TIMING).eax);
+            return (khz > 0).then_some((khz, "hypervisor"));
+        }
+        None
+    }
+}
+
+/// Other processors have no such instruction.
+#[cfg(not(target_arch = "x86_64"))]
+mod cpuid {
+    pub(super) fn hypervisor_signature() -> Option<String> {
+        None
+    }
+
+    pub(super) fn tsc_khz() -> Option<(u64, &'static str)> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::root::plant;
+    use super::*;
+
+    #[test]
+    fn clock_sources_from_a_fake_root() {
+        let directory = tempfile::tempdir().unwrap();
+        let base = "sys/devices/system/clocksource/clocksource0";
+        plant(directory.path(), &format!("{base}/current_clocksource"), "hpet\n");
+        plant(directory.path(), &format!("{base}/available_clocksource"), "tsc hpet \n");
+        let facts = clock_facts(&Root::new(directory.path()), None);
+        assert_eq!(facts.source.as_deref(), Some("hpet"));
+        assert_eq!(facts.available, Some(vec!["tsc".to_owned(), "hpet".to_owned()]));
+        assert_eq!(facts.tsc_khz, None);
+    }
+
+    #[test]
+    fn xen_is_told_by_sysfs_and_bare_metal_by_the_flag() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::new(directory.path());
+        let metal = CpuModel { hypervisor_flag: Some(false), ..CpuModel::default() };
+        assert_eq!(hypervisor_facts(&root, &metal).present, Some(false));
+        assert_eq!(hypervisor_facts(&root, &CpuModel::default()).present, None);
+        plant(directory.path(), "sys/hypervisor/type", "xen\n");
+        plant(directory.path(), "sys/class/dmi/id/sys_vendor", "Xen\n");
+        let facts = hypervisor_facts(&root, &metal);
+        assert_eq!((facts.present, facts.name.as_deref()), (Some(true), Some("Xen")));
+        assert_eq!(facts.machine.as_deref(), Some("Xen"));
+    }
+
+    #[test]
+    fn this_machine_answers_without_panic() {
+        let root = Root::default();
+        let _ = clock_facts(&root, None);
+        let _ = hypervisor_facts(&root, &CpuModel::default());
+    }
+}

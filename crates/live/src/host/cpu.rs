@@ -1,0 +1,232 @@
+//! The processor: model, CPUs, topology, frequency governor.
+
+use serde::Serialize;
+
+use super::cpu_list::parse_cpu_list;
+use super::root::Root;
+
+/// /proc/cpuinfo holds 1-2 KiB per CPU.
+const CPUINFO_BYTES_MAX: usize = 32 << 20;
+
+const CPU_DIRECTORY: &str = "sys/devices/system/cpu";
+
+/// What is known of the processors.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CpuFacts {
+    /// The first processor of /proc/cpuinfo; the others are taken to be alike.
+    pub model: CpuModel,
+    /// CPUs that run.
+    pub online: Option<Vec<u32>>,
+    /// CPUs that may ever run.
+    pub possible: Option<Vec<u32>>,
+    /// CPUs that are plugged in.
+    pub present: Option<Vec<u32>>,
+    /// One per online CPU, ascending.
+    pub topology: Vec<CpuTopology>,
+    /// The idle driver in use, such as `intel_idle`, `haltpoll`, `none`.
+    pub idle_driver: Option<String>,
+    /// The idle governor in use, such as `menu`.
+    pub idle_governor: Option<String>,
+    /// The frequency driver of the first CPU that has one.
+    pub frequency_driver: Option<String>,
+}
+
+/// Who made the processor. The numbers are the x86 ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CpuModel {
+    /// Such as `GenuineIntel`.
+    pub vendor: Option<String>,
+    /// The name to show.
+    pub name: Option<String>,
+    /// Family of the CPUID signature.
+    pub family: Option<u32>,
+    /// Model of the CPUID signature.
+    pub model: Option<u32>,
+    /// Stepping of the CPUID signature.
+    pub stepping: Option<u32>,
+    /// Microcode revision as written there, such as `0x2b000590`.
+    pub microcode: Option<String>,
+    /// The TSC ticks at one rate at all frequencies. Absent where there are no x86 flags.
+    pub constant_tsc: Option<bool>,
+    /// The TSC ticks in deep idle states too.
+    pub nonstop_tsc: Option<bool>,
+    /// The processor says that it is a virtual one.
+    pub hypervisor_flag: Option<bool>,
+}
+
+/// Where a CPU sits and how it is clocked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CpuTopology {
+    /// Its number.
+    pub cpu: u32,
+    /// Physical package (socket).
+    pub package: Option<i32>,
+    /// Core, unique within the package.
+    pub core: Option<i32>,
+    /// NUMA node.
+    pub node: Option<u32>,
+    /// All CPUs of its core, itself included.
+    pub smt_siblings: Option<Vec<u32>>,
+    /// The cpufreq governor, such as `performance`; absent where nothing scales the frequency.
+    pub governor: Option<String>,
+}
+
+/// Reads all of it.
+#[must_use]
+pub fn cpu_facts(root: &Root) -> CpuFacts {
+    let list = |name: &str| {
+        root.text(format!("{CPU_DIRECTORY}/{name}")).and_then(|list| parse_cpu_list(&list).ok())
+    };
+    let online = list("online");
+    let topology: Vec<_> = online.iter().flatten().map(|cpu| cpu_topology(root, *cpu)).collect();
+    let frequency_driver = online
+        .iter()
+        .flatten()
+        .find_map(|cpu| root.word(format!("{CPU_DIRECTORY}/cpu{cpu}/cpufreq/scaling_driver")));
+    CpuFacts {
+        model: root
+            .text_up_to("proc/cpuinfo", CPUINFO_BYTES_MAX)
+            .map(|text| parse_cpuinfo(&text))
+            .unwrap_or_default(),
+        possible: list("possible"),
+        present: list("present"),
+        topology,
+        online,
+        idle_driver: root.word(format!("{CPU_DIRECTORY}/cpuidle/current_driver")),
+        idle_governor: root
+            .word(format!("{CPU_DIRECTORY}/cpuidle/current_governor"))
+            .or_else(|| root.word(format!("{CPU_DIRECTORY}/cpuidle/current_governor_ro"))),
+        frequency_driver,
+    }
+}
+
+impl CpuFacts {
+    /// How many different values `of` has over the online CPUs; absent when one is unknown.
+    fn distinct<T: Ord>(&self, of: impl Fn(&CpuTopology) -> Option<T>) -> Option<usize> {
+        let values: Option<std::collections::BTreeSet<T>> = self.topology.iter().map(of).collect();
+        values.map(|values| values.len()).filter(|count| *count > 0)
+    }
+
+    /// Number of packages (sockets) with an online CPU.
+    #[must_use]
+    pub fn packages(&self) -> Option<usize> {
+        self.distinct(|cpu| cpu.package)
+    }
+
+    /// Number of cores with an online CPU.
+    #[must_use]
+    pub fn cores(&self) -> Option<usize> {
+        self.distinct(|cpu| Some((cpu.package?, cpu.core?)))
+    }
+
+    /// Number of NUMA nodes with an online CPU.
+    #[must_use]
+    pub fn nodes(&self) -> Option<usize> {
+        self.distinct(|cpu| cpu.node)
+    }
+
+    /// The governors in use, each once, sorted; empty where nothing scales the frequency.
+    #[must_use]
+    pub fn governors(&self) -> Vec<&str> {
+        let mut names: Vec<_> =
+            self.topology.iter().filter_map(|cpu| cpu.governor.as_deref()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+}
+
+fn cpu_topology(root: &Root, cpu: u32) -> CpuTopology {
+    let directory = format!("{CPU_DIRECTORY}/cpu{cpu}");
+    let siblings = ["core_cpus_list", "thread_siblings_list"]
+        .into_iter()
+        .find_map(|name| parse_cpu_list(&root.text(format!("{directory}/topology/{name}"))?).ok());
+    let node = root
+        .names(&directory)
+        .and_then(|names| names.iter().find_map(|name| name.strip_prefix("node")?.parse().ok()));
+    CpuTopology {
+        cpu,
+        package: root.number(format!("{directory}/topology/physical_package_id")),
+        core: root.number(format!("{directory}/topology/core_id")),
+        node,
+        smt_siblings: siblings,
+        governor: root.word(format!("{directory}/cpufreq/scaling_governor")),
+    }
+}
+
+/// The first processor of /proc/cpuinfo, of x86, Arm or anything that has `key : value` lines.
+#[must_use]
+pub fn parse_cpuinfo(text: &str) -> CpuModel {
+    let value = |key: &str| {
+        let mut pairs = text.lines().filter_map(|line| line.split_once(':'));
+        let (_, value) = pairs.find(|(name, _)| name.trim() == key)?;
+        let value = value.trim();
+        (!value.is_empty()).then(|| value.to_owned())
+    };
+    let flags = value("flags");
+    let flag = |name: &str| flags.as_ref().map(|all| all.split_whitespace().any(|f| f == name));
+    // Arm names its parts by number.
+    let arm =
+        || Some(format!("implementer {} part {}", value("CPU implementer")?, value("CPU part")?));
+    CpuModel {
+        vendor: value("vendor_id").or_else(|| value("CPU implementer")),
+        name: value("model name").or_else(|| value("cpu model")).or_else(arm),
+        family: value("cpu family").and_then(|number| number.parse().ok()),
+        model: value("model").and_then(|number| number.parse().ok()),
+        stepping: value("stepping").and_then(|number| number.parse().ok()),
+        microcode: value("microcode"),
+        constant_tsc: flag("constant_tsc"),
+        nonstop_tsc: flag("nonstop_tsc"),
+        hypervisor_flag: flag("hypervisor"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::root::plant;
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn two_threads_of_one_core() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |path: &str, text: &str| plant(directory.path(), path, text);
+        at(
+            "proc/cpuinfo",
+            "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nmodel name\t: Xeon: X\nflags\t\t: fpu constant_tsc\n\nprocessor : 1\n",
+        );
+        at("sys/devices/system/cpu/online", "0-1\n");
+        for cpu in 0..2 {
+            let base = format!("sys/devices/system/cpu/cpu{cpu}");
+            at(&format!("{base}/topology/core_id"), "4\n");
+            at(&format!("{base}/topology/physical_package_id"), "0\n");
+            at(&format!("{base}/topology/thread_siblings_list"), "0-1\n");
+            at(&format!("{base}/node1/x"), "");
+            at(&format!("{base}/cpufreq/scaling_governor"), "powersave\n");
+        }
+        let facts = cpu_facts(&Root::new(directory.path()));
+        assert_eq!(facts.model.name.as_deref(), Some("Xeon: X"));
+        assert_eq!((facts.model.family, facts.model.model), (Some(6), Some(143)));
+        assert_eq!(facts.model.constant_tsc, Some(true));
+        assert_eq!(facts.model.nonstop_tsc, Some(false));
+        assert_eq!((facts.packages(), facts.cores(), facts.nodes()), (Some(1), Some(1), Some(1)));
+        assert_eq!(facts.governors(), ["powersave"]);
+        assert_eq!(facts.topology[1].smt_siblings, Some(vec![0, 1]));
+        assert_eq!(facts.topology[1].node, Some(1));
+    }
+
+    #[test]
+    fn nothing_is_known_of_an_empty_root() {
+        let directory = tempfile::tempdir().unwrap();
+        let facts = cpu_facts(&Root::new(directory.path()));
+        assert_eq!(facts, CpuFacts::default());
+        assert_eq!((facts.packages(), facts.cores()), (None, None));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_parse_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = parse_cpuinfo(&String::from_utf8_lossy(&bytes));
+        }
+    }
+}

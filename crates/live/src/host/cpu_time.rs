@@ -1,0 +1,129 @@
+//! Steal time from `/proc/stat`, uptime and memory.
+
+use serde::Serialize;
+
+use super::root::Root;
+
+/// /proc/stat has a line per CPU and a number per IRQ.
+const STAT_BYTES_MAX: usize = 16 << 20;
+
+/// Steal time: what the hypervisor took while a virtual CPU wanted to run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct StealFacts {
+    /// Length of a tick of /proc/stat in ns (10 ms nearly everywhere; not the kernel's HZ).
+    pub tick_ns: Option<u64>,
+    /// One per CPU of /proc/stat.
+    pub per_cpu: Vec<CpuSteal>,
+}
+
+/// Steal time of one CPU since boot.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct CpuSteal {
+    /// Its number.
+    pub cpu: u32,
+    /// Ticks stolen. A hypervisor that doesn't report it leaves this 0.
+    pub steal_ticks: u64,
+    /// Ticks of all kinds: the time that this CPU was up.
+    pub all_ticks: u64,
+    /// Share of the time up, 0 to 1; absent when no time was counted.
+    pub steal_ratio: Option<f64>,
+}
+
+impl StealFacts {
+    /// Ticks stolen from all CPUs; absent when /proc/stat has none.
+    #[must_use]
+    pub fn steal_ticks(&self) -> Option<u64> {
+        let first = self.per_cpu.first()?.steal_ticks;
+        Some(self.per_cpu[1..].iter().fold(first, |sum, cpu| sum.saturating_add(cpu.steal_ticks)))
+    }
+
+    /// Share of the time up of all CPUs together, 0 to 1.
+    #[must_use]
+    pub fn steal_ratio(&self) -> Option<f64> {
+        let all = self.per_cpu.iter().fold(0u64, |sum, cpu| sum.saturating_add(cpu.all_ticks));
+        ratio(self.steal_ticks()?, all)
+    }
+}
+
+fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+/// Reads it; empty when there is no /proc/stat.
+#[must_use]
+pub fn steal_facts(root: &Root) -> StealFacts {
+    let text = root.text_up_to("proc/stat", STAT_BYTES_MAX).unwrap_or_default();
+    // From the auxiliary vector: needs neither /proc nor a system call.
+    let per_second = root.is_live().then(rustix::param::clock_ticks_per_second);
+    let tick_ns = per_second.and_then(|per_second| 1_000_000_000u64.checked_div(per_second));
+    StealFacts { tick_ns, per_cpu: parse_stat(&text) }
+}
+
+/// The `cpuN` lines of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal, and the
+/// two guest columns, which user and nice already hold.
+fn parse_stat(text: &str) -> Vec<CpuSteal> {
+    let parse_line = |line: &str| {
+        let mut words = line.strip_prefix("cpu")?.split_ascii_whitespace();
+        let cpu = words.next()?.parse().ok()?;
+        let ticks: Vec<u64> = words.take(8).map_while(|word| word.parse().ok()).collect();
+        let steal_ticks = *ticks.get(7)?;
+        let all_ticks = ticks.iter().fold(0u64, |sum, count| sum.saturating_add(*count));
+        Some(CpuSteal { cpu, steal_ticks, all_ticks, steal_ratio: ratio(steal_ticks, all_ticks) })
+    };
+    // The first line is the sum over all CPUs: `cpu  1 2 3`.
+    text.lines().filter(|line| !line.starts_with("cpu ")).filter_map(parse_line).collect()
+}
+
+/// Memory of the machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct MemoryFacts {
+    /// What the kernel manages.
+    pub total_bytes: Option<u64>,
+    /// What could be had without swapping.
+    pub available_bytes: Option<u64>,
+}
+
+/// Reads /proc/meminfo.
+#[must_use]
+pub fn memory_facts(root: &Root) -> MemoryFacts {
+    let text = root.text("proc/meminfo").unwrap_or_default();
+    let value = |name: &str| {
+        let mut pairs = text.lines().filter_map(|line| line.split_once(':'));
+        let (_, value) = pairs.find(|(key, _)| *key == name)?;
+        let kib: u64 = value.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        kib.checked_mul(1024)
+    };
+    MemoryFacts { total_bytes: value("MemTotal"), available_bytes: value("MemAvailable") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::root::plant;
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn steal_and_memory_from_a_fake_root() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::new(directory.path());
+        assert_eq!(steal_facts(&root).steal_ticks(), None);
+        assert_eq!(memory_facts(&root), MemoryFacts::default());
+        let stat = "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 1 1 1 70 1 1 0 25 3 0\ncpu3 0 0 0 100 0 0 0 0\ncpu4 1 2\nintr 5 cpu1\n";
+        plant(directory.path(), "proc/stat", stat);
+        plant(directory.path(), "proc/meminfo", "MemTotal:  16 kB\nMemFree: 1 kB\n");
+        let facts = steal_facts(&root);
+        assert_eq!(facts.per_cpu.iter().map(|cpu| cpu.cpu).collect::<Vec<_>>(), [0, 3]);
+        assert_eq!(facts.per_cpu[0].steal_ratio, Some(0.25));
+        assert_eq!((facts.steal_ticks(), facts.steal_ratio()), (Some(25), Some(0.125)));
+        assert_eq!(memory_facts(&root).total_bytes, Some(16_384));
+        assert_eq!(memory_facts(&root).available_bytes, None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_line_parses_without_panic(text in "(cpu[0-9]{0,12}( [0-9]{0,22}){0,12}\n){0,5}\\PC{0,40}") {
+            let facts = StealFacts { tick_ns: None, per_cpu: parse_stat(&text) };
+            let _ = (facts.steal_ticks(), facts.steal_ratio());
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Findings about performance events.
+
+use super::Finding;
+use super::remedy::setcap_line;
+use crate::host::{EventKind, EventScope, HostFacts, PmuEvent};
+
+const COLUMNS: &str = "columns that count with the PMU (cycles, instructions, IPC, branches, cache \
+                       and TLB misses)";
+
+pub(super) fn findings(facts: &HostFacts) -> Vec<Finding> {
+    let mut findings = vec![pmu(facts)];
+    findings.extend(watchdog(facts));
+    findings.extend(other_events(facts));
+    findings
+}
+
+fn pmu(facts: &HostFacts) -> Finding {
+    let pmu = &facts.pmu;
+    let is_hardware =
+        |event: &&PmuEvent| [EventKind::Hardware, EventKind::Cache].contains(&event.kind);
+    let hardware: Vec<&PmuEvent> = pmu.events.iter().filter(is_hardware).collect();
+    if hardware.is_empty() {
+        return Finding::limited(
+            "PMU",
+            "not tried",
+            format!("not known whether there are {COLUMNS}"),
+        );
+    }
+    let of = |scope: EventScope| {
+        let events = hardware.iter().filter(move |event| event.scope == scope);
+        events.map(|event| event.name.as_str()).collect::<Vec<_>>()
+    };
+    let (both, user_only) = (of(EventScope::KernelAndUser), of(EventScope::UserOnly));
+    let refused = of(EventScope::Refused);
+    if both.is_empty() && user_only.is_empty() {
+        return no_pmu(facts, hardware[0]);
+    }
+    let opened = both.len() + user_only.len();
+    let counters = pmu.counters_in_group.unwrap_or(0);
+    let says = format!(
+        "{opened} of {} hardware events open; {counters} counters at once, {} for any event",
+        hardware.len(),
+        pmu.general_counters_in_group.unwrap_or(0),
+    );
+    if pmu.counts() == Some(false) {
+        return Finding::missing(
+            "PMU",
+            format!("{says}: none counts"),
+            format!("absent: {COLUMNS}"),
+        )
+        .unlocked_by("end what holds the counters (another profiler), or: --on sim");
+    }
+    if both.is_empty() {
+        let finding = Finding::missing(
+            "PMU",
+            format!("{says}, but for user mode only"),
+            format!("handlers run in the kernel: absent are the {COLUMNS}"),
+        );
+        return finding.unlocked_by(setcap_line(facts));
+    }
+    if refused.is_empty() {
+        return Finding::ok("PMU", says);
+    }
+    let consequence = format!("absent: columns of {}", refused.join(", "));
+    Finding::limited("PMU", says, consequence)
+        .unlocked_by("nothing: this processor, or the hypervisor, has no such event")
+}
+
+fn no_pmu(facts: &HostFacts, event: &PmuEvent) -> Finding {
+    let error = event.error.as_deref().unwrap_or("refused");
+    let says = format!("no hardware event opens ({}: {error})", event.name);
+    let consequence = format!("absent: {COLUMNS}; counts, times and TSC cycles are there");
+    let finding = Finding::missing("PMU", says, consequence);
+    let is_virtual = facts.hypervisor.present == Some(true);
+    match event.errno {
+        Some(libc::EACCES | libc::EPERM) => {
+            let line = setcap_line(facts);
+            finding.unlocked_by(format!("{line}, or: sudo sysctl kernel.perf_event_paranoid=1"))
+        }
+        Some(libc::ENOSYS) => finding
+            .unlocked_by("nothing on this kernel: it needs one built with CONFIG_PERF_EVENTS=y"),
+        _ if is_virtual => finding.unlocked_by(virtual_pmu(facts.hypervisor.name.as_deref())),
+        _ => finding.unlocked_by(
+            "see why the kernel found none: sudo dmesg | grep -i 'performance events'; or measure \
+             with --on sim",
+        ),
+    }
+}
+
+/// Where to switch a virtual PMU on.
+fn virtual_pmu(hypervisor: Option<&str>) -> &'static str {
+    match hypervisor {
+        Some("KVM") => {
+            "on the host: libvirt <cpu mode=\"host-passthrough\"/> and <features><pmu \
+             state=\"on\"/></features>; qemu -cpu host,pmu=on; in a cloud: a .metal machine; \
+             or measure with --on sim"
+        }
+        Some("VMware") => "in the VM's .vmx file: vpmc.enable = \"TRUE\"; or measure with --on sim",
+        Some("Hyper-V") => {
+            "on the host: Set-VMProcessor -VMName NAME -Perfmon @(\"pmu\"); or measure with --on sim"
+        }
+        Some("Xen") => "on Xen's command line: vpmu=on; or measure with --on sim",
+        _ => "nothing inside of this VM: measure on bare metal, or with --on sim",
+    }
+}
+
+fn watchdog(facts: &HostFacts) -> Option<Finding> {
+    if facts.pmu.counts() != Some(true) || facts.rights.nmi_watchdog != Some(true) {
+        return None;
+    }
+    let consequence = "it holds a counter: the PMU columns take more passes, and it raises NMIs";
+    let finding = Finding::limited("NMI watchdog", "runs", consequence);
+    Some(finding.unlocked_by("sudo sysctl kernel.nmi_watchdog=0"))
+}
+
+/// Software events and the TSC's: their path is the same as the hardware's.
+fn other_events(facts: &HostFacts) -> Option<Finding> {
+    let is_other = |event: &&PmuEvent| [EventKind::Software, EventKind::Msr].contains(&event.kind);
+    let others: Vec<&PmuEvent> = facts.pmu.events.iter().filter(is_other).collect();
+    let open = others.iter().filter(|event| event.scope == EventScope::KernelAndUser).count();
+    let first_refused = others.iter().find(|event| event.scope != EventScope::KernelAndUser);
+    let says = format!("{open} of {} software and msr events open", others.len());
+    let Some(refused) = first_refused else {
+        return (!others.is_empty()).then(|| Finding::ok("software events", says));
+    };
+    let error = refused.error.as_deref().unwrap_or("refused");
+    let says = format!("{says} for the kernel too ({}: {error})", refused.name);
+    let finding = Finding::limited("software events", says, "no `--source timer` by cpu-clock");
+    Some(match refused.errno {
+        Some(libc::EACCES | libc::EPERM) => finding.unlocked_by(setcap_line(facts)),
+        _ => finding.unlocked_by("nothing: this kernel has no such event"),
+    })
+}

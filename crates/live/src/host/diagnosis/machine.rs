@@ -1,0 +1,266 @@
+//! Findings about the machine: kernel, processors, clocks, what else runs below and beside.
+
+use super::{Finding, or_unknown};
+use crate::host::{HostFacts, format_cpu_list};
+
+/// Oldest kernel with all that the BPF programs use (BPF_PROG_TEST_RUN of raw tracepoints).
+const KERNEL_MIN: (u32, u32) = (5, 10);
+
+/// Clock sources that are read over a bus, at about a microsecond each, or only at every tick.
+const SLOW_CLOCKS: [&str; 5] = ["hpet", "acpi_pm", "pit", "jiffies", "refined-jiffies"];
+
+/// Steal above this share is worth a word.
+const STEAL_RATIO_MAX: f64 = 0.001;
+
+pub(super) fn findings(facts: &HostFacts) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if !facts.proc_mounted {
+        let consequence = "nothing can be learnt of this machine, and no count can be compared";
+        let finding = Finding::missing("/proc", "not mounted", consequence);
+        findings.push(finding.unlocked_by("sudo mount -t proc proc /proc"));
+    }
+    if !facts.sys_mounted {
+        let consequence = "CPUs, caches, clock source and BTF are unknown";
+        let finding = Finding::missing("/sys", "not mounted", consequence);
+        findings.push(finding.unlocked_by("sudo mount -t sysfs sysfs /sys"));
+    }
+    findings.push(kernel(facts));
+    findings.push(cpus(facts));
+    findings.push(caches(facts));
+    findings.push(clock_source(facts));
+    findings.extend(tsc(facts));
+    findings.push(virtual_machine(facts));
+    findings.extend(steal(facts));
+    findings.push(tick(facts));
+    findings.push(frequency(facts));
+    findings.extend(idle(facts));
+    findings.push(affinities(facts));
+    findings
+}
+
+fn kernel(facts: &HostFacts) -> Finding {
+    let kernel = &facts.kernel;
+    let preemption = match (&kernel.preemption.built, &kernel.preemption.running) {
+        (Some(built), Some(running)) => format!(", {built} ({running})"),
+        (Some(built), None) => format!(", {built}"),
+        _ => String::new(),
+    };
+    let release = or_unknown(kernel.release.as_deref());
+    let says = format!("Linux {release} {}{preemption}", or_unknown(kernel.arch.as_deref()));
+    match kernel.version_pair() {
+        Some(version) if version < KERNEL_MIN => {
+            let consequence = "the BPF programs need Linux 5.10";
+            Finding::missing("kernel", says, consequence)
+                .unlocked_by("a kernel of 5.10 or later (Debian 11, Ubuntu 22.04, RHEL 9)")
+        }
+        Some(_) => Finding::ok("kernel", says),
+        None => Finding::limited("kernel", says, "whether the BPF programs load is seen only then"),
+    }
+}
+
+fn cpus(facts: &HostFacts) -> Finding {
+    let cpu = &facts.cpu;
+    let Some(online) = &cpu.online else {
+        let consequence = "rows per CPU and pinning depend on the list of CPUs in /sys";
+        return Finding::limited("CPUs", "unknown", consequence);
+    };
+    let count = |count: Option<usize>, what: &str| {
+        count.map(|count| format!(", {count} {what}{}", if count == 1 { "" } else { "s" }))
+    };
+    let parts: String = [
+        count(cpu.packages(), "package"),
+        count(cpu.cores(), "core"),
+        count(cpu.nodes(), "NUMA node"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let name = or_unknown(cpu.model.name.as_deref());
+    let says = format!("{name}; online {} ({}){parts}", format_cpu_list(online), online.len());
+    if online.len() > 1 {
+        return Finding::ok("CPUs", says);
+    }
+    Finding::limited(
+        "CPUs",
+        says,
+        "one CPU only: no interprocessor interrupts (no `--source ipi`), and the source of the \
+         interrupts shares the CPU with what is measured",
+    )
+    .unlocked_by("a second CPU: in a VM, -smp 2")
+}
+
+fn caches(facts: &HostFacts) -> Finding {
+    if facts.last_level_cache_bytes().is_none() {
+        return Finding::limited(
+            "caches",
+            "sizes unknown",
+            "the busy load takes a region of a fixed size, which may fit into the last-level cache",
+        )
+        .unlocked_by("nothing here: the machine does not tell them to its kernel");
+    }
+    let parts = facts.caches.iter().map(|cache| {
+        let letter = match cache.kind.as_str() {
+            "Data" => "d",
+            "Instruction" => "i",
+            _ => "",
+        };
+        let size = cache.size_bytes.map_or("?".to_owned(), |bytes| format!("{} KiB", bytes / 1024));
+        let instances = match cache.instances {
+            Some(count) if count > 1 => format!(" x{count}"),
+            _ => String::new(),
+        };
+        format!("L{}{letter} {size}{instances}", cache.level)
+    });
+    Finding::ok("caches", parts.collect::<Vec<_>>().join(", "))
+}
+
+fn clock_source(facts: &HostFacts) -> Finding {
+    let Some(source) = facts.clock.source.as_deref() else {
+        let consequence = "what reading the clock costs is measured, not foreseen";
+        return Finding::limited("clock source", "unknown", consequence);
+    };
+    let has_tsc = facts.clock.available.iter().flatten().any(|name| name == "tsc");
+    if !SLOW_CLOCKS.contains(&source) {
+        return Finding::ok("clock source", source);
+    }
+    let unlock = if has_tsc {
+        "echo tsc | sudo tee /sys/devices/system/clocksource/clocksource0/current_clocksource"
+    } else {
+        "clocksource=tsc tsc=reliable on the kernel command line; with caution: the kernel has \
+         rejected the TSC, and if it was right, time itself goes wrong (`sudo dmesg | grep -i tsc`)"
+    };
+    Finding::limited(
+        "clock source",
+        format!("{source}, which is slow to read"),
+        "every span costs two clock reads of about 1 us, and short handlers drown in it",
+    )
+    .unlocked_by(unlock)
+}
+
+fn tsc(facts: &HostFacts) -> Option<Finding> {
+    let model = &facts.cpu.model;
+    let (constant, nonstop) = (model.constant_tsc?, model.nonstop_tsc?);
+    let rate = match (facts.clock.tsc_khz, &facts.clock.tsc_khz_source) {
+        (Some(khz), Some(source)) => {
+            format!("{}.{:03} MHz (by {source})", khz / 1000, khz % 1000)
+        }
+        _ => "frequency not stated".to_owned(),
+    };
+    if constant && nonstop {
+        return Some(Finding::ok("TSC", format!("{rate}, constant, never stops")));
+    }
+    let flaw = if constant { "stops in deep idle states" } else { "follows the CPU's frequency" };
+    Some(
+        Finding::limited(
+            "TSC",
+            format!("{rate}, {flaw}"),
+            "cycle columns of different CPUs, loads and rates don't compare; times in ns do",
+        )
+        .unlocked_by("nothing: it is a property of the processor, or of what the hypervisor shows"),
+    )
+}
+
+fn virtual_machine(facts: &HostFacts) -> Finding {
+    let hypervisor = &facts.hypervisor;
+    let machine = hypervisor.machine.as_deref();
+    match hypervisor.present {
+        Some(true) => {
+            let on = machine.map(|machine| format!(" on {machine}")).unwrap_or_default();
+            let name = hypervisor.name.as_deref().unwrap_or("a hypervisor that hides its name");
+            Finding::limited(
+                "virtual machine",
+                format!("under {name}{on}"),
+                "the costs are those of this VM, exits to its host included; the host may stop a \
+                 CPU in the middle of a handler, which shows in max and p99.9",
+            )
+            .unlocked_by("nothing inside of a VM: measure on bare metal, or with --on sim")
+        }
+        Some(false) => {
+            let on = machine.map(|machine| format!(": {machine}")).unwrap_or_default();
+            Finding::ok("virtual machine", format!("none{on}"))
+        }
+        None => Finding::ok("virtual machine", "not known; none is visible"),
+    }
+}
+
+fn steal(facts: &HostFacts) -> Option<Finding> {
+    let ticks = facts.steal.steal_ticks()?;
+    let ratio = facts.steal.steal_ratio()?;
+    let says = format!("{:.3} % of the time since boot ({ticks} ticks)", ratio * 100.0);
+    if ratio <= STEAL_RATIO_MAX {
+        return Some(Finding::ok("steal", says));
+    }
+    let consequence = "other VMs take time from this one: handlers they interrupt look long \
+                       (max, p99.9), and rates drop";
+    let finding = Finding::limited("steal", says, consequence);
+    Some(finding.unlocked_by("nothing inside of a VM: its host must give it CPUs of its own"))
+}
+
+fn tick(facts: &HostFacts) -> Finding {
+    let list = |cpus: &Option<Vec<u32>>| match cpus.as_deref() {
+        None => "unknown".to_owned(),
+        Some([]) => "none".to_owned(),
+        Some(cpus) => format_cpu_list(cpus),
+    };
+    let isolation = format!(
+        "nohz_full {}, isolcpus {}, rcu_nocbs {}",
+        list(&facts.kernel.nohz_full),
+        list(&facts.kernel.isolated),
+        match facts.kernel.rcu_nocbs.as_deref() {
+            None => "unknown",
+            Some("") => "none",
+            Some(cpus) => cpus,
+        },
+    );
+    match facts.kernel.hz {
+        Some(hz) => Finding::ok("tick", format!("HZ {hz}, {isolation}")),
+        None => Finding::limited(
+            "tick",
+            format!("HZ unknown, {isolation}"),
+            "the expected rate of the tick can't be stated beside the measured one",
+        )
+        .unlocked_by("sudo modprobe configs (where the kernel has its configuration as a module)"),
+    }
+}
+
+fn frequency(facts: &HostFacts) -> Finding {
+    let governors = facts.cpu.governors();
+    let driver = facts.cpu.frequency_driver.as_deref().unwrap_or("cpufreq");
+    match governors[..] {
+        [] => Finding::ok("frequency", "not scaled by this kernel"),
+        ["performance"] => Finding::ok("frequency", format!("{driver}, governor performance")),
+        _ => Finding::limited(
+            "frequency",
+            format!("{driver}, governor {}", governors.join(", ")),
+            "times in ns depend on the frequency of the moment: rows of `--rate low` and \
+             `--load idle` look dearer than they are at full speed",
+        )
+        .unlocked_by("sudo cpupower frequency-set -g performance"),
+    }
+}
+
+fn idle(facts: &HostFacts) -> Option<Finding> {
+    let driver = facts.cpu.idle_driver.as_deref()?;
+    let governor = facts.cpu.idle_governor.as_deref();
+    let governor = governor.map(|name| format!(", governor {name}")).unwrap_or_default();
+    Some(Finding::ok("idle states", format!("driver {driver}{governor}")))
+}
+
+fn affinities(facts: &HostFacts) -> Finding {
+    let Some(irqs) = &facts.irqs else {
+        let consequence = "on which CPU an interrupt will arrive is not known before";
+        return Finding::limited("IRQ affinities", "unknown", consequence);
+    };
+    let in_use: Vec<_> = irqs.iter().filter(|irq| !irq.actions.is_empty()).collect();
+    let online = facts.cpu.online.as_deref().unwrap_or_default();
+    let anywhere = in_use
+        .iter()
+        .filter(|irq| {
+            irq.allowed
+                .as_ref()
+                .is_some_and(|allowed| online.iter().all(|cpu| allowed.contains(cpu)))
+        })
+        .count();
+    let says = format!("{} IRQs in use, {anywhere} of them allowed on every CPU", in_use.len());
+    Finding::ok("IRQ affinities", says)
+}

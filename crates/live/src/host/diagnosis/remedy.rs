@@ -1,0 +1,78 @@
+//! The exact lines that give rights.
+
+use super::super::HostFacts;
+
+/// Capabilities of the process that the BPF programs take, on this kernel: CAP_BPF for maps and
+/// programs, CAP_PERFMON for tracing ones and for counting events of whole CPUs. Before Linux 5.11
+/// CAP_SYS_RESOURCE too, to lift the limit on locked memory.
+pub(super) fn capabilities_needed(facts: &HostFacts) -> Vec<&'static str> {
+    match facts.kernel.version_pair() {
+        Some(version) if version < (5, 8) => vec!["cap_sys_admin", "cap_sys_resource"],
+        Some(version) if version < (5, 11) => vec!["cap_bpf", "cap_perfmon", "cap_sys_resource"],
+        _ => vec!["cap_bpf", "cap_perfmon"],
+    }
+}
+
+/// The line that gives this program the rights to trace and to count. It replaces whatever
+/// capabilities the file had.
+#[must_use]
+pub fn setcap_line(facts: &HostFacts) -> String {
+    let file = match facts.rights.executable.as_deref() {
+        Some(path) => quoted(path),
+        None => "$(command -v irqlab)".to_owned(),
+    };
+    format!("sudo setcap {}+ep {file}", capabilities_needed(facts).join(","))
+}
+
+/// As one word of a shell.
+fn quoted(path: &str) -> String {
+    let is_plain = |sign: char| sign.is_ascii_alphanumeric() || "/._-+".contains(sign);
+    if path.chars().all(is_plain) {
+        return path.to_owned();
+    }
+    format!("'{}'", path.replace('\'', r"'\''"))
+}
+
+/// What makes the kernel take BPF programs, by the cause of the refusal.
+pub(super) fn unlock_bpf(facts: &HostFacts, is_lacking: bool) -> String {
+    let rights = &facts.rights;
+    if rights.bpf_errno == Some(libc::ENOSYS) {
+        return "nothing on this kernel: it needs one built with CONFIG_BPF_SYSCALL=y".to_owned();
+    }
+    if rights.user_namespace == Some(true) {
+        return "run it outside of this user namespace (rootless container): sudo irqlab handlers"
+            .to_owned();
+    }
+    let bounded = |name: &str| rights.bounded_away.iter().flatten().any(|away| away == name);
+    if is_lacking && capabilities_needed(facts).into_iter().any(bounded) {
+        return "start the container with: --cap-add=BPF --cap-add=PERFMON --security-opt \
+                seccomp=unconfined"
+            .to_owned();
+    }
+    if is_lacking && rights.no_new_privs == Some(true) {
+        return "from a session that may gain rights (this one has no_new_privs): sudo irqlab \
+                handlers"
+            .to_owned();
+    }
+    if is_lacking {
+        return setcap_line(facts);
+    }
+    if rights.seccomp_mode == Some(2) {
+        return "a system call filter refuses it; start the container with: --security-opt \
+                seccomp=unconfined"
+            .to_owned();
+    }
+    "nothing known: the capabilities are held; look into the kernel's log (sudo dmesg | tail)"
+        .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_become_one_word() {
+        assert_eq!(quoted("/usr/bin/irqlab"), "/usr/bin/irqlab");
+        assert_eq!(quoted("/a b/it's"), r"'/a b/it'\''s'");
+    }
+}

@@ -1,0 +1,249 @@
+//! Findings about BPF: what the kernel takes from this process, and what it has to attach to.
+
+use super::remedy::{capabilities_needed, setcap_line};
+use super::{Finding, or_unknown};
+use crate::host::{HostFacts, X86_VECTORS};
+
+pub(super) const RIGHTS: &str = "tracing rights";
+pub(super) const BTF: &str = "BTF";
+pub(super) const DEVICE_INTERRUPTS: &str = "device interrupts";
+
+/// Kernels from here on account BPF memory to the cgroup, and no longer to RLIMIT_MEMLOCK.
+const KERNEL_WITHOUT_MEMLOCK: (u32, u32) = (5, 11);
+
+/// What a kernel must be built with is not to be had by a command.
+const KERNEL_OPTION: &str = "nothing on this kernel: it needs one built with ";
+
+/// Tracepoints with what they are for: subject, names, and the rows that go with them.
+const GROUPS: [(&str, &[&str], &str); 6] = [
+    (DEVICE_INTERRUPTS, &["irq_handler_entry", "irq_handler_exit"], "rows of device IRQs"),
+    ("softirqs", &["softirq_entry", "softirq_exit"], "rows of softirqs"),
+    ("NAPI polls", &["napi_poll"], "rows of NAPI polls, packets per poll"),
+    ("NMI", &["nmi_handler"], "the row of NMIs"),
+    ("page faults", &["page_fault_user", "page_fault_kernel"], "counts of page faults"),
+    (
+        "system calls",
+        &["sys_enter", "sys_exit", "sched_switch"],
+        "the calibration on a system call, and whose time it was",
+    ),
+];
+
+pub(super) fn findings(facts: &HostFacts) -> Vec<Finding> {
+    let mut findings = vec![rights(facts), btf(facts)];
+    findings.extend(GROUPS.iter().map(|(subject, names, rows)| group(facts, subject, names, rows)));
+    findings.push(vectors(facts));
+    findings.extend(lockdown(facts));
+    findings.extend(jit(facts));
+    findings.extend(memlock(facts));
+    findings.push(tracefs(facts));
+    findings.push(network(facts));
+    findings
+}
+
+fn rights(facts: &HostFacts) -> Finding {
+    let rights = &facts.rights;
+    let lacking: Vec<&str> = capabilities_needed(facts)
+        .into_iter()
+        .filter(|capability| rights.holds(capability) == Some(false))
+        .collect();
+    let loads =
+        rights.bpf_loads.or_else(|| rights.capabilities.as_ref().map(|_| lacking.is_empty()));
+    match loads {
+        Some(true) => {
+            Finding::ok(RIGHTS, "the kernel takes BPF tracing programs from this process")
+        }
+        Some(false) => {
+            let error = rights.bpf_error.as_deref();
+            let error = error.map(|text| format!(": {text}")).unwrap_or_default();
+            let lacks = match lacking[..] {
+                [] => String::new(),
+                _ => format!(" (lacking: {})", lacking.join(", ")),
+            };
+            let says =
+                format!("the kernel refuses BPF tracing programs of this process{error}{lacks}");
+            Finding::missing(RIGHTS, says, "`irqlab handlers --on live` measures nothing")
+                .unlocked_by(super::remedy::unlock_bpf(facts, !lacking.is_empty()))
+        }
+        None => Finding::limited(
+            RIGHTS,
+            "unknown: neither tried nor told by /proc/self/status",
+            "whether the BPF programs load is seen only when they do",
+        )
+        .unlocked_by(setcap_line(facts)),
+    }
+}
+
+fn btf(facts: &HostFacts) -> Finding {
+    match (facts.btf.present, facts.btf.size_bytes) {
+        (Some(true), Some(bytes)) => {
+            Finding::ok(BTF, format!("/sys/kernel/btf/vmlinux, {} KiB", bytes / 1024))
+        }
+        (Some(true), None) => Finding::limited(
+            BTF,
+            "/sys/kernel/btf/vmlinux is there and can't be read",
+            "names of actions and NAPI devices are absent; probes attach by the slower raw_tp",
+        )
+        .unlocked_by("sudo chmod a+r /sys/kernel/btf/vmlinux"),
+        (present, _) => {
+            let says = if present.is_none() { "unknown: /sys is not readable" } else { "none" };
+            Finding::limited(
+                BTF,
+                says,
+                "names of actions and NAPI devices are absent, and so is the kernel's own count \
+                 taken at the same instant; probes attach by the slower raw_tp",
+            )
+            .unlocked_by(format!("{KERNEL_OPTION}CONFIG_DEBUG_INFO_BTF=y"))
+        }
+    }
+}
+
+fn exists(facts: &HostFacts, name: &str) -> Option<bool> {
+    facts.tracepoints.iter().find(|tracepoint| tracepoint.name == name)?.exists
+}
+
+fn unknown_tracepoints(subject: &str, rows: &str) -> Finding {
+    Finding::limited(
+        subject,
+        "not known whether the kernel has the tracepoints: neither BTF nor tracefs is readable",
+        format!("{rows}: absent when they turn out not to exist"),
+    )
+    .unlocked_by("sudo irqlab doctor (root can read tracefs)")
+}
+
+fn group(facts: &HostFacts, subject: &str, names: &[&str], rows: &str) -> Finding {
+    if names.iter().any(|name| exists(facts, name).is_none()) {
+        return unknown_tracepoints(subject, rows);
+    }
+    let lacking: Vec<&str> =
+        names.iter().copied().filter(|name| exists(facts, name) == Some(false)).collect();
+    if lacking.is_empty() {
+        let plural = if names.len() == 1 { "" } else { "s" };
+        return Finding::ok(subject, format!("tracepoint{plural} {}", names.join(", ")));
+    }
+    let says = format!("this kernel has no tracepoint {}", lacking.join(", "));
+    let option = match subject {
+        "system calls" => "CONFIG_FTRACE_SYSCALLS=y",
+        "NAPI polls" => "CONFIG_NET=y and tracepoints",
+        "NMI" | "page faults" => "these tracepoints (x86 only)",
+        _ => "CONFIG_TRACEPOINTS=y",
+    };
+    Finding::missing(subject, says, format!("absent: {rows}"))
+        .unlocked_by(format!("{KERNEL_OPTION}{option}"))
+}
+
+/// The local timer, IPIs and other interrupts of the interrupt controller, together.
+fn vectors(facts: &HostFacts) -> Finding {
+    let subject = "timer and IPIs";
+    let arch = facts.kernel.arch.as_deref().unwrap_or(std::env::consts::ARCH);
+    if !["x86_64", "i686"].contains(&arch) {
+        return Finding::limited(
+            subject,
+            format!("{arch} has no tracepoint at the entry and exit of every vector"),
+            "the timer is a device IRQ there and has its row; IPIs have none",
+        )
+        .unlocked_by("nothing on this architecture");
+    }
+    let pair = |vector: &&str| {
+        let entry = exists(facts, &format!("{vector}_entry"))?;
+        Some(entry && exists(facts, &format!("{vector}_exit"))?)
+    };
+    let found: Option<Vec<bool>> = X86_VECTORS.iter().map(pair).collect();
+    let Some(found) = found else { return unknown_tracepoints(subject, "rows of vectors") };
+    let of = |wanted: bool| {
+        let pairs = X86_VECTORS.iter().zip(&found).filter(move |(_, found)| **found == wanted);
+        pairs.map(|(vector, _)| *vector).collect::<Vec<_>>()
+    };
+    let (present, absent) = (of(true), of(false));
+    if present.is_empty() {
+        return Finding::missing(
+            subject,
+            "this kernel has none of the irq_vectors tracepoints",
+            "absent: rows of the local timer, of IPIs and of every other vector",
+        )
+        .unlocked_by(format!("{KERNEL_OPTION}CONFIG_TRACEPOINTS=y"));
+    }
+    let says = format!("{} of {} vectors have tracepoints", present.len(), found.len());
+    // Two exist only with machine-check options; the kernel has no such interrupts then.
+    let is_optional = |name: &&str| ["threshold_apic", "deferred_error_apic"].contains(name);
+    if absent.iter().all(is_optional) {
+        let without = match absent[..] {
+            [] => String::new(),
+            _ => format!(" (this kernel has no {} interrupts)", absent.join(", ")),
+        };
+        return Finding::ok(subject, says + &without);
+    }
+    Finding::limited(subject, says, format!("absent: rows {}", absent.join(", ")))
+        .unlocked_by(format!("{KERNEL_OPTION}these interrupts"))
+}
+
+fn lockdown(facts: &HostFacts) -> Option<Finding> {
+    let mode = facts.rights.lockdown.as_deref()?;
+    if mode != "confidentiality" {
+        return Some(Finding::ok("lockdown", mode));
+    }
+    let consequence = "BPF may not read kernel memory: names of actions and NAPI devices are \
+                       absent, or the programs are refused altogether";
+    let finding = Finding::limited("lockdown", mode, consequence);
+    Some(finding.unlocked_by("boot without lockdown=confidentiality; nothing while it runs"))
+}
+
+fn jit(facts: &HostFacts) -> Option<Finding> {
+    if facts.rights.bpf_jit_enable? != 0 {
+        return Some(Finding::ok("BPF compiler", "on"));
+    }
+    let consequence = "probes are interpreted: each span costs several times more";
+    let finding =
+        Finding::limited("BPF compiler", "off (net.core.bpf_jit_enable = 0)", consequence);
+    Some(finding.unlocked_by("sudo sysctl net.core.bpf_jit_enable=1"))
+}
+
+fn memlock(facts: &HostFacts) -> Option<Finding> {
+    let is_old = facts.kernel.version_pair()? < KERNEL_WITHOUT_MEMLOCK;
+    let bytes = facts.rights.memlock_bytes_max?;
+    if !is_old || facts.rights.holds("cap_sys_resource") == Some(true) {
+        return None;
+    }
+    let says = format!("{} KiB, and kernels before 5.11 take BPF maps from it", bytes / 1024);
+    let finding = Finding::limited("locked memory", says, "the BPF maps may be refused");
+    Some(finding.unlocked_by(setcap_line(facts)))
+}
+
+fn tracefs(facts: &HostFacts) -> Finding {
+    match facts.rights.tracefs_mounted {
+        Some(true) => Finding::ok("tracefs", "mounted"),
+        mounted => Finding::limited(
+            "tracefs",
+            if mounted.is_none() { "not known" } else { "not mounted" },
+            "only the comparison with the kernel's own trace is absent; measuring needs none of it",
+        )
+        .unlocked_by("sudo mount -t tracefs nodev /sys/kernel/tracing"),
+    }
+}
+
+/// `--source net` makes a veth pair in network namespaces of its own.
+fn network(facts: &HostFacts) -> Finding {
+    let subject = "network source";
+    let rights = &facts.rights;
+    let is_admin = ["cap_sys_admin", "cap_net_admin"].map(|name| rights.holds(name));
+    if is_admin == [Some(true); 2] {
+        return Finding::ok(subject, "may make a veth pair in namespaces of its own");
+    }
+    match rights.user_namespaces_allowed {
+        Some(true) => Finding::ok(subject, "may make a veth pair in a user namespace of its own"),
+        Some(false) => Finding::missing(
+            subject,
+            "may make neither network nor user namespaces",
+            "no `--source net` on this machine alone (to `--peer HOST` it works)",
+        )
+        .unlocked_by(
+            "sudo irqlab handlers --source net (as root), or allow user namespaces: \
+             sudo sysctl user.max_user_namespaces=1000 kernel.unprivileged_userns_clone=1 \
+             kernel.apparmor_restrict_unprivileged_userns=0 (those that exist)",
+        ),
+        None => Finding::limited(
+            subject,
+            format!("rights to make namespaces {}", or_unknown(None)),
+            "whether `--source net` works is seen only then",
+        ),
+    }
+}

@@ -1,0 +1,277 @@
+//! The kernel: version, tick, isolation, preemption.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+
+use serde::Serialize;
+
+use super::cpu_list::parse_cpu_list;
+use super::root::Root;
+
+/// A kernel configuration is some 300 KiB of text.
+const CONFIG_BYTES_MAX: usize = 4 << 20;
+
+/// Options of the kernel command line that change what interrupts cost or where they go. The rest
+/// of the line is not kept: it may hold what is nobody's business.
+const BOOT_OPTIONS: [&str; 25] = [
+    "clocksource",
+    "cpuidle_haltpoll.force",
+    "idle",
+    "intel_idle.max_cstate",
+    "intel_pstate",
+    "irqaffinity",
+    "isolcpus",
+    "kthread_cpus",
+    "lockdown",
+    "mitigations",
+    "nmi_watchdog",
+    "nohz",
+    "nohz_full",
+    "nosmt",
+    "nowatchdog",
+    "preempt",
+    "processor.max_cstate",
+    "rcu_nocb_poll",
+    "rcu_nocbs",
+    "skew_tick",
+    "threadirqs",
+    "tsc",
+    "workqueue.unbound_cpus",
+    "amd_pstate",
+    "hpet",
+];
+
+/// What is known of the kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct KernelFacts {
+    /// As `uname -r` says, such as `6.1.0-18-amd64`.
+    pub release: Option<String>,
+    /// As `uname -v` says: build number, PREEMPT marks, date.
+    pub version: Option<String>,
+    /// As `uname -m` says, such as `x86_64`.
+    pub arch: Option<String>,
+    /// File the configuration was read from, below the root.
+    pub config_source: Option<String>,
+    /// Ticks per second (CONFIG_HZ). Absent when the configuration can't be read: it is not
+    /// guessed.
+    pub hz: Option<u32>,
+    /// How the kernel was built and runs.
+    pub preemption: Preemption,
+    /// CPUs whose tick stops while one task runs (`nohz_full=`); empty when there are none.
+    pub nohz_full: Option<Vec<u32>>,
+    /// CPUs kept from the scheduler's load balancing (`isolcpus=`); empty when there are none.
+    pub isolated: Option<Vec<u32>>,
+    /// The value of `rcu_nocbs=`; empty when it was not given.
+    pub rcu_nocbs: Option<String>,
+    /// The options of the command line that matter here; the value is empty for mere switches.
+    pub boot_options: Option<BTreeMap<String, String>>,
+}
+
+/// The preemption model.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Preemption {
+    /// What the kernel was built for: `PREEMPT_RT`, `PREEMPT_DYNAMIC`, `PREEMPT`,
+    /// `PREEMPT_VOLUNTARY` or `PREEMPT_NONE`.
+    pub built: Option<String>,
+    /// The mode in force where it can be chosen at boot: `none`, `voluntary`, `full`, `lazy`. From
+    /// debugfs (root only), `preempt=` or the configured default.
+    pub running: Option<String>,
+    /// Whether this is a real-time kernel.
+    pub realtime: Option<bool>,
+}
+
+/// The options of a kernel configuration that were set, by name without `CONFIG_`.
+pub(crate) type KernelConfig = BTreeMap<String, String>;
+
+/// Reads all of it.
+#[must_use]
+pub fn kernel_facts(root: &Root) -> KernelFacts {
+    let uname = root.is_live().then(rustix::system::uname);
+    let word = |path: &str, from_uname: Option<&std::ffi::CStr>| {
+        root.word(path).or_else(|| from_uname.map(|text| text.to_string_lossy().into_owned()))
+    };
+    let release = word("proc/sys/kernel/osrelease", uname.as_ref().map(|name| name.release()));
+    let version = word("proc/sys/kernel/version", uname.as_ref().map(|name| name.version()));
+    let arch = word("proc/sys/kernel/arch", uname.as_ref().map(|name| name.machine()));
+    let (config_source, config) = match read_config(root, release.as_deref()) {
+        Some((source, config)) => (Some(source), Some(config)),
+        None => (None, None),
+    };
+    let boot_options = root.text("proc/cmdline").map(|line| parse_boot_options(&line));
+    let cpus = |path: &str, option: &str| {
+        let listed = root.text(path).and_then(|list| parse_cpu_list(&list).ok());
+        listed.or_else(|| match boot_options.as_ref()?.get(option) {
+            Some(value) => parse_cpu_list(value).ok(),
+            None => Some(Vec::new()),
+        })
+    };
+    KernelFacts {
+        hz: config.as_ref().and_then(|config| config.get("HZ")?.parse().ok()),
+        preemption: preemption(root, version.as_deref(), config.as_ref(), boot_options.as_ref()),
+        nohz_full: cpus("sys/devices/system/cpu/nohz_full", "nohz_full"),
+        isolated: cpus("sys/devices/system/cpu/isolated", "isolcpus"),
+        rcu_nocbs: boot_options
+            .as_ref()
+            .map(|options| options.get("rcu_nocbs").cloned().unwrap_or_default()),
+        release,
+        version,
+        arch,
+        config_source,
+        boot_options,
+    }
+}
+
+impl KernelFacts {
+    /// Major and minor number of the release: (6, 1) for `6.1.0-18-amd64`.
+    #[must_use]
+    pub fn version_pair(&self) -> Option<(u32, u32)> {
+        let mut parts = self.release.as_deref()?.split(|sign: char| !sign.is_ascii_digit());
+        Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+    }
+}
+
+fn read_config(root: &Root, release: Option<&str>) -> Option<(String, KernelConfig)> {
+    if let Some(packed) = root.bytes("proc/config.gz", CONFIG_BYTES_MAX) {
+        let mut text = Vec::new();
+        let mut unpacked = flate2::read::GzDecoder::new(&packed[..]).take(CONFIG_BYTES_MAX as u64);
+        if unpacked.read_to_end(&mut text).is_ok() {
+            let config = parse_config(&String::from_utf8_lossy(&text));
+            return Some(("/proc/config.gz".to_owned(), config));
+        }
+    }
+    let release = release.filter(|release| !release.contains('/'))?;
+    [format!("/boot/config-{release}"), format!("/lib/modules/{release}/config")]
+        .into_iter()
+        .find_map(|path| {
+            let config = parse_config(&root.text_up_to(&path, CONFIG_BYTES_MAX)?);
+            Some((path, config))
+        })
+}
+
+/// `CONFIG_HZ=250` becomes `HZ` -> `250`; comments (`# CONFIG_X is not set`) are left out.
+pub(crate) fn parse_config(text: &str) -> KernelConfig {
+    let options = text.lines().filter_map(|line| line.strip_prefix("CONFIG_")?.split_once('='));
+    options.map(|(name, value)| (name.to_owned(), value.trim_matches('"').to_owned())).collect()
+}
+
+/// The options we know, up to `--` (what follows is for init). Of several, the last holds.
+fn parse_boot_options(line: &str) -> BTreeMap<String, String> {
+    let words = line.split_whitespace().take_while(|word| *word != "--");
+    let options = words.map(|word| word.split_once('=').unwrap_or((word, "")));
+    options
+        .filter(|(name, _)| BOOT_OPTIONS.contains(name))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}
+
+fn preemption(
+    root: &Root,
+    version: Option<&str>,
+    config: Option<&KernelConfig>,
+    boot: Option<&BTreeMap<String, String>>,
+) -> Preemption {
+    let marks: Vec<&str> = version.unwrap_or_default().split_whitespace().collect();
+    let built = ["PREEMPT_RT", "PREEMPT_DYNAMIC", "PREEMPT_LAZY", "PREEMPT"]
+        .into_iter()
+        .find(|mark| marks.contains(mark))
+        .or_else(|| {
+            let config = config?;
+            ["PREEMPT_VOLUNTARY", "PREEMPT_NONE"]
+                .into_iter()
+                .find(|name| config.contains_key(*name))
+        });
+    let configured = || {
+        let config = config.filter(|_| built == Some("PREEMPT_DYNAMIC"))?;
+        let modes = [
+            ("PREEMPT_NONE", "none"),
+            ("PREEMPT_VOLUNTARY", "voluntary"),
+            ("PREEMPT_LAZY", "lazy"),
+            ("PREEMPT", "full"),
+        ];
+        let (_, mode) = modes.into_iter().find(|(option, _)| config.contains_key(*option))?;
+        Some(mode.to_owned())
+    };
+    let running = root
+        .word("sys/kernel/debug/sched/preempt")
+        .and_then(|modes| bracketed(&modes))
+        .or_else(|| boot?.get("preempt").cloned())
+        .or_else(configured);
+    let realtime = match (root.word("sys/kernel/realtime"), version) {
+        (Some(flag), _) => Some(flag == "1"),
+        (None, Some(_)) => Some(built == Some("PREEMPT_RT")),
+        (None, None) => None,
+    };
+    Preemption { built: built.map(str::to_owned), running, realtime }
+}
+
+/// The chosen one of `none [voluntary] full`, or `(full)` as sched/preempt writes it.
+pub(crate) fn bracketed(text: &str) -> Option<String> {
+    let is_chosen = |word: &&str| {
+        (word.starts_with('[') && word.ends_with(']'))
+            || (word.starts_with('(') && word.ends_with(')'))
+    };
+    let word = text.split_whitespace().find(is_chosen)?;
+    Some(word.trim_matches(['[', ']', '(', ')']).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::root::plant;
+    use super::*;
+    use proptest::prelude::*;
+    use std::io::Write;
+
+    #[test]
+    fn debian_kernel_from_a_fake_root() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |path: &str, text: &str| plant(directory.path(), path, text);
+        at("proc/sys/kernel/osrelease", "6.1.0-18-amd64\n");
+        at("proc/sys/kernel/version", "#1 SMP PREEMPT_DYNAMIC Debian 6.1.76-1\n");
+        at(
+            "boot/config-6.1.0-18-amd64",
+            "# CONFIG_X is not set\nCONFIG_HZ=250\nCONFIG_PREEMPT=y\n",
+        );
+        at(
+            "proc/cmdline",
+            "quiet secret=1 nohz_full=2-3 rcu_nocbs=2-3 preempt=voluntary -- tsc=no",
+        );
+        at("sys/devices/system/cpu/isolated", "\n");
+        at("sys/devices/system/cpu/nohz_full", "(null)\n");
+        let facts = kernel_facts(&Root::new(directory.path()));
+        assert_eq!(facts.version_pair(), Some((6, 1)));
+        assert_eq!(facts.hz, Some(250));
+        assert_eq!(facts.nohz_full, Some(vec![2, 3]));
+        assert_eq!(facts.isolated, Some(vec![]));
+        assert_eq!(facts.rcu_nocbs.as_deref(), Some("2-3"));
+        assert_eq!(facts.preemption.running.as_deref(), Some("voluntary"));
+        assert_eq!(facts.preemption.built.as_deref(), Some("PREEMPT_DYNAMIC"));
+        assert_eq!(facts.preemption.realtime, Some(false));
+        let options = facts.boot_options.unwrap();
+        assert!(!options.contains_key("secret") && !options.contains_key("tsc"));
+        at("sys/kernel/debug/sched/preempt", "none voluntary (full) lazy\n");
+        let facts = kernel_facts(&Root::new(directory.path()));
+        assert_eq!(facts.preemption.running.as_deref(), Some("full"));
+    }
+
+    #[test]
+    fn packed_configuration_and_an_empty_root() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(kernel_facts(&Root::new(directory.path())), KernelFacts::default());
+        let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gz.write_all(b"CONFIG_HZ=1000\n").unwrap();
+        plant(directory.path(), "proc/config.gz", gz.finish().unwrap());
+        assert_eq!(kernel_facts(&Root::new(directory.path())).hz, Some(1000));
+        plant(directory.path(), "proc/config.gz", "not gzip");
+        assert_eq!(kernel_facts(&Root::new(directory.path())).hz, None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_parse_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            let _ = (parse_config(&text), parse_boot_options(&text), bracketed(&text));
+            let facts = KernelFacts { release: Some(text), ..KernelFacts::default() };
+            let _ = facts.version_pair();
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! Which performance events open on this machine, and how many hardware counters there are.
+//!
+//! Events are opened for the calling thread only, disabled, and closed at once; the search for the
+//! number of counters lets groups of them count for some 50 us.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use perf_event_open_sys::{bindings, ioctls, perf_event_open};
+use serde::Serialize;
+
+use super::root::Root;
+
+/// More counters than any processor has.
+const GROUP_MAX: usize = 16;
+
+/// What is known of performance events.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PmuFacts {
+    /// The kernel's event sources (/sys/bus/event_source/devices), such as `cpu`, `msr`.
+    pub sources: Option<Vec<String>>,
+    /// Every event that was tried; empty unless the running machine is described.
+    pub events: Vec<PmuEvent>,
+    /// Most `instructions` events that counted together without taking turns. On Intel one of them
+    /// sits in a counter that can do nothing else. Absent when not even one opens; 0 when they
+    /// open and don't count.
+    pub counters_in_group: Option<u32>,
+    /// The same with `branch-misses`, which only general counters can do: this many events of any
+    /// kind fit into one pass.
+    pub general_counters_in_group: Option<u32>,
+    /// How user space may read counters (`rdpmc` of the `cpu` source): 0 no, 1 mapped ones, 2 all.
+    pub rdpmc: Option<u32>,
+    /// Frequency of the TSC by the conversion that the kernel exports to user space.
+    pub tsc_khz: Option<u64>,
+}
+
+/// The outcome of opening one event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PmuEvent {
+    /// As `perf list` calls it.
+    pub name: String,
+    /// What it is.
+    pub kind: EventKind,
+    /// How far it opens.
+    pub scope: EventScope,
+    /// Why not, when it doesn't, or not for the kernel: the number and its text.
+    pub errno: Option<i32>,
+    /// The text of `errno`.
+    pub error: Option<String>,
+}
+
+/// Where an event comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EventKind {
+    /// Counted by the PMU, one of the general events.
+    Hardware,
+    /// Counted by the PMU: accesses and misses of caches and TLBs.
+    Cache,
+    /// Counted by the kernel.
+    Software,
+    /// Read from a model-specific register.
+    Msr,
+}
+
+/// How far an event opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EventScope {
+    /// For kernel and user mode.
+    KernelAndUser,
+    /// For user mode only.
+    UserOnly,
+    /// Not at all.
+    Refused,
+}
+
+impl PmuFacts {
+    /// Whether hardware events count here; absent when that was not tried.
+    #[must_use]
+    pub fn counts(&self) -> Option<bool> {
+        if self.events.is_empty() {
+            return None;
+        }
+        Some(self.counters_in_group.is_some_and(|count| count > 0))
+    }
+
+    /// The event of that name.
+    #[must_use]
+    pub fn event(&self, name: &str) -> Option<&PmuEvent> {
+        self.events.iter().find(|event| event.name == name)
+    }
+}
+
+/// Tries everything, on the running machine; reads only /sys of any other root.
+#[must_use]
+pub fn pmu_facts(root: &Root) -> PmuFacts {
+    let devices = "sys/bus/event_source/devices";
+    let mut facts = PmuFacts {
+        sources: root.names(devices),
+        rdpmc: root.number(format!("{devices}/cpu/rdpmc")),
+        ..PmuFacts::default()
+    };
+    if !root.is_live() {
+        return facts;
+    }
+    let msr_type = root.number(format!("{devices}/msr/type"));
+    let msr_tsc = root.word(format!("{devices}/msr/events/tsc"));
+    let mut candidates = general_events();
+    if let (Some(kind), Some(config)) = (msr_type, msr_tsc.as_deref().and_then(parse_event)) {
+        candidates.push(Candidate { name: "msr/tsc/", kind: EventKind::Msr, pmu: kind, config });
+    }
+    facts.events = candidates.iter().map(try_event).collect();
+    facts.counters_in_group = counters_in_group(&facts, &candidates, "instructions");
+    facts.general_counters_in_group = counters_in_group(&facts, &candidates, "branch-misses");
+    facts.tsc_khz = kernel_tsc_khz();
+    facts
+}
+
+/// `event=0x3c` as the configuration of a simple event.
+fn parse_event(text: &str) -> Option<u64> {
+    let digits = text.strip_prefix("event=")?.strip_prefix("0x")?;
+    u64::from_str_radix(digits, 16).ok()
+}
+
+#[derive(Clone, Copy)]
+struct Candidate {
+    name: &'static str,
+    kind: EventKind,
+    /// `type` of the perf_event_attr.
+    pmu: u32,
+    config: u64,
+}
+
+fn general_events() -> Vec<Candidate> {
+    use bindings::*;
+    let hardware = [
+        ("cycles", PERF_COUNT_HW_CPU_CYCLES),
+        ("instructions", PERF_COUNT_HW_INSTRUCTIONS),
+        ("ref-cycles", PERF_COUNT_HW_REF_CPU_CYCLES),
+        ("branches", PERF_COUNT_HW_BRANCH_INSTRUCTIONS),
+        ("branch-misses", PERF_COUNT_HW_BRANCH_MISSES),
+        ("cache-references", PERF_COUNT_HW_CACHE_REFERENCES),
+        ("cache-misses", PERF_COUNT_HW_CACHE_MISSES),
+    ];
+    let caches = [
+        ("L1-dcache-loads", "L1-dcache-load-misses", PERF_COUNT_HW_CACHE_L1D),
+        ("L1-icache-loads", "L1-icache-load-misses", PERF_COUNT_HW_CACHE_L1I),
+        ("LLC-loads", "LLC-load-misses", PERF_COUNT_HW_CACHE_LL),
+        ("dTLB-loads", "dTLB-load-misses", PERF_COUNT_HW_CACHE_DTLB),
+        ("iTLB-loads", "iTLB-load-misses", PERF_COUNT_HW_CACHE_ITLB),
+    ];
+    let software = [
+        ("cpu-clock", PERF_COUNT_SW_CPU_CLOCK),
+        ("task-clock", PERF_COUNT_SW_TASK_CLOCK),
+        ("page-faults", PERF_COUNT_SW_PAGE_FAULTS),
+        ("context-switches", PERF_COUNT_SW_CONTEXT_SWITCHES),
+        ("cpu-migrations", PERF_COUNT_SW_CPU_MIGRATIONS),
+        ("minor-faults", PERF_COUNT_SW_PAGE_FAULTS_MIN),
+        ("major-faults", PERF_COUNT_SW_PAGE_FAULTS_MAJ),
+        ("alignment-faults", PERF_COUNT_SW_ALIGNMENT_FAULTS),
+        ("emulation-faults", PERF_COUNT_SW_EMULATION_FAULTS),
+        ("dummy", PERF_COUNT_SW_DUMMY),
+        ("bpf-output", PERF_COUNT_SW_BPF_OUTPUT),
+        ("cgroup-switches", PERF_COUNT_SW_CGROUP_SWITCHES),
+    ];
+    let candidate = |name, kind, pmu, config| Candidate { name, kind, pmu, config };
+    let reads = u64::from(PERF_COUNT_HW_CACHE_OP_READ) << 8;
+    let all = u64::from(PERF_COUNT_HW_CACHE_RESULT_ACCESS) << 16;
+    let misses = u64::from(PERF_COUNT_HW_CACHE_RESULT_MISS) << 16;
+    let mut events = Vec::new();
+    for (name, config) in hardware {
+        let config = u64::from(config);
+        events.push(candidate(name, EventKind::Hardware, PERF_TYPE_HARDWARE, config));
+    }
+    for (loads, load_misses, cache) in caches {
+        let cache = u64::from(cache);
+        let config = cache | reads;
+        events.push(candidate(loads, EventKind::Cache, PERF_TYPE_HW_CACHE, config | all));
+        events.push(candidate(load_misses, EventKind::Cache, PERF_TYPE_HW_CACHE, config | misses));
+    }
+    for (name, config) in software {
+        let config = u64::from(config);
+        events.push(candidate(name, EventKind::Software, PERF_TYPE_SOFTWARE, config));
+    }
+    events
+}
+
+fn attributes(event: &Candidate, user_only: bool) -> bindings::perf_event_attr {
+    let mut attributes = bindings::perf_event_attr {
+        type_: event.pmu,
+        size: size_of::<bindings::perf_event_attr>() as u32,
+        config: event.config,
+        ..bindings::perf_event_attr::default()
+    };
+    attributes.set_disabled(1);
+    attributes.set_exclude_kernel(user_only.into());
+    attributes
+}
+
+/// Opens an event of the calling thread on whichever CPU it runs.
+fn open(mut attributes: bindings::perf_event_attr, leader: Option<&File>) -> io::Result<File> {
+    let group = leader.map_or(-1, AsRawFd::as_raw_fd);
+    let flags = bindings::PERF_FLAG_FD_CLOEXEC.into();
+    // SAFETY: `attributes` is initialised and as large as its `size` says; the kernel reads it and
+    // may write its `size`. A counting event has no other effect on this process.
+    let descriptor = unsafe { perf_event_open(&raw mut attributes, 0, -1, group, flags) };
+    if descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just gave us this descriptor, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }.into())
+}
+
+fn try_event(event: &Candidate) -> PmuEvent {
+    let mut outcome = PmuEvent {
+        name: event.name.to_owned(),
+        kind: event.kind,
+        scope: EventScope::KernelAndUser,
+        errno: None,
+        error: None,
+    };
+    if let Err(error) = open(attributes(event, false), None) {
+        let in_user = open(attributes(event, true), None).is_ok();
+        outcome.scope = if in_user { EventScope::UserOnly } else { EventScope::Refused };
+        outcome.errno = error.raw_os_error();
+        outcome.error = Some(error.to_string());
+    }
+    outcome
+}
+
+fn counters_in_group(facts: &PmuFacts, candidates: &[Candidate], name: &str) -> Option<u32> {
+    let scope = facts.event(name)?.scope;
+    if scope == EventScope::Refused {
+        return None;
+    }
+    let event = candidates.iter().find(|candidate| candidate.name == name)?;
+    let user_only = scope == EventScope::UserOnly;
+    let counting = (1..=GROUP_MAX)
+        .take_while(|size| group_counts(event, user_only, *size).unwrap_or(false))
+        .last();
+    u32::try_from(counting.unwrap_or(0)).ok()
+}
+
+/// Whether a group of `size` such events all count, without interruption, over a short loop.
+fn group_counts(event: &Candidate, user_only: bool, size: usize) -> io::Result<bool> {
+    let mut leading = attributes(event, user_only);
+    leading.set_pinned(1); // all or nothing: read() gives end of file when they don't fit
+    leading.read_format = u64::from(
+        bindings::PERF_FORMAT_GROUP
+            | bindings::PERF_FORMAT_TOTAL_TIME_ENABLED
+            | bindings::PERF_FORMAT_TOTAL_TIME_RUNNING,
+    );
+    let mut leader = open(leading, None)?;
+    let mut following = leading;
+    following.set_pinned(0);
+    following.set_disabled(0); // they follow the leader
+    let followers: io::Result<Vec<File>> =
+        (1..size).map(|_| open(following, Some(&leader))).collect();
+    let _followers = followers?;
+    // SAFETY: the descriptor is that of an open perf event, and the request takes no pointer.
+    if unsafe { ioctls::ENABLE(leader.as_raw_fd(), 0) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    spin();
+    // SAFETY: as above.
+    if unsafe { ioctls::DISABLE(leader.as_raw_fd(), 0) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // Number of events, time enabled, time running, and a value of each.
+    let mut bytes = [0u8; (3 + GROUP_MAX) * 8];
+    let length = leader.read(&mut bytes)?;
+    let (words, _) = bytes[..length].as_chunks::<8>();
+    let words: Vec<u64> = words.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+    Ok(match &words[..] {
+        [_, enabled, running, values @ ..] => {
+            *enabled > 0
+                && enabled == running
+                && values.len() == size
+                && values.iter().all(|value| *value > 0)
+        }
+        _ => false,
+    })
+}
+
+/// Some work with branches that are hard to foresee, so that every kind of event happens.
+fn spin() {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut odd = 0u64;
+    for _ in 0..20_000 {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        if std::hint::black_box(state) & 1 == 1 {
+            odd = std::hint::black_box(odd + 1);
+        }
+    }
+    std::hint::black_box(odd);
+}
+
+/// The TSC's frequency from the user page of an event that never happens: ns = tsc * mult >> shift.
+#[cfg(target_arch = "x86_64")]
+fn kernel_tsc_khz() -> Option<u64> {
+    use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+    const CAP_USER_TIME: u64 = 1 << 3;
+    let dummy = general_events().into_iter().find(|event| event.name == "dummy")?;
+    let event = open(attributes(&dummy, true), None).ok()?;
+    let length = rustix::param::page_size();
+    // SAFETY: a new mapping at an address of the kernel's choice aliases nothing of ours.
+    let mapped =
+        unsafe { mmap(std::ptr::null_mut(), length, ProtFlags::READ, MapFlags::SHARED, &event, 0) };
+    let address = mapped.ok()?;
+    let page = address.cast::<bindings::perf_event_mmap_page>().cast_const();
+    // SAFETY: the kernel gave a page, which is at least as large and as aligned as the structure,
+    // and it stays mapped until below. The kernel may write it: hence volatile reads of fields
+    // that are plain integers. They change only with the clock itself, so no sequence lock.
+    let (capabilities, multiplier, shift) = unsafe {
+        (
+            (&raw const (*page).__bindgen_anon_1.capabilities).read_volatile(),
+            (&raw const (*page).time_mult).read_volatile(),
+            (&raw const (*page).time_shift).read_volatile(),
+        )
+    };
+    // SAFETY: this is the mapping from above, and no reference into it is left.
+    let _ = unsafe { munmap(address, length) };
+    if capabilities & CAP_USER_TIME == 0 || shift > 63 {
+        return None;
+    }
+    let scaled = (1_000_000u128 << shift).checked_div(multiplier.into())?;
+    u64::try_from(scaled).ok().filter(|khz| *khz > 0)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn kernel_tsc_khz() -> Option<u64> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_root_is_not_probed() {
+        let directory = tempfile::tempdir().unwrap();
+        let facts = pmu_facts(&Root::new(directory.path()));
+        assert_eq!(facts, PmuFacts::default());
+        assert_eq!(facts.counts(), None);
+    }
+
+    #[test]
+    fn groups_of_software_events_count_through_the_same_functions() {
+        let events = general_events();
+        let clock = events.iter().find(|event| event.name == "task-clock").unwrap();
+        // Kernels and containers may refuse even this; then there is nothing to test.
+        if open(attributes(clock, true), None).is_err() {
+            return;
+        }
+        assert!(group_counts(clock, true, 1).unwrap());
+        assert!(group_counts(clock, true, GROUP_MAX).unwrap());
+    }
+
+    #[test]
+    fn this_machine_answers_consistently() {
+        let facts = pmu_facts(&Root::default());
+        assert!(facts.events.len() >= 29);
+        let instructions = facts.event("instructions").unwrap();
+        assert_eq!(instructions.scope == EventScope::Refused, facts.counters_in_group.is_none());
+        assert!(facts.tsc_khz.is_none_or(|khz| (100_000..20_000_000).contains(&khz)));
+    }
+
+    #[test]
+    fn event_configurations() {
+        assert_eq!(parse_event("event=0x00"), Some(0));
+        assert_eq!(parse_event("event=0x3c,umask=1"), None);
+        assert_eq!(parse_event(""), None);
+    }
+}

@@ -1,0 +1,124 @@
+//! Bounded reads below a root directory, so that a test can build a `/proc` and a `/sys` of its own.
+
+use std::fs::{File, OpenOptions, read_dir};
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// Largest file that [`Root::text`] reads. Nearly all of /proc and /sys is far smaller; what isn't
+/// (interrupt counts of big machines, BTF) is read with a limit of its own.
+const TEXT_BYTES_MAX: usize = 1 << 20;
+
+/// Most entries of a directory that are looked at.
+const DIRECTORY_ENTRIES_MAX: usize = 65_536;
+
+/// The directory in which `proc`, `sys` and `boot` are found; `/` on the machine itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Root(PathBuf);
+
+impl Default for Root {
+    fn default() -> Self {
+        Root(PathBuf::from("/"))
+    }
+}
+
+impl Root {
+    /// A root at `path`. Anything but `/` is taken for a picture of some machine: what can only be
+    /// learnt from system calls (`perf_event_open`, `cpuid`, `uname`) is then absent.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Root(path.into())
+    }
+
+    /// Whether this is the running machine, so that system calls describe it too.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.0 == Path::new("/")
+    }
+
+    /// The path of `relative` below this root. A leading `/` of `relative` is ignored.
+    pub fn path(&self, relative: impl AsRef<str>) -> PathBuf {
+        self.0.join(relative.as_ref().trim_start_matches('/'))
+    }
+
+    /// Whether something is there.
+    pub fn exists(&self, relative: impl AsRef<str>) -> bool {
+        self.path(relative).exists()
+    }
+
+    /// The whole file, or nothing when it can't be read or is larger than `bytes_max`: half a
+    /// file would be a wrong fact.
+    pub fn bytes(&self, relative: impl AsRef<str>, bytes_max: usize) -> Option<Vec<u8>> {
+        // Not blocking: a FIFO where a file is expected must not hang the caller.
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC);
+        let file: File = options.open(self.path(relative)).ok()?;
+        let mut content = Vec::new();
+        let limit = u64::try_from(bytes_max).ok()?.checked_add(1)?;
+        file.take(limit).read_to_end(&mut content).ok()?;
+        (content.len() <= bytes_max).then_some(content)
+    }
+
+    /// The file as text of at most 1 MiB; bytes that are not UTF-8 are replaced.
+    pub fn text(&self, relative: impl AsRef<str>) -> Option<String> {
+        self.text_up_to(relative, TEXT_BYTES_MAX)
+    }
+
+    /// The file as text of at most `bytes_max` bytes.
+    pub fn text_up_to(&self, relative: impl AsRef<str>, bytes_max: usize) -> Option<String> {
+        let content = self.bytes(relative, bytes_max)?;
+        Some(String::from_utf8_lossy(&content).into_owned())
+    }
+
+    /// The file without the white space around it; absent when that leaves nothing.
+    pub fn word(&self, relative: impl AsRef<str>) -> Option<String> {
+        let text = self.text(relative)?;
+        let word = text.trim();
+        (!word.is_empty()).then(|| word.to_owned())
+    }
+
+    /// The file as one number (or whatever parses from a word).
+    pub fn number<T: FromStr>(&self, relative: impl AsRef<str>) -> Option<T> {
+        self.word(relative)?.parse().ok()
+    }
+
+    /// The names in a directory, sorted; absent when it can't be read.
+    pub fn names(&self, relative: impl AsRef<str>) -> Option<Vec<String>> {
+        let entries = read_dir(self.path(relative)).ok()?;
+        let mut names: Vec<String> = entries
+            .take(DIRECTORY_ENTRIES_MAX)
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .collect();
+        names.sort();
+        Some(names)
+    }
+}
+
+/// Writes a file and its directories below `root`.
+#[cfg(test)]
+pub(crate) fn plant(root: &Path, relative: &str, content: impl AsRef<[u8]>) {
+    let path = root.join(relative);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, content).unwrap();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absent_too_large_and_empty_are_absent() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::new(directory.path());
+        plant(directory.path(), "sys/a", "12\n");
+        plant(directory.path(), "sys/empty", " \n");
+        assert_eq!(root.number::<u32>("/sys/a"), Some(12));
+        assert_eq!(root.word("sys/empty"), None);
+        assert_eq!(root.text("sys/none"), None);
+        assert_eq!(root.text("sys"), None, "a directory is not a file");
+        assert_eq!(root.bytes("sys/a", 2), None);
+        assert_eq!(root.bytes("sys/a", 3), Some(b"12\n".to_vec()));
+        assert_eq!(root.names("sys"), Some(vec!["a".to_owned(), "empty".to_owned()]));
+        assert!(!root.is_live() && Root::default().is_live());
+    }
+}
