@@ -1,5 +1,6 @@
 //! The bench that is this machine.
 
+pub mod bpf;
 pub mod host;
 pub mod journal;
 pub mod stimulus;

@@ -1,7 +1,7 @@
 //! Everything that is kept of a stream of durations: exact sums, peak, histogram, batches.
 
 use crate::histogram::LogLinear;
-use crate::interval::{self, Batch, Interval};
+use crate::interval::{self, Batches, Interval};
 
 /// The largest value of a stream and when it came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,20 +25,18 @@ pub struct Distribution {
     pub peak: Peak,
     /// Their histogram.
     pub histogram: LogLinear,
-    /// The batches in time; empty when none were kept.
-    pub batches: Vec<Batch>,
+    /// The batches in time; without cells when none were kept.
+    pub batches: Batches,
 }
 
 impl Distribution {
-    /// Adds what another stream of the same measurement saw, such as another CPU's. Batches add
-    /// up one by one, as they cover the same stretches of time; a different number of them on the
-    /// two sides leaves none.
+    /// Adds what another stream of the same window saw, such as another CPU's.
     pub fn merge(&mut self, other: &Distribution) {
-        if self.count == 0 && self.batches.is_empty() {
+        if self.count == 0 {
             *self = other.clone();
             return;
         }
-        if other.count == 0 && other.batches.is_empty() {
+        if other.count == 0 {
             return;
         }
         self.count += other.count;
@@ -46,13 +44,10 @@ impl Distribution {
         self.sum_of_squares = self.sum_of_squares.saturating_add(other.sum_of_squares);
         self.peak = self.peak.max(other.peak);
         self.histogram.merge(&other.histogram);
-        if self.batches.len() == other.batches.len() {
-            for (mine, theirs) in self.batches.iter_mut().zip(&other.batches) {
-                mine.count += theirs.count;
-                mine.sum += theirs.sum;
-            }
+        if self.batches.cells.is_empty() || other.batches.cells.is_empty() {
+            self.batches = Batches::default();
         } else {
-            self.batches.clear();
+            self.batches.merge(&other.batches);
         }
     }
 
@@ -71,7 +66,7 @@ impl Distribution {
                 .then(|| interval::from_moments(self.count, self.sum, self.sum_of_squares))
                 .flatten()
         };
-        interval::from_batches(&self.batches).or_else(by_variance)
+        interval::from_batches(&self.batches.cells).or_else(by_variance)
     }
 
     /// The quantile at `per_100k` of 100,000, never above the largest value; see
@@ -85,17 +80,19 @@ impl Distribution {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::interval::Batch;
 
     fn of(values: &[u64]) -> Distribution {
-        let mut d = Distribution { batches: vec![Batch::default(); 2], ..Distribution::default() };
+        let mut d = Distribution::default();
+        d.batches.cells = vec![Batch::default(); 2];
         for (at, &value) in values.iter().enumerate() {
             d.count += 1;
             d.sum += value;
             d.sum_of_squares += u128::from(value * value);
             d.peak = d.peak.max(Peak { value, at: at as u64 });
             d.histogram.record(value);
-            d.batches[at % 2].count += 1;
-            d.batches[at % 2].sum += value;
+            d.batches.cells[at % 2].count += 1;
+            d.batches.cells[at % 2].sum += value;
         }
         d
     }
@@ -106,7 +103,7 @@ mod tests {
         let mut both = a.clone();
         both.merge(&b);
         assert_eq!((both.count, both.sum, both.peak.value), (5, 465, 400));
-        assert_eq!(both.batches.iter().map(|batch| batch.sum).sum::<u64>(), 465);
+        assert_eq!(both.batches.cells.iter().map(|batch| batch.sum).sum::<u64>(), 465);
         assert_eq!(both.histogram.total(), 5);
         let mut empty = Distribution::default();
         empty.merge(&a);
@@ -115,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_quantile_never_exceeds_the_peak() {
-        assert_eq!(of(&[33]).quantile(99_900), Some(32.min(33)));
+        assert_eq!(of(&[1000]).quantile(99_900), Some(1000));
         assert_eq!(of(&[1000, 1023]).quantile(100_000), Some(1007));
         assert_eq!(Distribution::default().quantile(50_000), None);
     }

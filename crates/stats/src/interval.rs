@@ -19,6 +19,48 @@ pub struct Batch {
     pub sum: u64,
 }
 
+/// Batches of equal length in time: batch `i` covers `[i, i + 1) << shift` of the clock's unit since
+/// the window opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batches {
+    /// The length of a batch is 2 to this power.
+    pub shift: u32,
+    /// The batches, from the window's opening on.
+    pub cells: Vec<Batch>,
+}
+
+impl Batches {
+    /// Adds another stream's batches of the same window, folding the shorter ones into the longer.
+    pub fn merge(&mut self, other: &Batches) {
+        let mut other = other.clone();
+        self.fold_to(other.shift);
+        other.fold_to(self.shift);
+        self.cells.resize(self.cells.len().max(other.cells.len()), Batch::default());
+        for (mine, theirs) in self.cells.iter_mut().zip(&other.cells) {
+            mine.count += theirs.count;
+            mine.sum = mine.sum.saturating_add(theirs.sum);
+        }
+    }
+
+    /// Makes batches of length 2^`shift`, if they are shorter.
+    pub fn fold_to(&mut self, shift: u32) {
+        while self.shift < shift {
+            let pair = |pair: &[Batch]| Batch {
+                count: pair.iter().map(|batch| batch.count).sum(),
+                sum: pair.iter().fold(0, |sum, batch| sum.saturating_add(batch.sum)),
+            };
+            self.cells = self.cells.chunks(2).map(pair).collect();
+            self.shift += 1;
+        }
+    }
+
+    /// Cuts off, or adds as empty, what lies beyond a window of `length`.
+    pub fn cover(&mut self, length: u64) {
+        let number = length.checked_shr(self.shift).unwrap_or(0) as usize + 1;
+        self.cells.resize(number, Batch::default());
+    }
+}
+
 /// How an interval was had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IntervalMethod {
@@ -138,6 +180,19 @@ mod tests {
         let independent = from_moments(1_600, 32_000, squares).unwrap();
         assert!(near(by_batch.mean, 20.0) && near(independent.mean, 20.0));
         assert!(by_batch.half_width > 5.0 * independent.half_width);
+    }
+
+    #[test]
+    fn batches_of_different_length_merge_into_the_longer() {
+        let cell = |count| Batch { count, sum: 10 * count };
+        let mut fine = Batches { shift: 3, cells: (1..=5).map(cell).collect() };
+        let coarse = Batches { shift: 4, cells: vec![cell(100)] };
+        fine.merge(&coarse);
+        assert_eq!(fine, Batches { shift: 4, cells: vec![cell(103), cell(7), cell(5)] });
+        fine.cover(40);
+        assert_eq!(fine.cells.len(), 3);
+        fine.cover(100);
+        assert_eq!(fine.cells.len(), 7);
     }
 
     #[test]

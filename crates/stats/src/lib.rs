@@ -6,4 +6,4 @@ pub mod interval;
 
 pub use distribution::{Distribution, Peak};
 pub use histogram::LogLinear;
-pub use interval::{Batch, Interval, IntervalMethod};
+pub use interval::{Batch, Batches, Interval, IntervalMethod};

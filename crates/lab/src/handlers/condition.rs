@@ -1,0 +1,159 @@
+//! The conditions under which handlers are measured (paper, section 3.2).
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A word that is none of the allowed ones.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{given:?} is no {what}; allowed: {allowed}")]
+pub struct UnknownWord {
+    /// What it should have been.
+    pub what: &'static str,
+    /// What was given.
+    pub given: String,
+    /// The words that are allowed.
+    pub allowed: String,
+}
+
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident, $what:literal: $($(#[$variant_doc:meta])* $variant:ident = $word:literal),+) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[serde(rename_all = "lowercase")]
+        pub enum $name { $($(#[$variant_doc])* $variant),+ }
+
+        impl $name {
+            /// All of them, in the order of the tables.
+            pub const ALL: &'static [$name] = &[$($name::$variant),+];
+
+            /// The word for it, on the command line and in results.
+            #[must_use]
+            pub fn word(self) -> &'static str {
+                match self { $($name::$variant => $word),+ }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.word())
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = UnknownWord;
+
+            fn from_str(given: &str) -> Result<Self, UnknownWord> {
+                Self::ALL.iter().copied().find(|one| one.word() == given).ok_or_else(|| UnknownWord {
+                    what: $what,
+                    given: given.to_owned(),
+                    allowed: [$($word),+].join(", "),
+                })
+            }
+        }
+    };
+}
+
+words!(
+    /// What the CPUs do besides.
+    Load, "load":
+    /// Nothing.
+    Idle = "idle",
+    /// zlib compression of a region larger than the last-level cache, on each measured CPU.
+    Busy = "busy"
+);
+
+words!(
+    /// How often the source interrupts.
+    Rate, "rate":
+    /// Now and then.
+    Low = "low",
+    /// As fast as it goes.
+    High = "high"
+);
+
+words!(
+    /// Where the interrupts come from.
+    Source, "source":
+    /// A block device.
+    Disk = "disk",
+    /// A network interface.
+    Net = "net",
+    /// The CPU's local timer.
+    Timer = "timer",
+    /// Other CPUs.
+    Ipi = "ipi",
+    /// Nowhere: what the machine does by itself.
+    None = "none"
+);
+
+/// One condition of the experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Condition {
+    /// The machine as it was found, with whatever runs on it.
+    AsFound,
+    /// A command of the user's.
+    Command,
+    /// A load and a stimulus of irqlab's own.
+    Made {
+        /// The load.
+        load: Load,
+        /// The rate of the stimulus.
+        rate: Rate,
+        /// The stimulus.
+        source: Source,
+    },
+}
+
+impl Condition {
+    /// Every combination, sources outermost: all of a source's conditions stand side by side.
+    /// `None` has no rate: it comes once per load, as `low`.
+    #[must_use]
+    pub fn combinations(loads: &[Load], rates: &[Rate], sources: &[Source]) -> Vec<Condition> {
+        let mut made = Vec::new();
+        for &source in sources {
+            for &load in loads {
+                let rates = if source == Source::None { &[Rate::Low][..] } else { rates };
+                made.extend(rates.iter().map(|&rate| Condition::Made { load, rate, source }));
+            }
+        }
+        made
+    }
+
+    /// Its name in tables: `idle/low/disk`, `idle/none`, `as found` or `command`.
+    #[must_use]
+    pub fn label(self) -> String {
+        match self {
+            Condition::AsFound => "as found".to_owned(),
+            Condition::Command => "command".to_owned(),
+            Condition::Made { load, source: Source::None, .. } => format!("{load}/none"),
+            Condition::Made { load, rate, source } => format!("{load}/{rate}/{source}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_papers_eight_conditions() {
+        let all = Condition::combinations(Load::ALL, Rate::ALL, &[Source::Disk, Source::Net]);
+        let labels: Vec<String> = all.into_iter().map(Condition::label).collect();
+        assert_eq!(labels[..4], ["idle/low/disk", "idle/high/disk", "busy/low/disk", "busy/high/disk"]);
+        assert_eq!(labels.len(), 8);
+    }
+
+    #[test]
+    fn no_source_has_no_rate() {
+        let all = Condition::combinations(Load::ALL, Rate::ALL, &[Source::None]);
+        assert_eq!(all.into_iter().map(Condition::label).collect::<Vec<_>>(), ["idle/none", "busy/none"]);
+    }
+
+    #[test]
+    fn an_unknown_word_names_the_allowed_ones() {
+        let error = "disc".parse::<Source>().unwrap_err().to_string();
+        assert_eq!(error, "\"disc\" is no source; allowed: disk, net, timer, ipi, none");
+    }
+}

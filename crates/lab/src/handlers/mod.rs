@@ -1,0 +1,14 @@
+//! `handlers`: what does each interrupt handler cost, and why? (paper `handlers-ia32`)
+//!
+//! A plan is a list of conditions; a bench measures each one; the tables are made here.
+
+pub mod bench;
+pub mod condition;
+pub mod experiment;
+pub mod sample;
+mod tables;
+
+pub use bench::{BenchError, BenchFacts, HandlersBench, Pass};
+pub use condition::{Condition, Load, Rate, Source};
+pub use experiment::{Outcome, Plan, run};
+pub use sample::{Agreement, CpuWindow, EventSums, SourceSample, Timing, WindowSample};

@@ -1,0 +1,189 @@
+//! What a bench hands in: one window of one condition.
+
+use attribution::Context;
+use stats::Distribution;
+
+/// Where the time of a source comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timing {
+    /// Probes at entry and exit.
+    Probes,
+    /// The kernel's own measurement, handed to the probe.
+    Kernel,
+    /// A count alone: the kernel has no exit event.
+    CountOnly,
+    /// No time: the value is the number of packets of a poll.
+    Packets,
+}
+
+impl Timing {
+    /// The name used in tables.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Timing::Probes => "probes",
+            Timing::Kernel => "kernel",
+            Timing::CountOnly => "none",
+            Timing::Packets => "packets",
+        }
+    }
+}
+
+/// PMU events of one source on one CPU, summed over spans.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventSums {
+    /// Spans whose events were read at both ends.
+    pub spans: u64,
+    /// Per event of the pass: the sum of self deltas.
+    pub own: Vec<u64>,
+    /// Per event of the pass: the sum of inclusive deltas.
+    pub inclusive: Vec<u64>,
+}
+
+/// One source on one CPU, in one window. Times are in ns, what the probes add subtracted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceSample {
+    /// The CPU.
+    pub cpu: u32,
+    /// The source.
+    pub context: Context,
+    /// Where its times come from.
+    pub timing: Timing,
+    /// Spans that ended, polls, or faults.
+    pub count: u64,
+    /// Self time of each span; or packets of each poll.
+    pub own: Distribution,
+    /// Inclusive time of each span.
+    pub inclusive: Distribution,
+    /// Spans with another span inside.
+    pub nested_count: u64,
+    /// irq: not this device's interrupt. napi: budget used up.
+    pub special_count: u64,
+    /// Spans that were shorter than what the probes add, counted as 0 ns.
+    pub clamped_count: u64,
+    /// Entries whose exit was not seen.
+    pub abandoned_count: u64,
+    /// Whether this is an action after the first of a shared line.
+    pub shared: bool,
+    /// PMU events, in a pass that reads any.
+    pub events: EventSums,
+}
+
+/// The window on one CPU, and what could not be attributed in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CpuWindow {
+    /// The CPU.
+    pub cpu: u32,
+    /// When it opened, in the bench's clock, ns.
+    pub start_ns: u64,
+    /// How long it was open, ns.
+    pub length_ns: u64,
+    /// Spans begun before the window: their exits found no entry.
+    pub unmatched_exits: u64,
+    /// Entries whose exit was not seen.
+    pub abandoned: u64,
+    /// Entries that found the stack full: lost.
+    pub overflows: u64,
+    /// Spans that found no row: lost.
+    pub unattributed: u64,
+}
+
+/// One counter of the kernel beside what the bench counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agreement {
+    /// The CPU.
+    pub cpu: u32,
+    /// Line of /proc/interrupts or /proc/softirqs, such as `LOC`, `36` or `NET_RX`.
+    pub line: String,
+    /// What it is, such as the action's name.
+    pub name: String,
+    /// What the bench counted; `None` where it has no probe.
+    pub counted: Option<u64>,
+    /// The kernel's counter, read on that CPU at the very edges of the window.
+    pub kernel_exact: Option<u64>,
+    /// The least the files allow: last reading inside the window less first reading inside.
+    pub kernel_min: Option<u64>,
+    /// The most: first reading after the window less last reading before.
+    pub kernel_max: Option<u64>,
+    /// How much the edges alone can make `counted` differ from `kernel_exact`.
+    pub edge_max: u64,
+}
+
+/// What one window gave.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct WindowSample {
+    /// The window on each measured CPU.
+    pub windows: Vec<CpuWindow>,
+    /// The sources.
+    pub sources: Vec<SourceSample>,
+    /// The kernel's counters.
+    pub agreement: Vec<Agreement>,
+    /// Events that the kernel dropped because a probe was running.
+    pub missed: u64,
+    /// CPU time that the measuring process used meanwhile, ns.
+    pub user_cpu_ns: u64,
+    /// What the load did meanwhile: operations, ns.
+    pub load_work: Option<Work>,
+    /// What the stimulus did meanwhile.
+    pub stimulus_work: Option<Work>,
+    /// Whether it was cut short.
+    pub interrupted: bool,
+    /// What a reader must know.
+    pub warnings: Vec<String>,
+    /// Settings in force that only the bench knows, such as the file read or the interface.
+    pub facts: serde_json::Map<String, serde_json::Value>,
+}
+
+/// What a load or a stimulus did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Reads, pings, sends, wake-ups or compressed chunks.
+    pub operations: u64,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// Operations that failed.
+    pub errors: u64,
+    /// How long it ran, ns.
+    pub elapsed_ns: u64,
+}
+
+impl WindowSample {
+    /// Events handed to the probes: two for a span, one for a poll, a fault or an NMI.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        let per_span = |source: &SourceSample| match source.timing {
+            Timing::Probes => 2 * source.count,
+            _ => source.count,
+        };
+        self.sources.iter().map(per_span).sum()
+    }
+
+    /// Events that were lost: dropped by the kernel, or without a place.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        let cpu = |window: &CpuWindow| window.overflows + window.unattributed;
+        self.missed + self.windows.iter().map(cpu).sum::<u64>()
+    }
+
+    /// Interrupts that the kernel counted and did not hand to the probes.
+    #[must_use]
+    pub fn undelivered(&self) -> u64 {
+        let one = |line: &Agreement| match (line.counted, line.kernel_exact) {
+            (Some(counted), Some(kernel)) => kernel.saturating_sub(counted + line.edge_max),
+            _ => 0,
+        };
+        self.agreement.iter().map(one).sum()
+    }
+
+    /// The open time of all CPUs together, ns.
+    #[must_use]
+    pub fn cpu_time_ns(&self) -> u64 {
+        self.windows.iter().map(|window| window.length_ns).sum()
+    }
+
+    /// The mean open time of a CPU, ns.
+    #[must_use]
+    pub fn length_ns(&self) -> u64 {
+        self.cpu_time_ns() / (self.windows.len() as u64).max(1)
+    }
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
+/*
+ * Programs that measure the probes themselves; never loaded together with a measurement.
+ *
+ * open_now and close_now both sit on sys_enter, attached in that order: a span with no work in it.
+ * Its length is what a pair adds inside its own interval; what the syscall gets slower by is the
+ * whole of what a pair adds.
+ */
+#ifndef IRQLAB_CALIBRATION_H
+#define IRQLAB_CALIBRATION_H
+
+TRACEPOINT("sys_enter") int open_now(void *ctx)
+{
+	enter(KEY_BENCH);
+	return 0;
+}
+
+TRACEPOINT("sys_enter") int close_now(void *ctx)
+{
+	leave(KEY_BENCH);
+	return 0;
+}
+
+TRACEPOINT("sys_exit") int close_at_exit(void *ctx)
+{
+	leave(KEY_BENCH);
+	return 0;
+}
+
+TRACEPOINT("sys_enter") int empty_at_entry(void *ctx)
+{
+	return 0;
+}
+
+TRACEPOINT("sys_exit") int empty_at_exit(void *ctx)
+{
+	return 0;
+}
+
+/*
+ * Feeds the stack from outside, for the test that compares it with its model: ctx is operation
+ * (1 enter, 2 exit), key, time in ns. Returns 0, or 1 for an exit without its entry.
+ */
+SEC("?raw_tp") int drive(u64 *ctx)
+{
+	u32 key = ctx[1];
+	u64 now_ns = ctx[2];
+	struct cpu_state *cpu = armed_cpu();
+	struct events events = {};
+	struct ended ended;
+	struct row *row;
+
+	if (!cpu || key >= KEYS)
+		return 2;
+	if (ctx[0] == 1) {
+		open_span(cpu, key, now_ns);
+		return 0;
+	}
+	if (!close_span(cpu, key, now_ns, &ended))
+		return 1;
+	row = row_of(cpu, key);
+	if (row)
+		count_span(cpu, row, &ended, now_ns, &events);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
+/* How a duration is counted. The layout is that of crates/stats/src/histogram.rs. */
+#ifndef IRQLAB_DISTRIBUTION_H
+#define IRQLAB_DISTRIBUTION_H
+
+static __always_inline u32 log2_u64(u64 value)
+{
+	u32 log = 0;
+
+	if (value >> 32) { log += 32; value >>= 32; }
+	if (value >> 16) { log += 16; value >>= 16; }
+	if (value >> 8) { log += 8; value >>= 8; }
+	if (value >> 4) { log += 4; value >>= 4; }
+	if (value >> 2) { log += 2; value >>= 2; }
+	return log + (value >> 1);
+}
+
+static __always_inline u64 slot_of_value(u64 value)
+{
+	u64 slot = value;
+
+	if (value >> 35) {
+		slot = HISTOGRAM_SLOTS - 1;
+	} else if (value >= 16) {
+		u32 shift = log2_u64(value) - 4;
+
+		slot = shift * 16 + (value >> shift);
+	}
+	/* Opaque to the compiler, which would drop the bound that the verifier wants to see. */
+	asm volatile("%0 &= %1" : "+r"(slot) : "i"(HISTOGRAM_SLOTS - 1));
+	return slot;
+}
+
+/*
+ * Makes batches longer until `elapsed_ns` falls into one of them. Rare: each doubling halves the
+ * number of batches in use, so a row sees at most 40 of them however long the run. Not static, so
+ * that the verifier walks its loops once and not at each call.
+ */
+__noinline int lengthen_batches(struct row *row, u64 elapsed_ns)
+{
+	u32 i, doubling;
+
+	if (!row)
+		return 0;
+	for (doubling = 0; doubling < 40; doubling++) {
+		if ((elapsed_ns >> (row->batch_shift & 63)) < BATCHES)
+			break;
+		for (i = 0; i < BATCHES / 2; i++) {
+			row->batches[i].count = row->batches[2 * i].count + row->batches[2 * i + 1].count;
+			row->batches[i].sum = row->batches[2 * i].sum + row->batches[2 * i + 1].sum;
+		}
+		for (i = BATCHES / 2; i < BATCHES; i++) {
+			row->batches[i].count = 0;
+			row->batches[i].sum = 0;
+		}
+		row->batch_shift++;
+	}
+	return 0;
+}
+
+/* Counts a value in the sums, the peak and the batches; the histograms are the caller's. */
+static __always_inline void add_value(struct row *row, u64 value, u64 now_ns, u64 armed_ns)
+{
+	u64 narrow = value >> 32 ? 0xffffffffULL : value; /* squares of up to 4.29 s */
+	u64 square = narrow * narrow;
+	u64 elapsed_ns = now_ns - armed_ns;
+	u64 batch = elapsed_ns >> (row->batch_shift & 63);
+
+	row->count++;
+	row->sum += value;
+	row->squares_low += square;
+	if (row->squares_low < square)
+		row->squares_high++;
+	if (value >= row->max) {
+		row->max = value;
+		row->max_at_ns = now_ns;
+	}
+	if (batch >= BATCHES) {
+		lengthen_batches(row, elapsed_ns);
+		batch = elapsed_ns >> (row->batch_shift & 63);
+	}
+	batch &= BATCHES - 1;
+	row->batches[batch].count++;
+	row->batches[batch].sum += value;
+}
+
+#endif

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
+/*
+ * The gate opens and closes the window on one CPU. It runs there with interrupts off (test run of
+ * a raw_tp program on a given CPU: net/bpf/test_run.c), and in the same breath reads the counters
+ * that /proc/interrupts and /proc/softirqs print. So what is counted between the two can be
+ * compared to the last one.
+ */
+#ifndef IRQLAB_GATE_H
+#define IRQLAB_GATE_H
+
+#define GATE_OPEN 1
+#define GATE_CLOSE 2
+
+/* Positions in kernel_armed/kernel_disarmed; the first ones are softirqs by number. */
+#define COUNTER_DEVICES 16
+#define COUNTER_VECTORS 17
+#define COUNTER_ABSENT (~0ULL)
+
+/*
+ * Where the counters lie in a CPU's area, as the kernel's BTF says (section .data..percpu): the
+ * loader fills cfg.percpu_offsets. A kernel may hide the addresses of its variables (no
+ * KALLSYMS_ALL), so the area itself is found by one variable of it to which a pointer leads from
+ * the current task: its run queue. The loader compares what is read with /proc before it is used.
+ */
+#define OFFSET_RUNQUEUES 0
+#define OFFSET_KSTAT 1
+#define OFFSET_VECTORS 2 /* + order of counters; field offsets included */
+#define VECTOR_COUNTERS (PERCPU_OFFSETS - OFFSET_VECTORS)
+
+static __always_inline u64 percpu_area(void)
+{
+#ifndef IRQLAB_NO_BTF
+	struct task_struct *task = (void *)bpf_get_current_task();
+
+	if (bpf_core_field_exists(task->se.cfs_rq) && cfg.percpu_offsets[OFFSET_RUNQUEUES] >= 0) {
+		u64 rq = (u64)BPF_CORE_READ(task, se.cfs_rq, rq);
+
+		return rq ? rq - cfg.percpu_offsets[OFFSET_RUNQUEUES] : 0;
+	}
+#endif
+	return 0;
+}
+
+static __always_inline void read_kernel_counters(u64 *out)
+{
+	u64 area = percpu_area();
+	u32 i, value;
+
+	for (i = 0; i < KERNEL_COUNTERS; i++)
+		out[i] = COUNTER_ABSENT;
+	if (!area)
+		return;
+#ifndef IRQLAB_NO_BTF
+	if (cfg.percpu_offsets[OFFSET_KSTAT] >= 0) {
+		const struct kernel_stat *stat = (void *)(area + cfg.percpu_offsets[OFFSET_KSTAT]);
+		u32 softirqs[NR_SOFTIRQS];
+
+		if (!bpf_core_read(&softirqs, sizeof(softirqs), &stat->softirqs))
+			for (i = 0; i < NR_SOFTIRQS; i++)
+				out[i] = softirqs[i];
+		bpf_core_read(&out[COUNTER_DEVICES], sizeof(u64), &stat->irqs_sum);
+	}
+#endif
+	for (i = 0; i < VECTOR_COUNTERS; i++) {
+		s32 offset = cfg.percpu_offsets[OFFSET_VECTORS + i];
+
+		if (offset >= 0 && !bpf_probe_read_kernel(&value, sizeof(value), (void *)(area + offset)))
+			out[COUNTER_VECTORS + i] = value;
+	}
+}
+
+SEC("raw_tp") int gate(u64 *ctx)
+{
+	u32 zero = 0;
+	struct cpu_state *cpu = bpf_map_lookup_elem(&cpu_states, &zero);
+
+	if (!cpu)
+		return 1;
+	if (ctx[0] == GATE_OPEN) {
+		cpu->depth = 0;
+		read_kernel_counters(cpu->kernel_armed);
+		cpu->armed_ns = bpf_ktime_get_ns();
+		cpu->armed = 1;
+	} else {
+		cpu->disarmed_ns = bpf_ktime_get_ns();
+		cpu->armed = 0;
+		read_kernel_counters(cpu->kernel_disarmed);
+	}
+	return 0;
+}
+
+#endif

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
+/*
+ * Probes at the entry and exit of every interrupt context that the kernel has tracepoints for.
+ *
+ * Compiled twice: as tp_btf programs, and with IRQLAB_NO_BTF as raw_tp ones for a kernel without
+ * type information, where names of actions and NAPI devices cannot be read.
+ *
+ * Every program is optional ("?"): the loader picks those whose tracepoint the kernel has.
+ */
+#include "kernel.h"
+#include "shared.h"
+
+const volatile struct config cfg SEC(".rodata.config") = {};
+
+#include "span_stack.h"
+#include "shared_lines.h"
+#include "gate.h"
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+#ifdef IRQLAB_NO_BTF
+#define TRACEPOINT(name) SEC("?raw_tp/" name)
+#else
+#define TRACEPOINT(name) SEC("?tp_btf/" name)
+#endif
+
+static __always_inline void enter(u32 key)
+{
+	struct cpu_state *cpu = armed_cpu();
+
+	if (cpu)
+		open_span(cpu, key, 0);
+}
+
+static __always_inline void leave(u32 key)
+{
+	u64 now_ns = bpf_ktime_get_ns();
+	struct cpu_state *cpu = armed_cpu();
+	struct events events;
+	struct ended ended;
+	struct row *row;
+
+	if (!cpu)
+		return;
+	read_events_at_exit(&events);
+	if (!close_span(cpu, key, now_ns, &ended))
+		return;
+	row = row_of(cpu, key);
+	if (row)
+		count_span(cpu, row, &ended, now_ns, &events);
+}
+
+#define VECTOR(position, vector)                                                                   \
+	TRACEPOINT(#vector "_entry") int vector##_in(void *ctx)                                    \
+	{                                                                                          \
+		enter(KEY_VECTOR + position);                                                      \
+		return 0;                                                                          \
+	}                                                                                          \
+	TRACEPOINT(#vector "_exit") int vector##_out(void *ctx)                                    \
+	{                                                                                          \
+		leave(KEY_VECTOR + position);                                                      \
+		return 0;                                                                          \
+	}
+
+/* The order of attribution::VECTORS. */
+VECTOR(0, local_timer)
+VECTOR(1, reschedule)
+VECTOR(2, call_function)
+VECTOR(3, call_function_single)
+VECTOR(4, irq_work)
+VECTOR(5, x86_platform_ipi)
+VECTOR(6, error_apic)
+VECTOR(7, spurious_apic)
+VECTOR(8, thermal_apic)
+VECTOR(9, threshold_apic)
+VECTOR(10, deferred_error_apic)
+
+TRACEPOINT("softirq_entry") int softirq_in(u64 *ctx)
+{
+	enter(KEY_SOFTIRQ + ((u32)ctx[0] & 15));
+	return 0;
+}
+
+TRACEPOINT("softirq_exit") int softirq_out(u64 *ctx)
+{
+	leave(KEY_SOFTIRQ + ((u32)ctx[0] & 15));
+	return 0;
+}
+
+TRACEPOINT("irq_handler_entry") int irq_handler_in(u64 *ctx)
+{
+	enter(KEY_IRQ + (u32)ctx[0]);
+	return 0;
+}
+
+TRACEPOINT("irq_handler_exit") int irq_handler_out(u64 *ctx)
+{
+	u64 now_ns = bpf_ktime_get_ns();
+	struct cpu_state *cpu = armed_cpu();
+	u32 key = KEY_IRQ + (u32)ctx[0];
+	struct events events;
+	struct ended ended;
+	struct row *row;
+
+	if (!cpu)
+		return 0;
+	read_events_at_exit(&events);
+	if (!close_span(cpu, key, now_ns, &ended))
+		return 0;
+	row = row_of_action(cpu, key, ctx[1]);
+	if (!row)
+		return 0;
+	count_span(cpu, row, &ended, now_ns, &events);
+	if (!ctx[2]) /* IRQ_NONE: on a shared line, not this action's device */
+		row->special++;
+	return 0;
+}
+
+/* No entry event: a poll is counted with the packets that it handled. */
+TRACEPOINT("napi_poll") int napi_polled(u64 *ctx)
+{
+	u64 now_ns = bpf_ktime_get_ns();
+	struct cpu_state *cpu = armed_cpu();
+	u32 packets = ctx[1], budget = ctx[2];
+	struct row *row;
+
+	if (!cpu)
+		return 0;
+	row = row_of_napi(cpu, ctx[0]);
+	if (!row)
+		return 0;
+	add_value(row, packets, now_ns, cpu->armed_ns);
+	row->flat[slot_of_value(packets)]++;
+	if (packets >= budget)
+		row->special++;
+	return 0;
+}
+
+/* The kernel itself times each NMI handler and passes the result. */
+TRACEPOINT("nmi_handler") int nmi_handled(u64 *ctx)
+{
+	u64 now_ns = bpf_ktime_get_ns();
+	struct cpu_state *cpu = armed_cpu();
+	u64 spent_ns = ctx[1];
+	struct row *row;
+
+	if (!cpu)
+		return 0;
+	row = row_of(cpu, KEY_NMI);
+	if (!row)
+		return 0;
+	if ((s64)spent_ns < 0)
+		spent_ns = 0;
+	add_value(row, spent_ns, now_ns, cpu->armed_ns);
+	row->flat[slot_of_value(spent_ns)]++;
+	return 0;
+}
+
+static __always_inline int count_only(u32 key)
+{
+	struct cpu_state *cpu = armed_cpu();
+	struct row *row = cpu ? row_of(cpu, key) : 0;
+
+	if (row)
+		row->count++;
+	return 0;
+}
+
+TRACEPOINT("page_fault_user") int page_fault_of_user(void *ctx)
+{
+	return count_only(KEY_FAULT_USER);
+}
+
+TRACEPOINT("page_fault_kernel") int page_fault_of_kernel(void *ctx)
+{
+	return count_only(KEY_FAULT_KERNEL);
+}
+
+#include "calibration.h"

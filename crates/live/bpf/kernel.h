@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
+/*
+ * The few kernel types that the probes read, cut down to the fields they use. Field offsets are
+ * relocated at load time against the running kernel's BTF (CO-RE), so no vmlinux.h is generated,
+ * and the programs build on a machine whose kernel has no BTF.
+ */
+#ifndef IRQLAB_KERNEL_H
+#define IRQLAB_KERNEL_H
+
+/* Stands in for <linux/types.h>, whose includes lie in a path that differs by distribution. */
+#define _LINUX_TYPES_H
+typedef unsigned char __u8;
+typedef signed char __s8;
+typedef unsigned short __u16;
+typedef short __s16;
+typedef unsigned int __u32;
+typedef int __s32;
+typedef unsigned long long __u64;
+typedef long long __s64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u64 __be64;
+typedef __u16 __le16;
+typedef __u32 __le32;
+typedef __u64 __le64;
+typedef __u32 __wsum;
+typedef __u16 __sum16;
+#define __aligned_u64 __u64 __attribute__((aligned(8)))
+typedef __u8 u8;
+typedef __u16 u16;
+typedef __u32 u32;
+typedef __u64 u64;
+typedef __s64 s64;
+typedef __s32 s32;
+#define bool _Bool
+#define true 1
+#define false 0
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+
+#define RELOCATED __attribute__((preserve_access_index))
+
+struct irqaction { /* include/linux/interrupt.h */
+	const char *name;
+} RELOCATED;
+
+struct net_device { /* include/linux/netdevice.h */
+	char name[16];
+} RELOCATED;
+
+struct napi_struct { /* include/linux/netdevice.h */
+	struct net_device *dev;
+	unsigned int napi_id;
+} RELOCATED;
+
+#define NR_SOFTIRQS 10
+
+struct kernel_stat { /* include/linux/kernel_stat.h: what /proc/softirqs prints */
+	unsigned long irqs_sum;
+	unsigned int softirqs[NR_SOFTIRQS];
+} RELOCATED;
+
+/* kernel/sched/sched.h: the way from the current task to its CPU's run queue */
+struct rq;
+
+struct cfs_rq {
+	struct rq *rq;
+} RELOCATED;
+
+struct sched_entity {
+	struct cfs_rq *cfs_rq;
+} RELOCATED;
+
+struct task_struct {
+	struct sched_entity se;
+} RELOCATED;
+
+#endif

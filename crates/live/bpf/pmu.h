@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
+/*
+ * PMU events read at entry and exit of a span. With cfg.events == 0 (the timing pass) the verifier
+ * sees a constant and removes all of this.
+ *
+ * Order: at entry the events are read before the clock, at exit after it, so the clock's interval
+ * holds none of their cost, as in the paper (handlers-ia32, section 4.1). An event's own interval
+ * holds the entry reads after it and the exit reads before it; calibration measures and the user
+ * side subtracts that.
+ */
+#ifndef IRQLAB_PMU_H
+#define IRQLAB_PMU_H
+
+struct pmu_frame {
+	__u64 start[EVENTS_MAX];
+	__u64 nested[EVENTS_MAX];
+	__u64 valid;
+};
+
+struct pmu_frames {
+	struct pmu_frame frames[DEPTH_MAX];
+	__u64 unreadable; /* reads that failed, or of an event that did not count all the time */
+	__u64 last_error;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct pmu_frames);
+} pmu_states SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
+	__uint(max_entries, 1); /* the loader sets it to cfg.events * cfg.cpus */
+	__uint(key_size, sizeof(u32));
+	__uint(value_size, sizeof(u32));
+} pmu_events SEC(".maps");
+
+static __always_inline bool read_event(struct pmu_frames *pmu, u32 event, u64 *value)
+{
+	struct bpf_perf_event_value read = {};
+	u64 index = event * cfg.cpus + bpf_get_smp_processor_id();
+	long error = bpf_perf_event_read_value(&pmu_events, index, &read, sizeof(read));
+
+	if (error || read.enabled != read.running) {
+		pmu->unreadable++;
+		pmu->last_error = -error;
+		return false;
+	}
+	*value = read.counter;
+	return true;
+}
+
+static __always_inline void read_events_at_entry(u32 depth)
+{
+	u32 zero = 0, event;
+	struct pmu_frames *pmu;
+	struct pmu_frame *frame;
+
+	if (!cfg.events)
+		return;
+	pmu = bpf_map_lookup_elem(&pmu_states, &zero);
+	if (!pmu)
+		return;
+	frame = &pmu->frames[depth & (DEPTH_MAX - 1)];
+	frame->valid = 1;
+	for (event = 0; event < EVENTS_MAX; event++) {
+		if (event >= cfg.events)
+			break;
+		frame->nested[event] = 0;
+		if (!read_event(pmu, event, &frame->start[event]))
+			frame->valid = 0;
+	}
+}
+
+struct events {
+	u64 values[EVENTS_MAX];
+	bool valid;
+};
+
+static __always_inline void read_events_at_exit(struct events *now)
+{
+	u32 zero = 0, event;
+	struct pmu_frames *pmu;
+
+	if (!cfg.events)
+		return;
+	now->valid = false;
+	pmu = bpf_map_lookup_elem(&pmu_states, &zero);
+	if (!pmu)
+		return;
+	now->valid = true;
+	for (event = 0; event < EVENTS_MAX; event++) {
+		if (event >= cfg.events)
+			break;
+		if (!read_event(pmu, event, &now->values[event]))
+			now->valid = false;
+	}
+}
+
+/* Charges the events of the span that ended to it and to the one around it. */
+static __always_inline void count_events(struct row *row, u32 position, struct events *now)
+{
+	u32 zero = 0, event;
+	struct pmu_frames *pmu;
+	struct pmu_frame *frame;
+	u64 delta;
+
+	if (!cfg.events)
+		return;
+	pmu = bpf_map_lookup_elem(&pmu_states, &zero);
+	if (!pmu)
+		return;
+	frame = &pmu->frames[position & (DEPTH_MAX - 1)];
+	if (!now->valid || !frame->valid)
+		return;
+	row->event_spans++;
+	for (event = 0; event < EVENTS_MAX; event++) {
+		if (event >= cfg.events)
+			break;
+		delta = now->values[event] - frame->start[event];
+		row->event_inclusive[event] += delta;
+		row->event_self[event] += delta - frame->nested[event];
+		if (position > 0)
+			pmu->frames[(position - 1) & (DEPTH_MAX - 1)].nested[event] += delta;
+	}
+}
+
+#endif

@@ -1,0 +1,365 @@
+//! Loads, attaches and reads the BPF programs.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Mutex;
+
+use libbpf_rs::btf::{BtfType, types::Typedef};
+use libbpf_rs::{
+    Btf, ErrorKind, Link, Map, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel,
+    ProgramInput, ProgramMut, libbpf_sys,
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::BpfError;
+use super::layout::{CPU_STATE_BYTES, Config, CpuState, PMU_FRAMES_BYTES, Row};
+
+static WITH_BTF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/handlers.btf.o"));
+static WITHOUT_BTF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/handlers.raw.o"));
+
+/// How the programs are attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flavour {
+    /// `tp_btf`: typed arguments; names of actions and devices are read in the kernel.
+    Btf,
+    /// `raw_tp`: for a kernel without BTF.
+    Raw,
+}
+
+impl Flavour {
+    /// The attachment's name in results.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Flavour::Btf => "tp_btf",
+            Flavour::Raw => "raw_tp",
+        }
+    }
+
+    /// The best one that this kernel has.
+    #[must_use]
+    pub fn of_this_kernel() -> Self {
+        match Btf::from_vmlinux() {
+            Ok(_) => Flavour::Btf,
+            Err(_) => Flavour::Raw,
+        }
+    }
+}
+
+/// What to load.
+#[derive(Clone, Debug)]
+pub struct LoadSpec<'a> {
+    /// How to attach.
+    pub flavour: Flavour,
+    /// Constants of the programs; `cpus` is filled in here.
+    pub config: Config,
+    /// Names of the programs to load, as in `handlers.bpf.c`.
+    pub programs: &'a [&'a str],
+}
+
+/// The loaded programs and what is attached of them.
+pub struct Probes {
+    object: Object,
+    links: Vec<Link>,
+    slots: u32,
+}
+
+/// The last messages of libbpf, kept for the error that follows them.
+static MESSAGES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+const MESSAGES_MAX: usize = 40;
+/// Of a verifier's log only the end matters.
+const MESSAGE_LINES_MAX: usize = 12;
+
+fn keep_message(_level: PrintLevel, message: String) {
+    if let Ok(mut messages) = MESSAGES.lock() {
+        if messages.len() == MESSAGES_MAX {
+            messages.remove(0);
+        }
+        let lines: Vec<&str> = message.trim_end().lines().collect();
+        let from = lines.len().saturating_sub(MESSAGE_LINES_MAX);
+        messages.push(lines[from..].join("\n"));
+    }
+}
+
+fn taken_messages() -> String {
+    MESSAGES.lock().map(|mut kept| std::mem::take(&mut *kept).join("; ")).unwrap_or_default()
+}
+
+fn failure(doing: &str, error: &libbpf_rs::Error) -> BpfError {
+    let detail = format!("{doing}: {error}; {}", taken_messages());
+    // The verifier says EACCES too, but not for want of rights.
+    let by_verifier = detail.contains("PROG LOAD LOG") && detail.contains("processed ");
+    if error.kind() == ErrorKind::PermissionDenied && !by_verifier {
+        BpfError::NotPermitted(detail)
+    } else {
+        BpfError::Failed(detail)
+    }
+}
+
+/// Which of the tracepoints of `names` this kernel has, by its BTF; `None` when it has no BTF.
+#[must_use]
+pub fn known_tracepoints(names: &[&str]) -> Option<HashMap<String, bool>> {
+    let btf = Btf::from_vmlinux().ok()?;
+    let has = |name: &str| {
+        let found: Option<BtfType<'_>> = btf.type_by_name(&format!("btf_trace_{name}"));
+        found.is_some_and(|found| Typedef::try_from(found).is_ok())
+    };
+    Some(names.iter().map(|name| ((*name).to_owned(), has(name))).collect())
+}
+
+impl Probes {
+    /// Loads the programs that `spec` names; nothing is attached yet and every window is closed.
+    ///
+    /// # Errors
+    /// [`BpfError::NotPermitted`] without the rights, [`BpfError::Failed`] with the verifier's or
+    /// libbpf's message otherwise.
+    pub fn load(spec: &LoadSpec<'_>) -> Result<Self, BpfError> {
+        libbpf_rs::set_print(Some((PrintLevel::Warn, keep_message)));
+        let bytes = if spec.flavour == Flavour::Btf { WITH_BTF } else { WITHOUT_BTF };
+        let mut open = ObjectBuilder::default()
+            .name("irqlab")
+            .and_then(|builder| builder.open_memory(bytes))
+            .map_err(|error| failure("opening the BPF object", &error))?;
+        let cpus = libbpf_rs::num_possible_cpus()
+            .map_err(|error| failure("counting the possible CPUs", &error))?;
+        let config = Config { cpus: cpus as u32, ..spec.config };
+        configure(&mut open, &config)?;
+        for mut program in open.progs_mut() {
+            let name = program.name().to_string_lossy().into_owned();
+            program.set_autoload(name == "gate" || spec.programs.contains(&name.as_str()));
+        }
+        let object = open.load().map_err(|error| failure("loading the BPF programs", &error))?;
+        let probes = Probes { object, links: Vec::new(), slots: config.slots };
+        probes.check_layout()?;
+        Ok(probes)
+    }
+
+    fn check_layout(&self) -> Result<(), BpfError> {
+        let wanted = [
+            ("rows", size_of::<Row>()),
+            ("cpu_states", CPU_STATE_BYTES),
+            ("pmu_states", PMU_FRAMES_BYTES),
+        ];
+        for (name, size) in wanted {
+            let is = self.map(name)?.value_size() as usize;
+            if is != size {
+                return Err(BpfError::Failed(format!("map {name}: {is} bytes, not {size}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn map(&self, name: &str) -> Result<Map<'_>, BpfError> {
+        let found = self.object.maps().find(|map| map.name() == OsStr::new(name));
+        found.ok_or_else(|| BpfError::Failed(format!("no map {name} in the BPF object")))
+    }
+
+    fn program(&self, name: &str) -> Result<ProgramMut<'_>, BpfError> {
+        let found = self.object.progs_mut().find(|program| program.name() == OsStr::new(name));
+        found.ok_or_else(|| BpfError::Failed(format!("no program {name} in the BPF object")))
+    }
+
+    /// Attaches a loaded program to the tracepoint in its section name, after those before it.
+    ///
+    /// # Errors
+    /// When the kernel lacks the tracepoint or refuses.
+    pub fn attach(&mut self, name: &str) -> Result<(), BpfError> {
+        let link = self
+            .program(name)?
+            .attach()
+            .map_err(|error| failure(&format!("attaching {name}"), &error))?;
+        self.links.push(link);
+        Ok(())
+    }
+
+    /// Detaches everything.
+    pub fn detach_all(&mut self) {
+        self.links.clear();
+    }
+
+    /// Opens the window on a CPU: from here its spans are counted.
+    ///
+    /// # Errors
+    /// When the CPU is offline or the kernel refuses.
+    pub fn open_gate(&self, cpu: u32) -> Result<(), BpfError> {
+        self.run_on(cpu, "gate", [1, 0, 0]).map(|_| ())
+    }
+
+    /// Closes the window on a CPU.
+    ///
+    /// # Errors
+    /// As [`Probes::open_gate`].
+    pub fn close_gate(&self, cpu: u32) -> Result<(), BpfError> {
+        self.run_on(cpu, "gate", [2, 0, 0]).map(|_| ())
+    }
+
+    /// Runs a raw_tp program once on `cpu` with interrupts off; returns what it returned.
+    ///
+    /// # Errors
+    /// When the CPU is offline or the kernel refuses.
+    pub fn run_on(&self, cpu: u32, program: &str, arguments: [u64; 3]) -> Result<u32, BpfError> {
+        let mut arguments = arguments;
+        let input = ProgramInput {
+            context_in: Some(arguments.as_mut_bytes()),
+            cpu,
+            flags: libbpf_sys::BPF_F_TEST_RUN_ON_CPU,
+            ..ProgramInput::default()
+        };
+        let output = self
+            .program(program)?
+            .test_run(input)
+            .map_err(|error| failure(&format!("running {program} on CPU {cpu}"), &error))?;
+        Ok(output.return_value)
+    }
+
+    /// The state of each possible CPU, by its number.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn states(&self) -> Result<Vec<CpuState>, BpfError> {
+        let parse = |bytes: &Vec<u8>| CpuState::read_from_prefix(bytes).ok().map(|(state, _)| state);
+        let values = self.per_cpu("cpu_states", 0)?;
+        values.iter().map(|v| parse(v).ok_or_else(|| short("cpu_states"))).collect()
+    }
+
+    /// All rows in use, each with its CPU.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn rows(&self) -> Result<Vec<(u32, Box<Row>)>, BpfError> {
+        let mut rows = Vec::new();
+        for slot in 1..=self.slots_used()? {
+            for (cpu, bytes) in self.per_cpu("rows", slot)?.iter().enumerate() {
+                let row = Row::read_from_prefix(bytes).map_err(|_| short("rows"))?.0;
+                if row.key != 0 {
+                    rows.push((cpu as u32, Box::new(row)));
+                }
+            }
+        }
+        Ok(rows)
+    }
+
+    fn slots_used(&self) -> Result<u32, BpfError> {
+        let most = self.states()?.iter().map(|state| state.slots_used).max().unwrap_or(0);
+        Ok(most.min(self.slots.saturating_sub(1)))
+    }
+
+    fn per_cpu(&self, map: &str, slot: u32) -> Result<Vec<Vec<u8>>, BpfError> {
+        self.map(map)?
+            .lookup_percpu(slot.as_bytes(), MapFlags::ANY)
+            .map_err(|error| failure(&format!("reading {map}"), &error))?
+            .ok_or_else(|| short(map))
+    }
+
+    /// Forgets what was counted. Call it with every window closed.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn clear(&self) -> Result<(), BpfError> {
+        for slot in 1..=self.slots_used()? {
+            self.zero("rows", slot)?;
+        }
+        self.zero("cpu_states", 0)?;
+        self.zero("pmu_states", 0)?;
+        let objects = self.map("slots_of_objects")?;
+        let keys: Vec<Vec<u8>> = objects.keys().collect();
+        for key in keys {
+            objects.delete(&key).map_err(|error| failure("clearing slots_of_objects", &error))?;
+        }
+        Ok(())
+    }
+
+    fn zero(&self, map: &str, slot: u32) -> Result<(), BpfError> {
+        let map_object = self.map(map)?;
+        let cpus = libbpf_rs::num_possible_cpus()
+            .map_err(|error| failure("counting the possible CPUs", &error))?;
+        let zeros = vec![vec![0u8; map_object.value_size() as usize]; cpus];
+        map_object
+            .update_percpu(slot.as_bytes(), &zeros, MapFlags::ANY)
+            .map_err(|error| failure(&format!("clearing {map}"), &error))
+    }
+
+    /// Puts a perf event's descriptor where the programs read event `event` of `cpu`.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn set_event(&self, event: u32, cpu: u32, fd: BorrowedFd<'_>) -> Result<(), BpfError> {
+        let cpus = libbpf_rs::num_possible_cpus()
+            .map_err(|error| failure("counting the possible CPUs", &error))?;
+        let index = event * cpus as u32 + cpu;
+        self.map("pmu_events")?
+            .update(index.as_bytes(), fd.as_raw_fd().as_bytes(), MapFlags::ANY)
+            .map_err(|error| failure("passing a perf event to the programs", &error))
+    }
+
+    /// How often reading an event failed, over all CPUs, and the last error number.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn unreadable_events(&self) -> Result<(u64, u64), BpfError> {
+        let word = |bytes: &[u8], from_end: usize| {
+            let at = bytes.len().checked_sub(from_end)?;
+            u64::read_from_prefix(&bytes[at..]).ok().map(|(value, _)| value)
+        };
+        let mut total = (0, 0);
+        for bytes in self.per_cpu("pmu_states", 0)? {
+            total.0 += word(&bytes, 16).unwrap_or(0);
+            total.1 = word(&bytes, 8).unwrap_or(0).max(total.1);
+        }
+        Ok(total)
+    }
+
+    /// Events that the kernel dropped because a program was already running on the CPU
+    /// (`recursion_misses` of bpf_prog_info), summed over the loaded programs.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn misses(&self) -> Result<u64, BpfError> {
+        let mut misses = 0;
+        for program in self.object.progs_mut().filter(|program| program.autoload()) {
+            misses += recursion_misses(program.as_fd())?;
+        }
+        Ok(misses)
+    }
+}
+
+fn short(map: &str) -> BpfError {
+    BpfError::Failed(format!("map {map}: value missing or too short"))
+}
+
+fn configure(open: &mut OpenObject, config: &Config) -> Result<(), BpfError> {
+    for mut map in open.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        let entries = match name.as_str() {
+            "rows" => config.slots,
+            "pmu_events" => (config.events * config.cpus).max(1),
+            _ if name.ends_with(".rodata.config") => {
+                map.set_initial_value(config.as_bytes())
+                    .map_err(|error| failure("setting the programs' constants", &error))?;
+                continue;
+            }
+            _ => continue,
+        };
+        map.set_max_entries(entries).map_err(|error| failure("sizing a map", &error))?;
+    }
+    Ok(())
+}
+
+fn recursion_misses(program: BorrowedFd<'_>) -> Result<u64, BpfError> {
+    let mut info = libbpf_sys::bpf_prog_info::default();
+    let mut length = size_of_val(&info) as u32;
+    // SAFETY: `info` is a plain C structure of `length` bytes with null pointers and zero lengths
+    // in it, so that the kernel writes nothing outside of it; the descriptor is open.
+    let result = unsafe {
+        libbpf_sys::bpf_obj_get_info_by_fd(
+            program.as_raw_fd(),
+            std::ptr::from_mut(&mut info).cast(),
+            &mut length,
+        )
+    };
+    if result != 0 {
+        return Err(BpfError::Failed(format!("reading a program's misses: error {result}")));
+    }
+    Ok(info.recursion_misses)
+}
