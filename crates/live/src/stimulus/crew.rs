@@ -86,13 +86,6 @@ impl Worker {
         let next = ticker.next_deadline();
         while !self.stopped() && !system::sleep_until(next) {}
     }
-
-    /// Blocks until it is time to stop.
-    pub fn wait_for_stop(&self) {
-        while !self.stopped() {
-            system::pause();
-        }
-    }
 }
 
 impl Crew {
@@ -230,7 +223,9 @@ mod tests {
             worker.ready(facts! { "a": 1 });
             gone.recv().unwrap();
             worker.count(2, 20);
-            worker.wait_for_stop();
+            while !worker.stopped() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             Ok(())
         })
         .unwrap();

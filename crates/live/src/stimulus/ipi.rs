@@ -51,7 +51,8 @@ fn spin(worker: &Worker) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// The interrupting side; an operation is one barrier, which is one interrupt per running target.
+/// The interrupting side. An operation is one barrier: an interrupt for each target that runs at
+/// that moment, and none for one that is preempted.
 fn call(worker: &Worker, interval: Option<Duration>) -> Result<(), Trouble> {
     let mut ticker = interval.map(Ticker::new);
     barrier(worker)?;

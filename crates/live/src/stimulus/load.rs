@@ -98,13 +98,9 @@ fn compress_loop(worker: &Worker, region: &[u8], first: usize) -> Result<(), Tro
     Ok(())
 }
 
-/// `MemAvailable`, or what sysinfo calls free where there is no `/proc`.
+/// `MemAvailable`, where `/proc` tells.
 fn memory_available_bytes() -> Option<u64> {
-    if let Ok(text) = std::fs::read_to_string("/proc/meminfo") {
-        return parse_available(&text);
-    }
-    let info = rustix::system::sysinfo();
-    u64::try_from(info.freeram).ok()?.checked_mul(u64::from(info.mem_unit))
+    parse_available(&std::fs::read_to_string("/proc/meminfo").ok()?)
 }
 
 fn parse_available(meminfo: &str) -> Option<u64> {

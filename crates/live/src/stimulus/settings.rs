@@ -9,6 +9,7 @@ use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
 
 use super::error::StimulusError;
+use super::net::split_peer;
 
 /// A word that is none of the allowed ones.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -146,6 +147,9 @@ impl StimulusSettings {
     pub(super) fn validate(&self) -> Result<(), StimulusError> {
         check_cpus(&self.cpus)?;
         check_cpus_in_range(&self.housekeeping)?;
+        if let Some(peer) = &self.peer {
+            split_peer(peer).map_err(StimulusError::Invalid)?;
+        }
         let low = Duration::from_micros(100)..=Duration::from_secs(60);
         check_interval("low interval", self.low_interval, low)?;
         let period = Duration::from_micros(10)..=Duration::from_millis(100);
@@ -233,6 +237,7 @@ mod tests {
             StimulusSettings { cpus: vec![u32::MAX], ..good.clone() },
             StimulusSettings { housekeeping: vec![1 << 20], ..good.clone() },
             StimulusSettings { low_interval: Duration::ZERO, ..good.clone() },
+            StimulusSettings { peer: Some("host:".to_owned()), ..good.clone() },
             StimulusSettings { timer_period: Duration::from_secs(1), ..good.clone() },
         ] {
             assert!(matches!(bad.validate(), Err(StimulusError::Invalid(_))), "{bad:?}");

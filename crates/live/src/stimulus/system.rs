@@ -40,12 +40,6 @@ pub(super) fn wake_up(thread: libc::pthread_t) {
     unsafe { libc::pthread_kill(thread, WAKE_UP) };
 }
 
-/// Blocks until any signal.
-pub(super) fn pause() {
-    // SAFETY: no arguments, no memory. A signal that came just before is repeated by `Crew::stop`.
-    unsafe { libc::pause() };
-}
-
 /// Pins the calling thread.
 pub(super) fn pin(cpu: u32) -> Result<(), Trouble> {
     let mut set = CpuSet::new();

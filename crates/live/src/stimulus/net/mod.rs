@@ -62,7 +62,7 @@ fn start_pair(settings: &StimulusSettings, crew: &mut Crew) -> Result<Facts, Tro
 fn start_peer(settings: &StimulusSettings, crew: &mut Crew, peer: &str) -> Result<Facts, Trouble> {
     let measured = settings.cpus.first().copied();
     let mut facts = facts! { "source": "net", "path": "peer", "peer": peer };
-    let (host, port) = split_peer(peer)?;
+    let (host, port) = split_peer(peer).map_err(Trouble::failed)?;
     let address = resolve(host, port)?;
     facts.extend(facts! { "peer_address": address.to_string() });
     match settings.rate {
@@ -99,8 +99,8 @@ fn tcp_facts() -> Facts {
 }
 
 /// Splits `HOST`, `HOST:PORT`, `[IPV6]` or `[IPV6]:PORT`.
-fn split_peer(peer: &str) -> Result<(&str, u16), Trouble> {
-    let bad = || Trouble::failed(format!("peer '{peer}' is not HOST or HOST:PORT"));
+pub(super) fn split_peer(peer: &str) -> Result<(&str, u16), String> {
+    let bad = || format!("peer '{peer}' is not HOST or HOST:PORT");
     let (host, port) = if let Some(rest) = peer.strip_prefix('[') {
         let (host, rest) = rest.split_once(']').ok_or_else(bad)?;
         (host, rest.strip_prefix(':').or(if rest.is_empty() { None } else { Some("bad") }))
