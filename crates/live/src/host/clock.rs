@@ -71,11 +71,12 @@ pub fn hypervisor_facts(root: &Root, cpu: &CpuModel) -> HypervisorFacts {
     let sys_type = root.word("sys/hypervisor/type");
     let present = match (cpu.hypervisor_flag, &sys_type) {
         (_, Some(_)) => Some(true),
-        (flag, None) => flag,
+        (Some(flag), None) => Some(flag),
+        // No /proc/cpuinfo, but perhaps a processor to ask.
+        (None, None) => root.is_live().then(cpuid::is_virtual).flatten(),
     };
-    let signature = (root.is_live() && cpu.hypervisor_flag == Some(true))
-        .then(cpuid::hypervisor_signature)
-        .flatten();
+    let signature =
+        (root.is_live() && present == Some(true)).then(cpuid::hypervisor_signature).flatten();
     let dmi = |name: &str| root.word(format!("sys/class/dmi/id/{name}"));
     let machine = match (dmi("sys_vendor"), dmi("product_name")) {
         (Some(vendor), Some(product)) => Some(format!("{vendor} {product}")),
@@ -124,6 +125,11 @@ mod cpuid {
         (!text.is_empty()).then(|| text.to_owned())
     }
 
+    /// The flag that no real processor sets.
+    pub(super) fn is_virtual() -> Option<bool> {
+        Some(leaf(1).ecx & (1 << 31) != 0)
+    }
+
     /// TSC frequency in kHz with its source, where a leaf states it.
     pub(super) fn tsc_khz() -> Option<(u64, &'static str)> {
         if leaf(0).eax >= CRYSTAL {
@@ -134,7 +140,7 @@ mod cpuid {
                 return Some((hz / 1000, "cpuid 0x15"));
             }
         }
-        let is_virtual = leaf(1).ecx & (1 << 31) != 0;
+        let is_virtual = is_virtual() == Some(true);
         if is_virtual && (HYPERVISOR_TIMING..0x4001_0000).contains(&leaf(HYPERVISOR_BASE).eax) {
             let khz = u64::from(leaf(HYPERVISOR_TIMING).eax);
             return (khz > 0).then_some((khz, "hypervisor"));
@@ -147,6 +153,10 @@ mod cpuid {
 #[cfg(not(target_arch = "x86_64"))]
 mod cpuid {
     pub(super) fn hypervisor_signature() -> Option<String> {
+        None
+    }
+
+    pub(super) fn is_virtual() -> Option<bool> {
         None
     }
 

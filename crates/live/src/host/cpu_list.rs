@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// Highest CPU number that is accepted. Linux stops at 8192 (`NR_CPUS` of the largest configuration).
+/// Highest CPU number that is accepted. Linux stops at 8191 (the largest `NR_CPUS` is 8192).
 pub const CPU_MAX: u32 = 65_535;
 
 /// Why a CPU list was refused.
@@ -125,7 +125,9 @@ mod tests {
         }
 
         #[test]
-        fn formatting_and_parsing_are_inverse(cpus in prop::collection::btree_set(0..=CPU_MAX, 0..40)) {
+        fn formatting_and_parsing_are_inverse(
+            cpus in prop::collection::btree_set(0..=CPU_MAX, 0..40),
+        ) {
             let cpus: Vec<u32> = cpus.into_iter().collect();
             prop_assert_eq!(parse_cpu_list(&format_cpu_list(&cpus)), Ok(cpus));
         }

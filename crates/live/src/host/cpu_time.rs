@@ -108,7 +108,8 @@ mod tests {
         let root = Root::new(directory.path());
         assert_eq!(steal_facts(&root).steal_ticks(), None);
         assert_eq!(memory_facts(&root), MemoryFacts::default());
-        let stat = "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 1 1 1 70 1 1 0 25 3 0\ncpu3 0 0 0 100 0 0 0 0\ncpu4 1 2\nintr 5 cpu1\n";
+        let stat = "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 1 1 1 70 1 1 0 25 3 0\n\
+                    cpu3 0 0 0 100 0 0 0 0\ncpu4 1 2\nintr 5 cpu1\n";
         plant(directory.path(), "proc/stat", stat);
         plant(directory.path(), "proc/meminfo", "MemTotal:  16 kB\nMemFree: 1 kB\n");
         let facts = steal_facts(&root);
@@ -121,7 +122,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_line_parses_without_panic(text in "(cpu[0-9]{0,12}( [0-9]{0,22}){0,12}\n){0,5}\\PC{0,40}") {
+        fn any_line_parses_without_panic(
+            text in "(cpu[0-9]{0,12}( [0-9]{0,22}){0,12}\n){0,5}\\PC{0,40}",
+        ) {
             let facts = StealFacts { tick_ns: None, per_cpu: parse_stat(&text) };
             let _ = (facts.steal_ticks(), facts.steal_ratio());
         }

@@ -222,8 +222,11 @@ fn try_event(event: &Candidate) -> PmuEvent {
         error: None,
     };
     if let Err(error) = open(attributes(event, false), None) {
-        let in_user = open(attributes(event, true), None).is_ok();
-        outcome.scope = if in_user { EventScope::UserOnly } else { EventScope::Refused };
+        let in_user = open(attributes(event, true), None);
+        outcome.scope = if in_user.is_ok() { EventScope::UserOnly } else { EventScope::Refused };
+        // Rights are checked first: only in user mode it shows that there is no such event.
+        let no_such_event = in_user.err().filter(|e| e.raw_os_error() == Some(libc::ENOENT));
+        let error = no_such_event.unwrap_or(error);
         outcome.errno = error.raw_os_error();
         outcome.error = Some(error.to_string());
     }

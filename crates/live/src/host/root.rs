@@ -1,4 +1,4 @@
-//! Bounded reads below a root directory, so that a test can build a `/proc` and a `/sys` of its own.
+//! Bounded reads below a root directory, so that a test can build a `/proc` and `/sys` of its own.
 
 use std::fs::{File, OpenOptions, read_dir};
 use std::io::Read;

@@ -4,8 +4,7 @@ use super::Finding;
 use super::remedy::setcap_line;
 use crate::host::{EventKind, EventScope, HostFacts, PmuEvent};
 
-const COLUMNS: &str = "columns that count with the PMU (cycles, instructions, IPC, branches, cache \
-                       and TLB misses)";
+const COLUMNS: &str = "cycles, instructions, IPC, branches, cache and TLB misses";
 
 pub(super) fn findings(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = vec![pmu(facts)];
@@ -23,7 +22,7 @@ fn pmu(facts: &HostFacts) -> Finding {
         return Finding::limited(
             "PMU",
             "not tried",
-            format!("not known whether there are {COLUMNS}"),
+            format!("these columns may be absent: {COLUMNS}"),
         );
     }
     let of = |scope: EventScope| {
@@ -46,7 +45,7 @@ fn pmu(facts: &HostFacts) -> Finding {
         return Finding::missing(
             "PMU",
             format!("{says}: none counts"),
-            format!("absent: {COLUMNS}"),
+            format!("these columns are absent: {COLUMNS}"),
         )
         .unlocked_by("end what holds the counters (another profiler), or: --on sim");
     }
@@ -54,22 +53,27 @@ fn pmu(facts: &HostFacts) -> Finding {
         let finding = Finding::missing(
             "PMU",
             format!("{says}, but for user mode only"),
-            format!("handlers run in the kernel: absent are the {COLUMNS}"),
+            format!("handlers run in the kernel: these columns are absent: {COLUMNS}"),
         );
         return finding.unlocked_by(setcap_line(facts));
     }
     if refused.is_empty() {
         return Finding::ok("PMU", says);
     }
-    let consequence = format!("absent: columns of {}", refused.join(", "));
+    let consequence = format!("these columns are absent: {}", refused.join(", "));
     Finding::limited("PMU", says, consequence)
         .unlocked_by("nothing: this processor, or the hypervisor, has no such event")
 }
 
 fn no_pmu(facts: &HostFacts, event: &PmuEvent) -> Finding {
-    let error = event.error.as_deref().unwrap_or("refused");
-    let says = format!("no hardware event opens ({}: {error})", event.name);
-    let consequence = format!("absent: {COLUMNS}; counts, times and TSC cycles are there");
+    let says = match (event.errno, event.error.as_deref()) {
+        (Some(libc::ENOENT), _) => "none: this kernel found no hardware counters".to_owned(),
+        (_, Some(error)) => format!("no hardware event opens ({}: {error})", event.name),
+        (_, None) => "no hardware event opens".to_owned(),
+    };
+    let consequence = format!(
+        "these columns are absent: {COLUMNS}; counts, times in ns and TSC cycles are there"
+    );
     let finding = Finding::missing("PMU", says, consequence);
     let is_virtual = facts.hypervisor.present == Some(true);
     match event.errno {
@@ -97,7 +101,8 @@ fn virtual_pmu(hypervisor: Option<&str>) -> &'static str {
         }
         Some("VMware") => "in the VM's .vmx file: vpmc.enable = \"TRUE\"; or measure with --on sim",
         Some("Hyper-V") => {
-            "on the host: Set-VMProcessor -VMName NAME -Perfmon @(\"pmu\"); or measure with --on sim"
+            "on the host: Set-VMProcessor -VMName NAME -Perfmon @(\"pmu\"); or measure with --on \
+             sim"
         }
         Some("Xen") => "on Xen's command line: vpmu=on; or measure with --on sim",
         _ => "nothing inside of this VM: measure on bare metal, or with --on sim",

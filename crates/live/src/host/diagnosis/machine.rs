@@ -1,6 +1,6 @@
 //! Findings about the machine: kernel, processors, clocks, what else runs below and beside.
 
-use super::{Finding, or_unknown};
+use super::{Finding, or_unknown, with_proc, with_sys};
 use crate::host::{HostFacts, format_cpu_list};
 
 /// Oldest kernel with all that the BPF programs use (BPF_PROG_TEST_RUN of raw tracepoints).
@@ -62,7 +62,7 @@ fn cpus(facts: &HostFacts) -> Finding {
     let cpu = &facts.cpu;
     let Some(online) = &cpu.online else {
         let consequence = "rows per CPU and pinning depend on the list of CPUs in /sys";
-        return Finding::limited("CPUs", "unknown", consequence);
+        return with_sys(Finding::limited("CPUs", "unknown", consequence), facts);
     };
     let count = |count: Option<usize>, what: &str| {
         count.map(|count| format!(", {count} {what}{}", if count == 1 { "" } else { "s" }))
@@ -91,12 +91,13 @@ fn cpus(facts: &HostFacts) -> Finding {
 
 fn caches(facts: &HostFacts) -> Finding {
     if facts.last_level_cache_bytes().is_none() {
-        return Finding::limited(
+        let finding = Finding::limited(
             "caches",
             "sizes unknown",
             "the busy load takes a region of a fixed size, which may fit into the last-level cache",
-        )
-        .unlocked_by("nothing here: the machine does not tell them to its kernel");
+        );
+        let nothing = "nothing here: the machine does not tell them to its kernel";
+        return with_sys(finding.unlocked_by(nothing), facts);
     }
     let parts = facts.caches.iter().map(|cache| {
         let letter = match cache.kind.as_str() {
@@ -117,7 +118,7 @@ fn caches(facts: &HostFacts) -> Finding {
 fn clock_source(facts: &HostFacts) -> Finding {
     let Some(source) = facts.clock.source.as_deref() else {
         let consequence = "what reading the clock costs is measured, not foreseen";
-        return Finding::limited("clock source", "unknown", consequence);
+        return with_sys(Finding::limited("clock source", "unknown", consequence), facts);
     };
     let has_tsc = facts.clock.available.iter().flatten().any(|name| name == "tsc");
     if !SLOW_CLOCKS.contains(&source) {
@@ -214,12 +215,16 @@ fn tick(facts: &HostFacts) -> Finding {
     );
     match facts.kernel.hz {
         Some(hz) => Finding::ok("tick", format!("HZ {hz}, {isolation}")),
-        None => Finding::limited(
-            "tick",
-            format!("HZ unknown, {isolation}"),
-            "the expected rate of the tick can't be stated beside the measured one",
-        )
-        .unlocked_by("sudo modprobe configs (where the kernel has its configuration as a module)"),
+        None => {
+            let finding = Finding::limited(
+                "tick",
+                format!("HZ unknown, {isolation}"),
+                "the expected rate of the tick can't be stated beside the measured one",
+            );
+            let module =
+                "sudo modprobe configs (where the kernel has its configuration as a module)";
+            with_proc(finding.unlocked_by(module), facts)
+        }
     }
 }
 
@@ -227,6 +232,10 @@ fn frequency(facts: &HostFacts) -> Finding {
     let governors = facts.cpu.governors();
     let driver = facts.cpu.frequency_driver.as_deref().unwrap_or("cpufreq");
     match governors[..] {
+        [] if facts.cpu.online.is_none() => {
+            let consequence = "times in ns may depend on the frequency of the moment";
+            with_sys(Finding::limited("frequency", "unknown", consequence), facts)
+        }
         [] => Finding::ok("frequency", "not scaled by this kernel"),
         ["performance"] => Finding::ok("frequency", format!("{driver}, governor performance")),
         _ => Finding::limited(
@@ -249,7 +258,7 @@ fn idle(facts: &HostFacts) -> Option<Finding> {
 fn affinities(facts: &HostFacts) -> Finding {
     let Some(irqs) = &facts.irqs else {
         let consequence = "on which CPU an interrupt will arrive is not known before";
-        return Finding::limited("IRQ affinities", "unknown", consequence);
+        return with_proc(Finding::limited("IRQ affinities", "unknown", consequence), facts);
     };
     let in_use: Vec<_> = irqs.iter().filter(|irq| !irq.actions.is_empty()).collect();
     let online = facts.cpu.online.as_deref().unwrap_or_default();

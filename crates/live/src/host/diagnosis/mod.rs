@@ -69,6 +69,22 @@ impl Finding {
 /// Subjects without which `irqlab handlers --on live` can't measure at all.
 const ESSENTIAL: [&str; 3] = ["/proc", "kernel", tracing::RIGHTS];
 
+/// When /sys is not there, mounting it is what gives back the facts that it holds.
+fn with_sys(finding: Finding, facts: &HostFacts) -> Finding {
+    if facts.sys_mounted {
+        return finding;
+    }
+    finding.unlocked_by("sudo mount -t sysfs sysfs /sys")
+}
+
+/// The same for /proc.
+fn with_proc(finding: Finding, facts: &HostFacts) -> Finding {
+    if facts.proc_mounted {
+        return finding;
+    }
+    finding.unlocked_by("sudo mount -t proc proc /proc")
+}
+
 fn or_unknown(text: Option<&str>) -> &str {
     text.unwrap_or("unknown")
 }

@@ -24,6 +24,12 @@ pub fn setcap_line(facts: &HostFacts) -> String {
     format!("sudo setcap {}+ep {file}", capabilities_needed(facts).join(","))
 }
 
+/// This program as root; sudo looks in another PATH, so with its path.
+pub(super) fn as_root(facts: &HostFacts) -> String {
+    let program = facts.rights.executable.as_deref().map_or("irqlab".to_owned(), quoted);
+    format!("sudo {program}")
+}
+
 /// As one word of a shell.
 fn quoted(path: &str) -> String {
     let is_plain = |sign: char| sign.is_ascii_alphanumeric() || "/._-+".contains(sign);
@@ -40,8 +46,8 @@ pub(super) fn unlock_bpf(facts: &HostFacts, is_lacking: bool) -> String {
         return "nothing on this kernel: it needs one built with CONFIG_BPF_SYSCALL=y".to_owned();
     }
     if rights.user_namespace == Some(true) {
-        return "run it outside of this user namespace (rootless container): sudo irqlab handlers"
-            .to_owned();
+        let line = as_root(facts);
+        return format!("outside of this user namespace (rootless container): {line} handlers");
     }
     let bounded = |name: &str| rights.bounded_away.iter().flatten().any(|away| away == name);
     if is_lacking && capabilities_needed(facts).into_iter().any(bounded) {
@@ -50,9 +56,8 @@ pub(super) fn unlock_bpf(facts: &HostFacts, is_lacking: bool) -> String {
             .to_owned();
     }
     if is_lacking && rights.no_new_privs == Some(true) {
-        return "from a session that may gain rights (this one has no_new_privs): sudo irqlab \
-                handlers"
-            .to_owned();
+        let line = as_root(facts);
+        return format!("in a session that may gain rights (no_new_privs is set): {line} handlers");
     }
     if is_lacking {
         return setcap_line(facts);

@@ -1,10 +1,11 @@
 //! Each check builds facts, and looks for the line that a user would type.
 
 use super::*;
+use crate::host::root::plant;
 use crate::host::{
     BtfFacts, CacheFacts, ClockFacts, CpuFacts, CpuTopology, EventKind, EventScope,
     HypervisorFacts, KernelFacts, PmuEvent, PmuFacts, RightsFacts, Root, Tracepoint, host_facts,
-    needed_tracepoints,
+    needed_tracepoints, run_host_block,
 };
 
 /// A bare-metal machine that has everything.
@@ -190,12 +191,61 @@ fn tracepoints_that_are_absent_or_unknown() {
     };
     let napi = spoilt("NAPI polls", without(&["napi_poll"], Some(false)));
     check(&napi, Status::Missing, "CONFIG_NET=y");
-    let napi = spoilt("NAPI polls", without(&["napi_poll"], None));
-    check(&napi, Status::Limited, "sudo irqlab doctor");
+    let unknown = spoilt("tracepoints", |facts| {
+        facts.tracepoints.iter_mut().for_each(|tracepoint| tracepoint.exists = None);
+    });
+    check(&unknown, Status::Limited, "sudo /usr/bin/irqlab doctor");
     let optional = without(&["threshold_apic_entry", "threshold_apic_exit"], Some(false));
     assert_eq!(spoilt("timer and IPIs", optional).status, Status::Ok);
     let timer = spoilt("timer and IPIs", without(&["local_timer_exit"], Some(false)));
     check(&timer, Status::Limited, "these interrupts");
     let arm = spoilt("timer and IPIs", |facts| facts.kernel.arch = Some("aarch64".into()));
     check(&arm, Status::Limited, "nothing on this architecture");
+}
+
+/// Every file that is read.
+const FILES: &str = "
+proc/stat proc/cpuinfo proc/cmdline proc/config.gz proc/meminfo proc/interrupts
+proc/irq/4/smp_affinity_list proc/irq/4/effective_affinity_list proc/self/status proc/self/mounts
+proc/self/uid_map proc/sys/kernel/osrelease proc/sys/kernel/version proc/sys/kernel/arch
+proc/sys/kernel/perf_event_paranoid proc/sys/kernel/nmi_watchdog
+proc/sys/kernel/unprivileged_bpf_disabled proc/sys/kernel/unprivileged_userns_clone
+proc/sys/kernel/kptr_restrict proc/sys/net/core/bpf_jit_enable proc/sys/user/max_user_namespaces
+proc/device-tree/model sys/kernel/irq/4/actions sys/kernel/btf/vmlinux sys/kernel/realtime
+sys/kernel/debug/sched/preempt sys/kernel/security/lockdown sys/kernel/tracing/available_events
+sys/hypervisor/type sys/class/dmi/id/sys_vendor sys/class/dmi/id/product_name
+sys/bus/event_source/devices/cpu/rdpmc
+sys/devices/system/clocksource/clocksource0/current_clocksource
+sys/devices/system/clocksource/clocksource0/available_clocksource
+sys/devices/system/cpu/possible sys/devices/system/cpu/present sys/devices/system/cpu/isolated
+sys/devices/system/cpu/nohz_full sys/devices/system/cpu/cpuidle/current_driver
+sys/devices/system/cpu/cpuidle/current_governor sys/devices/system/cpu/cpu0/topology/core_id
+sys/devices/system/cpu/cpu0/topology/physical_package_id
+sys/devices/system/cpu/cpu0/topology/core_cpus_list
+sys/devices/system/cpu/cpu0/cpufreq/scaling_governor sys/devices/system/cpu/cpu0/cache/index0/level
+sys/devices/system/cpu/cpu0/cache/index0/size sys/devices/system/cpu/cpu0/cache/index0/shared_cpu_list
+";
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(24))]
+
+    /// The same noise in every file: no panic in reading, diagnosing or summing up.
+    #[test]
+    fn a_machine_of_noise_is_diagnosed(
+        noise in proptest::prop_oneof![
+            proptest::collection::vec(proptest::prelude::any::<u8>(), 0..120),
+            proptest::string::bytes_regex("[0-9]{1,20}\\n?").unwrap(),
+            proptest::string::bytes_regex("([a-zA-Z_]{1,9}[:=] ?[0-9a-f]{0,17}\\n){0,5}").unwrap(),
+        ],
+    ) {
+        let directory = tempfile::tempdir().unwrap();
+        for file in FILES.split_whitespace() {
+            plant(directory.path(), file, &noise);
+        }
+        plant(directory.path(), "sys/devices/system/cpu/online", "0-1");
+        let facts = host_facts(&Root::new(directory.path()));
+        let findings = diagnose(&facts);
+        proptest::prop_assert!(!verdict(&findings).is_empty());
+        serde_json::to_string(&(&facts, findings, run_host_block(&facts))).unwrap();
+    }
 }

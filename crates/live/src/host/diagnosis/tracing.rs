@@ -1,7 +1,7 @@
 //! Findings about BPF: what the kernel takes from this process, and what it has to attach to.
 
-use super::remedy::{capabilities_needed, setcap_line};
-use super::{Finding, or_unknown};
+use super::remedy::{as_root, capabilities_needed, setcap_line, unlock_bpf};
+use super::{Finding, or_unknown, with_proc, with_sys};
 use crate::host::{HostFacts, X86_VECTORS};
 
 pub(super) const RIGHTS: &str = "tracing rights";
@@ -30,8 +30,13 @@ const GROUPS: [(&str, &[&str], &str); 6] = [
 
 pub(super) fn findings(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = vec![rights(facts), btf(facts)];
-    findings.extend(GROUPS.iter().map(|(subject, names, rows)| group(facts, subject, names, rows)));
-    findings.push(vectors(facts));
+    if facts.tracepoints.iter().all(|tracepoint| tracepoint.exists.is_none()) {
+        findings.push(unknown_tracepoints(facts));
+    } else {
+        let groups = GROUPS.iter().map(|(subject, names, rows)| group(facts, subject, names, rows));
+        findings.extend(groups);
+        findings.push(vectors(facts));
+    }
     findings.extend(lockdown(facts));
     findings.extend(jit(facts));
     findings.extend(memlock(facts));
@@ -48,6 +53,7 @@ fn rights(facts: &HostFacts) -> Finding {
         .collect();
     let loads =
         rights.bpf_loads.or_else(|| rights.capabilities.as_ref().map(|_| lacking.is_empty()));
+    let is_lacking = rights.capabilities.is_none() || !lacking.is_empty();
     match loads {
         Some(true) => {
             Finding::ok(RIGHTS, "the kernel takes BPF tracing programs from this process")
@@ -62,7 +68,7 @@ fn rights(facts: &HostFacts) -> Finding {
             let says =
                 format!("the kernel refuses BPF tracing programs of this process{error}{lacks}");
             Finding::missing(RIGHTS, says, "`irqlab handlers --on live` measures nothing")
-                .unlocked_by(super::remedy::unlock_bpf(facts, !lacking.is_empty()))
+                .unlocked_by(unlock_bpf(facts, is_lacking))
         }
         None => Finding::limited(
             RIGHTS,
@@ -86,36 +92,37 @@ fn btf(facts: &HostFacts) -> Finding {
         .unlocked_by("sudo chmod a+r /sys/kernel/btf/vmlinux"),
         (present, _) => {
             let says = if present.is_none() { "unknown: /sys is not readable" } else { "none" };
-            Finding::limited(
+            let finding = Finding::limited(
                 BTF,
                 says,
                 "names of actions and NAPI devices are absent, and so is the kernel's own count \
                  taken at the same instant; probes attach by the slower raw_tp",
             )
-            .unlocked_by(format!("{KERNEL_OPTION}CONFIG_DEBUG_INFO_BTF=y"))
+            .unlocked_by(format!("{KERNEL_OPTION}CONFIG_DEBUG_INFO_BTF=y"));
+            with_sys(finding, facts)
         }
     }
 }
 
-fn exists(facts: &HostFacts, name: &str) -> Option<bool> {
-    facts.tracepoints.iter().find(|tracepoint| tracepoint.name == name)?.exists
+fn exists(facts: &HostFacts, name: &str) -> bool {
+    let mut tracepoints = facts.tracepoints.iter();
+    tracepoints.any(|tracepoint| tracepoint.name == name && tracepoint.exists == Some(true))
 }
 
-fn unknown_tracepoints(subject: &str, rows: &str) -> Finding {
-    Finding::limited(
-        subject,
-        "not known whether the kernel has the tracepoints: neither BTF nor tracefs is readable",
-        format!("{rows}: absent when they turn out not to exist"),
+fn unknown_tracepoints(facts: &HostFacts) -> Finding {
+    let finding = Finding::limited(
+        "tracepoints",
+        "not known which there are: neither BTF nor tracefs is readable",
+        "rows whose tracepoint turns out not to exist are absent",
+    );
+    with_sys(
+        finding.unlocked_by(format!("{} doctor (root can read tracefs)", as_root(facts))),
+        facts,
     )
-    .unlocked_by("sudo irqlab doctor (root can read tracefs)")
 }
 
 fn group(facts: &HostFacts, subject: &str, names: &[&str], rows: &str) -> Finding {
-    if names.iter().any(|name| exists(facts, name).is_none()) {
-        return unknown_tracepoints(subject, rows);
-    }
-    let lacking: Vec<&str> =
-        names.iter().copied().filter(|name| exists(facts, name) == Some(false)).collect();
+    let lacking: Vec<&str> = names.iter().copied().filter(|name| !exists(facts, name)).collect();
     if lacking.is_empty() {
         let plural = if names.len() == 1 { "" } else { "s" };
         return Finding::ok(subject, format!("tracepoint{plural} {}", names.join(", ")));
@@ -143,17 +150,10 @@ fn vectors(facts: &HostFacts) -> Finding {
         )
         .unlocked_by("nothing on this architecture");
     }
-    let pair = |vector: &&str| {
-        let entry = exists(facts, &format!("{vector}_entry"))?;
-        Some(entry && exists(facts, &format!("{vector}_exit"))?)
+    let is_there = |vector: &&str| {
+        ["entry", "exit"].iter().all(|end| exists(facts, &format!("{vector}_{end}")))
     };
-    let found: Option<Vec<bool>> = X86_VECTORS.iter().map(pair).collect();
-    let Some(found) = found else { return unknown_tracepoints(subject, "rows of vectors") };
-    let of = |wanted: bool| {
-        let pairs = X86_VECTORS.iter().zip(&found).filter(move |(_, found)| **found == wanted);
-        pairs.map(|(vector, _)| *vector).collect::<Vec<_>>()
-    };
-    let (present, absent) = (of(true), of(false));
+    let (present, absent): (Vec<&str>, Vec<&str>) = X86_VECTORS.into_iter().partition(is_there);
     if present.is_empty() {
         return Finding::missing(
             subject,
@@ -162,7 +162,7 @@ fn vectors(facts: &HostFacts) -> Finding {
         )
         .unlocked_by(format!("{KERNEL_OPTION}CONFIG_TRACEPOINTS=y"));
     }
-    let says = format!("{} of {} vectors have tracepoints", present.len(), found.len());
+    let says = format!("{} of {} vectors have tracepoints", present.len(), X86_VECTORS.len());
     // Two exist only with machine-check options; the kernel has no such interrupts then.
     let is_optional = |name: &&str| ["threshold_apic", "deferred_error_apic"].contains(name);
     if absent.iter().all(is_optional) {
@@ -235,15 +235,16 @@ fn network(facts: &HostFacts) -> Finding {
             "may make neither network nor user namespaces",
             "no `--source net` on this machine alone (to `--peer HOST` it works)",
         )
-        .unlocked_by(
-            "sudo irqlab handlers --source net (as root), or allow user namespaces: \
-             sudo sysctl user.max_user_namespaces=1000 kernel.unprivileged_userns_clone=1 \
+        .unlocked_by(format!(
+            "{} handlers --source net (as root), or allow user namespaces: sudo sysctl \
+             user.max_user_namespaces=1000 kernel.unprivileged_userns_clone=1 \
              kernel.apparmor_restrict_unprivileged_userns=0 (those that exist)",
-        ),
-        None => Finding::limited(
-            subject,
-            format!("rights to make namespaces {}", or_unknown(None)),
-            "whether `--source net` works is seen only then",
-        ),
+            as_root(facts)
+        )),
+        None => {
+            let says = format!("rights to make namespaces {}", or_unknown(None));
+            let consequence = "whether `--source net` works is seen only then";
+            with_proc(Finding::limited(subject, says, consequence), facts)
+        }
     }
 }

@@ -1,0 +1,160 @@
+//! `irqlab doctor`: what can be measured here, and for the rest, the line that unlocks it.
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use live::host::diagnosis::verdict;
+use live::host::{Finding, HostFacts, Root, Status, diagnose, host_facts};
+use serde_json::json;
+
+/// The schema of `--json`.
+const SCHEMA: &str = "irqlab.doctor/1";
+
+/// Columns of a terminal line, unless it is a line to copy.
+const WIDTH: usize = 100;
+
+/// Columns before what a finding says: two spaces, the status, the subject.
+const INDENT: usize = 29;
+
+/// What can be measured on this machine, and the exact line that unlocks the rest
+#[derive(Debug, clap::Args)]
+pub struct DoctorArgs {
+    /// Print one JSON document: all facts and findings
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Looks at the machine and says what was found. Fails only when it can't be written.
+pub fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
+    let facts = host_facts(&Root::default());
+    let findings = diagnose(&facts);
+    let stdout = io::stdout();
+    let text = if args.json {
+        document(&facts, &findings)?
+    } else {
+        render(&findings, stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none())
+    };
+    let mut out = stdout.lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // `irqlab doctor | head`: the reader has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        written => written.context("cannot write to standard output")?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn document(facts: &HostFacts, findings: &[Finding]) -> anyhow::Result<String> {
+    let document = json!({ "schema": SCHEMA, "facts": facts, "findings": findings });
+    let mut text = serde_json::to_string_pretty(&document).context("cannot write JSON")?;
+    text.push('\n');
+    Ok(text)
+}
+
+fn render(findings: &[Finding], is_colored: bool) -> String {
+    let mut text = String::new();
+    for finding in findings {
+        render_finding(&mut text, finding, is_colored);
+    }
+    let count = |status| findings.iter().filter(|finding| finding.status == status).count();
+    let (ok, limited, missing) =
+        (count(Status::Ok), count(Status::Limited), count(Status::Missing));
+    let summary = escaped(&verdict(findings));
+    // Writing to a String never fails.
+    let _ = writeln!(text, "\n{ok} ok, {limited} limited, {missing} missing. {summary}");
+    text
+}
+
+fn render_finding(text: &mut String, finding: &Finding, is_colored: bool) {
+    let (mark, color) = match finding.status {
+        Status::Ok => ("ok", "32"),
+        Status::Limited => ("limited", "33"),
+        Status::Missing => ("missing", "31"),
+    };
+    let mark = format!("{mark:<8}");
+    let mark = if is_colored { format!("\x1b[{color}m{mark}\x1b[0m") } else { mark };
+    let subject = escaped(&finding.subject);
+    let says = wrapped(&escaped(&finding.says));
+    let _ = writeln!(text, "{mark} {subject:<19} {}", says.trim_start());
+    if let Some(consequence) = &finding.consequence {
+        let _ = writeln!(text, "{}", wrapped(&format!("so: {}", escaped(consequence))));
+    }
+    if let Some(unlock) = &finding.unlock {
+        // In one line, however long: it is there to be copied.
+        let _ = writeln!(text, "{:INDENT$}unlock: {}", "", escaped(unlock));
+    }
+}
+
+/// Breaks between words, each line behind the indent. A word that is too long stays whole.
+fn wrapped(text: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= WIDTH - INDENT => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    let indented: Vec<String> =
+        lines.into_iter().map(|line| format!("{:INDENT$}{line}", "")).collect();
+    indented.join("\n")
+}
+
+/// Without anything that a terminal obeys: names of devices and handlers come from outside.
+fn escaped(text: &str) -> String {
+    let is_direction = |sign: char| {
+        ('\u{202a}'..='\u{202e}').contains(&sign) || ('\u{2066}'..='\u{2069}').contains(&sign)
+    };
+    let mut clean = String::with_capacity(text.len());
+    for sign in text.chars() {
+        if sign.is_control() || is_direction(sign) {
+            clean.extend(sign.escape_default());
+        } else {
+            clean.push(sign);
+        }
+    }
+    clean
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn missing() -> Finding {
+        Finding {
+            subject: "PMU".to_owned(),
+            status: Status::Missing,
+            says: "none\x1b[2J".to_owned(),
+            consequence: Some("word ".repeat(40).trim().to_owned()),
+            unlock: Some("sudo ".repeat(40).trim().to_owned()),
+        }
+    }
+
+    #[test]
+    fn control_characters_are_shown_and_commands_stay_whole() {
+        let text = render(&[missing()], false);
+        assert!(!text.contains('\x1b') && text.contains("none\\u{1b}[2J"), "{text}");
+        for line in text.lines().filter(|line| line.contains("word")) {
+            assert!(line.len() <= WIDTH, "{line}");
+        }
+        assert!(text.lines().any(|line| line.contains(&missing().unlock.unwrap())));
+        assert!(text.contains("0 ok, 0 limited, 1 missing."));
+    }
+
+    #[test]
+    fn color_only_when_asked_for() {
+        assert!(render(&[missing()], true).contains("\x1b[31mmissing \x1b[0m PMU"));
+    }
+
+    #[test]
+    fn the_document_has_schema_facts_and_findings() {
+        let text = document(&HostFacts::default(), &[missing()]).unwrap();
+        let parsed: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(parsed["schema"], SCHEMA);
+        assert_eq!(parsed["findings"][0]["status"], "missing");
+        assert!(parsed["facts"]["kernel"].is_object());
+    }
+}
