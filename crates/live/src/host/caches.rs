@@ -137,8 +137,7 @@ mod tests {
     fn sizes() {
         assert_eq!(parse_size("48K"), Some(49_152));
         assert_eq!(parse_size("1M"), Some(1 << 20));
-        for nothing in ["0K", "K", "", "-1K", "99999999999999999999K", "18446744073709551615G", "é"]
-        {
+        for nothing in ["0K", "K", "", "-1K", "99999999999999999999K", "18446744073709551615G"] {
             assert_eq!(parse_size(nothing), None, "{nothing}");
         }
     }

@@ -193,8 +193,8 @@ mod tests {
         let at = |path: &str, text: &str| plant(directory.path(), path, text);
         at(
             "proc/cpuinfo",
-            "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nmodel name\t: \
-             Xeon: X\nflags\t\t: fpu constant_tsc\n\nprocessor : 1\n",
+            "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\n\
+             model name\t: Xeon: X\nflags\t\t: fpu constant_tsc\n\nprocessor : 1\n",
         );
         at("sys/devices/system/cpu/online", "0-1\n");
         for cpu in 0..2 {

@@ -91,6 +91,23 @@ fn broken_lines_are_left_out() {
     assert_eq!(parse_interrupts(""), Interrupts::default());
 }
 
+/// The kernel writes the same names to two places; a handler may come or go between the reads.
+#[test]
+fn this_machine_agrees_with_its_irq_directories() {
+    let root = Root::default();
+    let (Some(parsed), Some(irqs)) = (read_interrupts(&root), crate::host::irq_affinities(&root))
+    else {
+        return;
+    };
+    assert!(!parsed.cpus.is_empty() && !parsed.lines.is_empty());
+    for line in parsed.lines.iter().filter(|line| line.number.is_some()) {
+        let irq = irqs.iter().find(|irq| Some(irq.number) == line.number);
+        if let Some(irq) = irq.filter(|irq| !irq.actions.is_empty() && !line.actions.is_empty()) {
+            assert_eq!(line.actions.join(","), irq.actions.join(","), "IRQ {}", line.label);
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn any_bytes_parse_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {

@@ -223,7 +223,8 @@ sys/devices/system/cpu/cpuidle/current_governor sys/devices/system/cpu/cpu0/topo
 sys/devices/system/cpu/cpu0/topology/physical_package_id
 sys/devices/system/cpu/cpu0/topology/core_cpus_list
 sys/devices/system/cpu/cpu0/cpufreq/scaling_governor sys/devices/system/cpu/cpu0/cache/index0/level
-sys/devices/system/cpu/cpu0/cache/index0/size sys/devices/system/cpu/cpu0/cache/index0/shared_cpu_list
+sys/devices/system/cpu/cpu0/cache/index0/size
+sys/devices/system/cpu/cpu0/cache/index0/shared_cpu_list
 ";
 
 proptest::proptest! {
