@@ -1,1 +1,43 @@
-fn main() {}
+//! irqlab: a laboratory for interrupts. Each verb of the command has a file in `verbs/`.
+
+mod args;
+mod output;
+mod verbs;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Measures what interrupts and the operating system cost
+#[derive(Debug, Parser)]
+#[command(version, about, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// What can be measured here; for the rest, the exact line that unlocks it
+    Doctor(verbs::doctor::DoctorArgs),
+    /// What does each interrupt handler cost, and why?
+    Handlers(verbs::handlers::HandlersArgs),
+    /// Print a run's tables
+    Show(verbs::show::ShowArgs),
+    /// Measure irqlab itself: what its probes cost, and whether they tell the truth
+    Bench(verbs::bench::BenchArgs),
+    /// A source of interrupts, started by `handlers`
+    #[command(name = live::stimulus::HELPER_VERB, hide = true)]
+    Stimulus(verbs::stimulus::StimulusArgs),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().verb {
+        Verb::Doctor(args) => verbs::doctor::run(args),
+        Verb::Handlers(args) => verbs::handlers::run(args),
+        Verb::Show(args) => verbs::show::run(args),
+        Verb::Bench(args) => verbs::bench::run(args),
+        Verb::Stimulus(args) => verbs::stimulus::run(&args),
+    };
+    result.unwrap_or_else(|error| output::failure(&error))
+}

@@ -1,6 +1,7 @@
 //! The bench that is this machine.
 
 pub mod bpf;
+pub mod handlers;
 pub mod host;
 pub mod journal;
 pub mod stimulus;

@@ -37,7 +37,7 @@ macro_rules! words {
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(self.word())
+                f.pad(self.word())
             }
         }
 
@@ -141,14 +141,20 @@ mod tests {
     fn the_papers_eight_conditions() {
         let all = Condition::combinations(Load::ALL, Rate::ALL, &[Source::Disk, Source::Net]);
         let labels: Vec<String> = all.into_iter().map(Condition::label).collect();
-        assert_eq!(labels[..4], ["idle/low/disk", "idle/high/disk", "busy/low/disk", "busy/high/disk"]);
+        assert_eq!(
+            labels[..4],
+            ["idle/low/disk", "idle/high/disk", "busy/low/disk", "busy/high/disk"]
+        );
         assert_eq!(labels.len(), 8);
     }
 
     #[test]
     fn no_source_has_no_rate() {
         let all = Condition::combinations(Load::ALL, Rate::ALL, &[Source::None]);
-        assert_eq!(all.into_iter().map(Condition::label).collect::<Vec<_>>(), ["idle/none", "busy/none"]);
+        assert_eq!(
+            all.into_iter().map(Condition::label).collect::<Vec<_>>(),
+            ["idle/none", "busy/none"]
+        );
     }
 
     #[test]

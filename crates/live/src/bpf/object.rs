@@ -165,12 +165,17 @@ impl Probes {
     /// # Errors
     /// When the kernel lacks the tracepoint or refuses.
     pub fn attach(&mut self, name: &str) -> Result<(), BpfError> {
-        let link = self
-            .program(name)?
-            .attach()
-            .map_err(|error| failure(&format!("attaching {name}"), &error))?;
+        let link = self.link(name)?;
         self.links.push(link);
         Ok(())
+    }
+
+    /// Attaches a loaded program for as long as the returned link lives.
+    ///
+    /// # Errors
+    /// As [`Probes::attach`].
+    pub fn link(&self, name: &str) -> Result<Link, BpfError> {
+        self.program(name)?.attach().map_err(|error| failure(&format!("attaching {name}"), &error))
     }
 
     /// Detaches everything.
@@ -218,7 +223,8 @@ impl Probes {
     /// # Errors
     /// When the kernel refuses.
     pub fn states(&self) -> Result<Vec<CpuState>, BpfError> {
-        let parse = |bytes: &Vec<u8>| CpuState::read_from_prefix(bytes).ok().map(|(state, _)| state);
+        let parse =
+            |bytes: &Vec<u8>| CpuState::read_from_prefix(bytes).ok().map(|(state, _)| state);
         let values = self.per_cpu("cpu_states", 0)?;
         values.iter().map(|v| parse(v).ok_or_else(|| short("cpu_states"))).collect()
     }

@@ -9,9 +9,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::crew::{Crew, Worker};
 use super::scratch::{self, Target};
-use super::settings::{Rate, StimulusSettings};
 use super::system::{self, Random, Ticker};
 use super::wire::{Facts, Trouble, facts};
+use super::{Rate, StimulusSettings};
 
 const MIB: u64 = 1024 * 1024;
 const LOW_FILE_BYTES: u64 = 16 * MIB;

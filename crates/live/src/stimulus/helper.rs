@@ -7,8 +7,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use super::crew::Crew;
-use super::settings::{Source, StimulusSettings};
 use super::wire::{Facts, Job, Message, Order, Trouble};
+use super::{Source, StimulusSettings};
 use super::{disk, ipi, load, net, system, timer};
 
 /// Body of the hidden verb: runs the source described by `json` until stdin closes, and reports on

@@ -5,9 +5,9 @@ use std::time::Duration;
 use rustix::thread::{MembarrierCommand, membarrier};
 
 use super::crew::{Crew, Worker};
-use super::settings::{Rate, StimulusSettings};
 use super::system::{Ticker, other_cpu};
 use super::wire::{Facts, Trouble, facts};
+use super::{Rate, StimulusSettings};
 
 pub(super) fn start(settings: &StimulusSettings, crew: &mut Crew) -> Result<Facts, Trouble> {
     let caller = other_cpu(settings).ok_or_else(|| {

@@ -32,9 +32,10 @@ mod wire;
 
 pub use error::StimulusError;
 pub use helper::helper_main;
+pub use lab::handlers::{Load, Rate, Source};
 pub use running::{Helper, Report, Running};
 pub use scratch::default_scratch_dir;
-pub use settings::{Load, LoadSettings, Rate, Source, StimulusSettings, UnknownName};
+pub use settings::{LoadSettings, StimulusSettings};
 
 use wire::Job;
 

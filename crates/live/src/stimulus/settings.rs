@@ -1,100 +1,14 @@
 //! What the caller chooses: source, rate, load, CPUs.
 
-use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
+use lab::handlers::{Rate, Source};
 use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
 
 use super::error::StimulusError;
 use super::net::split_peer;
-
-/// A word that is none of the allowed ones.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown {what} '{given}' (allowed: {allowed})")]
-pub struct UnknownName {
-    what: &'static str,
-    given: String,
-    allowed: String,
-}
-
-/// An enum of words: its list, its `Display` and its `FromStr` from one table.
-macro_rules! words {
-    ($type:ident, $what:literal, $($variant:ident = $word:literal),+) => {
-        impl $type {
-            /// Every value, in the order in which the documentation lists them.
-            pub const ALL: &'static [$type] = &[$($type::$variant),+];
-
-            /// The word used on the command line and in results.
-            #[must_use]
-            pub fn word(self) -> &'static str {
-                match self { $($type::$variant => $word),+ }
-            }
-        }
-
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(self.word())
-            }
-        }
-
-        impl FromStr for $type {
-            type Err = UnknownName;
-
-            fn from_str(text: &str) -> Result<Self, UnknownName> {
-                match text {
-                    $($word => Ok($type::$variant),)+
-                    _ => Err(UnknownName {
-                        what: $what,
-                        given: text.to_owned(),
-                        allowed: [$($word),+].join(", "),
-                    }),
-                }
-            }
-        }
-    };
-}
-
-/// What raises the interrupts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Source {
-    /// Reads that reach the disk.
-    Disk,
-    /// Packets over a veth pair of our own, or to a peer.
-    Net,
-    /// Expiring high-resolution timers.
-    Timer,
-    /// Inter-processor interrupts (function calls).
-    Ipi,
-    /// Nothing: watch what is there.
-    None,
-}
-words!(Source, "source", Disk = "disk", Net = "net", Timer = "timer", Ipi = "ipi", None = "none");
-
-/// How often.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Rate {
-    /// Once every [`StimulusSettings::low_interval`].
-    Low,
-    /// As the source's kind of bulk work goes (see `docs/sources.md`).
-    High,
-}
-words!(Rate, "rate", Low = "low", High = "high");
-
-/// What else the CPUs under measurement do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Load {
-    /// Nothing.
-    Idle,
-    /// zlib compression of a region larger than the last-level cache.
-    Busy,
-}
-words!(Load, "load", Idle = "idle", Busy = "busy");
 
 /// One interrupt source, how fast and where. Build it with [`StimulusSettings::new`] and change
 /// the fields that should differ.

@@ -11,9 +11,9 @@ use perf_event_open_sys::ioctls;
 use rustix::thread::set_current_timer_slack;
 
 use super::crew::{Crew, Worker};
-use super::settings::{Rate, StimulusSettings};
 use super::system::{Ticker, other_cpu};
 use super::wire::{Facts, Trouble, facts};
+use super::{Rate, StimulusSettings};
 
 /// Interval of the sleeping loop where perf sampling is refused.
 const FALLBACK_INTERVAL: Duration = Duration::from_micros(20);

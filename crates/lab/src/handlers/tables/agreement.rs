@@ -10,7 +10,11 @@ pub fn agreement(measured: &[Measured]) -> Table {
     let columns = vec![
         Column::new("condition", Kind::Text, "Condition."),
         Column::new("cpu", Kind::Uint, "CPU."),
-        Column::new("line", Kind::Text, "Line of /proc/interrupts or /proc/softirqs; `devices`: all IRQ lines."),
+        Column::new(
+            "line",
+            Kind::Text,
+            "Line of /proc/interrupts or /proc/softirqs; `devices`: all IRQ lines.",
+        ),
         Column::new("name", Kind::Text, "What the line is of."),
         Column::new("counted", Kind::Uint, "Entries that the probes saw in the window."),
         Column::new(
@@ -18,10 +22,26 @@ pub fn agreement(measured: &[Measured]) -> Table {
             Kind::Uint,
             "The kernel's own counter, read on that CPU with interrupts off as the window opened and closed.",
         ),
-        Column::new("kernel_min", Kind::Uint, "Least by the files: readings just inside the window."),
-        Column::new("kernel_max", Kind::Uint, "Most by the files: readings just outside the window."),
-        Column::new("edge_max", Kind::Uint, "By how much the window's edges alone may set `counted` apart."),
-        Column::new("agrees", Kind::Bool, "Counted is the kernel's, within edge_max or within the files' bounds."),
+        Column::new(
+            "kernel_min",
+            Kind::Uint,
+            "Least by the files: readings just inside the window.",
+        ),
+        Column::new(
+            "kernel_max",
+            Kind::Uint,
+            "Most by the files: readings just outside the window.",
+        ),
+        Column::new(
+            "edge_max",
+            Kind::Uint,
+            "By how much the window's edges alone may set `counted` apart.",
+        ),
+        Column::new(
+            "agrees",
+            Kind::Bool,
+            "Counted is the kernel's, within edge_max or within the files' bounds.",
+        ),
     ];
     let doc = "The kernel's counters beside ours, for every line that either of them moved.";
     let mut table = Table::new("agreement", doc, columns);

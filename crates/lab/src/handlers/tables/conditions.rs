@@ -15,8 +15,16 @@ fn columns() -> Vec<Column> {
         Column::new("window_ns", Kind::Uint, "How long the window was open, mean over the CPUs."),
         Column::new("cpus", Kind::Uint, "Measured CPUs."),
         Column::new("event_count", Kind::Uint, "Events that the probes handled."),
-        Column::new("lost_count", Kind::Uint, "Events lost: dropped by the kernel or without a place."),
-        Column::new("undelivered_count", Kind::Uint, "Counted by the kernel, not handed to the probes."),
+        Column::new(
+            "lost_count",
+            Kind::Uint,
+            "Events lost: dropped by the kernel or without a place.",
+        ),
+        Column::new(
+            "undelivered_count",
+            Kind::Uint,
+            "Counted by the kernel, not handed to the probes.",
+        ),
         Column::new("unmatched_exit_count", Kind::Uint, "Spans begun before the window opened."),
         Column::new("abandoned_count", Kind::Uint, "Spans whose exit was not seen."),
         Column::new("user_cpu_ns", Kind::Uint, "CPU time of the measuring process meanwhile."),
@@ -29,7 +37,11 @@ fn columns() -> Vec<Column> {
             ("elapsed_ns", "Running time of"),
         ] {
             let name = format!("{prefix}_{suffix}");
-            columns.push(Column::new(&name, Kind::Uint, &format!("{doc} {what}, its start-up included.")));
+            columns.push(Column::new(
+                &name,
+                Kind::Uint,
+                &format!("{doc} {what}, its start-up included."),
+            ));
         }
     }
     columns

@@ -18,12 +18,28 @@ pub fn events(measured: &[Measured], passes: &[Pass], facts: &BenchFacts) -> Tab
     columns.extend(context_columns());
     columns.extend([
         Column::new("event", Kind::Text, "Event, as perf names it."),
-        Column::new("pass", Kind::Uint, "Pass in which it was counted; a pass is a window of its own."),
+        Column::new(
+            "pass",
+            Kind::Uint,
+            "Pass in which it was counted; a pass is a window of its own.",
+        ),
         Column::new("span_count", Kind::Uint, "Spans whose events were read at entry and exit."),
-        Column::new("self_sum", Kind::Uint, "Sum over the spans less the spans nested in them, as read."),
+        Column::new(
+            "self_sum",
+            Kind::Uint,
+            "Sum over the spans less the spans nested in them, as read.",
+        ),
         Column::new("incl_sum", Kind::Uint, "Sum over the spans, as read."),
-        Column::new("read_overhead_per_span", Kind::Real, "What reading adds to a span, measured in this run."),
-        Column::new("self_mean", Kind::Real, "Mean per span, the overhead subtracted; not below 0."),
+        Column::new(
+            "read_overhead_per_span",
+            Kind::Real,
+            "What reading adds to a span, measured in this run.",
+        ),
+        Column::new(
+            "self_mean",
+            Kind::Real,
+            "Mean per span, the overhead subtracted; not below 0.",
+        ),
     ]);
     let mut table = Table::new("events", "PMU events of each source, all CPUs together.", columns);
     for one in measured {
@@ -83,7 +99,8 @@ pub fn ratios(measured: &[Measured], passes: &[Pass], facts: &BenchFacts) -> Tab
     let mut columns = vec![Column::new("condition", Kind::Text, "Condition.")];
     columns.extend(context_columns());
     columns.extend(RATIOS.iter().map(|(name, _, _, doc)| Column::new(name, Kind::Real, doc)));
-    let mut table = Table::new("ratios", "Ratios of mean events per span, all CPUs together.", columns);
+    let mut table =
+        Table::new("ratios", "Ratios of mean events per span, all CPUs together.", columns);
     for one in measured {
         let mut sources: BTreeMap<&Context, Means> = BTreeMap::new();
         for (pass, window) in &one.events {
@@ -100,7 +117,9 @@ pub fn ratios(measured: &[Measured], passes: &[Pass], facts: &BenchFacts) -> Tab
         for (context, means) in sources {
             let mut row: Vec<Value> = vec![one.condition.label().into()];
             row.extend(context_values(context));
-            row.extend(RATIOS.iter().map(|(_, top, bottom, _)| Value::from(ratio(&means, top, bottom))));
+            row.extend(
+                RATIOS.iter().map(|(_, top, bottom, _)| Value::from(ratio(&means, top, bottom))),
+            );
             table.push(row);
         }
     }

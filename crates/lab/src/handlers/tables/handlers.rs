@@ -9,7 +9,8 @@ use super::super::sample::{SourceSample, Timing};
 use super::{Group, groups, key_columns, key_values, rate_hz};
 
 /// Quantiles of the table: suffix of the column, share of 100,000.
-const QUANTILES: [(&str, u32); 4] = [("p50", 50_000), ("p90", 90_000), ("p99", 99_000), ("p999", 99_900)];
+const QUANTILES: [(&str, u32); 4] =
+    [("p50", 50_000), ("p90", 90_000), ("p99", 99_000), ("p999", 99_900)];
 
 fn time_columns(prefix: &str, what: &str) -> Vec<Column> {
     let mut columns = vec![Column::new(
@@ -46,23 +47,40 @@ fn columns() -> Vec<Column> {
     columns.extend([
         Column::new("self_mean_ci95_ns", Kind::Real, "Half width of the mean's 95 % interval."),
         Column::new("interval_method", Kind::Text, "batch-means, or independent with few batches."),
-        Column::new("self_share_ratio", Kind::Real, "Total self time over the open time of the CPUs."),
-        Column::new("self_mean_cycles", Kind::Real, "Mean self time in cycles of the time-stamp counter."),
+        Column::new(
+            "self_share_ratio",
+            Kind::Real,
+            "Total self time over the open time of the CPUs.",
+        ),
+        Column::new(
+            "self_mean_cycles",
+            Kind::Real,
+            "Mean self time in cycles of the time-stamp counter.",
+        ),
         Column::new("self_total_cycles", Kind::Real, "Total self time in the same."),
     ]);
     columns.extend(time_columns("incl", "time from entry to exit"));
     columns.extend([
         Column::new("nested_count", Kind::Uint, "Spans that had another span inside."),
         Column::new("not_handled_count", Kind::Uint, "irq only: returned IRQ_NONE (shared line)."),
-        Column::new("clamped_count", Kind::Uint, "Spans shorter than the probes' cost, taken as 0 ns."),
-        Column::new("abandoned_count", Kind::Uint, "Entries whose exit was not seen; in no other column."),
+        Column::new(
+            "clamped_count",
+            Kind::Uint,
+            "Spans shorter than the probes' cost, taken as 0 ns.",
+        ),
+        Column::new(
+            "abandoned_count",
+            Kind::Uint,
+            "Entries whose exit was not seen; in no other column.",
+        ),
     ]);
     columns
 }
 
 /// One row a source and CPU, and one a source over all CPUs.
 pub fn handlers(measured: &[Measured], facts: &BenchFacts) -> Table {
-    let doc = "One row for each source of interrupts on each CPU, and one for its sum over the CPUs.";
+    let doc =
+        "One row for each source of interrupts on each CPU, and one for its sum over the CPUs.";
     let mut table = Table::new("handlers", doc, columns());
     for one in measured {
         let condition = one.condition.label();
@@ -77,8 +95,7 @@ pub fn handlers(measured: &[Measured], facts: &BenchFacts) -> Table {
 }
 
 fn row(condition: &str, group: &Group<'_>, timing: Timing, facts: &BenchFacts) -> Vec<Value> {
-    let sum =
-        |field: fn(&SourceSample) -> u64| group.samples.iter().map(|s| field(s)).sum::<u64>();
+    let sum = |field: fn(&SourceSample) -> u64| group.samples.iter().map(|s| field(s)).sum::<u64>();
     let count = sum(|sample| sample.count);
     let timed = timing != Timing::CountOnly && count > 0;
     let (mut own, mut inclusive) = (Distribution::default(), Distribution::default());

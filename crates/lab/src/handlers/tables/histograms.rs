@@ -16,7 +16,8 @@ pub fn histograms(measured: &[Measured]) -> Table {
         Column::new("high", Kind::Uint, "Largest value of the bucket."),
         Column::new("count", Kind::Uint, "Values in it."),
     ]);
-    let doc = "Filled buckets; 16 to each power of two, so a bucket is at most 1/16 of its value wide.";
+    let doc =
+        "Filled buckets; 16 to each power of two, so a bucket is at most 1/16 of its value wide.";
     let mut table = Table::new("histograms", doc, columns);
     for one in measured {
         for group in groups(&one.timing).iter().filter(|group| group.cpu.is_none()) {

@@ -22,7 +22,11 @@ use super::sample::{SourceSample, WindowSample};
 /// The columns that say which source of which condition on which CPU a row is of.
 fn key_columns() -> Vec<Column> {
     let mut columns = vec![
-        Column::new("condition", Kind::Text, "Condition: load/rate/source, `as found` or `command`."),
+        Column::new(
+            "condition",
+            Kind::Text,
+            "Condition: load/rate/source, `as found` or `command`.",
+        ),
         Column::new("cpu", Kind::Text, "CPU number, or `all` for the sum over the measured CPUs."),
     ];
     columns.extend(context_columns());
@@ -33,7 +37,11 @@ fn context_columns() -> Vec<Column> {
     vec![
         Column::new("kind", Kind::Text, "irq, vector, softirq, napi, nmi or exception."),
         Column::new("number", Kind::Uint, "IRQ line, vector position, softirq number or NAPI id."),
-        Column::new("name", Kind::Text, "Action, vector, softirq or device, as the kernel names it."),
+        Column::new(
+            "name",
+            Kind::Text,
+            "Action, vector, softirq or device, as the kernel names it.",
+        ),
     ]
 }
 

@@ -11,7 +11,11 @@ use super::{groups, key_columns, key_values, rate_hz};
 pub fn napi(measured: &[Measured]) -> Table {
     let mut columns = key_columns();
     columns.extend([
-        Column::new("poll_count", Kind::Uint, "Polls (tracepoint napi_poll, which has no entry event)."),
+        Column::new(
+            "poll_count",
+            Kind::Uint,
+            "Polls (tracepoint napi_poll, which has no entry event).",
+        ),
         Column::new("rate_hz", Kind::Real, "Polls per second of the window."),
         Column::new("packet_count", Kind::Uint, "Packets handled by these polls."),
         Column::new("packets_per_poll_mean", Kind::Real, "Mean number of packets of a poll."),

@@ -20,7 +20,7 @@ fn pmu(facts: &HostFacts) -> Finding {
     let hardware: Vec<&PmuEvent> = pmu.events.iter().filter(is_hardware).collect();
     if hardware.is_empty() {
         return Finding::limited(
-            "PMU",
+            super::PMU,
             "not tried",
             format!("these columns may be absent: {COLUMNS}"),
         );
@@ -43,7 +43,7 @@ fn pmu(facts: &HostFacts) -> Finding {
     );
     if pmu.counts() == Some(false) {
         return Finding::missing(
-            "PMU",
+            super::PMU,
             format!("{says}: none counts"),
             format!("these columns are absent: {COLUMNS}"),
         )
@@ -51,17 +51,17 @@ fn pmu(facts: &HostFacts) -> Finding {
     }
     if both.is_empty() {
         let finding = Finding::missing(
-            "PMU",
+            super::PMU,
             format!("{says}, but for user mode only"),
             format!("handlers run in the kernel: these columns are absent: {COLUMNS}"),
         );
         return finding.unlocked_by(setcap_line(facts));
     }
     if refused.is_empty() {
-        return Finding::ok("PMU", says);
+        return Finding::ok(super::PMU, says);
     }
     let consequence = format!("these columns are absent: {}", refused.join(", "));
-    Finding::limited("PMU", says, consequence)
+    Finding::limited(super::PMU, says, consequence)
         .unlocked_by("nothing: this processor, or the hypervisor, has no such event")
 }
 
@@ -74,7 +74,7 @@ fn no_pmu(facts: &HostFacts, event: &PmuEvent) -> Finding {
     let consequence = format!(
         "these columns are absent: {COLUMNS}; counts, times in ns and TSC cycles are there"
     );
-    let finding = Finding::missing("PMU", says, consequence);
+    let finding = Finding::missing(super::PMU, says, consequence);
     let is_virtual = facts.hypervisor.present == Some(true);
     match event.errno {
         Some(libc::EACCES | libc::EPERM) => {

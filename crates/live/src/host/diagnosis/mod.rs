@@ -66,6 +66,11 @@ impl Finding {
     }
 }
 
+/// Subject of the finding on the rights to load BPF programs.
+pub const RIGHTS: &str = tracing::RIGHTS;
+/// Subject of the finding on hardware counters.
+pub const PMU: &str = "PMU";
+
 /// Subjects without which `irqlab handlers --on live` can't measure at all.
 const ESSENTIAL: [&str; 3] = ["/proc", "kernel", tracing::RIGHTS];
 

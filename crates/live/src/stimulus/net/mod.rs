@@ -10,9 +10,9 @@ mod tcp;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, ToSocketAddrs};
 
 use super::crew::Crew;
-use super::settings::{Rate, StimulusSettings};
 use super::system::other_cpu;
 use super::wire::{Facts, Trouble, facts};
+use super::{Rate, StimulusSettings};
 
 /// TCP port of the peer if none is given: "discard".
 const DISCARD_PORT: u16 = 9;

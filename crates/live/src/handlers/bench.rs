@@ -1,0 +1,401 @@
+//! [`LiveBench`]: loads the probes, makes the conditions, measures the windows.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use lab::handlers::{BenchError, BenchFacts, Condition, HandlersBench, Pass, WindowSample};
+use serde_json::{Map, Value as Json, json};
+
+use super::agreement::{Bracket, CpuCounts, Files, compare, gate_agrees_with_files};
+use super::calibrate::{CALLS, Calibration, ROUNDS, calibrate};
+use super::convert::{sample_of, window_of};
+use super::gates::{Edge, move_gates};
+use super::perf::{EventGroup, EventPlan, open_pass, plan_events};
+use super::programs::{choose, thing_of};
+use super::stimuli::Stimuli;
+use super::tsc::Reading;
+use super::wait::{Ended, Until, Workload, wait};
+use crate::bpf::kernel_counters::percpu_offsets;
+use crate::bpf::layout::{Config, KEY_IRQ, KEY_SOFTIRQ, KEY_VECTOR, Row};
+use crate::bpf::{BpfError, Flavour, LoadSpec, Probes};
+use crate::host::{Root, format_cpu_list, last_level_cache_bytes};
+
+/// Rows per CPU: fixed contexts, and the device interrupts that one CPU takes.
+const SLOTS: u32 = 96;
+
+/// How to measure.
+#[derive(Clone, Debug)]
+pub struct LiveSettings {
+    /// CPUs to measure.
+    pub cpus: Vec<u32>,
+    /// CPUs for what must run besides.
+    pub housekeeping: Vec<u32>,
+    /// When a window ends.
+    pub until: Until,
+    /// How long a condition runs before its window opens.
+    pub warm_up: Duration,
+    /// Names of the PMU events to read; empty: none.
+    pub events: Vec<String>,
+    /// `HOST[:PORT]` for the net source, behind a real NIC.
+    pub peer: Option<String>,
+    /// File or block device for the disk source.
+    pub disk_file: Option<PathBuf>,
+    /// Time between two operations at a low rate.
+    pub low_interval: Option<Duration>,
+    /// The program that serves `__stimulus`; by default this one.
+    pub helper: Option<PathBuf>,
+    /// How to attach; by default the best that the kernel has.
+    pub flavour: Option<Flavour>,
+    /// The line that gives the rights to load BPF programs.
+    pub remedy_rights: Option<String>,
+    /// The line that gives the machine a PMU.
+    pub remedy_pmu: Option<String>,
+    /// Set to stop early.
+    pub stop: Arc<AtomicBool>,
+}
+
+impl LiveSettings {
+    /// The default settings for a window of `until` on `cpus`.
+    #[must_use]
+    pub fn new(cpus: Vec<u32>, until: Until) -> Self {
+        LiveSettings {
+            cpus,
+            housekeeping: Vec::new(),
+            until,
+            warm_up: Duration::from_millis(500),
+            events: Vec::new(),
+            peer: None,
+            disk_file: None,
+            low_interval: None,
+            helper: None,
+            flavour: None,
+            remedy_rights: None,
+            remedy_pmu: None,
+            stop: Arc::new(AtomicBool::new(false)),
+        }
+    }
+}
+
+/// The probes of one pass, attached.
+struct LoadedPass {
+    pass: Pass,
+    probes: Probes,
+    calibration: Calibration,
+    /// Programs that are attached.
+    attached: Vec<String>,
+    /// Keeps the events open.
+    _events: Option<EventGroup>,
+}
+
+/// This machine as a bench.
+pub struct LiveBench {
+    settings: LiveSettings,
+    root: Root,
+    flavour: Flavour,
+    passes: Vec<LoadedPass>,
+    absent: Vec<(String, String, Option<String>)>,
+    warnings: Vec<String>,
+    started: Option<Reading>,
+}
+
+fn bench_error(error: BpfError) -> BenchError {
+    match error {
+        BpfError::NotPermitted(reason) => BenchError::NothingMeasurable {
+            reason: format!("loading BPF programs is {reason}"),
+            remedy: None,
+        },
+        BpfError::Failed(reason) => BenchError::Failed(reason),
+    }
+}
+
+impl LiveBench {
+    /// Calibrates, loads and attaches the probes of every pass.
+    ///
+    /// # Errors
+    /// [`BenchError::NothingMeasurable`] without the rights or the tracepoints.
+    pub fn new(settings: LiveSettings) -> Result<Self, BenchError> {
+        let flavour = settings.flavour.unwrap_or_else(Flavour::of_this_kernel);
+        let mut bench = LiveBench {
+            settings,
+            root: Root::default(),
+            flavour,
+            passes: Vec::new(),
+            absent: Vec::new(),
+            warnings: Vec::new(),
+            started: Reading::now(),
+        };
+        let timing = bench.load_pass(Pass::default(), None);
+        bench.passes.push(timing.map_err(|error| bench.with_remedy(error))?);
+        let plan = plan_events(&bench.root, &bench.settings.events, &bench.settings.cpus);
+        bench.note_absent_events(&plan);
+        for group in &plan.groups {
+            let open = open_pass(group, &bench.settings.cpus)
+                .map_err(|error| BenchError::Failed(format!("opening events: {error}")))?;
+            let pass = bench.load_pass(Pass { events: open.names() }, Some(open))?;
+            bench.passes.push(pass);
+        }
+        Ok(bench)
+    }
+
+    fn with_remedy(&self, error: BenchError) -> BenchError {
+        match error {
+            BenchError::NothingMeasurable { reason, remedy: None } => {
+                BenchError::NothingMeasurable {
+                    reason,
+                    remedy: self.settings.remedy_rights.clone(),
+                }
+            }
+            other => other,
+        }
+    }
+
+    /// One absence for all events that lack for the same reason.
+    fn note_absent_events(&mut self, plan: &EventPlan) {
+        let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+        for (name, reason) in &plan.absent {
+            match reasons.iter_mut().find(|(known, _)| known == reason) {
+                Some((_, names)) => names.push(name),
+                None => reasons.push((reason, vec![name])),
+            }
+        }
+        for (reason, names) in reasons {
+            let what = format!("PMU events {}", names.join(" "));
+            self.absent.push((what, reason.to_owned(), self.settings.remedy_pmu.clone()));
+        }
+    }
+
+    /// With events to read, half of the time is the timing pass's, the rest the event passes'.
+    fn window_length(&self, length: Duration, pass: usize) -> Duration {
+        match (self.passes.len() as u32 - 1, pass) {
+            (0, _) => length,
+            (_, 0) => length / 2,
+            (event_passes, _) => length / 2 / event_passes,
+        }
+    }
+
+    fn load_pass(
+        &mut self,
+        pass: Pass,
+        events: Option<EventGroup>,
+    ) -> Result<LoadedPass, BenchError> {
+        let cpu = *self.settings.cpus.first().ok_or_else(|| nothing("no CPU to measure"))?;
+        let calibration = calibrate(self.flavour, cpu, events.as_ref()).map_err(bench_error)?;
+        let chosen = choose(self.flavour);
+        let names: Vec<&str> = chosen.programs.iter().map(String::as_str).collect();
+        let spec = LoadSpec {
+            flavour: self.flavour,
+            config: Config {
+                inside_ns: calibration.inside_ns,
+                outside_ns: calibration.added_ns - calibration.inside_ns,
+                slots: SLOTS,
+                events: pass.events.len() as u32,
+                percpu_offsets: percpu_offsets(),
+                ..Config::default()
+            },
+            programs: &names,
+        };
+        let mut probes = Probes::load(&spec).map_err(bench_error)?;
+        if let Some(group) = &events {
+            for &cpu in &self.settings.cpus {
+                for (event, fd) in group.descriptors(cpu).enumerate() {
+                    let fd = std::os::fd::AsFd::as_fd(fd);
+                    probes.set_event(event as u32, cpu, fd).map_err(bench_error)?;
+                }
+            }
+        }
+        let first = self.passes.is_empty();
+        if first {
+            let absent = chosen.absent.iter();
+            self.absent.extend(absent.map(|(what, reason)| (what.clone(), reason.clone(), None)));
+        }
+        let mut attached = Vec::new();
+        for name in names {
+            match probes.attach(name) {
+                Ok(()) => attached.push(name.to_owned()),
+                Err(error) if first => {
+                    self.absent.push((thing_of(name), error.to_string(), None));
+                }
+                Err(_) => {} // said in the first pass
+            }
+        }
+        if attached.is_empty() {
+            return Err(nothing("none of the probes could be attached"));
+        }
+        Ok(LoadedPass { pass, probes, calibration, attached, _events: events })
+    }
+
+    /// Opens and closes the window around the wait.
+    fn window(&self, pass: usize, sample: &mut WindowSample) -> Result<Bracket, BenchError> {
+        let loaded = &self.passes[pass];
+        let mut bracket = Bracket { before: Files::read(&self.root), ..Bracket::default() };
+        let workload = match &self.settings.until {
+            Until::Elapsed(_) => None,
+            Until::CommandEnds { words, to_stderr } => Some(Workload::start(words, *to_stderr)?),
+        };
+        move_gates(&loaded.probes, &self.settings.cpus, Edge::Open)?;
+        let deadline = match self.settings.until {
+            Until::Elapsed(length) => Some(Instant::now() + self.window_length(length, pass)),
+            Until::CommandEnds { .. } => None,
+        };
+        bracket.opened = Files::read(&self.root);
+        let cpu_before = own_cpu_ns();
+        let ended = wait(deadline, workload.as_ref(), &self.settings.stop);
+        sample.user_cpu_ns = own_cpu_ns().saturating_sub(cpu_before);
+        bracket.closing = Files::read(&self.root);
+        move_gates(&loaded.probes, &self.settings.cpus, Edge::Close)?;
+        bracket.after = Files::read(&self.root);
+        sample.interrupted = ended == Ended::Stopped;
+        if let Some(workload) = workload {
+            sample.facts.insert("command_ended".to_owned(), json!(workload.finish(ended)?));
+        }
+        Ok(bracket)
+    }
+
+    fn collect(
+        &self,
+        loaded: &LoadedPass,
+        bracket: &Bracket,
+        sample: &mut WindowSample,
+    ) -> Result<(), BenchError> {
+        let states = loaded.probes.states().map_err(bench_error)?;
+        let rows = loaded.probes.rows().map_err(bench_error)?;
+        let has_probe = |key: u32| has_probe(key, &loaded.attached);
+        for &cpu in &self.settings.cpus {
+            let Some(state) = states.get(cpu as usize) else { continue };
+            let window = window_of(cpu, state);
+            let of_cpu: Vec<&Row> =
+                rows.iter().filter(|(on, _)| *on == cpu).map(|(_, row)| &**row).collect();
+            let events = loaded.pass.events.len();
+            sample.sources.extend(
+                of_cpu
+                    .iter()
+                    .filter_map(|r| sample_of(cpu, r, window.length_ns, events, &self.root)),
+            );
+            let use_exact = gate_agrees_with_files(cpu, state, bracket);
+            if !use_exact {
+                sample.warnings.push(format!(
+                    "CPU {cpu}: the kernel's own counters were not found where its BTF says; counts \
+                     are compared with /proc alone"
+                ));
+            }
+            let counts = CpuCounts { cpu, state, rows: of_cpu, has_probe: &has_probe };
+            sample.agreement.extend(compare(&counts, bracket, use_exact));
+            sample.windows.push(window);
+        }
+        let (unreadable, errno) = loaded.probes.unreadable_events().map_err(bench_error)?;
+        if unreadable > 0 {
+            let errno = std::io::Error::from_raw_os_error(errno as i32);
+            sample.warnings.push(format!(
+                "{unreadable} reads of PMU events failed or were multiplexed (last: {errno}); their \
+                 spans are in no event column"
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn nothing(reason: &str) -> BenchError {
+    BenchError::NothingMeasurable { reason: reason.to_owned(), remedy: None }
+}
+
+/// Whether spans of that key are counted by the attached programs.
+fn has_probe(key: u32, attached: &[String]) -> bool {
+    let program = match key {
+        key if key >= KEY_IRQ => "irq_handler_in".to_owned(),
+        key if key >= KEY_SOFTIRQ => "softirq_in".to_owned(),
+        key => {
+            let at = key.saturating_sub(KEY_VECTOR) as usize;
+            match attribution::context::VECTORS.get(at) {
+                Some(vector) => format!("{vector}_in"),
+                None => return false,
+            }
+        }
+    };
+    attached.contains(&program)
+}
+
+/// CPU time of this process, all threads, ns.
+fn own_cpu_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    (now.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64)
+}
+
+impl HandlersBench for LiveBench {
+    fn facts(&self) -> BenchFacts {
+        let timing =
+            self.passes.first().map(|loaded| loaded.calibration.clone()).unwrap_or_default();
+        let mut settings = Map::new();
+        settings.insert("attachment".into(), json!(self.flavour.label()));
+        settings.insert("cpus".into(), json!(format_cpu_list(&self.settings.cpus)));
+        settings.insert("clock".into(), json!("CLOCK_MONOTONIC (bpf_ktime_get_ns)"));
+        settings.insert("cycles".into(), json!("ns times the TSC frequency measured in this run"));
+        settings.insert("histogram_error_max_ratio".into(), json!(1.0 / 16.0));
+        let tsc_hz = self.started.and_then(Reading::frequency_hz);
+        settings.insert("tsc_hz".into(), json!(tsc_hz));
+        let mut observer = Map::new();
+        let method = "A/B on a pinned getppid loop: an empty program, and ours behind it";
+        observer.insert("method".into(), json!(method));
+        observer.insert("rounds".into(), json!(ROUNDS));
+        observer.insert("calls_per_round".into(), json!(CALLS));
+        observer.insert("added_ns_per_span_min".into(), json!(timing.added_range_ns.0));
+        observer.insert("added_ns_per_span_max".into(), json!(timing.added_range_ns.1));
+        BenchFacts {
+            bench: "live".to_owned(),
+            tsc_hz,
+            inside_ns: timing.inside_ns,
+            added_ns: timing.added_ns,
+            event_overheads: self
+                .passes
+                .iter()
+                .map(|pass| pass.calibration.events.clone())
+                .collect(),
+            settings,
+            observer,
+            absent: self.absent.clone(),
+            warnings: self.warnings.clone(),
+        }
+    }
+
+    fn passes(&self) -> Vec<Pass> {
+        self.passes.iter().map(|loaded| loaded.pass.clone()).collect()
+    }
+
+    fn measure(&mut self, condition: Condition, pass: usize) -> Result<WindowSample, BenchError> {
+        let loaded = self.passes.get(pass).ok_or_else(|| nothing("no such pass"))?;
+        let mut sample = WindowSample::default();
+        let mut stimuli =
+            Stimuli::start(condition, &self.settings, last_level_cache_bytes(&self.root))?;
+        sample.facts.extend(stimuli.facts());
+        if matches!(condition, Condition::Made { .. }) {
+            wait(Some(Instant::now() + self.settings.warm_up), None, &self.settings.stop);
+        }
+        loaded.probes.clear().map_err(bench_error)?;
+        let missed_before = loaded.probes.misses().map_err(bench_error)?;
+        let bracket = self.window(pass, &mut sample)?;
+        let alive = if sample.interrupted { Ok(()) } else { stimuli.check() };
+        let done = stimuli.stop();
+        alive?;
+        sample.missed = loaded.probes.misses().map_err(bench_error)?.saturating_sub(missed_before);
+        self.collect(loaded, &bracket, &mut sample)?;
+        (sample.load_work, sample.stimulus_work) = (done.load, done.stimulus);
+        if !sample.interrupted {
+            sample.warnings.extend(done.warnings);
+        }
+        Ok(sample)
+    }
+
+    fn stop_requested(&self) -> bool {
+        self.settings.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// A value for the manifest.
+#[must_use]
+pub fn until_as_json(until: &Until) -> Json {
+    match until {
+        Until::Elapsed(length) => json!({ "duration_ns": length.as_nanos() as u64 }),
+        Until::CommandEnds { words, .. } => json!({ "command": words }),
+    }
+}

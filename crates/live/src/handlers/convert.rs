@@ -1,0 +1,144 @@
+//! From the rows of the BPF maps to the samples of the experiment.
+
+use attribution::context::{SOFTIRQS, VECTORS};
+use attribution::{Context, ContextKind};
+use lab::handlers::{CpuWindow, EventSums, SourceSample, Timing};
+use stats::{Batch, Batches, Distribution, LogLinear, Peak};
+
+use crate::bpf::layout::{
+    CpuState, KEY_FAULT_KERNEL, KEY_FAULT_USER, KEY_IRQ, KEY_NAPI, KEY_NMI, KEY_SOFTIRQ,
+    KEY_VECTOR, Row,
+};
+use crate::host::Root;
+
+/// Longest name kept of an action or device.
+const NAME_BYTES_MAX: usize = 64;
+
+/// The context of a row; `None` for keys that no table shows.
+#[must_use]
+pub fn context_of(row: &Row, root: &Root) -> Option<(Context, Timing)> {
+    let context = |kind, number: u32, name: &str| Context { kind, number, name: name.to_owned() };
+    match row.key {
+        KEY_NMI => Some((context(ContextKind::Nmi, 2, "nmi_handler"), Timing::Kernel)),
+        KEY_FAULT_USER => {
+            Some((context(ContextKind::Exception, 14, "page_fault_user"), Timing::CountOnly))
+        }
+        KEY_FAULT_KERNEL => {
+            Some((context(ContextKind::Exception, 14, "page_fault_kernel"), Timing::CountOnly))
+        }
+        KEY_NAPI => {
+            let name = read_name(row).unwrap_or_else(|| "(no device)".to_owned());
+            Some((context(ContextKind::NapiPoll, row.number, &name), Timing::Packets))
+        }
+        key if key >= KEY_IRQ => {
+            let irq = key - KEY_IRQ;
+            let name = read_name(row).unwrap_or_else(|| actions_of(root, irq));
+            Some((context(ContextKind::HardIrq, irq, &name), Timing::Probes))
+        }
+        key if key >= KEY_SOFTIRQ => {
+            let number = key - KEY_SOFTIRQ;
+            let name = SOFTIRQS.get(number as usize)?;
+            Some((context(ContextKind::Softirq, number, name), Timing::Probes))
+        }
+        key => {
+            let number = key.checked_sub(KEY_VECTOR)?;
+            let name = VECTORS.get(number as usize)?;
+            Some((context(ContextKind::Vector, number, name), Timing::Probes))
+        }
+    }
+}
+
+fn read_name(row: &Row) -> Option<String> {
+    let end = row.name.iter().position(|byte| *byte == 0).unwrap_or(row.name.len());
+    (end > 0).then(|| String::from_utf8_lossy(&row.name[..end]).into_owned())
+}
+
+/// Names of a line's actions, for a kernel without BTF.
+fn actions_of(root: &Root, irq: u32) -> String {
+    let listed = root.word(format!("sys/kernel/irq/{irq}/actions"));
+    let mut name = listed.unwrap_or_else(|| "(name not read)".to_owned());
+    let end = name.char_indices().map(|(at, _)| at).find(|at| *at > NAME_BYTES_MAX);
+    name.truncate(end.unwrap_or(name.len()));
+    name
+}
+
+fn histogram(parts: &[&[u64]]) -> LogLinear {
+    let mut whole = LogLinear::default();
+    for part in parts.iter().filter_map(|part| LogLinear::from_counts(part.to_vec())) {
+        whole.merge(&part);
+    }
+    whole
+}
+
+fn own(row: &Row, window_ns: u64) -> Distribution {
+    let cell = |cell: &crate::bpf::layout::BatchCell| Batch { count: cell.count, sum: cell.sum };
+    let mut batches =
+        Batches { shift: row.batch_shift, cells: row.batches.iter().map(cell).collect() };
+    batches.cover(window_ns);
+    Distribution {
+        count: row.count,
+        sum: row.sum,
+        sum_of_squares: u128::from(row.squares_high) << 64 | u128::from(row.squares_low),
+        peak: Peak { value: row.max, at: row.max_at_ns },
+        histogram: histogram(&[&row.flat, &row.nested_self]),
+        batches,
+    }
+}
+
+fn inclusive(row: &Row) -> Distribution {
+    let alone = Peak { value: row.max, at: row.max_at_ns };
+    let nested = Peak { value: row.nested_max, at: row.nested_max_at_ns };
+    Distribution {
+        count: row.count,
+        sum: row.sum.saturating_add(row.nested_extra),
+        sum_of_squares: 0,
+        peak: alone.max(nested),
+        histogram: histogram(&[&row.flat, &row.nested_inclusive]),
+        batches: Batches::default(),
+    }
+}
+
+/// The sample of a row; `None` for keys that no table shows.
+#[must_use]
+pub fn sample_of(
+    cpu: u32,
+    row: &Row,
+    window_ns: u64,
+    events: usize,
+    root: &Root,
+) -> Option<SourceSample> {
+    let (context, timing) = context_of(row, root)?;
+    let timed = timing != Timing::CountOnly;
+    Some(SourceSample {
+        cpu,
+        context,
+        timing,
+        count: row.count,
+        own: if timed { own(row, window_ns) } else { Distribution::default() },
+        inclusive: if timing == Timing::Probes { inclusive(row) } else { Distribution::default() },
+        nested_count: row.nested_count,
+        special_count: row.special,
+        clamped_count: row.clamped,
+        abandoned_count: row.abandoned,
+        shared: row.shared != 0,
+        events: EventSums {
+            spans: row.event_spans,
+            own: row.event_self[..events].to_vec(),
+            inclusive: row.event_inclusive[..events].to_vec(),
+        },
+    })
+}
+
+/// The window of a CPU from its state.
+#[must_use]
+pub fn window_of(cpu: u32, state: &CpuState) -> CpuWindow {
+    CpuWindow {
+        cpu,
+        start_ns: state.armed_ns,
+        length_ns: state.disarmed_ns.saturating_sub(state.armed_ns),
+        unmatched_exits: state.unmatched_exits,
+        abandoned: state.abandoned,
+        overflows: state.overflows,
+        unattributed: state.unattributed,
+    }
+}

@@ -1,0 +1,16 @@
+//! The live bench of the experiment `handlers`: BPF programs at entry and exit of every context.
+
+pub mod agreement;
+pub mod bench;
+pub mod calibrate;
+mod convert;
+mod gates;
+pub mod perf;
+mod programs;
+mod stimuli;
+pub mod syscall_loop;
+mod tsc;
+mod wait;
+
+pub use bench::{LiveBench, LiveSettings};
+pub use wait::Until;

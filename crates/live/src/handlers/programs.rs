@@ -1,0 +1,82 @@
+//! Which probes this kernel has a place for, and what is absent without them.
+
+use attribution::context::VECTORS;
+
+use crate::bpf::{Flavour, known_tracepoints};
+
+/// The programs that one thing to be measured needs, and what is lost without them.
+struct Need {
+    what: String,
+    /// Tracepoint and program, in the order of attachment: exits first, so that an entry is never
+    /// counted whose exit cannot be.
+    programs: Vec<(String, String)>,
+}
+
+/// The programs to load, and what is absent for want of a tracepoint.
+#[derive(Debug, Default)]
+pub struct Chosen {
+    /// Program names, in the order of attachment.
+    pub programs: Vec<String>,
+    /// What cannot be measured, with the reason.
+    pub absent: Vec<(String, String)>,
+}
+
+fn needs() -> Vec<Need> {
+    let pair = |what: &str, tracepoint: &str| Need {
+        what: what.to_owned(),
+        programs: vec![
+            (format!("{tracepoint}_exit"), format!("{tracepoint}_out")),
+            (format!("{tracepoint}_entry"), format!("{tracepoint}_in")),
+        ],
+    };
+    let single = |what: &str, tracepoint: &str, program: &str| Need {
+        what: what.to_owned(),
+        programs: vec![(tracepoint.to_owned(), program.to_owned())],
+    };
+    let mut needs = vec![pair("device IRQs", "irq_handler"), pair("softirqs", "softirq")];
+    needs.extend(VECTORS.iter().map(|vector| pair(&format!("vector {vector}"), vector)));
+    needs.extend([
+        single("napi", "napi_poll", "napi_polled"),
+        single("nmi", "nmi_handler", "nmi_handled"),
+        single("page_fault_user", "page_fault_user", "page_fault_of_user"),
+        single("page_fault_kernel", "page_fault_kernel", "page_fault_of_kernel"),
+    ]);
+    needs
+}
+
+/// The programs whose tracepoints the kernel has. Without BTF nobody can say: all are chosen, and
+/// attaching tells.
+#[must_use]
+pub fn choose(flavour: Flavour) -> Chosen {
+    let needs = needs();
+    let names: Vec<&str> =
+        needs.iter().flat_map(|need| need.programs.iter().map(|(name, _)| name.as_str())).collect();
+    let known = match flavour {
+        Flavour::Btf => known_tracepoints(&names),
+        Flavour::Raw => None,
+    };
+    let mut chosen = Chosen::default();
+    for need in &needs {
+        let lacks = |tracepoint: &str| {
+            known.as_ref().is_some_and(|known| known.get(tracepoint) == Some(&false))
+        };
+        match need.programs.iter().find(|(tracepoint, _)| lacks(tracepoint)) {
+            Some((tracepoint, _)) => chosen
+                .absent
+                .push((need.what.clone(), format!("this kernel has no tracepoint {tracepoint}"))),
+            None => {
+                chosen.programs.extend(need.programs.iter().map(|(_, program)| program.clone()))
+            }
+        }
+    }
+    chosen
+}
+
+/// The thing that cannot be measured without that program.
+#[must_use]
+pub fn thing_of(program: &str) -> String {
+    needs()
+        .into_iter()
+        .find(|need| need.programs.iter().any(|(_, name)| name == program))
+        .map_or_else(|| program.to_owned(), |need| need.what)
+}

@@ -1,0 +1,124 @@
+//! Makes a condition: its load and its stimulus.
+
+use std::time::Duration;
+
+use lab::handlers::sample::Work;
+use lab::handlers::{BenchError, Condition, Load, Rate, Source};
+use serde_json::{Map, Value as Json};
+
+use super::bench::LiveSettings;
+use crate::stimulus::{
+    Helper, LoadSettings, Report, Running, StimulusError, StimulusSettings, start, start_load,
+};
+
+/// What runs while a condition is measured.
+#[derive(Default)]
+pub struct Stimuli {
+    load: Option<Running>,
+    stimulus: Option<Running>,
+}
+
+/// What they did.
+#[derive(Default)]
+pub struct Done {
+    /// The load.
+    pub load: Option<Work>,
+    /// The stimulus.
+    pub stimulus: Option<Work>,
+    /// What went wrong at the end.
+    pub warnings: Vec<String>,
+}
+
+fn bench_error(error: StimulusError) -> BenchError {
+    match error {
+        StimulusError::Unavailable { reason, remedy } => {
+            BenchError::Unavailable { reason, remedy: (!remedy.is_empty()).then_some(remedy) }
+        }
+        other => BenchError::Failed(other.to_string()),
+    }
+}
+
+fn work(report: Report) -> Work {
+    Work {
+        operations: report.operations,
+        bytes: report.bytes,
+        errors: report.errors,
+        elapsed_ns: report.elapsed_ns,
+    }
+}
+
+impl Stimuli {
+    /// Starts what the condition asks for, and returns when it runs.
+    ///
+    /// # Errors
+    /// [`BenchError::Unavailable`] when this machine cannot have it.
+    pub fn start(
+        condition: Condition,
+        settings: &LiveSettings,
+        last_level_cache_bytes: Option<u64>,
+    ) -> Result<Self, BenchError> {
+        let Condition::Made { load, rate, source } = condition else {
+            return Ok(Stimuli::default());
+        };
+        let helper = match &settings.helper {
+            Some(program) => Helper::new(program),
+            None => Helper::current_exe().map_err(|error| BenchError::Failed(error.to_string()))?,
+        };
+        let mut stimuli = Stimuli::default();
+        if load == Load::Busy {
+            let load = LoadSettings {
+                cpus: settings.cpus.clone(),
+                region_bytes: None,
+                last_level_cache_bytes,
+            };
+            stimuli.load = Some(start_load(&load, &helper).map_err(bench_error)?);
+        }
+        let stimulus = stimulus_settings(source, rate, settings);
+        stimuli.stimulus = Some(start(&stimulus, &helper).map_err(bench_error)?);
+        Ok(stimuli)
+    }
+
+    /// The settings in force.
+    #[must_use]
+    pub fn facts(&self) -> Map<String, Json> {
+        let of = |name: &str, running: &Option<Running>| {
+            running.as_ref().map(|one| (name.to_owned(), Json::Object(one.facts().clone())))
+        };
+        of("load", &self.load).into_iter().chain(of("stimulus", &self.stimulus)).collect()
+    }
+
+    /// Fails when one of them has died.
+    ///
+    /// # Errors
+    /// [`BenchError::Failed`] with what it said.
+    pub fn check(&mut self) -> Result<(), BenchError> {
+        let mut running = self.load.iter_mut().chain(self.stimulus.iter_mut());
+        running.try_for_each(|one| one.check().map_err(bench_error))
+    }
+
+    /// Stops both.
+    #[must_use]
+    pub fn stop(self) -> Done {
+        let mut done = Done::default();
+        let mut stop = |running: Option<Running>| match running?.stop() {
+            Ok(report) => Some(work(report)),
+            Err(error) => {
+                done.warnings.push(error.to_string());
+                None
+            }
+        };
+        let (stimulus, load) = (stop(self.stimulus), stop(self.load));
+        Done { load, stimulus, warnings: done.warnings }
+    }
+}
+
+fn stimulus_settings(source: Source, rate: Rate, settings: &LiveSettings) -> StimulusSettings {
+    let mut stimulus = StimulusSettings::new(source, rate, settings.cpus.clone());
+    stimulus.housekeeping.clone_from(&settings.housekeeping);
+    stimulus.peer.clone_from(&settings.peer);
+    stimulus.disk_file.clone_from(&settings.disk_file);
+    if let Some(interval) = settings.low_interval {
+        stimulus.low_interval = Duration::max(interval, Duration::from_micros(100));
+    }
+    stimulus
+}

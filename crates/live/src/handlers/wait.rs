@@ -1,0 +1,108 @@
+//! Waits for a window to end, asleep.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use lab::handlers::BenchError;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+/// When a window ends.
+#[derive(Clone, Debug)]
+pub enum Until {
+    /// After this long.
+    Elapsed(Duration),
+    /// When the command ends: program and arguments.
+    CommandEnds {
+        /// The program and its arguments; not empty.
+        words: Vec<String>,
+        /// Its output goes to stderr, because stdout is taken by the results.
+        to_stderr: bool,
+    },
+}
+
+/// How a window ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// As planned.
+    Done,
+    /// The user asked to stop.
+    Stopped,
+}
+
+/// A command that has been started.
+pub struct Workload {
+    child: Child,
+    pidfd: OwnedFd,
+}
+
+impl Workload {
+    /// Starts the command.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(words: &[String], to_stderr: bool) -> Result<Self, BenchError> {
+        let fail = |error: std::io::Error| {
+            BenchError::Failed(format!("cannot run {:?}: {error}", words.first()))
+        };
+        let (program, arguments) =
+            words.split_first().ok_or_else(|| BenchError::Failed("no command".to_owned()))?;
+        let mut command = Command::new(program);
+        command.args(arguments);
+        if to_stderr {
+            command
+                .stdout(Stdio::from(std::io::stderr().as_fd().try_clone_to_owned().map_err(fail)?));
+        }
+        // SAFETY: between fork and exec only prctl(2) is called, which is async-signal-safe.
+        unsafe { command.pre_exec(die_with_parent) };
+        let child = command.spawn().map_err(fail)?;
+        let pid = Pid::from_child(&child);
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| fail(error.into()))?;
+        Ok(Workload { child, pidfd })
+    }
+
+    /// Ends it if it still runs, and says how it ended.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn finish(mut self, ended: Ended) -> Result<String, BenchError> {
+        if ended == Ended::Stopped {
+            let _ = pidfd_send_signal(&self.pidfd, Signal::TERM); // it may have ended meanwhile
+        }
+        let status = self.child.wait();
+        status
+            .map(|status| status.to_string())
+            .map_err(|error| BenchError::Failed(error.to_string()))
+    }
+}
+
+fn die_with_parent() -> std::io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::TERM)).map_err(Into::into)
+}
+
+/// Sleeps until `deadline`, the workload's end or a stop; asleep in poll(2) all the time, which a
+/// signal interrupts.
+pub fn wait(deadline: Option<Instant>, workload: Option<&Workload>, stop: &AtomicBool) -> Ended {
+    loop {
+        if stop.load(Ordering::Relaxed) {
+            return Ended::Stopped;
+        }
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if left == Some(Duration::ZERO) {
+            return Ended::Done;
+        }
+        let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+        let mut polled: Vec<PollFd<'_>> = workload
+            .map(|workload| PollFd::new(&workload.pidfd, PollFlags::IN))
+            .into_iter()
+            .collect();
+        if let Ok(ready) = poll(&mut polled, timeout.as_ref())
+            && ready > 0
+        {
+            return Ended::Done;
+        }
+    }
+}
