@@ -71,11 +71,14 @@ static __noinline struct row *first_row(struct cpu_state *cpu, u32 key)
 
 static __always_inline struct row *row_of(struct cpu_state *cpu, u32 key)
 {
+	u64 index = key;
 	u32 slot;
 
-	if (key >= KEYS)
+	/* Opaque to the compiler, so that the verifier sees this check on the index that is used. */
+	asm volatile("" : "+r"(index));
+	if (index >= KEYS)
 		return 0;
-	slot = cpu->slot_of[key];
+	slot = cpu->slot_of[index];
 	return slot ? row_at(slot) : first_row(cpu, key);
 }
 

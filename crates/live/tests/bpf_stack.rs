@@ -1,0 +1,210 @@
+//! The BPF programs, run in the kernel on made-up events: the span stack against its model, the
+//! histogram's layout against `stats`, shared lines. Needs the rights to load BPF programs.
+
+use std::sync::Mutex;
+
+use attribution::SpanStack;
+use live::bpf::layout::{Config, KEY_IRQ, Row};
+use live::bpf::{BpfError, Flavour, LoadSpec, Probes};
+use proptest::prelude::*;
+
+const CPU: u32 = 0;
+const ENTER: u64 = 1;
+const EXIT: u64 = 2;
+
+/// Loads `programs`; `None`, with the reason printed, where that is not permitted.
+fn load(flavour: Flavour, config: Config, programs: &[&str]) -> Option<Probes> {
+    match Probes::load(&LoadSpec { flavour, config, programs }) {
+        Ok(probes) => Some(probes),
+        Err(BpfError::NotPermitted(reason)) => {
+            println!("not run: {reason}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn drive(probes: &Probes, operation: u64, key: u64, now_ns: u64) -> u32 {
+    probes.run_on(CPU, "drive", [operation, key, now_ns]).expect("drive runs")
+}
+
+fn rows(probes: &Probes) -> Vec<Box<Row>> {
+    let rows = probes.rows().expect("rows");
+    rows.into_iter().filter(|(cpu, _)| *cpu == CPU).map(|(_, row)| row).collect()
+}
+
+/// Starts over, with the window open. Nothing is attached: only what is driven is seen.
+fn start_over(probes: &Probes) {
+    probes.clear().expect("clear");
+    probes.open_gate(CPU).expect("gate");
+}
+
+/// Loading takes most of a case's time, so all cases share one object.
+static SHARED: Mutex<Option<Probes>> = Mutex::new(None);
+
+#[derive(Clone, Copy, Debug)]
+struct Event {
+    enter: bool,
+    key: u64,
+    gap: u64,
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    let key = prop_oneof![1u64..4, 32u64..35, 64u64..67];
+    (any::<bool>(), key, 1u64..100_000_000).prop_map(|(enter, key, gap)| Event { enter, key, gap })
+}
+
+/// What the model says of one key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sums {
+    count: u64,
+    own: u64,
+    inclusive: u64,
+    longest: u64,
+    nested: u64,
+}
+
+fn of_model(events: &[Event], start: u64) -> (Vec<Sums>, SpanStack<u64>) {
+    let mut stack = SpanStack::default();
+    let (mut sums, mut now) = (vec![Sums::default(); 128], start);
+    for event in events {
+        now += event.gap;
+        if event.enter {
+            stack.enter(event.key, now);
+        } else if let Some(span) = stack.exit(event.key, now) {
+            let sum = &mut sums[event.key as usize];
+            sum.count += 1;
+            sum.own += span.self_time;
+            sum.inclusive += span.inclusive_time;
+            sum.longest = sum.longest.max(span.self_time);
+            sum.nested += u64::from(span.descendants > 0);
+        }
+    }
+    (sums, stack)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// The program and the model agree on any sequence: sums, faults, and what is left open.
+    #[test]
+    fn the_kernels_stack_is_the_models(events in prop::collection::vec(any_event(), 0..120)) {
+        let mut shared = SHARED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if shared.is_none() {
+            *shared = load(Flavour::Btf, Config { slots: 32, ..Config::default() }, &["drive"]);
+        }
+        let Some(probes) = shared.as_ref() else { return Ok(()) };
+        start_over(probes);
+        let start = probes.states().expect("states")[CPU as usize].armed_ns;
+        let mut now = start;
+        for event in &events {
+            now += event.gap;
+            drive(probes, if event.enter { ENTER } else { EXIT }, event.key, now);
+        }
+        let (model, stack) = of_model(&events, start);
+        let state = probes.states().expect("states")[CPU as usize];
+        let mut seen = vec![Sums::default(); 128];
+        for row in rows(probes) {
+            let histograms = [&row.flat, &row.nested_self];
+            let in_histograms: u64 = histograms.iter().flat_map(|slots| slots.iter()).sum();
+            prop_assert_eq!(in_histograms, row.count);
+            let in_batches = row.batches.iter().fold((0, 0), |(n, s), b| (n + b.count, s + b.sum));
+            prop_assert_eq!(in_batches, (row.count, row.sum));
+            seen[row.key as usize] = Sums {
+                count: row.count,
+                own: row.sum,
+                inclusive: row.sum + row.nested_extra,
+                longest: row.max,
+                nested: row.nested_count,
+            };
+        }
+        prop_assert_eq!(seen, model);
+        let faults = stack.faults();
+        prop_assert_eq!(state.unmatched_exits, faults.unmatched_exits);
+        prop_assert_eq!(state.abandoned, faults.abandoned);
+        prop_assert_eq!(state.overflows, faults.overflows);
+        let open: Vec<u64> = state.frames[..state.depth as usize].iter().map(|f| u64::from(f.key)).collect();
+        prop_assert_eq!(open, stack.open().collect::<Vec<_>>());
+    }
+}
+
+/// Every power of two, its neighbours and its middle fall into the slot that `stats` names.
+#[test]
+fn the_histograms_layout_is_that_of_stats() {
+    let Some(probes) = load(Flavour::Btf, Config { slots: 32, ..Config::default() }, &["drive"]) else {
+        return;
+    };
+    for power in 0..37u32 {
+        for value in [(1u64 << power) - 1, 1 << power, (1 << power) + 1, 3u64 << power >> 1] {
+            start_over(&probes);
+            let start = probes.states().expect("states")[CPU as usize].armed_ns;
+            drive(&probes, ENTER, 1, start);
+            drive(&probes, EXIT, 1, start + value);
+            let row = rows(&probes).pop().expect("one row");
+            let slot = row.flat.iter().position(|count| *count == 1);
+            assert_eq!(slot, Some(stats::histogram::slot_of(value)), "{value}");
+            assert_eq!((row.sum, row.max), (value, value));
+        }
+    }
+}
+
+/// What the probes add is subtracted: inside from the span itself, all of it from the one around.
+#[test]
+fn the_probes_own_cost_is_subtracted() {
+    let config = Config { slots: 32, inside_ns: 30, outside_ns: 100, ..Config::default() };
+    let Some(probes) = load(Flavour::Btf, config, &["drive"]) else { return };
+    start_over(&probes);
+    let t = probes.states().expect("states")[CPU as usize].armed_ns;
+    for (operation, key, at) in
+        [(ENTER, 32, 0), (ENTER, 64, 1_000), (EXIT, 64, 1_230), (EXIT, 32, 3_000), (ENTER, 1, 4_000), (EXIT, 1, 4_020)]
+    {
+        drive(&probes, operation, key, t + at);
+    }
+    let of = |key: u32| rows(&probes).into_iter().find(|row| row.key == key).expect("row");
+    assert_eq!(of(64).sum, 230 - 30);
+    // 3000 raw, less the nested 230 and the 100 around it, less its own 30.
+    assert_eq!(of(32).sum, 3_000 - 230 - 100 - 30);
+    // Inclusive keeps the nested span's real time: 3000 less two pairs' cost inside of it.
+    assert_eq!(of(32).sum + of(32).nested_extra, 3_000 - 30 - (30 + 100));
+    assert_eq!((of(1).sum, of(1).clamped, of(1).count), (0, 1, 1));
+}
+
+/// Each action of a shared line has a row of its own, counted once.
+#[test]
+fn the_actions_of_a_shared_line_are_counted_apart() {
+    let programs = ["irq_handler_in", "irq_handler_out"];
+    let Some(probes) = load(Flavour::Raw, Config { slots: 32, ..Config::default() }, &programs) else {
+        return;
+    };
+    start_over(&probes);
+    let interrupt = |action: u64, handled: u64| {
+        probes.run_on(CPU, "irq_handler_in", [300, action, 0]).expect("entry");
+        probes.run_on(CPU, "irq_handler_out", [300, action, handled]).expect("exit");
+    };
+    for _ in 0..5 {
+        interrupt(0xa000, 0);
+        interrupt(0xb000, 1);
+    }
+    interrupt(0xa000, 1);
+    let mut seen: Vec<_> =
+        rows(&probes).iter().map(|row| (row.object, row.count, row.special, row.shared)).collect();
+    seen.sort_unstable();
+    assert_eq!(seen, [(0xa000, 6, 5, 0), (0xb000, 5, 0, 1)]);
+    assert!(rows(&probes).iter().all(|row| row.key == KEY_IRQ + 300));
+}
+
+/// More sources than rows: counted as unattributed, never charged to another source.
+#[test]
+fn sources_without_a_row_are_counted_as_lost() {
+    let Some(probes) = load(Flavour::Btf, Config { slots: 4, ..Config::default() }, &["drive"]) else {
+        return;
+    };
+    start_over(&probes);
+    let start = probes.states().expect("states")[CPU as usize].armed_ns;
+    for key in 0..6 {
+        drive(&probes, ENTER, 64 + key, start);
+        drive(&probes, EXIT, 64 + key, start + 10);
+    }
+    assert_eq!(rows(&probes).len(), 3);
+    assert_eq!(probes.states().expect("states")[CPU as usize].unattributed, 3);
+}
