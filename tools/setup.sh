@@ -1,0 +1,126 @@
+# Sourced by ./quickstart and ./check: what both need on the machine. Not a program of its own.
+# shellcheck shell=bash
+
+# One line of news, on stderr, so that results on stdout stay results.
+say() { printf '%s\n' "$*" >&2; }
+
+# Ends with a reason and the line that mends it.
+give_up() {
+    say "error: $1"
+    shift
+    local line
+    for line; do say "    $line"; done
+    exit 1
+}
+
+is_root() { [ "$(id -u)" -eq 0 ]; }
+
+# Whether sudo would work: without a password, or with somebody at a terminal who can type one.
+can_sudo() {
+    command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [ -t 0 ]; }
+}
+
+as_root() {
+    if is_root; then "$@"; else sudo "$@"; fi
+}
+
+# has_package PACKAGE: by the thing itself where it is a program, whoever installed it; else by
+# what dpkg or pkg-config know.
+has_package() {
+    case $1 in
+    gcc) command -v cc >/dev/null ;;
+    clang | make | pkg-config | git | shellcheck) command -v "$1" >/dev/null ;;
+    libelf-dev) dpkg_has "$1" || pkg-config --exists libelf 2>/dev/null ;;
+    zlib1g-dev) dpkg_has "$1" || pkg-config --exists zlib 2>/dev/null ;;
+    ca-certificates) [ -e /etc/ssl/certs/ca-certificates.crt ] || [ -d /etc/pki/tls/certs ] ;;
+    *) dpkg_has "$1" || ! command -v dpkg-query >/dev/null ;; # without dpkg: the build will tell
+    esac
+}
+
+dpkg_has() {
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
+# need_packages PACKAGE...: installs those that are missing, by apt where there is one.
+need_packages() {
+    local package missing=()
+    for package; do
+        has_package "$package" || missing+=("$package")
+    done
+    [ ${#missing[@]} -gt 0 ] || return 0
+    local install="apt-get install --yes --no-install-recommends ${missing[*]}"
+    if ! command -v apt-get >/dev/null; then
+        give_up "not installed: ${missing[*]} (the names are Debian's)" \
+            "install clang, make, a C compiler, pkg-config, libelf and zlib with their headers;" \
+            "Fedora: dnf install clang make gcc pkgconf-pkg-config elfutils-libelf-devel zlib-devel"
+    fi
+    if ! is_root && ! can_sudo; then
+        give_up "not installed: ${missing[*]}; as root:" "apt-get update && $install"
+    fi
+    say "installing ${missing[*]}"
+    as_root apt-get update --quiet >&2
+    # shellcheck disable=SC2086 # the words of a command
+    as_root env DEBIAN_FRONTEND=noninteractive $install --quiet >&2
+}
+
+# What irqlab is built with. clang compiles the BPF programs; libelf and zlib are libbpf's.
+need_build_packages() {
+    need_packages clang gcc libc6-dev libelf-dev zlib1g-dev make pkg-config ca-certificates
+}
+
+# The oldest Rust that irqlab is built with: Cargo.toml says it, once.
+oldest_rust() {
+    sed -n 's/^rust-version = "\([0-9.]*\)".*/\1/p' Cargo.toml
+}
+
+# is_at_least VERSION OLDEST
+is_at_least() {
+    [ "$(printf '%s\n%s\n' "$2" "$1" | sort --version-sort | head -n 1)" = "$2" ]
+}
+
+# apt_rust OLDEST: the packages of a Rust that is new enough, if the distribution has one. Debian
+# keeps a second, newer Rust (-web) for its browsers.
+apt_rust() {
+    local suffix version
+    command -v apt-cache >/dev/null || return 1
+    for suffix in "" -web; do
+        version=$(apt-cache policy "rustc$suffix" | sed -n 's/^  Candidate: \([0-9.]*\).*/\1/p')
+        if [ -n "$version" ] && is_at_least "$version" "$1"; then
+            echo "cargo$suffix rustc$suffix"
+            return 0
+        fi
+    done
+    return 1
+}
+
+# Finds cargo, or gets it from the distribution, or says how to get it.
+need_rust() {
+    local oldest version packages
+    oldest=$(oldest_rust)
+    # A shell that is not a login shell may not have rustup's directory in its path.
+    if ! command -v cargo >/dev/null && [ -x "${CARGO_HOME:-$HOME/.cargo}/bin/cargo" ]; then
+        PATH=${CARGO_HOME:-$HOME/.cargo}/bin:$PATH
+    fi
+    if ! command -v cargo >/dev/null && packages=$(apt_rust "$oldest") && { is_root || can_sudo; }; then
+        say "installing $packages"
+        # shellcheck disable=SC2086 # two packages
+        as_root env DEBIAN_FRONTEND=noninteractive \
+            apt-get install --yes --quiet --no-install-recommends $packages >&2
+    fi
+    if ! command -v cargo >/dev/null; then
+        [ -z "${SUDO_USER:-}" ] || say "($SUDO_USER's own Rust is not seen here: start without sudo)"
+        give_up "Rust $oldest or newer is needed, and there is no cargo. To get it, then start again:" \
+            "curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"
+    fi
+    version=$(rustc --version 2>/dev/null | cut -d ' ' -f 2)
+    if [ -z "$version" ]; then
+        give_up "rustc is there but does not run:" "rustup default stable"
+    fi
+    if ! is_at_least "$version" "$oldest"; then
+        if command -v rustup >/dev/null; then
+            give_up "Rust $oldest or newer is needed, and this is $version:" "rustup update stable"
+        fi
+        give_up "Rust $oldest or newer is needed, and this is $version. A newer one, beside it:" \
+            "curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"
+    fi
+}
