@@ -1,6 +1,7 @@
 //! What goes to the terminal, and the exit codes.
 
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -18,9 +19,22 @@ const NOTHING_MEASURABLE: u8 = 4;
 
 /// Prints an error with its causes; usage errors end in 2, others in 1.
 pub fn failure(error: &anyhow::Error) -> ExitCode {
-    eprintln!("irqlab: {}", report::escape::plain(&format!("{error:#}")));
+    eprintln!("irqlab: {}", report::escape::plain(&with_causes(error)));
     let usage = error.downcast_ref::<Usage>().is_some();
     ExitCode::from(if usage { USAGE } else { FAILED })
+}
+
+/// The error and its causes; a cause that the words before it end in is not said twice.
+fn with_causes(error: &anyhow::Error) -> String {
+    let mut words = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if words.is_empty() {
+            words = cause;
+        } else if !words.ends_with(&cause) {
+            words = format!("{words}: {cause}");
+        }
+    }
+    words
 }
 
 /// Says why nothing can be measured, and what unlocks it.
@@ -56,10 +70,17 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// The whole run, or in CSV the one table that the format has room for.
-pub fn run_text(run: &Run, format: Format, main_table: &str, all_rows: bool) -> String {
+/// The whole run, which is (or will be) in `directory`; in CSV the one table that the format has
+/// room for.
+pub fn run_text(
+    run: &Run,
+    directory: &Path,
+    format: Format,
+    main_table: &str,
+    all_rows: bool,
+) -> String {
     match format {
-        Format::Table => report::terminal(run, terminal_options(all_rows)),
+        Format::Table => report::terminal(run, terminal_options(directory, all_rows)),
         Format::Json => report::json(run),
         Format::Csv => run.table(main_table).map(report::csv).unwrap_or_default(),
         Format::Markdown => report::markdown_run(run),
@@ -67,17 +88,17 @@ pub fn run_text(run: &Run, format: Format, main_table: &str, all_rows: bool) -> 
 }
 
 /// One table.
-pub fn table_text(run: &Run, table: &Table, format: Format) -> String {
+pub fn table_text(run: &Run, directory: &Path, table: &Table, format: Format) -> String {
     let alone = Run { tables: vec![table.clone()], ..run.clone() };
     match format {
-        Format::Table => report::terminal(&alone, terminal_options(true)),
+        Format::Table => report::terminal(&alone, terminal_options(directory, true)),
         Format::Json => report::json(&alone),
         Format::Csv => report::csv(table),
         Format::Markdown => report::markdown(table),
     }
 }
 
-fn terminal_options(all_rows: bool) -> TerminalOptions {
+fn terminal_options(directory: &Path, all_rows: bool) -> TerminalOptions {
     let stdout = io::stdout();
     let is_terminal = stdout.is_terminal();
     let from_terminal = || rustix::termios::tcgetwinsize(&stdout).ok().map(|size| size.ws_col);
@@ -87,5 +108,6 @@ fn terminal_options(all_rows: bool) -> TerminalOptions {
         width: width.or_else(from_environment).or(Some(120)),
         color: is_terminal && std::env::var_os("NO_COLOR").is_none(),
         all_rows,
+        run_dir: Some(directory.display().to_string()),
     }
 }

@@ -14,13 +14,15 @@
 struct pmu_frame {
 	__u64 start[EVENTS_MAX];
 	__u64 nested[EVENTS_MAX];
+	__u64 idle[EVENTS_MAX]; /* time enabled and not counting: must not grow inside a span */
 	__u64 valid;
 };
 
 struct pmu_frames {
 	struct pmu_frame frames[DEPTH_MAX];
-	__u64 unreadable; /* reads that failed, or of an event that did not count all the time */
+	__u64 unreadable; /* reads that failed */
 	__u64 last_error;
+	__u64 multiplexed; /* spans in which an event did not count all the time */
 };
 
 struct {
@@ -37,18 +39,19 @@ struct {
 	__uint(value_size, sizeof(u32));
 } pmu_events SEC(".maps");
 
-static __always_inline bool read_event(struct pmu_frames *pmu, u32 event, u64 *value)
+static __always_inline bool read_event(struct pmu_frames *pmu, u32 event, u64 *value, u64 *idle)
 {
 	struct bpf_perf_event_value read = {};
 	u64 index = event * cfg.cpus + bpf_get_smp_processor_id();
 	long error = bpf_perf_event_read_value(&pmu_events, index, &read, sizeof(read));
 
-	if (error || read.enabled != read.running) {
+	if (error) {
 		pmu->unreadable++;
 		pmu->last_error = -error;
 		return false;
 	}
 	*value = read.counter;
+	*idle = read.enabled - read.running;
 	return true;
 }
 
@@ -69,13 +72,14 @@ static __always_inline void read_events_at_entry(u32 depth)
 		if (event >= cfg.events)
 			break;
 		frame->nested[event] = 0;
-		if (!read_event(pmu, event, &frame->start[event]))
+		if (!read_event(pmu, event, &frame->start[event], &frame->idle[event]))
 			frame->valid = 0;
 	}
 }
 
 struct events {
 	u64 values[EVENTS_MAX];
+	u64 idle[EVENTS_MAX];
 	bool valid;
 };
 
@@ -94,7 +98,7 @@ static __always_inline void read_events_at_exit(struct events *now)
 	for (event = 0; event < EVENTS_MAX; event++) {
 		if (event >= cfg.events)
 			break;
-		if (!read_event(pmu, event, &now->values[event]))
+		if (!read_event(pmu, event, &now->values[event], &now->idle[event]))
 			now->valid = false;
 	}
 }
@@ -115,6 +119,14 @@ static __always_inline void count_events(struct row *row, u32 position, struct e
 	frame = &pmu->frames[position & (DEPTH_MAX - 1)];
 	if (!now->valid || !frame->valid)
 		return;
+	for (event = 0; event < EVENTS_MAX; event++) {
+		if (event >= cfg.events)
+			break;
+		if (now->idle[event] != frame->idle[event]) {
+			pmu->multiplexed++;
+			return;
+		}
+	}
 	row->event_spans++;
 	for (event = 0; event < EVENTS_MAX; event++) {
 		if (event >= cfg.events)

@@ -131,7 +131,8 @@ proptest! {
 /// Every power of two, its neighbours and its middle fall into the slot that `stats` names.
 #[test]
 fn the_histograms_layout_is_that_of_stats() {
-    let Some(probes) = load(Flavour::Btf, Config { slots: 32, ..Config::default() }, &["drive"]) else {
+    let Some(probes) = load(Flavour::Btf, Config { slots: 32, ..Config::default() }, &["drive"])
+    else {
         return;
     };
     for power in 0..37u32 {
@@ -155,9 +156,14 @@ fn the_probes_own_cost_is_subtracted() {
     let Some(probes) = load(Flavour::Btf, config, &["drive"]) else { return };
     start_over(&probes);
     let t = probes.states().expect("states")[CPU as usize].armed_ns;
-    for (operation, key, at) in
-        [(ENTER, 32, 0), (ENTER, 64, 1_000), (EXIT, 64, 1_230), (EXIT, 32, 3_000), (ENTER, 1, 4_000), (EXIT, 1, 4_020)]
-    {
+    for (operation, key, at) in [
+        (ENTER, 32, 0),
+        (ENTER, 64, 1_000),
+        (EXIT, 64, 1_230),
+        (EXIT, 32, 3_000),
+        (ENTER, 1, 4_000),
+        (EXIT, 1, 4_020),
+    ] {
         drive(&probes, operation, key, t + at);
     }
     let of = |key: u32| rows(&probes).into_iter().find(|row| row.key == key).expect("row");
@@ -173,7 +179,8 @@ fn the_probes_own_cost_is_subtracted() {
 #[test]
 fn the_actions_of_a_shared_line_are_counted_apart() {
     let programs = ["irq_handler_in", "irq_handler_out"];
-    let Some(probes) = load(Flavour::Raw, Config { slots: 32, ..Config::default() }, &programs) else {
+    let Some(probes) = load(Flavour::Raw, Config { slots: 32, ..Config::default() }, &programs)
+    else {
         return;
     };
     start_over(&probes);
@@ -196,7 +203,8 @@ fn the_actions_of_a_shared_line_are_counted_apart() {
 /// More sources than rows: counted as unattributed, never charged to another source.
 #[test]
 fn sources_without_a_row_are_counted_as_lost() {
-    let Some(probes) = load(Flavour::Btf, Config { slots: 4, ..Config::default() }, &["drive"]) else {
+    let Some(probes) = load(Flavour::Btf, Config { slots: 4, ..Config::default() }, &["drive"])
+    else {
         return;
     };
     start_over(&probes);

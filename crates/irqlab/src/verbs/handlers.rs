@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use lab::handlers::{BenchError, Condition, Load, Outcome, Plan, Rate, Source};
 use live::bpf::Flavour;
 use live::handlers::perf::PAPER_EVENTS;
-use live::handlers::{LiveBench, LiveSettings, Until};
+use live::handlers::{LiveBench, LiveSettings, Stop, Until};
 use live::host::{HostFacts, Root, diagnose, host_facts, run_host_block};
 use record::{Run, Timestamp};
 use serde_json::{Map, Value as Json, json};
@@ -155,7 +155,7 @@ impl HandlersArgs {
             let to_stderr = self.format() != Format::Table;
             Until::CommandEnds { words: self.command.clone(), to_stderr }
         };
-        let mut settings = LiveSettings::new(cpus, until);
+        let mut settings = LiveSettings::new(cpus, until, stop_on_signals()?);
         if let Some(list) = &self.housekeeping {
             settings.housekeeping = online_cpus(Some(list))?;
         }
@@ -175,7 +175,6 @@ impl HandlersArgs {
         };
         settings.remedy_rights = unlock(live::host::diagnosis::RIGHTS);
         settings.remedy_pmu = unlock(live::host::diagnosis::PMU);
-        settings.stop = stop_on_signals()?;
         Ok(settings)
     }
 
@@ -194,13 +193,16 @@ impl HandlersArgs {
     }
 }
 
-/// A flag that Ctrl-C and SIGTERM set.
-pub fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
+/// A stop that Ctrl-C and SIGTERM request.
+pub fn stop_on_signals() -> anyhow::Result<Stop> {
+    let stop = Stop::new().context("cannot make a pipe")?;
+    let again = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        let writer = stop.writer().context("cannot make a pipe")?;
         // A second Ctrl-C ends the program at once, as if it had no handler.
-        signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
+        signal_hook::flag::register_conditional_default(signal, Arc::clone(&again))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&again)))
+            .and_then(|_| signal_hook::low_level::pipe::register(signal, writer))
             .context("cannot handle signals")?;
     }
     Ok(stop)
@@ -245,7 +247,7 @@ pub fn run(args: HandlersArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn finish(run: &Run, directory: &Path, args: &HandlersArgs) -> anyhow::Result<ExitCode> {
-    output::print(&output::run_text(run, args.format(), "handlers", args.all))?;
+    output::print(&output::run_text(run, directory, args.format(), "handlers", args.all))?;
     record::write_run(run, directory)?;
     let lost = run.observer.get("events_lost").and_then(Json::as_u64).unwrap_or(0);
     if lost > 0 {

@@ -40,10 +40,10 @@ pub fn run(args: ShowArgs) -> anyhow::Result<ExitCode> {
             let names: Vec<&str> = run.tables.iter().map(|table| table.name.as_str()).collect();
             bail!(Usage(format!("no table {name:?} in this run; it has: {}", names.join(", "))));
         };
-        output::table_text(&run, table, format)
+        output::table_text(&run, &args.run, table, format)
     } else {
         let main = run.tables.first().map(|table| table.name.clone()).unwrap_or_default();
-        output::run_text(&run, format, &main, args.all)
+        output::run_text(&run, &args.run, format, &main, args.all)
     };
     output::print(&text)?;
     Ok(ExitCode::SUCCESS)

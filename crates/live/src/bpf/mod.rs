@@ -4,7 +4,7 @@ pub mod kernel_counters;
 pub mod layout;
 pub mod object;
 
-pub use object::{Flavour, LoadSpec, Probes, known_tracepoints};
+pub use object::{EventFaults, Flavour, LoadSpec, Probes, known_tracepoints};
 
 /// Why the programs could not be used.
 #[derive(Debug, thiserror::Error)]

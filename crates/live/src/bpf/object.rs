@@ -13,7 +13,7 @@ use libbpf_rs::{
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::BpfError;
-use super::layout::{CPU_STATE_BYTES, Config, CpuState, PMU_FRAMES_BYTES, Row};
+use super::layout::{CPU_STATE_BYTES, Config, CpuState, PMU_FRAMES_BYTES, PMU_TAIL_BYTES, Row};
 
 static WITH_BTF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/handlers.btf.o"));
 static WITHOUT_BTF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/handlers.raw.o"));
@@ -56,6 +56,17 @@ pub struct LoadSpec<'a> {
     pub config: Config,
     /// Names of the programs to load, as in `handlers.bpf.c`.
     pub programs: &'a [&'a str],
+}
+
+/// What could not be read of the PMU events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EventFaults {
+    /// Reads that failed.
+    pub unreadable: u64,
+    /// The last error number of these.
+    pub last_errno: u64,
+    /// Spans in which an event did not count all the time.
+    pub multiplexed: u64,
 }
 
 /// The loaded programs and what is attached of them.
@@ -299,21 +310,22 @@ impl Probes {
             .map_err(|error| failure("passing a perf event to the programs", &error))
     }
 
-    /// How often reading an event failed, over all CPUs, and the last error number.
+    /// What could not be read of the events, over all CPUs.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn unreadable_events(&self) -> Result<(u64, u64), BpfError> {
-        let word = |bytes: &[u8], from_end: usize| {
-            let at = bytes.len().checked_sub(from_end)?;
-            u64::read_from_prefix(&bytes[at..]).ok().map(|(value, _)| value)
-        };
-        let mut total = (0, 0);
+    pub fn event_faults(&self) -> Result<EventFaults, BpfError> {
+        let mut faults = EventFaults::default();
         for bytes in self.per_cpu("pmu_states", 0)? {
-            total.0 += word(&bytes, 16).unwrap_or(0);
-            total.1 = word(&bytes, 8).unwrap_or(0).max(total.1);
+            let tail = bytes.get(PMU_FRAMES_BYTES - PMU_TAIL_BYTES..);
+            let parsed = tail.and_then(|tail| <[u64; 3]>::read_from_prefix(tail).ok());
+            let ([unreadable, last_errno, multiplexed], _) =
+                parsed.ok_or_else(|| short("pmu_states"))?;
+            faults.unreadable += unreadable;
+            faults.last_errno = faults.last_errno.max(last_errno);
+            faults.multiplexed += multiplexed;
         }
-        Ok(total)
+        Ok(faults)
     }
 
     /// Events that the kernel dropped because a program was already running on the CPU

@@ -1,8 +1,6 @@
 //! [`LiveBench`]: loads the probes, makes the conditions, measures the windows.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use lab::handlers::{BenchError, BenchFacts, Condition, HandlersBench, Pass, WindowSample};
@@ -15,6 +13,7 @@ use super::gates::{Edge, move_gates};
 use super::perf::{EventGroup, EventPlan, open_pass, plan_events};
 use super::programs::{choose, thing_of};
 use super::stimuli::Stimuli;
+use super::stop::Stop;
 use super::tsc::Reading;
 use super::wait::{Ended, Until, Workload, wait};
 use crate::bpf::kernel_counters::percpu_offsets;
@@ -52,14 +51,14 @@ pub struct LiveSettings {
     pub remedy_rights: Option<String>,
     /// The line that gives the machine a PMU.
     pub remedy_pmu: Option<String>,
-    /// Set to stop early.
-    pub stop: Arc<AtomicBool>,
+    /// Requested to stop early.
+    pub stop: Stop,
 }
 
 impl LiveSettings {
     /// The default settings for a window of `until` on `cpus`.
     #[must_use]
-    pub fn new(cpus: Vec<u32>, until: Until) -> Self {
+    pub fn new(cpus: Vec<u32>, until: Until, stop: Stop) -> Self {
         LiveSettings {
             cpus,
             housekeeping: Vec::new(),
@@ -73,7 +72,7 @@ impl LiveSettings {
             flavour: None,
             remedy_rights: None,
             remedy_pmu: None,
-            stop: Arc::new(AtomicBool::new(false)),
+            stop,
         }
     }
 }
@@ -284,12 +283,18 @@ impl LiveBench {
             sample.agreement.extend(compare(&counts, bracket, use_exact));
             sample.windows.push(window);
         }
-        let (unreadable, errno) = loaded.probes.unreadable_events().map_err(bench_error)?;
-        if unreadable > 0 {
-            let errno = std::io::Error::from_raw_os_error(errno as i32);
+        let faults = loaded.probes.event_faults().map_err(bench_error)?;
+        if faults.unreadable > 0 {
+            let errno = std::io::Error::from_raw_os_error(faults.last_errno as i32);
             sample.warnings.push(format!(
-                "{unreadable} reads of PMU events failed or were multiplexed (last: {errno}); their \
-                 spans are in no event column"
+                "{} reads of PMU events failed (last: {errno}); their spans are in no event column",
+                faults.unreadable
+            ));
+        }
+        if faults.multiplexed > 0 {
+            sample.warnings.push(format!(
+                "{} spans in which a PMU event did not count all the time are in no event column",
+                faults.multiplexed
             ));
         }
         Ok(())
@@ -387,7 +392,7 @@ impl HandlersBench for LiveBench {
     }
 
     fn stop_requested(&self) -> bool {
-        self.settings.stop.load(Ordering::Relaxed)
+        self.settings.stop.is_requested()
     }
 }
 

@@ -8,9 +8,11 @@ mod gates;
 pub mod perf;
 mod programs;
 mod stimuli;
+mod stop;
 pub mod syscall_loop;
 mod tsc;
 mod wait;
 
 pub use bench::{LiveBench, LiveSettings};
+pub use stop::Stop;
 pub use wait::Until;

@@ -152,7 +152,9 @@ impl EventSpec {
         };
         attributes
             .set_exclude_hv(u64::from(self.kind != b::PERF_TYPE_SOFTWARE && self.exclusive()));
+        // The group starts as a whole, when its leader is enabled.
         attributes.set_pinned(u64::from(leader.is_none()));
+        attributes.set_disabled(u64::from(leader.is_none()));
         attributes.read_format =
             u64::from(b::PERF_FORMAT_TOTAL_TIME_ENABLED | b::PERF_FORMAT_TOTAL_TIME_RUNNING);
         let group = leader.map_or(-1, AsRawFd::as_raw_fd);
@@ -187,6 +189,12 @@ pub struct EventGroup {
     open: Vec<(u32, Vec<OwnedFd>)>,
 }
 
+fn enable(leader: &OwnedFd) -> io::Result<()> {
+    // SAFETY: the descriptor is an open perf event, and this ioctl takes no pointer.
+    let result = unsafe { perf::ioctls::ENABLE(leader.as_raw_fd(), b::PERF_IOC_FLAG_GROUP) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 impl EventGroup {
     fn open(specs: &[EventSpec], cpus: &[u32]) -> io::Result<Self> {
         let mut open = Vec::new();
@@ -195,6 +203,9 @@ impl EventGroup {
             for spec in specs {
                 let event = spec.open(cpu, events.first())?;
                 events.push(event);
+            }
+            if let Some(leader) = events.first() {
+                enable(leader)?;
             }
             open.push((cpu, events));
         }

@@ -3,12 +3,13 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use lab::handlers::BenchError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use super::stop::Stop;
 
 /// When a window ends.
 #[derive(Clone, Debug)]
@@ -83,26 +84,18 @@ fn die_with_parent() -> std::io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::TERM)).map_err(Into::into)
 }
 
-/// Sleeps until `deadline`, the workload's end or a stop; asleep in poll(2) all the time, which a
-/// signal interrupts.
-pub fn wait(deadline: Option<Instant>, workload: Option<&Workload>, stop: &AtomicBool) -> Ended {
+/// Sleeps until `deadline`, the workload's end or a stop: in poll(2) all the time.
+pub fn wait(deadline: Option<Instant>, workload: Option<&Workload>, stop: &Stop) -> Ended {
     loop {
-        if stop.load(Ordering::Relaxed) {
-            return Ended::Stopped;
-        }
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        if left == Some(Duration::ZERO) {
-            return Ended::Done;
-        }
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
-        let mut polled: Vec<PollFd<'_>> = workload
-            .map(|workload| PollFd::new(&workload.pidfd, PollFlags::IN))
-            .into_iter()
-            .collect();
-        if let Ok(ready) = poll(&mut polled, timeout.as_ref())
-            && ready > 0
-        {
-            return Ended::Done;
+        let mut polled = vec![PollFd::from_borrowed_fd(stop.descriptor(), PollFlags::IN)];
+        polled.extend(workload.map(|workload| PollFd::new(&workload.pidfd, PollFlags::IN)));
+        match poll(&mut polled, timeout.as_ref()) {
+            Ok(0) => return Ended::Done,
+            Ok(_) if !polled[0].revents().is_empty() => return Ended::Stopped,
+            Ok(_) => return Ended::Done,
+            Err(_) => {} // interrupted by a signal that is none of ours
         }
     }
 }

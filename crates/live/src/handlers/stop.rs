@@ -1,0 +1,53 @@
+//! The wish to stop early, which also wakes who waits.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+/// A request to stop: made once, from any thread or signal handler, and never taken back.
+#[derive(Clone, Debug)]
+pub struct Stop {
+    /// Read end and write end. A byte in the pipe is the request; nobody reads it.
+    pipe: Arc<(OwnedFd, OwnedFd)>,
+}
+
+impl Stop {
+    /// No request yet.
+    ///
+    /// # Errors
+    /// When the process has no descriptors left.
+    pub fn new() -> io::Result<Self> {
+        let pipe = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        Ok(Stop { pipe: Arc::new(pipe) })
+    }
+
+    /// Requests the stop.
+    pub fn request(&self) {
+        let _ = rustix::io::write(&self.pipe.1, b"x"); // a full pipe holds a request already
+    }
+
+    /// Where writing a byte requests the stop, for signal handlers.
+    ///
+    /// # Errors
+    /// When the process has no descriptors left.
+    pub fn writer(&self) -> io::Result<OwnedFd> {
+        self.pipe.1.try_clone()
+    }
+
+    /// Readable as soon as the stop is requested.
+    #[must_use]
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.pipe.0.as_fd()
+    }
+
+    /// Whether it was requested.
+    #[must_use]
+    pub fn is_requested(&self) -> bool {
+        let mut polled = [PollFd::from_borrowed_fd(self.descriptor(), PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
+    }
+}
