@@ -15,7 +15,7 @@ const TEXT_WIDTH_MIN: usize = 16;
 
 /// Rows under one heading.
 pub(crate) struct Group {
-    /// `condition: idle/low/disk`; none when the view has no groups.
+    /// `condition idle/low/disk`; none when the view has no groups.
     pub heading: Option<String>,
     pub rows: Vec<Vec<String>>,
 }
@@ -57,7 +57,20 @@ impl Grid {
                 group.rows.push(columns.iter().map(|column| column.show(&row)).collect());
             }
         }
+        if !all_rows {
+            grid.remove_empty_columns();
+        }
         grid
+    }
+
+    /// A column without a value in any row says nothing; why it is so is among the absences.
+    fn remove_empty_columns(&mut self) {
+        for index in (0..self.headings.len()).rev() {
+            let mut rows = self.groups.iter().flat_map(|group| &group.rows).peekable();
+            if rows.peek().is_some() && rows.all(|row| row[index] == human::ABSENT) {
+                self.remove(index);
+            }
+        }
     }
 
     fn select<'a>(&mut self, table: &'a Table, view: &View, all_rows: bool) -> Vec<Row<'a>> {
@@ -65,12 +78,7 @@ impl Grid {
         if all_rows {
             return rows.collect();
         }
-        let is_wanted = |row: &Row<'_>| {
-            let filter = view.filter.as_ref();
-            filter.is_none_or(|filter| {
-                matches!(row.get(filter.column), Value::Text(text) if text == filter.equals)
-            })
-        };
+        let is_wanted = |row: &Row<'_>| view.filter.is_none_or(|filter| (filter.keeps)(row));
         let (mut shown, mut wanted) = (Vec::new(), 0);
         for row in rows.filter(is_wanted) {
             wanted += 1;
@@ -79,7 +87,7 @@ impl Grid {
             }
         }
         let others = table.rows().len() - wanted;
-        if let Some(filter) = view.filter.as_ref().filter(|_| others > 0) {
+        if let Some(filter) = view.filter.filter(|_| others > 0) {
             self.hidden.push(format!("{} {}", rows_of(others), filter.others));
         }
         if wanted > shown.len() {
@@ -102,7 +110,8 @@ impl Grid {
         while widths.len() > 1 && widths.iter().sum::<usize>() + GAP * (widths.len() - 1) > width {
             let index = self.least();
             widths.remove(index);
-            self.remove(index);
+            let heading = self.remove(index);
+            self.dropped.push(heading);
         }
         self.dropped.sort_by_key(|dropped| order.iter().position(|heading| heading == dropped));
         if let [only] = widths.as_mut_slice() {
@@ -127,18 +136,18 @@ impl Grid {
         ranked.map_or(0, |(index, _)| index)
     }
 
-    fn remove(&mut self, index: usize) {
+    fn remove(&mut self, index: usize) -> String {
         self.aligns.remove(index);
         self.keeps.remove(index);
         for row in self.groups.iter_mut().flat_map(|group| &mut group.rows) {
             row.remove(index);
         }
-        self.dropped.push(self.headings.remove(index));
+        self.headings.remove(index)
     }
 }
 
 fn heading(view: &View, row: &Row<'_>) -> Option<String> {
-    let parts = view.group_by.iter().map(|column| format!("{column}: {}", row.cell(column)));
+    let parts = view.group_by.iter().map(|column| format!("{column} {}", row.cell(column)));
     let heading = parts.collect::<Vec<_>>().join(", ");
     Some(heading).filter(|heading| !heading.is_empty())
 }

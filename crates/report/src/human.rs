@@ -63,7 +63,8 @@ pub fn count(number: u64) -> String {
     out
 }
 
-/// A time with its confidence interval, both in the unit of the time: `1.28 ± 0.02 µs`.
+/// A time with its confidence interval, both in the unit of the time: `1.28 ± 0.02 µs`; `1.28 ± –
+/// µs` when one value alone gives no interval.
 #[must_use]
 pub fn ns_with_half_width(mean: f64, half_width: Option<f64>) -> String {
     let sign = if mean < 0.0 { "-" } else { "" };
@@ -71,7 +72,7 @@ pub fn ns_with_half_width(mean: f64, half_width: Option<f64>) -> String {
     let (unit, size) = pick(mean, TIME);
     let value = mean / size;
     let Some(half_width) = half_width else {
-        return format!("{sign}{} {unit}", significant(value));
+        return format!("{sign}{} ± {ABSENT} {unit}", significant(value));
     };
     let places = decimals(value);
     let half_width = half_width.abs() / size;
@@ -131,6 +132,18 @@ pub fn ns(time: f64) -> String {
 #[must_use]
 pub fn rate(hz: f64) -> String {
     scaled(hz, RATE)
+}
+
+/// A number of bytes, in its unit.
+#[must_use]
+pub fn bytes(number: f64) -> String {
+    scaled(number, SIZE)
+}
+
+/// A number that is not negative, with three significant digits.
+#[must_use]
+pub fn number(number: f64) -> String {
+    significant(number)
 }
 
 fn scaled(number: f64, scale: Scale) -> String {
@@ -217,7 +230,7 @@ mod tests {
         for (mean, half_width, expected) in [
             (1280.5, Some(21.0), "1.28 ± 0.02 µs"),
             (920.4, Some(12.3), "920 ± 12 ns"),
-            (920.4, None, "920 ns"),
+            (920.4, None, "920 ± – ns"),
             (1280.5, Some(0.1), "1.28 ± <0.01 µs"),
             (1280.5, Some(0.0), "1.28 ± 0.00 µs"),
             (999.7, Some(4.0), "1.00 ± <0.01 µs"),

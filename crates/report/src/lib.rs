@@ -7,9 +7,9 @@
 pub mod escape;
 mod export;
 mod grid;
-mod handlers;
 pub mod human;
 mod markdown;
+mod tables;
 mod terminal;
 pub mod view;
 mod words;

@@ -40,13 +40,22 @@ pub fn markdown(table: &Table) -> String {
 #[must_use]
 pub fn markdown_run(run: &Run) -> String {
     let mut blocks = vec![format!("# {}\n", escape::markdown(&words::title(run)))];
+    let host = words::host(run);
+    if !host.is_empty() {
+        blocks.push(format!("Host: {}.\n", escape::markdown(&host)));
+    }
     let warnings = words::warnings(run);
     let warnings = warnings.iter().map(|text| format!("- **{}**\n", escape::markdown(text)));
     blocks.push(warnings.collect());
-    for table in &run.tables {
+    for table in run.tables.iter().filter(|table| !table.rows().is_empty()) {
         blocks.push(format!("## {}\n", escape::markdown(&table.name)));
-        blocks.push(escape::markdown(&table.doc) + "\n");
+        let title = View::of(table).title.map_or_else(|| table.doc.clone(), |title| title(table));
+        blocks.push(escape::markdown(&title) + "\n");
         blocks.push(markdown(table));
+        let method = words::method(run, table).replace('\u{a0}', " ");
+        if !method.is_empty() {
+            blocks.push(escape::markdown(&method) + "\n");
+        }
     }
     let observer = words::observer(run);
     if !observer.is_empty() {

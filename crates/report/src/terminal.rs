@@ -8,14 +8,17 @@ use crate::view::View;
 use crate::words::{self, unbroken, wrap};
 
 /// How to write for a terminal.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TerminalOptions {
     /// Columns of the terminal; `None` when it is none, and lines may be as long as they get.
     pub width: Option<u16>,
     /// Whether to use colours and bold.
     pub color: bool,
-    /// Every row: also those that a view leaves out, such as one per CPU, or beyond the first 100.
+    /// Every row: also those that a view leaves out, such as one per CPU, or beyond the first 100;
+    /// and tables without rows.
     pub all_rows: bool,
+    /// The run directory, for the commands that show the rest.
+    pub run_dir: Option<String>,
 }
 
 #[derive(Clone, Copy)]
@@ -27,7 +30,7 @@ enum Style {
 
 impl TerminalOptions {
     /// Every line in that style: a pager shows each line rightly.
-    fn paint(self, style: Style, text: &str) -> String {
+    fn paint(&self, style: Style, text: &str) -> String {
         let code = match style {
             Style::Strong => "1",
             Style::Quiet => "2",
@@ -44,29 +47,39 @@ impl TerminalOptions {
 /// The run as text for a terminal.
 #[must_use]
 pub fn terminal(run: &Run, options: TerminalOptions) -> String {
-    let mut blocks = Vec::new();
+    let options = &options;
+    let mut blocks = vec![head(run, options)];
     let warnings = words::warnings(run).into_iter().map(|warning| {
         let text = wrap(&format!("warning: {warning}"), "", options.width);
         options.paint(Style::Alarm, &text)
     });
     blocks.push(warnings.collect::<String>());
-    blocks.push(options.paint(Style::Strong, &wrap(&words::title(run), "", options.width)));
-    blocks.extend(run.tables.iter().map(|table| self::table(table, options)));
+    let shown = |table: &&Table| options.all_rows || !table.rows().is_empty();
+    blocks.extend(run.tables.iter().filter(shown).map(|table| self::table(run, table, options)));
     blocks.push(observer(run, options));
     blocks.push(missing(run, options));
     blocks.retain(|block| !block.is_empty());
     blocks.join("\n")
 }
 
-fn table(table: &Table, options: TerminalOptions) -> String {
-    let mut grid = Grid::new(table, &View::of(table), options.all_rows);
+fn head(run: &Run, options: &TerminalOptions) -> String {
+    let mut out = options.paint(Style::Strong, &wrap(&words::title(run), "", options.width));
+    let host = words::host(run);
+    if !host.is_empty() {
+        out.push_str(&wrap(&format!("host: {host}"), "", options.width));
+        out.push('\n');
+    }
+    out
+}
+
+fn table(run: &Run, table: &Table, options: &TerminalOptions) -> String {
+    let view = View::of(table);
+    let mut grid = Grid::new(table, &view, options.all_rows);
     let widths = grid.fit(options.width);
-    let title = plain(&format!("{}: {}", table.name, table.doc));
-    let mut out = options.paint(Style::Quiet, &wrap(&title, "", options.width));
-    if !grid.groups.is_empty() {
-        let headings = line(&grid.headings, &grid.aligns, &widths);
-        out.push_str(&options.paint(Style::Strong, &headings));
-    } else if table.rows().is_empty() {
+    let title = view.title.map_or_else(|| table.doc.clone(), |title| title(table));
+    let title = plain(&format!("{}: {title}", table.name));
+    let mut out = options.paint(Style::Strong, &wrap(&title, "", options.width));
+    if table.rows().is_empty() {
         out.push_str("(no rows)\n");
     }
     for (index, group) in grid.groups.iter().enumerate() {
@@ -77,17 +90,23 @@ fn table(table: &Table, options: TerminalOptions) -> String {
             let width = options.width.map_or(usize::MAX, usize::from);
             out.push_str(&options.paint(Style::Strong, &cut(heading, width)));
         }
+        // Above each group: of a long table, the first is soon out of sight.
+        let headings = line(&grid.headings, &grid.aligns, &widths);
+        out.push_str(&options.paint(Style::Quiet, &headings));
         for row in &group.rows {
             out.push_str(&line(row, &grid.aligns, &widths));
             out.push('\n');
         }
     }
-    out.push_str(&options.paint(Style::Quiet, &wrap(&left_out(table, &grid), "", options.width)));
+    let notes = [words::method(run, table), left_out(table, &grid, options)];
+    for note in notes.iter().filter(|note| !note.is_empty()) {
+        out.push_str(&options.paint(Style::Quiet, &wrap(note, "", options.width)));
+    }
     out
 }
 
 /// What of the table is not to be seen, and how to see it; empty when all is.
-fn left_out(table: &Table, grid: &Grid) -> String {
+fn left_out(table: &Table, grid: &Grid, options: &TerminalOptions) -> String {
     let mut parts = grid.hidden.clone();
     if !grid.dropped.is_empty() {
         parts.insert(0, grid.dropped.join(", "));
@@ -95,12 +114,14 @@ fn left_out(table: &Table, grid: &Grid) -> String {
     if parts.is_empty() {
         return String::new();
     }
-    let name = plain(&table.name);
-    let command = unbroken(&format!("irqlab show RUN {name} --format csv"));
+    let run_dir = options.run_dir.as_deref().map_or("RUN".to_owned(), words::shell_word);
+    // All columns have room only in a format that no terminal limits.
+    let format = if grid.dropped.is_empty() { "" } else { " --format csv" };
+    let command = unbroken(&format!("irqlab show {run_dir} {}{format}", plain(&table.name)));
     format!("not shown: {}; see {command}", parts.join("; "))
 }
 
-fn observer(run: &Run, options: TerminalOptions) -> String {
+fn observer(run: &Run, options: &TerminalOptions) -> String {
     let words = words::observer(run);
     if words.is_empty() {
         return String::new();
@@ -108,7 +129,7 @@ fn observer(run: &Run, options: TerminalOptions) -> String {
     wrap(&format!("observer: {words}"), "", options.width) + "\n"
 }
 
-fn missing(run: &Run, options: TerminalOptions) -> String {
+fn missing(run: &Run, options: &TerminalOptions) -> String {
     let mut out = String::new();
     for missing in words::missing(run) {
         if out.is_empty() {

@@ -5,7 +5,7 @@
 
 use record::{Kind, Table, Value};
 
-use crate::{handlers, human};
+use crate::{human, tables};
 
 /// A row of a table, with its columns' names.
 #[derive(Clone, Copy, Debug)]
@@ -83,12 +83,10 @@ pub struct ViewColumn {
 }
 
 /// Rows to show unless all are asked for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Filter {
-    /// The text column to look at.
-    pub column: &'static str,
-    /// What it holds in the rows to show.
-    pub equals: &'static str,
+    /// Which rows to show.
+    pub keeps: fn(&Row<'_>) -> bool,
     /// What the other rows are, as in `12 rows per CPU not shown`.
     pub others: &'static str,
 }
@@ -96,6 +94,8 @@ pub struct Filter {
 /// A view of a table.
 #[derive(Clone, Debug)]
 pub struct View {
+    /// What the table says, in a line above it; by default its own doc.
+    pub title: Option<fn(&Table) -> String>,
     /// Columns whose values, where they change from one row to the next, begin a group with a line
     /// of its own.
     pub group_by: Vec<&'static str>,
@@ -114,10 +114,7 @@ impl View {
     /// The view made for this table, or the generic one, with all columns.
     #[must_use]
     pub fn of(table: &Table) -> View {
-        match table.name.as_str() {
-            "handlers" if handlers::fits(table) => handlers::view(),
-            _ => View::generic(table),
-        }
+        tables::view_of(table).unwrap_or_else(|| View::generic(table))
     }
 
     fn generic(table: &Table) -> View {
@@ -137,11 +134,31 @@ impl View {
             }
         };
         let columns = table.columns.iter().map(column).collect();
-        View { group_by: Vec::new(), filter: None, rows_max: ROWS_MAX, columns }
+        View { title: None, group_by: Vec::new(), filter: None, rows_max: ROWS_MAX, columns }
     }
 }
 
 impl ViewColumn {
+    /// A column of text.
+    #[must_use]
+    pub fn text(heading: &str, column: &str, keep: u8) -> Self {
+        let cell = Cell::Column(column.to_owned());
+        let heading = heading.to_owned();
+        ViewColumn { heading, align: Align::Left, cell, keep, all_rows_only: false }
+    }
+
+    /// A column of numbers.
+    #[must_use]
+    pub fn number(heading: &str, column: &str, keep: u8) -> Self {
+        ViewColumn { align: Align::Right, ..ViewColumn::text(heading, column, keep) }
+    }
+
+    /// The same, made from several columns.
+    #[must_use]
+    pub fn made(self, from: &'static [&'static str], make: fn(&Row<'_>) -> String) -> Self {
+        ViewColumn { cell: Cell::Made { from, make }, ..self }
+    }
+
     /// Whether the table has what this column shows.
     pub(crate) fn is_in(&self, table: &Table) -> bool {
         match &self.cell {

@@ -1,6 +1,6 @@
-//! What stands around the tables: the observer and the absences, in words.
+//! What stands around the tables: host, method, observer and absences, in words.
 
-use record::{Absence, Run};
+use record::{Absence, Run, Table, Value};
 use serde_json::Value as Json;
 use unicode_width::UnicodeWidthStr;
 
@@ -9,7 +9,91 @@ use crate::human;
 
 /// `handlers on live, 2026-11-21T07:50:41Z`
 pub(crate) fn title(run: &Run) -> String {
-    plain(&format!("{} on {}, {}", run.experiment, run.bench, run.started_utc))
+    let second = run.started_utc.split_once('.').map(|(second, _)| format!("{second}Z"));
+    let started = second.unwrap_or_else(|| run.started_utc.clone());
+    plain(&format!("{} on {}, {started}", run.experiment, run.bench))
+}
+
+/// The machine, as far as it is known: `AMD EPYC (family 26, model 2), guest of KVM, ...`
+pub(crate) fn host(run: &Run) -> String {
+    let text = |key: &str| run.host.get(key).and_then(Json::as_str).filter(|text| !text.is_empty());
+    let count = |key: &str| run.host.get(key).and_then(Json::as_u64);
+    let numbers = count("cpu_family").zip(count("cpu_model_number"));
+    let model = numbers.map(|(family, model)| format!(" (family {family}, model {model})"));
+    let kernel = text("kernel").map(|kernel| format!("Linux {kernel}"));
+    let guest = match run.host.get("virtualized").and_then(Json::as_bool) {
+        Some(true) => Some(format!("guest of {}", text("hypervisor").unwrap_or("a hypervisor"))),
+        Some(false) => Some("not virtual".to_owned()),
+        None => None,
+    };
+    let pmu = match run.host.get("pmu").and_then(Json::as_bool) {
+        Some(true) => count("pmu_counters").map(|counters| format!("{counters} PMU counters")),
+        Some(false) => Some("no PMU".to_owned()),
+        None => None,
+    };
+    let parts = [
+        text("cpu_model").map(|name| format!("{name}{}", model.unwrap_or_default())),
+        text("cpus_online").map(|cpus| format!("CPUs {cpus} online")),
+        guest,
+        kernel.map(|kernel| format!("{kernel} {}", text("arch").unwrap_or_default())),
+        count("hz").map(|hz| format!("{hz} Hz tick")),
+        pmu,
+    ];
+    let parts = parts.into_iter().flatten().map(|part| plain(part.trim_end()));
+    parts.collect::<Vec<_>>().join("; ")
+}
+
+/// How the numbers of the table were had; empty for a table that has no method of its own.
+pub(crate) fn method(run: &Run, table: &Table) -> String {
+    if table.name != "handlers" {
+        return String::new();
+    }
+    let setting = |key: &str| run.settings.get(key).and_then(Json::as_str).map(plain);
+    let inside = run.observer.get("inside_ns_per_span").and_then(Json::as_f64);
+    let error = run.settings.get("histogram_error_max_ratio").and_then(Json::as_f64);
+    let parts = [
+        setting("attachment").map(|how| format!("{how} probes at entry and exit")),
+        setting("cpus").map(|cpus| format!("CPUs {cpus}")),
+        setting("clock"),
+        intervals(table),
+        inside.map(|time| {
+            format!("{} subtracted from each span for the probes", unbroken(&human::ns(time)))
+        }),
+        error.map(|error| {
+            format!("quantiles within {}, max and total exact", unbroken(&human::percent(error)))
+        }),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    if parts.is_empty() {
+        return String::new();
+    }
+    format!("method: {} bench; {}", plain(&run.bench), parts.join("; "))
+}
+
+/// By which methods the intervals of the means were had.
+fn intervals(table: &Table) -> Option<String> {
+    let column = table.column("interval_method")?;
+    let has = |method: &str| {
+        let mut cells = table.rows().iter().map(|row| &row[column]);
+        cells.any(|cell| matches!(cell, Value::Text(text) if text == method))
+    };
+    let how = match (has("batch-means"), has("independent")) {
+        (true, true) => "by batch means, and as if independent where spans are few",
+        (true, false) => "by batch means",
+        (false, true) => "as if spans were independent",
+        (false, false) => return None,
+    };
+    Some(format!("± half of the mean's 95\u{a0}% interval over N = count spans, {how}"))
+}
+
+/// The text as one word of a command line.
+pub(crate) fn shell_word(text: &str) -> String {
+    let text = plain(text);
+    let is_safe = |c: char| c.is_alphanumeric() || "/._-+,:@%".contains(c);
+    if !text.is_empty() && text.chars().all(is_safe) {
+        return text;
+    }
+    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 /// The warnings, first of all whether the run was cut short.

@@ -1,9 +1,9 @@
 //! A run of `handlers` as the lab writes it, for the tests of what people see.
 
 use record::{Absence, Column, Kind, Run, SCHEMA, Table, Value};
-use serde_json::{Map, json};
+use serde_json::json;
 
-const COLUMNS: [(&str, Kind); 20] = [
+const COLUMNS: [(&str, Kind); 21] = [
     ("condition", Kind::Text),
     ("cpu", Kind::Text),
     ("kind", Kind::Text),
@@ -13,6 +13,7 @@ const COLUMNS: [(&str, Kind); 20] = [
     ("rate_hz", Kind::Real),
     ("self_mean_ns", Kind::Real),
     ("self_mean_ci95_ns", Kind::Real),
+    ("interval_method", Kind::Text),
     ("self_p50_ns", Kind::Uint),
     ("self_p90_ns", Kind::Uint),
     ("self_p99_ns", Kind::Uint),
@@ -51,6 +52,7 @@ fn row(source: &Source) -> Vec<Value> {
         (count as f64 / 60.0).into(),
         mean_ns.into(),
         (mean_ns / 50.0).into(),
+        "batch-means".into(),
         (mean * 9 / 10).into(),
         (mean * 3 / 2).into(),
         (mean * 2).into(),
@@ -95,14 +97,23 @@ pub fn run(tables: Vec<Table>) -> Run {
         "added_ns_per_span": 212.4, "inside_ns_per_span": 85.0, "events": 1_255_578,
         "events_per_second": 20_926.3, "cpu_share_ratio": 0.0044, "events_lost": 0,
     });
+    let host = json!({
+        "cpu_model": "Some CPU", "cpu_family": 26, "cpu_model_number": 2, "cpus_online": "0-1",
+        "virtualized": true, "hypervisor": "KVM", "kernel": "6.12", "arch": "x86_64", "hz": 250,
+        "pmu": false,
+    });
+    let settings = json!({
+        "attachment": "tp_btf", "cpus": "0-1", "clock": "CLOCK_MONOTONIC",
+        "histogram_error_max_ratio": 0.0625,
+    });
     Run {
         schema: SCHEMA.to_owned(),
         experiment: "handlers".to_owned(),
         bench: "live".to_owned(),
         started_utc: "2026-11-21T07:50:41Z".to_owned(),
         complete: true,
-        host: Map::new(),
-        settings: Map::new(),
+        host: host.as_object().cloned().unwrap(),
+        settings: settings.as_object().cloned().unwrap(),
         observer: observer.as_object().cloned().unwrap(),
         warnings: vec!["the machine is virtual: the host can take its CPUs away".to_owned()],
         absent: vec![

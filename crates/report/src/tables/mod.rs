@@ -1,0 +1,42 @@
+//! The views made for the tables that irqlab writes.
+
+mod agreement;
+mod conditions;
+mod events;
+mod handlers;
+mod napi;
+
+use record::{Table, Value};
+
+use crate::view::{Row, View};
+
+/// The view made for this table; none for a table that nobody knows, or that lacks what the view
+/// of that name cannot do without.
+pub(crate) fn view_of(table: &Table) -> Option<View> {
+    let (needs, view): (&[&str], fn() -> View) = match table.name.as_str() {
+        "handlers" => (&handlers::NEEDS, handlers::view),
+        "napi" => (&napi::NEEDS, napi::view),
+        "agreement" => (&agreement::NEEDS, agreement::view),
+        "conditions" => (&conditions::NEEDS, conditions::view),
+        "events" => (&events::NEEDS, events::view),
+        "ratios" => (&events::NEEDS_OF_RATIOS, events::view_of_ratios),
+        _ => return None,
+    };
+    needs.iter().all(|column| table.column(column).is_some()).then(view)
+}
+
+/// `36 virtio1-req.0` for a line of an interrupt controller, `TIMER` for all others.
+fn source(row: &Row<'_>) -> String {
+    let is_irq = matches!(row.get("kind"), Value::Text(kind) if kind == "irq");
+    match (row.get("number"), row.get("name")) {
+        (Value::Absent, _) => row.cell("name"),
+        (_, Value::Absent) => row.cell("number"),
+        _ if is_irq => format!("{} {}", row.cell("number"), row.cell("name")),
+        _ => row.cell("name"),
+    }
+}
+
+/// Whether the row is the sum over the CPUs.
+fn is_sum(row: &Row<'_>) -> bool {
+    matches!(row.get("cpu"), Value::Text(cpu) if cpu == "all")
+}
