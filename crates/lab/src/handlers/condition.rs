@@ -108,14 +108,19 @@ pub enum Condition {
 
 impl Condition {
     /// Every combination, sources outermost: all of a source's conditions stand side by side.
-    /// `None` has no rate: it comes once per load, as `low`.
+    /// `None` has no rate: it comes once per load, as `low`. No combination comes twice.
     #[must_use]
     pub fn combinations(loads: &[Load], rates: &[Rate], sources: &[Source]) -> Vec<Condition> {
         let mut made = Vec::new();
         for &source in sources {
             for &load in loads {
                 let rates = if source == Source::None { &[Rate::Low][..] } else { rates };
-                made.extend(rates.iter().map(|&rate| Condition::Made { load, rate, source }));
+                for &rate in rates {
+                    let condition = Condition::Made { load, rate, source };
+                    if !made.contains(&condition) {
+                        made.push(condition);
+                    }
+                }
             }
         }
         made
@@ -149,12 +154,20 @@ mod tests {
     }
 
     #[test]
-    fn no_source_has_no_rate() {
-        let all = Condition::combinations(Load::ALL, Rate::ALL, &[Source::None]);
+    fn no_source_has_no_rate_and_nothing_comes_twice() {
+        let sources = [Source::None, Source::None];
+        let all = Condition::combinations(Load::ALL, Rate::ALL, &sources);
         assert_eq!(
             all.into_iter().map(Condition::label).collect::<Vec<_>>(),
             ["idle/none", "busy/none"]
         );
+    }
+
+    #[test]
+    fn words_go_both_ways() {
+        assert!(Source::ALL.iter().all(|source| source.to_string().parse() == Ok(*source)));
+        assert!(Rate::ALL.iter().all(|rate| rate.to_string().parse() == Ok(*rate)));
+        assert!(Load::ALL.iter().all(|load| load.to_string().parse() == Ok(*load)));
     }
 
     #[test]

@@ -143,6 +143,7 @@ fn assemble(
     }));
     let mut settings = plan.settings.clone();
     settings.extend(facts.settings.clone());
+    settings.insert("conditions".to_owned(), conditions_in_force(measured));
     Run {
         schema: SCHEMA.to_owned(),
         experiment: "handlers".to_owned(),
@@ -156,6 +157,12 @@ fn assemble(
         absent,
         tables,
     }
+}
+
+/// What each condition was made of: files, interfaces, threads and their CPUs.
+fn conditions_in_force(measured: &[Measured]) -> Json {
+    let of = |one: &Measured| (one.condition.label(), Json::Object(one.timing.facts.clone()));
+    Json::Object(measured.iter().map(of).collect())
 }
 
 fn warnings(facts: &BenchFacts, measured: &[Measured]) -> Vec<String> {

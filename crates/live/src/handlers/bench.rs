@@ -1,19 +1,18 @@
 //! [`LiveBench`]: loads the probes, makes the conditions, measures the windows.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use lab::handlers::{BenchError, BenchFacts, Condition, HandlersBench, Pass, WindowSample};
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Map, json};
 
 use super::agreement::{Bracket, CpuCounts, Files, compare, gate_agrees_with_files};
 use super::calibrate::{CALLS, Calibration, ROUNDS, calibrate};
-use super::convert::{sample_of, window_of};
+use super::convert::{sample_of, sample_of_counter, window_of};
 use super::gates::{Edge, move_gates};
 use super::perf::{EventGroup, EventPlan, open_pass, plan_events};
 use super::programs::{choose, thing_of};
+use super::settings::LiveSettings;
 use super::stimuli::Stimuli;
-use super::stop::Stop;
 use super::tsc::Reading;
 use super::wait::{Ended, Until, Workload, wait};
 use crate::bpf::kernel_counters::percpu_offsets;
@@ -23,59 +22,6 @@ use crate::host::{Root, format_cpu_list, last_level_cache_bytes};
 
 /// Rows per CPU: fixed contexts, and the device interrupts that one CPU takes.
 const SLOTS: u32 = 96;
-
-/// How to measure.
-#[derive(Clone, Debug)]
-pub struct LiveSettings {
-    /// CPUs to measure.
-    pub cpus: Vec<u32>,
-    /// CPUs for what must run besides.
-    pub housekeeping: Vec<u32>,
-    /// When a window ends.
-    pub until: Until,
-    /// How long a condition runs before its window opens.
-    pub warm_up: Duration,
-    /// Names of the PMU events to read; empty: none.
-    pub events: Vec<String>,
-    /// `HOST[:PORT]` for the net source, behind a real NIC.
-    pub peer: Option<String>,
-    /// File or block device for the disk source.
-    pub disk_file: Option<PathBuf>,
-    /// Time between two operations at a low rate.
-    pub low_interval: Option<Duration>,
-    /// The program that serves `__stimulus`; by default this one.
-    pub helper: Option<PathBuf>,
-    /// How to attach; by default the best that the kernel has.
-    pub flavour: Option<Flavour>,
-    /// The line that gives the rights to load BPF programs.
-    pub remedy_rights: Option<String>,
-    /// The line that gives the machine a PMU.
-    pub remedy_pmu: Option<String>,
-    /// Requested to stop early.
-    pub stop: Stop,
-}
-
-impl LiveSettings {
-    /// The default settings for a window of `until` on `cpus`.
-    #[must_use]
-    pub fn new(cpus: Vec<u32>, until: Until, stop: Stop) -> Self {
-        LiveSettings {
-            cpus,
-            housekeeping: Vec::new(),
-            until,
-            warm_up: Duration::from_millis(500),
-            events: Vec::new(),
-            peer: None,
-            disk_file: None,
-            low_interval: None,
-            helper: None,
-            flavour: None,
-            remedy_rights: None,
-            remedy_pmu: None,
-            stop,
-        }
-    }
-}
 
 /// The probes of one pass, attached.
 struct LoadedPass {
@@ -206,6 +152,11 @@ impl LiveBench {
         }
         let first = self.passes.is_empty();
         if first {
+            self.absent.push((
+                "exceptions other than page faults".to_owned(),
+                "the kernel has no tracepoints for them".to_owned(),
+                None,
+            ));
             let absent = chosen.absent.iter();
             self.absent.extend(absent.map(|(what, reason)| (what.clone(), reason.clone(), None)));
         }
@@ -280,7 +231,9 @@ impl LiveBench {
                 ));
             }
             let counts = CpuCounts { cpu, state, rows: of_cpu, has_probe: &has_probe };
-            sample.agreement.extend(compare(&counts, bracket, use_exact));
+            let lines = compare(&counts, bracket, use_exact);
+            sample.sources.extend(lines.iter().filter_map(sample_of_counter));
+            sample.agreement.extend(lines);
             sample.windows.push(window);
         }
         let faults = loaded.probes.event_faults().map_err(bench_error)?;
@@ -393,14 +346,5 @@ impl HandlersBench for LiveBench {
 
     fn stop_requested(&self) -> bool {
         self.settings.stop.is_requested()
-    }
-}
-
-/// A value for the manifest.
-#[must_use]
-pub fn until_as_json(until: &Until) -> Json {
-    match until {
-        Until::Elapsed(length) => json!({ "duration_ns": length.as_nanos() as u64 }),
-        Until::CommandEnds { words, .. } => json!({ "command": words }),
     }
 }

@@ -2,7 +2,7 @@
 
 use attribution::context::{SOFTIRQS, VECTORS};
 use attribution::{Context, ContextKind};
-use lab::handlers::{CpuWindow, EventSums, SourceSample, Timing};
+use lab::handlers::{Agreement, CpuWindow, EventSums, SourceSample, Timing};
 use stats::{Batch, Batches, Distribution, LogLinear, Peak};
 
 use crate::bpf::layout::{
@@ -126,6 +126,32 @@ pub fn sample_of(
             own: row.event_self[..events].to_vec(),
             inclusive: row.event_inclusive[..events].to_vec(),
         },
+    })
+}
+
+/// Vectors that the kernel counts and has no tracepoints for: label, name, vector number as far as
+/// tables need one (arch/x86/include/asm/irq_vectors.h).
+const COUNTED_BY_KERNEL: [(&str, &str, u32); 2] =
+    [("HYP", "hypervisor_callback", 0xf3), ("PMI", "performance_monitoring", 0xee)];
+
+/// The sample of a vector without probes, from the kernel's own counter; `None` for all others.
+#[must_use]
+pub fn sample_of_counter(line: &Agreement) -> Option<SourceSample> {
+    let count = line.kernel_exact.or(line.kernel_min).filter(|count| *count > 0)?;
+    let (_, name, number) = COUNTED_BY_KERNEL.iter().find(|(label, _, _)| *label == line.line)?;
+    Some(SourceSample {
+        cpu: line.cpu,
+        context: Context { kind: ContextKind::Vector, number: *number, name: (*name).to_owned() },
+        timing: Timing::CountOnly,
+        count,
+        own: Distribution::default(),
+        inclusive: Distribution::default(),
+        nested_count: 0,
+        special_count: 0,
+        clamped_count: 0,
+        abandoned_count: 0,
+        shared: false,
+        events: EventSums::default(),
     })
 }
 

@@ -7,12 +7,14 @@ mod convert;
 mod gates;
 pub mod perf;
 mod programs;
+mod settings;
 mod stimuli;
 mod stop;
 pub mod syscall_loop;
 mod tsc;
 mod wait;
 
-pub use bench::{LiveBench, LiveSettings};
+pub use bench::LiveBench;
+pub use settings::LiveSettings;
 pub use stop::Stop;
 pub use wait::Until;

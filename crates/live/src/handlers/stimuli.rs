@@ -6,7 +6,7 @@ use lab::handlers::sample::Work;
 use lab::handlers::{BenchError, Condition, Load, Rate, Source};
 use serde_json::{Map, Value as Json};
 
-use super::bench::LiveSettings;
+use super::settings::LiveSettings;
 use crate::stimulus::{
     Helper, LoadSettings, Report, Running, StimulusError, StimulusSettings, start, start_load,
 };

@@ -169,7 +169,7 @@ impl Reader {
     }
 }
 
-const REMEDY: &str = "name a directory on a local disk with --scratch-dir";
+const REMEDY: &str = "set TMPDIR to a directory on a local disk";
 
 /// Bytes this thread caused to be read from storage, where the kernel counts them
 /// (`CONFIG_TASK_IO_ACCOUNTING`).

@@ -20,8 +20,8 @@ const SPARE_BYTES: u64 = 64 * MIB;
 const MEMORY_FILE_SYSTEMS: [(u64, &str); 3] =
     [(0x0102_1994, "tmpfs"), (0x8584_58f6, "ramfs"), (0x9584_58f6, "hugetlbfs")];
 
-const REMEDY: &str = "name a directory on a disk with --scratch-dir or TMPDIR, or an existing \
-                      file or block device with --disk-file";
+const REMEDY: &str = "set TMPDIR to a directory on a disk, or name an existing file or block \
+                      device with --disk-file";
 
 /// A file to read from the disk.
 pub(super) struct Target {

@@ -58,7 +58,10 @@ impl StimulusSettings {
     }
 
     /// Refuses settings that cannot be meant, before a process is started.
-    pub(super) fn validate(&self) -> Result<(), StimulusError> {
+    ///
+    /// # Errors
+    /// [`StimulusError::Invalid`] with what is allowed.
+    pub fn validate(&self) -> Result<(), StimulusError> {
         check_cpus(&self.cpus)?;
         check_cpus_in_range(&self.housekeeping)?;
         if let Some(peer) = &self.peer {
@@ -122,25 +125,6 @@ fn check_interval(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn words_go_both_ways() {
-        for source in Source::ALL {
-            assert_eq!(source.to_string().parse(), Ok(*source));
-        }
-        for rate in Rate::ALL {
-            assert_eq!(rate.to_string().parse(), Ok(*rate));
-        }
-        for load in Load::ALL {
-            assert_eq!(load.to_string().parse(), Ok(*load));
-        }
-    }
-
-    #[test]
-    fn an_unknown_word_names_the_allowed_ones() {
-        let error = "floppy".parse::<Source>().unwrap_err().to_string();
-        assert_eq!(error, "unknown source 'floppy' (allowed: disk, net, timer, ipi, none)");
-    }
 
     #[test]
     fn nonsense_is_refused_before_anything_starts() {
