@@ -6,7 +6,7 @@ mod verbs;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Measures what interrupts and the operating system cost
 #[derive(Debug, Parser)]
@@ -26,6 +26,10 @@ enum Verb {
     Show(verbs::show::ShowArgs),
     /// Measure irqlab itself: what its probes cost, and whether they tell the truth
     Bench(verbs::bench::BenchArgs),
+    /// Print a completion script for a shell
+    Completions(verbs::completions::CompletionsArgs),
+    /// Write the manual pages into a directory
+    Man(verbs::man::ManArgs),
     /// A source of interrupts, started by `handlers`
     #[command(name = live::stimulus::HELPER_VERB, hide = true)]
     Stimulus(verbs::stimulus::StimulusArgs),
@@ -37,6 +41,8 @@ fn main() -> ExitCode {
         Verb::Handlers(args) => verbs::handlers::run(args),
         Verb::Show(args) => verbs::show::run(args),
         Verb::Bench(args) => verbs::bench::run(args),
+        Verb::Completions(args) => verbs::completions::run(&args, Cli::command()),
+        Verb::Man(args) => verbs::man::run(&args, Cli::command()),
         Verb::Stimulus(args) => verbs::stimulus::run(&args),
     };
     result.unwrap_or_else(|error| output::failure(&error))

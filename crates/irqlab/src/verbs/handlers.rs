@@ -13,6 +13,7 @@ use live::bpf::Flavour;
 use live::handlers::perf::PAPER_EVENTS;
 use live::handlers::{LiveBench, LiveSettings, Stop, Until};
 use live::host::{HostFacts, Root, diagnose, host_facts, run_host_block};
+use live::stimulus::StimulusSettings;
 use record::{Run, Timestamp};
 use serde_json::{Map, Value as Json, json};
 
@@ -44,7 +45,11 @@ enum Attach {
 #[command(after_help = "Examples:
   irqlab handlers -d 30s                                   watch what is there
   irqlab handlers --load idle,busy --rate low,high --source disk,net
-  irqlab handlers -- make -j2                              while a command runs")]
+  irqlab handlers -- make -j2                              while a command runs
+
+Ctrl-C stops, prints and records what was measured until then (\"complete\": false), and ends in 0.
+
+Exit codes: 0 done, 1 failed, 2 a mistake in what was typed, 4 nothing can be measured here.")]
 pub struct HandlersArgs {
     /// Where to measure
     #[arg(long, value_enum, default_value_t = On::Live)]
@@ -56,10 +61,10 @@ pub struct HandlersArgs {
     #[arg(short = 'H', long, value_name = "LIST")]
     housekeeping: Option<String>,
     /// How long to measure each condition; with PMU events, half of it without them
-    #[arg(short = 'd', long, value_parser = duration, default_value = "10s", value_name = "TIME")]
+    #[arg(short = 'd', long, allow_hyphen_values = true, value_parser = duration, default_value = "10s", value_name = "TIME")]
     duration: Duration,
     /// How long a condition runs before it is measured
-    #[arg(long, value_parser = duration, default_value = "500ms", value_name = "TIME")]
+    #[arg(long, allow_hyphen_values = true, value_parser = duration, default_value = "500ms", value_name = "TIME")]
     warm_up: Duration,
     /// idle, busy: zlib compression on every measured CPU [default: idle]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
@@ -71,7 +76,7 @@ pub struct HandlersArgs {
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     source: Vec<Source>,
     /// Time between two operations at the low rate
-    #[arg(long, value_parser = duration, default_value = "50ms", value_name = "TIME")]
+    #[arg(long, allow_hyphen_values = true, value_parser = duration, default_value = "50ms", value_name = "TIME")]
     low_interval: Duration,
     /// The other side of the net source, over a real NIC, instead of a veth pair
     #[arg(long, value_name = "HOST[:PORT]")]
@@ -117,19 +122,44 @@ impl HandlersArgs {
         let made = !(self.load.is_empty() && self.rate.is_empty() && self.source.is_empty());
         match (made, self.command.is_empty()) {
             (true, false) => bail!(Usage(
-                "--load, --rate and --source make a condition of their own; leave them or the command"
+                "--load, --rate and --source make a condition of their own, and so does a \
+                 command: leave out one or the other"
                     .to_owned()
             )),
             (false, true) => Ok(vec![Condition::AsFound]),
             (false, false) => Ok(vec![Condition::Command]),
             (true, true) => {
-                let or = |given: &[Load]| if given.is_empty() { vec![Load::Idle] } else { given.to_vec() };
-                let rates = if self.rate.is_empty() { Rate::ALL.to_vec() } else { self.rate.clone() };
+                let or = |given: &[Load]| {
+                    if given.is_empty() { vec![Load::Idle] } else { given.to_vec() }
+                };
+                let rates =
+                    if self.rate.is_empty() { Rate::ALL.to_vec() } else { self.rate.clone() };
                 let sources =
                     if self.source.is_empty() { vec![Source::None] } else { self.source.clone() };
                 Ok(Condition::combinations(&or(&self.load), &rates, &sources))
             }
         }
+    }
+
+    /// Refuses what no condition would use, and what no source would take, before anything runs.
+    fn check(&self) -> anyhow::Result<()> {
+        for (flag, given, source) in [
+            ("--peer", self.peer.is_some(), Source::Net),
+            ("--disk-file", self.disk_file.is_some(), Source::Disk),
+        ] {
+            if given && !self.source.contains(&source) {
+                bail!(Usage(format!("{flag} is for the {source} source; add --source {source}")));
+            }
+        }
+        if self.events.iter().any(String::is_empty) {
+            let allowed = "names as in perf list, or none";
+            bail!(Usage(format!("--events: an empty name; allowed: {allowed}")));
+        }
+        let mut stimulus = StimulusSettings::new(Source::Net, Rate::Low, vec![0]);
+        stimulus.peer.clone_from(&self.peer);
+        stimulus.low_interval = self.low_interval;
+        stimulus.validate().map_err(|error| Usage(error.to_string()))?;
+        Ok(())
     }
 
     fn events(&self, host: &HostFacts) -> Vec<String> {
@@ -182,7 +212,9 @@ impl HandlersArgs {
         let ns = |time: Duration| json!(time.as_nanos() as u64);
         let mut settings = Map::new();
         settings.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
-        settings.insert("duration_ns".into(), ns(self.duration));
+        // A command takes its own time.
+        let duration = if self.command.is_empty() { ns(self.duration) } else { Json::Null };
+        settings.insert("duration_ns".into(), duration);
         settings.insert("warm_up_ns".into(), ns(self.warm_up));
         settings.insert("low_interval_ns".into(), ns(self.low_interval));
         settings.insert("housekeeping".into(), json!(self.housekeeping));
@@ -213,10 +245,11 @@ pub fn run(args: HandlersArgs) -> anyhow::Result<ExitCode> {
     let started = Timestamp::now();
     let On::Live = args.on;
     let conditions = args.conditions()?;
+    args.check()?;
     let root = Root::default();
     let host = host_facts(&root);
     let settings = args.live_settings(&host)?;
-    let directory = output_directory(args.out.as_deref(), started)?;
+    let (directory, _made) = output_directory(args.out.as_deref(), started)?;
     clean_up_after_the_dead(&directory, args.quiet);
     let mut plan = Plan {
         conditions,
@@ -247,8 +280,12 @@ pub fn run(args: HandlersArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn finish(run: &Run, directory: &Path, args: &HandlersArgs) -> anyhow::Result<ExitCode> {
+    if run.table("conditions").is_none_or(|table| table.rows().is_empty()) {
+        bail!("stopped before anything was measured; nothing was written");
+    }
     output::print(&output::run_text(run, directory, args.format(), "handlers", args.all))?;
-    record::write_run(run, directory)?;
+    record::write_run(run, directory)
+        .context("the results above are not recorded (--out writes elsewhere)")?;
     let lost = run.observer.get("events_lost").and_then(Json::as_u64).unwrap_or(0);
     if lost > 0 {
         eprintln!("irqlab: {lost} events were lost: counts are too low by that much");
@@ -258,8 +295,23 @@ fn finish(run: &Run, directory: &Path, args: &HandlersArgs) -> anyhow::Result<Ex
     Ok(ExitCode::SUCCESS)
 }
 
+/// Directories made for a run; those that are still empty at the end are removed.
+struct MadeDirectories(Vec<PathBuf>);
+
+impl Drop for MadeDirectories {
+    fn drop(&mut self) {
+        for directory in &self.0 {
+            // It is not empty when there is a run in it, by us or by others: then it stays.
+            let _ = std::fs::remove_dir(directory);
+        }
+    }
+}
+
 /// The directory to write, after a check that it can be made: better now than after the minutes.
-fn output_directory(out: Option<&Path>, started: Timestamp) -> anyhow::Result<PathBuf> {
+fn output_directory(
+    out: Option<&Path>,
+    started: Timestamp,
+) -> anyhow::Result<(PathBuf, MadeDirectories)> {
     let parent = match out {
         Some(out) => match out.parent() {
             Some(parent) if parent != Path::new("") => parent.to_owned(),
@@ -267,18 +319,21 @@ fn output_directory(out: Option<&Path>, started: Timestamp) -> anyhow::Result<Pa
         },
         None => PathBuf::from("irqlab-runs"),
     };
+    if let Some(out) = out.filter(|out| out.symlink_metadata().is_ok()) {
+        bail!(Usage(format!("{} exists already; a run never replaces one", out.display())));
+    }
+    let missing = parent.ancestors().filter(|dir| !dir.as_os_str().is_empty() && !dir.exists());
+    let made = MadeDirectories(missing.map(Path::to_owned).collect());
     let cannot = || format!("cannot write runs into {}", parent.display());
     std::fs::create_dir_all(&parent).with_context(cannot)?;
     let probe = parent.join(format!(".irqlab-probe-{}", std::process::id()));
     std::fs::create_dir(&probe).with_context(cannot)?;
     std::fs::remove_dir(&probe).with_context(cannot)?;
-    match out {
-        Some(out) if out.exists() => {
-            bail!(Usage(format!("{} exists already; a run never replaces one", out.display())))
-        }
-        Some(out) => Ok(out.to_owned()),
-        None => Ok(record::default_dir(&parent, "handlers", started)),
-    }
+    let directory = match out {
+        Some(out) => out.to_owned(),
+        None => record::default_dir(&parent, "handlers", started),
+    };
+    Ok((directory, made))
 }
 
 /// Undoes what killed runs left behind, and says so.

@@ -1,7 +1,9 @@
 //! One file a verb.
 
 pub mod bench;
+pub mod completions;
 pub mod doctor;
 pub mod handlers;
+pub mod man;
 pub mod show;
 pub mod stimulus;

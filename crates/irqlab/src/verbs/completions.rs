@@ -1,0 +1,27 @@
+//! `irqlab completions`: completion of the command line, for a shell.
+
+use std::process::ExitCode;
+
+use clap_complete::Shell;
+
+use crate::output;
+
+/// Print a completion script for a shell
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  irqlab completions bash > /etc/bash_completion.d/irqlab
+  irqlab completions zsh > ~/.zfunc/_irqlab
+  irqlab completions fish > ~/.config/fish/completions/irqlab.fish")]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+/// Prints the script.
+pub fn run(args: &CompletionsArgs, mut command: clap::Command) -> anyhow::Result<ExitCode> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut command, "irqlab", &mut script);
+    output::print(&String::from_utf8(script)?)?;
+    Ok(ExitCode::SUCCESS)
+}
