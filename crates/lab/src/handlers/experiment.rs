@@ -32,6 +32,14 @@ pub(super) struct Measured {
     pub events: Vec<(usize, WindowSample)>,
 }
 
+impl Measured {
+    /// Whether every pass was measured to its end.
+    fn is_complete(&self, passes: usize) -> bool {
+        let windows = || std::iter::once(&self.timing).chain(self.events.iter().map(|(_, w)| w));
+        windows().count() == passes && windows().all(|window| !window.interrupted)
+    }
+}
+
 /// What came of a plan.
 #[derive(Debug)]
 pub enum Outcome {
@@ -56,7 +64,8 @@ pub fn run(
     progress: &mut dyn FnMut(&str),
 ) -> Result<Outcome, BenchError> {
     let passes = bench.passes();
-    let (mut measured, mut absent, mut complete) = (Vec::new(), Vec::new(), true);
+    let (mut measured, mut absent) = (Vec::new(), Vec::new());
+    let (mut complete, mut failed) = (true, None);
     for &condition in &plan.conditions {
         if bench.stop_requested() {
             complete = false;
@@ -64,9 +73,11 @@ pub fn run(
         }
         match all_passes(condition, &passes, bench, progress) {
             Ok(one) => {
-                let cut = one.timing.interrupted || one.events.iter().any(|(_, w)| w.interrupted);
-                complete &= !cut;
-                measured.push(one);
+                complete &= one.is_complete(passes.len());
+                // Stopped before its window opened: there is nothing to show.
+                if !one.timing.windows.is_empty() {
+                    measured.push(one);
+                }
             }
             Err(BenchError::Unavailable { reason, remedy }) => {
                 absent.push(Absence {
@@ -79,18 +90,25 @@ pub fn run(
             Err(BenchError::NothingMeasurable { reason, remedy }) => {
                 return Ok(Outcome::Nothing { reason, remedy });
             }
-            Err(error) => return Err(error),
+            // What other conditions gave is not thrown away.
+            Err(BenchError::Failed(reason)) => {
+                let what = condition.label();
+                failed.get_or_insert_with(|| BenchError::Failed(format!("{what}: {reason}")));
+                absent.push(Absence { table: "handlers".to_owned(), what, reason, remedy: None });
+            }
         }
     }
-    let has_result = measured.iter().any(|one| !one.timing.windows.is_empty());
-    match absent.first() {
-        Some(first) if !has_result => {
-            Ok(Outcome::Nothing { reason: first.reason.clone(), remedy: first.remedy.clone() })
-        }
+    let has_failed = failed.is_some();
+    match (failed, absent.first()) {
+        (Some(error), _) if measured.is_empty() => Err(error),
+        (_, Some(first)) if measured.is_empty() => Ok(Outcome::Nothing {
+            reason: format!("{}: {}", first.what, first.reason),
+            remedy: first.remedy.clone(),
+        }),
         _ => {
             let facts = bench.facts();
             let mut run = assemble(plan, &facts, &passes, &measured, absent);
-            run.complete = complete;
+            run.complete = complete && !has_failed;
             Ok(Outcome::Ran(Box::new(run)))
         }
     }
@@ -110,7 +128,11 @@ fn all_passes(
             break;
         }
         progress(&format!("{}, events {}", condition.label(), pass.events.join(" ")));
-        events.push((position, bench.measure(condition, position)?));
+        let window = bench.measure(condition, position)?;
+        if window.windows.is_empty() {
+            break; // stopped before it opened
+        }
+        events.push((position, window));
     }
     Ok(Measured { condition, timing, events })
 }

@@ -9,7 +9,7 @@ use super::agreement::{Bracket, CpuCounts, Files, compare, gate_agrees_with_file
 use super::calibrate::{CALLS, Calibration, ROUNDS, calibrate};
 use super::convert::{sample_of, sample_of_counter, window_of};
 use super::gates::{Edge, move_gates};
-use super::perf::{EventGroup, EventPlan, open_pass, plan_events};
+use super::perf::{EventGroup, EventPlan, UNKNOWN_EVENT, open_pass, plan_events};
 use super::programs::{choose, thing_of};
 use super::settings::LiveSettings;
 use super::stimuli::Stimuli;
@@ -48,7 +48,11 @@ pub struct LiveBench {
 fn bench_error(error: BpfError) -> BenchError {
     match error {
         BpfError::NotPermitted(reason) => BenchError::NothingMeasurable {
-            reason: format!("loading BPF programs is {reason}"),
+            // What libbpf adds guesses at memory limits; the remedy says what is lacking.
+            reason: format!(
+                "the kernel refuses BPF tracing programs: {}",
+                reason.split("; ").next().unwrap_or_default()
+            ),
             remedy: None,
         },
         BpfError::Failed(reason) => BenchError::Failed(reason),
@@ -107,7 +111,8 @@ impl LiveBench {
         }
         for (reason, names) in reasons {
             let what = format!("PMU events {}", names.join(" "));
-            self.absent.push((what, reason.to_owned(), self.settings.remedy_pmu.clone()));
+            let remedy = self.settings.remedy_pmu.clone().filter(|_| reason != UNKNOWN_EVENT);
+            self.absent.push((what, reason.to_owned(), remedy));
         }
     }
 
@@ -154,7 +159,7 @@ impl LiveBench {
         if first {
             self.absent.push((
                 "exceptions other than page faults".to_owned(),
-                "the kernel has no tracepoints for them".to_owned(),
+                "this kernel has no tracepoints for them".to_owned(),
                 None,
             ));
             let absent = chosen.absent.iter();
@@ -198,7 +203,11 @@ impl LiveBench {
         bracket.after = Files::read(&self.root);
         sample.interrupted = ended == Ended::Stopped;
         if let Some(workload) = workload {
-            sample.facts.insert("command_ended".to_owned(), json!(workload.finish(ended)?));
+            let status = workload.finish(ended)?;
+            if ended == Ended::Done && !status.success() {
+                sample.warnings.push(format!("it failed: {status}"));
+            }
+            sample.facts.insert("command_ended".to_owned(), json!(status.to_string()));
         }
         Ok(bracket)
     }
@@ -327,7 +336,10 @@ impl HandlersBench for LiveBench {
             Stimuli::start(condition, &self.settings, last_level_cache_bytes(&self.root))?;
         sample.facts.extend(stimuli.facts());
         if matches!(condition, Condition::Made { .. }) {
-            wait(Some(Instant::now() + self.settings.warm_up), None, &self.settings.stop);
+            let warm = Instant::now() + self.settings.warm_up;
+            if wait(Some(warm), None, &self.settings.stop) == Ended::Stopped {
+                return Ok(WindowSample { interrupted: true, ..sample });
+            }
         }
         loaded.probes.clear().map_err(bench_error)?;
         let missed_before = loaded.probes.misses().map_err(bench_error)?;

@@ -41,6 +41,9 @@ pub const PAPER_EVENTS: [&str; 15] = [
     "iTLB-load-misses",
 ];
 
+/// Why an event of an unknown name is absent.
+pub const UNKNOWN_EVENT: &str = "no events of such names on this machine";
+
 fn hardware(name: &str) -> Option<u64> {
     let config = match name {
         "cycles" => b::PERF_COUNT_HW_CPU_CYCLES,
@@ -140,7 +143,7 @@ impl EventSpec {
                 (name == "issued").then(|| issued(root))?.map(|c| spec(b::PERF_TYPE_RAW, c))
             })
             .or_else(|| from_sysfs(root, name).map(|(kind, config)| spec(kind, config)))
-            .ok_or_else(|| format!("no event {name:?} on this machine"))
+            .ok_or_else(|| UNKNOWN_EVENT.to_owned())
     }
 
     fn open(&self, cpu: u32, leader: Option<&OwnedFd>) -> io::Result<OwnedFd> {
@@ -240,9 +243,7 @@ pub fn plan_events(root: &Root, names: &[String], cpus: &[u32]) -> EventPlan {
     let first_cpu = cpus.first().map(std::slice::from_ref).unwrap_or_default();
     for name in names {
         let alone = EventSpec::parse(root, name).and_then(|spec| {
-            EventGroup::open(std::slice::from_ref(&spec), first_cpu)
-                .map(|_| spec)
-                .map_err(|error| format!("perf_event_open: {error}"))
+            EventGroup::open(std::slice::from_ref(&spec), first_cpu).map(|_| spec).map_err(refusal)
         });
         let spec = match alone {
             Ok(spec) => spec,
@@ -262,6 +263,15 @@ pub fn plan_events(root: &Root, names: &[String], cpus: &[u32]) -> EventPlan {
         }
     }
     plan
+}
+
+fn refusal(error: io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            format!("no counter here counts them (perf_event_open: {error})")
+        }
+        _ => format!("perf_event_open: {error}"),
+    }
 }
 
 /// Opens a pass on every CPU of `cpus`.

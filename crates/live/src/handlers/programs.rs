@@ -61,9 +61,10 @@ pub fn choose(flavour: Flavour) -> Chosen {
             known.as_ref().is_some_and(|known| known.get(tracepoint) == Some(&false))
         };
         match need.programs.iter().find(|(tracepoint, _)| lacks(tracepoint)) {
-            Some((tracepoint, _)) => chosen
-                .absent
-                .push((need.what.clone(), format!("this kernel has no tracepoint {tracepoint}"))),
+            Some(_) => {
+                let reason = "this kernel has no tracepoints for them".to_owned();
+                chosen.absent.push((need.what.clone(), reason));
+            }
             None => {
                 chosen.programs.extend(need.programs.iter().map(|(_, program)| program.clone()))
             }

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use lab::handlers::BenchError;
@@ -46,11 +46,10 @@ impl Workload {
     /// # Errors
     /// When it cannot be started.
     pub fn start(words: &[String], to_stderr: bool) -> Result<Self, BenchError> {
-        let fail = |error: std::io::Error| {
-            BenchError::Failed(format!("cannot run {:?}: {error}", words.first()))
-        };
         let (program, arguments) =
             words.split_first().ok_or_else(|| BenchError::Failed("no command".to_owned()))?;
+        let fail =
+            |error: std::io::Error| BenchError::Failed(format!("cannot run {program:?}: {error}"));
         let mut command = Command::new(program);
         command.args(arguments);
         if to_stderr {
@@ -69,14 +68,11 @@ impl Workload {
     ///
     /// # Errors
     /// When the kernel does not say.
-    pub fn finish(mut self, ended: Ended) -> Result<String, BenchError> {
+    pub fn finish(mut self, ended: Ended) -> Result<ExitStatus, BenchError> {
         if ended == Ended::Stopped {
             let _ = pidfd_send_signal(&self.pidfd, Signal::TERM); // it may have ended meanwhile
         }
-        let status = self.child.wait();
-        status
-            .map(|status| status.to_string())
-            .map_err(|error| BenchError::Failed(error.to_string()))
+        self.child.wait().map_err(|error| BenchError::Failed(error.to_string()))
     }
 }
 

@@ -115,11 +115,13 @@ pub fn ratios(measured: &[Measured], passes: &[Pass], facts: &BenchFacts) -> Tab
             }
         }
         for (context, means) in sources {
+            let ratios = RATIOS.map(|(_, top, bottom, _)| ratio(&means, top, bottom));
+            if ratios.iter().all(Option::is_none) {
+                continue; // other events than a ratio's were asked for
+            }
             let mut row: Vec<Value> = vec![one.condition.label().into()];
             row.extend(context_values(context));
-            row.extend(
-                RATIOS.iter().map(|(_, top, bottom, _)| Value::from(ratio(&means, top, bottom))),
-            );
+            row.extend(ratios.map(Value::from));
             table.push(row);
         }
     }
