@@ -1,0 +1,247 @@
+//! A machine model as data: TOML text to a checked structure.
+
+use serde::{Deserialize, Serialize};
+
+/// Why a model is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ModelError {
+    /// Not TOML, or a field is missing, unknown or of the wrong type.
+    #[error("{0}")]
+    Syntax(String),
+    /// A value that no machine has.
+    #[error("{field}: {problem}")]
+    Value {
+        /// Which field, such as `l2.ways`.
+        field: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+/// Which line leaves for a new one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Replacement {
+    /// The one that was not used for longest.
+    #[default]
+    Lru,
+    /// By a tree of bits.
+    TreePlru,
+    /// Any, by a seeded generator.
+    Random,
+}
+
+/// The geometry of a cache.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CacheModel {
+    /// Capacity, bytes.
+    pub size_bytes: u64,
+    /// Associativity.
+    pub ways: u32,
+    /// Line size, bytes; a power of two.
+    pub line_bytes: u64,
+    /// Replacement.
+    #[serde(default)]
+    pub replacement: Replacement,
+}
+
+/// Largest cache that a model may have.
+const CACHE_BYTES_MAX: u64 = 4 << 30;
+/// Most ways: the tree's bits fit a word.
+const WAYS_MAX: u32 = 64;
+
+impl CacheModel {
+    /// Number of sets.
+    #[must_use]
+    pub fn sets(&self) -> u64 {
+        (self.size_bytes / self.line_bytes.max(1) / u64::from(self.ways.max(1))).max(1)
+    }
+
+    /// Refuses what cannot be built; `name` is the field it stands in.
+    ///
+    /// # Errors
+    /// [`ModelError::Value`].
+    pub fn check(&self, name: &str) -> Result<(), ModelError> {
+        let refuse = |field: &str, problem: String| {
+            Err(ModelError::Value { field: format!("{name}.{field}"), problem })
+        };
+        if !self.line_bytes.is_power_of_two() || !(2..=4096).contains(&self.line_bytes) {
+            return refuse(
+                "line_bytes",
+                format!("{} is no power of two in 2..=4096", self.line_bytes),
+            );
+        }
+        if !(1..=WAYS_MAX).contains(&self.ways) {
+            return refuse("ways", format!("{} is not in 1..={WAYS_MAX}", self.ways));
+        }
+        if self.replacement == Replacement::TreePlru && !self.ways.is_power_of_two() {
+            return refuse("ways", format!("{}: a tree needs a power of two", self.ways));
+        }
+        let set_bytes = self.line_bytes * u64::from(self.ways);
+        let whole = self.size_bytes >= set_bytes && self.size_bytes.is_multiple_of(set_bytes);
+        if !whole || self.size_bytes > CACHE_BYTES_MAX || !self.sets().is_power_of_two() {
+            let problem = format!(
+                "{} is not ways times line size times a power of two, up to {CACHE_BYTES_MAX}",
+                self.size_bytes
+            );
+            return refuse("size_bytes", problem);
+        }
+        Ok(())
+    }
+}
+
+/// The geometry of a TLB.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlbModel {
+    /// Entries.
+    pub entries: u32,
+    /// Associativity; `entries` for a fully associative one.
+    pub ways: u32,
+    /// Page size, bytes; a power of two.
+    pub page_bytes: u64,
+    /// Replacement.
+    #[serde(default)]
+    pub replacement: Replacement,
+}
+
+impl TlbModel {
+    pub(crate) fn as_cache(&self) -> CacheModel {
+        // One "byte" pair a page number: the geometry is all that matters.
+        CacheModel {
+            size_bytes: u64::from(self.entries) * 2,
+            ways: self.ways,
+            line_bytes: 2,
+            replacement: self.replacement,
+        }
+    }
+
+    fn check(&self, name: &str) -> Result<(), ModelError> {
+        let sizes = 1 << 10..=1 << 30;
+        if !self.page_bytes.is_power_of_two() || !sizes.contains(&self.page_bytes) {
+            return Err(ModelError::Value {
+                field: format!("{name}.page_bytes"),
+                problem: format!("{} is no power of two in 1 KiB..=1 GiB", self.page_bytes),
+            });
+        }
+        self.as_cache().check(name)
+    }
+}
+
+/// A processor with its caches. Latencies are what the processor waits for a miss that is served
+/// there, in its cycles.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MachineModel {
+    /// Its name.
+    pub name: String,
+    /// Clock, Hz.
+    pub clock_hz: u64,
+    /// Cycles of an instruction that waits for nothing.
+    pub instruction_cycles: u64,
+    /// L1 instruction cache.
+    pub l1i: CacheModel,
+    /// L1 data cache.
+    pub l1d: CacheModel,
+    /// L2 cache, of instructions and data; its lines are at least as long as those of L1.
+    pub l2: CacheModel,
+    /// Instruction TLB.
+    pub itlb: TlbModel,
+    /// Data TLB.
+    pub dtlb: TlbModel,
+    /// Wait for an L1 miss that hits L2, cycles.
+    pub l2_hit_cycles: u64,
+    /// Wait for an L2 miss, cycles.
+    pub memory_cycles: u64,
+    /// Wait for a TLB miss, cycles.
+    pub tlb_miss_cycles: u64,
+}
+
+/// Longest model text that is read.
+const TEXT_BYTES_MAX: usize = 64 << 10;
+/// Longest wait that a model may have, cycles.
+const CYCLES_MAX: u64 = 1_000_000;
+
+impl MachineModel {
+    /// Parses and checks a model.
+    ///
+    /// # Errors
+    /// [`ModelError`], naming the field.
+    pub fn parse(text: &str) -> Result<Self, ModelError> {
+        if text.len() > TEXT_BYTES_MAX {
+            return Err(ModelError::Syntax(format!("a model of over {TEXT_BYTES_MAX} bytes")));
+        }
+        let model: MachineModel =
+            toml::from_str(text).map_err(|error| ModelError::Syntax(error.to_string()))?;
+        model.check()?;
+        Ok(model)
+    }
+
+    fn check(&self) -> Result<(), ModelError> {
+        let refuse = |field: &str, problem: &str| {
+            Err(ModelError::Value { field: field.to_owned(), problem: problem.to_owned() })
+        };
+        self.l1i.check("l1i")?;
+        self.l1d.check("l1d")?;
+        self.l2.check("l2")?;
+        self.itlb.check("itlb")?;
+        self.dtlb.check("dtlb")?;
+        if self.l2.line_bytes < self.l1i.line_bytes.max(self.l1d.line_bytes) {
+            return refuse("l2.line_bytes", "shorter than a line of L1");
+        }
+        if !(1_000_000..=100_000_000_000).contains(&self.clock_hz) {
+            return refuse("clock_hz", "not in 1 MHz..=100 GHz");
+        }
+        let waits = [
+            ("instruction_cycles", self.instruction_cycles, 1),
+            ("l2_hit_cycles", self.l2_hit_cycles, 0),
+            ("memory_cycles", self.memory_cycles, 0),
+            ("tlb_miss_cycles", self.tlb_miss_cycles, 0),
+        ];
+        for (field, cycles, least) in waits {
+            if !(least..=CYCLES_MAX).contains(&cycles) {
+                return refuse(field, &format!("not in {least}..={CYCLES_MAX}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const R4400: &str = include_str!("../../../machines/r4400-1994.toml");
+
+    #[test]
+    fn the_1994_machine_is_that_of_the_paper() {
+        let model = MachineModel::parse(R4400).unwrap();
+        let ns = |cycles: u64| cycles * 1_000_000_000 / model.clock_hz;
+        assert_eq!((ns(model.l2_hit_cycles), ns(model.memory_cycles)), (50, 500));
+        assert_eq!((model.l1d.sets(), model.l2.sets()), (512, 8192));
+    }
+
+    #[test]
+    fn what_cannot_be_built_is_refused_by_name() {
+        let refused = |from: &str, to: &str| {
+            MachineModel::parse(&R4400.replacen(from, to, 1)).unwrap_err().to_string()
+        };
+        assert!(refused("ways = 2", "ways = 3").starts_with("l1i.size_bytes"));
+        assert!(refused("ways = 2", "ways = 0").starts_with("l1i.ways"));
+        assert!(refused("line_bytes = 16", "line_bytes = 24").starts_with("l1i.line_bytes"));
+        assert!(refused("line_bytes = 128", "line_bytes = 8").starts_with("l2.line_bytes"));
+        assert!(refused("clock_hz", "clock_khz").contains("clock_khz"));
+        assert!(
+            refused("memory_cycles = 100", "memory_cycles = 100000000").contains("memory_cycles")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in "\\PC{0,200}") {
+            let _ = MachineModel::parse(&text);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Timing contracts: synthetic streams whose cycles can be worked out by hand. And the cache
+//! against a naive one.
+
+use std::collections::HashMap;
+
+use machine::{AccessKind, Cache, CacheModel, Hierarchy, MachineModel, Outcome, Replacement};
+use proptest::prelude::*;
+
+fn r4400() -> Hierarchy {
+    let text = include_str!("../../../machines/r4400-1994.toml");
+    Hierarchy::new(&MachineModel::parse(text).expect("a good model"))
+}
+
+/// Loads one address in each of `lines` lines of `line_bytes`, `rounds` times.
+fn walk(machine: &mut Hierarchy, lines: u64, line_bytes: u64, rounds: u64) -> Vec<u64> {
+    (0..rounds)
+        .map(|_| {
+            let load =
+                |line: u64| machine.access(AccessKind::Load, line * line_bytes, line * line_bytes);
+            (0..lines).map(load).sum()
+        })
+        .collect()
+}
+
+#[test]
+fn contract_1_instructions_that_wait_for_nothing_take_a_cycle_each() {
+    let mut machine = r4400();
+    machine.execute(1_000);
+    assert_eq!((machine.counts().cycles, machine.counts().instructions), (1_000, 1_000));
+}
+
+#[test]
+fn contract_2_a_footprint_within_l1_waits_only_once() {
+    let mut machine = r4400();
+    // 64 lines of 16 bytes lie in one page and eight L2 lines.
+    let waits = walk(&mut machine, 64, 16, 3);
+    assert_eq!(waits, [10 + 8 * 100 + 56 * 10, 0, 0]);
+    let counts = machine.counts();
+    assert_eq!((counts.l1d_misses, counts.l2_misses, counts.dtlb_misses), (64, 8, 1));
+}
+
+#[test]
+fn contract_3_a_footprint_between_l1_and_l2_waits_for_l2_each_time() {
+    let mut machine = r4400();
+    // 32 KiB: twice L1, in eight pages, cyclically: LRU keeps none of it.
+    let waits = walk(&mut machine, 2_048, 16, 3);
+    assert_eq!(waits[1..], [2_048 * 10, 2_048 * 10]);
+}
+
+#[test]
+fn contract_4_a_footprint_beyond_l2_waits_for_memory_each_time() {
+    let mut machine = r4400();
+    // 2 MiB in steps of an L2 line; a page of 32 such lines misses the TLB of 32 pages once.
+    let waits = walk(&mut machine, 16_384, 128, 2);
+    assert_eq!(waits[1], 16_384 * 100 + 512 * 10);
+}
+
+#[test]
+fn contract_5_a_stride_of_the_cache_conflicts_in_one_set() {
+    let mut machine = r4400();
+    // Three lines 8 KiB apart share a set of two ways: with LRU every access misses.
+    let waits = walk(&mut machine, 3, 8_192, 3);
+    assert_eq!(waits[1..], [30, 30]);
+    let mut machine = r4400();
+    assert_eq!(walk(&mut machine, 2, 8_192, 3)[1..], [0, 0]);
+}
+
+#[test]
+fn contract_6_a_dirty_line_is_written_back_to_memory_once() {
+    let mut machine = r4400();
+    machine.access(AccessKind::Store, 0, 0);
+    // Out of L1 (2 ways, 8 KiB apart) into L2, then out of L2 (1 way, 1 MiB apart).
+    for address in [8_192, 16_384, 24_576] {
+        machine.access(AccessKind::Load, address, address);
+    }
+    assert_eq!(machine.counts().l2_writebacks, 0);
+    machine.access(AccessKind::Load, 1 << 20, 1 << 20);
+    assert_eq!(machine.counts().l2_writebacks, 1);
+    machine.access(AccessKind::Load, 2 << 20, 2 << 20);
+    assert_eq!(machine.counts().l2_writebacks, 1);
+}
+
+#[test]
+fn contract_7_counts_of_a_region_are_a_difference() {
+    let mut machine = r4400();
+    walk(&mut machine, 64, 16, 1);
+    let before = machine.counts();
+    walk(&mut machine, 64, 16, 1);
+    machine.execute(64);
+    let region = machine.counts().since(&before);
+    assert_eq!((region.cycles, region.l1d_misses, region.data_accesses), (64, 0, 64));
+}
+
+/// A cache as one would write it first: per set a list, the last used at its end.
+#[derive(Default)]
+struct Naive {
+    sets: HashMap<u64, Vec<(u64, bool)>>,
+}
+
+impl Naive {
+    fn access(
+        &mut self,
+        line: u64,
+        write: bool,
+        sets: u64,
+        ways: usize,
+    ) -> (bool, Option<(u64, bool)>) {
+        let set = self.sets.entry(line % sets).or_default();
+        if let Some(at) = set.iter().position(|(held, _)| *held == line) {
+            let (line, dirty) = set.remove(at);
+            set.push((line, dirty || write));
+            return (true, None);
+        }
+        set.push((line, write));
+        let evicted = (set.len() > ways).then(|| set.remove(0));
+        (false, evicted)
+    }
+}
+
+proptest! {
+    #[test]
+    fn lru_is_that_of_the_naive_cache(
+        ways in 1u32..9,
+        sets_log in 0u32..5,
+        accesses in prop::collection::vec((0u64..200, any::<bool>()), 1..400),
+    ) {
+        let sets = 1u64 << sets_log;
+        let model = CacheModel {
+            size_bytes: sets * u64::from(ways) * 64,
+            ways,
+            line_bytes: 64,
+            replacement: Replacement::Lru,
+        };
+        prop_assert!(model.check("cache").is_ok());
+        let (mut cache, mut naive) = (Cache::new(&model), Naive::default());
+        for (line, write) in accesses {
+            let (hit, evicted) = naive.access(line, write, sets, ways as usize);
+            let expected = if hit {
+                Outcome::Hit
+            } else {
+                Outcome::Miss(evicted.map(|(line, dirty)| machine::Evicted { line, dirty }))
+            };
+            prop_assert_eq!(cache.access(line, write), expected);
+        }
+    }
+
+    /// The stack property: with LRU, a larger cache of as many sets never misses where a smaller hits.
+    #[test]
+    fn more_ways_never_miss_more(lines in prop::collection::vec(0u64..100, 1..400)) {
+        let cache = |ways| Cache::new(&CacheModel {
+            size_bytes: u64::from(ways) * 4 * 64, ways, line_bytes: 64, replacement: Replacement::Lru,
+        });
+        let (mut small, mut large) = (cache(2), cache(5));
+        for line in lines {
+            let small_hit = small.access(line, false) == Outcome::Hit;
+            let large_hit = large.access(line, false) == Outcome::Hit;
+            prop_assert!(large_hit || !small_hit);
+        }
+    }
+
+    /// A line that was just used is in, whatever the policy.
+    #[test]
+    fn what_was_just_used_is_in(
+        replacement in prop_oneof![
+            Just(Replacement::Lru), Just(Replacement::TreePlru), Just(Replacement::Random)
+        ],
+        lines in prop::collection::vec(0u64..1_000, 1..300),
+    ) {
+        let model = CacheModel { size_bytes: 4 * 8 * 64, ways: 4, line_bytes: 64, replacement };
+        let mut cache = Cache::new(&model);
+        for line in lines {
+            cache.access(line, false);
+            prop_assert!(cache.holds(line));
+        }
+    }
+}
