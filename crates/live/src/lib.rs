@@ -4,4 +4,5 @@ pub mod bpf;
 pub mod handlers;
 pub mod host;
 pub mod journal;
+pub mod selfbench;
 pub mod stimulus;

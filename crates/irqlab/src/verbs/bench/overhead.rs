@@ -1,0 +1,141 @@
+//! `irqlab bench overhead`: what a pair of probes costs, beside other tools.
+
+use std::process::ExitCode;
+
+use anyhow::bail;
+use live::bpf::Flavour;
+use live::handlers::syscall_loop::median;
+use live::selfbench::overhead::{Attached, Cost, Overhead, OverheadSettings, measure};
+use record::{Kind, Table, Timestamp, Value};
+use serde_json::{Map, json};
+
+use super::{Measured, OutputArgs, columns, run_of, unavailable};
+use crate::args::{Usage, online_cpus};
+use crate::verbs::handlers::stop_on_signals;
+
+/// What an entry/exit pair of probes costs, beside other tools on the same loop
+#[derive(Debug, clap::Args)]
+pub struct OverheadArgs {
+    /// CPU of the system call loop [default: the last one that is online]
+    #[arg(short = 'c', long, value_name = "CPU")]
+    cpu: Option<u32>,
+    /// How often each tool is measured
+    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// System calls of a loop; 25 loops a tool and round
+    #[arg(long, default_value_t = 4_000, value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
+    calls: u32,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Measures, prints, records.
+pub fn run(args: &OverheadArgs) -> anyhow::Result<ExitCode> {
+    let started = Timestamp::now();
+    args.output.prepare()?;
+    let list = args.cpu.map(|cpu| cpu.to_string());
+    let Some(&cpu) = online_cpus(list.as_deref())?.last() else {
+        bail!(Usage("no CPU is online".to_owned()));
+    };
+    let settings =
+        OverheadSettings { rounds: args.rounds, calls: args.calls, ..OverheadSettings::new(cpu) };
+    let stop = stop_on_signals()?;
+    let mut progress =
+        |round: u32| args.output.progress(&format!("round {} of {}", round + 1, args.rounds));
+    match measure(&settings, &stop, &mut progress) {
+        Ok(overhead) => {
+            args.output.finish(&run_of("bench-overhead", started, result(&settings, &overhead)))
+        }
+        Err(error) => unavailable(error),
+    }
+}
+
+fn result(settings: &OverheadSettings, overhead: &Overhead) -> Measured {
+    let mut of = Map::new();
+    of.insert("cpu".into(), json!(settings.cpu));
+    of.insert("rounds".into(), json!(settings.rounds));
+    of.insert("loops_per_round".into(), json!(settings.loops));
+    of.insert("calls_per_loop".into(), json!(settings.calls));
+    let mut observer = Map::new();
+    observer.insert("events_lost".into(), json!(overhead.missed));
+    Measured {
+        settings: of,
+        observer,
+        absent: overhead.absent.clone(),
+        tables: vec![table(settings.cpu, overhead), targets(overhead)],
+        interrupted: overhead.interrupted,
+        ..Measured::default()
+    }
+}
+
+fn least(values: &[f64]) -> Option<f64> {
+    values.iter().copied().min_by(f64::total_cmp)
+}
+
+fn most(values: &[f64]) -> Option<f64> {
+    values.iter().copied().max_by(f64::total_cmp)
+}
+
+fn table(cpu: u32, overhead: &Overhead) -> Table {
+    let columns = columns(&[
+        ("attached", Kind::Text, "What was attached to the entry and exit of a system call."),
+        ("added_ns", Kind::Real, "What it adds to a call: median of the rounds."),
+        ("added_min_ns", Kind::Real, "The least of the rounds."),
+        ("added_max_ns", Kind::Real, "The most of the rounds."),
+        ("of_empty_ratio", Kind::Real, "Median of the rounds' ratios to the empty tp_btf pair."),
+        ("call_ns", Kind::Real, "A call with it: median of the rounds."),
+        ("rounds", Kind::Uint, "Rounds measured."),
+        ("counted", Kind::Uint, "Spans that the tool itself counted meanwhile."),
+        (
+            "calls",
+            Kind::Uint,
+            "Calls that the loops made meanwhile; others on the CPU add to them.",
+        ),
+        ("method", Kind::Text, "How it was attached."),
+    ]);
+    let mut table = Table::new("overhead", "What each tool adds to a system call.", columns);
+    for cost in &overhead.costs {
+        table.push(vec![
+            cost.attached.label().into(),
+            median(cost.added_ns.clone()).into(),
+            least(&cost.added_ns).into(),
+            most(&cost.added_ns).into(),
+            median(cost.ratio.clone()).into(),
+            median(cost.call_ns.clone()).into(),
+            (cost.call_ns.len() as u64).into(),
+            cost.counted.map(|(spans, _)| spans).into(),
+            cost.counted.map(|(_, calls)| calls).into(),
+            cost.attached.method(cpu).into(),
+        ]);
+    }
+    table
+}
+
+/// The promises of the design, and what came of them.
+fn targets(overhead: &Overhead) -> Table {
+    let columns = columns(&[
+        ("target", Kind::Text, "What is promised."),
+        ("is_ratio", Kind::Real, "What was measured: median of the rounds' ratios."),
+        ("limit_ratio", Kind::Real, "The most that the promise allows."),
+        ("met", Kind::Bool, "Whether it is kept."),
+    ]);
+    let mut table = Table::new("targets", "What is promised of irqlab's probes.", columns);
+    let irqlab = overhead.cost(Attached::Irqlab(Flavour::Btf));
+    let empty = overhead.cost(Attached::Empty(Flavour::Btf));
+    let clocks = overhead.cost(Attached::Clocks(Flavour::Btf));
+    let bpftrace = overhead.cost(Attached::Bpftrace);
+    let mut push = |target: &str, other: Option<&Cost>, limit: f64| {
+        let ratio = irqlab.zip(other).and_then(|(irqlab, other)| of_each_round(irqlab, other));
+        let met = ratio.map(|ratio| ratio <= limit);
+        table.push(vec![target.into(), ratio.into(), Value::Real(limit), met.into()]);
+    };
+    push("irqlab / empty pair", empty, 1.3);
+    push("irqlab / two clock readings", clocks, 1.15);
+    push("irqlab / bpftrace", bpftrace, 1.0 / 3.0);
+    table
+}
+
+fn of_each_round(one: &Cost, other: &Cost) -> Option<f64> {
+    let pairs = one.added_ns.iter().zip(&other.added_ns);
+    median(pairs.map(|(one, other)| one / other).collect())
+}

@@ -1,0 +1,343 @@
+//! What an entry/exit pair of probes adds to a system call: irqlab's and other tools', in one run.
+//!
+//! One pinned thread calls getppid(2) in a loop. In each round every tool is attached to the system
+//! call tracepoints in turn, the loop is timed, and the tool is detached; the order of tools is
+//! another in each round. A tool's figure of a round is the middle one of many short loops, less
+//! the same of the bare loop in that round. So neither a slow second nor a busy neighbour decides.
+//!
+//! irqlab's own programs are made for interrupts: here they sit on sys_enter and sys_exit, with the
+//! gate open, and do all that they do on an interrupt.
+
+use lab::handlers::BenchError;
+use libbpf_rs::Link;
+
+use super::peers::{Peer, Tool, spans_in_histogram};
+use super::tracefs::{Instance, Tracefs};
+use super::{bpf_error, failed};
+use crate::bpf::layout::{Config, KEY_BENCH};
+use crate::bpf::{Flavour, LoadSpec, Probes};
+use crate::handlers::Stop;
+use crate::handlers::syscall_loop::{median, ns_per_call};
+
+/// How to measure.
+#[derive(Clone, Debug)]
+pub struct OverheadSettings {
+    /// CPU of the loop.
+    pub cpu: u32,
+    /// How often each tool is measured.
+    pub rounds: u32,
+    /// Loops of one tool in one round.
+    pub loops: u32,
+    /// System calls of one loop.
+    pub calls: u32,
+}
+
+impl OverheadSettings {
+    /// The default settings on `cpu`.
+    #[must_use]
+    pub fn new(cpu: u32) -> Self {
+        OverheadSettings { cpu, rounds: 9, loops: 25, calls: 4_000 }
+    }
+}
+
+/// What is attached to the system call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attached {
+    /// Nothing.
+    Nothing,
+    /// A pair of BPF programs that return at once.
+    Empty(Flavour),
+    /// A pair of BPF programs that read the clock, and nothing else.
+    Clocks(Flavour),
+    /// irqlab's programs.
+    Irqlab(Flavour),
+    /// The kernel's trace events, into a ring buffer.
+    Ftrace,
+    /// bpftrace.
+    Bpftrace,
+    /// perf record.
+    Perf,
+}
+
+impl Attached {
+    const ALL: [Attached; 9] = [
+        Attached::Nothing,
+        Attached::Empty(Flavour::Btf),
+        Attached::Clocks(Flavour::Btf),
+        Attached::Irqlab(Flavour::Btf),
+        Attached::Empty(Flavour::Raw),
+        Attached::Irqlab(Flavour::Raw),
+        Attached::Ftrace,
+        Attached::Bpftrace,
+        Attached::Perf,
+    ];
+
+    /// Its name in results.
+    #[must_use]
+    pub fn label(self) -> String {
+        match self {
+            Attached::Nothing => "nothing".to_owned(),
+            Attached::Empty(flavour) => format!("empty {}", flavour.label()),
+            Attached::Clocks(flavour) => format!("two clocks {}", flavour.label()),
+            Attached::Irqlab(flavour) => format!("irqlab {}", flavour.label()),
+            Attached::Ftrace => "ftrace".to_owned(),
+            Attached::Bpftrace => "bpftrace".to_owned(),
+            Attached::Perf => "perf record".to_owned(),
+        }
+    }
+
+    /// How it is attached.
+    #[must_use]
+    pub fn method(self, cpu: u32) -> String {
+        match self {
+            Attached::Nothing => "the bare loop".to_owned(),
+            Attached::Empty(_) => "programs that return at once".to_owned(),
+            Attached::Clocks(_) => "programs that read the clock and return".to_owned(),
+            Attached::Irqlab(_) => {
+                "open a span at sys_enter, close and count it at sys_exit".into()
+            }
+            Attached::Ftrace => {
+                "events raw_syscalls/sys_enter and sys_exit into an instance's buffer".to_owned()
+            }
+            Attached::Bpftrace => Tool::Bpftrace.command_line(cpu),
+            Attached::Perf => Tool::Perf.command_line(cpu),
+        }
+    }
+}
+
+/// The figures of one tool.
+#[derive(Clone, Debug)]
+pub struct Cost {
+    /// What was attached.
+    pub attached: Attached,
+    /// ns per system call, of each round.
+    pub call_ns: Vec<f64>,
+    /// The same, less the bare loop of that round.
+    pub added_ns: Vec<f64>,
+    /// Of each round: the same over what the empty tp_btf pair added in that round.
+    pub ratio: Vec<f64>,
+    /// Spans that the tool itself counted, and system calls that the loops made meanwhile.
+    pub counted: Option<(u64, u64)>,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default)]
+pub struct Overhead {
+    /// A line per tool.
+    pub costs: Vec<Cost>,
+    /// Tools that could not be measured: name, reason, remedy.
+    pub absent: Vec<(String, String, Option<String>)>,
+    /// Events that the kernel dropped because a program of ours was running.
+    pub missed: u64,
+    /// Whether it was cut short.
+    pub interrupted: bool,
+}
+
+impl Overhead {
+    /// The figures of one tool.
+    #[must_use]
+    pub fn cost(&self, attached: Attached) -> Option<&Cost> {
+        self.costs.iter().find(|cost| cost.attached == attached)
+    }
+}
+
+struct Bench<'a> {
+    settings: &'a OverheadSettings,
+    probes: Vec<(Flavour, Probes)>,
+    tracefs: Option<Tracefs>,
+    quick_ns: f64,
+}
+
+/// Measures all tools. `progress` is told each round before it starts.
+///
+/// # Errors
+/// [`BenchError::NothingMeasurable`] when BPF programs cannot be loaded here.
+pub fn measure(
+    settings: &OverheadSettings,
+    stop: &Stop,
+    progress: &mut dyn FnMut(u32),
+) -> Result<Overhead, BenchError> {
+    let mut result = Overhead::default();
+    let mut bench = Bench { settings, probes: Vec::new(), tracefs: None, quick_ns: 0.0 };
+    bench.load(&mut result)?;
+    let mut present: Vec<Attached> = Attached::ALL
+        .into_iter()
+        .filter(|attached| match attached {
+            Attached::Empty(flavour) | Attached::Clocks(flavour) | Attached::Irqlab(flavour) => {
+                bench.probes_of(*flavour).is_ok()
+            }
+            Attached::Ftrace => bench.tracefs.is_some(),
+            _ => true,
+        })
+        .collect();
+    for &attached in &present {
+        let (call_ns, added_ns, ratio) = (Vec::new(), Vec::new(), Vec::new());
+        result.costs.push(Cost { attached, call_ns, added_ns, ratio, counted: None });
+    }
+    bench.run_loops()?; // caches, frequency
+    for round in 0..settings.rounds {
+        if stop.is_requested() {
+            result.interrupted = true;
+            break;
+        }
+        progress(round);
+        bench.round(round, &mut present, &mut result)?;
+    }
+    for (_, probes) in &bench.probes {
+        result.missed += probes.misses().map_err(bpf_error)?;
+    }
+    Ok(result)
+}
+
+impl Bench<'_> {
+    fn load(&mut self, result: &mut Overhead) -> Result<(), BenchError> {
+        let spec = |flavour| LoadSpec {
+            flavour,
+            config: Config { slots: 4, inside_ns: 30, outside_ns: 100, ..Config::default() },
+            programs: &[
+                "empty_at_entry",
+                "empty_at_exit",
+                "clock_at_entry",
+                "clock_at_exit",
+                "open_now",
+                "close_at_exit",
+            ],
+        };
+        self.probes.push((Flavour::Raw, Probes::load(&spec(Flavour::Raw)).map_err(bpf_error)?));
+        match Probes::load(&spec(Flavour::Btf)) {
+            Ok(probes) => self.probes.push((Flavour::Btf, probes)),
+            Err(error) => result.absent.push(("tp_btf".to_owned(), error.to_string(), None)),
+        }
+        match Tracefs::find() {
+            Ok(tracefs) => self.tracefs = Some(tracefs),
+            Err(error) => absent(result, Attached::Ftrace, error)?,
+        }
+        Ok(())
+    }
+
+    fn probes_of(&self, wanted: Flavour) -> Result<&Probes, BenchError> {
+        let found = self.probes.iter().find(|(flavour, _)| *flavour == wanted);
+        let name = wanted.label();
+        found.map(|(_, probes)| probes).ok_or_else(|| failed(name, "these programs are not loaded"))
+    }
+
+    /// Measures everything once; takes out of `present` what turns out not to work here.
+    fn round(
+        &mut self,
+        round: u32,
+        present: &mut Vec<Attached>,
+        result: &mut Overhead,
+    ) -> Result<(), BenchError> {
+        let mut order = present.clone();
+        order.rotate_left(round as usize % present.len());
+        let mut times: Vec<(Attached, f64)> = Vec::new();
+        self.quick_ns = self.run_loops()?;
+        for attached in order {
+            match self.once(attached, result) {
+                Ok(time) => times.push((attached, time)),
+                Err(error) => {
+                    absent(result, attached, error)?;
+                    present.retain(|one| *one != attached);
+                    result.costs.retain(|cost| cost.attached != attached);
+                }
+            }
+        }
+        let time_of = |wanted| times.iter().find(|(one, _)| *one == wanted).map(|(_, time)| *time);
+        let bare = time_of(Attached::Nothing).unwrap_or(self.quick_ns);
+        let empty = time_of(Attached::Empty(Flavour::Btf));
+        for cost in &mut result.costs {
+            let Some(time) = time_of(cost.attached) else { continue };
+            cost.call_ns.push(time);
+            cost.added_ns.push(time - bare);
+            cost.ratio.extend(empty.map(|empty| (time - bare) / (empty - bare)));
+        }
+        Ok(())
+    }
+
+    /// Attaches, times, detaches.
+    fn once(&self, attached: Attached, result: &mut Overhead) -> Result<f64, BenchError> {
+        let cpu = self.settings.cpu;
+        let calls = u64::from(self.settings.calls) * u64::from(self.settings.loops);
+        let mut count = |spans: u64| {
+            if let Some(cost) = result.costs.iter_mut().find(|cost| cost.attached == attached) {
+                let (spans_before, calls_before) = cost.counted.unwrap_or_default();
+                cost.counted = Some((spans_before + spans, calls_before + calls));
+            }
+        };
+        match attached {
+            Attached::Nothing => self.run_loops(),
+            Attached::Empty(flavour) => {
+                let _links = self.link(flavour, ["empty_at_exit", "empty_at_entry"])?;
+                self.run_loops()
+            }
+            Attached::Clocks(flavour) => {
+                let _links = self.link(flavour, ["clock_at_exit", "clock_at_entry"])?;
+                self.run_loops()
+            }
+            Attached::Irqlab(flavour) => {
+                let probes = self.probes_of(flavour)?;
+                let links = self.link(flavour, ["close_at_exit", "open_now"])?;
+                probes.clear().map_err(bpf_error)?;
+                probes.open_gate(cpu).map_err(bpf_error)?;
+                let time = self.run_loops();
+                probes.close_gate(cpu).map_err(bpf_error)?;
+                drop(links);
+                count(spans_of(probes, cpu)?);
+                time
+            }
+            Attached::Ftrace => {
+                let tracefs =
+                    self.tracefs.as_ref().ok_or_else(|| failed("ftrace", "no tracefs"))?;
+                let instance = Instance::create(tracefs, 1024)?;
+                instance.only_cpu(cpu)?;
+                instance.set_event("raw_syscalls/sys_exit", true)?;
+                instance.set_event("raw_syscalls/sys_enter", true)?;
+                self.run_loops()
+            }
+            Attached::Bpftrace => {
+                let peer = Peer::start(Tool::Bpftrace, cpu, self.quick_ns)?;
+                let time = self.run_loops();
+                count(spans_in_histogram(&peer.stop()?));
+                time
+            }
+            Attached::Perf => {
+                let peer = Peer::start(Tool::Perf, cpu, self.quick_ns)?;
+                let time = self.run_loops();
+                peer.stop()?;
+                time
+            }
+        }
+    }
+
+    fn link(&self, flavour: Flavour, programs: [&str; 2]) -> Result<[Link; 2], BenchError> {
+        let probes = self.probes_of(flavour)?;
+        let link = |name| probes.link(name).map_err(bpf_error);
+        Ok([link(programs[0])?, link(programs[1])?])
+    }
+
+    /// The middle one of the loops, ns per call.
+    fn run_loops(&self) -> Result<f64, BenchError> {
+        let OverheadSettings { cpu, loops, calls, .. } = *self.settings;
+        let times: std::io::Result<Vec<f64>> =
+            (0..loops).map(|_| ns_per_call(cpu, calls)).collect();
+        let times = times.map_err(|error| failed(&format!("the loop on CPU {cpu}"), error))?;
+        median(times).ok_or_else(|| failed("the system call loop", "no loops were asked for"))
+    }
+}
+
+fn spans_of(probes: &Probes, cpu: u32) -> Result<u64, BenchError> {
+    let rows = probes.rows().map_err(bpf_error)?;
+    let row = rows.iter().find(|(on, row)| *on == cpu && row.key == KEY_BENCH);
+    Ok(row.map_or(0, |(_, row)| row.count))
+}
+
+/// Notes that a tool cannot be had; passes on what is another kind of error.
+fn absent(result: &mut Overhead, attached: Attached, error: BenchError) -> Result<(), BenchError> {
+    match error {
+        BenchError::Unavailable { reason, remedy } => {
+            result.absent.push((attached.label(), reason, remedy));
+            Ok(())
+        }
+        other => Err(other),
+    }
+}

@@ -1,0 +1,225 @@
+//! Other tools, run the way their users run them.
+
+use std::io::{ErrorKind, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use lab::handlers::BenchError;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::failed;
+use crate::handlers::syscall_loop::ns_per_call;
+
+/// The usual two lines for the time between two events.
+const BPFTRACE_SCRIPT: &str = "tracepoint:raw_syscalls:sys_enter { @s[tid] = nsecs } \
+    tracepoint:raw_syscalls:sys_exit /@s[tid]/ { @h = hist(nsecs - @s[tid]); delete(@s[tid]); }";
+
+/// Longest wait until a tool is at work.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest wait until it has ended.
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+/// From one request to end to the next.
+const ASK_AGAIN: Duration = Duration::from_secs(4);
+/// From the opening of its events to the first look whether they are felt.
+const SETTLE: Duration = Duration::from_millis(300);
+/// A tool is at work when the fastest of the probing loops is slower than before by this factor.
+const SLOWER_BY: f64 = 1.5;
+const PROBING_LOOPS: usize = 8;
+const PROBING_CALLS: u32 = 1_000;
+
+/// A tool to compare with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tool {
+    Bpftrace,
+    Perf,
+}
+
+impl Tool {
+    pub fn program(self) -> &'static str {
+        match self {
+            Tool::Bpftrace => "bpftrace",
+            Tool::Perf => "perf",
+        }
+    }
+
+    fn arguments(self, cpu: u32) -> Vec<String> {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        match self {
+            Tool::Bpftrace => vec!["-e".to_owned(), BPFTRACE_SCRIPT.to_owned()],
+            Tool::Perf => words(&format!(
+                "record -q -e raw_syscalls:sys_enter -e raw_syscalls:sys_exit -C {cpu} -o /dev/null"
+            )),
+        }
+    }
+
+    /// The command line, for people.
+    pub fn command_line(self, cpu: u32) -> String {
+        match self {
+            Tool::Bpftrace => format!("bpftrace -e '{BPFTRACE_SCRIPT}'"),
+            Tool::Perf => format!("perf {}", self.arguments(cpu).join(" ")),
+        }
+    }
+}
+
+/// A tool at work. Dropping it ends it.
+pub(super) struct Peer {
+    child: Child,
+    tool: Tool,
+}
+
+impl Peer {
+    /// Starts the tool and waits until the loop on `cpu` feels it. `quick_ns` is the time of a
+    /// call without it.
+    ///
+    /// # Errors
+    /// [`BenchError::Unavailable`] when it is not installed or does not get to work here.
+    pub fn start(tool: Tool, cpu: u32, quick_ns: f64) -> Result<Self, BenchError> {
+        let mut command = Command::new(tool.program());
+        command.args(tool.arguments(cpu));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // SAFETY: between fork and exec only prctl(2) is called, which is async-signal-safe.
+        unsafe { command.pre_exec(die_with_parent) };
+        let child = command.spawn().map_err(|error| match error.kind() {
+            ErrorKind::NotFound => BenchError::Unavailable {
+                reason: format!("{} is not installed", tool.program()),
+                remedy: Some(format!("apt install {}", package(tool))),
+            },
+            _ => failed(&format!("starting {}", tool.program()), error),
+        })?;
+        let mut peer = Peer { child, tool };
+        peer.wait_until_felt(cpu, quick_ns)?;
+        Ok(peer)
+    }
+
+    fn wait_until_felt(&mut self, cpu: u32, quick_ns: f64) -> Result<(), BenchError> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        loop {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                let said = self.said();
+                return Err(self.unavailable(&format!("ended at once ({status}): {said}")));
+            }
+            if self.has_events() {
+                std::thread::sleep(SETTLE);
+                if is_felt(cpu, quick_ns)? {
+                    return Ok(());
+                }
+            }
+            if Instant::now() > deadline {
+                return Err(self.unavailable("was started and is not felt by system calls"));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Whether the tool has perf events open, which all of them attach to tracepoints by.
+    fn has_events(&self) -> bool {
+        let directory = format!("/proc/{}/fd", self.child.id());
+        let Ok(entries) = std::fs::read_dir(directory) else { return false };
+        let targets = entries.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok());
+        let mut names = targets.map(|target| target.to_string_lossy().into_owned());
+        names.any(|name| name.contains("[perf_event]"))
+    }
+
+    fn unavailable(&self, what: &str) -> BenchError {
+        BenchError::Unavailable { reason: format!("{} {what}", self.tool.program()), remedy: None }
+    }
+
+    fn said(&mut self) -> String {
+        let mut text = String::new();
+        let mut read = |from: &mut dyn Read| {
+            let mut bytes = Vec::new();
+            let _ = from.take(2000).read_to_end(&mut bytes); // only for a message
+            text += String::from_utf8_lossy(&bytes).trim();
+        };
+        if let Some(from) = &mut self.child.stderr {
+            read(from);
+        }
+        if let Some(from) = &mut self.child.stdout {
+            read(from);
+        }
+        text
+    }
+
+    /// Ends it as Ctrl-C would, and waits; returns its output.
+    ///
+    /// # Errors
+    /// When it does not end in time (it is killed then).
+    pub fn stop(mut self) -> Result<String, BenchError> {
+        let start = Instant::now();
+        let mut asked = 0;
+        loop {
+            // Again and again: bpftrace sometimes misses the first.
+            if start.elapsed() >= ASK_AGAIN * asked {
+                self.interrupt();
+                asked += 1;
+            }
+            match self.child.try_wait() {
+                Ok(Some(_)) => return Ok(self.said()),
+                Ok(None) if start.elapsed() < STOP_TIMEOUT => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                _ => return Err(self.unavailable("does not end on SIGINT")),
+            }
+        }
+    }
+
+    fn interrupt(&self) {
+        // It may have ended meanwhile; not reaped yet, its process id is still its own.
+        let _ = kill_process(Pid::from_child(&self.child), Signal::INT);
+    }
+}
+
+/// Whether system calls on `cpu` take clearly longer than `quick_ns`.
+pub(super) fn is_felt(cpu: u32, quick_ns: f64) -> Result<bool, BenchError> {
+    let mut fastest = f64::INFINITY;
+    for _ in 0..PROBING_LOOPS {
+        let time = ns_per_call(cpu, PROBING_CALLS)
+            .map_err(|error| failed("the system call loop", error))?;
+        fastest = fastest.min(time);
+    }
+    Ok(fastest > quick_ns * SLOWER_BY)
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        if let Ok(Some(_)) = self.child.try_wait() {
+            return;
+        }
+        // Both can fail only when the child is gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn package(tool: Tool) -> &'static str {
+    match tool {
+        Tool::Bpftrace => "bpftrace",
+        Tool::Perf => "linux-perf",
+    }
+}
+
+fn die_with_parent() -> std::io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::TERM)).map_err(Into::into)
+}
+
+/// The spans that bpftrace's histogram holds: the sum of its counts.
+pub(super) fn spans_in_histogram(output: &str) -> u64 {
+    let count = |line: &str| -> Option<u64> {
+        let (_, after) = line.trim_start().strip_prefix('[')?.split_once(')')?;
+        after.split_whitespace().next()?.parse().ok()
+    };
+    output.lines().filter_map(count).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_a_histogram() {
+        let output =
+            "Attaching 2 probes...\n\n@h:\n[128, 256)   12 |@@  |\n[1K, 2K)      3 |@   |\n";
+        assert_eq!(spans_in_histogram(output), 15);
+    }
+}
