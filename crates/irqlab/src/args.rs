@@ -28,6 +28,7 @@ pub enum Format {
 pub fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
+    let number: f64 = number.parse().map_err(|_| "a number and a unit, as in 30s".to_owned())?;
     let seconds_per_unit = match unit {
         "us" | "µs" => 1e-6,
         "ms" => 1e-3,
@@ -36,7 +37,6 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         "h" => 3600.0,
         _ => return Err(format!("unknown unit {unit:?}; allowed: us, ms, s, m, h (as in 30s)")),
     };
-    let number: f64 = number.parse().map_err(|_| "a number and a unit, as in 30s".to_owned())?;
     let seconds = number * seconds_per_unit;
     if !(1e-6..=7.0 * 86_400.0).contains(&seconds) {
         return Err("allowed: 1us to 168h".to_owned());

@@ -21,7 +21,7 @@ enum Verb {
     /// What can be measured here; for the rest, the exact line that unlocks it
     Doctor(verbs::doctor::DoctorArgs),
     /// What does each interrupt handler cost, and why?
-    Handlers(verbs::handlers::HandlersArgs),
+    Handlers(Box<verbs::handlers::HandlersArgs>),
     /// Print a run's tables
     Show(verbs::show::ShowArgs),
     /// Measure irqlab itself: what its probes cost, and whether they tell the truth
@@ -38,7 +38,7 @@ enum Verb {
 fn main() -> ExitCode {
     let result = match Cli::parse().verb {
         Verb::Doctor(args) => verbs::doctor::run(args),
-        Verb::Handlers(args) => verbs::handlers::run(args),
+        Verb::Handlers(args) => verbs::handlers::run(&args),
         Verb::Show(args) => verbs::show::run(args),
         Verb::Bench(args) => verbs::bench::run(args),
         Verb::Completions(args) => verbs::completions::run(&args, Cli::command()),

@@ -241,7 +241,7 @@ pub fn stop_on_signals() -> anyhow::Result<Stop> {
 }
 
 /// Measures, prints, records.
-pub fn run(args: HandlersArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: &HandlersArgs) -> anyhow::Result<ExitCode> {
     let started = Timestamp::now();
     let On::Live = args.on;
     let conditions = args.conditions()?;
@@ -275,7 +275,7 @@ pub fn run(args: HandlersArgs) -> anyhow::Result<ExitCode> {
     };
     match lab::handlers::run(&plan, &mut bench, &mut progress)? {
         Outcome::Nothing { reason, remedy } => Ok(output::nothing(&reason, remedy.as_deref())),
-        Outcome::Ran(run) => finish(&run, &directory, &args),
+        Outcome::Ran(run) => finish(&run, &directory, args),
     }
 }
 
@@ -283,7 +283,9 @@ fn finish(run: &Run, directory: &Path, args: &HandlersArgs) -> anyhow::Result<Ex
     if run.table("conditions").is_none_or(|table| table.rows().is_empty()) {
         bail!("stopped before anything was measured; nothing was written");
     }
-    output::print(&output::run_text(run, directory, args.format(), "handlers", args.all))?;
+    let printed =
+        output::print(&output::run_text(run, directory, args.format(), "handlers", args.all));
+    // Recorded even when nobody could read it: the minutes are not lost.
     record::write_run(run, directory)
         .context("the results above are not recorded (--out writes elsewhere)")?;
     let lost = run.observer.get("events_lost").and_then(Json::as_u64).unwrap_or(0);
@@ -291,6 +293,7 @@ fn finish(run: &Run, directory: &Path, args: &HandlersArgs) -> anyhow::Result<Ex
         eprintln!("irqlab: {lost} events were lost: counts are too low by that much");
     }
     let more = "the same again, other tables and formats: irqlab show";
+    printed?;
     output::say(args.quiet, &format!("run: {}  ({more} {0})", directory.display()));
     Ok(ExitCode::SUCCESS)
 }

@@ -116,7 +116,10 @@ pub(super) fn split_peer(peer: &str) -> Result<(&str, u16), String> {
     }
     match port {
         None => Ok((host, DISCARD_PORT)),
-        Some(text) => text.parse().map(|port| (host, port)).map_err(|_| bad()),
+        Some(text) => match text.parse() {
+            Ok(0) | Err(_) => Err(bad()),
+            Ok(port) => Ok((host, port)),
+        },
     }
 }
 

@@ -1,0 +1,99 @@
+//! The counts of a real run beside the kernel's own.
+
+mod cli_support;
+
+use std::collections::BTreeMap;
+
+use cli_support::{Place, alone, can_measure, rows};
+use serde_json::Value as Json;
+
+fn count(row: &Json, column: &str) -> Option<u64> {
+    row[column].as_u64()
+}
+
+/// By condition and CPU: what the kernel counted and did not hand to the probes. It does so while
+/// threads of PID 1 run on this VM's kernel: BPF programs do not see these events.
+fn undelivered(agreement: &[Json]) -> BTreeMap<(String, u64), u64> {
+    let mut undelivered = BTreeMap::new();
+    for row in agreement {
+        if let (Some(counted), Some(exact)) = (count(row, "counted"), count(row, "kernel_exact")) {
+            let key = (row["condition"].to_string(), count(row, "cpu").unwrap());
+            let lacks = exact.saturating_sub(counted + count(row, "edge_max").unwrap());
+            *undelivered.entry(key).or_default() += lacks;
+        }
+    }
+    undelivered
+}
+
+fn check(row: &Json, undelivered: u64) {
+    let Some(counted) = count(row, "counted") else {
+        assert!(row["agrees"].is_null(), "without a count there is nothing to agree: {row}");
+        return;
+    };
+    let edge = count(row, "edge_max").expect("every row has its edges");
+    if let Some(exact) = count(row, "kernel_exact") {
+        assert!(counted <= exact + edge, "never more than the kernel: {row}");
+        assert_eq!(row["agrees"], counted + edge >= exact, "{row}");
+        return;
+    }
+    if let Some(most) = count(row, "kernel_max") {
+        assert!(counted <= most, "never more than the files allow: {row}");
+    }
+    if let Some(least) = count(row, "kernel_min") {
+        assert!(counted + undelivered >= least, "less than the files allow: {row}");
+        if undelivered == 0 {
+            assert_eq!(row["agrees"], true, "{row}");
+        }
+    }
+}
+
+#[test]
+fn counts_are_the_kernels_but_for_what_it_did_not_deliver() {
+    if !can_measure() {
+        return;
+    }
+    let _alone = alone();
+    let place = Place::new();
+    let words = ["handlers", "-q", "-d", "2s", "--rate", "high", "--events", "none", "--json"];
+    let sources = ["--source", "disk,net,timer,ipi"];
+    let run = place.run(&[&words[..], &sources].concat()).assert_code(0).json();
+    let agreement = rows(&run, "agreement");
+    let undelivered = undelivered(agreement);
+    println!("undelivered: {undelivered:?}");
+    let mut exact = 0;
+    for row in agreement {
+        let key = (row["condition"].to_string(), count(row, "cpu").unwrap());
+        check(row, undelivered.get(&key).copied().unwrap_or(0));
+        exact += count(row, "kernel_exact").unwrap_or(0);
+    }
+    assert!(exact > 1_000, "the sources raise thousands: {exact}");
+    let total: u64 = undelivered.values().sum();
+    assert!(total <= exact / 10, "{total} of {exact} undelivered: more than PID 1 explains");
+    let said: u64 =
+        rows(&run, "conditions").iter().filter_map(|c| count(c, "undelivered_count")).sum();
+    assert_eq!(said, total, "table conditions says how many are lacking");
+    assert_eq!(run["observer"]["events_undelivered"], total);
+    assert_eq!(run["observer"]["events_lost"], 0);
+    let conditions = rows(&run, "conditions").len();
+    assert!(conditions >= 2, "at least timer and ipi are had anywhere: {conditions}");
+}
+
+#[test]
+fn the_handlers_table_counts_what_the_agreement_table_compares() {
+    if !can_measure() {
+        return;
+    }
+    let _alone = alone();
+    let place = Place::new();
+    let words = ["handlers", "-q", "-d", "1s", "--source", "timer", "--rate", "high"];
+    let run = place.run(&[&words[..], &["--events", "none", "--json"]].concat()).json();
+    for line in rows(&run, "agreement").iter().filter(|row| row["line"] == "LOC") {
+        let cpu = count(line, "cpu").unwrap().to_string();
+        let is_timer = |row: &&Json| row["name"] == "local_timer" && row["cpu"] == *cpu;
+        let timer = rows(&run, "handlers").iter().find(is_timer).expect("its row");
+        let counted = count(line, "counted").unwrap();
+        // A span that is open as the window closes is an entry, and not yet a span.
+        let ended = count(timer, "count").unwrap() + count(timer, "abandoned_count").unwrap();
+        assert!(counted - ended <= 1, "{line} {timer}");
+    }
+}

@@ -1,0 +1,130 @@
+//! How runs end early, and what is left of them: nothing but what was measured.
+
+mod cli_support;
+
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::process::Child;
+use std::time::Duration;
+
+use cli_support::{
+    Place, alone, can_measure, lives, names, only_run, signal, start_with_sources, wait_until,
+};
+use rustix::process::Signal;
+use serde_json::Value as Json;
+
+/// Exit code, stdout and stderr.
+fn ended(mut child: Child) -> (Option<i32>, String, String) {
+    let (mut out, mut err) = (String::new(), String::new());
+    child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+    (child.wait().unwrap().code(), out, err)
+}
+
+#[test]
+fn an_interrupt_ends_the_run_and_keeps_what_was_measured() {
+    if !can_measure() {
+        return;
+    }
+    let _alone = alone();
+    for kill in [Signal::INT, Signal::TERM] {
+        let place = Place::new();
+        let words = ["handlers", "-d", "600s", "--warm-up", "1ms", "--source", "timer"];
+        let more = ["--rate", "low,high", "--load", "busy", "--events", "none", "--json"];
+        let mut command = place.irqlab(&[&words[..], &more].concat());
+        let (child, sources) = start_with_sources(&mut command);
+        std::thread::sleep(Duration::from_millis(1500));
+        signal(&child, kill);
+        let (code, out, err) = ended(child);
+        assert_eq!(code, Some(0), "{err}");
+        let run: Json = serde_json::from_str(&out).unwrap();
+        assert_eq!(run["complete"], false);
+        let conditions = cli_support::rows(&run, "conditions");
+        assert_eq!(conditions.len(), 1, "the second one was never begun");
+        assert_eq!(conditions[0]["condition"], "busy/low/timer");
+        assert!(conditions[0]["window_ns"].as_u64() > Some(0));
+        assert!(sources.iter().all(|pid| !lives(*pid)), "no process is left");
+        let dir = only_run(&place).display().to_string();
+        let shown = place.run(&["show", &dir]);
+        assert!(shown.assert_code(0).out.contains("warning: the run was cut short"));
+    }
+}
+
+#[test]
+fn an_interrupt_before_the_first_window_leaves_nothing() {
+    if !can_measure() {
+        return;
+    }
+    let _alone = alone();
+    let place = Place::new();
+    let words = ["handlers", "--warm-up", "600s", "--source", "timer", "--events", "none"];
+    let (child, sources) = start_with_sources(&mut place.irqlab(&words));
+    signal(&child, Signal::INT);
+    let (code, out, err) = ended(child);
+    assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
+    assert!(err.contains("stopped before anything was measured; nothing was written"), "{err}");
+    assert!(sources.iter().all(|pid| !lives(*pid)), "no process is left");
+    assert!(place.names().is_empty(), "{:?}", place.names());
+}
+
+/// Network namespaces of a process's threads.
+fn namespaces(pid: u32) -> BTreeSet<String> {
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return BTreeSet::new() };
+    let links = tasks.flatten().map(|task| std::fs::read_link(task.path().join("ns/net")));
+    links.flatten().map(|link| link.display().to_string()).collect()
+}
+
+fn namespaces_of_all() -> BTreeSet<String> {
+    let pids = names("/proc".as_ref());
+    pids.iter().filter_map(|pid| pid.parse().ok()).flat_map(namespaces).collect()
+}
+
+#[test]
+fn a_kill_leaves_no_process_no_namespace_and_no_file() {
+    if !can_measure() {
+        return;
+    }
+    let _alone = alone();
+    let own = namespaces(std::process::id());
+    for source in ["disk", "net"] {
+        let (place, scratch) = (Place::new(), Place::new());
+        let words = ["handlers", "-d", "600s", "--rate", "low", "--load", "busy"];
+        let more = ["--events", "none", "--source", source];
+        let mut command = place.irqlab(&[&words[..], &more].concat());
+        let (mut child, _) = start_with_sources(command.env("TMPDIR", scratch.path()));
+        std::thread::sleep(Duration::from_millis(1500));
+        let sources = cli_support::children(child.id());
+        let made: BTreeSet<String> = sources
+            .iter()
+            .flat_map(|pid| namespaces(*pid))
+            .filter(|ns| !own.contains(ns))
+            .collect();
+        println!("{source}: {} processes, namespaces {made:?}", sources.len());
+        assert!(!sources.is_empty());
+        signal(&child, Signal::KILL);
+        child.wait().unwrap();
+        wait_until("its processes end", || sources.iter().all(|pid| !lives(*pid)));
+        wait_until("its namespaces go", || namespaces_of_all().is_disjoint(&made));
+        assert!(scratch.names().is_empty(), "{:?}", scratch.names());
+        let runs = place.path().join("irqlab-runs");
+        assert!(names(&runs).is_empty(), "{:?}", names(&runs));
+    }
+}
+
+#[test]
+fn the_next_start_removes_a_half_written_run_and_says_so() {
+    if !can_measure() {
+        return;
+    }
+    let _alone = alone();
+    let place = Place::new();
+    let runs = place.path().join("irqlab-runs");
+    let dead = u32::MAX; // beyond any pid_max
+    let half = runs.join(format!(".20261121T000000Z-handlers.partial-{dead}"));
+    std::fs::create_dir_all(half.join("tables")).unwrap();
+    std::fs::write(half.join("manifest.json"), "{").unwrap();
+    let run = place.run(&["handlers", "-d", "50ms", "--events", "none"]);
+    run.assert_code(0).assert_says("removed what a killed run had half written: irqlab-runs/.2026");
+    assert!(!half.exists());
+    only_run(&place);
+}

@@ -1,0 +1,236 @@
+//! What is printed and recorded: formats, commands, and outputs that cannot be written or read.
+
+mod cli_support;
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use cli_support::{
+    Ended, IRQLAB, Place, alone, can_measure, can_measure_as_root, names, only_run, rows,
+};
+use serde_json::Value as Json;
+
+const SHORT: [&str; 6] = ["handlers", "-d", "200ms", "--events", "none", "-q"];
+
+fn short<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [&SHORT[..], more].concat()
+}
+
+#[test]
+fn json_is_one_document_with_everything_and_show_gives_the_same() {
+    if !can_measure() {
+        return;
+    }
+    let _alone = alone();
+    let place = Place::new();
+    let run = place.run(&short(&["--json", "--histograms"])).assert_code(0).json();
+    assert_eq!(run["schema"], "irqlab.run/1");
+    assert_eq!(run["experiment"], "handlers");
+    assert_eq!(run["complete"], true);
+    for block in ["host", "settings", "observer", "tables"] {
+        assert!(run[block].is_object(), "{block}");
+    }
+    for table in ["handlers", "napi", "agreement", "conditions", "histograms"] {
+        assert!(run["tables"][table].is_array(), "{table}");
+    }
+    for method in ["clock", "attachment", "cpus", "version", "histogram_error_max_ratio"] {
+        assert!(!run["settings"][method].is_null(), "{method}");
+    }
+    for cost in ["added_ns_per_span", "inside_ns_per_span", "events_per_second", "events_lost"] {
+        assert!(run["observer"][cost].is_number(), "{cost}");
+    }
+    let timer = rows(&run, "handlers").iter().find(|row| row["name"] == "local_timer");
+    for column in ["rate_hz", "self_mean_ns", "self_p999_ns", "self_max_at_ns", "incl_total_ns"] {
+        let timer = timer.expect("a CPU that waits takes timer interrupts");
+        assert!(timer[column].is_number(), "{column}: {timer}");
+    }
+    let dir = only_run(&place).display().to_string();
+    let shown = place.run(&["show", &dir, "--json"]).assert_code(0).json();
+    assert_eq!(shown, run);
+    let one = place.run(&["show", &dir, "conditions", "--format", "json"]).assert_code(0).json();
+    assert_eq!(one["tables"].as_object().map(serde_json::Map::len), Some(1));
+    assert_eq!(one["tables"]["conditions"], run["tables"]["conditions"]);
+}
+
+#[test]
+fn tables_csv_and_markdown() {
+    if !can_measure() {
+        return;
+    }
+    let _alone = alone();
+    let place = Place::new();
+    let table = place.run(&short(&["--out", "a"]));
+    table.assert_code(0);
+    assert!(table.out.starts_with("handlers on live, "), "{}", table.out);
+    assert!(table.out.contains("\nhost: ") && table.out.contains("\nmethod: live bench; "));
+    assert!(table.out.contains("; see irqlab show a handlers"), "{}", table.out);
+    assert_eq!(table.err, "", "quiet");
+    assert!(table.out.lines().all(|line| line.starts_with("    ") || line.chars().count() <= 120));
+
+    let csv = place.run(&["show", "a", "--format", "csv"]).assert_code(0).out.clone();
+    let header = csv.lines().next().unwrap_or_default();
+    assert!(header.starts_with("condition,cpu,kind,number,name,timing,count,rate_hz,self_mean_ns"));
+    let columns = header.split(',').count();
+    assert!(csv.lines().skip(1).all(|line| line.split(',').count() >= columns), "{csv}");
+
+    let markdown = place.run(&["show", "a", "--format", "markdown"]);
+    assert!(markdown.assert_code(0).out.contains("\n| kind | source | count |"));
+    let whole = place.run(&["show", "a", "agreement"]);
+    assert!(whole.assert_code(0).out.contains("agrees"), "{}", whole.out);
+    let columns = place.run(&["show", "a", "--columns"]);
+    assert!(columns.assert_code(0).out.contains("  self_mean_ns (real): "));
+}
+
+#[test]
+fn a_command_has_its_own_output_and_its_end_is_told() {
+    if !can_measure() {
+        return;
+    }
+    let _alone = alone();
+    let place = Place::new();
+    let run = place.run(&["handlers", "-q", "--json", "--", "echo", "hi there"]);
+    let document = run.assert_code(0).assert_says("hi there").json();
+    assert_eq!(document["settings"]["command"], serde_json::json!(["echo", "hi there"]));
+    assert_eq!(document["settings"]["duration_ns"], Json::Null);
+    assert_eq!(
+        document["warnings"].as_array().map(|warnings| has(warnings, "failed")),
+        Some(false)
+    );
+
+    for (script, says) in [
+        ("exit 3", "command: it failed: exit status: 3"),
+        ("kill -9 $$", "command: it failed: signal: 9 (SIGKILL)"),
+    ] {
+        let run = place.run(&["handlers", "-q", "--json", "--", "sh", "-c", script]);
+        let document = run.assert_code(0).json();
+        let warnings = document["warnings"].as_array().cloned().unwrap_or_default();
+        assert!(has(&warnings, says), "{warnings:?}");
+        assert_eq!(document["complete"], true);
+    }
+    let before = names(&place.path().join("irqlab-runs"));
+    let run = place.run(&["handlers", "-q", "--", "/no/such/program"]);
+    run.assert_code(1).assert_says("command: cannot run \"/no/such/program\": No such file");
+    assert_eq!(run.out, "");
+    assert_eq!(names(&place.path().join("irqlab-runs")), before);
+}
+
+fn has(warnings: &[Json], words: &str) -> bool {
+    warnings.iter().filter_map(Json::as_str).any(|warning| warning.contains(words))
+}
+
+#[test]
+fn a_full_stdout_is_an_error_and_the_run_is_recorded() {
+    if !can_measure() {
+        return;
+    }
+    let _alone = alone();
+    let place = Place::new();
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let mut child = place.irqlab(&short(&[])).stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+    let mut err = String::new();
+    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut err).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert!(err.contains("cannot write to standard output: No space left on device"), "{err}");
+    let dir = only_run(&place).display().to_string();
+    place.run(&["show", &dir]).assert_code(0);
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    if !can_measure() {
+        return;
+    }
+    let _alone = alone();
+    let place = Place::new();
+    let mut child = place
+        .irqlab(&short(&["--json"]))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    only_run(&place);
+}
+
+/// The command in a mount namespace of its own, after `mount` on the directory `there`.
+fn with_mount(place: &Place, mount: &str) -> Ended {
+    let there = place.path().join("there");
+    std::fs::create_dir(&there).unwrap();
+    // What is left in the directory is listed on stderr, for it goes with the namespace.
+    let script = format!(
+        "{mount} && cd there && {{ \"$@\"; code=$?; ls -A . irqlab-runs >&2; exit $code; }}"
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script, "sh", IRQLAB]).args(SHORT);
+    Ended::of(command.current_dir(place.path()))
+}
+
+#[test]
+fn a_read_only_directory_is_refused_before_measuring() {
+    if !can_measure_as_root() {
+        return;
+    }
+    let place = Place::new();
+    let mount = "mount --bind there there && mount -o remount,bind,ro there";
+    let ended = with_mount(&place, mount);
+    ended.assert_code(1).assert_says("cannot write runs into irqlab-runs: Read-only file system");
+    assert_eq!(ended.out, "");
+}
+
+#[test]
+fn a_full_disk_leaves_the_results_on_the_terminal_and_no_half_run() {
+    if !can_measure_as_root() {
+        return;
+    }
+    let _alone = alone();
+    let place = Place::new();
+    let ended = with_mount(&place, "mount -t tmpfs -o size=16k none there");
+    ended.assert_code(1).assert_says("irqlab: the results above are not recorded");
+    ended.assert_says("No space left on device (os error 28)\n");
+    assert_eq!(ended.err.matches("No space left").count(), 1, "{}", ended.err);
+    assert!(ended.out.contains("\nmethod: live bench; "), "printed before: {}", ended.out);
+    let listed = ended.err.lines().filter(|line| !line.starts_with("irqlab: "));
+    assert!(!listed.into_iter().any(|line| line.contains("partial")), "{}", ended.err);
+}
+
+/// A run to damage: of another machine, so that these tests need no rights.
+fn golden(place: &Place) -> std::path::PathBuf {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../record/tests/golden");
+    let run = names(&golden).into_iter().next().expect("a golden run");
+    let copy = place.path().join("copy");
+    let status = Command::new("cp").arg("-r").arg(golden.join(run)).arg(&copy).status().unwrap();
+    assert!(status.success());
+    copy
+}
+
+#[test]
+fn a_damaged_run_names_file_and_field() {
+    let place = Place::new();
+    let copy = golden(&place);
+    place.run(&["show", "copy"]).assert_code(0);
+    place
+        .run(&["show", "copy", "nix"])
+        .assert_code(2)
+        .assert_says("no table \"nix\" in this run; it has: ");
+    let ended = place.run(&["show", "nowhere"]);
+    ended.assert_code(1).assert_says("cannot read nowhere/manifest.json: No such file");
+    assert_eq!(ended.err.matches("No such file").count(), 1, "{}", ended.err);
+
+    let manifest = std::fs::read_to_string(copy.join("manifest.json")).unwrap();
+    let table = names(&copy.join("tables")).into_iter().next().unwrap();
+    let bytes = std::fs::read(copy.join("tables").join(&table)).unwrap();
+    std::fs::write(copy.join("tables").join(&table), &bytes[..bytes.len() - 1]).unwrap();
+    let ended = place.run(&["show", "copy"]);
+    ended.assert_code(1).assert_says(&format!("copy/tables/{table}: fewer bytes than"));
+
+    for (from, to, says) in [
+        ("\"complete\"", "\"complet\"", "copy/manifest.json: missing field `complete`"),
+        ("irqlab.run/1", "irqlab.run/99", "copy/manifest.json: schema \"irqlab.run/99\""),
+        ("{", "", "copy/manifest.json: "),
+    ] {
+        std::fs::write(copy.join("manifest.json"), manifest.replacen(from, to, 1)).unwrap();
+        place.run(&["show", "copy"]).assert_code(1).assert_says(says);
+    }
+}

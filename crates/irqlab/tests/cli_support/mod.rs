@@ -1,0 +1,177 @@
+//! The command as a user runs it, in a directory of its own.
+
+// Each test program uses a part of this.
+#![allow(dead_code)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value as Json;
+use tempfile::TempDir;
+
+pub const IRQLAB: &str = env!("CARGO_BIN_EXE_irqlab");
+
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Measurements of one test program do not disturb one another.
+pub fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a run of the command left.
+pub struct Ended {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Ended {
+    pub fn of(command: &mut Command) -> Ended {
+        let output = command.stdin(Stdio::null()).output().expect("the command runs");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+        Ended { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    }
+
+    #[track_caller]
+    pub fn assert_code(&self, code: i32) -> &Self {
+        assert_eq!(self.code, Some(code), "stdout: {}\nstderr: {}", self.out, self.err);
+        self
+    }
+
+    #[track_caller]
+    pub fn assert_says(&self, words: &str) -> &Self {
+        assert!(self.err.contains(words), "{words:?} is not in stderr: {}", self.err);
+        self
+    }
+
+    /// The one JSON document on stdout.
+    #[track_caller]
+    pub fn json(&self) -> Json {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}", self.out))
+    }
+}
+
+/// A working directory on a disk, and the command in it.
+pub struct Place {
+    dir: TempDir,
+}
+
+impl Place {
+    pub fn new() -> Place {
+        Place { dir: tempfile::tempdir().expect("a temporary directory") }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// `irqlab` with these words.
+    pub fn irqlab(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(IRQLAB);
+        command.args(words).current_dir(self.path()).env("COLUMNS", "120").env_remove("NO_COLOR");
+        command
+    }
+
+    pub fn run(&self, words: &[&str]) -> Ended {
+        Ended::of(&mut self.irqlab(words))
+    }
+
+    /// Names in the directory, hidden ones too.
+    pub fn names(&self) -> Vec<String> {
+        names(self.path())
+    }
+}
+
+pub fn names(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("entry"));
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// Whether handlers can be measured here; else says why not.
+pub fn can_measure() -> bool {
+    static REASON: OnceLock<Option<String>> = OnceLock::new();
+    let reason = REASON.get_or_init(|| {
+        let place = Place::new();
+        let ended = place.run(&["handlers", "-q", "-d", "50ms", "--events", "none", "--json"]);
+        (ended.code == Some(4)).then_some(ended.err)
+    });
+    if let Some(reason) = reason {
+        println!("not run: {reason}");
+    }
+    reason.is_none()
+}
+
+/// As [`can_measure`], and as root, which these tests need to take rights away.
+pub fn can_measure_as_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        println!("not run: needs root");
+    }
+    is_root && can_measure()
+}
+
+/// Rows of a table of a JSON document.
+pub fn rows<'a>(run: &'a Json, table: &str) -> &'a [Json] {
+    run["tables"][table].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// The reason why `what` is absent.
+pub fn absence<'a>(run: &'a Json, what: &str) -> Option<&'a str> {
+    let absent = run["absent"].as_array()?;
+    absent.iter().find(|one| one["what"] == what)?["reason"].as_str()
+}
+
+/// Waits for something that must come soon.
+#[track_caller]
+pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Processes that `parent` started.
+pub fn children(parent: u32) -> Vec<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
+    text.unwrap_or_default().split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+/// Whether the process runs: a zombie does not.
+pub fn lives(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
+}
+
+/// Starts the command and waits until its sources run.
+pub fn start_with_sources(command: &mut Command) -> (Child, Vec<u32>) {
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    wait_until("the sources run", || !children(child.id()).is_empty());
+    let sources = children(child.id());
+    (child, sources)
+}
+
+/// Sends a signal to a process that this test started.
+pub fn signal(child: &Child, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_child(child);
+    rustix::process::kill_process(pid, signal).expect("the process is ours");
+}
+
+/// The only run directory in `irqlab-runs`.
+#[track_caller]
+pub fn only_run(place: &Place) -> PathBuf {
+    let runs = place.path().join("irqlab-runs");
+    let names = names(&runs);
+    assert_eq!(names.len(), 1, "{names:?}");
+    runs.join(&names[0])
+}

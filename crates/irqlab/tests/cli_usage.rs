@@ -1,0 +1,84 @@
+//! What is typed wrong ends in 2 before anything is measured, and names what is allowed.
+
+mod cli_support;
+
+use cli_support::Place;
+
+#[track_caller]
+fn check(words: &[&str], says: &str) {
+    let place = Place::new();
+    let ended = place.run(words);
+    ended.assert_code(2).assert_says(says);
+    assert_eq!(ended.out, "");
+    assert!(place.names().is_empty(), "{words:?} left {:?}", place.names());
+}
+
+#[test]
+fn cpus() {
+    check(&["handlers", "-c", "9999"], "CPU 9999 is not online here; online: ");
+    check(&["handlers", "-c", "70000"], "the highest accepted is 65535");
+    check(&["handlers", "-c", "x"], "`x` is not a CPU number or a range such as 0-3");
+    check(&["handlers", "-c", "3-0"], "the range `3-0` ends before it begins");
+    check(&["handlers", "-c", "0,"], "is not a CPU number");
+    check(&["handlers", "-c", ""], "is empty; online: ");
+    check(&["handlers", "-H", "9999"], "CPU 9999 is not online here");
+}
+
+#[test]
+fn times() {
+    check(&["handlers", "-d", "0"], "allowed: 1us to 168h");
+    check(&["handlers", "-d", "-1s"], "a number and a unit, as in 30s");
+    check(&["handlers", "-d", "1x"], "allowed: us, ms, s, m, h");
+    check(&["handlers", "-d", "169h"], "allowed: 1us to 168h");
+    check(&["handlers", "--warm-up", ""], "a number and a unit");
+    check(&["handlers", "--low-interval", "1us"], "is not within 100µs to 60s");
+}
+
+#[test]
+fn words() {
+    check(&["handlers", "--source", "floppy"], "allowed: disk, net, timer, ipi, none");
+    check(&["handlers", "--source", "disk,,net"], "allowed: disk, net, timer, ipi, none");
+    check(&["handlers", "--source="], "allowed: disk, net, timer, ipi, none");
+    check(&["handlers", "--load", "heavy"], "allowed: idle, busy");
+    check(&["handlers", "--rate", "mid"], "allowed: low, high");
+    check(&["handlers", "--format", "xml"], "[possible values: table, json, csv, markdown]");
+    check(&["handlers", "--attach", "kprobe"], "[possible values: auto, tp_btf, raw_tp]");
+    check(&["handlers", "--on", "moon"], "[possible values: live]");
+    check(&["handlers", "--events="], "allowed: names as in perf list, or none");
+    check(&["handle"], "unrecognized subcommand");
+}
+
+#[test]
+fn what_no_condition_would_use() {
+    check(&["handlers", "--peer", "host"], "--peer is for the net source; add --source net");
+    check(&["handlers", "--disk-file", "/dev/vda"], "add --source disk");
+    check(&["handlers", "--source", "disk", "--", "true"], "leave out one or the other");
+}
+
+#[test]
+fn peers() {
+    for peer in ["", "host:", ":1", "host:0", "host:x", "host:70000"] {
+        check(&["handlers", "--source", "net", "--peer", peer], "is not HOST or HOST:PORT");
+    }
+}
+
+#[test]
+fn a_run_directory_is_never_replaced() {
+    let place = Place::new();
+    std::fs::write(place.path().join("there"), "precious").unwrap();
+    let ended = place.run(&["handlers", "--out", "there"]);
+    ended.assert_code(2).assert_says("there exists already; a run never replaces one");
+    assert_eq!(std::fs::read(place.path().join("there")).unwrap(), b"precious");
+    assert_eq!(place.names(), ["there"]);
+}
+
+#[test]
+fn completions_and_manual_pages() {
+    let place = Place::new();
+    let ended = place.run(&["completions", "bash"]);
+    assert!(ended.assert_code(0).out.contains("--low-interval"), "{}", ended.out);
+    place.run(&["man", "man1"]).assert_code(0);
+    let pages = cli_support::names(&place.path().join("man1"));
+    assert!(pages.contains(&"irqlab-handlers.1".to_owned()), "{pages:?}");
+    assert!(!pages.iter().any(|page| page.contains("stimulus")), "hidden: {pages:?}");
+}
