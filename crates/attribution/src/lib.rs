@@ -1,10 +1,19 @@
-//! What a CPU is executing for, and the stack that tells self time from inclusive time.
+//! What a CPU is executing for, and the stacks that tell self time from inclusive time.
 //!
-//! Pure: no IO, no clock, no globals. The live bench keeps the same stack inside its BPF program
-//! (`crates/live/bpf/span_stack.h`); the model here is what that C code is tested against.
+//! Pure: no IO, no clock, no globals. The live bench keeps the span stack inside its BPF program
+//! (`crates/live/bpf/span_stack.h`); the model here is what that C code is tested against. The
+//! simulated bench sees every instruction, and keeps the fuller [`KernelStack`].
 
 pub mod context;
+pub mod kernel_context;
+pub mod kernel_stack;
+pub mod ledger;
 pub mod stack;
+pub mod tasks;
 
 pub use context::{Context, ContextKind};
+pub use kernel_context::{KernelContext, PID_UNKNOWN};
+pub use kernel_stack::{Frames, KernelStack, KernelStackFaults};
+pub use ledger::{Ledger, Row};
 pub use stack::{ClosedSpan, SpanStack, StackFaults};
+pub use tasks::TaskStacks;

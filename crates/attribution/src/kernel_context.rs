@@ -1,0 +1,132 @@
+//! What a CPU that is seen whole can execute for: the contexts of a simulated machine.
+
+use std::fmt;
+
+/// The process id of a task whose id is not known (yet).
+pub const PID_UNKNOWN: u32 = u32::MAX;
+
+/// What a simulated CPU executes for. Each instruction belongs to exactly one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum KernelContext {
+    /// Not known: firmware, decompressor, and the kernel before the first event that says more.
+    Unknown,
+    /// The idle task of the CPU, without what interrupts it.
+    Idle,
+    /// User mode of the task with this id.
+    User(u32),
+    /// A kernel thread with this id.
+    KernelThread(u32),
+    /// Kernel code of a task whose way in was not seen: a new task on its way to user mode, or one
+    /// that was inside the kernel when tracking began.
+    Task(u32),
+    /// A system call, by number.
+    Syscall(u32),
+    /// A processor exception, by vector.
+    Exception(u8),
+    /// An interrupt of a device or of the local APIC, by vector.
+    Interrupt(u8),
+    /// A softirq, by its number in [`crate::context::SOFTIRQS`].
+    Softirq(u8),
+    /// The non-maskable interrupt.
+    Nmi,
+}
+
+impl KernelContext {
+    /// The context as a number that a record can hold: the kind above, the number below.
+    #[must_use]
+    pub fn code(self) -> u64 {
+        let (kind, number) = match self {
+            KernelContext::Unknown => (0, 0),
+            KernelContext::Idle => (1, 0),
+            KernelContext::User(pid) => (2, pid),
+            KernelContext::KernelThread(pid) => (3, pid),
+            KernelContext::Task(pid) => (4, pid),
+            KernelContext::Syscall(number) => (5, number),
+            KernelContext::Exception(vector) => (6, u32::from(vector)),
+            KernelContext::Interrupt(vector) => (7, u32::from(vector)),
+            KernelContext::Softirq(number) => (8, u32::from(number)),
+            KernelContext::Nmi => (9, 0),
+        };
+        u64::from(kind as u32) << 32 | u64::from(number)
+    }
+
+    /// The context of a number made by [`KernelContext::code`]; none of any other number.
+    #[must_use]
+    pub fn from_code(code: u64) -> Option<KernelContext> {
+        let number = u32::try_from(code & u64::from(u32::MAX)).ok()?;
+        let small = u8::try_from(number);
+        let context = match code >> 32 {
+            0 => KernelContext::Unknown,
+            1 => KernelContext::Idle,
+            2 => KernelContext::User(number),
+            3 => KernelContext::KernelThread(number),
+            4 => KernelContext::Task(number),
+            5 => KernelContext::Syscall(number),
+            6 => KernelContext::Exception(small.ok()?),
+            7 => KernelContext::Interrupt(small.ok()?),
+            8 => KernelContext::Softirq(small.ok()?),
+            9 => KernelContext::Nmi,
+            _ => return None,
+        };
+        (context.code() == code).then_some(context)
+    }
+}
+
+impl fmt::Display for KernelContext {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            KernelContext::Unknown => write!(out, "unknown"),
+            KernelContext::Idle => write!(out, "idle"),
+            KernelContext::User(PID_UNKNOWN) => write!(out, "user"),
+            KernelContext::User(pid) => write!(out, "user {pid}"),
+            KernelContext::KernelThread(pid) => write!(out, "kernel thread {pid}"),
+            KernelContext::Task(PID_UNKNOWN) => write!(out, "task"),
+            KernelContext::Task(pid) => write!(out, "task {pid}"),
+            KernelContext::Syscall(number) => write!(out, "syscall {number}"),
+            KernelContext::Exception(vector) => write!(out, "exception {vector}"),
+            KernelContext::Interrupt(vector) => write!(out, "interrupt {vector:#04x}"),
+            KernelContext::Softirq(number) => {
+                match crate::context::SOFTIRQS.get(usize::from(number)) {
+                    Some(name) => write!(out, "softirq {name}"),
+                    None => write!(out, "softirq {number}"),
+                }
+            }
+            KernelContext::Nmi => write!(out, "nmi"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_go_there_and_back_and_other_numbers_are_refused() {
+        let contexts = [
+            KernelContext::Unknown,
+            KernelContext::Idle,
+            KernelContext::User(7),
+            KernelContext::KernelThread(PID_UNKNOWN),
+            KernelContext::Task(1),
+            KernelContext::Syscall(511),
+            KernelContext::Exception(14),
+            KernelContext::Interrupt(0xec),
+            KernelContext::Softirq(3),
+            KernelContext::Nmi,
+        ];
+        for context in contexts {
+            assert_eq!(KernelContext::from_code(context.code()), Some(context));
+        }
+        for code in [1, 1 << 32 | 5, 6 << 32 | 256, 9 << 32 | 1, 10 << 32, u64::MAX] {
+            assert_eq!(KernelContext::from_code(code), None, "{code:#x}");
+        }
+    }
+
+    #[test]
+    fn names_say_kind_and_number() {
+        assert_eq!(KernelContext::Softirq(3).to_string(), "softirq NET_RX");
+        assert_eq!(KernelContext::Softirq(99).to_string(), "softirq 99");
+        assert_eq!(KernelContext::Interrupt(0xec).to_string(), "interrupt 0xec");
+        assert_eq!(KernelContext::User(PID_UNKNOWN).to_string(), "user");
+    }
+}

@@ -1,0 +1,57 @@
+//! The stacks of tasks that are not running, shared by the CPUs, as tasks move between them.
+
+use std::collections::BTreeMap;
+
+use crate::kernel_context::KernelContext;
+use crate::kernel_stack::{Frames, KernelStack};
+
+/// The most tasks whose stacks are kept.
+pub const TASKS_MAX: usize = 65_536;
+
+/// The saved stacks, by the address of the task (any number that is unique among living tasks).
+#[derive(Clone, Debug, Default)]
+pub struct TaskStacks {
+    saved: BTreeMap<u64, Frames>,
+    dropped: u64,
+}
+
+impl TaskStacks {
+    /// On the CPU of `stack`, task `next` runs in place of `previous`. A task that was not seen
+    /// before starts with `foot`. The stack of a task that `died` is not kept.
+    pub fn switch(
+        &mut self,
+        stack: &mut KernelStack,
+        (previous, died): (u64, bool),
+        (next, foot): (u64, KernelContext),
+        now: u64,
+    ) {
+        let frames = self.saved.remove(&next).unwrap_or_else(|| Frames::new(foot));
+        let frames = stack.switch_to(frames, now);
+        if died {
+            return;
+        }
+        if self.saved.len() < TASKS_MAX {
+            self.saved.insert(previous, frames);
+        } else {
+            self.dropped += 1;
+        }
+    }
+
+    /// Stacks that were not kept because there were [`TASKS_MAX`].
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// How many stacks are kept.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.saved.len()
+    }
+
+    /// Whether none is kept.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.saved.is_empty()
+    }
+}

@@ -1,0 +1,193 @@
+//! The kernel stack under any sequence of events, and under the sequences a kernel makes.
+
+use std::collections::BTreeMap;
+
+use attribution::{KernelContext, KernelStack, Ledger, TaskStacks};
+use proptest::prelude::*;
+
+/// What may happen to a CPU. Addresses come from few values, so that they often match.
+#[derive(Clone, Debug)]
+enum Event {
+    Syscall(u32),
+    Hardware(u8, u64, bool),
+    Nmi(u64),
+    Softirq(u8, u64, u64),
+    ReturnAddress(u64, u64),
+    Iret(u64),
+    ToUser,
+    Idle,
+    Switch(u64, bool),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let stack_pointer = (0..6_u64).prop_map(|slot| 0x1000 + 8 * slot);
+    prop_oneof![
+        (0..4_u32).prop_map(Event::Syscall),
+        (0..3_u8, stack_pointer.clone(), any::<bool>())
+            .prop_map(|(vector, at, user)| Event::Hardware(vector, at, user)),
+        stack_pointer.clone().prop_map(Event::Nmi),
+        (0..10_u8, 0..3_u64, stack_pointer.clone())
+            .prop_map(|(number, to, at)| Event::Softirq(number, to, at)),
+        (0..3_u64, stack_pointer.clone()).prop_map(|(to, at)| Event::ReturnAddress(to, at)),
+        stack_pointer.prop_map(Event::Iret),
+        Just(Event::ToUser),
+        Just(Event::Idle),
+        (0..4_u64, any::<bool>()).prop_map(|(task, died)| Event::Switch(task, died)),
+    ]
+}
+
+/// A CPU with the task that runs on it.
+#[derive(Default)]
+struct Cpu {
+    stack: KernelStack,
+    task: u64,
+    now: u64,
+}
+
+fn apply(cpu: &mut Cpu, tasks: &mut TaskStacks, event: &Event) {
+    let pid = cpu.task as u32;
+    let now = cpu.now;
+    match *event {
+        Event::Syscall(number) => cpu.stack.enter_syscall(number, pid, now),
+        Event::Hardware(vector, at, user) => {
+            let context = KernelContext::Interrupt(vector);
+            cpu.stack.enter_hardware(context, at, user.then_some(pid), now);
+        }
+        Event::Nmi(at) => cpu.stack.enter_hardware(KernelContext::Nmi, at, None, now),
+        Event::Softirq(number, to, at) => cpu.stack.enter_softirq(number, to, at, now),
+        Event::ReturnAddress(to, at) => cpu.stack.at_return_address(to, at + 8, now),
+        Event::Iret(at) => cpu.stack.return_to_kernel(at, now),
+        Event::ToUser => cpu.stack.return_to_user(pid, now),
+        Event::Idle => cpu.stack.become_foot(KernelContext::Idle, now),
+        Event::Switch(task, died) => {
+            let foot = KernelContext::Task(task as u32);
+            tasks.switch(&mut cpu.stack, (cpu.task, died), (task, foot), now);
+            cpu.task = task;
+        }
+    }
+}
+
+fn own(ledger: &Ledger, context: KernelContext) -> u64 {
+    ledger.rows().find(|row| row.0 == context).map_or(0, |row| row.1.own)
+}
+
+proptest! {
+    /// Every instruction belongs to exactly one context: after each event, the one on top has all
+    /// that was executed since, and the rows sum up to what was executed.
+    #[test]
+    fn every_instruction_belongs_to_the_context_on_top(
+        events in prop::collection::vec((0..2_usize, 0..100_u64, event()), 0..300),
+        opens_after in 0..50_usize,
+    ) {
+        let mut cpus = [Cpu { task: 100, ..Cpu::default() }, Cpu { task: 101, ..Cpu::default() }];
+        let mut tasks = TaskStacks::default();
+        let mut opened = [None; 2];
+        for (position, (at, amount, event)) in events.iter().enumerate() {
+            if position == opens_after {
+                for (cpu, opened) in cpus.iter_mut().zip(&mut opened) {
+                    cpu.stack.open_region(cpu.now);
+                    *opened = Some(cpu.now);
+                }
+            }
+            let cpu = &mut cpus[*at];
+            let context = cpu.stack.context();
+            let now = cpu.now;
+            let before = own(cpu.stack.rows(now), context);
+            cpu.now += amount;
+            apply(cpu, &mut tasks, event);
+            let now = cpu.now;
+            let after = own(cpu.stack.rows(now), context);
+            prop_assert_eq!(after - before, if opened[*at].is_some() { *amount } else { 0 });
+            prop_assert!(cpu.stack.depth() >= 1 && cpu.stack.depth() <= attribution::stack::DEPTH_MAX);
+        }
+        let mut spans = BTreeMap::new();
+        for (cpu, opened) in cpus.iter_mut().zip(opened) {
+            prop_assert_eq!(cpu.stack.faults().backward, 0);
+            let now = cpu.now;
+            let ledger = cpu.stack.close_region(now);
+            prop_assert_eq!(ledger.total(), opened.map_or(0, |opened| cpu.now - opened));
+            for (context, row) in ledger.rows() {
+                let sum = spans.entry(context).or_insert((0, 0));
+                *sum = (sum.0 + row.entries, sum.1 + row.completed);
+            }
+        }
+        // A span may end on another CPU than it began.
+        for (context, (entries, completed)) in spans {
+            prop_assert!(completed <= entries, "{}: {} of {}", context, completed, entries);
+        }
+    }
+
+    /// Nested as a kernel nests, all spans complete, and inclusive costs are what lies between.
+    #[test]
+    fn well_nested_events_leave_no_fault(depths in prop::collection::vec(1..8_u64, 1..40)) {
+        let mut stack = KernelStack::default();
+        stack.return_to_user(1, 0);
+        stack.open_region(0);
+        let (mut now, mut inclusive) = (0, 0);
+        for depth in depths {
+            now += 5;
+            let began = now;
+            for level in 0..depth {
+                let context = KernelContext::Exception(level as u8);
+                stack.enter_hardware(context, 0x9000 - 64 * level, (level == 0).then_some(1), now);
+                now += 10;
+            }
+            for level in (1..depth).rev() {
+                stack.return_to_kernel(0x9000 - 64 * level, now);
+                now += 1;
+            }
+            stack.return_to_user(1, now);
+            inclusive += now - began;
+        }
+        prop_assert_eq!(stack.faults(), Default::default());
+        prop_assert_eq!(stack.depth(), 1);
+        let ledger = stack.close_region(now);
+        prop_assert_eq!(ledger.total(), now);
+        let outer = ledger.rows().find(|row| row.0 == KernelContext::Exception(0)).unwrap().1;
+        prop_assert_eq!(outer.inclusive, inclusive);
+        prop_assert_eq!(outer.completed, outer.entries);
+    }
+}
+
+#[test]
+fn a_task_switched_away_in_a_fault_is_in_that_fault_when_it_comes_back_on_another_cpu() {
+    let mut cpus = [KernelStack::default(), KernelStack::default()];
+    let mut tasks = TaskStacks::default();
+    for cpu in &mut cpus {
+        cpu.become_foot(KernelContext::Idle, 0);
+        cpu.open_region(0);
+    }
+    let foot = KernelContext::Task(7);
+    tasks.switch(&mut cpus[0], (1, false), (7, foot), 10); // idle for 10
+    cpus[0].return_to_user(7, 20); // task 7 on its way out for 10
+    cpus[0].enter_hardware(KernelContext::Exception(14), 0x8000, Some(7), 50); // user for 30
+    tasks.switch(&mut cpus[0], (7, false), (1, KernelContext::Idle), 60); // in the fault for 10
+    tasks.switch(&mut cpus[1], (2, false), (7, foot), 100); // the other one idle for 100
+    cpus[1].return_to_user(7, 105); // in the fault for 5
+    let (first, second) = (cpus[0].close_region(60), cpus[1].close_region(105));
+    let fault = KernelContext::Exception(14);
+    assert_eq!((own(&first, fault), own(&second, fault)), (10, 5));
+    assert_eq!(own(&first, KernelContext::User(7)), 30);
+    let row = second.rows().find(|row| row.0 == fault).unwrap().1;
+    assert_eq!((row.inclusive, row.completed), (15, 1));
+    assert_eq!((first.total(), second.total()), (60, 105));
+}
+
+#[test]
+fn an_iret_of_the_kernels_own_ends_nothing() {
+    let mut stack = KernelStack::default();
+    stack.enter_hardware(KernelContext::Interrupt(0xec), 0x7fd8, None, 0);
+    stack.return_to_kernel(0x7e00, 5);
+    assert_eq!(stack.context(), KernelContext::Interrupt(0xec));
+    assert_eq!(stack.faults().unmatched_returns, 1);
+    stack.return_to_kernel(0x7fd8, 9);
+    assert_eq!(stack.depth(), 1);
+}
+
+#[test]
+fn an_error_code_is_popped_before_the_return() {
+    let mut stack = KernelStack::default();
+    stack.enter_hardware(KernelContext::Exception(14), 0x7fd0, None, 0);
+    stack.return_to_kernel(0x7fd8, 5);
+    assert_eq!((stack.depth(), stack.faults()), (1, Default::default()));
+}
