@@ -3,7 +3,8 @@
 //! The gate reads them on the CPU itself, with interrupts off, at the instant at which a window
 //! opens or closes. A window's counts can so be compared with the kernel's to the last one, which
 //! reading the files before and after cannot do. What the gate reads is checked once against the
-//! files before it is used ([`agrees_with_files`]).
+//! files before it is used
+//! ([`gate_agrees_with_files`](crate::handlers::agreement::gate_agrees_with_files)).
 
 use std::ffi::OsStr;
 

@@ -90,6 +90,8 @@ impl Worker {
 
 impl Crew {
     pub fn new() -> std::io::Result<Self> {
+        // Without its handler the signal that `stop` sends would end the process.
+        system::install_wake_up_signal();
         let (alarm, writer) = std::io::pipe()?;
         let (news_sender, news) = channel();
         Ok(Crew {
@@ -215,7 +217,6 @@ mod tests {
 
     #[test]
     fn only_what_happens_after_ready_is_counted() {
-        system::install_wake_up_signal();
         let mut crew = Crew::new().unwrap();
         let (go, gone) = std::sync::mpsc::channel::<()>();
         crew.spawn("test", None, move |worker| {

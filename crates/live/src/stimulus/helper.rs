@@ -35,7 +35,6 @@ pub fn helper_main(json: &str) -> i32 {
 fn run(order: &Order) -> Result<(), Trouble> {
     die_with_parent(order.parent_pid)?;
     system::ignore_interrupt_key();
-    system::install_wake_up_signal();
     let mut crew = Crew::new().map_err(|e| Trouble::failed(format!("cannot make a pipe: {e}")))?;
     let mut facts = match &order.job {
         Job::Source(settings) => start_source(settings, &mut crew, order.parent_pid)?,

@@ -47,7 +47,7 @@ fn pmu(facts: &HostFacts) -> Finding {
             format!("{says}: none counts"),
             format!("these columns are absent: {COLUMNS}"),
         )
-        .unlocked_by("end what holds the counters (another profiler), or: --on sim");
+        .unlocked_by("end what holds the counters (another profiler)");
     }
     if both.is_empty() {
         let finding = Finding::missing(
@@ -85,8 +85,7 @@ fn no_pmu(facts: &HostFacts, event: &PmuEvent) -> Finding {
             .unlocked_by("nothing on this kernel: it needs one built with CONFIG_PERF_EVENTS=y"),
         _ if is_virtual => finding.unlocked_by(virtual_pmu(facts.hypervisor.name.as_deref())),
         _ => finding.unlocked_by(
-            "see why the kernel found none: sudo dmesg | grep -i 'performance events'; or measure \
-             with --on sim",
+            "see why the kernel found none: sudo dmesg | grep -i 'performance events'",
         ),
     }
 }
@@ -96,16 +95,14 @@ fn virtual_pmu(hypervisor: Option<&str>) -> &'static str {
     match hypervisor {
         Some("KVM") => {
             "on the host: libvirt <cpu mode=\"host-passthrough\"/> and <features><pmu \
-             state=\"on\"/></features>; qemu -cpu host,pmu=on; in a cloud: a .metal machine; \
-             or measure with --on sim"
+             state=\"on\"/></features>; qemu -cpu host,pmu=on; in a cloud: a .metal machine"
         }
-        Some("VMware") => "in the VM's .vmx file: vpmc.enable = \"TRUE\"; or measure with --on sim",
+        Some("VMware") => "in the VM's .vmx file: vpmc.enable = \"TRUE\"",
         Some("Hyper-V") => {
-            "on the host: Set-VMProcessor -VMName NAME -Perfmon @(\"pmu\"); or measure with --on \
-             sim"
+            "on the host: Set-VMProcessor -VMName NAME -Perfmon @(\"pmu\")"
         }
-        Some("Xen") => "on Xen's command line: vpmu=on; or measure with --on sim",
-        _ => "nothing inside of this VM: measure on bare metal, or with --on sim",
+        Some("Xen") => "on Xen's command line: vpmu=on",
+        _ => "nothing inside of this VM: measure on bare metal",
     }
 }
 

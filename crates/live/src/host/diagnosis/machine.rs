@@ -174,7 +174,7 @@ fn virtual_machine(facts: &HostFacts) -> Finding {
                 "the costs are those of this VM, exits to its host included; the host may stop a \
                  CPU in the middle of a handler, which shows in max and p99.9",
             )
-            .unlocked_by("nothing inside of a VM: measure on bare metal, or with --on sim")
+            .unlocked_by("nothing inside of a VM: measure on bare metal")
         }
         Some(false) => {
             let on = machine.map(|machine| format!(": {machine}")).unwrap_or_default();
