@@ -74,8 +74,8 @@ pub fn ns_with_half_width(mean: f64, half_width: Option<f64>) -> String {
     let Some(half_width) = half_width else {
         return format!("{sign}{} ± {ABSENT} {unit}", significant(value));
     };
-    let places = decimals(value);
     let half_width = half_width.abs() / size;
+    let places = decimals(value).min(decimals(half_width));
     let least = 10_f64.powi(-i32::try_from(places).unwrap_or(3));
     let half_width = if half_width > 0.0 && half_width < least / 2.0 {
         format!("<{least:.places$}")
@@ -234,7 +234,7 @@ mod tests {
             (1280.5, Some(0.1), "1.28 ± <0.01 µs"),
             (1280.5, Some(0.0), "1.28 ± 0.00 µs"),
             (999.7, Some(4.0), "1.00 ± <0.01 µs"),
-            (1280.5, Some(13_500.0), "1.28 ± 13.50 µs"),
+            (1280.5, Some(13_500.0), "1.28 ± 13.5 µs"),
         ] {
             assert_eq!(ns_with_half_width(mean, half_width), expected);
         }

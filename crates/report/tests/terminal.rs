@@ -181,7 +181,8 @@ fn of_the_agreement_only_what_differs_is_shown_after_a_line_in_words() {
     ]);
     let expected = "
 agreement: 3 of 5 counters agree with the kernel's own: 1 to the last one, 2
-within what the window's edges leave open; 2 differ:
+within what the window's edges leave open; 2 differ (in all, 0.415 % of what it
+counted):
 condition  line   counted  kernel  difference  edges allow
 as found   SCHED    1,000   1,004          -4            1
 as found   37          12  7 to 9          +3            1

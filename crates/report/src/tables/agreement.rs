@@ -15,7 +15,7 @@ pub(super) fn view() -> View {
         title: Some(|table| Agreement::of(table).in_words()),
         group_by: Vec::new(),
         filter: Some(Filter { keeps: differs, others: "in agreement or without a probe" }),
-        rows_max: 20,
+        rows_max: 10,
         columns: vec![
             ViewColumn::text("condition", "condition", 90),
             ViewColumn::number("cpu", "cpu", 80),
@@ -40,6 +40,9 @@ struct Agreement {
     /// Within what the window's edges, or the files read around them, leave open.
     within: u64,
     differing: u64,
+    /// Sum of the kernel's own counters that were compared, and of what ours lack or exceed.
+    kernel: u64,
+    apart: u64,
 }
 
 impl Agreement {
@@ -48,6 +51,12 @@ impl Agreement {
         for row in table.rows().iter().map(|values| Row::new(table, values)) {
             let is_equal = *row.get("kernel_exact") != Value::Absent
                 && row.get("counted") == row.get("kernel_exact");
+            if let (Value::Uint(ours), Value::Uint(kernel)) =
+                (row.get("counted"), row.get("kernel_exact"))
+            {
+                agreement.kernel = agreement.kernel.saturating_add(*kernel);
+                agreement.apart = agreement.apart.saturating_add(ours.abs_diff(*kernel));
+            }
             match row.get("agrees") {
                 Value::Bool(true) if is_equal => agreement.equal += 1,
                 Value::Bool(true) => agreement.within += 1,
@@ -59,7 +68,7 @@ impl Agreement {
     }
 
     fn in_words(&self) -> String {
-        let Agreement { equal, within, differing } = *self;
+        let Agreement { equal, within, differing, kernel, apart } = *self;
         let compared = equal + within + differing;
         let of = match (compared, differing) {
             (0, _) => {
@@ -79,8 +88,12 @@ impl Agreement {
         };
         let differing = match differing {
             0 => String::new(),
-            1 => "; 1 differs:".to_owned(),
-            _ => format!("; {} differ:", human::count(differing)),
+            _ => {
+                let verb = if differing == 1 { "differs" } else { "differ" };
+                let share = (kernel > 0).then(|| human::percent(apart as f64 / kernel as f64));
+                let share = share.map(|share| format!(" (in all, {share} of what it counted)"));
+                format!("; {} {verb}{}:", human::count(differing), share.unwrap_or_default())
+            }
         };
         format!(
             "{of} with the kernel's own: {} to the last one{within}{differing}",
