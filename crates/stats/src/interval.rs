@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn bursts_widen_the_interval_that_batches_give() {
         // 16 batches of 100 values, cheap and dear ones apart: the truth moves from batch to batch.
-        let batch = |i: u64| Batch { count: 100, sum: if i % 2 == 0 { 1_000 } else { 3_000 } };
+        let batch = |i: u64| Batch { count: 100, sum: 1_000 + 2_000 * (i % 2) };
         let batches: Vec<Batch> = (0..16).map(batch).collect();
         let by_batch = from_batches(&batches).unwrap();
         let squares = 800 * 100 + 800 * 900;

@@ -98,9 +98,7 @@ fn virtual_pmu(hypervisor: Option<&str>) -> &'static str {
              state=\"on\"/></features>; qemu -cpu host,pmu=on; in a cloud: a .metal machine"
         }
         Some("VMware") => "in the VM's .vmx file: vpmc.enable = \"TRUE\"",
-        Some("Hyper-V") => {
-            "on the host: Set-VMProcessor -VMName NAME -Perfmon @(\"pmu\")"
-        }
+        Some("Hyper-V") => "on the host: Set-VMProcessor -VMName NAME -Perfmon @(\"pmu\")",
         Some("Xen") => "on Xen's command line: vpmu=on",
         _ => "nothing inside of this VM: measure on bare metal",
     }
