@@ -24,6 +24,8 @@ enum Verb {
     Handlers(Box<verbs::handlers::HandlersArgs>),
     /// Print a run's tables
     Show(verbs::show::ShowArgs),
+    /// The simulated machine: set it up, boot it, save its state
+    Sim(verbs::sim::SimArgs),
     /// Measure irqlab itself: what its probes cost, and whether they tell the truth
     Bench(verbs::bench::BenchArgs),
     /// Print a completion script for a shell
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         Verb::Doctor(args) => verbs::doctor::run(args),
         Verb::Handlers(args) => verbs::handlers::run(&args),
         Verb::Show(args) => verbs::show::run(args),
+        Verb::Sim(args) => verbs::sim::run(args),
         Verb::Bench(args) => verbs::bench::run(args),
         Verb::Completions(args) => verbs::completions::run(&args, Cli::command()),
         Verb::Man(args) => verbs::man::run(&args, Cli::command()),

@@ -93,7 +93,7 @@ pub struct HandlersArgs {
     /// Also record the histograms' buckets
     #[arg(long)]
     histograms: bool,
-    /// Directory of the run [default: irqlab-runs/<UTC>-handlers]
+    /// Directory of the run [default: irqlab-runs/UTC-handlers]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// How to print the results

@@ -6,4 +6,5 @@ pub mod doctor;
 pub mod handlers;
 pub mod man;
 pub mod show;
+pub mod sim;
 pub mod stimulus;
