@@ -4,7 +4,7 @@ pub mod agreement;
 pub mod bench;
 pub mod calibrate;
 mod convert;
-mod gates;
+pub(crate) mod gates;
 pub mod perf;
 mod programs;
 mod settings;

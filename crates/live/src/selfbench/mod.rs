@@ -1,13 +1,16 @@
-//! irqlab measured by itself: what its probes cost beside other tools ([`overhead`]), and what
-//! that takes: tracefs instances of our own ([`tracefs`]) and other tools as children.
+//! irqlab measured by itself: what its probes cost beside other tools ([`overhead`]), and whether
+//! its times are those of the kernel's own trace ([`trace_agreement`]). Both need trace instances
+//! of their own ([`tracefs`]).
 
 pub mod overhead;
 mod peers;
+pub mod trace_agreement;
 pub mod tracefs;
 
 use lab::handlers::BenchError;
 
 use crate::bpf::BpfError;
+use crate::stimulus::StimulusError;
 
 fn failed(doing: &str, error: impl std::fmt::Display) -> BenchError {
     BenchError::Failed(format!("{doing}: {error}"))
@@ -20,5 +23,14 @@ fn bpf_error(error: BpfError) -> BenchError {
             remedy: None,
         },
         BpfError::Failed(reason) => BenchError::Failed(reason),
+    }
+}
+
+fn stimulus_error(error: StimulusError) -> BenchError {
+    match error {
+        StimulusError::Unavailable { reason, remedy } => {
+            BenchError::Unavailable { reason, remedy: (!remedy.is_empty()).then_some(remedy) }
+        }
+        other => BenchError::Failed(other.to_string()),
     }
 }

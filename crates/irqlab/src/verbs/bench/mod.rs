@@ -1,6 +1,7 @@
 //! `irqlab bench`: irqlab measured by itself. What each bench does: docs/bench.md.
 
 mod overhead;
+mod trace_agreement;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -26,12 +27,15 @@ pub struct BenchArgs {
 enum Which {
     /// What an entry/exit pair of probes costs, beside other tools on the same loop
     Overhead(overhead::OverheadArgs),
+    /// irqlab's times beside the kernel's own trace of the same interrupts
+    TraceAgreement(trace_agreement::TraceAgreementArgs),
 }
 
 /// Runs the bench.
 pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
     match args.which {
         Which::Overhead(args) => overhead::run(&args),
+        Which::TraceAgreement(args) => trace_agreement::run(&args),
     }
 }
 

@@ -1,0 +1,237 @@
+//! The records in a trace instance's ring buffer, in binary: `trace_pipe_raw`, whose times are in
+//! ns. (The text file `trace` rounds them to µs.)
+//!
+//! A page is a time stamp, the length of its data, and its data: entries with a header of 5 bits
+//! of type or length and 27 bits of time since the one before (`events/header_page` and
+//! `events/header_event`, include/linux/ring_buffer.h). The kernel keeps this layout for perf and
+//! trace-cmd.
+
+use std::fs::OpenOptions;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+
+use lab::handlers::BenchError;
+
+use crate::selfbench::failed;
+use crate::selfbench::tracefs::Instance;
+
+/// Bytes before a page's data: time stamp and length.
+const PAGE_HEADER_BYTES: usize = 16;
+/// The low bits of the length; the rest are flags.
+const LENGTH_MASK: u64 = 0xf_ffff;
+/// Flag in the length: records were lost before this page.
+const MISSED: u64 = 1 << 31;
+/// Largest page of a ring buffer that we make room for.
+const PAGE_BYTES_MAX: usize = 64 << 10;
+/// Bits of an entry's time.
+const DELTA_BITS: u32 = 27;
+
+const TYPE_LONG: u32 = 0;
+const TYPE_PADDING: u32 = 29;
+const TYPE_TIME_EXTEND: u32 = 30;
+const TYPE_TIME_STAMP: u32 = 31;
+
+/// An event of an interrupt handler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Event {
+    /// When it was recorded, in the instance's clock, ns.
+    pub ns: u64,
+    /// Whether it is the handler's entry; else its exit.
+    pub is_entry: bool,
+    /// The line.
+    pub irq: u32,
+    /// The thread that was interrupted.
+    pub thread: u32,
+}
+
+/// How `irq_handler_entry` and `irq_handler_exit` are told apart.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EventTypes {
+    entry: u16,
+    exit: u16,
+}
+
+impl EventTypes {
+    /// Asks the kernel.
+    ///
+    /// # Errors
+    /// When the kernel has no such events, or lays them out in a way that we do not read.
+    pub fn of(instance: &Instance) -> Result<Self, BenchError> {
+        let id = |event: &str| {
+            let format = instance.read(&format!("events/irq/{event}/format"))?;
+            let fields = ["int common_pid;\toffset:4;\tsize:4;", "int irq;\toffset:8;\tsize:4;"];
+            if !fields.iter().all(|field| format.contains(field)) {
+                return Err(failed(event, "its format is not the one we know"));
+            }
+            let id = format.lines().find_map(|line| line.strip_prefix("ID: ")?.trim().parse().ok());
+            id.ok_or_else(|| failed(event, "its format has no ID"))
+        };
+        Ok(EventTypes { entry: id("irq_handler_entry")?, exit: id("irq_handler_exit")? })
+    }
+
+    fn event(self, ns: u64, payload: &[u8]) -> Option<Event> {
+        let kind = u16::from_ne_bytes(payload.get(..2)?.try_into().ok()?);
+        if kind != self.entry && kind != self.exit {
+            return None;
+        }
+        let word = |at: usize| Some(u32::from_ne_bytes(payload.get(at..at + 4)?.try_into().ok()?));
+        Some(Event { ns, is_entry: kind == self.entry, thread: word(4)?, irq: word(8)? })
+    }
+}
+
+/// Takes all handler events of a CPU out of the instance's buffer, in order.
+///
+/// # Errors
+/// When records were lost, or the buffer cannot be read.
+pub(super) fn take_events(
+    instance: &Instance,
+    types: EventTypes,
+    cpu: u32,
+) -> Result<Vec<Event>, BenchError> {
+    let stats = instance.read(&format!("per_cpu/cpu{cpu}/stats"))?;
+    for line in stats.lines() {
+        let lost = line.starts_with("overrun:") || line.starts_with("dropped events:");
+        if lost && !line.ends_with(": 0") {
+            return Err(failed(
+                "the kernel's trace",
+                format!("CPU {cpu} lost events ({line}); take a shorter window"),
+            ));
+        }
+    }
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(libc::O_NONBLOCK);
+    let path = instance.path(&format!("per_cpu/cpu{cpu}/trace_pipe_raw"));
+    let cannot = |error: io::Error| failed("reading the kernel's trace", error);
+    let mut file = options.open(path).map_err(cannot)?;
+    let (mut page, mut events) = (vec![0; PAGE_BYTES_MAX], Vec::new());
+    loop {
+        match file.read(&mut page) {
+            Ok(0) => return Ok(events),
+            Ok(length) => {
+                let complete = each_entry(&page[..length], |ns, payload| {
+                    events.extend(types.event(ns, payload));
+                });
+                complete.ok_or_else(|| failed("the kernel's trace", "a page we cannot read"))?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(events),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(cannot(error)),
+        }
+    }
+}
+
+/// Calls `each` with the time and the payload of each entry of a page; `None` when the page is
+/// malformed or says that something was lost.
+fn each_entry(page: &[u8], mut each: impl FnMut(u64, &[u8])) -> Option<()> {
+    let word = |at: usize| Some(u32::from_ne_bytes(page.get(at..at + 4)?.try_into().ok()?));
+    let long = |at: usize| Some(u64::from_ne_bytes(page.get(at..at + 8)?.try_into().ok()?));
+    let (mut ns, length) = (long(0)?, long(8)?);
+    if length & MISSED != 0 {
+        return None;
+    }
+    let end = PAGE_HEADER_BYTES + (length & LENGTH_MASK) as usize;
+    let mut at = PAGE_HEADER_BYTES;
+    while at < end {
+        let header = word(at)?;
+        let (kind, delta) = (header & 31, u64::from(header >> 5));
+        let extended = || Some((u64::from(word(at + 4)?) << DELTA_BITS) + delta);
+        match kind {
+            TYPE_PADDING if delta == 0 => break,
+            TYPE_PADDING => {
+                ns = ns.wrapping_add(delta);
+                at += 4 + word(at + 4)? as usize;
+            }
+            TYPE_TIME_EXTEND => {
+                ns = ns.wrapping_add(extended()?);
+                at += 8;
+            }
+            TYPE_TIME_STAMP => {
+                // The stamp has 59 bits; those above are the page's.
+                ns = ns >> 59 << 59 | extended()?;
+                at += 8;
+            }
+            _ => {
+                ns = ns.wrapping_add(delta);
+                let (from, bytes) = match kind {
+                    TYPE_LONG => (at + 8, (word(at + 4)? as usize).checked_sub(4)?),
+                    words => (at + 4, words as usize * 4),
+                };
+                each(ns, page.get(from..from + bytes)?);
+                at = from + bytes;
+            }
+        }
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(ns: u64, words: &[u32]) -> Vec<u8> {
+        let length = words.len() as u64 * 4;
+        let mut page = [ns.to_ne_bytes(), length.to_ne_bytes()].concat();
+        page.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
+        page
+    }
+
+    fn entries(page: &[u8]) -> Option<Vec<(u64, Vec<u8>)>> {
+        let mut seen = Vec::new();
+        each_entry(page, |ns, payload| seen.push((ns, payload.to_vec())))?;
+        Some(seen)
+    }
+
+    #[test]
+    fn entries_of_every_kind() {
+        let words = [
+            3 | 5 << 5,
+            7,
+            8,
+            9, // three words, 5 ns after the page's stamp
+            30 | 1 << 5,
+            1, // 2^27 + 1 ns later
+            8 << 5,
+            12,
+            1,
+            2, // long form: 12 - 4 bytes
+            31 | 2 << 5,
+            4, // absolute: 4 * 2^27 + 2
+            1,
+            6,  // one word at that time
+            29, // nothing from here on
+            0xffff_ffff,
+        ];
+        let first = 1 << 27;
+        let seen = entries(&page(1000, &words)).unwrap();
+        let times: Vec<u64> = seen.iter().map(|(ns, _)| *ns).collect();
+        assert_eq!(times, [1005, 1005 + first + 1 + 8, 4 * first + 2]);
+        let lengths: Vec<usize> = seen.iter().map(|(_, payload)| payload.len()).collect();
+        assert_eq!(lengths, [12, 8, 4]);
+    }
+
+    #[test]
+    fn a_handler_event_from_its_payload() {
+        let types = EventTypes { entry: 225, exit: 224 };
+        let mut payload = [0u8; 16];
+        payload[..2].copy_from_slice(&224u16.to_ne_bytes());
+        payload[4..8].copy_from_slice(&77u32.to_ne_bytes());
+        payload[8..12].copy_from_slice(&36u32.to_ne_bytes());
+        let event = Event { ns: 9, is_entry: false, irq: 36, thread: 77 };
+        assert_eq!(types.event(9, &payload), Some(event));
+        payload[0] = 0;
+        assert_eq!(types.event(9, &payload), None);
+        assert_eq!(types.event(9, &[225, 0, 1]), None);
+    }
+
+    #[test]
+    fn malformed_pages_are_refused_without_panic() {
+        for bytes in 0..16 {
+            assert_eq!(entries(&vec![0xff; bytes]), None);
+        }
+        assert_eq!(entries(&page(0, &[28 | 1 << 5, 1])), None);
+        assert_eq!(entries(&page(0, &[0, 2, 1])), None);
+        let mut missed = page(0, &[]);
+        missed[8..16].copy_from_slice(&MISSED.to_ne_bytes());
+        assert_eq!(entries(&missed), None);
+    }
+}

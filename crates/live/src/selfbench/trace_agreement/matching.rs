@@ -1,0 +1,117 @@
+//! Handler runs from the events of three trace instances, matched one by one.
+
+use super::TraceSums;
+use super::buffer::Event;
+
+/// A handler's run as all three instances saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub irq: u32,
+    /// Thread that was interrupted.
+    pub thread: u32,
+    /// Entries in the order G, H, I; exits in the order H, I, G.
+    pub ns: [u64; 6],
+}
+
+impl Run {
+    /// Whether it lies in the window.
+    pub fn is_within(&self, opened_ns: u64, closed_ns: u64) -> bool {
+        self.ns[0] >= opened_ns && self.ns[5] <= closed_ns
+    }
+
+    pub fn add_to(&self, sums: &mut TraceSums) {
+        let [g_entry, h_entry, i_entry, h_exit, i_exit, g_exit] = self.ns;
+        sums.count += 1;
+        sums.span += h_exit - h_entry;
+        sums.between += h_exit - i_entry;
+        sums.gaps += (i_entry - h_entry) + (i_exit - h_exit);
+        sums.stretches += (h_entry - g_entry) + (g_exit - i_exit);
+    }
+}
+
+/// A run in one instance. Runs on a CPU do not nest: interrupts are off while a handler runs.
+#[derive(Clone, Copy)]
+struct Span {
+    irq: u32,
+    thread: u32,
+    entry: u64,
+    exit: u64,
+}
+
+fn spans(events: &[Event]) -> impl Iterator<Item = Span> {
+    events.windows(2).filter_map(|pair| {
+        let [entry, exit] = pair else { return None };
+        let is_pair = entry.is_entry && !exit.is_entry && entry.irq == exit.irq;
+        is_pair.then_some(Span {
+            irq: entry.irq,
+            thread: entry.thread,
+            entry: entry.ns,
+            exit: exit.ns,
+        })
+    })
+}
+
+/// The runs that G, H and I saw whole, on one CPU.
+pub(super) fn matched(instances: [&[Event]; 3]) -> Vec<Run> {
+    let [around, first, second] = instances;
+    let (mut first, mut second) = (spans(first).peekable(), spans(second).peekable());
+    let mut runs = Vec::new();
+    for g in spans(around) {
+        while first.next_if(|h| h.entry < g.entry).is_some() {}
+        while second.next_if(|i| i.entry < g.entry).is_some() {}
+        let is_same = |span: &Span| span.irq == g.irq && span.exit <= g.exit;
+        let (Some(h), Some(i)) = (first.next_if(is_same), second.next_if(is_same)) else {
+            continue;
+        };
+        let ns = [g.entry, h.entry, i.entry, h.exit, i.exit, g.exit];
+        if ns.is_sorted() {
+            runs.push(Run { irq: g.irq, thread: g.thread, ns });
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn events(of: &[(u64, bool, u32)]) -> Vec<Event> {
+        of.iter().map(|&(ns, is_entry, irq)| Event { ns, is_entry, irq, thread: 7 }).collect()
+    }
+
+    #[test]
+    fn runs_are_matched_by_time_and_line() {
+        // G misses the entry of the first run, H the third, I the fourth.
+        let g = [
+            (5, false, 1),
+            (10, true, 1),
+            (25, false, 1),
+            (30, true, 2),
+            (45, false, 2),
+            (50, true, 2),
+            (65, false, 2),
+        ];
+        let h = [
+            (1, true, 1),
+            (3, false, 1),
+            (11, true, 1),
+            (20, false, 1),
+            (51, true, 2),
+            (60, false, 2),
+        ];
+        let i = [
+            (2, true, 1),
+            (4, false, 1),
+            (12, true, 1),
+            (21, false, 1),
+            (32, true, 2),
+            (41, false, 2),
+        ];
+        let runs = matched([&events(&g), &events(&h), &events(&i)]);
+        assert_eq!(runs, [Run { irq: 1, thread: 7, ns: [10, 11, 12, 20, 21, 25] }]);
+        assert!(runs[0].is_within(10, 25) && !runs[0].is_within(11, 25));
+        let mut sums = TraceSums::default();
+        runs[0].add_to(&mut sums);
+        assert_eq!(sums, TraceSums { count: 1, span: 9, between: 8, gaps: 2, stretches: 5 });
+    }
+}

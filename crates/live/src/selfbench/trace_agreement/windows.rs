@@ -1,0 +1,171 @@
+//! The windows: attaches probes and trace events in the order that the method needs, and measures.
+
+use std::collections::{BTreeMap, HashSet};
+use std::thread;
+use std::time::Duration;
+
+use lab::handlers::BenchError;
+use libbpf_rs::Link;
+
+use super::buffer::{EventTypes, take_events};
+use super::matching::matched;
+use super::{LineSums, TraceSums};
+use crate::bpf::layout::{Config, CpuState, KEY_IRQ, Row};
+use crate::bpf::{Flavour, LoadSpec, Probes};
+use crate::handlers::calibrate::Calibration;
+use crate::handlers::gates::{Edge, move_gates};
+use crate::selfbench::bpf_error;
+use crate::selfbench::tracefs::{Instance, Tracefs};
+
+/// Buffer of an instance, per CPU: some 70,000 interrupts.
+const BUFFER_KIB: u32 = 4 << 10;
+/// Rows per CPU: device interrupts only.
+const SLOTS: u32 = 64;
+const ENTRY: &str = "irq/irq_handler_entry";
+const EXIT: &str = "irq/irq_handler_exit";
+
+pub(super) struct Windows<'a> {
+    cpus: &'a [u32],
+    length: Duration,
+    probes: Probes,
+    /// G, H and I.
+    instances: [Instance; 3],
+    types: EventTypes,
+}
+
+/// What irqlab has after a window.
+struct Counted {
+    states: Vec<CpuState>,
+    rows: Vec<(u32, Box<Row>)>,
+}
+
+impl<'a> Windows<'a> {
+    pub fn new(
+        cpus: &'a [u32],
+        length: Duration,
+        flavour: Flavour,
+        calibration: &Calibration,
+    ) -> Result<Self, BenchError> {
+        let config = Config {
+            inside_ns: calibration.inside_ns,
+            outside_ns: calibration.added_ns - calibration.inside_ns,
+            slots: SLOTS,
+            ..Config::default()
+        };
+        let programs = &["irq_handler_in", "irq_handler_out"];
+        let probes = Probes::load(&LoadSpec { flavour, config, programs }).map_err(bpf_error)?;
+        let tracefs = Tracefs::find()?;
+        let instance = || Instance::create(&tracefs, BUFFER_KIB);
+        let instances = [instance()?, instance()?, instance()?];
+        let types = EventTypes::of(&instances[0])?;
+        Ok(Windows { cpus, length, probes, instances, types })
+    }
+
+    /// A window with all of them.
+    pub fn with_trace(&self) -> Result<BTreeMap<u32, LineSums>, BenchError> {
+        let [around, first, second] = &self.instances;
+        around.set_event(ENTRY, true)?;
+        first.set_event(EXIT, true)?;
+        second.set_event(EXIT, true)?;
+        let links = self.link()?;
+        around.set_event(EXIT, true)?;
+        first.set_event(ENTRY, true)?;
+        second.set_event(ENTRY, true)?;
+        let counted = self.window();
+        for instance in &self.instances {
+            instance.set_event(ENTRY, false)?;
+            instance.set_event(EXIT, false)?;
+        }
+        drop(links);
+        let counted = counted?;
+        let mut lines = BTreeMap::new();
+        for (_, row) in &counted.rows {
+            add_row(row, &mut lines);
+        }
+        self.add_trace(&counted.states, &mut lines)?;
+        Ok(lines)
+    }
+
+    /// A window without any trace.
+    pub fn alone(&self, lines: &mut BTreeMap<u32, LineSums>) -> Result<(), BenchError> {
+        let _links = self.link()?;
+        for (_, row) in self.window()?.rows {
+            let Some(irq) = row.key.checked_sub(KEY_IRQ) else { continue };
+            let line = lines.entry(irq).or_default();
+            line.alone_counted += row.count;
+            line.alone_span += row.sum;
+        }
+        Ok(())
+    }
+
+    /// Events that irqlab lost in all windows.
+    pub fn lost(&self) -> Result<u64, BenchError> {
+        self.probes.misses().map_err(bpf_error)
+    }
+
+    /// irqlab's probes, behind what is attached already.
+    fn link(&self) -> Result<[Link; 2], BenchError> {
+        let link = |program| self.probes.link(program).map_err(bpf_error);
+        Ok([link("irq_handler_out")?, link("irq_handler_in")?])
+    }
+
+    fn window(&self) -> Result<Counted, BenchError> {
+        self.probes.clear().map_err(bpf_error)?;
+        move_gates(&self.probes, self.cpus, Edge::Open)?;
+        thread::sleep(self.length);
+        move_gates(&self.probes, self.cpus, Edge::Close)?;
+        let states = self.probes.states().map_err(bpf_error)?;
+        Ok(Counted { states, rows: self.probes.rows().map_err(bpf_error)? })
+    }
+
+    /// Adds the trace of the window. Runs in threads of PID 1 are left out of a line if that, and
+    /// only that, makes its counts equal.
+    fn add_trace(
+        &self,
+        states: &[CpuState],
+        lines: &mut BTreeMap<u32, LineSums>,
+    ) -> Result<(), BenchError> {
+        let threads_of_init = threads_of_init();
+        let mut traced: BTreeMap<u32, [TraceSums; 2]> = BTreeMap::new();
+        for &cpu in self.cpus {
+            let take = |instance| take_events(instance, self.types, cpu);
+            let [around, first, second] = &self.instances;
+            let (around, first, second) = (take(around)?, take(first)?, take(second)?);
+            let Some(state) = states.get(cpu as usize) else { continue };
+            for run in matched([&around, &first, &second]) {
+                if run.is_within(state.armed_ns, state.disarmed_ns) {
+                    let of_init = threads_of_init.contains(&run.thread);
+                    run.add_to(&mut traced.entry(run.irq).or_default()[usize::from(of_init)]);
+                }
+            }
+        }
+        for (irq, [others, of_init]) in traced {
+            let line = lines.entry(irq).or_default();
+            line.trace = others;
+            if line.counted == others.count {
+                line.undelivered = of_init.count;
+            } else {
+                line.trace.add(&of_init);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn add_row(row: &Row, lines: &mut BTreeMap<u32, LineSums>) {
+    let Some(irq) = row.key.checked_sub(KEY_IRQ) else { return };
+    let line = lines.entry(irq).or_default();
+    if line.name.is_empty() {
+        let end = row.name.iter().position(|&byte| byte == 0).unwrap_or(row.name.len());
+        line.name = String::from_utf8_lossy(&row.name[..end]).into_owned();
+    }
+    line.counted += row.count;
+    line.span += row.sum;
+    line.clamped += row.clamped;
+}
+
+/// The threads of PID 1 that live now.
+fn threads_of_init() -> HashSet<u32> {
+    let entries = std::fs::read_dir("/proc/1/task").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
