@@ -1,0 +1,45 @@
+//! Port input and output. Other processors than x86 have no ports, and no such guest either: there
+//! this program only has to compile.
+
+use std::io;
+
+/// Lets this thread use I/O ports.
+#[cfg(target_arch = "x86_64")]
+pub fn allow() -> io::Result<()> {
+    // SAFETY: no pointers. From here on port instructions do not fault.
+    if unsafe { libc::iopl(3) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Reads a byte from a port; [`allow`] comes first.
+#[cfg(target_arch = "x86_64")]
+pub fn read_u8(port: u16) -> u8 {
+    let value: u8;
+    // SAFETY: reads no memory; faults (and ends the program) when ports are not allowed.
+    unsafe {
+        std::arch::asm!("in al, dx", in("dx") port, out("al") value, options(nomem, nostack));
+    }
+    value
+}
+
+/// Writes 16 bits to a port; [`allow`] comes first.
+#[cfg(target_arch = "x86_64")]
+pub fn write_u16(port: u16, value: u16) {
+    // SAFETY: as for reading; the ports used here are those of the firmware configuration.
+    unsafe { std::arch::asm!("out dx, ax", in("dx") port, in("ax") value, options(nomem, nostack)) }
+}
+
+/// There are none.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn allow() -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Never reached: [`allow`] fails.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn read_u8(_port: u16) -> u8 {
+    0
+}
+
+/// Never reached: [`allow`] fails.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn write_u16(_port: u16, _value: u16) {}

@@ -1,0 +1,67 @@
+//! A shell on the console: busybox when the image has it, else a few commands of our own.
+
+use std::fs;
+use std::io::{self, BufRead, Write};
+use std::process::Command;
+
+use crate::{sys, work};
+
+/// Most bytes of a file that `cat` shows.
+const CAT_BYTES_MAX: usize = 64 * 1024;
+
+/// Runs until the user leaves; the exit status.
+pub fn interactive() -> u8 {
+    if work::has_busybox() {
+        println!("irqlab: busybox shell; `exit` powers the machine off");
+        let mut shell = Command::new(work::BUSYBOX);
+        shell.arg("sh").env("PS1", "guest# ").env("HOME", "/").env("TERM", "vt100");
+        shell.env("PATH", "/bin");
+        sys::give_terminal(&mut shell);
+        return work::status_of(shell);
+    }
+    println!("irqlab: this image has no busybox; commands: ls DIR, cat FILE, PROGRAM ARGS, exit");
+    let mut input = io::stdin().lock();
+    loop {
+        print!("guest# ");
+        let _ = io::stdout().flush();
+        let mut line = String::new();
+        match input.read_line(&mut line) {
+            Ok(1..) => {}
+            _ => return 0,
+        }
+        match line.split_whitespace().collect::<Vec<_>>().as_slice() {
+            [] => {}
+            ["exit"] => return 0,
+            ["ls"] => list("/"),
+            ["ls", directory] => list(directory),
+            ["cat", file] => show(file),
+            [program, arguments @ ..] => {
+                let mut command = Command::new(program);
+                command.args(arguments);
+                work::status_of(command);
+            }
+        }
+    }
+}
+
+fn list(directory: &str) {
+    match fs::read_dir(directory) {
+        Ok(entries) => {
+            let mut names: Vec<String> =
+                entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect();
+            names.sort();
+            println!("{}", names.join("\n"));
+        }
+        Err(error) => println!("{directory}: {error}"),
+    }
+}
+
+fn show(file: &str) {
+    match fs::read(file) {
+        Ok(bytes) => {
+            let shown = bytes.len().min(CAT_BYTES_MAX);
+            println!("{}", String::from_utf8_lossy(&bytes[..shown]));
+        }
+        Err(error) => println!("{file}: {error}"),
+    }
+}

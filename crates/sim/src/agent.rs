@@ -1,0 +1,100 @@
+//! What the guest's first process says: lines `irqlab {JSON}` on the second serial port.
+
+use serde::{Deserialize, Serialize};
+
+/// What marks such a line.
+const MARK: &[u8] = b"irqlab ";
+/// Longest line; the longest is that of a window in 1,024 pieces.
+const LINE_BYTES_MAX: usize = 256 * 1024;
+
+/// Facts of the running kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestReport {
+    /// Release of the kernel.
+    pub release: String,
+    /// Ticks per second; `None` when the kernel does not tell.
+    pub hz: Option<u32>,
+    /// CPUs that the kernel brought up.
+    pub cpus: u32,
+    /// Whether it has symbols.
+    pub kallsyms: bool,
+    /// Whether it has type information.
+    pub btf: bool,
+    /// Whether it has its configuration inside.
+    pub config: bool,
+    /// Modules of the image that it refused.
+    pub modules_failed: Vec<String>,
+}
+
+/// One message.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+pub(crate) enum Message {
+    Facts(GuestReport),
+    Ready,
+    Window { runs: Vec<(u64, u64)> },
+    Chunk { name: String, bytes: u64, fnv1a: String, last: bool },
+    Shared,
+    Limit,
+    Exit { status: u8 },
+}
+
+/// Cuts a stream into messages.
+#[derive(Debug, Default)]
+pub(crate) struct Messages {
+    line: Vec<u8>,
+    is_too_long: bool,
+}
+
+impl Messages {
+    /// Takes bytes; the messages that they complete. Other lines, also the guest's nonsense, are
+    /// passed over.
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<Message> {
+        let mut messages = Vec::new();
+        for &byte in bytes {
+            if byte != b'\n' {
+                self.is_too_long |= self.line.len() >= LINE_BYTES_MAX;
+                if !self.is_too_long {
+                    self.line.push(byte);
+                }
+                continue;
+            }
+            if !std::mem::take(&mut self.is_too_long)
+                && let Some(json) = self.line.strip_prefix(MARK)
+                && let Ok(message) = serde_json::from_slice(json)
+            {
+                messages.push(message);
+            }
+            self.line.clear();
+        }
+        messages
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_in_pieces_between_other_lines() {
+        let mut messages = Messages::default();
+        assert!(messages.push(b"noise\r\nirqlab {\"event\":\"re").is_empty());
+        assert_eq!(messages.push(b"ady\"}\nirqlab {\"event\":\"x\"}\n"), [Message::Ready]);
+        let facts = br#"irqlab {"event":"facts","release":"6.1","hz":250,"cpus":1,"kallsyms":true,"btf":false,"config":false,"modules_failed":[]}"#;
+        messages.push(facts);
+        let got = messages.push(b"\r\n");
+        assert!(matches!(&got[..], [Message::Facts(facts)] if facts.hz == Some(250)), "{got:?}");
+        let window = messages.push(b"irqlab {\"event\":\"window\",\"runs\":[[4096,8192]]}\n");
+        assert_eq!(window, [Message::Window { runs: vec![(4096, 8192)] }]);
+    }
+
+    #[test]
+    fn a_line_without_end_is_dropped_in_bounded_memory() {
+        let mut messages = Messages::default();
+        for _ in 0..LINE_BYTES_MAX / 1000 + 2 {
+            messages.push(&[b'x'; 1000]);
+        }
+        assert!(messages.line.len() <= LINE_BYTES_MAX);
+        assert_eq!(messages.push(b"\nirqlab {\"event\":\"shared\"}\n"), [Message::Shared]);
+    }
+}

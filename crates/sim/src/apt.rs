@@ -1,0 +1,193 @@
+//! Debian packages without touching the system: apt on a private state.
+//!
+//! apt runs with its own sources, lists, cache and an empty dpkg status, so that it downloads a
+//! package with all that it needs, libc too. The host's proxy and authentication settings
+//! (`/etc/apt/apt.conf.d`, `auth.conf.d`) still apply; nothing there is written.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::process::output;
+use crate::{Progress, Result, SimError, mirror};
+
+/// Suites that are offered to apt. QEMU comes from the backports of the current release, the
+/// guest's kernel and tools from the release before.
+const SUITES: [&str; 3] = ["trixie", "trixie-backports", "bookworm"];
+/// Signatures of the Debian archive: package debian-archive-keyring.
+const KEYRINGS: [&str; 2] = [
+    "/usr/share/keyrings/debian-archive-keyring.gpg",
+    "/usr/share/keyrings/debian-archive-keyring.pgp",
+];
+
+/// A private apt; its directory is the caller's to remove.
+pub(crate) struct Apt {
+    directory: PathBuf,
+}
+
+impl Apt {
+    /// Makes the state in `directory` and fetches the lists of packages.
+    pub(crate) fn new(directory: &Path, progress: Progress) -> Result<Apt> {
+        let keyring = check_host()?;
+        for place in ["sources", "preferences", "lists/partial", "cache/archives/partial"] {
+            let place = directory.join(place);
+            fs::create_dir_all(&place).map_err(SimError::file(&place))?;
+        }
+        let mirror = mirror::debian_mirror(Path::new("/"));
+        let write = |name: &str, text: &str| {
+            let path = directory.join(name);
+            fs::write(&path, text).map_err(SimError::file(&path))
+        };
+        write("status", "")?;
+        let sources = format!(
+            "Types: deb\nURIs: {mirror}\nSuites: {}\nComponents: main\nArchitectures: amd64\n\
+             Signed-By: {keyring}\n",
+            SUITES.join(" ")
+        );
+        write("sources/irqlab.sources", &sources)?;
+        let apt = Apt { directory: directory.to_owned() };
+        progress(&format!("reading Debian's lists of packages from {mirror}"));
+        output(apt.command("apt-get").args(["-qq", "update"]))?;
+        Ok(apt)
+    }
+
+    /// Downloads packages with their whole dependency closure and unpacks them into `root`.
+    pub(crate) fn install(&self, release: &str, packages: &[&str], root: &Path) -> Result<()> {
+        let mut command = self.command("apt-get");
+        command.args(["-y", "-qq", "--download-only", "-t", release, "install"]).args(packages);
+        output(&mut command)?;
+        self.unpack_all(&self.directory.join("cache/archives"), root)
+    }
+
+    /// Downloads one package alone and unpacks it into `root`.
+    pub(crate) fn unpack(&self, package: &Package, root: &Path) -> Result<()> {
+        let downloads = self.directory.join(format!("download-{}", package.name));
+        fs::create_dir_all(&downloads).map_err(SimError::file(&downloads))?;
+        let wanted = format!("{}={}", package.name, package.version);
+        let mut command = self.command("apt-get");
+        output(command.current_dir(&downloads).args(["-qq", "download", &wanted]))?;
+        self.unpack_all(&downloads, root)
+    }
+
+    /// The package of this name in a release.
+    pub(crate) fn package(&self, name: &str, release: &str) -> Result<Package> {
+        let wanted = format!("{name}/{release}");
+        let mut command = self.command("apt-cache");
+        let shown = output(command.args(["show", "--no-all-versions", &wanted]))?;
+        let shown = String::from_utf8_lossy(&shown).into_owned();
+        let field = |key: &str| {
+            let mut lines = shown.lines();
+            lines.find_map(|line| line.strip_prefix(key)?.strip_prefix(": ")).map(str::to_owned)
+        };
+        let none = || SimError::data(format!("apt's answer about {wanted}"), "no version");
+        Ok(Package {
+            name: name.to_owned(),
+            version: field("Version").ok_or_else(none)?,
+            depends: field("Depends").unwrap_or_default(),
+        })
+    }
+
+    fn unpack_all(&self, archives: &Path, root: &Path) -> Result<()> {
+        let mut packages: Vec<PathBuf> = fs::read_dir(archives)
+            .map_err(SimError::file(archives))?
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_some_and(|extension| extension == "deb"))
+            .collect();
+        packages.sort();
+        for package in &packages {
+            output(Command::new("dpkg").arg("-x").args([package, root]))?;
+        }
+        Ok(())
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        let place = |name: &str| self.directory.join(name).display().to_string();
+        for (key, value) in [
+            ("Dir::Etc::sourcelist", "/dev/null".to_owned()),
+            ("Dir::Etc::sourceparts", place("sources")),
+            ("Dir::Etc::preferences", "/dev/null".to_owned()),
+            ("Dir::Etc::preferencesparts", place("preferences")),
+            ("Dir::State::lists", place("lists")),
+            ("Dir::State::status", place("status")),
+            ("Dir::Cache", place("cache")),
+            ("APT::Architecture", "amd64".to_owned()),
+            ("APT::Architectures", "amd64".to_owned()),
+            // The cache belongs to the user who runs this, not to apt's own.
+            ("APT::Sandbox::User", "root".to_owned()),
+            ("APT::Install-Recommends", "0".to_owned()),
+            ("Acquire::Languages", "none".to_owned()),
+            ("Acquire::Retries", "3".to_owned()),
+            ("Acquire::http::Timeout", "30".to_owned()),
+        ] {
+            command.arg("-o").arg(format!("{key}={value}"));
+        }
+        command.env("DEBIAN_FRONTEND", "noninteractive");
+        command
+    }
+}
+
+/// A package as apt shows it.
+#[derive(Clone, Debug)]
+pub(crate) struct Package {
+    pub(crate) name: String,
+    pub(crate) version: String,
+    depends: String,
+}
+
+impl Package {
+    /// The first package that this one needs and whose name begins with `prefix`.
+    pub(crate) fn dependency(&self, prefix: &str) -> Option<&str> {
+        let names = self.depends.split([',', '|']).filter_map(|one| one.split_whitespace().next());
+        names.into_iter().find(|name| name.starts_with(prefix))
+    }
+}
+
+/// That this machine can fetch Debian packages; the keyring.
+fn check_host() -> Result<&'static str> {
+    let missing = |what: &str, remedy: &str| SimError::Missing {
+        what: what.to_owned(),
+        remedy: remedy.to_owned(),
+    };
+    if std::env::consts::ARCH != "x86_64" {
+        return Err(missing(
+            "irqlab installs QEMU from Debian's packages on x86-64 hosts only",
+            "install QEMU 11 from your distribution, or set IRQLAB_QEMU=/path/qemu-system-x86_64",
+        ));
+    }
+    for program in ["apt-get", "apt-cache", "dpkg"] {
+        if which(program).is_none() {
+            return Err(missing(
+                &format!("no {program} on this machine, which fetches Debian's packages"),
+                "Fedora: dnf install qemu-system-x86-core; Arch: pacman -S qemu-system-x86; \
+                 openSUSE: zypper install qemu-x86 (QEMU 11 is needed); kernel: --kernel bzImage",
+            ));
+        }
+    }
+    KEYRINGS.into_iter().find(|path| Path::new(path).exists()).ok_or_else(|| {
+        missing("no keys to check Debian's packages with", "apt install debian-archive-keyring")
+    })
+}
+
+/// Where a program is on `PATH`.
+pub(crate) fn which(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|place| place.join(program)).find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dependencies_by_prefix() {
+        let package = Package {
+            name: "linux-image-amd64".to_owned(),
+            version: "6.1.1-1".to_owned(),
+            depends: "kmod, linux-image-6.1.0-1-amd64 (= 6.1.1-1)".to_owned(),
+        };
+        assert_eq!(package.dependency("linux-image-"), Some("linux-image-6.1.0-1-amd64"));
+        assert_eq!(package.dependency("nothing-"), None);
+    }
+}

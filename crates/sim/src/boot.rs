@@ -1,0 +1,125 @@
+//! Starts a machine with an order for its first process, and follows it to its end.
+
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use crate::agent::{GuestReport, Message};
+use crate::machine::{Machine, NO_ORDER};
+use crate::qemu::Qemu;
+use crate::vm::{GuestEvent, Start, Vm, VmEvent, ending};
+use crate::{Result, SimError};
+
+/// Exit status of a guest that reached its own time limit.
+pub const STATUS_LIMIT: u8 = 124;
+/// How long a machine that said how it ended may take to power off.
+const POWER_OFF_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a machine may run.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// On the host's clock; the machine is killed then.
+    pub wall: Duration,
+    /// On the guest's clock, in seconds from its first process on; it powers itself off then.
+    pub guest_s: u32,
+}
+
+impl Default for Limits {
+    /// Ten minutes in the guest, half an hour outside.
+    fn default() -> Limits {
+        Limits { wall: Duration::from_secs(1800), guest_s: 600 }
+    }
+}
+
+/// How a machine ended that did what it was started for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// Exit status of the order: that of a command, 0, or [`STATUS_LIMIT`].
+    pub status: u8,
+    /// What the kernel said about itself; `None` after a restore, when it was said before.
+    pub report: Option<GuestReport>,
+    /// From the start of QEMU to the end.
+    pub wall: Duration,
+}
+
+/// Starts a machine with an order: `shell`, `probe`, `idle`, `idle:SECONDS`, `run:COMMAND`,
+/// `ready` or `poweroff`.
+///
+/// # Errors
+/// When QEMU does not start, or the order can't be told to the kernel.
+pub fn start(qemu: &Qemu, machine: &Machine, order: &str, limits: Limits) -> Result<Vm> {
+    let command_line = machine.command_line(order, limits.guest_s)?;
+    let start = Start { command_line, order: NO_ORDER.to_owned(), ..Start::default() };
+    Vm::start(qemu, machine, &start)
+}
+
+/// Follows a machine to its end; what its console prints goes to `console`.
+///
+/// # Errors
+/// [`SimError::Machine`] with the last lines of the console when the kernel panics, resets or does
+/// not end in time, when its first process never speaks, or QEMU ends by itself.
+pub fn follow(vm: &mut Vm, limits: Limits, console: &mut dyn FnMut(&[u8])) -> Result<Ending> {
+    let start = Instant::now();
+    let mut deadline = start + limits.wall;
+    let mut report = None;
+    let mut status = None;
+    let ended = loop {
+        match vm.next(deadline)? {
+            Some(VmEvent::Console(bytes)) => console(&bytes),
+            Some(VmEvent::Guest(GuestEvent(message))) => match message {
+                Message::Facts(facts) => report = Some(facts),
+                Message::Exit { status: said } => {
+                    status = Some(said);
+                    deadline = deadline.min(Instant::now() + POWER_OFF_TIMEOUT);
+                }
+                _ => {}
+            },
+            Some(VmEvent::Ended(ended)) => break Some(ended),
+            None => break None,
+        }
+    };
+    let wall = start.elapsed();
+    match (status, ended) {
+        (Some(status), Some(_)) => Ok(Ending { status, report, wall }),
+        // It said all that it had to say: a kernel without a way to power off.
+        (Some(status), None) => vm.quit().map(|()| Ending { status, report, wall }),
+        (None, Some(ended)) => Err(ended_early(vm, ended, report.is_some())),
+        (None, None) => {
+            vm.kill();
+            let reached = if report.is_some() { "" } else { "; its first process never spoke" };
+            let seconds = limits.wall.as_secs_f64();
+            Err(vm.failure(&format!("the machine was killed after {seconds:.0} s{reached}")))
+        }
+    }
+}
+
+/// Why QEMU ended before the guest said how.
+fn ended_early(vm: &Vm, ended: ExitStatus, has_spoken: bool) -> SimError {
+    if !ended.success() {
+        return vm.failure(&format!("QEMU {} before the guest did", ending(ended)));
+    }
+    if vm.console_says("Kernel panic") {
+        return vm.failure("the guest's kernel panicked");
+    }
+    let how = match vm.shutdown_reason() {
+        Some("guest-reset") => "reset the machine",
+        Some("guest-shutdown") => "powered the machine off",
+        _ => "ended",
+    };
+    let when = if has_spoken { "in the middle of its order" } else { "before its first process" };
+    vm.failure(&format!("the guest {how} {when}"))
+}
+
+/// Boots, follows, and gives back how it ended.
+///
+/// # Errors
+/// As [`start`] and [`follow`].
+pub fn run(
+    qemu: &Qemu,
+    machine: &Machine,
+    order: &str,
+    limits: Limits,
+    console: &mut dyn FnMut(&[u8]),
+) -> Result<Ending> {
+    let mut vm = start(qemu, machine, order, limits)?;
+    follow(&mut vm, limits, console)
+}

@@ -1,0 +1,214 @@
+//! The cache directory: things that can be made again, each whole or absent.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::{Progress, Result, SimError};
+
+/// The directory under which everything of this bench is kept.
+#[derive(Clone, Debug)]
+pub struct Cache {
+    root: PathBuf,
+}
+
+/// Held while something is made; released when dropped, and by the kernel when irqlab dies.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _file: File,
+}
+
+impl Cache {
+    /// `$IRQLAB_CACHE`, else `$XDG_CACHE_HOME/irqlab`, else `$HOME/.cache/irqlab`.
+    ///
+    /// # Errors
+    /// When none of the three is set, or the directory cannot be made.
+    pub fn from_environment() -> Result<Cache> {
+        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        let root = set("IRQLAB_CACHE")
+            .map(PathBuf::from)
+            .or_else(|| set("XDG_CACHE_HOME").map(|base| Path::new(&base).join("irqlab")))
+            .or_else(|| set("HOME").map(|home| Path::new(&home).join(".cache/irqlab")))
+            .ok_or_else(|| SimError::Invalid("set HOME or IRQLAB_CACHE: no cache".to_owned()))?;
+        Cache::at(&root)
+    }
+
+    /// A cache in a given directory, which is made when it is not there.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn at(root: &Path) -> Result<Cache> {
+        fs::create_dir_all(root).map_err(SimError::file(root))?;
+        let root = fs::canonicalize(root).map_err(SimError::file(root))?;
+        Ok(Cache { root })
+    }
+
+    /// Where a thing of this name is or will be.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    /// Waits for the lock of this name; says so when it has to wait.
+    pub(crate) fn lock(&self, name: &str, progress: Progress) -> Result<Lock> {
+        let path = self.path(&format!("{name}.lock"));
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        let file = file.map_err(SimError::file(&path))?;
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            progress(&format!("waiting for another irqlab that makes {name}"));
+            flock(&file, FlockOperation::LockExclusive)
+                .map_err(|error| SimError::file(&path)(error.into()))?;
+        }
+        Ok(Lock { _file: file })
+    }
+
+    /// Makes a directory aside by `make` and renames it to `name`, unless it is there.
+    ///
+    /// Two processes that make the same do it one after the other. What a killed one left is
+    /// removed.
+    pub(crate) fn directory(
+        &self,
+        name: &str,
+        progress: Progress,
+        make: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<PathBuf> {
+        let place = self.path(name);
+        if place.is_dir() {
+            return Ok(place);
+        }
+        let _lock = self.lock(name, progress)?;
+        if place.is_dir() {
+            return Ok(place);
+        }
+        self.replace_directory_locked(name, make)
+    }
+
+    /// Like [`Cache::directory`], in place of what is there.
+    pub(crate) fn replace_directory(
+        &self,
+        name: &str,
+        progress: Progress,
+        make: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<PathBuf> {
+        let _lock = self.lock(name, progress)?;
+        self.replace_directory_locked(name, make)
+    }
+
+    fn replace_directory_locked(
+        &self,
+        name: &str,
+        make: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<PathBuf> {
+        let place = self.path(name);
+        let aside = self.path(&format!("{name}.aside"));
+        let old = self.path(&format!("{name}.old"));
+        remove(&aside)?;
+        remove(&old)?;
+        fs::create_dir(&aside).map_err(SimError::file(&aside))?;
+        let made = make(&aside).and_then(|()| {
+            if place.exists() {
+                fs::rename(&place, &old).map_err(SimError::file(&place))?;
+            }
+            fs::rename(&aside, &place).map_err(SimError::file(&place))
+        });
+        let cleaned = remove(&aside).and_then(|()| remove(&old));
+        made.and(cleaned).map(|()| place)
+    }
+
+    /// Writes a file aside and renames it.
+    pub(crate) fn file(&self, name: &str, bytes: &[u8]) -> Result<PathBuf> {
+        let place = self.path(name);
+        let aside = self.path(&format!("{name}.{}.aside", std::process::id()));
+        let written = File::create(&aside)
+            .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_data()))
+            .and_then(|()| fs::rename(&aside, &place));
+        if let Err(source) = written {
+            // The first error is the one to tell.
+            let _ = fs::remove_file(&aside);
+            return Err(SimError::File { path: place, source });
+        }
+        Ok(place)
+    }
+}
+
+fn remove(directory: &Path) -> Result<()> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(SimError::file(directory)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Reads a file of at most `bytes_max` bytes.
+pub(crate) fn read_bounded(path: &Path, bytes_max: u64) -> Result<Vec<u8>> {
+    use std::io::Read;
+    let file = File::open(path).map_err(SimError::file(path))?;
+    let mut bytes = Vec::new();
+    file.take(bytes_max + 1).read_to_end(&mut bytes).map_err(SimError::file(path))?;
+    if bytes.len() as u64 > bytes_max {
+        return Err(SimError::data(path.display().to_string(), format!("over {bytes_max} bytes")));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_whole_or_absent() {
+        let scratch = tempfile::tempdir().unwrap();
+        let cache = Cache::at(scratch.path()).unwrap();
+        let quiet = |_: &str| {};
+        let broken = cache.directory("thing", &quiet, |aside| {
+            fs::write(aside.join("half"), "x").unwrap();
+            Err(SimError::Invalid("no".to_owned()))
+        });
+        assert!(broken.is_err() && !cache.path("thing").exists());
+        assert!(!cache.path("thing.aside").exists());
+        // What a killed process left does not harm.
+        fs::create_dir(cache.path("thing.aside")).unwrap();
+        fs::write(cache.path("thing.aside/junk"), "x").unwrap();
+        let make = |text: &'static str| {
+            move |aside: &Path| {
+                fs::write(aside.join("whole"), text).unwrap();
+                Ok(())
+            }
+        };
+        let place = cache.directory("thing", &quiet, make("1")).unwrap();
+        cache.directory("thing", &quiet, |_| panic!("made twice")).unwrap();
+        assert!(!place.join("junk").exists());
+        cache.replace_directory("thing", &quiet, make("2")).unwrap();
+        assert_eq!(fs::read_to_string(place.join("whole")).unwrap(), "2");
+    }
+
+    #[test]
+    fn two_that_make_the_same_make_it_once() {
+        let scratch = tempfile::tempdir().unwrap();
+        let cache = Cache::at(scratch.path()).unwrap();
+        let made = std::sync::atomic::AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    cache.directory("thing", &|_| {}, |_| {
+                        made.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                        std::thread::sleep(std::time::Duration::from_millis(20));
+                        Ok(())
+                    })
+                });
+            }
+        });
+        assert_eq!(made.into_inner(), 1);
+    }
+
+    #[test]
+    fn reading_is_bounded() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), b"abcd").unwrap();
+        assert_eq!(read_bounded(file.path(), 4).unwrap(), b"abcd");
+        assert!(read_bounded(file.path(), 3).is_err());
+    }
+}

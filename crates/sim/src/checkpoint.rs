@@ -1,0 +1,328 @@
+//! A machine's whole state on disk: booted once without models, restored as often as wanted.
+//!
+//! The guest is stopped in the loop in which its first process waits for an order. What restores it
+//! offers another order, so that each restored machine goes on from the same instruction. A
+//! checkpoint belongs to its QEMU, kernel, initramfs and devices, and is refused with others.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::agent::{GuestReport, Message};
+use crate::boot::Limits;
+use crate::cache::read_bounded;
+use crate::kernel::Kernel;
+use crate::machine::Machine;
+use crate::qemu::Qemu;
+use crate::vm::{GuestEvent, Start, Vm, VmEvent};
+use crate::{Cache, Progress, Result, SimError, boot, hash};
+
+const STATE: &str = "state";
+const MANIFEST: &str = "checkpoint.json";
+const MANIFEST_BYTES_MAX: u64 = 256 * 1024;
+const SCHEMA: &str = "irqlab.checkpoint/1";
+const NAME_BYTES_MAX: usize = 64;
+/// Longest wait for the monitor, whatever the host does.
+const MONITOR_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest time to write the state.
+const SAVE_TIMEOUT: Duration = Duration::from_secs(300);
+const SAVE_POLL: Duration = Duration::from_millis(20);
+
+/// What a checkpoint is of.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Checkpoint {
+    schema: String,
+    /// Version of QEMU.
+    pub qemu: String,
+    /// The machine.
+    pub machine: Machine,
+    /// The kernel's command line.
+    pub command_line: String,
+    /// What the kernel said about itself.
+    pub report: GuestReport,
+    /// Bytes of the state.
+    pub state_bytes: u64,
+}
+
+/// Boots a machine to its ready marker and saves it under a name; replaces one of that name.
+///
+/// # Errors
+/// As [`boot::follow`]; and when the state cannot be written.
+pub fn create(
+    cache: &Cache,
+    qemu: &Qemu,
+    machine: &Machine,
+    name: &str,
+    limits: Limits,
+    progress: Progress,
+) -> Result<Checkpoint> {
+    check_name(name)?;
+    check_files(machine, name)?;
+    let mut made = None;
+    cache.replace_directory(&directory(name), progress, |aside| {
+        let mut vm = boot::start(qemu, machine, "ready", limits)?;
+        let report = wait_until_ready(&mut vm, limits)?;
+        save(&mut vm, &aside.join(STATE))?;
+        let state = aside.join(STATE);
+        let state_bytes = fs::metadata(&state).map_err(SimError::file(&state))?.len();
+        let checkpoint = Checkpoint {
+            schema: SCHEMA.to_owned(),
+            qemu: qemu.version_text.clone(),
+            machine: machine.clone(),
+            command_line: machine.command_line("ready", limits.guest_s)?,
+            report,
+            state_bytes,
+        };
+        let text = serde_json::to_string_pretty(&checkpoint)
+            .map_err(|error| SimError::data(MANIFEST, error.to_string()))?;
+        let path = aside.join(MANIFEST);
+        fs::write(&path, text + "\n").map_err(SimError::file(&path))?;
+        made = Some(checkpoint);
+        Ok(())
+    })?;
+    made.ok_or_else(|| refused(name, "was not made".to_owned()))
+}
+
+/// The checkpoint of a name.
+///
+/// # Errors
+/// When there is none, or its files are damaged.
+pub fn open(cache: &Cache, name: &str) -> Result<Checkpoint> {
+    check_name(name)?;
+    let directory = cache.path(&directory(name));
+    if !directory.is_dir() {
+        let known = list(cache);
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        return Err(refused(name, format!("there is none of that name; there are: {known}")));
+    }
+    let damaged = |reason: String| refused(name, format!("is damaged: {reason}"));
+    let text = read_bounded(&directory.join(MANIFEST), MANIFEST_BYTES_MAX)?;
+    let checkpoint: Checkpoint =
+        serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+    if checkpoint.schema != SCHEMA {
+        return Err(damaged(format!("schema {:?} instead of {SCHEMA:?}", checkpoint.schema)));
+    }
+    let state = directory.join(STATE);
+    let bytes = fs::metadata(&state).map_err(SimError::file(&state))?.len();
+    if bytes != checkpoint.state_bytes {
+        return Err(damaged(format!("{bytes} bytes instead of {}", checkpoint.state_bytes)));
+    }
+    Ok(checkpoint)
+}
+
+/// Names of the checkpoints in the cache.
+#[must_use]
+pub fn list(cache: &Cache) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(cache.path("")) else { return Vec::new() };
+    let names = entries.flatten().filter_map(|entry| {
+        let name = entry.file_name().to_string_lossy().strip_prefix("checkpoint-")?.to_owned();
+        (check_name(&name).is_ok() && entry.path().join(MANIFEST).is_file()).then_some(name)
+    });
+    let mut names: Vec<String> = names.collect();
+    names.retain(|name| !name.ends_with(".aside") && !name.ends_with(".old"));
+    names.sort();
+    names
+}
+
+impl Checkpoint {
+    /// That this QEMU and this machine are those of the checkpoint.
+    ///
+    /// # Errors
+    /// [`SimError::Checkpoint`] that names each difference.
+    pub fn check(&self, name: &str, qemu: &Qemu, machine: &Machine) -> Result<()> {
+        let cpus = |machine: &Machine| format!("{} CPUs, {} MiB", machine.cpus, machine.memory_mib);
+        let was = &self.machine;
+        let pairs = [
+            ("QEMU", self.qemu.clone(), qemu.version_text.clone()),
+            ("kernel", key(&was.kernel_sha256), key(&machine.kernel_sha256)),
+            ("initramfs", key(&was.initramfs_sha256), key(&machine.initramfs_sha256)),
+            ("size", cpus(was), cpus(machine)),
+            ("device set", was.device_set(), machine.device_set()),
+        ];
+        let differences: Vec<String> = pairs
+            .into_iter()
+            .filter(|(_, was, is)| was != is)
+            .map(|(what, was, is)| format!("{what}: made with {was}, this is {is}"))
+            .collect();
+        if differences.is_empty() {
+            return Ok(());
+        }
+        let remedy = "make it again: irqlab sim checkpoint";
+        Err(refused(
+            name,
+            format!("of another machine: {}; {remedy} {name}", differences.join("; ")),
+        ))
+    }
+}
+
+/// Restores a checkpoint with an order; the machine runs on at once. `arguments` go to QEMU as
+/// they are and may change neither devices nor guest-visible state.
+///
+/// # Errors
+/// When the checkpoint is of another machine, kernel or QEMU, or QEMU does not start.
+pub fn restore(
+    cache: &Cache,
+    qemu: &Qemu,
+    machine: &Machine,
+    name: &str,
+    order: &str,
+    arguments: &[String],
+) -> Result<Vm> {
+    let checkpoint = open(cache, name)?;
+    checkpoint.check(name, qemu, machine)?;
+    check_files(machine, name)?;
+    let state = cache.path(&directory(name)).join(STATE);
+    let mut arguments = arguments.to_vec();
+    arguments.extend(["-incoming".to_owned(), format!("file:{}", state.display())]);
+    let command_line = checkpoint.command_line;
+    Vm::start(qemu, machine, &Start { command_line, order: order.to_owned(), arguments })
+}
+
+/// A machine like that of the checkpoint with another kernel and image, for [`Checkpoint::check`].
+#[must_use]
+pub fn with_kernel(checkpoint: &Checkpoint, kernel: &Kernel) -> Machine {
+    let kernel_sha256 = kernel.sha256.clone();
+    Machine { kernel: kernel.image.clone(), kernel_sha256, ..checkpoint.machine.clone() }
+}
+
+fn wait_until_ready(vm: &mut Vm, limits: Limits) -> Result<GuestReport> {
+    let deadline = Instant::now() + limits.wall;
+    let mut report = None;
+    loop {
+        match vm.next(deadline)? {
+            Some(VmEvent::Guest(GuestEvent(Message::Facts(facts)))) => report = Some(facts),
+            Some(VmEvent::Guest(GuestEvent(Message::Ready))) => {
+                return report.ok_or_else(|| vm.failure("the guest is ready and said no facts"));
+            }
+            Some(VmEvent::Ended(_)) => {
+                return Err(vm.failure("the machine ended before it was ready"));
+            }
+            Some(_) => {}
+            None => {
+                vm.kill();
+                let seconds = limits.wall.as_secs();
+                return Err(vm.failure(&format!("the machine was not ready after {seconds} s")));
+            }
+        }
+    }
+}
+
+/// Stops the machine, writes its state, and ends it.
+fn save(vm: &mut Vm, path: &Path) -> Result<()> {
+    vm.command("stop", &Value::Null, MONITOR_TIMEOUT)?;
+    let uri = format!("file:{}", path.display());
+    vm.command("migrate", &json!({ "uri": uri }), MONITOR_TIMEOUT)?;
+    let deadline = Instant::now() + SAVE_TIMEOUT;
+    loop {
+        let answer = vm.command("query-migrate", &Value::Null, MONITOR_TIMEOUT)?;
+        match answer["status"].as_str() {
+            Some("completed") => return vm.quit(),
+            Some("failed" | "cancelled") => {
+                let reason = answer["error-desc"].as_str().unwrap_or("no reason given");
+                return Err(vm.failure(&format!("the state cannot be saved: {reason}")));
+            }
+            _ if Instant::now() > deadline => {
+                return Err(vm.failure("saving the state takes too long"));
+            }
+            _ => std::thread::sleep(SAVE_POLL),
+        }
+    }
+}
+
+/// That the files still are what their hashes say.
+fn check_files(machine: &Machine, name: &str) -> Result<()> {
+    for (path, expected) in
+        [(&machine.kernel, &machine.kernel_sha256), (&machine.initramfs, &machine.initramfs_sha256)]
+    {
+        if hash::of_file(path)? != *expected {
+            return Err(refused(name, format!("{} was changed since", path.display())));
+        }
+    }
+    Ok(())
+}
+
+fn directory(name: &str) -> String {
+    format!("checkpoint-{name}")
+}
+
+fn key(hash: &str) -> String {
+    hash::key(hash).to_owned()
+}
+
+fn refused(name: &str, reason: String) -> SimError {
+    SimError::Checkpoint { name: name.to_owned(), reason }
+}
+
+fn check_name(name: &str) -> Result<()> {
+    let fits = |sign: char| sign.is_ascii_alphanumeric() || matches!(sign, '-' | '_' | '.');
+    let is_name = !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(fits);
+    if is_name && !name.starts_with('.') && !name.ends_with(".aside") && !name.ends_with(".old") {
+        return Ok(());
+    }
+    let allowed = "1 to 64 letters, digits, dots, dashes and underscores, no dot first";
+    Err(refused(name, format!("no name for a checkpoint; allowed: {allowed}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::tests::machine;
+    use crate::qemu::tests::qemu;
+
+    fn checkpoint() -> Checkpoint {
+        Checkpoint {
+            schema: SCHEMA.to_owned(),
+            qemu: qemu().version_text,
+            machine: machine(),
+            command_line: String::new(),
+            report: GuestReport::default(),
+            state_bytes: 3,
+        }
+    }
+
+    #[test]
+    fn another_machine_is_refused_by_what_differs() {
+        assert!(checkpoint().check("x", &qemu(), &machine()).is_ok());
+        type Change = (fn(&mut Machine), &'static str);
+        let changes: [Change; 5] = [
+            (|machine| machine.kernel_sha256 = "cc".to_owned(), "kernel: made with aa, this is cc"),
+            (|machine| machine.initramfs_sha256 = "cc".to_owned(), "initramfs: "),
+            (|machine| machine.cpus = 2, "size: made with 1 CPUs, 512 MiB, this is 2 CPUs"),
+            (|machine| machine.devices.push("-device e1000".to_owned()), "device set: "),
+            (|machine| machine.seed = 2, "seed 2"),
+        ];
+        for (change, words) in changes {
+            let mut other = machine();
+            change(&mut other);
+            let error = checkpoint().check("x", &qemu(), &other).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+        let mut other = qemu();
+        other.version_text = "QEMU 11.2".to_owned();
+        let error = checkpoint().check("x", &other, &machine()).unwrap_err().to_string();
+        assert!(error.contains("QEMU: made with") && error.contains("11.2"), "{error}");
+    }
+
+    #[test]
+    fn damaged_and_absent_ones_are_named() {
+        let scratch = tempfile::tempdir().unwrap();
+        let cache = Cache::at(scratch.path()).unwrap();
+        for name in ["", ".x", "a/b", "..", "a b", &"x".repeat(65), "x.aside"] {
+            assert!(open(&cache, name).unwrap_err().to_string().contains("no name"), "{name}");
+        }
+        assert!(open(&cache, "one").unwrap_err().to_string().contains("there are: none"));
+        let place = scratch.path().join("checkpoint-one");
+        fs::create_dir(&place).unwrap();
+        fs::write(place.join(MANIFEST), serde_json::to_string(&checkpoint()).unwrap()).unwrap();
+        fs::write(place.join(STATE), "abc").unwrap();
+        assert_eq!(list(&cache), ["one"]);
+        assert!(open(&cache, "one").is_ok());
+        fs::write(place.join(STATE), "ab").unwrap();
+        assert!(open(&cache, "one").unwrap_err().to_string().contains("2 bytes instead of 3"));
+        fs::write(place.join(MANIFEST), "{}").unwrap();
+        assert!(open(&cache, "one").unwrap_err().to_string().contains("damaged"));
+    }
+}

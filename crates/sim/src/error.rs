@@ -1,0 +1,117 @@
+//! What can go wrong on this bench.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Error of the simulated bench.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SimError {
+    /// A file could not be read or written.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A call to the system failed.
+    #[error("{doing}: {source}")]
+    System {
+        /// What was tried.
+        doing: &'static str,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Settings that cannot be meant, or do not fit together.
+    #[error("{0}")]
+    Invalid(String),
+    /// Something is missing on this machine, and there is a way to get it.
+    #[error("{what}\nto get it:\n  {remedy}")]
+    Missing {
+        /// What, and where it was looked for.
+        what: String,
+        /// A command line, or a sentence.
+        remedy: String,
+    },
+    /// A QEMU that was named explicitly does not fit.
+    #[error("{program} {why}")]
+    QemuUnfit {
+        /// The program.
+        program: String,
+        /// What it is, and what is needed.
+        why: String,
+    },
+    /// A helper program failed.
+    #[error("{program}: {detail}")]
+    Program {
+        /// The program with its first arguments.
+        program: String,
+        /// How it ended and the last of what it said.
+        detail: String,
+    },
+    /// The machine did not do what it was started for.
+    #[error("{what}{}", tail_text(console, qemu))]
+    Machine {
+        /// What happened.
+        what: String,
+        /// The last lines of the console.
+        console: String,
+        /// The last lines that QEMU itself wrote.
+        qemu: String,
+    },
+    /// QEMU's monitor refused a command, or did not speak its protocol.
+    #[error("QEMU's monitor: {0}")]
+    Monitor(String),
+    /// A checkpoint is not there, or belongs to another machine.
+    #[error("checkpoint {name}: {reason}")]
+    Checkpoint {
+        /// Its name.
+        name: String,
+        /// Why it cannot be used.
+        reason: String,
+    },
+    /// Data from the guest or a file is not what it should be.
+    #[error("{what}: {reason}")]
+    Data {
+        /// What was read.
+        what: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl SimError {
+    /// For `map_err` on a file operation.
+    pub(crate) fn file(path: &Path) -> impl FnOnce(io::Error) -> SimError {
+        let path = path.to_owned();
+        move |source| SimError::File { path, source }
+    }
+
+    /// For `map_err` on a system call.
+    pub(crate) fn system(doing: &'static str) -> impl FnOnce(io::Error) -> SimError {
+        move |source| SimError::System { doing, source }
+    }
+
+    /// Bad data.
+    pub(crate) fn data(what: impl Into<String>, reason: impl Into<String>) -> SimError {
+        SimError::Data { what: what.into(), reason: reason.into() }
+    }
+}
+
+fn tail_text(console: &str, qemu: &str) -> String {
+    let part = |title: &str, text: &str| {
+        if text.trim().is_empty() {
+            String::new()
+        } else {
+            let lines: Vec<String> = text.lines().map(|line| format!("  | {line}")).collect();
+            format!("\n{title}:\n{}", lines.join("\n"))
+        }
+    };
+    let console = if console.trim().is_empty() {
+        "\nthe console is empty".to_owned()
+    } else {
+        part("last lines of the console", console)
+    };
+    console + &part("QEMU said", qemu)
+}

@@ -1,0 +1,58 @@
+//! SHA-256 of bytes and files, as keys of what they are.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use crate::{Result, SimError};
+
+/// Hexadecimal signs of a key in a file name: 64 bits, plenty for names in one directory.
+const KEY_SIGNS: usize = 16;
+
+/// SHA-256 in hexadecimal.
+pub(crate) fn of_bytes(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+/// SHA-256 of a file in hexadecimal.
+pub(crate) fn of_file(path: &Path) -> Result<String> {
+    let mut file = File::open(path).map_err(SimError::file(path))?;
+    let mut digest = Sha256::new();
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match file.read(&mut buffer).map_err(SimError::file(path))? {
+            0 => return Ok(hex(&digest.finalize())),
+            count => digest.update(&buffer[..count]),
+        }
+    }
+}
+
+/// The part of a hash that goes into file names.
+pub(crate) fn key(hash: &str) -> &str {
+    hash.get(..KEY_SIGNS).unwrap_or(hash)
+}
+
+/// FNV-1a, 64 bits: what the guest computes over each piece that it hands over.
+pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn files_and_bytes_have_the_same_hash() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), b"abc").unwrap();
+        let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(super::of_bytes(b"abc"), expected);
+        assert_eq!(super::of_file(file.path()).unwrap(), expected);
+    }
+}

@@ -1,0 +1,138 @@
+//! The initramfs: our first process, busybox where it was fetched, and modules.
+//!
+//! The same content gives the same bytes: files in a fixed order, times of zero, numbered nodes.
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+
+use cpio::newc::{Builder, trailer};
+
+use crate::cache::read_bounded;
+use crate::kernel::Kernel;
+use crate::modules::{self, Module};
+use crate::{Cache, Result, SimError, hash, setup};
+
+/// The guest's first process, as the build script made it; empty where it could not.
+const GUEST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/guest"));
+/// Why it could not.
+const GUEST_MISSING: &str = include_str!(concat!(env!("OUT_DIR"), "/guest-missing"));
+
+const BUSYBOX_BYTES_MAX: u64 = 64 << 20;
+
+const DIRECTORY: u32 = 0o040_755;
+const PROGRAM: u32 = 0o100_755;
+const FILE: u32 = 0o100_644;
+const CHARACTER_DEVICE: u32 = 0o020_600;
+
+/// An initramfs.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// The file, in the cache.
+    pub path: PathBuf,
+    /// SHA-256 of the file, in hexadecimal.
+    pub sha256: String,
+    /// Modules, in the order in which the guest loads them.
+    pub modules: Vec<String>,
+    /// Whether there is a real shell in it.
+    pub has_busybox: bool,
+    /// Bytes of the file.
+    pub bytes: u64,
+}
+
+/// Makes the image for a kernel, or finds it in the cache: its name is the hash of its content.
+///
+/// # Errors
+/// When modules cannot be read, or this irqlab was built without a guest program.
+pub fn build(cache: &Cache, kernel: &Kernel) -> Result<Image> {
+    if GUEST.is_empty() {
+        return Err(SimError::Missing {
+            what: format!("this irqlab has no program for the guest: {GUEST_MISSING}"),
+            remedy: "build irqlab on x86-64 Linux with a static libc".to_owned(),
+        });
+    }
+    let modules = kernel.modules.as_deref().map(modules::in_order).transpose()?.unwrap_or_default();
+    let busybox = setup::busybox(cache);
+    let busybox = busybox.map(|path| read_bounded(&path, BUSYBOX_BYTES_MAX)).transpose()?;
+    let archive = pack(&modules, busybox.as_deref())
+        .map_err(|error| SimError::data("initramfs", error.to_string()))?;
+    let sha256 = hash::of_bytes(&archive);
+    let name = format!("image-{}.cpio", hash::key(&sha256));
+    let mut path = cache.path(&name);
+    let is_there = fs::metadata(&path).is_ok_and(|file| file.len() == archive.len() as u64)
+        && hash::of_file(&path)? == sha256;
+    if !is_there {
+        path = cache.file(&name, &archive)?;
+    }
+    Ok(Image {
+        path,
+        sha256,
+        modules: modules.into_iter().map(|module| module.name).collect(),
+        has_busybox: busybox.is_some(),
+        bytes: archive.len() as u64,
+    })
+}
+
+fn pack(modules: &[Module], busybox: Option<&[u8]>) -> std::io::Result<Vec<u8>> {
+    let mut archive = Archive { bytes: Vec::new(), inode: 0 };
+    for directory in ["bin", "dev", "irqlab", "proc", "root", "run", "sys", "tmp"] {
+        archive.add(directory, DIRECTORY, &[], None)?;
+    }
+    // The kernel opens it for our first process, before devtmpfs is mounted.
+    archive.add("dev/console", CHARACTER_DEVICE, &[], Some((5, 1)))?;
+    archive.add("init", PROGRAM, GUEST, None)?;
+    if let Some(busybox) = busybox {
+        archive.add("bin/busybox", PROGRAM, busybox, None)?;
+    }
+    let mut list = String::new();
+    for module in modules {
+        archive.add(&format!("irqlab/{}.ko", module.name), FILE, &module.bytes, None)?;
+        list += &format!("{}.ko\n", module.name);
+    }
+    archive.add("irqlab/modules", FILE, list.as_bytes(), None)?;
+    trailer(archive.bytes)
+}
+
+struct Archive {
+    bytes: Vec<u8>,
+    inode: u32,
+}
+
+impl Archive {
+    fn add(
+        &mut self,
+        name: &str,
+        mode: u32,
+        content: &[u8],
+        device: Option<(u32, u32)>,
+    ) -> std::io::Result<()> {
+        self.inode += 1;
+        let mut entry = Builder::new(name).ino(self.inode).mode(mode).nlink(1).mtime(0);
+        if let Some((major, minor)) = device {
+            entry = entry.rdev_major(major).rdev_minor(minor);
+        }
+        let size = u32::try_from(content.len()).map_err(std::io::Error::other)?;
+        let mut writer = entry.write(&mut self.bytes, size);
+        writer.write_all(content)?;
+        writer.finish().map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_content_gives_the_same_bytes() {
+        let modules = || vec![Module { name: "virtio".to_owned(), bytes: b"\x7fELF".to_vec() }];
+        let first = pack(&modules(), Some(b"busybox")).unwrap();
+        assert_eq!(first, pack(&modules(), Some(b"busybox")).unwrap());
+        assert_ne!(first, pack(&modules(), None).unwrap());
+        assert!(first.starts_with(b"070701") && first.len().is_multiple_of(4));
+        let text = String::from_utf8_lossy(&first);
+        // From the end: the program inside has such names too.
+        let at = |name: &str| text.rfind(name).unwrap_or_else(|| panic!("{name}"));
+        assert!(at("dev/console\0") < at("irqlab/virtio.ko\0"));
+        assert!(at("irqlab/virtio.ko\0") < at("irqlab/modules\0"));
+    }
+}

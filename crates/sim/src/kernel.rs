@@ -1,0 +1,127 @@
+//! The kernel of the guest: a stock one of Debian, or the user's own.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::{Cache, Progress, Result, SimError, hash, setup};
+
+/// Most bytes of a kernel image; distribution kernels have 6 to 15 MB.
+const IMAGE_BYTES_MAX: u64 = 256 << 20;
+/// Where a bzImage has its magic, and the magic (Documentation/arch/x86/boot.rst).
+const MAGIC_OFFSET: usize = 0x202;
+const MAGIC: &[u8] = b"HdrS";
+
+/// A Debian kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flavour {
+    /// For virtual machines: boots fast, few drivers.
+    Cloud,
+    /// With all drivers: e1000, AHCI, SCSI.
+    Full,
+}
+
+impl fmt::Display for Flavour {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Flavour::Cloud => "cloud",
+            Flavour::Full => "full",
+        })
+    }
+}
+
+/// The package that depends on the current kernel of a flavour.
+pub(crate) fn meta_package(flavour: Flavour) -> &'static str {
+    match flavour {
+        Flavour::Cloud => "linux-image-cloud-amd64",
+        Flavour::Full => "linux-image-amd64",
+    }
+}
+
+/// A kernel, and what belongs to it.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// The bzImage.
+    pub image: PathBuf,
+    /// SHA-256 of the image, in hexadecimal.
+    pub sha256: String,
+    /// Directory with its modules, at any depth.
+    pub modules: Option<PathBuf>,
+    /// Its configuration, if there is a file beside it.
+    pub config: Option<PathBuf>,
+}
+
+/// Debian's kernel of a flavour from the cache; fetched when it is not there.
+///
+/// # Errors
+/// When it has to be fetched and cannot be.
+pub fn debian(cache: &Cache, flavour: Flavour, progress: Progress) -> Result<Kernel> {
+    let root = setup::guest_files(cache, flavour, progress)?;
+    let image = only(&root.join("boot"), "vmlinuz-")?;
+    let mut kernel = of_file(&image, Some(&root.join("lib/modules")))?;
+    kernel.config = only(&root.join("boot"), "config-").ok();
+    Ok(kernel)
+}
+
+/// The user's own kernel.
+///
+/// # Errors
+/// When the file is not a bzImage, or a path cannot be read.
+pub fn of_file(image: &Path, modules: Option<&Path>) -> Result<Kernel> {
+    let image = fs::canonicalize(image).map_err(SimError::file(image))?;
+    let head = {
+        use std::io::Read;
+        let file = fs::File::open(&image).map_err(SimError::file(&image))?;
+        let bytes = file.metadata().map_err(SimError::file(&image))?.len();
+        if bytes > IMAGE_BYTES_MAX {
+            return Err(SimError::data(image.display().to_string(), "too large for a kernel"));
+        }
+        let mut head = Vec::new();
+        file.take(4096).read_to_end(&mut head).map_err(SimError::file(&image))?;
+        head
+    };
+    if head.get(MAGIC_OFFSET..MAGIC_OFFSET + MAGIC.len()) != Some(MAGIC) {
+        let reason = "is not a bzImage (a kernel build has it at arch/x86/boot/bzImage)";
+        return Err(SimError::data(image.display().to_string(), reason));
+    }
+    if let Some(directory) = modules.filter(|directory| !directory.is_dir()) {
+        return Err(SimError::data(directory.display().to_string(), "is not a directory"));
+    }
+    let sha256 = hash::of_file(&image)?;
+    Ok(Kernel { image, sha256, modules: modules.map(Path::to_owned), config: None })
+}
+
+/// The first file of a directory whose name begins so.
+fn only(directory: &Path, prefix: &str) -> Result<PathBuf> {
+    let mut files: Vec<PathBuf> = fs::read_dir(directory)
+        .map_err(SimError::file(directory))?
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix))
+        .map(|entry| entry.path())
+        .collect();
+    files.sort();
+    let none = || SimError::data(directory.display().to_string(), format!("no {prefix} in it"));
+    files.into_iter().next().ok_or_else(none)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_files_are_no_kernels() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("bzImage");
+        for bytes in [b"".as_slice(), b"\x7fELF", &[0; 5000]] {
+            fs::write(&path, bytes).unwrap();
+            let error = of_file(&path, None).unwrap_err().to_string();
+            assert!(error.contains("not a bzImage"), "{error}");
+        }
+        let mut bytes = vec![0; 5000];
+        bytes[MAGIC_OFFSET..MAGIC_OFFSET + 4].copy_from_slice(MAGIC);
+        fs::write(&path, bytes).unwrap();
+        assert_eq!(of_file(&path, None).unwrap().sha256.len(), 64);
+        assert!(of_file(&path, Some(&path)).is_err());
+        assert!(of_file(Path::new("/nowhere/at-all"), None).is_err());
+    }
+}

@@ -1,0 +1,50 @@
+//! The bench that is a simulated machine: a stock Linux kernel on QEMU.
+//!
+//! Design constraints:
+//! - Nothing of the host is changed: QEMU, kernels and images live in the user's cache directory
+//!   ([`Cache`]), each thing keyed by what it is made of, made aside and renamed into place.
+//! - Same versions, same guest, same seed: the same run. What the guest can see comes from the
+//!   command line ([`Machine`]) and never from a moment at which the host does something.
+//! - Nothing outlives irqlab: QEMU is killed by the kernel when its starter goes.
+//! - What comes from the guest or out of a file is bounded and checked before it is used.
+//!
+//! From top to bottom: [`qemu`] finds or installs the simulator, [`kernel`] gets a kernel,
+//! [`image`] packs an initramfs around our static first process, [`Machine`] says what the machine
+//! is made of, [`Vm`] runs it, [`boot`] and [`checkpoint`] use that, [`guest_facts`] asks a kernel
+//! for its symbols and types.
+
+mod agent;
+mod apt;
+pub mod boot;
+pub mod btf;
+mod cache;
+pub mod checkpoint;
+mod error;
+mod facts;
+mod hash;
+pub mod image;
+pub mod kernel;
+mod machine;
+mod mirror;
+mod modules;
+mod process;
+pub mod qemu;
+mod qmp;
+pub mod setup;
+mod symbols;
+mod tail;
+mod vm;
+
+pub use agent::GuestReport;
+pub use cache::Cache;
+pub use error::SimError;
+pub use facts::{GuestFacts, guest_facts};
+pub use machine::{Machine, Timing};
+pub use symbols::{Symbol, Symbols};
+pub use vm::{Vm, VmEvent};
+
+/// Result of this crate.
+pub type Result<T> = std::result::Result<T, SimError>;
+
+/// Takes lines of progress.
+pub type Progress<'a> = &'a dyn Fn(&str);

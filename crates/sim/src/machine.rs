@@ -1,0 +1,213 @@
+//! What the simulated machine is made of, as QEMU's command line.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde::{Deserialize, Serialize};
+
+use crate::image::Image;
+use crate::kernel::Kernel;
+use crate::qemu::Qemu;
+use crate::{Result, SimError};
+
+/// Most CPUs of a machine.
+pub const CPUS_MAX: u32 = 16;
+/// Memory of a machine, in MiB.
+const MEMORY_MIB: std::ops::RangeInclusive<u32> = 64..=65_536;
+/// Longest command line of a kernel: COMMAND_LINE_SIZE of x86.
+const COMMAND_LINE_BYTES_MAX: usize = 2047;
+/// Longest order, as in the guest.
+const ORDER_BYTES_MAX: usize = 4096;
+/// The order by which a guest waits for one.
+pub(crate) const NO_ORDER: &str = "wait";
+
+/// How guest time advances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Timing {
+    /// By instructions: one is `2^shift` nanoseconds. Repeatable; an idle machine jumps to its
+    /// next timer.
+    Instructions {
+        /// 0 to 10.
+        shift: u8,
+    },
+    /// With the host's clock: faster, and no two runs are the same.
+    HostClock,
+}
+
+/// A machine.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Machine {
+    /// The kernel's bzImage.
+    pub kernel: PathBuf,
+    /// SHA-256 of the kernel.
+    pub kernel_sha256: String,
+    /// The initramfs.
+    pub initramfs: PathBuf,
+    /// SHA-256 of the initramfs.
+    pub initramfs_sha256: String,
+    /// 1 to [`CPUS_MAX`].
+    pub cpus: u32,
+    /// Memory in MiB.
+    pub memory_mib: u32,
+    /// Model of the CPU as the guest sees it.
+    pub cpu_model: String,
+    /// How guest time advances.
+    pub timing: Timing,
+    /// Seed of what QEMU draws by lot, such as the guest's random numbers.
+    pub seed: u64,
+    /// More of the kernel's command line.
+    pub append: Vec<String>,
+    /// Arguments of QEMU that make devices (`-device`, `-drive`, `-netdev` and their values).
+    pub devices: Vec<String>,
+}
+
+impl Machine {
+    /// One CPU, 512 MiB, repeatable, no devices but the serial ports.
+    #[must_use]
+    pub fn new(kernel: &Kernel, image: &Image) -> Machine {
+        Machine {
+            kernel: kernel.image.clone(),
+            kernel_sha256: kernel.sha256.clone(),
+            initramfs: image.path.clone(),
+            initramfs_sha256: image.sha256.clone(),
+            cpus: 1,
+            memory_mib: 512,
+            cpu_model: "EPYC".to_owned(),
+            timing: Timing::Instructions { shift: 0 },
+            seed: 1,
+            append: Vec::new(),
+            devices: Vec::new(),
+        }
+    }
+
+    /// The kernel's command line for an order of the guest (`docs/sim.md`).
+    ///
+    /// # Errors
+    /// When it would be too long, or has signs that the kernel cannot be told.
+    pub fn command_line(&self, order: &str, guest_limit_s: u32) -> Result<String> {
+        // Symbols at the addresses of /proc/kallsyms; a panic resets, and the reset ends QEMU.
+        let fixed = "console=ttyS0 nokaslr panic=-1 oops=panic";
+        let words = self.append.iter().map(|word| quoted(word)).collect::<Result<Vec<_>>>()?;
+        let order = quoted(&format!("irqlab.do={order}"))?;
+        let mut parts = vec![fixed.to_owned()];
+        parts.extend(words);
+        parts.push(format!("irqlab.limit_s={guest_limit_s} {order}"));
+        let line = parts.join(" ");
+        if line.len() > COMMAND_LINE_BYTES_MAX {
+            let too_long = format!("kernel command line over {COMMAND_LINE_BYTES_MAX} bytes");
+            return Err(SimError::Invalid(too_long));
+        }
+        Ok(line)
+    }
+
+    /// Checks the settings against each other.
+    ///
+    /// # Errors
+    /// [`SimError::Invalid`] that names the setting and what is allowed.
+    pub fn check(&self) -> Result<()> {
+        if !(1..=CPUS_MAX).contains(&self.cpus) {
+            return Err(SimError::Invalid(format!("{} CPUs; allowed: 1 to {CPUS_MAX}", self.cpus)));
+        }
+        if !MEMORY_MIB.contains(&self.memory_mib) {
+            let (least, most) = (MEMORY_MIB.start(), MEMORY_MIB.end());
+            return Err(SimError::Invalid(format!("memory: allowed: {least}M to {most}M")));
+        }
+        if matches!(self.timing, Timing::Instructions { shift: 11.. }) {
+            return Err(SimError::Invalid("shift of guest time: allowed: 0 to 10".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// What a checkpoint depends on beside kernel, initramfs and QEMU, in words.
+    pub(crate) fn device_set(&self) -> String {
+        let timing = match self.timing {
+            Timing::Instructions { shift } => format!("one instruction = 2^{shift} ns"),
+            Timing::HostClock => "host clock".to_owned(),
+        };
+        let mut parts = vec![format!("cpu {}, {timing}, seed {}", self.cpu_model, self.seed)];
+        parts.extend(self.devices.iter().cloned());
+        parts.join(" ")
+    }
+
+    /// QEMU's whole command line but the channels that the launcher adds.
+    pub(crate) fn command(&self, qemu: &Qemu, command_line: &str, order: &str) -> Result<Command> {
+        self.check()?;
+        if order.is_empty() || order.len() > ORDER_BYTES_MAX {
+            return Err(SimError::Invalid(format!("an order has 1 to {ORDER_BYTES_MAX} bytes")));
+        }
+        let mut command = qemu.command();
+        command.args(["-machine", "pc", "-accel", "tcg,thread=single", "-no-reboot"]);
+        command.args(["-nodefaults", "-no-user-config", "-nographic"]);
+        if let Timing::Instructions { shift } = self.timing {
+            command.args(["-icount", &format!("shift={shift},sleep=off")]);
+        }
+        command.args(["-rtc", "base=2026-01-01,clock=vm", "-seed", &self.seed.to_string()]);
+        command.args(["-cpu", &self.cpu_model, "-smp", &self.cpus.to_string()]);
+        command.args(["-m", &format!("{}M", self.memory_mib)]);
+        command.arg("-kernel").arg(&self.kernel).arg("-initrd").arg(&self.initramfs);
+        command.args(["-append", command_line]);
+        // In QEMU's options a comma is written twice.
+        let order = order.replace(',', ",,");
+        command.args(["-fw_cfg", &format!("name=opt/irqlab/order,string={order}")]);
+        command.args(&self.devices);
+        Ok(command)
+    }
+}
+
+/// A word of the kernel's command line.
+fn quoted(word: &str) -> Result<String> {
+    if word.chars().any(|sign| sign == '"' || sign.is_control()) {
+        let text = format!("{word:?}: no quotes and no control characters for the kernel");
+        return Err(SimError::Invalid(text));
+    }
+    Ok(if word.contains(' ') { format!("\"{word}\"") } else { word.to_owned() })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn machine() -> Machine {
+        let kernel = Kernel {
+            image: "/k/bzImage".into(),
+            sha256: "aa".to_owned(),
+            modules: None,
+            config: None,
+        };
+        let image = Image {
+            path: "/i".into(),
+            sha256: "bb".to_owned(),
+            modules: Vec::new(),
+            has_busybox: false,
+            bytes: 0,
+        };
+        Machine::new(&kernel, &image)
+    }
+
+    #[test]
+    fn orders_are_quoted_for_the_kernel() {
+        let mut machine = machine();
+        machine.append.push("quiet".to_owned());
+        let line = machine.command_line("run:echo a", 60).unwrap();
+        assert!(line.ends_with(r#"quiet irqlab.limit_s=60 "irqlab.do=run:echo a""#), "{line}");
+        assert!(machine.command_line("run:echo \"a\"", 60).is_err());
+        assert!(machine.command_line(&"x".repeat(3000), 60).is_err());
+    }
+
+    #[test]
+    fn absurd_machines_are_refused() {
+        let absurd: [fn(&mut Machine); 5] = [
+            |machine| machine.cpus = 0,
+            |machine| machine.cpus = 17,
+            |machine| machine.memory_mib = 1,
+            |machine| machine.memory_mib = 1 << 30,
+            |machine| machine.timing = Timing::Instructions { shift: 11 },
+        ];
+        for make in absurd {
+            let mut machine = machine();
+            make(&mut machine);
+            assert!(machine.check().is_err(), "{machine:?}");
+        }
+        assert!(machine().check().is_ok());
+    }
+}

@@ -1,0 +1,116 @@
+//! Where Debian packages come from: the mirror that this machine uses, if it is a Debian.
+
+use std::fs;
+use std::path::Path;
+
+/// The mirror of a machine that names none.
+const DEFAULT: &str = "http://deb.debian.org/debian";
+/// Most bytes of a sources file that are read.
+const SOURCES_BYTES_MAX: u64 = 1 << 20;
+
+/// The Debian mirror of the machine whose root directory is `root`.
+pub(crate) fn debian_mirror(root: &Path) -> String {
+    configured(root).unwrap_or_else(|| DEFAULT.to_owned())
+}
+
+fn configured(root: &Path) -> Option<String> {
+    let system = fs::read_to_string(root.join("etc/os-release")).ok()?;
+    system.lines().find(|line| line.trim_end().replace('"', "") == "ID=debian")?;
+    let directory = root.join("etc/apt/sources.list.d");
+    let mut files: Vec<_> = fs::read_dir(directory)
+        .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
+        .unwrap_or_default();
+    files.sort();
+    files.insert(0, root.join("etc/apt/sources.list"));
+    files.iter().find_map(|file| {
+        let bytes = crate::cache::read_bounded(file, SOURCES_BYTES_MAX).ok()?;
+        let text = String::from_utf8_lossy(&bytes);
+        match file.extension().and_then(|extension| extension.to_str()) {
+            Some("list") => text.lines().find_map(of_line),
+            Some("sources") => text.split("\n\n").find_map(of_paragraph),
+            _ => None,
+        }
+    })
+}
+
+/// `deb [options] URI SUITE COMPONENT...`
+fn of_line(line: &str) -> Option<String> {
+    let rest = line.trim().strip_prefix("deb ")?.trim_start();
+    let rest = match rest.strip_prefix('[') {
+        Some(options) => options.split_once(']')?.1,
+        None => rest,
+    };
+    let mut words = rest.split_whitespace();
+    let uri = words.next()?;
+    let suite = words.next()?;
+    accept(uri, suite, words.collect::<Vec<_>>().join(" ").as_str())
+}
+
+/// A paragraph of the deb822 format.
+fn of_paragraph(paragraph: &str) -> Option<String> {
+    let field = |name: &str| {
+        paragraph.lines().find_map(|line| {
+            let (key, value) = line.split_once(':')?;
+            key.trim().eq_ignore_ascii_case(name).then(|| value.trim())
+        })
+    };
+    if field("Enabled").is_some_and(|value| value.eq_ignore_ascii_case("no")) {
+        return None;
+    }
+    field("Types")?.split_whitespace().find(|kind| *kind == "deb")?;
+    let suite = field("Suites")?.split_whitespace().next()?;
+    accept(field("URIs")?.split_whitespace().next()?, suite, field("Components")?)
+}
+
+/// The archive itself, and neither its security part nor another project's.
+fn accept(uri: &str, suite: &str, components: &str) -> Option<String> {
+    let uri = uri.trim_end_matches('/');
+    let is_debian = uri.ends_with("/debian") || uri.contains("/archive/debian/");
+    let is_main = components.split_whitespace().any(|component| component == "main");
+    let is_plain = uri.starts_with("http://") || uri.starts_with("https://");
+    let is_clean = uri.chars().all(|sign| sign.is_ascii_graphic());
+    (is_debian && is_main && is_plain && is_clean && !suite.contains("security"))
+        .then(|| uri.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(id: &str, files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("etc/apt/sources.list.d")).unwrap();
+        fs::write(root.path().join("etc/os-release"), format!("NAME=x\nID={id}\n")).unwrap();
+        for (name, text) in files {
+            fs::write(root.path().join("etc/apt").join(name), text).unwrap();
+        }
+        root
+    }
+
+    fn check(id: &str, files: &[(&str, &str)], mirror: &str) {
+        assert_eq!(debian_mirror(machine(id, files).path()), mirror, "{files:?}");
+    }
+
+    #[test]
+    fn the_configured_mirror_of_a_debian() {
+        let security = "Types: deb\nURIs: http://a.example/debian-security\nSuites: \
+                        bookworm-security\nComponents: main\n";
+        let main = "Types: deb\n# note\nURIs: http://b.example/debian/\nSuites: bookworm \
+                    bookworm-updates\nComponents: main\n";
+        let both = format!("{security}\n{main}");
+        check("debian", &[("sources.list.d/debian.sources", &both)], "http://b.example/debian");
+        let line = "# deb http://no.example/debian x main\n\
+                    deb [arch=amd64 signed-by=/k] https://c.example/debian trixie main\n";
+        check("debian", &[("sources.list", line)], "https://c.example/debian");
+        check("debian", &[("sources.list.d/x.sources", &format!("Enabled: no\n{main}"))], DEFAULT);
+    }
+
+    #[test]
+    fn others_get_the_default() {
+        let line = "deb http://archive.example/ubuntu noble main\n";
+        check("ubuntu", &[("sources.list", line)], DEFAULT);
+        check("debian", &[("sources.list", "deb http://x.example/other stable main")], DEFAULT);
+        check("debian", &[], DEFAULT);
+        assert_eq!(debian_mirror(Path::new("/nowhere/at-all")), DEFAULT);
+    }
+}

@@ -1,0 +1,179 @@
+//! Kernel modules for the image: which, and in which order.
+//!
+//! The order comes from what each module says that it depends on (`depends=` in its `.modinfo`);
+//! in another order the kernel refuses them, and the disk is silently absent.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::cache::read_bounded;
+use crate::{Result, SimError, process};
+
+/// What a guest may need. Those that a kernel does not have as modules are built in or absent.
+const WANTED: [&str; 8] =
+    ["virtio_pci", "virtio_blk", "virtio_net", "nvme", "ahci", "sd_mod", "e1000", "8139cp"];
+
+/// Most bytes of a module, unpacked.
+const MODULE_BYTES_MAX: u64 = 64 << 20;
+/// Most files that are looked at below a modules directory; a full Debian kernel has 4,300.
+const FILES_MAX: usize = 200_000;
+/// Deepest directory below it.
+const DEPTH_MAX: usize = 16;
+/// Most modules in an image.
+const MODULES_MAX: usize = 256;
+
+/// A module as it goes into the image.
+#[derive(Debug)]
+pub(crate) struct Module {
+    /// Its name, with `_` for `-`.
+    pub(crate) name: String,
+    /// The ELF object.
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// The wanted modules below a directory, each behind those that it needs.
+pub(crate) fn in_order(directory: &Path) -> Result<Vec<Module>> {
+    let mut files = BTreeMap::new();
+    let mut count = 0;
+    collect(directory, 0, &mut count, &mut files)?;
+    let mut modules = Vec::new();
+    for name in WANTED {
+        add(name, &files, &mut modules, 0)?;
+    }
+    Ok(modules)
+}
+
+fn add(
+    name: &str,
+    files: &BTreeMap<String, PathBuf>,
+    modules: &mut Vec<Module>,
+    depth: usize,
+) -> Result<()> {
+    let Some(path) = files.get(name) else { return Ok(()) };
+    if modules.iter().any(|module| module.name == name) {
+        return Ok(());
+    }
+    if depth > DEPTH_MAX || modules.len() >= MODULES_MAX {
+        let reason = "its dependencies go round in a circle, or are too many";
+        return Err(SimError::data(format!("module {name}"), reason));
+    }
+    let bytes = unpack(path)?;
+    for needed in depends(&bytes) {
+        add(&needed, files, modules, depth + 1)?;
+    }
+    modules.push(Module { name: name.to_owned(), bytes });
+    Ok(())
+}
+
+/// Names that a module depends on.
+fn depends(module: &[u8]) -> Vec<String> {
+    const KEY: &[u8] = b"\0depends=";
+    let Some(at) = module.windows(KEY.len()).position(|window| window == KEY) else {
+        return Vec::new();
+    };
+    let value = &module[at + KEY.len()..];
+    let value = &value[..value.iter().position(|&byte| byte == 0).unwrap_or(0)];
+    let value = String::from_utf8_lossy(value).into_owned();
+    value.split(',').filter(|name| !name.is_empty()).map(normal).collect()
+}
+
+fn normal(name: &str) -> String {
+    name.replace('-', "_")
+}
+
+/// Module files by name.
+fn collect(
+    directory: &Path,
+    depth: usize,
+    count: &mut usize,
+    files: &mut BTreeMap<String, PathBuf>,
+) -> Result<()> {
+    for entry in fs::read_dir(directory).map_err(SimError::file(directory))?.flatten() {
+        *count += 1;
+        if depth > DEPTH_MAX || *count > FILES_MAX {
+            let reason = "too many files for a directory of modules";
+            return Err(SimError::data(directory.display().to_string(), reason));
+        }
+        // Symbolic links (`build`, `source`) are not followed.
+        let Ok(kind) = entry.file_type() else { continue };
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if kind.is_dir() {
+            collect(&entry.path(), depth + 1, count, files)?;
+        } else if kind.is_file()
+            && let Some((name, "" | ".xz" | ".gz" | ".zst")) = name.rsplit_once(".ko")
+        {
+            files.insert(normal(name), entry.path());
+        }
+    }
+    Ok(())
+}
+
+/// A module's ELF object.
+fn unpack(path: &Path) -> Result<Vec<u8>> {
+    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+    let bytes = match extension {
+        "gz" => {
+            let packed = read_bounded(path, MODULE_BYTES_MAX)?;
+            let mut bytes = Vec::new();
+            let mut unpacked = flate2::read::GzDecoder::new(&packed[..]).take(MODULE_BYTES_MAX);
+            unpacked.read_to_end(&mut bytes).map_err(SimError::file(path))?;
+            bytes
+        }
+        "xz" => process::output(Command::new("xz").args(["--decompress", "--stdout"]).arg(path))?,
+        "zst" => process::output(Command::new("zstd").args(["-d", "-q", "--stdout"]).arg(path))?,
+        _ => read_bounded(path, MODULE_BYTES_MAX)?,
+    };
+    if !bytes.starts_with(b"\x7fELF") || bytes.len() as u64 > MODULE_BYTES_MAX {
+        return Err(SimError::data(path.display().to_string(), "is not a kernel module"));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(directory: &Path, name: &str, depends: &str) {
+        let module = format!("\x7fELF...\0license=GPL\0depends={depends}\0name=x\0");
+        fs::write(directory.join(name), module).unwrap();
+    }
+
+    fn names(directory: &Path) -> Vec<String> {
+        in_order(directory).unwrap().into_iter().map(|module| module.name).collect()
+    }
+
+    #[test]
+    fn a_module_comes_behind_what_it_needs() {
+        let scratch = tempfile::tempdir().unwrap();
+        let deep = scratch.path().join("6.1/kernel/drivers");
+        fs::create_dir_all(&deep).unwrap();
+        write(&deep, "virtio.ko", "");
+        write(&deep, "virtio-ring.ko", "virtio");
+        write(&deep, "virtio_blk.ko", "virtio,virtio-ring,built_in");
+        write(&deep, "virtio_pci.ko", "virtio_ring,virtio");
+        write(&deep, "unwanted.ko", "");
+        assert_eq!(names(scratch.path()), ["virtio", "virtio_ring", "virtio_pci", "virtio_blk"]);
+    }
+
+    #[test]
+    fn packed_modules_and_files_that_are_none() {
+        let scratch = tempfile::tempdir().unwrap();
+        write(scratch.path(), "nvme.ko", "");
+        let packed = Command::new("gzip").arg(scratch.path().join("nvme.ko")).status();
+        assert!(packed.unwrap().success());
+        assert_eq!(names(scratch.path()), ["nvme"]);
+        fs::write(scratch.path().join("ahci.ko"), "no ELF").unwrap();
+        assert!(in_order(scratch.path()).is_err());
+    }
+
+    #[test]
+    fn a_circle_ends() {
+        let scratch = tempfile::tempdir().unwrap();
+        write(scratch.path(), "nvme.ko", "ring");
+        write(scratch.path(), "ring.ko", "nvme");
+        assert!(in_order(scratch.path()).is_err());
+    }
+}

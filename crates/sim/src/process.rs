@@ -1,0 +1,63 @@
+//! Helper programs, and processes that die with us.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use crate::tail::Tail;
+use crate::{Result, SimError};
+
+/// Bytes of a helper's messages that are kept.
+const MESSAGE_BYTES_MAX: usize = 16 * 1024;
+
+/// Has the kernel kill the program when the *thread* that starts it ends, however it ends.
+pub(crate) fn dies_with_us(command: &mut Command) {
+    let parent = rustix::process::getpid();
+    // SAFETY: between fork and exec only two system calls are made, which neither allocate nor
+    // take locks.
+    unsafe {
+        command.pre_exec(move || {
+            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            // The parent may have died before the call.
+            if rustix::process::getppid() != Some(parent) {
+                return Err(io::Error::from_raw_os_error(libc::ESRCH));
+            }
+            Ok(())
+        });
+    }
+}
+
+/// Runs a helper program to its end; what it wrote to stdout.
+pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
+    let arguments = command.get_args().take(2).map(|argument| argument.to_string_lossy());
+    let program = command.get_program().to_string_lossy();
+    let program: Vec<_> = std::iter::once(program).chain(arguments).collect();
+    let program = program.join(" ");
+    let fail = |detail: String| SimError::Program { program: program.clone(), detail };
+    dies_with_us(command.stdin(Stdio::null()).env("LC_ALL", "C"));
+    let output = command.output().map_err(|error| fail(error.to_string()))?;
+    if !output.status.success() {
+        let mut tail = Tail::new(MESSAGE_BYTES_MAX);
+        tail.push(&output.stdout);
+        tail.push(&output.stderr);
+        return Err(fail(format!("{}\n{}", output.status, tail.lines())));
+    }
+    Ok(output.stdout)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_carries_what_the_program_said() {
+        let error = output(Command::new("sh").args(["-c", "echo why >&2; exit 3"]))
+            .unwrap_err()
+            .to_string();
+        assert!(error.starts_with("sh -c") && error.contains("3") && error.ends_with("why"));
+        assert_eq!(output(Command::new("echo").arg("x")).unwrap(), b"x\n");
+        assert!(output(&mut Command::new("/nowhere/at-all")).is_err());
+    }
+}

@@ -1,0 +1,113 @@
+//! QEMU's monitor protocol: a JSON document a line (docs/interop/qmp-spec.rst). Pure: what goes
+//! over the socket is the launcher's.
+
+use serde_json::{Value, json};
+
+use crate::{Result, SimError};
+
+/// Longest answer. The commands used here have short ones.
+const LINE_BYTES_MAX: usize = 1 << 20;
+
+/// What QEMU sent.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Reply {
+    /// Greeting after connecting.
+    Greeting,
+    /// An event of this name, with its data.
+    Event(String, Value),
+    /// Answer to the command of this number.
+    Return(u64, Value),
+    /// Refusal of the command of this number.
+    Error(u64, String),
+}
+
+/// The protocol's state: numbers of commands and an incomplete line.
+#[derive(Debug, Default)]
+pub(crate) struct Qmp {
+    commands: u64,
+    line: Vec<u8>,
+}
+
+impl Qmp {
+    /// The line of a command, and its number.
+    pub(crate) fn command(&mut self, name: &str, arguments: &Value) -> (u64, Vec<u8>) {
+        self.commands += 1;
+        let mut command = json!({ "execute": name, "id": self.commands });
+        if !arguments.is_null() {
+            command["arguments"] = arguments.clone();
+        }
+        (self.commands, format!("{command}\n").into_bytes())
+    }
+
+    /// Takes bytes; the replies that they complete.
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<Vec<Reply>> {
+        let mut replies = Vec::new();
+        for &byte in bytes {
+            if byte != b'\n' {
+                self.line.push(byte);
+                if self.line.len() > LINE_BYTES_MAX {
+                    return Err(SimError::Monitor("an answer that is too long".to_owned()));
+                }
+                continue;
+            }
+            let line = std::mem::take(&mut self.line);
+            if !line.trim_ascii().is_empty() {
+                replies.push(reply(&line)?);
+            }
+        }
+        Ok(replies)
+    }
+}
+
+fn reply(line: &[u8]) -> Result<Reply> {
+    let nonsense = |what: &str| {
+        let line: String = String::from_utf8_lossy(line).chars().take(200).collect();
+        SimError::Monitor(format!("{what}: {line:?}"))
+    };
+    let mut value: Value = serde_json::from_slice(line).map_err(|_| nonsense("no JSON"))?;
+    if value.get("QMP").is_some() {
+        return Ok(Reply::Greeting);
+    }
+    if let Some(name) = value["event"].as_str() {
+        return Ok(Reply::Event(name.to_owned(), value["data"].clone()));
+    }
+    let id = value["id"].as_u64();
+    if let Some(error) = value.get("error") {
+        let words = error["desc"].as_str().unwrap_or("refused without a reason");
+        return Ok(Reply::Error(id.unwrap_or(0), words.to_owned()));
+    }
+    match (id, value.get_mut("return")) {
+        (Some(id), Some(answer)) => Ok(Reply::Return(id, answer.take())),
+        _ => Err(nonsense("neither event nor answer")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_conversation() {
+        let mut qmp = Qmp::default();
+        let (id, line) = qmp.command("qmp_capabilities", &Value::Null);
+        assert_eq!(line, b"{\"execute\":\"qmp_capabilities\",\"id\":1}\n");
+        assert!(qmp.push(br#"{"QMP": {"version": {}}}"#).unwrap().is_empty());
+        let rest = b"\r\n{\"return\": {}, \"id\": 1}\n{\"event\": \"STOP\", \"timestamp\": {}}\n";
+        let replies = qmp.push(rest).unwrap();
+        let stop = Reply::Event("STOP".to_owned(), Value::Null);
+        assert_eq!(replies, [Reply::Greeting, Reply::Return(id, json!({})), stop]);
+        let (id, _) = qmp.command("migrate", &json!({ "uri": "file:x" }));
+        let refused = format!(
+            "{{\"id\": {id}, \"error\": {{\"class\": \"GenericError\", \"desc\": \"no\"}}}}\n"
+        );
+        assert_eq!(qmp.push(refused.as_bytes()).unwrap(), [Reply::Error(id, "no".to_owned())]);
+    }
+
+    #[test]
+    fn nonsense_is_an_error() {
+        for line in ["x\n", "[]\n", "{}\n", "{\"return\": 1}\n", "null\n", "1\n"] {
+            assert!(Qmp::default().push(line.as_bytes()).is_err(), "{line}");
+        }
+        assert!(Qmp::default().push(&vec![b'x'; LINE_BYTES_MAX + 1]).is_err());
+    }
+}

@@ -1,0 +1,178 @@
+//! `irqlab sim setup`: gets what is missing from Debian's packages, into the cache.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::apt::{Apt, Package};
+use crate::cache::read_bounded;
+use crate::kernel::{self, Flavour};
+use crate::qemu::{self, Qemu};
+use crate::{Cache, Progress, Result, SimError, hash};
+
+/// Packages of the private QEMU, and the release that they are taken from.
+const QEMU_PACKAGES: [&str; 4] = ["qemu-system-x86", "qemu-system-data", "qemu-utils", "seabios"];
+const QEMU_RELEASE: &str = "trixie-backports";
+/// Changes when the way of making the root changes.
+const QEMU_RECIPE: u32 = 1;
+/// The release of the guest's kernel and tools.
+const GUEST_RELEASE: &str = "bookworm";
+
+/// Directory of the guest's tools.
+const TOOLS: &str = "guest-tools-1";
+
+const MANIFEST: &str = "irqlab.json";
+const MANIFEST_BYTES_MAX: u64 = 64 * 1024;
+
+/// What was installed.
+#[derive(Debug, Serialize, Deserialize)]
+struct Manifest {
+    package: String,
+    version: String,
+}
+
+/// Directory of the private QEMU.
+pub(crate) fn qemu_root(cache: &Cache) -> PathBuf {
+    let recipe = format!("{QEMU_RECIPE} {QEMU_RELEASE} {}", QEMU_PACKAGES.join(" "));
+    cache.path(&format!("qemu-root-{}", hash::key(&hash::of_bytes(recipe.as_bytes()))))
+}
+
+/// busybox of the guest, if it was fetched.
+pub(crate) fn busybox(cache: &Cache) -> Option<PathBuf> {
+    let path = cache.path(TOOLS).join("bin/busybox");
+    path.is_file().then_some(path)
+}
+
+/// Directory of the latest fetched Debian kernel of a flavour.
+pub(crate) fn kernel_root(cache: &Cache, flavour: Flavour) -> Option<PathBuf> {
+    let name = fs::read_to_string(cache.path(&pointer(flavour))).ok()?;
+    let name = name.trim();
+    let is_name = name.starts_with("kernel-") && !name.contains('/');
+    Some(cache.path(name)).filter(|path| is_name && path.is_dir())
+}
+
+fn pointer(flavour: Flavour) -> String {
+    format!("kernel-{flavour}.latest")
+}
+
+/// Whether everything of [`setup`] is there, except a QEMU, which may be the system's.
+#[must_use]
+pub fn has_guest_files(cache: &Cache, flavour: Flavour) -> bool {
+    busybox(cache).is_some() && kernel_root(cache, flavour).is_some()
+}
+
+/// Makes the private QEMU unless a QEMU that fits is there, and fetches a kernel and the guest's
+/// tools unless they are there. `again` makes and fetches all of it anew, so that new versions
+/// come in.
+///
+/// # Errors
+/// When Debian's packages can't be fetched or unpacked here; what is then missing, and how to get
+/// it.
+pub fn setup(cache: &Cache, flavour: Flavour, again: bool, progress: Progress) -> Result<Qemu> {
+    let has_qemu = !again && qemu::find(cache).is_ok();
+    if !(has_qemu && has_guest_files(cache, flavour)) || again {
+        let _lock = cache.lock("setup", progress)?;
+        // Another process may have done it in the meantime.
+        let has_qemu = !again && qemu::find(cache).is_ok();
+        if !(has_qemu && !again && has_guest_files(cache, flavour)) {
+            fetch(cache, flavour, !has_qemu, again, progress)?;
+        }
+    }
+    qemu::find(cache)
+}
+
+/// Fetches a kernel and the guest's tools unless they are there.
+pub(crate) fn guest_files(cache: &Cache, flavour: Flavour, progress: Progress) -> Result<PathBuf> {
+    if !has_guest_files(cache, flavour) {
+        let _lock = cache.lock("setup", progress)?;
+        if !has_guest_files(cache, flavour) {
+            fetch(cache, flavour, false, false, progress)?;
+        }
+    }
+    kernel_root(cache, flavour)
+        .ok_or_else(|| SimError::data(format!("kernel {flavour}"), "vanished from the cache"))
+}
+
+/// All of it in one session of apt, whose state is removed afterwards.
+fn fetch(
+    cache: &Cache,
+    flavour: Flavour,
+    with_qemu: bool,
+    again: bool,
+    progress: Progress,
+) -> Result<()> {
+    let state = cache.path("apt.aside");
+    let made = remove(&state).and_then(|()| {
+        let apt = Apt::new(&state, progress)?;
+        if with_qemu {
+            install_qemu(cache, &apt, again, progress)?;
+        }
+        if again || kernel_root(cache, flavour).is_none() {
+            install_kernel(cache, &apt, flavour, progress)?;
+        }
+        if again || busybox(cache).is_none() {
+            let package = apt.package("busybox-static", GUEST_RELEASE)?;
+            progress(&format!("fetching {} {}", package.name, package.version));
+            cache.replace_directory(TOOLS, progress, |aside| {
+                apt.unpack(&package, aside)?;
+                note(aside, &package)
+            })?;
+        }
+        Ok(())
+    });
+    made.and(remove(&state))
+}
+
+fn install_qemu(cache: &Cache, apt: &Apt, again: bool, progress: Progress) -> Result<()> {
+    let package = apt.package(QEMU_PACKAGES[0], QEMU_RELEASE)?;
+    let place = qemu_root(cache);
+    if !again && manifest(&place).is_some_and(|made| made.version == package.version) {
+        return Ok(());
+    }
+    progress(&format!("fetching QEMU {} (40 MB, 190 MB on disk)", package.version));
+    let name = place.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    cache.replace_directory(&name, progress, |aside| {
+        apt.install(QEMU_RELEASE, &QEMU_PACKAGES, aside)?;
+        note(aside, &package)
+    })?;
+    Ok(())
+}
+
+fn install_kernel(cache: &Cache, apt: &Apt, flavour: Flavour, progress: Progress) -> Result<()> {
+    let meta = apt.package(kernel::meta_package(flavour), GUEST_RELEASE)?;
+    let name = meta.dependency("linux-image-").ok_or_else(|| {
+        SimError::data(format!("package {}", meta.name), "it depends on no kernel image")
+    })?;
+    let package = apt.package(name, GUEST_RELEASE)?;
+    let directory = format!("kernel-{}_{}", package.name, package.version);
+    let directory: String =
+        directory.chars().map(|sign| if sign == '/' { '_' } else { sign }).collect();
+    progress(&format!("fetching {} {}", package.name, package.version));
+    cache.directory(&directory, progress, |aside| {
+        apt.unpack(&package, aside)?;
+        note(aside, &package)
+    })?;
+    cache.file(&pointer(flavour), directory.as_bytes()).map(drop)
+}
+
+fn note(directory: &Path, package: &Package) -> Result<()> {
+    let manifest = Manifest { package: package.name.clone(), version: package.version.clone() };
+    let path = directory.join(MANIFEST);
+    let text = serde_json::to_string_pretty(&manifest)
+        .map_err(|error| SimError::data(MANIFEST, error.to_string()))?;
+    fs::write(&path, text + "\n").map_err(SimError::file(&path))
+}
+
+fn manifest(directory: &Path) -> Option<Manifest> {
+    serde_json::from_slice(&read_bounded(&directory.join(MANIFEST), MANIFEST_BYTES_MAX).ok()?).ok()
+}
+
+fn remove(directory: &Path) -> Result<()> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(SimError::file(directory)(error))
+        }
+        _ => Ok(()),
+    }
+}

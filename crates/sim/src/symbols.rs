@@ -1,0 +1,234 @@
+//! The guest kernel's symbols, by address and by name.
+
+use std::collections::HashMap;
+
+use crate::{Result, SimError};
+
+/// Most symbols that are taken; a full kernel with modules has some 200,000.
+const SYMBOLS_MAX: usize = 4_000_000;
+/// Longest name: KSYM_NAME_LEN is 512.
+const NAME_BYTES_MAX: usize = 512;
+/// Most names that are suggested for one that is not there.
+const SUGGESTIONS_MAX: usize = 5;
+/// Start of the per-CPU area, of which per-CPU variables are offsets.
+const PER_CPU_START: &str = "__per_cpu_start";
+const PER_CPU_END: &str = "__per_cpu_end";
+
+/// A symbol.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Symbol {
+    /// Address in the kernel; for a per-CPU variable its place in the per-CPU area.
+    pub address: u64,
+    /// Name.
+    pub name: String,
+    /// Kind as nm(1) has it: `T` and `t` are functions.
+    pub kind: char,
+    /// Module that it belongs to.
+    pub module: Option<String>,
+}
+
+/// A kernel's symbols.
+#[derive(Clone, Debug, Default)]
+pub struct Symbols {
+    /// By address; of several at one address in the order of the kernel.
+    table: Vec<Symbol>,
+    by_name: HashMap<String, usize>,
+}
+
+impl Symbols {
+    /// From the text of `/proc/kallsyms`.
+    ///
+    /// # Errors
+    /// When a line is not one of `address kind name [module]`, when there are too many, or when
+    /// all addresses are hidden (a reader without rights gets zeros).
+    pub fn parse(text: &[u8]) -> Result<Symbols> {
+        let bad = |reason: String| SimError::data("kallsyms", reason);
+        let text = std::str::from_utf8(text).map_err(|_| bad("is no text".to_owned()))?;
+        let mut table = Vec::new();
+        for (number, line) in text.lines().enumerate() {
+            if table.len() >= SYMBOLS_MAX {
+                return Err(bad(format!("more than {SYMBOLS_MAX} symbols")));
+            }
+            let symbol = parse_line(line);
+            table.push(symbol.ok_or_else(|| bad(format!("line {} is none", number + 1)))?);
+        }
+        if table.iter().all(|symbol| symbol.address == 0) {
+            return Err(bad("no addresses".to_owned()));
+        }
+        table.sort_by_key(|symbol| symbol.address);
+        let mut by_name = HashMap::with_capacity(table.len());
+        for (at, symbol) in table.iter().enumerate() {
+            // Of several static functions of one name, the first.
+            by_name.entry(symbol.name.clone()).or_insert(at);
+        }
+        Ok(Symbols { table, by_name })
+    }
+
+    /// Number of symbols.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// The symbol of a name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Symbol> {
+        self.table.get(*self.by_name.get(name)?)
+    }
+
+    /// Address of a name.
+    ///
+    /// # Errors
+    /// When there is none; the message names the nearest ones.
+    pub fn address(&self, name: &str) -> Result<u64> {
+        self.get(name).map(|symbol| symbol.address).ok_or_else(|| {
+            let nearest = self.nearest(name).join(", ");
+            let hint =
+                if nearest.is_empty() { String::new() } else { format!("; near: {nearest}") };
+            SimError::data(format!("symbol {name:?}"), format!("not in this kernel{hint}"))
+        })
+    }
+
+    /// The last symbol at or below an address, and the distance from it in bytes. Of several at one
+    /// address, the first.
+    #[must_use]
+    pub fn at(&self, address: u64) -> Option<(&Symbol, u64)> {
+        let after = self.table.partition_point(|symbol| symbol.address <= address);
+        let last = self.table.get(after.checked_sub(1)?)?;
+        let first = self.table.partition_point(|symbol| symbol.address < last.address);
+        let symbol = self.table.get(first)?;
+        Some((symbol, address - symbol.address))
+    }
+
+    /// Offset of a per-CPU variable from the base of a CPU's area (`gs` in the kernel).
+    ///
+    /// # Errors
+    /// When there is no such name, or it is not a per-CPU variable.
+    pub fn per_cpu_offset(&self, name: &str) -> Result<u64> {
+        let address = self.address(name)?;
+        let start = self.address(PER_CPU_START)?;
+        let end = self.address(PER_CPU_END)?;
+        if !(start..end).contains(&address) {
+            return Err(SimError::data(format!("symbol {name:?}"), "is no per-CPU variable"));
+        }
+        Ok(address - start)
+    }
+
+    /// The nearest names, by the number of signs to change; at most five, nearest first.
+    #[must_use]
+    pub fn nearest(&self, name: &str) -> Vec<&str> {
+        let budget = name.len() / 3 + 1;
+        let mut near: Vec<(usize, &str)> = Vec::new();
+        for symbol in &self.table {
+            let other = symbol.name.as_str();
+            if other.len().abs_diff(name.len()) > budget && !other.contains(name) {
+                continue;
+            }
+            let steps = if !name.is_empty() && other.contains(name) {
+                1
+            } else {
+                distance(name.as_bytes(), other.as_bytes())
+            };
+            if steps <= budget {
+                near.push((steps, other));
+            }
+        }
+        near.sort_by_key(|(steps, other)| (*steps, other.len(), *other));
+        near.dedup();
+        near.into_iter().take(SUGGESTIONS_MAX).map(|(_, other)| other).collect()
+    }
+}
+
+fn parse_line(line: &str) -> Option<Symbol> {
+    let mut words = line.split_ascii_whitespace();
+    let address = words.next().filter(|word| word.len() <= 16)?;
+    let address = u64::from_str_radix(address, 16).ok()?;
+    let mut kind = words.next()?.chars();
+    let name = words.next().filter(|name| name.len() <= NAME_BYTES_MAX)?;
+    let module = words.next().map(|word| word.trim_matches(['[', ']']).to_owned());
+    Some(Symbol { address, name: name.to_owned(), kind: kind.next()?, module })
+}
+
+/// Levenshtein distance.
+fn distance(left: &[u8], right: &[u8]) -> usize {
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (i, a) in left.iter().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, b) in right.iter().enumerate() {
+            let substituted = diagonal + usize::from(a != b);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "0000000000000000 A __per_cpu_start\n\
+                        0000000000001000 A current_task\n\
+                        0000000000030000 A __per_cpu_end\n\
+                        ffffffff81000000 T _stext\n\
+                        ffffffff81000000 T _text\n\
+                        ffffffff81000040 t handle_softirqs\n\
+                        ffffffff81000100 t __do_softirq\n\
+                        ffffffffc0000000 t probe\t[virtio_net]\n";
+
+    #[test]
+    fn both_ways() {
+        let symbols = Symbols::parse(TEXT.as_bytes()).unwrap();
+        assert_eq!(symbols.address("__do_softirq").unwrap(), 0xffff_ffff_8100_0100);
+        let at = |address| symbols.at(address).map(|(symbol, off)| (symbol.name.as_str(), off));
+        assert_eq!(at(0xffff_ffff_8100_00ff), Some(("handle_softirqs", 0xbf)));
+        assert_eq!(at(0xffff_ffff_8100_0001), Some(("_stext", 1)));
+        assert_eq!(symbols.get("probe").unwrap().module.as_deref(), Some("virtio_net"));
+        assert_eq!(symbols.per_cpu_offset("current_task").unwrap(), 0x1000);
+        assert!(symbols.per_cpu_offset("_stext").is_err());
+    }
+
+    #[test]
+    fn a_typo_gets_the_nearest_names() {
+        let symbols = Symbols::parse(TEXT.as_bytes()).unwrap();
+        let error = symbols.address("do_softirq").unwrap_err().to_string();
+        assert!(error.contains("near: __do_softirq"), "{error}");
+        assert_eq!(symbols.nearest("handle_sofirqs"), ["handle_softirqs"]);
+        assert!(symbols.nearest("completely_different_name").is_empty());
+    }
+
+    #[test]
+    fn nonsense_is_an_error() {
+        for text in ["x", "0 T", "zz T name", "0000000000000000 T hidden\n", "", "\n"] {
+            assert!(Symbols::parse(text.as_bytes()).is_err(), "{text:?}");
+        }
+        assert!(Symbols::parse(&[0xff, 0xfe]).is_err());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn random_bytes_never_panic(bytes: Vec<u8>, address: u64) {
+            if let Ok(symbols) = Symbols::parse(&bytes) {
+                let _ = symbols.at(address);
+            }
+        }
+
+        #[test]
+        fn an_address_is_found_at_its_symbol(addresses in proptest::collection::vec(1u64.., 1..50)) {
+            let lines: Vec<String> =
+                addresses.iter().enumerate().map(|(i, a)| format!("{a:x} T f{i}\n")).collect();
+            let symbols = Symbols::parse(lines.concat().as_bytes()).unwrap();
+            for address in addresses {
+                let (symbol, distance) = symbols.at(address).unwrap();
+                proptest::prop_assert_eq!((symbol.address, distance), (address, 0));
+            }
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The last part of a stream, in bounded memory.
+
+use std::collections::VecDeque;
+
+/// Lines of a tail that are shown.
+const LINES_MAX: usize = 20;
+/// Characters of a line that are shown.
+const LINE_CHARS_MAX: usize = 200;
+
+/// Keeps the last bytes of what is pushed.
+#[derive(Debug)]
+pub(crate) struct Tail {
+    bytes: VecDeque<u8>,
+    bytes_max: usize,
+}
+
+impl Tail {
+    pub(crate) fn new(bytes_max: usize) -> Tail {
+        Tail { bytes: VecDeque::new(), bytes_max }
+    }
+
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        let bytes = &bytes[bytes.len().saturating_sub(self.bytes_max)..];
+        let excess = (self.bytes.len() + bytes.len()).saturating_sub(self.bytes_max);
+        self.bytes.drain(..excess);
+        self.bytes.extend(bytes);
+    }
+
+    /// Whether `text` is in what is kept.
+    pub(crate) fn contains(&self, text: &str) -> bool {
+        self.text().contains(text)
+    }
+
+    /// The last lines, for people: no control characters, bounded lines.
+    pub(crate) fn lines(&self) -> String {
+        let text = self.text();
+        let lines: Vec<String> = text.lines().filter_map(clean).collect();
+        lines[lines.len().saturating_sub(LINES_MAX)..].join("\n")
+    }
+
+    fn text(&self) -> String {
+        let (front, back) = self.bytes.as_slices();
+        String::from_utf8_lossy(&[front, back].concat()).into_owned()
+    }
+}
+
+fn clean(line: &str) -> Option<String> {
+    let line: String =
+        line.chars().filter(|sign| !sign.is_control()).take(LINE_CHARS_MAX).collect();
+    Some(line).filter(|line| !line.trim().is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_end_is_kept_and_shown_without_control_characters() {
+        let mut tail = Tail::new(16);
+        tail.push(b"lost in the beginning\n");
+        tail.push(b"\x1b[31mone\r\n\ntwo\n");
+        assert_eq!(tail.bytes.len(), 16);
+        assert_eq!(tail.lines(), "g\n[31mone\ntwo".trim_start_matches("g\n"));
+        tail.push(&[b'x'; 100]);
+        assert_eq!(tail.lines(), "x".repeat(16));
+        assert!(tail.contains("xx") && !tail.contains("one"));
+    }
+}
