@@ -30,6 +30,7 @@ const MONITOR_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest time to write the state.
 const SAVE_TIMEOUT: Duration = Duration::from_secs(300);
 const SAVE_POLL: Duration = Duration::from_millis(20);
+const RESTORE_POLL: Duration = Duration::from_millis(5);
 
 /// What a checkpoint is of.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -178,7 +179,28 @@ pub fn restore(
     let mut arguments = arguments.to_vec();
     arguments.extend(["-incoming".to_owned(), format!("file:{}", state.display())]);
     let command_line = checkpoint.command_line;
-    Vm::start(qemu, machine, &Start { command_line, order: order.to_owned(), arguments })
+    let start = Start { command_line, order: order.to_owned(), arguments };
+    let mut vm = Vm::start(qemu, machine, &start)?;
+    go_on(&mut vm)?;
+    Ok(vm)
+}
+
+/// The saved machine was stopped, and so is the restored one when all its state is there.
+fn go_on(vm: &mut Vm) -> Result<()> {
+    let deadline = Instant::now() + MONITOR_TIMEOUT;
+    loop {
+        let answer = vm.command("query-status", &Value::Null, MONITOR_TIMEOUT)?;
+        match answer["status"].as_str() {
+            Some("inmigrate") if Instant::now() < deadline => std::thread::sleep(RESTORE_POLL),
+            Some("paused") => {
+                return vm.command("cont", &Value::Null, MONITOR_TIMEOUT).map(drop);
+            }
+            other => {
+                let status = other.unwrap_or("unknown");
+                return Err(vm.failure(&format!("the state cannot be restored: {status}")));
+            }
+        }
+    }
 }
 
 /// A machine like that of the checkpoint with another kernel and image, for [`Checkpoint::check`].
