@@ -216,13 +216,12 @@ impl Vm {
         self.console_tail.contains(text)
     }
 
-    /// An error with the last lines of the console and of QEMU.
+    /// An error with the last lines of the console and of QEMU, without what it says at each start.
     pub(crate) fn failure(&self, what: &str) -> SimError {
-        SimError::Machine {
-            what: what.to_owned(),
-            console: self.console_tail.lines(),
-            qemu: self.qemu_tail.lines(),
-        }
+        let qemu = self.qemu_tail.lines();
+        let lines: Vec<&str> = qemu.lines().filter(|line| !line.contains(": warning: ")).collect();
+        let console = self.console_tail.lines();
+        SimError::Machine { what: what.to_owned(), console, qemu: lines.join("\n") }
     }
 
     /// Waits for something and takes it in; `false` when `deadline` came first.

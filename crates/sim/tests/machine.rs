@@ -1,0 +1,243 @@
+//! The machine itself: booted, saved, restored, broken, killed. Needs a QEMU that fits and the
+//! guest's files (`irqlab sim setup`, or a machine that can fetch Debian's packages).
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, Instant};
+
+use sim::boot::{self, Limits};
+use sim::kernel::{self, Flavour, Kernel};
+use sim::qemu::Qemu;
+use sim::{Cache, Machine, SimError, VmEvent, checkpoint, image, setup};
+
+const LIMITS: Limits = Limits { wall: Duration::from_secs(120), guest_s: 60 };
+
+struct Bench {
+    cache: Cache,
+    qemu: Qemu,
+    kernel: Kernel,
+}
+
+/// QEMU and a guest, got once; `None`, with the reason on stderr, where they can't be had. Held by
+/// one test at a time, so that machines do not take the CPU from each other.
+fn bench() -> Option<(&'static Bench, MutexGuard<'static, ()>)> {
+    static BENCH: OnceLock<Result<Bench, SimError>> = OnceLock::new();
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let quiet = |_: &str| {};
+    let made = BENCH.get_or_init(|| {
+        let cache = Cache::from_environment()?;
+        let qemu = setup::setup(&cache, Flavour::Cloud, false, &quiet)?;
+        let kernel = kernel::debian(&cache, Flavour::Cloud, &quiet)?;
+        Ok(Bench { cache, qemu, kernel })
+    });
+    match made {
+        Ok(bench) => Some((bench, ONE_AT_A_TIME.lock().unwrap_or_else(|error| error.into_inner()))),
+        Err(error) => {
+            eprintln!("not tested: {error}");
+            None
+        }
+    }
+}
+
+impl Bench {
+    fn machine(&self) -> Machine {
+        Machine::new(&self.kernel, &image::build(&self.cache, &self.kernel).unwrap())
+    }
+
+    fn restored(&self, name: &str, machine: &Machine, order: &str) -> (u8, String) {
+        let mut vm =
+            checkpoint::restore(&self.cache, &self.qemu, machine, name, order, &[]).unwrap();
+        let mut console = Vec::new();
+        let ending = boot::follow(&mut vm, LIMITS, &mut |bytes| console.extend(bytes)).unwrap();
+        (ending.status, String::from_utf8_lossy(&console).into_owned())
+    }
+}
+
+/// Whether a process is there and not a zombie.
+fn runs(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
+}
+
+fn wait_until_gone(pid: u32) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while runs(pid) {
+        assert!(Instant::now() < deadline, "process {pid} is still there");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn from_boot_to_power_off() {
+    let Some((bench, _alone)) = bench() else { return };
+    let mut console = Vec::new();
+    let mut machine = bench.machine();
+    machine.timing = sim::Timing::HostClock;
+    machine.cpus = 2;
+    let order = "run:echo out of the guest; exit 3";
+    let ending = boot::run(&bench.qemu, &machine, order, LIMITS, &mut |bytes| {
+        console.extend(bytes);
+    });
+    let ending = ending.unwrap();
+    let console = String::from_utf8_lossy(&console);
+    assert!(console.contains("out of the guest\r\n"), "{console}");
+    assert_eq!(ending.status, 3);
+    let report = ending.report.unwrap();
+    assert_eq!((report.hz, report.cpus), (Some(250), 2));
+    assert_eq!(report.modules_failed, Vec::<String>::new());
+}
+
+#[test]
+fn the_image_is_the_same_byte_for_byte() {
+    let Some((bench, _alone)) = bench() else { return };
+    let first = image::build(&bench.cache, &bench.kernel).unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let cache = Cache::at(other.path()).unwrap();
+    let tools = first.path.with_file_name("guest-tools-1");
+    std::os::unix::fs::symlink(tools, other.path().join("guest-tools-1")).unwrap();
+    let second = image::build(&cache, &bench.kernel).unwrap();
+    assert_ne!(first.path, second.path);
+    assert_eq!(first.sha256, second.sha256);
+    assert_eq!(fs::read(first.path).unwrap(), fs::read(second.path).unwrap());
+    let at = |name: &str| first.modules.iter().position(|module| module == name).unwrap();
+    assert!(at("virtio_ring") < at("virtio_pci") && at("virtio_pci") < at("virtio_blk"));
+}
+
+#[test]
+fn a_checkpoint_restored_twice_goes_on_the_same() {
+    let Some((bench, _alone)) = bench() else { return };
+    let machine = bench.machine();
+    let name = format!("test-{}", std::process::id());
+    checkpoint::create(&bench.cache, &bench.qemu, &machine, &name, LIMITS, &|_| {}).unwrap();
+    // Guest time, interrupts so far, and what the kernel draws by lot.
+    let order = "run:cat /proc/uptime /proc/interrupts; head -c 32 /dev/urandom | od -x";
+    let first = bench.restored(&name, &machine, order);
+    assert_eq!(first, bench.restored(&name, &machine, order));
+    assert!(first.1.contains("LOC:") && first.1.contains("0000020"), "{}", first.1);
+
+    let start = Instant::now();
+    assert_eq!(bench.restored(&name, &machine, "poweroff").0, 0);
+    eprintln!("restored and powered off in {:?}", start.elapsed());
+
+    let mut other = machine.clone();
+    other.cpus = 2;
+    let refused = checkpoint::restore(&bench.cache, &bench.qemu, &other, &name, "poweroff", &[]);
+    assert!(refused.unwrap_err().to_string().contains("2 CPUs"));
+    fs::remove_dir_all(bench.cache.path(&format!("checkpoint-{name}"))).unwrap();
+    fs::remove_file(bench.cache.path(&format!("checkpoint-{name}.lock"))).unwrap();
+}
+
+#[test]
+fn a_kernel_that_does_not_come_up_is_an_error_with_its_last_words() {
+    let Some((bench, _alone)) = bench() else { return };
+    let failure = |machine: &Machine, limits| {
+        let mut quiet = |_: &[u8]| {};
+        boot::run(&bench.qemu, machine, "poweroff", limits, &mut quiet).unwrap_err().to_string()
+    };
+    // Its first process is not there: the kernel panics, and the machine ends by itself.
+    let mut machine = bench.machine();
+    machine.timing = sim::Timing::HostClock;
+    machine.append = vec!["rdinit=/nothing".to_owned(), "root=/dev/none".to_owned()];
+    let error = failure(&machine, LIMITS);
+    assert!(error.contains("the guest's kernel panicked") && error.contains("  | "), "{error}");
+
+    // Kernels that begin as they should. One stumbles and resets the machine, one loops on its
+    // first instruction (`jmp .`) until the limit.
+    let scratch = tempfile::tempdir().unwrap();
+    let whole = fs::read(&bench.kernel.image).unwrap();
+    // Real-mode sectors at 0x1f1, behind which the kernel proper begins (boot.rst).
+    let start = (usize::from(whole[0x1f1]) + 1) * 512;
+    let limits = Limits { wall: Duration::from_secs(4), ..LIMITS };
+    for (code, words) in [
+        ([0x0f, 0x0b], "the guest reset the machine before its first process"),
+        ([0xeb, 0xfe], "killed after 4 s; its first process never spoke"),
+    ] {
+        let mut bytes = whole.clone();
+        for pair in bytes[start..].chunks_exact_mut(2) {
+            pair.copy_from_slice(&code);
+        }
+        machine.kernel = scratch.path().join("bzImage");
+        fs::write(&machine.kernel, bytes).unwrap();
+        let error = failure(&machine, limits);
+        assert!(error.contains(words) && error.contains("console"), "{error}");
+    }
+}
+
+#[test]
+fn the_guest_ends_itself_at_its_limit() {
+    let Some((bench, _alone)) = bench() else { return };
+    // Guest time of an idle machine passes at once.
+    let limits = Limits { guest_s: 5, ..LIMITS };
+    let ending = boot::run(&bench.qemu, &bench.machine(), "idle", limits, &mut |_| {}).unwrap();
+    assert_eq!(ending.status, boot::STATUS_LIMIT);
+}
+
+#[test]
+fn qemu_killed_in_the_middle_is_an_error() {
+    let Some((bench, _alone)) = bench() else { return };
+    let mut vm = boot::start(&bench.qemu, &bench.machine(), "idle", LIMITS).unwrap();
+    let pid = vm.pid();
+    let first = vm.next(Instant::now() + LIMITS.wall).unwrap();
+    assert!(matches!(first, Some(VmEvent::Console(_))), "{first:?}");
+    let killed = Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap();
+    assert!(killed.success());
+    let error = boot::follow(&mut vm, LIMITS, &mut |_| {}).unwrap_err().to_string();
+    assert!(error.contains("was killed by signal 9"), "{error}");
+    assert!(!runs(pid));
+
+    let vm = boot::start(&bench.qemu, &bench.machine(), "idle", LIMITS).unwrap();
+    let pid = vm.pid();
+    assert!(runs(pid));
+    drop(vm);
+    assert!(!runs(pid));
+}
+
+/// Started by the test below as a process of its own, which is then killed.
+#[test]
+#[ignore = "started by qemu_dies_with_its_starter"]
+fn starter() {
+    let Some((bench, _alone)) = bench() else { return };
+    let vm = boot::start(&bench.qemu, &bench.machine(), "idle", LIMITS).unwrap();
+    println!("started {}", vm.pid());
+    std::thread::sleep(LIMITS.wall);
+}
+
+#[test]
+fn qemu_dies_with_its_starter() {
+    use std::io::BufRead;
+    let Some((_bench, _alone)) = bench() else { return };
+    let mut starter = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "starter", "--ignored", "--nocapture"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let lines = std::io::BufReader::new(starter.stdout.take().unwrap()).lines();
+    let mut started = lines.map_while(Result::ok).filter_map(|line| {
+        line.split_once("started ").map(|(_, pid)| pid.trim().parse::<u32>().unwrap())
+    });
+    let pid = started.next().unwrap();
+    assert!(runs(pid));
+    starter.kill().unwrap();
+    starter.wait().unwrap();
+    wait_until_gone(pid);
+}
+
+#[test]
+fn facts_of_the_kernel() {
+    let Some((bench, _alone)) = bench() else { return };
+    let facts = sim::guest_facts(&bench.cache, &bench.qemu, &bench.kernel, &|_| {}).unwrap();
+    assert_eq!(facts.hz, Some(250));
+    assert!(facts.config.unwrap().contains("CONFIG_HZ=250"));
+    let symbols = facts.symbols.unwrap();
+    assert!(symbols.len() > 50_000);
+    let address = symbols.address("__do_softirq").unwrap();
+    assert_eq!(symbols.at(address + 1).unwrap().1, 1);
+    assert!(symbols.per_cpu_offset("current_task").unwrap() > 0);
+    let btf = facts.btf.unwrap();
+    assert_eq!(btf.member("task_struct", "comm").unwrap().size_bytes, 16);
+    let outer = btf.offset_of("irq_desc", "irq_data").unwrap();
+    let inner = btf.offset_of("irq_data", "irq").unwrap();
+    assert_eq!(btf.offset_of("irq_desc", "irq_data.irq").unwrap(), outer + inner);
+}
