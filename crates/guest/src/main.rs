@@ -17,6 +17,7 @@ mod agent;
 mod facts;
 mod firmware;
 mod mounts;
+mod obey;
 mod order;
 mod ports;
 mod share;
@@ -24,7 +25,7 @@ mod shell;
 mod sys;
 mod work;
 
-use order::{CommandLine, Order};
+use order::CommandLine;
 
 fn main() {
     if std::process::id() != 1 {
@@ -39,38 +40,6 @@ fn main() {
     agent.watch_over(command_line.limit_s);
     let modules_failed = mounts::load_modules();
     facts::report(&mut agent, &modules_failed);
-    let status = obey(command_line.order, &mut agent);
+    let status = obey::obey(command_line.order, &mut agent);
     agent.power_off(status)
-}
-
-/// Carries out one order; its exit status.
-fn obey(order: Order, agent: &mut agent::Agent) -> u8 {
-    match order {
-        Order::PowerOff => 0,
-        Order::Probe => share::share_all(agent),
-        Order::Shell => shell::interactive(),
-        Order::Idle { seconds } => work::idle(seconds),
-        Order::Run(command) => work::run(&command),
-        Order::Ready => {
-            agent.send(r#"{"event":"ready"}"#);
-            obey_firmware(agent)
-        }
-        Order::Unknown(text) => {
-            eprintln!("guest: unknown order {text:?}; known: {}", order::KNOWN);
-            2
-        }
-    }
-}
-
-/// Waits for the order that the host puts in place when it restores a checkpoint.
-fn obey_firmware(agent: &mut agent::Agent) -> u8 {
-    match firmware::wait_for_order() {
-        // An order to be ready again would be obeyed forever.
-        Ok(order) if order != Order::Ready => obey(order, agent),
-        Ok(_) => 2,
-        Err(reason) => {
-            eprintln!("guest: no orders from the firmware: {reason}");
-            2
-        }
-    }
 }
