@@ -1,9 +1,11 @@
-//! irqlab measured by itself: what its probes cost beside other tools ([`overhead`]), and whether
-//! its times are those of the kernel's own trace ([`trace_agreement`]). Both need trace instances
-//! of their own ([`tracefs`]).
+//! irqlab measured by itself: what its probes cost beside other tools ([`overhead`]), whether its
+//! times are those of the kernel's own trace ([`trace_agreement`]), and whether it keeps up with
+//! all interrupts that the machine can raise ([`storm`]). The first two need trace instances of
+//! their own ([`tracefs`]).
 
 pub mod overhead;
 mod peers;
+pub mod storm;
 pub mod trace_agreement;
 pub mod tracefs;
 

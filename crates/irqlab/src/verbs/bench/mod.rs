@@ -1,6 +1,7 @@
 //! `irqlab bench`: irqlab measured by itself. What each bench does: docs/bench.md.
 
 mod overhead;
+mod storm;
 mod trace_agreement;
 
 use std::path::{Path, PathBuf};
@@ -29,6 +30,8 @@ enum Which {
     Overhead(overhead::OverheadArgs),
     /// irqlab's times beside the kernel's own trace of the same interrupts
     TraceAgreement(trace_agreement::TraceAgreementArgs),
+    /// Timer, inter-processor and disk interrupts at once: nothing lost, memory flat, user space idle?
+    Storm(storm::StormArgs),
 }
 
 /// Runs the bench.
@@ -36,6 +39,7 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
     match args.which {
         Which::Overhead(args) => overhead::run(&args),
         Which::TraceAgreement(args) => trace_agreement::run(&args),
+        Which::Storm(args) => storm::run(&args),
     }
 }
 

@@ -103,11 +103,13 @@ fn lines_table(seen: &TraceAgreement) -> Table {
         ("trace_ns", Kind::Real, "Mean work by the trace, its own cost subtracted."),
         ("ratio", Kind::Real, "irqlab_ns over trace_ns."),
         ("agrees", Kind::Bool, "Counts are equal, and the ratio is within 0.9 to 1.1."),
+        ("in_place_ns", Kind::Real, "irqlab_ns, had calibration known inside_in_place_ns."),
+        ("in_place_ratio", Kind::Real, "in_place_ns over trace_ns."),
     ]);
     let doc = "The same interrupts measured by irqlab and by the kernel's trace events.";
     let mut table = Table::new("trace_agreement", doc, columns);
     for (irq, line) in compared(seen) {
-        let ratio = line.ratio();
+        let (ratio, in_place) = (line.ratio(), seen.work_in_place_ns(line));
         table.push(vec![
             u64::from(irq).into(),
             line.name.as_str().into(),
@@ -118,6 +120,8 @@ fn lines_table(seen: &TraceAgreement) -> Table {
             line.trace.work_ns().into(),
             ratio.into(),
             (line.counted == line.trace.count && (ratio - 1.0).abs() <= LIMIT).into(),
+            in_place.into(),
+            (in_place / line.trace.work_ns()).into(),
         ]);
     }
     table
@@ -134,6 +138,7 @@ fn corrections_table(seen: &TraceAgreement) -> Table {
         ("pair_ns", Kind::Real, "irqlab's two programs, in place."),
         ("calibrated_ns", Kind::Uint, "The same by irqlab's calibration in a hot loop."),
         ("inside_ns", Kind::Uint, "The part of it inside a span; subtracted in irqlab_raw_ns."),
+        ("inside_in_place_ns", Kind::Real, "The same by zero-work spans at the handlers' entry."),
         ("alone_ns", Kind::Real, "Mean work by irqlab in windows without any trace."),
         ("alone_counted", Kind::Uint, "Interrupts in those."),
     ]);
@@ -150,6 +155,7 @@ fn corrections_table(seen: &TraceAgreement) -> Table {
             line.trace.pair_ns().into(),
             seen.added_ns.into(),
             seen.inside_ns.into(),
+            seen.inside_in_place_ns().into(),
             mean(line.alone_span, line.alone_counted),
             line.alone_counted.into(),
         ]);

@@ -26,12 +26,15 @@
 //!   gap).
 //! - The stretches less the gaps are what irqlab's two programs cost in place. Calibration measures
 //!   them in a hot loop, where they are cheaper: what they cost inside a span beyond that remains
-//!   in the W by irqlab, and is reported, not corrected.
+//!   in the W by irqlab.
+//! - How much that is, other windows of the run tell, in which a span without any work in it is
+//!   opened and closed at the handlers' entry. With its length subtracted instead of what
+//!   calibration says, there is a second W by irqlab, "in place".
 //!
 //! G is there for the stretches, and to warm up the code of the trace probes before H and I.
 //! What this takes for granted: H's probe costs what I's does, and the begin of an entry probe what
 //! the begin of an exit probe does. Errors of irqlab's calibration are not hidden: they are in its
-//! W and not in the trace's.
+//! first W and not in the trace's.
 //!
 //! # The same interrupts
 //! irqlab aggregates in the kernel and keeps no record of each interrupt; that is what is tested,
@@ -187,10 +190,26 @@ pub struct TraceAgreement {
     pub inside_ns: u64,
     /// And in all, ns.
     pub added_ns: u64,
+    /// Zero-work spans at the handlers' entry: number, and sum in ns.
+    pub zero_work: (u64, u64),
     /// Events that irqlab lost.
     pub lost: u64,
     /// Whether it was cut short.
     pub interrupted: bool,
+}
+
+impl TraceAgreement {
+    /// What irqlab's pair adds inside a span, measured in place, ns.
+    #[must_use]
+    pub fn inside_in_place_ns(&self) -> f64 {
+        mean(self.zero_work.1, self.zero_work.0)
+    }
+
+    /// The handler's work by irqlab with that subtracted instead of what calibration says, ns.
+    #[must_use]
+    pub fn work_in_place_ns(&self, line: &LineSums) -> f64 {
+        line.work_ns() + self.inside_ns as f64 - self.inside_in_place_ns()
+    }
 }
 
 /// Reads the disk and compares.
@@ -222,6 +241,9 @@ pub fn measure(
         progress(round);
         let mut lines = windows.with_trace()?;
         windows.alone(&mut lines)?;
+        let (spans, ns) = windows.zero_work()?;
+        result.zero_work.0 += spans;
+        result.zero_work.1 += ns;
         disk.check().map_err(stimulus_error)?;
         for (irq, line) in &lines {
             result.lines.entry(*irq).or_default().add(line);

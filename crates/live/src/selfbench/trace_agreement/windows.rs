@@ -10,7 +10,7 @@ use libbpf_rs::Link;
 use super::buffer::{EventTypes, take_events};
 use super::matching::matched;
 use super::{LineSums, TraceSums};
-use crate::bpf::layout::{Config, CpuState, KEY_IRQ, Row};
+use crate::bpf::layout::{Config, CpuState, KEY_BENCH, KEY_IRQ, Row};
 use crate::bpf::{Flavour, LoadSpec, Probes};
 use crate::handlers::calibrate::Calibration;
 use crate::handlers::gates::{Edge, move_gates};
@@ -21,6 +21,8 @@ use crate::selfbench::tracefs::{Instance, Tracefs};
 const BUFFER_KIB: u32 = 4 << 10;
 /// Rows per CPU: device interrupts only.
 const SLOTS: u32 = 64;
+/// irqlab's probes, exit first: an entry is never counted whose exit cannot be.
+const PROBES: [&str; 2] = ["irq_handler_out", "irq_handler_in"];
 const ENTRY: &str = "irq/irq_handler_entry";
 const EXIT: &str = "irq/irq_handler_exit";
 
@@ -31,6 +33,7 @@ pub(super) struct Windows<'a> {
     /// G, H and I.
     instances: [Instance; 3],
     types: EventTypes,
+    inside_ns: u64,
 }
 
 /// What irqlab has after a window.
@@ -52,22 +55,25 @@ impl<'a> Windows<'a> {
             slots: SLOTS,
             ..Config::default()
         };
-        let programs = &["irq_handler_in", "irq_handler_out"];
+        let programs = &["irq_handler_in", "irq_handler_out", "open_at_irq", "close_at_irq"];
         let probes = Probes::load(&LoadSpec { flavour, config, programs }).map_err(bpf_error)?;
         let tracefs = Tracefs::find()?;
         let instance = || Instance::create(&tracefs, BUFFER_KIB);
         let instances = [instance()?, instance()?, instance()?];
         let types = EventTypes::of(&instances[0])?;
-        Ok(Windows { cpus, length, probes, instances, types })
+        Ok(Windows { cpus, length, probes, instances, types, inside_ns: config.inside_ns })
     }
 
     /// A window with all of them.
     pub fn with_trace(&self) -> Result<BTreeMap<u32, LineSums>, BenchError> {
         let [around, first, second] = &self.instances;
+        for &cpu in self.cpus {
+            take_events(around, self.types, cpu)?; // those of other windows
+        }
         around.set_event(ENTRY, true)?;
         first.set_event(EXIT, true)?;
         second.set_event(EXIT, true)?;
-        let links = self.link()?;
+        let links = self.link(PROBES)?;
         around.set_event(EXIT, true)?;
         first.set_event(ENTRY, true)?;
         second.set_event(ENTRY, true)?;
@@ -88,7 +94,7 @@ impl<'a> Windows<'a> {
 
     /// A window without any trace.
     pub fn alone(&self, lines: &mut BTreeMap<u32, LineSums>) -> Result<(), BenchError> {
-        let _links = self.link()?;
+        let _links = self.link(PROBES)?;
         for (_, row) in self.window()?.rows {
             let Some(irq) = row.key.checked_sub(KEY_IRQ) else { continue };
             let line = lines.entry(irq).or_default();
@@ -98,15 +104,31 @@ impl<'a> Windows<'a> {
         Ok(())
     }
 
+    /// A window of zero-work spans at the handlers' entry, behind a trace probe: number and sum, ns.
+    pub fn zero_work(&self) -> Result<(u64, u64), BenchError> {
+        let around = &self.instances[0];
+        around.set_event(ENTRY, true)?;
+        let links = self.link(["open_at_irq", "close_at_irq"])?;
+        let counted = self.window();
+        around.set_event(ENTRY, false)?;
+        drop(links);
+        let rows = counted?.rows;
+        let of_bench = rows.iter().filter(|(_, row)| row.key == KEY_BENCH);
+        // What calibration subtracts is put back.
+        Ok(of_bench.fold((0, 0), |(count, sum), (_, row)| {
+            (count + row.count, sum + row.sum + row.count * self.inside_ns)
+        }))
+    }
+
     /// Events that irqlab lost in all windows.
     pub fn lost(&self) -> Result<u64, BenchError> {
         self.probes.misses().map_err(bpf_error)
     }
 
-    /// irqlab's probes, behind what is attached already.
-    fn link(&self) -> Result<[Link; 2], BenchError> {
+    /// Attaches two programs, in that order, behind what is attached already.
+    fn link(&self, programs: [&str; 2]) -> Result<[Link; 2], BenchError> {
         let link = |program| self.probes.link(program).map_err(bpf_error);
-        Ok([link("irq_handler_out")?, link("irq_handler_in")?])
+        Ok([link(programs[0])?, link(programs[1])?])
     }
 
     fn window(&self) -> Result<Counted, BenchError> {

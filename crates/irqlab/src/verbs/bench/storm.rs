@@ -1,0 +1,181 @@
+//! `irqlab bench storm`: all interrupts that the machine can raise, counted.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::bail;
+use lab::handlers::{Agreement, Timing};
+use live::selfbench::storm::{Storm, StormSettings, measure};
+use record::{Kind, Table, Timestamp, Value};
+use serde_json::{Map, json};
+
+use super::{Measured, OutputArgs, columns, run_of, unavailable};
+use crate::args::{Usage, duration, online_cpus};
+use crate::output;
+use crate::verbs::handlers::stop_on_signals;
+
+/// Most that the process may grow during the window: a stray page or two are not a leak.
+const GROWTH_BYTES_MAX: u64 = 256 << 10;
+/// Most of a CPU that the process may take.
+const USER_SHARE_MAX: f64 = 0.01;
+
+/// Timer, inter-processor and disk interrupts at once: nothing lost, memory flat, user space idle?
+#[derive(Debug, clap::Args)]
+pub struct StormArgs {
+    /// CPUs to measure [default: all online]
+    #[arg(short = 'c', long, value_name = "LIST")]
+    cpus: Option<String>,
+    /// How long to measure
+    #[arg(short = 'd', long, value_parser = duration, default_value = "60s", value_name = "TIME")]
+    duration: Duration,
+    /// Time between two timer interrupts on each CPU, 10us to 100ms
+    #[arg(long, value_parser = duration, default_value = "20us", value_name = "TIME")]
+    timer_period: Duration,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Measures, prints, records.
+pub fn run(args: &StormArgs) -> anyhow::Result<ExitCode> {
+    let started = Timestamp::now();
+    let allowed = Duration::from_micros(10)..=Duration::from_millis(100);
+    if !allowed.contains(&args.timer_period) {
+        bail!(Usage("allowed for --timer-period: 10us to 100ms".to_owned()));
+    }
+    let settings = StormSettings {
+        cpus: online_cpus(args.cpus.as_deref())?,
+        duration: args.duration,
+        timer_period: args.timer_period,
+        helper: None,
+        stop: stop_on_signals()?,
+    };
+    args.output.prepare()?;
+    args.output.progress("starting the sources, then measuring");
+    match measure(&settings) {
+        Ok(storm) => {
+            let run = run_of("bench-storm", started, measured(&settings, &storm));
+            let code = args.output.finish(&run)?;
+            if storm.sample.lost() > 0 {
+                output::say(false, &format!("irqlab: {} events were lost", storm.sample.lost()));
+            }
+            Ok(code)
+        }
+        Err(error) => unavailable(error),
+    }
+}
+
+fn measured(settings: &StormSettings, storm: &Storm) -> Measured {
+    let mut of = Map::new();
+    of.insert("cpus".into(), json!(settings.cpus));
+    of.insert("duration_ns".into(), json!(settings.duration.as_nanos() as u64));
+    of.insert("timer_period_ns".into(), json!(settings.timer_period.as_nanos() as u64));
+    for (name, report) in &storm.done {
+        of.insert(
+            name.clone(),
+            json!({ "operations": report.operations, "errors": report.errors }),
+        );
+    }
+    let mut observer = storm.facts.observer.clone();
+    observer.insert("added_ns_per_span".into(), json!(storm.facts.added_ns));
+    observer.insert("inside_ns_per_span".into(), json!(storm.facts.inside_ns));
+    observer.insert("resident_bytes".into(), json!(storm.resident_bytes));
+    observer.insert("user_cpu_share_ratio".into(), json!(storm.user_share()));
+    observer.insert("events_lost".into(), json!(storm.sample.lost()));
+    Measured {
+        settings: of,
+        observer,
+        warnings: storm.sample.warnings.clone(),
+        absent: storm.absent.clone(),
+        tables: vec![storm_table(storm), sources_table(storm), counts_table(storm)],
+        interrupted: storm.sample.interrupted,
+    }
+}
+
+fn storm_table(storm: &Storm) -> Table {
+    let columns = columns(&[
+        ("measured", Kind::Text, "What was measured."),
+        ("value", Kind::Real, "Its value."),
+        ("limit", Kind::Real, "What is promised at most."),
+        ("met", Kind::Bool, "Whether the promise is kept."),
+    ]);
+    let mut table = Table::new("storm", "The whole window, all CPUs together.", columns);
+    let sample = &storm.sample;
+    let seconds = sample.length_ns() as f64 / 1e9;
+    let mut push = |what: &str, value: Option<f64>, limit: Option<f64>| {
+        let met = value.zip(limit).map(|(value, limit)| value <= limit);
+        table.push(vec![what.into(), value.into(), limit.into(), met.into()]);
+    };
+    push("length, s", Some(seconds), None);
+    push("entry and exit events", Some(sample.events() as f64), None);
+    push("events per second", Some(sample.events() as f64 / seconds), None);
+    push("interrupts and softirqs per second", Some(storm.spans() as f64 / seconds), None);
+    push("events lost", Some(sample.lost() as f64), Some(0.0));
+    push("interrupts not handed to BPF by the kernel", Some(sample.undelivered() as f64), None);
+    let (first, last) = (storm.resident_bytes.first(), storm.resident_bytes.last());
+    let growth = first.zip(last).map(|(first, last)| last.saturating_sub(*first) as f64);
+    push("resident set at the begin, bytes", first.map(|bytes| *bytes as f64), None);
+    push("its growth, bytes", growth, Some(GROWTH_BYTES_MAX as f64));
+    push("user-space share of a CPU", Some(storm.user_share()), Some(USER_SHARE_MAX));
+    table
+}
+
+fn sources_table(storm: &Storm) -> Table {
+    let columns = columns(&[
+        ("kind", Kind::Text, "What sort of context."),
+        ("name", Kind::Text, "Its action, vector or softirq."),
+        ("count", Kind::Uint, "How often, all CPUs together."),
+        ("rate_hz", Kind::Real, "The same per second."),
+        ("mean_ns", Kind::Real, "Mean self time."),
+    ]);
+    let mut table = Table::new("sources", "What was counted.", columns);
+    let mut sums: BTreeMap<_, (u64, u64)> = BTreeMap::new();
+    for source in storm.sample.sources.iter().filter(|source| source.timing == Timing::Probes) {
+        let sum = sums.entry(source.context.clone()).or_default();
+        sum.0 += source.count;
+        sum.1 += source.own.sum;
+    }
+    let seconds = storm.sample.length_ns() as f64 / 1e9;
+    for (context, (count, ns)) in sums {
+        let mean = Value::real(ns as f64 / count as f64);
+        table.push(vec![
+            context.kind.label().into(),
+            context.name.into(),
+            count.into(),
+            (count as f64 / seconds).into(),
+            mean,
+        ]);
+    }
+    table
+}
+
+/// The kernel's own counts beside irqlab's; lines on which nothing happened are left out.
+fn counts_table(storm: &Storm) -> Table {
+    let columns = columns(&[
+        ("cpu", Kind::Uint, "CPU."),
+        ("line", Kind::Text, "Line of /proc/interrupts or /proc/softirqs."),
+        ("name", Kind::Text, "What it is."),
+        ("counted", Kind::Uint, "What irqlab counted."),
+        ("kernel", Kind::Uint, "The kernel's counter between the very edges of the window."),
+        ("kernel_min", Kind::Uint, "The least that /proc allows."),
+        ("kernel_max", Kind::Uint, "The most."),
+        ("missing", Kind::Int, "Kernel's count less irqlab's, where the kernel's is exact."),
+    ]);
+    let mut table = Table::new("counts", "irqlab's counts and the kernel's own.", columns);
+    let seen = |line: &&Agreement| line.counted.unwrap_or(0) > 0 && line.kernel_max != Some(0);
+    for line in storm.sample.agreement.iter().filter(seen) {
+        let missing = line.counted.zip(line.kernel_exact);
+        let missing = missing.map(|(counted, kernel)| kernel as i64 - counted as i64);
+        table.push(vec![
+            u64::from(line.cpu).into(),
+            line.line.as_str().into(),
+            line.name.as_str().into(),
+            line.counted.into(),
+            line.kernel_exact.into(),
+            line.kernel_min.into(),
+            line.kernel_max.into(),
+            missing.map_or(Value::Absent, Value::Int),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,153 @@
+//! Small runs of each bench. Judged by counts and by what must be there, never by times.
+
+mod cli_support;
+
+use cli_support::{
+    Place, absence, alone, can_measure, can_measure_as_root, lives, names, rows, signal, wait_until,
+};
+use rustix::process::Signal;
+use serde_json::Value as Json;
+
+const INSTANCES: &str = "/sys/kernel/tracing/instances";
+
+fn count(row: &Json, column: &str) -> u64 {
+    row[column].as_u64().unwrap_or_else(|| panic!("{column} in {row}"))
+}
+
+fn row<'a>(run: &'a Json, table: &str, column: &str, value: &str) -> Option<&'a Json> {
+    rows(run, table).iter().find(|row| row[column] == value)
+}
+
+/// Trace instances `irqlab-PID-NUMBER` that are there now and whose PID `is` so.
+fn instances(is: impl Fn(u32) -> bool) -> Vec<String> {
+    let path = std::path::Path::new(INSTANCES);
+    let mut all = if path.exists() { names(path) } else { Vec::new() };
+    let pid = |name: &str| name.strip_prefix("irqlab-")?.split('-').next()?.parse().ok();
+    all.retain(|name| pid(name).is_some_and(&is));
+    all
+}
+
+/// Those that nobody will remove.
+fn leftovers() -> Vec<String> {
+    instances(|pid| !lives(pid))
+}
+
+#[test]
+fn overhead_measures_every_tool_or_says_why_not() {
+    let _alone = alone();
+    if !can_measure_as_root() {
+        return;
+    }
+    let place = Place::new();
+    let words = ["bench", "overhead", "--rounds", "1", "--calls", "500", "-q", "--json"];
+    let ended = place.run(&[&words[..], &["--out", "run"]].concat());
+    let run = ended.assert_code(0).json();
+    for tool in ["nothing", "empty raw_tp", "irqlab raw_tp"] {
+        assert!(row(&run, "overhead", "attached", tool).is_some(), "{tool}: {run}");
+    }
+    for tool in ["ftrace", "bpftrace", "perf record"] {
+        let measured = row(&run, "overhead", "attached", tool).is_some();
+        let reason = absence(&run, tool);
+        assert!(measured != reason.is_some_and(|reason| !reason.is_empty()), "{tool}: {run}");
+    }
+    let ours = row(&run, "overhead", "attached", "irqlab raw_tp").expect("it was there");
+    assert!(count(ours, "counted") >= count(ours, "calls"), "every call is a span: {ours}");
+    assert_eq!(run["observer"]["events_lost"], 0);
+    assert_eq!(leftovers(), [""; 0], "trace instances are removed");
+    let shown = place.run(&["show", "run", "--json"]);
+    assert_eq!(shown.assert_code(0).json()["tables"], run["tables"], "the run is recorded");
+}
+
+#[test]
+fn the_trace_of_the_same_interrupts_has_the_same_count() {
+    let _alone = alone();
+    if !can_measure_as_root() {
+        return;
+    }
+    let place = Place::new();
+    let words = ["bench", "trace-agreement", "--rounds", "2", "-d", "300ms", "-q", "--json"];
+    let ended = place.run(&words);
+    if ended.code == Some(4) {
+        println!("not run: {}", ended.err);
+        return;
+    }
+    let run = ended.assert_code(0).json();
+    assert_eq!(run["observer"]["events_lost"], 0);
+    let lines = rows(&run, "trace_agreement");
+    if lines.is_empty() {
+        println!("not run: this disk raises no interrupts of its own");
+    }
+    for line in lines {
+        let (counted, traced) = (count(line, "counted"), count(line, "traced"));
+        // Equal, but for a thread of PID 1 that ended meanwhile: its interrupts may be among these.
+        assert!(counted <= traced && traced - counted <= traced / 100, "{line}");
+        assert!(line["ratio"].as_f64().is_some_and(f64::is_finite), "{line}");
+    }
+    assert_eq!(rows(&run, "corrections").len(), lines.len());
+    assert_eq!(leftovers(), [""; 0], "trace instances are removed");
+    assert_eq!(place.names(), [""; 0], "nothing is written without --out");
+}
+
+#[test]
+fn a_storm_is_counted_whole() {
+    let _alone = alone();
+    if !can_measure() {
+        return;
+    }
+    let place = Place::new();
+    let ended = place.run(&["bench", "storm", "-d", "1s", "-q", "--json"]);
+    if ended.code == Some(4) {
+        println!("not run: {}", ended.err);
+        return;
+    }
+    let run = ended.assert_code(0).json();
+    let lost = row(&run, "storm", "measured", "events lost").expect("a row of its own");
+    assert_eq!(lost["value"], 0.0, "{run}");
+    let events = row(&run, "storm", "measured", "entry and exit events").expect("as well");
+    assert!(events["value"].as_f64() > Some(0.0), "{run}");
+    for line in rows(&run, "counts").iter().filter(|line| line["kernel"].is_u64()) {
+        // A softirq is counted by the kernel before its tracepoint: one may lie on the edge.
+        assert!(count(line, "counted") <= count(line, "kernel") + 1, "{line}");
+    }
+}
+
+#[test]
+fn what_a_killed_bench_leaves_is_removed_by_the_next() {
+    let _alone = alone();
+    if !can_measure_as_root() || !std::path::Path::new(INSTANCES).exists() {
+        return;
+    }
+    let place = Place::new();
+    let words = ["bench", "trace-agreement", "--rounds", "1000", "-q", "--json"];
+    let mut child =
+        place.irqlab(&words).stdout(std::process::Stdio::null()).spawn().expect("it starts");
+    let (child_pid, mut has_ended) = (child.id(), false);
+    wait_until("trace instances, or an end without", || {
+        has_ended = child.try_wait().expect("our child").is_some();
+        has_ended || !instances(|pid| pid == child_pid).is_empty()
+    });
+    if has_ended {
+        println!("not run: no trace to be had here");
+        return;
+    }
+    signal(&child, Signal::KILL);
+    child.wait().expect("our child");
+    assert!(!instances(|pid| pid == child_pid).is_empty(), "SIGKILL leaves them");
+    let ended = place.run(&["bench", "storm", "-d", "10ms", "--json"]);
+    ended.assert_says("removed the trace instance irqlab-");
+    assert_eq!(leftovers(), [""; 0]);
+}
+
+#[test]
+fn nonsense_is_refused_with_what_is_allowed() {
+    let place = Place::new();
+    for (words, allowed) in [
+        (&["bench", "storm", "--timer-period", "1us"][..], "10us to 100ms"),
+        (&["bench", "trace-agreement", "-d", "10s"], "1us to 3s"),
+        (&["bench", "overhead", "-c", "4095"], "online"),
+        (&["bench", "overhead", "--rounds", "0"], "1..=1000"),
+        (&["bench", "storm", "--out", "."], "exists already"),
+    ] {
+        place.run(words).assert_code(2).assert_says(allowed);
+    }
+}
