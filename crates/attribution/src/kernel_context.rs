@@ -5,6 +5,10 @@ use std::fmt;
 /// The process id of a task whose id is not known (yet).
 pub const PID_UNKNOWN: u32 = u32::MAX;
 
+/// Added to the number of a system call that was made by an entry for programs of 32 bits, whose
+/// numbers are others.
+pub const SYSCALL_32: u32 = 1 << 31;
+
 /// What a simulated CPU executes for. Each instruction belongs to exactly one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KernelContext {
@@ -19,7 +23,7 @@ pub enum KernelContext {
     /// Kernel code of a task whose way in was not seen: a new task on its way to user mode, or one
     /// that was inside the kernel when tracking began.
     Task(u32),
-    /// A system call, by number.
+    /// A system call, by number, with [`SYSCALL_32`] for programs of 32 bits.
     Syscall(u32),
     /// A processor exception, by vector.
     Exception(u8),
@@ -82,6 +86,9 @@ impl fmt::Display for KernelContext {
             KernelContext::KernelThread(pid) => write!(out, "kernel thread {pid}"),
             KernelContext::Task(PID_UNKNOWN) => write!(out, "task"),
             KernelContext::Task(pid) => write!(out, "task {pid}"),
+            KernelContext::Syscall(number) if number & SYSCALL_32 != 0 => {
+                write!(out, "syscall {} (32 bits)", number & !SYSCALL_32)
+            }
             KernelContext::Syscall(number) => write!(out, "syscall {number}"),
             KernelContext::Exception(vector) => write!(out, "exception {vector}"),
             KernelContext::Interrupt(vector) => write!(out, "interrupt {vector:#04x}"),

@@ -21,6 +21,11 @@ use crate::kernel_context::KernelContext;
 use crate::ledger::Ledger;
 use crate::stack::DEPTH_MAX;
 
+/// What the processor may push below the return address.
+const ERROR_CODE_BYTES: u64 = 8;
+/// From where a handler starts, with an error code, down to where it may return from.
+const RETURN_WINDOW: u64 = ERROR_CODE_BYTES + 6 * 8;
+
 /// How a frame came to be, and so how it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Entry {
@@ -64,7 +69,8 @@ pub struct KernelStackFaults {
     /// Returns from an interrupt inside the kernel that match no frame: the kernel's own use of
     /// `iret` to serialise, or a frame from before tracking.
     pub unmatched_returns: u64,
-    /// Frames dropped because a frame below them ended, or a new entry from user mode began.
+    /// Frames dropped because a frame below them ended, or because the task was found elsewhere: in
+    /// user mode or at its start.
     pub abandoned: u64,
     /// Entries refused because [`DEPTH_MAX`] frames were open.
     pub overflows: u64,
@@ -177,12 +183,14 @@ impl KernelStack {
     }
 
     /// An `iret` to the kernel, with the return address at `stack_pointer`. The handler started
-    /// there, or one word lower if the processor had pushed an error code.
+    /// there, or one word lower if the processor had pushed an error code, or up to six words higher
+    /// if it moved its frame to make room for a call it emulates (`int3`). Nested handlers start
+    /// deeper, below the registers that this one saved.
     pub fn return_to_kernel(&mut self, stack_pointer: u64, now: u64) {
         self.advance(now);
         let returns = |frame: &Frame| match frame.entry {
             Entry::Hardware { stack_pointer: started } => {
-                started == stack_pointer || started == stack_pointer.wrapping_sub(8)
+                started.wrapping_add(ERROR_CODE_BYTES).wrapping_sub(stack_pointer) <= RETURN_WINDOW
             }
             _ => false,
         };
@@ -206,9 +214,10 @@ impl KernelStack {
         self.set_foot(KernelContext::User(pid));
     }
 
-    /// The task at the foot is now known to be `foot`; what it is inside of stays.
-    pub fn become_foot(&mut self, foot: KernelContext, now: u64) {
+    /// The task starts anew as `foot`, inside of nothing.
+    pub fn restart(&mut self, foot: KernelContext, now: u64) {
         self.advance(now);
+        self.abandon_all();
         self.set_foot(foot);
     }
 
@@ -245,13 +254,15 @@ impl KernelStack {
     }
 
     fn leave_user_mode(&mut self, pid: u32) {
-        if self.frames.len() > 1 {
-            self.faults.abandoned += self.frames.len() as u64 - 1;
-            self.frames.truncate(1);
-        }
+        self.abandon_all();
         if self.frames[0].context != KernelContext::User(pid) {
             self.set_foot(KernelContext::User(pid));
         }
+    }
+
+    fn abandon_all(&mut self) {
+        self.faults.abandoned += self.frames.len() as u64 - 1;
+        self.frames.truncate(1);
     }
 
     fn set_foot(&mut self, foot: KernelContext) {

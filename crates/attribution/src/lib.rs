@@ -12,7 +12,7 @@ pub mod stack;
 pub mod tasks;
 
 pub use context::{Context, ContextKind};
-pub use kernel_context::{KernelContext, PID_UNKNOWN};
+pub use kernel_context::{KernelContext, PID_UNKNOWN, SYSCALL_32};
 pub use kernel_stack::{Frames, KernelStack, KernelStackFaults};
 pub use ledger::{Ledger, Row};
 pub use stack::{ClosedSpan, SpanStack, StackFaults};

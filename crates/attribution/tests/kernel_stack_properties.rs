@@ -58,7 +58,7 @@ fn apply(cpu: &mut Cpu, tasks: &mut TaskStacks, event: &Event) {
         Event::ReturnAddress(to, at) => cpu.stack.at_return_address(to, at + 8, now),
         Event::Iret(at) => cpu.stack.return_to_kernel(at, now),
         Event::ToUser => cpu.stack.return_to_user(pid, now),
-        Event::Idle => cpu.stack.become_foot(KernelContext::Idle, now),
+        Event::Idle => cpu.stack.restart(KernelContext::Idle, now),
         Event::Switch(task, died) => {
             let foot = KernelContext::Task(task as u32);
             tasks.switch(&mut cpu.stack, (cpu.task, died), (task, foot), now);
@@ -154,7 +154,7 @@ fn a_task_switched_away_in_a_fault_is_in_that_fault_when_it_comes_back_on_anothe
     let mut cpus = [KernelStack::default(), KernelStack::default()];
     let mut tasks = TaskStacks::default();
     for cpu in &mut cpus {
-        cpu.become_foot(KernelContext::Idle, 0);
+        cpu.restart(KernelContext::Idle, 0);
         cpu.open_region(0);
     }
     let foot = KernelContext::Task(7);
@@ -182,6 +182,22 @@ fn an_iret_of_the_kernels_own_ends_nothing() {
     assert_eq!(stack.faults().unmatched_returns, 1);
     stack.return_to_kernel(0x7fd8, 9);
     assert_eq!(stack.depth(), 1);
+}
+
+#[test]
+fn a_breakpoint_in_the_kernel_returns_from_a_frame_that_was_moved() {
+    let mut stack = KernelStack::default();
+    stack.enter_hardware(KernelContext::Exception(3), 0x7fd8, None, 0);
+    stack.return_to_kernel(0x7fd8 - 48, 5);
+    assert_eq!((stack.depth(), stack.faults()), (1, Default::default()));
+}
+
+#[test]
+fn the_idle_loop_is_inside_of_nothing() {
+    let mut stack = KernelStack::default();
+    stack.enter_hardware(KernelContext::Exception(3), 0x7fd8, None, 0);
+    stack.restart(KernelContext::Idle, 5);
+    assert_eq!((stack.context(), stack.faults().abandoned), (KernelContext::Idle, 1));
 }
 
 #[test]

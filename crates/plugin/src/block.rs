@@ -1,0 +1,103 @@
+//! Descriptions of translated blocks, prepared once and read on each execution.
+
+use crate::symbols::Action;
+
+/// What is known of a block.
+#[derive(Debug)]
+pub(crate) struct Block {
+    /// How many instructions it has.
+    pub(crate) length: u32,
+    /// Whether its last instruction is a software interrupt, which is executed although it ends in
+    /// an exception at its own address.
+    pub(crate) ends_in_trap: bool,
+    /// Address of the first instruction.
+    address: u64,
+    /// Where each instruction starts, in bytes from the first.
+    starts: Box<[u16]>,
+}
+
+impl Block {
+    /// A block of the instructions at `addresses`, which don't decrease. A block spans two pages at
+    /// most, so offsets fit.
+    pub(crate) fn new(addresses: &[u64], ends_in_trap: bool) -> Block {
+        let address = addresses.first().copied().unwrap_or(0);
+        let offset = |at: &u64| u16::try_from(at.wrapping_sub(address)).unwrap_or(u16::MAX);
+        Block {
+            length: addresses.len() as u32,
+            ends_in_trap,
+            address,
+            starts: addresses.iter().map(offset).collect(),
+        }
+    }
+
+    /// Which instruction is at `address`.
+    pub(crate) fn index_of(&self, address: u64) -> Option<u32> {
+        let offset = u16::try_from(address.wrapping_sub(self.address)).ok()?;
+        self.starts.binary_search(&offset).ok().map(|index| index as u32)
+    }
+
+    /// Address of the first instruction.
+    pub(crate) fn address(&self) -> u64 {
+        self.address
+    }
+}
+
+/// An annotated instruction of a block.
+#[derive(Debug)]
+pub(crate) struct Point {
+    /// What to do before it executes.
+    pub(crate) action: Action,
+    /// Its address.
+    pub(crate) address: u64,
+    /// How many instructions of the block, with itself, are still to execute.
+    pub(crate) remaining: u32,
+}
+
+/// Keeps descriptions at addresses that don't change while translated code refers to them, which
+/// is until QEMU flushes its code cache. QEMU bounds that cache, and so this.
+#[derive(Debug, Default)]
+#[allow(clippy::vec_box)] // the vectors grow, the boxes stay where they are
+pub(crate) struct Arena {
+    blocks: Vec<Box<Block>>,
+    points: Vec<Box<Point>>,
+}
+
+impl Arena {
+    /// Keeps a block, and returns where.
+    pub(crate) fn keep_block(&mut self, block: Block) -> *const Block {
+        self.blocks.push(Box::new(block));
+        self.blocks.last().map_or(std::ptr::null(), |kept| &raw const **kept)
+    }
+
+    /// Keeps a point, and returns where.
+    pub(crate) fn keep_point(&mut self, point: Point) -> *const Point {
+        self.points.push(Box::new(point));
+        self.points.last().map_or(std::ptr::null(), |kept| &raw const **kept)
+    }
+
+    /// Forgets all: no translated code is left.
+    pub(crate) fn clear(&mut self) {
+        self.blocks.clear();
+        self.points.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instructions_are_found_by_their_first_byte_only() {
+        let block = Block::new(&[0x1000, 0x1003, 0x1004, 0x1100], false);
+        assert_eq!(block.index_of(0x1000), Some(0));
+        assert_eq!(block.index_of(0x1100), Some(3));
+        for elsewhere in [0xfff, 0x1001, 0x1101, 0, u64::MAX, 0x1_1000] {
+            assert_eq!(block.index_of(elsewhere), None, "{elsewhere:#x}");
+        }
+    }
+
+    #[test]
+    fn an_empty_block_has_no_instruction() {
+        assert_eq!(Block::new(&[], false).index_of(0), None);
+    }
+}

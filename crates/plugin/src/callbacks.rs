@@ -1,0 +1,147 @@
+//! What QEMU calls. A panic in an `extern "C"` function aborts the process, so none crosses into C.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use crate::block::Point;
+use crate::cpu;
+use crate::ffi::{
+    DISCONTINUITY_EXCEPTION, DataCallback, DiscontinuityCallback, TranslationCallback, VcpuCallback,
+};
+use crate::qemu::TranslatedBlock;
+use crate::qemu_internals::{CurrentCpu, Slices};
+use crate::record::Notice;
+use crate::session::{self, Session};
+use crate::symbols::Action;
+use crate::translate;
+
+/// The callbacks of a machine.
+pub(crate) struct Callbacks {
+    pub(crate) vcpu: VcpuCallback,
+    pub(crate) translation: TranslationCallback,
+    pub(crate) flush: DataCallback,
+    pub(crate) exit: DataCallback,
+    pub(crate) discontinuity: Option<DiscontinuityCallback>,
+}
+
+impl Callbacks {
+    /// Those that a detail needs.
+    pub(crate) fn of(session: &Session) -> Callbacks {
+        Callbacks {
+            vcpu: on_vcpu,
+            translation: on_translation,
+            flush: on_flush,
+            exit: on_exit,
+            discontinuity: session.counts().then_some(on_discontinuity),
+        }
+    }
+}
+
+/// A vCPU is made.
+extern "C" fn on_vcpu(vcpu: c_uint, _: *mut c_void) {
+    let mut guard = session::lock();
+    let Some(session) = guard.as_mut() else { return };
+    let thread = std::thread::current().id();
+    if *session.thread.get_or_insert(thread) != thread {
+        session.notice(Notice::SecondThread, vcpu, 0);
+        session.writer.flush();
+        // Counts would be wrong, and the state of vCPUs is not shared between threads.
+        std::process::abort();
+    }
+    if session.registers.is_none() {
+        match session.qemu.find_registers() {
+            Ok(registers) => session.registers = Some(registers),
+            Err(error) => {
+                eprintln!("irqlab plugin: {error}");
+                session.notice(Notice::NoRegisters, vcpu, 0);
+            }
+        }
+    }
+    if session.cpus > 1 {
+        begin_slices(session, vcpu);
+    }
+}
+
+/// Makes ready to run several vCPUs in turn, and to tell which runs.
+fn begin_slices(session: &mut Session, vcpu: c_uint) {
+    let slices = Slices::of(vcpu, session.options.quantum);
+    cpu::with(vcpu, |cpu| cpu.begin(slices));
+    let all: Vec<Slices> =
+        (0..session.cpus).filter_map(|vcpu| Slices::of(vcpu, session.options.quantum)).collect();
+    let handles: Vec<*mut c_void> = all.into_iter().map(Slices::handle).collect();
+    match CurrentCpu::of_this_thread(&handles) {
+        Some(current) if slices.is_some() => cpu::watch(current),
+        _ => {
+            session.notice(Notice::NoSlices, vcpu, 0);
+            session.writer.flush();
+            // Nothing can be said of any vCPU when it isn't known which one runs.
+            std::process::abort();
+        }
+    }
+}
+
+/// A block is translated.
+extern "C" fn on_translation(block: *mut c_void, _: *mut c_void) {
+    let mut guard = session::lock();
+    if let Some(session) = guard.as_mut() {
+        translate::prepare(session, TranslatedBlock::new(block), on_point);
+    }
+}
+
+/// An annotated instruction is about to execute.
+extern "C" fn on_point(_: c_uint, point: *mut c_void) {
+    let vcpu = cpu::running();
+    let mut guard = session::lock();
+    let Some(session) = guard.as_mut().filter(|session| !session.ended) else { return };
+    // SAFETY: the arena keeps the point while there is code that passes it.
+    let point = unsafe { &*point.cast_const().cast::<Point>() };
+    if point.action == Action::Marker {
+        session.marker(vcpu, point.remaining);
+    } else if let Some((tracker, moment)) = session.moment(vcpu, point.remaining) {
+        tracker.point(vcpu as usize, point.action, point.address, moment);
+    }
+}
+
+/// A vCPU raises an exception (`kind` 2), or jumps to the handler of an exception or interrupt (1).
+///
+/// On x86, QEMU calls twice for an exception. First in the middle of the block, when registers, the
+/// program counter among them, are not what the guest would see; then, as for an interrupt, between
+/// two blocks, when all is in place.
+extern "C" fn on_discontinuity(vcpu: c_uint, kind: c_int, from: u64, to: u64, _: *mut c_void) {
+    if kind == DISCONTINUITY_EXCEPTION {
+        cpu::with(vcpu, |cpu| cpu.raise());
+        return;
+    }
+    let exception = cpu::with(vcpu, |cpu| cpu.deliver(from));
+    let mut guard = session::lock();
+    let Some(session) = guard.as_mut().filter(|session| !session.ended) else { return };
+    if session.check_due {
+        session.check();
+    }
+    if session.cpus > 1 && cpu::running() != vcpu {
+        session.misplaced += 1;
+    }
+    if let Some((tracker, moment)) = session.moment(vcpu, 0) {
+        tracker.discontinuity(vcpu as usize, exception, (from, to), moment);
+    }
+}
+
+/// The code cache is empty; no vCPU is inside a block.
+extern "C" fn on_flush(_: *mut c_void) {
+    let mut guard = session::lock();
+    if let Some(session) = guard.as_mut() {
+        for vcpu in 0..session.cpus {
+            cpu::with(vcpu, |cpu| cpu.forget_block());
+        }
+        session.arena.clear();
+    }
+}
+
+/// QEMU ends; vCPUs have stopped. When QEMU gives up inside a callback, the lock is taken, and the
+/// record stays without an end.
+extern "C" fn on_exit(_: *mut c_void) {
+    if let Some(mut guard) = session::try_lock()
+        && let Some(session) = guard.as_mut()
+    {
+        session.exit();
+    }
+}

@@ -1,0 +1,123 @@
+//! QEMU's plugin API, version 7, as far as it is used: types, and a table of functions found by name
+//! when the plugin is loaded. Found, not linked: a missing function is then a message, and the rest of
+//! this crate can be linked into programs that are not QEMU.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+
+/// The API version that this plugin is written for.
+pub(crate) const API_VERSION: c_int = 7;
+
+/// A plugin's number.
+pub(crate) type Id = u64;
+
+/// `qemu_info_t`, for a system emulator.
+#[repr(C)]
+pub(crate) struct Info {
+    pub(crate) target: *const c_char,
+    pub(crate) api_min: c_int,
+    pub(crate) api: c_int,
+    pub(crate) system: bool,
+    pub(crate) cpus: c_int,
+    pub(crate) cpus_max: c_int,
+}
+
+/// GLib's growing array of bytes; the part that is public.
+#[repr(C)]
+pub(crate) struct GByteArray {
+    pub(crate) data: *mut u8,
+    pub(crate) len: c_uint,
+}
+
+/// GLib's growing array; the part that is public.
+#[repr(C)]
+pub(crate) struct GArray {
+    pub(crate) data: *mut c_void,
+    pub(crate) len: c_uint,
+}
+
+/// `qemu_plugin_reg_descriptor`.
+#[repr(C)]
+pub(crate) struct RegisterDescriptor {
+    pub(crate) handle: *mut c_void,
+    pub(crate) name: *const c_char,
+    pub(crate) feature: *const c_char,
+    pub(crate) read_only: bool,
+}
+
+/// `QEMU_PLUGIN_CB_NO_REGS`.
+pub(crate) const NO_REGISTERS: c_int = 0;
+/// `QEMU_PLUGIN_CB_R_REGS`.
+pub(crate) const READS_REGISTERS: c_int = 1;
+/// `QEMU_PLUGIN_MEM_RW`.
+pub(crate) const READS_AND_WRITES: c_int = 3;
+/// `QEMU_PLUGIN_DISCON_INTERRUPT`.
+pub(crate) const DISCONTINUITY_INTERRUPT: c_int = 1;
+/// `QEMU_PLUGIN_DISCON_EXCEPTION`.
+pub(crate) const DISCONTINUITY_EXCEPTION: c_int = 2;
+
+pub(crate) type DataCallback = extern "C" fn(*mut c_void);
+pub(crate) type VcpuCallback = extern "C" fn(c_uint, *mut c_void);
+pub(crate) type MemoryCallback = extern "C" fn(c_uint, u32, u64, *mut c_void);
+pub(crate) type TranslationCallback = extern "C" fn(*mut c_void, *mut c_void);
+pub(crate) type DiscontinuityCallback = extern "C" fn(c_uint, c_int, u64, u64, *mut c_void);
+
+/// A function or variable of this process, by name; null if there is none.
+pub(crate) fn find(name: &CStr) -> *mut c_void {
+    // SAFETY: the name is a C string; RTLD_DEFAULT searches what is loaded.
+    unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
+}
+
+macro_rules! api {
+    ($(fn $name:ident($($argument:ty),*) $(-> $result:ty)?;)*) => {
+        /// The functions of QEMU and GLib that are used.
+        pub(crate) struct Api {
+            $(pub(crate) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
+        }
+
+        impl Api {
+            /// Finds all functions, or says which is missing.
+            pub(crate) fn load() -> Result<Api, &'static str> {
+                Ok(Api {
+                    $($name: {
+                        let name = concat!(stringify!($name), "\0");
+                        let name = CStr::from_bytes_with_nul(name.as_bytes());
+                        let found = name.map_or(std::ptr::null_mut(), find);
+                        if found.is_null() {
+                            return Err(stringify!($name));
+                        }
+                        // SAFETY: the function of this name has this signature in API 7, which
+                        // `qemu_plugin_install` has checked (GLib's are stable).
+                        unsafe {
+                            std::mem::transmute::<
+                                *mut c_void,
+                                unsafe extern "C" fn($($argument),*) $(-> $result)?,
+                            >(found)
+                        }
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+api! {
+    fn qemu_plugin_register_vcpu_init_cb(Id, VcpuCallback, *mut c_void);
+    fn qemu_plugin_register_vcpu_tb_trans_cb(Id, TranslationCallback, *mut c_void);
+    fn qemu_plugin_register_vcpu_discon_cb(Id, c_int, DiscontinuityCallback, *mut c_void);
+    fn qemu_plugin_register_flush_cb(Id, DataCallback, *mut c_void);
+    fn qemu_plugin_register_atexit_cb(Id, DataCallback, *mut c_void);
+    fn qemu_plugin_register_vcpu_tb_exec_cb(*mut c_void, VcpuCallback, c_int, *mut c_void);
+    fn qemu_plugin_register_vcpu_insn_exec_cb(*mut c_void, VcpuCallback, c_int, *mut c_void);
+    fn qemu_plugin_register_vcpu_mem_cb(*mut c_void, MemoryCallback, c_int, c_int, *mut c_void);
+    fn qemu_plugin_tb_n_insns(*const c_void) -> usize;
+    fn qemu_plugin_tb_get_insn(*const c_void, usize) -> *mut c_void;
+    fn qemu_plugin_insn_vaddr(*const c_void) -> u64;
+    fn qemu_plugin_insn_data(*const c_void, *mut c_void, usize) -> usize;
+    fn qemu_plugin_get_registers() -> *mut GArray;
+    fn qemu_plugin_read_register(*mut c_void, *mut GByteArray) -> bool;
+    fn qemu_plugin_read_memory_vaddr(u64, *mut GByteArray, usize) -> bool;
+    fn g_byte_array_new() -> *mut GByteArray;
+    fn g_byte_array_set_size(*mut GByteArray, c_uint) -> *mut GByteArray;
+    fn g_array_get_element_size(*mut GArray) -> c_uint;
+    fn g_array_unref(*mut GArray);
+}

@@ -1,0 +1,150 @@
+//! The entry point: what QEMU calls when it loads the plugin.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use crate::callbacks::Callbacks;
+use crate::ffi::{API_VERSION, Id, Info};
+use crate::options::{CPUS_MAX, Detail, Options, Roi, VERSION_BYTES_MAX};
+use crate::qemu::Qemu;
+use crate::qemu_internals::{CurrentCpu, Icount, Slices};
+use crate::record::{FEATURE_CONTEXTS, FEATURE_SLICES, FEATURE_TASKS, Header, Notice, Record};
+use crate::session::{self, Session};
+use crate::symbols::{Annotations, FILE_BYTES_MAX, Offsets};
+use crate::tracker::Tracker;
+use crate::writer::Writer;
+
+/// The API version that QEMU looks for before it loads a plugin.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals)] // QEMU's name for it
+pub static qemu_plugin_version: c_int = API_VERSION;
+
+/// Loads the plugin into QEMU. Returns 0, or 1 after a message.
+///
+/// # Safety
+/// Called by QEMU, with its own description of the machine and `argc` C strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qemu_plugin_install(
+    id: Id,
+    info: *const Info,
+    argc: c_int,
+    argv: *const *const c_char,
+) -> c_int {
+    let count = usize::try_from(argc).unwrap_or(0);
+    let arguments: Vec<String> = (0..count)
+        .map(|index| {
+            // SAFETY: QEMU passes `argc` C strings that live as long as the plugin.
+            let argument = unsafe { CStr::from_ptr(*argv.add(index)) };
+            argument.to_string_lossy().into_owned()
+        })
+        .collect();
+    // SAFETY: QEMU's description of the machine is valid during this call.
+    let info = unsafe { &*info };
+    match install(id, info, &arguments) {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("irqlab plugin: {error}");
+            1
+        }
+    }
+}
+
+fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
+    let options = Options::parse(arguments.iter().map(String::as_str))?;
+    let cpus = machine(info)?;
+    let qemu = Qemu::new(id).map_err(|missing| format!("this QEMU has no {missing}"))?;
+    if cpus > 1 && !(Slices::are_exported() && CurrentCpu::is_exported()) {
+        return Err(
+            "this QEMU doesn't tell which vCPU runs; with one (-smp 1) it serves".to_owned()
+        );
+    }
+    let annotations = match &options.symbols {
+        Some(path) => parse(path, Annotations::parse)?,
+        None => Annotations::default(),
+    };
+    let offsets = match &options.offsets {
+        Some(path) => parse(path, Offsets::parse)?,
+        None => Offsets::default(),
+    };
+    let mut writer = Writer::create(&options.out)?;
+    writer.write(&Record::Header(header(&options, info, cpus, &offsets)));
+    let icount = if options.check { Icount::find() } else { None };
+    let mut session = Session {
+        qemu,
+        cpus,
+        arena: Default::default(),
+        tracker: Tracker::new(cpus as usize, annotations, offsets),
+        writer,
+        registers: None,
+        thread: None,
+        icount,
+        check_due: false,
+        region: 0,
+        open: false,
+        opened_at: Vec::new(),
+        ended: false,
+        misplaced: 0,
+        options,
+    };
+    if session.options.check && icount.is_none() {
+        session.notice(Notice::NoIcount, 0, 0);
+    }
+    if session.options.roi == Roi::Always && session.counts() {
+        session.open_region(&vec![0; cpus as usize]);
+    }
+    session.writer.flush();
+    session.qemu.register(&Callbacks::of(&session));
+    *session::lock() = Some(session);
+    Ok(())
+}
+
+/// The number of vCPUs, of a machine that can be watched.
+fn machine(info: &Info) -> Result<u32, String> {
+    if !(info.api_min..=info.api).contains(&API_VERSION) {
+        return Err(format!(
+            "this QEMU has plugin API {} to {}; API {API_VERSION} is needed",
+            info.api_min, info.api
+        ));
+    }
+    // SAFETY: a C string that lives during `qemu_plugin_install`.
+    let target = unsafe { CStr::from_ptr(info.target) };
+    if target != c"x86_64" || !info.system {
+        return Err(format!("{target:?} is not a system emulator of x86_64"));
+    }
+    match u32::try_from(info.cpus_max) {
+        Ok(cpus) if cpus >= 1 && cpus as usize <= CPUS_MAX => Ok(cpus),
+        _ => Err(format!("{} vCPUs; at most {CPUS_MAX} can be watched", info.cpus_max)),
+    }
+}
+
+fn header(options: &Options, info: &Info, cpus: u32, offsets: &Offsets) -> Header {
+    let bit = |set: bool, bit: u64| if set { bit } else { 0 };
+    let counts = options.detail == Detail::Count;
+    let mut qemu = [0; VERSION_BYTES_MAX];
+    qemu[..options.qemu.len()].copy_from_slice(options.qemu.as_bytes());
+    Header {
+        cpus,
+        api: info.api.cast_unsigned(),
+        detail: options.detail,
+        roi: options.roi,
+        quantum: options.quantum,
+        qemu,
+        features: bit(counts && options.symbols.is_some(), FEATURE_CONTEXTS)
+            | bit(counts && offsets.pid.is_some(), FEATURE_TASKS)
+            | bit(cpus > 1, FEATURE_SLICES),
+    }
+}
+
+fn parse<T>(path: &Path, parse: fn(&str) -> Result<T, String>) -> Result<T, String> {
+    let in_file = |error: String| format!("{}: {error}", path.display());
+    let mut text = String::new();
+    let file = File::open(path).map_err(|error| in_file(error.to_string()))?;
+    let read = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
+    read.map_err(|error| in_file(error.to_string()))?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(in_file(format!("longer than {FILE_BYTES_MAX} bytes")));
+    }
+    parse(&text).map_err(in_file)
+}

@@ -1,0 +1,33 @@
+//! The QEMU plugin of the simulated bench, and the format of what it records.
+//!
+//! Design constraints:
+//! - Observation changes nothing: no callback writes registers or memory of the guest.
+//! - Same guest, same options: the same record, byte for byte. It holds no wall clock, no address of
+//!   the host, nothing in the order of a hash.
+//! - On the way of every block stand a few loads and stores on the state of one CPU: no lock, no
+//!   hash, no allocation. What is rarer (interrupts, annotations, markers) may take a lock.
+//! - All vCPUs run in one thread (`-accel tcg,thread=single`); the plugin refuses another.
+//! - No panic crosses into C: callbacks are `extern "C"` functions, in which a panic aborts the
+//!   process. QEMU is gone then, and the record has no end record, so its run is incomplete.
+//!
+//! `sim` starts QEMU with the plugin and reads the record ([`reader`]); the guest leaves notes by
+//! [`marker`]s. See docs/plugin.md.
+
+pub mod marker;
+pub mod options;
+pub mod reader;
+pub mod record;
+pub mod symbols;
+
+mod block;
+mod callbacks;
+mod codec;
+mod cpu;
+mod ffi;
+mod install;
+mod qemu;
+mod qemu_internals;
+mod session;
+mod tracker;
+mod translate;
+mod writer;

@@ -1,0 +1,58 @@
+//! Markers: how a guest tells the simulator where a phase starts and ends.
+//!
+//! A marker is a long NOP whose unused displacement is [`DISPLACEMENT`]; on real hardware it does
+//! nothing. The plugin recognises its bytes when the code is translated. Compilers and kernels pad
+//! with the same NOP, but with a displacement of zero.
+
+use std::arch::asm;
+
+/// The displacement of the NOP: "irqk", little-endian.
+pub const DISPLACEMENT: u32 = 0x6b71_7269;
+
+/// The instruction: `nopl DISPLACEMENT(%rax,%rax,1)`.
+pub const BYTES: [u8; 8] = [0x0f, 0x1f, 0x84, 0x00, 0x69, 0x72, 0x71, 0x6b];
+
+/// Opens the region of interest: rows start at zero.
+pub const OPEN: u32 = 1;
+/// Closes the region of interest: rows are written.
+pub const CLOSE: u32 = 2;
+/// Ends the record; what is executed after it is not recorded.
+pub const END: u32 = 3;
+/// Writes the rows of the open region as they stand.
+pub const SNAPSHOT: u32 = 4;
+/// The first number that is free for a guest's own notes.
+pub const NOTE_FIRST: u32 = 16;
+
+/// Leaves marker `number` with `argument` in the record of the simulator, if there is one.
+#[inline(always)]
+pub fn mark(number: u32, argument: u64) {
+    // SAFETY: a NOP: it reads no register and no memory, and changes no flag.
+    unsafe {
+        asm!(
+            "nop dword ptr [rax + rax + {displacement}]",
+            displacement = const DISPLACEMENT,
+            in("eax") number,
+            in("rdx") argument,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[inline(never)]
+    fn marked() {
+        mark(NOTE_FIRST, 7);
+    }
+
+    #[test]
+    fn the_assembler_makes_the_bytes_that_are_looked_for() {
+        marked();
+        let code = marked as fn() as *const u8;
+        // SAFETY: the code of this test is mapped well beyond the short function.
+        let code = unsafe { std::slice::from_raw_parts(code, 256) };
+        assert!(code.windows(BYTES.len()).any(|window| window == BYTES), "{code:x?}");
+    }
+}

@@ -1,0 +1,145 @@
+//! The options of the plugin: `-plugin FILE,out=FILE,detail=count,...`.
+
+use std::path::PathBuf;
+
+/// How much is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// Markers only, without counts: for booting and positioning.
+    Fast,
+    /// Instructions, by context where symbols are given.
+    Count,
+}
+
+/// Where the region of interest begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Roi {
+    /// At the guest's first marker to open one.
+    Marker,
+    /// With the first instruction.
+    Always,
+}
+
+/// The most vCPUs.
+pub const CPUS_MAX: usize = 16;
+/// Slices, in instructions.
+pub const QUANTUM_DEFAULT: u64 = 1_000;
+/// The longest slice: beyond it QEMU's own round robin is as good.
+pub const QUANTUM_MAX: u64 = 1 << 30;
+/// The longest text of `qemu=`.
+pub const VERSION_BYTES_MAX: usize = 16;
+
+/// What the plugin was asked to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Where the record goes.
+    pub out: PathBuf,
+    /// How much is recorded.
+    pub detail: Detail,
+    /// Instructions of a slice, with two or more vCPUs.
+    pub quantum: u64,
+    /// Where the region of interest begins.
+    pub roi: Roi,
+    /// Addresses of kernel symbols.
+    pub symbols: Option<PathBuf>,
+    /// Offsets in structs of the kernel.
+    pub offsets: Option<PathBuf>,
+    /// QEMU's version as `sim` found it, for the header.
+    pub qemu: String,
+    /// Whether to compare counts with QEMU's own at each marker, and record both.
+    pub check: bool,
+}
+
+impl Options {
+    /// Reads `key=value` arguments.
+    ///
+    /// # Errors
+    /// Says which argument is wrong and what would be right.
+    pub fn parse<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Result<Options, String> {
+        let mut options = Options {
+            out: PathBuf::new(),
+            detail: Detail::Count,
+            quantum: QUANTUM_DEFAULT,
+            roi: Roi::Marker,
+            symbols: None,
+            offsets: None,
+            qemu: String::new(),
+            check: false,
+        };
+        for argument in arguments {
+            let (key, value) = argument.split_once('=').unwrap_or((argument, ""));
+            options.set(key, value)?;
+        }
+        if options.out.as_os_str().is_empty() {
+            return Err("out=FILE is missing".to_owned());
+        }
+        Ok(options)
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        let wrong = |right: &str| Err(format!("{key}={value}: must be {right}"));
+        match (key, value) {
+            ("out", path) => self.out = path.into(),
+            ("symbols", path) => self.symbols = Some(path.into()),
+            ("offsets", path) => self.offsets = Some(path.into()),
+            ("detail", "fast") => self.detail = Detail::Fast,
+            ("detail", "count") => self.detail = Detail::Count,
+            ("detail", _) => return wrong("fast or count"),
+            ("roi", "marker") => self.roi = Roi::Marker,
+            ("roi", "always") => self.roi = Roi::Always,
+            ("roi", _) => return wrong("marker or always"),
+            ("check", "on" | "off") => self.check = value == "on",
+            ("check", _) => return wrong("on or off"),
+            ("quantum", text) => match text.parse() {
+                Ok(quantum @ 1..=QUANTUM_MAX) => self.quantum = quantum,
+                _ => return wrong(&format!("a number of instructions, 1 to {QUANTUM_MAX}")),
+            },
+            ("qemu", text) if text.len() <= VERSION_BYTES_MAX && text.is_ascii() => {
+                self.qemu = text.to_owned();
+            }
+            ("qemu", _) => return wrong(&format!("ASCII of at most {VERSION_BYTES_MAX} bytes")),
+            _ => return Err(format!("{key}: no such option")),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_said_has_a_default() {
+        let options = Options::parse(["out=/r"]).unwrap();
+        assert_eq!((options.detail, options.roi), (Detail::Count, Roi::Marker));
+        assert_eq!((options.quantum, options.check), (QUANTUM_DEFAULT, false));
+    }
+
+    #[test]
+    fn all_options_are_read() {
+        let all =
+            "out=/r,detail=fast,quantum=500,roi=always,symbols=/s,offsets=/o,qemu=11.1.3,check=on";
+        let options = Options::parse(all.split(',')).unwrap();
+        assert_eq!((options.detail, options.roi), (Detail::Fast, Roi::Always));
+        assert_eq!((options.quantum, options.check), (500, true));
+        assert_eq!((options.symbols, options.offsets), (Some("/s".into()), Some("/o".into())));
+        assert_eq!(options.qemu, "11.1.3");
+    }
+
+    #[test]
+    fn wrong_arguments_are_named() {
+        for (argument, names) in [
+            ("detail=slow", "fast or count"),
+            ("quantum=0", "1 to"),
+            ("quantum=x", "1 to"),
+            ("roi=", "marker or always"),
+            ("check=yes", "on or off"),
+            ("qemu=11.1.3-and-a-long-tail", "16 bytes"),
+            ("spam=1", "no such option"),
+        ] {
+            let error = Options::parse(["out=/r", argument]).unwrap_err();
+            assert!(error.contains(names), "{argument}: {error}");
+        }
+        assert!(Options::parse([]).unwrap_err().contains("out=FILE"));
+    }
+}

@@ -1,0 +1,229 @@
+//! Safe use of the plugin API: reading registers and memory of the guest, and registering callbacks.
+
+use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::ptr;
+
+use crate::ffi::{
+    Api, GByteArray, Id, MemoryCallback, NO_REGISTERS, READS_AND_WRITES, READS_REGISTERS,
+    RegisterDescriptor, VcpuCallback,
+};
+
+/// The most bytes that are read from the guest at once.
+const READ_BYTES_MAX: usize = 64;
+
+/// A register of the guest, which can be read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Register(*mut c_void);
+
+/// The registers that annotations read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Registers {
+    pub(crate) rax: Register,
+    pub(crate) rdx: Register,
+    pub(crate) rsi: Register,
+    pub(crate) rdi: Register,
+    pub(crate) rsp: Register,
+    pub(crate) gs_base: Register,
+    pub(crate) k_gs_base: Option<Register>,
+}
+
+/// The plugin API with a buffer to read into.
+pub(crate) struct Qemu {
+    api: Api,
+    id: Id,
+    buffer: *mut GByteArray,
+}
+
+// SAFETY: the buffer belongs to this value alone, and is used through `&mut self` only.
+unsafe impl Send for Qemu {}
+
+/// A block while it is translated.
+#[derive(Clone, Copy)]
+pub(crate) struct TranslatedBlock(*mut c_void);
+
+/// An instruction while its block is translated.
+#[derive(Clone, Copy)]
+pub(crate) struct TranslatedInstruction(*mut c_void);
+
+impl TranslatedBlock {
+    /// The block of a translation callback's argument; valid until the callback returns.
+    pub(crate) fn new(handle: *mut c_void) -> TranslatedBlock {
+        TranslatedBlock(handle)
+    }
+}
+
+impl Qemu {
+    /// Finds the API in this process, or says which function is missing.
+    pub(crate) fn new(id: Id) -> Result<Qemu, &'static str> {
+        let api = Api::load()?;
+        // SAFETY: makes an array that this value keeps for good.
+        let buffer = unsafe { (api.g_byte_array_new)() };
+        Ok(Qemu { api, id, buffer })
+    }
+
+    /// Registers the callbacks of a machine.
+    pub(crate) fn register(&self, callbacks: &crate::callbacks::Callbacks) {
+        let (api, id, none) = (&self.api, self.id, ptr::null_mut());
+        // SAFETY: called from `qemu_plugin_install`; the functions live as long as the process.
+        unsafe {
+            (api.qemu_plugin_register_vcpu_init_cb)(id, callbacks.vcpu, none);
+            (api.qemu_plugin_register_vcpu_tb_trans_cb)(id, callbacks.translation, none);
+            (api.qemu_plugin_register_flush_cb)(id, callbacks.flush, none);
+            (api.qemu_plugin_register_atexit_cb)(id, callbacks.exit, none);
+            if let Some(discontinuity) = callbacks.discontinuity {
+                let kinds: c_int =
+                    crate::ffi::DISCONTINUITY_INTERRUPT | crate::ffi::DISCONTINUITY_EXCEPTION;
+                (api.qemu_plugin_register_vcpu_discon_cb)(id, kinds, discontinuity, none);
+            }
+        }
+    }
+
+    /// The instructions of a block, with their addresses.
+    pub(crate) fn instructions(
+        &self,
+        block: TranslatedBlock,
+    ) -> impl Iterator<Item = (TranslatedInstruction, u64)> + '_ {
+        // SAFETY: the block is valid during the translation callback.
+        let count = unsafe { (self.api.qemu_plugin_tb_n_insns)(block.0) };
+        (0..count).map(move |index| {
+            // SAFETY: the block is valid, the index is below its count.
+            unsafe {
+                let handle = (self.api.qemu_plugin_tb_get_insn)(block.0, index);
+                (TranslatedInstruction(handle), (self.api.qemu_plugin_insn_vaddr)(handle))
+            }
+        })
+    }
+
+    /// The bytes of an instruction, at most 15, and how many.
+    pub(crate) fn bytes(&self, instruction: TranslatedInstruction) -> ([u8; 16], usize) {
+        let mut bytes = [0; 16];
+        // SAFETY: the instruction is valid during the translation callback; at most 16 bytes are
+        // written.
+        let length = unsafe {
+            (self.api.qemu_plugin_insn_data)(instruction.0, bytes.as_mut_ptr().cast(), bytes.len())
+        };
+        (bytes, length.min(bytes.len()))
+    }
+
+    /// Calls `callback` whenever the block starts.
+    pub(crate) fn on_block(
+        &self,
+        block: TranslatedBlock,
+        callback: VcpuCallback,
+        data: *mut c_void,
+    ) {
+        // SAFETY: the block is valid; `data` lives until the code cache is flushed.
+        unsafe {
+            (self.api.qemu_plugin_register_vcpu_tb_exec_cb)(block.0, callback, NO_REGISTERS, data);
+        }
+    }
+
+    /// Calls `callback`, which may read registers, before the instruction.
+    pub(crate) fn on_instruction(
+        &self,
+        instruction: TranslatedInstruction,
+        callback: VcpuCallback,
+        data: *mut c_void,
+    ) {
+        // SAFETY: the instruction is valid; `data` lives until the code cache is flushed.
+        unsafe {
+            (self.api.qemu_plugin_register_vcpu_insn_exec_cb)(
+                instruction.0,
+                callback,
+                READS_REGISTERS,
+                data,
+            );
+        }
+    }
+
+    /// Calls `callback` after each access to memory that the instruction makes.
+    pub(crate) fn on_memory(
+        &self,
+        instruction: TranslatedInstruction,
+        callback: MemoryCallback,
+        data: *mut c_void,
+    ) {
+        // SAFETY: the instruction is valid; `data` lives until the code cache is flushed.
+        unsafe {
+            (self.api.qemu_plugin_register_vcpu_mem_cb)(
+                instruction.0,
+                callback,
+                NO_REGISTERS,
+                READS_AND_WRITES,
+                data,
+            );
+        }
+    }
+
+    /// The registers by name; called when a vCPU is made.
+    pub(crate) fn find_registers(&mut self) -> Result<Registers, String> {
+        // SAFETY: called from a vCPU's init callback, where the list can be had.
+        let list = unsafe { (self.api.qemu_plugin_get_registers)() };
+        if list.is_null() {
+            return Err("QEMU gives no list of registers".to_owned());
+        }
+        // SAFETY: the list is a GArray that is ours.
+        let element = unsafe { (self.api.g_array_get_element_size)(list) } as usize;
+        if element != size_of::<RegisterDescriptor>() {
+            return Err(format!("QEMU describes registers in {element} bytes"));
+        }
+        let find = |wanted: &CStr| {
+            // SAFETY: `len` elements of the size just checked.
+            let (data, length) = unsafe { ((*list).data, (*list).len as usize) };
+            (0..length)
+                // SAFETY: the index is below the length.
+                .map(|index| unsafe { &*data.cast::<RegisterDescriptor>().add(index) })
+                // SAFETY: names are C strings that live as long as QEMU.
+                .find(|one| !one.name.is_null() && unsafe { CStr::from_ptr(one.name) } == wanted)
+                .map(|one| Register(one.handle))
+        };
+        let must = |name: &CStr| find(name).ok_or(format!("QEMU knows no register {name:?}"));
+        let registers = Ok(Registers {
+            rax: must(c"rax")?,
+            rdx: must(c"rdx")?,
+            rsi: must(c"rsi")?,
+            rdi: must(c"rdi")?,
+            rsp: must(c"rsp")?,
+            gs_base: must(c"gs_base")?,
+            k_gs_base: find(c"k_gs_base"),
+        });
+        // SAFETY: the list is ours and not used again; names and handles are QEMU's.
+        unsafe { (self.api.g_array_unref)(list) };
+        registers
+    }
+
+    /// The value of a register of the current vCPU; 0 if QEMU can't tell.
+    pub(crate) fn register_value(&mut self, register: Register) -> u64 {
+        self.clear();
+        // SAFETY: called from callbacks that may read registers; the buffer is ours.
+        let read = unsafe { (self.api.qemu_plugin_read_register)(register.0, self.buffer) };
+        let mut value = [0; 8];
+        if read && self.copy_out(&mut value) { u64::from_le_bytes(value) } else { 0 }
+    }
+
+    /// Reads the guest's memory as the current vCPU sees it; `None` where nothing is mapped.
+    pub(crate) fn memory<const BYTES: usize>(&mut self, address: u64) -> Option<[u8; BYTES]> {
+        const { assert!(BYTES > 0 && BYTES <= READ_BYTES_MAX) };
+        self.clear();
+        // SAFETY: called in a vCPU's thread; the buffer is ours and grows as needed.
+        let read = unsafe { (self.api.qemu_plugin_read_memory_vaddr)(address, self.buffer, BYTES) };
+        let mut bytes = [0; BYTES];
+        (read && self.copy_out(&mut bytes)).then_some(bytes)
+    }
+
+    fn clear(&mut self) {
+        // SAFETY: the buffer is ours.
+        unsafe { (self.api.g_byte_array_set_size)(self.buffer, 0 as c_uint) };
+    }
+
+    fn copy_out(&self, bytes: &mut [u8]) -> bool {
+        // SAFETY: the buffer is ours; `len` bytes of it are valid, and we copy no more.
+        unsafe {
+            if ((*self.buffer).len as usize) < bytes.len() {
+                return false;
+            }
+            ptr::copy_nonoverlapping((*self.buffer).data, bytes.as_mut_ptr(), bytes.len());
+        }
+        true
+    }
+}

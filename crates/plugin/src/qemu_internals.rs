@@ -1,0 +1,120 @@
+//! The one place that uses what QEMU exports without promising it. All is found by name when the
+//! plugin is loaded, and tried before it is used; what is missing or behaves otherwise is switched
+//! off with a notice in the record.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::ptr;
+use std::sync::atomic::AtomicPtr;
+
+use crate::ffi;
+
+type CpuExit = unsafe extern "C" fn(*mut c_void);
+type GetCpu = unsafe extern "C" fn(c_int) -> *mut c_void;
+type GetIcount = unsafe extern "C" fn() -> i64;
+
+/// A vCPU number that no machine has.
+const NO_CPU: c_int = 1 << 20;
+
+macro_rules! function {
+    ($name:literal as $kind:ty) => {{
+        let found = ffi::find($name);
+        if found.is_null() {
+            None
+        } else {
+            // SAFETY: the function of this name has this signature in all versions of QEMU that
+            // have API 7.
+            Some(unsafe { std::mem::transmute::<*mut c_void, $kind>(found) })
+        }
+    }};
+}
+
+/// Which vCPU runs in the thread of all vCPUs: QEMU's thread-local `current_cpu`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CurrentCpu(*const *mut c_void);
+
+static NO_CURRENT_CPU: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+
+impl CurrentCpu {
+    /// Of a machine with one vCPU, where it doesn't matter.
+    pub(crate) const UNKNOWN: CurrentCpu = CurrentCpu((&raw const NO_CURRENT_CPU).cast());
+
+    /// Whether QEMU exports it.
+    pub(crate) fn is_exported() -> bool {
+        !ffi::find(c"current_cpu").is_null()
+    }
+
+    /// That of this thread; `None` if QEMU doesn't export it, or it is not one of `handles`.
+    pub(crate) fn of_this_thread(handles: &[*mut c_void]) -> Option<CurrentCpu> {
+        let found = ffi::find(c"current_cpu").cast_const().cast::<*mut c_void>();
+        if found.is_null() {
+            return None;
+        }
+        let current = CurrentCpu(found);
+        (current.get().is_null() || handles.contains(&current.get())).then_some(current)
+    }
+
+    /// The description of the vCPU that runs.
+    #[inline(always)]
+    pub(crate) fn get(self) -> *mut c_void {
+        // SAFETY: a variable of the vCPUs' thread, which lives as long as QEMU; read in that thread.
+        unsafe { self.0.read_volatile() }
+    }
+}
+
+/// Ends a vCPU's slice, so that the next one runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slices {
+    cpu: *mut c_void,
+    cpu_exit: CpuExit,
+    /// Instructions of a slice.
+    pub(crate) quantum: i64,
+}
+
+impl Slices {
+    /// Whether QEMU exports what it takes.
+    pub(crate) fn are_exported() -> bool {
+        !ffi::find(c"cpu_exit").is_null() && !ffi::find(c"qemu_get_cpu").is_null()
+    }
+
+    /// Slices of vCPU `vcpu`; `None` if QEMU doesn't export what it takes.
+    pub(crate) fn of(vcpu: c_uint, quantum: u64) -> Option<Slices> {
+        let cpu_exit = function!(c"cpu_exit" as CpuExit)?;
+        let get_cpu = function!(c"qemu_get_cpu" as GetCpu)?;
+        let number = c_int::try_from(vcpu).ok()?;
+        // SAFETY: looks a vCPU up by its number; called in a vCPU's thread.
+        let (cpu, none) = unsafe { (get_cpu(number), get_cpu(NO_CPU)) };
+        // What answers for a vCPU that doesn't exist is not the function that we know.
+        if cpu.is_null() || !none.is_null() {
+            return None;
+        }
+        Some(Slices { cpu, cpu_exit, quantum: i64::try_from(quantum).ok()? })
+    }
+
+    /// QEMU's description of the vCPU.
+    pub(crate) fn handle(self) -> *mut c_void {
+        self.cpu
+    }
+
+    /// Asks the vCPU to stop at the end of its block.
+    pub(crate) fn end(self) {
+        // SAFETY: the vCPU lives as long as the machine; it is the one that runs.
+        unsafe { (self.cpu_exit)(self.cpu) };
+    }
+}
+
+/// QEMU's own count of instructions, over all vCPUs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Icount(GetIcount);
+
+impl Icount {
+    /// `None` if QEMU doesn't export it.
+    pub(crate) fn find() -> Option<Icount> {
+        function!(c"icount_get_raw" as GetIcount).map(Icount)
+    }
+
+    /// The count. Only to be called between blocks: QEMU exits if it is asked inside one.
+    pub(crate) fn get(self) -> u64 {
+        // SAFETY: called from a discontinuity callback, which is between two blocks.
+        unsafe { (self.0)() }.cast_unsigned()
+    }
+}

@@ -1,0 +1,92 @@
+//! Reads a record stream, with bounds.
+
+use std::fmt;
+use std::io::{self, Read};
+
+use crate::record::{BYTES, End, Header, RECORDS_MAX, Record, RecordError};
+
+/// Why a stream can't be read.
+#[derive(Debug)]
+pub enum ReadError {
+    /// The file can't be read.
+    Io(io::Error),
+    /// The record at this position is wrong.
+    Record(u64, RecordError),
+    /// It does not begin with a header, or has a second one.
+    Header(u64),
+    /// It ends without an end record, or in the middle of a record: QEMU was killed, or the disk was
+    /// full.
+    Incomplete(u64),
+    /// Something follows the end record, or it counts other records than there are.
+    End(u64),
+    /// It has more than [`RECORDS_MAX`] records.
+    TooLong,
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReadError::Io(error) => write!(out, "{error}"),
+            ReadError::Record(at, error) => write!(out, "record {at}: {error}"),
+            ReadError::Header(at) => write!(out, "record {at}: a header is the first record only"),
+            ReadError::Incomplete(at) => write!(out, "incomplete: ends after record {at}"),
+            ReadError::End(at) => write!(out, "record {at}: wrong end"),
+            ReadError::TooLong => write!(out, "more than {RECORDS_MAX} records"),
+        }
+    }
+}
+
+impl std::error::Error for ReadError {}
+
+/// A record stream that is whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stream {
+    /// Its header.
+    pub header: Header,
+    /// What lies between header and end.
+    pub records: Vec<Record>,
+    /// Its end.
+    pub end: End,
+}
+
+/// Reads a stream to its end.
+///
+/// # Errors
+/// What is wrong with it. A stream that was not ended is [`ReadError::Incomplete`].
+pub fn read(mut from: impl Read) -> Result<Stream, ReadError> {
+    let Some(Record::Header(header)) = next(&mut from, 0)? else {
+        return Err(ReadError::Header(0));
+    };
+    let mut records = Vec::new();
+    for at in 1..=RECORDS_MAX {
+        match next(&mut from, at)? {
+            None => return Err(ReadError::Incomplete(at)),
+            Some(Record::Header(_)) => return Err(ReadError::Header(at)),
+            Some(Record::End(end)) => {
+                let follows = next(&mut from, at + 1)?.is_some();
+                if follows || end.records != at {
+                    return Err(ReadError::End(at));
+                }
+                return Ok(Stream { header, records, end });
+            }
+            Some(record) => records.push(record),
+        }
+    }
+    Err(ReadError::TooLong)
+}
+
+/// The next record; none at the end of the file.
+fn next(from: &mut impl Read, at: u64) -> Result<Option<Record>, ReadError> {
+    let mut bytes = [0; BYTES];
+    let mut filled = 0;
+    while filled < BYTES {
+        match from.read(&mut bytes[filled..]) {
+            Ok(0) if filled == 0 => return Ok(None),
+            Ok(0) => return Err(ReadError::Incomplete(at)),
+            Ok(length) => filled += length,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(ReadError::Io(error)),
+        }
+    }
+    Record::decode(&bytes).map(Some).map_err(|error| ReadError::Record(at, error))
+}

@@ -1,0 +1,223 @@
+//! Which task and which context each CPU is in: turns what the processor does into events of the
+//! context stacks.
+
+use std::collections::BTreeMap;
+
+use attribution::{KernelContext, KernelStack, KernelStackFaults, PID_UNKNOWN, TaskStacks};
+
+use crate::qemu::{Qemu, Registers};
+use crate::symbols::{Action, Annotations, Offsets};
+
+/// The most tasks whose names are kept.
+const NAMES_MAX: usize = 65_536;
+/// The bits of a code selector that tell the privilege; both are set in user mode.
+const USER_MODE: u64 = 3;
+
+/// What is known of one CPU.
+#[derive(Default)]
+pub(crate) struct TrackedCpu {
+    pub(crate) stack: KernelStack,
+    /// Address of the task that runs; 0 if not known.
+    task: u64,
+    pid: Option<u32>,
+    /// Whether the task has ended and runs on to its last switch only.
+    dying: bool,
+    /// Interrupts taken.
+    pub(crate) interrupts: u64,
+    /// Exceptions taken.
+    pub(crate) exceptions: u64,
+    /// Those of either to whose handler no symbol belongs.
+    pub(crate) unknown_gates: u64,
+}
+
+impl TrackedCpu {
+    fn pid(&self) -> u32 {
+        self.pid.unwrap_or(PID_UNKNOWN)
+    }
+
+    /// What did not fit.
+    pub(crate) fn faults(&self) -> KernelStackFaults {
+        self.stack.faults()
+    }
+}
+
+/// All CPUs, and the tasks that run on them.
+pub(crate) struct Tracker {
+    pub(crate) cpus: Vec<TrackedCpu>,
+    pub(crate) annotations: Annotations,
+    offsets: Offsets,
+    tasks: TaskStacks,
+    names: BTreeMap<u32, [u8; 16]>,
+}
+
+/// The guest at an event: what can be read of it, and how much the CPU has executed.
+pub(crate) struct Moment<'a> {
+    pub(crate) qemu: &'a mut Qemu,
+    pub(crate) registers: Registers,
+    pub(crate) now: u64,
+}
+
+impl Moment<'_> {
+    fn rsp(&mut self) -> u64 {
+        self.qemu.register_value(self.registers.rsp)
+    }
+
+    fn word(&mut self, address: u64) -> Option<u64> {
+        self.qemu.memory(address).map(u64::from_le_bytes)
+    }
+}
+
+/// Whether an address is the kernel's.
+pub(crate) fn is_kernel(address: u64) -> bool {
+    address >> 63 != 0
+}
+
+impl Tracker {
+    /// `annotations` may be empty: all is unknown then.
+    pub(crate) fn new(cpus: usize, annotations: Annotations, offsets: Offsets) -> Tracker {
+        let cpus = (0..cpus).map(|_| TrackedCpu::default()).collect();
+        let (tasks, names) = (TaskStacks::default(), BTreeMap::new());
+        Tracker { cpus, annotations, offsets, tasks, names }
+    }
+
+    /// The name of a task, if it was seen.
+    pub(crate) fn name(&self, pid: u32) -> Option<[u8; 16]> {
+        self.names.get(&pid).copied()
+    }
+
+    /// Tasks whose stacks were lost for want of room.
+    pub(crate) fn tasks_dropped(&self) -> u64 {
+        self.tasks.dropped()
+    }
+
+    /// The processor went from one address to another by itself.
+    pub(crate) fn discontinuity(
+        &mut self,
+        cpu: usize,
+        exception: bool,
+        (from, to): (u64, u64),
+        mut at: Moment<'_>,
+    ) {
+        let tracked = &mut self.cpus[cpu];
+        let count = if exception { &mut tracked.exceptions } else { &mut tracked.interrupts };
+        *count += 1;
+        if !is_kernel(to) {
+            return; // firmware
+        }
+        let Some(context) = self.annotations.gate(to) else {
+            // The entries for system calls of 32 bits are annotated as such.
+            if self.annotations.action_at(to, true).is_none() {
+                self.cpus[cpu].unknown_gates += 1;
+            }
+            return;
+        };
+        let user = (!is_kernel(from)).then(|| self.pid(cpu, &mut at));
+        let stack_pointer = at.rsp();
+        self.cpus[cpu].stack.enter_hardware(context, stack_pointer, user, at.now);
+    }
+
+    /// An annotated instruction is about to execute at `address`.
+    pub(crate) fn point(&mut self, cpu: usize, action: Action, address: u64, mut at: Moment<'_>) {
+        let now = at.now;
+        match action {
+            Action::Marker => {}
+            Action::SyscallEntry { flags } => {
+                let number = at.qemu.register_value(at.registers.rax) as u32 | flags;
+                let pid = self.pid(cpu, &mut at);
+                self.cpus[cpu].stack.enter_syscall(number, pid, now);
+            }
+            Action::SoftirqEntry(number) => {
+                let stack_pointer = at.rsp();
+                let Some(return_to) = at.word(stack_pointer) else { return };
+                // Called by others than the softirq loop, it is a function as any.
+                if self.annotations.calls_softirqs(return_to) {
+                    let stack = &mut self.cpus[cpu].stack;
+                    stack.enter_softirq(number, return_to, stack_pointer, now);
+                }
+            }
+            Action::SoftirqReturn => {
+                let stack_pointer = at.rsp();
+                self.cpus[cpu].stack.at_return_address(address, stack_pointer, now);
+            }
+            Action::Switch => self.switch(cpu, at),
+            Action::TaskDead => self.cpus[cpu].dying = true,
+            Action::IdleLoop => self.cpus[cpu].stack.restart(KernelContext::Idle, now),
+            Action::InterruptReturn => {
+                let stack_pointer = at.rsp();
+                let selector = at.word(stack_pointer.wrapping_add(8)).unwrap_or(0);
+                if selector & USER_MODE == USER_MODE {
+                    self.return_to_user(cpu, at);
+                } else {
+                    self.cpus[cpu].stack.return_to_kernel(stack_pointer, now);
+                }
+            }
+            Action::SyscallReturn => self.return_to_user(cpu, at),
+        }
+    }
+
+    /// Reads the name of the task that runs on `cpu`, if it can be read from where the CPU is.
+    pub(crate) fn name_current(&mut self, cpu: usize, qemu: &mut Qemu) {
+        let (task, pid) = (self.cpus[cpu].task, self.cpus[cpu].pid);
+        if let (true, Some(pid), Some(offset)) = (task != 0, pid, self.offsets.comm)
+            && let Some(comm) = qemu.memory(task.wrapping_add(offset))
+            && (self.names.len() < NAMES_MAX || self.names.contains_key(&pid))
+        {
+            self.names.insert(pid, comm);
+        }
+    }
+
+    fn return_to_user(&mut self, cpu: usize, mut at: Moment<'_>) {
+        let pid = self.pid(cpu, &mut at);
+        self.cpus[cpu].stack.return_to_user(pid, at.now);
+    }
+
+    fn switch(&mut self, cpu: usize, at: Moment<'_>) {
+        let previous = at.qemu.register_value(at.registers.rdi);
+        let next = at.qemu.register_value(at.registers.rsi);
+        if self.cpus[cpu].task != previous {
+            // Not seen coming: tracking begins here.
+            self.cpus[cpu].task = previous;
+            self.cpus[cpu].pid = self.pid_of(previous, at.qemu);
+        }
+        self.name_current(cpu, at.qemu);
+        let pid = self.pid_of(next, at.qemu);
+        let foot = match (pid, self.offsets.mm) {
+            (Some(0), _) => KernelContext::Idle,
+            (Some(pid), Some(mm)) => {
+                // What has no user memory of its own is a kernel thread.
+                match at.qemu.memory(next.wrapping_add(mm)).map(u64::from_le_bytes) {
+                    Some(0) => KernelContext::KernelThread(pid),
+                    _ => KernelContext::Task(pid),
+                }
+            }
+            _ => KernelContext::Task(pid.unwrap_or(PID_UNKNOWN)),
+        };
+        let tracked = &mut self.cpus[cpu];
+        let died = std::mem::take(&mut tracked.dying);
+        self.tasks.switch(&mut tracked.stack, (previous, died), (next, foot), at.now);
+        tracked.task = next;
+        tracked.pid = pid;
+    }
+
+    fn pid_of(&self, task: u64, qemu: &mut Qemu) -> Option<u32> {
+        let offset = self.offsets.pid?;
+        qemu.memory(task.wrapping_add(offset)).map(u32::from_le_bytes)
+    }
+
+    /// The task that runs on a CPU; before the first switch, by what the kernel keeps of it.
+    fn pid(&mut self, cpu: usize, at: &mut Moment<'_>) -> u32 {
+        if self.cpus[cpu].task == 0
+            && let Some(current) = self.annotations.current_task
+        {
+            let own = at.qemu.register_value(at.registers.gs_base);
+            let other = at.registers.k_gs_base.map(|other| at.qemu.register_value(other));
+            let area = [Some(own), other].into_iter().flatten().find(|base| is_kernel(*base));
+            let task = area.and_then(|area| at.word(area.wrapping_add(current)));
+            if let Some(task) = task.filter(|task| is_kernel(*task)) {
+                self.cpus[cpu].task = task;
+                self.cpus[cpu].pid = self.pid_of(task, at.qemu);
+            }
+        }
+        self.cpus[cpu].pid()
+    }
+}

@@ -1,0 +1,126 @@
+//! The record format: there and back, and every way a stream can be wrong.
+
+use plugin::options::{Detail, Roi};
+use plugin::reader::{self, ReadError};
+use plugin::record::{
+    BYTES, Check, ContextRow, End, Header, Marker, MarkerCounts, Notice, Record, RecordError,
+    Region, Task,
+};
+use proptest::prelude::*;
+
+const HEADER: Header = Header {
+    cpus: 2,
+    api: 7,
+    detail: Detail::Count,
+    roi: Roi::Always,
+    quantum: 1_000,
+    qemu: *b"11.1.3\0\0\0\0\0\0\0\0\0\0",
+    features: 7,
+};
+
+fn counts() -> impl Strategy<Value = Option<MarkerCounts>> {
+    prop::option::of(any::<[u64; 4]>().prop_map(|[own, total, interrupts, exceptions]| {
+        MarkerCounts { instructions: own, instructions_total: total, interrupts, exceptions }
+    }))
+}
+
+fn record() -> impl Strategy<Value = Record> {
+    let cpu = 0..16_u32;
+    prop_oneof![
+        (cpu.clone(), any::<(u32, u64, bool)>(), counts()).prop_map(
+            |(cpu, (number, argument, open), counts)| {
+                Record::Marker(Marker { cpu, number, argument, open, counts })
+            }
+        ),
+        (cpu.clone(), any::<u32>(), any::<[u64; 6]>()).prop_map(|(cpu, region, words)| {
+            let [instructions, unknown_gates, unmatched_returns, abandoned, overflows, broken] =
+                words;
+            Record::Region(Region {
+                cpu,
+                region,
+                instructions,
+                unknown_gates,
+                unmatched_returns,
+                abandoned,
+                overflows,
+                broken,
+            })
+        }),
+        (cpu.clone(), any::<u32>(), any::<[u64; 5]>()).prop_map(|(cpu, region, words)| {
+            let [code, own, inclusive, entries, completed] = words;
+            Record::Context(ContextRow { cpu, region, code, own, inclusive, entries, completed })
+        }),
+        any::<(u32, [u8; 16])>().prop_map(|(pid, comm)| Record::Task(Task { pid, comm })),
+        (cpu, any::<u64>()).prop_map(|(cpu, value)| Record::Notice(Notice::NoIcount, cpu, value)),
+        any::<(u64, u64)>().prop_map(|(counted, icount)| Record::Check(Check { counted, icount })),
+    ]
+}
+
+fn stream(records: &[Record]) -> Vec<u8> {
+    let end = End {
+        by_marker: true,
+        truncated: false,
+        instructions: Some(5),
+        records: records.len() as u64 + 1,
+    };
+    let all = [Record::Header(HEADER)].into_iter().chain(records.iter().copied());
+    all.chain([Record::End(end)]).flat_map(|record| record.encode()).collect()
+}
+
+proptest! {
+    #[test]
+    fn records_go_there_and_back(records in prop::collection::vec(record(), 0..20)) {
+        let read = reader::read(stream(&records).as_slice()).unwrap();
+        prop_assert_eq!(read.header, HEADER);
+        prop_assert_eq!(read.records, records);
+    }
+
+    /// Whatever is read is what would be written: nothing is passed over.
+    #[test]
+    fn other_bytes_are_refused_or_mean_what_they_say(
+        kind in 0..10_u8,
+        bytes in prop::collection::vec(any::<u8>(), BYTES..=BYTES),
+        zeros in 8..BYTES,
+    ) {
+        let mut bytes: [u8; BYTES] = bytes.try_into().unwrap();
+        bytes[..8].copy_from_slice(&[kind, 0, 0, 0, 1, 0, 0, 0]);
+        bytes[zeros..].fill(0);
+        if let Ok(record) = Record::decode(&bytes) {
+            prop_assert_eq!(record.encode(), bytes);
+        }
+    }
+
+    #[test]
+    fn a_stream_that_was_cut_is_incomplete(
+        records in prop::collection::vec(record(), 0..4),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let whole = stream(&records);
+        let cut = cut.index(whole.len());
+        let error = reader::read(&whole[..cut]).unwrap_err();
+        prop_assert!(
+            matches!(error, ReadError::Incomplete(_) | ReadError::Header(0)),
+            "{}", error
+        );
+    }
+}
+
+#[test]
+fn a_stream_of_another_program_or_version_is_named() {
+    let mut bytes = stream(&[]);
+    bytes[16] = 9;
+    let error = reader::read(bytes.as_slice()).unwrap_err();
+    assert!(matches!(error, ReadError::Record(0, RecordError::Version(9))), "{error}");
+    bytes[8] = b'x';
+    let error = reader::read(bytes.as_slice()).unwrap_err();
+    assert!(matches!(error, ReadError::Record(0, RecordError::Magic)), "{error}");
+}
+
+#[test]
+fn a_second_header_and_what_follows_the_end_are_refused() {
+    let error = reader::read(stream(&[Record::Header(HEADER)]).as_slice()).unwrap_err();
+    assert!(matches!(error, ReadError::Header(1)), "{error}");
+    let twice = [stream(&[]), stream(&[])].concat();
+    let error = reader::read(twice.as_slice()).unwrap_err();
+    assert!(matches!(error, ReadError::End(1)), "{error}");
+}
