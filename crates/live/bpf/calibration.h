@@ -41,17 +41,21 @@ TRACEPOINT("sys_exit") int empty_at_exit(void *ctx)
  * The same zero-work span where it matters: at the entry of an interrupt handler, with the caches as
  * interrupts find them, and no hotter.
  */
-TRACEPOINT("irq_handler_entry") int open_at_irq(void *ctx)
-{
-	enter(KEY_BENCH);
-	return 0;
-}
+#define AT_ENTRY(place, tracepoint, key)                                                           \
+	TRACEPOINT(tracepoint) int open_at_##place(void *ctx)                                      \
+	{                                                                                          \
+		enter(key);                                                                        \
+		return 0;                                                                          \
+	}                                                                                          \
+	TRACEPOINT(tracepoint) int close_at_##place(void *ctx)                                     \
+	{                                                                                          \
+		leave(key);                                                                        \
+		return 0;                                                                          \
+	}
 
-TRACEPOINT("irq_handler_entry") int close_at_irq(void *ctx)
-{
-	leave(KEY_BENCH);
-	return 0;
-}
+AT_ENTRY(irq, "irq_handler_entry", KEY_BENCH)
+AT_ENTRY(softirq, "softirq_entry", KEY_AT_SOFTIRQ)
+AT_ENTRY(vector, "local_timer_entry", KEY_AT_VECTOR)
 
 /* The least that probes must do to time a span: two clock readings, and a place for the first. */
 TRACEPOINT("sys_enter") int clock_at_entry(void *ctx)

@@ -23,13 +23,15 @@
 #define KEY_FAULT_KERNEL 50
 #define KEY_BENCH 51 /* the syscall span of calibration and benches */
 #define KEY_NAPI 52
+#define KEY_AT_SOFTIRQ 53 /* spans without work, at the entry of a softirq */
+#define KEY_AT_VECTOR 54 /* and of the local timer */
 #define KEY_IRQ 64 /* + IRQ number */
 #define IRQS_MAX 4096
 #define KEYS (KEY_IRQ + IRQS_MAX)
 
 /* Set once, before load. */
 struct config {
-	__u64 inside_ns; /* what a probe pair adds inside its own span */
+	__u64 inside_ns; /* what a probe pair adds inside its own span, in a hot loop */
 	__u64 outside_ns; /* and outside of it, that is inside of the span around it */
 	__u32 slots; /* entries of the map `rows` */
 	__u32 events; /* PMU events read at entry and exit; 0: none */
@@ -37,6 +39,10 @@ struct config {
 	__u32 unused;
 	__s32 percpu_offsets[PERCPU_OFFSETS]; /* see gate.h; negative: not known */
 };
+
+/* Sorts of contexts, whose probes find caches of different warmth. */
+enum { CLASS_VECTOR, CLASS_SOFTIRQ, CLASS_IRQ, CLASSES };
+#define CLASS_BITS 20 /* of ns, in the argument of the gate */
 
 /* An open span. */
 struct frame {
@@ -58,6 +64,7 @@ struct cpu_state {
 	__u64 abandoned;
 	__u64 overflows;
 	__u64 unattributed; /* spans for which there was no row left, or no key */
+	__u32 inside_ns[4]; /* by class: what is subtracted from a span of its own */
 	struct frame frames[DEPTH_MAX];
 	__u64 kernel_armed[KERNEL_COUNTERS];
 	__u64 kernel_disarmed[KERNEL_COUNTERS];

@@ -157,11 +157,16 @@ struct ended {
 	bool clamped;
 };
 
+static __always_inline u32 inside_of(struct cpu_state *cpu, u32 key)
+{
+	return cpu->inside_ns[key >= KEY_IRQ ? CLASS_IRQ : key >= KEY_SOFTIRQ ? CLASS_SOFTIRQ : CLASS_VECTOR];
+}
+
 /* Takes the innermost open span of `key` off the stack and charges it to the one around it. */
 static __always_inline bool close_span(struct cpu_state *cpu, u32 key, u64 now_ns, struct ended *ended)
 {
 	u32 depth = cpu->depth, position;
-	u64 raw_ns, probes_ns, nested_ns;
+	u64 raw_ns, probes_ns, nested_ns, inside_ns;
 	struct frame *frame;
 
 	if (!depth || cpu->frames[(depth - 1) & (DEPTH_MAX - 1)].key != key) {
@@ -176,8 +181,9 @@ static __always_inline bool close_span(struct cpu_state *cpu, u32 key, u64 now_n
 		raw_ns = 0;
 	ended->position = position;
 	ended->descendants = frame->descendants;
-	probes_ns = cfg.inside_ns + frame->descendants * (cfg.inside_ns + cfg.outside_ns);
-	nested_ns = frame->nested_ns + cfg.inside_ns;
+	inside_ns = inside_of(cpu, key);
+	probes_ns = inside_ns + frame->descendants * (cfg.inside_ns + cfg.outside_ns);
+	nested_ns = frame->nested_ns + inside_ns;
 	ended->inclusive_ns = raw_ns > probes_ns ? raw_ns - probes_ns : 0;
 	ended->self_ns = raw_ns > nested_ns ? raw_ns - nested_ns : 0;
 	ended->clamped = raw_ns < nested_ns;

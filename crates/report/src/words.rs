@@ -57,7 +57,8 @@ pub(crate) fn method(run: &Run, table: &Table) -> String {
         setting("clock"),
         intervals(table),
         inside.map(|time| {
-            format!("{} subtracted from each span for the probes", unbroken(&human::ns(time)))
+            let time = unbroken(&human::ns(time));
+            format!("{time}, or what it is in place, subtracted from each span for the probes")
         }),
         error.map(|error| {
             format!("quantiles within {}, max and total exact", unbroken(&human::percent(error)))

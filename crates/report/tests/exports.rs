@@ -84,8 +84,8 @@ what each source of interrupts cost; times are self times, without what was nest
 Not shown: 1 row per CPU.
 
 method: live bench; tp_btf probes at entry and exit; CPUs 0-1; CLOCK_MONOTONIC; ± half of the \
-mean's 95 % interval over N = count spans, by batch means; 85.0 ns subtracted from each span for \
-the probes; quantiles within 6.25 %, max and total exact
+mean's 95 % interval over N = count spans, by batch means; 85.0 ns, or what it is in place, \
+subtracted from each span for the probes; quantiles within 6.25 %, max and total exact
 
 Observer: 212 ns added per span; 85.0 ns per span inside the measured time; 1,255,578 events; \
 20.9 k/s; 0.440 % of CPU time; no events lost.

@@ -32,9 +32,9 @@ kind     source                count     mean ± ci95      p99      max    share
 irq      36 virtio1-req.0  1,234,567  1.19 ± 0.02 µs  2.38 µs  28.0 µs   2.45 %
 softirq  BLOCK             1,234,560  2.35 ± 0.05 µs  4.69 µs  99.1 µs   4.83 %
 method: live bench; tp_btf probes at entry and exit; CPUs 0-1; CLOCK_MONOTONIC;
-± half of the mean's 95 % interval over N = count spans, by batch means; 85.0 ns
-subtracted from each span for the probes; quantiles within 6.25 %, max and total
-exact
+± half of the mean's 95 % interval over N = count spans, by batch means;
+85.0 ns, or what it is in place, subtracted from each span for the probes;
+quantiles within 6.25 %, max and total exact
 not shown: rate, p50, p90, p99.9, total, incl mean; 1 row per CPU; see
 irqlab show RUN handlers --format csv
 

@@ -45,7 +45,7 @@ pub struct Machine {
     pub initramfs: PathBuf,
     /// SHA-256 of the initramfs.
     pub initramfs_sha256: String,
-    /// 1 to [`CPUS_MAX`].
+    /// 1 to `CPUS_MAX`.
     pub cpus: u32,
     /// Memory in MiB.
     pub memory_mib: u32,

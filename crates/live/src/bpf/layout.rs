@@ -25,6 +25,10 @@ pub const KEY_FAULT_KERNEL: u32 = 50;
 pub const KEY_BENCH: u32 = 51;
 /// Key of all NAPI instances; the row's `object` tells them apart.
 pub const KEY_NAPI: u32 = 52;
+/// Key of spans without work at the entry of softirqs.
+pub const KEY_AT_SOFTIRQ: u32 = 53;
+/// Key of spans without work at the entry of the local timer.
+pub const KEY_AT_VECTOR: u32 = 54;
 /// Key of IRQ 0.
 pub const KEY_IRQ: u32 = 64;
 /// IRQ numbers that are followed.
@@ -60,6 +64,32 @@ pub struct Config {
     /// Where the gate finds the run queue, the softirq counters and the vector counters in a CPU's
     /// area; negative: not known. See [`super::kernel_counters`].
     pub percpu_offsets: [i32; PERCPU_OFFSETS],
+}
+
+/// What a probe pair adds inside its own span, ns, by the sort of context.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Inside {
+    /// In the local timer and the other vectors.
+    pub vector_ns: u64,
+    /// In softirqs.
+    pub softirq_ns: u64,
+    /// In the actions of device IRQs.
+    pub irq_ns: u64,
+}
+
+impl Inside {
+    /// The same in all contexts.
+    #[must_use]
+    pub fn same(ns: u64) -> Self {
+        Inside { vector_ns: ns, softirq_ns: ns, irq_ns: ns }
+    }
+
+    /// The argument of the gate: 20 bits each (`CLASS_BITS`).
+    #[must_use]
+    pub fn packed(self) -> u64 {
+        let bits = |ns: u64| ns.min((1 << 20) - 1);
+        bits(self.vector_ns) | bits(self.softirq_ns) << 20 | bits(self.irq_ns) << 40
+    }
 }
 
 /// `struct frame`: an open span.
@@ -100,6 +130,8 @@ pub struct CpuState {
     pub overflows: u64,
     /// Spans that found no row.
     pub unattributed: u64,
+    /// What is subtracted from a span: of a vector, a softirq, an IRQ.
+    pub inside_ns: [u32; 4],
     /// The stack.
     pub frames: [Frame; DEPTH_MAX],
     /// The kernel's own counters as the window opened.
@@ -191,7 +223,7 @@ mod tests {
     fn structures_have_no_hidden_padding() {
         assert_eq!(size_of::<Config>(), 32 + PERCPU_OFFSETS * 4);
         assert_eq!(size_of::<Frame>(), 24);
-        assert_eq!(size_of::<CpuState>(), 16 + 6 * 8 + 16 * 24 + 2 * 32 * 8);
+        assert_eq!(size_of::<CpuState>(), 16 + 6 * 8 + 16 + 16 * 24 + 2 * 32 * 8);
         assert_eq!(CPU_STATE_BYTES % 8, 0);
         assert_eq!(size_of::<Row>() % 8, 0);
     }

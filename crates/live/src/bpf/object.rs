@@ -13,7 +13,9 @@ use libbpf_rs::{
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::BpfError;
-use super::layout::{CPU_STATE_BYTES, Config, CpuState, PMU_FRAMES_BYTES, PMU_TAIL_BYTES, Row};
+use super::layout::{
+    CPU_STATE_BYTES, Config, CpuState, Inside, PMU_FRAMES_BYTES, PMU_TAIL_BYTES, Row,
+};
 
 static WITH_BTF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/handlers.btf.o"));
 static WITHOUT_BTF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/handlers.raw.o"));
@@ -74,6 +76,7 @@ pub struct Probes {
     object: Object,
     links: Vec<Link>,
     slots: u32,
+    inside_ns: u64,
 }
 
 /// The last messages of libbpf, kept for the error that follows them.
@@ -141,7 +144,8 @@ impl Probes {
             program.set_autoload(name == "gate" || spec.programs.contains(&name.as_str()));
         }
         let object = open.load().map_err(|error| failure("loading the BPF programs", &error))?;
-        let probes = Probes { object, links: Vec::new(), slots: config.slots };
+        let probes =
+            Probes { object, links: Vec::new(), slots: config.slots, inside_ns: config.inside_ns };
         probes.check_layout()?;
         Ok(probes)
     }
@@ -194,12 +198,21 @@ impl Probes {
         self.links.clear();
     }
 
-    /// Opens the window on a CPU: from here its spans are counted.
+    /// Opens the window on a CPU: from here its spans are counted, what the configuration says
+    /// subtracted.
     ///
     /// # Errors
     /// When the CPU is offline or the kernel refuses.
     pub fn open_gate(&self, cpu: u32) -> Result<(), BpfError> {
-        self.run_on(cpu, "gate", [1, 0, 0]).map(|_| ())
+        self.open_gate_with(cpu, Inside::same(self.inside_ns))
+    }
+
+    /// The same, subtracting what was found in place.
+    ///
+    /// # Errors
+    /// As [`Probes::open_gate`].
+    pub fn open_gate_with(&self, cpu: u32, inside: Inside) -> Result<(), BpfError> {
+        self.run_on(cpu, "gate", [1, inside.packed(), 0]).map(|_| ())
     }
 
     /// Closes the window on a CPU.

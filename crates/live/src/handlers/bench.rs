@@ -9,6 +9,7 @@ use super::agreement::{Bracket, CpuCounts, Files, compare, gate_agrees_with_file
 use super::calibrate::{CALLS, Calibration, ROUNDS, calibrate};
 use super::convert::{sample_of, sample_of_counter, window_of};
 use super::gates::{Edge, move_gates};
+use super::in_place::InPlace;
 use super::perf::{EventGroup, EventPlan, UNKNOWN_EVENT, open_pass, plan_events};
 use super::programs::{choose, thing_of};
 use super::settings::LiveSettings;
@@ -16,7 +17,7 @@ use super::stimuli::Stimuli;
 use super::tsc::Reading;
 use super::wait::{Ended, Until, Workload, wait};
 use crate::bpf::kernel_counters::percpu_offsets;
-use crate::bpf::layout::{Config, KEY_IRQ, KEY_SOFTIRQ, KEY_VECTOR, Row};
+use crate::bpf::layout::{Config, Inside, KEY_IRQ, KEY_SOFTIRQ, KEY_VECTOR, Row};
 use crate::bpf::{BpfError, Flavour, LoadSpec, Probes};
 use crate::host::{Root, format_cpu_list, last_level_cache_bytes};
 
@@ -40,6 +41,9 @@ pub struct LiveBench {
     root: Root,
     flavour: Flavour,
     passes: Vec<LoadedPass>,
+    in_place: Option<InPlace>,
+    /// What is subtracted in the condition that is measured.
+    inside: Inside,
     absent: Vec<(String, String, Option<String>)>,
     warnings: Vec<String>,
     started: Option<Reading>,
@@ -71,12 +75,18 @@ impl LiveBench {
             root: Root::default(),
             flavour,
             passes: Vec::new(),
+            in_place: None,
+            inside: Inside::default(),
             absent: Vec::new(),
             warnings: Vec::new(),
             started: Reading::now(),
         };
         let timing = bench.load_pass(Pass::default(), None);
         bench.passes.push(timing.map_err(|error| bench.with_remedy(error))?);
+        let hot_ns = bench.passes.first().map_or(0, |timing| timing.calibration.inside_ns);
+        bench.inside = Inside::same(hot_ns);
+        let in_place = InPlace::load(flavour, &bench.settings.cpus, hot_ns).map_err(bench_error)?;
+        bench.in_place = Some(in_place);
         let plan = plan_events(&bench.root, &bench.settings.events, &bench.settings.cpus);
         bench.note_absent_events(&plan);
         for group in &plan.groups {
@@ -181,6 +191,22 @@ impl LiveBench {
         Ok(LoadedPass { pass, probes, calibration, attached, _events: events })
     }
 
+    /// Lets the condition warm up, and measures meanwhile what the probes cost in it. A command is
+    /// not warmed up: it gets what the hot loop said.
+    fn warm_up(&mut self, condition: Condition, pass: usize) -> Result<(), BenchError> {
+        let hot_ns = self.passes.first().map_or(0, |timing| timing.calibration.inside_ns);
+        let deadline = Instant::now() + self.settings.warm_up;
+        let pass_time = || {
+            wait(Some(deadline), None, &self.settings.stop);
+        };
+        match (condition, &self.in_place) {
+            (Condition::Command, _) | (_, None) => self.inside = Inside::same(hot_ns),
+            (_, Some(in_place)) if pass == 0 => self.inside = in_place.measure(pass_time)?,
+            _ => pass_time(), // as in the timing pass of this condition
+        }
+        Ok(())
+    }
+
     /// Opens and closes the window around the wait.
     fn window(&self, pass: usize, sample: &mut WindowSample) -> Result<Bracket, BenchError> {
         let loaded = &self.passes[pass];
@@ -189,7 +215,7 @@ impl LiveBench {
             Until::Elapsed(_) => None,
             Until::CommandEnds { words, to_stderr } => Some(Workload::start(words, *to_stderr)?),
         };
-        move_gates(&loaded.probes, &self.settings.cpus, Edge::Open)?;
+        move_gates(&loaded.probes, &self.settings.cpus, Edge::Open(self.inside))?;
         let deadline = match self.settings.until {
             Until::Elapsed(length) => Some(Instant::now() + self.window_length(length, pass)),
             Until::CommandEnds { .. } => None,
@@ -283,6 +309,11 @@ fn has_probe(key: u32, attached: &[String]) -> bool {
     attached.contains(&program)
 }
 
+/// What is subtracted from a span for its own probes, for the manifest.
+fn inside_json(inside: Inside) -> serde_json::Value {
+    json!({ "irq": inside.irq_ns, "softirq": inside.softirq_ns, "vector": inside.vector_ns })
+}
+
 /// CPU time of this process, all threads, ns.
 fn own_cpu_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
@@ -330,17 +361,16 @@ impl HandlersBench for LiveBench {
     }
 
     fn measure(&mut self, condition: Condition, pass: usize) -> Result<WindowSample, BenchError> {
-        let loaded = self.passes.get(pass).ok_or_else(|| nothing("no such pass"))?;
+        if pass >= self.passes.len() {
+            return Err(nothing("no such pass"));
+        }
         let mut sample = WindowSample::default();
         let mut stimuli =
             Stimuli::start(condition, &self.settings, last_level_cache_bytes(&self.root))?;
         sample.facts.extend(stimuli.facts());
-        if matches!(condition, Condition::Made { .. }) {
-            let warm = Instant::now() + self.settings.warm_up;
-            if wait(Some(warm), None, &self.settings.stop) == Ended::Stopped {
-                return Ok(WindowSample { interrupted: true, ..sample });
-            }
-        }
+        self.warm_up(condition, pass)?;
+        sample.facts.insert("probes_inside_ns".to_owned(), inside_json(self.inside));
+        let loaded = &self.passes[pass];
         loaded.probes.clear().map_err(bench_error)?;
         let missed_before = loaded.probes.misses().map_err(bench_error)?;
         let bracket = self.window(pass, &mut sample)?;

@@ -5,6 +5,7 @@ pub mod bench;
 pub mod calibrate;
 mod convert;
 pub(crate) mod gates;
+mod in_place;
 pub mod perf;
 mod programs;
 mod settings;

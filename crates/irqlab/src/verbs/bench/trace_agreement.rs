@@ -99,29 +99,30 @@ fn lines_table(seen: &TraceAgreement) -> Table {
         ("counted", Kind::Uint, "Interrupts that irqlab counted in its windows."),
         ("traced", Kind::Uint, "Interrupts in the kernel's trace within the same windows."),
         ("undelivered", Kind::Uint, "Further ones, in threads of PID 1, not told to irqlab."),
-        ("irqlab_ns", Kind::Real, "Mean work by irqlab, the trace's cost subtracted."),
+        ("irqlab_ns", Kind::Real, "Mean work by irqlab: less the trace, and inside_in_place_ns."),
         ("trace_ns", Kind::Real, "Mean work by the trace, its own cost subtracted."),
         ("ratio", Kind::Real, "irqlab_ns over trace_ns."),
         ("agrees", Kind::Bool, "Counts are equal, and the ratio is within 0.9 to 1.1."),
-        ("in_place_ns", Kind::Real, "irqlab_ns, had calibration known inside_in_place_ns."),
-        ("in_place_ratio", Kind::Real, "in_place_ns over trace_ns."),
+        ("hot_loop_ns", Kind::Real, "irqlab_ns, had inside_ns been subtracted instead."),
+        ("hot_loop_ratio", Kind::Real, "hot_loop_ns over trace_ns."),
     ]);
     let doc = "The same interrupts measured by irqlab and by the kernel's trace events.";
     let mut table = Table::new("trace_agreement", doc, columns);
     for (irq, line) in compared(seen) {
-        let (ratio, in_place) = (line.ratio(), seen.work_in_place_ns(line));
+        let work_ns = seen.work_in_place_ns(line);
+        let ratio = work_ns / line.trace.work_ns();
         table.push(vec![
             u64::from(irq).into(),
             line.name.as_str().into(),
             line.counted.into(),
             line.trace.count.into(),
             line.undelivered.into(),
-            line.work_ns().into(),
+            work_ns.into(),
             line.trace.work_ns().into(),
             ratio.into(),
             (line.counted == line.trace.count && (ratio - 1.0).abs() <= LIMIT).into(),
-            in_place.into(),
-            (in_place / line.trace.work_ns()).into(),
+            line.work_ns().into(),
+            line.ratio().into(),
         ]);
     }
     table
@@ -138,7 +139,11 @@ fn corrections_table(seen: &TraceAgreement) -> Table {
         ("pair_ns", Kind::Real, "irqlab's two programs, in place."),
         ("calibrated_ns", Kind::Uint, "The same by irqlab's calibration in a hot loop."),
         ("inside_ns", Kind::Uint, "The part of it inside a span; subtracted in irqlab_raw_ns."),
-        ("inside_in_place_ns", Kind::Real, "The same by zero-work spans at the handlers' entry."),
+        (
+            "inside_in_place_ns",
+            Kind::Real,
+            "The same in place, by spans without work; irqlab_ns has it.",
+        ),
         ("alone_ns", Kind::Real, "Mean work by irqlab in windows without any trace."),
         ("alone_counted", Kind::Uint, "Interrupts in those."),
     ]);
@@ -169,7 +174,7 @@ fn rounds_table(seen: &TraceAgreement) -> Table {
         ("irq", Kind::Uint, "Interrupt line."),
         ("counted", Kind::Uint, "Interrupts that irqlab counted."),
         ("traced", Kind::Uint, "Interrupts in the trace."),
-        ("irqlab_ns", Kind::Real, "Mean work by irqlab."),
+        ("irqlab_ns", Kind::Real, "Mean work by irqlab, as in trace_agreement."),
         ("trace_ns", Kind::Real, "Mean work by the trace."),
         ("ratio", Kind::Real, "irqlab_ns over trace_ns."),
     ]);
@@ -182,9 +187,9 @@ fn rounds_table(seen: &TraceAgreement) -> Table {
                 u64::from(irq).into(),
                 line.counted.into(),
                 line.trace.count.into(),
-                line.work_ns().into(),
+                seen.work_in_place_ns(line).into(),
                 line.trace.work_ns().into(),
-                line.ratio().into(),
+                (seen.work_in_place_ns(line) / line.trace.work_ns()).into(),
             ]);
         }
     }

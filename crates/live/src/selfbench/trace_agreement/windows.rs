@@ -133,7 +133,7 @@ impl<'a> Windows<'a> {
 
     fn window(&self) -> Result<Counted, BenchError> {
         self.probes.clear().map_err(bpf_error)?;
-        move_gates(&self.probes, self.cpus, Edge::Open)?;
+        move_gates(&self.probes, self.cpus, Edge::Open(crate::bpf::layout::Inside::default()))?;
         thread::sleep(self.length);
         move_gates(&self.probes, self.cpus, Edge::Close)?;
         let states = self.probes.states().map_err(bpf_error)?;
