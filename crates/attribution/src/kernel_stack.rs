@@ -214,6 +214,14 @@ impl KernelStack {
         self.set_foot(KernelContext::User(pid));
     }
 
+    /// The task at the foot, if nothing was known of it, is `foot`; what it is inside of stays.
+    pub fn identify(&mut self, foot: KernelContext, now: u64) {
+        self.advance(now);
+        if self.frames[0].context == KernelContext::Unknown {
+            self.set_foot(foot);
+        }
+    }
+
     /// The task starts anew as `foot`, inside of nothing.
     pub fn restart(&mut self, foot: KernelContext, now: u64) {
         self.advance(now);

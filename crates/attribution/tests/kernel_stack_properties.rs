@@ -193,6 +193,20 @@ fn a_breakpoint_in_the_kernel_returns_from_a_frame_that_was_moved() {
 }
 
 #[test]
+fn a_task_is_identified_once_and_stays_inside_of_what_it_was() {
+    let mut stack = KernelStack::default();
+    stack.open_region(0);
+    stack.enter_hardware(KernelContext::Interrupt(0xec), 0x7fd8, None, 3);
+    stack.identify(KernelContext::Idle, 5);
+    stack.identify(KernelContext::Task(9), 6);
+    stack.return_to_kernel(0x7fd8, 7);
+    assert_eq!(stack.context(), KernelContext::Idle);
+    let ledger = stack.close_region(9);
+    assert_eq!(own(&ledger, KernelContext::Unknown), 3);
+    assert_eq!(own(&ledger, KernelContext::Idle), 2);
+}
+
+#[test]
 fn the_idle_loop_is_inside_of_nothing() {
     let mut stack = KernelStack::default();
     stack.enter_hardware(KernelContext::Exception(3), 0x7fd8, None, 0);

@@ -178,25 +178,34 @@ impl Tracker {
             // Not seen coming: tracking begins here.
             self.cpus[cpu].task = previous;
             self.cpus[cpu].pid = self.pid_of(previous, at.qemu);
+            let foot = self.foot_of(previous, self.cpus[cpu].pid, at.qemu);
+            self.cpus[cpu].stack.identify(foot, at.now);
         }
         self.name_current(cpu, at.qemu);
         let pid = self.pid_of(next, at.qemu);
-        let foot = match (pid, self.offsets.mm) {
-            (Some(0), _) => KernelContext::Idle,
-            (Some(pid), Some(mm)) => {
-                // What has no user memory of its own is a kernel thread.
-                match at.qemu.memory(next.wrapping_add(mm)).map(u64::from_le_bytes) {
-                    Some(0) => KernelContext::KernelThread(pid),
-                    _ => KernelContext::Task(pid),
-                }
-            }
-            _ => KernelContext::Task(pid.unwrap_or(PID_UNKNOWN)),
-        };
+        let foot = self.foot_of(next, pid, at.qemu);
         let tracked = &mut self.cpus[cpu];
         let died = std::mem::take(&mut tracked.dying);
         self.tasks.switch(&mut tracked.stack, (previous, died), (next, foot), at.now);
         tracked.task = next;
         tracked.pid = pid;
+    }
+
+    /// What a task is whose way into the kernel was not seen.
+    fn foot_of(&self, task: u64, pid: Option<u32>, qemu: &mut Qemu) -> KernelContext {
+        let (Some(pid), Some(mm)) = (pid, self.offsets.mm) else {
+            return if pid == Some(0) {
+                KernelContext::Idle
+            } else {
+                KernelContext::Task(pid.unwrap_or(PID_UNKNOWN))
+            };
+        };
+        match qemu.memory(task.wrapping_add(mm)).map(u64::from_le_bytes) {
+            _ if pid == 0 => KernelContext::Idle,
+            // What has no user memory of its own is a kernel thread.
+            Some(0) => KernelContext::KernelThread(pid),
+            _ => KernelContext::Task(pid),
+        }
     }
 
     fn pid_of(&self, task: u64, qemu: &mut Qemu) -> Option<u32> {

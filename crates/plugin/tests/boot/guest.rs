@@ -1,0 +1,122 @@
+//! The first process of the guest of `tests/boot.rs`, which compiles this file by itself.
+//!
+//! `phase=symbols` on the kernel's command line hands the wanted symbols to the second serial port.
+//! `phase=measure` does known work between markers, and notes what the kernel has counted itself.
+
+#[allow(dead_code)]
+#[path = "../../src/marker.rs"]
+mod marker;
+
+use std::ffi::{c_char, c_int, c_ulong, c_void};
+use std::fs;
+use std::io::Write;
+
+unsafe extern "C" {
+    fn mount(
+        from: *const c_char,
+        to: *const c_char,
+        kind: *const c_char,
+        flags: c_ulong,
+        data: *const c_void,
+    ) -> c_int;
+    fn reboot(how: c_int) -> c_int;
+}
+
+const POWER_OFF: c_int = 0x4321_fedc;
+const SOFTIRQS: [&str; 10] =
+    ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
+
+fn main() {
+    for (kind, place) in [(c"proc", c"/proc"), (c"devtmpfs", c"/dev")] {
+        // SAFETY: C strings; no data.
+        unsafe { mount(kind.as_ptr(), place.as_ptr(), kind.as_ptr(), 0, std::ptr::null()) };
+    }
+    if std::env::var("phase").is_ok_and(|phase| phase == "symbols") {
+        hand_over_symbols();
+    } else {
+        measure();
+    }
+    // SAFETY: ends the machine.
+    unsafe { reboot(POWER_OFF) };
+}
+
+/// Wanted symbols, each with the one behind it: there it ends.
+fn hand_over_symbols() {
+    let wanted = fs::read_to_string("/wanted").unwrap();
+    let wanted: Vec<&str> = wanted.lines().collect();
+    let all = fs::read_to_string("/proc/kallsyms").unwrap();
+    let mut list = String::new();
+    let mut ends = false;
+    for line in all.lines() {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let is_wanted = wanted.contains(&words[2]);
+        if is_wanted || ends {
+            list += &format!("{} {}\n", words[0], words[2]);
+        }
+        ends = is_wanted;
+    }
+    fs::OpenOptions::new().write(true).open("/dev/ttyS1").unwrap().write_all(list.as_bytes()).unwrap();
+}
+
+fn measure() {
+    marker::mark(marker::NOTE_FIRST, 0);
+    let workers: Vec<_> = (0..2).map(|_| std::thread::spawn(work)).collect();
+    for worker in workers {
+        worker.join().unwrap();
+    }
+    for _ in 0..20 {
+        marker::mark(marker::SNAPSHOT, 0);
+        let counts = kernel_counts();
+        for (number, cpu, count) in counts {
+            marker::mark(marker::NOTE_FIRST + number, (cpu as u64) << 32 | count);
+        }
+    }
+    for iterations in [1_000_000, 3_000_000] {
+        marker::mark(marker::NOTE_FIRST + 100, iterations);
+        marker::mark(marker::SNAPSHOT, 0);
+        two_instructions_each(iterations);
+        marker::mark(marker::SNAPSHOT, 0);
+    }
+    marker::mark(marker::END, 0);
+}
+
+/// Runs, faults, calls the kernel, and sleeps.
+fn work() {
+    for _ in 0..20 {
+        two_instructions_each(1_000_000);
+        let pages = vec![1_u8; 1 << 20];
+        std::hint::black_box(&pages);
+        drop(fs::read("/proc/stat"));
+        std::thread::sleep(std::time::Duration::from_millis(3));
+    }
+}
+
+#[inline(never)]
+fn two_instructions_each(iterations: u64) {
+    // SAFETY: counts a register down.
+    unsafe {
+        std::arch::asm!(
+            "2: dec {0}",
+            "jnz 2b",
+            inout(reg) iterations => _,
+            options(nomem, nostack),
+        );
+    }
+}
+
+/// What the kernel says it has counted: 1 for the local timer, softirq + 2; CPU; count.
+fn kernel_counts() -> Vec<(u32, usize, u64)> {
+    let interrupts = fs::read_to_string("/proc/interrupts").unwrap();
+    let softirqs = fs::read_to_string("/proc/softirqs").unwrap();
+    let mut counts = row(&interrupts, "LOC", 1);
+    for (number, name) in SOFTIRQS.iter().enumerate() {
+        counts.extend(row(&softirqs, name, number as u32 + 2));
+    }
+    counts
+}
+
+fn row(table: &str, name: &str, number: u32) -> Vec<(u32, usize, u64)> {
+    let line = table.lines().find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(':'));
+    let counts = line.unwrap_or("").split_ascii_whitespace().map_while(|word| word.parse().ok());
+    counts.enumerate().map(|(cpu, count)| (number, cpu, count)).collect()
+}
