@@ -33,7 +33,10 @@ impl Apt {
             let place = directory.join(place);
             fs::create_dir_all(&place).map_err(SimError::file(&place))?;
         }
-        let mirror = mirror::debian_mirror(Path::new("/"));
+        let mirror = mirror::debian_mirror().ok_or_else(|| SimError::Missing {
+            what: "no Debian mirror in this machine's apt sources".to_owned(),
+            remedy: format!("export {}=http://MIRROR/debian", mirror::VARIABLE),
+        })?;
         let write = |name: &str, text: &str| {
             let path = directory.join(name);
             fs::write(&path, text).map_err(SimError::file(&path))

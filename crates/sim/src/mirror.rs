@@ -1,18 +1,21 @@
-//! Where Debian packages come from: the mirror that this machine uses, if it is a Debian.
+//! Where Debian packages come from: the mirror that the user names, or that this machine uses, if it
+//! is a Debian.
 
 use std::fs;
 use std::path::Path;
 
-/// The mirror of a machine that names none.
-const DEFAULT: &str = "http://deb.debian.org/debian";
+/// The variable that names a mirror, such as one of Debian's own list of mirrors.
+pub(crate) const VARIABLE: &str = "IRQLAB_DEBIAN_MIRROR";
 /// Most bytes of a sources file that are read.
 const SOURCES_BYTES_MAX: u64 = 1 << 20;
 
-/// The Debian mirror of the machine whose root directory is `root`.
-pub(crate) fn debian_mirror(root: &Path) -> String {
-    configured(root).unwrap_or_else(|| DEFAULT.to_owned())
+/// The mirror that the user names, else that of this machine; `None` when neither names one.
+pub(crate) fn debian_mirror() -> Option<String> {
+    let named = std::env::var(VARIABLE).ok();
+    named.and_then(|uri| accept(&uri, "", "main")).or_else(|| configured(Path::new("/")))
 }
 
+/// The Debian mirror of the machine whose root directory is `root`.
 fn configured(root: &Path) -> Option<String> {
     let system = fs::read_to_string(root.join("etc/os-release")).ok()?;
     system.lines().find(|line| line.trim_end().replace('"', "") == "ID=debian")?;
@@ -87,8 +90,9 @@ mod tests {
         root
     }
 
-    fn check(id: &str, files: &[(&str, &str)], mirror: &str) {
-        assert_eq!(debian_mirror(machine(id, files).path()), mirror, "{files:?}");
+    fn check(id: &str, files: &[(&str, &str)], mirror: Option<&str>) {
+        let found = configured(machine(id, files).path());
+        assert_eq!(found.as_deref(), mirror, "{files:?}");
     }
 
     #[test]
@@ -98,19 +102,23 @@ mod tests {
         let main = "Types: deb\n# note\nURIs: http://b.example/debian/\nSuites: bookworm \
                     bookworm-updates\nComponents: main\n";
         let both = format!("{security}\n{main}");
-        check("debian", &[("sources.list.d/debian.sources", &both)], "http://b.example/debian");
+        check(
+            "debian",
+            &[("sources.list.d/debian.sources", &both)],
+            Some("http://b.example/debian"),
+        );
         let line = "# deb http://no.example/debian x main\n\
                     deb [arch=amd64 signed-by=/k] https://c.example/debian trixie main\n";
-        check("debian", &[("sources.list", line)], "https://c.example/debian");
-        check("debian", &[("sources.list.d/x.sources", &format!("Enabled: no\n{main}"))], DEFAULT);
+        check("debian", &[("sources.list", line)], Some("https://c.example/debian"));
+        check("debian", &[("sources.list.d/x.sources", &format!("Enabled: no\n{main}"))], None);
     }
 
     #[test]
-    fn others_get_the_default() {
+    fn others_have_none() {
         let line = "deb http://archive.example/ubuntu noble main\n";
-        check("ubuntu", &[("sources.list", line)], DEFAULT);
-        check("debian", &[("sources.list", "deb http://x.example/other stable main")], DEFAULT);
-        check("debian", &[], DEFAULT);
-        assert_eq!(debian_mirror(Path::new("/nowhere/at-all")), DEFAULT);
+        check("ubuntu", &[("sources.list", line)], None);
+        check("debian", &[("sources.list", "deb http://x.example/other stable main")], None);
+        check("debian", &[], None);
+        assert_eq!(configured(Path::new("/nowhere/at-all")), None);
     }
 }
