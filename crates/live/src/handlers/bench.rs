@@ -369,6 +369,9 @@ impl HandlersBench for LiveBench {
             Stimuli::start(condition, &self.settings, last_level_cache_bytes(&self.root))?;
         sample.facts.extend(stimuli.facts());
         self.warm_up(condition, pass)?;
+        if self.stop_requested() {
+            return Ok(WindowSample { interrupted: true, ..sample });
+        }
         sample.facts.insert("probes_inside_ns".to_owned(), inside_json(self.inside));
         let loaded = &self.passes[pass];
         loaded.probes.clear().map_err(bench_error)?;
