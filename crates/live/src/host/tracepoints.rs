@@ -18,19 +18,7 @@ const BTF_MAGIC: u16 = 0xeb9f;
 const BTF_PREFIX: &[u8] = b"btf_trace_";
 
 /// Interrupts of the x86 interrupt controller. Each has an `_entry` and an `_exit` tracepoint.
-pub const X86_VECTORS: [&str; 11] = [
-    "local_timer",
-    "reschedule",
-    "call_function",
-    "call_function_single",
-    "irq_work",
-    "x86_platform_ipi",
-    "thermal_apic",
-    "threshold_apic",
-    "deferred_error_apic",
-    "error_apic",
-    "spurious_apic",
-];
+pub use attribution::context::VECTORS as X86_VECTORS;
 
 /// The tracepoints that are the same on all processors.
 const COMMON: [&str; 11] = [
