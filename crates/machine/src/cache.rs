@@ -3,7 +3,7 @@
 use crate::model::{CacheModel, Replacement};
 
 /// Tag of a way that holds no line. No line has this number: an address has at most 64 bits and a
-/// line at least 2 bytes.
+/// line at least 4 bytes.
 const EMPTY: u64 = u64::MAX;
 
 /// A line that had to leave.

@@ -1,8 +1,10 @@
-//! Caches and TLBs of one processor, with what each access makes it wait.
+//! The reference: caches and TLBs of one processor, with what each access makes it wait, written
+//! to be read. [`InOrder`](crate::InOrder) counts the same, fast.
 //!
 //! Blocking, as the paper's 1994 model: the processor does nothing while a miss is served.
 
 use crate::cache::{Cache, Outcome};
+use crate::counts::Counts;
 use crate::model::MachineModel;
 use crate::tlb::Tlb;
 
@@ -17,57 +19,9 @@ pub enum AccessKind {
     Store,
 }
 
-/// What was counted. All are sums since the start; a region of interest is the difference of two.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Instructions.
-    pub instructions: u64,
-    /// Cycles, waits included.
-    pub cycles: u64,
-    /// Instruction lines fetched.
-    pub fetches: u64,
-    /// Of these, not in L1I.
-    pub l1i_misses: u64,
-    /// Data accesses: a line each.
-    pub data_accesses: u64,
-    /// Of these, not in L1D.
-    pub l1d_misses: u64,
-    /// L1 misses, of both sorts, that were not in L2.
-    pub l2_misses: u64,
-    /// Dirty lines of L2 that left for memory.
-    pub l2_writebacks: u64,
-    /// Pages not in the instruction TLB.
-    pub itlb_misses: u64,
-    /// Pages not in the data TLB.
-    pub dtlb_misses: u64,
-    /// Cycles waited for instructions.
-    pub fetch_stall_cycles: u64,
-    /// Cycles waited for data.
-    pub data_stall_cycles: u64,
-}
-
-impl Counts {
-    /// What was added since `earlier`.
-    #[must_use]
-    pub fn since(&self, earlier: &Counts) -> Counts {
-        Counts {
-            instructions: self.instructions - earlier.instructions,
-            cycles: self.cycles - earlier.cycles,
-            fetches: self.fetches - earlier.fetches,
-            l1i_misses: self.l1i_misses - earlier.l1i_misses,
-            data_accesses: self.data_accesses - earlier.data_accesses,
-            l1d_misses: self.l1d_misses - earlier.l1d_misses,
-            l2_misses: self.l2_misses - earlier.l2_misses,
-            l2_writebacks: self.l2_writebacks - earlier.l2_writebacks,
-            itlb_misses: self.itlb_misses - earlier.itlb_misses,
-            dtlb_misses: self.dtlb_misses - earlier.dtlb_misses,
-            fetch_stall_cycles: self.fetch_stall_cycles - earlier.fetch_stall_cycles,
-            data_stall_cycles: self.data_stall_cycles - earlier.data_stall_cycles,
-        }
-    }
-}
-
 /// One processor's caches and TLBs, physically indexed and tagged.
+///
+/// They are its own: what another processor writes does not take lines away from them.
 #[derive(Clone, Debug)]
 pub struct Hierarchy {
     l1i: Cache,
@@ -84,11 +38,13 @@ pub struct Hierarchy {
     l2_hit_cycles: u64,
     memory_cycles: u64,
     tlb_miss_cycles: u64,
+    /// Page and line of the last fetch, until the TLBs are flushed.
+    last_fetch: Option<(u64, u64)>,
     counts: Counts,
 }
 
 impl Hierarchy {
-    /// Cold caches of a model that [`MachineModel::parse`] has accepted.
+    /// Cold caches of a model that [`MachineModel::check`] has accepted.
     #[must_use]
     pub fn new(model: &MachineModel) -> Self {
         Hierarchy {
@@ -106,14 +62,9 @@ impl Hierarchy {
             l2_hit_cycles: model.l2_hit_cycles,
             memory_cycles: model.memory_cycles,
             tlb_miss_cycles: model.tlb_miss_cycles,
+            last_fetch: None,
             counts: Counts::default(),
         }
-    }
-
-    /// Size of an instruction line as a power of two, so that the caller can feed whole lines.
-    #[must_use]
-    pub fn fetch_line_shift(&self) -> u32 {
-        self.l1i_shift
     }
 
     /// Counts `number` instructions that are executed.
@@ -122,60 +73,99 @@ impl Hierarchy {
         self.counts.cycles += number * self.instruction_cycles;
     }
 
+    /// Takes back `number` instructions that were counted and were not executed after all; what was
+    /// fetched for them stays.
+    pub fn take_back(&mut self, number: u64) {
+        self.counts.instructions -= number;
+        self.counts.cycles -= number * self.instruction_cycles;
+    }
+
     /// Accesses `physical` for the page of `virtual_address`; an access that crosses a line is two
     /// accesses of the caller's. Returns what the processor waits, in cycles.
+    ///
+    /// A fetch from the line of the last fetch is part of that one, and is not counted: see
+    /// [`Counts::fetches`].
     pub fn access(&mut self, kind: AccessKind, virtual_address: u64, physical: u64) -> u64 {
         let stall = match kind {
             AccessKind::Fetch => self.fetch(virtual_address, physical),
-            AccessKind::Load => self.data(virtual_address, physical, false),
-            AccessKind::Store => self.data(virtual_address, physical, true),
+            AccessKind::Load => self.data(virtual_address, Some(physical), false),
+            AccessKind::Store => self.data(virtual_address, Some(physical), true),
         };
         self.counts.cycles += stall;
         stall
     }
 
+    /// A load or store of a device at `virtual_address`: its page is looked up in the data TLB as any
+    /// other. The caches are not asked, and it waits for a round trip as long as that to memory,
+    /// `memory_cycles`. Returns what the processor waits, in cycles.
+    pub fn device(&mut self, virtual_address: u64, write: bool) -> u64 {
+        let stall = self.data(virtual_address, None, write);
+        self.counts.cycles += stall;
+        stall
+    }
+
     fn fetch(&mut self, virtual_address: u64, physical: u64) -> u64 {
+        let page = virtual_address >> self.ipage_shift;
+        let line = physical >> self.l1i_shift;
+        if self.last_fetch == Some((page, line)) {
+            return 0;
+        }
+        self.last_fetch = Some((page, line));
         let mut stall = 0;
         self.counts.fetches += 1;
-        if !self.itlb.access(virtual_address >> self.ipage_shift) {
+        if !self.itlb.access(page) {
             self.counts.itlb_misses += 1;
             stall += self.tlb_miss_cycles;
         }
-        if self.l1i.access(physical >> self.l1i_shift, false) != Outcome::Hit {
+        if self.l1i.access(line, false) != Outcome::Hit {
             self.counts.l1i_misses += 1;
-            stall += self.below_l1(physical, false);
+            if self.fill_l2(physical, false) {
+                stall += self.l2_hit_cycles;
+            } else {
+                self.counts.l2_fetch_misses += 1;
+                stall += self.memory_cycles;
+            }
         }
         self.counts.fetch_stall_cycles += stall;
         stall
     }
 
-    fn data(&mut self, virtual_address: u64, physical: u64, write: bool) -> u64 {
+    /// `physical` is absent for a device.
+    fn data(&mut self, virtual_address: u64, physical: Option<u64>, write: bool) -> u64 {
         let mut stall = 0;
-        self.counts.data_accesses += 1;
+        *(if write { &mut self.counts.stores } else { &mut self.counts.loads }) += 1;
         if !self.dtlb.access(virtual_address >> self.dpage_shift) {
             self.counts.dtlb_misses += 1;
             stall += self.tlb_miss_cycles;
         }
-        if let Outcome::Miss(evicted) = self.l1d.access(physical >> self.l1d_shift, write) {
-            self.counts.l1d_misses += 1;
-            stall += self.below_l1(physical, false);
-            // A dirty line goes to L2 behind the processor's back.
-            if let Some(dirty) = evicted.filter(|line| line.dirty) {
-                self.fill_l2(dirty.line << self.l1d_shift, true);
+        stall += match physical {
+            Some(physical) => self.cached(physical, write),
+            None => {
+                self.counts.device_accesses += 1;
+                self.memory_cycles
             }
-        }
+        };
         self.counts.data_stall_cycles += stall;
         stall
     }
 
-    /// Serves an L1 miss; returns the wait.
-    fn below_l1(&mut self, physical: u64, write: bool) -> u64 {
-        if self.fill_l2(physical, write) {
-            self.l2_hit_cycles
-        } else {
-            self.counts.l2_misses += 1;
-            self.memory_cycles
+    /// A data access through the caches; returns the wait.
+    fn cached(&mut self, physical: u64, write: bool) -> u64 {
+        let Outcome::Miss(evicted) = self.l1d.access(physical >> self.l1d_shift, write) else {
+            return 0;
+        };
+        let misses = match write {
+            true => &mut self.counts.l1d_store_misses,
+            false => &mut self.counts.l1d_load_misses,
+        };
+        *misses += 1;
+        let in_l2 = self.fill_l2(physical, false);
+        self.counts.l2_data_misses += u64::from(!in_l2);
+        // A dirty line goes to L2 behind the processor's back.
+        if let Some(dirty) = evicted.filter(|line| line.dirty) {
+            self.fill_l2(dirty.line << self.l1d_shift, true);
         }
+        if in_l2 { self.l2_hit_cycles } else { self.memory_cycles }
     }
 
     /// Looks up L2 and fills it; true when it hit.
@@ -189,10 +179,12 @@ impl Hierarchy {
         }
     }
 
-    /// Forgets translations, as the processor does when its page tables change.
+    /// Forgets translations, as the processor does when its page tables change. The next fetch is a
+    /// new one, whatever its line.
     pub fn flush_tlbs(&mut self) {
         self.itlb.flush();
         self.dtlb.flush();
+        self.last_fetch = None;
     }
 
     /// What was counted so far.

@@ -48,6 +48,10 @@ pub struct CacheModel {
 
 /// Largest cache that a model may have.
 const CACHE_BYTES_MAX: u64 = 4 << 30;
+/// Shortest line: a line's number leaves two bits of a word free, for what a cache notes with it.
+const LINE_BYTES_MIN: u64 = 4;
+/// Most entries of a TLB.
+const TLB_ENTRIES_MAX: u32 = 1 << 16;
 /// Most ways: the tree's bits fit a word.
 const WAYS_MAX: u32 = 64;
 
@@ -66,10 +70,11 @@ impl CacheModel {
         let refuse = |field: &str, problem: String| {
             Err(ModelError::Value { field: format!("{name}.{field}"), problem })
         };
-        if !self.line_bytes.is_power_of_two() || !(2..=4096).contains(&self.line_bytes) {
+        if !self.line_bytes.is_power_of_two() || !(LINE_BYTES_MIN..=4096).contains(&self.line_bytes)
+        {
             return refuse(
                 "line_bytes",
-                format!("{} is no power of two in 2..=4096", self.line_bytes),
+                format!("{} is no power of two in {LINE_BYTES_MIN}..=4096", self.line_bytes),
             );
         }
         if !(1..=WAYS_MAX).contains(&self.ways) {
@@ -108,11 +113,11 @@ pub struct TlbModel {
 
 impl TlbModel {
     pub(crate) fn as_cache(&self) -> CacheModel {
-        // One "byte" pair a page number: the geometry is all that matters.
+        // A "line" a page number: the geometry is all that matters.
         CacheModel {
-            size_bytes: u64::from(self.entries) * 2,
+            size_bytes: u64::from(self.entries) * LINE_BYTES_MIN,
             ways: self.ways,
-            line_bytes: 2,
+            line_bytes: LINE_BYTES_MIN,
             replacement: self.replacement,
         }
     }
@@ -123,6 +128,12 @@ impl TlbModel {
             return Err(ModelError::Value {
                 field: format!("{name}.page_bytes"),
                 problem: format!("{} is no power of two in 1 KiB..=1 GiB", self.page_bytes),
+            });
+        }
+        if !(1..=TLB_ENTRIES_MAX).contains(&self.entries) {
+            return Err(ModelError::Value {
+                field: format!("{name}.entries"),
+                problem: format!("{} is not in 1..={TLB_ENTRIES_MAX}", self.entries),
             });
         }
         self.as_cache().check(name)
@@ -178,7 +189,11 @@ impl MachineModel {
         Ok(model)
     }
 
-    fn check(&self) -> Result<(), ModelError> {
+    /// Refuses what cannot be built; [`MachineModel::parse`] has asked it already.
+    ///
+    /// # Errors
+    /// [`ModelError::Value`], naming the field.
+    pub fn check(&self) -> Result<(), ModelError> {
         let refuse = |field: &str, problem: &str| {
             Err(ModelError::Value { field: field.to_owned(), problem: problem.to_owned() })
         };
@@ -189,6 +204,11 @@ impl MachineModel {
         self.dtlb.check("dtlb")?;
         if self.l2.line_bytes < self.l1i.line_bytes.max(self.l1d.line_bytes) {
             return refuse("l2.line_bytes", "shorter than a line of L1");
+        }
+        for (name, tlb, l1) in [("itlb", &self.itlb, &self.l1i), ("dtlb", &self.dtlb, &self.l1d)] {
+            if tlb.page_bytes < l1.line_bytes {
+                return refuse(&format!("{name}.page_bytes"), "shorter than a line of L1");
+            }
         }
         if !(1_000_000..=100_000_000_000).contains(&self.clock_hz) {
             return refuse("clock_hz", "not in 1 MHz..=100 GHz");
@@ -233,6 +253,13 @@ mod tests {
         assert!(refused("line_bytes = 16", "line_bytes = 24").starts_with("l1i.line_bytes"));
         assert!(refused("line_bytes = 128", "line_bytes = 8").starts_with("l2.line_bytes"));
         assert!(refused("clock_hz", "clock_khz").contains("clock_khz"));
+        assert!(refused("entries = 32", "entries = 0").starts_with("itlb.entries"));
+        assert!(refused("entries = 32", "entries = 131072").starts_with("itlb.entries"));
+        let lines = R4400.replace("line_bytes = 16", "line_bytes = 2048");
+        let lines = lines.replace("line_bytes = 128", "line_bytes = 4096");
+        let pages = lines.replacen("page_bytes = 4096", "page_bytes = 1024", 1);
+        let refusal = MachineModel::parse(&pages).unwrap_err().to_string();
+        assert!(refusal.starts_with("itlb.page_bytes"), "{refusal}");
         assert!(
             refused("memory_cycles = 100", "memory_cycles = 100000000").contains("memory_cycles")
         );

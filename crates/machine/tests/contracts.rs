@@ -1,94 +1,147 @@
-//! Timing contracts: synthetic streams whose cycles can be worked out by hand. And the cache
-//! against a naive one.
+//! Timing contracts: synthetic streams whose cycles can be worked out by hand, on both machines. And
+//! the cache against a naive one.
 
 use std::collections::HashMap;
 
-use machine::{AccessKind, Cache, CacheModel, Hierarchy, MachineModel, Outcome, Replacement};
+use machine::{
+    AccessKind, Cache, CacheModel, CodeBlock, CodeSpan, Counts, Hierarchy, InOrder, MachineModel,
+    Outcome, Replacement,
+};
 use proptest::prelude::*;
 
-fn r4400() -> Hierarchy {
+/// What the contracts need of a machine. Virtual addresses are physical ones.
+trait Machine {
+    fn execute(&mut self, number: u32);
+    /// Returns the wait.
+    fn load(&mut self, address: u64) -> u64;
+    fn store(&mut self, address: u64);
+    fn counts(&self) -> Counts;
+}
+
+impl Machine for Hierarchy {
+    fn execute(&mut self, number: u32) {
+        Hierarchy::execute(self, number.into());
+    }
+
+    fn load(&mut self, address: u64) -> u64 {
+        self.access(AccessKind::Load, address, address)
+    }
+
+    fn store(&mut self, address: u64) {
+        self.access(AccessKind::Store, address, address);
+    }
+
+    fn counts(&self) -> Counts {
+        Hierarchy::counts(self)
+    }
+}
+
+impl Machine for InOrder {
+    fn execute(&mut self, number: u32) {
+        let nowhere = CodeSpan { virtual_address: 0, physical: 0, bytes: 0 };
+        self.block(&CodeBlock::new(self.fetch_line_shift(), number, nowhere, None));
+    }
+
+    fn load(&mut self, address: u64) -> u64 {
+        let before = self.cycles();
+        InOrder::load(self, address, Some);
+        self.cycles() - before
+    }
+
+    fn store(&mut self, address: u64) {
+        InOrder::store(self, address, Some);
+    }
+
+    fn counts(&self) -> Counts {
+        InOrder::counts(self)
+    }
+}
+
+/// Holds a contract on a cold machine of each sort.
+fn on_both(contract: fn(&mut dyn Machine)) {
     let text = include_str!("../../../machines/r4400-1994.toml");
-    Hierarchy::new(&MachineModel::parse(text).expect("a good model"))
+    let model = MachineModel::parse(text).expect("a good model");
+    contract(&mut Hierarchy::new(&model));
+    contract(&mut InOrder::new(&model));
 }
 
 /// Loads one address in each of `lines` lines of `line_bytes`, `rounds` times.
-fn walk(machine: &mut Hierarchy, lines: u64, line_bytes: u64, rounds: u64) -> Vec<u64> {
-    (0..rounds)
-        .map(|_| {
-            let load =
-                |line: u64| machine.access(AccessKind::Load, line * line_bytes, line * line_bytes);
-            (0..lines).map(load).sum()
-        })
-        .collect()
+fn walk(machine: &mut dyn Machine, lines: u64, line_bytes: u64, rounds: u64) -> Vec<u64> {
+    (0..rounds).map(|_| (0..lines).map(|line| machine.load(line * line_bytes)).sum()).collect()
 }
 
 #[test]
 fn contract_1_instructions_that_wait_for_nothing_take_a_cycle_each() {
-    let mut machine = r4400();
-    machine.execute(1_000);
-    assert_eq!((machine.counts().cycles, machine.counts().instructions), (1_000, 1_000));
+    on_both(|machine| {
+        machine.execute(1_000);
+        assert_eq!((machine.counts().cycles, machine.counts().instructions), (1_000, 1_000));
+    });
 }
 
 #[test]
 fn contract_2_a_footprint_within_l1_waits_only_once() {
-    let mut machine = r4400();
-    // 64 lines of 16 bytes lie in one page and eight L2 lines.
-    let waits = walk(&mut machine, 64, 16, 3);
-    assert_eq!(waits, [10 + 8 * 100 + 56 * 10, 0, 0]);
-    let counts = machine.counts();
-    assert_eq!((counts.l1d_misses, counts.l2_misses, counts.dtlb_misses), (64, 8, 1));
+    on_both(|machine| {
+        // 64 lines of 16 bytes lie in one page and eight L2 lines.
+        let waits = walk(machine, 64, 16, 3);
+        assert_eq!(waits, [10 + 8 * 100 + 56 * 10, 0, 0]);
+        let counts = machine.counts();
+        assert_eq!((counts.l1d_load_misses, counts.l2_data_misses, counts.dtlb_misses), (64, 8, 1));
+    });
 }
 
 #[test]
 fn contract_3_a_footprint_between_l1_and_l2_waits_for_l2_each_time() {
-    let mut machine = r4400();
-    // 32 KiB: twice L1, in eight pages, cyclically: LRU keeps none of it.
-    let waits = walk(&mut machine, 2_048, 16, 3);
-    assert_eq!(waits[1..], [2_048 * 10, 2_048 * 10]);
+    on_both(|machine| {
+        // 32 KiB: twice L1, in eight pages, cyclically: LRU keeps none of it.
+        let waits = walk(machine, 2_048, 16, 3);
+        assert_eq!(waits[1..], [2_048 * 10, 2_048 * 10]);
+    });
 }
 
 #[test]
 fn contract_4_a_footprint_beyond_l2_waits_for_memory_each_time() {
-    let mut machine = r4400();
-    // 2 MiB in steps of an L2 line; a page of 32 such lines misses the TLB of 32 pages once.
-    let waits = walk(&mut machine, 16_384, 128, 2);
-    assert_eq!(waits[1], 16_384 * 100 + 512 * 10);
+    on_both(|machine| {
+        // 2 MiB in steps of an L2 line; a page of 32 such lines misses the TLB of 32 pages once.
+        let waits = walk(machine, 16_384, 128, 2);
+        assert_eq!(waits[1], 16_384 * 100 + 512 * 10);
+    });
 }
 
 #[test]
 fn contract_5_a_stride_of_the_cache_conflicts_in_one_set() {
-    let mut machine = r4400();
-    // Three lines 8 KiB apart share a set of two ways: with LRU every access misses.
-    let waits = walk(&mut machine, 3, 8_192, 3);
-    assert_eq!(waits[1..], [30, 30]);
-    let mut machine = r4400();
-    assert_eq!(walk(&mut machine, 2, 8_192, 3)[1..], [0, 0]);
+    on_both(|machine| {
+        // Three lines 8 KiB apart share a set of two ways: with LRU every access misses.
+        assert_eq!(walk(machine, 3, 8_192, 3)[1..], [30, 30]);
+    });
+    on_both(|machine| assert_eq!(walk(machine, 2, 8_192, 3)[1..], [0, 0]));
 }
 
 #[test]
 fn contract_6_a_dirty_line_is_written_back_to_memory_once() {
-    let mut machine = r4400();
-    machine.access(AccessKind::Store, 0, 0);
-    // Out of L1 (2 ways, 8 KiB apart) into L2, then out of L2 (1 way, 1 MiB apart).
-    for address in [8_192, 16_384, 24_576] {
-        machine.access(AccessKind::Load, address, address);
-    }
-    assert_eq!(machine.counts().l2_writebacks, 0);
-    machine.access(AccessKind::Load, 1 << 20, 1 << 20);
-    assert_eq!(machine.counts().l2_writebacks, 1);
-    machine.access(AccessKind::Load, 2 << 20, 2 << 20);
-    assert_eq!(machine.counts().l2_writebacks, 1);
+    on_both(|machine| {
+        machine.store(0);
+        // Out of L1 (2 ways, 8 KiB apart) into L2, then out of L2 (1 way, 1 MiB apart).
+        for address in [8_192, 16_384, 24_576] {
+            machine.load(address);
+        }
+        assert_eq!(machine.counts().l2_writebacks, 0);
+        machine.load(1 << 20);
+        assert_eq!(machine.counts().l2_writebacks, 1);
+        machine.load(2 << 20);
+        assert_eq!(machine.counts().l2_writebacks, 1);
+    });
 }
 
 #[test]
 fn contract_7_counts_of_a_region_are_a_difference() {
-    let mut machine = r4400();
-    walk(&mut machine, 64, 16, 1);
-    let before = machine.counts();
-    walk(&mut machine, 64, 16, 1);
-    machine.execute(64);
-    let region = machine.counts().since(&before);
-    assert_eq!((region.cycles, region.l1d_misses, region.data_accesses), (64, 0, 64));
+    on_both(|machine| {
+        walk(machine, 64, 16, 1);
+        let before = machine.counts();
+        walk(machine, 64, 16, 1);
+        machine.execute(64);
+        let region = machine.counts().since(&before);
+        assert_eq!((region.cycles, region.l1d_load_misses, region.loads), (64, 0, 64));
+    });
 }
 
 /// A cache as one would write it first: per set a list, the last used at its end.

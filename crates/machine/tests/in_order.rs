@@ -1,0 +1,289 @@
+//! The fast processor against the reference: equal counts behind each operation, for any model and
+//! any stream.
+
+use machine::{
+    AccessKind, CacheModel, CodeBlock, CodeSpan, Hierarchy, InOrder, MachineModel, Replacement,
+    TlbModel,
+};
+use proptest::prelude::*;
+
+/// What a stream does. Addresses are of few pages, so that they come back.
+#[derive(Clone, Debug)]
+enum Operation {
+    /// Code at an address, of so many bytes and instructions.
+    Block {
+        address: u64,
+        bytes: u32,
+        instructions: u32,
+    },
+    /// The block before was left early, by this part of it in 256.
+    TakeBack(u8),
+    Data {
+        address: u64,
+        bytes: u64,
+        write: bool,
+    },
+    /// New page tables, so many times.
+    Flush(u16),
+}
+
+const GUEST_PAGE_BYTES: u64 = 4096;
+
+/// Page tables that change with each flush. Some pages are devices' and hold no code.
+#[derive(Clone, Copy)]
+struct PageTables {
+    flushes: u64,
+}
+
+impl PageTables {
+    fn code(self, address: u64) -> u64 {
+        let page = address / GUEST_PAGE_BYTES;
+        // Different pages may lie in the same place.
+        let frame = (page ^ self.flushes).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58;
+        frame * GUEST_PAGE_BYTES + address % GUEST_PAGE_BYTES
+    }
+
+    fn data(self, address: u64) -> Option<u64> {
+        let device = (address / GUEST_PAGE_BYTES + self.flushes) % 16 == 0;
+        (!device).then(|| self.code(address))
+    }
+}
+
+fn replacement() -> impl Strategy<Value = Replacement> {
+    prop_oneof![
+        4 => Just(Replacement::Lru),
+        1 => Just(Replacement::TreePlru),
+        1 => Just(Replacement::Random),
+    ]
+}
+
+/// Ways and replacement that go together.
+fn associativity() -> impl Strategy<Value = (u32, Replacement)> {
+    let ways = prop_oneof![
+        3 => prop::sample::select(&[1u32, 2, 4, 8, 16][..]), 1 => 1u32..20, 1 => Just(32)
+    ];
+    (ways, replacement()).prop_map(|(ways, replacement)| match replacement {
+        Replacement::TreePlru => (ways.next_power_of_two(), replacement),
+        _ => (ways, replacement),
+    })
+}
+
+fn cache(line_logs: std::ops::Range<u32>) -> impl Strategy<Value = CacheModel> {
+    (line_logs, 0u32..6, associativity()).prop_map(|(line_log, sets_log, (ways, replacement))| {
+        let line_bytes = 1 << line_log;
+        let size_bytes = (line_bytes * u64::from(ways)) << sets_log;
+        CacheModel { size_bytes, ways, line_bytes, replacement }
+    })
+}
+
+fn tlb() -> impl Strategy<Value = TlbModel> {
+    let page_log = prop_oneof![4 => Just(12u32), 1 => 10u32..16];
+    (page_log, 0u32..3, associativity()).prop_map(|(page_log, sets_log, (ways, replacement))| {
+        TlbModel { entries: ways << sets_log, ways, page_bytes: 1 << page_log, replacement }
+    })
+}
+
+fn model() -> impl Strategy<Value = MachineModel> {
+    let caches = (cache(3..8), cache(2..8), cache(7..10));
+    (caches, tlb(), tlb(), [1u64..4, 0..20, 0..300, 0..50]).prop_map(
+        |((l1i, l1d, l2), itlb, dtlb, cycles)| MachineModel {
+            name: "any".to_owned(),
+            clock_hz: 1_000_000_000,
+            instruction_cycles: cycles[0],
+            l1i,
+            l1d,
+            l2,
+            itlb,
+            dtlb,
+            l2_hit_cycles: cycles[1],
+            memory_cycles: cycles[2],
+            tlb_miss_cycles: cycles[3],
+        },
+    )
+}
+
+/// Addresses in few pages: neighbours, and pages that the fast lookup finds at the same place.
+fn address() -> impl Strategy<Value = u64> {
+    let base =
+        prop_oneof![Just(0u64), Just(0x7fff_f000_0000), Just(0xffff_ffff_8100_0000), Just(1 << 63)];
+    let page = prop_oneof![6 => 0u64..6, 2 => 0u64..40, 1 => (0u64..5).prop_map(|n| n * 1024)];
+    let offset = prop_oneof![4 => 0u64..256, 3 => 0u64..4096, 1 => 4080u64..4096];
+    (base, page, offset).prop_map(|(base, page, offset)| base + page * GUEST_PAGE_BYTES + offset)
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    prop_oneof![
+        30 => (address(), 1u32..120, 1u32..20).prop_map(|(address, bytes, instructions)| {
+            Operation::Block { address, bytes, instructions }
+        }),
+        3 => any::<u8>().prop_map(Operation::TakeBack),
+        60 => (address(), 1u64..65, any::<bool>())
+            .prop_map(|(address, bytes, write)| Operation::Data { address, bytes, write }),
+        2 => prop_oneof![4 => Just(1u16), 1 => 1u16..2500].prop_map(Operation::Flush),
+    ]
+}
+
+/// Streams go back to what they did before, more often than not.
+fn stream() -> impl Strategy<Value = Vec<Operation>> {
+    prop::collection::vec(operation(), 1..60).prop_flat_map(|few| {
+        let again = prop::sample::select(few.clone());
+        prop::collection::vec(prop_oneof![3 => again, 1 => operation()], 1..400)
+    })
+}
+
+struct Pair {
+    reference: Hierarchy,
+    fast: InOrder,
+    tables: PageTables,
+    /// Instructions of the last block that may be taken back.
+    executed: u32,
+}
+
+impl Pair {
+    fn new(model: &MachineModel) -> Pair {
+        Pair {
+            reference: Hierarchy::new(model),
+            fast: InOrder::new(model),
+            tables: PageTables { flushes: 0 },
+            executed: 0,
+        }
+    }
+
+    fn apply(&mut self, operation: &Operation) {
+        match *operation {
+            Operation::Block { address, bytes, instructions } => {
+                self.block(address, bytes, instructions);
+            }
+            Operation::TakeBack(part) => {
+                let number = self.executed * u32::from(part) / 255;
+                self.executed -= number;
+                self.reference.take_back(number.into());
+                self.fast.take_back(number);
+            }
+            Operation::Data { address, bytes, write } => self.data(address, bytes, write),
+            Operation::Flush(times) => {
+                for _ in 0..times {
+                    self.reference.flush_tlbs();
+                    self.fast.flush_tlbs();
+                }
+                self.tables.flushes += u64::from(times);
+            }
+        }
+    }
+
+    /// The reference gets each byte, which has to come to the same as whole lines.
+    fn block(&mut self, address: u64, bytes: u32, instructions: u32) {
+        self.reference.execute(instructions.into());
+        for address in address..address + u64::from(bytes) {
+            self.reference.access(AccessKind::Fetch, address, self.tables.code(address));
+        }
+        let in_page = (GUEST_PAGE_BYTES - address % GUEST_PAGE_BYTES).min(bytes.into()) as u32;
+        let span = |virtual_address: u64, bytes: u32| CodeSpan {
+            virtual_address,
+            physical: self.tables.code(virtual_address),
+            bytes,
+        };
+        let second = span(address + u64::from(in_page), bytes - in_page);
+        let second = (second.bytes > 0).then_some(second);
+        let first = span(address, in_page);
+        let shift = self.fast.fetch_line_shift();
+        self.fast.block(&CodeBlock::new(shift, instructions, first, second));
+        self.executed = instructions;
+    }
+
+    fn data(&mut self, address: u64, bytes: u64, write: bool) {
+        let lines: Vec<u64> = self.fast.data_lines(address, bytes).collect();
+        assert_eq!(self.fast.crosses(address, bytes), lines.len() > 1);
+        for line in lines {
+            let physical = self.tables.data(line);
+            match (physical, write) {
+                (None, _) => self.reference.device(line, write),
+                (Some(physical), true) => self.reference.access(AccessKind::Store, line, physical),
+                (Some(physical), false) => self.reference.access(AccessKind::Load, line, physical),
+            };
+            let translate = |asked: u64| {
+                assert_eq!(asked, line);
+                physical
+            };
+            match write {
+                true => self.fast.store(line, translate),
+                false => self.fast.load(line, translate),
+            }
+        }
+    }
+}
+
+fn hold_equal(model: &MachineModel, operations: &[Operation]) -> Result<(), TestCaseError> {
+    prop_assert_eq!(model.check(), Ok(()));
+    let mut pair = Pair::new(model);
+    for (at, operation) in operations.iter().enumerate() {
+        pair.apply(operation);
+        let (fast, reference) = (pair.fast.counts(), pair.reference.counts());
+        prop_assert_eq!(fast, reference, "behind operation {}: {:?}", at, operation);
+        prop_assert_eq!(pair.fast.cycles(), reference.cycles);
+    }
+    Ok(())
+}
+
+fn r4400() -> MachineModel {
+    MachineModel::parse(include_str!("../../../machines/r4400-1994.toml")).expect("a good model")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn counts_are_those_of_the_reference(model in model(), operations in stream()) {
+        hold_equal(&model, &operations)?;
+    }
+
+    #[test]
+    fn counts_of_the_1994_machine_are_those_of_the_reference(operations in stream()) {
+        hold_equal(&r4400(), &operations)?;
+    }
+}
+
+#[test]
+fn each_line_of_an_access_has_an_address() {
+    // Lines of 16 bytes.
+    let machine = InOrder::new(&r4400());
+    let lines = |address, bytes| machine.data_lines(address, bytes).collect::<Vec<_>>();
+    assert_eq!((lines(8, 8), lines(8, 9), lines(15, 18)), (vec![8], vec![8, 16], vec![15, 16, 32]));
+    assert_eq!(lines(u64::MAX, 2), [u64::MAX, 0]);
+    assert!(machine.crosses(u64::MAX, 2) && !machine.crosses(8, 8) && machine.crosses(8, 9));
+}
+
+#[test]
+fn a_known_page_is_not_asked_for_until_a_flush() {
+    let mut machine = InOrder::new(&r4400());
+    let mut asked = Vec::new();
+    for round in 0..3 {
+        // More pages than the data TLB has.
+        for page in 0..100 {
+            machine.load(page << 12, |address| {
+                asked.push((round, address));
+                Some(address)
+            });
+        }
+        if round == 1 {
+            machine.flush_tlbs();
+        }
+    }
+    let expected = |round| (0..100).map(move |page| (round, page << 12));
+    assert_eq!(asked, expected(0).chain(expected(2)).collect::<Vec<_>>());
+    assert_eq!(machine.counts().dtlb_misses, 300);
+}
+
+#[test]
+fn a_device_waits_for_memory_and_leaves_the_caches_alone() {
+    let mut machine = InOrder::new(&r4400());
+    machine.load(0x1000, Some);
+    let before = machine.counts();
+    machine.load(0xfee0_0000, |_| None);
+    machine.store(0xfee0_0010, |_| None);
+    let region = machine.counts().since(&before);
+    assert_eq!((region.loads, region.stores, region.device_accesses), (1, 1, 2));
+    // One of the two missed the TLB.
+    assert_eq!((region.dtlb_misses, region.data_stall_cycles), (1, 10 + 2 * 100));
+    assert_eq!((region.l1d_load_misses, region.l1d_store_misses), (0, 0));
+}
