@@ -15,12 +15,12 @@ pub struct CodeSpan {
 /// elsewhere when the block executes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LineRun {
-    /// Virtual address of the first line over line size.
-    pub(crate) virtual_line: u64,
-    /// Physical address of the first line over line size.
-    pub(crate) line: u64,
-    /// Number of lines.
-    pub(crate) count: u64,
+    /// An address in the page.
+    pub(crate) virtual_address: u64,
+    /// Where the first line begins.
+    pub(crate) physical: u64,
+    /// Length of all lines, bytes.
+    pub(crate) bytes: u64,
 }
 
 impl LineRun {
@@ -28,11 +28,12 @@ impl LineRun {
         if span.bytes == 0 {
             return LineRun::default();
         }
-        let offset = span.virtual_address & ((1 << line_shift) - 1);
+        let in_line = (1 << line_shift) - 1;
+        let offset = span.physical & in_line;
         LineRun {
-            virtual_line: span.virtual_address >> line_shift,
-            line: span.physical >> line_shift,
-            count: ((offset + u64::from(span.bytes) - 1) >> line_shift) + 1,
+            virtual_address: span.virtual_address,
+            physical: span.physical - offset,
+            bytes: (offset + u64::from(span.bytes) + in_line) & !in_line,
         }
     }
 }
@@ -51,9 +52,6 @@ pub struct CodeBlock {
 impl CodeBlock {
     /// A block of `instructions`, in the one or two pages that it spans. `fetch_line_shift` is that of
     /// the model that it will execute on: [`InOrder::fetch_line_shift`].
-    ///
-    /// The address of a span must be as far into a line in both address spaces, which it is where
-    /// pages are at least as long as lines.
     ///
     /// [`InOrder::fetch_line_shift`]: crate::InOrder::fetch_line_shift
     #[must_use]
@@ -86,8 +84,8 @@ mod tests {
         let lines = |address: u64, bytes: u32| {
             let span = CodeSpan { virtual_address: address, physical: address + 4096, bytes };
             let run = LineRun::new(4, span);
-            assert!(bytes == 0 || run.line == run.virtual_line + 256);
-            run.count
+            assert!(bytes == 0 || run.physical == (address + 4096) & !15);
+            run.bytes / 16
         };
         assert_eq!([lines(0, 0), lines(0, 1), lines(0, 16), lines(0, 17)], [0, 1, 1, 2]);
         assert_eq!([lines(15, 1), lines(15, 2), lines(15, 17), lines(15, 18)], [1, 2, 2, 3]);

@@ -6,16 +6,13 @@ use crate::code::{CodeBlock, LineRun};
 use crate::counts::Counts;
 use crate::lines::Lines;
 use crate::model::MachineModel;
-use crate::pages::{Pages, Translations};
-
-/// No page and no line has this number.
-const NONE: u64 = u64::MAX;
+use crate::pages::Pages;
 
 /// One processor with its caches and TLBs. It counts what [`Hierarchy`] counts, which says what each
 /// count means, and takes a nanosecond or two for an access.
 ///
 /// - Its caches are its own and not coherent with those of others: see the crate's page.
-/// - Physical addresses come with each block, and for data from the caller, once for each page of
+/// - Physical addresses are below 2^63. They come with each block, and for data from the caller, once for each page of
 ///   4 KiB until [`InOrder::flush_tlbs`]. How often the caller is asked has no bearing on the counts.
 /// - LRU is fast with any number of ways, best with 1, 2, 4, 8 and 16. With other replacement each
 ///   access takes the way of the reference.
@@ -28,49 +25,47 @@ pub struct InOrder {
     l2: Lines,
     itlb: Pages,
     dtlb: Pages,
-    translations: Translations,
-    l1i_shift: u32,
-    l1d_shift: u32,
-    l2_shift: u32,
-    /// Page over line of L1I.
-    ipage_line_shift: u32,
-    dpage_shift: u32,
+    ipage_bytes: u64,
     instruction_cycles: u64,
     l2_hit_cycles: u64,
     memory_cycles: u64,
     tlb_miss_cycles: u64,
-    /// Page and line of the last fetch.
-    last_page: u64,
-    last_line: u64,
+    last_fetch: LastFetch,
     /// Loads and stores.
     data_accesses: u64,
     /// All but cycles and loads, which follow from the others.
     counts: Counts,
 }
 
+/// Where the last fetch was.
+#[derive(Clone, Copy, Debug)]
+struct LastFetch {
+    /// An address in its page.
+    virtual_address: u64,
+    /// Where its line begins.
+    physical: u64,
+    /// Length of its page; zero if there was none since the TLBs were flushed.
+    page_bytes: u64,
+}
+
+const NO_FETCH: LastFetch = LastFetch { virtual_address: 0, physical: 0, page_bytes: 0 };
+
 impl InOrder {
     /// Cold caches of a model that [`MachineModel::check`] has accepted.
     #[must_use]
     pub fn new(model: &MachineModel) -> Self {
-        let l1i_shift = model.l1i.line_bytes.ilog2();
         InOrder {
             l1i: Lines::new(&model.l1i),
             l1d: Lines::new(&model.l1d),
             l2: Lines::new(&model.l2),
             itlb: Pages::new(&model.itlb),
             dtlb: Pages::new(&model.dtlb),
-            translations: Translations::new(),
-            l1i_shift,
-            l1d_shift: model.l1d.line_bytes.ilog2(),
-            l2_shift: model.l2.line_bytes.ilog2(),
-            ipage_line_shift: model.itlb.page_bytes.ilog2() - l1i_shift,
-            dpage_shift: model.dtlb.page_bytes.ilog2(),
+            ipage_bytes: model.itlb.page_bytes,
             instruction_cycles: model.instruction_cycles,
             l2_hit_cycles: model.l2_hit_cycles,
             memory_cycles: model.memory_cycles,
             tlb_miss_cycles: model.tlb_miss_cycles,
-            last_page: NONE,
-            last_line: NONE,
+            last_fetch: NO_FETCH,
             data_accesses: 0,
             counts: Counts::default(),
         }
@@ -79,7 +74,7 @@ impl InOrder {
     /// Size of an instruction line as a power of two, for [`CodeBlock::new`].
     #[must_use]
     pub fn fetch_line_shift(&self) -> u32 {
-        self.l1i_shift
+        self.l1i.line_bytes().ilog2()
     }
 
     /// Executes a block, whose loads and stores the caller tells behind it.
@@ -87,9 +82,7 @@ impl InOrder {
     pub fn block(&mut self, block: &CodeBlock) {
         self.counts.instructions += u64::from(block.instructions);
         self.fetch(&block.first);
-        if block.second.count != 0 {
-            self.fetch(&block.second);
-        }
+        self.fetch(&block.second);
     }
 
     /// Takes back the last `instructions` of a block, at most as many as it has, which were not
@@ -121,7 +114,7 @@ impl InOrder {
     #[must_use]
     pub fn crosses(&self, virtual_address: u64, bytes: u64) -> bool {
         let last = virtual_address.wrapping_add(bytes - 1);
-        (virtual_address ^ last) >> self.l1d_shift != 0
+        virtual_address ^ last >= self.l1d.line_bytes()
     }
 
     /// An address in each data line that an access of `bytes`, at least 1, touches: its own, and the
@@ -131,11 +124,11 @@ impl InOrder {
         virtual_address: u64,
         bytes: u64,
     ) -> impl Iterator<Item = u64> + use<> {
-        let shift = self.l1d_shift;
-        let offset = virtual_address & ((1 << shift) - 1);
-        let further = (offset + (bytes - 1)) >> shift;
+        let line_bytes = self.l1d.line_bytes();
+        let offset = virtual_address & (line_bytes - 1);
+        let further = (offset + (bytes - 1)) / line_bytes;
         let start = virtual_address - offset;
-        let behind = (1..=further).map(move |line| start.wrapping_add(line << shift));
+        let behind = (1..=further).map(move |line| start.wrapping_add(line * line_bytes));
         std::iter::once(virtual_address).chain(behind)
     }
 
@@ -144,8 +137,7 @@ impl InOrder {
     pub fn flush_tlbs(&mut self) {
         self.itlb.flush();
         self.dtlb.flush();
-        self.translations.flush();
-        (self.last_page, self.last_line) = (NONE, NONE);
+        self.last_fetch = NO_FETCH;
     }
 
     /// Cycles so far, waits included.
@@ -164,44 +156,62 @@ impl InOrder {
         Counts { cycles: self.cycles(), loads, ..self.counts }
     }
 
-    /// Fetches the lines of a run: each is another than the one before it, but for the first.
+    /// Fetches the lines of a run: all but the first, if that is the line of the last fetch.
     #[inline(always)]
     fn fetch(&mut self, run: &LineRun) {
-        for at in 0..run.count {
-            let page = (run.virtual_line + at) >> self.ipage_line_shift;
-            let line = run.line + at;
-            if page == self.last_page && line == self.last_line {
-                continue;
-            }
+        if run.bytes == 0 {
+            return;
+        }
+        let last = self.last_fetch;
+        let end = run.physical + run.bytes;
+        let mut line = run.physical;
+        if run.virtual_address ^ last.virtual_address >= last.page_bytes {
+            self.page_of_code(run.virtual_address);
+        } else if line == last.physical {
+            line += self.l1i.line_bytes();
+        }
+        while line < end {
             self.counts.fetches += 1;
-            if page != self.last_page {
-                self.last_page = page;
-                if !self.itlb.again(page, self.counts.fetches) {
-                    self.page_of_code(page);
-                }
-            }
-            self.last_line = line;
             if !self.l1i.again(line, false) {
                 self.line_of_code(line);
             }
+            line += self.l1i.line_bytes();
+        }
+        self.last_fetch = LastFetch {
+            virtual_address: run.virtual_address,
+            physical: end - self.l1i.line_bytes(),
+            page_bytes: self.ipage_bytes,
+        };
+    }
+
+    /// Goes to another page than that of the last fetch.
+    #[inline(always)]
+    fn page_of_code(&mut self, virtual_address: u64) {
+        // Each page that is gone to has a fetch, so this number grows; zero is for never.
+        let now = self.counts.fetches + 1;
+        if self.itlb.again(virtual_address, now).is_none() {
+            self.find_page_of_code(virtual_address, now);
         }
     }
 
     #[inline(never)]
-    fn page_of_code(&mut self, page: u64) {
-        if !self.itlb.access(page, self.counts.fetches) {
+    fn find_page_of_code(&mut self, virtual_address: u64, now: u64) {
+        let found = self.itlb.access(virtual_address, now);
+        if !found.hit {
             self.counts.itlb_misses += 1;
             self.counts.fetch_stall_cycles += self.tlb_miss_cycles;
         }
+        // Where it lies is the block's affair.
+        self.itlb.remember(virtual_address, virtual_address, &found);
     }
 
     #[inline(never)]
-    fn line_of_code(&mut self, line: u64) {
-        if self.l1i.access(line, false) == Outcome::Hit {
+    fn line_of_code(&mut self, physical: u64) {
+        if self.l1i.access(physical, false) == Outcome::Hit {
             return;
         }
         self.counts.l1i_misses += 1;
-        let in_l2 = self.fill_l2(line << self.l1i_shift, false);
+        let in_l2 = self.fill_l2(physical, false);
         self.counts.l2_fetch_misses += u64::from(!in_l2);
         self.counts.fetch_stall_cycles += self.l1_miss_cycles(in_l2);
     }
@@ -214,56 +224,52 @@ impl InOrder {
         translate: impl FnOnce(u64) -> Option<u64>,
     ) {
         self.data_accesses += 1;
-        let page = virtual_address >> self.dpage_shift;
-        if !self.dtlb.again(page, self.data_accesses) {
-            self.page_of_data(page);
-        }
-        let known = self.translations.get(virtual_address);
-        let Some(physical) = known.or_else(|| self.learn(virtual_address, translate)) else {
-            self.counts.device_accesses += 1;
-            self.counts.data_stall_cycles += self.memory_cycles;
+        let known = self.dtlb.again(virtual_address, self.data_accesses);
+        let Some(physical) = known.or_else(|| self.find_page_of_data(virtual_address, translate))
+        else {
             return;
         };
-        let line = physical >> self.l1d_shift;
-        if !self.l1d.again(line, write) {
-            self.line_of_data(line, write);
+        if !self.l1d.again(physical, write) {
+            self.line_of_data(physical, write);
         }
     }
 
+    /// The physical address of `virtual_address`; none for a device, whose access is then done with.
     #[inline(never)]
-    fn page_of_data(&mut self, page: u64) {
-        if !self.dtlb.access(page, self.data_accesses) {
-            self.counts.dtlb_misses += 1;
-            self.counts.data_stall_cycles += self.tlb_miss_cycles;
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn learn(
+    fn find_page_of_data(
         &mut self,
         virtual_address: u64,
         translate: impl FnOnce(u64) -> Option<u64>,
     ) -> Option<u64> {
-        let physical = translate(virtual_address)?;
-        self.translations.put(virtual_address, physical);
+        let found = self.dtlb.access(virtual_address, self.data_accesses);
+        if !found.hit {
+            self.counts.dtlb_misses += 1;
+            self.counts.data_stall_cycles += self.tlb_miss_cycles;
+        }
+        let known = self.dtlb.translate(virtual_address);
+        let Some(physical) = known.or_else(|| translate(virtual_address)) else {
+            self.counts.device_accesses += 1;
+            self.counts.data_stall_cycles += self.memory_cycles;
+            return None;
+        };
+        self.dtlb.remember(virtual_address, physical, &found);
         Some(physical)
     }
 
     #[inline(never)]
-    fn line_of_data(&mut self, line: u64, write: bool) {
-        let Outcome::Miss(evicted) = self.l1d.access(line, write) else { return };
+    fn line_of_data(&mut self, physical: u64, write: bool) {
+        let Outcome::Miss(evicted) = self.l1d.access(physical, write) else { return };
         let misses = match write {
             true => &mut self.counts.l1d_store_misses,
             false => &mut self.counts.l1d_load_misses,
         };
         *misses += 1;
-        let in_l2 = self.fill_l2(line << self.l1d_shift, false);
+        let in_l2 = self.fill_l2(physical, false);
         self.counts.l2_data_misses += u64::from(!in_l2);
         self.counts.data_stall_cycles += self.l1_miss_cycles(in_l2);
         // A dirty line goes to L2 behind the processor's back.
         if let Some(dirty) = evicted.filter(|line| line.dirty) {
-            self.fill_l2(dirty.line << self.l1d_shift, true);
+            self.fill_l2(dirty.line, true);
         }
     }
 
@@ -272,13 +278,12 @@ impl InOrder {
     }
 
     /// Looks up L2 and fills it; true when it hit.
-    #[inline]
+    #[inline(never)]
     fn fill_l2(&mut self, physical: u64, write: bool) -> bool {
-        let line = physical >> self.l2_shift;
-        if self.l2.again(line, write) {
+        if self.l2.again(physical, write) {
             return true;
         }
-        match self.l2.access(line, write) {
+        match self.l2.access(physical, write) {
             Outcome::Hit => true,
             Outcome::Miss(evicted) => {
                 self.counts.l2_writebacks += u64::from(evicted.is_some_and(|line| line.dirty));

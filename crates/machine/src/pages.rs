@@ -1,31 +1,22 @@
-//! [`Tlb`] and the translations themselves, without a search where a page is known.
+//! [`Tlb`], and where pages lie, without a search for a page that is known.
 //!
-//! Both are emptied by a new generation instead of a pass over their entries: what is noted of a page
-//! is marked with the generation in which it was noted.
+//! All is forgotten by a new generation instead of a pass over the entries: what is noted of a page is
+//! marked with the generation in which it was noted.
 
 use crate::model::{Replacement, TlbModel};
 use crate::tlb::Tlb;
 
-/// Mark of an entry that never held a page.
-const EMPTY: u64 = u64::MAX;
-/// A page is at least 1 KiB, so ten bits of a word are free beside its number.
-const GENERATION_BITS: u32 = 10;
-/// One less than fits, so that no mark is [`EMPTY`].
-const GENERATIONS: u64 = (1 << GENERATION_BITS) - 1;
+/// Pages of the guest are not shorter. Those of a model are not either.
+const GUEST_PAGE_SHIFT: u32 = 12;
+const IN_GUEST_PAGE: u64 = (1 << GUEST_PAGE_SHIFT) - 1;
+/// A mark is the address of a page plus the generation, which has to be less than a page. One value
+/// is left out, so that nothing is [`UNMARKED`].
+const GENERATIONS: u64 = IN_GUEST_PAGE;
+const UNMARKED: u64 = u64::MAX;
 /// Places that are found by the low bits of a page's number.
 const PLACES: usize = 1024;
 
-/// Marks a page with the generation it is of.
-#[inline(always)]
-fn mark(page: u64, generation: u64) -> u64 {
-    page << GENERATION_BITS | generation
-}
-
-#[inline(always)]
-fn place(page: u64) -> usize {
-    page as usize % PLACES
-}
-
+/// A page of the model in its TLB.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     mark: u64,
@@ -33,17 +24,41 @@ struct Entry {
     used: u64,
 }
 
-const NEVER: Entry = Entry { mark: EMPTY, used: 0 };
+const NEVER: Entry = Entry { mark: UNMARKED, used: 0 };
 
-/// A TLB with the hits and misses of [`Tlb`].
+/// What is known of a page of the guest.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(32))]
+struct Place {
+    mark: u64,
+    /// What leads from a virtual address to the physical one, wrapping.
+    distance: u64,
+    /// The entry of the TLB that had it last: to be checked.
+    entry: u32,
+}
+
+const NOWHERE: Place = Place { mark: UNMARKED, distance: 0, entry: 0 };
+
+/// Outcome of [`Pages::access`].
+pub(crate) struct Found {
+    /// Whether the page was in the TLB.
+    pub(crate) hit: bool,
+    /// Its entry now.
+    entry: u32,
+}
+
+/// A TLB with the hits and misses of [`Tlb`], and the translations themselves. Which of these are
+/// known has no bearing on hits and misses.
 #[derive(Clone, Debug)]
 pub(crate) struct Pages {
-    /// Which entry a page was seen in last, at the place of the page: to be checked.
-    hints: Box<[u16; PLACES]>,
+    places: Box<[Place; PLACES]>,
     /// The entries of a set lie side by side, in no order. With another replacement than LRU there is
     /// one, which stays empty, so that each access goes on to `other`.
     entries: Box<[Entry]>,
     generation: u64,
+    /// Address bits of a page of the model.
+    page_mask: u64,
+    page_shift: u32,
     ways: usize,
     set_mask: u64,
     /// Replacement by order of use is the only fast one.
@@ -59,48 +74,67 @@ impl Pages {
             None => (model.entries as usize, model.ways as usize),
         };
         Pages {
-            hints: Box::new([0; PLACES]),
+            places: Box::new([NOWHERE; PLACES]),
             entries: vec![NEVER; entries].into(),
             generation: 0,
+            page_mask: !(model.page_bytes - 1),
+            page_shift: model.page_bytes.ilog2(),
             ways,
             set_mask: (entries / ways) as u64 - 1,
             other,
         }
     }
 
-    /// Whether `page` is where it was seen last; if so it is used. If not, [`Pages::access`] has to be
-    /// asked. `now` is a number that grows with each access.
+    /// The physical address of `virtual_address`, if its page is known and in the entry of the TLB
+    /// that had it last; that one is used. If not, [`Pages::access`] has to be asked. `now` is a number
+    /// that grows from access to access.
     #[inline(always)]
-    pub(crate) fn again(&mut self, page: u64, now: u64) -> bool {
-        let hint = usize::from(self.hints[place(page)]);
-        match self.entries.get_mut(hint) {
-            Some(entry) if entry.mark == mark(page, self.generation) => {
-                entry.used = now;
-                true
-            }
-            _ => false,
+    pub(crate) fn again(&mut self, virtual_address: u64, now: u64) -> Option<u64> {
+        let place = &self.places[place_of(virtual_address)];
+        if place.mark != virtual_address & !IN_GUEST_PAGE | self.generation {
+            return None;
         }
+        let entry = self.entries.get_mut(place.entry as usize)?;
+        if entry.mark != virtual_address & self.page_mask | self.generation {
+            return None;
+        }
+        entry.used = now;
+        Some(virtual_address.wrapping_add(place.distance))
     }
 
     /// As [`Tlb::access`].
-    #[inline(never)]
-    pub(crate) fn access(&mut self, page: u64, now: u64) -> bool {
+    pub(crate) fn access(&mut self, virtual_address: u64, now: u64) -> Found {
+        let page = virtual_address >> self.page_shift;
         if let Some(other) = &mut self.other {
-            return other.access(page);
+            return Found { hit: other.access(page), entry: 0 };
         }
         let first = (page & self.set_mask) as usize * self.ways;
         let set = &mut self.entries[first..first + self.ways];
-        let mark = mark(page, self.generation);
+        let mark = virtual_address & self.page_mask | self.generation;
         let held = set.iter().position(|entry| entry.mark == mark);
         let way = held.unwrap_or_else(|| oldest(set));
         set[way] = Entry { mark, used: now };
-        // A model has at most 2^16 entries.
-        self.hints[place(page)] = (first + way) as u16;
-        held.is_some()
+        Found { hit: held.is_some(), entry: (first + way) as u32 }
     }
 
-    /// Forgets all pages. Those of older generations were used before any of this one, so they leave
-    /// first, as empty entries do.
+    /// The physical address of `virtual_address`, if its page is known.
+    pub(crate) fn translate(&self, virtual_address: u64) -> Option<u64> {
+        let place = &self.places[place_of(virtual_address)];
+        (place.mark == virtual_address & !IN_GUEST_PAGE | self.generation)
+            .then(|| virtual_address.wrapping_add(place.distance))
+    }
+
+    /// Remembers where the page of an address lies, and where it was found.
+    pub(crate) fn remember(&mut self, virtual_address: u64, physical: u64, found: &Found) {
+        self.places[place_of(virtual_address)] = Place {
+            mark: virtual_address & !IN_GUEST_PAGE | self.generation,
+            distance: physical.wrapping_sub(virtual_address),
+            entry: found.entry,
+        };
+    }
+
+    /// Forgets all pages. Entries of older generations were used before any of this one, so they leave
+    /// first, as empty ones do.
     pub(crate) fn flush(&mut self) {
         if let Some(other) = &mut self.other {
             other.flush();
@@ -108,9 +142,15 @@ impl Pages {
         self.generation += 1;
         if self.generation == GENERATIONS {
             self.entries.fill(NEVER);
+            self.places.fill(NOWHERE);
             self.generation = 0;
         }
     }
+}
+
+#[inline(always)]
+fn place_of(virtual_address: u64) -> usize {
+    (virtual_address >> GUEST_PAGE_SHIFT) as usize % PLACES
 }
 
 /// The entry of `set` that was not used for longest.
@@ -122,56 +162,4 @@ fn oldest(set: &[Entry]) -> usize {
         }
     }
     oldest
-}
-
-/// Pages of the guest are not shorter, so that an address is translated with its page.
-const GUEST_PAGE_SHIFT: u32 = 12;
-const IN_PAGE: u64 = (1 << GUEST_PAGE_SHIFT) - 1;
-
-#[derive(Clone, Copy, Debug)]
-struct Translation {
-    mark: u64,
-    /// Physical address of the page.
-    physical: u64,
-}
-
-const NO_TRANSLATION: Translation = Translation { mark: EMPTY, physical: 0 };
-
-/// Where pages of the guest lie. Which are remembered has no bearing on any count.
-#[derive(Clone, Debug)]
-pub(crate) struct Translations {
-    places: Box<[Translation; PLACES]>,
-    generation: u64,
-}
-
-impl Translations {
-    /// Knows nothing.
-    pub(crate) fn new() -> Self {
-        Translations { places: Box::new([NO_TRANSLATION; PLACES]), generation: 0 }
-    }
-
-    /// The physical address of `virtual_address`, if its page is known.
-    #[inline(always)]
-    pub(crate) fn get(&self, virtual_address: u64) -> Option<u64> {
-        let page = virtual_address >> GUEST_PAGE_SHIFT;
-        let known = &self.places[place(page)];
-        (known.mark == mark(page, self.generation))
-            .then(|| known.physical | virtual_address & IN_PAGE)
-    }
-
-    /// Remembers the page of an address.
-    pub(crate) fn put(&mut self, virtual_address: u64, physical: u64) {
-        let page = virtual_address >> GUEST_PAGE_SHIFT;
-        self.places[place(page)] =
-            Translation { mark: mark(page, self.generation), physical: physical & !IN_PAGE };
-    }
-
-    /// Forgets all.
-    pub(crate) fn flush(&mut self) {
-        self.generation += 1;
-        if self.generation == GENERATIONS {
-            self.places.fill(NO_TRANSLATION);
-            self.generation = 0;
-        }
-    }
 }

@@ -77,7 +77,7 @@ fn cache(line_logs: std::ops::Range<u32>) -> impl Strategy<Value = CacheModel> {
 }
 
 fn tlb() -> impl Strategy<Value = TlbModel> {
-    let page_log = prop_oneof![4 => Just(12u32), 1 => 10u32..16];
+    let page_log = prop_oneof![4 => Just(12u32), 1 => 12u32..16];
     (page_log, 0u32..3, associativity()).prop_map(|(page_log, sets_log, (ways, replacement))| {
         TlbModel { entries: ways << sets_log, ways, page_bytes: 1 << page_log, replacement }
     })
@@ -119,7 +119,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         3 => any::<u8>().prop_map(Operation::TakeBack),
         60 => (address(), 1u64..65, any::<bool>())
             .prop_map(|(address, bytes, write)| Operation::Data { address, bytes, write }),
-        2 => prop_oneof![4 => Just(1u16), 1 => 1u16..2500].prop_map(Operation::Flush),
+        2 => prop_oneof![4 => Just(1u16), 1 => 1u16..9000].prop_map(Operation::Flush),
     ]
 }
 
