@@ -64,6 +64,14 @@ impl Lines {
         }
     }
 
+    /// Whether `physical` lies in the line that was used last in its set. To read it again changes
+    /// nothing.
+    #[inline(always)]
+    pub(crate) fn is_first(&self, physical: u64) -> bool {
+        let way = self.ways.get(self.first_way(physical));
+        way.is_some_and(|way| way ^ physical < self.line_bytes)
+    }
+
     /// As [`Cache::access`], but that what is evicted has its address instead of its number.
     #[inline(always)]
     pub(crate) fn access(&mut self, physical: u64, write: bool) -> Outcome {
