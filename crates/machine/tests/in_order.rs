@@ -44,7 +44,7 @@ impl PageTables {
     }
 
     fn data(self, address: u64) -> Option<u64> {
-        let device = (address / GUEST_PAGE_BYTES + self.flushes) % 16 == 0;
+        let device = (address / GUEST_PAGE_BYTES + self.flushes).is_multiple_of(16);
         (!device).then(|| self.code(address))
     }
 }
@@ -272,6 +272,29 @@ fn a_known_page_is_not_asked_for_until_a_flush() {
     let expected = |round| (0..100).map(move |page| (round, page << 12));
     assert_eq!(asked, expected(0).chain(expected(2)).collect::<Vec<_>>());
     assert_eq!(machine.counts().dtlb_misses, 300);
+}
+
+#[test]
+fn a_page_stays_forgotten_however_many_flushes_later() {
+    let mut machine = InOrder::new(&r4400());
+    let span = CodeSpan { virtual_address: 0x1000, physical: 0x1000, bytes: 8 };
+    let block = CodeBlock::new(machine.fetch_line_shift(), 2, span, None);
+    let mut asked = 0;
+    // Numbers of generations around which a mark that is kept in a few bits begins anew.
+    for flushes in [1, 255, 256, 1023, 1024, 2047, 2048, 4094, 4095, 4096, 65_535, 65_536] {
+        let before = (machine.counts(), asked);
+        for _ in 0..2 {
+            machine.block(&block);
+            machine.load(0x2000, |address| {
+                asked += 1;
+                Some(address)
+            });
+        }
+        let region = machine.counts().since(&before.0);
+        assert_eq!((region.itlb_misses, region.dtlb_misses), (1, 1), "before {flushes} flushes");
+        assert_eq!(asked, before.1 + 1);
+        (0..flushes).for_each(|_| machine.flush_tlbs());
+    }
 }
 
 #[test]
