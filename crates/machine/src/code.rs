@@ -41,7 +41,7 @@ impl LineRun {
 /// A block of instructions that execute one after the other, for [`InOrder::block`].
 ///
 /// [`InOrder::block`]: crate::InOrder::block
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Default, Clone, Debug, PartialEq, Eq)]
 pub struct CodeBlock {
     pub(crate) instructions: u32,
     pub(crate) first: LineRun,

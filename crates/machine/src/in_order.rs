@@ -12,7 +12,7 @@ use crate::pages::Pages;
 /// count means, and takes a nanosecond or two for an access.
 ///
 /// - Its caches are its own and not coherent with those of others: see the crate's page.
-/// - Physical addresses are below 2^63. They come with each block, and for data from the caller, once for each page of
+/// - Physical addresses may be any but those of the last 4 KiB of 64 bits. They come with each block, and for data from the caller, once for each page of
 ///   4 KiB until [`InOrder::flush_tlbs`]. How often the caller is asked has no bearing on the counts.
 /// - LRU is fast with any number of ways, best with 1, 2, 4, 8 and 16. With other replacement each
 ///   access takes the way of the reference.
@@ -75,6 +75,12 @@ impl InOrder {
     #[must_use]
     pub fn fetch_line_shift(&self) -> u32 {
         self.l1i.line_bytes().ilog2()
+    }
+
+    /// Cycles of an instruction that waits for nothing.
+    #[must_use]
+    pub fn instruction_cycles(&self) -> u64 {
+        self.instruction_cycles
     }
 
     /// Executes a block, whose loads and stores the caller tells behind it.

@@ -8,7 +8,8 @@ use crate::model::{CacheModel, Replacement};
 /// the address where it begins, plus one if it is dirty.
 const EMPTY: u64 = u64::MAX;
 
-/// A cache with the outcomes of [`Cache`], of physical addresses below 2^63.
+/// A cache with the outcomes of [`Cache`], of all physical addresses but those of the last line of 64
+/// bits.
 #[derive(Clone, Debug)]
 pub(crate) struct Lines {
     /// The ways of a set side by side, the last used first. With another replacement than LRU there
@@ -154,7 +155,7 @@ mod tests {
             let (mut cache, mut lines) = (Cache::new(&model), Lines::new(&model));
             for (line, offset, write) in accesses {
                 // The largest addresses have lines too.
-                let line = if line > 140 { (1 << 63) / line_bytes - (line - 140) } else { line };
+                let line = if line > 140 { u64::MAX / line_bytes - (line - 140) } else { line };
                 let physical = line * line_bytes + offset % line_bytes;
                 let again = lines.again(physical, write);
                 let outcome = if again { Outcome::Hit } else { lines.access(physical, write) };
