@@ -33,6 +33,10 @@ pub enum KernelContext {
     Softirq(u8),
     /// The non-maskable interrupt.
     Nmi,
+    /// The handler (action) of a device's IRQ line, by the line's number.
+    Irq(u32),
+    /// A function of the kernel that was asked for, by the caller's number.
+    Function(u32),
 }
 
 impl KernelContext {
@@ -50,6 +54,8 @@ impl KernelContext {
             KernelContext::Interrupt(vector) => (7, u32::from(vector)),
             KernelContext::Softirq(number) => (8, u32::from(number)),
             KernelContext::Nmi => (9, 0),
+            KernelContext::Irq(line) => (10, line),
+            KernelContext::Function(number) => (11, number),
         };
         u64::from(kind as u32) << 32 | u64::from(number)
     }
@@ -70,6 +76,8 @@ impl KernelContext {
             7 => KernelContext::Interrupt(small.ok()?),
             8 => KernelContext::Softirq(small.ok()?),
             9 => KernelContext::Nmi,
+            10 => KernelContext::Irq(number),
+            11 => KernelContext::Function(number),
             _ => return None,
         };
         (context.code() == code).then_some(context)
@@ -99,6 +107,8 @@ impl fmt::Display for KernelContext {
                 }
             }
             KernelContext::Nmi => write!(out, "nmi"),
+            KernelContext::Irq(line) => write!(out, "irq {line}"),
+            KernelContext::Function(number) => write!(out, "function {number}"),
         }
     }
 }
@@ -120,11 +130,13 @@ mod tests {
             KernelContext::Interrupt(0xec),
             KernelContext::Softirq(3),
             KernelContext::Nmi,
+            KernelContext::Irq(24),
+            KernelContext::Function(0),
         ];
         for context in contexts {
             assert_eq!(KernelContext::from_code(context.code()), Some(context));
         }
-        for code in [1, 1 << 32 | 5, 6 << 32 | 256, 9 << 32 | 1, 10 << 32, u64::MAX] {
+        for code in [1, 1 << 32 | 5, 6 << 32 | 256, 9 << 32 | 1, 12 << 32, u64::MAX] {
             assert_eq!(KernelContext::from_code(code), None, "{code:#x}");
         }
     }

@@ -17,51 +17,15 @@
 //! stack pointer with which its handler starts, which is where its `iret` returns from; a softirq by
 //! the return address of its handler.
 
+use crate::frames::{Entry, Frame, Frames, KernelSpan};
 use crate::kernel_context::KernelContext;
-use crate::ledger::Ledger;
+use crate::ledger::{Counts, Ledger, add};
 use crate::stack::DEPTH_MAX;
 
 /// What the processor may push below the return address.
 const ERROR_CODE_BYTES: u64 = 8;
 /// From where a handler starts, with an error code, down to where it may return from.
 const RETURN_WINDOW: u64 = ERROR_CODE_BYTES + 6 * 8;
-
-/// How a frame came to be, and so how it ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Entry {
-    /// The foot of the stack; it ends by becoming another.
-    Foot,
-    /// `syscall`: ends with the return to user mode.
-    Syscall,
-    /// Interrupt or exception: ends with an `iret` at this stack pointer.
-    Hardware { stack_pointer: u64 },
-    /// A function: ends at its return address with the stack pointer above it.
-    Call { return_to: u64, stack_pointer: u64 },
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Frame {
-    context: KernelContext,
-    entry: Entry,
-    own: u64,
-    nested: u64,
-    /// The region of interest in which the span began; 0 for none.
-    region: u32,
-}
-
-/// The stack of a task that is not running.
-#[derive(Clone, Debug)]
-pub struct Frames(Vec<Frame>);
-
-impl Frames {
-    /// A stack with nothing but its foot.
-    #[must_use]
-    pub fn new(foot: KernelContext) -> Frames {
-        let mut frames = Vec::with_capacity(4);
-        frames.push(Frame { context: foot, entry: Entry::Foot, own: 0, nested: 0, region: 0 });
-        Frames(frames)
-    }
-}
 
 /// Events that did not fit, since the stack was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,51 +42,84 @@ pub struct KernelStackFaults {
     pub backward: u64,
 }
 
-/// The context stack of one CPU. `now` is the CPU's count of instructions (or cycles); it must not
-/// decrease from call to call.
+/// The context stack of one CPU. `now` is what the CPU has counted so far.
 #[derive(Clone, Debug)]
-pub struct KernelStack {
-    frames: Vec<Frame>,
-    charged_to: u64,
+pub struct KernelStack<const N: usize = 1> {
+    frames: Vec<Frame<N>>,
+    charged_to: Counts<N>,
     region: u32,
     counting: bool,
-    ledger: Ledger,
+    keeps_spans: bool,
+    ledger: Ledger<N>,
+    /// Where in the ledger the row of the context on top is.
+    place: usize,
+    spans: Vec<KernelSpan<N>>,
     faults: KernelStackFaults,
 }
 
-impl Default for KernelStack {
+impl<const N: usize> Default for KernelStack<N> {
     fn default() -> Self {
         KernelStack {
             frames: Frames::new(KernelContext::Unknown).0,
-            charged_to: 0,
+            charged_to: [0; N],
             region: 0,
             counting: false,
+            keeps_spans: false,
             ledger: Ledger::default(),
+            place: 0,
+            spans: Vec::new(),
             faults: KernelStackFaults::default(),
         }
     }
 }
 
-impl KernelStack {
+impl<const N: usize> KernelStack<N> {
+    /// Has spans kept for [`KernelStack::take_spans`], which is to be called after each event then.
+    pub fn keep_spans(&mut self) {
+        self.keeps_spans = true;
+    }
+
+    /// The spans that ended since the last call: those of hardware and of calls.
+    pub fn take_spans(&mut self) -> impl Iterator<Item = KernelSpan<N>> + '_ {
+        self.spans.drain(..)
+    }
+
     /// Begins a region of interest: rows start at zero.
-    pub fn open_region(&mut self, now: u64) {
+    pub fn open_region(&mut self, now: Counts<N>) {
         self.advance(now);
         self.region += 1;
         self.counting = true;
         self.ledger = Ledger::default();
+        self.top_changed();
     }
 
     /// The rows of the region so far.
-    pub fn rows(&mut self, now: u64) -> &Ledger {
+    pub fn rows(&mut self, now: Counts<N>) -> &Ledger<N> {
         self.advance(now);
         &self.ledger
     }
 
     /// Ends the region of interest and hands its rows over.
-    pub fn close_region(&mut self, now: u64) -> Ledger {
+    pub fn close_region(&mut self, now: Counts<N>) -> Ledger<N> {
         self.advance(now);
         self.counting = false;
         std::mem::take(&mut self.ledger)
+    }
+
+    /// Whether the CPU is inside of `context`, on top or below.
+    #[must_use]
+    pub fn is_inside(&self, context: KernelContext) -> bool {
+        self.frames.iter().any(|frame| frame.context == context)
+    }
+
+    /// Where the function that was called last, of those that are followed, returns to; none if
+    /// none is open.
+    #[must_use]
+    pub fn awaits(&self) -> Option<u64> {
+        self.frames.iter().rev().find_map(|frame| match frame.entry {
+            Entry::Call { return_to, .. } => Some(return_to),
+            _ => None,
+        })
     }
 
     /// What the CPU executes for now.
@@ -144,7 +141,7 @@ impl KernelStack {
     }
 
     /// A system call of task `pid`, which was in user mode.
-    pub fn enter_syscall(&mut self, number: u32, pid: u32, now: u64) {
+    pub fn enter_syscall(&mut self, number: u32, pid: u32, now: Counts<N>) {
         self.advance(now);
         self.leave_user_mode(pid);
         self.push(KernelContext::Syscall(number), Entry::Syscall);
@@ -157,7 +154,7 @@ impl KernelStack {
         context: KernelContext,
         stack_pointer: u64,
         user: Option<u32>,
-        now: u64,
+        now: Counts<N>,
     ) {
         self.advance(now);
         if let Some(pid) = user {
@@ -166,14 +163,21 @@ impl KernelStack {
         self.push(context, Entry::Hardware { stack_pointer });
     }
 
-    /// The handler of a softirq is called; `stack_pointer` points at the return address.
-    pub fn enter_softirq(&mut self, number: u8, return_to: u64, stack_pointer: u64, now: u64) {
+    /// A function is called that is followed as `context`: the handler of a softirq or of an IRQ, or
+    /// one that was asked for. `stack_pointer` points at the return address.
+    pub fn enter_call(
+        &mut self,
+        context: KernelContext,
+        return_to: u64,
+        stack_pointer: u64,
+        now: Counts<N>,
+    ) {
         self.advance(now);
-        self.push(KernelContext::Softirq(number), Entry::Call { return_to, stack_pointer });
+        self.push(context, Entry::Call { return_to, stack_pointer });
     }
 
-    /// The CPU is at `address` with `stack_pointer`, to where a softirq's handler may have returned.
-    pub fn at_return_address(&mut self, address: u64, stack_pointer: u64, now: u64) {
+    /// The CPU is at `address` with `stack_pointer`, to where a function that is followed may have returned.
+    pub fn at_return_address(&mut self, address: u64, stack_pointer: u64, now: Counts<N>) {
         let called_from = stack_pointer.wrapping_sub(8);
         let entry = Entry::Call { return_to: address, stack_pointer: called_from };
         if let Some(position) = self.frames.iter().rposition(|frame| frame.entry == entry) {
@@ -186,9 +190,9 @@ impl KernelStack {
     /// there, or one word lower if the processor had pushed an error code, or up to six words higher
     /// if it moved its frame to make room for a call it emulates (`int3`). Nested handlers start
     /// deeper, below the registers that this one saved.
-    pub fn return_to_kernel(&mut self, stack_pointer: u64, now: u64) {
+    pub fn return_to_kernel(&mut self, stack_pointer: u64, now: Counts<N>) {
         self.advance(now);
-        let returns = |frame: &Frame| match frame.entry {
+        let returns = |frame: &Frame<N>| match frame.entry {
             Entry::Hardware { stack_pointer: started } => {
                 started.wrapping_add(ERROR_CODE_BYTES).wrapping_sub(stack_pointer) <= RETURN_WINDOW
             }
@@ -196,7 +200,7 @@ impl KernelStack {
         };
         let position = self.frames.iter().rposition(returns).or_else(|| {
             // The handler of the NMI copies its frame, to survive another NMI.
-            let is_nmi = |frame: &Frame| frame.context == KernelContext::Nmi;
+            let is_nmi = |frame: &Frame<N>| frame.context == KernelContext::Nmi;
             self.frames.last().is_some_and(is_nmi).then(|| self.frames.len() - 1)
         });
         match position {
@@ -206,7 +210,7 @@ impl KernelStack {
     }
 
     /// The CPU goes to user mode of task `pid`; all the task was inside of ends.
-    pub fn return_to_user(&mut self, pid: u32, now: u64) {
+    pub fn return_to_user(&mut self, pid: u32, now: Counts<N>) {
         self.advance(now);
         if self.frames.len() > 1 {
             self.close_down_to(1);
@@ -215,7 +219,7 @@ impl KernelStack {
     }
 
     /// The task at the foot, if nothing was known of it, is `foot`; what it is inside of stays.
-    pub fn identify(&mut self, foot: KernelContext, now: u64) {
+    pub fn identify(&mut self, foot: KernelContext, now: Counts<N>) {
         self.advance(now);
         if self.frames[0].context == KernelContext::Unknown {
             self.set_foot(foot);
@@ -223,14 +227,14 @@ impl KernelStack {
     }
 
     /// The task starts anew as `foot`, inside of nothing.
-    pub fn restart(&mut self, foot: KernelContext, now: u64) {
+    pub fn restart(&mut self, foot: KernelContext, now: Counts<N>) {
         self.advance(now);
         self.abandon_all();
         self.set_foot(foot);
     }
 
     /// Another task runs from here on. Returns the stack of the one that ran.
-    pub fn switch_to(&mut self, next: Frames, now: u64) -> Frames {
+    pub fn switch_to(&mut self, next: Frames<N>, now: Counts<N>) -> Frames<N> {
         self.advance(now);
         let previous = std::mem::replace(&mut self.frames, next.0);
         if let Some(foot) = self.frames.first()
@@ -238,26 +242,38 @@ impl KernelStack {
         {
             self.ledger.enter(foot.context);
         }
+        self.top_changed();
         Frames(previous)
     }
 
-    fn top(&self) -> &Frame {
+    fn top(&self) -> &Frame<N> {
         &self.frames[self.frames.len() - 1]
     }
 
-    /// Charges what was executed since the last event to the context that was on top.
-    fn advance(&mut self, now: u64) {
-        let Some(amount) = now.checked_sub(self.charged_to) else {
-            self.faults.backward += 1;
-            return;
-        };
+    /// Charges what was used since the last event to the context that was on top.
+    fn advance(&mut self, now: Counts<N>) {
+        let mut amount = [0; N];
+        for (index, amount) in amount.iter_mut().enumerate() {
+            let Some(used) = now[index].checked_sub(self.charged_to[index]) else {
+                self.faults.backward += 1;
+                return;
+            };
+            *amount = used;
+        }
         self.charged_to = now;
         if !self.counting {
             return;
         }
         if let Some(top) = self.frames.last_mut() {
-            top.own += amount;
-            self.ledger.charge(top.context, amount);
+            add(&mut top.own, &amount);
+            self.ledger.charge_at(self.place, &amount);
+        }
+    }
+
+    /// Another context is on top: finds the row that it is charged to.
+    fn top_changed(&mut self) {
+        if self.counting {
+            self.place = self.ledger.place(self.top().context);
         }
     }
 
@@ -271,6 +287,7 @@ impl KernelStack {
     fn abandon_all(&mut self) {
         self.faults.abandoned += self.frames.len() as u64 - 1;
         self.frames.truncate(1);
+        self.top_changed();
     }
 
     fn set_foot(&mut self, foot: KernelContext) {
@@ -279,6 +296,7 @@ impl KernelStack {
             if self.counting {
                 self.ledger.enter(foot);
             }
+            self.top_changed();
         }
     }
 
@@ -287,26 +305,42 @@ impl KernelStack {
             self.faults.overflows += 1;
             return;
         }
-        let region = if self.counting { self.region } else { 0 };
-        self.frames.push(Frame { context, entry, own: 0, nested: 0, region });
+        let mut frame = Frame::new(context, entry);
+        frame.began = self.charged_to[0];
+        frame.region = if self.counting { self.region } else { 0 };
+        self.frames.push(frame);
         if self.counting {
             self.ledger.enter(context);
         }
+        self.top_changed();
     }
 
     /// Ends the frame at `position` and drops those above it. `position` is not the foot's.
     fn close_down_to(&mut self, position: usize) {
         self.faults.abandoned += (self.frames.len() - position - 1) as u64;
-        let nested_above = self.frames[position + 1..].iter().map(|above| above.own + above.nested);
-        let nested_above: u64 = nested_above.sum();
-        let frame = self.frames[position];
-        let inclusive = frame.own + frame.nested + nested_above;
+        let mut frame = self.frames[position];
+        for above in &self.frames[position + 1..] {
+            add(&mut frame.nested, &above.own);
+            add(&mut frame.nested, &above.nested);
+        }
+        let inclusive = frame.inclusive();
         self.frames.truncate(position);
         if let Some(parent) = self.frames.last_mut() {
-            parent.nested += inclusive;
+            add(&mut parent.nested, &inclusive);
         }
         if self.counting && frame.region == self.region {
-            self.ledger.complete(frame.context, inclusive);
+            self.ledger.complete(frame.context, &inclusive);
+            self.keep_span(&frame, inclusive);
+        }
+        self.top_changed();
+    }
+
+    fn keep_span(&mut self, frame: &Frame<N>, inclusive: Counts<N>) {
+        // System calls are told from the ledger: there are too many, and they may never end.
+        let is_kept = matches!(frame.entry, Entry::Hardware { .. } | Entry::Call { .. });
+        if self.keeps_spans && is_kept {
+            let Frame { context, began, own, .. } = *frame;
+            self.spans.push(KernelSpan { context, began, own, inclusive });
         }
     }
 }

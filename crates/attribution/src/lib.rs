@@ -5,6 +5,7 @@
 //! simulated bench sees every instruction, and keeps the fuller [`KernelStack`].
 
 pub mod context;
+mod frames;
 pub mod kernel_context;
 pub mod kernel_stack;
 pub mod ledger;
@@ -12,8 +13,9 @@ pub mod stack;
 pub mod tasks;
 
 pub use context::{Context, ContextKind};
+pub use frames::{Frames, KernelSpan};
 pub use kernel_context::{KernelContext, PID_UNKNOWN, SYSCALL_32};
-pub use kernel_stack::{Frames, KernelStack, KernelStackFaults};
-pub use ledger::{Ledger, Row};
+pub use kernel_stack::{KernelStack, KernelStackFaults};
+pub use ledger::{Counts, Ledger, Row};
 pub use stack::{ClosedSpan, SpanStack, StackFaults};
 pub use tasks::TaskStacks;

@@ -2,28 +2,36 @@
 
 use std::collections::BTreeMap;
 
+use crate::frames::Frames;
 use crate::kernel_context::KernelContext;
-use crate::kernel_stack::{Frames, KernelStack};
+use crate::kernel_stack::KernelStack;
+use crate::ledger::Counts;
 
 /// The most tasks whose stacks are kept.
 pub const TASKS_MAX: usize = 65_536;
 
 /// The saved stacks, by the address of the task (any number that is unique among living tasks).
-#[derive(Clone, Debug, Default)]
-pub struct TaskStacks {
-    saved: BTreeMap<u64, Frames>,
+#[derive(Clone, Debug)]
+pub struct TaskStacks<const N: usize = 1> {
+    saved: BTreeMap<u64, Frames<N>>,
     dropped: u64,
 }
 
-impl TaskStacks {
+impl<const N: usize> Default for TaskStacks<N> {
+    fn default() -> Self {
+        TaskStacks { saved: BTreeMap::new(), dropped: 0 }
+    }
+}
+
+impl<const N: usize> TaskStacks<N> {
     /// On the CPU of `stack`, task `next` runs in place of `previous`. A task that was not seen
     /// before starts with `foot`. The stack of a task that `died` is not kept.
     pub fn switch(
         &mut self,
-        stack: &mut KernelStack,
+        stack: &mut KernelStack<N>,
         (previous, died): (u64, bool),
         (next, foot): (u64, KernelContext),
-        now: u64,
+        now: Counts<N>,
     ) {
         let frames = self.saved.remove(&next).unwrap_or_else(|| Frames::new(foot));
         let frames = stack.switch_to(frames, now);

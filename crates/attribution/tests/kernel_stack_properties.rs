@@ -46,7 +46,7 @@ struct Cpu {
 
 fn apply(cpu: &mut Cpu, tasks: &mut TaskStacks, event: &Event) {
     let pid = cpu.task as u32;
-    let now = cpu.now;
+    let now = [cpu.now];
     match *event {
         Event::Syscall(number) => cpu.stack.enter_syscall(number, pid, now),
         Event::Hardware(vector, at, user) => {
@@ -54,7 +54,10 @@ fn apply(cpu: &mut Cpu, tasks: &mut TaskStacks, event: &Event) {
             cpu.stack.enter_hardware(context, at, user.then_some(pid), now);
         }
         Event::Nmi(at) => cpu.stack.enter_hardware(KernelContext::Nmi, at, None, now),
-        Event::Softirq(number, to, at) => cpu.stack.enter_softirq(number, to, at, now),
+        Event::Softirq(number, to, at) => {
+            let context = KernelContext::Softirq(number);
+            cpu.stack.enter_call(context, to, at, now);
+        }
         Event::ReturnAddress(to, at) => cpu.stack.at_return_address(to, at + 8, now),
         Event::Iret(at) => cpu.stack.return_to_kernel(at, now),
         Event::ToUser => cpu.stack.return_to_user(pid, now),
@@ -68,7 +71,7 @@ fn apply(cpu: &mut Cpu, tasks: &mut TaskStacks, event: &Event) {
 }
 
 fn own(ledger: &Ledger, context: KernelContext) -> u64 {
-    ledger.rows().find(|row| row.0 == context).map_or(0, |row| row.1.own)
+    ledger.rows().find(|row| row.0 == context).map_or(0, |row| row.1.own[0])
 }
 
 proptest! {
@@ -82,35 +85,48 @@ proptest! {
         let mut cpus = [Cpu { task: 100, ..Cpu::default() }, Cpu { task: 101, ..Cpu::default() }];
         let mut tasks = TaskStacks::default();
         let mut opened = [None; 2];
+        let mut kept = BTreeMap::new();
+        cpus.iter_mut().for_each(|cpu| cpu.stack.keep_spans());
         for (position, (at, amount, event)) in events.iter().enumerate() {
             if position == opens_after {
                 for (cpu, opened) in cpus.iter_mut().zip(&mut opened) {
-                    cpu.stack.open_region(cpu.now);
+                    cpu.stack.open_region([cpu.now]);
                     *opened = Some(cpu.now);
                 }
             }
             let cpu = &mut cpus[*at];
             let context = cpu.stack.context();
-            let now = cpu.now;
+            let now = [cpu.now];
             let before = own(cpu.stack.rows(now), context);
             cpu.now += amount;
             apply(cpu, &mut tasks, event);
-            let now = cpu.now;
+            for span in cpu.stack.take_spans() {
+                prop_assert!(span.own[0] <= span.inclusive[0]);
+                *kept.entry(span.context).or_insert(0) += span.inclusive[0];
+            }
+            let now = [cpu.now];
             let after = own(cpu.stack.rows(now), context);
             prop_assert_eq!(after - before, if opened[*at].is_some() { *amount } else { 0 });
             prop_assert!(cpu.stack.depth() >= 1 && cpu.stack.depth() <= attribution::stack::DEPTH_MAX);
         }
-        let mut spans = BTreeMap::new();
+        let (mut spans, mut inclusive) = (BTreeMap::new(), BTreeMap::new());
         for (cpu, opened) in cpus.iter_mut().zip(opened) {
             prop_assert_eq!(cpu.stack.faults().backward, 0);
-            let now = cpu.now;
+            let now = [cpu.now];
             let ledger = cpu.stack.close_region(now);
-            prop_assert_eq!(ledger.total(), opened.map_or(0, |opened| cpu.now - opened));
+            prop_assert_eq!(ledger.total()[0], opened.map_or(0, |opened| cpu.now - opened));
             for (context, row) in ledger.rows() {
                 let sum = spans.entry(context).or_insert((0, 0));
                 *sum = (sum.0 + row.entries, sum.1 + row.completed);
+                if !matches!(context, KernelContext::Syscall(_)) {
+                    *inclusive.entry(context).or_insert(0) += row.inclusive[0];
+                }
             }
         }
+        // What spans say one by one, the rows say in sum.
+        inclusive.retain(|_, sum| *sum > 0);
+        kept.retain(|_, sum| *sum > 0);
+        prop_assert_eq!(kept, inclusive);
         // A span may end on another CPU than it began.
         for (context, (entries, completed)) in spans {
             prop_assert!(completed <= entries, "{}: {} of {}", context, completed, entries);
@@ -121,30 +137,30 @@ proptest! {
     #[test]
     fn well_nested_events_leave_no_fault(depths in prop::collection::vec(1..8_u64, 1..40)) {
         let mut stack = KernelStack::default();
-        stack.return_to_user(1, 0);
-        stack.open_region(0);
+        stack.return_to_user(1, [0]);
+        stack.open_region([0]);
         let (mut now, mut inclusive) = (0, 0);
         for depth in depths {
             now += 5;
             let began = now;
             for level in 0..depth {
                 let context = KernelContext::Exception(level as u8);
-                stack.enter_hardware(context, 0x9000 - 64 * level, (level == 0).then_some(1), now);
+                stack.enter_hardware(context, 0x9000 - 64 * level, (level == 0).then_some(1), [now]);
                 now += 10;
             }
             for level in (1..depth).rev() {
-                stack.return_to_kernel(0x9000 - 64 * level, now);
+                stack.return_to_kernel(0x9000 - 64 * level, [now]);
                 now += 1;
             }
-            stack.return_to_user(1, now);
+            stack.return_to_user(1, [now]);
             inclusive += now - began;
         }
         prop_assert_eq!(stack.faults(), Default::default());
         prop_assert_eq!(stack.depth(), 1);
-        let ledger = stack.close_region(now);
-        prop_assert_eq!(ledger.total(), now);
+        let ledger = stack.close_region([now]);
+        prop_assert_eq!(ledger.total(), [now]);
         let outer = ledger.rows().find(|row| row.0 == KernelContext::Exception(0)).unwrap().1;
-        prop_assert_eq!(outer.inclusive, inclusive);
+        prop_assert_eq!(outer.inclusive, [inclusive]);
         prop_assert_eq!(outer.completed, outer.entries);
     }
 }
@@ -154,54 +170,54 @@ fn a_task_switched_away_in_a_fault_is_in_that_fault_when_it_comes_back_on_anothe
     let mut cpus = [KernelStack::default(), KernelStack::default()];
     let mut tasks = TaskStacks::default();
     for cpu in &mut cpus {
-        cpu.restart(KernelContext::Idle, 0);
-        cpu.open_region(0);
+        cpu.restart(KernelContext::Idle, [0]);
+        cpu.open_region([0]);
     }
     let foot = KernelContext::Task(7);
-    tasks.switch(&mut cpus[0], (1, false), (7, foot), 10); // idle for 10
-    cpus[0].return_to_user(7, 20); // task 7 on its way out for 10
-    cpus[0].enter_hardware(KernelContext::Exception(14), 0x8000, Some(7), 50); // user for 30
-    tasks.switch(&mut cpus[0], (7, false), (1, KernelContext::Idle), 60); // in the fault for 10
-    tasks.switch(&mut cpus[1], (2, false), (7, foot), 100); // the other one idle for 100
-    cpus[1].return_to_user(7, 105); // in the fault for 5
-    let (first, second) = (cpus[0].close_region(60), cpus[1].close_region(105));
+    tasks.switch(&mut cpus[0], (1, false), (7, foot), [10]); // idle for 10
+    cpus[0].return_to_user(7, [20]); // task 7 on its way out for 10
+    cpus[0].enter_hardware(KernelContext::Exception(14), 0x8000, Some(7), [50]); // user for 30
+    tasks.switch(&mut cpus[0], (7, false), (1, KernelContext::Idle), [60]); // in the fault for 10
+    tasks.switch(&mut cpus[1], (2, false), (7, foot), [100]); // the other one idle for 100
+    cpus[1].return_to_user(7, [105]); // in the fault for 5
+    let (first, second) = (cpus[0].close_region([60]), cpus[1].close_region([105]));
     let fault = KernelContext::Exception(14);
     assert_eq!((own(&first, fault), own(&second, fault)), (10, 5));
     assert_eq!(own(&first, KernelContext::User(7)), 30);
     let row = second.rows().find(|row| row.0 == fault).unwrap().1;
-    assert_eq!((row.inclusive, row.completed), (15, 1));
-    assert_eq!((first.total(), second.total()), (60, 105));
+    assert_eq!((row.inclusive, row.completed), ([15], 1));
+    assert_eq!((first.total(), second.total()), ([60], [105]));
 }
 
 #[test]
 fn an_iret_of_the_kernels_own_ends_nothing() {
     let mut stack = KernelStack::default();
-    stack.enter_hardware(KernelContext::Interrupt(0xec), 0x7fd8, None, 0);
-    stack.return_to_kernel(0x7e00, 5);
+    stack.enter_hardware(KernelContext::Interrupt(0xec), 0x7fd8, None, [0]);
+    stack.return_to_kernel(0x7e00, [5]);
     assert_eq!(stack.context(), KernelContext::Interrupt(0xec));
     assert_eq!(stack.faults().unmatched_returns, 1);
-    stack.return_to_kernel(0x7fd8, 9);
+    stack.return_to_kernel(0x7fd8, [9]);
     assert_eq!(stack.depth(), 1);
 }
 
 #[test]
 fn a_breakpoint_in_the_kernel_returns_from_a_frame_that_was_moved() {
     let mut stack = KernelStack::default();
-    stack.enter_hardware(KernelContext::Exception(3), 0x7fd8, None, 0);
-    stack.return_to_kernel(0x7fd8 - 48, 5);
+    stack.enter_hardware(KernelContext::Exception(3), 0x7fd8, None, [0]);
+    stack.return_to_kernel(0x7fd8 - 48, [5]);
     assert_eq!((stack.depth(), stack.faults()), (1, Default::default()));
 }
 
 #[test]
 fn a_task_is_identified_once_and_stays_inside_of_what_it_was() {
     let mut stack = KernelStack::default();
-    stack.open_region(0);
-    stack.enter_hardware(KernelContext::Interrupt(0xec), 0x7fd8, None, 3);
-    stack.identify(KernelContext::Idle, 5);
-    stack.identify(KernelContext::Task(9), 6);
-    stack.return_to_kernel(0x7fd8, 7);
+    stack.open_region([0]);
+    stack.enter_hardware(KernelContext::Interrupt(0xec), 0x7fd8, None, [3]);
+    stack.identify(KernelContext::Idle, [5]);
+    stack.identify(KernelContext::Task(9), [6]);
+    stack.return_to_kernel(0x7fd8, [7]);
     assert_eq!(stack.context(), KernelContext::Idle);
-    let ledger = stack.close_region(9);
+    let ledger = stack.close_region([9]);
     assert_eq!(own(&ledger, KernelContext::Unknown), 3);
     assert_eq!(own(&ledger, KernelContext::Idle), 2);
 }
@@ -209,15 +225,15 @@ fn a_task_is_identified_once_and_stays_inside_of_what_it_was() {
 #[test]
 fn the_idle_loop_is_inside_of_nothing() {
     let mut stack = KernelStack::default();
-    stack.enter_hardware(KernelContext::Exception(3), 0x7fd8, None, 0);
-    stack.restart(KernelContext::Idle, 5);
+    stack.enter_hardware(KernelContext::Exception(3), 0x7fd8, None, [0]);
+    stack.restart(KernelContext::Idle, [5]);
     assert_eq!((stack.context(), stack.faults().abandoned), (KernelContext::Idle, 1));
 }
 
 #[test]
 fn an_error_code_is_popped_before_the_return() {
     let mut stack = KernelStack::default();
-    stack.enter_hardware(KernelContext::Exception(14), 0x7fd0, None, 0);
-    stack.return_to_kernel(0x7fd8, 5);
+    stack.enter_hardware(KernelContext::Exception(14), 0x7fd0, None, [0]);
+    stack.return_to_kernel(0x7fd8, [5]);
     assert_eq!((stack.depth(), stack.faults()), (1, Default::default()));
 }
