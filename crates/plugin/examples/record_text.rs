@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use attribution::KernelContext;
+use plugin::counters;
 use plugin::reader;
 use plugin::record::Record;
 
@@ -33,13 +34,21 @@ fn print(record: &Record, out: &mut impl Write) -> io::Result<()> {
                 .map_or_else(String::new, |context| context.to_string());
             writeln!(
                 out,
-                "cpu {} {name:<24} own {:>12} inclusive {:>12} entries {:>8} completed {:>8}",
-                row.cpu, row.own, row.inclusive, row.entries, row.completed
+                "cpu {} {name:<24} entries {:>8} completed {:>8}",
+                row.cpu, row.entries, row.completed
             )
         }
         Record::Task(task) => {
             let comm = String::from_utf8_lossy(&task.comm);
             writeln!(out, "task {} {}", task.pid, comm.trim_end_matches('\0').escape_debug())
+        }
+        Record::Amounts(amounts) => {
+            let named = amounts.values.iter().zip(amounts.first as usize..);
+            let values: Vec<String> = named
+                .filter(|(value, _)| **value > 0)
+                .filter_map(|(value, at)| Some(format!("{} {value}", counters::name(at)?)))
+                .collect();
+            writeln!(out, "    {:?}: {}", amounts.of, values.join(", "))
         }
         other => writeln!(out, "{other:?}"),
     }

@@ -1,17 +1,25 @@
 //! Descriptions of translated blocks, prepared once and read on each execution.
 
+use machine::CodeBlock;
+
 use crate::symbols::Action;
 
 /// What is known of a block.
 #[derive(Debug)]
 pub(crate) struct Block {
+    /// Address of the first instruction.
+    pub(crate) address: u64,
     /// How many instructions it has.
     pub(crate) length: u32,
+    /// Whether it is the kernel's.
+    pub(crate) in_kernel: bool,
+    /// Whether its last instruction is a branch.
+    pub(crate) ends_in_branch: bool,
+    /// What the model fetches; of no lines without a model.
+    pub(crate) code: CodeBlock,
     /// Whether its last instruction is a software interrupt, which is executed although it ends in
     /// an exception at its own address.
     pub(crate) ends_in_trap: bool,
-    /// Address of the first instruction.
-    address: u64,
     /// Where each instruction starts, in bytes from the first.
     starts: Box<[u16]>,
 }
@@ -19,13 +27,16 @@ pub(crate) struct Block {
 impl Block {
     /// A block of the instructions at `addresses`, which don't decrease. A block spans two pages at
     /// most, so offsets fit.
-    pub(crate) fn new(addresses: &[u64], ends_in_trap: bool) -> Block {
+    pub(crate) fn new(addresses: &[u64], kind: Kind, code: CodeBlock) -> Block {
         let address = addresses.first().copied().unwrap_or(0);
         let offset = |at: &u64| u16::try_from(at.wrapping_sub(address)).unwrap_or(u16::MAX);
         Block {
-            length: addresses.len() as u32,
-            ends_in_trap,
             address,
+            length: addresses.len() as u32,
+            in_kernel: kind.in_kernel,
+            ends_in_branch: kind.ends_in_branch,
+            ends_in_trap: kind.ends_in_trap,
+            code,
             starts: addresses.iter().map(offset).collect(),
         }
     }
@@ -35,11 +46,17 @@ impl Block {
         let offset = u16::try_from(address.wrapping_sub(self.address)).ok()?;
         self.starts.binary_search(&offset).ok().map(|index| index as u32)
     }
+}
 
-    /// Address of the first instruction.
-    pub(crate) fn address(&self) -> u64 {
-        self.address
-    }
+/// What sort of block it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Kind {
+    /// See [`Block::in_kernel`].
+    pub(crate) in_kernel: bool,
+    /// See [`Block::ends_in_branch`].
+    pub(crate) ends_in_branch: bool,
+    /// See [`Block::ends_in_trap`].
+    pub(crate) ends_in_trap: bool,
 }
 
 /// An annotated instruction of a block.
@@ -51,6 +68,15 @@ pub(crate) struct Point {
     pub(crate) address: u64,
     /// How many instructions of the block, with itself, are still to execute.
     pub(crate) remaining: u32,
+}
+
+impl Point {
+    /// How many instructions of the block are still to execute for another context than before. A
+    /// return belongs to what it returns from.
+    pub(crate) fn remaining_behind(&self) -> u32 {
+        let returns = matches!(self.action, Action::InterruptReturn | Action::SyscallReturn);
+        self.remaining - u32::from(returns)
+    }
 }
 
 /// Keeps descriptions at addresses that don't change while translated code refers to them, which
@@ -86,9 +112,13 @@ impl Arena {
 mod tests {
     use super::*;
 
+    fn block(addresses: &[u64]) -> Block {
+        Block::new(addresses, Kind::default(), CodeBlock::default())
+    }
+
     #[test]
     fn instructions_are_found_by_their_first_byte_only() {
-        let block = Block::new(&[0x1000, 0x1003, 0x1004, 0x1100], false);
+        let block = block(&[0x1000, 0x1003, 0x1004, 0x1100]);
         assert_eq!(block.index_of(0x1000), Some(0));
         assert_eq!(block.index_of(0x1100), Some(3));
         for elsewhere in [0xfff, 0x1001, 0x1101, 0, u64::MAX, 0x1_1000] {
@@ -98,6 +128,6 @@ mod tests {
 
     #[test]
     fn an_empty_block_has_no_instruction() {
-        assert_eq!(Block::new(&[], false).index_of(0), None);
+        assert_eq!(block(&[]).index_of(0), None);
     }
 }

@@ -2,11 +2,12 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use crate::block::Point;
+use crate::block::{Block, Point};
 use crate::cpu;
 use crate::ffi::{
     DISCONTINUITY_EXCEPTION, DataCallback, DiscontinuityCallback, TranslationCallback, VcpuCallback,
 };
+use crate::options::Detail;
 use crate::qemu::TranslatedBlock;
 use crate::qemu_internals::{CurrentCpu, Slices};
 use crate::record::Notice;
@@ -56,18 +57,25 @@ extern "C" fn on_vcpu(vcpu: c_uint, _: *mut c_void) {
             }
         }
     }
-    if session.cpus > 1 {
+    if let Detail::Timed = session.options.detail {
+        session.give_model(vcpu);
+    }
+    if session.clock.has_slices() {
         begin_slices(session, vcpu);
     }
 }
 
 /// Makes ready to run several vCPUs in turn, and to tell which runs.
 fn begin_slices(session: &mut Session, vcpu: c_uint) {
-    let slices = Slices::of(vcpu, session.options.quantum);
-    cpu::with(vcpu, |cpu| cpu.begin(slices));
-    let all: Vec<Slices> =
-        (0..session.cpus).filter_map(|vcpu| Slices::of(vcpu, session.options.quantum)).collect();
-    let handles: Vec<*mut c_void> = all.into_iter().map(Slices::handle).collect();
+    let slices = Slices::of(vcpu);
+    if let Some(slices) = slices {
+        session.clock.begin_slices(vcpu, slices);
+    }
+    if session.cpus == 1 && slices.is_some() {
+        return;
+    }
+    let all = (0..session.cpus).filter_map(Slices::of);
+    let handles: Vec<*mut c_void> = all.map(Slices::handle).collect();
     match CurrentCpu::of_this_thread(&handles) {
         Some(current) if slices.is_some() => cpu::watch(current),
         _ => {
@@ -87,17 +95,50 @@ extern "C" fn on_translation(block: *mut c_void, _: *mut c_void) {
     }
 }
 
+/// A block is about to start before which something is due: the mode changes, the slice is over, or
+/// a function that is followed returns there.
+#[cold]
+#[inline(never)]
+pub(crate) fn before_block(vcpu: u32, block: &Block) {
+    let (over, returns) = cpu::with(vcpu, |cpu| {
+        cpu.set_mode(block.in_kernel);
+        (cpu.slice_is_over(), cpu.awaits(block.address))
+    });
+    if !over && !returns {
+        return;
+    }
+    let mut guard = session::lock();
+    let Some(session) = guard.as_mut() else { return };
+    if returns && !session.ended {
+        if let Some((tracker, moment)) = session.moment(vcpu, 0) {
+            tracker.returned(vcpu as usize, block.address, moment);
+        }
+        session.tracked(vcpu);
+    }
+    if over {
+        session.clock.end_slice(vcpu);
+    }
+}
+
 /// An annotated instruction is about to execute.
 extern "C" fn on_point(_: c_uint, point: *mut c_void) {
     let vcpu = cpu::running();
     let mut guard = session::lock();
-    let Some(session) = guard.as_mut().filter(|session| !session.ended) else { return };
+    let Some(session) = guard.as_mut() else { return };
     // SAFETY: the arena keeps the point while there is code that passes it.
     let point = unsafe { &*point.cast_const().cast::<Point>() };
+    if point.action == Action::Halt {
+        session.clock.halt(vcpu);
+        return;
+    }
+    if session.ended {
+        return;
+    }
     if point.action == Action::Marker {
         session.marker(vcpu, point.remaining);
-    } else if let Some((tracker, moment)) = session.moment(vcpu, point.remaining) {
+    } else if let Some((tracker, moment)) = session.moment(vcpu, point.remaining_behind()) {
         tracker.point(vcpu as usize, point.action, point.address, moment);
+        session.tracked(vcpu);
     }
 }
 
@@ -113,7 +154,11 @@ extern "C" fn on_discontinuity(vcpu: c_uint, kind: c_int, from: u64, to: u64, _:
     }
     let exception = cpu::with(vcpu, |cpu| cpu.deliver(from));
     let mut guard = session::lock();
-    let Some(session) = guard.as_mut().filter(|session| !session.ended) else { return };
+    let Some(session) = guard.as_mut() else { return };
+    session.clock.wake(vcpu);
+    if session.ended {
+        return;
+    }
     if session.check_due {
         session.check();
     }
@@ -122,6 +167,7 @@ extern "C" fn on_discontinuity(vcpu: c_uint, kind: c_int, from: u64, to: u64, _:
     }
     if let Some((tracker, moment)) = session.moment(vcpu, 0) {
         tracker.discontinuity(vcpu as usize, exception, (from, to), moment);
+        session.tracked(vcpu);
     }
 }
 

@@ -48,6 +48,10 @@ pub(crate) struct RegisterDescriptor {
 pub(crate) const NO_REGISTERS: c_int = 0;
 /// `QEMU_PLUGIN_CB_R_REGS`.
 pub(crate) const READS_REGISTERS: c_int = 1;
+/// `QEMU_PLUGIN_MEM_R`.
+pub(crate) const READS: c_int = 1;
+/// `QEMU_PLUGIN_MEM_W`.
+pub(crate) const WRITES: c_int = 2;
 /// `QEMU_PLUGIN_MEM_RW`.
 pub(crate) const READS_AND_WRITES: c_int = 3;
 /// `QEMU_PLUGIN_DISCON_INTERRUPT`.
@@ -68,16 +72,17 @@ pub(crate) fn find(name: &CStr) -> *mut c_void {
 }
 
 macro_rules! api {
-    ($(fn $name:ident($($argument:ty),*) $(-> $result:ty)?;)*) => {
-        /// The functions of QEMU and GLib that are used.
-        pub(crate) struct Api {
+    ($(#[$doc:meta])* struct $table:ident;
+     $(fn $name:ident($($argument:ty),*) $(-> $result:ty)?;)*) => {
+        $(#[$doc])*
+        pub(crate) struct $table {
             $(pub(crate) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
         }
 
-        impl Api {
+        impl $table {
             /// Finds all functions, or says which is missing.
-            pub(crate) fn load() -> Result<Api, &'static str> {
-                Ok(Api {
+            pub(crate) fn load() -> Result<$table, &'static str> {
+                Ok($table {
                     $($name: {
                         let name = concat!(stringify!($name), "\0");
                         let name = CStr::from_bytes_with_nul(name.as_bytes());
@@ -101,6 +106,18 @@ macro_rules! api {
 }
 
 api! {
+    /// What memory callbacks ask of QEMU.
+    struct Access;
+    fn qemu_plugin_get_hwaddr(u32, u64) -> *const c_void;
+    fn qemu_plugin_hwaddr_is_io(*const c_void) -> bool;
+    fn qemu_plugin_hwaddr_phys_addr(*const c_void) -> u64;
+    fn qemu_plugin_translate_vaddr(u64, *mut u64) -> bool;
+    fn qemu_plugin_mem_size_shift(u32) -> c_uint;
+}
+
+api! {
+    /// The functions of QEMU and GLib that are used.
+    struct Api;
     fn qemu_plugin_register_vcpu_init_cb(Id, VcpuCallback, *mut c_void);
     fn qemu_plugin_register_vcpu_tb_trans_cb(Id, TranslationCallback, *mut c_void);
     fn qemu_plugin_register_vcpu_discon_cb(Id, c_int, DiscontinuityCallback, *mut c_void);

@@ -7,10 +7,19 @@ use std::path::Path;
 
 use crate::callbacks::Callbacks;
 use crate::ffi::{API_VERSION, Id, Info};
-use crate::options::{CPUS_MAX, Detail, Options, Roi, VERSION_BYTES_MAX};
+use machine::{InOrder, MachineModel};
+
+use crate::clock::{Clock, Parts};
+use crate::counters::{COUNTERS, MASK_ALL, MASK_PLAIN};
+use crate::ffi::Access;
+use crate::options::{CPUS_MAX, Detail, Options, Roi, Time, VERSION_BYTES_MAX};
+use crate::physical;
 use crate::qemu::Qemu;
-use crate::qemu_internals::{CurrentCpu, Icount, Slices};
-use crate::record::{FEATURE_CONTEXTS, FEATURE_SLICES, FEATURE_TASKS, Header, Notice, Record};
+use crate::qemu_internals::{Bias, CurrentCpu, GuestClock, Icount, Slices};
+use crate::record::{
+    FEATURE_CONTEXTS, FEATURE_HALTED, FEATURE_MODEL_TIME, FEATURE_SLICES, FEATURE_TASKS, Header,
+    Notice, Record,
+};
 use crate::session::{self, Session};
 use crate::symbols::{Annotations, FILE_BYTES_MAX, Offsets};
 use crate::tracker::Tracker;
@@ -68,18 +77,26 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
         Some(path) => parse(path, Offsets::parse)?,
         None => Offsets::default(),
     };
+    let model = options.model.as_deref().map(|path| parse(path, parse_model)).transpose()?;
+    if model.is_some() {
+        physical::begin(Access::load().map_err(|missing| format!("this QEMU has no {missing}"))?);
+    }
+    let parts = clock_parts(&options, cpus, model.as_ref());
+    let notices = notices(&options, &parts);
     let mut writer = Writer::create(&options.out)?;
-    writer.write(&Record::Header(header(&options, info, cpus, &offsets)));
-    let icount = if options.check { Icount::find() } else { None };
+    writer.write(&Record::Header(header(&options, info, &parts, &offsets)));
     let mut session = Session {
         qemu,
         cpus,
         arena: Default::default(),
         tracker: Tracker::new(cpus as usize, annotations, offsets),
         writer,
+        clock: Clock::new(parts),
+        fetch_line_shift: model.as_ref().map(|model| InOrder::new(model).fetch_line_shift()),
+        model,
         registers: None,
         thread: None,
-        icount,
+        icount: if options.check { Icount::find() } else { None },
         check_due: false,
         region: 0,
         open: false,
@@ -88,16 +105,51 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
         misplaced: 0,
         options,
     };
-    if session.options.check && icount.is_none() {
-        session.notice(Notice::NoIcount, 0, 0);
+    if session.options.spans {
+        session.tracker.cpus.iter_mut().for_each(|cpu| cpu.stack.keep_spans());
+    }
+    for notice in notices {
+        session.notice(notice, 0, 0);
     }
     if session.options.roi == Roi::Always && session.counts() {
-        session.open_region(&vec![0; cpus as usize]);
+        session.open_region(&vec![[0; COUNTERS]; cpus as usize]);
     }
     session.writer.flush();
     session.qemu.register(&Callbacks::of(&session));
     *session::lock() = Some(session);
     Ok(())
+}
+
+fn parse_model(text: &str) -> Result<MachineModel, String> {
+    MachineModel::parse(text).map_err(|error| error.to_string())
+}
+
+fn clock_parts(options: &Options, cpus: u32, model: Option<&MachineModel>) -> Parts {
+    let counts = options.detail != Detail::Fast && options.time != Time::Host;
+    let follows = options.time == Time::Model && Slices::are_exported();
+    Parts {
+        cpus,
+        shift: options.shift,
+        // Without a model a cycle is an instruction, and takes as long.
+        hz: model.map_or(1_000_000_000 >> options.shift, |model| model.clock_hz),
+        quantum: options.quantum,
+        bias: model.filter(|_| follows).and_then(|_| Bias::find()),
+        guest: if counts { GuestClock::find() } else { None },
+    }
+}
+
+/// What can't be had of what was asked for.
+fn notices(options: &Options, parts: &Parts) -> Vec<Notice> {
+    let counts = options.detail != Detail::Fast;
+    let timed = options.detail == Detail::Timed;
+    [
+        (options.check && Icount::find().is_none(), Notice::NoIcount),
+        (timed && options.time == Time::Model && parts.bias.is_none(), Notice::NoModelTime),
+        (counts && options.time != Time::Host && parts.guest.is_none(), Notice::NoClock),
+    ]
+    .into_iter()
+    .filter_map(|(missing, notice)| missing.then_some(notice))
+    .collect()
 }
 
 /// The number of vCPUs, of a machine that can be watched.
@@ -119,13 +171,13 @@ fn machine(info: &Info) -> Result<u32, String> {
     }
 }
 
-fn header(options: &Options, info: &Info, cpus: u32, offsets: &Offsets) -> Header {
-    let bit = |set: bool, bit: u64| if set { bit } else { 0 };
-    let counts = options.detail == Detail::Count;
+fn header(options: &Options, info: &Info, parts: &Parts, offsets: &Offsets) -> Header {
+    let bit = |set: bool, bit: u32| if set { bit } else { 0 };
+    let counts = options.detail != Detail::Fast;
     let mut qemu = [0; VERSION_BYTES_MAX];
     qemu[..options.qemu.len()].copy_from_slice(options.qemu.as_bytes());
     Header {
-        cpus,
+        cpus: parts.cpus,
         api: info.api.cast_unsigned(),
         detail: options.detail,
         roi: options.roi,
@@ -133,7 +185,14 @@ fn header(options: &Options, info: &Info, cpus: u32, offsets: &Offsets) -> Heade
         qemu,
         features: bit(counts && options.symbols.is_some(), FEATURE_CONTEXTS)
             | bit(counts && offsets.pid.is_some(), FEATURE_TASKS)
-            | bit(cpus > 1, FEATURE_SLICES),
+            | bit(parts.cpus > 1 || parts.bias.is_some(), FEATURE_SLICES)
+            | bit(parts.bias.is_some(), FEATURE_MODEL_TIME)
+            | bit(parts.guest.is_some(), FEATURE_HALTED),
+        counters: match options.detail {
+            Detail::Fast => 0,
+            Detail::Count => MASK_PLAIN,
+            Detail::Timed => MASK_ALL,
+        },
     }
 }
 

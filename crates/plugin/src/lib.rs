@@ -13,20 +13,27 @@
 //! `sim` starts QEMU with the plugin and reads the record ([`reader`]); the guest leaves notes by
 //! [`marker`]s. See docs/plugin.md.
 
+pub mod counters;
 pub mod marker;
 pub mod options;
 pub mod reader;
 pub mod record;
+pub mod rows;
 pub mod symbols;
 
 mod block;
 mod callbacks;
+mod clock;
 mod codec;
 mod cpu;
 mod ffi;
 mod install;
+mod irq;
+mod physical;
 mod qemu;
 mod qemu_internals;
+mod regions;
+mod rounds;
 mod session;
 mod tracker;
 mod translate;

@@ -9,6 +9,19 @@ pub enum Detail {
     Fast,
     /// Instructions, by context where symbols are given.
     Count,
+    /// The same, and what a model of the processor says: cycles, misses, stalls.
+    Timed,
+}
+
+/// How guest time advances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Time {
+    /// By the model's cycles where there is a model, else by instructions.
+    Model,
+    /// By instructions (`-icount`).
+    Uniform,
+    /// With the host's clock (no `-icount`): not repeatable.
+    Host,
 }
 
 /// Where the region of interest begins.
@@ -22,10 +35,12 @@ pub enum Roi {
 
 /// The most vCPUs.
 pub const CPUS_MAX: usize = 16;
-/// Slices, in instructions.
+/// Cycles of a slice.
 pub const QUANTUM_DEFAULT: u64 = 1_000;
 /// The longest slice: beyond it QEMU's own round robin is as good.
 pub const QUANTUM_MAX: u64 = 1 << 30;
+/// The most of `shift=`.
+pub const SHIFT_MAX: u32 = 10;
 /// The longest text of `qemu=`.
 pub const VERSION_BYTES_MAX: usize = 16;
 
@@ -36,8 +51,16 @@ pub struct Options {
     pub out: PathBuf,
     /// How much is recorded.
     pub detail: Detail,
-    /// Instructions of a slice, with two or more vCPUs.
+    /// Cycles of a slice. Without a model a cycle is an instruction.
     pub quantum: u64,
+    /// The model, a TOML file: see `machines/`. Needed for [`Detail::Timed`].
+    pub model: Option<PathBuf>,
+    /// How guest time advances.
+    pub time: Time,
+    /// An instruction takes `2^shift` ns of QEMU's clock: that of `-icount`.
+    pub shift: u32,
+    /// Whether each span is recorded.
+    pub spans: bool,
     /// Where the region of interest begins.
     pub roi: Roi,
     /// Addresses of kernel symbols.
@@ -60,6 +83,10 @@ impl Options {
             out: PathBuf::new(),
             detail: Detail::Count,
             quantum: QUANTUM_DEFAULT,
+            model: None,
+            time: Time::Model,
+            shift: 0,
+            spans: false,
             roi: Roi::Marker,
             symbols: None,
             offsets: None,
@@ -73,7 +100,13 @@ impl Options {
         if options.out.as_os_str().is_empty() {
             return Err("out=FILE is missing".to_owned());
         }
-        Ok(options)
+        match (options.detail, &options.model) {
+            (Detail::Timed, None) => Err("detail=timed needs model=FILE".to_owned()),
+            (Detail::Fast | Detail::Count, Some(_)) => {
+                Err("model=FILE is for detail=timed".to_owned())
+            }
+            _ => Ok(options),
+        }
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
@@ -84,7 +117,19 @@ impl Options {
             ("offsets", path) => self.offsets = Some(path.into()),
             ("detail", "fast") => self.detail = Detail::Fast,
             ("detail", "count") => self.detail = Detail::Count,
-            ("detail", _) => return wrong("fast or count"),
+            ("detail", "timed") => self.detail = Detail::Timed,
+            ("detail", _) => return wrong("fast, count or timed"),
+            ("model", path) => self.model = Some(path.into()),
+            ("time", "model") => self.time = Time::Model,
+            ("time", "uniform") => self.time = Time::Uniform,
+            ("time", "host") => self.time = Time::Host,
+            ("time", _) => return wrong("model, uniform or host"),
+            ("spans", "on" | "off") => self.spans = value == "on",
+            ("spans", _) => return wrong("on or off"),
+            ("shift", text) => match text.parse() {
+                Ok(shift @ 0..=SHIFT_MAX) => self.shift = shift,
+                _ => return wrong(&format!("a number, 0 to {SHIFT_MAX}")),
+            },
             ("roi", "marker") => self.roi = Roi::Marker,
             ("roi", "always") => self.roi = Roi::Always,
             ("roi", _) => return wrong("marker or always"),
@@ -92,7 +137,7 @@ impl Options {
             ("check", _) => return wrong("on or off"),
             ("quantum", text) => match text.parse() {
                 Ok(quantum @ 1..=QUANTUM_MAX) => self.quantum = quantum,
-                _ => return wrong(&format!("a number of instructions, 1 to {QUANTUM_MAX}")),
+                _ => return wrong(&format!("a number of cycles, 1 to {QUANTUM_MAX}")),
             },
             ("qemu", text) if text.len() <= VERSION_BYTES_MAX && text.is_ascii() => {
                 self.qemu = text.to_owned();
@@ -124,12 +169,21 @@ mod tests {
         assert_eq!((options.quantum, options.check), (500, true));
         assert_eq!((options.symbols, options.offsets), (Some("/s".into()), Some("/o".into())));
         assert_eq!(options.qemu, "11.1.3");
+        let timed = "out=/r,detail=timed,model=/m,time=uniform,shift=2,spans=on";
+        let options = Options::parse(timed.split(',')).unwrap();
+        assert_eq!((options.detail, options.time), (Detail::Timed, Time::Uniform));
+        assert_eq!((options.model, options.shift, options.spans), (Some("/m".into()), 2, true));
     }
 
     #[test]
     fn wrong_arguments_are_named() {
         for (argument, names) in [
-            ("detail=slow", "fast or count"),
+            ("detail=slow", "fast, count or timed"),
+            ("detail=timed", "model=FILE"),
+            ("model=/m", "detail=timed"),
+            ("time=now", "uniform"),
+            ("shift=11", "0 to 10"),
+            ("spans=", "on or off"),
             ("quantum=0", "1 to"),
             ("quantum=x", "1 to"),
             ("roi=", "marker or always"),

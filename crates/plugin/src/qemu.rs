@@ -4,8 +4,8 @@ use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::ptr;
 
 use crate::ffi::{
-    Api, GByteArray, Id, MemoryCallback, NO_REGISTERS, READS_AND_WRITES, READS_REGISTERS,
-    RegisterDescriptor, VcpuCallback,
+    Api, GByteArray, Id, MemoryCallback, NO_REGISTERS, READS_REGISTERS, RegisterDescriptor,
+    VcpuCallback,
 };
 
 /// The most bytes that are read from the guest at once.
@@ -105,7 +105,8 @@ impl Qemu {
         (bytes, length.min(bytes.len()))
     }
 
-    /// Calls `callback` whenever the block starts.
+    /// Calls `callback`, which may read registers, whenever the block starts: all registers are in
+    /// their places there anyway.
     pub(crate) fn on_block(
         &self,
         block: TranslatedBlock,
@@ -114,7 +115,12 @@ impl Qemu {
     ) {
         // SAFETY: the block is valid; `data` lives until the code cache is flushed.
         unsafe {
-            (self.api.qemu_plugin_register_vcpu_tb_exec_cb)(block.0, callback, NO_REGISTERS, data);
+            (self.api.qemu_plugin_register_vcpu_tb_exec_cb)(
+                block.0,
+                callback,
+                READS_REGISTERS,
+                data,
+            );
         }
     }
 
@@ -136,10 +142,12 @@ impl Qemu {
         }
     }
 
-    /// Calls `callback` after each access to memory that the instruction makes.
+    /// Calls `callback` after each access of these `kinds` ([`crate::ffi::READS`] and the like) that
+    /// the instruction makes.
     pub(crate) fn on_memory(
         &self,
         instruction: TranslatedInstruction,
+        kinds: c_int,
         callback: MemoryCallback,
         data: *mut c_void,
     ) {
@@ -149,7 +157,7 @@ impl Qemu {
                 instruction.0,
                 callback,
                 NO_REGISTERS,
-                READS_AND_WRITES,
+                kinds,
                 data,
             );
         }

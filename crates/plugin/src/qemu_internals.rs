@@ -66,8 +66,6 @@ impl CurrentCpu {
 pub(crate) struct Slices {
     cpu: *mut c_void,
     cpu_exit: CpuExit,
-    /// Instructions of a slice.
-    pub(crate) quantum: i64,
 }
 
 impl Slices {
@@ -77,7 +75,7 @@ impl Slices {
     }
 
     /// Slices of vCPU `vcpu`; `None` if QEMU doesn't export what it takes.
-    pub(crate) fn of(vcpu: c_uint, quantum: u64) -> Option<Slices> {
+    pub(crate) fn of(vcpu: c_uint) -> Option<Slices> {
         let cpu_exit = function!(c"cpu_exit" as CpuExit)?;
         let get_cpu = function!(c"qemu_get_cpu" as GetCpu)?;
         let number = c_int::try_from(vcpu).ok()?;
@@ -87,7 +85,7 @@ impl Slices {
         if cpu.is_null() || !none.is_null() {
             return None;
         }
-        Some(Slices { cpu, cpu_exit, quantum: i64::try_from(quantum).ok()? })
+        Some(Slices { cpu, cpu_exit })
     }
 
     /// QEMU's description of the vCPU.
@@ -99,6 +97,71 @@ impl Slices {
     pub(crate) fn end(self) {
         // SAFETY: the vCPU lives as long as the machine; it is the one that runs.
         unsafe { (self.cpu_exit)(self.cpu) };
+    }
+}
+
+/// QEMU's clock of guest time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GuestClock(GetIcount);
+
+impl GuestClock {
+    /// `None` if QEMU doesn't export it.
+    pub(crate) fn find() -> Option<GuestClock> {
+        function!(c"icount_get" as GetIcount).map(GuestClock)
+    }
+
+    /// What it shows. Only to be called between blocks: QEMU exits if it is asked inside one.
+    pub(crate) fn get_ns(self) -> u64 {
+        // SAFETY: called from a discontinuity callback, which is between two blocks, or before the
+        // machine runs.
+        unsafe { (self.0)() }.cast_unsigned()
+    }
+}
+
+/// What QEMU adds to its count of instructions, to make a clock of it: a number of ns in its
+/// `timers_state`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bias(*mut i64);
+
+impl Bias {
+    /// Where it is looked for in `timers_state`, bytes: behind the lock, which must not be touched
+    /// for long, and before what is not about instructions.
+    const PLACES: std::ops::Range<usize> = 0x20..0x60;
+    /// What is added for a try. Even, as an odd sequence number means that a writer is at work.
+    const TRIED_NS: i64 = 1 << 40;
+
+    /// Looks for it by adding to each number in turn, and taking the first that moves the clock as
+    /// far. To be called before the machine runs: no other thread reads then.
+    pub(crate) fn find() -> Option<Bias> {
+        let state = ffi::find(c"timers_state").cast::<u8>();
+        let clock = GuestClock::find()?;
+        if state.is_null() {
+            return None;
+        }
+        Self::PLACES.step_by(size_of::<i64>()).find_map(|place| {
+            // SAFETY: in a variable of QEMU that is longer than this in all versions with API 7,
+            // and aligned as its type.
+            let number = unsafe { state.add(place) }.cast::<i64>();
+            let before = clock.get_ns();
+            // SAFETY: as above; it is put back at once.
+            let after = unsafe {
+                let value = number.read_volatile();
+                number.write_volatile(value.wrapping_add(Self::TRIED_NS));
+                let after = clock.get_ns();
+                number.write_volatile(value);
+                after
+            };
+            let moved = after.wrapping_sub(before).cast_signed() == Self::TRIED_NS;
+            (moved && clock.get_ns() == before).then_some(Bias(number))
+        })
+    }
+
+    /// Adds to the clock. Only to be called where a vCPU's slice ends: what QEMU has planned up to
+    /// the end of the slice must not change.
+    pub(crate) fn add(self, ns: i64) {
+        // SAFETY: found by `find`. It is written by the thread of the vCPUs alone while they run;
+        // others read it as one aligned word.
+        unsafe { self.0.write_volatile(self.0.read_volatile().wrapping_add(ns)) };
     }
 }
 

@@ -14,25 +14,30 @@ pub const RECORDS_MAX: u64 = 1 << 22;
 /// First number of the header: "irqlabrc".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"irqlabrc");
 /// Version of the format. It changes when a record changes its meaning.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
 /// Bit of [`Header::features`]: contexts are told apart (symbols were given).
-pub const FEATURE_CONTEXTS: u64 = 1;
+pub const FEATURE_CONTEXTS: u32 = 1;
 /// Bit of [`Header::features`]: tasks have process ids and names (offsets were given).
-pub const FEATURE_TASKS: u64 = 2;
+pub const FEATURE_TASKS: u32 = 2;
 /// Bit of [`Header::features`]: vCPUs run in slices of [`Header::quantum`] instructions.
-pub const FEATURE_SLICES: u64 = 4;
+pub const FEATURE_SLICES: u32 = 4;
+/// Bit of [`Header::features`]: guest time advances by the model's cycles.
+pub const FEATURE_MODEL_TIME: u32 = 8;
+/// Bit of [`Header::features`]: time for which a vCPU was halted is known.
+pub const FEATURE_HALTED: u32 = 16;
 
 /// One record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
     /// The first record.
     Header(Header),
-    /// The guest executed a marker.
+    /// The guest executed a marker. Counters follow.
     Marker(Marker),
-    /// A region of interest, or the part of it up to a snapshot, on one CPU. Its contexts follow.
+    /// A region of interest, or the part of it up to a snapshot, on one CPU. Counters follow, then
+    /// its contexts.
     Region(Region),
-    /// What one context used in the region before, on the same CPU.
+    /// One context in the region before, on the same CPU. Own and inclusive counters follow.
     Context(ContextRow),
     /// The name of a task.
     Task(Task),
@@ -42,6 +47,14 @@ pub enum Record {
     Check(Check),
     /// The last record. A stream without it is incomplete.
     End(End),
+    /// Counters of the record before.
+    Amounts(Amounts),
+    /// A span of hardware or of a function that is followed, which ended.
+    Span(Span),
+    /// A counter of the guest's kernel at the edge of a region.
+    KernelCount(KernelCount),
+    /// The name of an IRQ line's first action.
+    IrqName(IrqName),
 }
 
 /// What was recorded, and how.
@@ -60,10 +73,12 @@ pub struct Header {
     /// QEMU's version: ASCII, filled up with zeros.
     pub qemu: [u8; 16],
     /// Bits `FEATURE_*`.
-    pub features: u64,
+    pub features: u32,
+    /// Bit N is set if counter N ([`crate::counters`]) is counted.
+    pub counters: u32,
 }
 
-/// A marker, and the counters where it stands: what was executed before it.
+/// A marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marker {
     /// The vCPU that executed it.
@@ -74,18 +89,7 @@ pub struct Marker {
     pub argument: u64,
     /// Whether the region of interest is open behind it.
     pub open: bool,
-    /// Counters, if the detail has any.
-    pub counts: Option<MarkerCounts>,
-}
-
-/// Counters since the record began.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MarkerCounts {
-    /// Instructions of the marker's CPU.
-    pub instructions: u64,
-    /// Instructions of all CPUs.
-    pub instructions_total: u64,
-    /// Interrupts that the marker's CPU took.
+    /// Interrupts that the CPU took since the record began.
     pub interrupts: u64,
     /// Exceptions that it took.
     pub exceptions: u64,
@@ -98,9 +102,6 @@ pub struct Region {
     pub cpu: u32,
     /// Counts regions from 1.
     pub region: u32,
-    /// Instructions executed in it. The contexts' own instructions sum up to this, or the record is
-    /// broken.
-    pub instructions: u64,
     /// Interrupts and exceptions since the record began to whose handler no symbol belongs.
     pub unknown_gates: u64,
     /// Returns inside the kernel that match no entry, since the record began.
@@ -109,12 +110,12 @@ pub struct Region {
     pub abandoned: u64,
     /// Entries not followed because too many were nested, since the record began.
     pub overflows: u64,
-    /// Events out of order or on the wrong CPU, tasks and contexts beyond the limits. Not zero: the
-    /// rows are broken.
+    /// Events out of order or on the wrong CPU, tasks and contexts beyond the limits, sums that
+    /// don't close. Not zero: the rows are broken.
     pub broken: u64,
 }
 
-/// What a context used.
+/// A context in a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContextRow {
     /// The CPU.
@@ -124,13 +125,89 @@ pub struct ContextRow {
     /// [`attribution::KernelContext::code`].
     pub code: u64,
     /// As in [`attribution::Row`].
-    pub own: u64,
-    /// As in [`attribution::Row`].
-    pub inclusive: u64,
-    /// As in [`attribution::Row`].
     pub entries: u64,
     /// As in [`attribution::Row`].
     pub completed: u64,
+}
+
+/// How many counters one record holds.
+pub const AMOUNTS: usize = 6;
+
+/// Whose counters these are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AmountsOf {
+    /// Of the CPU at a marker, since the record began: what was executed before it.
+    Marker = 0,
+    /// Of the region. The contexts' own ones sum up to these, or the record is broken.
+    Region = 1,
+    /// [`attribution::Row::own`].
+    Own = 2,
+    /// [`attribution::Row::inclusive`].
+    Inclusive = 3,
+}
+
+/// Some of the counters of the record before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Amounts {
+    /// The CPU.
+    pub cpu: u32,
+    /// Whose they are.
+    pub of: AmountsOf,
+    /// The position of the first.
+    pub first: u32,
+    /// The counters from there on; zero beyond the last one.
+    pub values: [u64; AMOUNTS],
+}
+
+/// A span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The CPU on which it ended.
+    pub cpu: u32,
+    /// The region.
+    pub region: u32,
+    /// [`attribution::KernelContext::code`].
+    pub code: u64,
+    /// When it began, on the time axis of the CPU that it began on, in cycles since the record
+    /// began.
+    pub began: u64,
+    /// Cycles that it used itself.
+    pub own_cycles: u64,
+    /// Cycles with what was nested inside.
+    pub inclusive_cycles: u64,
+    /// Instructions that it executed itself.
+    pub own_instructions: u64,
+    /// Instructions with what was nested inside.
+    pub inclusive_instructions: u64,
+}
+
+/// What the guest's kernel has counted itself, read from its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelCount {
+    /// The CPU whose count it is.
+    pub cpu: u32,
+    /// The region.
+    pub region: u32,
+    /// Whether it was read where the region closed; else where it opened.
+    pub at_close: bool,
+    /// What is counted: [`attribution::KernelContext::code`] of an interrupt, IRQ or softirq.
+    pub code: u64,
+    /// The kernel's count, modulo 2^32 as the kernel has it.
+    pub value: u64,
+    /// Whether the CPU was inside of that context then: the kernel may have counted it or not.
+    pub inside: bool,
+}
+
+/// Length of a name in [`IrqName`].
+pub const IRQ_NAME_BYTES: usize = 32;
+
+/// The name of an IRQ line's first action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IrqName {
+    /// The line.
+    pub irq: u32,
+    /// The name as the kernel has it, cut off or filled up with zeros.
+    pub name: [u8; IRQ_NAME_BYTES],
 }
 
 /// A task.
@@ -177,6 +254,10 @@ pub enum Notice {
     NoRegisters = 3,
     /// A vCPU runs in a thread of its own: it can't be counted. The record ends there.
     SecondThread = 4,
+    /// QEMU's clock can't be made to follow the model: guest time is uniform.
+    NoModelTime = 5,
+    /// QEMU exports no clock: time for which a vCPU was halted is not known.
+    NoClock = 6,
 }
 
 impl fmt::Display for Notice {
@@ -188,15 +269,26 @@ impl fmt::Display for Notice {
             Notice::NoIcount => "this QEMU exports no instruction count to check against",
             Notice::NoRegisters => "registers of the guest can't be read: contexts are unknown",
             Notice::SecondThread => "vCPUs run in several threads; give -accel tcg,thread=single",
+            Notice::NoModelTime => {
+                "this QEMU's clock can't follow the model: guest time is uniform"
+            }
+            Notice::NoClock => "this QEMU exports no clock: halted time is not known",
         })
     }
 }
 
 impl Notice {
     pub(crate) fn of(number: u64) -> Option<Notice> {
-        [Notice::NoSlices, Notice::NoIcount, Notice::NoRegisters, Notice::SecondThread]
-            .into_iter()
-            .find(|notice| *notice as u64 == number)
+        [
+            Notice::NoSlices,
+            Notice::NoIcount,
+            Notice::NoRegisters,
+            Notice::SecondThread,
+            Notice::NoModelTime,
+            Notice::NoClock,
+        ]
+        .into_iter()
+        .find(|notice| *notice as u64 == number)
     }
 }
 

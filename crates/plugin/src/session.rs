@@ -3,15 +3,18 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
-use attribution::KernelContext;
+use machine::MachineModel;
 
 use crate::block::Arena;
+use crate::clock::Clock;
+use crate::counters::{Counts, INSTRUCTIONS};
 use crate::cpu;
 use crate::marker;
 use crate::options::{Detail, Options};
 use crate::qemu::{Qemu, Registers};
 use crate::qemu_internals::Icount;
-use crate::record::{Check, ContextRow, Marker, MarkerCounts, Notice, Record, Region, Task};
+use crate::record::{AmountsOf, Check, Marker, Notice, Record};
+use crate::regions;
 use crate::tracker::{Moment, Tracker};
 use crate::writer::Writer;
 
@@ -37,6 +40,10 @@ pub(crate) struct Session {
     pub(crate) arena: Arena,
     pub(crate) tracker: Tracker,
     pub(crate) writer: Writer,
+    pub(crate) clock: Clock,
+    /// That of the model, if there is one.
+    pub(crate) fetch_line_shift: Option<u32>,
+    pub(crate) model: Option<MachineModel>,
     /// Found when the first vCPU is made.
     pub(crate) registers: Option<Registers>,
     /// The thread of all vCPUs.
@@ -47,8 +54,8 @@ pub(crate) struct Session {
     /// Counts regions from 1; 0 before the first.
     pub(crate) region: u32,
     pub(crate) open: bool,
-    /// Instructions of each CPU when the region was opened.
-    pub(crate) opened_at: Vec<u64>,
+    /// What each CPU had counted when the region was opened.
+    pub(crate) opened_at: Vec<Counts>,
     pub(crate) ended: bool,
     /// Interrupts on another vCPU than the one that was thought to run. There must be none.
     pub(crate) misplaced: u64,
@@ -61,7 +68,14 @@ unsafe impl Send for Session {}
 impl Session {
     /// Whether instructions are counted.
     pub(crate) fn counts(&self) -> bool {
-        self.options.detail == Detail::Count
+        self.options.detail != Detail::Fast
+    }
+
+    /// A vCPU is made: it counts with the model, if there is one.
+    pub(crate) fn give_model(&self, vcpu: u32) {
+        if let Some(model) = &self.model {
+            cpu::with(vcpu, |cpu| cpu.set_model(model));
+        }
     }
 
     /// The guest at an event on a vCPU, when `remaining` instructions of the block that was counted
@@ -71,9 +85,20 @@ impl Session {
         vcpu: u32,
         remaining: u32,
     ) -> Option<(&mut Tracker, Moment<'_>)> {
-        let now = executed(vcpu) - u64::from(remaining);
+        let now = cpu::with(vcpu, |cpu| cpu.counts_before(remaining));
         let registers = self.registers?;
         Some((&mut self.tracker, Moment { qemu: &mut self.qemu, registers, now }))
+    }
+
+    /// Something was told to the tracker of a vCPU: sees to what follows.
+    pub(crate) fn tracked(&mut self, vcpu: u32) {
+        let region = self.region;
+        let stack = &mut self.tracker.cpus[vcpu as usize].stack;
+        for span in stack.take_spans() {
+            self.writer.write(&regions::span(vcpu, region, &span));
+        }
+        let awaited = stack.awaits();
+        cpu::with(vcpu, |cpu| cpu.await_at(awaited));
     }
 
     /// Writes a notice, and says it on the standard error output.
@@ -87,97 +112,37 @@ impl Session {
         let Some(registers) = self.registers else { return };
         let number = self.qemu.register_value(registers.rax) as u32;
         let argument = self.qemu.register_value(registers.rdx);
-        let counted =
-            if self.counts() { self.executed_by_all(vcpu, remaining) } else { Vec::new() };
-        let counts = counted.get(vcpu as usize).map(|instructions| MarkerCounts {
-            instructions: *instructions,
-            instructions_total: counted.iter().sum(),
-            interrupts: self.tracker.cpus[vcpu as usize].interrupts,
-            exceptions: self.tracker.cpus[vcpu as usize].exceptions,
-        });
+        let counted = self.counted(vcpu, remaining);
+        let was_open = self.open;
         let open = match number {
             marker::OPEN => true,
             marker::CLOSE | marker::END => false,
-            _ => self.open,
+            _ => was_open,
         };
-        self.writer.write(&Record::Marker(Marker { cpu: vcpu, number, argument, open, counts }));
+        let tracked = &self.tracker.cpus[vcpu as usize];
+        let (interrupts, exceptions) = (tracked.interrupts, tracked.exceptions);
+        let marker = Marker { cpu: vcpu, number, argument, open, interrupts, exceptions };
+        self.writer.write(&Record::Marker(marker));
+        if let Some(counts) = counted.get(vcpu as usize) {
+            regions::write_amounts(&mut self.writer, vcpu, AmountsOf::Marker, counts);
+        }
         self.tracker.name_current(vcpu as usize, &mut self.qemu);
         match number {
-            marker::OPEN => self.open_region(&counted),
-            marker::CLOSE => self.close_region(&counted),
-            marker::SNAPSHOT => self.write_region(&counted),
-            marker::END => {
-                self.close_region(&counted);
-                self.end(true, counts.map(|counts| counts.instructions_total));
+            marker::OPEN if !was_open => {
+                self.open_region(&counted);
+                self.write_kernel_counts(false);
             }
+            marker::CLOSE | marker::END if was_open => {
+                self.write_kernel_counts(true);
+                self.close_region(&counted);
+            }
+            marker::SNAPSHOT => self.write_region(&counted),
             _ => {}
         }
+        if number == marker::END {
+            self.end(true, &counted);
+        }
         self.check_due = self.options.check;
-    }
-
-    /// Opens the region of interest.
-    pub(crate) fn open_region(&mut self, counted: &[u64]) {
-        if self.open {
-            return;
-        }
-        self.open = true;
-        self.region += 1;
-        self.opened_at = counted.to_vec();
-        for (tracked, now) in self.tracker.cpus.iter_mut().zip(counted) {
-            tracked.stack.open_region(*now);
-        }
-    }
-
-    fn close_region(&mut self, counted: &[u64]) {
-        self.write_region(counted);
-        self.open = false;
-        for (tracked, now) in self.tracker.cpus.iter_mut().zip(counted) {
-            tracked.stack.close_region(*now);
-        }
-    }
-
-    /// Writes the rows of the region that is open, and the names of the tasks in them.
-    fn write_region(&mut self, counted: &[u64]) {
-        if !self.open {
-            return;
-        }
-        let (region, lost) = (self.region, self.tracker.tasks_dropped() + self.misplaced);
-        let mut pids = std::collections::BTreeSet::new();
-        for (index, now) in counted.iter().enumerate() {
-            let cpu = index as u32;
-            let tracked = &mut self.tracker.cpus[index];
-            let faults = tracked.faults();
-            let unknown_gates = tracked.unknown_gates;
-            let ledger = tracked.stack.rows(*now);
-            self.writer.write(&Record::Region(Region {
-                cpu,
-                region,
-                instructions: now - self.opened_at[index],
-                unknown_gates,
-                unmatched_returns: faults.unmatched_returns,
-                abandoned: faults.abandoned,
-                overflows: faults.overflows,
-                broken: faults.backward + ledger.refused() + lost,
-            }));
-            for (context, row) in ledger.rows() {
-                pids.extend(pid_of(context));
-                self.writer.write(&Record::Context(ContextRow {
-                    cpu,
-                    region,
-                    code: context.code(),
-                    own: row.own,
-                    inclusive: row.inclusive,
-                    entries: row.entries,
-                    completed: row.completed,
-                }));
-            }
-        }
-        for pid in pids {
-            if let Some(comm) = self.tracker.name(pid) {
-                self.writer.write(&Record::Task(Task { pid, comm }));
-            }
-        }
-        self.writer.flush();
     }
 
     /// QEMU ends.
@@ -186,11 +151,9 @@ impl Session {
             self.writer.flush();
             return;
         }
-        let counted: Vec<u64> =
-            if self.counts() { (0..self.cpus).map(executed).collect() } else { Vec::new() };
+        let counted = self.counted(0, 0);
         self.close_region(&counted);
-        let instructions = self.counts().then(|| counted.iter().sum());
-        self.end(false, instructions);
+        self.end(false, &counted);
     }
 
     /// Compares counts with QEMU's own; between two blocks.
@@ -199,31 +162,22 @@ impl Session {
         if let Some(icount) = self.icount
             && !self.ended
         {
-            let counted = (0..self.cpus).map(executed).sum();
+            let counted = self.counted(0, 0).iter().map(|counts| counts[INSTRUCTIONS]).sum();
             self.writer.write(&Record::Check(Check { counted, icount: icount.get() }));
         }
     }
 
-    fn end(&mut self, by_marker: bool, instructions: Option<u64>) {
-        self.writer.end(by_marker, instructions);
+    fn end(&mut self, by_marker: bool, counted: &[Counts]) {
+        let instructions = counted.iter().map(|counts| counts[INSTRUCTIONS]).sum();
+        self.writer.end(by_marker, self.counts().then_some(instructions));
         self.ended = true;
     }
 
-    fn executed_by_all(&self, vcpu: u32, remaining: u32) -> Vec<u64> {
-        let remaining = |cpu| if cpu == vcpu { u64::from(remaining) } else { 0 };
-        (0..self.cpus).map(|cpu| executed(cpu) - remaining(cpu)).collect()
-    }
-}
-
-fn executed(vcpu: u32) -> u64 {
-    cpu::with(vcpu, |cpu| cpu.instructions())
-}
-
-fn pid_of(context: KernelContext) -> Option<u32> {
-    match context {
-        KernelContext::User(pid) | KernelContext::KernelThread(pid) | KernelContext::Task(pid) => {
-            Some(pid)
-        }
-        _ => None,
+    /// What each vCPU has counted, when `remaining` instructions of the block of `vcpu` are still to
+    /// execute; nothing if nothing is counted.
+    fn counted(&self, vcpu: u32, remaining: u32) -> Vec<Counts> {
+        let remaining = |cpu| if cpu == vcpu { remaining } else { 0 };
+        let count = |cpu| cpu::with(cpu, |state| state.counts_before(remaining(cpu)));
+        if self.counts() { (0..self.cpus).map(count).collect() } else { Vec::new() }
     }
 }

@@ -5,8 +5,12 @@ use std::collections::BTreeMap;
 
 use attribution::{KernelContext, KernelStack, KernelStackFaults, PID_UNKNOWN, TaskStacks};
 
+use crate::counters::{COUNTERS, Counts};
+use crate::irq::IrqLines;
 use crate::qemu::{Qemu, Registers};
 use crate::symbols::{Action, Annotations, Offsets};
+
+type Stack = KernelStack<COUNTERS>;
 
 /// The most tasks whose names are kept.
 const NAMES_MAX: usize = 65_536;
@@ -16,12 +20,14 @@ const USER_MODE: u64 = 3;
 /// What is known of one CPU.
 #[derive(Default)]
 pub(crate) struct TrackedCpu {
-    pub(crate) stack: KernelStack,
+    pub(crate) stack: Stack,
     /// Address of the task that runs; 0 if not known.
     task: u64,
     pid: Option<u32>,
     /// Whether the task has ended and runs on to its last switch only.
     dying: bool,
+    /// The IRQ line whose handlers are about to be called.
+    irq: Option<u32>,
     /// Interrupts taken.
     pub(crate) interrupts: u64,
     /// Exceptions taken.
@@ -45,8 +51,9 @@ impl TrackedCpu {
 pub(crate) struct Tracker {
     pub(crate) cpus: Vec<TrackedCpu>,
     pub(crate) annotations: Annotations,
-    offsets: Offsets,
-    tasks: TaskStacks,
+    pub(crate) offsets: Offsets,
+    pub(crate) irqs: IrqLines,
+    tasks: TaskStacks<COUNTERS>,
     names: BTreeMap<u32, [u8; 16]>,
 }
 
@@ -54,15 +61,15 @@ pub(crate) struct Tracker {
 pub(crate) struct Moment<'a> {
     pub(crate) qemu: &'a mut Qemu,
     pub(crate) registers: Registers,
-    pub(crate) now: u64,
+    pub(crate) now: Counts,
 }
 
 impl Moment<'_> {
-    fn rsp(&mut self) -> u64 {
+    pub(crate) fn rsp(&mut self) -> u64 {
         self.qemu.register_value(self.registers.rsp)
     }
 
-    fn word(&mut self, address: u64) -> Option<u64> {
+    pub(crate) fn word(&mut self, address: u64) -> Option<u64> {
         self.qemu.memory(address).map(u64::from_le_bytes)
     }
 }
@@ -77,7 +84,7 @@ impl Tracker {
     pub(crate) fn new(cpus: usize, annotations: Annotations, offsets: Offsets) -> Tracker {
         let cpus = (0..cpus).map(|_| TrackedCpu::default()).collect();
         let (tasks, names) = (TaskStacks::default(), BTreeMap::new());
-        Tracker { cpus, annotations, offsets, tasks, names }
+        Tracker { cpus, annotations, offsets, irqs: IrqLines::default(), tasks, names }
     }
 
     /// The name of a task, if it was seen.
@@ -106,7 +113,7 @@ impl Tracker {
         }
         let Some(context) = self.annotations.gate(to) else {
             // The entries for system calls of 32 bits are annotated as such.
-            if self.annotations.action_at(to, true).is_none() {
+            if self.annotations.action_at(to).is_none() {
                 self.cpus[cpu].unknown_gates += 1;
             }
             return;
@@ -120,7 +127,8 @@ impl Tracker {
     pub(crate) fn point(&mut self, cpu: usize, action: Action, address: u64, mut at: Moment<'_>) {
         let now = at.now;
         match action {
-            Action::Marker => {}
+            // For others than the tracker.
+            Action::Marker | Action::Halt => {}
             Action::SyscallEntry { flags } => {
                 let number = at.qemu.register_value(at.registers.rax) as u32 | flags;
                 let pid = self.pid(cpu, &mut at);
@@ -131,13 +139,22 @@ impl Tracker {
                 let Some(return_to) = at.word(stack_pointer) else { return };
                 // Called by others than the softirq loop, it is a function as any.
                 if self.annotations.calls_softirqs(return_to) {
+                    let context = KernelContext::Softirq(number);
                     let stack = &mut self.cpus[cpu].stack;
-                    stack.enter_softirq(number, return_to, stack_pointer, now);
+                    stack.enter_call(context, return_to, stack_pointer, now);
                 }
             }
-            Action::SoftirqReturn => {
-                let stack_pointer = at.rsp();
-                self.cpus[cpu].stack.at_return_address(address, stack_pointer, now);
+            Action::IrqLine => {
+                let description = at.qemu.register_value(at.registers.rdi);
+                self.cpus[cpu].irq = self.irqs.look(description, &self.offsets, at.qemu);
+            }
+            Action::IrqCall { bytes } => {
+                if let Some(irq) = self.cpus[cpu].irq {
+                    let stack_pointer = at.rsp().wrapping_sub(8);
+                    let return_to = address.wrapping_add(u64::from(bytes));
+                    let stack = &mut self.cpus[cpu].stack;
+                    stack.enter_call(KernelContext::Irq(irq), return_to, stack_pointer, now);
+                }
             }
             Action::Switch => self.switch(cpu, at),
             Action::TaskDead => self.cpus[cpu].dying = true,
@@ -153,6 +170,12 @@ impl Tracker {
             }
             Action::SyscallReturn => self.return_to_user(cpu, at),
         }
+    }
+
+    /// A block starts at `address`, where a function that is followed returns to.
+    pub(crate) fn returned(&mut self, cpu: usize, address: u64, mut at: Moment<'_>) {
+        let stack_pointer = at.rsp();
+        self.cpus[cpu].stack.at_return_address(address, stack_pointer, at.now);
     }
 
     /// Reads the name of the task that runs on `cpu`, if it can be read from where the CPU is.

@@ -1,15 +1,21 @@
 //! What is done when a block is translated: its description is prepared, and the instructions that
 //! mean something are annotated.
 
-use crate::block::{Block, Point};
-use crate::cpu;
-use crate::ffi::VcpuCallback;
+use machine::{CodeBlock, CodeSpan};
+
+use crate::block::{Block, Kind, Point};
+use crate::cpu::{self, timed};
+use crate::ffi::{READS, READS_AND_WRITES, VcpuCallback, WRITES};
 use crate::marker;
 use crate::options::Detail;
+use crate::physical;
 use crate::qemu::{TranslatedBlock, TranslatedInstruction};
 use crate::session::Session;
 use crate::symbols::Action;
 use crate::tracker::is_kernel;
+
+/// The pages of the guest.
+const PAGE_BYTES: u64 = 4_096;
 
 /// What the bytes of an instruction say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,69 +25,149 @@ struct Decoded {
     trap: bool,
     /// A string instruction that repeats itself. Each repetition is a block of its own.
     repeats: bool,
+    /// A call, return or jump.
+    branch: bool,
+    /// It changes translations of addresses: `mov` to cr0, cr3 or cr4, `invlpg`, `invpcid`.
+    flushes: bool,
 }
 
 fn decode(bytes: &[u8], in_kernel: bool) -> Decoded {
     let mut decoded = Decoded::default();
     match *bytes {
         [0xcc] | [0xcd, _] => decoded.trap = true,
-        [0xf2 | 0xf3, ref rest @ ..] => {
-            let opcode = match *rest {
-                [0x40..=0x4f | 0x66, opcode, ..] | [opcode, ..] => opcode,
-                [] => 0,
-            };
-            decoded.repeats = matches!(opcode, 0x6c..=0x6f | 0xa4..=0xa7 | 0xaa..=0xaf);
-        }
         // In the kernel, returns have an operand of 64 bits; in firmware they mean nothing to us.
         [0x48, 0xcf] if in_kernel => decoded.action = Some(Action::InterruptReturn),
         [0x48, 0x0f, 0x07] | [0x0f, 0x07] | [0x48, 0x0f, 0x35] | [0x0f, 0x35] if in_kernel => {
             decoded.action = Some(Action::SyscallReturn);
         }
+        // Firmware halts, too.
+        [0xf4] => decoded.action = Some(Action::Halt),
+        [0x0f, 0x22, modrm, ..] => decoded.flushes = matches!(modrm >> 3 & 7, 0 | 3 | 4),
+        [0x0f, 0x01, modrm, ..] => decoded.flushes = modrm >> 6 != 3 && modrm >> 3 & 7 == 7,
+        [0x66, 0x0f, 0x38, 0x82, ..] => decoded.flushes = true,
         _ if bytes == marker::BYTES => decoded.action = Some(Action::Marker),
-        _ => {}
+        _ => decode_prefixed(bytes, &mut decoded),
     }
     decoded
 }
 
+/// Skips prefixes, and looks for branches and repeated string instructions.
+fn decode_prefixed(bytes: &[u8], decoded: &mut Decoded) {
+    let is_prefix =
+        |byte: &u8| matches!(byte, 0xf0 | 0xf2 | 0xf3 | 0x2e | 0x36 | 0x3e | 0x26 | 0x64..=0x67);
+    let prefixes = bytes.iter().take_while(|byte| is_prefix(byte)).count();
+    let repeated = bytes[..prefixes].iter().any(|byte| matches!(byte, 0xf2 | 0xf3));
+    let rest = match bytes[prefixes..] {
+        [0x40..=0x4f, ref rest @ ..] => rest,
+        ref rest => rest,
+    };
+    match *rest {
+        [0x6c..=0x6f | 0xa4..=0xa7 | 0xaa..=0xaf, ..] => decoded.repeats = repeated,
+        [0x70..=0x7f | 0xc2 | 0xc3 | 0xe0..=0xe3 | 0xe8 | 0xe9 | 0xeb, ..] => decoded.branch = true,
+        [0x0f, 0x80..=0x8f, ..] => decoded.branch = true,
+        [0xff, modrm, ..] => decoded.branch = matches!(modrm >> 3 & 7, 2..=5),
+        _ => {}
+    }
+}
+
+/// An instruction of a block that is being translated.
+struct Instruction {
+    handle: TranslatedInstruction,
+    address: u64,
+    bytes: u32,
+    decoded: Decoded,
+}
+
 /// Prepares a block that is about to be translated.
 pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: VcpuCallback) {
-    let instructions: Vec<(TranslatedInstruction, u64)> =
-        session.qemu.instructions(block).collect();
-    let Some((_, first)) = instructions.first().copied() else { return };
-    let in_kernel = is_kernel(first);
-    let counts = session.options.detail == Detail::Count;
-    let mut last = Decoded::default();
-    for (index, (instruction, address)) in instructions.iter().enumerate() {
-        let (bytes, length) = session.qemu.bytes(*instruction);
-        let mut decoded = decode(&bytes[..length], in_kernel);
-        if in_kernel && decoded.action.is_none() {
-            decoded.action = session.tracker.annotations.action_at(*address, index == 0);
-        }
-        if !counts && decoded.action != Some(Action::Marker) {
-            decoded.action = None;
-        }
-        if let Some(action) = decoded.action {
-            let remaining = (instructions.len() - index) as u32;
-            let point = Point { action, address: *address, remaining };
-            let point = session.arena.keep_point(point);
-            session.qemu.on_instruction(*instruction, on_point, point.cast_mut().cast());
-        }
-        last = decoded;
-    }
-    if !counts && session.cpus == 1 {
+    let instructions = decoded(session, block);
+    annotate(session, &instructions, on_point);
+    let Some((first, last)) = instructions.first().zip(instructions.last()) else { return };
+    if !session.counts() && !session.clock.has_slices() {
         return;
     }
-    let addresses: Vec<u64> = instructions.iter().map(|(_, address)| *address).collect();
-    let prepared = session.arena.keep_block(Block::new(&addresses, last.trap));
+    let kind = Kind {
+        in_kernel: is_kernel(first.address),
+        ends_in_branch: last.decoded.branch,
+        ends_in_trap: last.decoded.trap,
+    };
+    let addresses: Vec<u64> = instructions.iter().map(|one| one.address).collect();
+    let code = session.fetch_line_shift.map_or_else(CodeBlock::default, |shift| {
+        let length = instructions.len() as u32;
+        fetched(shift, length, (first.address, last.address + u64::from(last.bytes)))
+    });
+    let prepared = session.arena.keep_block(Block::new(&addresses, kind, code));
     let prepared = prepared.cast_mut().cast();
-    let on_block = if session.cpus > 1 { cpu::on_block_of_slice } else { cpu::on_block };
+    let on_block = match session.options.detail {
+        Detail::Timed => timed::on_block,
+        _ if session.cpus > 1 => cpu::on_block_of_slice,
+        _ => cpu::on_block,
+    };
     session.qemu.on_block(block, on_block, prepared);
+    if session.options.detail == Detail::Timed {
+        for one in &instructions {
+            session.qemu.on_memory(one.handle, READS, timed::on_load, std::ptr::null_mut());
+            session.qemu.on_memory(one.handle, WRITES, timed::on_store, std::ptr::null_mut());
+            if one.decoded.flushes {
+                session.qemu.on_instruction(one.handle, timed::on_flush, std::ptr::null_mut());
+            }
+        }
+    }
     // A repeated instruction is the last of its block, and so never leaves one.
-    if counts
-        && let [(instruction, _)] = instructions[..]
-        && !last.repeats
+    if session.counts()
+        && let [lone] = &instructions[..]
+        && !lone.decoded.repeats
     {
-        session.qemu.on_memory(instruction, cpu::on_lone_access, prepared);
+        session.qemu.on_memory(lone.handle, READS_AND_WRITES, cpu::on_lone_access, prepared);
+    }
+}
+
+fn decoded(session: &Session, block: TranslatedBlock) -> Vec<Instruction> {
+    let annotations = &session.tracker.annotations;
+    let decode_one = |(handle, address): (TranslatedInstruction, u64)| {
+        let (bytes, length) = session.qemu.bytes(handle);
+        let bytes = &bytes[..length];
+        let in_kernel = is_kernel(address);
+        let mut decoded = decode(bytes, in_kernel);
+        if in_kernel && decoded.action.is_none() {
+            decoded.action = if annotations.calls_irq_handler(address, bytes) {
+                Some(Action::IrqCall { bytes: length as u8 })
+            } else {
+                annotations.action_at(address)
+            };
+        }
+        Instruction { handle, address, bytes: length as u32, decoded }
+    };
+    session.qemu.instructions(block).map(decode_one).collect()
+}
+
+/// Has the callback called before the instructions that mean something.
+fn annotate(session: &mut Session, instructions: &[Instruction], on_point: VcpuCallback) {
+    for (index, one) in instructions.iter().enumerate() {
+        let wanted = |action: &Action| session.counts() || *action == Action::Marker;
+        if let Some(action) = one.decoded.action.filter(wanted) {
+            let remaining = (instructions.len() - index) as u32;
+            let point = Point { action, address: one.address, remaining };
+            let point = session.arena.keep_point(point);
+            session.qemu.on_instruction(one.handle, on_point, point.cast_mut().cast());
+        }
+    }
+}
+
+/// The lines that a block of so many instructions from `start` to `end` lies in.
+fn fetched(line_shift: u32, instructions: u32, (start, end): (u64, u64)) -> CodeBlock {
+    let border = (start | (PAGE_BYTES - 1)).wrapping_add(1);
+    let span = |from: u64, to: u64| CodeSpan {
+        virtual_address: from,
+        // A block that is translated is mapped; what QEMU can't say is taken for a place of its own.
+        physical: physical::of_address(from).unwrap_or(from),
+        bytes: (to - from) as u32,
+    };
+    if end <= border || border == 0 {
+        CodeBlock::new(line_shift, instructions, span(start, end), None)
+    } else {
+        let behind = span(border, end);
+        CodeBlock::new(line_shift, instructions, span(start, border), Some(behind))
     }
 }
 
@@ -118,5 +204,34 @@ mod tests {
         assert!(!decode(&[0xf3], false).repeats);
         assert!(decode(&[0xcc], true).trap && decode(&[0xcd, 0x80], false).trap);
         assert!(!decode(&[0xcc, 0], true).trap);
+    }
+
+    #[test]
+    fn branches_are_recognised_behind_prefixes() {
+        let branches: [&[u8]; 9] = [
+            &[0xeb, 0x02],
+            &[0x75, 0x10],
+            &[0x0f, 0x84, 0, 0, 0, 0],
+            &[0xc3],
+            &[0xf3, 0xc3],
+            &[0xff, 0xd0],
+            &[0x41, 0xff, 0xe3],
+            &[0x2e, 0xe8, 0, 0, 0, 0],
+            &[0xff, 0x25, 0, 0, 0, 0],
+        ];
+        assert!(branches.iter().all(|bytes| decode(bytes, true).branch));
+        let others: [&[u8]; 5] =
+            [&[0xff, 0xc0], &[0xff, 0x35, 0, 0, 0, 0], &[0x90], &[0x0f, 0x44, 0xc1], &[0x0f, 0xa2]];
+        assert!(!others.iter().any(|bytes| decode(bytes, true).branch));
+    }
+
+    #[test]
+    fn changes_of_translations_are_recognised() {
+        assert!(decode(&[0x0f, 0x22, 0xd8], true).flushes); // mov %rax, %cr3
+        assert!(decode(&[0x0f, 0x01, 0x3f], true).flushes); // invlpg (%rdi)
+        assert!(decode(&[0x66, 0x0f, 0x38, 0x82, 0x0c, 0x24], true).flushes); // invpcid
+        assert!(!decode(&[0x0f, 0x22, 0xd0], true).flushes); // mov %rax, %cr2
+        assert!(!decode(&[0x0f, 0x01, 0xf8], true).flushes); // swapgs
+        assert!(!decode(&[0x0f, 0x01, 0x18], true).flushes); // lidt
     }
 }

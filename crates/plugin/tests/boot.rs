@@ -6,35 +6,18 @@ mod machine;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 
 use attribution::KernelContext;
 use machine::Machine;
+use plugin::counters::{COUNTERS, CYCLES, Counts, INSTRUCTIONS, TIME};
 use plugin::marker;
 use plugin::reader::{self, Stream};
-use plugin::record::{Check, ContextRow, Marker, Record, Region};
+use plugin::record::{Check, Marker, Record};
+use plugin::rows::{self, ContextCounts, CpuRegion};
 
 /// A region up to a snapshot, on all CPUs.
-#[derive(Default)]
-struct Snapshot {
-    regions: Vec<Region>,
-    rows: Vec<ContextRow>,
-}
-
-impl Snapshot {
-    fn row(&self, cpu: u32, context: KernelContext) -> Option<ContextRow> {
-        let is_it = |row: &&ContextRow| row.cpu == cpu && row.code == context.code();
-        self.rows.iter().find(is_it).copied()
-    }
-
-    fn entries(&self, cpu: u32, context: KernelContext) -> u64 {
-        self.row(cpu, context).map_or(0, |row| row.entries)
-    }
-
-    fn user(&self) -> u64 {
-        let is_user = |code| matches!(KernelContext::from_code(code), Some(KernelContext::User(_)));
-        self.rows.iter().filter(|row| is_user(row.code)).map(|row| row.own).sum()
-    }
-}
+type Snapshot = Vec<CpuRegion>;
 
 /// What the record says, in order: snapshots, and notes behind the snapshot they follow.
 #[derive(Default)]
@@ -44,39 +27,59 @@ struct Story {
     checks: Vec<Check>,
 }
 
+fn row(snapshot: &Snapshot, cpu: u32, context: KernelContext) -> Option<&ContextCounts> {
+    let on_cpu = snapshot.iter().find(|region| region.region.cpu == cpu)?;
+    on_cpu.contexts.iter().find(|row| row.context == context)
+}
+
+fn entries(snapshot: &Snapshot, cpu: u32, context: KernelContext) -> u64 {
+    row(snapshot, cpu, context).map_or(0, |row| row.row.entries)
+}
+
+/// What user mode has used, on all CPUs.
+fn user(snapshot: &Snapshot, counter: usize) -> u64 {
+    let rows = snapshot.iter().flat_map(|region| &region.contexts);
+    let rows = rows.filter(|row| matches!(row.context, KernelContext::User(_)));
+    rows.map(|row| row.own[counter]).sum()
+}
+
 fn story(stream: &Stream) -> Story {
+    let cpus = stream.header.cpus as usize;
     let mut story = Story::default();
     for record in &stream.records {
         match record {
             Record::Marker(marker) if marker.number >= marker::NOTE_FIRST => {
                 story.notes.push((story.snapshots.len(), *marker));
             }
-            Record::Marker(_) => story.snapshots.push(Snapshot::default()),
-            Record::Region(region) => story.snapshots.last_mut().unwrap().regions.push(*region),
-            Record::Context(row) => story.snapshots.last_mut().unwrap().rows.push(*row),
+            Record::Marker(_) => story.snapshots.push(Snapshot::new()),
             Record::Check(check) => story.checks.push(*check),
-            other => assert!(matches!(other, Record::Task(_)), "{other:?}"),
+            Record::Notice(..) => panic!("{record:?}"),
+            _ => {}
         }
     }
+    let regions = rows::story(stream).unwrap().regions;
+    assert_eq!(regions.len(), cpus * story.snapshots.len());
+    story.snapshots = regions.chunks(cpus).map(<[CpuRegion]>::to_vec).collect();
     story
 }
 
-fn record(machine: &Machine, cpus: u32, run: u32, symbols: &str) -> Vec<u8> {
-    let out = machine.path(&format!("record-{cpus}-{run}"));
-    let options = format!("out={},roi=always,check=on,symbols={symbols}", out.display());
+fn record(machine: &Machine, cpus: u32, name: &str, options: &str) -> Vec<u8> {
+    let out = machine.path(&format!("record-{cpus}-{name}"));
+    let options = format!("out={},roi=always,{options}", out.display());
     machine.boot(cpus, "measure", Some(&options));
     fs::read(out).unwrap()
 }
 
-/// Every instruction belongs to one context, and nothing was lost.
+/// Every instruction, cycle and miss belongs to one context, and nothing was lost.
 fn sums_close(story: &Story) {
-    for snapshot in &story.snapshots {
-        for region in &snapshot.regions {
-            let rows = snapshot.rows.iter().filter(|row| row.cpu == region.cpu);
-            let sum: u64 = rows.map(|row| row.own).sum();
-            assert_eq!(sum, region.instructions, "cpu {}", region.cpu);
-            assert_eq!((region.broken, region.overflows, region.abandoned), (0, 0, 0));
+    for region in story.snapshots.iter().flatten() {
+        let mut sums: Counts = [0; COUNTERS];
+        for row in &region.contexts {
+            (0..COUNTERS).for_each(|counter| sums[counter] += row.own[counter]);
         }
+        assert_eq!(sums, region.used, "{:?}", region.region);
+        let region = region.region;
+        assert_eq!((region.broken, region.overflows, region.abandoned), (0, 0, 0));
     }
 }
 
@@ -95,7 +98,7 @@ fn counts_agree(story: &Story) -> BTreeMap<u32, usize> {
         let [Some(before), Some(after)] = around.map(|at| story.snapshots.get(at)) else {
             continue;
         };
-        let (before, after) = (before.entries(cpu, context), after.entries(cpu, context));
+        let (before, after) = (entries(before, cpu, context), entries(after, cpu, context));
         if before == after {
             assert_eq!(note.argument & 0xffff_ffff, after, "{context} on cpu {cpu}");
             *compared.entry(number).or_default() += 1;
@@ -110,25 +113,28 @@ fn loops_count_exactly(story: &Story) {
         .notes
         .iter()
         .filter(|(_, note)| note.number == marker::NOTE_FIRST + 100)
-        .map(|(at, _)| story.snapshots[at + 1].user() - story.snapshots[*at].user())
+        .map(|(at, _)| {
+            let at_edge = |at: usize| user(&story.snapshots[at], INSTRUCTIONS);
+            at_edge(at + 1) - at_edge(*at)
+        })
         .collect();
     assert_eq!(loops.len(), 2);
     assert_eq!(loops[1] - loops[0], 2 * 2_000_000);
 }
 
+/// A machine, unless something for it is missing.
+fn find() -> Option<Machine> {
+    Machine::find().map_err(|missing| eprintln!("not tested: {missing}")).ok()
+}
+
 #[test]
 fn the_same_guest_gives_the_same_record_and_its_counts_are_the_kernels_own() {
-    let machine = match Machine::find() {
-        Ok(machine) => machine,
-        Err(missing) => {
-            eprintln!("not tested: {missing}");
-            return;
-        }
-    };
-    let symbols = machine.symbols().display().to_string();
+    let Some(machine) = find() else { return };
+    let options = format!("check=on,spans=on,symbols={}", machine.symbols().display());
     for cpus in [1, 2] {
-        let bytes = record(&machine, cpus, 1, &symbols);
-        assert!(bytes == record(&machine, cpus, 2, &symbols), "records of {cpus} CPUs differ");
+        let bytes = record(&machine, cpus, "first", &options);
+        let again = record(&machine, cpus, "second", &options);
+        assert!(bytes == again, "records of {cpus} CPUs differ");
         let stream = reader::read(bytes.as_slice()).unwrap();
         assert!(stream.end.by_marker && stream.header.cpus == cpus);
         let story = story(&stream);
@@ -142,4 +148,51 @@ fn the_same_guest_gives_the_same_record_and_its_counts_are_the_kernels_own() {
         assert!(story.checks.len() >= 2);
         assert!(story.checks.windows(2).all(|pair| ahead(&pair[0]) == ahead(&pair[1])));
     }
+}
+
+/// A model of which memory takes `memory_cycles`.
+fn model(machine: &Machine, memory_cycles: u32) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let text = fs::read_to_string(root.join("machines/r4400-1994.toml")).unwrap();
+    let slower = text.replace("memory_cycles = 100", &format!("memory_cycles = {memory_cycles}"));
+    let path = machine.path(&format!("model-{memory_cycles}"));
+    fs::write(&path, slower).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn with_a_model_guest_time_follows_its_cycles() {
+    let Some(machine) = find() else { return };
+    let symbols = machine.symbols().display().to_string();
+    let mut ticks = Vec::new();
+    for memory_cycles in [100, 300] {
+        let model = model(&machine, memory_cycles);
+        let options = format!("detail=timed,model={model},symbols={symbols}");
+        let bytes = record(&machine, 1, &format!("{memory_cycles}"), &options);
+        let stream = reader::read(bytes.as_slice()).unwrap();
+        let story = story(&stream);
+        sums_close(&story);
+        counts_agree(&story);
+        loops_count_exactly(&story);
+        let edges = [&story.snapshots[0], story.snapshots.last().unwrap()];
+        let timer = KernelContext::Interrupt(0xec);
+        let [before, after] = edges.map(|edge| (entries(edge, 0, timer), edge[0].used));
+        assert!(after.1[CYCLES] > after.1[INSTRUCTIONS] && after.1[TIME] > after.1[CYCLES]);
+        ticks.push((after.0 - before.0, after.1[TIME] - before.1[TIME]));
+    }
+    println!("ticks, cycles at 200 MHz: {ticks:?}");
+    // A tick takes 4 ms, that is 800,000 cycles, and at each edge one may be cut off.
+    for (ticks, cycles) in ticks {
+        assert!(ticks.abs_diff(cycles / 800_000) <= 1, "{ticks} ticks in {cycles} cycles");
+    }
+}
+
+#[test]
+fn with_a_model_two_cpus_run_at_once_and_repeat() {
+    let Some(machine) = find() else { return };
+    let symbols = machine.symbols().display().to_string();
+    let options = format!("detail=timed,model={},symbols={symbols}", model(&machine, 100));
+    let bytes = record(&machine, 2, "timed", &options);
+    assert!(bytes == record(&machine, 2, "timed-again", &options), "records differ");
+    sums_close(&story(&reader::read(bytes.as_slice()).unwrap()));
 }

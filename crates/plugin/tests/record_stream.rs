@@ -1,10 +1,11 @@
 //! The record format: there and back, and every way a stream can be wrong.
 
+use plugin::counters::COUNTERS;
 use plugin::options::{Detail, Roi};
 use plugin::reader::{self, ReadError};
 use plugin::record::{
-    BYTES, Check, ContextRow, End, Header, Marker, MarkerCounts, Notice, Record, RecordError,
-    Region, Task,
+    AMOUNTS, Amounts, AmountsOf, BYTES, Check, ContextRow, End, Header, IrqName, KernelCount,
+    Marker, Notice, Record, RecordError, Region, Span, Task,
 };
 use proptest::prelude::*;
 
@@ -16,29 +17,22 @@ const HEADER: Header = Header {
     quantum: 1_000,
     qemu: *b"11.1.3\0\0\0\0\0\0\0\0\0\0",
     features: 7,
+    counters: 7,
 };
-
-fn counts() -> impl Strategy<Value = Option<MarkerCounts>> {
-    prop::option::of(any::<[u64; 4]>().prop_map(|[own, total, interrupts, exceptions]| {
-        MarkerCounts { instructions: own, instructions_total: total, interrupts, exceptions }
-    }))
-}
 
 fn record() -> impl Strategy<Value = Record> {
     let cpu = 0..16_u32;
     prop_oneof![
-        (cpu.clone(), any::<(u32, u64, bool)>(), counts()).prop_map(
-            |(cpu, (number, argument, open), counts)| {
-                Record::Marker(Marker { cpu, number, argument, open, counts })
+        (cpu.clone(), any::<(u32, u64, bool)>(), any::<(u64, u64)>()).prop_map(
+            |(cpu, (number, argument, open), (interrupts, exceptions))| {
+                Record::Marker(Marker { cpu, number, argument, open, interrupts, exceptions })
             }
         ),
-        (cpu.clone(), any::<u32>(), any::<[u64; 6]>()).prop_map(|(cpu, region, words)| {
-            let [instructions, unknown_gates, unmatched_returns, abandoned, overflows, broken] =
-                words;
+        (cpu.clone(), any::<u32>(), any::<[u64; 5]>()).prop_map(|(cpu, region, words)| {
+            let [unknown_gates, unmatched_returns, abandoned, overflows, broken] = words;
             Record::Region(Region {
                 cpu,
                 region,
-                instructions,
                 unknown_gates,
                 unmatched_returns,
                 abandoned,
@@ -46,13 +40,50 @@ fn record() -> impl Strategy<Value = Record> {
                 broken,
             })
         }),
-        (cpu.clone(), any::<u32>(), any::<[u64; 5]>()).prop_map(|(cpu, region, words)| {
-            let [code, own, inclusive, entries, completed] = words;
-            Record::Context(ContextRow { cpu, region, code, own, inclusive, entries, completed })
-        }),
+        (cpu.clone(), any::<u32>(), any::<[u64; 3]>()).prop_map(
+            |(cpu, region, [code, entries, completed])| {
+                Record::Context(ContextRow { cpu, region, code, entries, completed })
+            }
+        ),
         any::<(u32, [u8; 16])>().prop_map(|(pid, comm)| Record::Task(Task { pid, comm })),
-        (cpu, any::<u64>()).prop_map(|(cpu, value)| Record::Notice(Notice::NoIcount, cpu, value)),
+        (cpu.clone(), any::<u64>()).prop_map(|(cpu, value)| Record::Notice(
+            Notice::NoIcount,
+            cpu,
+            value
+        )),
         any::<(u64, u64)>().prop_map(|(counted, icount)| Record::Check(Check { counted, icount })),
+        (cpu.clone(), 0..COUNTERS as u32, any::<[u64; AMOUNTS]>()).prop_map(
+            |(cpu, first, mut values)| {
+                values.iter_mut().skip(COUNTERS - first as usize).for_each(|value| *value = 0);
+                Record::Amounts(Amounts { cpu, of: AmountsOf::Own, first, values })
+            }
+        ),
+        (cpu.clone(), any::<u32>(), any::<[u64; 6]>()).prop_map(|(cpu, region, words)| {
+            let [
+                code,
+                began,
+                own_cycles,
+                inclusive_cycles,
+                own_instructions,
+                inclusive_instructions,
+            ] = words;
+            Record::Span(Span {
+                cpu,
+                region,
+                code,
+                began,
+                own_cycles,
+                inclusive_cycles,
+                own_instructions,
+                inclusive_instructions,
+            })
+        }),
+        (cpu, any::<(u32, bool, bool)>(), any::<(u64, u64)>()).prop_map(
+            |(cpu, (region, at_close, inside), (code, value))| {
+                Record::KernelCount(KernelCount { cpu, region, at_close, code, value, inside })
+            }
+        ),
+        any::<(u32, [u8; 32])>().prop_map(|(irq, name)| Record::IrqName(IrqName { irq, name })),
     ]
 }
 
@@ -78,7 +109,7 @@ proptest! {
     /// Whatever is read is what would be written: nothing is passed over.
     #[test]
     fn other_bytes_are_refused_or_mean_what_they_say(
-        kind in 0..10_u8,
+        kind in 0..14_u8,
         bytes in prop::collection::vec(any::<u8>(), BYTES..=BYTES),
         zeros in 8..BYTES,
     ) {

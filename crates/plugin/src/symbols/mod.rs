@@ -1,6 +1,12 @@
 //! Which addresses of the guest's kernel mean what: annotations from a list of symbols.
 
-use attribution::{KernelContext, SYSCALL_32};
+use attribution::KernelContext;
+
+mod names;
+mod offsets;
+
+use names::{GATES, IRQ_CALLERS, OTHERS, POINTS, SOFTIRQ_CALLERS, THUNKS};
+pub use offsets::{Offsets, wanted_members};
 
 /// The largest file of symbols or offsets.
 pub const FILE_BYTES_MAX: u64 = 32 << 20;
@@ -18,13 +24,21 @@ pub enum Action {
     Marker,
     /// First instruction of the kernel for a system call. `flags` are added to its number.
     SyscallEntry {
-        /// 0, or [`SYSCALL_32`].
+        /// 0, or [`attribution::SYSCALL_32`].
         flags: u32,
     },
     /// First instruction of the handler of a softirq, by number.
     SoftirqEntry(u8),
-    /// First instruction of a block of the function that calls the handlers of softirqs.
-    SoftirqReturn,
+    /// First instruction of the function that calls the handlers of an IRQ line; its description is
+    /// in rdi.
+    IrqLine,
+    /// The call of a handler of the line, an instruction of `bytes` bytes.
+    IrqCall {
+        /// Length of the instruction.
+        bytes: u8,
+    },
+    /// `hlt`.
+    Halt,
     /// First instruction of the switch from the task in rdi to the task in rsi.
     Switch,
     /// First instruction of the function that ends the current task.
@@ -37,92 +51,11 @@ pub enum Action {
     SyscallReturn,
 }
 
-/// Symbols that annotate an instruction.
-const POINTS: [(&str, Action); 23] = [
-    ("entry_SYSCALL_64", Action::SyscallEntry { flags: 0 }),
-    ("entry_SYSCALL_compat", Action::SyscallEntry { flags: SYSCALL_32 }),
-    ("entry_SYSENTER_compat", Action::SyscallEntry { flags: SYSCALL_32 }),
-    ("entry_INT80_compat", Action::SyscallEntry { flags: SYSCALL_32 }),
-    ("asm_int80_emulation", Action::SyscallEntry { flags: SYSCALL_32 }),
-    ("__switch_to_asm", Action::Switch),
-    ("do_task_dead", Action::TaskDead),
-    ("cpu_startup_entry", Action::IdleLoop),
-    ("tasklet_hi_action", Action::SoftirqEntry(0)),
-    ("run_timer_softirq", Action::SoftirqEntry(1)),
-    ("net_tx_action", Action::SoftirqEntry(2)),
-    ("net_rx_action", Action::SoftirqEntry(3)),
-    ("blk_done_softirq", Action::SoftirqEntry(4)),
-    ("irq_poll_softirq", Action::SoftirqEntry(5)),
-    ("tasklet_action", Action::SoftirqEntry(6)),
-    ("run_rebalance_domains", Action::SoftirqEntry(7)),
-    ("sched_balance_softirq", Action::SoftirqEntry(7)),
-    ("hrtimer_run_softirq", Action::SoftirqEntry(8)),
-    ("rcu_core_si", Action::SoftirqEntry(9)),
-    // Where the handlers of softirqs are called, from Linux 6.11 (and stable 6.1) and before.
-    ("handle_softirqs", Action::SoftirqReturn),
-    ("handle_softirqs.isra.0", Action::SoftirqReturn),
-    ("__do_softirq", Action::SoftirqReturn),
-    ("__do_softirq.isra.0", Action::SoftirqReturn),
-];
-
-/// Symbols to which the processor jumps by itself.
-const GATES: [(&str, KernelContext); 41] = [
-    ("asm_exc_divide_error", KernelContext::Exception(0)),
-    ("asm_exc_debug", KernelContext::Exception(1)),
-    ("asm_exc_nmi", KernelContext::Nmi),
-    ("asm_exc_nmi_noist", KernelContext::Nmi),
-    ("asm_exc_int3", KernelContext::Exception(3)),
-    ("asm_exc_overflow", KernelContext::Exception(4)),
-    ("asm_exc_bounds", KernelContext::Exception(5)),
-    ("asm_exc_invalid_op", KernelContext::Exception(6)),
-    ("asm_exc_device_not_available", KernelContext::Exception(7)),
-    ("asm_exc_double_fault", KernelContext::Exception(8)),
-    ("asm_exc_coproc_segment_overrun", KernelContext::Exception(9)),
-    ("asm_exc_invalid_tss", KernelContext::Exception(10)),
-    ("asm_exc_segment_not_present", KernelContext::Exception(11)),
-    ("asm_exc_stack_segment", KernelContext::Exception(12)),
-    ("asm_exc_general_protection", KernelContext::Exception(13)),
-    ("asm_exc_page_fault", KernelContext::Exception(14)),
-    ("asm_exc_spurious_interrupt_bug", KernelContext::Exception(15)),
-    ("asm_exc_coprocessor_error", KernelContext::Exception(16)),
-    ("asm_exc_alignment_check", KernelContext::Exception(17)),
-    ("asm_exc_machine_check", KernelContext::Exception(18)),
-    ("asm_exc_simd_coprocessor_error", KernelContext::Exception(19)),
-    ("asm_exc_virtualization_exception", KernelContext::Exception(20)),
-    ("asm_exc_control_protection", KernelContext::Exception(21)),
-    ("asm_exc_vmm_communication", KernelContext::Exception(29)),
-    ("asm_sysvec_apic_timer_interrupt", KernelContext::Interrupt(0xec)),
-    ("asm_sysvec_hyperv_stimer0", KernelContext::Interrupt(0xed)),
-    ("asm_sysvec_hyperv_reenlightenment", KernelContext::Interrupt(0xee)),
-    ("asm_sysvec_kvm_posted_intr_nested_ipi", KernelContext::Interrupt(0xf0)),
-    ("asm_sysvec_kvm_posted_intr_wakeup_ipi", KernelContext::Interrupt(0xf1)),
-    ("asm_sysvec_kvm_posted_intr_ipi", KernelContext::Interrupt(0xf2)),
-    ("asm_sysvec_kvm_asyncpf_interrupt", KernelContext::Interrupt(0xf3)),
-    ("asm_sysvec_deferred_error", KernelContext::Interrupt(0xf4)),
-    ("asm_sysvec_irq_work", KernelContext::Interrupt(0xf6)),
-    ("asm_sysvec_x86_platform_ipi", KernelContext::Interrupt(0xf7)),
-    ("asm_sysvec_reboot", KernelContext::Interrupt(0xf8)),
-    ("asm_sysvec_threshold", KernelContext::Interrupt(0xf9)),
-    ("asm_sysvec_thermal", KernelContext::Interrupt(0xfa)),
-    ("asm_sysvec_call_function_single", KernelContext::Interrupt(0xfb)),
-    ("asm_sysvec_call_function", KernelContext::Interrupt(0xfc)),
-    ("asm_sysvec_reschedule_ipi", KernelContext::Interrupt(0xfd)),
-    ("asm_sysvec_error_interrupt", KernelContext::Interrupt(0xfe)),
-];
-
-/// Symbols that are used in another way.
-const OTHERS: [&str; 5] = [
-    "irq_entries_start",
-    "spurious_entries_start",
-    "asm_sysvec_spurious_apic_interrupt",
-    "current_task",
-    "pcpu_hot",
-];
-
 /// The symbols that are used. `sim` need not pass others, but for the ends of functions.
 pub fn wanted() -> impl Iterator<Item = &'static str> {
     let points = POINTS.iter().map(|point| point.0);
-    points.chain(GATES.iter().map(|gate| gate.0)).chain(OTHERS)
+    let callers = SOFTIRQ_CALLERS.into_iter().chain(THUNKS);
+    points.chain(GATES.iter().map(|gate| gate.0)).chain(callers).chain(OTHERS)
 }
 
 /// The annotations of a kernel.
@@ -134,6 +67,12 @@ pub struct Annotations {
     gates: Vec<(u64, KernelContext)>,
     /// Where handlers of softirqs may return to: start, and end which is not in it.
     softirq_callers: Vec<(u64, u64)>,
+    /// Where handlers of IRQ lines are called, in the same form.
+    irq_callers: Vec<(u64, u64)>,
+    /// By way of what they may be called.
+    thunks: Vec<u64>,
+    /// The kernel's own counts and where each CPU's area is.
+    pub(crate) kernel_counts: Option<KernelCountSymbols>,
     /// Where in a CPU's own area the pointer to the current task is.
     pub(crate) current_task: Option<u64>,
 }
@@ -173,10 +112,16 @@ impl Annotations {
                 symbols.get(after).map_or(bound, |next| next.0.min(bound))
             };
             if let Some((_, action)) = POINTS.iter().find(|point| point.0 == *name) {
-                match action {
-                    Action::SoftirqReturn => made.softirq_callers.push((*address, ends())),
-                    _ => made.points.push((*address, *action)),
-                }
+                made.points.push((*address, *action));
+            }
+            if SOFTIRQ_CALLERS.contains(name) {
+                made.softirq_callers.push((*address, ends()));
+            }
+            if IRQ_CALLERS.contains(name) {
+                made.irq_callers.push((*address, ends()));
+            }
+            if THUNKS.contains(name) {
+                made.thunks.push(*address);
             }
             if let Some((_, context)) = GATES.iter().find(|gate| gate.0 == *name) {
                 made.gates.push((*address, *context));
@@ -184,6 +129,11 @@ impl Annotations {
         }
         let find = |wanted| symbols.iter().find(|symbol| symbol.1 == wanted).map(|found| found.0);
         made.current_task = find("current_task").or(find("pcpu_hot"));
+        made.kernel_counts = find("__per_cpu_offset").map(|areas| KernelCountSymbols {
+            areas,
+            irq_stat: find("irq_stat"),
+            kstat: find("kstat"),
+        });
         if let Some(address) = find("asm_sysvec_spurious_apic_interrupt") {
             made.gates.push((address, KernelContext::Interrupt(0xff)));
         }
@@ -210,18 +160,32 @@ impl Annotations {
         self.gates.extend(gates.map(|(at, vector)| (at, KernelContext::Interrupt(vector as u8))));
     }
 
-    /// What the instruction at `address` means. `starts` says whether a block starts with it.
-    pub(crate) fn action_at(&self, address: u64, starts: bool) -> Option<Action> {
-        if let Ok(index) = self.points.binary_search_by_key(&address, |point| point.0) {
-            return Some(self.points[index].1);
+    /// What the instruction at `address` means.
+    pub(crate) fn action_at(&self, address: u64) -> Option<Action> {
+        let index = self.points.binary_search_by_key(&address, |point| point.0).ok()?;
+        Some(self.points[index].1)
+    }
+
+    /// Whether the instruction of these bytes at `address` calls the handler of an IRQ line.
+    pub(crate) fn calls_irq_handler(&self, address: u64, bytes: &[u8]) -> bool {
+        if !holds(&self.irq_callers, address) {
+            return false;
         }
-        (starts && self.calls_softirqs(address)).then_some(Action::SoftirqReturn)
+        match *bytes {
+            // call *register
+            [0xff, 0xd0..=0xd7] | [0x41, 0xff, 0xd0..=0xd7] => true,
+            [0xe8, a, b, c, d] => {
+                let distance = i64::from(i32::from_le_bytes([a, b, c, d]));
+                let target = address.wrapping_add(5).wrapping_add_signed(distance);
+                self.thunks.contains(&target)
+            }
+            _ => false,
+        }
     }
 
     /// Whether `address` is in a function that calls the handlers of softirqs.
     pub(crate) fn calls_softirqs(&self, address: u64) -> bool {
-        let holds = |&(start, end): &(u64, u64)| start <= address && address < end;
-        self.softirq_callers.iter().any(holds)
+        holds(&self.softirq_callers, address)
     }
 
     /// The context that begins when the processor jumps to `address` by itself.
@@ -231,41 +195,19 @@ impl Annotations {
     }
 }
 
-/// Offsets in structs of the kernel, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Offsets {
-    /// `task_struct.pid`
-    pub pid: Option<u64>,
-    /// `task_struct.comm`
-    pub comm: Option<u64>,
-    /// `task_struct.mm`
-    pub mm: Option<u64>,
+fn holds(ranges: &[(u64, u64)], address: u64) -> bool {
+    ranges.iter().any(|&(start, end)| start <= address && address < end)
 }
 
-impl Offsets {
-    /// The largest offset that is believed.
-    const MAX: u64 = 1 << 20;
-
-    /// Reads lines `STRUCT.MEMBER OFFSET`, decimal. Other members are passed over.
-    ///
-    /// # Errors
-    /// The first line that is not of that form.
-    pub fn parse(text: &str) -> Result<Offsets, String> {
-        let mut offsets = Offsets::default();
-        for (number, line) in text.lines().enumerate() {
-            let offset = line.split_once(' ').and_then(|(name, offset)| {
-                Some((name, offset.trim().parse().ok().filter(|offset| *offset < Offsets::MAX)?))
-            });
-            match offset {
-                Some(("task_struct.pid", offset)) => offsets.pid = Some(offset),
-                Some(("task_struct.comm", offset)) => offsets.comm = Some(offset),
-                Some(("task_struct.mm", offset)) => offsets.mm = Some(offset),
-                Some(_) => {}
-                None => return Err(format!("line {}: not a member and its offset", number + 1)),
-            }
-        }
-        Ok(offsets)
-    }
+/// Where the kernel keeps counts of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KernelCountSymbols {
+    /// Array of the distances of each CPU's area.
+    pub(crate) areas: u64,
+    /// Counts of system vectors, in a CPU's area.
+    pub(crate) irq_stat: Option<u64>,
+    /// Counts of softirqs, in a CPU's area.
+    pub(crate) kstat: Option<u64>,
 }
 
 #[cfg(test)]
@@ -276,6 +218,8 @@ mod tests {
 ffffffff81003270 __switch_to_asm
 ffffffff8109c4c0 handle_softirqs
 ffffffff8109c900 irq_exit_rcu
+ffffffff810f1000 __handle_irq_event_percpu
+ffffffff810f1200 handle_irq_event_percpu_end
 ffffffff817b0e00 net_rx_action
 ffffffff81c00080 entry_SYSCALL_64
 ffffffff81c00290 irq_entries_start
@@ -283,13 +227,14 @@ ffffffff81c008f0 spurious_entries_start
 ffffffff81c00be0 asm_exc_page_fault
 ffffffff81c00e90 asm_sysvec_spurious_apic_interrupt
 ffffffff81c00eb0 asm_sysvec_apic_timer_interrupt
+ffffffff81e00020 __x86_indirect_thunk_rax
 000000000001fb80 current_task
 ";
 
     #[test]
     fn points_and_gates_are_found_by_address() {
         let made = Annotations::parse(KERNEL).unwrap();
-        let action = |address| made.action_at(address, false);
+        let action = |address| made.action_at(address);
         assert_eq!(action(0xffff_ffff_8100_3270), Some(Action::Switch));
         assert_eq!(action(0xffff_ffff_817b_0e00), Some(Action::SoftirqEntry(3)));
         assert_eq!(action(0xffff_ffff_81c0_0080), Some(Action::SyscallEntry { flags: 0 }));
@@ -314,18 +259,28 @@ ffffffff81c00eb0 asm_sysvec_apic_timer_interrupt
     }
 
     #[test]
-    fn softirqs_return_to_starts_of_blocks_of_their_caller() {
+    fn callers_of_softirqs_and_of_irq_handlers_are_told_by_their_addresses() {
         let made = Annotations::parse(KERNEL).unwrap();
-        let inside = 0xffff_ffff_8109_c6aa;
-        assert_eq!(made.action_at(inside, true), Some(Action::SoftirqReturn));
-        assert_eq!(made.action_at(inside, false), None);
-        assert_eq!(made.action_at(0xffff_ffff_8109_c900, true), None);
+        assert!(made.calls_softirqs(0xffff_ffff_8109_c6aa));
+        assert!(!made.calls_softirqs(0xffff_ffff_8109_c900));
+        let inside = 0xffff_ffff_810f_1020;
+        assert!(made.calls_irq_handler(inside, &[0xff, 0xd0]));
+        assert!(made.calls_irq_handler(inside, &[0x41, 0xff, 0xd3]));
+        assert!(!made.calls_irq_handler(inside, &[0xff, 0xe0])); // jmp
+        assert!(!made.calls_irq_handler(0xffff_ffff_810f_1200, &[0xff, 0xd0]));
+        let to = |target: u64| {
+            let distance = target.wrapping_sub(inside + 5) as u32;
+            [&[0xe8][..], &distance.to_le_bytes()].concat()
+        };
+        assert!(made.calls_irq_handler(inside, &to(0xffff_ffff_81e0_0020)));
+        assert!(!made.calls_irq_handler(inside, &to(0xffff_ffff_8100_3270)));
     }
 
     #[test]
     fn all_that_is_used_is_wanted_once() {
         let mut names: Vec<&str> = wanted().collect();
-        for line in KERNEL.lines().filter(|line| !line.ends_with("irq_exit_rcu")) {
+        let ends = |line: &&str| line.ends_with("irq_exit_rcu") || line.ends_with("_end");
+        for line in KERNEL.lines().filter(|line| !ends(line)) {
             assert!(names.contains(&line.split_once(' ').unwrap().1), "{line}");
         }
         let count = names.len();
@@ -340,15 +295,5 @@ ffffffff81c00eb0 asm_sysvec_apic_timer_interrupt
         assert!(error("ffffffff81003270\n").contains("line 1"));
         assert!(error("zz __switch_to_asm\n").contains("not hexadecimal"));
         assert!(error("ffffffff81000000 _text\n").contains("none of the symbols"));
-    }
-
-    #[test]
-    fn offsets_are_read_and_bounded() {
-        let offsets = Offsets::parse("task_struct.pid 2416\ntask_struct.mm 2272\nfile.f_op 40\n");
-        let right = Offsets { pid: Some(2416), comm: None, mm: Some(2272) };
-        assert_eq!(offsets, Ok(right));
-        for text in ["task_struct.pid\n", "task_struct.pid x\n", "task_struct.pid 99999999999\n"] {
-            assert!(Offsets::parse(text).unwrap_err().contains("line 1"));
-        }
     }
 }

@@ -1,0 +1,126 @@
+//! Guest time: slices of vCPUs, QEMU's clock beside the model's, and for how long vCPUs were halted.
+
+use crate::cpu;
+use crate::qemu_internals::{Bias, GuestClock, Slices};
+use crate::rounds::Rounds;
+
+const NS_PER_S: u128 = 1_000_000_000;
+
+/// What a clock is made of.
+pub(crate) struct Parts {
+    pub(crate) cpus: u32,
+    /// An instruction takes `2^shift` ns of QEMU's clock.
+    pub(crate) shift: u32,
+    /// Cycles of a vCPU in a second.
+    pub(crate) hz: u64,
+    /// Cycles of a slice.
+    pub(crate) quantum: u64,
+    /// There if guest time follows the model.
+    pub(crate) bias: Option<Bias>,
+    /// There if QEMU's clock can be read.
+    pub(crate) guest: Option<GuestClock>,
+}
+
+/// The clock of a machine.
+pub(crate) struct Clock {
+    parts: Parts,
+    rounds: Rounds,
+    slices: Vec<Option<Slices>>,
+    /// Each vCPU's time at the end of its last slice, by its cycles.
+    counted_ns: Vec<u64>,
+    /// Since when each vCPU is halted.
+    halted_since: Vec<Option<u64>>,
+    /// What QEMU's clock has more than the instructions explain: where it began, and its jumps over
+    /// the time in which all vCPUs were halted.
+    jumps_ns: u64,
+}
+
+impl Clock {
+    pub(crate) fn new(parts: Parts) -> Clock {
+        let cpus = parts.cpus as usize;
+        Clock {
+            rounds: Rounds::new(cpus, parts.shift),
+            slices: vec![None; cpus],
+            counted_ns: vec![0; cpus],
+            halted_since: vec![None; cpus],
+            jumps_ns: 0,
+            parts,
+        }
+    }
+
+    /// Whether vCPUs run in slices.
+    pub(crate) fn has_slices(&self) -> bool {
+        self.parts.cpus > 1 || self.parts.bias.is_some()
+    }
+
+    /// Makes ready to end slices of a vCPU.
+    pub(crate) fn begin_slices(&mut self, vcpu: u32, slices: Slices) {
+        self.slices[vcpu as usize] = Some(slices);
+        cpu::with(vcpu, |cpu| {
+            cpu.set_handle(slices.handle());
+            cpu.set_slice(self.parts.quantum);
+        });
+    }
+
+    /// The slice of a vCPU is over.
+    pub(crate) fn end_slice(&mut self, vcpu: u32) {
+        // One that was started runs without having taken an interrupt.
+        self.rounds.set_halted(vcpu as usize, false);
+        self.advance(vcpu);
+        cpu::with(vcpu, |cpu| cpu.set_slice(self.parts.quantum));
+        if let Some(slices) = self.slices[vcpu as usize] {
+            slices.end();
+        }
+    }
+
+    /// A vCPU is about to halt.
+    pub(crate) fn halt(&mut self, vcpu: u32) {
+        let since = self.now_ns(vcpu);
+        self.halted_since[vcpu as usize] = Some(since);
+        self.rounds.set_halted(vcpu as usize, true);
+        self.advance(vcpu);
+        if self.slices[vcpu as usize].is_some() {
+            cpu::with(vcpu, |cpu| cpu.set_slice(self.parts.quantum));
+        }
+    }
+
+    /// A vCPU takes an interrupt, which ends a halt.
+    pub(crate) fn wake(&mut self, vcpu: u32) {
+        let Some(since) = self.halted_since[vcpu as usize].take() else { return };
+        self.rounds.set_halted(vcpu as usize, false);
+        let Some(guest) = self.parts.guest else { return };
+        let shows = self.rounds.shows_ns(self.instructions());
+        self.jumps_ns = guest.get_ns().wrapping_sub(shows);
+        let halted_ns = u128::from(self.now_ns(vcpu).saturating_sub(since));
+        let cycles = halted_ns * u128::from(self.parts.hz) / NS_PER_S;
+        cpu::with(vcpu, |cpu| cpu.add_halted(cycles as u64));
+    }
+
+    /// Guest time as the vCPU sees it.
+    fn now_ns(&self, vcpu: u32) -> u64 {
+        let now = if self.parts.bias.is_some() {
+            let ns = self.ns_of(cpu::with(vcpu, |cpu| cpu.cycles()));
+            self.rounds.now_ns(vcpu as usize, ns - self.counted_ns[vcpu as usize])
+        } else {
+            self.rounds.shows_ns(self.instructions())
+        };
+        now.wrapping_add(self.jumps_ns)
+    }
+
+    /// Has QEMU's clock follow the model, where it does.
+    fn advance(&mut self, vcpu: u32) {
+        let Some(bias) = self.parts.bias else { return };
+        let ns = self.ns_of(cpu::with(vcpu, |cpu| cpu.cycles()));
+        let counted = std::mem::replace(&mut self.counted_ns[vcpu as usize], ns);
+        let instructions = self.instructions();
+        bias.add(self.rounds.end_slice(vcpu as usize, ns - counted, instructions));
+    }
+
+    fn ns_of(&self, cycles: u64) -> u64 {
+        (u128::from(cycles) * NS_PER_S / u128::from(self.parts.hz)) as u64
+    }
+
+    fn instructions(&self) -> u64 {
+        (0..self.parts.cpus).map(|vcpu| cpu::with(vcpu, |cpu| cpu.instructions())).sum()
+    }
+}

@@ -1,0 +1,133 @@
+//! Numbers to records. Encoding the result again tells whether anything was left over.
+
+use super::{
+    AMOUNTS_OF, AT_CLOSE, BY_MARKER, CHECK, CONTEXT, END, HEADER, INSIDE, IRQ_NAME, KERNEL_COUNT,
+    MARKER, NOTICE, OPEN, REGION, SPAN, TASK, TOTAL, TRUNCATED, text_of,
+};
+use crate::counters::COUNTERS;
+use crate::options::{CPUS_MAX, Detail, Roi};
+use crate::record::{
+    Amounts, AmountsOf, Check, ContextRow, End, FORMAT_VERSION, Header, IrqName, KernelCount,
+    MAGIC, Marker, Notice, Record, RecordError, Region, Span, Task,
+};
+
+pub(super) fn record(kind: u32, cpu: u32, words: &[u64; 7]) -> Result<Record, RecordError> {
+    let wrong = RecordError::Field(kind);
+    let small = |word: u64| u32::try_from(word).map_err(|_| wrong);
+    if kind != HEADER && cpu as usize >= CPUS_MAX {
+        return Err(wrong);
+    }
+    Ok(match kind {
+        HEADER => Record::Header(header(cpu, words)?),
+        MARKER => Record::Marker(Marker {
+            cpu,
+            number: words[0] as u32,
+            open: words[0] >> 32 & OPEN != 0,
+            argument: words[1],
+            interrupts: words[2],
+            exceptions: words[3],
+        }),
+        REGION => Record::Region(region(cpu, small(words[0])?, words)),
+        CONTEXT => Record::Context(ContextRow {
+            cpu,
+            region: small(words[0])?,
+            code: words[1],
+            entries: words[2],
+            completed: words[3],
+        }),
+        TASK => Record::Task(Task { pid: small(words[0])?, comm: text_of(&words[1..]) }),
+        NOTICE => Record::Notice(Notice::of(words[0]).ok_or(wrong)?, cpu, words[1]),
+        CHECK => Record::Check(Check { counted: words[0], icount: words[1] }),
+        END => Record::End(End {
+            by_marker: words[0] & BY_MARKER != 0,
+            truncated: words[0] & TRUNCATED != 0,
+            instructions: (words[0] & TOTAL != 0).then_some(words[1]),
+            records: words[2],
+        }),
+        AMOUNTS_OF => Record::Amounts(amounts(cpu, words).ok_or(wrong)?),
+        SPAN => Record::Span(span(cpu, small(words[0])?, words)),
+        KERNEL_COUNT => Record::KernelCount(KernelCount {
+            cpu,
+            region: small(words[0])?,
+            at_close: words[1] & AT_CLOSE != 0,
+            inside: words[1] & INSIDE != 0,
+            code: words[2],
+            value: words[3],
+        }),
+        IRQ_NAME => Record::IrqName(IrqName { irq: small(words[0])?, name: text_of(&words[1..]) }),
+        _ => return Err(RecordError::Kind(kind)),
+    })
+}
+
+fn header(cpus: u32, words: &[u64; 7]) -> Result<Header, RecordError> {
+    let wrong = RecordError::Field(HEADER);
+    if words[0] != MAGIC {
+        return Err(RecordError::Magic);
+    }
+    let version = words[1] as u32;
+    if version != FORMAT_VERSION {
+        return Err(RecordError::Version(version));
+    }
+    if cpus == 0 || cpus as usize > CPUS_MAX {
+        return Err(wrong);
+    }
+    Ok(Header {
+        cpus,
+        api: (words[1] >> 32) as u32,
+        detail: match words[2] & 0xff {
+            0 => Detail::Fast,
+            1 => Detail::Count,
+            2 => Detail::Timed,
+            _ => return Err(wrong),
+        },
+        roi: match words[2] >> 8 {
+            0 => Roi::Marker,
+            1 => Roi::Always,
+            _ => return Err(wrong),
+        },
+        quantum: words[3],
+        qemu: text_of(&words[4..6]),
+        features: words[6] as u32,
+        counters: (words[6] >> 32) as u32,
+    })
+}
+
+fn region(cpu: u32, region: u32, words: &[u64; 7]) -> Region {
+    Region {
+        cpu,
+        region,
+        unknown_gates: words[1],
+        unmatched_returns: words[2],
+        abandoned: words[3],
+        overflows: words[4],
+        broken: words[5],
+    }
+}
+
+fn amounts(cpu: u32, words: &[u64; 7]) -> Option<Amounts> {
+    let of = match words[0] >> 32 {
+        0 => AmountsOf::Marker,
+        1 => AmountsOf::Region,
+        2 => AmountsOf::Own,
+        3 => AmountsOf::Inclusive,
+        _ => return None,
+    };
+    let first = words[0] as u32;
+    let mut values = [0; crate::record::AMOUNTS];
+    values.copy_from_slice(&words[1..]);
+    let beyond = COUNTERS.checked_sub(first as usize)?.min(values.len());
+    values[beyond..].iter().all(|value| *value == 0).then_some(Amounts { cpu, of, first, values })
+}
+
+fn span(cpu: u32, region: u32, words: &[u64; 7]) -> Span {
+    Span {
+        cpu,
+        region,
+        code: words[1],
+        began: words[2],
+        own_cycles: words[3],
+        inclusive_cycles: words[4],
+        own_instructions: words[5],
+        inclusive_instructions: words[6],
+    }
+}

@@ -1,0 +1,415 @@
+//! The state of a vCPU that every executed block touches.
+
+pub(crate) mod timed;
+
+use std::cell::UnsafeCell;
+use std::ffi::{c_uint, c_void};
+use std::ptr;
+
+use machine::{InOrder, MachineModel};
+
+use crate::block::Block;
+use crate::callbacks;
+use crate::counters::{self, BRANCHES, CYCLES, Counts, INSTRUCTIONS, TIME};
+use crate::options::CPUS_MAX;
+use crate::qemu_internals::CurrentCpu;
+
+/// No block starts at this address.
+const NOWHERE: u64 = u64::MAX;
+
+/// Counts of one vCPU. A line of its own, so that neighbours don't share one.
+#[repr(align(64))]
+pub(crate) struct Cpu {
+    /// Instructions of all blocks that were started, less those known not to have been executed.
+    /// With a model it is the model that counts them.
+    instructions: u64,
+    /// The block that was started last; null once it is known how much of it was executed.
+    block: *const Block,
+    /// Where a function that is followed returns to, [`NOWHERE`] for none.
+    awaits: u64,
+    /// Where the slice ends: the count of cycles.
+    slice_end: u64,
+    /// Branches of the blocks that were started. With a model only.
+    branches: u64,
+    /// The model, null without one.
+    model: *mut InOrder,
+    /// Whether the kernel runs.
+    in_kernel: bool,
+    /// An exception was raised, and its handler not entered yet.
+    raising: bool,
+    /// QEMU's own description of the vCPU, to recognise it by.
+    handle: *mut c_void,
+    /// Cycles for which the vCPU was halted.
+    halted_cycles: u64,
+    /// What user mode has counted up to the last change of the mode.
+    user: Counts,
+    /// What was counted when the mode changed last.
+    changed_at: Counts,
+}
+
+/// All vCPUs, and which of them runs.
+struct Machine {
+    cpus: [UnsafeCell<Cpu>; CPUS_MAX],
+    running: UnsafeCell<Running>,
+}
+
+/// Which vCPU runs. Remembered, as it changes at the end of slices only.
+struct Running {
+    current: CurrentCpu,
+    handle: *mut c_void,
+    index: u32,
+}
+
+// SAFETY: all vCPUs run in one thread, which `on_vcpu` checks; at exit they are stopped.
+unsafe impl Sync for Machine {}
+
+static MACHINE: Machine = Machine {
+    cpus: [const { UnsafeCell::new(Cpu::NEW) }; CPUS_MAX],
+    running: UnsafeCell::new(Running {
+        current: CurrentCpu::UNKNOWN,
+        handle: ptr::null_mut(),
+        index: 0,
+    }),
+};
+
+/// Runs `use_it` on the state of a vCPU. It must not call back into QEMU in a way that comes here
+/// again.
+#[inline(always)]
+pub(crate) fn with<R>(vcpu: u32, use_it: impl FnOnce(&mut Cpu) -> R) -> R {
+    let cell = &MACHINE.cpus[vcpu as usize % CPUS_MAX];
+    // SAFETY: one thread runs all vCPUs, and no use is nested in another.
+    use_it(unsafe { &mut *cell.get() })
+}
+
+/// Which vCPU runs.
+///
+/// QEMU passes a number to callbacks of blocks and instructions, but where one thread runs all
+/// vCPUs it is a constant in the code: the number of the vCPU that *translated* the block.
+#[inline(always)]
+pub(crate) fn running() -> u32 {
+    // SAFETY: one thread runs all vCPUs; this reference does not outlive the function.
+    let running = unsafe { &mut *MACHINE.running.get() };
+    let handle = running.current.get();
+    if handle != running.handle {
+        running.changed(handle);
+    }
+    running.index
+}
+
+/// Makes ready to tell which of several vCPUs runs.
+pub(crate) fn watch(current: CurrentCpu) {
+    // SAFETY: as above.
+    unsafe { (*MACHINE.running.get()).current = current };
+}
+
+impl Running {
+    #[cold]
+    fn changed(&mut self, handle: *mut c_void) {
+        let runs = |vcpu: &u32| with(*vcpu, |cpu| cpu.handle == handle);
+        if let Some(vcpu) = (0..CPUS_MAX as u32).find(runs) {
+            self.index = vcpu;
+            self.handle = handle;
+        }
+    }
+}
+
+/// A block starts, on a machine with one vCPU.
+pub(crate) extern "C" fn on_block(_: c_uint, block: *mut c_void) {
+    begin(0, block.cast_const().cast());
+}
+
+/// A block starts, on a machine with several vCPUs.
+pub(crate) extern "C" fn on_block_of_slice(_: c_uint, block: *mut c_void) {
+    begin(running(), block.cast_const().cast());
+}
+
+#[inline(always)]
+fn begin(vcpu: u32, block: *const Block) {
+    // SAFETY: the arena keeps the block while there is code that passes it.
+    let known = unsafe { &*block };
+    if with(vcpu, |cpu| cpu.is_due(known, cpu.instructions)) {
+        callbacks::before_block(vcpu, known);
+    }
+    with(vcpu, |cpu| {
+        cpu.instructions += u64::from(known.length);
+        cpu.block = block;
+    });
+}
+
+/// After an access to memory by the only instruction of a block that is not a repeated string
+/// instruction.
+///
+/// QEMU can count time only at the end of a block. When an instruction in the middle turns out to
+/// access a device, it leaves the block there, executes that instruction in a block of its own, and
+/// goes on with the rest. Blocks of that sort have their memory callbacks, but not the others: so
+/// this callback without the one of its block says that the block before was left.
+pub(crate) extern "C" fn on_lone_access(_: c_uint, _: u32, _: u64, block: *mut c_void) {
+    let block = block.cast_const().cast::<Block>();
+    with(running(), |cpu| {
+        if cpu.block != block {
+            // SAFETY: the arena keeps the block while there is code that passes it.
+            let address = unsafe { (*block).address };
+            cpu.left_after(address);
+            cpu.block = block;
+        }
+    });
+}
+
+impl Cpu {
+    const NEW: Cpu = Cpu {
+        instructions: 0,
+        block: ptr::null(),
+        awaits: NOWHERE,
+        slice_end: u64::MAX,
+        branches: 0,
+        model: ptr::null_mut(),
+        in_kernel: false,
+        raising: false,
+        handle: ptr::null_mut(),
+        halted_cycles: 0,
+        user: [0; counters::COUNTERS],
+        changed_at: [0; counters::COUNTERS],
+    };
+
+    /// Whether something is to be done before `block` starts.
+    #[inline(always)]
+    fn is_due(&self, block: &Block, cycles: u64) -> bool {
+        (block.in_kernel != self.in_kernel)
+            | (block.address == self.awaits)
+            | (cycles >= self.slice_end)
+    }
+
+    /// Counts with a model from now on.
+    pub(crate) fn set_model(&mut self, model: &MachineModel) {
+        // Lives as long as the process, as the code that uses it may.
+        self.model = Box::into_raw(Box::new(InOrder::new(model)));
+    }
+
+    fn model(&mut self) -> Option<&mut InOrder> {
+        // SAFETY: null, or of `set_model`; no use is nested in another.
+        unsafe { self.model.as_mut() }
+    }
+
+    /// Cycles executed.
+    pub(crate) fn cycles(&mut self) -> u64 {
+        let plain = self.instructions;
+        self.model().map_or(plain, |model| model.cycles())
+    }
+
+    /// Instructions executed, if the block that was started last ran to its end.
+    pub(crate) fn instructions(&mut self) -> u64 {
+        self.counts()[INSTRUCTIONS]
+    }
+
+    /// What was counted, if the block that was started last ran to its end.
+    pub(crate) fn counts(&mut self) -> Counts {
+        let mut counts = [0; counters::COUNTERS];
+        counts[INSTRUCTIONS] = self.instructions;
+        counts[CYCLES] = self.instructions;
+        if let Some(model) = self.model() {
+            counters::place(&model.counts(), &mut counts);
+            counts[BRANCHES] = self.branches;
+        }
+        counts[TIME] = counts[CYCLES] + self.halted_cycles;
+        counts
+    }
+
+    /// What was counted when `remaining` instructions of the block that was started last are still
+    /// to execute.
+    pub(crate) fn counts_before(&mut self, remaining: u32) -> Counts {
+        let mut counts = self.counts();
+        let cycles =
+            u64::from(remaining) * self.model().map_or(1, |model| model.instruction_cycles());
+        counts[INSTRUCTIONS] -= u64::from(remaining);
+        counts[CYCLES] -= cycles;
+        counts[TIME] -= cycles;
+        // SAFETY: null, or kept by the arena until a flush, which clears it.
+        let block = unsafe { self.block.as_ref() };
+        let branches = block.is_some_and(|block| block.ends_in_branch && remaining > 0);
+        counts[BRANCHES] -= u64::from(branches && !self.model.is_null());
+        counts
+    }
+
+    /// What user mode has counted, of `counts` in all.
+    pub(crate) fn user_counts(&self, counts: &Counts) -> Counts {
+        let mut user = self.user;
+        if !self.in_kernel {
+            for (position, user) in user.iter_mut().enumerate() {
+                *user += counts[position] - self.changed_at[position];
+            }
+        }
+        user
+    }
+
+    /// The mode changes if `in_kernel` is another than before.
+    pub(crate) fn set_mode(&mut self, in_kernel: bool) {
+        if in_kernel != self.in_kernel {
+            let counts = self.counts();
+            self.user = self.user_counts(&counts);
+            self.changed_at = counts;
+            self.in_kernel = in_kernel;
+        }
+    }
+
+    /// Whether the slice is over.
+    pub(crate) fn slice_is_over(&mut self) -> bool {
+        self.cycles() >= self.slice_end
+    }
+
+    /// The slice ends in so many cycles.
+    pub(crate) fn set_slice(&mut self, cycles: u64) {
+        self.slice_end = self.cycles().saturating_add(cycles);
+    }
+
+    /// QEMU's description of the vCPU, by which it is recognised.
+    pub(crate) fn set_handle(&mut self, handle: *mut c_void) {
+        self.handle = handle;
+    }
+
+    /// A function that is followed returns to `address`; to none if there is none.
+    pub(crate) fn await_at(&mut self, address: Option<u64>) {
+        self.awaits = address.unwrap_or(NOWHERE);
+    }
+
+    /// Whether a function that is followed returns to `address`.
+    pub(crate) fn awaits(&self, address: u64) -> bool {
+        self.awaits == address
+    }
+
+    /// It was halted for so many cycles.
+    pub(crate) fn add_halted(&mut self, cycles: u64) {
+        self.halted_cycles += cycles;
+    }
+
+    /// The code cache is empty.
+    pub(crate) fn forget_block(&mut self) {
+        self.block = ptr::null();
+    }
+
+    /// An exception is raised.
+    pub(crate) fn raise(&mut self) {
+        self.raising = true;
+    }
+
+    /// A handler is entered instead of the instruction at `address`. Returns whether it is that of
+    /// an exception; else the block before ran to its end.
+    pub(crate) fn deliver(&mut self, address: u64) -> bool {
+        let exception = std::mem::take(&mut self.raising);
+        if exception {
+            self.interrupted_at(address);
+        }
+        exception
+    }
+
+    /// An exception came at `address`: the instruction there was not executed, nor were those behind
+    /// it in the block.
+    fn interrupted_at(&mut self, address: u64) {
+        // SAFETY: null, or kept by the arena until a flush, which clears it.
+        let Some(block) = (unsafe { self.block.as_ref() }) else { return };
+        if let Some(index) = block.index_of(address) {
+            let last = index + 1 == block.length;
+            if !(last && block.ends_in_trap) {
+                self.take_back(block, block.length - index);
+            }
+            self.block = ptr::null();
+        }
+    }
+
+    /// The block was left after the instruction at `address`.
+    fn left_after(&mut self, address: u64) {
+        // SAFETY: as above.
+        let Some(block) = (unsafe { self.block.as_ref() }) else { return };
+        if let Some(index) = block.index_of(address) {
+            self.take_back(block, block.length - index - 1);
+        }
+    }
+
+    /// The last `count` instructions of the block were not executed.
+    fn take_back(&mut self, block: &Block, count: u32) {
+        if self.model.is_null() {
+            self.instructions -= u64::from(count);
+            return;
+        }
+        self.branches -= u64::from(block.ends_in_branch && count > 0);
+        if let Some(model) = self.model() {
+            model.take_back(count);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use machine::CodeBlock;
+
+    use super::*;
+    use crate::block::Kind;
+
+    fn cpu(block: &Block) -> Cpu {
+        Cpu { instructions: 1_000, block, ..Cpu::NEW }
+    }
+
+    fn block(addresses: &[u64], ends_in_trap: bool) -> Block {
+        Block::new(addresses, Kind { ends_in_trap, ..Kind::default() }, CodeBlock::default())
+    }
+
+    #[test]
+    fn an_exception_in_the_middle_takes_back_what_was_not_executed() {
+        let block = block(&[0x10, 0x12, 0x15, 0x1a], false);
+        let mut cpu = cpu(&block);
+        cpu.interrupted_at(0x12);
+        assert_eq!(cpu.instructions, 997);
+        cpu.interrupted_at(0x12); // once only
+        assert_eq!(cpu.instructions, 997);
+    }
+
+    #[test]
+    fn an_interrupt_takes_back_nothing() {
+        let block = block(&[0x10, 0x12], false);
+        let mut cpu = cpu(&block);
+        assert!(!cpu.deliver(0x10)); // the block is a loop
+        assert_eq!(cpu.instructions, 1_000);
+        cpu.raise();
+        assert!(cpu.deliver(0x12));
+        assert_eq!(cpu.instructions, 999);
+        assert!(!cpu.deliver(0x12));
+    }
+
+    #[test]
+    fn an_exception_elsewhere_takes_back_nothing() {
+        let block = block(&[0x10, 0x12], false);
+        let mut cpu = cpu(&block);
+        cpu.interrupted_at(0x20);
+        assert_eq!(cpu.instructions, 1_000);
+    }
+
+    #[test]
+    fn user_mode_keeps_its_counts_while_the_kernel_runs() {
+        let mut cpu = Cpu::NEW;
+        let add = |cpu: &mut Cpu, in_kernel, amount| {
+            cpu.set_mode(in_kernel);
+            cpu.instructions += amount;
+            let counts = cpu.counts();
+            cpu.user_counts(&counts)[INSTRUCTIONS]
+        };
+        assert_eq!(add(&mut cpu, false, 5), 5);
+        assert_eq!(add(&mut cpu, true, 100), 5);
+        assert_eq!(add(&mut cpu, false, 7), 12);
+        assert_eq!(add(&mut cpu, true, 1), 12);
+    }
+
+    #[test]
+    fn a_software_interrupt_is_executed() {
+        let block = block(&[0x10, 0x12], true);
+        let mut cpu = cpu(&block);
+        cpu.interrupted_at(0x12);
+        assert_eq!(cpu.instructions, 1_000);
+    }
+
+    #[test]
+    fn a_block_left_at_a_device_access_has_executed_it() {
+        let block = block(&[0x10, 0x12, 0x15, 0x1a], false);
+        let mut cpu = cpu(&block);
+        cpu.left_after(0x12);
+        assert_eq!(cpu.instructions, 998);
+    }
+}

@@ -1,0 +1,69 @@
+//! Physical addresses and sizes of the guest's accesses, asked of QEMU outside of any lock.
+
+use std::cell::UnsafeCell;
+use std::sync::OnceLock;
+
+use crate::ffi::Access;
+
+/// Entries of the table of sizes. A guest has some tens of sorts of accesses.
+const SORTS: usize = 64;
+
+static ACCESS: OnceLock<Access> = OnceLock::new();
+
+/// Sizes by QEMU's description of an access, which says its sort and not its address.
+struct Sizes(UnsafeCell<[(u32, u32); SORTS]>);
+
+// SAFETY: used by the vCPUs' thread alone.
+unsafe impl Sync for Sizes {}
+
+static SIZES: Sizes = Sizes(UnsafeCell::new([(0, 0); SORTS]));
+
+/// Makes ready to ask.
+pub(crate) fn begin(access: Access) {
+    // A second recording in one process asks the same QEMU.
+    let _ = ACCESS.set(access);
+}
+
+/// Where in physical memory the access at `address`, which has just been made, went; none for a
+/// device.
+#[cold]
+pub(crate) fn of_access(access: u32, address: u64) -> Option<u64> {
+    let api = ACCESS.get()?;
+    // SAFETY: called in a memory callback, for the address that was accessed or one in its page.
+    unsafe {
+        let place = (api.qemu_plugin_get_hwaddr)(access, address);
+        if place.is_null() || (api.qemu_plugin_hwaddr_is_io)(place) {
+            return None;
+        }
+        Some((api.qemu_plugin_hwaddr_phys_addr)(place))
+    }
+}
+
+/// Where in physical memory the current vCPU finds `address`; none if nothing is mapped there.
+#[cold]
+pub(crate) fn of_address(address: u64) -> Option<u64> {
+    let api = ACCESS.get()?;
+    let mut physical = 0;
+    // SAFETY: called in the thread of a vCPU; the pointer is valid for the call.
+    let found = unsafe { (api.qemu_plugin_translate_vaddr)(address, &raw mut physical) };
+    found.then_some(physical)
+}
+
+/// How many bytes an access has, at least 1.
+#[inline(always)]
+pub(crate) fn access_bytes(access: u32) -> u64 {
+    // SAFETY: one thread runs all vCPUs; this reference does not outlive the function.
+    let sizes = unsafe { &mut *SIZES.0.get() };
+    let entry = &mut sizes[(access ^ access >> 8) as usize % SORTS];
+    if entry.0 != access || entry.1 == 0 {
+        *entry = (access, ask_bytes(access));
+    }
+    u64::from(entry.1)
+}
+
+#[cold]
+fn ask_bytes(access: u32) -> u32 {
+    // SAFETY: reads the description alone.
+    let shift = ACCESS.get().map_or(0, |api| unsafe { (api.qemu_plugin_mem_size_shift)(access) });
+    1 << shift.min(12)
+}

@@ -1,0 +1,139 @@
+//! Regions of interest: opening them, and writing what was used in them.
+
+use std::collections::BTreeSet;
+
+use attribution::{KernelContext, KernelSpan};
+
+use crate::counters::{COUNTERS, CYCLES, Counts, INSTRUCTIONS};
+use crate::record::{
+    AMOUNTS, Amounts, AmountsOf, ContextRow, IrqName, KernelCount, Record, Region, Span, Task,
+};
+use crate::session::Session;
+use crate::writer::Writer;
+
+/// Writes counters, some a record.
+pub(crate) fn write_amounts(writer: &mut Writer, cpu: u32, of: AmountsOf, counts: &Counts) {
+    for (part, some) in counts.chunks(AMOUNTS).enumerate() {
+        let mut values = [0; AMOUNTS];
+        values[..some.len()].copy_from_slice(some);
+        let first = (part * AMOUNTS) as u32;
+        writer.write(&Record::Amounts(Amounts { cpu, of, first, values }));
+    }
+}
+
+/// The record of a span that ended.
+pub(crate) fn span(cpu: u32, region: u32, span: &KernelSpan<COUNTERS>) -> Record {
+    Record::Span(Span {
+        cpu,
+        region,
+        code: span.context.code(),
+        began: span.began,
+        own_cycles: span.own[CYCLES],
+        inclusive_cycles: span.inclusive[CYCLES],
+        own_instructions: span.own[INSTRUCTIONS],
+        inclusive_instructions: span.inclusive[INSTRUCTIONS],
+    })
+}
+
+impl Session {
+    /// Opens the region of interest.
+    pub(crate) fn open_region(&mut self, counted: &[Counts]) {
+        if self.open {
+            return;
+        }
+        self.open = true;
+        self.region += 1;
+        self.opened_at = counted.to_vec();
+        for (tracked, now) in self.tracker.cpus.iter_mut().zip(counted) {
+            tracked.stack.open_region(*now);
+        }
+    }
+
+    /// Writes the region, and closes it.
+    pub(crate) fn close_region(&mut self, counted: &[Counts]) {
+        self.write_region(counted);
+        self.open = false;
+        for (tracked, now) in self.tracker.cpus.iter_mut().zip(counted) {
+            tracked.stack.close_region(*now);
+        }
+    }
+
+    /// Writes the rows of the region that is open, and the names of tasks and IRQ lines.
+    pub(crate) fn write_region(&mut self, counted: &[Counts]) {
+        if !self.open {
+            return;
+        }
+        let mut pids = BTreeSet::new();
+        for (index, now) in counted.iter().enumerate() {
+            pids.extend(self.write_cpu(index, now));
+        }
+        for pid in pids {
+            if let Some(comm) = self.tracker.name(pid) {
+                self.writer.write(&Record::Task(Task { pid, comm }));
+            }
+        }
+        for (irq, name) in self.tracker.irqs.names() {
+            self.writer.write(&Record::IrqName(IrqName { irq, name }));
+        }
+        self.writer.flush();
+    }
+
+    /// Writes the rows of one CPU; the tasks in them.
+    fn write_cpu(&mut self, index: usize, now: &Counts) -> Vec<u32> {
+        let (cpu, region) = (index as u32, self.region);
+        let lost = self.tracker.tasks_dropped() + self.misplaced;
+        let tracked = &mut self.tracker.cpus[index];
+        let (faults, unknown_gates) = (tracked.faults(), tracked.unknown_gates);
+        let used: Counts =
+            std::array::from_fn(|position| now[position] - self.opened_at[index][position]);
+        let ledger = tracked.stack.rows(*now);
+        let open_sums = u64::from(ledger.total() != used);
+        self.writer.write(&Record::Region(Region {
+            cpu,
+            region,
+            unknown_gates,
+            unmatched_returns: faults.unmatched_returns,
+            abandoned: faults.abandoned,
+            overflows: faults.overflows,
+            broken: faults.backward + ledger.refused() + lost + open_sums,
+        }));
+        write_amounts(&mut self.writer, cpu, AmountsOf::Region, &used);
+        let mut pids = Vec::new();
+        for (context, row) in ledger.rows() {
+            pids.extend(pid_of(context));
+            let (entries, completed) = (row.entries, row.completed);
+            let code = context.code();
+            let row_of = ContextRow { cpu, region, code, entries, completed };
+            self.writer.write(&Record::Context(row_of));
+            write_amounts(&mut self.writer, cpu, AmountsOf::Own, &row.own);
+            write_amounts(&mut self.writer, cpu, AmountsOf::Inclusive, &row.inclusive);
+        }
+        pids
+    }
+
+    /// Writes what the guest's kernel has counted itself, where a marker opened the region or is
+    /// about to close it. Elsewhere no vCPU runs, and the guest's memory can't be read.
+    pub(crate) fn write_kernel_counts(&mut self, at_close: bool) {
+        let Some(symbols) = self.tracker.annotations.kernel_counts else { return };
+        let (tracker, region) = (&self.tracker, self.region);
+        for (cpu, tracked) in (0..).zip(&tracker.cpus) {
+            let counts =
+                tracker.irqs.kernel_counts(cpu, &symbols, &tracker.offsets, &mut self.qemu);
+            for (context, value) in counts {
+                let (code, value) = (context.code(), u64::from(value));
+                let inside = tracked.stack.is_inside(context);
+                let count = KernelCount { cpu, region, at_close, code, value, inside };
+                self.writer.write(&Record::KernelCount(count));
+            }
+        }
+    }
+}
+
+fn pid_of(context: KernelContext) -> Option<u32> {
+    match context {
+        KernelContext::User(pid) | KernelContext::KernelThread(pid) | KernelContext::Task(pid) => {
+            Some(pid)
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,115 @@
+//! Names of the kernel that mean something here.
+
+use attribution::{KernelContext, SYSCALL_32};
+
+use super::Action;
+
+/// Symbols that annotate an instruction.
+pub(super) const POINTS: [(&str, Action); 21] = [
+    ("entry_SYSCALL_64", Action::SyscallEntry { flags: 0 }),
+    ("entry_SYSCALL_compat", Action::SyscallEntry { flags: SYSCALL_32 }),
+    ("entry_SYSENTER_compat", Action::SyscallEntry { flags: SYSCALL_32 }),
+    ("entry_INT80_compat", Action::SyscallEntry { flags: SYSCALL_32 }),
+    ("asm_int80_emulation", Action::SyscallEntry { flags: SYSCALL_32 }),
+    ("__switch_to_asm", Action::Switch),
+    ("do_task_dead", Action::TaskDead),
+    ("cpu_startup_entry", Action::IdleLoop),
+    ("tasklet_hi_action", Action::SoftirqEntry(0)),
+    ("run_timer_softirq", Action::SoftirqEntry(1)),
+    ("net_tx_action", Action::SoftirqEntry(2)),
+    ("net_rx_action", Action::SoftirqEntry(3)),
+    ("blk_done_softirq", Action::SoftirqEntry(4)),
+    ("irq_poll_softirq", Action::SoftirqEntry(5)),
+    ("tasklet_action", Action::SoftirqEntry(6)),
+    ("run_rebalance_domains", Action::SoftirqEntry(7)),
+    ("sched_balance_softirq", Action::SoftirqEntry(7)),
+    ("hrtimer_run_softirq", Action::SoftirqEntry(8)),
+    ("rcu_core_si", Action::SoftirqEntry(9)),
+    ("__handle_irq_event_percpu", Action::IrqLine),
+    ("handle_irq_event_percpu", Action::IrqLine),
+];
+
+/// Symbols to which the processor jumps by itself.
+pub(super) const GATES: [(&str, KernelContext); 41] = [
+    ("asm_exc_divide_error", KernelContext::Exception(0)),
+    ("asm_exc_debug", KernelContext::Exception(1)),
+    ("asm_exc_nmi", KernelContext::Nmi),
+    ("asm_exc_nmi_noist", KernelContext::Nmi),
+    ("asm_exc_int3", KernelContext::Exception(3)),
+    ("asm_exc_overflow", KernelContext::Exception(4)),
+    ("asm_exc_bounds", KernelContext::Exception(5)),
+    ("asm_exc_invalid_op", KernelContext::Exception(6)),
+    ("asm_exc_device_not_available", KernelContext::Exception(7)),
+    ("asm_exc_double_fault", KernelContext::Exception(8)),
+    ("asm_exc_coproc_segment_overrun", KernelContext::Exception(9)),
+    ("asm_exc_invalid_tss", KernelContext::Exception(10)),
+    ("asm_exc_segment_not_present", KernelContext::Exception(11)),
+    ("asm_exc_stack_segment", KernelContext::Exception(12)),
+    ("asm_exc_general_protection", KernelContext::Exception(13)),
+    ("asm_exc_page_fault", KernelContext::Exception(14)),
+    ("asm_exc_spurious_interrupt_bug", KernelContext::Exception(15)),
+    ("asm_exc_coprocessor_error", KernelContext::Exception(16)),
+    ("asm_exc_alignment_check", KernelContext::Exception(17)),
+    ("asm_exc_machine_check", KernelContext::Exception(18)),
+    ("asm_exc_simd_coprocessor_error", KernelContext::Exception(19)),
+    ("asm_exc_virtualization_exception", KernelContext::Exception(20)),
+    ("asm_exc_control_protection", KernelContext::Exception(21)),
+    ("asm_exc_vmm_communication", KernelContext::Exception(29)),
+    ("asm_sysvec_apic_timer_interrupt", KernelContext::Interrupt(0xec)),
+    ("asm_sysvec_hyperv_stimer0", KernelContext::Interrupt(0xed)),
+    ("asm_sysvec_hyperv_reenlightenment", KernelContext::Interrupt(0xee)),
+    ("asm_sysvec_kvm_posted_intr_nested_ipi", KernelContext::Interrupt(0xf0)),
+    ("asm_sysvec_kvm_posted_intr_wakeup_ipi", KernelContext::Interrupt(0xf1)),
+    ("asm_sysvec_kvm_posted_intr_ipi", KernelContext::Interrupt(0xf2)),
+    ("asm_sysvec_kvm_asyncpf_interrupt", KernelContext::Interrupt(0xf3)),
+    ("asm_sysvec_deferred_error", KernelContext::Interrupt(0xf4)),
+    ("asm_sysvec_irq_work", KernelContext::Interrupt(0xf6)),
+    ("asm_sysvec_x86_platform_ipi", KernelContext::Interrupt(0xf7)),
+    ("asm_sysvec_reboot", KernelContext::Interrupt(0xf8)),
+    ("asm_sysvec_threshold", KernelContext::Interrupt(0xf9)),
+    ("asm_sysvec_thermal", KernelContext::Interrupt(0xfa)),
+    ("asm_sysvec_call_function_single", KernelContext::Interrupt(0xfb)),
+    ("asm_sysvec_call_function", KernelContext::Interrupt(0xfc)),
+    ("asm_sysvec_reschedule_ipi", KernelContext::Interrupt(0xfd)),
+    ("asm_sysvec_error_interrupt", KernelContext::Interrupt(0xfe)),
+];
+
+/// Functions that call the handlers of softirqs, from Linux 6.11 (and stable 6.1) and before.
+pub(super) const SOFTIRQ_CALLERS: [&str; 4] =
+    ["handle_softirqs", "handle_softirqs.isra.0", "__do_softirq", "__do_softirq.isra.0"];
+
+/// Functions that call the handlers of IRQ lines. The inner one may be part of the outer one.
+pub(super) const IRQ_CALLERS: [&str; 2] = ["__handle_irq_event_percpu", "handle_irq_event_percpu"];
+
+/// By way of these the kernel calls through a pointer, where it guards against speculation.
+pub(super) const THUNKS: [&str; 16] = [
+    "__x86_indirect_thunk_array",
+    "__x86_indirect_thunk_rbx",
+    "__x86_indirect_thunk_rcx",
+    "__x86_indirect_thunk_rdx",
+    "__x86_indirect_thunk_rsi",
+    "__x86_indirect_thunk_rdi",
+    "__x86_indirect_thunk_rbp",
+    "__x86_indirect_thunk_r8",
+    "__x86_indirect_thunk_r9",
+    "__x86_indirect_thunk_r10",
+    "__x86_indirect_thunk_r11",
+    "__x86_indirect_thunk_r12",
+    "__x86_indirect_thunk_r13",
+    "__x86_indirect_thunk_r14",
+    "__x86_indirect_thunk_r15",
+    // At the address of the array, as it comes first in it.
+    "__x86_indirect_thunk_rax",
+];
+
+/// Symbols that are used in another way.
+pub(super) const OTHERS: [&str; 8] = [
+    "irq_entries_start",
+    "spurious_entries_start",
+    "asm_sysvec_spurious_apic_interrupt",
+    "current_task",
+    "pcpu_hot",
+    "irq_stat",
+    "kstat",
+    "__per_cpu_offset",
+];

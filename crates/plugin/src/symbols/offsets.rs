@@ -1,0 +1,99 @@
+//! Offsets in structs of the guest's kernel.
+
+macro_rules! offsets {
+    ($($(#[$doc:meta])* $field:ident = $name:literal;)*) => {
+        /// Offsets in structs of the kernel, in bytes.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Offsets {
+            $($(#[$doc])* pub $field: Option<u64>,)*
+        }
+
+        impl Offsets {
+            fn set(&mut self, name: &str, offset: u64) {
+                match name {
+                    $($name => self.$field = Some(offset),)*
+                    _ => {}
+                }
+            }
+        }
+
+        /// The members whose offsets are used, as `STRUCT.MEMBER`. What a kernel does not have is
+        /// left out.
+        pub fn wanted_members() -> impl Iterator<Item = &'static str> {
+            [$($name),*].into_iter()
+        }
+    };
+}
+
+offsets! {
+    /// Of the process id.
+    pid = "task_struct.pid";
+    /// Of the name.
+    comm = "task_struct.comm";
+    /// Of the pointer to the user memory.
+    mm = "task_struct.mm";
+    /// Of an IRQ line's number.
+    irq = "irq_desc.irq_data.irq";
+    /// Of an IRQ line's first action.
+    action = "irq_desc.action";
+    /// Of an IRQ line's counts, a pointer into each CPU's area.
+    irq_counts = "irq_desc.kstat_irqs";
+    /// Of an action's name, a pointer.
+    action_name = "irqaction.name";
+    /// Of the count of local timer interrupts.
+    timer_count = "irq_cpustat_t.apic_timer_irqs";
+    /// Of the count of reschedule IPIs.
+    reschedule_count = "irq_cpustat_t.irq_resched_count";
+    /// Of the count of function call IPIs, of both sorts.
+    call_count = "irq_cpustat_t.irq_call_count";
+    /// Of the count of irq_work IPIs.
+    irq_work_count = "irq_cpustat_t.apic_irq_work_irqs";
+    /// Of the counts of softirqs, by number, 32 bits each.
+    softirq_counts = "kernel_stat.softirqs";
+}
+
+impl Offsets {
+    /// The largest offset that is believed.
+    const MAX: u64 = 1 << 20;
+
+    /// Reads lines `STRUCT.MEMBER OFFSET`, decimal. Other members are passed over.
+    ///
+    /// # Errors
+    /// The first line that is not of that form.
+    pub fn parse(text: &str) -> Result<Offsets, String> {
+        let mut offsets = Offsets::default();
+        for (number, line) in text.lines().enumerate() {
+            let offset = line.split_once(' ').and_then(|(name, offset)| {
+                Some((name, offset.trim().parse().ok().filter(|offset| *offset < Offsets::MAX)?))
+            });
+            let Some((name, offset)) = offset else {
+                return Err(format!("line {}: not a member and its offset", number + 1));
+            };
+            offsets.set(name, offset);
+        }
+        Ok(offsets)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_are_read_and_bounded() {
+        let offsets = Offsets::parse("task_struct.pid 2416\ntask_struct.mm 2272\nfile.f_op 40\n");
+        let right = Offsets { pid: Some(2416), mm: Some(2272), ..Offsets::default() };
+        assert_eq!(offsets, Ok(right));
+        for text in ["task_struct.pid\n", "task_struct.pid x\n", "task_struct.pid 99999999999\n"] {
+            assert!(Offsets::parse(text).unwrap_err().contains("line 1"));
+        }
+    }
+
+    #[test]
+    fn all_wanted_members_are_taken() {
+        let text: String = wanted_members().map(|name| format!("{name} 8\n")).collect();
+        let offsets = Offsets::parse(&text).unwrap();
+        assert_eq!(offsets.softirq_counts.and(offsets.irq), Some(8));
+        assert!(!format!("{offsets:?}").contains("None"));
+    }
+}
