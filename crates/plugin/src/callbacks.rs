@@ -5,9 +5,9 @@ use std::ffi::{c_int, c_uint, c_void};
 use crate::block::{Block, Point};
 use crate::cpu;
 use crate::ffi::{
-    DISCONTINUITY_EXCEPTION, DataCallback, DiscontinuityCallback, TranslationCallback, VcpuCallback,
+    DISCONTINUITY_EXCEPTION, DataCallback, DiscontinuityCallback, Id, TranslationCallback,
+    VcpuCallback,
 };
-use crate::options::Detail;
 use crate::qemu::TranslatedBlock;
 use crate::qemu_internals::{CurrentCpu, Slices};
 use crate::record::Notice;
@@ -57,9 +57,7 @@ extern "C" fn on_vcpu(vcpu: c_uint, _: *mut c_void) {
             }
         }
     }
-    if let Detail::Timed = session.options.detail {
-        session.give_model(vcpu);
-    }
+    session.give_model(vcpu);
     if session.clock.has_slices() {
         begin_slices(session, vcpu);
     }
@@ -175,10 +173,15 @@ extern "C" fn on_discontinuity(vcpu: c_uint, kind: c_int, from: u64, to: u64, _:
 extern "C" fn on_flush(_: *mut c_void) {
     let mut guard = session::lock();
     if let Some(session) = guard.as_mut() {
-        for vcpu in 0..session.cpus {
-            cpu::with(vcpu, |cpu| cpu.forget_block());
-        }
-        session.arena.clear();
+        session.flushed();
+    }
+}
+
+/// Code and callbacks were forgotten, as was asked for.
+pub(crate) extern "C" fn on_reset(_: Id) {
+    let mut guard = session::lock();
+    if let Some(session) = guard.as_mut() {
+        session.level_changed();
     }
 }
 

@@ -1,5 +1,6 @@
 //! Guest time: slices of vCPUs, QEMU's clock beside the model's, and for how long vCPUs were halted.
 
+use crate::counters::CYCLES;
 use crate::cpu;
 use crate::qemu_internals::{Bias, GuestClock, Slices};
 use crate::rounds::Rounds;
@@ -45,6 +46,17 @@ impl Clock {
             halted_since: vec![None; cpus],
             jumps_ns: 0,
             parts,
+        }
+    }
+
+    /// vCPUs count anew or otherwise from here on.
+    pub(crate) fn begin_again(&mut self) {
+        self.rounds.begin_again(self.instructions());
+        for vcpu in 0..self.parts.cpus {
+            cpu::with(vcpu, |cpu| cpu.set_slice(self.parts.quantum));
+            let cycles = cpu::with(vcpu, |cpu| cpu.counts()[CYCLES]);
+            self.counted_ns[vcpu as usize] = self.ns_of(cycles);
+            self.halted_since[vcpu as usize] = None;
         }
     }
 
@@ -107,9 +119,10 @@ impl Clock {
         now.wrapping_add(self.jumps_ns)
     }
 
-    /// Has QEMU's clock follow the model, where it does.
+    /// Has QEMU's clock follow the model, where it does, while the model counts.
     fn advance(&mut self, vcpu: u32) {
-        let Some(bias) = self.parts.bias else { return };
+        let counts = cpu::with(vcpu, |cpu| cpu.counts_with_model());
+        let Some(bias) = self.parts.bias.filter(|_| counts) else { return };
         let ns = self.ns_of(cpu::with(vcpu, |cpu| cpu.cycles()));
         let counted = std::mem::replace(&mut self.counted_ns[vcpu as usize], ns);
         let instructions = self.instructions();

@@ -59,6 +59,7 @@ pub(crate) const DISCONTINUITY_INTERRUPT: c_int = 1;
 /// `QEMU_PLUGIN_DISCON_EXCEPTION`.
 pub(crate) const DISCONTINUITY_EXCEPTION: c_int = 2;
 
+pub(crate) type ResetCallback = extern "C" fn(Id);
 pub(crate) type DataCallback = extern "C" fn(*mut c_void);
 pub(crate) type VcpuCallback = extern "C" fn(c_uint, *mut c_void);
 pub(crate) type MemoryCallback = extern "C" fn(c_uint, u32, u64, *mut c_void);
@@ -121,6 +122,7 @@ api! {
     fn qemu_plugin_register_vcpu_init_cb(Id, VcpuCallback, *mut c_void);
     fn qemu_plugin_register_vcpu_tb_trans_cb(Id, TranslationCallback, *mut c_void);
     fn qemu_plugin_register_vcpu_discon_cb(Id, c_int, DiscontinuityCallback, *mut c_void);
+    fn qemu_plugin_reset(Id, ResetCallback);
     fn qemu_plugin_register_flush_cb(Id, DataCallback, *mut c_void);
     fn qemu_plugin_register_atexit_cb(Id, DataCallback, *mut c_void);
     fn qemu_plugin_register_vcpu_tb_exec_cb(*mut c_void, VcpuCallback, c_int, *mut c_void);

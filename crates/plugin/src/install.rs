@@ -85,8 +85,10 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
     let notices = notices(&options, &parts);
     let mut writer = Writer::create(&options.out)?;
     writer.write(&Record::Header(header(&options, info, &parts, &offsets)));
+    let level = if options.start_fast { Detail::Fast } else { options.detail };
     let mut session = Session {
         qemu,
+        level,
         cpus,
         arena: Default::default(),
         tracker: Tracker::new(cpus as usize, annotations, offsets),
@@ -111,7 +113,7 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
     for notice in notices {
         session.notice(notice, 0, 0);
     }
-    if session.options.roi == Roi::Always && session.counts() {
+    if session.options.roi == Roi::Always && session.options.detail != Detail::Fast {
         session.open_region(&vec![[0; COUNTERS]; cpus as usize]);
     }
     session.writer.flush();

@@ -20,6 +20,10 @@ pub const CLOSE: u32 = 2;
 pub const END: u32 = 3;
 /// Writes the rows of the open region as they stand.
 pub const SNAPSHOT: u32 = 4;
+/// From the next block on only markers are recorded, as at the level `fast`.
+pub const FAST: u32 = 5;
+/// From the next block on all is recorded again. [`OPEN`] does the same.
+pub const FULL: u32 = 6;
 /// The first number that is free for a guest's own notes.
 pub const NOTE_FIRST: u32 = 16;
 

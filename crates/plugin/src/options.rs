@@ -59,6 +59,8 @@ pub struct Options {
     pub time: Time,
     /// An instruction takes `2^shift` ns of QEMU's clock: that of `-icount`.
     pub shift: u32,
+    /// Whether only markers are recorded until one asks for more.
+    pub start_fast: bool,
     /// Whether each span is recorded.
     pub spans: bool,
     /// Where the region of interest begins.
@@ -86,6 +88,7 @@ impl Options {
             model: None,
             time: Time::Model,
             shift: 0,
+            start_fast: false,
             spans: false,
             roi: Roi::Marker,
             symbols: None,
@@ -124,6 +127,8 @@ impl Options {
             ("time", "uniform") => self.time = Time::Uniform,
             ("time", "host") => self.time = Time::Host,
             ("time", _) => return wrong("model, uniform or host"),
+            ("start", "fast" | "full") => self.start_fast = value == "fast",
+            ("start", _) => return wrong("fast or full"),
             ("spans", "on" | "off") => self.spans = value == "on",
             ("spans", _) => return wrong("on or off"),
             ("shift", text) => match text.parse() {
@@ -184,6 +189,7 @@ mod tests {
             ("time=now", "uniform"),
             ("shift=11", "0 to 10"),
             ("spans=", "on or off"),
+            ("start=slow", "fast or full"),
             ("quantum=0", "1 to"),
             ("quantum=x", "1 to"),
             ("roi=", "marker or always"),

@@ -5,7 +5,7 @@ use std::ptr;
 
 use crate::ffi::{
     Api, GByteArray, Id, MemoryCallback, NO_REGISTERS, READS_REGISTERS, RegisterDescriptor,
-    VcpuCallback,
+    ResetCallback, VcpuCallback,
 };
 
 /// The most bytes that are read from the guest at once.
@@ -61,10 +61,18 @@ impl Qemu {
         Ok(Qemu { api, id, buffer })
     }
 
+    /// Has QEMU forget all translated code and all callbacks as soon as the vCPU leaves its block,
+    /// and call `then`, which registers callbacks anew.
+    pub(crate) fn reset(&self, then: ResetCallback) {
+        // SAFETY: called in a vCPU's thread; the function lives as long as the process.
+        unsafe { (self.api.qemu_plugin_reset)(self.id, then) };
+    }
+
     /// Registers the callbacks of a machine.
     pub(crate) fn register(&self, callbacks: &crate::callbacks::Callbacks) {
         let (api, id, none) = (&self.api, self.id, ptr::null_mut());
-        // SAFETY: called from `qemu_plugin_install`; the functions live as long as the process.
+        // SAFETY: called from `qemu_plugin_install` or from the callback of a reset; the functions
+        // live as long as the process.
         unsafe {
             (api.qemu_plugin_register_vcpu_init_cb)(id, callbacks.vcpu, none);
             (api.qemu_plugin_register_vcpu_tb_trans_cb)(id, callbacks.translation, none);

@@ -65,6 +65,12 @@ impl Rounds {
         self.began_ns.wrapping_sub(shows_ns).cast_signed()
     }
 
+    /// Begins anew where all have executed `instructions`, by another way of counting than before.
+    pub(crate) fn begin_again(&mut self, instructions: u64) {
+        self.used_ns.fill(0);
+        (self.last, self.instructions, self.shown_ns) = (None, instructions, self.began_ns);
+    }
+
     fn end_round(&mut self) {
         self.began_ns += self.used_ns.iter().copied().max().unwrap_or(0);
         self.used_ns.fill(0);

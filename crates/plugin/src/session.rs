@@ -6,6 +6,7 @@ use std::thread::ThreadId;
 use machine::MachineModel;
 
 use crate::block::Arena;
+use crate::callbacks;
 use crate::clock::Clock;
 use crate::counters::{Counts, INSTRUCTIONS};
 use crate::cpu;
@@ -36,6 +37,8 @@ pub(crate) fn try_lock() -> Option<MutexGuard<'static, Option<Session>>> {
 pub(crate) struct Session {
     pub(crate) qemu: Qemu,
     pub(crate) options: Options,
+    /// How much is recorded now: what the options say, or [`Detail::Fast`] until then.
+    pub(crate) level: Detail,
     pub(crate) cpus: u32,
     pub(crate) arena: Arena,
     pub(crate) tracker: Tracker,
@@ -68,13 +71,46 @@ unsafe impl Send for Session {}
 impl Session {
     /// Whether instructions are counted.
     pub(crate) fn counts(&self) -> bool {
-        self.options.detail != Detail::Fast
+        self.level != Detail::Fast
+    }
+
+    /// Records as much as the options say from the next block on, or only markers.
+    pub(crate) fn set_level(&mut self, full: bool) {
+        let level = if full { self.options.detail } else { Detail::Fast };
+        if level != self.level {
+            self.level = level;
+            self.qemu.reset(callbacks::on_reset);
+        }
+    }
+
+    /// The code cache is empty; no vCPU is inside a block.
+    pub(crate) fn flushed(&mut self) {
+        for vcpu in 0..self.cpus {
+            cpu::with(vcpu, |cpu| cpu.forget_block());
+        }
+        self.arena.clear();
+    }
+
+    /// The level has changed, and the code cache is empty.
+    pub(crate) fn level_changed(&mut self) {
+        self.flushed();
+        for vcpu in 0..self.cpus {
+            cpu::with(vcpu, |cpu| cpu.set_level(self.level == Detail::Timed));
+            self.tracker.forget(vcpu as usize);
+            self.tracked(vcpu);
+        }
+        self.clock.begin_again();
+        self.qemu.register(&callbacks::Callbacks::of(self));
     }
 
     /// A vCPU is made: it counts with the model, if there is one.
     pub(crate) fn give_model(&self, vcpu: u32) {
         if let Some(model) = &self.model {
-            cpu::with(vcpu, |cpu| cpu.set_model(model));
+            let timed = self.level == Detail::Timed;
+            cpu::with(vcpu, |cpu| {
+                cpu.set_model(model);
+                cpu.set_level(timed);
+            });
         }
     }
 
@@ -128,6 +164,11 @@ impl Session {
         }
         self.tracker.name_current(vcpu as usize, &mut self.qemu);
         match number {
+            marker::OPEN | marker::FULL => self.set_level(true),
+            marker::FAST => self.set_level(false),
+            _ => {}
+        }
+        match number {
             marker::OPEN if !was_open => {
                 self.open_region(&counted);
                 self.write_kernel_counts(false);
@@ -169,15 +210,18 @@ impl Session {
 
     fn end(&mut self, by_marker: bool, counted: &[Counts]) {
         let instructions = counted.iter().map(|counts| counts[INSTRUCTIONS]).sum();
-        self.writer.end(by_marker, self.counts().then_some(instructions));
+        let counts = self.options.detail != Detail::Fast;
+        self.writer.end(by_marker, counts.then_some(instructions));
         self.ended = true;
     }
 
     /// What each vCPU has counted, when `remaining` instructions of the block of `vcpu` are still to
-    /// execute; nothing if nothing is counted.
+    /// execute; nothing if nothing is ever counted.
     fn counted(&self, vcpu: u32, remaining: u32) -> Vec<Counts> {
-        let remaining = |cpu| if cpu == vcpu { remaining } else { 0 };
+        // While only markers are recorded, blocks are not counted.
+        let remaining = |cpu| if cpu == vcpu && self.counts() { remaining } else { 0 };
         let count = |cpu| cpu::with(cpu, |state| state.counts_before(remaining(cpu)));
-        if self.counts() { (0..self.cpus).map(count).collect() } else { Vec::new() }
+        let counts = self.options.detail != Detail::Fast;
+        if counts { (0..self.cpus).map(count).collect() } else { Vec::new() }
     }
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use attribution::{KernelContext, KernelStack, KernelStackFaults, PID_UNKNOWN, TaskStacks};
 
 use crate::counters::{COUNTERS, Counts};
+use crate::cpu;
 use crate::irq::IrqLines;
 use crate::qemu::{Qemu, Registers};
 use crate::symbols::{Action, Annotations, Offsets};
@@ -85,6 +86,15 @@ impl Tracker {
         let cpus = (0..cpus).map(|_| TrackedCpu::default()).collect();
         let (tasks, names) = (TaskStacks::default(), BTreeMap::new());
         Tracker { cpus, annotations, offsets, irqs: IrqLines::default(), tasks, names }
+    }
+
+    /// Forgets what a CPU is inside of: it was not followed for a while.
+    pub(crate) fn forget(&mut self, cpu: usize) {
+        self.tasks = TaskStacks::default();
+        let tracked = &mut self.cpus[cpu];
+        let now = cpu::with(cpu as u32, |cpu| cpu.counts());
+        tracked.stack.restart(KernelContext::Unknown, now);
+        (tracked.task, tracked.pid, tracked.dying, tracked.irq) = (0, None, false, None);
     }
 
     /// The name of a task, if it was seen.

@@ -83,7 +83,7 @@ pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: V
     let instructions = decoded(session, block);
     annotate(session, &instructions, on_point);
     let Some((first, last)) = instructions.first().zip(instructions.last()) else { return };
-    if !session.counts() && !session.clock.has_slices() {
+    if !session.counts() && session.cpus == 1 {
         return;
     }
     let kind = Kind {
@@ -98,13 +98,13 @@ pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: V
     });
     let prepared = session.arena.keep_block(Block::new(&addresses, kind, code));
     let prepared = prepared.cast_mut().cast();
-    let on_block = match session.options.detail {
+    let on_block = match session.level {
         Detail::Timed => timed::on_block,
         _ if session.cpus > 1 => cpu::on_block_of_slice,
         _ => cpu::on_block,
     };
     session.qemu.on_block(block, on_block, prepared);
-    if session.options.detail == Detail::Timed {
+    if session.level == Detail::Timed {
         for one in &instructions {
             session.qemu.on_memory(one.handle, READS, timed::on_load, std::ptr::null_mut());
             session.qemu.on_memory(one.handle, WRITES, timed::on_store, std::ptr::null_mut());

@@ -51,6 +51,7 @@ fn story(stream: &Stream) -> Story {
             Record::Marker(marker) if marker.number >= marker::NOTE_FIRST => {
                 story.notes.push((story.snapshots.len(), *marker));
             }
+            Record::Marker(marker) if marker.number == marker::FULL => {}
             Record::Marker(_) => story.snapshots.push(Snapshot::new()),
             Record::Check(check) => story.checks.push(*check),
             Record::Notice(..) => panic!("{record:?}"),
@@ -148,6 +149,26 @@ fn the_same_guest_gives_the_same_record_and_its_counts_are_the_kernels_own() {
         assert!(story.checks.len() >= 2);
         assert!(story.checks.windows(2).all(|pair| ahead(&pair[0]) == ahead(&pair[1])));
     }
+}
+
+#[test]
+fn a_level_that_is_switched_at_a_marker_counts_the_same_from_there_on() {
+    let Some(machine) = find() else { return };
+    let symbols = machine.symbols().display().to_string();
+    let loops = |name: &str, options: &str| {
+        let options = format!("symbols={symbols},{options}");
+        let bytes = record(&machine, 1, name, &options);
+        let stream = reader::read(bytes.as_slice()).unwrap();
+        let story = story(&stream);
+        sums_close(&story);
+        loops_count_exactly(&story);
+        (bytes, stream.end.instructions.unwrap())
+    };
+    // The guest of this test asks for the full level behind its boot.
+    let (bytes, switched) = loops("switched", "start=fast");
+    assert!(bytes == loops("switched-again", "start=fast").0, "records differ");
+    let (_, whole) = loops("whole", "");
+    assert!(switched > 0 && switched < whole / 2, "{switched} of {whole}");
 }
 
 /// A model of which memory takes `memory_cycles`.

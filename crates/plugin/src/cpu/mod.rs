@@ -33,6 +33,8 @@ pub(crate) struct Cpu {
     branches: u64,
     /// The model, null without one.
     model: *mut InOrder,
+    /// Whether the model counts; else only instructions are, if at all.
+    timed: bool,
     /// Whether the kernel runs.
     in_kernel: bool,
     /// An exception was raised, and its handler not entered yet.
@@ -163,6 +165,7 @@ impl Cpu {
         slice_end: u64::MAX,
         branches: 0,
         model: ptr::null_mut(),
+        timed: false,
         in_kernel: false,
         raising: false,
         handle: ptr::null_mut(),
@@ -185,15 +188,29 @@ impl Cpu {
         self.model = Box::into_raw(Box::new(InOrder::new(model)));
     }
 
+    /// Whether the model counts from now on.
+    pub(crate) fn set_level(&mut self, timed: bool) {
+        self.timed = timed && !self.model.is_null();
+        if let Some(model) = self.model() {
+            // They were not followed for a while.
+            model.flush_tlbs();
+        }
+    }
+
+    /// Whether the model counts.
+    pub(crate) fn counts_with_model(&self) -> bool {
+        self.timed
+    }
+
     fn model(&mut self) -> Option<&mut InOrder> {
         // SAFETY: null, or of `set_model`; no use is nested in another.
         unsafe { self.model.as_mut() }
     }
 
-    /// Cycles executed.
+    /// Cycles executed, where slices are measured; not to be compared over a change of the level.
     pub(crate) fn cycles(&mut self) -> u64 {
-        let plain = self.instructions;
-        self.model().map_or(plain, |model| model.cycles())
+        let (plain, timed) = (self.instructions, self.timed);
+        self.model().filter(|_| timed).map_or(plain, |model| model.cycles())
     }
 
     /// Instructions executed, if the block that was started last ran to its end.
@@ -326,7 +343,7 @@ impl Cpu {
 
     /// The last `count` instructions of the block were not executed.
     fn take_back(&mut self, block: &Block, count: u32) {
-        if self.model.is_null() {
+        if !self.timed {
             self.instructions -= u64::from(count);
             return;
         }

@@ -59,6 +59,7 @@ fn hand_over_symbols() {
 }
 
 fn measure() {
+    marker::mark(marker::FULL, 0);
     marker::mark(marker::NOTE_FIRST, 0);
     let workers: Vec<_> = (0..2).map(|_| std::thread::spawn(work)).collect();
     for worker in workers {
