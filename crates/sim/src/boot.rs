@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 use crate::agent::{GuestReport, Message};
 use crate::machine::{Machine, NO_ORDER};
 use crate::qemu::Qemu;
-use crate::vm::{GuestEvent, Start, Vm, VmEvent, ending};
+use crate::vm::{GuestEvent, More, Start, Vm, VmEvent, ending};
 use crate::{Result, SimError};
 
 /// Exit status of a guest that reached its own time limit.
 pub const STATUS_LIMIT: u8 = 124;
+/// Most lines that are kept of what irqlab in the guest says.
+const SAID_LINES_MAX: usize = 256;
 /// How long a machine that said how it ended may take to power off.
 const POWER_OFF_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -37,19 +39,41 @@ pub struct Ending {
     pub status: u8,
     /// What the kernel said about itself; `None` after a restore, when it was said before.
     pub report: Option<GuestReport>,
+    /// What irqlab in the guest said, line by line.
+    pub said: Vec<String>,
     /// From the start of QEMU to the end.
     pub wall: Duration,
 }
 
 /// Starts a machine with an order: `shell`, `probe`, `idle`, `idle:SECONDS`, `run:COMMAND`,
-/// `ready` or `poweroff`.
+/// `irqlab:ARGUMENTS`, `ready` or `poweroff`.
 ///
 /// # Errors
 /// When QEMU does not start, or the order can't be told to the kernel.
 pub fn start(qemu: &Qemu, machine: &Machine, order: &str, limits: Limits) -> Result<Vm> {
-    let command_line = machine.command_line(order, limits.guest_s)?;
-    let start = Start { command_line, order: NO_ORDER.to_owned(), ..Start::default() };
-    Vm::start(qemu, machine, &start)
+    start_with(qemu, machine, order, limits, More::default())
+}
+
+/// [`start`], with what watches the machine.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_with(
+    qemu: &Qemu,
+    machine: &Machine,
+    order: &str,
+    limits: Limits,
+    more: More<'_>,
+) -> Result<Vm> {
+    // What the kernel's command line cannot hold waits in the firmware when the guest is ready.
+    let (on_line, in_firmware) =
+        if is_for_firmware(order) { ("ready", order) } else { (order, NO_ORDER) };
+    let command_line = machine.command_line(on_line, limits.guest_s)?;
+    Vm::start(qemu, machine, &Start { command_line, order: in_firmware.to_owned(), more })
+}
+
+fn is_for_firmware(order: &str) -> bool {
+    order.starts_with("irqlab:") || order.chars().any(|sign| sign == '"' || sign.is_control())
 }
 
 /// Follows a machine to its end; what its console prints goes to `console`.
@@ -62,6 +86,7 @@ pub fn follow(vm: &mut Vm, limits: Limits, console: &mut dyn FnMut(&[u8])) -> Re
     let mut deadline = start + limits.wall;
     let mut report = None;
     let mut status = None;
+    let mut said = Vec::new();
     let ended = loop {
         match vm.next(deadline)? {
             Some(VmEvent::Console(bytes)) => console(&bytes),
@@ -71,6 +96,7 @@ pub fn follow(vm: &mut Vm, limits: Limits, console: &mut dyn FnMut(&[u8])) -> Re
                     status = Some(said);
                     deadline = deadline.min(Instant::now() + POWER_OFF_TIMEOUT);
                 }
+                Message::Said { line } if said.len() < SAID_LINES_MAX => said.push(line),
                 _ => {}
             },
             Some(VmEvent::Ended(ended)) => break Some(ended),
@@ -79,9 +105,9 @@ pub fn follow(vm: &mut Vm, limits: Limits, console: &mut dyn FnMut(&[u8])) -> Re
     };
     let wall = start.elapsed();
     match (status, ended) {
-        (Some(status), Some(_)) => Ok(Ending { status, report, wall }),
+        (Some(status), Some(_)) => Ok(Ending { status, report, said, wall }),
         // It said all that it had to say: a kernel without a way to power off.
-        (Some(status), None) => vm.quit().map(|()| Ending { status, report, wall }),
+        (Some(status), None) => vm.quit().map(|()| Ending { status, report, said, wall }),
         (None, Some(ended)) => Err(ended_early(vm, ended, report.is_some())),
         (None, None) => {
             vm.kill();

@@ -7,9 +7,10 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use sim::boot::{self, Limits};
+use sim::image::Tools;
 use sim::kernel::{self, Flavour, Kernel};
 use sim::qemu::Qemu;
-use sim::{Cache, Machine, SimError, VmEvent, checkpoint, image, setup};
+use sim::{Cache, Machine, More, SimError, VmEvent, checkpoint, image, setup};
 
 const LIMITS: Limits = Limits { wall: Duration::from_secs(120), guest_s: 60 };
 
@@ -42,12 +43,13 @@ fn bench() -> Option<(&'static Bench, MutexGuard<'static, ()>)> {
 
 impl Bench {
     fn machine(&self) -> Machine {
-        Machine::new(&self.kernel, &image::build(&self.cache, &self.kernel).unwrap())
+        Machine::new(&self.kernel, &image::build(&self.cache, &self.kernel, Tools::None).unwrap())
     }
 
     fn restored(&self, name: &str, machine: &Machine, order: &str) -> (u8, String) {
         let mut vm =
-            checkpoint::restore(&self.cache, &self.qemu, machine, name, order, &[]).unwrap();
+            checkpoint::restore(&self.cache, &self.qemu, machine, name, order, More::default())
+                .unwrap();
         let mut console = Vec::new();
         let ending = boot::follow(&mut vm, LIMITS, &mut |bytes| console.extend(bytes)).unwrap();
         (ending.status, String::from_utf8_lossy(&console).into_owned())
@@ -91,12 +93,12 @@ fn from_boot_to_power_off() {
 #[test]
 fn the_image_is_the_same_byte_for_byte() {
     let Some((bench, _alone)) = bench() else { return };
-    let first = image::build(&bench.cache, &bench.kernel).unwrap();
+    let first = image::build(&bench.cache, &bench.kernel, Tools::None).unwrap();
     let other = tempfile::tempdir().unwrap();
     let cache = Cache::at(other.path()).unwrap();
     let tools = first.path.with_file_name("guest-tools-1");
     std::os::unix::fs::symlink(tools, other.path().join("guest-tools-1")).unwrap();
-    let second = image::build(&cache, &bench.kernel).unwrap();
+    let second = image::build(&cache, &bench.kernel, Tools::None).unwrap();
     assert_ne!(first.path, second.path);
     assert_eq!(first.sha256, second.sha256);
     assert_eq!(fs::read(first.path).unwrap(), fs::read(second.path).unwrap());
@@ -122,7 +124,8 @@ fn a_checkpoint_restored_twice_goes_on_the_same() {
 
     let mut other = machine.clone();
     other.cpus = 2;
-    let refused = checkpoint::restore(&bench.cache, &bench.qemu, &other, &name, "poweroff", &[]);
+    let refused =
+        checkpoint::restore(&bench.cache, &bench.qemu, &other, &name, "poweroff", More::default());
     assert!(refused.unwrap_err().to_string().contains("2 CPUs"));
     fs::remove_dir_all(bench.cache.path(&format!("checkpoint-{name}"))).unwrap();
     fs::remove_file(bench.cache.path(&format!("checkpoint-{name}.lock"))).unwrap();
