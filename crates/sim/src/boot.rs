@@ -15,6 +15,8 @@ pub const STATUS_LIMIT: u8 = 124;
 const SAID_LINES_MAX: usize = 256;
 /// How long a machine that said how it ended may take to power off.
 const POWER_OFF_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often a machine is asked whether it is still wanted.
+const STOP_POLL: Duration = Duration::from_millis(100);
 
 /// How long a machine may run.
 #[derive(Clone, Copy, Debug)]
@@ -82,13 +84,35 @@ fn is_for_firmware(order: &str) -> bool {
 /// [`SimError::Machine`] with the last lines of the console when the kernel panics, resets or does
 /// not end in time, when its first process never speaks, or QEMU ends by itself.
 pub fn follow(vm: &mut Vm, limits: Limits, console: &mut dyn FnMut(&[u8])) -> Result<Ending> {
+    // Nobody asks it to stop.
+    let ending = follow_unless(vm, limits, console, &|| false)?;
+    ending.ok_or_else(|| vm.failure("the machine was stopped"))
+}
+
+/// [`follow`], unless `stop` says that the machine is not wanted any more: it is killed then, and
+/// nothing comes of it.
+///
+/// # Errors
+/// As [`follow`].
+pub fn follow_unless(
+    vm: &mut Vm,
+    limits: Limits,
+    console: &mut dyn FnMut(&[u8]),
+    stop: &dyn Fn() -> bool,
+) -> Result<Option<Ending>> {
     let start = Instant::now();
     let mut deadline = start + limits.wall;
     let mut report = None;
     let mut status = None;
     let mut said = Vec::new();
     let ended = loop {
-        match vm.next(deadline)? {
+        let event = vm.next(deadline.min(Instant::now() + STOP_POLL))?;
+        // Ctrl-C reaches QEMU, too: its end is then no failure.
+        if stop() {
+            vm.kill();
+            return Ok(None);
+        }
+        match event {
             Some(VmEvent::Console(bytes)) => console(&bytes),
             Some(VmEvent::Guest(GuestEvent(message))) => match message {
                 Message::Facts(facts) => report = Some(facts),
@@ -100,14 +124,15 @@ pub fn follow(vm: &mut Vm, limits: Limits, console: &mut dyn FnMut(&[u8])) -> Re
                 _ => {}
             },
             Some(VmEvent::Ended(ended)) => break Some(ended),
+            None if Instant::now() < deadline => {}
             None => break None,
         }
     };
     let wall = start.elapsed();
     match (status, ended) {
-        (Some(status), Some(_)) => Ok(Ending { status, report, said, wall }),
+        (Some(status), Some(_)) => Ok(Some(Ending { status, report, said, wall })),
         // It said all that it had to say: a kernel without a way to power off.
-        (Some(status), None) => vm.quit().map(|()| Ending { status, report, said, wall }),
+        (Some(status), None) => vm.quit().map(|()| Some(Ending { status, report, said, wall })),
         (None, Some(ended)) => Err(ended_early(vm, ended, report.is_some())),
         (None, None) => {
             vm.kill();

@@ -23,6 +23,7 @@ mod cache;
 pub mod checkpoint;
 mod error;
 mod facts;
+pub mod handlers;
 mod hash;
 pub mod image;
 pub mod kernel;
@@ -44,7 +45,7 @@ pub use agent::GuestReport;
 pub use cache::Cache;
 pub use error::SimError;
 pub use facts::{GuestFacts, guest_facts};
-pub use machine::{Machine, Timing};
+pub use machine::{CPUS_MAX, Machine, Timing};
 /// Leaves a marker in the record of the simulator, if there is one; see `plugin::marker`.
 pub use plugin::marker;
 pub use symbols::{Symbol, Symbols};

@@ -1,6 +1,7 @@
 //! What a bench hands in: one window of one condition.
 
 use attribution::Context;
+use serde::{Deserialize, Serialize};
 use stats::Distribution;
 
 /// Where the time of a source comes from.
@@ -135,7 +136,7 @@ pub struct WindowSample {
 }
 
 /// What a load or a stimulus did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Work {
     /// Reads, pings, sends, wake-ups or compressed chunks.
     pub operations: u64,

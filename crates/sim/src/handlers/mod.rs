@@ -1,0 +1,7 @@
+//! The simulated bench of the experiment `handlers`: each condition is made in a machine of its own
+//! by the irqlab that is in the guest, and counted from outside.
+
+mod bench;
+mod convert;
+
+pub use bench::{SimBench, SimSettings};
