@@ -207,3 +207,30 @@ fn clock(timing: Timing) -> String {
         Timing::HostClock => "guest time that follows the host's clock".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ending(status: u8, said: &[&str]) -> Ending {
+        let said = said.iter().map(|line| (*line).to_owned()).collect();
+        Ending { status, report: None, said, wall: Duration::ZERO }
+    }
+
+    #[test]
+    fn the_guests_last_words_are_its_answer() {
+        let said = ending(0, &["noise", r#"{"failed":"broke"}"#]);
+        assert_eq!(answer(&said).unwrap(), GuestAnswer::Failed("broke".to_owned()));
+        let unavailable = r#"{"unavailable":{"reason":"no disk","remedy":null}}"#;
+        let error = answer(&ending(0, &[unavailable])).unwrap().window().unwrap_err();
+        assert!(matches!(error, BenchError::Unavailable { .. }), "{error}");
+        for (ending, words) in [
+            (ending(127, &[]), "ended with status 127 and no answer"),
+            (ending(0, &["{}"]), "no answer"),
+            (ending(boot::STATUS_LIMIT, &[]), "--guest-limit"),
+        ] {
+            let error = answer(&ending).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+    }
+}

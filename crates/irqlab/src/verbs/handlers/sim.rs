@@ -4,8 +4,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::bail;
-use lab::handlers::in_guest::GuestOrder;
 use lab::handlers::Condition;
+use lab::handlers::in_guest::GuestOrder;
 use live::host::parse_cpu_list;
 use serde_json::{Map, Value as Json, json};
 use sim::boot::Limits;
