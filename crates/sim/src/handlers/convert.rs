@@ -165,7 +165,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_trusted_is_no_sample() {
-        let changes: [(fn(&mut Account), &str); 3] = [
+        type Change = (fn(&mut Account), &'static str);
+        let changes: [Change; 3] = [
             (|account| account.broken.push("why".to_owned()), "broken: why"),
             (|account| account.ended_by_guest = false, "did not end"),
             (|account| account.regions.clear(), "never opened"),
