@@ -6,6 +6,9 @@
 //! it: the guest is static, the plugin is a shared object, and both abort on panic. Each has its
 //! own target directory, so that the cargos do not wait for each other.
 //!
+//! Models of machines (`machines/*.toml`) are embedded, too: `models.rs` is a list of their names and
+//! texts.
+//!
 //! Where one can't be built (another processor, no static libc), irqlab is built without it:
 //! only `irqlab sim` then has a reason to complain, and names this one.
 
@@ -69,7 +72,27 @@ fn main() -> Result<(), Box<dyn Error>> {
         fs::write(out.join(product.name), bytes)?;
         fs::write(out.join(format!("{}-missing", product.name)), reason)?;
     }
+    println!("cargo:rerun-if-changed=../../machines");
+    fs::write(out.join("models.rs"), models(&crates.join("../machines"))?)?;
     Ok(())
+}
+
+/// An array of the models in a directory, by name.
+fn models(directory: &Path) -> Result<String, Box<dyn Error>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    let mut list = String::from("&[\n");
+    for file in files {
+        let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        list += &format!("({name:?}, {:?}),\n", fs::read_to_string(&file)?);
+    }
+    Ok(list + "]")
 }
 
 fn build(product: &Product, crates: &Path, out: &Path) -> Result<Vec<u8>, String> {

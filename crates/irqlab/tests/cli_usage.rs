@@ -67,7 +67,7 @@ fn what_only_one_of_the_benches_can() {
     sim(&["-c", "17"], "how many CPUs the machine has: 1 to 16");
     sim(&["-H", "1"], "the machine has no CPU 1; it has 1");
     sim(&["--quantum", "0"], "--quantum 0: allowed: 1 to");
-    check(&["handlers", "--on", "sim:z80"], "model \"z80\"");
+    check(&["handlers", "--on", "sim:z80"], "no model \"z80\"; there are: ");
 }
 
 #[test]

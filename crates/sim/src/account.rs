@@ -1,13 +1,19 @@
 //! What a machine executed, and for whom: the plugin's record, checked and summed up.
 //!
-//! The one place that knows the kinds of records. What a region of interest lacks is said in
-//! [`Account::broken`]; its numbers must not be used then.
+//! The one place that knows the plugin's records. What must not be believed in them is said in
+//! [`Account::broken`]; the numbers must not be used then.
 
 use std::collections::BTreeMap;
 
 use attribution::KernelContext;
+use plugin::counters::{Counts, TIME};
+use plugin::marker;
+use plugin::options::Roi;
 use plugin::reader::Stream;
-use plugin::record::{ContextRow, FEATURE_CONTEXTS, FEATURE_TASKS, Record, Region};
+use plugin::record::{
+    FEATURE_CONTEXTS, FEATURE_MODEL_TIME, FEATURE_TASKS, KernelCount, Record, Span,
+};
+use plugin::rows::{ContextCounts, CpuRegion, MarkerCounts, Story, story};
 
 use crate::{Result, SimError};
 
@@ -20,18 +26,33 @@ pub struct Account {
     pub has_contexts: bool,
     /// Whether tasks have process ids and names.
     pub has_tasks: bool,
+    /// Whether guest time followed the model's cycles.
+    pub has_model_time: bool,
+    /// Bit N is set if counter N of [`plugin::counters`] was counted.
+    pub counters: u32,
     /// Instructions of the whole run on all CPUs, where they were counted.
     pub instructions: Option<u64>,
     /// Whether the guest ended the record, and not QEMU's end.
     pub ended_by_guest: bool,
-    /// The regions, in order; each has every CPU.
-    pub regions: Vec<Vec<CpuUse>>,
+    /// The regions, in order.
+    pub regions: Vec<RegionUse>,
     /// Names of tasks by process id, as the kernel has them.
     pub tasks: BTreeMap<u32, String>,
+    /// Names of the first actions of IRQ lines.
+    pub irqs: BTreeMap<u32, String>,
     /// What the plugin had to say.
     pub notices: Vec<String>,
     /// Why the numbers can't be trusted; empty when they can.
     pub broken: Vec<String>,
+}
+
+/// A region of interest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RegionUse {
+    /// When it opened, in cycles on the time axis of the CPU that opened it.
+    pub opened_at_cycles: u64,
+    /// Each CPU, by number.
+    pub cpus: Vec<CpuUse>,
 }
 
 /// What one CPU executed in a region.
@@ -39,31 +60,60 @@ pub struct Account {
 pub struct CpuUse {
     /// The CPU.
     pub cpu: u32,
-    /// Instructions that it executed.
-    pub instructions: u64,
-    /// Entries of handlers to which no symbol belongs.
+    /// What it used in all.
+    pub used: Counts,
+    /// Entries of handlers to which no symbol belongs, since the record began.
     pub unknown_gates: u64,
-    /// Contexts that ended otherwise than by their own return.
+    /// Contexts that ended otherwise than by their own return, since the record began.
     pub abandoned: u64,
-    /// Entries that were not followed, because too many were nested.
+    /// Entries that were not followed because too many were nested, since the record began.
     pub overflows: u64,
     /// By context, in the order of contexts.
     pub contexts: Vec<ContextUse>,
+    /// Spans that ended on this CPU, in the order in which they did; none unless asked for.
+    pub spans: Vec<SpanUse>,
+    /// What the guest's kernel has counted itself.
+    pub kernel: Vec<KernelUse>,
 }
 
-/// What one context used on one CPU, in instructions.
+/// What one context used on one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContextUse {
     /// The context.
     pub context: KernelContext,
-    /// Executed by the context itself.
-    pub own: u64,
-    /// Executed from its entries to its exits, over spans that did both in the region.
-    pub inclusive: u64,
+    /// Used by the context itself.
+    pub own: Counts,
+    /// Used from its entries to its exits, over spans that did both in the region.
+    pub inclusive: Counts,
     /// Times it was entered.
     pub entries: u64,
     /// Spans in `inclusive`.
     pub completed: u64,
+}
+
+/// A span that began and ended in the region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpanUse {
+    /// The context.
+    pub context: KernelContext,
+    /// When it ended, in cycles on the time axis of the CPU.
+    pub ended_at_cycles: u64,
+    /// Used by the span itself.
+    pub own_cycles: u64,
+    /// Used from its entry to its exit.
+    pub inclusive_cycles: u64,
+}
+
+/// What the guest's kernel has counted itself on one CPU, from the opening of the region to its
+/// close.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelUse {
+    /// Of what.
+    pub context: KernelContext,
+    /// Its count.
+    pub count: u64,
+    /// By how much the edges may set it apart: 1 for each at which the CPU was inside.
+    pub edge_max: u64,
 }
 
 impl Account {
@@ -73,212 +123,216 @@ impl Account {
     /// When records contradict each other: rows of a region that was not opened, CPUs that the
     /// machine does not have, contexts that there are not.
     pub(crate) fn of(stream: &Stream) -> Result<Account> {
-        let has = |feature: u64| stream.header.features & feature != 0;
+        let has = |feature: u32| stream.header.features & feature != 0;
+        let story = story(stream).map_err(|at| bad(&format!("record {at} does not fit")))?;
+        let named = |names: &[(u32, String)]| -> BTreeMap<u32, String> {
+            names.iter().map(|(number, name)| (*number, plain(name))).collect()
+        };
         let mut account = Account {
             cpus: stream.header.cpus,
             has_contexts: has(FEATURE_CONTEXTS),
             has_tasks: has(FEATURE_TASKS),
+            has_model_time: has(FEATURE_MODEL_TIME),
+            counters: stream.header.counters,
             instructions: stream.end.instructions,
             ended_by_guest: stream.end.by_marker,
+            tasks: named(&story.tasks),
+            irqs: named(&story.irqs),
+            notices: notices(stream),
             ..Account::default()
         };
-        // A snapshot writes the rows of its region so far; those that come later replace them.
-        let mut uses: BTreeMap<(u32, u32), CpuUse> = BTreeMap::new();
-        for record in &stream.records {
-            match record {
-                Record::Region(region) => {
-                    let known = account.cpus;
-                    check_cpu(region.cpu, known)?;
-                    account.broken.extend(broken(region));
-                    uses.insert((region.region, region.cpu), cpu_use(region));
-                }
-                Record::Context(row) => {
-                    let found = uses.get_mut(&(row.region, row.cpu));
-                    let found = found.ok_or_else(|| bad("a context of no region".to_owned()))?;
-                    found.contexts.push(context_use(row)?);
-                }
-                Record::Task(task) => {
-                    account.tasks.insert(task.pid, name(&task.comm));
-                }
-                Record::Notice(notice, ..) => account.notices.push(notice.to_string()),
-                // Checks and markers are for those who test the plugin.
-                _ => {}
-            }
-        }
         if stream.end.truncated {
-            account.broken.push("the guest made more records than there is room for".to_owned());
+            let most = "more spans or markers than a record has room for: take a shorter window";
+            account.broken.push(most.to_owned());
         }
-        account.close(uses)?;
+        account.add_regions(&story.regions)?;
+        account.add_spans(&story.spans)?;
+        account.add_kernel_counts(&story.kernel_counts)?;
+        let opened = opened_at(&story, stream.header.roi);
+        for (region, at) in account.regions.iter_mut().zip(opened) {
+            region.opened_at_cycles = at;
+        }
+        account.check();
         Ok(account)
     }
 
-    /// Orders the regions, and checks that each has every CPU and that its sums close.
-    fn close(&mut self, uses: BTreeMap<(u32, u32), CpuUse>) -> Result<()> {
-        for ((region, cpu), mut used) in uses {
-            if self.regions.len() + 1 == region as usize && cpu == 0 {
-                self.regions.push(Vec::new());
-            }
-            used.contexts.sort_by_key(|row| row.context);
-            let own: u64 = used.contexts.iter().map(|row| row.own).sum();
-            if own != used.instructions {
-                self.broken.push(format!(
-                    "CPU {cpu}: {} instructions, of which contexts have {own}",
-                    used.instructions
-                ));
-            }
-            let place = self.regions.last_mut().filter(|last| last.len() == cpu as usize);
-            place.ok_or_else(|| bad(format!("region {region} lacks a CPU")))?.push(used);
+    fn add_regions(&mut self, regions: &[CpuRegion]) -> Result<()> {
+        // A snapshot writes the rows of its region so far; those that come later replace them.
+        let mut last: BTreeMap<(u32, u32), &CpuRegion> = BTreeMap::new();
+        for region in regions {
+            last.insert((region.region.region, region.region.cpu), region);
         }
-        let is_whole = |region: &Vec<CpuUse>| region.len() == self.cpus as usize;
+        for ((region, cpu), used) in last {
+            if self.regions.len() + 1 == region as usize && cpu == 0 {
+                self.regions.push(RegionUse::default());
+            }
+            let place = self.regions.get_mut((region as usize).wrapping_sub(1));
+            let place = place.filter(|place| place.cpus.len() == cpu as usize);
+            place.ok_or_else(|| bad("a region lacks a CPU"))?.cpus.push(cpu_use(used));
+            let broken = used.region.broken;
+            if broken > 0 {
+                let words = format!("CPU {cpu}: {broken} events out of order or without a place");
+                self.broken.push(words);
+            }
+        }
+        let is_whole = |region: &RegionUse| region.cpus.len() == self.cpus as usize;
         if self.regions.iter().all(is_whole) {
             return Ok(());
         }
-        Err(bad("a region lacks a CPU".to_owned()))
+        Err(bad("a region has other CPUs than the machine"))
     }
 
-    /// The name of a context, with that of its task where it has one.
+    fn cpu_mut(&mut self, region: u32, cpu: u32) -> Result<&mut CpuUse> {
+        let region = self.regions.get_mut((region as usize).wrapping_sub(1));
+        let found = region.and_then(|region| region.cpus.get_mut(cpu as usize));
+        found.ok_or_else(|| bad("something of no region"))
+    }
+
+    fn add_spans(&mut self, spans: &[Span]) -> Result<()> {
+        for span in spans {
+            let used = SpanUse {
+                context: context_of(span.code)?,
+                ended_at_cycles: span.began.saturating_add(span.inclusive_cycles),
+                own_cycles: span.own_cycles,
+                inclusive_cycles: span.inclusive_cycles,
+            };
+            self.cpu_mut(span.region, span.cpu)?.spans.push(used);
+        }
+        Ok(())
+    }
+
+    /// Pairs the kernel's counts at both edges; one that was not known at both tells nothing.
+    fn add_kernel_counts(&mut self, counts: &[KernelCount]) -> Result<()> {
+        let mut opened: BTreeMap<(u32, u32, u64), &KernelCount> = BTreeMap::new();
+        for count in counts {
+            let key = (count.region, count.cpu, count.code);
+            if !count.at_close {
+                opened.insert(key, count);
+            } else if let Some(first) = opened.remove(&key) {
+                // The kernel's counters have 32 bits.
+                let passed = (count.value as u32).wrapping_sub(first.value as u32);
+                let used = KernelUse {
+                    context: context_of(count.code)?,
+                    count: u64::from(passed),
+                    edge_max: u64::from(first.inside) + u64::from(count.inside),
+                };
+                self.cpu_mut(count.region, count.cpu)?.kernel.push(used);
+            }
+        }
+        Ok(())
+    }
+
+    /// That all sums close.
+    fn check(&mut self) {
+        let has_spans = self.regions.iter().flat_map(|region| &region.cpus);
+        let has_spans = has_spans.clone().any(|cpu| !cpu.spans.is_empty());
+        for used in self.regions.iter().flat_map(|region| &region.cpus) {
+            let mut sums = Counts::default();
+            for row in &used.contexts {
+                sums.iter_mut().zip(row.own).for_each(|(sum, own)| *sum += own);
+            }
+            if sums != used.used {
+                let words = "what contexts used is not what the CPU used";
+                self.broken.push(format!("CPU {}: {words}", used.cpu));
+            }
+            for row in used.contexts.iter().filter(|row| has_spans && is_interrupt(row.context)) {
+                let spans = used.spans.iter().filter(|span| span.context == row.context).count();
+                if spans as u64 != row.completed {
+                    let (cpu, context, completed) = (used.cpu, row.context, row.completed);
+                    let words = format!("{spans} spans of {context}, and {completed} ended");
+                    self.broken.push(format!("CPU {cpu}: {words}"));
+                }
+            }
+        }
+    }
+
+    /// Whether this counter was counted.
+    #[must_use]
+    pub fn counts(&self, counter: usize) -> bool {
+        self.counters.checked_shr(counter as u32).is_some_and(|bits| bits & 1 != 0)
+    }
+
+    /// The name of a context, with that of its task or line where it has one.
     #[must_use]
     pub fn name_of(&self, context: KernelContext) -> String {
-        let task = match context {
+        let name = match context {
             KernelContext::User(pid)
             | KernelContext::KernelThread(pid)
             | KernelContext::Task(pid) => self.tasks.get(&pid),
+            KernelContext::Irq(line) => self.irqs.get(&line),
             _ => None,
         };
-        task.map_or_else(|| context.to_string(), |task| format!("{context} {task}"))
+        name.filter(|name| !name.is_empty())
+            .map_or_else(|| context.to_string(), |name| format!("{context} {name}"))
     }
 }
 
-fn bad(reason: String) -> SimError {
+fn bad(reason: &str) -> SimError {
     SimError::data("the record of the machine", reason)
 }
 
-fn check_cpu(cpu: u32, cpus: u32) -> Result<()> {
-    if cpu < cpus { Ok(()) } else { Err(bad(format!("CPU {cpu} of {cpus}"))) }
+fn context_of(code: u64) -> Result<KernelContext> {
+    KernelContext::from_code(code).ok_or_else(|| bad(&format!("no context has the code {code:#x}")))
 }
 
-fn cpu_use(region: &Region) -> CpuUse {
+/// Whether it is entered by the hardware, or a softirq: what has spans.
+fn is_interrupt(context: KernelContext) -> bool {
+    matches!(
+        context,
+        KernelContext::Interrupt(_)
+            | KernelContext::Irq(_)
+            | KernelContext::Softirq(_)
+            | KernelContext::Exception(_)
+            | KernelContext::Nmi
+    )
+}
+
+fn notices(stream: &Stream) -> Vec<String> {
+    let notice = |record: &Record| match record {
+        Record::Notice(notice, ..) => Some(notice.to_string()),
+        _ => None,
+    };
+    stream.records.iter().filter_map(notice).collect()
+}
+
+/// When each region opened, on the time axis of the CPU that opened it.
+fn opened_at(story: &Story, roi: Roi) -> Vec<u64> {
+    let mut is_open = roi == Roi::Always;
+    let mut opened = if is_open { vec![0] } else { Vec::new() };
+    for MarkerCounts { marker, counts } in &story.markers {
+        if marker.number == marker::OPEN && !is_open {
+            opened.push(counts[TIME]);
+        }
+        is_open = marker.open;
+    }
+    opened
+}
+
+fn cpu_use(region: &CpuRegion) -> CpuUse {
+    let of = |one: &ContextCounts| ContextUse {
+        context: one.context,
+        own: one.own,
+        inclusive: one.inclusive,
+        entries: one.row.entries,
+        completed: one.row.completed,
+    };
     CpuUse {
-        cpu: region.cpu,
-        instructions: region.instructions,
-        unknown_gates: region.unknown_gates,
-        abandoned: region.abandoned,
-        overflows: region.overflows,
-        contexts: Vec::new(),
+        cpu: region.region.cpu,
+        used: region.used,
+        unknown_gates: region.region.unknown_gates,
+        abandoned: region.region.abandoned,
+        overflows: region.region.overflows,
+        contexts: region.contexts.iter().map(of).collect(),
+        spans: Vec::new(),
+        kernel: Vec::new(),
     }
 }
 
-fn broken(region: &Region) -> Option<String> {
-    let (cpu, broken) = (region.cpu, region.broken);
-    (broken > 0).then(|| format!("CPU {cpu}: {broken} events out of order or without a place"))
-}
-
-fn context_use(row: &ContextRow) -> Result<ContextUse> {
-    let context = KernelContext::from_code(row.code);
-    let context = context.ok_or_else(|| bad(format!("no context has the code {:#x}", row.code)))?;
-    let (own, inclusive) = (row.own, row.inclusive);
-    Ok(ContextUse { context, own, inclusive, entries: row.entries, completed: row.completed })
-}
-
-/// A task's name without what fills it up, and without control characters.
-fn name(comm: &[u8; 16]) -> String {
-    let end = comm.iter().position(|byte| *byte == 0).unwrap_or(comm.len());
-    let text = String::from_utf8_lossy(&comm[..end]);
-    text.chars().map(|sign| if sign.is_control() { '?' } else { sign }).collect()
+/// Without control characters.
+fn plain(name: &str) -> String {
+    name.chars().map(|sign| if sign.is_control() { '?' } else { sign }).collect()
 }
 
 #[cfg(test)]
-mod tests {
-    use plugin::options::{Detail, Roi};
-    use plugin::record::{End, Header, Task};
-
-    use super::*;
-
-    fn stream(cpus: u32, records: Vec<Record>) -> Stream {
-        let header = Header {
-            cpus,
-            api: 7,
-            detail: Detail::Count,
-            roi: Roi::Marker,
-            quantum: 1000,
-            qemu: [0; 16],
-            features: FEATURE_CONTEXTS,
-        };
-        let end = End { by_marker: true, truncated: false, instructions: Some(9), records: 0 };
-        Stream { header, records, end }
-    }
-
-    fn region(cpu: u32, instructions: u64, broken: u64) -> Record {
-        Record::Region(Region {
-            cpu,
-            region: 1,
-            instructions,
-            unknown_gates: 0,
-            unmatched_returns: 0,
-            abandoned: 0,
-            overflows: 0,
-            broken,
-        })
-    }
-
-    fn row(cpu: u32, context: KernelContext, own: u64) -> Record {
-        let code = context.code();
-        let used = ContextRow { cpu, region: 1, code, own, inclusive: 0, entries: 1, completed: 0 };
-        Record::Context(used)
-    }
-
-    #[test]
-    fn later_rows_of_a_region_replace_earlier_ones() {
-        let user = KernelContext::User(7);
-        let records = vec![
-            region(0, 3, 0),
-            row(0, user, 3),
-            region(1, 0, 0),
-            region(0, 5, 0),
-            row(0, KernelContext::Idle, 1),
-            row(0, user, 4),
-            region(1, 2, 0),
-            row(1, user, 2),
-            Record::Task(Task { pid: 7, comm: *b"a\x1bb\0junk\0\0\0\0\0\0\0\0" }),
-        ];
-        let account = Account::of(&stream(2, records)).unwrap();
-        assert_eq!(account.broken, Vec::<String>::new());
-        let owns: Vec<u64> = account.regions[0][0].contexts.iter().map(|row| row.own).collect();
-        assert_eq!((account.regions.len(), owns), (1, vec![1, 4]));
-        assert_eq!(account.name_of(user), "user 7 a?b");
-        assert_eq!(account.name_of(KernelContext::User(8)), "user 8");
-    }
-
-    #[test]
-    fn sums_that_do_not_close_are_said() {
-        let records = vec![region(0, 5, 0), row(0, KernelContext::Idle, 4)];
-        let broken = Account::of(&stream(1, records)).unwrap().broken;
-        assert_eq!(broken, ["CPU 0: 5 instructions, of which contexts have 4"]);
-        let broken = Account::of(&stream(1, vec![region(0, 0, 2)])).unwrap().broken;
-        assert!(broken[0].contains("2 events out of order"), "{broken:?}");
-    }
-
-    #[test]
-    fn records_that_contradict_each_other_are_refused() {
-        let code = Record::Context(ContextRow {
-            cpu: 0,
-            region: 1,
-            code: u64::MAX,
-            own: 0,
-            inclusive: 0,
-            entries: 0,
-            completed: 0,
-        });
-        for (cpus, records) in [
-            (1, vec![row(0, KernelContext::Idle, 1)]),
-            (1, vec![region(1, 0, 0)]),
-            (2, vec![region(0, 0, 0)]),
-            (2, vec![region(1, 0, 0)]),
-            (1, vec![region(0, 0, 0), code]),
-        ] {
-            assert!(Account::of(&stream(cpus, records.clone())).is_err(), "{records:?}");
-        }
-        let empty = Account::of(&stream(1, Vec::new())).unwrap();
-        assert!(empty.regions.is_empty() && empty.ended_by_guest);
-    }
-}
+#[path = "account_tests.rs"]
+mod tests;

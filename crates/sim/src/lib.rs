@@ -30,6 +30,7 @@ pub mod kernel;
 mod layer;
 mod machine;
 mod mirror;
+pub mod models;
 mod modules;
 mod process;
 pub mod qemu;
@@ -40,12 +41,14 @@ mod tail;
 mod vm;
 pub mod watch;
 
-pub use account::{Account, ContextUse, CpuUse};
+pub use account::{Account, ContextUse, CpuUse, KernelUse, RegionUse, SpanUse};
 pub use agent::GuestReport;
 pub use cache::Cache;
 pub use error::SimError;
 pub use facts::{GuestFacts, guest_facts};
 pub use machine::{CPUS_MAX, Machine, Timing};
+/// What is counted of each context, and its names.
+pub use plugin::counters;
 /// Leaves a marker in the record of the simulator, if there is one; see `plugin::marker`.
 pub use plugin::marker;
 pub use symbols::{Symbol, Symbols};

@@ -15,6 +15,8 @@ use plugin::reader;
 
 use crate::account::Account;
 use crate::kernel::Kernel;
+use crate::machine::{Machine, Timing};
+use crate::models::Model;
 use crate::qemu::Qemu;
 use crate::{Cache, GuestFacts, More, Progress, Result, SimError, Symbols, guest_facts, hash};
 
@@ -22,20 +24,22 @@ const PLUGIN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/plugin"));
 /// Why it could not be built.
 const PLUGIN_MISSING: &str = include_str!(concat!(env!("OUT_DIR"), "/plugin-missing"));
 /// Changes with the files that are kept of a kernel.
-const RECIPE: u32 = 1;
+const RECIPE: u32 = 2;
 const SYMBOLS: &str = "symbols";
 const OFFSETS: &str = "offsets";
-/// Members of `task_struct` by which the plugin tells tasks apart.
-const MEMBERS: [&str; 3] = ["pid", "comm", "mm"];
 
 /// How a machine is watched.
 #[derive(Clone, Debug)]
 pub struct Watch {
     /// How much is recorded.
     pub detail: Detail,
+    /// The model of the processor, for [`Detail::Timed`].
+    pub model: Option<Model>,
+    /// Whether each span of an interrupt is recorded.
+    pub spans: bool,
     /// Where the region of interest begins.
     pub roi: Roi,
-    /// Instructions of a slice, with two or more CPUs.
+    /// Cycles of a slice, with two or more CPUs; without a model a cycle is an instruction.
     pub quantum: u64,
     /// Whether to compare counts with QEMU's own behind each marker.
     pub check: bool,
@@ -44,7 +48,14 @@ pub struct Watch {
 impl Default for Watch {
     /// Counts by context, from the guest's marker on.
     fn default() -> Watch {
-        Watch { detail: Detail::Count, roi: Roi::Marker, quantum: QUANTUM_DEFAULT, check: false }
+        Watch {
+            detail: Detail::Count,
+            model: None,
+            spans: false,
+            roi: Roi::Marker,
+            quantum: QUANTUM_DEFAULT,
+            check: false,
+        }
     }
 }
 
@@ -115,11 +126,12 @@ fn wanted_lines<'a>(symbols: &Symbols, wanted: impl Iterator<Item = &'a str>) ->
 
 fn offset_list(facts: &GuestFacts) -> String {
     let Some(btf) = &facts.btf else { return String::new() };
-    let line = |member: &&str| {
-        let offset = btf.offset_of("task_struct", member).ok()?;
-        Some(format!("task_struct.{member} {offset}\n"))
+    let line = |member: &str| {
+        let (of, path) = member.split_once('.')?;
+        let offset = btf.offset_of(of, path).ok()?;
+        Some(format!("{member} {offset}\n"))
     };
-    MEMBERS.iter().filter_map(line).collect()
+    plugin::symbols::wanted_members().filter_map(line).collect()
 }
 
 /// A record that is about to be written, or was.
@@ -139,6 +151,7 @@ impl Recording {
     pub fn new(
         cache: &Cache,
         qemu: &Qemu,
+        machine: &Machine,
         annotated: &Annotated,
         watch: &Watch,
         to: Option<&Path>,
@@ -163,6 +176,12 @@ impl Recording {
             ("qemu", qemu.version.to_string()),
             ("check", if watch.check { "on" } else { "off" }.to_owned()),
         ];
+        options.push(match machine.timing {
+            Timing::Instructions { shift } => ("shift", shift.to_string()),
+            Timing::HostClock => ("time", "host".to_owned()),
+        });
+        options.push(("spans", if watch.spans { "on" } else { "off" }.to_owned()));
+        options.extend(watch.model.as_ref().map(|model| ("model", path(&model.path))));
         options.extend(annotated.symbols.as_ref().map(|symbols| (SYMBOLS, path(symbols))));
         options.extend(annotated.offsets.as_ref().map(|offsets| (OFFSETS, path(offsets))));
         Ok(Recording { plugin, options, file })
@@ -199,6 +218,7 @@ fn detail_word(detail: Detail) -> &'static str {
     match detail {
         Detail::Fast => "fast",
         Detail::Count => "count",
+        Detail::Timed => "timed",
     }
 }
 
@@ -235,6 +255,7 @@ mod tests {
     use std::io::Write;
 
     use super::*;
+    use crate::machine::tests::machine;
     use crate::qemu::tests::qemu;
 
     const NOTHING: Annotated = Annotated { symbols: None, offsets: None };
@@ -258,7 +279,8 @@ mod tests {
         let cache = Cache::at(&scratch.path().join("a,b")).unwrap();
         let annotated = Annotated { symbols: Some("/s,1".into()), offsets: None };
         let recording =
-            Recording::new(&cache, &qemu(), &annotated, &Watch::default(), None).unwrap();
+            Recording::new(&cache, &qemu(), &machine(), &annotated, &Watch::default(), None);
+        let recording = recording.unwrap();
         let more = recording.more();
         let [plugin, options] = more.arguments.as_slice() else { panic!("{more:?}") };
         assert_eq!(plugin, "-plugin");
@@ -271,7 +293,8 @@ mod tests {
     fn a_record_without_an_end_says_what_happened() {
         let scratch = tempfile::tempdir().unwrap();
         let cache = Cache::at(scratch.path()).unwrap();
-        let new = || Recording::new(&cache, &qemu(), &NOTHING, &Watch::default(), None).unwrap();
+        let watch = Watch::default();
+        let new = || Recording::new(&cache, &qemu(), &machine(), &NOTHING, &watch, None).unwrap();
         let mut short = new();
         short.file.write_all(&[0; 7]).unwrap();
         for recording in [short, new()] {

@@ -15,15 +15,15 @@ use sim::{Account, Machine, boot, checkpoint};
 /// go to the guest.
 const ORDER: &str = r#"run:test "$(echo one, two)" = 'one, two' && sleep 0.05"#;
 
-fn recording(bench: &Bench, watch: &Watch) -> Recording {
+fn recording(bench: &Bench, machine: &Machine, watch: &Watch) -> Recording {
     let (cache, qemu) = (&bench.cache, &bench.qemu);
     let annotated = watch::annotated(cache, qemu, &bench.kernel, &|_| {}).unwrap();
     assert_eq!(annotated.absent(), []);
-    Recording::new(cache, qemu, &annotated, watch, None).unwrap()
+    Recording::new(cache, qemu, machine, &annotated, watch, None).unwrap()
 }
 
 fn watched(bench: &Bench, machine: &Machine, from: Option<&str>, watch: &Watch) -> Account {
-    let recording = recording(bench, watch);
+    let recording = recording(bench, machine, watch);
     let (cache, qemu, more) = (&bench.cache, &bench.qemu, recording.more());
     let mut vm = checkpoint::start(cache, qemu, machine, from, ORDER, LIMITS, more).unwrap();
     let ending = boot::follow(&mut vm, LIMITS, &mut |_| {}).unwrap();
@@ -34,7 +34,7 @@ fn watched(bench: &Bench, machine: &Machine, from: Option<&str>, watch: &Watch) 
 /// What all CPUs of the only region have of contexts like these.
 fn entries(account: &Account, is_wanted: fn(KernelContext) -> bool) -> u64 {
     let [region] = account.regions.as_slice() else { panic!("{} regions", account.regions.len()) };
-    let rows = region.iter().flat_map(|cpu| &cpu.contexts);
+    let rows = region.cpus.iter().flat_map(|cpu| &cpu.contexts);
     rows.filter(|row| is_wanted(row.context)).map(|row| row.entries).sum()
 }
 
@@ -47,7 +47,7 @@ fn a_command_is_counted_by_context_and_the_same_again() {
     assert_eq!(first, watched(bench, &machine, None, &Watch::default()));
     assert_eq!(first.broken, Vec::<String>::new());
     assert!(first.ended_by_guest && first.has_contexts && first.has_tasks);
-    assert_eq!((first.cpus, first.regions[0].len()), (2, 2));
+    assert_eq!((first.cpus, first.regions[0].cpus.len()), (2, 2));
     assert!(entries(&first, |context| context == KernelContext::Exception(14)) > 0);
     assert!(entries(&first, |context| matches!(context, KernelContext::Syscall(_))) > 10);
     // A wake-up from the sleep.
@@ -74,7 +74,7 @@ fn a_restored_machine_is_watched_as_a_booted_one_is() {
 #[test]
 fn a_machine_that_was_killed_leaves_an_incomplete_record() {
     let Some((bench, _alone)) = bench() else { return };
-    let recording = recording(bench, &Watch::default());
+    let recording = recording(bench, &bench.machine(), &Watch::default());
     let mut vm =
         boot::start_with(&bench.qemu, &bench.machine(), "idle", LIMITS, recording.more()).unwrap();
     let deadline = std::time::Instant::now() + LIMITS.wall;

@@ -18,6 +18,7 @@ pub(super) fn view() -> View {
             ViewColumn { all_rows_only: true, ..ViewColumn::text("cpu", "cpu", 95) },
             ViewColumn::number("self", "self_instructions", 99),
             ViewColumn::number("share", "share_ratio", 80),
+            ViewColumn::number("cycles", "self_cycles", 85),
             ViewColumn::number("inclusive", "incl_instructions", 60),
             ViewColumn::number("entries", "entries", 90),
             ViewColumn::number("completed", "completed", 50),

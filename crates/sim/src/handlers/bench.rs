@@ -6,7 +6,8 @@ use lab::handlers::in_guest::{GuestAnswer, GuestOrder, GuestWindow};
 use lab::handlers::{BenchError, BenchFacts, Condition, HandlersBench, Pass, WindowSample};
 use serde_json::{Map, Value as Json, json};
 
-use super::convert::{INSTRUCTIONS, sample_of};
+use super::convert::{Reading, sample_of};
+use super::events;
 use crate::boot::{self, Ending, Limits};
 use crate::machine::Timing;
 use crate::qemu::Qemu;
@@ -31,10 +32,8 @@ pub struct SimSettings {
     pub watch: Watch,
     /// What is asked of the guest, in each condition.
     pub order: GuestOrder,
-    /// Whether instructions are shown as events.
-    pub events: bool,
-    /// What was asked for and cannot be had: what, and why.
-    pub absent: Vec<(String, String)>,
+    /// Names of the events to show: none for all, `none` for none.
+    pub events: Vec<String>,
     /// What is true of this host or this moment only: all of a run that another start of the same
     /// changes stands under one key of its settings.
     pub on_host: Map<String, Json>,
@@ -45,6 +44,9 @@ pub struct SimSettings {
 /// A simulated machine as a bench.
 pub struct SimBench {
     settings: SimSettings,
+    reading: Reading,
+    /// Events that were asked for and are not counted.
+    not_counted: Vec<String>,
     /// The condition that was run last, with all that was counted in it.
     last: Option<(Condition, WindowSample)>,
     /// As in the settings, and what each condition took on the host's clock.
@@ -72,8 +74,22 @@ impl SimBench {
     /// A bench; nothing is started yet.
     #[must_use]
     pub fn new(settings: SimSettings) -> SimBench {
-        let on_host = settings.on_host.clone();
-        SimBench { settings, last: None, on_host, notices: Vec::new() }
+        let model = settings.watch.model.as_ref();
+        let (events, not_counted) = events::choose(&settings.events, model.is_some());
+        let clock_hz = match (model, settings.machine.timing) {
+            (Some(model), _) => model.model.clock_hz,
+            // Without a model a cycle is an instruction, and takes as long.
+            (None, Timing::Instructions { shift }) => 1_000_000_000 >> shift,
+            (None, Timing::HostClock) => 1_000_000_000,
+        };
+        SimBench {
+            on_host: settings.on_host.clone(),
+            settings,
+            reading: Reading { clock_hz, events },
+            not_counted,
+            last: None,
+            notices: Vec::new(),
+        }
     }
 
     /// What came of the condition; none when the user asked to stop.
@@ -83,7 +99,8 @@ impl SimBench {
         let order = serde_json::to_string(&order);
         let order = order.map_err(|error| BenchError::Failed(error.to_string()))?;
         let (cache, qemu, watch) = (&settings.cache, &settings.qemu, &settings.watch);
-        let recording = Recording::new(cache, qemu, &settings.annotated, watch, None);
+        let recording =
+            Recording::new(cache, qemu, &settings.machine, &settings.annotated, watch, None);
         let recording = recording.map_err(bench_error)?;
         let mut vm = checkpoint::start(
             cache,
@@ -103,6 +120,22 @@ impl SimBench {
         Ok(Some(Outcome { account, window, wall: ending.wall }))
     }
 
+    /// What cannot be had: what, and why.
+    fn absent(&self) -> Vec<(String, String, Option<String>)> {
+        let mut absent: Vec<(String, String, Option<String>)> = Vec::new();
+        let of_kernel = self.settings.annotated.absent().into_iter();
+        absent.extend(of_kernel.map(|(what, why)| (what.to_owned(), why.to_owned(), None)));
+        if !self.not_counted.is_empty() {
+            let what = format!("events {}", self.not_counted.join(" "));
+            let why = match self.settings.watch.model {
+                Some(_) => "the model does not count them",
+                None => "instructions alone are counted without a model (--on sim:MODEL)",
+            };
+            absent.push((what, why.to_owned(), None));
+        }
+        absent
+    }
+
     fn measure_all(&mut self, condition: Condition) -> Result<WindowSample, BenchError> {
         let Some(outcome) = self.run(condition)? else {
             return Ok(WindowSample { interrupted: true, ..WindowSample::default() });
@@ -114,7 +147,7 @@ impl SimBench {
                 self.notices.push(notice.clone());
             }
         }
-        sample_of(&outcome.account, outcome.window).map_err(BenchError::Failed)
+        sample_of(&outcome.account, outcome.window, &self.reading).map_err(BenchError::Failed)
     }
 }
 
@@ -139,34 +172,36 @@ impl HandlersBench for SimBench {
         settings.insert("qemu".into(), json!(of.qemu.version_text));
         settings.insert("machine".into(), json!(of.machine.described()));
         settings.insert("cpus".into(), json!(cpu_list(of.machine.cpus)));
-        settings.insert("clock".into(), json!(clock(of.machine.timing)));
-        settings.insert("quantum_instructions".into(), json!(of.watch.quantum));
+        settings.insert("clock".into(), json!(clock(of)));
+        settings.insert("quantum_cycles".into(), json!(of.watch.quantum));
+        let model = of.watch.model.as_ref();
+        settings.insert("model".into(), json!(model.map(|model| &model.model)));
         settings.insert("from".into(), json!(of.from));
         settings.insert("on_host".into(), Json::Object(self.on_host.clone()));
         let mut observer = Map::new();
         observer.insert("method".into(), json!("QEMU plugin; the guest does not see it"));
-        let given = of.absent.iter().map(|(what, reason)| (what.clone(), reason.clone(), None));
-        let absent = of.annotated.absent().into_iter().chain(NOT_COUNTED);
-        let absent = absent.map(|(what, reason)| (what.to_owned(), reason.to_owned(), None));
         let mut warnings = self.notices.clone();
         if of.machine.timing == Timing::HostClock {
             warnings.push("guest time follows the host's clock: no two runs are the same".into());
         }
         BenchFacts {
             bench: "sim".to_owned(),
-            event_overheads: vec![Vec::new(), vec![0.0]],
+            tsc_hz: model.map(|model| model.model.clock_hz as f64),
+            event_overheads: vec![Vec::new(), vec![0.0; self.reading.events.len()]],
             settings,
             observer,
-            absent: given.chain(absent).collect(),
+            absent: self.absent(),
             warnings,
             ..BenchFacts::default()
         }
     }
 
     fn passes(&self) -> Vec<Pass> {
-        let events = Pass { events: vec![INSTRUCTIONS.to_owned()] };
-        let all = [Pass::default(), events];
-        all.into_iter().take(if self.settings.events { 2 } else { 1 }).collect()
+        let names = self.reading.events.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let events = Pass { events: names };
+        let mut passes = vec![Pass::default()];
+        passes.extend(Some(events).filter(|pass| !pass.events.is_empty()));
+        passes
     }
 
     /// All passes are one run of the machine: what is counted does not disturb.
@@ -175,7 +210,8 @@ impl HandlersBench for SimBench {
         if pass > 0
             && let Some((_, sample)) = self.last.take().filter(same)
         {
-            return Ok(sample);
+            // What was said of the first pass holds for this one.
+            return Ok(WindowSample { warnings: Vec::new(), ..sample });
         }
         let sample = self.measure_all(condition)?;
         self.last = Some((condition, sample.clone()));
@@ -187,24 +223,21 @@ impl HandlersBench for SimBench {
     }
 }
 
-/// What a count of instructions by context does not tell: what, and why.
-const NOT_COUNTED: [(&str, &str); 3] = [
-    ("times, quantiles and maxima", "the plugin counts instructions by context, not by span"),
-    ("IRQ lines and actions of device interrupts", "the plugin tells vectors apart, not lines"),
-    ("agreement with the kernel's own counters", "they are not read in the guest"),
-];
-
 fn cpu_list(cpus: u32) -> String {
     if cpus == 1 { "0".to_owned() } else { format!("0-{}", cpus.saturating_sub(1)) }
 }
 
-fn clock(timing: Timing) -> String {
-    match timing {
-        Timing::Instructions { shift } => {
-            let ns = 1 << shift;
-            format!("guest time, {ns} ns an instruction; idle CPUs jump to their next timer")
+fn clock(of: &SimSettings) -> String {
+    match (&of.watch.model, of.machine.timing) {
+        (_, Timing::HostClock) => "guest time that follows the host's clock".to_owned(),
+        (Some(model), _) => {
+            let (name, hz) = (&model.model.name, model.model.clock_hz);
+            format!("guest time by the cycles of model {name}, {} MHz", hz / 1_000_000)
         }
-        Timing::HostClock => "guest time that follows the host's clock".to_owned(),
+        (None, Timing::Instructions { shift }) => {
+            let ns = 1 << shift;
+            format!("guest time, {ns} ns an instruction")
+        }
     }
 }
 

@@ -4,12 +4,15 @@ use attribution::context::{SOFTIRQS, VECTORS};
 use attribution::{Context, ContextKind, KernelContext};
 use lab::handlers::in_guest::GuestWindow;
 use lab::handlers::{CpuWindow, EventSums, SourceSample, Timing, WindowSample};
-use stats::Distribution;
+use stats::{Batches, Distribution};
 
+use super::agreement::lines_of;
+use super::events::Event;
 use crate::account::{Account, ContextUse, CpuUse};
 
-/// The event that is always counted.
-pub(super) const INSTRUCTIONS: &str = "instructions";
+const NS_PER_S: u128 = 1_000_000_000;
+/// Most batches of a window, as on the live bench.
+const BATCHES_MAX: u64 = 64;
 
 /// Vectors of the system (arch/x86/include/asm/irq_vectors.h) by their names in [`VECTORS`].
 const SYSTEM_VECTORS: [(u8, &str); 11] = [
@@ -30,45 +33,72 @@ const PAGE_FAULT: u8 = 14;
 /// The vector of the NMI, as on the live bench.
 const NMI_VECTOR: u32 = 2;
 
+/// How a record is read.
+pub(super) struct Reading {
+    /// Cycles of a second.
+    pub(super) clock_hz: u64,
+    /// The events that are shown.
+    pub(super) events: Vec<Event>,
+}
+
+impl Reading {
+    fn ns(&self, cycles: u64) -> u64 {
+        let ns = u128::from(cycles) * NS_PER_S / u128::from(self.clock_hz.max(1));
+        u64::try_from(ns).unwrap_or(u64::MAX)
+    }
+}
+
 /// The sample of the first region.
 ///
 /// # Errors
 /// When there is none, or its numbers can't be trusted.
-pub(super) fn sample_of(account: &Account, window: GuestWindow) -> Result<WindowSample, String> {
+pub(super) fn sample_of(
+    account: &Account,
+    window: GuestWindow,
+    reading: &Reading,
+) -> Result<WindowSample, String> {
     if let Some(broken) = account.broken.first() {
         return Err(format!("the record of the machine is broken: {broken}"));
     }
     if !account.ended_by_guest {
         return Err("the guest did not end the record: how far it ran on is not known".to_owned());
     }
-    let cpus = account.regions.first().ok_or("the window was never opened")?;
-    let of_cpu = |cpu: &CpuUse| CpuWindow {
-        cpu: cpu.cpu,
-        start_ns: 0,
-        length_ns: window.length_ns,
-        abandoned: cpu.abandoned,
-        overflows: cpu.overflows,
-        ..CpuWindow::default()
-    };
-    let rows = cpus.iter().flat_map(|cpu| cpu.contexts.iter().map(|used| (cpu.cpu, used)));
-    Ok(WindowSample {
-        windows: cpus.iter().map(of_cpu).collect(),
-        sources: rows.filter_map(|(cpu, used)| source_of(cpu, used)).collect(),
+    let region = account.regions.first().ok_or("the window was never opened")?;
+    let length_ns = window.length_ns;
+    let mut sample = WindowSample {
         user_cpu_ns: window.user_cpu_ns,
         load_work: window.load_work,
         stimulus_work: window.stimulus_work,
         warnings: window.warnings,
         facts: window.facts,
         ..WindowSample::default()
-    })
+    };
+    for cpu in &region.cpus {
+        sample.windows.push(CpuWindow { cpu: cpu.cpu, length_ns, ..CpuWindow::default() });
+        sample.agreement.extend(lines_of(cpu, &account.irqs));
+        for used in &cpu.contexts {
+            let Some(context) = context_of(used.context, account) else { continue };
+            let mut source = source_of(cpu.cpu, context, used, reading);
+            add_spans(&mut source, cpu, used, reading, (region.opened_at_cycles, length_ns));
+            sample.sources.push(source);
+        }
+        if cpu.overflows > 0 {
+            let (cpu, count) = (cpu.cpu, cpu.overflows);
+            let what = "entries were nested too deep and were not followed";
+            sample.warnings.push(format!("CPU {cpu}: since the machine's start, {count} {what}"));
+        }
+    }
+    Ok(sample)
 }
 
-/// The sample of a context; `None` for what is no source of interrupts.
-fn source_of(cpu: u32, used: &ContextUse) -> Option<SourceSample> {
-    Some(SourceSample {
+fn source_of(cpu: u32, context: Context, used: &ContextUse, reading: &Reading) -> SourceSample {
+    let of_events = |counts: &[u64]| -> Vec<u64> {
+        reading.events.iter().filter_map(|(_, counter)| counts.get(*counter).copied()).collect()
+    };
+    SourceSample {
         cpu,
-        context: context_of(used.context)?,
-        timing: Timing::CountOnly,
+        context,
+        timing: Timing::Simulator,
         count: used.completed,
         own: Distribution::default(),
         inclusive: Distribution::default(),
@@ -79,17 +109,41 @@ fn source_of(cpu: u32, used: &ContextUse) -> Option<SourceSample> {
         shared: false,
         events: EventSums {
             spans: used.completed,
-            own: vec![used.own],
-            inclusive: vec![used.inclusive],
+            own: of_events(&used.own),
+            inclusive: of_events(&used.inclusive),
         },
-    })
+    }
 }
 
-fn context_of(context: KernelContext) -> Option<Context> {
+/// Times of the spans; `window` is when it opened in cycles, and its length in ns.
+fn add_spans(
+    source: &mut SourceSample,
+    cpu: &CpuUse,
+    used: &ContextUse,
+    reading: &Reading,
+    (opened_at_cycles, length_ns): (u64, u64),
+) {
+    source.own.batches = Batches::covering(length_ns, BATCHES_MAX);
+    for span in cpu.spans.iter().filter(|span| span.context == used.context) {
+        let at_ns = reading.ns(span.ended_at_cycles.saturating_sub(opened_at_cycles));
+        let own_ns = reading.ns(span.own_cycles);
+        source.own.record(own_ns, at_ns);
+        source.own.batches.record(own_ns, at_ns);
+        source.inclusive.record(reading.ns(span.inclusive_cycles), at_ns);
+        source.nested_count += u64::from(span.inclusive_cycles > span.own_cycles);
+    }
+}
+
+/// The source that a context is; `None` for what is no source of interrupts.
+fn context_of(context: KernelContext, account: &Account) -> Option<Context> {
     let (kind, number, name) = match context {
         KernelContext::Interrupt(vector) => {
             let (number, name) = vector_name(vector);
             (ContextKind::Vector, number, name)
+        }
+        KernelContext::Irq(line) => {
+            let name = account.irqs.get(&line).filter(|name| !name.is_empty()).cloned();
+            (ContextKind::HardIrq, line, name.unwrap_or_else(|| "(name not read)".to_owned()))
         }
         KernelContext::Softirq(number) => {
             let name = SOFTIRQS.get(usize::from(number))?;
@@ -124,7 +178,10 @@ fn exception_name(vector: u8) -> String {
 
 #[cfg(test)]
 mod tests {
+    use plugin::counters::{COUNTERS, CYCLES, Counts, INSTRUCTIONS};
+
     use super::*;
+    use crate::account::{RegionUse, SpanUse};
 
     #[test]
     fn every_system_vector_has_its_place_in_the_tables() {
@@ -137,30 +194,55 @@ mod tests {
         assert_eq!(vector_name(0x25), (0x25, "vector 0x25".to_owned()));
     }
 
+    const READING: Reading = Reading { clock_hz: 500_000_000, events: Vec::new() };
+
     fn used(context: KernelContext) -> ContextUse {
-        ContextUse { context, own: 70, inclusive: 90, entries: 4, completed: 3 }
+        let mut own: Counts = [0; COUNTERS];
+        (own[INSTRUCTIONS], own[CYCLES]) = (70, 80);
+        ContextUse { context, own, inclusive: own, entries: 4, completed: 2 }
     }
 
     fn account() -> Account {
+        let timer = KernelContext::Interrupt(0xec);
         let contexts = vec![
             used(KernelContext::User(7)),
             used(KernelContext::Exception(14)),
-            used(KernelContext::Interrupt(0xec)),
+            used(timer),
             used(KernelContext::Softirq(3)),
+            used(KernelContext::Irq(24)),
         ];
-        let cpu = CpuUse { contexts, overflows: 2, ..CpuUse::default() };
-        Account { ended_by_guest: true, regions: vec![vec![cpu]], ..Account::default() }
+        let span = |own_cycles, inclusive_cycles, ended_at_cycles| SpanUse {
+            context: timer,
+            ended_at_cycles,
+            own_cycles,
+            inclusive_cycles,
+        };
+        let spans = vec![span(30, 30, 1100), span(50, 70, 1300)];
+        let cpu = CpuUse { contexts, spans, overflows: 2, ..CpuUse::default() };
+        let region = RegionUse { opened_at_cycles: 1000, cpus: vec![cpu] };
+        Account {
+            ended_by_guest: true,
+            regions: vec![region],
+            irqs: [(24, "nvme0q0".to_owned())].into(),
+            ..Account::default()
+        }
     }
 
     #[test]
     fn sources_of_interrupts_and_no_others() {
         let window = GuestWindow { length_ns: 1000, ..GuestWindow::default() };
-        let sample = sample_of(&account(), window).unwrap();
+        let events = vec![("cycles", CYCLES), ("instructions", INSTRUCTIONS)];
+        let sample = sample_of(&account(), window, &Reading { events, ..READING }).unwrap();
         let names: Vec<&str> = sample.sources.iter().map(|one| &*one.context.name).collect();
-        assert_eq!(names, ["page_fault", "local_timer", "NET_RX"]);
+        assert_eq!(names, ["page_fault", "local_timer", "NET_RX", "nvme0q0"]);
         let timer = &sample.sources[1];
-        assert_eq!((timer.count, timer.events.own[0], timer.events.inclusive[0]), (3, 70, 90));
-        assert_eq!((sample.length_ns(), sample.lost()), (1000, 2));
+        assert_eq!((timer.count, timer.events.own.as_slice()), (2, &[80, 70][..]));
+        // A cycle is 2 ns.
+        assert_eq!((timer.own.sum, timer.inclusive.sum), (160, 200));
+        assert_eq!((timer.own.peak.value, timer.own.peak.at, timer.nested_count), (100, 600, 1));
+        assert_eq!(timer.own.batches.cells.iter().map(|cell| cell.sum).sum::<u64>(), 160);
+        assert_eq!((sample.length_ns(), sample.lost()), (1000, 0));
+        assert!(sample.warnings[0].contains("2 entries were nested"), "{:?}", sample.warnings);
     }
 
     #[test]
@@ -174,7 +256,7 @@ mod tests {
         for (change, words) in changes {
             let mut account = account();
             change(&mut account);
-            let error = sample_of(&account, GuestWindow::default()).unwrap_err();
+            let error = sample_of(&account, GuestWindow::default(), &READING).unwrap_err();
             assert!(error.contains(words), "{error}");
         }
     }

@@ -129,7 +129,7 @@ pub struct HandlersArgs {
     /// No progress and no news on stderr
     #[arg(short = 'q', long)]
     quiet: bool,
-    /// On sim: instructions of a CPU's turn, with two or more CPUs [default: 1000]
+    /// On sim: cycles of a CPU's turn, with two or more CPUs [default: 1000]
     #[arg(long, value_name = "N")]
     quantum: Option<u64>,
     #[command(flatten, next_help_heading = "On sim")]

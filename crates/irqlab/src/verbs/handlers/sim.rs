@@ -11,21 +11,20 @@ use serde_json::{Map, Value as Json, json};
 use sim::boot::Limits;
 use sim::handlers::{SimBench, SimSettings};
 use sim::image::Tools;
-use sim::watch::{self, QUANTUM_DEFAULT, QUANTUM_MAX, Watch};
-use sim::{Cache, GuestFacts, Machine, SimError, qemu};
+use sim::watch::{self, Detail, QUANTUM_DEFAULT, QUANTUM_MAX, Watch};
+use sim::{Cache, GuestFacts, Machine, SimError, models, qemu};
 
 use super::stop::stop_on_signals;
 use super::{Attach, HandlersArgs};
 use crate::args::Usage;
 use crate::output;
 
-/// The event that the plugin counts.
-const INSTRUCTIONS: &str = "instructions";
-
 /// Measures, prints, records.
 pub fn run(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {
-    let cpus = check(args, model)?;
+    let cpus = check(args)?;
     let cache = Cache::from_environment()?;
+    let model = model.map(|name| models::find(&cache, name)).transpose();
+    let model = model.map_err(|error| Usage(error.to_string()))?;
     let qemu = match qemu::find(&cache) {
         Ok(qemu) => qemu,
         Err(SimError::Missing { what, remedy }) => {
@@ -38,8 +37,14 @@ pub fn run(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<ExitCode>
     let (machine, kernel) = args.guest.machine(&cache, cpus, Tools::Irqlab)?;
     let annotated = watch::annotated(&cache, &qemu, &kernel, &say)?;
     let facts = sim::guest_facts(&cache, &qemu, &kernel, &say)?;
+    let watch = Watch {
+        detail: if model.is_some() { Detail::Timed } else { Detail::Count },
+        model,
+        spans: true,
+        quantum: args.quantum.unwrap_or(QUANTUM_DEFAULT),
+        ..Watch::default()
+    };
     let run = args.begin(host(&machine, &facts))?;
-    let (events, absent) = events(args);
     let settings = SimSettings {
         cache,
         qemu,
@@ -47,10 +52,9 @@ pub fn run(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<ExitCode>
         annotated,
         from: args.guest.from.clone(),
         limits: limits(args),
-        watch: Watch { quantum: args.quantum.unwrap_or(QUANTUM_DEFAULT), ..Watch::default() },
+        watch,
         order: order(args, cpus)?,
-        events,
-        absent,
+        events: args.events.clone(),
         on_host: Map::from_iter([("out".to_owned(), json!(run.directory))]),
         stop: Box::new(move || stop.is_requested()),
     };
@@ -58,10 +62,7 @@ pub fn run(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<ExitCode>
 }
 
 /// Refuses what this bench cannot do; the number of CPUs.
-fn check(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<u32> {
-    if let Some(model) = model {
-        bail!(Usage(format!("model {model:?}: no model is timed yet; allowed: --on sim")));
-    }
+fn check(args: &HandlersArgs) -> anyhow::Result<u32> {
     for (flag, given, why) in [
         ("--attach", args.attach != Attach::Auto, "nothing is attached to the guest's kernel"),
         ("--peer", args.peer.is_some(), "the guest has no network but its own"),
@@ -112,17 +113,6 @@ fn order(args: &HandlersArgs, cpus: u32) -> anyhow::Result<GuestOrder> {
         housekeeping,
         disk_file: args.disk_file.clone(),
     })
-}
-
-/// Whether instructions are shown, and which events were asked for in vain.
-fn events(args: &HandlersArgs) -> (bool, Vec<(String, String)>) {
-    let is_none = args.events.iter().any(|name| name == "none");
-    let shown = args.events.is_empty() || args.events.iter().any(|name| name == INSTRUCTIONS);
-    let others = args.events.iter().filter(|name| *name != INSTRUCTIONS && *name != "none");
-    let others: Vec<&str> = others.map(String::as_str).collect();
-    let reason = "the plugin counts instructions alone".to_owned();
-    let absent = (!others.is_empty()).then(|| (format!("events {}", others.join(" ")), reason));
-    (shown && !is_none, absent.into_iter().collect())
 }
 
 /// The machine, as a run tells of the one that was measured.

@@ -10,7 +10,7 @@ use record::Timestamp;
 use sim::boot::Ending;
 use sim::qemu::Qemu;
 use sim::watch::{self, Detail, QUANTUM_DEFAULT, QUANTUM_MAX, Recording, Watch};
-use sim::{Account, Cache, More, Vm, boot, checkpoint, qemu};
+use sim::{Account, Cache, Machine, More, Vm, boot, checkpoint, models, qemu};
 
 use super::terminal::Terminal;
 use super::{MachineArgs, contexts};
@@ -24,6 +24,8 @@ enum DetailName {
     Fast,
     /// Instructions, by context
     Count,
+    /// The same, and cycles, misses and stalls of a model; needs --model
+    Timed,
 }
 
 /// Whether and how a machine is watched.
@@ -32,10 +34,13 @@ pub struct WatchArgs {
     /// Watch the machine; prints what each context executed while the command ran
     #[arg(long, value_enum)]
     detail: Option<DetailName>,
+    /// Model of the processor, by name or file; for --detail timed
+    #[arg(long, value_name = "MODEL", required_if_eq("detail", "timed"))]
+    model: Option<String>,
     /// Keep the plugin's record in this file
     #[arg(long, value_name = "FILE", requires = "detail")]
     record: Option<PathBuf>,
-    /// Instructions of a CPU's turn, with two or more CPUs
+    /// Cycles of a CPU's turn, with two or more CPUs
     #[arg(long, value_name = "N", requires = "detail", default_value_t = QUANTUM_DEFAULT,
           value_parser = clap::value_parser!(u64).range(1..=QUANTUM_MAX))]
     quantum: u64,
@@ -51,12 +56,21 @@ pub struct WatchArgs {
 }
 
 impl WatchArgs {
-    fn watch(&self) -> Option<Watch> {
-        let detail = match self.detail? {
+    fn watch(&self, cache: &Cache) -> anyhow::Result<Option<Watch>> {
+        let Some(detail) = self.detail else { return Ok(None) };
+        let detail = match detail {
             DetailName::Fast => Detail::Fast,
             DetailName::Count => Detail::Count,
+            DetailName::Timed => Detail::Timed,
         };
-        Some(Watch { detail, quantum: self.quantum, ..Watch::default() })
+        let model = match &self.model {
+            Some(_) if detail != Detail::Timed => {
+                bail!(Usage("--model is for --detail timed".to_owned()));
+            }
+            Some(name) => Some(models::find(cache, name).map_err(|e| Usage(e.to_string()))?),
+            None => None,
+        };
+        Ok(Some(Watch { detail, model, quantum: self.quantum, ..Watch::default() }))
     }
 
     fn format(&self) -> Format {
@@ -75,9 +89,10 @@ pub fn boot(
         [] => "poweroff".to_owned(),
         words => format!("run:{}", words.join(" ")),
     };
-    let Some(how) = watch.watch() else {
+    let Some(how) = watch.watch(cache)? else {
         let qemu = qemu::find(cache)?;
-        let (mut vm, _) = start(cache, &qemu, args, &order, More::default())?;
+        let (machine, _) = args.machine(cache)?;
+        let mut vm = start(cache, &qemu, &machine, args, &order, More::default())?;
         return Ok(end(&follow(&mut vm, args, true)?));
     };
     if command.is_empty() {
@@ -95,10 +110,11 @@ fn watched(
 ) -> anyhow::Result<ExitCode> {
     let started = Timestamp::now();
     let qemu = qemu::find(cache)?;
-    let kernel = args.guest.kernel.kernel(cache)?;
+    let (machine, kernel) = args.machine(cache)?;
     let annotated = watch::annotated(cache, &qemu, &kernel, &|text| output::say(false, text))?;
-    let recording = Recording::new(cache, &qemu, &annotated, how, options.record.as_deref())?;
-    let (mut vm, machine) = start(cache, &qemu, args, order, recording.more())?;
+    let recording =
+        Recording::new(cache, &qemu, &machine, &annotated, how, options.record.as_deref())?;
+    let mut vm = start(cache, &qemu, &machine, args, order, recording.more())?;
     let ending = follow(&mut vm, args, options.format() == Format::Table)?;
     drop(vm);
     let account = recording.account()?;
@@ -124,7 +140,8 @@ fn check_ended(account: &Account) -> anyhow::Result<()> {
 /// A shell of the guest on this terminal.
 pub fn shell(cache: &Cache, args: &MachineArgs) -> anyhow::Result<ExitCode> {
     let qemu = qemu::find(cache)?;
-    let (mut vm, _) = start(cache, &qemu, args, "shell", More::default())?;
+    let (machine, _) = args.machine(cache)?;
+    let mut vm = start(cache, &qemu, &machine, args, "shell", More::default())?;
     let terminal = Terminal::connect(&vm)?;
     let ending = follow(&mut vm, args, true);
     drop(terminal);
@@ -134,14 +151,13 @@ pub fn shell(cache: &Cache, args: &MachineArgs) -> anyhow::Result<ExitCode> {
 fn start(
     cache: &Cache,
     qemu: &Qemu,
+    machine: &Machine,
     args: &MachineArgs,
     order: &str,
     more: More<'_>,
-) -> anyhow::Result<(Vm, sim::Machine)> {
-    let (machine, _) = args.machine(cache)?;
+) -> anyhow::Result<Vm> {
     let from = args.guest.from.as_deref();
-    let vm = checkpoint::start(cache, qemu, &machine, from, order, args.guest.limits(), more)?;
-    Ok((vm, machine))
+    Ok(checkpoint::start(cache, qemu, machine, from, order, args.guest.limits(), more)?)
 }
 
 /// Follows the machine; its console on stdout, or on stderr where stdout is taken.
