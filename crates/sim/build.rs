@@ -1,11 +1,15 @@
-//! Builds the guest's first process (`crates/guest`) and hands it to `include_bytes!`.
+//! Builds the guest's first process (`crates/guest`) and the QEMU plugin (`crates/plugin`), and
+//! hands both to `include_bytes!`.
 //!
-//! It is embedded, so that `irqlab` stays one file and its guest never is of another version. A
-//! build script starts cargo for it, since a dependency cannot be linked otherwise than what uses
-//! it: the guest is static and aborts on panic. It has its own target directory, so that the two
-//! cargos do not wait for each other.
+//! They are embedded, so that `irqlab` stays one file and neither ever is of another version. A
+//! build script starts cargo for them, since a dependency cannot be linked otherwise than what uses
+//! it: the guest is static, the plugin is a shared object, and both abort on panic. Each has its
+//! own target directory, so that the cargos do not wait for each other.
 //!
-//! Where it can't be built (another processor, no static libc), irqlab is built without it:
+//! Models of machines (`machines/*.toml`) are embedded, too: `models.rs` is a list of their names and
+//! texts.
+//!
+//! Where one can't be built (another processor, no static libc), irqlab is built without it:
 //! only `irqlab sim` then has a reason to complain, and names this one.
 
 use std::env;
@@ -16,36 +20,95 @@ use std::process::Command;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
+/// What is built and embedded.
+struct Product {
+    /// Of the crate, and of the file that is embedded.
+    name: &'static str,
+    /// Where cargo puts it, below the directory of the profile.
+    file: &'static str,
+    /// Flags of the compiler, separated as cargo wants them.
+    flags: &'static str,
+    /// Crates whose change is its change.
+    crates: &'static [&'static str],
+    /// What a failure may come from.
+    needs: &'static str,
+}
+
+const PRODUCTS: [Product; 2] = [
+    Product {
+        name: "guest",
+        file: "guest",
+        // At a fixed address, so that its own symbols need no relocation either.
+        flags: "-Ctarget-feature=+crt-static\x1f-Crelocation-model=static",
+        crates: &["guest"],
+        needs: "it needs a static libc (Debian: libc6-dev, Fedora: glibc-static)",
+    },
+    Product {
+        name: "plugin",
+        file: "libplugin.so",
+        flags: "",
+        crates: &["plugin", "attribution", "machine"],
+        needs: "it is a shared object for QEMU",
+    },
+];
+
 fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    let manifest = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("../guest/Cargo.toml");
-    println!("cargo:rerun-if-changed=../guest");
+    let crates = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("..");
     println!("cargo:rerun-if-changed=build.rs");
-    let (program, reason) = match build(&manifest, &out.join("guest-target")) {
-        Ok(program) => (program, String::new()),
-        Err(reason) => {
-            println!("cargo:warning=irqlab sim will not boot: {reason}");
-            (Vec::new(), reason)
+    println!("cargo:rerun-if-changed=../../Cargo.toml");
+    for product in &PRODUCTS {
+        for name in product.crates {
+            println!("cargo:rerun-if-changed=../{name}/src");
+            println!("cargo:rerun-if-changed=../{name}/Cargo.toml");
         }
-    };
-    fs::write(out.join("guest"), program)?;
-    fs::write(out.join("guest-missing"), reason)?;
+        let (bytes, reason) = match build(product, &crates, &out) {
+            Ok(bytes) => (bytes, String::new()),
+            Err(reason) => {
+                println!("cargo:warning=irqlab sim will not run: {reason}");
+                (Vec::new(), reason)
+            }
+        };
+        fs::write(out.join(product.name), bytes)?;
+        fs::write(out.join(format!("{}-missing", product.name)), reason)?;
+    }
+    println!("cargo:rerun-if-changed=../../machines");
+    fs::write(out.join("models.rs"), models(&crates.join("../machines"))?)?;
     Ok(())
 }
 
-fn build(manifest: &Path, target_dir: &Path) -> Result<Vec<u8>, String> {
+/// An array of the models in a directory, by name.
+fn models(directory: &Path) -> Result<String, Box<dyn Error>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    let mut list = String::from("&[\n");
+    for file in files {
+        let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        list += &format!("({name:?}, {:?}),\n", fs::read_to_string(&file)?);
+    }
+    Ok(list + "]")
+}
+
+fn build(product: &Product, crates: &Path, out: &Path) -> Result<Vec<u8>, String> {
+    let name = product.name;
     if env::var("TARGET").as_deref() != Ok(TARGET) {
-        return Err(format!("the guest's first process is built on {TARGET} only"));
+        return Err(format!("crates/{name} is built on {TARGET} only"));
     }
     let cargo = env::var_os("CARGO").ok_or("no CARGO")?;
+    let target_dir = out.join(format!("{name}-target"));
     let output = Command::new(cargo)
         .args(["build", "--release", "--frozen", "--quiet", "--target", TARGET])
         .arg("--manifest-path")
-        .arg(manifest)
+        .arg(crates.join(name).join("Cargo.toml"))
         .arg("--target-dir")
-        .arg(target_dir)
-        // At a fixed address, so that its own symbols need no relocation either.
-        .env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static\x1f-Crelocation-model=static")
+        .arg(&target_dir)
+        .env("CARGO_ENCODED_RUSTFLAGS", product.flags)
         .env("CARGO_PROFILE_RELEASE_PANIC", "abort")
         .env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo")
         // Clippy's and the like are for the workspace, not for this build.
@@ -57,12 +120,9 @@ fn build(manifest: &Path, target_dir: &Path) -> Result<Vec<u8>, String> {
     if !output.status.success() {
         let errors = String::from_utf8_lossy(&output.stderr);
         let last = errors.lines().rfind(|line| line.contains("error"));
-        return Err(format!(
-            "crates/guest cannot be linked statically ({}); it needs a static libc (Debian: \
-             libc6-dev, Fedora: glibc-static)",
-            last.unwrap_or("no reason given")
-        ));
+        let last = last.unwrap_or("no reason given");
+        return Err(format!("crates/{name} cannot be built ({last}); {}", product.needs));
     }
-    let program = target_dir.join(TARGET).join("release/guest");
-    fs::read(&program).map_err(|error| format!("{}: {error}", program.display()))
+    let file = target_dir.join(TARGET).join("release").join(product.file);
+    fs::read(&file).map_err(|error| format!("{}: {error}", file.display()))
 }

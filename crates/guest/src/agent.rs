@@ -6,6 +6,7 @@
 //! | `facts` | see [`crate::facts`] |
 //! | `ready` | none: the machine is up and waits for an order from the firmware |
 //! | `window`, `chunk`, `shared` | see [`crate::share`] |
+//! | `said` | `line`: what irqlab in the guest has to say
 //! | `limit` | none: the guest time limit was reached |
 //! | `exit` | `status`: the last thing that is said |
 

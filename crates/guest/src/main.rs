@@ -16,6 +16,8 @@
 mod agent;
 mod facts;
 mod firmware;
+mod irqlab;
+mod marker;
 mod mounts;
 mod obey;
 mod order;

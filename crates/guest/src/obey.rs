@@ -1,8 +1,9 @@
 //! Carries out orders.
 
 use crate::agent::Agent;
+use crate::marker::{self, mark};
 use crate::order::{KNOWN, Order};
-use crate::{firmware, share, shell, work};
+use crate::{firmware, irqlab, share, shell, work};
 
 /// Carries out one order; its exit status.
 pub fn obey(order: Order, agent: &mut Agent) -> u8 {
@@ -11,7 +12,18 @@ pub fn obey(order: Order, agent: &mut Agent) -> u8 {
         Order::Probe => share::share_all(agent),
         Order::Shell => shell::interactive(),
         Order::Idle { seconds } => work::idle(seconds),
-        Order::Run(command) => work::run(&command),
+        Order::Run(command) => {
+            mark(marker::OPEN);
+            let status = work::run(&command);
+            mark(marker::CLOSE);
+            mark(marker::END);
+            status
+        }
+        Order::Irqlab(order) => {
+            let status = irqlab::carry_out(&order, agent);
+            mark(marker::END);
+            status
+        }
         Order::Ready => {
             agent.send(r#"{"event":"ready"}"#);
             obey_firmware(agent)

@@ -1,7 +1,8 @@
 //! What the machine is to do: grammar of `irqlab.do=` and of the firmware file of the same content.
 
 /// Orders, for messages.
-pub const KNOWN: &str = "poweroff, probe, ready, shell, idle, idle:SECONDS, run:COMMAND";
+pub const KNOWN: &str =
+    "poweroff, probe, ready, shell, idle, idle:SECONDS, run:COMMAND, irqlab:ORDER";
 
 /// Guest seconds after which the machine is powered off, when the command line says nothing.
 const LIMIT_S_DEFAULT: u32 = 600;
@@ -24,6 +25,8 @@ pub enum Order {
     },
     /// Run a command.
     Run(String),
+    /// Have the image's irqlab carry out an order.
+    Irqlab(String),
     /// Anything else, as it was written.
     Unknown(String),
 }
@@ -46,6 +49,7 @@ impl Order {
                 Ok(seconds) => Order::Idle { seconds: Some(seconds) },
                 Err(_) => Order::Unknown(text.to_owned()),
             },
+            ("irqlab", Some(order)) if !order.is_empty() => Order::Irqlab(order.to_owned()),
             ("run", Some(command)) if !command.is_empty() => Order::Run(command.to_owned()),
             _ => Order::Unknown(text.to_owned()),
         }

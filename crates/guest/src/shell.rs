@@ -14,8 +14,8 @@ pub fn interactive() -> u8 {
     if work::has_busybox() {
         println!("irqlab: busybox shell; `exit` powers the machine off");
         let mut shell = Command::new(work::BUSYBOX);
-        shell.arg("sh").env("PS1", "guest# ").env("HOME", "/").env("TERM", "vt100");
-        shell.env("PATH", "/bin");
+        shell.arg("sh").env("PS1", "guest# ").env("TERM", "vt100");
+        work::set_environment(&mut shell);
         sys::give_terminal(&mut shell);
         return work::status_of(shell);
     }

@@ -1,7 +1,8 @@
 //! Commands, and doing nothing.
 
+use std::io;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::thread;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use std::time::Duration;
 pub const BUSYBOX: &str = "/bin/busybox";
 
 /// Exit status of a command that cannot be started, as shells have it.
-const CANNOT_START: u8 = 127;
+pub const CANNOT_START: u8 = 127;
 /// Exit status of a command that a signal ended.
 const BY_SIGNAL: u8 = 128;
 
@@ -23,24 +24,36 @@ pub fn run(command: &str) -> u8 {
     let mut process;
     if has_busybox() {
         process = Command::new(BUSYBOX);
-        process.args(["sh", "-c", command]).env("PATH", "/bin");
+        process.args(["sh", "-c", command]);
     } else {
         let mut words = command.split_whitespace();
         process = Command::new(words.next().unwrap_or_default());
         process.args(words);
     }
+    set_environment(&mut process);
     status_of(process)
+}
+
+/// Where programs and libraries are found.
+pub fn set_environment(process: &mut Command) {
+    process.env("PATH", "/bin:/irqlab").env("LD_LIBRARY_PATH", "/irqlab/lib").env("HOME", "/");
 }
 
 /// Runs a process to its end.
 pub fn status_of(mut process: Command) -> u8 {
     match process.status() {
-        Ok(status) => status.code().map_or(BY_SIGNAL, |code| code as u8),
+        Ok(status) => code_of(Ok(status)),
         Err(error) => {
             println!("{}: {error}", process.get_program().to_string_lossy());
             CANNOT_START
         }
     }
+}
+
+/// The exit status of a process that has ended, as shells have it.
+pub fn code_of(status: io::Result<ExitStatus>) -> u8 {
+    let code = status.ok().and_then(|status| status.code());
+    code.map_or(BY_SIGNAL, |code| code as u8)
 }
 
 /// Sleeps in guest time.

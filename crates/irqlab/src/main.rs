@@ -35,6 +35,9 @@ enum Verb {
     /// A source of interrupts, started by `handlers`
     #[command(name = live::stimulus::HELPER_VERB, hide = true)]
     Stimulus(verbs::stimulus::StimulusArgs),
+    /// What the first process of a simulated machine has done
+    #[command(name = verbs::in_guest::VERB, hide = true)]
+    InGuest(verbs::in_guest::InGuestArgs),
 }
 
 fn main() -> ExitCode {
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Verb::Completions(args) => verbs::completions::run(&args, Cli::command()),
         Verb::Man(args) => verbs::man::run(&args, Cli::command()),
         Verb::Stimulus(args) => verbs::stimulus::run(&args),
+        Verb::InGuest(args) => verbs::in_guest::run(&args),
     };
     result.unwrap_or_else(|error| output::failure(&error))
 }

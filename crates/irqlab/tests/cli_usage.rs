@@ -43,7 +43,7 @@ fn words() {
     check(&["handlers", "--rate", "mid"], "allowed: low, high");
     check(&["handlers", "--format", "xml"], "[possible values: table, json, csv, markdown]");
     check(&["handlers", "--attach", "kprobe"], "[possible values: auto, tp_btf, raw_tp]");
-    check(&["handlers", "--on", "moon"], "[possible values: live]");
+    check(&["handlers", "--on", "moon"], "allowed: live, sim, sim:MODEL");
     check(&["handlers", "--events="], "allowed: names as in perf list, or none");
     check(&["handle"], "unrecognized subcommand");
 }
@@ -53,6 +53,21 @@ fn what_no_condition_would_use() {
     check(&["handlers", "--peer", "host"], "--peer is for the net source; add --source net");
     check(&["handlers", "--disk-file", "/dev/vda"], "add --source disk");
     check(&["handlers", "--source", "disk", "--", "true"], "leave out one or the other");
+}
+
+#[test]
+fn what_only_one_of_the_benches_can() {
+    let sim =
+        |words: &[&str], says: &str| check(&[&["handlers", "--on", "sim"], words].concat(), says);
+    check(&["handlers", "--mem", "1G"], "--mem is for a simulated machine; add --on sim");
+    check(&["handlers", "--quantum", "9"], "--quantum is for a simulated machine");
+    sim(&["--attach", "raw_tp"], "--attach is for --on live");
+    sim(&["--source", "net", "--peer", "host"], "--peer is for --on live");
+    sim(&["-c", "0-3"], "how many CPUs the machine has: 1 to 16");
+    sim(&["-c", "17"], "how many CPUs the machine has: 1 to 16");
+    sim(&["-H", "1"], "the machine has no CPU 1; it has 1");
+    sim(&["--quantum", "0"], "--quantum 0: allowed: 1 to");
+    check(&["handlers", "--on", "sim:z80"], "no model \"z80\"; there are: ");
 }
 
 #[test]

@@ -56,7 +56,8 @@ pub(crate) fn method(run: &Run, table: &Table) -> String {
         setting("cpus").map(|cpus| format!("CPUs {cpus}")),
         setting("clock"),
         intervals(table),
-        inside.map(|time| {
+        // A bench without probes has nothing to subtract.
+        inside.filter(|_| setting("attachment").is_some()).map(|time| {
             let time = unbroken(&human::ns(time));
             format!("{time}, or what it is in place, subtracted from each span for the probes")
         }),

@@ -35,6 +35,7 @@ pub(crate) enum Message {
     Window { runs: Vec<(u64, u64)> },
     Chunk { name: String, bytes: u64, fnv1a: String, last: bool },
     Shared,
+    Said { line: String },
     Limit,
     Exit { status: u8 },
 }

@@ -6,13 +6,17 @@ use std::time::{Duration, Instant};
 use crate::agent::{GuestReport, Message};
 use crate::machine::{Machine, NO_ORDER};
 use crate::qemu::Qemu;
-use crate::vm::{GuestEvent, Start, Vm, VmEvent, ending};
+use crate::vm::{GuestEvent, More, Start, Vm, VmEvent, ending};
 use crate::{Result, SimError};
 
 /// Exit status of a guest that reached its own time limit.
 pub const STATUS_LIMIT: u8 = 124;
+/// Most lines that are kept of what irqlab in the guest says.
+const SAID_LINES_MAX: usize = 256;
 /// How long a machine that said how it ended may take to power off.
 const POWER_OFF_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often a machine is asked whether it is still wanted.
+const STOP_POLL: Duration = Duration::from_millis(100);
 
 /// How long a machine may run.
 #[derive(Clone, Copy, Debug)]
@@ -37,19 +41,41 @@ pub struct Ending {
     pub status: u8,
     /// What the kernel said about itself; `None` after a restore, when it was said before.
     pub report: Option<GuestReport>,
+    /// What irqlab in the guest said, line by line.
+    pub said: Vec<String>,
     /// From the start of QEMU to the end.
     pub wall: Duration,
 }
 
 /// Starts a machine with an order: `shell`, `probe`, `idle`, `idle:SECONDS`, `run:COMMAND`,
-/// `ready` or `poweroff`.
+/// `irqlab:ARGUMENTS`, `ready` or `poweroff`.
 ///
 /// # Errors
 /// When QEMU does not start, or the order can't be told to the kernel.
 pub fn start(qemu: &Qemu, machine: &Machine, order: &str, limits: Limits) -> Result<Vm> {
-    let command_line = machine.command_line(order, limits.guest_s)?;
-    let start = Start { command_line, order: NO_ORDER.to_owned(), ..Start::default() };
-    Vm::start(qemu, machine, &start)
+    start_with(qemu, machine, order, limits, More::default())
+}
+
+/// [`start`], with what watches the machine.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_with(
+    qemu: &Qemu,
+    machine: &Machine,
+    order: &str,
+    limits: Limits,
+    more: More<'_>,
+) -> Result<Vm> {
+    // What the kernel's command line cannot hold waits in the firmware when the guest is ready.
+    let (on_line, in_firmware) =
+        if is_for_firmware(order) { ("ready", order) } else { (order, NO_ORDER) };
+    let command_line = machine.command_line(on_line, limits.guest_s)?;
+    Vm::start(qemu, machine, &Start { command_line, order: in_firmware.to_owned(), more })
+}
+
+fn is_for_firmware(order: &str) -> bool {
+    order.starts_with("irqlab:") || order.chars().any(|sign| sign == '"' || sign.is_control())
 }
 
 /// Follows a machine to its end; what its console prints goes to `console`.
@@ -58,12 +84,35 @@ pub fn start(qemu: &Qemu, machine: &Machine, order: &str, limits: Limits) -> Res
 /// [`SimError::Machine`] with the last lines of the console when the kernel panics, resets or does
 /// not end in time, when its first process never speaks, or QEMU ends by itself.
 pub fn follow(vm: &mut Vm, limits: Limits, console: &mut dyn FnMut(&[u8])) -> Result<Ending> {
+    // Nobody asks it to stop.
+    let ending = follow_unless(vm, limits, console, &|| false)?;
+    ending.ok_or_else(|| vm.failure("the machine was stopped"))
+}
+
+/// [`follow`], unless `stop` says that the machine is not wanted any more: it is killed then, and
+/// nothing comes of it.
+///
+/// # Errors
+/// As [`follow`].
+pub fn follow_unless(
+    vm: &mut Vm,
+    limits: Limits,
+    console: &mut dyn FnMut(&[u8]),
+    stop: &dyn Fn() -> bool,
+) -> Result<Option<Ending>> {
     let start = Instant::now();
     let mut deadline = start + limits.wall;
     let mut report = None;
     let mut status = None;
+    let mut said = Vec::new();
     let ended = loop {
-        match vm.next(deadline)? {
+        let event = vm.next(deadline.min(Instant::now() + STOP_POLL))?;
+        // Ctrl-C reaches QEMU, too: its end is then no failure.
+        if stop() {
+            vm.kill();
+            return Ok(None);
+        }
+        match event {
             Some(VmEvent::Console(bytes)) => console(&bytes),
             Some(VmEvent::Guest(GuestEvent(message))) => match message {
                 Message::Facts(facts) => report = Some(facts),
@@ -71,17 +120,19 @@ pub fn follow(vm: &mut Vm, limits: Limits, console: &mut dyn FnMut(&[u8])) -> Re
                     status = Some(said);
                     deadline = deadline.min(Instant::now() + POWER_OFF_TIMEOUT);
                 }
+                Message::Said { line } if said.len() < SAID_LINES_MAX => said.push(line),
                 _ => {}
             },
             Some(VmEvent::Ended(ended)) => break Some(ended),
+            None if Instant::now() < deadline => {}
             None => break None,
         }
     };
     let wall = start.elapsed();
     match (status, ended) {
-        (Some(status), Some(_)) => Ok(Ending { status, report, wall }),
+        (Some(status), Some(_)) => Ok(Some(Ending { status, report, said, wall })),
         // It said all that it had to say: a kernel without a way to power off.
-        (Some(status), None) => vm.quit().map(|()| Ending { status, report, wall }),
+        (Some(status), None) => vm.quit().map(|()| Some(Ending { status, report, said, wall })),
         (None, Some(ended)) => Err(ended_early(vm, ended, report.is_some())),
         (None, None) => {
             vm.kill();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::{Progress, Result, SimError};
+use crate::{Progress, Result, SimError, hash};
 
 /// The directory under which everything of this bench is kept.
 #[derive(Clone, Debug)]
@@ -115,6 +115,23 @@ impl Cache {
         });
         let cleaned = remove(&aside).and_then(|()| remove(&old));
         made.and(cleaned).map(|()| place)
+    }
+
+    /// A file that is named after its content, as `PREFIX-KEY` and what `suffix` is; and the SHA-256
+    /// of the content, in hexadecimal.
+    pub(crate) fn keyed(
+        &self,
+        prefix: &str,
+        suffix: &str,
+        bytes: &[u8],
+    ) -> Result<(PathBuf, String)> {
+        let sha256 = hash::of_bytes(bytes);
+        let name = format!("{prefix}-{}{suffix}", hash::key(&sha256));
+        let path = self.path(&name);
+        let is_there = fs::metadata(&path).is_ok_and(|file| file.len() == bytes.len() as u64)
+            && hash::of_file(&path)? == sha256;
+        let path = if is_there { path } else { self.file(&name, bytes)? };
+        Ok((path, sha256))
     }
 
     /// Writes a file aside and renames it.

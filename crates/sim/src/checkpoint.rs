@@ -17,7 +17,7 @@ use crate::cache::read_bounded;
 use crate::kernel::Kernel;
 use crate::machine::Machine;
 use crate::qemu::Qemu;
-use crate::vm::{GuestEvent, Start, Vm, VmEvent};
+use crate::vm::{GuestEvent, More, Start, Vm, VmEvent};
 use crate::{Cache, Progress, Result, SimError, boot, hash};
 
 const STATE: &str = "state";
@@ -159,8 +159,7 @@ impl Checkpoint {
     }
 }
 
-/// Restores a checkpoint with an order; the machine runs on at once. `arguments` go to QEMU as
-/// they are and may change neither devices nor guest-visible state.
+/// Restores a checkpoint with an order; the machine runs on at once.
 ///
 /// # Errors
 /// When the checkpoint is of another machine, kernel or QEMU, or QEMU does not start.
@@ -170,19 +169,37 @@ pub fn restore(
     machine: &Machine,
     name: &str,
     order: &str,
-    arguments: &[String],
+    mut more: More<'_>,
 ) -> Result<Vm> {
     let checkpoint = open(cache, name)?;
     checkpoint.check(name, qemu, machine)?;
     check_files(machine, name)?;
     let state = cache.path(&directory(name)).join(STATE);
-    let mut arguments = arguments.to_vec();
-    arguments.extend(["-incoming".to_owned(), format!("file:{}", state.display())]);
+    more.arguments.extend(["-incoming".to_owned(), format!("file:{}", state.display())]);
     let command_line = checkpoint.command_line;
-    let start = Start { command_line, order: order.to_owned(), arguments };
+    let start = Start { command_line, order: order.to_owned(), more };
     let mut vm = Vm::start(qemu, machine, &start)?;
     go_on(&mut vm)?;
     Ok(vm)
+}
+
+/// Restores a checkpoint where one is named, else boots.
+///
+/// # Errors
+/// As [`restore`] and [`boot::start_with`].
+pub fn start(
+    cache: &Cache,
+    qemu: &Qemu,
+    machine: &Machine,
+    from: Option<&str>,
+    order: &str,
+    limits: Limits,
+    more: More<'_>,
+) -> Result<Vm> {
+    match from {
+        Some(name) => restore(cache, qemu, machine, name, order, more),
+        None => boot::start_with(qemu, machine, order, limits, more),
+    }
 }
 
 /// The saved machine was stopped, and so is the restored one when all its state is there.

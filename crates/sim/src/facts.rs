@@ -16,7 +16,7 @@ use crate::agent::{GuestReport, Message};
 use crate::boot::{self, Limits};
 use crate::btf::Btf;
 use crate::cache::read_bounded;
-use crate::image;
+use crate::image::{self, Tools};
 use crate::kernel::Kernel;
 use crate::machine::{Machine, Timing};
 use crate::qemu::Qemu;
@@ -104,7 +104,7 @@ fn unpack(packed: &[u8]) -> Result<Vec<u8>> {
 fn probe(cache: &Cache, qemu: &Qemu, kernel: &Kernel, into: &Path) -> Result<()> {
     // Without modules: their symbols would be in the way of other images of the same kernel.
     let bare = Kernel { modules: None, ..kernel.clone() };
-    let mut machine = Machine::new(&bare, &image::build(cache, &bare)?);
+    let mut machine = Machine::new(&bare, &image::build(cache, &bare, Tools::None)?);
     machine.timing = Timing::HostClock;
     let mut vm = boot::start(qemu, &machine, "probe", LIMITS)?;
     let handed = receive(&mut vm, into)?;
@@ -159,7 +159,7 @@ fn receive(vm: &mut Vm, scratch: &Path) -> Result<Handed> {
                 vm.quit()?;
                 return Ok(handed);
             }
-            Message::Ready | Message::Limit => {}
+            Message::Ready | Message::Limit | Message::Said { .. } => {}
         }
     }
 }

@@ -2,16 +2,17 @@
 //!
 //! The same content gives the same bytes: files in a fixed order, times of zero, numbered nodes.
 
-use std::fs;
+use std::collections::BTreeSet;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cpio::newc::{Builder, trailer};
 
 use crate::cache::read_bounded;
 use crate::kernel::Kernel;
+use crate::layer::{self, LayerFile};
 use crate::modules::{self, Module};
-use crate::{Cache, Result, SimError, hash, setup};
+use crate::{Cache, Result, SimError, setup};
 
 /// The guest's first process, as the build script made it; empty where it could not.
 const GUEST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/guest"));
@@ -24,6 +25,16 @@ const DIRECTORY: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
 const FILE: u32 = 0o100_644;
 const CHARACTER_DEVICE: u32 = 0o020_600;
+
+/// What goes into an image beside what every guest needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tools {
+    /// Nothing.
+    #[default]
+    None,
+    /// The irqlab that runs, with its libraries.
+    Irqlab,
+}
 
 /// An initramfs.
 #[derive(Clone, Debug)]
@@ -43,8 +54,8 @@ pub struct Image {
 /// Makes the image for a kernel, or finds it in the cache: its name is the hash of its content.
 ///
 /// # Errors
-/// When modules cannot be read, or this irqlab was built without a guest program.
-pub fn build(cache: &Cache, kernel: &Kernel) -> Result<Image> {
+/// When modules or the tools cannot be read, or this irqlab was built without a guest program.
+pub fn build(cache: &Cache, kernel: &Kernel, tools: Tools) -> Result<Image> {
     if GUEST.is_empty() {
         return Err(SimError::Missing {
             what: format!("this irqlab has no program for the guest: {GUEST_MISSING}"),
@@ -54,16 +65,13 @@ pub fn build(cache: &Cache, kernel: &Kernel) -> Result<Image> {
     let modules = kernel.modules.as_deref().map(modules::in_order).transpose()?.unwrap_or_default();
     let busybox = setup::busybox(cache);
     let busybox = busybox.map(|path| read_bounded(&path, BUSYBOX_BYTES_MAX)).transpose()?;
-    let archive = pack(&modules, busybox.as_deref())
+    let layer = match tools {
+        Tools::None => Vec::new(),
+        Tools::Irqlab => layer::of_this_program()?,
+    };
+    let archive = pack(&modules, busybox.as_deref(), &layer)
         .map_err(|error| SimError::data("initramfs", error.to_string()))?;
-    let sha256 = hash::of_bytes(&archive);
-    let name = format!("image-{}.cpio", hash::key(&sha256));
-    let mut path = cache.path(&name);
-    let is_there = fs::metadata(&path).is_ok_and(|file| file.len() == archive.len() as u64)
-        && hash::of_file(&path)? == sha256;
-    if !is_there {
-        path = cache.file(&name, &archive)?;
-    }
+    let (path, sha256) = cache.keyed("image", ".cpio", &archive)?;
     Ok(Image {
         path,
         sha256,
@@ -73,7 +81,11 @@ pub fn build(cache: &Cache, kernel: &Kernel) -> Result<Image> {
     })
 }
 
-fn pack(modules: &[Module], busybox: Option<&[u8]>) -> std::io::Result<Vec<u8>> {
+fn pack(
+    modules: &[Module],
+    busybox: Option<&[u8]>,
+    layer: &[LayerFile],
+) -> std::io::Result<Vec<u8>> {
     let mut archive = Archive { bytes: Vec::new(), inode: 0 };
     for directory in ["bin", "dev", "irqlab", "proc", "root", "run", "sys", "tmp"] {
         archive.add(directory, DIRECTORY, &[], None)?;
@@ -90,7 +102,20 @@ fn pack(modules: &[Module], busybox: Option<&[u8]>) -> std::io::Result<Vec<u8>> 
         list += &format!("{}.ko\n", module.name);
     }
     archive.add("irqlab/modules", FILE, list.as_bytes(), None)?;
+    for directory in directories(layer) {
+        archive.add(&directory, DIRECTORY, &[], None)?;
+    }
+    for file in layer {
+        archive.add(&file.path, PROGRAM, &file.bytes, None)?;
+    }
     trailer(archive.bytes)
+}
+
+/// Directories of the layer that every image has not, each before those in it.
+fn directories(layer: &[LayerFile]) -> BTreeSet<String> {
+    let above = layer.iter().flat_map(|file| Path::new(&file.path).ancestors().skip(1));
+    let names = above.map(|path| path.to_string_lossy().into_owned());
+    names.filter(|name| !name.is_empty() && name != "irqlab").collect()
 }
 
 struct Archive {
@@ -125,14 +150,32 @@ mod tests {
     #[test]
     fn the_same_content_gives_the_same_bytes() {
         let modules = || vec![Module { name: "virtio".to_owned(), bytes: b"\x7fELF".to_vec() }];
-        let first = pack(&modules(), Some(b"busybox")).unwrap();
-        assert_eq!(first, pack(&modules(), Some(b"busybox")).unwrap());
-        assert_ne!(first, pack(&modules(), None).unwrap());
+        let first = pack(&modules(), Some(b"busybox"), &[]).unwrap();
+        assert_eq!(first, pack(&modules(), Some(b"busybox"), &[]).unwrap());
+        assert_ne!(first, pack(&modules(), None, &[]).unwrap());
         assert!(first.starts_with(b"070701") && first.len().is_multiple_of(4));
         let text = String::from_utf8_lossy(&first);
         // From the end: the program inside has such names too.
         let at = |name: &str| text.rfind(name).unwrap_or_else(|| panic!("{name}"));
         assert!(at("dev/console\0") < at("irqlab/virtio.ko\0"));
         assert!(at("irqlab/virtio.ko\0") < at("irqlab/modules\0"));
+    }
+
+    #[test]
+    fn a_layer_brings_its_directories() {
+        let file = |path: &str| LayerFile { path: path.to_owned(), bytes: b"x".to_vec() };
+        let layer = [file("irqlab/lib/libc.so.6"), file("lib64/ld.so"), file("irqlab/irqlab")];
+        assert_eq!(Vec::from_iter(directories(&layer)), ["irqlab/lib", "lib64"]);
+        let packed = pack(&[], None, &layer).unwrap();
+        let text = String::from_utf8_lossy(&packed);
+        let at = |name: &str| text.rfind(name).unwrap_or_else(|| panic!("{name}"));
+        assert!(at("lib64\0") < at("lib64/ld.so\0"));
+    }
+
+    #[test]
+    fn the_guest_marks_as_the_plugin_expects() {
+        let marker = plugin::marker::BYTES;
+        let marks = GUEST.windows(marker.len()).filter(|bytes| *bytes == marker).count();
+        assert!(marks >= 3, "{marks} markers: one to open, close and end each");
     }
 }

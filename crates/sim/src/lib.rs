@@ -11,8 +11,10 @@
 //! From top to bottom: [`qemu`] finds or installs the simulator, [`kernel`] gets a kernel,
 //! [`image`] packs an initramfs around our static first process, [`Machine`] says what the machine
 //! is made of, [`Vm`] runs it, [`boot`] and [`checkpoint`] use that, [`guest_facts`] asks a kernel
-//! for its symbols and types.
+//! for its symbols and types, [`watch`] puts the plugin into QEMU, and an [`Account`] is what comes
+//! of its record.
 
+mod account;
 mod agent;
 mod apt;
 pub mod boot;
@@ -21,11 +23,14 @@ mod cache;
 pub mod checkpoint;
 mod error;
 mod facts;
+pub mod handlers;
 mod hash;
 pub mod image;
 pub mod kernel;
+mod layer;
 mod machine;
 mod mirror;
+pub mod models;
 mod modules;
 mod process;
 pub mod qemu;
@@ -34,14 +39,20 @@ pub mod setup;
 mod symbols;
 mod tail;
 mod vm;
+pub mod watch;
 
+pub use account::{Account, ContextUse, CpuUse, KernelUse, RegionUse, SpanUse};
 pub use agent::GuestReport;
 pub use cache::Cache;
 pub use error::SimError;
 pub use facts::{GuestFacts, guest_facts};
-pub use machine::{Machine, Timing};
+pub use machine::{CPUS_MAX, Machine, Timing};
+/// What is counted of each context, and its names.
+pub use plugin::counters;
+/// Leaves a marker in the record of the simulator, if there is one; see `plugin::marker`.
+pub use plugin::marker;
 pub use symbols::{Symbol, Symbols};
-pub use vm::{Vm, VmEvent};
+pub use vm::{More, Vm, VmEvent};
 
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, SimError>;

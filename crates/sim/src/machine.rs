@@ -129,6 +129,17 @@ impl Machine {
         parts.join(" ")
     }
 
+    /// What it is made of, without where its files are on this host.
+    #[must_use]
+    pub fn described(&self) -> serde_json::Value {
+        let mut described = serde_json::to_value(self).unwrap_or_default();
+        if let Some(fields) = described.as_object_mut() {
+            fields.remove("kernel");
+            fields.remove("initramfs");
+        }
+        described
+    }
+
     /// QEMU's whole command line but the channels that the launcher adds.
     pub(crate) fn command(&self, qemu: &Qemu, command_line: &str, order: &str) -> Result<Command> {
         self.check()?;

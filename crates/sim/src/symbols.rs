@@ -106,6 +106,12 @@ impl Symbols {
         Some((symbol, address - symbol.address))
     }
 
+    /// The next symbol above an address. Of several at one address, the first.
+    #[must_use]
+    pub fn after(&self, address: u64) -> Option<&Symbol> {
+        self.table.get(self.table.partition_point(|symbol| symbol.address <= address))
+    }
+
     /// Offset of a per-CPU variable from the base of a CPU's area (`gs` in the kernel).
     ///
     /// # Errors

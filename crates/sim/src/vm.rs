@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
@@ -69,27 +69,37 @@ pub struct Vm {
 
 /// What a machine is started with, beside what it is made of.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Start {
+pub(crate) struct Start<'a> {
     /// The kernel's command line.
     pub(crate) command_line: String,
     /// The order in the firmware.
     pub(crate) order: String,
     /// Further arguments, such as `-incoming`.
+    pub(crate) more: More<'a>,
+}
+
+/// What QEMU gets that neither is the machine nor changes it: what watches it.
+#[derive(Clone, Debug, Default)]
+pub struct More<'a> {
+    /// Arguments.
     pub(crate) arguments: Vec<String>,
+    /// Files that it inherits under their numbers.
+    pub(crate) files: Vec<BorrowedFd<'a>>,
 }
 
 impl Vm {
     /// Starts QEMU.
-    pub(crate) fn start(qemu: &Qemu, machine: &Machine, start: &Start) -> Result<Vm> {
+    pub(crate) fn start(qemu: &Qemu, machine: &Machine, start: &Start<'_>) -> Result<Vm> {
         let mut command = machine.command(qemu, &start.command_line, &start.order)?;
         let mut inherited = Vec::new();
         let console = channel(&mut command, &mut inherited, "console")?;
         let agent = channel(&mut command, &mut inherited, "agent")?;
         let monitor = channel(&mut command, &mut inherited, "monitor")?;
         command.args(["-serial", "chardev:console", "-serial", "chardev:agent"]);
-        command.args(["-mon", "chardev=monitor,mode=control"]).args(&start.arguments);
+        command.args(["-mon", "chardev=monitor,mode=control"]).args(&start.more.arguments);
         dies_with_us(&mut command);
-        pass_on(&mut command, &inherited);
+        let others = start.more.files.iter().map(AsRawFd::as_raw_fd);
+        pass_on(&mut command, inherited.iter().map(AsRawFd::as_raw_fd).chain(others).collect());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| SimError::Program {
             program: qemu.program().display().to_string(),
@@ -323,8 +333,7 @@ fn channel(command: &mut Command, theirs: &mut Vec<OwnedFd>, id: &str) -> Result
 }
 
 /// Lets the child inherit these descriptors under their numbers.
-fn pass_on(command: &mut Command, inherited: &[OwnedFd]) {
-    let numbers: Vec<i32> = inherited.iter().map(AsRawFd::as_raw_fd).collect();
+fn pass_on(command: &mut Command, numbers: Vec<i32>) {
     // SAFETY: between fork and exec only fcntl(2) is called; the vector was made before.
     unsafe {
         command.pre_exec(move || {

@@ -1,57 +1,26 @@
 //! The machine itself: booted, saved, restored, broken, killed. Needs a QEMU that fits and the
 //! guest's files (`irqlab sim setup`, or a machine that can fetch Debian's packages).
 
+#[path = "bench/mod.rs"]
+mod parts;
+
 use std::fs;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
+use parts::{Bench, LIMITS, bench};
 use sim::boot::{self, Limits};
-use sim::kernel::{self, Flavour, Kernel};
-use sim::qemu::Qemu;
-use sim::{Cache, Machine, SimError, VmEvent, checkpoint, image, setup};
+use sim::image::Tools;
+use sim::{Cache, Machine, More, VmEvent, checkpoint, image};
 
-const LIMITS: Limits = Limits { wall: Duration::from_secs(120), guest_s: 60 };
-
-struct Bench {
-    cache: Cache,
-    qemu: Qemu,
-    kernel: Kernel,
-}
-
-/// QEMU and a guest, got once; `None`, with the reason on stderr, where they can't be had. Held by
-/// one test at a time, so that machines do not take the CPU from each other.
-fn bench() -> Option<(&'static Bench, MutexGuard<'static, ()>)> {
-    static BENCH: OnceLock<Result<Bench, SimError>> = OnceLock::new();
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let quiet = |_: &str| {};
-    let made = BENCH.get_or_init(|| {
-        let cache = Cache::from_environment()?;
-        let qemu = setup::setup(&cache, Flavour::Cloud, false, &quiet)?;
-        let kernel = kernel::debian(&cache, Flavour::Cloud, &quiet)?;
-        Ok(Bench { cache, qemu, kernel })
-    });
-    match made {
-        Ok(bench) => Some((bench, ONE_AT_A_TIME.lock().unwrap_or_else(|error| error.into_inner()))),
-        Err(error) => {
-            eprintln!("not tested: {error}");
-            None
-        }
-    }
-}
-
-impl Bench {
-    fn machine(&self) -> Machine {
-        Machine::new(&self.kernel, &image::build(&self.cache, &self.kernel).unwrap())
-    }
-
-    fn restored(&self, name: &str, machine: &Machine, order: &str) -> (u8, String) {
-        let mut vm =
-            checkpoint::restore(&self.cache, &self.qemu, machine, name, order, &[]).unwrap();
-        let mut console = Vec::new();
-        let ending = boot::follow(&mut vm, LIMITS, &mut |bytes| console.extend(bytes)).unwrap();
-        (ending.status, String::from_utf8_lossy(&console).into_owned())
-    }
+/// What a restored machine printed, and its status.
+fn restored(bench: &Bench, name: &str, machine: &Machine, order: &str) -> (u8, String) {
+    let more = More::default();
+    let mut vm =
+        checkpoint::restore(&bench.cache, &bench.qemu, machine, name, order, more).unwrap();
+    let mut console = Vec::new();
+    let ending = boot::follow(&mut vm, LIMITS, &mut |bytes| console.extend(bytes)).unwrap();
+    (ending.status, String::from_utf8_lossy(&console).into_owned())
 }
 
 /// Whether a process is there and not a zombie.
@@ -91,12 +60,12 @@ fn from_boot_to_power_off() {
 #[test]
 fn the_image_is_the_same_byte_for_byte() {
     let Some((bench, _alone)) = bench() else { return };
-    let first = image::build(&bench.cache, &bench.kernel).unwrap();
+    let first = image::build(&bench.cache, &bench.kernel, Tools::None).unwrap();
     let other = tempfile::tempdir().unwrap();
     let cache = Cache::at(other.path()).unwrap();
     let tools = first.path.with_file_name("guest-tools-1");
     std::os::unix::fs::symlink(tools, other.path().join("guest-tools-1")).unwrap();
-    let second = image::build(&cache, &bench.kernel).unwrap();
+    let second = image::build(&cache, &bench.kernel, Tools::None).unwrap();
     assert_ne!(first.path, second.path);
     assert_eq!(first.sha256, second.sha256);
     assert_eq!(fs::read(first.path).unwrap(), fs::read(second.path).unwrap());
@@ -112,17 +81,18 @@ fn a_checkpoint_restored_twice_goes_on_the_same() {
     checkpoint::create(&bench.cache, &bench.qemu, &machine, &name, LIMITS, &|_| {}).unwrap();
     // Guest time, interrupts so far, and what the kernel draws by lot.
     let order = "run:cat /proc/uptime /proc/interrupts; head -c 32 /dev/urandom | od -x";
-    let first = bench.restored(&name, &machine, order);
-    assert_eq!(first, bench.restored(&name, &machine, order));
+    let first = restored(bench, &name, &machine, order);
+    assert_eq!(first, restored(bench, &name, &machine, order));
     assert!(first.1.contains("LOC:") && first.1.contains("0000020"), "{}", first.1);
 
     let start = Instant::now();
-    assert_eq!(bench.restored(&name, &machine, "poweroff").0, 0);
+    assert_eq!(restored(bench, &name, &machine, "poweroff").0, 0);
     eprintln!("restored and powered off in {:?}", start.elapsed());
 
     let mut other = machine.clone();
     other.cpus = 2;
-    let refused = checkpoint::restore(&bench.cache, &bench.qemu, &other, &name, "poweroff", &[]);
+    let refused =
+        checkpoint::restore(&bench.cache, &bench.qemu, &other, &name, "poweroff", More::default());
     assert!(refused.unwrap_err().to_string().contains("2 CPUs"));
     fs::remove_dir_all(bench.cache.path(&format!("checkpoint-{name}"))).unwrap();
     fs::remove_file(bench.cache.path(&format!("checkpoint-{name}.lock"))).unwrap();

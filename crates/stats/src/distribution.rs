@@ -30,6 +30,16 @@ pub struct Distribution {
 }
 
 impl Distribution {
+    /// Adds one value that came at `at`, to all but the batches.
+    pub fn record(&mut self, value: u64, at: u64) {
+        self.count += 1;
+        self.sum = self.sum.saturating_add(value);
+        let square = u128::from(value) * u128::from(value);
+        self.sum_of_squares = self.sum_of_squares.saturating_add(square);
+        self.peak = self.peak.max(Peak { value, at });
+        self.histogram.record(value);
+    }
+
     /// Adds what another stream of the same window saw, such as another CPU's.
     pub fn merge(&mut self, other: &Distribution) {
         if self.count == 0 {
@@ -86,11 +96,7 @@ mod tests {
         let mut d = Distribution::default();
         d.batches.cells = vec![Batch::default(); 2];
         for (at, &value) in values.iter().enumerate() {
-            d.count += 1;
-            d.sum += value;
-            d.sum_of_squares += u128::from(value * value);
-            d.peak = d.peak.max(Peak { value, at: at as u64 });
-            d.histogram.record(value);
+            d.record(value, at as u64);
             d.batches.cells[at % 2].count += 1;
             d.batches.cells[at % 2].sum += value;
         }

@@ -30,6 +30,31 @@ pub struct Batches {
 }
 
 impl Batches {
+    /// Empty batches, at most `number_max` of them, that cover a window of `length`.
+    ///
+    /// # Panics
+    /// When `number_max` is 0.
+    #[must_use]
+    pub fn covering(length: u64, number_max: u64) -> Batches {
+        assert!(number_max > 0, "no batch covers a window");
+        let mut batches = Batches::default();
+        while length >> batches.shift >= number_max {
+            batches.shift += 1;
+        }
+        batches.cover(length);
+        batches
+    }
+
+    /// Adds a value that came `at` since the window opened; beyond its end, to the last batch.
+    pub fn record(&mut self, value: u64, at: u64) {
+        let last = self.cells.len().saturating_sub(1);
+        let cell = at.checked_shr(self.shift).map_or(0, |cell| (cell as usize).min(last));
+        if let Some(batch) = self.cells.get_mut(cell) {
+            batch.count += 1;
+            batch.sum = batch.sum.saturating_add(value);
+        }
+    }
+
     /// Adds another stream's batches of the same window, folding the shorter ones into the longer.
     pub fn merge(&mut self, other: &Batches) {
         let mut other = other.clone();
@@ -149,6 +174,22 @@ mod tests {
         assert!(near(t_95(15).unwrap(), 2.131));
         assert!(near(t_95(1_000_000).unwrap(), 1.960));
         assert_eq!(t_95(0), None);
+    }
+
+    #[test]
+    fn batches_cover_their_window_and_take_each_value_once() {
+        for length in [0, 1, 63, 64, 1_000_000, u64::MAX] {
+            let mut batches = Batches::covering(length, 64);
+            assert!((1..=64).contains(&batches.cells.len()), "{length}: {batches:?}");
+            for at in [0, length / 2, length, u64::MAX] {
+                batches.record(3, at);
+            }
+            assert_eq!(batches.cells.iter().map(|batch| batch.count).sum::<u64>(), 4);
+            assert_eq!(batches.cells.last().map_or(0, |last| last.sum) % 3, 0);
+        }
+        let mut batches = Batches::covering(100, 10);
+        batches.record(7, 17);
+        assert_eq!((batches.shift, batches.cells[1].sum), (4, 7));
     }
 
     #[test]

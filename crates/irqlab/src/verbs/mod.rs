@@ -4,6 +4,8 @@ pub mod bench;
 pub mod completions;
 pub mod doctor;
 pub mod handlers;
+pub mod in_guest;
+pub mod machine;
 pub mod man;
 pub mod show;
 pub mod sim;

@@ -5,6 +5,7 @@
 pub mod bench;
 pub mod condition;
 pub mod experiment;
+pub mod in_guest;
 pub mod sample;
 mod tables;
 

@@ -1,6 +1,7 @@
 //! What a bench hands in: one window of one condition.
 
 use attribution::Context;
+use serde::{Deserialize, Serialize};
 use stats::Distribution;
 
 /// Where the time of a source comes from.
@@ -10,6 +11,8 @@ pub enum Timing {
     Probes,
     /// The kernel's own measurement, handed to the probe.
     Kernel,
+    /// A simulator, which sees entry and exit and adds nothing.
+    Simulator,
     /// A count alone: the kernel has no exit event.
     CountOnly,
     /// No time: the value is the number of packets of a poll.
@@ -17,12 +20,19 @@ pub enum Timing {
 }
 
 impl Timing {
+    /// Whether entry and exit of each span were seen.
+    #[must_use]
+    pub fn has_spans(self) -> bool {
+        matches!(self, Timing::Probes | Timing::Simulator)
+    }
+
     /// The name used in tables.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
             Timing::Probes => "probes",
             Timing::Kernel => "kernel",
+            Timing::Simulator => "simulator",
             Timing::CountOnly => "none",
             Timing::Packets => "packets",
         }
@@ -78,10 +88,10 @@ pub struct CpuWindow {
     pub start_ns: u64,
     /// How long it was open, ns.
     pub length_ns: u64,
-    /// Spans begun before the window: their exits found no entry.
-    pub unmatched_exits: u64,
-    /// Entries whose exit was not seen.
-    pub abandoned: u64,
+    /// Spans begun before the window: their exits found no entry. `None` where they are not told.
+    pub unmatched_exits: Option<u64>,
+    /// Entries whose exit was not seen. `None` where they are not told.
+    pub abandoned: Option<u64>,
     /// Entries that found the stack full: lost.
     pub overflows: u64,
     /// Spans that found no row: lost.
@@ -135,7 +145,7 @@ pub struct WindowSample {
 }
 
 /// What a load or a stimulus did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Work {
     /// Reads, pings, sends, wake-ups or compressed chunks.
     pub operations: u64,
@@ -152,7 +162,7 @@ impl WindowSample {
     #[must_use]
     pub fn events(&self) -> u64 {
         let per_span = |source: &SourceSample| match source.timing {
-            Timing::Probes => 2 * source.count,
+            timing if timing.has_spans() => 2 * source.count,
             _ => source.count,
         };
         self.sources.iter().map(per_span).sum()

@@ -315,7 +315,7 @@ fn inside_json(inside: Inside) -> serde_json::Value {
 }
 
 /// CPU time of this process, all threads, ns.
-fn own_cpu_ns() -> u64 {
+pub(super) fn own_cpu_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     (now.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64)
 }

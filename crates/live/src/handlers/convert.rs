@@ -162,8 +162,8 @@ pub fn window_of(cpu: u32, state: &CpuState) -> CpuWindow {
         cpu,
         start_ns: state.armed_ns,
         length_ns: state.disarmed_ns.saturating_sub(state.armed_ns),
-        unmatched_exits: state.unmatched_exits,
-        abandoned: state.abandoned,
+        unmatched_exits: Some(state.unmatched_exits),
+        abandoned: Some(state.abandoned),
         overflows: state.overflows,
         unattributed: state.unattributed,
     }

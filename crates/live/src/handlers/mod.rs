@@ -5,6 +5,7 @@ pub mod bench;
 pub mod calibrate;
 mod convert;
 pub(crate) mod gates;
+pub mod in_guest;
 mod in_place;
 pub mod perf;
 mod programs;

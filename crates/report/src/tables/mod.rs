@@ -2,6 +2,7 @@
 
 mod agreement;
 mod conditions;
+mod contexts;
 mod events;
 mod handlers;
 mod napi;
@@ -18,6 +19,7 @@ pub(crate) fn view_of(table: &Table) -> Option<View> {
         "napi" => (&napi::NEEDS, napi::view),
         "agreement" => (&agreement::NEEDS, agreement::view),
         "conditions" => (&conditions::NEEDS, conditions::view),
+        "contexts" => (&contexts::NEEDS, contexts::view),
         "events" => (&events::NEEDS, events::view),
         "ratios" => (&events::NEEDS_OF_RATIOS, events::view_of_ratios),
         _ => return None,

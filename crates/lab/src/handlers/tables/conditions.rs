@@ -61,8 +61,8 @@ fn row(condition: Condition, window: &WindowSample) -> Vec<Value> {
         Condition::Made { load, rate, source } => (Some(load), Some(rate), Some(source)),
         Condition::AsFound | Condition::Command => (None, None, None),
     };
-    let sum = |field: fn(&super::super::sample::CpuWindow) -> u64| {
-        window.windows.iter().map(field).sum::<u64>()
+    let sum = |field: fn(&super::super::sample::CpuWindow) -> Option<u64>| {
+        window.windows.iter().map(field).sum::<Option<u64>>()
     };
     let mut row: Vec<Value> = vec![
         condition.label().into(),

@@ -39,7 +39,11 @@ fn time_columns(prefix: &str, what: &str) -> Vec<Column> {
 fn columns() -> Vec<Column> {
     let mut columns = key_columns();
     columns.extend([
-        Column::new("timing", Kind::Text, "Who timed it: probes, kernel, or none (counted only)."),
+        Column::new(
+            "timing",
+            Kind::Text,
+            "Who timed it: probes, kernel, simulator, or none (counted only).",
+        ),
         Column::new("count", Kind::Uint, "Spans that ended in the window."),
         Column::new("rate_hz", Kind::Real, "Count per second of the window."),
     ]);
@@ -120,13 +124,13 @@ fn row(condition: &str, group: &Group<'_>, timing: Timing, facts: &BenchFacts) -
         cycles(own.mean()),
         cycles(Some(own.sum as f64)),
     ]);
-    let has_inclusive = timed && timing == Timing::Probes;
+    let has_inclusive = timed && timing.has_spans();
     row.extend(times(&inclusive, group.peak_at_ns(|s| s.inclusive.peak), has_inclusive));
     let is_irq = group.context.kind == attribution::ContextKind::HardIrq;
     let probed = timing == Timing::Probes;
     row.extend([
-        probed.then(|| sum(|sample| sample.nested_count)).into(),
-        is_irq.then(|| sum(|sample| sample.special_count)).into(),
+        timing.has_spans().then(|| sum(|sample| sample.nested_count)).into(),
+        (is_irq && probed).then(|| sum(|sample| sample.special_count)).into(),
         probed.then(|| sum(|sample| sample.clamped_count)).into(),
         probed.then(|| sum(|sample| sample.abandoned_count)).into(),
     ]);

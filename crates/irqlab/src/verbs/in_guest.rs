@@ -1,0 +1,33 @@
+//! The hidden verb by which the first process of a simulated machine has a condition made.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use live::handlers::in_guest::{Edge, carry_out};
+
+use crate::output;
+
+/// The verb.
+pub const VERB: &str = "__in-guest";
+
+/// What the host orders, in JSON.
+#[derive(Debug, clap::Args)]
+pub struct InGuestArgs {
+    /// The order
+    order: String,
+}
+
+/// Makes one window, and says on stdout in JSON what came of it.
+pub fn run(args: &InGuestArgs) -> anyhow::Result<ExitCode> {
+    let order = serde_json::from_str(&args.order).context("not an order")?;
+    let answer = carry_out(&order, mark);
+    output::print(&(serde_json::to_string(&answer)? + "\n"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn mark(edge: Edge) {
+    match edge {
+        Edge::Open => sim::marker::mark(sim::marker::OPEN, 0),
+        Edge::Close => sim::marker::mark(sim::marker::CLOSE, 0),
+    }
+}

@@ -1,0 +1,127 @@
+//! Table `contexts`: what each context of a watched machine executed.
+
+use std::collections::BTreeMap;
+
+use attribution::KernelContext;
+use record::{Absence, Column, Kind, Run, SCHEMA, Table, Timestamp, Value};
+use serde_json::{Map, Value as Json, json};
+use sim::counters::{COUNTERS, INSTRUCTIONS, TIME, name};
+use sim::qemu::Qemu;
+use sim::watch::Annotated;
+use sim::{Account, ContextUse, Machine};
+
+/// The run of a watched machine.
+pub fn run(
+    started: Timestamp,
+    qemu: &Qemu,
+    machine: &Machine,
+    annotated: &Annotated,
+    account: &Account,
+) -> Run {
+    let absent = annotated.absent().into_iter().map(|(what, reason)| Absence {
+        table: "contexts".to_owned(),
+        what: what.to_owned(),
+        reason: reason.to_owned(),
+        remedy: None,
+    });
+    let mut observer = Map::new();
+    observer.insert("instructions".into(), json!(account.instructions));
+    Run {
+        schema: SCHEMA.to_owned(),
+        experiment: "boot".to_owned(),
+        bench: "sim".to_owned(),
+        started_utc: started.to_string(),
+        complete: account.ended_by_guest && account.broken.is_empty(),
+        host: Map::new(),
+        settings: settings(qemu, machine),
+        observer,
+        warnings: account.notices.iter().chain(&account.broken).cloned().collect(),
+        absent: absent.collect(),
+        tables: vec![table(account)],
+    }
+}
+
+fn settings(qemu: &Qemu, machine: &Machine) -> Map<String, Json> {
+    let machine = serde_json::to_value(machine).unwrap_or_default();
+    let pairs = [
+        ("version", json!(env!("CARGO_PKG_VERSION"))),
+        ("qemu", json!(qemu.version_text)),
+        ("machine", machine),
+    ];
+    pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+fn table(account: &Account) -> Table {
+    let columns = [
+        ("region", Kind::Uint, "Region of interest, from 1."),
+        ("cpu", Kind::Text, "CPU number, or `all` for the sum over the CPUs."),
+        ("context", Kind::Text, "What the CPU executed for, with the name of the task."),
+        ("self_instructions", Kind::Uint, "Executed by the context itself."),
+        ("share_ratio", Kind::Real, "Of all instructions of the row's CPUs."),
+        (
+            "incl_instructions",
+            Kind::Uint,
+            "From entry to exit, without other tasks, over the spans that did both in the region.",
+        ),
+        ("entries", Kind::Uint, "Times the context was entered."),
+        ("completed", Kind::Uint, "Spans in incl_instructions."),
+    ];
+    let mut columns = columns.map(|(name, kind, doc)| Column::new(name, kind, doc)).to_vec();
+    for name in more_counters(account).filter_map(name) {
+        let doc = "Of the context itself, by the model.";
+        columns.push(Column::new(&format!("self_{name}"), Kind::Uint, doc));
+        let doc = "From entry to exit, by the model.";
+        columns.push(Column::new(&format!("incl_{name}"), Kind::Uint, doc));
+    }
+    let doc = "Instructions of each context; the self instructions of a CPU sum up to all that it \
+               executed.";
+    let mut table = Table::new("contexts", doc, columns);
+    for (at, region) in account.regions.iter().enumerate() {
+        let mut sums: BTreeMap<KernelContext, ContextUse> = BTreeMap::new();
+        for used in region.cpus.iter().flat_map(|cpu| &cpu.contexts) {
+            sums.entry(used.context).and_modify(|sum| add(sum, used)).or_insert(*used);
+        }
+        let total = region.cpus.iter().map(|cpu| cpu.used[INSTRUCTIONS]).sum();
+        let all = sums.values();
+        let mut push = |cpu: &str, total: u64, used: &ContextUse| {
+            table.push(row(at as u64 + 1, cpu, total, used, account));
+        };
+        all.for_each(|used| push("all", total, used));
+        for cpu in &region.cpus {
+            let number = cpu.cpu.to_string();
+            cpu.contexts.iter().for_each(|used| push(&number, cpu.used[INSTRUCTIONS], used));
+        }
+    }
+    table
+}
+
+/// Counters beside instructions: those that only a model has. Without one a cycle is an instruction.
+fn more_counters(account: &Account) -> impl Iterator<Item = usize> {
+    let has_model = account.counts(COUNTERS - 1);
+    (0..COUNTERS).filter(move |counter| has_model && ![TIME, INSTRUCTIONS].contains(counter))
+}
+
+fn add(sum: &mut ContextUse, used: &ContextUse) {
+    sum.own.iter_mut().zip(used.own).for_each(|(sum, own)| *sum += own);
+    sum.inclusive.iter_mut().zip(used.inclusive).for_each(|(sum, one)| *sum += one);
+    sum.entries += used.entries;
+    sum.completed += used.completed;
+}
+
+fn row(region: u64, cpu: &str, total: u64, used: &ContextUse, account: &Account) -> Vec<Value> {
+    let share = (total > 0).then(|| used.own[INSTRUCTIONS] as f64 / total as f64);
+    let mut row: Vec<Value> = vec![
+        region.into(),
+        cpu.into(),
+        account.name_of(used.context).into(),
+        used.own[INSTRUCTIONS].into(),
+        share.into(),
+        used.inclusive[INSTRUCTIONS].into(),
+        used.entries.into(),
+        used.completed.into(),
+    ];
+    for counter in more_counters(account) {
+        row.extend([used.own[counter].into(), used.inclusive[counter].into()]);
+    }
+    row
+}

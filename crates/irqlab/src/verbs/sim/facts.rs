@@ -1,0 +1,53 @@
+//! `irqlab sim facts`: what a kernel tells about itself.
+
+use std::process::ExitCode;
+
+use sim::{Cache, qemu};
+
+use crate::args::Usage;
+use crate::output;
+use crate::verbs::machine::KernelArgs;
+
+/// Prints all of it, or what is looked up.
+pub fn facts(cache: &Cache, args: &KernelArgs, look_up: &[String]) -> anyhow::Result<ExitCode> {
+    let qemu = qemu::find(cache)?;
+    let kernel = args.kernel(cache)?;
+    let facts = sim::guest_facts(cache, &qemu, &kernel, &|text| output::say(false, text))?;
+    let count = |count: Option<usize>| count.map_or("none".to_owned(), |count| count.to_string());
+    let mut text = String::new();
+    if look_up.is_empty() {
+        text += &format!("release  {}\n", facts.release);
+        text += &format!("HZ       {}\n", count(facts.hz.map(|hz| hz as usize)));
+        text += &format!("symbols  {}\n", count(facts.symbols.as_ref().map(|all| all.len())));
+        text += &format!("types    {}\n", count(facts.btf.as_ref().map(|all| all.len())));
+        let lines = facts.config.as_ref().map(|config| config.lines().count());
+        text +=
+            &format!("config   {}\n", lines.map_or("none".to_owned(), |n| format!("{n} lines")));
+    }
+    for name in look_up {
+        text += &format!("{name}  {}\n", found(&facts, name)?);
+    }
+    output::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn found(facts: &sim::GuestFacts, name: &str) -> anyhow::Result<String> {
+    let none = |what: &str| Usage(format!("this kernel has no {what}"));
+    if let Some((of, path)) = name.split_once('.') {
+        let member =
+            facts.btf.as_ref().ok_or_else(|| none("type information"))?.member(of, path)?;
+        return Ok(format!(
+            "offset {} bytes, size {} bytes",
+            member.offset_bytes, member.size_bytes
+        ));
+    }
+    let symbols = facts.symbols.as_ref().ok_or_else(|| none("symbols"))?;
+    if let Some(address) = name.strip_prefix("0x") {
+        let address =
+            u64::from_str_radix(address, 16).map_err(|e| Usage(format!("{name}: {e}")))?;
+        let (symbol, bytes) = symbols.at(address).ok_or_else(|| none("symbol at or below this"))?;
+        return Ok(format!("{}+{bytes:#x}", symbol.name));
+    }
+    let per_cpu = symbols.per_cpu_offset(name).map(|offset| format!(" (per CPU: {offset:#x})"));
+    Ok(format!("{:#x}{}", symbols.address(name)?, per_cpu.unwrap_or_default()))
+}

@@ -1,0 +1,157 @@
+//! `irqlab sim`: the simulated machine itself: set it up, boot it, save it.
+
+mod contexts;
+mod facts;
+mod run;
+mod terminal;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Subcommand;
+use sim::image::Tools;
+use sim::kernel::{Flavour, Kernel};
+use sim::qemu::Qemu;
+use sim::{Cache, Machine, checkpoint, image, kernel, qemu, setup};
+
+use crate::args::Usage;
+use crate::output;
+use crate::verbs::machine::{FlavourName, GuestArgs, KernelArgs};
+
+/// The simulated machine: set it up, boot it, save its state
+#[derive(Debug, clap::Args)]
+pub struct SimArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Get QEMU, a kernel and the guest's tools into the cache, unless they are there
+    Setup {
+        /// Debian kernel to get
+        #[arg(long, value_enum, default_value_t = FlavourName::Cloud)]
+        flavour: FlavourName,
+        /// Get all of it anew
+        #[arg(long)]
+        again: bool,
+    },
+    /// Pack the guest's initramfs for a kernel, and say what is in it
+    Image {
+        #[command(flatten)]
+        kernel: KernelArgs,
+    },
+    /// Boot a machine; its console on stdout, the exit status is that of what it ran
+    Boot {
+        #[command(flatten)]
+        machine: MachineArgs,
+        #[command(flatten)]
+        watch: run::WatchArgs,
+        /// Command for the guest's shell; powers off at once without one
+        #[arg(last = true)]
+        command: Vec<String>,
+    },
+    /// A shell in the machine, on this terminal; Ctrl-] leaves
+    Shell {
+        #[command(flatten)]
+        machine: MachineArgs,
+    },
+    /// Boot a machine to the point where it waits for work, and save its whole state
+    Checkpoint {
+        /// Name of the checkpoint; lists those that are there without one
+        name: Option<String>,
+        #[command(flatten)]
+        machine: MachineArgs,
+    },
+    /// What a kernel tells about itself: symbols, types, tick rate (read once, then cached)
+    Facts {
+        #[command(flatten)]
+        kernel: KernelArgs,
+        /// Look up a symbol, an address (0x...) or a member (task_struct.comm)
+        look_up: Vec<String>,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct MachineArgs {
+    /// CPUs, 1 to 16
+    #[arg(short, long, default_value_t = 1)]
+    cpus: u32,
+    /// Put this irqlab into the guest, with its libraries
+    #[arg(long)]
+    with_irqlab: bool,
+    #[command(flatten)]
+    guest: GuestArgs,
+}
+
+impl MachineArgs {
+    fn machine(&self, cache: &Cache) -> anyhow::Result<(Machine, Kernel)> {
+        let tools = if self.with_irqlab { Tools::Irqlab } else { Tools::None };
+        self.guest.machine(cache, self.cpus, tools)
+    }
+}
+
+/// Carries out one of the verbs.
+pub fn run(args: SimArgs) -> anyhow::Result<ExitCode> {
+    let cache = Cache::from_environment()?;
+    match args.what {
+        What::Setup { flavour, again } => set_up(&cache, flavour.into(), again),
+        What::Image { kernel } => make_image(&cache, &kernel),
+        What::Boot { machine, watch, command } => run::boot(&cache, &machine, &watch, &command),
+        What::Shell { machine } => run::shell(&cache, &machine),
+        What::Checkpoint { name: None, .. } => {
+            let names: String =
+                checkpoint::list(&cache).iter().map(|name| format!("{name}\n")).collect();
+            output::print(&names)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        What::Checkpoint { name: Some(name), machine } => save(&cache, &machine, &name),
+        What::Facts { kernel, look_up } => facts::facts(&cache, &kernel, &look_up),
+    }
+}
+
+fn say(text: &str) {
+    output::say(false, text);
+}
+
+fn set_up(cache: &Cache, flavour: Flavour, again: bool) -> anyhow::Result<ExitCode> {
+    let qemu = setup::setup(cache, flavour, again, &say)?;
+    let kernel = kernel::debian(cache, flavour, &say)?;
+    output::print(&format!("{}\n{}\n", described(&qemu), kernel.image.display()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn described(qemu: &Qemu) -> String {
+    format!("{} ({})", qemu.version_text, qemu.program().display())
+}
+
+fn make_image(cache: &Cache, args: &KernelArgs) -> anyhow::Result<ExitCode> {
+    let kernel = args.kernel(cache)?;
+    let image = image::build(cache, &kernel, Tools::None)?;
+    let shell = if image.has_busybox { "busybox" } else { "built in (no busybox in the cache)" };
+    let modules =
+        if image.modules.is_empty() { "none".to_owned() } else { image.modules.join(", ") };
+    output::print(&format!(
+        "kernel   {}\n         sha256 {}\nimage    {} ({} bytes)\n         sha256 {}\n\
+         modules  {modules}\nshell    {shell}\n",
+        kernel.image.display(),
+        kernel.sha256,
+        image.path.display(),
+        image.bytes,
+        image.sha256,
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn save(cache: &Cache, args: &MachineArgs, name: &str) -> anyhow::Result<ExitCode> {
+    if args.guest.from.is_some() {
+        return Err(Usage("a checkpoint is made from a boot: no --from".to_owned()).into());
+    }
+    let qemu = qemu::find(cache)?;
+    let (machine, _) = args.machine(cache)?;
+    let start = Instant::now();
+    let made = checkpoint::create(cache, &qemu, &machine, name, args.guest.limits(), &say)?;
+    let (seconds, mib) = (start.elapsed().as_secs_f64(), made.state_bytes >> 20);
+    say(&format!("checkpoint {name}: {mib} MiB, kernel {}, {seconds:.1} s", made.report.release));
+    Ok(ExitCode::SUCCESS)
+}

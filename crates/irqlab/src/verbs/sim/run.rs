@@ -1,0 +1,181 @@
+//! `irqlab sim boot` and `irqlab sim shell`: a machine from its start to its end.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::bail;
+use clap::ValueEnum;
+use record::Timestamp;
+use sim::boot::Ending;
+use sim::qemu::Qemu;
+use sim::watch::{self, Detail, QUANTUM_DEFAULT, QUANTUM_MAX, Recording, Watch};
+use sim::{Account, Cache, Machine, More, Vm, boot, checkpoint, models, qemu};
+
+use super::terminal::Terminal;
+use super::{MachineArgs, contexts};
+use crate::args::{Format, Usage};
+use crate::output;
+
+/// How much is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum DetailName {
+    /// Markers only
+    Fast,
+    /// Instructions, by context
+    Count,
+    /// The same, and cycles, misses and stalls of a model; needs --model
+    Timed,
+}
+
+/// Whether and how a machine is watched.
+#[derive(Debug, clap::Args)]
+pub struct WatchArgs {
+    /// Watch the machine; prints what each context executed while the command ran
+    #[arg(long, value_enum)]
+    detail: Option<DetailName>,
+    /// Model of the processor, by name or file; for --detail timed
+    #[arg(long, value_name = "MODEL", required_if_eq("detail", "timed"))]
+    model: Option<String>,
+    /// Keep the plugin's record in this file
+    #[arg(long, value_name = "FILE", requires = "detail")]
+    record: Option<PathBuf>,
+    /// Cycles of a CPU's turn, with two or more CPUs
+    #[arg(long, value_name = "N", requires = "detail", default_value_t = QUANTUM_DEFAULT,
+          value_parser = clap::value_parser!(u64).range(1..=QUANTUM_MAX))]
+    quantum: u64,
+    /// How to print what was recorded
+    #[arg(long, value_enum, requires = "detail", default_value_t = Format::Table)]
+    format: Format,
+    /// Short for --format json; the console goes to stderr
+    #[arg(long, requires = "detail")]
+    json: bool,
+    /// Print the rows of each CPU, too
+    #[arg(long, requires = "detail")]
+    all: bool,
+}
+
+impl WatchArgs {
+    fn watch(&self, cache: &Cache) -> anyhow::Result<Option<Watch>> {
+        let Some(detail) = self.detail else { return Ok(None) };
+        let detail = match detail {
+            DetailName::Fast => Detail::Fast,
+            DetailName::Count => Detail::Count,
+            DetailName::Timed => Detail::Timed,
+        };
+        let model = match &self.model {
+            Some(_) if detail != Detail::Timed => {
+                bail!(Usage("--model is for --detail timed".to_owned()));
+            }
+            Some(name) => Some(models::find(cache, name).map_err(|e| Usage(e.to_string()))?),
+            None => None,
+        };
+        Ok(Some(Watch { detail, model, quantum: self.quantum, ..Watch::default() }))
+    }
+
+    fn format(&self) -> Format {
+        if self.json { Format::Json } else { self.format }
+    }
+}
+
+/// Boots and runs a command; with `--detail`, prints what was recorded.
+pub fn boot(
+    cache: &Cache,
+    args: &MachineArgs,
+    watch: &WatchArgs,
+    command: &[String],
+) -> anyhow::Result<ExitCode> {
+    let order = match command {
+        [] => "poweroff".to_owned(),
+        words => format!("run:{}", words.join(" ")),
+    };
+    let Some(how) = watch.watch(cache)? else {
+        let qemu = qemu::find(cache)?;
+        let (machine, _) = args.machine(cache)?;
+        let mut vm = start(cache, &qemu, &machine, args, &order, More::default())?;
+        return Ok(end(&follow(&mut vm, args, true)?));
+    };
+    if command.is_empty() {
+        bail!(Usage("--detail watches a command: add -- COMMAND".to_owned()));
+    }
+    watched(cache, args, watch, &how, &order)
+}
+
+fn watched(
+    cache: &Cache,
+    args: &MachineArgs,
+    options: &WatchArgs,
+    how: &Watch,
+    order: &str,
+) -> anyhow::Result<ExitCode> {
+    let started = Timestamp::now();
+    let qemu = qemu::find(cache)?;
+    let (machine, kernel) = args.machine(cache)?;
+    let annotated = watch::annotated(cache, &qemu, &kernel, &|text| output::say(false, text))?;
+    let recording =
+        Recording::new(cache, &qemu, &machine, &annotated, how, options.record.as_deref())?;
+    let mut vm = start(cache, &qemu, &machine, args, order, recording.more())?;
+    let ending = follow(&mut vm, args, options.format() == Format::Table)?;
+    drop(vm);
+    let account = recording.account()?;
+    let run = contexts::run(started, &qemu, &machine, &annotated, &account);
+    let directory = std::path::Path::new("RUN");
+    let text = output::run_text(&run, directory, options.format(), "contexts", options.all);
+    output::print(&text)?;
+    if let Some(broken) = account.broken.first() {
+        bail!("the record is broken, its numbers must not be used: {broken}");
+    }
+    check_ended(&account)?;
+    Ok(end(&ending))
+}
+
+/// A record that the guest did not end holds what it executed on its way off, too.
+fn check_ended(account: &Account) -> anyhow::Result<()> {
+    if account.ended_by_guest {
+        return Ok(());
+    }
+    bail!("the guest did not come to the end of the command: the numbers are not repeatable");
+}
+
+/// A shell of the guest on this terminal.
+pub fn shell(cache: &Cache, args: &MachineArgs) -> anyhow::Result<ExitCode> {
+    let qemu = qemu::find(cache)?;
+    let (machine, _) = args.machine(cache)?;
+    let mut vm = start(cache, &qemu, &machine, args, "shell", More::default())?;
+    let terminal = Terminal::connect(&vm)?;
+    let ending = follow(&mut vm, args, true);
+    drop(terminal);
+    Ok(end(&ending?))
+}
+
+fn start(
+    cache: &Cache,
+    qemu: &Qemu,
+    machine: &Machine,
+    args: &MachineArgs,
+    order: &str,
+    more: More<'_>,
+) -> anyhow::Result<Vm> {
+    let from = args.guest.from.as_deref();
+    Ok(checkpoint::start(cache, qemu, machine, from, order, args.guest.limits(), more)?)
+}
+
+/// Follows the machine; its console on stdout, or on stderr where stdout is taken.
+fn follow(vm: &mut Vm, args: &MachineArgs, to_stdout: bool) -> anyhow::Result<Ending> {
+    let mut print = |bytes: &[u8]| {
+        // A reader that has seen enough does not end the machine.
+        let _ = if to_stdout {
+            let mut out = io::stdout().lock();
+            out.write_all(bytes).and_then(|()| out.flush())
+        } else {
+            io::stderr().write_all(bytes)
+        };
+    };
+    Ok(boot::follow(vm, args.guest.limits(), &mut print)?)
+}
+
+fn end(ending: &Ending) -> ExitCode {
+    let (status, seconds) = (ending.status, ending.wall.as_secs_f64());
+    output::say(false, &format!("status {status}, {seconds:.1} s"));
+    ExitCode::from(status)
+}

@@ -1,0 +1,89 @@
+//! The experiment on a simulated machine, by the command. Where there is no QEMU, says so and passes.
+
+mod cli_support;
+
+use std::path::Path;
+
+use cli_support::{Place, names, rows};
+use serde_json::Value as Json;
+
+/// Whether there is a simulator; else says why not.
+fn can_simulate(place: &Place) -> bool {
+    let ended = place.run(&["sim", "boot"]);
+    if ended.code != Some(0) {
+        println!("not run: {}", ended.err);
+    }
+    ended.code == Some(0)
+}
+
+fn measured(place: &Place, out: &str, sources: &str) -> Json {
+    let words = ["handlers", "--on", "sim", "-q", "-d", "100ms", "--warm-up", "10ms", "--json"];
+    let more = ["--source", sources, "--rate", "low", "--low-interval", "5ms", "--out", out];
+    place.run(&[&words[..], &more[..]].concat()).assert_code(0).json()
+}
+
+/// The row of a source, over all CPUs.
+fn row<'a>(run: &'a Json, table: &str, condition: &str, name: &str) -> &'a Json {
+    let is_it = |row: &&Json| row["condition"] == condition && row["name"] == name;
+    rows(run, table).iter().find(is_it).unwrap_or_else(|| panic!("{condition} {name}: {run}"))
+}
+
+fn bytes(run: &Path, table: &str) -> Vec<u8> {
+    std::fs::read(run.join("tables").join(table)).unwrap()
+}
+
+#[test]
+fn the_same_experiment_in_a_machine_that_is_simulated() {
+    let place = Place::new();
+    if !can_simulate(&place) {
+        return;
+    }
+    let both = measured(&place, "both", "none,timer");
+    assert_eq!((both["bench"].as_str(), both["complete"].as_bool()), (Some("sim"), Some(true)));
+    // A timer every 5 ms in a window of 100 ms, each an interrupt.
+    let count =
+        |condition: &str| row(&both, "handlers", condition, "local_timer")["count"].as_u64();
+    assert!(count("idle/low/timer") >= Some(19), "{both}");
+    assert!(count("idle/none") < count("idle/low/timer"), "{both}");
+    let timer = row(&both, "events", "idle/low/timer", "local_timer");
+    let mean = timer["self_sum"].as_u64().unwrap() / timer["span_count"].as_u64().unwrap();
+    assert!((100..100_000).contains(&mean), "{timer}");
+    let timing = row(&both, "handlers", "idle/low/timer", "local_timer");
+    assert!(timing["self_mean_ns"].is_null(), "not measured is not zero: {timing}");
+
+    // The same again, to the byte; what is the host's stands apart.
+    let mut first = measured(&place, "first", "timer");
+    let mut second = measured(&place, "second", "timer");
+    let tables = names(&place.path().join("first/tables"));
+    assert!(tables.len() > 4, "{tables:?}");
+    for table in tables {
+        let of = |run: &str| bytes(&place.path().join(run), &table);
+        assert!(of("first") == of("second"), "{table}");
+    }
+    for run in [&mut first, &mut second] {
+        run["started_utc"].take();
+        run["settings"]["on_host"].take();
+    }
+    assert_eq!(first, second);
+    let of = |run: &Json| row(run, "handlers", "idle/low/timer", "local_timer").clone();
+    assert_eq!(of(&both), of(&first), "conditions do not depend on each other");
+}
+
+#[test]
+fn a_command_in_the_guest_and_what_the_guest_has_not() {
+    let place = Place::new();
+    if !can_simulate(&place) {
+        return;
+    }
+    let words = ["handlers", "--on", "sim", "-q", "--json", "--events", "none"];
+    let command = ["--out", "command", "--", "sleep 0.05; exit 7"];
+    let run = place.run(&[&words[..], &command[..]].concat()).assert_code(0).json();
+    let warnings = run["warnings"].to_string();
+    assert!(warnings.contains("command: it failed: exit status: 7"), "{warnings}");
+    let window_ns = rows(&run, "conditions")[0]["window_ns"].as_u64();
+    assert!(window_ns >= Some(50_000_000), "{run}");
+
+    let ipi = ["--source", "ipi", "-d", "1ms", "--warm-up", "1ms"];
+    let ended = place.run(&[&words[..], &ipi[..]].concat());
+    ended.assert_code(4).assert_says("an inter-processor interrupt needs two CPUs");
+}

@@ -1,0 +1,128 @@
+//! What a simulated bench asks of the irqlab in its guest, and what that answers: one window of one
+//! condition, made by the code that makes it on the live bench.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+
+use super::bench::BenchError;
+use super::condition::Condition;
+use super::sample::Work;
+
+/// A window to make. All CPUs of the guest are measured. Times are of the guest's clock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestOrder {
+    /// What load and source run.
+    pub condition: Condition,
+    /// How long they run before the window opens, ns.
+    pub warm_up_ns: u64,
+    /// How long the window is open, ns; with a command until that ends.
+    pub duration_ns: u64,
+    /// For the guest's shell, in [`Condition::Command`].
+    pub command: Option<String>,
+    /// Time between two operations at a low rate, ns.
+    pub low_interval_ns: u64,
+    /// CPUs for what must run besides.
+    pub housekeeping: Vec<u32>,
+    /// File or block device of the guest that the disk source reads; by default its first disk.
+    pub disk_file: Option<PathBuf>,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GuestAnswer {
+    /// The window was opened and closed.
+    Done(GuestWindow),
+    /// The guest cannot have this condition.
+    Unavailable {
+        /// Why.
+        reason: String,
+        /// What would unlock it.
+        remedy: Option<String>,
+    },
+    /// Something broke.
+    Failed(String),
+}
+
+/// A window that was made.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GuestWindow {
+    /// How long it was open by the guest's clock, ns.
+    pub length_ns: u64,
+    /// CPU time of the irqlab in the guest meanwhile, ns.
+    pub user_cpu_ns: u64,
+    /// What the load did.
+    pub load_work: Option<Work>,
+    /// What the stimulus did.
+    pub stimulus_work: Option<Work>,
+    /// Settings in force that only the guest knows.
+    pub facts: Map<String, Json>,
+    /// What a reader must know.
+    pub warnings: Vec<String>,
+}
+
+impl From<BenchError> for GuestAnswer {
+    fn from(error: BenchError) -> GuestAnswer {
+        match error {
+            BenchError::Unavailable { reason, remedy }
+            | BenchError::NothingMeasurable { reason, remedy } => {
+                GuestAnswer::Unavailable { reason, remedy }
+            }
+            BenchError::Failed(reason) => GuestAnswer::Failed(reason),
+        }
+    }
+}
+
+impl GuestAnswer {
+    /// The window.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn window(self) -> Result<GuestWindow, BenchError> {
+        match self {
+            GuestAnswer::Done(window) => Ok(window),
+            GuestAnswer::Unavailable { reason, remedy } => {
+                Err(BenchError::Unavailable { reason, remedy })
+            }
+            GuestAnswer::Failed(reason) => Err(BenchError::Failed(reason)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handlers::{Load, Rate, Source};
+
+    #[test]
+    fn orders_and_answers_pass_through_a_line_of_json() {
+        let condition =
+            Condition::Made { load: Load::Busy, rate: Rate::High, source: Source::Disk };
+        let order = GuestOrder {
+            condition,
+            warm_up_ns: 1,
+            duration_ns: u64::MAX,
+            command: Some("echo \"a\nb\"".to_owned()),
+            low_interval_ns: 3,
+            housekeeping: vec![1],
+            disk_file: Some("/dev/vda".into()),
+        };
+        let line = serde_json::to_string(&order).unwrap();
+        assert!(!line.contains('\n'));
+        assert_eq!(serde_json::from_str::<GuestOrder>(&line).unwrap(), order);
+        let done = GuestWindow {
+            stimulus_work: Some(Work { operations: 2, ..Work::default() }),
+            ..GuestWindow::default()
+        };
+        for answer in [
+            GuestAnswer::Done(done),
+            GuestAnswer::Unavailable { reason: "no".to_owned(), remedy: None },
+            GuestAnswer::Failed("broke".to_owned()),
+        ] {
+            let line = serde_json::to_string(&answer).unwrap();
+            assert_eq!(serde_json::from_str::<GuestAnswer>(&line).unwrap(), answer);
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! One window inside a simulated machine: its load and its source are those of the live bench; what
+//! measures it is outside.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use lab::handlers::in_guest::{GuestAnswer, GuestOrder, GuestWindow};
+use lab::handlers::{BenchError, Condition, Source};
+use serde_json::json;
+
+use super::bench::own_cpu_ns;
+use super::settings::LiveSettings;
+use super::stimuli::Stimuli;
+use super::stop::Stop;
+use super::wait::{Ended, Until, Workload, wait};
+use crate::host::{Root, last_level_cache_bytes, parse_cpu_list};
+
+/// The guest's shell.
+const SHELL: [&str; 3] = ["/bin/busybox", "sh", "-c"];
+
+/// An edge of the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edge {
+    /// It opens.
+    Open,
+    /// It closes.
+    Close,
+}
+
+/// Makes the condition and lets its window pass; `mark` is called at the edges of the window.
+#[must_use]
+pub fn carry_out(order: &GuestOrder, mark: fn(Edge)) -> GuestAnswer {
+    match window(order, mark) {
+        Ok(window) => GuestAnswer::Done(window),
+        Err(error) => error.into(),
+    }
+}
+
+fn window(order: &GuestOrder, mark: fn(Edge)) -> Result<GuestWindow, BenchError> {
+    let root = Root::default();
+    let settings = settings(order, &root)?;
+    let mut stimuli = Stimuli::start(order.condition, &settings, last_level_cache_bytes(&root))?;
+    let mut window = GuestWindow { facts: stimuli.facts(), ..GuestWindow::default() };
+    if order.condition != Condition::Command {
+        wait(Some(Instant::now() + settings.warm_up), None, &settings.stop);
+    }
+    let cpu_before = own_cpu_ns();
+    mark(Edge::Open);
+    let opened = Instant::now();
+    let ended = match &settings.until {
+        Until::Elapsed(length) => {
+            wait(Some(opened + *length), None, &settings.stop);
+            None
+        }
+        Until::CommandEnds { words, to_stderr } => {
+            let workload = Workload::start(words, *to_stderr)?;
+            wait(None, Some(&workload), &settings.stop);
+            Some(workload.finish(Ended::Done)?)
+        }
+    };
+    window.length_ns = u64::try_from(opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    mark(Edge::Close);
+    window.user_cpu_ns = own_cpu_ns().saturating_sub(cpu_before);
+    if let Some(status) = ended {
+        if !status.success() {
+            window.warnings.push(format!("it failed: {status}"));
+        }
+        window.facts.insert("command_ended".to_owned(), json!(status.to_string()));
+    }
+    let alive = stimuli.check();
+    let done = stimuli.stop();
+    alive?;
+    (window.load_work, window.stimulus_work) = (done.load, done.stimulus);
+    window.warnings.extend(done.warnings);
+    Ok(window)
+}
+
+fn settings(order: &GuestOrder, root: &Root) -> Result<LiveSettings, BenchError> {
+    let failed = BenchError::Failed;
+    let online = root.text("sys/devices/system/cpu/online");
+    let online = online.ok_or_else(|| failed("the guest does not say which CPUs it has".into()))?;
+    let cpus = parse_cpu_list(online.trim()).map_err(|error| failed(error.to_string()))?;
+    let until = match &order.command {
+        Some(command) => {
+            let words = SHELL.iter().copied().chain([command.as_str()]);
+            Until::CommandEnds { words: words.map(str::to_owned).collect(), to_stderr: true }
+        }
+        None => Until::Elapsed(Duration::from_nanos(order.duration_ns)),
+    };
+    let stop = Stop::new().map_err(|error| failed(format!("cannot make a pipe: {error}")))?;
+    let mut settings = LiveSettings::new(cpus, until, stop);
+    settings.warm_up = Duration::from_nanos(order.warm_up_ns);
+    settings.low_interval = Some(Duration::from_nanos(order.low_interval_ns));
+    settings.housekeeping.clone_from(&order.housekeeping);
+    settings.disk_file = match (&order.disk_file, order.condition) {
+        (None, Condition::Made { source: Source::Disk, .. }) => Some(first_disk(root)?),
+        (given, _) => given.clone(),
+    };
+    Ok(settings)
+}
+
+/// The guest's first disk by name: what it has of a file system lies in memory.
+fn first_disk(root: &Root) -> Result<PathBuf, BenchError> {
+    let names = root.names("sys/block").unwrap_or_default();
+    let is_real = |name: &&String| root.exists(format!("sys/block/{name}/device"));
+    let name = names.iter().find(is_real).ok_or_else(|| BenchError::Unavailable {
+        reason: "the guest has no disk".to_owned(),
+        remedy: None,
+    })?;
+    Ok(PathBuf::from("/dev").join(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::Mutex;
+
+    use lab::handlers::{Load, Rate};
+
+    use super::*;
+
+    fn order(condition: Condition) -> GuestOrder {
+        GuestOrder {
+            condition,
+            warm_up_ns: 0,
+            duration_ns: 2_000_000,
+            command: None,
+            low_interval_ns: 1_000_000,
+            housekeeping: Vec::new(),
+            disk_file: None,
+        }
+    }
+
+    #[test]
+    fn a_window_is_opened_and_closed_once() {
+        static EDGES: Mutex<Vec<Edge>> = Mutex::new(Vec::new());
+        let mark = |edge| EDGES.lock().unwrap().push(edge);
+        let made = Condition::Made { load: Load::Idle, rate: Rate::Low, source: Source::None };
+        for condition in [Condition::AsFound, made] {
+            let answer = carry_out(&order(condition), mark);
+            let GuestAnswer::Done(window) = answer else { panic!("{answer:?}") };
+            assert!(window.length_ns >= 2_000_000, "{window:?}");
+        }
+        assert_eq!(*EDGES.lock().unwrap(), [Edge::Open, Edge::Close, Edge::Open, Edge::Close]);
+    }
+
+    #[test]
+    fn the_first_real_disk_by_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::new(directory.path());
+        assert!(matches!(first_disk(&root), Err(BenchError::Unavailable { .. })));
+        for name in ["loop0", "vdb/device", "vda/device"] {
+            fs::create_dir_all(directory.path().join("sys/block").join(name)).unwrap();
+        }
+        assert_eq!(first_disk(&root).unwrap(), PathBuf::from("/dev/vda"));
+    }
+}

@@ -1,0 +1,338 @@
+//! What a machine executed, and for whom: the plugin's record, checked and summed up.
+//!
+//! The one place that knows the plugin's records. What must not be believed in them is said in
+//! [`Account::broken`]; the numbers must not be used then.
+
+use std::collections::BTreeMap;
+
+use attribution::KernelContext;
+use plugin::counters::{Counts, TIME};
+use plugin::marker;
+use plugin::options::Roi;
+use plugin::reader::Stream;
+use plugin::record::{
+    FEATURE_CONTEXTS, FEATURE_MODEL_TIME, FEATURE_TASKS, KernelCount, Record, Span,
+};
+use plugin::rows::{ContextCounts, CpuRegion, MarkerCounts, Story, story};
+
+use crate::{Result, SimError};
+
+/// What was executed in the regions of interest of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// vCPUs of the machine.
+    pub cpus: u32,
+    /// Whether contexts are told apart.
+    pub has_contexts: bool,
+    /// Whether tasks have process ids and names.
+    pub has_tasks: bool,
+    /// Whether guest time followed the model's cycles.
+    pub has_model_time: bool,
+    /// Bit N is set if counter N of [`plugin::counters`] was counted.
+    pub counters: u32,
+    /// Instructions of the whole run on all CPUs, where they were counted.
+    pub instructions: Option<u64>,
+    /// Whether the guest ended the record, and not QEMU's end.
+    pub ended_by_guest: bool,
+    /// The regions, in order.
+    pub regions: Vec<RegionUse>,
+    /// Names of tasks by process id, as the kernel has them.
+    pub tasks: BTreeMap<u32, String>,
+    /// Names of the first actions of IRQ lines.
+    pub irqs: BTreeMap<u32, String>,
+    /// What the plugin had to say.
+    pub notices: Vec<String>,
+    /// Why the numbers can't be trusted; empty when they can.
+    pub broken: Vec<String>,
+}
+
+/// A region of interest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RegionUse {
+    /// When it opened, in cycles on the time axis of the CPU that opened it.
+    pub opened_at_cycles: u64,
+    /// Each CPU, by number.
+    pub cpus: Vec<CpuUse>,
+}
+
+/// What one CPU executed in a region.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CpuUse {
+    /// The CPU.
+    pub cpu: u32,
+    /// What it used in all.
+    pub used: Counts,
+    /// Entries of handlers to which no symbol belongs, since the record began.
+    pub unknown_gates: u64,
+    /// Contexts that ended otherwise than by their own return, since the record began.
+    pub abandoned: u64,
+    /// Entries that were not followed because too many were nested, since the record began.
+    pub overflows: u64,
+    /// By context, in the order of contexts.
+    pub contexts: Vec<ContextUse>,
+    /// Spans that ended on this CPU, in the order in which they did; none unless asked for.
+    pub spans: Vec<SpanUse>,
+    /// What the guest's kernel has counted itself.
+    pub kernel: Vec<KernelUse>,
+}
+
+/// What one context used on one CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContextUse {
+    /// The context.
+    pub context: KernelContext,
+    /// Used by the context itself.
+    pub own: Counts,
+    /// Used from its entries to its exits, over spans that did both in the region.
+    pub inclusive: Counts,
+    /// Times it was entered.
+    pub entries: u64,
+    /// Spans in `inclusive`.
+    pub completed: u64,
+}
+
+/// A span that began and ended in the region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpanUse {
+    /// The context.
+    pub context: KernelContext,
+    /// When it ended, in cycles on the time axis of the CPU.
+    pub ended_at_cycles: u64,
+    /// Used by the span itself.
+    pub own_cycles: u64,
+    /// Used from its entry to its exit.
+    pub inclusive_cycles: u64,
+}
+
+/// What the guest's kernel has counted itself on one CPU, from the opening of the region to its
+/// close.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelUse {
+    /// Of what.
+    pub context: KernelContext,
+    /// Its count.
+    pub count: u64,
+    /// By how much the edges may set it apart: 1 for each at which the CPU was inside.
+    pub edge_max: u64,
+}
+
+impl Account {
+    /// Sums up a record.
+    ///
+    /// # Errors
+    /// When records contradict each other: rows of a region that was not opened, CPUs that the
+    /// machine does not have, contexts that there are not.
+    pub(crate) fn of(stream: &Stream) -> Result<Account> {
+        let has = |feature: u32| stream.header.features & feature != 0;
+        let story = story(stream).map_err(|at| bad(&format!("record {at} does not fit")))?;
+        let named = |names: &[(u32, String)]| -> BTreeMap<u32, String> {
+            names.iter().map(|(number, name)| (*number, plain(name))).collect()
+        };
+        let mut account = Account {
+            cpus: stream.header.cpus,
+            has_contexts: has(FEATURE_CONTEXTS),
+            has_tasks: has(FEATURE_TASKS),
+            has_model_time: has(FEATURE_MODEL_TIME),
+            counters: stream.header.counters,
+            instructions: stream.end.instructions,
+            ended_by_guest: stream.end.by_marker,
+            tasks: named(&story.tasks),
+            irqs: named(&story.irqs),
+            notices: notices(stream),
+            ..Account::default()
+        };
+        if stream.end.truncated {
+            let most = "more spans or markers than a record has room for: take a shorter window";
+            account.broken.push(most.to_owned());
+        }
+        account.add_regions(&story.regions)?;
+        account.add_spans(&story.spans)?;
+        account.add_kernel_counts(&story.kernel_counts)?;
+        let opened = opened_at(&story, stream.header.roi);
+        for (region, at) in account.regions.iter_mut().zip(opened) {
+            region.opened_at_cycles = at;
+        }
+        account.check();
+        Ok(account)
+    }
+
+    fn add_regions(&mut self, regions: &[CpuRegion]) -> Result<()> {
+        // A snapshot writes the rows of its region so far; those that come later replace them.
+        let mut last: BTreeMap<(u32, u32), &CpuRegion> = BTreeMap::new();
+        for region in regions {
+            last.insert((region.region.region, region.region.cpu), region);
+        }
+        for ((region, cpu), used) in last {
+            if self.regions.len() + 1 == region as usize && cpu == 0 {
+                self.regions.push(RegionUse::default());
+            }
+            let place = self.regions.get_mut((region as usize).wrapping_sub(1));
+            let place = place.filter(|place| place.cpus.len() == cpu as usize);
+            place.ok_or_else(|| bad("a region lacks a CPU"))?.cpus.push(cpu_use(used));
+            let broken = used.region.broken;
+            if broken > 0 {
+                let words = format!("CPU {cpu}: {broken} events out of order or without a place");
+                self.broken.push(words);
+            }
+        }
+        let is_whole = |region: &RegionUse| region.cpus.len() == self.cpus as usize;
+        if self.regions.iter().all(is_whole) {
+            return Ok(());
+        }
+        Err(bad("a region has other CPUs than the machine"))
+    }
+
+    fn cpu_mut(&mut self, region: u32, cpu: u32) -> Result<&mut CpuUse> {
+        let region = self.regions.get_mut((region as usize).wrapping_sub(1));
+        let found = region.and_then(|region| region.cpus.get_mut(cpu as usize));
+        found.ok_or_else(|| bad("something of no region"))
+    }
+
+    fn add_spans(&mut self, spans: &[Span]) -> Result<()> {
+        for span in spans {
+            let used = SpanUse {
+                context: context_of(span.code)?,
+                ended_at_cycles: span.began.saturating_add(span.inclusive_cycles),
+                own_cycles: span.own_cycles,
+                inclusive_cycles: span.inclusive_cycles,
+            };
+            self.cpu_mut(span.region, span.cpu)?.spans.push(used);
+        }
+        Ok(())
+    }
+
+    /// Pairs the kernel's counts at both edges; one that was not known at both tells nothing.
+    fn add_kernel_counts(&mut self, counts: &[KernelCount]) -> Result<()> {
+        let mut opened: BTreeMap<(u32, u32, u64), &KernelCount> = BTreeMap::new();
+        for count in counts {
+            let key = (count.region, count.cpu, count.code);
+            if !count.at_close {
+                opened.insert(key, count);
+            } else if let Some(first) = opened.remove(&key) {
+                // The kernel's counters have 32 bits.
+                let passed = (count.value as u32).wrapping_sub(first.value as u32);
+                let used = KernelUse {
+                    context: context_of(count.code)?,
+                    count: u64::from(passed),
+                    edge_max: u64::from(first.inside) + u64::from(count.inside),
+                };
+                self.cpu_mut(count.region, count.cpu)?.kernel.push(used);
+            }
+        }
+        Ok(())
+    }
+
+    /// That all sums close.
+    fn check(&mut self) {
+        let has_spans = self.regions.iter().flat_map(|region| &region.cpus);
+        let has_spans = has_spans.clone().any(|cpu| !cpu.spans.is_empty());
+        for used in self.regions.iter().flat_map(|region| &region.cpus) {
+            let mut sums = Counts::default();
+            for row in &used.contexts {
+                sums.iter_mut().zip(row.own).for_each(|(sum, own)| *sum += own);
+            }
+            if sums != used.used {
+                let words = "what contexts used is not what the CPU used";
+                self.broken.push(format!("CPU {}: {words}", used.cpu));
+            }
+            for row in used.contexts.iter().filter(|row| has_spans && is_interrupt(row.context)) {
+                let spans = used.spans.iter().filter(|span| span.context == row.context).count();
+                if spans as u64 != row.completed {
+                    let (cpu, context, completed) = (used.cpu, row.context, row.completed);
+                    let words = format!("{spans} spans of {context}, and {completed} ended");
+                    self.broken.push(format!("CPU {cpu}: {words}"));
+                }
+            }
+        }
+    }
+
+    /// Whether this counter was counted.
+    #[must_use]
+    pub fn counts(&self, counter: usize) -> bool {
+        self.counters.checked_shr(counter as u32).is_some_and(|bits| bits & 1 != 0)
+    }
+
+    /// The name of a context, with that of its task or line where it has one.
+    #[must_use]
+    pub fn name_of(&self, context: KernelContext) -> String {
+        let name = match context {
+            KernelContext::User(pid)
+            | KernelContext::KernelThread(pid)
+            | KernelContext::Task(pid) => self.tasks.get(&pid),
+            KernelContext::Irq(line) => self.irqs.get(&line),
+            _ => None,
+        };
+        name.filter(|name| !name.is_empty())
+            .map_or_else(|| context.to_string(), |name| format!("{context} {name}"))
+    }
+}
+
+fn bad(reason: &str) -> SimError {
+    SimError::data("the record of the machine", reason)
+}
+
+fn context_of(code: u64) -> Result<KernelContext> {
+    KernelContext::from_code(code).ok_or_else(|| bad(&format!("no context has the code {code:#x}")))
+}
+
+/// Whether it is entered by the hardware, or a softirq: what has spans.
+fn is_interrupt(context: KernelContext) -> bool {
+    matches!(
+        context,
+        KernelContext::Interrupt(_)
+            | KernelContext::Irq(_)
+            | KernelContext::Softirq(_)
+            | KernelContext::Exception(_)
+            | KernelContext::Nmi
+    )
+}
+
+fn notices(stream: &Stream) -> Vec<String> {
+    let notice = |record: &Record| match record {
+        Record::Notice(notice, ..) => Some(notice.to_string()),
+        _ => None,
+    };
+    stream.records.iter().filter_map(notice).collect()
+}
+
+/// When each region opened, on the time axis of the CPU that opened it.
+fn opened_at(story: &Story, roi: Roi) -> Vec<u64> {
+    let mut is_open = roi == Roi::Always;
+    let mut opened = if is_open { vec![0] } else { Vec::new() };
+    for MarkerCounts { marker, counts } in &story.markers {
+        if marker.number == marker::OPEN && !is_open {
+            opened.push(counts[TIME]);
+        }
+        is_open = marker.open;
+    }
+    opened
+}
+
+fn cpu_use(region: &CpuRegion) -> CpuUse {
+    let of = |one: &ContextCounts| ContextUse {
+        context: one.context,
+        own: one.own,
+        inclusive: one.inclusive,
+        entries: one.row.entries,
+        completed: one.row.completed,
+    };
+    CpuUse {
+        cpu: region.region.cpu,
+        used: region.used,
+        unknown_gates: region.region.unknown_gates,
+        abandoned: region.region.abandoned,
+        overflows: region.region.overflows,
+        contexts: region.contexts.iter().map(of).collect(),
+        spans: Vec::new(),
+        kernel: Vec::new(),
+    }
+}
+
+/// Without control characters.
+fn plain(name: &str) -> String {
+    name.chars().map(|sign| if sign.is_control() { '?' } else { sign }).collect()
+}
+
+#[cfg(test)]
+#[path = "account_tests.rs"]
+mod tests;

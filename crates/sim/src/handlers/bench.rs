@@ -1,0 +1,269 @@
+//! [`SimBench`]: starts a machine for each condition, and makes samples of its record.
+
+use std::time::Duration;
+
+use lab::handlers::in_guest::{GuestAnswer, GuestOrder, GuestWindow};
+use lab::handlers::{BenchError, BenchFacts, Condition, HandlersBench, Pass, WindowSample};
+use serde_json::{Map, Value as Json, json};
+
+use super::convert::{Reading, sample_of};
+use super::events;
+use crate::boot::{self, Ending, Limits};
+use crate::machine::Timing;
+use crate::qemu::Qemu;
+use crate::watch::{Annotated, Recording, Watch};
+use crate::{Account, Cache, Machine, SimError, checkpoint};
+
+/// How to measure.
+pub struct SimSettings {
+    /// Where everything is kept.
+    pub cache: Cache,
+    /// The simulator.
+    pub qemu: Qemu,
+    /// The machine; its image holds irqlab.
+    pub machine: Machine,
+    /// What the plugin must know of its kernel.
+    pub annotated: Annotated,
+    /// Start from this checkpoint; without one each condition boots.
+    pub from: Option<String>,
+    /// How long a condition may take.
+    pub limits: Limits,
+    /// How it is watched.
+    pub watch: Watch,
+    /// What is asked of the guest, in each condition.
+    pub order: GuestOrder,
+    /// Names of the events to show: none for all, `none` for none.
+    pub events: Vec<String>,
+    /// What is true of this host or this moment only: all of a run that another start of the same
+    /// changes stands under one key of its settings.
+    pub on_host: Map<String, Json>,
+    /// Whether the user asked to stop.
+    pub stop: Box<dyn Fn() -> bool>,
+}
+
+/// A simulated machine as a bench.
+pub struct SimBench {
+    settings: SimSettings,
+    reading: Reading,
+    /// Events that were asked for and are not counted.
+    not_counted: Vec<String>,
+    /// The condition that was run last, with all that was counted in it.
+    last: Option<(Condition, WindowSample)>,
+    /// As in the settings, and what each condition took on the host's clock.
+    on_host: Map<String, Json>,
+    notices: Vec<String>,
+}
+
+/// What came of a machine: its record and the guest's words.
+struct Outcome {
+    account: Account,
+    window: GuestWindow,
+    wall: Duration,
+}
+
+fn bench_error(error: SimError) -> BenchError {
+    match error {
+        SimError::Missing { what, remedy } => {
+            BenchError::NothingMeasurable { reason: what, remedy: Some(remedy) }
+        }
+        other => BenchError::Failed(other.to_string()),
+    }
+}
+
+impl SimBench {
+    /// A bench; nothing is started yet.
+    #[must_use]
+    pub fn new(settings: SimSettings) -> SimBench {
+        let model = settings.watch.model.as_ref();
+        let (events, not_counted) = events::choose(&settings.events, model.is_some());
+        let clock_hz = match (model, settings.machine.timing) {
+            (Some(model), _) => model.model.clock_hz,
+            // Without a model a cycle is an instruction, and takes as long.
+            (None, Timing::Instructions { shift }) => 1_000_000_000 >> shift,
+            (None, Timing::HostClock) => 1_000_000_000,
+        };
+        SimBench {
+            on_host: settings.on_host.clone(),
+            settings,
+            reading: Reading { clock_hz, events },
+            not_counted,
+            last: None,
+            notices: Vec::new(),
+        }
+    }
+
+    /// What came of the condition; none when the user asked to stop.
+    fn run(&self, condition: Condition) -> Result<Option<Outcome>, BenchError> {
+        let settings = &self.settings;
+        let order = GuestOrder { condition, ..settings.order.clone() };
+        let order = serde_json::to_string(&order);
+        let order = order.map_err(|error| BenchError::Failed(error.to_string()))?;
+        let (cache, qemu, watch) = (&settings.cache, &settings.qemu, &settings.watch);
+        let recording =
+            Recording::new(cache, qemu, &settings.machine, &settings.annotated, watch, None);
+        let recording = recording.map_err(bench_error)?;
+        let mut vm = checkpoint::start(
+            cache,
+            qemu,
+            &settings.machine,
+            settings.from.as_deref(),
+            &format!("irqlab:{order}"),
+            settings.limits,
+            recording.more(),
+        )
+        .map_err(bench_error)?;
+        let ending = boot::follow_unless(&mut vm, settings.limits, &mut |_| {}, &settings.stop);
+        let Some(ending) = ending.map_err(bench_error)? else { return Ok(None) };
+        let window = answer(&ending)?.window()?;
+        drop(vm);
+        let account = recording.account().map_err(bench_error)?;
+        Ok(Some(Outcome { account, window, wall: ending.wall }))
+    }
+
+    /// What cannot be had: what, and why.
+    fn absent(&self) -> Vec<(String, String, Option<String>)> {
+        let mut absent: Vec<(String, String, Option<String>)> = Vec::new();
+        let of_kernel = self.settings.annotated.absent().into_iter();
+        absent.extend(of_kernel.map(|(what, why)| (what.to_owned(), why.to_owned(), None)));
+        if !self.not_counted.is_empty() {
+            let what = format!("events {}", self.not_counted.join(" "));
+            let why = match self.settings.watch.model {
+                Some(_) => "the model does not count them",
+                None => "instructions alone are counted without a model (--on sim:MODEL)",
+            };
+            absent.push((what, why.to_owned(), None));
+        }
+        absent
+    }
+
+    fn measure_all(&mut self, condition: Condition) -> Result<WindowSample, BenchError> {
+        let Some(outcome) = self.run(condition)? else {
+            return Ok(WindowSample { interrupted: true, ..WindowSample::default() });
+        };
+        let wall_ns = u64::try_from(outcome.wall.as_nanos()).unwrap_or(u64::MAX);
+        self.on_host.insert(condition.label(), json!({ "wall_ns": wall_ns }));
+        for notice in &outcome.account.notices {
+            if !self.notices.contains(notice) {
+                self.notices.push(notice.clone());
+            }
+        }
+        sample_of(&outcome.account, outcome.window, &self.reading).map_err(BenchError::Failed)
+    }
+}
+
+/// What irqlab in the guest had to say.
+fn answer(ending: &Ending) -> Result<GuestAnswer, BenchError> {
+    let line = ending.said.last();
+    let parsed = line.and_then(|line| serde_json::from_str(line).ok());
+    parsed.ok_or_else(|| {
+        let status = ending.status;
+        let why = match status {
+            boot::STATUS_LIMIT => "the guest reached its time limit (--guest-limit)".to_owned(),
+            _ => format!("irqlab in the guest ended with status {status} and no answer"),
+        };
+        BenchError::Failed(why)
+    })
+}
+
+impl HandlersBench for SimBench {
+    fn facts(&self) -> BenchFacts {
+        let of = &self.settings;
+        let mut settings = Map::new();
+        settings.insert("qemu".into(), json!(of.qemu.version_text));
+        settings.insert("machine".into(), json!(of.machine.described()));
+        settings.insert("cpus".into(), json!(cpu_list(of.machine.cpus)));
+        settings.insert("clock".into(), json!(clock(of)));
+        settings.insert("quantum_cycles".into(), json!(of.watch.quantum));
+        let model = of.watch.model.as_ref();
+        settings.insert("model".into(), json!(model.map(|model| &model.model)));
+        settings.insert("from".into(), json!(of.from));
+        settings.insert("on_host".into(), Json::Object(self.on_host.clone()));
+        let mut observer = Map::new();
+        observer.insert("method".into(), json!("QEMU plugin; the guest does not see it"));
+        let mut warnings = self.notices.clone();
+        if of.machine.timing == Timing::HostClock {
+            warnings.push("guest time follows the host's clock: no two runs are the same".into());
+        }
+        BenchFacts {
+            bench: "sim".to_owned(),
+            tsc_hz: model.map(|model| model.model.clock_hz as f64),
+            event_overheads: vec![Vec::new(), vec![0.0; self.reading.events.len()]],
+            settings,
+            observer,
+            absent: self.absent(),
+            warnings,
+            ..BenchFacts::default()
+        }
+    }
+
+    fn passes(&self) -> Vec<Pass> {
+        let names = self.reading.events.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let events = Pass { events: names };
+        let mut passes = vec![Pass::default()];
+        passes.extend(Some(events).filter(|pass| !pass.events.is_empty()));
+        passes
+    }
+
+    /// All passes are one run of the machine: what is counted does not disturb.
+    fn measure(&mut self, condition: Condition, pass: usize) -> Result<WindowSample, BenchError> {
+        let same = |(of, _): &(Condition, WindowSample)| *of == condition;
+        if pass > 0
+            && let Some((_, sample)) = self.last.take().filter(same)
+        {
+            // What was said of the first pass holds for this one.
+            return Ok(WindowSample { warnings: Vec::new(), ..sample });
+        }
+        let sample = self.measure_all(condition)?;
+        self.last = Some((condition, sample.clone()));
+        Ok(sample)
+    }
+
+    fn stop_requested(&self) -> bool {
+        (self.settings.stop)()
+    }
+}
+
+fn cpu_list(cpus: u32) -> String {
+    if cpus == 1 { "0".to_owned() } else { format!("0-{}", cpus.saturating_sub(1)) }
+}
+
+fn clock(of: &SimSettings) -> String {
+    match (&of.watch.model, of.machine.timing) {
+        (_, Timing::HostClock) => "guest time that follows the host's clock".to_owned(),
+        (Some(model), _) => {
+            let (name, hz) = (&model.model.name, model.model.clock_hz);
+            format!("guest time by the cycles of model {name}, {} MHz", hz / 1_000_000)
+        }
+        (None, Timing::Instructions { shift }) => {
+            let ns = 1 << shift;
+            format!("guest time, {ns} ns an instruction")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ending(status: u8, said: &[&str]) -> Ending {
+        let said = said.iter().map(|line| (*line).to_owned()).collect();
+        Ending { status, report: None, said, wall: Duration::ZERO }
+    }
+
+    #[test]
+    fn the_guests_last_words_are_its_answer() {
+        let said = ending(0, &["noise", r#"{"failed":"broke"}"#]);
+        assert_eq!(answer(&said).unwrap(), GuestAnswer::Failed("broke".to_owned()));
+        let unavailable = r#"{"unavailable":{"reason":"no disk","remedy":null}}"#;
+        let error = answer(&ending(0, &[unavailable])).unwrap().window().unwrap_err();
+        assert!(matches!(error, BenchError::Unavailable { .. }), "{error}");
+        for (ending, words) in [
+            (ending(127, &[]), "ended with status 127 and no answer"),
+            (ending(0, &["{}"]), "no answer"),
+            (ending(boot::STATUS_LIMIT, &[]), "--guest-limit"),
+        ] {
+            let error = answer(&ending).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! From the account of a machine to the samples of the experiment.
+
+use attribution::context::{SOFTIRQS, VECTORS};
+use attribution::{Context, ContextKind, KernelContext};
+use lab::handlers::in_guest::GuestWindow;
+use lab::handlers::{CpuWindow, EventSums, SourceSample, Timing, WindowSample};
+use stats::{Batches, Distribution};
+
+use super::agreement::lines_of;
+use super::events::Event;
+use crate::account::{Account, ContextUse, CpuUse};
+
+const NS_PER_S: u128 = 1_000_000_000;
+/// Most batches of a window, as on the live bench.
+const BATCHES_MAX: u64 = 64;
+
+/// Vectors of the system (arch/x86/include/asm/irq_vectors.h) by their names in [`VECTORS`].
+const SYSTEM_VECTORS: [(u8, &str); 11] = [
+    (0xec, "local_timer"),
+    (0xfd, "reschedule"),
+    (0xfc, "call_function"),
+    (0xfb, "call_function_single"),
+    (0xf6, "irq_work"),
+    (0xf7, "x86_platform_ipi"),
+    (0xfe, "error_apic"),
+    (0xff, "spurious_apic"),
+    (0xfa, "thermal_apic"),
+    (0xf9, "threshold_apic"),
+    (0xf4, "deferred_error_apic"),
+];
+
+const PAGE_FAULT: u8 = 14;
+/// The vector of the NMI, as on the live bench.
+const NMI_VECTOR: u32 = 2;
+
+/// How a record is read.
+pub(super) struct Reading {
+    /// Cycles of a second.
+    pub(super) clock_hz: u64,
+    /// The events that are shown.
+    pub(super) events: Vec<Event>,
+}
+
+impl Reading {
+    fn ns(&self, cycles: u64) -> u64 {
+        let ns = u128::from(cycles) * NS_PER_S / u128::from(self.clock_hz.max(1));
+        u64::try_from(ns).unwrap_or(u64::MAX)
+    }
+}
+
+/// The sample of the first region.
+///
+/// # Errors
+/// When there is none, or its numbers can't be trusted.
+pub(super) fn sample_of(
+    account: &Account,
+    window: GuestWindow,
+    reading: &Reading,
+) -> Result<WindowSample, String> {
+    if let Some(broken) = account.broken.first() {
+        return Err(format!("the record of the machine is broken: {broken}"));
+    }
+    if !account.ended_by_guest {
+        return Err("the guest did not end the record: how far it ran on is not known".to_owned());
+    }
+    let region = account.regions.first().ok_or("the window was never opened")?;
+    let length_ns = window.length_ns;
+    let mut sample = WindowSample {
+        user_cpu_ns: window.user_cpu_ns,
+        load_work: window.load_work,
+        stimulus_work: window.stimulus_work,
+        warnings: window.warnings,
+        facts: window.facts,
+        ..WindowSample::default()
+    };
+    for cpu in &region.cpus {
+        sample.windows.push(CpuWindow { cpu: cpu.cpu, length_ns, ..CpuWindow::default() });
+        sample.agreement.extend(lines_of(cpu, &account.irqs));
+        for used in &cpu.contexts {
+            let Some(context) = context_of(used.context, account) else { continue };
+            let mut source = source_of(cpu.cpu, context, used, reading);
+            add_spans(&mut source, cpu, used, reading, (region.opened_at_cycles, length_ns));
+            sample.sources.push(source);
+        }
+        if cpu.overflows > 0 {
+            let (cpu, count) = (cpu.cpu, cpu.overflows);
+            let what = "entries were nested too deep and were not followed";
+            sample.warnings.push(format!("CPU {cpu}: since the machine's start, {count} {what}"));
+        }
+    }
+    Ok(sample)
+}
+
+fn source_of(cpu: u32, context: Context, used: &ContextUse, reading: &Reading) -> SourceSample {
+    let of_events = |counts: &[u64]| -> Vec<u64> {
+        reading.events.iter().filter_map(|(_, counter)| counts.get(*counter).copied()).collect()
+    };
+    SourceSample {
+        cpu,
+        context,
+        timing: Timing::Simulator,
+        count: used.completed,
+        own: Distribution::default(),
+        inclusive: Distribution::default(),
+        nested_count: 0,
+        special_count: 0,
+        clamped_count: 0,
+        abandoned_count: 0,
+        shared: false,
+        events: EventSums {
+            spans: used.completed,
+            own: of_events(&used.own),
+            inclusive: of_events(&used.inclusive),
+        },
+    }
+}
+
+/// Times of the spans; `window` is when it opened in cycles, and its length in ns.
+fn add_spans(
+    source: &mut SourceSample,
+    cpu: &CpuUse,
+    used: &ContextUse,
+    reading: &Reading,
+    (opened_at_cycles, length_ns): (u64, u64),
+) {
+    source.own.batches = Batches::covering(length_ns, BATCHES_MAX);
+    for span in cpu.spans.iter().filter(|span| span.context == used.context) {
+        let at_ns = reading.ns(span.ended_at_cycles.saturating_sub(opened_at_cycles));
+        let own_ns = reading.ns(span.own_cycles);
+        source.own.record(own_ns, at_ns);
+        source.own.batches.record(own_ns, at_ns);
+        source.inclusive.record(reading.ns(span.inclusive_cycles), at_ns);
+        source.nested_count += u64::from(span.inclusive_cycles > span.own_cycles);
+    }
+}
+
+/// The source that a context is; `None` for what is no source of interrupts.
+fn context_of(context: KernelContext, account: &Account) -> Option<Context> {
+    let (kind, number, name) = match context {
+        KernelContext::Interrupt(vector) => {
+            let (number, name) = vector_name(vector);
+            (ContextKind::Vector, number, name)
+        }
+        KernelContext::Irq(line) => {
+            let name = account.irqs.get(&line).filter(|name| !name.is_empty()).cloned();
+            (ContextKind::HardIrq, line, name.unwrap_or_else(|| "(name not read)".to_owned()))
+        }
+        KernelContext::Softirq(number) => {
+            let name = SOFTIRQS.get(usize::from(number))?;
+            (ContextKind::Softirq, u32::from(number), (*name).to_owned())
+        }
+        KernelContext::Exception(vector) => {
+            (ContextKind::Exception, u32::from(vector), exception_name(vector))
+        }
+        KernelContext::Nmi => (ContextKind::Nmi, NMI_VECTOR, "nmi".to_owned()),
+        _ => return None,
+    };
+    Some(Context { kind, number, name })
+}
+
+/// A vector's number in tables and its name: the position in [`VECTORS`] of those that are there,
+/// as on the live bench; else the vector itself.
+fn vector_name(vector: u8) -> (u32, String) {
+    let known = SYSTEM_VECTORS.iter().find(|(number, _)| *number == vector);
+    let position = known.and_then(|(_, name)| VECTORS.iter().position(|other| other == name));
+    match (known, position) {
+        (Some((_, name)), Some(position)) => (position as u32, (*name).to_owned()),
+        _ => (u32::from(vector), format!("vector {vector:#04x}")),
+    }
+}
+
+fn exception_name(vector: u8) -> String {
+    match vector {
+        PAGE_FAULT => "page_fault".to_owned(),
+        _ => format!("exception {vector}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plugin::counters::{COUNTERS, CYCLES, Counts, INSTRUCTIONS};
+
+    use super::*;
+    use crate::account::{RegionUse, SpanUse};
+
+    #[test]
+    fn every_system_vector_has_its_place_in_the_tables() {
+        let mut names: Vec<&str> = SYSTEM_VECTORS.iter().map(|(_, name)| *name).collect();
+        names.sort_unstable();
+        let mut expected = VECTORS.to_vec();
+        expected.sort_unstable();
+        assert_eq!(names, expected);
+        assert_eq!(vector_name(0xec), (0, "local_timer".to_owned()));
+        assert_eq!(vector_name(0x25), (0x25, "vector 0x25".to_owned()));
+    }
+
+    const READING: Reading = Reading { clock_hz: 500_000_000, events: Vec::new() };
+
+    fn used(context: KernelContext) -> ContextUse {
+        let mut own: Counts = [0; COUNTERS];
+        (own[INSTRUCTIONS], own[CYCLES]) = (70, 80);
+        ContextUse { context, own, inclusive: own, entries: 4, completed: 2 }
+    }
+
+    fn account() -> Account {
+        let timer = KernelContext::Interrupt(0xec);
+        let contexts = vec![
+            used(KernelContext::User(7)),
+            used(KernelContext::Exception(14)),
+            used(timer),
+            used(KernelContext::Softirq(3)),
+            used(KernelContext::Irq(24)),
+        ];
+        let span = |own_cycles, inclusive_cycles, ended_at_cycles| SpanUse {
+            context: timer,
+            ended_at_cycles,
+            own_cycles,
+            inclusive_cycles,
+        };
+        let spans = vec![span(30, 30, 1100), span(50, 70, 1300)];
+        let cpu = CpuUse { contexts, spans, overflows: 2, ..CpuUse::default() };
+        let region = RegionUse { opened_at_cycles: 1000, cpus: vec![cpu] };
+        Account {
+            ended_by_guest: true,
+            regions: vec![region],
+            irqs: [(24, "nvme0q0".to_owned())].into(),
+            ..Account::default()
+        }
+    }
+
+    #[test]
+    fn sources_of_interrupts_and_no_others() {
+        let window = GuestWindow { length_ns: 1000, ..GuestWindow::default() };
+        let events = vec![("cycles", CYCLES), ("instructions", INSTRUCTIONS)];
+        let sample = sample_of(&account(), window, &Reading { events, ..READING }).unwrap();
+        let names: Vec<&str> = sample.sources.iter().map(|one| &*one.context.name).collect();
+        assert_eq!(names, ["page_fault", "local_timer", "NET_RX", "nvme0q0"]);
+        let timer = &sample.sources[1];
+        assert_eq!((timer.count, timer.events.own.as_slice()), (2, &[80, 70][..]));
+        // A cycle is 2 ns.
+        assert_eq!((timer.own.sum, timer.inclusive.sum), (160, 200));
+        assert_eq!((timer.own.peak.value, timer.own.peak.at, timer.nested_count), (100, 600, 1));
+        assert_eq!(timer.own.batches.cells.iter().map(|cell| cell.sum).sum::<u64>(), 160);
+        assert_eq!((sample.length_ns(), sample.lost()), (1000, 0));
+        assert!(sample.warnings[0].contains("2 entries were nested"), "{:?}", sample.warnings);
+    }
+
+    #[test]
+    fn what_cannot_be_trusted_is_no_sample() {
+        type Change = (fn(&mut Account), &'static str);
+        let changes: [Change; 3] = [
+            (|account| account.broken.push("why".to_owned()), "broken: why"),
+            (|account| account.ended_by_guest = false, "did not end"),
+            (|account| account.regions.clear(), "never opened"),
+        ];
+        for (change, words) in changes {
+            let mut account = account();
+            change(&mut account);
+            let error = sample_of(&account, GuestWindow::default(), &READING).unwrap_err();
+            assert!(error.contains(words), "{error}");
+        }
+    }
+}

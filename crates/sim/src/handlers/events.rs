@@ -1,0 +1,83 @@
+//! Counters of the simulator under the names that perf has for the same.
+
+use plugin::counters::{COUNTERS, CYCLES, INSTRUCTIONS, TIME, name};
+
+/// Names of perf; the plugin's own ones are kept for what perf has no name for.
+const PERF_NAMES: [(&str, &str); 9] = [
+    ("fetches", "L1-icache-loads"),
+    ("l1i_misses", "L1-icache-load-misses"),
+    ("itlb_misses", "iTLB-load-misses"),
+    ("loads", "L1-dcache-loads"),
+    ("l1d_load_misses", "L1-dcache-load-misses"),
+    ("stores", "L1-dcache-stores"),
+    ("l1d_store_misses", "L1-dcache-store-misses"),
+    ("fetch_stall_cycles", "stalled-cycles-frontend"),
+    ("data_stall_cycles", "stalled-cycles-backend"),
+];
+
+/// An event: its name, and the position of its counter.
+pub(super) type Event = (&'static str, usize);
+
+/// What is counted, with a model or without.
+pub(super) fn known(has_model: bool) -> Vec<Event> {
+    let counted = |counter: &usize| match *counter {
+        TIME => false,
+        INSTRUCTIONS => true,
+        // Without a model a cycle is an instruction.
+        _ => has_model,
+    };
+    let named = |counter: usize| {
+        let own = name(counter)?;
+        let perf = PERF_NAMES.iter().find(|(known, _)| *known == own);
+        Some((perf.map_or(own, |(_, perf)| *perf), counter))
+    };
+    let order = [INSTRUCTIONS, CYCLES].into_iter().chain(0..COUNTERS);
+    let mut events: Vec<Event> = order.filter(counted).filter_map(named).collect();
+    let mut seen = [false; COUNTERS];
+    events.retain(|(_, counter)| !std::mem::replace(&mut seen[*counter], true));
+    events
+}
+
+/// Those of `wanted` that are counted (all, if nothing is wanted in particular, and nothing if
+/// `none` is), and the names of the others.
+pub(super) fn choose(wanted: &[String], has_model: bool) -> (Vec<Event>, Vec<String>) {
+    let known = known(has_model);
+    if wanted.is_empty() {
+        return (known, Vec::new());
+    }
+    if wanted.iter().any(|name| name == "none") {
+        return (Vec::new(), Vec::new());
+    }
+    let find = |name: &str| known.iter().find(|(known, _)| *known == name).copied();
+    let found = wanted.iter().filter_map(|name| find(name)).collect();
+    (found, wanted.iter().filter(|name| find(name).is_none()).cloned().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_perf_where_it_has_one() {
+        let all = known(true);
+        assert_eq!(all[..2], [("instructions", INSTRUCTIONS), ("cycles", CYCLES)]);
+        assert_eq!(all.len(), COUNTERS - 1, "all but time, each once: {all:?}");
+        for (own, perf) in PERF_NAMES {
+            assert!(all.iter().any(|(name, _)| *name == perf), "{own}");
+            assert!(!all.iter().any(|(name, _)| *name == own), "{own}");
+        }
+        assert_eq!(known(false), [("instructions", INSTRUCTIONS)]);
+    }
+
+    #[test]
+    fn what_is_not_counted_is_named() {
+        let choose = |wanted: &[&str], has_model| {
+            choose(&wanted.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>(), has_model)
+        };
+        let (found, others) = choose(&["cycles", "instructions", "faults"], false);
+        assert_eq!(found, [("instructions", INSTRUCTIONS)]);
+        assert_eq!(others, ["cycles", "faults"]);
+        assert_eq!(choose(&["instructions", "none"], true), (Vec::new(), Vec::new()));
+        assert_eq!(choose(&[], true).0.len(), COUNTERS - 1);
+    }
+}

@@ -1,0 +1,249 @@
+//! irqlab itself in the guest: the program that runs, and the libraries that it runs with.
+//!
+//! Which libraries those are the loader says (`dl_iterate_phdr`): it has just found and mapped them.
+//! Nothing is guessed from names, and no program is started to ask. All lie in one directory of the
+//! guest; only the loader itself is where the program asks for it.
+//!
+//! Of each file goes along what its program headers name. What linkers, debuggers and unwinders of
+//! other processes want lies behind that, and is nine tenths of a debug build.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use crate::{Result, SimError};
+
+/// The running program, whatever became of its file.
+const PROGRAM: &str = "/proc/self/exe";
+/// Most bytes of a file that are taken along.
+const FILE_BYTES_MAX: u64 = 256 << 20;
+/// Most libraries; irqlab has five.
+const LIBRARIES_MAX: usize = 64;
+/// Size of the header of a 64-bit ELF file, and of an entry of its program headers.
+const HEADER_BYTES: usize = 64;
+const ENTRY_BYTES: usize = 56;
+/// Program header that names the loader.
+const PT_INTERP: u32 = 3;
+/// Longest name of a loader.
+const LOADER_BYTES_MAX: u64 = 4096;
+
+/// A file of the layer.
+#[derive(Debug)]
+pub(crate) struct LayerFile {
+    /// Its path in the guest, without the first slash.
+    pub(crate) path: String,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// The running program as `irqlab/irqlab`, its libraries in `irqlab/lib`, and its loader.
+///
+/// # Errors
+/// When a file cannot be read or is no ELF file for x86-64, or there are too many.
+pub(crate) fn of_this_program() -> Result<Vec<LayerFile>> {
+    let program = read_loaded(Path::new(PROGRAM))?;
+    let loader = loader_of(&program)?;
+    let mut files = vec![LayerFile { path: "irqlab/irqlab".to_owned(), bytes: program }];
+    for library in loaded_libraries() {
+        let name = library.file_name().unwrap_or_default().to_string_lossy();
+        let path = match &loader {
+            Some(loader) if Path::new(loader) == library => loader.trim_matches('/').to_owned(),
+            _ => format!("irqlab/lib/{name}"),
+        };
+        if files.len() > LIBRARIES_MAX {
+            return Err(SimError::data(PROGRAM, format!("over {LIBRARIES_MAX} libraries")));
+        }
+        files.push(LayerFile { path, bytes: read_loaded(&library)? });
+    }
+    // The order in which the loader found them is not ours to rely on.
+    files.sort_by(|one, other| one.path.cmp(&other.path));
+    Ok(files)
+}
+
+/// Paths of the shared objects in this process, as the loader opened them.
+fn loaded_libraries() -> Vec<PathBuf> {
+    unsafe extern "C" fn collect(
+        info: *mut libc::dl_phdr_info,
+        _size: usize,
+        into: *mut c_void,
+    ) -> c_int {
+        // SAFETY: `into` is the vector that the caller below passes and borrows for the call.
+        let paths = unsafe { &mut *into.cast::<Vec<PathBuf>>() };
+        // SAFETY: the loader gives a valid structure whose name is a C string or null.
+        let name = unsafe { (*info).dlpi_name };
+        if !name.is_null() {
+            // SAFETY: not null, so a C string that lives while the object is loaded.
+            let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
+            paths.push(PathBuf::from(name));
+        }
+        0
+    }
+    let mut paths: Vec<PathBuf> = Vec::new();
+    // SAFETY: the callback has the type that is asked for, keeps nothing, and does not unwind.
+    unsafe { libc::dl_iterate_phdr(Some(collect), (&raw mut paths).cast()) };
+    // The program itself has no name, the vDSO none that is a path.
+    paths.retain(|path| path.is_absolute());
+    paths.sort();
+    paths.dedup();
+    paths
+}
+
+fn bad(path: &Path, reason: &str) -> SimError {
+    SimError::data(path.display().to_string(), reason)
+}
+
+/// The part of an ELF file that is loaded, with a header that says so.
+fn read_loaded(path: &Path) -> Result<Vec<u8>> {
+    let mut file = File::open(path).map_err(SimError::file(path))?;
+    let mut bytes = Vec::new();
+    let mut read_to = |bytes: &mut Vec<u8>, length: u64| -> Result<()> {
+        let more = length.saturating_sub(bytes.len() as u64);
+        (&mut file).take(more).read_to_end(bytes).map_err(SimError::file(path))?;
+        let is_whole = bytes.len() as u64 >= length;
+        if is_whole { Ok(()) } else { Err(bad(path, "is cut off")) }
+    };
+    read_to(&mut bytes, HEADER_BYTES as u64)?;
+    let table = Table::of(&bytes).ok_or_else(|| bad(path, "is no ELF file for x86-64"))?;
+    read_to(&mut bytes, table.end)?;
+    let end = table.loaded_end(&bytes).filter(|end| *end <= FILE_BYTES_MAX);
+    read_to(&mut bytes, end.ok_or_else(|| bad(path, "has absurd program headers"))?)?;
+    without_sections(&mut bytes);
+    Ok(bytes)
+}
+
+/// Where the program headers are.
+struct Table {
+    start: usize,
+    count: usize,
+    end: u64,
+}
+
+impl Table {
+    fn of(header: &[u8]) -> Option<Table> {
+        // 64 bits, little-endian; machine 62 is x86-64.
+        let is_right = header.get(..6)? == b"\x7fELF\x02\x01" && word(header, 18, 2)? == 62;
+        let (start, size) = (word(header, 32, 8)?, word(header, 54, 2)?);
+        let count = word(header, 56, 2)?;
+        if !is_right || size != ENTRY_BYTES as u64 || start > FILE_BYTES_MAX {
+            return None;
+        }
+        let end = start + count * size;
+        Some(Table { start: start as usize, count: count as usize, end: end.max(64) })
+    }
+
+    /// Kind, offset and length of each.
+    fn entries<'a>(&self, bytes: &'a [u8]) -> impl Iterator<Item = Option<(u32, u64, u64)>> + 'a {
+        let start = self.start;
+        (0..self.count).map(move |index| {
+            let at = start + index * ENTRY_BYTES;
+            let kind = word(bytes, at, 4)? as u32;
+            Some((kind, word(bytes, at + 8, 8)?, word(bytes, at + 32, 8)?))
+        })
+    }
+
+    /// Where the last of what they name ends.
+    fn loaded_end(&self, bytes: &[u8]) -> Option<u64> {
+        let mut ends = self.entries(bytes).map(|entry| {
+            let (_, offset, length) = entry?;
+            offset.checked_add(length)
+        });
+        ends.try_fold(self.end, |most, end| Some(most.max(end?)))
+    }
+}
+
+/// The loader that a program asks for; none when it is linked statically.
+fn loader_of(program: &[u8]) -> Result<Option<String>> {
+    let bad = || bad(Path::new(PROGRAM), "names no loader");
+    let table = Table::of(program).ok_or_else(bad)?;
+    let found = table.entries(program).flatten().find(|(kind, ..)| *kind == PT_INTERP);
+    let Some((_, offset, length)) = found.filter(|(.., length)| *length <= LOADER_BYTES_MAX) else {
+        return Ok(None);
+    };
+    let name = program.get(offset as usize..(offset + length) as usize).ok_or_else(bad)?;
+    let name = CStr::from_bytes_until_nul(name).map_err(|_| bad())?;
+    Ok(Some(name.to_string_lossy().into_owned()))
+}
+
+/// Takes the table of sections out of a header.
+fn without_sections(bytes: &mut [u8]) {
+    // e_shoff; e_shentsize, e_shnum, e_shstrndx.
+    for field in [40..48, 58..64] {
+        if let Some(field) = bytes.get_mut(field) {
+            field.fill(0);
+        }
+    }
+}
+
+/// A number of `length` bytes, little-endian.
+fn word(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
+    let bytes = bytes.get(at..at.checked_add(length)?)?;
+    Some(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_trimmed_program_runs_with_the_libraries_beside_it() {
+        let files = of_this_program().unwrap();
+        let scratch = tempfile::tempdir().unwrap();
+        for file in &files {
+            let place = scratch.path().join(&file.path);
+            fs::create_dir_all(place.parent().unwrap()).unwrap();
+            fs::write(&place, &file.bytes).unwrap();
+            fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let program = scratch.path().join("irqlab/irqlab");
+        let output = Command::new(&program)
+            .args(["--list"])
+            .env("LD_LIBRARY_PATH", scratch.path().join("irqlab/lib"))
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("a_trimmed_program_runs_with_the_libraries_beside_it"), "{output:?}");
+        let whole = fs::metadata("/proc/self/exe").unwrap().len();
+        assert!(fs::metadata(&program).unwrap().len() < whole);
+        let has = |name: &str| files.iter().any(|file| file.path.contains(name));
+        assert!(has("irqlab/lib/libc.so") && has("ld-linux"), "{files:?}", files = paths(&files));
+    }
+
+    fn paths(files: &[LayerFile]) -> Vec<&str> {
+        files.iter().map(|file| file.path.as_str()).collect()
+    }
+
+    #[test]
+    fn files_that_are_no_programs_are_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let whole = fs::read("/proc/self/exe").unwrap();
+        let mut absurd = whole[..4096].to_vec();
+        absurd[32..40].fill(0xff);
+        let mut other = whole[..4096].to_vec();
+        other[18] = 3;
+        for bytes in [&b""[..], b"#!/bin/sh\n", &whole[..100], &whole[..4096], &absurd, &other] {
+            fs::write(file.path(), bytes).unwrap();
+            assert!(read_loaded(file.path()).is_err(), "{} bytes", bytes.len());
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn damaged_headers_are_an_error_or_bounded(changes: Vec<(u8, u8)>) {
+            let mut bytes = vec![0; 400];
+            bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
+            (bytes[18], bytes[32], bytes[54], bytes[56]) = (62, 64, 56, 2);
+            for (at, byte) in changes {
+                bytes[usize::from(at)] = byte;
+            }
+            if let Some(table) = Table::of(&bytes) {
+                let _ = table.loaded_end(&bytes);
+            }
+            let _ = loader_of(&bytes);
+            without_sections(&mut bytes);
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Watches a machine: QEMU with the plugin in it, and the record that the plugin leaves.
+//!
+//! The plugin is embedded like the guest and written to the cache under its hash. What it must know
+//! of a kernel is taken from [`guest_facts`] once and kept under the hashes of kernel and plugin.
+//! The record goes to a file that QEMU inherits, so that its path is nobody's concern, and none is
+//! left behind unless one was asked for.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufReader, Seek, SeekFrom};
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::{Path, PathBuf};
+
+pub use plugin::options::{Detail, QUANTUM_DEFAULT, QUANTUM_MAX, Roi};
+use plugin::reader;
+
+use crate::account::Account;
+use crate::kernel::Kernel;
+use crate::machine::{Machine, Timing};
+use crate::models::Model;
+use crate::qemu::Qemu;
+use crate::{Cache, GuestFacts, More, Progress, Result, SimError, Symbols, guest_facts, hash};
+
+const PLUGIN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/plugin"));
+/// Why it could not be built.
+const PLUGIN_MISSING: &str = include_str!(concat!(env!("OUT_DIR"), "/plugin-missing"));
+/// Changes with the files that are kept of a kernel.
+const RECIPE: u32 = 2;
+const SYMBOLS: &str = "symbols";
+const OFFSETS: &str = "offsets";
+
+/// How a machine is watched.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    /// How much is recorded.
+    pub detail: Detail,
+    /// The model of the processor, for [`Detail::Timed`].
+    pub model: Option<Model>,
+    /// Whether each span of an interrupt is recorded.
+    pub spans: bool,
+    /// Where the region of interest begins.
+    pub roi: Roi,
+    /// Cycles of a slice, with two or more CPUs; without a model a cycle is an instruction.
+    pub quantum: u64,
+    /// Whether to compare counts with QEMU's own behind each marker.
+    pub check: bool,
+}
+
+impl Default for Watch {
+    /// Counts by context, from the guest's marker on.
+    fn default() -> Watch {
+        Watch {
+            detail: Detail::Count,
+            model: None,
+            spans: false,
+            roi: Roi::Marker,
+            quantum: QUANTUM_DEFAULT,
+            check: false,
+        }
+    }
+}
+
+/// What the plugin must know of a kernel, as files in the cache.
+#[derive(Clone, Debug)]
+pub struct Annotated {
+    symbols: Option<PathBuf>,
+    offsets: Option<PathBuf>,
+}
+
+/// The files for a kernel, from the cache or from [`guest_facts`].
+///
+/// # Errors
+/// As [`guest_facts`], and when the cache cannot be written.
+pub fn annotated(
+    cache: &Cache,
+    qemu: &Qemu,
+    kernel: &Kernel,
+    progress: Progress,
+) -> Result<Annotated> {
+    let plugin = hash::of_bytes(PLUGIN);
+    let (kernel_key, plugin_key) = (hash::key(&kernel.sha256), hash::key(&plugin));
+    let name = format!("annotated-{RECIPE}-{kernel_key}-{plugin_key}");
+    let directory = cache.directory(&name, progress, |aside| {
+        let facts = guest_facts(cache, qemu, kernel, progress)?;
+        for (name, text) in [(SYMBOLS, symbol_list(&facts)), (OFFSETS, offset_list(&facts))] {
+            let path = aside.join(name);
+            if !text.is_empty() {
+                fs::write(&path, text).map_err(SimError::file(&path))?;
+            }
+        }
+        Ok(())
+    })?;
+    let file = |name| Some(directory.join(name)).filter(|path: &PathBuf| path.is_file());
+    Ok(Annotated { symbols: file(SYMBOLS), offsets: file(OFFSETS) })
+}
+
+impl Annotated {
+    /// What this kernel does not tell, and what is not known therefore.
+    #[must_use]
+    pub fn absent(&self) -> Vec<(&'static str, &'static str)> {
+        let no_symbols = "this kernel has no symbols (CONFIG_KALLSYMS)";
+        let no_types = "this kernel has no type information (CONFIG_DEBUG_INFO_BTF)";
+        match (&self.symbols, &self.offsets) {
+            (None, _) => vec![("contexts", no_symbols)],
+            (Some(_), None) => vec![("process ids and names", no_types)],
+            (Some(_), Some(_)) => Vec::new(),
+        }
+    }
+}
+
+/// Lines `HEXADDRESS NAME` of what the plugin wants, each with the symbol behind it, at which it
+/// ends. Empty where the kernel has none of them.
+fn symbol_list(facts: &GuestFacts) -> String {
+    let Some(symbols) = &facts.symbols else { return String::new() };
+    wanted_lines(symbols, plugin::symbols::wanted())
+}
+
+fn wanted_lines<'a>(symbols: &Symbols, wanted: impl Iterator<Item = &'a str>) -> String {
+    let mut lines = std::collections::BTreeSet::new();
+    for symbol in wanted.filter_map(|name| symbols.get(name)) {
+        lines.insert((symbol.address, symbol.name.as_str()));
+        let next = symbols.after(symbol.address);
+        lines.extend(next.map(|next| (next.address, next.name.as_str())));
+    }
+    lines.iter().map(|(address, name)| format!("{address:x} {name}\n")).collect()
+}
+
+fn offset_list(facts: &GuestFacts) -> String {
+    let Some(btf) = &facts.btf else { return String::new() };
+    let line = |member: &str| {
+        let (of, path) = member.split_once('.')?;
+        let offset = btf.offset_of(of, path).ok()?;
+        Some(format!("{member} {offset}\n"))
+    };
+    plugin::symbols::wanted_members().filter_map(line).collect()
+}
+
+/// A record that is about to be written, or was.
+#[derive(Debug)]
+pub struct Recording {
+    plugin: PathBuf,
+    options: Vec<(&'static str, String)>,
+    file: File,
+}
+
+impl Recording {
+    /// Makes ready what a machine is watched with: the plugin in the cache, and a file for the
+    /// record, at `to` or without a name.
+    ///
+    /// # Errors
+    /// When this irqlab was built without the plugin, or a file cannot be written.
+    pub fn new(
+        cache: &Cache,
+        qemu: &Qemu,
+        machine: &Machine,
+        annotated: &Annotated,
+        watch: &Watch,
+        to: Option<&Path>,
+    ) -> Result<Recording> {
+        if PLUGIN.is_empty() {
+            return Err(SimError::Missing {
+                what: format!("this irqlab has no plugin for QEMU: {PLUGIN_MISSING}"),
+                remedy: "build irqlab on x86-64 Linux".to_owned(),
+            });
+        }
+        let (plugin, _) = cache.keyed("plugin", ".so", PLUGIN)?;
+        let file = match to {
+            Some(path) => open(path)?,
+            None => unnamed(cache)?,
+        };
+        let path = |path: &PathBuf| path.display().to_string();
+        let mut options = vec![
+            ("out", format!("/proc/self/fd/{}", file.as_raw_fd())),
+            ("detail", detail_word(watch.detail).to_owned()),
+            ("roi", roi_word(watch.roi).to_owned()),
+            ("quantum", watch.quantum.to_string()),
+            ("qemu", qemu.version.to_string()),
+            ("check", if watch.check { "on" } else { "off" }.to_owned()),
+        ];
+        options.push(match machine.timing {
+            Timing::Instructions { shift } => ("shift", shift.to_string()),
+            Timing::HostClock => ("time", "host".to_owned()),
+        });
+        options.push(("spans", if watch.spans { "on" } else { "off" }.to_owned()));
+        options.extend(watch.model.as_ref().map(|model| ("model", path(&model.path))));
+        options.extend(annotated.symbols.as_ref().map(|symbols| (SYMBOLS, path(symbols))));
+        options.extend(annotated.offsets.as_ref().map(|offsets| (OFFSETS, path(offsets))));
+        Ok(Recording { plugin, options, file })
+    }
+
+    /// What a machine is to be started with.
+    #[must_use]
+    pub fn more(&self) -> More<'_> {
+        let options =
+            self.options.iter().map(|(name, value)| format!(",{name}={}", doubled(value)));
+        let plugin = doubled(&self.plugin.display().to_string()) + &options.collect::<String>();
+        More { arguments: vec!["-plugin".to_owned(), plugin], files: vec![self.file.as_fd()] }
+    }
+
+    /// Reads the record of a machine that has ended.
+    ///
+    /// # Errors
+    /// [`SimError::Data`] when it is incomplete, because QEMU was killed or the disk was full, or
+    /// has been damaged.
+    pub fn account(mut self) -> Result<Account> {
+        self.file.seek(SeekFrom::Start(0)).map_err(SimError::system("reading the record"))?;
+        let stream = reader::read(BufReader::new(&self.file)).map_err(|error| {
+            let why = match error {
+                reader::ReadError::Incomplete(_) => " (QEMU was killed, or the disk was full)",
+                _ => "",
+            };
+            SimError::data("the record of the machine", format!("{error}{why}"))
+        })?;
+        Account::of(&stream)
+    }
+}
+
+fn detail_word(detail: Detail) -> &'static str {
+    match detail {
+        Detail::Fast => "fast",
+        Detail::Count => "count",
+        Detail::Timed => "timed",
+    }
+}
+
+fn roi_word(roi: Roi) -> &'static str {
+    match roi {
+        Roi::Marker => "marker",
+        Roi::Always => "always",
+    }
+}
+
+/// In QEMU's options a comma is written twice.
+fn doubled(text: &str) -> String {
+    text.replace(',', ",,")
+}
+
+fn open(path: &Path) -> Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(true);
+    options.open(path).map_err(SimError::file(path))
+}
+
+/// A file in the cache that is gone with the last that has it open.
+fn unnamed(cache: &Cache) -> Result<File> {
+    static MADE: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let number = MADE.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let path = cache.path(&format!("record-{}-{number}.aside", std::process::id()));
+    let file = open(&path)?;
+    fs::remove_file(&path).map_err(SimError::file(&path))?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::machine::tests::machine;
+    use crate::qemu::tests::qemu;
+
+    const NOTHING: Annotated = Annotated { symbols: None, offsets: None };
+
+    #[test]
+    fn symbols_come_with_the_one_behind_them() {
+        let text = "ffffffff81000000 T _stext\n\
+                    ffffffff81000040 t __do_softirq\n\
+                    ffffffff81000100 T one\n\
+                    ffffffff81000100 T same_place\n\
+                    ffffffff81000200 T two\n";
+        let symbols = Symbols::parse(text.as_bytes()).unwrap();
+        let lines = wanted_lines(&symbols, ["__do_softirq", "not_there"].into_iter());
+        assert_eq!(lines, "ffffffff81000040 __do_softirq\nffffffff81000100 one\n");
+        assert_eq!(wanted_lines(&symbols, ["two"].into_iter()), "ffffffff81000200 two\n");
+    }
+
+    #[test]
+    fn commas_of_paths_reach_the_plugin() {
+        let scratch = tempfile::tempdir().unwrap();
+        let cache = Cache::at(&scratch.path().join("a,b")).unwrap();
+        let annotated = Annotated { symbols: Some("/s,1".into()), offsets: None };
+        let recording =
+            Recording::new(&cache, &qemu(), &machine(), &annotated, &Watch::default(), None);
+        let recording = recording.unwrap();
+        let more = recording.more();
+        let [plugin, options] = more.arguments.as_slice() else { panic!("{more:?}") };
+        assert_eq!(plugin, "-plugin");
+        assert!(options.contains("/a,,b/plugin-") && options.contains(",symbols=/s,,1"));
+        let path = options.replace(",,", "\0").split(',').next().unwrap().replace('\0', ",");
+        assert_eq!(fs::read(path).unwrap(), PLUGIN);
+    }
+
+    #[test]
+    fn a_record_without_an_end_says_what_happened() {
+        let scratch = tempfile::tempdir().unwrap();
+        let cache = Cache::at(scratch.path()).unwrap();
+        let watch = Watch::default();
+        let new = || Recording::new(&cache, &qemu(), &machine(), &NOTHING, &watch, None).unwrap();
+        let mut short = new();
+        short.file.write_all(&[0; 7]).unwrap();
+        for recording in [short, new()] {
+            let error = recording.account().unwrap_err().to_string();
+            assert!(error.contains("the record of the machine"), "{error}");
+        }
+        let names: Vec<_> = fs::read_dir(scratch.path()).unwrap().flatten().collect();
+        assert_eq!(names.len(), 1, "a plugin and nothing else: {names:?}");
+    }
+}

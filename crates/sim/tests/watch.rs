@@ -1,0 +1,85 @@
+//! A machine that is watched: what its record says, and that it says the same again. Needs what
+//! `tests/machine.rs` needs.
+
+#[path = "bench/mod.rs"]
+mod parts;
+
+use std::fs;
+
+use attribution::KernelContext;
+use parts::{Bench, LIMITS, bench};
+use sim::watch::{self, Detail, Recording, Watch};
+use sim::{Account, Machine, boot, checkpoint};
+
+/// Work with a child, system calls, page faults and a sleep; its quotes and its comma have a way to
+/// go to the guest.
+const ORDER: &str = r#"run:test "$(echo one, two)" = 'one, two' && sleep 0.05"#;
+
+fn recording(bench: &Bench, machine: &Machine, watch: &Watch) -> Recording {
+    let (cache, qemu) = (&bench.cache, &bench.qemu);
+    let annotated = watch::annotated(cache, qemu, &bench.kernel, &|_| {}).unwrap();
+    assert_eq!(annotated.absent(), []);
+    Recording::new(cache, qemu, machine, &annotated, watch, None).unwrap()
+}
+
+fn watched(bench: &Bench, machine: &Machine, from: Option<&str>, watch: &Watch) -> Account {
+    let recording = recording(bench, machine, watch);
+    let (cache, qemu, more) = (&bench.cache, &bench.qemu, recording.more());
+    let mut vm = checkpoint::start(cache, qemu, machine, from, ORDER, LIMITS, more).unwrap();
+    let ending = boot::follow(&mut vm, LIMITS, &mut |_| {}).unwrap();
+    assert_eq!(ending.status, 0);
+    recording.account().unwrap()
+}
+
+/// What all CPUs of the only region have of contexts like these.
+fn entries(account: &Account, is_wanted: fn(KernelContext) -> bool) -> u64 {
+    let [region] = account.regions.as_slice() else { panic!("{} regions", account.regions.len()) };
+    let rows = region.cpus.iter().flat_map(|cpu| &cpu.contexts);
+    rows.filter(|row| is_wanted(row.context)).map(|row| row.entries).sum()
+}
+
+#[test]
+fn a_command_is_counted_by_context_and_the_same_again() {
+    let Some((bench, _alone)) = bench() else { return };
+    let mut machine = bench.machine();
+    machine.cpus = 2;
+    let first = watched(bench, &machine, None, &Watch::default());
+    assert_eq!(first, watched(bench, &machine, None, &Watch::default()));
+    assert_eq!(first.broken, Vec::<String>::new());
+    assert!(first.ended_by_guest && first.has_contexts && first.has_tasks);
+    assert_eq!((first.cpus, first.regions[0].cpus.len()), (2, 2));
+    assert!(entries(&first, |context| context == KernelContext::Exception(14)) > 0);
+    assert!(entries(&first, |context| matches!(context, KernelContext::Syscall(_))) > 10);
+    // A wake-up from the sleep.
+    assert!(entries(&first, |context| context == KernelContext::Interrupt(0xec)) > 0);
+    assert!(first.tasks.values().any(|name| name == "sleep"), "{:?}", first.tasks);
+}
+
+#[test]
+fn a_restored_machine_is_watched_as_a_booted_one_is() {
+    let Some((bench, _alone)) = bench() else { return };
+    let machine = bench.machine();
+    let name = format!("test-watch-{}", std::process::id());
+    checkpoint::create(&bench.cache, &bench.qemu, &machine, &name, LIMITS, &|_| {}).unwrap();
+    let first = watched(bench, &machine, Some(&name), &Watch::default());
+    assert_eq!(first, watched(bench, &machine, Some(&name), &Watch::default()));
+    assert_eq!((first.broken.len(), first.regions.len()), (0, 1));
+    let fast = Watch { detail: Detail::Fast, ..Watch::default() };
+    let fast = watched(bench, &machine, Some(&name), &fast);
+    assert!(fast.ended_by_guest && fast.instructions.is_none() && fast.regions.is_empty());
+    fs::remove_dir_all(bench.cache.path(&format!("checkpoint-{name}"))).unwrap();
+    fs::remove_file(bench.cache.path(&format!("checkpoint-{name}.lock"))).unwrap();
+}
+
+#[test]
+fn a_machine_that_was_killed_leaves_an_incomplete_record() {
+    let Some((bench, _alone)) = bench() else { return };
+    let recording = recording(bench, &bench.machine(), &Watch::default());
+    let mut vm =
+        boot::start_with(&bench.qemu, &bench.machine(), "idle", LIMITS, recording.more()).unwrap();
+    let deadline = std::time::Instant::now() + LIMITS.wall;
+    assert!(vm.next(deadline).unwrap().is_some());
+    vm.kill();
+    let error = recording.account().unwrap_err().to_string();
+    assert!(error.contains("incomplete") && error.contains("QEMU was killed"), "{error}");
+}
