@@ -12,6 +12,8 @@ pub(crate) enum Entry {
     Syscall,
     /// Interrupt or exception: ends with an `iret` at this stack pointer.
     Hardware { stack_pointer: u64 },
+    /// A part of the context below: ends when it is told to.
+    Part,
     /// A function: ends at its return address with the stack pointer above it.
     Call { return_to: u64, stack_pointer: u64 },
 }

@@ -176,6 +176,22 @@ impl<const N: usize> KernelStack<N> {
         self.push(context, Entry::Call { return_to, stack_pointer });
     }
 
+    /// A part of what the CPU executes for begins; it ends by [`KernelStack::leave_part`].
+    pub fn enter_part(&mut self, context: KernelContext, now: Counts<N>) {
+        self.advance(now);
+        self.push(context, Entry::Part);
+    }
+
+    /// The part on top ends; whether there is one.
+    pub fn leave_part(&mut self, now: Counts<N>) -> bool {
+        let is_part = self.top().entry == Entry::Part;
+        if is_part {
+            self.advance(now);
+            self.close_down_to(self.frames.len() - 1);
+        }
+        is_part
+    }
+
     /// The CPU is at `address` with `stack_pointer`, to where a function that is followed may have returned.
     pub fn at_return_address(&mut self, address: u64, stack_pointer: u64, now: Counts<N>) {
         let called_from = stack_pointer.wrapping_sub(8);
@@ -337,7 +353,7 @@ impl<const N: usize> KernelStack<N> {
 
     fn keep_span(&mut self, frame: &Frame<N>, inclusive: Counts<N>) {
         // System calls are told from the ledger: there are too many, and they may never end.
-        let is_kept = matches!(frame.entry, Entry::Hardware { .. } | Entry::Call { .. });
+        let is_kept = !matches!(frame.entry, Entry::Foot | Entry::Syscall);
         if self.keeps_spans && is_kept {
             let Frame { context, began, own, .. } = *frame;
             self.spans.push(KernelSpan { context, began, own, inclusive });

@@ -16,6 +16,8 @@ enum Event {
     Iret(u64),
     ToUser,
     Idle,
+    Part(u32),
+    LeavePart,
     Switch(u64, bool),
 }
 
@@ -32,6 +34,8 @@ fn event() -> impl Strategy<Value = Event> {
         stack_pointer.prop_map(Event::Iret),
         Just(Event::ToUser),
         Just(Event::Idle),
+        (0..3_u32).prop_map(Event::Part),
+        Just(Event::LeavePart),
         (0..4_u64, any::<bool>()).prop_map(|(task, died)| Event::Switch(task, died)),
     ]
 }
@@ -61,6 +65,8 @@ fn apply(cpu: &mut Cpu, tasks: &mut TaskStacks, event: &Event) {
         Event::ReturnAddress(to, at) => cpu.stack.at_return_address(to, at + 8, now),
         Event::Iret(at) => cpu.stack.return_to_kernel(at, now),
         Event::ToUser => cpu.stack.return_to_user(pid, now),
+        Event::Part(number) => cpu.stack.enter_part(KernelContext::Function(number), now),
+        Event::LeavePart => drop(cpu.stack.leave_part(now)),
         Event::Idle => cpu.stack.restart(KernelContext::Idle, now),
         Event::Switch(task, died) => {
             let foot = KernelContext::Task(task as u32);
@@ -236,4 +242,22 @@ fn an_error_code_is_popped_before_the_return() {
     stack.enter_hardware(KernelContext::Exception(14), 0x7fd0, None, [0]);
     stack.return_to_kernel(0x7fd8, [5]);
     assert_eq!((stack.depth(), stack.faults()), (1, Default::default()));
+}
+
+#[test]
+fn a_part_ends_when_it_is_told_to_or_with_what_it_is_part_of() {
+    let mut stack = KernelStack::default();
+    stack.open_region([0]);
+    let (timer, body) = (KernelContext::Interrupt(0xec), KernelContext::Function(1));
+    stack.enter_hardware(timer, 0x7fd8, None, [10]);
+    stack.enter_part(body, [12]);
+    assert!(stack.leave_part([17]) && !stack.leave_part([17]));
+    stack.return_to_kernel(0x7fd8, [18]);
+    assert_eq!((stack.depth(), stack.faults().abandoned), (1, 0));
+    stack.enter_hardware(timer, 0x7fd8, None, [20]);
+    stack.enter_part(body, [21]);
+    stack.return_to_kernel(0x7fd8, [25]);
+    assert_eq!((stack.depth(), stack.faults().abandoned), (1, 1));
+    let ledger = stack.close_region([30]);
+    assert_eq!((own(&ledger, body), own(&ledger, timer)), (5 + 4, 2 + 1 + 1));
 }

@@ -9,7 +9,7 @@ use crate::counters::{COUNTERS, Counts};
 use crate::cpu;
 use crate::irq::IrqLines;
 use crate::qemu::{Qemu, Registers};
-use crate::symbols::{Action, Annotations, Offsets};
+use crate::symbols::{Action, Annotations, BODY_FIRST, Offsets, PROBE_FIRST};
 
 type Stack = KernelStack<COUNTERS>;
 
@@ -17,6 +17,9 @@ type Stack = KernelStack<COUNTERS>;
 const NAMES_MAX: usize = 65_536;
 /// The bits of a code selector that tell the privilege; both are set in user mode.
 const USER_MODE: u64 = 3;
+
+/// The position of the vectors' probes among the probes.
+const VECTOR_PROBE: u32 = 3;
 
 /// What is known of one CPU.
 #[derive(Default)]
@@ -29,6 +32,8 @@ pub(crate) struct TrackedCpu {
     dying: bool,
     /// The IRQ line whose handlers are about to be called.
     irq: Option<u32>,
+    /// Whether the part between the vector's probes has begun, of the interrupt that came last.
+    body_begun: bool,
     /// Interrupts taken.
     pub(crate) interrupts: u64,
     /// Exceptions taken.
@@ -128,6 +133,9 @@ impl Tracker {
             }
             return;
         };
+        if let KernelContext::Interrupt(_) = context {
+            self.cpus[cpu].body_begun = false;
+        }
         let user = (!is_kernel(from)).then(|| self.pid(cpu, &mut at));
         let stack_pointer = at.rsp();
         self.cpus[cpu].stack.enter_hardware(context, stack_pointer, user, at.now);
@@ -166,6 +174,7 @@ impl Tracker {
                     stack.enter_call(KernelContext::Irq(irq), return_to, stack_pointer, now);
                 }
             }
+            Action::Probe(position) => self.probe(cpu, position, at),
             Action::Switch => self.switch(cpu, at),
             Action::TaskDead => self.cpus[cpu].dying = true,
             Action::IdleLoop => self.cpus[cpu].stack.restart(KernelContext::Idle, now),
@@ -185,7 +194,29 @@ impl Tracker {
     /// A block starts at `address`, where a function that is followed returns to.
     pub(crate) fn returned(&mut self, cpu: usize, address: u64, mut at: Moment<'_>) {
         let stack_pointer = at.rsp();
-        self.cpus[cpu].stack.at_return_address(address, stack_pointer, at.now);
+        let tracked = &mut self.cpus[cpu];
+        let was = tracked.stack.context();
+        tracked.stack.at_return_address(address, stack_pointer, at.now);
+        // Behind the probe at a vector's entry begins what the live bench measures.
+        if was == KernelContext::Function(PROBE_FIRST + VECTOR_PROBE)
+            && let KernelContext::Interrupt(vector) = tracked.stack.context()
+            && !std::mem::replace(&mut tracked.body_begun, true)
+        {
+            let body = KernelContext::Function(BODY_FIRST + u32::from(vector));
+            tracked.stack.enter_part(body, at.now);
+        }
+    }
+
+    /// BPF programs are about to be called. Those at a vector's exit end what is measured of it.
+    fn probe(&mut self, cpu: usize, position: u8, mut at: Moment<'_>) {
+        let stack_pointer = at.rsp();
+        let Some(return_to) = at.word(stack_pointer) else { return };
+        let stack = &mut self.cpus[cpu].stack;
+        if u32::from(position) == VECTOR_PROBE {
+            stack.leave_part(at.now);
+        }
+        let context = KernelContext::Function(PROBE_FIRST + u32::from(position));
+        stack.enter_call(context, return_to, stack_pointer, at.now);
     }
 
     /// Reads the name of the task that runs on `cpu`, if it can be read from where the CPU is.

@@ -5,7 +5,7 @@ use attribution::KernelContext;
 mod names;
 mod offsets;
 
-use names::{GATES, IRQ_CALLERS, OTHERS, POINTS, SOFTIRQ_CALLERS, THUNKS};
+use names::{GATES, IRQ_CALLERS, OTHERS, POINTS, PROBES, SOFTIRQ_CALLERS, THUNKS};
 pub use offsets::{Offsets, wanted_members};
 
 /// The largest file of symbols or offsets.
@@ -16,6 +16,19 @@ const FUNCTION_BYTES_MAX: u64 = 4_096;
 const FIRST_EXTERNAL_VECTOR: u64 = 0x20;
 const FIRST_SYSTEM_VECTOR: u64 = 0xec;
 const VECTORS: u64 = 256;
+
+/// [`KernelContext::Function`] of the part of an interrupt between the live bench's probes for its
+/// vector: this plus the vector.
+pub const BODY_FIRST: u32 = 0x1_0000;
+/// [`KernelContext::Function`] of the BPF programs at a class of tracepoints: this plus the position
+/// in [`probe_name`].
+pub const PROBE_FIRST: u32 = 0x2_0000;
+
+/// The function that calls the BPF programs of a class of tracepoints.
+#[must_use]
+pub fn probe_name(position: u32) -> Option<&'static str> {
+    PROBES.get(position as usize).copied()
+}
 
 /// What an annotated instruction means; the action is taken before it executes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +50,8 @@ pub enum Action {
         /// Length of the instruction.
         bytes: u8,
     },
+    /// First instruction of a function that calls BPF programs, by its position in [`probe_name`].
+    Probe(u8),
     /// `hlt`.
     Halt,
     /// First instruction of the switch from the task in rdi to the task in rsi.
@@ -54,7 +69,7 @@ pub enum Action {
 /// The symbols that are used. `sim` need not pass others, but for the ends of functions.
 pub fn wanted() -> impl Iterator<Item = &'static str> {
     let points = POINTS.iter().map(|point| point.0);
-    let callers = SOFTIRQ_CALLERS.into_iter().chain(THUNKS);
+    let callers = SOFTIRQ_CALLERS.into_iter().chain(THUNKS).chain(PROBES);
     points.chain(GATES.iter().map(|gate| gate.0)).chain(callers).chain(OTHERS)
 }
 
@@ -113,6 +128,9 @@ impl Annotations {
             };
             if let Some((_, action)) = POINTS.iter().find(|point| point.0 == *name) {
                 made.points.push((*address, *action));
+            }
+            if let Some(position) = PROBES.iter().position(|probe| probe == name) {
+                made.points.push((*address, Action::Probe(position as u8)));
             }
             if SOFTIRQ_CALLERS.contains(name) {
                 made.softirq_callers.push((*address, ends()));
@@ -274,6 +292,12 @@ ffffffff81e00020 __x86_indirect_thunk_rax
         };
         assert!(made.calls_irq_handler(inside, &to(0xffff_ffff_81e0_0020)));
         assert!(!made.calls_irq_handler(inside, &to(0xffff_ffff_8100_3270)));
+    }
+
+    #[test]
+    fn the_vectors_probe_is_where_the_tracker_expects_it() {
+        assert_eq!(probe_name(3), Some("__bpf_trace_x86_irq_vector"));
+        assert_eq!(probe_name(99), None);
     }
 
     #[test]

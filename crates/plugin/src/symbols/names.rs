@@ -29,6 +29,18 @@ pub(super) const POINTS: [(&str, Action); 21] = [
     ("handle_irq_event_percpu", Action::IrqLine),
 ];
 
+/// Functions by which the kernel calls the BPF programs at tracepoints that the live bench uses, by
+/// classes of tracepoints.
+pub(super) const PROBES: [&str; 7] = [
+    "__bpf_trace_irq_handler_entry",
+    "__bpf_trace_irq_handler_exit",
+    "__bpf_trace_softirq",
+    "__bpf_trace_x86_irq_vector",
+    "__bpf_trace_x86_exceptions",
+    "__bpf_trace_napi_poll",
+    "__bpf_trace_nmi_handler",
+];
+
 /// Symbols to which the processor jumps by itself.
 pub(super) const GATES: [(&str, KernelContext); 41] = [
     ("asm_exc_divide_error", KernelContext::Exception(0)),
