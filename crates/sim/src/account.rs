@@ -102,6 +102,8 @@ pub struct SpanUse {
     pub own_cycles: u64,
     /// Used from its entry to its exit.
     pub inclusive_cycles: u64,
+    /// Instructions that it executed itself.
+    pub own_instructions: u64,
 }
 
 /// What the guest's kernel has counted itself on one CPU, from the opening of the region to its
@@ -195,6 +197,7 @@ impl Account {
                 ended_at_cycles: span.began.saturating_add(span.inclusive_cycles),
                 own_cycles: span.own_cycles,
                 inclusive_cycles: span.inclusive_cycles,
+                own_instructions: span.own_instructions,
             };
             self.cpu_mut(span.region, span.cpu)?.spans.push(used);
         }

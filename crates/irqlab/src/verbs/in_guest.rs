@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use anyhow::Context;
-use live::handlers::in_guest::{Edge, carry_out};
+use live::handlers::WindowEdge;
+use live::handlers::in_guest::carry_out;
 
 use crate::output;
 
@@ -25,9 +26,9 @@ pub fn run(args: &InGuestArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn mark(edge: Edge) {
+fn mark(edge: WindowEdge) {
     match edge {
-        Edge::Open => sim::marker::mark(sim::marker::OPEN, 0),
-        Edge::Close => sim::marker::mark(sim::marker::CLOSE, 0),
+        WindowEdge::Open => sim::marker::mark(sim::marker::OPEN, 0),
+        WindowEdge::Close => sim::marker::mark(sim::marker::CLOSE, 0),
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json};
 
 use super::bench::BenchError;
 use super::condition::Condition;
-use super::sample::Work;
+use super::sample::{SourceSample, Timing, Work};
 
 /// A window to make. All CPUs of the guest are measured. Times are of the guest's clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +27,9 @@ pub struct GuestOrder {
     pub housekeeping: Vec<u32>,
     /// File or block device of the guest that the disk source reads; by default its first disk.
     pub disk_file: Option<PathBuf>,
+    /// Whether the live bench measures in the guest meanwhile.
+    #[serde(default)]
+    pub probed: bool,
 }
 
 /// What came of it.
@@ -61,6 +64,54 @@ pub struct GuestWindow {
     pub facts: Map<String, Json>,
     /// What a reader must know.
     pub warnings: Vec<String>,
+    /// What the live bench measured, if it did.
+    #[serde(default)]
+    pub probed: Option<Probed>,
+}
+
+/// What the live bench measured in the guest.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Probed {
+    /// What it took a probe pair to add inside its own span, ns, and subtracted.
+    pub inside_ns: u64,
+    /// What it took a pair to add in all, ns.
+    pub added_ns: u64,
+    /// Events that it lost.
+    pub lost: u64,
+    /// Its sources, CPU by CPU.
+    pub sources: Vec<ProbedSource>,
+}
+
+/// A source on a CPU, as the live bench saw it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProbedSource {
+    /// The CPU.
+    pub cpu: u32,
+    /// [`attribution::ContextKind::label`].
+    pub kind: String,
+    /// As in [`attribution::Context`].
+    pub number: u32,
+    /// As in [`attribution::Context`].
+    pub name: String,
+    /// Spans.
+    pub count: u64,
+    /// Sum of self times, ns, what the probes add subtracted.
+    pub self_total_ns: u64,
+}
+
+impl ProbedSource {
+    /// What a sample says, if its times come from probes.
+    #[must_use]
+    pub fn of(sample: &SourceSample) -> Option<ProbedSource> {
+        (sample.timing == Timing::Probes).then(|| ProbedSource {
+            cpu: sample.cpu,
+            kind: sample.context.kind.label().to_owned(),
+            number: sample.context.number,
+            name: sample.context.name.clone(),
+            count: sample.count,
+            self_total_ns: sample.own.sum,
+        })
+    }
 }
 
 impl From<BenchError> for GuestAnswer {
@@ -108,6 +159,7 @@ mod tests {
             low_interval_ns: 3,
             housekeeping: vec![1],
             disk_file: Some("/dev/vda".into()),
+            probed: true,
         };
         let line = serde_json::to_string(&order).unwrap();
         assert!(!line.contains('\n'));

@@ -6,6 +6,7 @@ pub mod bench;
 pub mod condition;
 pub mod experiment;
 pub mod in_guest;
+pub mod probe_check;
 pub mod sample;
 mod tables;
 

@@ -12,7 +12,7 @@ use super::gates::{Edge, move_gates};
 use super::in_place::InPlace;
 use super::perf::{EventGroup, EventPlan, UNKNOWN_EVENT, open_pass, plan_events};
 use super::programs::{choose, thing_of};
-use super::settings::LiveSettings;
+use super::settings::{LiveSettings, WindowEdge};
 use super::stimuli::Stimuli;
 use super::tsc::Reading;
 use super::wait::{Ended, Until, Workload, wait};
@@ -216,6 +216,8 @@ impl LiveBench {
             Until::CommandEnds { words, to_stderr } => Some(Workload::start(words, *to_stderr)?),
         };
         move_gates(&loaded.probes, &self.settings.cpus, Edge::Open(self.inside))?;
+        let tell = |edge| self.settings.at_edge.map_or((), |at_edge| at_edge(edge));
+        tell(WindowEdge::Open);
         let deadline = match self.settings.until {
             Until::Elapsed(length) => Some(Instant::now() + self.window_length(length, pass)),
             Until::CommandEnds { .. } => None,
@@ -225,6 +227,7 @@ impl LiveBench {
         let ended = wait(deadline, workload.as_ref(), &self.settings.stop);
         sample.user_cpu_ns = own_cpu_ns().saturating_sub(cpu_before);
         bracket.closing = Files::read(&self.root);
+        tell(WindowEdge::Close);
         move_gates(&loaded.probes, &self.settings.cpus, Edge::Close)?;
         bracket.after = Files::read(&self.root);
         sample.interrupted = ended == Ended::Stopped;

@@ -4,12 +4,12 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use lab::handlers::in_guest::{GuestAnswer, GuestOrder, GuestWindow};
-use lab::handlers::{BenchError, Condition, Source};
+use lab::handlers::in_guest::{GuestAnswer, GuestOrder, GuestWindow, Probed, ProbedSource};
+use lab::handlers::{BenchError, Condition, HandlersBench, Source};
 use serde_json::json;
 
-use super::bench::own_cpu_ns;
-use super::settings::LiveSettings;
+use super::bench::{LiveBench, own_cpu_ns};
+use super::settings::{LiveSettings, WindowEdge};
 use super::stimuli::Stimuli;
 use super::stop::Stop;
 use super::wait::{Ended, Until, Workload, wait};
@@ -18,25 +18,17 @@ use crate::host::{Root, last_level_cache_bytes, parse_cpu_list};
 /// The guest's shell.
 const SHELL: [&str; 3] = ["/bin/busybox", "sh", "-c"];
 
-/// An edge of the window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Edge {
-    /// It opens.
-    Open,
-    /// It closes.
-    Close,
-}
-
 /// Makes the condition and lets its window pass; `mark` is called at the edges of the window.
 #[must_use]
-pub fn carry_out(order: &GuestOrder, mark: fn(Edge)) -> GuestAnswer {
-    match window(order, mark) {
+pub fn carry_out(order: &GuestOrder, mark: fn(WindowEdge)) -> GuestAnswer {
+    let made = if order.probed { probed(order, mark) } else { window(order, mark) };
+    match made {
         Ok(window) => GuestAnswer::Done(window),
         Err(error) => error.into(),
     }
 }
 
-fn window(order: &GuestOrder, mark: fn(Edge)) -> Result<GuestWindow, BenchError> {
+fn window(order: &GuestOrder, mark: fn(WindowEdge)) -> Result<GuestWindow, BenchError> {
     let root = Root::default();
     let settings = settings(order, &root)?;
     let mut stimuli = Stimuli::start(order.condition, &settings, last_level_cache_bytes(&root))?;
@@ -45,7 +37,7 @@ fn window(order: &GuestOrder, mark: fn(Edge)) -> Result<GuestWindow, BenchError>
         wait(Some(Instant::now() + settings.warm_up), None, &settings.stop);
     }
     let cpu_before = own_cpu_ns();
-    mark(Edge::Open);
+    mark(WindowEdge::Open);
     let opened = Instant::now();
     let ended = match &settings.until {
         Until::Elapsed(length) => {
@@ -59,7 +51,7 @@ fn window(order: &GuestOrder, mark: fn(Edge)) -> Result<GuestWindow, BenchError>
         }
     };
     window.length_ns = u64::try_from(opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    mark(Edge::Close);
+    mark(WindowEdge::Close);
     window.user_cpu_ns = own_cpu_ns().saturating_sub(cpu_before);
     if let Some(status) = ended {
         if !status.success() {
@@ -73,6 +65,30 @@ fn window(order: &GuestOrder, mark: fn(Edge)) -> Result<GuestWindow, BenchError>
     (window.load_work, window.stimulus_work) = (done.load, done.stimulus);
     window.warnings.extend(done.warnings);
     Ok(window)
+}
+
+/// The same, measured by the live bench.
+fn probed(order: &GuestOrder, mark: fn(WindowEdge)) -> Result<GuestWindow, BenchError> {
+    let mut settings = settings(order, &Root::default())?;
+    settings.at_edge = Some(mark);
+    let mut bench = LiveBench::new(settings)?;
+    let sample = bench.measure(order.condition, 0)?;
+    let facts = bench.facts();
+    let probed = Probed {
+        inside_ns: facts.inside_ns,
+        added_ns: facts.added_ns,
+        lost: sample.lost(),
+        sources: sample.sources.iter().filter_map(ProbedSource::of).collect(),
+    };
+    Ok(GuestWindow {
+        length_ns: sample.length_ns(),
+        user_cpu_ns: sample.user_cpu_ns,
+        load_work: sample.load_work,
+        stimulus_work: sample.stimulus_work,
+        facts: sample.facts,
+        warnings: sample.warnings,
+        probed: Some(probed),
+    })
 }
 
 fn settings(order: &GuestOrder, root: &Root) -> Result<LiveSettings, BenchError> {
@@ -128,12 +144,13 @@ mod tests {
             low_interval_ns: 1_000_000,
             housekeeping: Vec::new(),
             disk_file: None,
+            probed: false,
         }
     }
 
     #[test]
     fn a_window_is_opened_and_closed_once() {
-        static EDGES: Mutex<Vec<Edge>> = Mutex::new(Vec::new());
+        static EDGES: Mutex<Vec<WindowEdge>> = Mutex::new(Vec::new());
         let mark = |edge| EDGES.lock().unwrap().push(edge);
         let made = Condition::Made { load: Load::Idle, rate: Rate::Low, source: Source::None };
         for condition in [Condition::AsFound, made] {
@@ -141,7 +158,10 @@ mod tests {
             let GuestAnswer::Done(window) = answer else { panic!("{answer:?}") };
             assert!(window.length_ns >= 2_000_000, "{window:?}");
         }
-        assert_eq!(*EDGES.lock().unwrap(), [Edge::Open, Edge::Close, Edge::Open, Edge::Close]);
+        assert_eq!(
+            *EDGES.lock().unwrap(),
+            [WindowEdge::Open, WindowEdge::Close, WindowEdge::Open, WindowEdge::Close]
+        );
     }
 
     #[test]

@@ -17,6 +17,6 @@ mod tsc;
 mod wait;
 
 pub use bench::LiveBench;
-pub use settings::LiveSettings;
+pub use settings::{LiveSettings, WindowEdge};
 pub use stop::Stop;
 pub use wait::Until;

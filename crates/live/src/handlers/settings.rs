@@ -34,8 +34,19 @@ pub struct LiveSettings {
     pub remedy_rights: Option<String>,
     /// The line that gives the machine a PMU.
     pub remedy_pmu: Option<String>,
+    /// Called when the gates have opened, and when they are about to close.
+    pub at_edge: Option<fn(WindowEdge)>,
     /// Requested to stop early.
     pub stop: Stop,
+}
+
+/// An edge of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WindowEdge {
+    /// It opens.
+    Open,
+    /// It closes.
+    Close,
 }
 
 impl LiveSettings {
@@ -55,6 +66,7 @@ impl LiveSettings {
             flavour: None,
             remedy_rights: None,
             remedy_pmu: None,
+            at_edge: None,
             stop,
         }
     }

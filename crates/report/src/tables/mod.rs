@@ -6,6 +6,7 @@ mod contexts;
 mod events;
 mod handlers;
 mod napi;
+mod probes;
 
 use record::{Table, Value};
 
@@ -21,6 +22,8 @@ pub(crate) fn view_of(table: &Table) -> Option<View> {
         "conditions" => (&conditions::NEEDS, conditions::view),
         "contexts" => (&contexts::NEEDS, contexts::view),
         "events" => (&events::NEEDS, events::view),
+        "probes" => (&probes::NEEDS, probes::view),
+        "probe_costs" => (&probes::NEEDS_OF_COSTS, probes::view_of_costs),
         "ratios" => (&events::NEEDS_OF_RATIOS, events::view_of_ratios),
         _ => return None,
     };

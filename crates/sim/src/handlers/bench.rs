@@ -43,7 +43,7 @@ pub struct SimSettings {
 
 /// A simulated machine as a bench.
 pub struct SimBench {
-    settings: SimSettings,
+    pub(super) settings: SimSettings,
     reading: Reading,
     /// Events that were asked for and are not counted.
     not_counted: Vec<String>,
@@ -55,9 +55,9 @@ pub struct SimBench {
 }
 
 /// What came of a machine: its record and the guest's words.
-struct Outcome {
-    account: Account,
-    window: GuestWindow,
+pub(super) struct Outcome {
+    pub(super) account: Account,
+    pub(super) window: GuestWindow,
     wall: Duration,
 }
 
@@ -92,11 +92,15 @@ impl SimBench {
         }
     }
 
-    /// What came of the condition; none when the user asked to stop.
-    fn run(&self, condition: Condition) -> Result<Option<Outcome>, BenchError> {
+    /// Time of so many cycles, ns.
+    pub(super) fn ns_of(&self, cycles: u64) -> f64 {
+        cycles as f64 * 1e9 / self.reading.clock_hz as f64
+    }
+
+    /// What came of the order; none when the user asked to stop.
+    pub(super) fn run(&self, order: &GuestOrder) -> Result<Option<Outcome>, BenchError> {
         let settings = &self.settings;
-        let order = GuestOrder { condition, ..settings.order.clone() };
-        let order = serde_json::to_string(&order);
+        let order = serde_json::to_string(order);
         let order = order.map_err(|error| BenchError::Failed(error.to_string()))?;
         let (cache, qemu, watch) = (&settings.cache, &settings.qemu, &settings.watch);
         let recording =
@@ -137,7 +141,8 @@ impl SimBench {
     }
 
     fn measure_all(&mut self, condition: Condition) -> Result<WindowSample, BenchError> {
-        let Some(outcome) = self.run(condition)? else {
+        let order = GuestOrder { condition, ..self.settings.order.clone() };
+        let Some(outcome) = self.run(&order)? else {
             return Ok(WindowSample { interrupted: true, ..WindowSample::default() });
         };
         let wall_ns = u64::try_from(outcome.wall.as_nanos()).unwrap_or(u64::MAX);

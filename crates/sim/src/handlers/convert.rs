@@ -158,6 +158,11 @@ fn context_of(context: KernelContext, account: &Account) -> Option<Context> {
     Some(Context { kind, number, name })
 }
 
+/// The vector of a name in [`VECTORS`].
+pub(super) fn vector_of(name: &str) -> Option<u8> {
+    SYSTEM_VECTORS.iter().find(|(_, known)| *known == name).map(|(vector, _)| *vector)
+}
+
 /// A vector's number in tables and its name: the position in [`VECTORS`] of those that are there,
 /// as on the live bench; else the vector itself.
 fn vector_name(vector: u8) -> (u32, String) {
@@ -216,6 +221,7 @@ mod tests {
             ended_at_cycles,
             own_cycles,
             inclusive_cycles,
+            own_instructions: 0,
         };
         let spans = vec![span(30, 30, 1100), span(50, 70, 1300)];
         let cpu = CpuUse { contexts, spans, overflows: 2, ..CpuUse::default() };

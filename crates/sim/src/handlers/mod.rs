@@ -5,5 +5,7 @@ mod agreement;
 mod bench;
 mod convert;
 mod events;
+mod verify;
 
 pub use bench::{SimBench, SimSettings};
+pub use verify::Verified;

@@ -1,9 +1,9 @@
 //! `irqlab handlers`: what does each interrupt handler cost, and why?
 
 mod live;
-mod place;
-mod sim;
-mod stop;
+pub mod place;
+pub mod sim;
+pub mod stop;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -207,7 +207,7 @@ impl HandlersArgs {
     /// The plan, and the place for the run, after a check that it can be made.
     fn begin(&self, host: Map<String, Json>) -> anyhow::Result<Begun> {
         let started = Timestamp::now();
-        let (directory, made) = output_directory(self.out.as_deref(), started)?;
+        let (directory, made) = output_directory("handlers", self.out.as_deref(), started)?;
         for removed in directory.parent().map(record::remove_leftovers).unwrap_or_default() {
             let removed = removed.display();
             output::say(

@@ -21,6 +21,7 @@ impl Drop for MadeDirectories {
 
 /// The directory to write, after a check that it can be made: better now than after the minutes.
 pub fn output_directory(
+    experiment: &str,
     out: Option<&Path>,
     started: Timestamp,
 ) -> anyhow::Result<(PathBuf, MadeDirectories)> {
@@ -43,7 +44,7 @@ pub fn output_directory(
     std::fs::remove_dir(&probe).with_context(cannot)?;
     let directory = match out {
         Some(out) => out.to_owned(),
-        None => record::default_dir(&parent, "handlers", started),
+        None => record::default_dir(&parent, experiment, started),
     };
     Ok((directory, made))
 }

@@ -112,11 +112,12 @@ fn order(args: &HandlersArgs, cpus: u32) -> anyhow::Result<GuestOrder> {
         low_interval_ns: ns(args.low_interval),
         housekeeping,
         disk_file: args.disk_file.clone(),
+        probed: false,
     })
 }
 
 /// The machine, as a run tells of the one that was measured.
-fn host(machine: &Machine, facts: &GuestFacts) -> Map<String, Json> {
+pub fn host(machine: &Machine, facts: &GuestFacts) -> Map<String, Json> {
     let last = machine.cpus.saturating_sub(1);
     let online = if last == 0 { "0".to_owned() } else { format!("0-{last}") };
     let pairs = [

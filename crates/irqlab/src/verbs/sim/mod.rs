@@ -4,6 +4,7 @@ mod contexts;
 mod facts;
 mod run;
 mod terminal;
+mod verify_probes;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -63,6 +64,8 @@ enum What {
         #[command(flatten)]
         machine: MachineArgs,
     },
+    /// Run the live bench in the guest, and hold what its probes say against the truth
+    VerifyProbes(Box<verify_probes::VerifyArgs>),
     /// What a kernel tells about itself: symbols, types, tick rate (read once, then cached)
     Facts {
         #[command(flatten)]
@@ -106,6 +109,7 @@ pub fn run(args: SimArgs) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         What::Checkpoint { name: Some(name), machine } => save(&cache, &machine, &name),
+        What::VerifyProbes(args) => verify_probes::run(cache, &args),
         What::Facts { kernel, look_up } => facts::facts(&cache, &kernel, &look_up),
     }
 }

@@ -1,0 +1,168 @@
+//! The live bench in the guest, held against what the simulator saw.
+
+use std::collections::BTreeMap;
+
+use attribution::KernelContext;
+use lab::handlers::in_guest::{GuestOrder, Probed, ProbedSource};
+use lab::handlers::probe_check::{CheckedSource, ProbeCost};
+use lab::handlers::{BenchError, Condition};
+use plugin::counters::{CYCLES, INSTRUCTIONS};
+use plugin::symbols::{BODY_FIRST, PROBE_FIRST, probe_name};
+
+use super::bench::SimBench;
+use super::convert::vector_of;
+use crate::account::{CpuUse, RegionUse};
+
+/// What came of a condition.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Verified {
+    /// Sources that the probes timed.
+    pub sources: Vec<CheckedSource>,
+    /// What the probes used.
+    pub costs: Vec<ProbeCost>,
+    /// What the probes had to say of themselves.
+    pub probed: Probed,
+    /// What a reader must know.
+    pub warnings: Vec<String>,
+}
+
+impl SimBench {
+    /// Has the live bench measure a condition in the guest; none when the user asked to stop.
+    ///
+    /// # Errors
+    /// As [`lab::handlers::HandlersBench::measure`], and when the live bench can't measure there.
+    pub fn verify(&mut self, condition: Condition) -> Result<Option<Verified>, BenchError> {
+        let order = GuestOrder { condition, probed: true, ..self.settings.order.clone() };
+        let Some(outcome) = self.run(&order)? else { return Ok(None) };
+        if let Some(broken) = outcome.account.broken.first() {
+            return Err(BenchError::Failed(format!(
+                "the record of the machine is broken: {broken}"
+            )));
+        }
+        let nothing = || BenchError::Failed("the window was never opened".to_owned());
+        let region = outcome.account.regions.first().ok_or_else(nothing)?;
+        let probed = outcome.window.probed.ok_or_else(nothing)?;
+        let label = condition.label();
+        let sources = by_source(&probed).into_values();
+        let sources = sources.filter_map(|source| self.check(&label, &source, region)).collect();
+        let costs = (0..).map_while(|position| Some((position, probe_name(position)?)));
+        let costs = costs.filter_map(|(position, name)| self.cost(&label, position, name, region));
+        Ok(Some(Verified {
+            sources,
+            costs: costs.collect(),
+            warnings: outcome.window.warnings,
+            probed,
+        }))
+    }
+
+    /// The truth of a source that the probes timed.
+    fn check(
+        &self,
+        condition: &str,
+        source: &ProbedSource,
+        region: &RegionUse,
+    ) -> Option<CheckedSource> {
+        let context = context_of(source)?;
+        let spans = region.cpus.iter().flat_map(|cpu| &cpu.spans);
+        let spans = spans.filter(|span| span.context == context);
+        let (mut count, mut cycles, mut instructions) = (0, 0, 0);
+        for span in spans {
+            count += 1;
+            cycles += span.own_cycles;
+            instructions += span.own_instructions;
+        }
+        Some(CheckedSource {
+            condition: condition.to_owned(),
+            kind: source.kind.clone(),
+            number: source.number,
+            name: source.name.clone(),
+            probed_count: source.count,
+            probed_self_ns: source.self_total_ns,
+            true_count: count,
+            true_self_ns: self.ns_of(cycles),
+            true_self_instructions: instructions,
+        })
+    }
+
+    /// What the programs at a class of tracepoints used.
+    fn cost(
+        &self,
+        condition: &str,
+        position: u32,
+        name: &str,
+        region: &RegionUse,
+    ) -> Option<ProbeCost> {
+        let context = KernelContext::Function(PROBE_FIRST + position);
+        let of = |cpu: &CpuUse| cpu.contexts.iter().find(|used| used.context == context).copied();
+        let mut cost = ProbeCost {
+            condition: condition.to_owned(),
+            function: name.to_owned(),
+            calls: 0,
+            instructions: 0,
+            cycles: 0,
+            ns: 0.0,
+        };
+        for used in region.cpus.iter().filter_map(of) {
+            cost.calls += used.completed;
+            cost.instructions += used.inclusive[INSTRUCTIONS];
+            cost.cycles += used.inclusive[CYCLES];
+        }
+        cost.ns = self.ns_of(cost.cycles);
+        (cost.calls > 0).then_some(cost)
+    }
+}
+
+/// The sources, each summed up over the CPUs.
+fn by_source(probed: &Probed) -> BTreeMap<(String, u32, String), ProbedSource> {
+    let mut sums: BTreeMap<_, ProbedSource> = BTreeMap::new();
+    for source in &probed.sources {
+        let key = (source.kind.clone(), source.number, source.name.clone());
+        let add = |sum: &mut ProbedSource| {
+            sum.count += source.count;
+            sum.self_total_ns += source.self_total_ns;
+        };
+        sums.entry(key).and_modify(add).or_insert_with(|| source.clone());
+    }
+    sums
+}
+
+/// What lies between the two probes of a source.
+fn context_of(source: &ProbedSource) -> Option<KernelContext> {
+    match source.kind.as_str() {
+        "irq" => Some(KernelContext::Irq(source.number)),
+        "softirq" => Some(KernelContext::Softirq(u8::try_from(source.number).ok()?)),
+        "vector" => {
+            let vector = vector_of(&source.name)?;
+            Some(KernelContext::Function(BODY_FIRST + u32::from(vector)))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(kind: &str, number: u32, name: &str, cpu: u32) -> ProbedSource {
+        let (kind, name) = (kind.to_owned(), name.to_owned());
+        ProbedSource { cpu, kind, number, name, count: 2, self_total_ns: 10 }
+    }
+
+    #[test]
+    fn sources_are_found_between_their_probes() {
+        let of = |kind, number, name| context_of(&source(kind, number, name, 0));
+        assert_eq!(of("irq", 24, "nvme0q1"), Some(KernelContext::Irq(24)));
+        assert_eq!(of("softirq", 3, "NET_RX"), Some(KernelContext::Softirq(3)));
+        let timer = KernelContext::Function(BODY_FIRST + 0xec);
+        assert_eq!(of("vector", 0, "local_timer"), Some(timer));
+        assert_eq!((of("vector", 0, "unheard_of"), of("nmi", 2, "nmi")), (None, None));
+    }
+
+    #[test]
+    fn cpus_are_summed_up() {
+        let sources = vec![source("irq", 24, "a", 0), source("irq", 24, "a", 1)];
+        let sums = by_source(&Probed { sources, ..Probed::default() });
+        let sum = sums.values().next().unwrap();
+        assert_eq!((sums.len(), sum.count, sum.self_total_ns), (1, 4, 20));
+    }
+}
