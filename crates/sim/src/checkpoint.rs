@@ -326,11 +326,13 @@ mod tests {
     fn another_machine_is_refused_by_what_differs() {
         assert!(checkpoint().check("x", &qemu(), &machine()).is_ok());
         type Change = (fn(&mut Machine), &'static str);
-        let changes: [Change; 5] = [
+        let changes: [Change; 7] = [
             (|machine| machine.kernel_sha256 = "cc".to_owned(), "kernel: made with aa, this is cc"),
             (|machine| machine.initramfs_sha256 = "cc".to_owned(), "initramfs: "),
             (|machine| machine.cpus = 2, "size: made with 1 CPUs, 512 MiB, this is 2 CPUs"),
             (|machine| machine.devices.push("-device e1000".to_owned()), "device set: "),
+            (|machine| machine.disks = vec!["nvme".parse().unwrap()], "nvme,drive=disk0"),
+            (|machine| machine.nics = "e1000".parse().ok(), "e1000,netdev=net1"),
             (|machine| machine.seed = 2, "seed 2"),
         ];
         for (change, words) in changes {

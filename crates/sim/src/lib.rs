@@ -21,6 +21,7 @@ pub mod boot;
 pub mod btf;
 mod cache;
 pub mod checkpoint;
+pub mod devices;
 mod error;
 mod facts;
 pub mod handlers;

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
+use crate::devices::{DISKS_MAX, Disk, LATENCY_NS_MAX, NicModel};
 use crate::image::Image;
 use crate::kernel::Kernel;
 use crate::qemu::Qemu;
@@ -57,7 +58,14 @@ pub struct Machine {
     pub seed: u64,
     /// More of the kernel's command line.
     pub append: Vec<String>,
-    /// Arguments of QEMU that make devices (`-device`, `-drive`, `-netdev` and their values).
+    /// Disks, at most `DISKS_MAX`.
+    #[serde(default)]
+    pub disks: Vec<Disk>,
+    /// Two network cards, joined back to back.
+    #[serde(default)]
+    pub nics: Option<NicModel>,
+    /// Arguments of QEMU that make further devices (`-device`, `-drive`, `-netdev` and their
+    /// values).
     pub devices: Vec<String>,
 }
 
@@ -76,6 +84,8 @@ impl Machine {
             timing: Timing::Instructions { shift: 0 },
             seed: 1,
             append: Vec::new(),
+            disks: Vec::new(),
+            nics: None,
             devices: Vec::new(),
         }
     }
@@ -115,6 +125,13 @@ impl Machine {
         if matches!(self.timing, Timing::Instructions { shift: 11.. }) {
             return Err(SimError::Invalid("shift of guest time: allowed: 0 to 10".to_owned()));
         }
+        if self.disks.len() > DISKS_MAX {
+            let too_many = format!("{} disks; at most {DISKS_MAX}", self.disks.len());
+            return Err(SimError::Invalid(too_many));
+        }
+        if self.disks.iter().any(|disk| disk.latency_ns > LATENCY_NS_MAX) {
+            return Err(SimError::Invalid("latency of a disk: allowed: 0 to 1 s".to_owned()));
+        }
         Ok(())
     }
 
@@ -125,6 +142,8 @@ impl Machine {
             Timing::HostClock => "host clock".to_owned(),
         };
         let mut parts = vec![format!("cpu {}, {timing}, seed {}", self.cpu_model, self.seed)];
+        parts.extend(self.disks.iter().enumerate().map(|(index, disk)| disk.described(index)));
+        parts.extend(self.nics.map(|nics| nics.arguments().join(" ")));
         parts.extend(self.devices.iter().cloned());
         parts.join(" ")
     }
@@ -160,6 +179,10 @@ impl Machine {
         // In QEMU's options a comma is written twice.
         let order = order.replace(',', ",,");
         command.args(["-fw_cfg", &format!("name=opt/irqlab/order,string={order}")]);
+        for (index, disk) in self.disks.iter().enumerate() {
+            command.args(disk.arguments(index));
+        }
+        command.args(self.nics.map(NicModel::arguments).unwrap_or_default());
         command.args(&self.devices);
         Ok(command)
     }
@@ -207,12 +230,17 @@ pub(crate) mod tests {
 
     #[test]
     fn absurd_machines_are_refused() {
-        let absurd: [fn(&mut Machine); 5] = [
+        let absurd: [fn(&mut Machine); 7] = [
             |machine| machine.cpus = 0,
             |machine| machine.cpus = 17,
             |machine| machine.memory_mib = 1,
             |machine| machine.memory_mib = 1 << 30,
             |machine| machine.timing = Timing::Instructions { shift: 11 },
+            |machine| machine.disks = vec!["nvme".parse().unwrap(); DISKS_MAX + 1],
+            |machine| {
+                machine.disks = vec!["nvme".parse().unwrap()];
+                machine.disks[0].latency_ns = LATENCY_NS_MAX + 1;
+            },
         ];
         for make in absurd {
             let mut machine = machine();

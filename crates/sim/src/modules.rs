@@ -13,8 +13,18 @@ use crate::cache::read_bounded;
 use crate::{Result, SimError, process};
 
 /// What a guest may need. Those that a kernel does not have as modules are built in or absent.
-const WANTED: [&str; 9] =
-    ["virtio_pci", "virtio_blk", "virtio_net", "nvme", "ahci", "sd_mod", "e1000", "8139cp", "veth"];
+const WANTED: [&str; 10] = [
+    "virtio_pci",
+    "virtio_blk",
+    "virtio_net",
+    "nvme",
+    "ahci",
+    "sym53c8xx",
+    "sd_mod",
+    "e1000",
+    "8139cp",
+    "veth",
+];
 
 /// Most bytes of a module, unpacked.
 const MODULE_BYTES_MAX: u64 = 64 << 20;

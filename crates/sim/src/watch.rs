@@ -180,6 +180,8 @@ impl Recording {
             Timing::Instructions { shift } => ("shift", shift.to_string()),
             Timing::HostClock => ("time", "host".to_owned()),
         });
+        let disks = machine.disks.iter().enumerate();
+        options.extend(disks.map(|(index, disk)| ("disk", disk.plugin_option(index))));
         options.push(("spans", if watch.spans { "on" } else { "off" }.to_owned()));
         options.extend(watch.model.as_ref().map(|model| ("model", path(&model.path))));
         options.extend(annotated.symbols.as_ref().map(|symbols| (SYMBOLS, path(symbols))));

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use sim::boot::Limits;
+use sim::devices::{Disk, NicModel};
 use sim::image::Tools;
 use sim::kernel::{Flavour, Kernel};
 use sim::{Cache, Machine, image, kernel};
@@ -68,6 +69,13 @@ pub struct GuestArgs {
     /// More for the kernel's command line
     #[arg(long, value_name = "WORD")]
     pub append: Vec<String>,
+    /// A disk: virtio-blk, nvme, ahci or lsi, with `,size=64M` or `,file=FILE` (the guest works on a
+    /// copy), and `,latency=100us`, which a machine has that is watched; up to four
+    #[arg(long, value_name = "DISK")]
+    pub disk: Vec<Disk>,
+    /// Two network cards, joined back to back: virtio-net, e1000 or rtl8139
+    #[arg(long, value_name = "MODEL")]
+    pub net: Option<NicModel>,
     /// Guest time follows the host's clock: about twice as fast, and not repeatable
     #[arg(long)]
     pub free_running: bool,
@@ -105,6 +113,8 @@ impl GuestArgs {
         machine.cpus = cpus;
         machine.memory_mib = self.mem.unwrap_or(machine.memory_mib);
         machine.append.clone_from(&self.append);
+        machine.disks.clone_from(&self.disk);
+        machine.nics = self.net;
         if self.free_running {
             machine.timing = sim::Timing::HostClock;
         }
@@ -119,6 +129,8 @@ impl GuestArgs {
             ("--flavour", self.kernel.flavour.is_some()),
             ("--mem", self.mem.is_some()),
             ("--append", !self.append.is_empty()),
+            ("--disk", !self.disk.is_empty()),
+            ("--net", self.net.is_some()),
             ("--free-running", self.free_running),
             ("--from", self.from.is_some()),
             ("--limit", self.limit.is_some()),

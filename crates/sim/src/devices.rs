@@ -1,0 +1,335 @@
+//! Disks and network cards of the simulated machine, as QEMU's arguments.
+//!
+//! Below each disk are three of QEMU's block nodes: the data (`diskN-data`), a node at which the
+//! plugin can hold requests back (`diskN-delay`), and the raw disk that the guest sees (`diskN`).
+//! Held back or not is nothing that the guest's devices are made of: a checkpoint is restored under
+//! any latency.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use rustix::fs::{Mode, OFlags};
+use serde::{Deserialize, Serialize};
+
+use crate::{Result, SimError, hash};
+
+/// Most disks of a machine.
+pub const DISKS_MAX: usize = 4;
+/// Size of a disk of which nothing is said, in bytes.
+pub const DISK_BYTES_DEFAULT: u64 = 1 << 30;
+/// Longest latency of a disk: a second. A driver gives a request up after 30.
+pub const LATENCY_NS_MAX: u64 = 1_000_000_000;
+const SECTOR_BYTES: u64 = 512;
+const DISK_BYTES_MAX: u64 = 1 << 44;
+
+/// What a disk is to the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DiskModel {
+    /// virtio-blk on PCI.
+    VirtioBlk,
+    /// An NVMe controller with one name space.
+    Nvme,
+    /// A SATA disk on an AHCI controller (ICH9).
+    Ahci,
+    /// A SCSI disk on an LSI 53C895A.
+    Lsi,
+}
+
+/// What a disk holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Backing {
+    /// Zeros, whatever is written.
+    Null {
+        /// Its size, a multiple of 512.
+        bytes: u64,
+    },
+    /// What a file holds. The guest works on a copy of its own, which is gone afterwards: the next
+    /// run begins with the same.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Its size, a multiple of 512.
+        bytes: u64,
+        /// SHA-256 of its content.
+        sha256: String,
+    },
+}
+
+/// A disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disk {
+    /// What it is to the guest.
+    pub model: DiskModel,
+    /// What it holds.
+    pub backing: Backing,
+    /// From the guest's request to its completion, in nanoseconds of guest time: 0 to
+    /// [`LATENCY_NS_MAX`]. The plugin brings it about.
+    pub latency_ns: u64,
+}
+
+/// Two network cards of one machine, joined back to back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NicModel {
+    /// virtio-net on PCI.
+    VirtioNet,
+    /// Intel 82540EM.
+    E1000,
+    /// Realtek 8139C+.
+    Rtl8139,
+}
+
+impl DiskModel {
+    const ALL: [(DiskModel, &'static str); 4] = [
+        (DiskModel::VirtioBlk, "virtio-blk"),
+        (DiskModel::Nvme, "nvme"),
+        (DiskModel::Ahci, "ahci"),
+        (DiskModel::Lsi, "lsi"),
+    ];
+
+    /// `-device` arguments for disk `index`. Doorbells are handled in the call of the CPU that
+    /// rings (no `ioeventfd`): no other thread has to wake up for it.
+    fn arguments(self, index: usize) -> Vec<String> {
+        match self {
+            DiskModel::VirtioBlk => {
+                vec![format!("virtio-blk-pci,drive=disk{index},ioeventfd=off")]
+            }
+            DiskModel::Nvme => vec![format!("nvme,drive=disk{index},serial=irqlab{index}")],
+            DiskModel::Ahci => vec![
+                format!("ich9-ahci,id=ahci{index}"),
+                format!("ide-hd,drive=disk{index},bus=ahci{index}.0"),
+            ],
+            DiskModel::Lsi => vec![
+                format!("lsi53c895a,id=lsi{index}"),
+                format!("scsi-hd,drive=disk{index},bus=lsi{index}.0"),
+            ],
+        }
+    }
+}
+
+impl NicModel {
+    const ALL: [(NicModel, &'static str); 3] = [
+        (NicModel::VirtioNet, "virtio-net"),
+        (NicModel::E1000, "e1000"),
+        (NicModel::Rtl8139, "rtl8139"),
+    ];
+
+    /// QEMU's arguments of the pair: `eth0` and `eth1` of the guest.
+    pub(crate) fn arguments(self) -> Vec<String> {
+        let card = match self {
+            NicModel::VirtioNet => "virtio-net-pci,ioeventfd=off",
+            NicModel::E1000 => "e1000",
+            NicModel::Rtl8139 => "rtl8139",
+        };
+        let of_card = |index: usize| {
+            // Without a ROM: nobody boots from it.
+            let device = format!("{card},netdev=net{index},mac=52:54:00:00:00:0{index},romfile=");
+            let port = format!("hubport,hubid=0,id=net{index}");
+            ["-netdev".to_owned(), port, "-device".to_owned(), device]
+        };
+        (0..2).flat_map(of_card).collect()
+    }
+}
+
+impl FromStr for NicModel {
+    type Err = String;
+
+    fn from_str(name: &str) -> std::result::Result<NicModel, String> {
+        named(&NicModel::ALL, name)
+    }
+}
+
+/// The value of a name, or which names there are.
+fn named<T: Copy>(all: &[(T, &str)], name: &str) -> std::result::Result<T, String> {
+    let found = all.iter().find(|(_, known)| *known == name).map(|(value, _)| *value);
+    let names = || all.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(", ");
+    found.ok_or_else(|| format!("{name:?}: allowed: {}", names()))
+}
+
+impl Backing {
+    /// A disk with what a file holds.
+    ///
+    /// # Errors
+    /// When it can't be read, or is empty or no whole number of sectors.
+    pub fn of_file(path: &Path) -> Result<Backing> {
+        let bytes = fs::metadata(path).map_err(SimError::file(path))?.len();
+        check_size(bytes).map_err(|reason| SimError::data(path.display().to_string(), reason))?;
+        let sha256 = hash::of_file(path)?;
+        Ok(Backing::File { path: path.to_owned(), bytes, sha256 })
+    }
+}
+
+fn check_size(bytes: u64) -> std::result::Result<(), String> {
+    let fits = (SECTOR_BYTES..=DISK_BYTES_MAX).contains(&bytes) && bytes % SECTOR_BYTES == 0;
+    let allowed = || format!("{bytes} bytes; a disk has a multiple of 512, at most 16T");
+    fits.then_some(()).ok_or_else(allowed)
+}
+
+impl Disk {
+    /// QEMU's arguments for disk `index` of a machine.
+    pub(crate) fn arguments(&self, index: usize) -> Vec<String> {
+        let data = match &self.backing {
+            Backing::Null { bytes } => format!("null-co,size={bytes},read-zeroes=on"),
+            Backing::File { .. } => format!("file,filename={}", copy_name(index)),
+        };
+        let nodes = [
+            format!("driver={data},node-name=disk{index}-data"),
+            format!("driver=blkdebug,node-name=disk{index}-delay,image=disk{index}-data"),
+            format!("driver=raw,node-name=disk{index},file=disk{index}-delay"),
+        ];
+        let nodes = nodes.into_iter().flat_map(|node| ["-blockdev".to_owned(), node]);
+        let devices = self.model.arguments(index).into_iter();
+        nodes.chain(devices.flat_map(|device| ["-device".to_owned(), device])).collect()
+    }
+
+    /// What the guest can see of the disk, in words.
+    pub(crate) fn described(&self, index: usize) -> String {
+        let content = match &self.backing {
+            Backing::Null { bytes } => format!("{bytes} bytes of nothing"),
+            Backing::File { bytes, sha256, .. } => {
+                format!("{bytes} bytes of content {}", hash::key(sha256))
+            }
+        };
+        format!("{}: {content}", self.model.arguments(index).join(" "))
+    }
+
+    /// What the plugin is told about disk `index`: `NODE:LATENCY_NS`.
+    pub(crate) fn plugin_option(&self, index: usize) -> String {
+        format!("disk{index}:{}", self.latency_ns)
+    }
+
+    /// The arguments that hand over the copy of the file that the guest works on, with the
+    /// descriptor to inherit. It has no name, and goes with its last user.
+    pub(crate) fn copy(&self, index: usize) -> Result<Option<OwnedFd>> {
+        let Backing::File { path, bytes, .. } = &self.backing else { return Ok(None) };
+        let place = std::env::temp_dir();
+        let make = || -> io::Result<OwnedFd> {
+            let mode = Mode::from_raw_mode(0o600);
+            let copy = rustix::fs::open(&place, OFlags::TMPFILE | OFlags::RDWR, mode)?;
+            let mut copy = File::from(copy);
+            let copied = io::copy(&mut File::open(path)?, &mut copy)?;
+            let changed = || io::Error::other("was changed since it was looked at");
+            if copied == *bytes { Ok(copy.into()) } else { Err(changed()) }
+        };
+        make().map(Some).map_err(|source| {
+            let what = format!("disk {index}: copying {} to {}", path.display(), place.display());
+            SimError::data(what, source.to_string())
+        })
+    }
+}
+
+/// Under which name QEMU opens the copy of disk `index`.
+fn copy_name(index: usize) -> String {
+    format!("/dev/fdset/{}", fd_set(index))
+}
+
+/// QEMU's number for the descriptor of disk `index`.
+pub(crate) fn fd_set(index: usize) -> usize {
+    index + 1
+}
+
+impl FromStr for Disk {
+    type Err = String;
+
+    /// `virtio-blk`, `nvme,size=64M`, `ahci,file=disk.raw,latency=100us`.
+    fn from_str(text: &str) -> std::result::Result<Disk, String> {
+        let (model, rest) = text.split_once(',').unwrap_or((text, ""));
+        let mut disk = Disk {
+            model: named(&DiskModel::ALL, model)?,
+            backing: Backing::Null { bytes: DISK_BYTES_DEFAULT },
+            latency_ns: 0,
+        };
+        for option in rest.split(',').filter(|option| !option.is_empty()) {
+            match option.split_once('=') {
+                Some(("size", size)) => {
+                    let units = [("M", 1 << 20), ("G", 1 << 30), ("K", 1 << 10), ("", 1)];
+                    let bytes = scaled(size, &units).ok_or("size: as in 512M or 1G")?;
+                    check_size(bytes)?;
+                    disk.backing = Backing::Null { bytes };
+                }
+                Some(("file", path)) => {
+                    let made = Backing::of_file(Path::new(path));
+                    disk.backing = made.map_err(|error| error.to_string())?;
+                }
+                Some(("latency", latency)) => {
+                    let units = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
+                    let latency = scaled(latency, &units).filter(|ns| *ns <= LATENCY_NS_MAX);
+                    disk.latency_ns = latency.ok_or("latency: 0ns to 1s, as in 100us or 1ms")?;
+                }
+                _ => return Err(format!("{option:?}: allowed: size=, file=, latency=")),
+            }
+        }
+        Ok(disk)
+    }
+}
+
+/// A whole number with a unit.
+fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let digits = text.find(|sign: char| !sign.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let (_, scale) = units.iter().find(|(name, _)| *name == unit)?;
+    number.parse::<u64>().ok()?.checked_mul(*scale)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_is_read_from_words() {
+        let disk: Disk = "nvme,size=64M,latency=100us".parse().unwrap();
+        assert_eq!(disk.model, DiskModel::Nvme);
+        assert_eq!(disk.backing, Backing::Null { bytes: 64 << 20 });
+        assert_eq!(disk.latency_ns, 100_000);
+        assert_eq!(disk.plugin_option(2), "disk2:100000");
+        let plain: Disk = "virtio-blk".parse().unwrap();
+        assert_eq!((plain.latency_ns, plain.model), (0, DiskModel::VirtioBlk));
+        for (text, words) in [
+            ("floppy", "virtio-blk, nvme, ahci, lsi"),
+            ("nvme,size=1", "multiple of 512"),
+            ("nvme,size=1.5G", "as in"),
+            ("nvme,size=99999999999G", "as in"),
+            ("nvme,latency=2s", "1s"),
+            ("nvme,latency=5", "as in"),
+            ("nvme,spam=1", "allowed"),
+            ("nvme,file=/nowhere/disk", "/nowhere/disk"),
+        ] {
+            let error = text.parse::<Disk>().unwrap_err();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_latency_is_not_part_of_the_device() {
+        let disk = |text: &str| text.parse::<Disk>().unwrap();
+        let (fast, slow) = (disk("lsi"), disk("lsi,latency=1ms"));
+        assert_eq!(fast.described(0), slow.described(0));
+        assert_eq!(fast.arguments(0), slow.arguments(0));
+        assert_ne!(fast.described(0), disk("lsi,size=1M").described(0));
+        assert_ne!(fast.described(0), fast.described(1));
+    }
+
+    #[test]
+    fn the_guest_gets_a_copy_of_a_file() {
+        use std::io::{Read, Seek};
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("disk");
+        fs::write(&path, [7; 1024]).unwrap();
+        let disk: Disk = format!("ahci,file={}", path.display()).parse().unwrap();
+        assert!(disk.arguments(0).iter().any(|word| word.contains("/dev/fdset/1")));
+        let mut copy = File::from(disk.copy(0).unwrap().unwrap());
+        let mut content = Vec::new();
+        copy.rewind().unwrap();
+        copy.read_to_end(&mut content).unwrap();
+        assert_eq!(content, [7; 1024]);
+        fs::write(&path, [7; 512]).unwrap();
+        assert!(disk.copy(0).unwrap_err().to_string().contains("was changed"));
+        fs::write(&path, [7; 511]).unwrap();
+        assert!(Backing::of_file(&path).is_err());
+    }
+}
