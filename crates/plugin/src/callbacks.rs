@@ -9,9 +9,10 @@ use crate::ffi::{
     VcpuCallback,
 };
 use crate::qemu::TranslatedBlock;
-use crate::qemu_internals::{CurrentCpu, Slices};
+use crate::qemu_internals::{CurrentCpu, Slices, ignore_reclamation};
 use crate::record::Notice;
 use crate::session::{self, Session};
+use crate::settle;
 use crate::symbols::Action;
 use crate::translate;
 
@@ -61,6 +62,7 @@ extern "C" fn on_vcpu(vcpu: c_uint, _: *mut c_void) {
     if session.clock.has_slices() {
         begin_slices(session, vcpu);
     }
+    settle::begin(session);
 }
 
 /// Makes ready to run several vCPUs in turn, and to tell which runs.
@@ -75,7 +77,12 @@ fn begin_slices(session: &mut Session, vcpu: c_uint) {
     let all = (0..session.cpus).filter_map(Slices::of);
     let handles: Vec<*mut c_void> = all.map(Slices::handle).collect();
     match CurrentCpu::of_this_thread(&handles) {
-        Some(current) if slices.is_some() => cpu::watch(current),
+        Some(current) if slices.is_some() => {
+            cpu::watch(current);
+            if vcpu == 0 && !ignore_reclamation() {
+                session.notice(Notice::NotSettled, vcpu, 1);
+            }
+        }
         _ => {
             session.notice(Notice::NoSlices, vcpu, 0);
             session.writer.flush();

@@ -78,9 +78,7 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
         None => Offsets::default(),
     };
     let model = options.model.as_deref().map(|path| parse(path, parse_model)).transpose()?;
-    if model.is_some() {
-        physical::begin(Access::load().map_err(|missing| format!("this QEMU has no {missing}"))?);
-    }
+    physical::begin(Access::load().map_err(|missing| format!("this QEMU has no {missing}"))?);
     let parts = clock_parts(&options, cpus, model.as_ref());
     let notices = notices(&options, &parts);
     let mut writer = Writer::create(&options.out)?;

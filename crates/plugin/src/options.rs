@@ -44,6 +44,22 @@ pub const SHIFT_MAX: u32 = 10;
 /// The longest text of `qemu=`.
 pub const VERSION_BYTES_MAX: usize = 16;
 
+/// The most disks.
+pub const DISKS_MAX: usize = 16;
+/// The longest name of a block node: QEMU allows 31 bytes, and we add an ending.
+const NODE_BYTES_MAX: usize = 24;
+/// The longest latency of a disk.
+pub const LATENCY_NS_MAX: u64 = 1_000_000_000;
+
+/// A disk that is settled: block node `NODE` with `NODE-data` and `NODE-delay` below it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// Name of the uppermost node.
+    pub node: String,
+    /// From request to completion, in nanoseconds of guest time.
+    pub latency_ns: u64,
+}
+
 /// What the plugin was asked to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -73,6 +89,8 @@ pub struct Options {
     pub qemu: String,
     /// Whether to compare counts with QEMU's own at each marker, and record both.
     pub check: bool,
+    /// Disks of the machine.
+    pub disks: Vec<Disk>,
 }
 
 impl Options {
@@ -95,6 +113,7 @@ impl Options {
             offsets: None,
             qemu: String::new(),
             check: false,
+            disks: Vec::new(),
         };
         for argument in arguments {
             let (key, value) = argument.split_once('=').unwrap_or((argument, ""));
@@ -144,6 +163,10 @@ impl Options {
                 Ok(quantum @ 1..=QUANTUM_MAX) => self.quantum = quantum,
                 _ => return wrong(&format!("a number of cycles, 1 to {QUANTUM_MAX}")),
             },
+            ("disk", text) => match disk(text) {
+                Some(disk) if self.disks.len() < DISKS_MAX => self.disks.push(disk),
+                _ => return wrong(&format!("NODE:LATENCY_NS, at most {DISKS_MAX} times")),
+            },
             ("qemu", text) if text.len() <= VERSION_BYTES_MAX && text.is_ascii() => {
                 self.qemu = text.to_owned();
             }
@@ -152,6 +175,14 @@ impl Options {
         }
         Ok(())
     }
+}
+
+fn disk(text: &str) -> Option<Disk> {
+    let (node, latency_ns) = text.split_once(':')?;
+    let latency_ns = latency_ns.parse().ok().filter(|ns| *ns <= LATENCY_NS_MAX)?;
+    let fits = |sign: char| sign.is_ascii_alphanumeric() || matches!(sign, '-' | '_' | '.');
+    let is_name = (1..=NODE_BYTES_MAX).contains(&node.len()) && node.chars().all(fits);
+    is_name.then(|| Disk { node: node.to_owned(), latency_ns })
 }
 
 #[cfg(test)]
@@ -167,13 +198,13 @@ mod tests {
 
     #[test]
     fn all_options_are_read() {
-        let all =
-            "out=/r,detail=fast,quantum=500,roi=always,symbols=/s,offsets=/o,qemu=11.1.3,check=on";
+        let all = "out=/r,detail=fast,quantum=500,roi=always,symbols=/s,offsets=/o,qemu=11.1.3,check=on,disk=d0:5";
         let options = Options::parse(all.split(',')).unwrap();
         assert_eq!((options.detail, options.roi), (Detail::Fast, Roi::Always));
         assert_eq!((options.quantum, options.check), (500, true));
         assert_eq!((options.symbols, options.offsets), (Some("/s".into()), Some("/o".into())));
         assert_eq!(options.qemu, "11.1.3");
+        assert_eq!(options.disks, [Disk { node: "d0".to_owned(), latency_ns: 5 }]);
         let timed = "out=/r,detail=timed,model=/m,time=uniform,shift=2,spans=on";
         let options = Options::parse(timed.split(',')).unwrap();
         assert_eq!((options.detail, options.time), (Detail::Timed, Time::Uniform));
@@ -195,6 +226,10 @@ mod tests {
             ("roi=", "marker or always"),
             ("check=yes", "on or off"),
             ("qemu=11.1.3-and-a-long-tail", "16 bytes"),
+            ("disk=a", "NODE:LATENCY_NS"),
+            ("disk=:1", "NODE:LATENCY_NS"),
+            ("disk=a,b:1", "NODE:LATENCY_NS"),
+            ("disk=a:1000000001", "NODE:LATENCY_NS"),
             ("spam=1", "no such option"),
         ] {
             let error = Options::parse(["out=/r", argument]).unwrap_err();

@@ -39,6 +39,17 @@ pub(crate) fn of_access(access: u32, address: u64) -> Option<u64> {
     }
 }
 
+/// The physical address of the access at `address`, which has just been made, if a device is there.
+pub(crate) fn of_device(access: u32, address: u64) -> Option<u64> {
+    let api = ACCESS.get()?;
+    // SAFETY: called in a memory callback, for the address that was accessed.
+    unsafe {
+        let place = (api.qemu_plugin_get_hwaddr)(access, address);
+        let is_device = !place.is_null() && (api.qemu_plugin_hwaddr_is_io)(place);
+        is_device.then(|| (api.qemu_plugin_hwaddr_phys_addr)(place))
+    }
+}
+
 /// Where in physical memory the current vCPU finds `address`; none if nothing is mapped there.
 #[cold]
 pub(crate) fn of_address(address: u64) -> Option<u64> {

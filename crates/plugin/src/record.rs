@@ -258,6 +258,13 @@ pub enum Notice {
     NoModelTime = 5,
     /// QEMU exports no clock: time for which a vCPU was halted is not known.
     NoClock = 6,
+    /// QEMU's event loop can't be driven: devices answer when the host gets to it, and no two runs
+    /// are the same.
+    NotSettled = 8,
+    /// The block layer is not as it must be, or a disk that was named is not there: requests of
+    /// disks are not held back, and may complete when the host gets to it. The value is the number
+    /// of the disk, from 0.
+    NoDisk = 9,
 }
 
 impl fmt::Display for Notice {
@@ -273,6 +280,10 @@ impl fmt::Display for Notice {
                 "this QEMU's clock can't follow the model: guest time is uniform"
             }
             Notice::NoClock => "this QEMU exports no clock: halted time is not known",
+            Notice::NotSettled => {
+                "this QEMU's event loop can't be driven: devices aren't repeatable"
+            }
+            Notice::NoDisk => "a disk can't be settled: it is neither repeatable nor has a latency",
         })
     }
 }
@@ -286,6 +297,8 @@ impl Notice {
             Notice::SecondThread,
             Notice::NoModelTime,
             Notice::NoClock,
+            Notice::NotSettled,
+            Notice::NoDisk,
         ]
         .into_iter()
         .find(|notice| *notice as u64 == number)

@@ -11,6 +11,7 @@ use crate::options::Detail;
 use crate::physical;
 use crate::qemu::{TranslatedBlock, TranslatedInstruction};
 use crate::session::Session;
+use crate::settle::{self, Rings};
 use crate::symbols::Action;
 use crate::tracker::is_kernel;
 
@@ -76,6 +77,7 @@ struct Instruction {
     address: u64,
     bytes: u32,
     decoded: Decoded,
+    rings: Rings,
 }
 
 /// Prepares a block that is about to be translated.
@@ -136,7 +138,7 @@ fn decoded(session: &Session, block: TranslatedBlock) -> Vec<Instruction> {
                 annotations.action_at(address)
             };
         }
-        Instruction { handle, address, bytes: length as u32, decoded }
+        Instruction { handle, address, bytes: length as u32, decoded, rings: settle::rings(bytes) }
     };
     session.qemu.instructions(block).map(decode_one).collect()
 }
@@ -144,6 +146,7 @@ fn decoded(session: &Session, block: TranslatedBlock) -> Vec<Instruction> {
 /// Has the callback called before the instructions that mean something.
 fn annotate(session: &mut Session, instructions: &[Instruction], on_point: VcpuCallback) {
     for (index, one) in instructions.iter().enumerate() {
+        settle::watch(session, one.handle, one.rings, index + 1 == instructions.len());
         let wanted = |action: &Action| session.counts() || *action == Action::Marker;
         if let Some(action) = one.decoded.action.filter(wanted) {
             let remaining = (instructions.len() - index) as u32;

@@ -1,0 +1,256 @@
+//! Disks take their time, in guest time.
+//!
+//! Each request of a disk is a coroutine of QEMU's. Before it gets to the data it comes by a node of
+//! driver `blkdebug`, which is there to watch requests; our function stands in for the driver's. It
+//! pauses the coroutine, and a timer in guest time wakes it, request by request, in the order in
+//! which they are due. The transfer itself takes no time.
+
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_void};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::options::Disk;
+use crate::qemu_internals::{BlockNode, Coroutines, Timer, hook_block_events, on_run_or_stop};
+use crate::settle;
+
+/// Requests that are held back.
+#[derive(Debug)]
+struct Queue<T> {
+    /// Came since deadlines were set, with their latencies.
+    fresh: Vec<(u64, T)>,
+    /// By deadline; those of the same in the order in which they came.
+    waiting: BTreeMap<(i64, u64), T>,
+    /// Requests so far.
+    count: u64,
+}
+
+impl<T> Queue<T> {
+    const fn new() -> Queue<T> {
+        Queue { fresh: Vec::new(), waiting: BTreeMap::new(), count: 0 }
+    }
+
+    fn add(&mut self, latency_ns: u64, request: T) {
+        self.fresh.push((latency_ns, request));
+    }
+
+    /// Gives those that came their deadlines; the earliest of all, if there were any.
+    fn schedule(&mut self, now_ns: i64) -> Option<i64> {
+        if self.fresh.is_empty() {
+            return None;
+        }
+        for (latency_ns, request) in self.fresh.drain(..) {
+            self.count += 1;
+            self.waiting.insert((now_ns.saturating_add_unsigned(latency_ns), self.count), request);
+        }
+        self.earliest()
+    }
+
+    fn earliest(&self) -> Option<i64> {
+        self.waiting.keys().next().map(|(due_ns, _)| *due_ns)
+    }
+
+    /// Takes one that is due.
+    fn take_due(&mut self, now_ns: i64) -> Option<T> {
+        let first = self.waiting.first_entry()?;
+        (first.key().0 <= now_ns).then(|| first.remove())
+    }
+
+    /// Takes one, due or not.
+    fn take_any(&mut self) -> Option<T> {
+        let waiting = self.waiting.pop_first().map(|(_, request)| request);
+        waiting.or_else(|| self.fresh.pop().map(|(_, request)| request))
+    }
+}
+
+/// A disk that has a latency.
+#[derive(Debug)]
+struct Delayed {
+    node: usize,
+    latency_ns: u64,
+}
+
+/// What holds requests back.
+struct Holding {
+    coroutines: Coroutines,
+    timer: Timer,
+    /// Numbers of the events at which requests are held back.
+    events: [c_int; 3],
+}
+
+/// Disks of the machine, and their requests.
+pub(crate) struct Delays {
+    data: Vec<BlockNode>,
+    delayed: Vec<Delayed>,
+    holding: Option<Holding>,
+    queue: Queue<usize>,
+    /// Whether the machine runs. Guest time stands still otherwise, and nobody would wake.
+    runs: bool,
+}
+
+/// Taken with QEMU's big lock held, and never kept over a call that may come back here.
+static DELAYS: Mutex<Delays> = Mutex::new(Delays {
+    data: Vec::new(),
+    delayed: Vec::new(),
+    holding: None,
+    queue: Queue::new(),
+    runs: false,
+});
+
+fn lock() -> MutexGuard<'static, Delays> {
+    DELAYS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Delays {
+    /// Finds the disks; the number of one that can't be served as an error.
+    pub(crate) fn begin(disks: &[Disk]) -> Result<(), usize> {
+        let mut delays = lock();
+        for (number, disk) in disks.iter().enumerate() {
+            let data = BlockNode::find(&format!("{}-data", disk.node)).ok_or(number)?;
+            delays.data.push(data);
+            if disk.latency_ns == 0 {
+                continue;
+            }
+            let node = BlockNode::find(&format!("{}-delay", disk.node)).ok_or(number)?;
+            if delays.holding.is_none() {
+                delays.holding = Some(Holding::begin(node).ok_or(number)?);
+            }
+            delays.delayed.push(Delayed { node: node.handle(), latency_ns: disk.latency_ns });
+        }
+        Ok(())
+    }
+
+    /// Holds a request back, if it is to be: the coroutine is then to pause.
+    fn hold(&mut self, node: usize, event: c_int) -> Option<Coroutines> {
+        let holding = self.holding.as_ref().filter(|holding| holding.events.contains(&event))?;
+        let disk = self.delayed.iter().find(|disk| disk.node == node)?;
+        if !self.runs {
+            return None;
+        }
+        self.queue.add(disk.latency_ns, holding.coroutines.current());
+        Some(holding.coroutines)
+    }
+}
+
+impl Holding {
+    fn begin(node: BlockNode) -> Option<Holding> {
+        let coroutines = Coroutines::find()?;
+        let timer = Timer::new(on_timer)?;
+        let names = [c"read_aio", c"write_aio", c"flush_to_disk"];
+        if !on_run_or_stop(on_state) {
+            return None;
+        }
+        // Last: what calls us back needs all the rest.
+        let events = hook_block_events(node, on_event, names)?;
+        Some(Holding { coroutines, timer, events })
+    }
+}
+
+/// Whether a disk's data is being read or written.
+pub(crate) fn is_transferring() -> bool {
+    lock().data.iter().any(|node| node.in_flight() > 0)
+}
+
+/// Gives requests that came their deadlines.
+pub(crate) fn schedule() {
+    let mut delays = lock();
+    let Some(timer) = delays.holding.as_ref().map(|holding| holding.timer) else { return };
+    if delays.queue.fresh.is_empty() {
+        return;
+    }
+    if let Some(at_ns) = delays.queue.schedule(timer.now_ns()) {
+        drop(delays);
+        timer.set_ns(at_ns);
+    }
+}
+
+/// A request comes by a node; in its coroutine.
+extern "C" fn on_event(node: *mut c_void, event: c_int) {
+    let pauses = lock().hold(node as usize, event);
+    if let Some(coroutines) = pauses {
+        coroutines.pause();
+    }
+}
+
+/// Guest time has come for a request.
+extern "C" fn on_timer(_: *mut c_void) {
+    let Some((coroutines, timer)) =
+        lock().holding.as_ref().map(|holding| (holding.coroutines, holding.timer))
+    else {
+        return;
+    };
+    loop {
+        let due = lock().queue.take_due(timer.now_ns());
+        let Some(request) = due else { break };
+        coroutines.wake(request);
+    }
+    settle::settle();
+    let next = lock().queue.earliest();
+    if let Some(at_ns) = next {
+        timer.set_ns(at_ns);
+    }
+}
+
+/// The machine starts to run, or stops. Before QEMU waits for all requests, as it does when it
+/// stops, they are let go.
+extern "C" fn on_state(_: *mut c_void, runs: bool, _: c_int) {
+    lock().runs = runs;
+    while !runs {
+        let next = {
+            let mut delays = lock();
+            let coroutines = delays.holding.as_ref().map(|holding| holding.coroutines);
+            coroutines.zip(delays.queue.take_any())
+        };
+        let Some((coroutines, request)) = next else { break };
+        coroutines.wake(request);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn each_request_waits_exactly_its_latency(
+            steps in proptest::collection::vec((0_u64..50, 0_u64..200), 1..100)
+        ) {
+            let mut queue = Queue::new();
+            let mut now_ns = 0_i64;
+            let mut expected = Vec::new();
+            let mut done = Vec::new();
+            // A timer that goes off at the earliest deadline, as QEMU's does.
+            let run_until = |queue: &mut Queue<usize>, until: i64, done: &mut Vec<(i64, usize)>| {
+                while let Some(at) = queue.earliest().filter(|at| *at <= until) {
+                    while let Some(request) = queue.take_due(at) {
+                        done.push((at, request));
+                    }
+                }
+            };
+            for (number, (gap_ns, latency_ns)) in steps.iter().enumerate() {
+                now_ns += *gap_ns as i64;
+                run_until(&mut queue, now_ns, &mut done);
+                queue.add(*latency_ns, number);
+                let earliest = queue.schedule(now_ns);
+                prop_assert_eq!(earliest, queue.earliest());
+                expected.push((now_ns + *latency_ns as i64, number));
+            }
+            run_until(&mut queue, i64::MAX, &mut done);
+            expected.sort_unstable();
+            prop_assert_eq!(done, expected);
+        }
+    }
+
+    #[test]
+    fn all_are_let_go() {
+        let mut queue = Queue::new();
+        queue.add(5, 'a');
+        queue.schedule(0);
+        queue.add(7, 'b');
+        assert_eq!(queue.take_due(4), None);
+        let all: Vec<char> = std::iter::from_fn(|| queue.take_any()).collect();
+        assert_eq!(all, ['a', 'b']);
+        assert_eq!(queue.schedule(0), None);
+    }
+}

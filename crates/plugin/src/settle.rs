@@ -1,0 +1,189 @@
+//! Devices are settled: what a CPU has asked of a device is carried out before the CPU goes on.
+//!
+//! QEMU carries much of it out in its main loop, in another thread, and a guest would see it when the
+//! host gets to it. Here the vCPU leaves its block behind the instruction that rang a device's
+//! doorbell, and polls the main loop's events itself until there are none. What takes its time in the
+//! guest ([`crate::delay`]) then waits for a timer in guest time.
+//!
+//! Under `-icount` an access to a device is the last instruction of its block: when it is not, QEMU
+//! leaves the block and executes it alone. So only last instructions are watched.
+
+use std::ffi::{c_uint, c_void};
+use std::sync::OnceLock;
+
+use crate::delay;
+use crate::ffi::WRITES;
+use crate::qemu::TranslatedInstruction;
+use crate::qemu_internals::EventLoop;
+use crate::record::Notice;
+use crate::session::{self, Session};
+use crate::{cpu, delay::Delays, physical};
+
+/// Devices in which nothing goes on behind a store: VGA; IO-APIC, HPET and local APIC.
+const QUIET_ADDRESSES: [std::ops::Range<u64>; 2] = [0xa_0000..0xc_0000, 0xfec0_0000..0xfef0_0000];
+/// The same for ports: interrupt controllers, timers, keyboard, clock, serial ports, PCI
+/// configuration, firmware configuration.
+const QUIET_PORTS: [std::ops::RangeInclusive<u16>; 10] = [
+    0x20..=0x21,
+    0x40..=0x43,
+    0x60..=0x64,
+    0x70..=0x71,
+    0x80..=0x80,
+    0xa0..=0xa1,
+    0x2f8..=0x2ff,
+    0x3f8..=0x3ff,
+    0x510..=0x51b,
+    0xcf8..=0xcff,
+];
+/// Events in a row that can't be meant: a device that goes on by itself for ever.
+const EVENTS_MAX: u32 = 1 << 20;
+
+/// A poll that finds nothing but a call to wake the main loop takes that call away, and with io_uring
+/// only the next poll listens for others. Without it the main loop could sleep for good.
+const QUIET_POLLS: u32 = 2;
+
+/// QEMU's event loop; `None` if this QEMU has another.
+static EVENTS: OnceLock<Option<EventLoop>> = OnceLock::new();
+
+/// Makes ready, when the first vCPU is made.
+pub(crate) fn begin(session: &mut Session) {
+    if EVENTS.get().is_some() {
+        return;
+    }
+    if EVENTS.get_or_init(EventLoop::find).is_none() {
+        session.notice(Notice::NotSettled, 0, 0);
+    } else if let Err(disk) = Delays::begin(&session.options.disks) {
+        session.notice(Notice::NoDisk, 0, disk as u64);
+    }
+}
+
+/// What an instruction may do to a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rings {
+    Nothing,
+    /// It may store to a device.
+    Store,
+    /// It writes to this port, or to that in `dx`.
+    Port(Option<u16>),
+}
+
+/// What the bytes of an instruction say. Calls and pushes store to a stack, repeated string
+/// instructions copy memory: they ring nothing.
+pub(crate) fn rings(bytes: &[u8]) -> Rings {
+    let is_prefix = |byte: &u8| matches!(byte, 0x66 | 0x67 | 0xf0 | 0xf2 | 0xf3 | 0x40..=0x4f);
+    let start = bytes.iter().position(|byte| !is_prefix(byte)).unwrap_or(bytes.len());
+    let repeats = bytes[..start].iter().any(|byte| matches!(byte, 0xf2 | 0xf3));
+    match bytes[start..] {
+        [0xe6 | 0xe7, port, ..] => Rings::Port(Some(u16::from(port))),
+        [0xee | 0xef | 0x6e | 0x6f, ..] => Rings::Port(None),
+        [0xa4 | 0xa5 | 0xaa | 0xab, ..] if repeats => Rings::Nothing,
+        [0xe8 | 0x9a | 0x9c | 0x50..=0x57 | 0x68 | 0x6a, ..] => Rings::Nothing,
+        [0xff, modrm, ..] if (modrm >> 3) & 7 >= 2 => Rings::Nothing,
+        _ => Rings::Store,
+    }
+}
+
+/// Watches an instruction while its block is translated.
+pub(crate) fn watch(
+    session: &Session,
+    instruction: TranslatedInstruction,
+    rings: Rings,
+    is_last: bool,
+) {
+    match rings {
+        Rings::Store if is_last => {
+            session.qemu.on_memory(instruction, WRITES, on_store, std::ptr::null_mut());
+        }
+        Rings::Port(Some(port)) if is_quiet_port(port) => {}
+        Rings::Port(port) => {
+            let port = port.map_or(0, usize::from);
+            session.qemu.on_instruction(instruction, on_port, port as *mut c_void);
+        }
+        _ => {}
+    }
+}
+
+fn is_quiet_port(port: u16) -> bool {
+    QUIET_PORTS.iter().any(|quiet| quiet.contains(&port))
+}
+
+/// After a store by the last instruction of a block.
+extern "C" fn on_store(_: c_uint, info: u32, address: u64, _: *mut c_void) {
+    let Some(Some(events)) = EVENTS.get() else { return };
+    let Some(address) = physical::of_device(info, address) else { return };
+    if !QUIET_ADDRESSES.iter().any(|quiet| quiet.contains(&address)) {
+        events.at_end_of_block(cpu::running(), on_end_of_block);
+    }
+}
+
+/// Before an instruction that writes to a port; 0 stands for that in `dx`.
+extern "C" fn on_port(_: c_uint, port: *mut c_void) {
+    let Some(Some(events)) = EVENTS.get() else { return };
+    let mut port = port as usize as u16;
+    if port == 0 {
+        let mut guard = session::lock();
+        let Some(session) = guard.as_mut() else { return };
+        let Some(registers) = session.registers else { return };
+        port = session.qemu.register_value(registers.rdx) as u16;
+    }
+    if !is_quiet_port(port) {
+        events.at_end_of_block(cpu::running(), on_end_of_block);
+    }
+}
+
+extern "C" fn on_end_of_block(_: *mut c_void, _: usize) {
+    settle();
+}
+
+/// Carries out what devices have been asked for. With QEMU's big lock, outside of coroutines and of
+/// translated code.
+pub(crate) fn settle() {
+    let Some(Some(events)) = EVENTS.get() else { return };
+    let mut quiet_polls = 0;
+    for _ in 0..EVENTS_MAX {
+        if events.poll(false) {
+            quiet_polls = 0;
+        } else if delay::is_transferring() {
+            // A file is read and written by other threads, which say when they are done.
+            events.poll(true);
+            quiet_polls = 0;
+        } else {
+            quiet_polls += 1;
+        }
+        if quiet_polls == QUIET_POLLS {
+            break;
+        }
+    }
+    delay::schedule();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_rings_a_doorbell() {
+        assert_eq!(rings(&[0x89, 0x30]), Rings::Store); // mov %esi,(%rax)
+        assert_eq!(rings(&[0x66, 0x89, 0x30]), Rings::Store);
+        assert_eq!(rings(&[0xee]), Rings::Port(None));
+        assert_eq!(rings(&[0x66, 0xef]), Rings::Port(None));
+        assert_eq!(rings(&[0xe6, 0x92]), Rings::Port(Some(0x92)));
+        for quiet in [
+            &[0xe8, 0, 0, 0, 0][..], // call
+            &[0xff, 0xd0],           // call *%rax
+            &[0xff, 0x30],           // push (%rax)
+            &[0x41, 0x57],           // push %r15
+            &[0xf3, 0x48, 0xab],     // rep stos
+        ] {
+            assert_eq!(rings(quiet), Rings::Nothing, "{quiet:x?}");
+        }
+        assert_eq!(rings(&[0xff, 0x00]), Rings::Store); // incl (%rax)
+        assert_eq!(rings(&[]), Rings::Store);
+    }
+
+    #[test]
+    fn ports_of_disks_are_not_quiet() {
+        assert!([0x3f8, 0x20, 0xcf8, 0x80].into_iter().all(is_quiet_port));
+        assert!(![0x1f7, 0x170, 0xc000, 0x92].into_iter().any(is_quiet_port));
+    }
+}
