@@ -185,7 +185,7 @@ impl Icount {
 type Work = extern "C" fn(*mut c_void, usize);
 type RunOnCpu = unsafe extern "C" fn(*mut c_void, Work, usize);
 type GetContext = unsafe extern "C" fn() -> *mut c_void;
-type Poll = unsafe extern "C" fn(*mut c_void, bool) -> bool;
+type Poll = unsafe extern "C" fn(*mut c_void) -> c_int;
 
 /// QEMU's event loop, in which devices do what they don't do in the CPU's own call.
 #[derive(Clone, Copy, Debug)]
@@ -205,7 +205,7 @@ impl EventLoop {
             get_cpu: function!(c"qemu_get_cpu" as GetCpu)?,
             cpu_exit: function!(c"cpu_exit" as CpuExit)?,
             get_context: function!(c"qemu_get_aio_context" as GetContext)?,
-            poll: function!(c"aio_poll" as Poll)?,
+            poll: function!(c"aio_bh_poll" as Poll)?,
         })
     }
 
@@ -232,11 +232,14 @@ impl EventLoop {
         }
     }
 
-    /// Handles what is to do; waits for something if told to. Whether anything was done. Only with
-    /// QEMU's big lock, and outside of coroutines.
-    pub(crate) fn poll(self, wait: bool) -> bool {
-        // SAFETY: who has the big lock may poll the main loop's context.
-        unsafe { (self.poll)((self.get_context)(), wait) }
+    /// Does what was put off; whether that was anything. Only with QEMU's big lock, and outside of
+    /// coroutines.
+    ///
+    /// QEMU's `aio_poll` would also take what comes by file descriptors, calls to wake the main loop
+    /// among them; with io_uring that can leave the main loop asleep for good.
+    pub(crate) fn poll(self) -> bool {
+        // SAFETY: who has the big lock may do what was put off to the main loop.
+        unsafe { (self.poll)((self.get_context)()) != 0 }
     }
 }
 

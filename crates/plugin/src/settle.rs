@@ -2,7 +2,7 @@
 //!
 //! QEMU carries much of it out in its main loop, in another thread, and a guest would see it when the
 //! host gets to it. Here the vCPU leaves its block behind the instruction that rang a device's
-//! doorbell, and polls the main loop's events itself until there are none. What takes its time in the
+//! doorbell, and does itself what devices have put off to the main loop, until nothing is left. What takes its time in the
 //! guest ([`crate::delay`]) then waits for a timer in guest time.
 //!
 //! Under `-icount` an access to a device is the last instruction of its block: when it is not, QEMU
@@ -10,6 +10,7 @@
 
 use std::ffi::{c_uint, c_void};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use crate::delay;
 use crate::ffi::WRITES;
@@ -38,9 +39,8 @@ const QUIET_PORTS: [std::ops::RangeInclusive<u16>; 10] = [
 /// Events in a row that can't be meant: a device that goes on by itself for ever.
 const EVENTS_MAX: u32 = 1 << 20;
 
-/// A poll that finds nothing but a call to wake the main loop takes that call away, and with io_uring
-/// only the next poll listens for others. Without it the main loop could sleep for good.
-const QUIET_POLLS: u32 = 2;
+/// How often to look whether a file was read or written.
+const TRANSFER_POLL: Duration = Duration::from_micros(5);
 
 /// QEMU's event loop; `None` if this QEMU has another.
 static EVENTS: OnceLock<Option<EventLoop>> = OnceLock::new();
@@ -139,19 +139,13 @@ extern "C" fn on_end_of_block(_: *mut c_void, _: usize) {
 /// translated code.
 pub(crate) fn settle() {
     let Some(Some(events)) = EVENTS.get() else { return };
-    let mut quiet_polls = 0;
     for _ in 0..EVENTS_MAX {
-        if events.poll(false) {
-            quiet_polls = 0;
-        } else if delay::is_transferring() {
-            // A file is read and written by other threads, which say when they are done.
-            events.poll(true);
-            quiet_polls = 0;
-        } else {
-            quiet_polls += 1;
-        }
-        if quiet_polls == QUIET_POLLS {
-            break;
+        if !events.poll() {
+            if !delay::is_transferring() {
+                break;
+            }
+            // A file is read and written by other threads, which put off the rest when done.
+            std::thread::sleep(TRANSFER_POLL);
         }
     }
     delay::schedule();
