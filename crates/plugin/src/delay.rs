@@ -10,7 +10,9 @@ use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::options::Disk;
-use crate::qemu_internals::{BlockNode, Coroutines, Timer, hook_block_events, on_run_or_stop};
+use crate::qemu_internals::devices::{
+    BlockNode, Coroutines, Timer, hook_block_events, on_run_or_stop,
+};
 use crate::settle;
 
 /// Requests that are held back.
@@ -194,15 +196,18 @@ extern "C" fn on_timer(_: *mut c_void) {
 /// stops, they are let go.
 extern "C" fn on_state(_: *mut c_void, runs: bool, _: c_int) {
     lock().runs = runs;
-    while !runs {
-        let next = {
-            let mut delays = lock();
-            let coroutines = delays.holding.as_ref().map(|holding| holding.coroutines);
-            coroutines.zip(delays.queue.take_any())
-        };
-        let Some((coroutines, request)) = next else { break };
-        coroutines.wake(request);
+    if !runs {
+        while let Some((coroutines, request)) = next_of_all() {
+            coroutines.wake(request);
+        }
     }
+}
+
+/// Takes a request, due or not.
+fn next_of_all() -> Option<(Coroutines, usize)> {
+    let mut delays = lock();
+    let coroutines = delays.holding.as_ref()?.coroutines;
+    delays.queue.take_any().map(|request| (coroutines, request))
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::delay;
 use crate::ffi::WRITES;
 use crate::qemu::TranslatedInstruction;
-use crate::qemu_internals::EventLoop;
+use crate::qemu_internals::devices::EventLoop;
 use crate::record::Notice;
 use crate::session::{self, Session};
 use crate::{cpu, delay::Delays, physical};

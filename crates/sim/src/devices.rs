@@ -165,7 +165,8 @@ impl Backing {
 }
 
 fn check_size(bytes: u64) -> std::result::Result<(), String> {
-    let fits = (SECTOR_BYTES..=DISK_BYTES_MAX).contains(&bytes) && bytes % SECTOR_BYTES == 0;
+    let fits =
+        (SECTOR_BYTES..=DISK_BYTES_MAX).contains(&bytes) && bytes.is_multiple_of(SECTOR_BYTES);
     let allowed = || format!("{bytes} bytes; a disk has a multiple of 512, at most 16T");
     fits.then_some(()).ok_or_else(allowed)
 }
