@@ -133,7 +133,7 @@ extern "C" fn on_point(_: c_uint, point: *mut c_void) {
     // SAFETY: the arena keeps the point while there is code that passes it.
     let point = unsafe { &*point.cast_const().cast::<Point>() };
     if point.action == Action::Halt {
-        session.clock.halt(vcpu);
+        session.halt(vcpu);
         return;
     }
     if session.ended {

@@ -147,7 +147,8 @@ fn decoded(session: &Session, block: TranslatedBlock) -> Vec<Instruction> {
 fn annotate(session: &mut Session, instructions: &[Instruction], on_point: VcpuCallback) {
     for (index, one) in instructions.iter().enumerate() {
         settle::watch(session, one.handle, one.rings, index + 1 == instructions.len());
-        let wanted = |action: &Action| session.counts() || *action == Action::Marker;
+        let always = [Action::Marker, Action::Halt];
+        let wanted = |action: &Action| session.counts() || always.contains(action);
         if let Some(action) = one.decoded.action.filter(wanted) {
             let remaining = (instructions.len() - index) as u32;
             let point = Point { action, address: one.address, remaining };

@@ -168,6 +168,9 @@ impl Machine {
         let mut command = qemu.command();
         command.args(["-machine", "pc", "-accel", "tcg,thread=single", "-no-reboot"]);
         command.args(["-nodefaults", "-no-user-config", "-nographic"]);
+        // A restored machine would announce itself on its networks by timers on the host's clock,
+        // and those end the turns of CPUs, too.
+        command.args(["-global", "migration.announce-rounds=0"]);
         if let Timing::Instructions { shift } = self.timing {
             command.args(["-icount", &format!("shift={shift},sleep=off")]);
         }
