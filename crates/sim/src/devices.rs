@@ -7,8 +7,9 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::str::FromStr;
 
 use rustix::fs::{Mode, OFlags};
@@ -204,9 +205,8 @@ impl Disk {
         format!("disk{index}:{}", self.latency_ns)
     }
 
-    /// The arguments that hand over the copy of the file that the guest works on, with the
-    /// descriptor to inherit. It has no name, and goes with its last user.
-    pub(crate) fn copy(&self, index: usize) -> Result<Option<OwnedFd>> {
+    /// The copy of the file that the guest works on. It has no name, and goes with its last user.
+    fn copy(&self, index: usize) -> Result<Option<OwnedFd>> {
         let Backing::File { path, bytes, .. } = &self.backing else { return Ok(None) };
         let place = std::env::temp_dir();
         let make = || -> io::Result<OwnedFd> {
@@ -230,8 +230,21 @@ fn copy_name(index: usize) -> String {
 }
 
 /// QEMU's number for the descriptor of disk `index`.
-pub(crate) fn fd_set(index: usize) -> usize {
+fn fd_set(index: usize) -> usize {
     index + 1
+}
+
+/// Tells QEMU of the copies that disks are made of; it must inherit them.
+pub(crate) fn hand_over(disks: &[Disk], command: &mut Command) -> Result<Vec<OwnedFd>> {
+    let mut copies = Vec::new();
+    for (index, disk) in disks.iter().enumerate() {
+        if let Some(copy) = disk.copy(index)? {
+            let (number, set) = (copy.as_raw_fd(), fd_set(index));
+            command.arg("-add-fd").arg(format!("fd={number},set={set}"));
+            copies.push(copy);
+        }
+    }
+    Ok(copies)
 }
 
 impl FromStr for Disk {

@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
 
 use crate::agent::{Message, Messages};
-use crate::devices::fd_set;
+use crate::devices::hand_over;
 use crate::machine::Machine;
 use crate::process::dies_with_us;
 use crate::qemu::Qemu;
@@ -96,7 +96,7 @@ impl Vm {
         let console = channel(&mut command, &mut inherited, "console")?;
         let agent = channel(&mut command, &mut inherited, "agent")?;
         let monitor = channel(&mut command, &mut inherited, "monitor")?;
-        hand_over_disks(machine, &mut command, &mut inherited)?;
+        inherited.extend(hand_over(&machine.disks, &mut command)?);
         command.args(["-serial", "chardev:console", "-serial", "chardev:agent"]);
         command.args(["-mon", "chardev=monitor,mode=control"]).args(&start.more.arguments);
         dies_with_us(&mut command);
@@ -332,22 +332,6 @@ fn channel(command: &mut Command, theirs: &mut Vec<OwnedFd>, id: &str) -> Result
     command.arg("-chardev").arg(format!("socket,id={id},fd={number}"));
     theirs.push(other.into());
     Ok(ours)
-}
-
-/// Gives QEMU copies of the files that disks are made of.
-fn hand_over_disks(
-    machine: &Machine,
-    command: &mut Command,
-    theirs: &mut Vec<OwnedFd>,
-) -> Result<()> {
-    for (index, disk) in machine.disks.iter().enumerate() {
-        if let Some(copy) = disk.copy(index)? {
-            let (number, set) = (copy.as_raw_fd(), fd_set(index));
-            command.arg("-add-fd").arg(format!("fd={number},set={set}"));
-            theirs.push(copy);
-        }
-    }
-    Ok(())
 }
 
 /// Lets the child inherit these descriptors under their numbers.
