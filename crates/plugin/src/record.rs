@@ -27,6 +27,9 @@ pub const FEATURE_MODEL_TIME: u32 = 8;
 /// Bit of [`Header::features`]: time for which a vCPU was halted is known.
 pub const FEATURE_HALTED: u32 = 16;
 
+/// Bit of [`Header::features`]: the guest has a PMU, for which the plugin writes registers.
+pub const FEATURE_PMU: u32 = 32;
+
 /// One record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
@@ -258,6 +261,11 @@ pub enum Notice {
     NoModelTime = 5,
     /// QEMU exports no clock: time for which a vCPU was halted is not known.
     NoClock = 6,
+    /// The guest's PMU is asked for an event that is not counted; its counter stands still. The value
+    /// is the event: number in bits 0 to 7 and 32 to 35, unit mask in 8 to 15, as in an event select.
+    EventNotCounted = 7,
+    /// QEMU doesn't export what it takes to interrupt the guest when a counter runs over.
+    NoOverflows = 8,
 }
 
 impl fmt::Display for Notice {
@@ -273,6 +281,12 @@ impl fmt::Display for Notice {
                 "this QEMU's clock can't follow the model: guest time is uniform"
             }
             Notice::NoClock => "this QEMU exports no clock: halted time is not known",
+            Notice::EventNotCounted => {
+                "the guest's PMU is asked for an event that is not counted; its counter stands still"
+            }
+            Notice::NoOverflows => {
+                "this QEMU doesn't interrupt the guest when a counter runs over: no sampling"
+            }
         })
     }
 }
@@ -286,6 +300,8 @@ impl Notice {
             Notice::SecondThread,
             Notice::NoModelTime,
             Notice::NoClock,
+            Notice::EventNotCounted,
+            Notice::NoOverflows,
         ]
         .into_iter()
         .find(|notice| *notice as u64 == number)
