@@ -2,6 +2,7 @@
 
 use machine::CodeBlock;
 
+use crate::pmu::msr::Access;
 use crate::symbols::Action;
 
 /// What is known of a block.
@@ -86,6 +87,7 @@ impl Point {
 pub(crate) struct Arena {
     blocks: Vec<Box<Block>>,
     points: Vec<Box<Point>>,
+    accesses: Vec<Box<Access>>,
 }
 
 impl Arena {
@@ -101,10 +103,17 @@ impl Arena {
         self.points.last().map_or(std::ptr::null(), |kept| &raw const **kept)
     }
 
+    /// Keeps an instruction that uses the PMU, and returns where.
+    pub(crate) fn keep_access(&mut self, access: Access) -> *const Access {
+        self.accesses.push(Box::new(access));
+        self.accesses.last().map_or(std::ptr::null(), |kept| &raw const **kept)
+    }
+
     /// Forgets all: no translated code is left.
     pub(crate) fn clear(&mut self) {
         self.blocks.clear();
         self.points.clear();
+        self.accesses.clear();
     }
 }
 

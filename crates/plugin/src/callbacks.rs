@@ -100,16 +100,16 @@ extern "C" fn on_translation(block: *mut c_void, _: *mut c_void) {
     }
 }
 
-/// A block is about to start before which something is due: the mode changes, the slice is over, or
-/// a function that is followed returns there.
+/// A block is about to start before which something is due: the mode changes, the slice is over, a
+/// counter of the guest may have run over, or a function that is followed returns there.
 #[cold]
 #[inline(never)]
 pub(crate) fn before_block(vcpu: u32, block: &Block) {
-    let (over, returns) = cpu::with(vcpu, |cpu| {
+    let (over, returns, looks) = cpu::with(vcpu, |cpu| {
         cpu.set_mode(block.in_kernel);
-        (cpu.slice_is_over(), cpu.awaits(block.address))
+        (cpu.slice_is_over(), cpu.awaits(block.address), cpu.is_to_be_looked_at())
     });
-    if !over && !returns {
+    if !over && !returns && !looks {
         return;
     }
     let mut guard = session::lock();
@@ -119,6 +119,9 @@ pub(crate) fn before_block(vcpu: u32, block: &Block) {
             tracker.returned(vcpu as usize, block.address, moment);
         }
         session.tracked(vcpu);
+    }
+    if looks {
+        session.look_at_pmu(vcpu);
     }
     if over {
         session.clock.end_slice(vcpu);

@@ -34,6 +34,8 @@ pub(crate) struct Clock {
     /// What QEMU's clock has more than the instructions explain: where it began, and its jumps over
     /// the time in which all vCPUs were halted.
     jumps_ns: u64,
+    /// Instructions that the plugin executed in QEMU's place, and that QEMU's clock has not counted.
+    pub(crate) unclocked: u64,
 }
 
 impl Clock {
@@ -45,6 +47,7 @@ impl Clock {
             counted_ns: vec![0; cpus],
             halted_since: vec![None; cpus],
             jumps_ns: 0,
+            unclocked: 0,
             parts,
         }
     }
@@ -134,6 +137,7 @@ impl Clock {
     }
 
     fn instructions(&self) -> u64 {
-        (0..self.parts.cpus).map(|vcpu| cpu::with(vcpu, |cpu| cpu.instructions())).sum()
+        let of = |vcpu| cpu::with(vcpu, |cpu| cpu.instructions());
+        (0..self.parts.cpus).map(of).sum::<u64>() - self.unclocked
     }
 }

@@ -34,6 +34,12 @@ pub fn name(position: usize) -> Option<&'static str> {
     }
 }
 
+/// The model's part of the counts.
+pub(crate) fn of_model(counts: &Counts) -> ModelCounts {
+    let part: [u64; ModelCounts::LEN] = std::array::from_fn(|position| counts[MODEL + position]);
+    part.into()
+}
+
 /// Puts a model's counts into their places.
 pub(crate) fn place(model: &ModelCounts, counts: &mut Counts) {
     counts[MODEL..MODEL + ModelCounts::LEN]

@@ -52,6 +52,10 @@ pub(crate) const READS_REGISTERS: c_int = 1;
 pub(crate) const READS: c_int = 1;
 /// `QEMU_PLUGIN_MEM_W`.
 pub(crate) const WRITES: c_int = 2;
+/// `QEMU_PLUGIN_CB_RW_REGS`.
+pub(crate) const WRITES_REGISTERS: c_int = 2;
+/// `QEMU_PLUGIN_CB_RW_REGS_PC`.
+pub(crate) const WRITES_PC: c_int = 3;
 /// `QEMU_PLUGIN_MEM_RW`.
 pub(crate) const READS_AND_WRITES: c_int = 3;
 /// `QEMU_PLUGIN_DISCON_INTERRUPT`.
@@ -64,6 +68,9 @@ pub(crate) type DataCallback = extern "C" fn(*mut c_void);
 pub(crate) type VcpuCallback = extern "C" fn(c_uint, *mut c_void);
 pub(crate) type MemoryCallback = extern "C" fn(c_uint, u32, u64, *mut c_void);
 pub(crate) type TranslationCallback = extern "C" fn(*mut c_void, *mut c_void);
+/// `qemu_plugin_set_pc`: goes on at another instruction. Returns only if the callback was not
+/// registered for that.
+pub(crate) type SetPc = unsafe extern "C" fn(u64);
 pub(crate) type DiscontinuityCallback = extern "C" fn(c_uint, c_int, u64, u64, *mut c_void);
 
 /// A function or variable of this process, by name; null if there is none.
@@ -134,6 +141,8 @@ api! {
     fn qemu_plugin_insn_data(*const c_void, *mut c_void, usize) -> usize;
     fn qemu_plugin_get_registers() -> *mut GArray;
     fn qemu_plugin_read_register(*mut c_void, *mut GByteArray) -> bool;
+    fn qemu_plugin_write_register(*mut c_void, *mut GByteArray) -> bool;
+    fn qemu_plugin_set_pc(u64);
     fn qemu_plugin_read_memory_vaddr(u64, *mut GByteArray, usize) -> bool;
     fn g_byte_array_new() -> *mut GByteArray;
     fn g_byte_array_set_size(*mut GByteArray, c_uint) -> *mut GByteArray;

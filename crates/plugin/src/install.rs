@@ -6,6 +6,7 @@ use std::io::Read;
 use std::path::Path;
 
 use crate::callbacks::Callbacks;
+use crate::cpu;
 use crate::ffi::{API_VERSION, Id, Info};
 use machine::{InOrder, MachineModel};
 
@@ -14,11 +15,14 @@ use crate::counters::{COUNTERS, MASK_ALL, MASK_PLAIN};
 use crate::ffi::Access;
 use crate::options::{CPUS_MAX, Detail, Options, Roi, Time, VERSION_BYTES_MAX};
 use crate::physical;
+use crate::pmu::machine::Pmus;
 use crate::qemu::Qemu;
-use crate::qemu_internals::{Bias, CurrentCpu, GuestClock, Icount, IcountUpdate, Slices};
+use crate::qemu_internals::{
+    Bias, CurrentCpu, GuestClock, Icount, IcountUpdate, MiddleOfBlock, NonMaskable, Slices,
+};
 use crate::record::{
-    FEATURE_CONTEXTS, FEATURE_HALTED, FEATURE_MODEL_TIME, FEATURE_SLICES, FEATURE_TASKS, Header,
-    Notice, Record,
+    FEATURE_CONTEXTS, FEATURE_HALTED, FEATURE_MODEL_TIME, FEATURE_PMU, FEATURE_SLICES,
+    FEATURE_TASKS, Header, Notice, Record,
 };
 use crate::session::{self, Session};
 use crate::symbols::{Annotations, FILE_BYTES_MAX, Offsets};
@@ -77,6 +81,7 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
         Some(path) => parse(path, Offsets::parse)?,
         None => Offsets::default(),
     };
+    let pmus = pmus(&options, cpus)?;
     let model = options.model.as_deref().map(|path| parse(path, parse_model)).transpose()?;
     physical::begin(Access::load().map_err(|missing| format!("this QEMU has no {missing}"))?);
     let parts = clock_parts(&options, cpus, model.as_ref());
@@ -104,6 +109,7 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
         opened_at: Vec::new(),
         ended: false,
         misplaced: 0,
+        pmus,
         options,
     };
     if session.options.spans {
@@ -119,6 +125,18 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
     session.qemu.register(&Callbacks::of(&session));
     *session::lock() = Some(session);
     Ok(())
+}
+
+/// The guest's PMUs, if it is to have any.
+fn pmus(options: &Options, cpus: u32) -> Result<Option<Pmus>, String> {
+    if options.pmu && !MiddleOfBlock::is_exported() {
+        return Err("this QEMU has no cpu_restore_state, which pmu=on needs".to_owned());
+    }
+    let Some(path) = &options.pmu_state else {
+        return Ok(options.pmu.then(|| Pmus::new(cpus as usize)));
+    };
+    (0..cpus).for_each(|vcpu| cpu::with(vcpu, |cpu| cpu.look_at(0)));
+    Pmus::load(path, cpus as usize).map(Some)
 }
 
 fn parse_model(text: &str) -> Result<MachineModel, String> {
@@ -147,6 +165,7 @@ fn notices(options: &Options, parts: &Parts) -> Vec<Notice> {
         (options.check && Icount::find().is_none(), Notice::NoIcount),
         (timed && options.time == Time::Model && parts.bias.is_none(), Notice::NoModelTime),
         (counts && options.time != Time::Host && parts.guest.is_none(), Notice::NoClock),
+        (options.pmu && !NonMaskable::is_exported(), Notice::NoOverflows),
     ]
     .into_iter()
     .filter_map(|(missing, notice)| missing.then_some(notice))
@@ -188,7 +207,8 @@ fn header(options: &Options, info: &Info, parts: &Parts, offsets: &Offsets) -> H
             | bit(counts && offsets.pid.is_some(), FEATURE_TASKS)
             | bit(parts.cpus > 1 || parts.bias.is_some(), FEATURE_SLICES)
             | bit(parts.bias.is_some(), FEATURE_MODEL_TIME)
-            | bit(parts.guest.is_some(), FEATURE_HALTED),
+            | bit(parts.guest.is_some(), FEATURE_HALTED)
+            | bit(options.pmu, FEATURE_PMU),
         counters: match options.detail {
             Detail::Fast => 0,
             Detail::Count => MASK_PLAIN,

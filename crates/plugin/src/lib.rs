@@ -1,7 +1,8 @@
 //! The QEMU plugin of the simulated bench, and the format of what it records.
 //!
 //! Design constraints:
-//! - Observation changes nothing: no callback writes registers or memory of the guest.
+//! - Observation changes nothing: no callback writes registers or memory of the guest. The one exception
+//!   is the guest's PMU ([`options::Options::pmu`]), which is off unless it is asked for.
 //! - Same guest, same options: the same record, byte for byte. It holds no wall clock, no address of
 //!   the host, nothing in the order of a hash.
 //! - On the way of every block stand a few loads and stores on the state of one CPU: no lock, no
@@ -31,6 +32,7 @@ mod ffi;
 mod install;
 mod irq;
 mod physical;
+mod pmu;
 mod qemu;
 mod qemu_internals;
 mod regions;

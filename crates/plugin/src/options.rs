@@ -91,6 +91,12 @@ pub struct Options {
     pub check: bool,
     /// Disks of the machine.
     pub disks: Vec<Disk>,
+    /// Whether the guest has a PMU. It is the one thing by which the plugin changes the guest.
+    pub pmu: bool,
+    /// What the PMUs hold at the start; zeros without.
+    pub pmu_state: Option<PathBuf>,
+    /// Where to keep what the PMUs hold when QEMU ends.
+    pub pmu_save: Option<PathBuf>,
 }
 
 impl Options {
@@ -114,6 +120,9 @@ impl Options {
             qemu: String::new(),
             check: false,
             disks: Vec::new(),
+            pmu: false,
+            pmu_state: None,
+            pmu_save: None,
         };
         for argument in arguments {
             let (key, value) = argument.split_once('=').unwrap_or((argument, ""));
@@ -121,6 +130,9 @@ impl Options {
         }
         if options.out.as_os_str().is_empty() {
             return Err("out=FILE is missing".to_owned());
+        }
+        if !options.pmu && (options.pmu_state.is_some() || options.pmu_save.is_some()) {
+            return Err("pmu_state= and pmu_save= need pmu=on".to_owned());
         }
         match (options.detail, &options.model) {
             (Detail::Timed, None) => Err("detail=timed needs model=FILE".to_owned()),
@@ -159,6 +171,10 @@ impl Options {
             ("roi", _) => return wrong("marker or always"),
             ("check", "on" | "off") => self.check = value == "on",
             ("check", _) => return wrong("on or off"),
+            ("pmu", "on" | "off") => self.pmu = value == "on",
+            ("pmu", _) => return wrong("on or off"),
+            ("pmu_state", path) => self.pmu_state = Some(path.into()),
+            ("pmu_save", path) => self.pmu_save = Some(path.into()),
             ("quantum", text) => match text.parse() {
                 Ok(quantum @ 1..=QUANTUM_MAX) => self.quantum = quantum,
                 _ => return wrong(&format!("a number of cycles, 1 to {QUANTUM_MAX}")),
@@ -194,17 +210,21 @@ mod tests {
         let options = Options::parse(["out=/r"]).unwrap();
         assert_eq!((options.detail, options.roi), (Detail::Count, Roi::Marker));
         assert_eq!((options.quantum, options.check), (QUANTUM_DEFAULT, false));
+        assert!(!options.pmu);
     }
 
     #[test]
     fn all_options_are_read() {
-        let all = "out=/r,detail=fast,quantum=500,roi=always,symbols=/s,offsets=/o,qemu=11.1.3,check=on,disk=d0:5";
+        let all = "out=/r,detail=fast,quantum=500,roi=always,symbols=/s,offsets=/o,qemu=11.1.3,check=on,\
+             disk=d0:5,pmu=on,pmu_state=/p,pmu_save=/q";
         let options = Options::parse(all.split(',')).unwrap();
         assert_eq!((options.detail, options.roi), (Detail::Fast, Roi::Always));
         assert_eq!((options.quantum, options.check), (500, true));
         assert_eq!((options.symbols, options.offsets), (Some("/s".into()), Some("/o".into())));
         assert_eq!(options.qemu, "11.1.3");
         assert_eq!(options.disks, [Disk { node: "d0".to_owned(), latency_ns: 5 }]);
+        assert!(options.pmu);
+        assert_eq!((options.pmu_state, options.pmu_save), (Some("/p".into()), Some("/q".into())));
         let timed = "out=/r,detail=timed,model=/m,time=uniform,shift=2,spans=on";
         let options = Options::parse(timed.split(',')).unwrap();
         assert_eq!((options.detail, options.time), (Detail::Timed, Time::Uniform));
@@ -225,6 +245,8 @@ mod tests {
             ("quantum=x", "1 to"),
             ("roi=", "marker or always"),
             ("check=yes", "on or off"),
+            ("pmu=yes", "on or off"),
+            ("pmu_save=/p", "need pmu=on"),
             ("qemu=11.1.3-and-a-long-tail", "16 bytes"),
             ("disk=a", "NODE:LATENCY_NS"),
             ("disk=:1", "NODE:LATENCY_NS"),

@@ -5,7 +5,7 @@ use std::ptr;
 
 use crate::ffi::{
     Api, GByteArray, Id, MemoryCallback, NO_REGISTERS, READS_REGISTERS, RegisterDescriptor,
-    ResetCallback, VcpuCallback,
+    ResetCallback, SetPc, VcpuCallback,
 };
 
 /// The most bytes that are read from the guest at once.
@@ -19,12 +19,14 @@ pub(crate) struct Register(*mut c_void);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Registers {
     pub(crate) rax: Register,
+    pub(crate) rcx: Register,
     pub(crate) rdx: Register,
     pub(crate) rsi: Register,
     pub(crate) rdi: Register,
     pub(crate) rsp: Register,
     pub(crate) gs_base: Register,
     pub(crate) k_gs_base: Option<Register>,
+    pub(crate) cr4: Option<Register>,
 }
 
 /// The plugin API with a buffer to read into.
@@ -139,15 +141,20 @@ impl Qemu {
         callback: VcpuCallback,
         data: *mut c_void,
     ) {
+        self.on_instruction_with(instruction, callback, READS_REGISTERS, data);
+    }
+
+    /// As [`Qemu::on_instruction`], with another right: `WRITES_REGISTERS` or `WRITES_PC`.
+    pub(crate) fn on_instruction_with(
+        &self,
+        instruction: TranslatedInstruction,
+        callback: VcpuCallback,
+        right: c_int,
+        data: *mut c_void,
+    ) {
+        let register = self.api.qemu_plugin_register_vcpu_insn_exec_cb;
         // SAFETY: the instruction is valid; `data` lives until the code cache is flushed.
-        unsafe {
-            (self.api.qemu_plugin_register_vcpu_insn_exec_cb)(
-                instruction.0,
-                callback,
-                READS_REGISTERS,
-                data,
-            );
-        }
+        unsafe { register(instruction.0, callback, right, data) };
     }
 
     /// Calls `callback` after each access of these `kinds` ([`crate::ffi::READS`] and the like) that
@@ -196,12 +203,14 @@ impl Qemu {
         let must = |name: &CStr| find(name).ok_or(format!("QEMU knows no register {name:?}"));
         let registers = Ok(Registers {
             rax: must(c"rax")?,
+            rcx: must(c"rcx")?,
             rdx: must(c"rdx")?,
             rsi: must(c"rsi")?,
             rdi: must(c"rdi")?,
             rsp: must(c"rsp")?,
             gs_base: must(c"gs_base")?,
             k_gs_base: find(c"k_gs_base"),
+            cr4: find(c"cr4"),
         });
         // SAFETY: the list is ours and not used again; names and handles are QEMU's.
         unsafe { (self.api.g_array_unref)(list) };
@@ -215,6 +224,30 @@ impl Qemu {
         let read = unsafe { (self.api.qemu_plugin_read_register)(register.0, self.buffer) };
         let mut value = [0; 8];
         if read && self.copy_out(&mut value) { u64::from_le_bytes(value) } else { 0 }
+    }
+
+    /// Writes a register of the current vCPU; whether QEMU did it.
+    pub(crate) fn set_register(&mut self, register: Register, value: u64) -> bool {
+        let bytes = value.to_le_bytes();
+        // SAFETY: called from callbacks that may write registers. The buffer is ours, and as long as
+        // the bytes that are copied into it.
+        unsafe {
+            (self.api.g_byte_array_set_size)(self.buffer, bytes.len() as c_uint);
+            ptr::copy_nonoverlapping(bytes.as_ptr(), (*self.buffer).data, bytes.len());
+            (self.api.qemu_plugin_write_register)(register.0, self.buffer)
+        }
+    }
+
+    /// Puts a value into `edx` and `eax`, as `rdmsr` and `rdpmc` do.
+    pub(crate) fn put_value(&mut self, registers: Registers, value: u64) -> Option<()> {
+        let low = self.set_register(registers.rax, value & 0xffff_ffff);
+        let high = self.set_register(registers.rdx, value >> 32);
+        (low && high).then_some(())
+    }
+
+    /// The function that goes on at another instruction, to be called when nothing is held.
+    pub(crate) fn set_pc(&self) -> SetPc {
+        self.api.qemu_plugin_set_pc
     }
 
     /// Reads the guest's memory as the current vCPU sees it; `None` where nothing is mapped.

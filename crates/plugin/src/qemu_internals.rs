@@ -195,6 +195,92 @@ impl Bias {
     }
 }
 
+/// Work that a vCPU does between two blocks, with QEMU's big lock held.
+type Work = extern "C" fn(*mut c_void, usize);
+type RunOnCpu = unsafe extern "C" fn(*mut c_void, Work, usize);
+type Interrupt = unsafe extern "C" fn(*mut c_void, c_int);
+
+/// `CPU_INTERRUPT_NMI` of an x86 machine.
+const INTERRUPT_NMI: c_int = 0x200;
+
+/// Interrupts a vCPU by an NMI, as its local APIC does when a counter runs over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NonMaskable {
+    cpu: *mut c_void,
+    run_on_cpu: RunOnCpu,
+    interrupt: Interrupt,
+}
+
+impl NonMaskable {
+    /// Whether QEMU exports what it takes.
+    pub(crate) fn is_exported() -> bool {
+        [c"async_run_on_cpu", c"cpu_interrupt", c"qemu_get_cpu"]
+            .into_iter()
+            .all(|name| !ffi::find(name).is_null())
+    }
+
+    /// NMIs of vCPU `vcpu`; `None` if QEMU doesn't export what it takes.
+    pub(crate) fn of(vcpu: c_uint) -> Option<NonMaskable> {
+        let get_cpu = function!(c"qemu_get_cpu" as GetCpu)?;
+        let run_on_cpu = function!(c"async_run_on_cpu" as RunOnCpu)?;
+        let interrupt = function!(c"cpu_interrupt" as Interrupt)?;
+        // SAFETY: looks a vCPU up by its number; called in a vCPU's thread.
+        let cpu = unsafe { get_cpu(c_int::try_from(vcpu).ok()?) };
+        (!cpu.is_null()).then_some(NonMaskable { cpu, run_on_cpu, interrupt })
+    }
+
+    /// Interrupts the vCPU at the end of its block. Inside of one, QEMU does not allow it.
+    pub(crate) fn request(self) {
+        // SAFETY: the vCPU lives as long as the machine; the function that is passed on is QEMU's own.
+        unsafe { (self.run_on_cpu)(self.cpu, on_vcpu_between_blocks, self.interrupt as usize) };
+    }
+}
+
+/// Between two blocks of `cpu`.
+extern "C" fn on_vcpu_between_blocks(cpu: *mut c_void, interrupt: usize) {
+    // SAFETY: `request` passes this very function.
+    let interrupt = unsafe { std::mem::transmute::<usize, Interrupt>(interrupt) };
+    // SAFETY: QEMU calls work with the vCPU, and with its big lock held.
+    unsafe { interrupt(cpu, INTERRUPT_NMI) };
+}
+
+/// Leaves a block in its middle.
+///
+/// Translated code keeps a part of the vCPU's state to itself until the block ends: how far it is, and
+/// from which results the flags are to be made. QEMU knows how to restore that from a place in the
+/// code. `qemu_plugin_set_pc` alone does not do it: the guest would go on with other flags.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MiddleOfBlock {
+    cpu: *mut c_void,
+    restore_state: RestoreState,
+}
+
+type RestoreState = unsafe extern "C" fn(*mut c_void, usize) -> bool;
+
+impl MiddleOfBlock {
+    /// Whether QEMU exports what it takes.
+    pub(crate) fn is_exported() -> bool {
+        [c"cpu_restore_state", c"qemu_get_cpu"].into_iter().all(|name| !ffi::find(name).is_null())
+    }
+
+    /// That of vCPU `vcpu`; `None` if QEMU doesn't export what it takes.
+    pub(crate) fn of(vcpu: c_uint) -> Option<MiddleOfBlock> {
+        let get_cpu = function!(c"qemu_get_cpu" as GetCpu)?;
+        let restore_state = function!(c"cpu_restore_state" as RestoreState)?;
+        // SAFETY: looks a vCPU up by its number; called in a vCPU's thread.
+        let cpu = unsafe { get_cpu(c_int::try_from(vcpu).ok()?) };
+        (!cpu.is_null()).then_some(MiddleOfBlock { cpu, restore_state })
+    }
+
+    /// Restores the state at the instruction whose callback returns to `return_address`. That
+    /// instruction, and those behind it, are then not executed for QEMU's clock. Returns whether
+    /// the address is one of translated code; otherwise nothing has changed.
+    pub(crate) fn restore(self, return_address: usize) -> bool {
+        // SAFETY: the vCPU is the one that runs. The address is of the call, not behind it.
+        unsafe { (self.restore_state)(self.cpu, return_address - 1) }
+    }
+}
+
 /// QEMU's own count of instructions, over all vCPUs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Icount(GetIcount);

@@ -27,6 +27,9 @@ pub const FEATURE_MODEL_TIME: u32 = 8;
 /// Bit of [`Header::features`]: time for which a vCPU was halted is known.
 pub const FEATURE_HALTED: u32 = 16;
 
+/// Bit of [`Header::features`]: the guest has a PMU, for which the plugin writes registers.
+pub const FEATURE_PMU: u32 = 32;
+
 /// One record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
@@ -258,6 +261,9 @@ pub enum Notice {
     NoModelTime = 5,
     /// QEMU exports no clock: time for which a vCPU was halted is not known.
     NoClock = 6,
+    /// The guest's PMU is asked for an event that is not counted; its counter stands still. The value
+    /// is the event: number in bits 0 to 7 and 32 to 35, unit mask in 8 to 15, as in an event select.
+    EventNotCounted = 7,
     /// QEMU's event loop can't be driven: devices answer when the host gets to it, and no two runs
     /// are the same.
     NotSettled = 8,
@@ -265,6 +271,8 @@ pub enum Notice {
     /// disks are not held back, and may complete when the host gets to it. The value is the number
     /// of the disk, from 0.
     NoDisk = 9,
+    /// QEMU doesn't export what it takes to interrupt the guest when a counter runs over.
+    NoOverflows = 10,
 }
 
 impl fmt::Display for Notice {
@@ -284,6 +292,12 @@ impl fmt::Display for Notice {
                 "this QEMU's event loop can't be driven: devices aren't repeatable"
             }
             Notice::NoDisk => "a disk can't be settled: it is neither repeatable nor has a latency",
+            Notice::EventNotCounted => {
+                "the guest's PMU is asked for an event that is not counted; its counter stands still"
+            }
+            Notice::NoOverflows => {
+                "this QEMU doesn't interrupt the guest when a counter runs over: no sampling"
+            }
         })
     }
 }
@@ -299,6 +313,8 @@ impl Notice {
             Notice::NoClock,
             Notice::NotSettled,
             Notice::NoDisk,
+            Notice::EventNotCounted,
+            Notice::NoOverflows,
         ]
         .into_iter()
         .find(|notice| *notice as u64 == number)

@@ -12,6 +12,7 @@ use crate::counters::{Counts, INSTRUCTIONS};
 use crate::cpu;
 use crate::marker;
 use crate::options::{Detail, Options};
+use crate::pmu::machine::Pmus;
 use crate::qemu::{Qemu, Registers};
 use crate::qemu_internals::{Icount, IcountUpdate};
 use crate::record::{AmountsOf, Check, Marker, Notice, Record};
@@ -64,6 +65,8 @@ pub(crate) struct Session {
     pub(crate) ended: bool,
     /// Interrupts on another vCPU than the one that was thought to run. There must be none.
     pub(crate) misplaced: u64,
+    /// The guest's PMUs, if it is to have any.
+    pub(crate) pmus: Option<Pmus>,
 }
 
 // SAFETY: descriptions in the arena and handles of registers are used by the vCPUs' thread, and at
@@ -101,6 +104,7 @@ impl Session {
             self.tracker.forget(vcpu as usize);
             self.tracked(vcpu);
         }
+        self.look_at_pmus();
         self.clock.begin_again();
         self.qemu.register(&callbacks::Callbacks::of(self));
     }
@@ -178,6 +182,7 @@ impl Session {
             regions::write_amounts(&mut self.writer, vcpu, AmountsOf::Marker, counts);
         }
         self.tracker.name_current(vcpu as usize, &mut self.qemu);
+        self.settle_pmus(vcpu, remaining);
         match number {
             marker::OPEN | marker::FULL => self.set_level(true),
             marker::FAST => self.set_level(false),
@@ -203,6 +208,7 @@ impl Session {
 
     /// QEMU ends.
     pub(crate) fn exit(&mut self) {
+        self.save_pmus();
         if self.ended {
             self.writer.flush();
             return;
@@ -218,7 +224,9 @@ impl Session {
         if let Some(icount) = self.icount
             && !self.ended
         {
-            let counted = self.counted(0, 0).iter().map(|counts| counts[INSTRUCTIONS]).sum();
+            let counted = self.counted(0, 0);
+            let counted = counted.iter().map(|counts| counts[INSTRUCTIONS]).sum::<u64>();
+            let counted = counted - self.clock.unclocked;
             self.writer.write(&Record::Check(Check { counted, icount: icount.get() }));
         }
     }

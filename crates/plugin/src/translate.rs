@@ -9,6 +9,7 @@ use crate::ffi::{READS, READS_AND_WRITES, VcpuCallback, WRITES};
 use crate::marker;
 use crate::options::Detail;
 use crate::physical;
+use crate::pmu::msr;
 use crate::qemu::{TranslatedBlock, TranslatedInstruction};
 use crate::session::Session;
 use crate::settle::{self, Rings};
@@ -78,12 +79,14 @@ struct Instruction {
     bytes: u32,
     decoded: Decoded,
     rings: Rings,
+    pmu: Option<msr::Use>,
 }
 
 /// Prepares a block that is about to be translated.
 pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: VcpuCallback) {
     let instructions = decoded(session, block);
     annotate(session, &instructions, on_point);
+    annotate_pmu(session, &instructions);
     let Some((first, last)) = instructions.first().zip(instructions.last()) else { return };
     if !session.counts() && session.cpus == 1 {
         return;
@@ -138,7 +141,9 @@ fn decoded(session: &Session, block: TranslatedBlock) -> Vec<Instruction> {
                 annotations.action_at(address)
             };
         }
-        Instruction { handle, address, bytes: length as u32, decoded, rings: settle::rings(bytes) }
+        let (pmu, rings) = (msr::decode(bytes, in_kernel), settle::rings(bytes));
+        let pmu = pmu.filter(|_| session.pmus.is_some());
+        Instruction { handle, address, bytes: length as u32, decoded, rings, pmu }
     };
     session.qemu.instructions(block).map(decode_one).collect()
 }
@@ -154,6 +159,18 @@ fn annotate(session: &mut Session, instructions: &[Instruction], on_point: VcpuC
             let point = Point { action, address: one.address, remaining };
             let point = session.arena.keep_point(point);
             session.qemu.on_instruction(one.handle, on_point, point.cast_mut().cast());
+        }
+    }
+}
+
+/// Has the guest's PMU answer the instructions that use it.
+fn annotate_pmu(session: &mut Session, instructions: &[Instruction]) {
+    for (index, one) in instructions.iter().enumerate() {
+        if let Some(what) = one.pmu {
+            let next = instructions.get(index + 1).map(|next| next.handle);
+            let remaining = (instructions.len() - index) as u32;
+            let access = msr::Access { what, address: one.address, remaining };
+            msr::annotate(session, one.handle, next, access);
         }
     }
 }

@@ -29,6 +29,10 @@ pub(crate) struct Cpu {
     awaits: u64,
     /// Where the slice ends: the count of cycles.
     slice_end: u64,
+    /// The count of cycles from which on a counter of the guest's PMU may have run over.
+    look_at: u64,
+    /// The earlier of both.
+    due_at: u64,
     /// Branches of the blocks that were started. With a model only.
     branches: u64,
     /// The model, null without one.
@@ -163,6 +167,8 @@ impl Cpu {
         block: ptr::null(),
         awaits: NOWHERE,
         slice_end: u64::MAX,
+        look_at: u64::MAX,
+        due_at: u64::MAX,
         branches: 0,
         model: ptr::null_mut(),
         timed: false,
@@ -179,7 +185,7 @@ impl Cpu {
     fn is_due(&self, block: &Block, cycles: u64) -> bool {
         (block.in_kernel != self.in_kernel)
             | (block.address == self.awaits)
-            | (cycles >= self.slice_end)
+            | (cycles >= self.due_at)
     }
 
     /// Counts with a model from now on.
@@ -276,6 +282,27 @@ impl Cpu {
     /// The slice ends in so many cycles.
     pub(crate) fn set_slice(&mut self, cycles: u64) {
         self.slice_end = self.cycles().saturating_add(cycles);
+        self.due_at = self.slice_end.min(self.look_at);
+    }
+
+    /// The guest's PMU is to be looked at from this count of cycles on.
+    pub(crate) fn look_at(&mut self, cycles: u64) {
+        self.look_at = cycles;
+        self.due_at = self.slice_end.min(cycles);
+    }
+
+    /// Whether the guest's PMU is to be looked at.
+    pub(crate) fn is_to_be_looked_at(&mut self) -> bool {
+        self.cycles() >= self.look_at
+    }
+
+    /// The block that was started last is left before its last `count` instructions.
+    pub(crate) fn leave_block(&mut self, count: u32) {
+        // SAFETY: null, or kept by the arena until a flush, which clears it.
+        if let Some(block) = unsafe { self.block.as_ref() } {
+            self.take_back(block, count);
+            self.block = ptr::null();
+        }
     }
 
     /// QEMU's description of the vCPU, by which it is recognised.

@@ -3,24 +3,27 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// On the host's clock; a boot takes some ten seconds on a quiet machine.
-const WALL_MAX: Duration = Duration::from_secs(300);
+pub const WALL_MAX: Duration = Duration::from_secs(300);
 
 /// A machine to boot.
 pub struct Machine {
     qemu: Vec<OsString>,
     kernel: PathBuf,
     plugin: PathBuf,
+    /// More for the kernel's command line.
+    pub line: &'static str,
     /// Scratch files.
     pub directory: tempfile::TempDir,
 }
 
 impl Machine {
-    /// Puts together what there is, or says what is missing.
-    pub fn find() -> Result<Machine, String> {
+    /// Puts together what there is, or says what is missing. The guest's first process is compiled
+    /// from `guest`, a file of this crate; `files` come into its root, with what is above them.
+    pub fn find(guest: &str, files: &[(String, Vec<u8>)]) -> Result<Machine, String> {
         let cache = cache();
         let kernel = std::env::var_os("IRQLAB_KERNEL").map(PathBuf::from);
         let kernel = kernel.or_else(|| kernel_in(cache.as_deref()?));
@@ -28,9 +31,10 @@ impl Machine {
             qemu: qemu(cache.as_deref()).ok_or("no QEMU with plugin API 7 (irqlab sim setup)")?,
             kernel: kernel.ok_or("no kernel (irqlab sim setup, or IRQLAB_KERNEL=bzImage)")?,
             plugin: plugin().ok_or("no libplugin.so beside this test")?,
+            line: "",
             directory: tempfile::tempdir().map_err(|error| error.to_string())?,
         };
-        machine.build_image()?;
+        machine.build_image(guest, files)?;
         Ok(machine)
     }
 
@@ -41,16 +45,23 @@ impl Machine {
 
     /// Boots to power-off. With a plugin where there are options for it: counted and repeatable.
     pub fn boot(&self, cpus: u32, phase: &str, plugin: Option<&str>) {
+        let mut command = self.command(cpus, phase, plugin);
+        self.finish(command.stdin(Stdio::null()).spawn().unwrap());
+    }
+
+    /// What boots the machine.
+    pub fn command(&self, cpus: u32, phase: &str, plugin: Option<&str>) -> Command {
         let (first, rest) = self.qemu.split_first().unwrap();
         let mut command = Command::new(first);
-        command.args(rest).args(["-machine", "q35", "-cpu", "EPYC", "-m", "256M", "-seed", "1"]);
+        command.args(rest).args(["-machine", "q35", "-cpu", "EPYC", "-m", "512M", "-seed", "1"]);
         command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
         command.args(["-accel", "tcg,thread=single", "-rtc", "base=2026-01-01,clock=vm"]);
         command.args(["-smp", &cpus.to_string()]).arg("-kernel").arg(&self.kernel);
         command.arg("-initrd").arg(self.path("image"));
         // The kernel's tests of its ciphers are half of a boot.
         let line = format!(
-            "console=ttyS0 nokaslr quiet panic=-1 oops=panic cryptomgr.notests phase={phase}"
+            "console=ttyS0 nokaslr quiet panic=-1 oops=panic cryptomgr.notests {} phase={phase}",
+            self.line
         );
         command.args(["-append", &line]);
         for name in ["console", phase] {
@@ -61,7 +72,12 @@ impl Machine {
             command.arg(format!("{},{options}", self.plugin.display()));
         }
         let errors = fs::File::create(self.path("errors")).unwrap();
-        let mut child = command.stdin(Stdio::null()).stderr(errors).spawn().unwrap();
+        command.stderr(errors);
+        command
+    }
+
+    /// Waits for the machine to power off.
+    pub fn finish(&self, mut child: Child) {
         let deadline = Instant::now() + WALL_MAX;
         let status = loop {
             if let Some(status) = child.try_wait().unwrap() {
@@ -88,8 +104,8 @@ impl Machine {
         self.path("symbol-list")
     }
 
-    fn build_image(&self) -> Result<(), String> {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/boot/guest.rs");
+    fn build_image(&self, guest: &str, more: &[(String, Vec<u8>)]) -> Result<(), String> {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(guest);
         let output = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
             .args(["--edition", "2024", "-Copt-level=2", "-Ctarget-feature=+crt-static"])
             .args(["-Crelocation-model=static", "-Cpanic=abort", "-Cstrip=symbols", "-o"])
@@ -101,15 +117,23 @@ impl Machine {
         }
         let init = fs::read(self.path("init")).map_err(|error| error.to_string())?;
         let wanted: Vec<&str> = plugin::symbols::wanted().collect();
-        let files = [
+        let mut files = [
             ("proc", 0o040_755, &[][..]),
+            ("sys", 0o040_755, &[][..]),
             ("dev", 0o040_755, &[][..]),
+            ("tmp", 0o040_755, &[][..]),
             ("wanted", 0o100_644, wanted.join("\n").as_bytes()),
             ("init", 0o100_755, &init[..]),
-            ("TRAILER!!!", 0, &[][..]),
         ]
         .map(|(name, mode, content)| archived(name, mode, content))
         .concat();
+        for (path, content) in more {
+            for (at, _) in path.match_indices('/') {
+                files.extend(archived(&path[..at], 0o040_755, &[]));
+            }
+            files.extend(archived(path, 0o100_755, content));
+        }
+        files.extend(archived("TRAILER!!!", 0, &[]));
         fs::write(self.path("image"), files).map_err(|error| error.to_string())
     }
 }

@@ -1,0 +1,139 @@
+//! What the guest's event numbers mean. docs/guest-pmu.md shows the same table.
+
+/// What a counter can be asked to count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    Instructions,
+    Cycles,
+    Branches,
+    BranchMisses,
+    /// Cycles in which no instruction came from the front end.
+    FetchStallCycles,
+    /// Cycles in which an instruction waited for data.
+    DataStallCycles,
+    L1dAccesses,
+    L1dMisses,
+    L1iAccesses,
+    L1iMisses,
+    L2Accesses,
+    L2Misses,
+    /// Lines that were prefetched into L1D.
+    L1dPrefetches,
+    /// Misses of the first level of the data TLB.
+    DtlbL1Misses,
+    /// Walks of the page table for data.
+    DtlbMisses,
+    /// Misses of the instruction TLB's first level that hit the second.
+    ItlbL2Hits,
+    /// Walks of the page table for instructions.
+    ItlbMisses,
+    Loads,
+    Stores,
+    L1dLoadMisses,
+    L1dStoreMisses,
+    L2FetchMisses,
+    L2DataMisses,
+    /// Lines that L2 wrote back.
+    L2Writebacks,
+    /// Loads and stores that went to a device.
+    DeviceAccesses,
+    Interrupts,
+    Exceptions,
+}
+
+/// An event number of 12 bits and a unit mask of 8, with what they mean.
+type Row = (u16, u8, Event);
+
+/// The numbers of family 17h that Linux uses for its generic events and its cache events
+/// (arch/x86/events/amd/core.c, 6.1), and those of loads and stores.
+const FAMILY_17H: [Row; 20] = [
+    (0x076, 0x00, Event::Cycles),
+    (0x0c0, 0x00, Event::Instructions),
+    (0x060, 0xff, Event::L2Accesses),
+    (0x064, 0x09, Event::L2Misses),
+    (0x0c2, 0x00, Event::Branches),
+    (0x0c3, 0x00, Event::BranchMisses),
+    (0x087, 0x02, Event::FetchStallCycles),
+    (0x087, 0x01, Event::DataStallCycles),
+    (0x040, 0x00, Event::L1dAccesses),
+    (0x060, 0xc8, Event::L1dMisses),
+    (0x05a, 0xff, Event::L1dPrefetches),
+    (0x080, 0x00, Event::L1iAccesses),
+    (0x081, 0x00, Event::L1iMisses),
+    (0x045, 0xff, Event::DtlbL1Misses),
+    (0x045, 0xf0, Event::DtlbMisses),
+    (0x084, 0x00, Event::ItlbL2Hits),
+    (0x085, 0xff, Event::ItlbMisses),
+    (0x029, 0x01, Event::Loads),
+    (0x029, 0x02, Event::Stores),
+    (0x02c, 0x00, Event::Interrupts),
+];
+
+/// The simulator's own, in a range where no processor has events. The low byte stays below 0xe0:
+/// kernels take those for events of the northbridge.
+const RAW: [Row; 10] = [
+    (0xf00, 0x00, Event::Loads),
+    (0xf01, 0x00, Event::Stores),
+    (0xf02, 0x00, Event::L1dLoadMisses),
+    (0xf03, 0x00, Event::L1dStoreMisses),
+    (0xf04, 0x00, Event::L2FetchMisses),
+    (0xf05, 0x00, Event::L2DataMisses),
+    (0xf06, 0x00, Event::L2Writebacks),
+    (0xf07, 0x00, Event::DeviceAccesses),
+    (0xf08, 0x00, Event::Interrupts),
+    (0xf09, 0x00, Event::Exceptions),
+];
+
+/// The event of a number and a unit mask, if it means anything here.
+pub(crate) fn event_of(number: u16, mask: u8) -> Option<Event> {
+    let mut rows = FAMILY_17H.iter().chain(&RAW);
+    rows.find(|row| (row.0, row.1) == (number, mask)).map(|row| row.2)
+}
+
+impl Event {
+    /// The most that a cycle adds, as far as it is known: how soon a counter can run over.
+    pub(crate) fn per_cycle_max(self) -> u64 {
+        match self {
+            Event::Instructions | Event::Cycles | Event::Branches | Event::BranchMisses => 1,
+            // Not a bound of any model; beyond it, an overflow is seen a little later.
+            _ => 64,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_number_means_two_things() {
+        let rows: Vec<&Row> = FAMILY_17H.iter().chain(&RAW).collect();
+        for (at, row) in rows.iter().enumerate() {
+            let same = |other: &&&Row| (other.0, other.1) == (row.0, row.1);
+            assert_eq!(rows.iter().filter(same).count(), 1, "{row:x?}");
+            assert_eq!(event_of(row.0, row.1), Some(rows[at].2));
+        }
+    }
+
+    #[test]
+    fn the_simulators_own_numbers_are_in_a_free_range() {
+        for (number, mask, _) in RAW {
+            assert!((0xf00..0xfff).contains(&number) && number & 0xff < 0xe0 && mask == 0);
+        }
+    }
+
+    #[test]
+    fn what_is_not_in_the_table_means_nothing() {
+        assert_eq!(event_of(0x0c0, 1), None);
+        assert_eq!(event_of(0x003, 0xff), None);
+    }
+
+    #[test]
+    fn the_table_in_the_docs_is_this_one() {
+        let page = include_str!("../../../../docs/guest-pmu.md");
+        for (number, mask, event) in FAMILY_17H.iter().chain(&RAW) {
+            let row = format!("| `{number:03x}` | `{mask:02x}` | `{event:?}` |");
+            assert!(page.contains(&row), "docs/guest-pmu.md lacks {row}");
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! The instructions by which the guest uses its PMU, and the answers.
+//!
+//! QEMU's own `rdmsr` reads zero from registers that it doesn't know, and its `wrmsr` ignores them.
+//! So `wrmsr` is only listened to, and after `rdmsr` the answer is put into the registers before the
+//! instruction behind it. Where there is none in the block, and for `rdpmc`, which QEMU doesn't have,
+//! the plugin answers and goes on behind the instruction; that never returns to the callback, so
+//! nothing may be held there that is given back by a destructor.
+
+use std::arch::naked_asm;
+use std::ffi::{c_uint, c_void};
+
+use super::core::COUNTERS;
+use super::machine::{Answer, PmuRegister};
+use crate::cpu;
+use crate::ffi::{READS_REGISTERS, VcpuCallback, WRITES_PC, WRITES_REGISTERS};
+use crate::qemu::{Registers, TranslatedInstruction};
+use crate::qemu_internals::MiddleOfBlock;
+use crate::session::{self, Session};
+use crate::tracker::is_kernel;
+
+/// First event select and first counter of the four that all AMD processors have.
+const SELECT_LEGACY: u64 = 0xc001_0000;
+const VALUE_LEGACY: u64 = 0xc001_0004;
+const COUNTERS_LEGACY: u64 = 4;
+/// Event selects and counters of the core performance counter extensions, in turn.
+const EXTENDED: u64 = 0xc001_0200;
+/// The leaf of `cpuid` that tells of them, and where in `ecx`.
+const FEATURES_LEAF: u64 = 0x8000_0001;
+const FEATURE_SIX_COUNTERS: u64 = 1 << 23;
+/// The bit of CR4 that lets user mode read counters.
+const USER_READS_COUNTERS: u64 = 1 << 8;
+/// Length of each of these instructions.
+const LENGTH: u64 = 2;
+
+/// What an instruction does with the PMU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// `rdmsr`.
+    Read,
+    /// `wrmsr`.
+    Write,
+    /// `rdpmc`.
+    ReadCounter,
+    /// `cpuid`.
+    Identify,
+}
+
+/// An instruction that may use the PMU.
+#[derive(Debug)]
+pub(crate) struct Access {
+    pub(crate) what: Use,
+    pub(crate) address: u64,
+    /// How many instructions of the block, with itself, are still to execute.
+    pub(crate) remaining: u32,
+}
+
+/// What the bytes of an instruction do with the PMU.
+pub(crate) fn decode(bytes: &[u8], in_kernel: bool) -> Option<Use> {
+    match bytes {
+        [0x0f, 0x30] if in_kernel => Some(Use::Write),
+        [0x0f, 0x32] if in_kernel => Some(Use::Read),
+        [0x0f, 0x33] => Some(Use::ReadCounter),
+        [0x0f, 0xa2] => Some(Use::Identify),
+        _ => None,
+    }
+}
+
+/// Annotates an instruction of a block that is translated, and `next`, the one behind it.
+pub(crate) fn annotate(
+    session: &mut Session,
+    instruction: TranslatedInstruction,
+    next: Option<TranslatedInstruction>,
+    access: Access,
+) {
+    let (before, flags): (VcpuCallback, _) = match (access.what, next) {
+        (Use::Write, _) => (on_write, READS_REGISTERS),
+        (Use::Read, Some(_)) => (on_read, READS_REGISTERS),
+        (Use::Identify, Some(_)) => (on_identify, READS_REGISTERS),
+        (Use::ReadCounter | Use::Read, _) => (on_read_and_leave, WRITES_PC),
+        (Use::Identify, None) => (on_identify_at_end, WRITES_PC),
+    };
+    let behind = next.filter(|_| matches!(access.what, Use::Read | Use::Identify));
+    let access = session.arena.keep_access(access).cast_mut().cast();
+    session.qemu.on_instruction_with(instruction, before, flags, access);
+    if let Some(next) = behind {
+        session.qemu.on_instruction_with(next, on_answer, WRITES_REGISTERS, access);
+    }
+}
+
+/// The PMU's register of this number of a model-specific register.
+fn register_of(number: u64) -> Option<PmuRegister> {
+    let below = |first: u64, count: u64| (first..first + count).contains(&number);
+    if below(SELECT_LEGACY, COUNTERS_LEGACY) {
+        Some(PmuRegister::Select((number - SELECT_LEGACY) as usize))
+    } else if below(VALUE_LEGACY, COUNTERS_LEGACY) {
+        Some(PmuRegister::Value((number - VALUE_LEGACY) as usize))
+    } else if below(EXTENDED, 2 * COUNTERS as u64) {
+        let (index, is_value) = ((number - EXTENDED) / 2, (number - EXTENDED) % 2 == 1);
+        let register = if is_value { PmuRegister::Value } else { PmuRegister::Select };
+        Some(register(index as usize))
+    } else {
+        None
+    }
+}
+
+/// The PMU's register that `rdmsr`, `wrmsr` or `rdpmc` means, if it may.
+fn register_meant(
+    session: &mut Session,
+    access: &Access,
+    registers: Registers,
+) -> Option<PmuRegister> {
+    let number = session.qemu.register_value(registers.rcx) & 0xffff_ffff;
+    if access.what != Use::ReadCounter {
+        return register_of(number);
+    }
+    let allowed = is_kernel(access.address)
+        || session.qemu.register_value(registers.cr4?) & USER_READS_COUNTERS != 0;
+    (allowed && number < COUNTERS as u64).then_some(PmuRegister::Value(number as usize))
+}
+
+/// Calls `use_it` on the session and the instruction, with the lock held.
+fn with_access<R>(
+    access: *mut c_void,
+    use_it: impl FnOnce(&mut Session, u32, &Access, Registers) -> Option<R>,
+) -> Option<R> {
+    let vcpu = cpu::running();
+    // SAFETY: the arena keeps the access while there is code that passes it.
+    let access = unsafe { &*access.cast_const().cast::<Access>() };
+    let mut guard = session::lock();
+    let session = guard.as_mut()?;
+    let registers = session.registers?;
+    use_it(session, vcpu, access, registers)
+}
+
+fn set_answer(session: &mut Session, vcpu: u32, answer: Option<Answer>) -> Option<()> {
+    session.pmus.as_mut()?.vcpus.get_mut(vcpu as usize)?.answer = answer;
+    Some(())
+}
+
+/// `wrmsr` is about to execute.
+extern "C" fn on_write(_: c_uint, access: *mut c_void) {
+    with_access(access, |session, vcpu, access, registers| {
+        let register = register_meant(session, access, registers)?;
+        let low = session.qemu.register_value(registers.rax) & 0xffff_ffff;
+        let high = session.qemu.register_value(registers.rdx) << 32;
+        session.write_pmu(vcpu, register, high | low, access.remaining);
+        Some(())
+    });
+}
+
+/// `rdmsr` is about to execute, with another instruction behind it in its block.
+extern "C" fn on_read(_: c_uint, access: *mut c_void) {
+    with_access(access, |session, vcpu, access, registers| {
+        let value = register_meant(session, access, registers)
+            .and_then(|register| session.read_pmu(vcpu, register, access.remaining));
+        set_answer(session, vcpu, value.map(Answer::Register))
+    });
+}
+
+/// `cpuid` is about to execute, with another instruction behind it in its block.
+extern "C" fn on_identify(_: c_uint, access: *mut c_void) {
+    with_access(access, |session, vcpu, _, registers| {
+        let features = session.qemu.register_value(registers.rax) & 0xffff_ffff == FEATURES_LEAF;
+        set_answer(session, vcpu, features.then_some(Answer::SixCounters))
+    });
+}
+
+/// The instruction behind `rdmsr` or `cpuid` is about to execute.
+extern "C" fn on_answer(_: c_uint, access: *mut c_void) {
+    with_access(access, |session, vcpu, _, registers| {
+        let asked = session.pmus.as_mut()?.vcpus.get_mut(vcpu as usize)?;
+        match asked.answer.take()? {
+            Answer::Register(value) => session.qemu.put_value(registers, value),
+            Answer::SixCounters => {
+                asked.again_at = None;
+                let features = session.qemu.register_value(registers.rcx) | FEATURE_SIX_COUNTERS;
+                session.qemu.set_register(registers.rcx, features).then_some(())
+            }
+        }
+    });
+}
+
+/// `rdmsr` or `rdpmc` is about to execute, and is answered in its place.
+// SAFETY: hands on its arguments, and the place in translated code where it was called as a third.
+#[unsafe(naked)]
+extern "C" fn on_read_and_leave(_: c_uint, _: *mut c_void) {
+    naked_asm!("mov rdx, [rsp]", "jmp {to}", to = sym read_and_leave)
+}
+
+extern "C" fn read_and_leave(_: c_uint, access: *mut c_void, return_address: usize) {
+    let leave = with_access(access, |session, vcpu, access, registers| {
+        let register = register_meant(session, access, registers)?;
+        let value = session.read_pmu(vcpu, register, access.remaining)?;
+        if !MiddleOfBlock::of(vcpu)?.restore(return_address) {
+            return None;
+        }
+        session.qemu.put_value(registers, value)?;
+        cpu::with(vcpu, |cpu| cpu.leave_block(access.remaining - 1));
+        session.clock.unclocked += u64::from(session.counts());
+        Some((session.qemu.set_pc(), access.address + LENGTH))
+    });
+    if let Some((set_pc, address)) = leave {
+        // SAFETY: registered with `WRITES_PC`. Nothing with a destructor is held: the lock was given
+        // back above.
+        unsafe { set_pc(address) };
+    }
+}
+
+/// `cpuid` is about to execute as the last instruction of its block. It is tried again, as the first
+/// of another block; if it stands alone there too, its answer stays as it is.
+// SAFETY: as above.
+#[unsafe(naked)]
+extern "C" fn on_identify_at_end(_: c_uint, _: *mut c_void) {
+    naked_asm!("mov rdx, [rsp]", "jmp {to}", to = sym identify_at_end)
+}
+
+extern "C" fn identify_at_end(_: c_uint, access: *mut c_void, return_address: usize) {
+    let leave = with_access(access, |session, vcpu, access, registers| {
+        let features = session.qemu.register_value(registers.rax) & 0xffff_ffff == FEATURES_LEAF;
+        let asked = session.pmus.as_mut()?.vcpus.get_mut(vcpu as usize)?;
+        if !features || asked.again_at.replace(access.address) == Some(access.address) {
+            return None;
+        }
+        if !MiddleOfBlock::of(vcpu)?.restore(return_address) {
+            return None;
+        }
+        cpu::with(vcpu, |cpu| cpu.leave_block(access.remaining));
+        Some((session.qemu.set_pc(), access.address))
+    });
+    if let Some((set_pc, address)) = leave {
+        // SAFETY: as above.
+        unsafe { set_pc(address) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_registers_of_both_ranges_are_the_same_counters() {
+        use PmuRegister::{Select, Value};
+        for (number, register) in [
+            (0xc001_0000, Some(Select(0))),
+            (0xc001_0003, Some(Select(3))),
+            (0xc001_0004, Some(Value(0))),
+            (0xc001_0007, Some(Value(3))),
+            (0xc001_0008, None),
+            (0xc001_01ff, None),
+            (0xc001_0200, Some(Select(0))),
+            (0xc001_0201, Some(Value(0))),
+            (0xc001_020a, Some(Select(5))),
+            (0xc001_020b, Some(Value(5))),
+            (0xc001_020c, None),
+            (0x10, None),
+        ] {
+            assert_eq!(register_of(number), register, "{number:#x}");
+        }
+    }
+
+    #[test]
+    fn privileged_instructions_mean_something_in_the_kernel_only() {
+        assert_eq!(decode(&[0x0f, 0x30], true), Some(Use::Write));
+        assert_eq!(decode(&[0x0f, 0x32], true), Some(Use::Read));
+        assert_eq!(decode(&[0x0f, 0x30], false), None);
+        assert_eq!(decode(&[0x0f, 0x32], false), None);
+        assert_eq!(decode(&[0x0f, 0x33], false), Some(Use::ReadCounter));
+        assert_eq!(decode(&[0x0f, 0xa2], false), Some(Use::Identify));
+        assert_eq!(decode(&[0x0f, 0x31], true), None); // rdtsc
+    }
+}

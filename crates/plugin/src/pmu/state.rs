@@ -1,0 +1,82 @@
+//! The content of all PMUs as text, kept beside a checkpoint: QEMU's own state does not hold it.
+//!
+//! A line for each counter, `VCPU COUNTER SELECT VALUE`, numbers in hexadecimal, below a first line.
+
+use super::core::COUNTERS;
+
+const FIRST_LINE: &str = "irqlab-pmu 1";
+
+/// Select and value of each counter of a vCPU.
+pub(crate) type Content = [(u64, u64); COUNTERS];
+
+/// The text of PMUs in the order of their vCPUs.
+pub(crate) fn write(contents: &[Content]) -> String {
+    let mut text = format!("{FIRST_LINE}\n");
+    for (vcpu, content) in contents.iter().enumerate() {
+        for (counter, (select, value)) in content.iter().enumerate() {
+            text += &format!("{vcpu:x} {counter:x} {select:x} {value:x}\n");
+        }
+    }
+    text
+}
+
+/// The PMUs of a text, which must be those of `vcpus` vCPUs.
+pub(crate) fn read(text: &str, vcpus: usize) -> Result<Vec<Content>, String> {
+    let mut lines = text.lines();
+    if lines.next() != Some(FIRST_LINE) {
+        return Err(format!("the first line is not '{FIRST_LINE}'"));
+    }
+    let mut contents = vec![Content::default(); vcpus];
+    let mut next = 0;
+    for (number, line) in lines.enumerate() {
+        let wrong = || format!("line {}: not 'VCPU COUNTER SELECT VALUE' in order", number + 2);
+        let words: Result<Vec<u64>, _> =
+            line.split(' ').map(|word| u64::from_str_radix(word, 16)).collect();
+        let [vcpu, counter, select, value] = words.map_err(|_| wrong())?[..] else {
+            return Err(wrong());
+        };
+        let place = (next / COUNTERS, next % COUNTERS);
+        if (vcpu, counter) != (place.0 as u64, place.1 as u64) || place.0 >= vcpus {
+            return Err(wrong());
+        }
+        contents[place.0][place.1] = (select, value);
+        next += 1;
+    }
+    if next != vcpus * COUNTERS {
+        return Err(format!("{next} counters; this machine has {}", vcpus * COUNTERS));
+    }
+    Ok(contents)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(contents in prop::collection::vec(any::<Content>(), 0..5)) {
+            prop_assert_eq!(read(&write(&contents), contents.len()), Ok(contents));
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in ".{0,200}", vcpus in 0..4_usize) {
+            let with_a_head = format!("{FIRST_LINE}\n{text}");
+            for text in [text, with_a_head] {
+                if let Ok(contents) = read(&text, vcpus) {
+                    prop_assert_eq!(read(&write(&contents), vcpus), Ok(contents));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn another_machines_state_is_refused() {
+        let text = write(&[Content::default(); 2]);
+        assert!(read(&text, 1).unwrap_err().contains("line 8"));
+        assert!(read(&text, 3).unwrap_err().contains("has 18"));
+        assert!(read("irqlab-pmu 2\n", 0).unwrap_err().contains("first line"));
+        assert!(read(&text.replace("1 0 0 0", "1 0 0"), 2).is_err());
+    }
+}

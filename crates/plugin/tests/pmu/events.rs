@@ -1,0 +1,326 @@
+//! Counters of the kernel's `perf_event_open`, and code of which each instruction is known.
+
+use std::arch::asm;
+use std::ffi::{c_int, c_long, c_void};
+
+use crate::marker;
+
+unsafe extern "C" {
+    fn syscall(number: c_long, ...) -> c_long;
+    fn read(file: c_int, to: *mut c_void, bytes: usize) -> isize;
+    fn close(file: c_int) -> c_int;
+    fn munmap(at: *mut c_void, bytes: usize) -> c_int;
+    fn mmap(at: *mut c_void, bytes: usize, protection: c_int, flags: c_int, file: c_int, offset: i64)
+    -> *mut c_void;
+}
+
+const PERF_EVENT_OPEN: c_long = 298;
+const SET_AFFINITY: c_long = 203;
+const PAGE_BYTES: usize = 4096;
+const PROTECTION_READ: c_int = 1;
+const MAP_SHARED: c_int = 1;
+const HARDWARE: u32 = 0;
+const RAW: u32 = 4;
+const OFF: u64 = 1;
+pub const EXCLUDE_USER: u64 = 1 << 4;
+const EXCLUDE_KERNEL: u64 = 1 << 5 | 1 << 6;
+const ENABLE: u64 = 0x2400;
+const DISABLE: u64 = 0x2401;
+const IOCTL: u64 = 16;
+
+pub const CYCLES: u64 = 0;
+pub const INSTRUCTIONS: u64 = 1;
+
+/// The first version of the kernel's `perf_event_attr`.
+#[repr(C)]
+struct Attributes {
+    kind: u32,
+    bytes: u32,
+    config: u64,
+    period: u64,
+    sample: u64,
+    format: u64,
+    flags: u64,
+    wakeup: u64,
+    config1: u64,
+}
+
+/// A counter of the kernel.
+pub struct Counter {
+    file: c_int,
+    /// Its page, once it is mapped.
+    page: *mut c_void,
+}
+
+impl Drop for Counter {
+    fn drop(&mut self) {
+        // SAFETY: the file and the page are ours. A counter that is mapped would stay.
+        unsafe {
+            if !self.page.is_null() {
+                munmap(self.page, PAGE_BYTES);
+            }
+            close(self.file);
+        }
+    }
+}
+
+impl Counter {
+    /// A generic hardware event of the calling task in user mode, on.
+    pub fn on(event: u64) -> Counter {
+        Counter::open((HARDWARE, event), EXCLUDE_KERNEL, (0, -1))
+    }
+
+    /// The same, off.
+    pub fn off(event: u64) -> Counter {
+        Counter::open((HARDWARE, event), EXCLUDE_KERNEL | OFF, (0, -1))
+    }
+
+    /// An event of the processor's own number on CPU 0, on, less what the flags exclude.
+    pub fn of_cpu_0(number: u64, flags: u64) -> Counter {
+        Counter::open((RAW, number), flags, (-1, 0))
+    }
+
+    fn open((kind, event): (u32, u64), flags: u64, (task, cpu): (c_int, c_int)) -> Counter {
+        let bytes = size_of::<Attributes>() as u32;
+        let attributes = Attributes {
+            kind,
+            bytes,
+            config: event,
+            period: 0,
+            sample: 0,
+            format: 0,
+            flags,
+            wakeup: 0,
+            config1: 0,
+        };
+        // SAFETY: a call of the kernel with a description that it only reads.
+        let file =
+            unsafe { syscall(PERF_EVENT_OPEN, &raw const attributes, task, cpu, -1_i32, 0_u64) };
+        assert!(file >= 0, "perf_event_open: {}", std::io::Error::last_os_error());
+        Counter { file: file as c_int, page: std::ptr::null_mut() }
+    }
+
+    /// What it has counted.
+    pub fn read(&self) -> u64 {
+        let mut value = 0_u64;
+        // SAFETY: eight bytes, which are ours.
+        let bytes = unsafe { read(self.file, (&raw mut value).cast(), 8) };
+        assert_eq!(bytes, 8);
+        value
+    }
+
+    /// The number of the processor's counter, for `rdpmc`.
+    pub fn index_in_user_mode(&mut self) -> u32 {
+        // SAFETY: maps the first page of the counter, which the kernel keeps up to date.
+        let page =
+            unsafe { mmap(std::ptr::null_mut(), PAGE_BYTES, PROTECTION_READ, MAP_SHARED, self.file, 0) };
+        assert!(page as isize != -1, "mmap: {}", std::io::Error::last_os_error());
+        self.page = page;
+        let words: *const u32 = page.cast_const().cast();
+        // SAFETY: the page is mapped. Words: version, compat_version, lock, index, offset (2),
+        // time_enabled (2), time_running (2), capabilities.
+        let (index, capabilities) = unsafe { (words.add(3).read_volatile(), words.add(10).read_volatile()) };
+        assert!(capabilities & 1 << 2 != 0, "no cap_user_rdpmc: {capabilities:#x}");
+        assert!(index > 0, "the counter is not on the processor");
+        index - 1
+    }
+}
+
+/// Ties the calling task to a CPU.
+pub fn pin(cpu: u32) {
+    let mask = 1_u64 << cpu;
+    // SAFETY: a mask of eight bytes, which the kernel reads.
+    let done = unsafe { syscall(SET_AFFINITY, 0, 8_usize, &raw const mask) };
+    assert_eq!(done, 0);
+}
+
+#[inline(never)]
+pub fn two_instructions_each(iterations: u64) {
+    // SAFETY: counts a register down.
+    unsafe {
+        asm!("2: dec {0}", "jnz 2b", inout(reg) iterations => _, options(nomem, nostack));
+    }
+}
+
+/// What `rdpmc` shows around a loop, and how many instructions that is: the first `rdpmc`, the two
+/// behind it, the loop, and the one behind the loop.
+pub fn counted_by_rdpmc(index: u32, iterations: u64) -> (u64, u64) {
+    let (before, before_high, low, high): (u64, u64, u64, u64);
+    // SAFETY: reads a counter that the kernel has allowed to read.
+    unsafe {
+        asm!(
+            "rdpmc",
+            "mov {low}, rax",
+            "mov {high}, rdx",
+            "2: dec {count}",
+            "jnz 2b",
+            "nop",
+            "rdpmc",
+            low = out(reg) before,
+            high = out(reg) before_high,
+            count = inout(reg) iterations => _,
+            in("ecx") index,
+            out("rax") low,
+            out("rdx") high,
+            options(nomem, nostack),
+        );
+    }
+    let counted = (high << 32 | low).wrapping_sub(before_high << 32 | before);
+    (counted, 1 + 2 + 2 * iterations + 1)
+}
+
+/// What `rdpmc` shows beside two markers, numbers 2 and 3, with a loop between them that walks through
+/// memory. Three instructions are from each marker to its `rdpmc`, none of which uses memory.
+pub fn counted_beside_markers(index: u32, iterations: u64) -> u64 {
+    const BYTES: usize = 1 << 18;
+    let mut memory = vec![1_u8; BYTES + 64];
+    let (before, before_high, low, high): (u64, u64, u64, u64);
+    // SAFETY: as above; a marker changes nothing. The loop stays in the memory.
+    unsafe {
+        asm!(
+            "mov eax, {first}",
+            "nop dword ptr [rax + rax + {displacement}]",
+            "nop",
+            "nop",
+            "rdpmc",
+            "mov {low}, rax",
+            "mov {high}, rdx",
+            "xor eax, eax",
+            "2: add dword ptr [{memory} + rax], 1",
+            "mov edx, dword ptr [{memory} + rax + 4]",
+            "add eax, 4160",
+            "and eax, {mask}",
+            "dec {count}",
+            "jnz 2b",
+            "mov eax, {second}",
+            "nop dword ptr [rax + rax + {displacement}]",
+            "nop",
+            "nop",
+            "rdpmc",
+            first = const marker::NOTE_FIRST + 2,
+            second = const marker::NOTE_FIRST + 3,
+            displacement = const marker::DISPLACEMENT,
+            mask = const BYTES - 1,
+            memory = in(reg) memory.as_mut_ptr(),
+            low = out(reg) before,
+            high = out(reg) before_high,
+            count = inout(reg) iterations => _,
+            in("ecx") index,
+            out("rax") low,
+            out("rdx") high,
+            options(nostack),
+        );
+    }
+    (high << 32 | low).wrapping_sub(before_high << 32 | before)
+}
+
+/// What one counter has more than another around a loop, and how many instructions that is, if it is
+/// those of user mode: from the one's first `rdpmc` to before its second.
+pub fn counted_less_others((one, other): (u32, u32), iterations: u64) -> (u64, u64) {
+    let (one_before, other_before, other_after, one_after): (u32, u32, u32, u32);
+    // SAFETY: as above.
+    unsafe {
+        asm!(
+            "mov ecx, {other:e}",
+            "rdpmc",
+            "mov {other_before:e}, eax",
+            "mov ecx, {one:e}",
+            "rdpmc",
+            "mov {one_before:e}, eax",
+            "2: dec {count}",
+            "jnz 2b",
+            "mov ecx, {other:e}",
+            "rdpmc",
+            "mov {other_after:e}, eax",
+            "mov ecx, {one:e}",
+            "rdpmc",
+            one = in(reg) one,
+            other = in(reg) other,
+            one_before = out(reg) one_before,
+            other_before = out(reg) other_before,
+            other_after = out(reg) other_after,
+            count = inout(reg) iterations => _,
+            out("eax") one_after,
+            out("ecx") _,
+            out("edx") _,
+            options(nomem, nostack),
+        );
+    }
+    let more = one_after.wrapping_sub(one_before).wrapping_sub(other_after.wrapping_sub(other_before));
+    (u64::from(more), 2 + 2 * iterations + 4)
+}
+
+/// All flags behind a comparison with `rdpmc` behind it, and with none.
+pub fn flags_beside_rdpmc(index: u32, (one, other): (u64, u64)) -> (u64, u64) {
+    let (with, without): (u64, u64);
+    // SAFETY: as above; what is pushed is popped.
+    unsafe {
+        asm!(
+            "cmp {one}, {other}",
+            "rdpmc",
+            "pushfq",
+            "pop {with}",
+            "cmp {one}, {other}",
+            "nop",
+            "pushfq",
+            "pop {without}",
+            one = in(reg) one,
+            other = in(reg) other,
+            with = out(reg) with,
+            without = out(reg) without,
+            in("ecx") index,
+            out("eax") _,
+            out("edx") _,
+        );
+    }
+    (with, without)
+}
+
+/// So many turns of a loop and of a system call, with a counter on from the first instruction to the
+/// last. Returns how many instructions of user mode that is. The system call's arguments are 0, 8 and
+/// `thirds` in turn.
+pub fn rounds(counter: &Counter, iterations: u64, turns: u64, call: u64, thirds: [u64; 2]) -> u64 {
+    // SAFETY: system calls with valid arguments; of the registers, those named are changed.
+    unsafe {
+        asm!(
+            "mov eax, {ioctl}",
+            "mov rdi, {file}",
+            "mov esi, {enable}",
+            "xor edx, edx",
+            "syscall",
+            "2: mov rcx, {iterations}",   // 1 of a turn
+            "3: dec rcx",
+            "jnz 3b",
+            "mov rax, {call}",            // 2
+            "xor edi, edi",               // 3
+            "mov esi, 8",                 // 4
+            "mov rdx, {third}",           // 5
+            "xor {third}, {other}",       // 6
+            "syscall",                    // 7
+            "dec {turns}",                // 8
+            "jnz 2b",                     // 9
+            "mov eax, {ioctl}",           // 1 of the end
+            "mov rdi, {file}",            // 2
+            "mov esi, {disable}",         // 3
+            "xor edx, edx",               // 4
+            "syscall",                    // 5
+            ioctl = const IOCTL,
+            enable = const ENABLE,
+            disable = const DISABLE,
+            file = in(reg) counter.file as u64,
+            iterations = in(reg) iterations,
+            call = in(reg) call,
+            third = inout(reg) thirds[0] => _,
+            other = in(reg) thirds[0] ^ thirds[1],
+            turns = inout(reg) turns => _,
+            out("rax") _,
+            out("rcx") _,
+            out("rdx") _,
+            out("rsi") _,
+            out("rdi") _,
+            out("r11") _,
+            options(nostack),
+        );
+    }
+    turns * (2 * iterations + 9) + 5
+}

@@ -1,0 +1,183 @@
+//! The first process of the guest of `tests/pmu.rs`, which compiles this file by itself.
+//!
+//! `phase=counters` opens counters itself and leaves what they say in markers: first what was
+//! counted, then what it must be. `phase=perf` runs the tool of that name. `phase=checkpoint` counts
+//! for so long that there is time for one.
+
+#[allow(dead_code)]
+#[path = "../../src/marker.rs"]
+mod marker;
+#[path = "events.rs"]
+mod events;
+#[path = "tool.rs"]
+mod tool;
+
+use std::ffi::{c_char, c_int, c_ulong, c_void};
+use std::fs;
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+
+use events::{CYCLES, Counter, EXCLUDE_USER, INSTRUCTIONS, pin, rounds};
+
+unsafe extern "C" {
+    fn mount(
+        from: *const c_char,
+        to: *const c_char,
+        kind: *const c_char,
+        flags: c_ulong,
+        data: *const c_void,
+    ) -> c_int;
+    fn reboot(how: c_int) -> c_int;
+}
+
+/// The processor's number for instructions.
+const RETIRED: u64 = 0xc0;
+const POWER_OFF: c_int = 0x4321_fedc;
+
+fn main() {
+    // The kernel passes on what it doesn't know of its command line.
+    match std::env::args().nth(1).as_deref() {
+        Some("loop") => {
+            let iterations = std::env::args().nth(2).unwrap();
+            return events::two_instructions_each(iterations.parse().unwrap());
+        }
+        Some("rdpmc") => {
+            events::counted_by_rdpmc(0, 1);
+            return;
+        }
+        _ => {}
+    }
+    for (kind, place) in [(c"proc", c"/proc"), (c"sysfs", c"/sys"), (c"devtmpfs", c"/dev")] {
+        // SAFETY: C strings; no data.
+        unsafe { mount(kind.as_ptr(), place.as_ptr(), kind.as_ptr(), 0, std::ptr::null()) };
+    }
+    match std::env::var("phase").as_deref() {
+        Ok("counters") => counters(),
+        Ok("perf") => tool::run(),
+        Ok("checkpoint") => across_a_checkpoint(),
+        other => panic!("phase {other:?}"),
+    }
+    // SAFETY: ends the machine.
+    unsafe { reboot(POWER_OFF) };
+}
+
+/// Leaves what was counted, and what it must be.
+fn note(number: u32, counted: u64, expected: u64) {
+    marker::mark(marker::NOTE_FIRST + number, counted);
+    marker::mark(marker::NOTE_FIRST + number, expected);
+}
+
+fn counters() {
+    let log = fs::read_to_string("/proc/interrupts").unwrap();
+    assert!(log.contains("PMI"), "{log}");
+    read_in_user_mode();
+    flags_stay();
+    not_where_it_may_not();
+    beside_markers();
+    without_the_kernel();
+    one_after_the_other();
+    from_cpu_to_cpu();
+    marker::mark(marker::END, 0);
+}
+
+/// `rdpmc` around a loop of known length, user mode only.
+fn read_in_user_mode() {
+    for event in [INSTRUCTIONS, CYCLES] {
+        let mut counter = Counter::on(event);
+        let index = counter.index_in_user_mode();
+        for iterations in [1, 1_000, 20_000_000] {
+            let (counted, expected) = events::counted_by_rdpmc(index, iterations);
+            note(if event == CYCLES { 12 } else { 1 }, counted, expected);
+        }
+    }
+}
+
+/// `rdpmc` changes no flag, whatever they were made by.
+fn flags_stay() {
+    let mut counter = Counter::on(INSTRUCTIONS);
+    let index = counter.index_in_user_mode();
+    for pair in [(1, 1), (1, 2), (1 << 63, 1), (0x1ff, 0xff), (u64::MAX, 0)] {
+        let (with, without) = events::flags_beside_rdpmc(index, pair);
+        note(11, with, without);
+    }
+}
+
+/// A task without a counter of its own can't read the processor's.
+fn not_where_it_may_not() {
+    const SEGMENTATION_FAULT: u64 = 11;
+    let status = Command::new("/init").arg("rdpmc").status().unwrap();
+    note(9, status.signal().unwrap_or(0) as u64, SEGMENTATION_FAULT);
+}
+
+/// All instructions less those of the kernel, around a loop with interrupts in it.
+fn without_the_kernel() {
+    let (mut all, mut kernel) = (Counter::of_cpu_0(RETIRED, 0), Counter::of_cpu_0(RETIRED, EXCLUDE_USER));
+    let indices = (all.index_in_user_mode(), kernel.index_in_user_mode());
+    for iterations in [10, 10_000_000] {
+        let (counted, expected) = events::counted_less_others(indices, iterations);
+        note(10, counted, expected);
+    }
+}
+
+/// `rdpmc` beside markers, user mode and kernel: the record has what the markers stood at. Number 14
+/// says what is counted, 4 how much.
+fn beside_markers() {
+    for number in [RETIRED, 0x129, 0x229, 0xf_0000_0002, 0xf_0000_0003, 0xf_0000_0005, 0x187, 0xc2] {
+        let mut counter = Counter::of_cpu_0(number, 0);
+        let index = counter.index_in_user_mode();
+        for iterations in [10, 100_000, 3_000_000] {
+            let counted = events::counted_beside_markers(index, iterations);
+            marker::mark(marker::NOTE_FIRST + 14, number);
+            marker::mark(marker::NOTE_FIRST + 4, counted);
+        }
+    }
+}
+
+/// Two tasks on one CPU, which give it to each other in turn.
+fn one_after_the_other() {
+    const YIELD: u64 = 24;
+    let tasks = [(10_000, 300), (17_000, 200)].map(|(iterations, turns)| {
+        std::thread::spawn(move || {
+            pin(0);
+            let counter = Counter::off(INSTRUCTIONS);
+            rounds(&counter, iterations, turns, YIELD, [0; 2]);
+            let read = counter.read();
+            (read, rounds(&counter, iterations, turns, YIELD, [0; 2]), counter.read())
+        })
+    });
+    for task in tasks {
+        let (once, expected, twice) = task.join().unwrap();
+        note(5, once, expected);
+        note(5, twice, 2 * expected);
+    }
+    let switches = fs::read_to_string("/proc/stat").unwrap();
+    let switches = switches.lines().find_map(|line| line.strip_prefix("ctxt ")).unwrap();
+    marker::mark(marker::NOTE_FIRST + 6, switches.trim().parse().unwrap());
+}
+
+/// A task that goes from CPU to CPU, or stays if there is one.
+fn from_cpu_to_cpu() {
+    const SET_AFFINITY: u64 = 203;
+    let cpus = std::thread::available_parallelism().unwrap().get() as u64;
+    let masks = [1_u64, if cpus > 1 { 2 } else { 1 }];
+    for event in [INSTRUCTIONS, CYCLES] {
+        let counter = Counter::off(event);
+        let addresses = [&raw const masks[0] as u64, &raw const masks[1] as u64];
+        let expected = rounds(&counter, 5_000, 100, SET_AFFINITY, addresses);
+        note(if event == CYCLES { 13 } else { 7 }, counter.read(), expected);
+    }
+}
+
+/// Says that it counts now, and does for some seconds of the host.
+fn across_a_checkpoint() {
+    const GET_PID: u64 = 39;
+    let counter = Counter::off(INSTRUCTIONS);
+    let mut port = fs::OpenOptions::new().write(true).open("/dev/ttyS1").unwrap();
+    // Once before, so that the way to the loop is translated, and short.
+    let before = rounds(&counter, 1_000_000, 1, GET_PID, [0; 2]);
+    port.write_all(b"counting\n").unwrap();
+    let expected = rounds(&counter, 1_000_000_000, 1, GET_PID, [0; 2]);
+    note(8, counter.read(), before + expected);
+    marker::mark(marker::END, 0);
+}
