@@ -105,15 +105,19 @@ extern "C" fn on_translation(block: *mut c_void, _: *mut c_void) {
 #[cold]
 #[inline(never)]
 pub(crate) fn before_block(vcpu: u32, block: &Block) {
-    let (over, returns, looks) = cpu::with(vcpu, |cpu| {
+    let (over, returns, looks, corrects) = cpu::with(vcpu, |cpu| {
         cpu.set_mode(block.in_kernel);
-        (cpu.slice_is_over(), cpu.awaits(block.address), cpu.is_to_be_looked_at())
+        let (over, looks) = (cpu.slice_is_over(), cpu.is_to_be_looked_at());
+        (over, cpu.awaits(block.address), looks, cpu.has_read_clock())
     });
-    if !over && !returns && !looks {
+    if !over && !returns && !looks && !corrects {
         return;
     }
     let mut guard = session::lock();
     let Some(session) = guard.as_mut() else { return };
+    if corrects {
+        session.correct_clock(vcpu);
+    }
     if returns && !session.ended {
         if let Some((tracker, moment)) = session.moment(vcpu, 0) {
             tracker.returned(vcpu as usize, block.address, moment);
@@ -137,6 +141,10 @@ extern "C" fn on_point(_: c_uint, point: *mut c_void) {
     let point = unsafe { &*point.cast_const().cast::<Point>() };
     if point.action == Action::Halt {
         session.halt(vcpu);
+        return;
+    }
+    if point.action == Action::ReadClock {
+        session.read_clock(vcpu);
         return;
     }
     if session.ended {
@@ -163,6 +171,7 @@ extern "C" fn on_discontinuity(vcpu: c_uint, kind: c_int, from: u64, to: u64, _:
     let exception = cpu::with(vcpu, |cpu| cpu.deliver(from));
     let mut guard = session::lock();
     let Some(session) = guard.as_mut() else { return };
+    session.correct_clock(vcpu);
     session.clock.wake(vcpu);
     if session.ended {
         return;

@@ -111,6 +111,19 @@ impl Clock {
         cpu::with(vcpu, |cpu| cpu.add_halted(cycles as u64));
     }
 
+    /// Whether guest time follows a model.
+    pub(crate) fn follows_model(&self) -> bool {
+        self.parts.bias.is_some()
+    }
+
+    /// By how much the model's time of a vCPU that executes is ahead of QEMU's clock, which is set
+    /// to it at the end of the slice; ns.
+    pub(crate) fn ahead_ns(&self, vcpu: u32) -> i64 {
+        let ns = self.ns_of(cpu::with(vcpu, |cpu| cpu.cycles()));
+        let model = self.rounds.now_ns(vcpu as usize, ns - self.counted_ns[vcpu as usize]);
+        model.wrapping_sub(self.rounds.shows_ns(self.instructions())).cast_signed()
+    }
+
     /// Guest time as the vCPU sees it.
     fn now_ns(&self, vcpu: u32) -> u64 {
         let now = if self.parts.bias.is_some() {

@@ -109,6 +109,7 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
         opened_at: Vec::new(),
         ended: false,
         misplaced: 0,
+        uncorrected: 0,
         pmus,
         options,
     };

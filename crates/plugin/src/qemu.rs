@@ -115,22 +115,18 @@ impl Qemu {
         (bytes, length.min(bytes.len()))
     }
 
-    /// Calls `callback`, which may read registers, whenever the block starts: all registers are in
-    /// their places there anyway.
+    /// Calls `callback`, which may do with registers what `right` says, whenever the block starts:
+    /// all registers are in their places there anyway.
     pub(crate) fn on_block(
         &self,
         block: TranslatedBlock,
         callback: VcpuCallback,
+        right: c_int,
         data: *mut c_void,
     ) {
         // SAFETY: the block is valid; `data` lives until the code cache is flushed.
         unsafe {
-            (self.api.qemu_plugin_register_vcpu_tb_exec_cb)(
-                block.0,
-                callback,
-                READS_REGISTERS,
-                data,
-            );
+            (self.api.qemu_plugin_register_vcpu_tb_exec_cb)(block.0, callback, right, data);
         }
     }
 
@@ -243,6 +239,12 @@ impl Qemu {
         let low = self.set_register(registers.rax, value & 0xffff_ffff);
         let high = self.set_register(registers.rdx, value >> 32);
         (low && high).then_some(())
+    }
+
+    /// What `edx` and `eax` hold.
+    pub(crate) fn taken_value(&mut self, registers: Registers) -> u64 {
+        let low = self.register_value(registers.rax) & 0xffff_ffff;
+        self.register_value(registers.rdx) << 32 | low
     }
 
     /// The function that goes on at another instruction, to be called when nothing is held.

@@ -81,7 +81,7 @@ impl Session {
     /// Writes the rows of one CPU; the tasks in them.
     fn write_cpu(&mut self, index: usize, now: &Counts) -> Vec<u32> {
         let (cpu, region) = (index as u32, self.region);
-        let lost = self.tracker.tasks_dropped() + self.misplaced;
+        let lost = self.tracker.tasks_dropped() + self.misplaced + self.uncorrected;
         let tracked = &mut self.tracker.cpus[index];
         let (faults, unknown_gates) = (tracked.faults(), tracked.unknown_gates);
         let used: Counts =

@@ -65,6 +65,8 @@ pub(crate) struct Session {
     pub(crate) ended: bool,
     /// Interrupts on another vCPU than the one that was thought to run. There must be none.
     pub(crate) misplaced: u64,
+    /// Readings of the clock that could not be corrected. There must be none.
+    pub(crate) uncorrected: u64,
     /// The guest's PMUs, if it is to have any.
     pub(crate) pmus: Option<Pmus>,
 }
@@ -142,6 +144,24 @@ impl Session {
         }
         if self.counts() {
             self.clock.halt(vcpu);
+        }
+    }
+
+    /// A vCPU is about to read the time-stamp counter, which shows QEMU's clock.
+    pub(crate) fn read_clock(&mut self, vcpu: u32) {
+        let ahead_ns = self.clock.ahead_ns(vcpu);
+        cpu::with(vcpu, |cpu| cpu.read_clock(ahead_ns));
+    }
+
+    /// A vCPU has read the time-stamp counter, as the last instruction of its block: what it got
+    /// becomes the model's time.
+    pub(crate) fn correct_clock(&mut self, vcpu: u32) {
+        let ahead_ns = cpu::with(vcpu, |cpu| cpu.take_clock_ahead());
+        if let Some((ahead_ns, registers)) = ahead_ns.zip(self.registers) {
+            let read = self.qemu.taken_value(registers);
+            if self.qemu.put_value(registers, read.wrapping_add_signed(ahead_ns)).is_none() {
+                self.uncorrected += 1;
+            }
         }
     }
 

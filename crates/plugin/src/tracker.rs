@@ -146,7 +146,7 @@ impl Tracker {
         let now = at.now;
         match action {
             // For others than the tracker.
-            Action::Marker | Action::Halt => {}
+            Action::Marker | Action::Halt | Action::ReadClock => {}
             Action::SyscallEntry { flags } => {
                 let number = at.qemu.register_value(at.registers.rax) as u32 | flags;
                 let pid = self.pid(cpu, &mut at);

@@ -5,7 +5,9 @@ use machine::{CodeBlock, CodeSpan};
 
 use crate::block::{Block, Kind, Point};
 use crate::cpu::{self, timed};
-use crate::ffi::{READS, READS_AND_WRITES, VcpuCallback, WRITES};
+use crate::ffi::{
+    READS, READS_AND_WRITES, READS_REGISTERS, VcpuCallback, WRITES, WRITES_REGISTERS,
+};
 use crate::marker;
 use crate::options::Detail;
 use crate::physical;
@@ -42,6 +44,7 @@ fn decode(bytes: &[u8], in_kernel: bool) -> Decoded {
         [0x48, 0x0f, 0x07] | [0x0f, 0x07] | [0x48, 0x0f, 0x35] | [0x0f, 0x35] if in_kernel => {
             decoded.action = Some(Action::SyscallReturn);
         }
+        [0x0f, 0x31] | [0x0f, 0x01, 0xf9] => decoded.action = Some(Action::ReadClock),
         // Firmware halts, too.
         [0xf4] => decoded.action = Some(Action::Halt),
         [0x0f, 0x22, modrm, ..] => decoded.flushes = matches!(modrm >> 3 & 7, 0 | 3 | 4),
@@ -108,7 +111,8 @@ pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: V
         _ if session.cpus > 1 => cpu::on_block_of_slice,
         _ => cpu::on_block,
     };
-    session.qemu.on_block(block, on_block, prepared);
+    let right = if session.clock.follows_model() { WRITES_REGISTERS } else { READS_REGISTERS };
+    session.qemu.on_block(block, on_block, right, prepared);
     if session.level == Detail::Timed {
         for one in &instructions {
             session.qemu.on_memory(one.handle, READS, timed::on_load, std::ptr::null_mut());
@@ -152,8 +156,11 @@ fn decoded(session: &Session, block: TranslatedBlock) -> Vec<Instruction> {
 fn annotate(session: &mut Session, instructions: &[Instruction], on_point: VcpuCallback) {
     for (index, one) in instructions.iter().enumerate() {
         settle::watch(session, one.handle, one.rings, index + 1 == instructions.len());
-        let always = [Action::Marker, Action::Halt];
-        let wanted = |action: &Action| session.counts() || always.contains(action);
+        let wanted = |action: &Action| match action {
+            Action::Marker | Action::Halt => true,
+            Action::ReadClock => session.level == Detail::Timed && session.clock.follows_model(),
+            _ => session.counts(),
+        };
         if let Some(action) = one.decoded.action.filter(wanted) {
             let remaining = (instructions.len() - index) as u32;
             let point = Point { action, address: one.address, remaining };
@@ -244,6 +251,13 @@ mod tests {
         let others: [&[u8]; 5] =
             [&[0xff, 0xc0], &[0xff, 0x35, 0, 0, 0, 0], &[0x90], &[0x0f, 0x44, 0xc1], &[0x0f, 0xa2]];
         assert!(!others.iter().any(|bytes| decode(bytes, true).branch));
+    }
+
+    #[test]
+    fn readings_of_the_clock_are_recognised_everywhere() {
+        assert_eq!(action(&[0x0f, 0x31], false), Some(Action::ReadClock));
+        assert_eq!(action(&[0x0f, 0x01, 0xf9], true), Some(Action::ReadClock));
+        assert_eq!(action(&[0x0f, 0x01, 0xf8], true), None); // swapgs
     }
 
     #[test]

@@ -31,8 +31,10 @@ pub(crate) struct Cpu {
     slice_end: u64,
     /// The count of cycles from which on a counter of the guest's PMU may have run over.
     look_at: u64,
-    /// The earlier of both.
+    /// The earlier of both; 0 if the guest has read the clock.
     due_at: u64,
+    /// What is to be added to the time that the guest has just read from the clock, ns.
+    clock_ahead: Option<i64>,
     /// Branches of the blocks that were started. With a model only.
     branches: u64,
     /// The model, null without one.
@@ -169,6 +171,7 @@ impl Cpu {
         slice_end: u64::MAX,
         look_at: u64::MAX,
         due_at: u64::MAX,
+        clock_ahead: None,
         branches: 0,
         model: ptr::null_mut(),
         timed: false,
@@ -294,6 +297,24 @@ impl Cpu {
     /// Whether the guest's PMU is to be looked at.
     pub(crate) fn is_to_be_looked_at(&mut self) -> bool {
         self.cycles() >= self.look_at
+    }
+
+    /// The guest reads the clock, to whose time so much is to be added before the next block.
+    pub(crate) fn read_clock(&mut self, ahead_ns: i64) {
+        self.clock_ahead = Some(ahead_ns);
+        self.due_at = 0;
+    }
+
+    /// Whether the guest has just read the clock.
+    pub(crate) fn has_read_clock(&self) -> bool {
+        self.clock_ahead.is_some()
+    }
+
+    /// What is to be added to the time that the guest has just read.
+    pub(crate) fn take_clock_ahead(&mut self) -> Option<i64> {
+        let ahead_ns = self.clock_ahead.take()?;
+        self.due_at = self.slice_end.min(self.look_at);
+        Some(ahead_ns)
     }
 
     /// The block that was started last is left before its last `count` instructions.

@@ -52,6 +52,8 @@ pub enum Action {
     },
     /// First instruction of a function that calls BPF programs, by its position in [`probe_name`].
     Probe(u8),
+    /// `rdtsc`, `rdtscp`.
+    ReadClock,
     /// `hlt`.
     Halt,
     /// First instruction of the switch from the task in rdi to the task in rsi.
