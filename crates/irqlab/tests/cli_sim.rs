@@ -9,7 +9,8 @@ use serde_json::Value as Json;
 
 /// Whether there is a simulator; else says why not.
 fn can_simulate(place: &Place) -> bool {
-    let ended = place.run(&["sim", "boot"]);
+    // What it asks the guest is kept, so this boots but once.
+    let ended = place.run(&["sim", "facts"]);
     if ended.code != Some(0) {
         println!("not run: {}", ended.err);
     }
@@ -20,6 +21,16 @@ fn measured(place: &Place, out: &str, sources: &str) -> Json {
     let words = ["handlers", "--on", "sim", "-q", "-d", "100ms", "--warm-up", "10ms", "--json"];
     let more = ["--source", sources, "--rate", "low", "--low-interval", "5ms", "--out", out];
     place.run(&[&words[..], &more[..]].concat()).assert_code(0).json()
+}
+
+/// The guest's kernel has counted the same, to the last one.
+fn agrees_with_the_kernel(run: &Json) {
+    let lines = rows(run, "agreement");
+    assert!(lines.iter().any(|line| line["line"] == "LOC"), "{lines:?}");
+    for line in lines {
+        assert_eq!(line["agrees"], true, "{line}");
+        assert_eq!(line["counted"], line["kernel_exact"], "{line}");
+    }
 }
 
 /// The row of a source, over all CPUs.
@@ -49,7 +60,13 @@ fn the_same_experiment_in_a_machine_that_is_simulated() {
     let mean = timer["self_sum"].as_u64().unwrap() / timer["span_count"].as_u64().unwrap();
     assert!((100..100_000).contains(&mean), "{timer}");
     let timing = row(&both, "handlers", "idle/low/timer", "local_timer");
-    assert!(timing["self_mean_ns"].is_null(), "not measured is not zero: {timing}");
+    assert_eq!(timing["timing"], "simulator");
+    let [p50, max, incl] = ["self_p50_ns", "self_max_ns", "incl_p50_ns"].map(|name| &timing[name]);
+    assert!(p50.as_u64() > Some(100) && max.as_u64() >= p50.as_u64(), "{timing}");
+    assert!(incl.as_u64() >= p50.as_u64(), "{timing}");
+    // What no probe does, no probe can clamp: absent, not zero.
+    assert!(timing["clamped_count"].is_null() && timing["nested_count"].is_u64(), "{timing}");
+    agrees_with_the_kernel(&both);
 
     // The same again, to the byte; what is the host's stands apart.
     let mut first = measured(&place, "first", "timer");
@@ -67,6 +84,32 @@ fn the_same_experiment_in_a_machine_that_is_simulated() {
     assert_eq!(first, second);
     let of = |run: &Json| row(run, "handlers", "idle/low/timer", "local_timer").clone();
     assert_eq!(of(&both), of(&first), "conditions do not depend on each other");
+}
+
+#[test]
+fn a_model_gives_cycles_and_misses() {
+    let place = Place::new();
+    if !can_simulate(&place) {
+        return;
+    }
+    let words = ["handlers", "--on", "sim:r4400-1994", "-q", "-d", "50ms", "--warm-up", "10ms"];
+    let more = ["--json", "--source", "none", "-c", "2", "--out", "model"];
+    let run = place.run(&[&words[..], &more[..]].concat()).assert_code(0).json();
+    agrees_with_the_kernel(&run);
+    assert_eq!(run["settings"]["model"]["clock_hz"], 200_000_000);
+    let of = |event: &str| {
+        let is_it = |row: &&Json| row["name"] == "local_timer" && row["event"] == event;
+        let found = rows(&run, "events").iter().find(is_it);
+        found.unwrap_or_else(|| panic!("{event}: {run}"))["self_sum"].as_u64().unwrap()
+    };
+    assert!(of("cycles") > of("instructions"), "waits take cycles");
+    let (loads, misses) = (of("L1-dcache-loads"), of("L1-dcache-load-misses"));
+    assert!(0 < misses && misses < loads, "{misses} of {loads}");
+    let timer = row(&run, "handlers", "idle/none", "local_timer");
+    // 5 ns a cycle.
+    let ratio =
+        timer["self_mean_cycles"].as_f64().unwrap() / timer["self_mean_ns"].as_f64().unwrap();
+    assert!((ratio - 0.2).abs() < 1e-9, "{timer}");
 }
 
 #[test]

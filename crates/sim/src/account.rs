@@ -49,8 +49,9 @@ pub struct Account {
 /// A region of interest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegionUse {
-    /// When it opened, in cycles on the time axis of the CPU that opened it.
-    pub opened_at_cycles: u64,
+    /// The CPU that opened it, and when on that CPU's time axis, in cycles. Axes of different CPUs
+    /// don't begin at the same moment.
+    pub opened: (u32, u64),
     /// Each CPU, by number.
     pub cpus: Vec<CpuUse>,
 }
@@ -152,7 +153,7 @@ impl Account {
         account.add_kernel_counts(&story.kernel_counts)?;
         let opened = opened_at(&story, stream.header.roi);
         for (region, at) in account.regions.iter_mut().zip(opened) {
-            region.opened_at_cycles = at;
+            region.opened = at;
         }
         account.check();
         Ok(account)
@@ -298,13 +299,13 @@ fn notices(stream: &Stream) -> Vec<String> {
     stream.records.iter().filter_map(notice).collect()
 }
 
-/// When each region opened, on the time axis of the CPU that opened it.
-fn opened_at(story: &Story, roi: Roi) -> Vec<u64> {
+/// Which CPU opened each region, and when on its time axis.
+fn opened_at(story: &Story, roi: Roi) -> Vec<(u32, u64)> {
     let mut is_open = roi == Roi::Always;
-    let mut opened = if is_open { vec![0] } else { Vec::new() };
+    let mut opened = if is_open { vec![(0, 0)] } else { Vec::new() };
     for MarkerCounts { marker, counts } in &story.markers {
         if marker.number == marker::OPEN && !is_open {
-            opened.push(counts[TIME]);
+            opened.push((marker.cpu, counts[TIME]));
         }
         is_open = marker.open;
     }

@@ -142,7 +142,7 @@ fn a_region_opens_where_its_marker_stands() {
     };
     let opened = vec![marker(marker::OPEN, true), at(40), marker(marker::OPEN, true), at(50)];
     let account = Account::of(&stream(1, [opened, region(0, 0, 0)].concat())).unwrap();
-    assert_eq!(account.regions[0].opened_at_cycles, 40);
+    assert_eq!(account.regions[0].opened, (0, 40));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! silent while the guest runs, except when a command is given.
 
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -16,6 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
 
 use crate::agent::{Message, Messages};
+use crate::channel::{channel, read_ready};
 use crate::devices::hand_over;
 use crate::machine::Machine;
 use crate::process::dies_with_us;
@@ -26,9 +27,6 @@ use crate::{Result, SimError};
 
 const CONSOLE_TAIL_BYTES: usize = 64 * 1024;
 const QEMU_TAIL_BYTES: usize = 16 * 1024;
-/// So that QEMU never has to wait for us, which the guest would see.
-const SOCKET_BUFFER_BYTES: usize = 1 << 20;
-const READ_BYTES: usize = 64 * 1024;
 /// Longest wait for the end of a process that was told to end.
 const QUIT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -317,23 +315,6 @@ pub(crate) fn ending(status: ExitStatus) -> String {
     }
 }
 
-/// A socket pair as a character device of QEMU: our end, which does not wait.
-fn channel(command: &mut Command, theirs: &mut Vec<OwnedFd>, id: &str) -> Result<UnixStream> {
-    let make = || -> io::Result<(UnixStream, UnixStream)> {
-        let (ours, other) = UnixStream::pair()?;
-        for end in [&ours, &other] {
-            // A smaller buffer than asked for (net.core.wmem_max) will do.
-            let _ = rustix::net::sockopt::set_socket_send_buffer_size(end, SOCKET_BUFFER_BYTES);
-        }
-        Ok((ours, other))
-    };
-    let (ours, other) = make().map_err(SimError::system("making a channel to QEMU"))?;
-    let number = other.as_raw_fd();
-    command.arg("-chardev").arg(format!("socket,id={id},fd={number}"));
-    theirs.push(other.into());
-    Ok(ours)
-}
-
 /// Lets the child inherit these descriptors under their numbers.
 fn pass_on(command: &mut Command, numbers: Vec<i32>) {
     // SAFETY: between fork and exec only fcntl(2) is called; the vector was made before.
@@ -353,39 +334,4 @@ fn pidfd(child: &Child) -> io::Result<OwnedFd> {
     let pid = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
     let pid = pid.ok_or(io::ErrorKind::InvalidData)?;
     Ok(rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?)
-}
-
-/// What can be read without waiting; empty when nothing can, or the other end is closed.
-fn read_ready(stream: &(impl AsFd + ReadHere)) -> Result<Vec<u8>> {
-    let mut fds = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let mut bytes = Vec::new();
-    if poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0) {
-        let mut buffer = vec![0; READ_BYTES];
-        match stream.read_here(&mut buffer) {
-            Ok(count) => bytes.extend_from_slice(&buffer[..count]),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(SimError::system("reading from QEMU")(error)),
-        }
-    }
-    Ok(bytes)
-}
-
-/// Reading through a shared reference.
-trait ReadHere {
-    fn read_here(&self, buffer: &mut [u8]) -> io::Result<usize>;
-}
-
-impl ReadHere for UnixStream {
-    fn read_here(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut stream = self;
-        stream.read(buffer)
-    }
-}
-
-impl ReadHere for ChildStderr {
-    fn read_here(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        Ok(rustix::io::read(self, buffer)?)
-    }
 }

@@ -35,6 +35,8 @@ pub struct Watch {
     pub detail: Detail,
     /// The model of the processor, for [`Detail::Timed`].
     pub model: Option<Model>,
+    /// Whether only markers are recorded until one asks for all: the way there is faster.
+    pub start_fast: bool,
     /// Whether each span of an interrupt is recorded.
     pub spans: bool,
     /// Where the region of interest begins.
@@ -51,6 +53,7 @@ impl Default for Watch {
         Watch {
             detail: Detail::Count,
             model: None,
+            start_fast: false,
             spans: false,
             roi: Roi::Marker,
             quantum: QUANTUM_DEFAULT,
@@ -182,6 +185,7 @@ impl Recording {
         });
         let disks = machine.disks.iter().enumerate();
         options.extend(disks.map(|(index, disk)| ("disk", disk.plugin_option(index))));
+        options.push(("start", if watch.start_fast { "fast" } else { "full" }.to_owned()));
         options.push(("spans", if watch.spans { "on" } else { "off" }.to_owned()));
         options.extend(watch.model.as_ref().map(|model| ("model", path(&model.path))));
         options.extend(annotated.symbols.as_ref().map(|symbols| (SYMBOLS, path(symbols))));

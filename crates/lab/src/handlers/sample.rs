@@ -84,8 +84,9 @@ pub struct SourceSample {
 pub struct CpuWindow {
     /// The CPU.
     pub cpu: u32,
-    /// When it opened, in the bench's clock, ns.
-    pub start_ns: u64,
+    /// When it opened, in the clock of this CPU's peaks, ns; `None` where that clock is not known to
+    /// be the window's.
+    pub start_ns: Option<u64>,
     /// How long it was open, ns.
     pub length_ns: u64,
     /// Spans begun before the window: their exits found no entry. `None` where they are not told.

@@ -160,7 +160,7 @@ pub fn sample_of_counter(line: &Agreement) -> Option<SourceSample> {
 pub fn window_of(cpu: u32, state: &CpuState) -> CpuWindow {
     CpuWindow {
         cpu,
-        start_ns: state.armed_ns,
+        start_ns: Some(state.armed_ns),
         length_ns: state.disarmed_ns.saturating_sub(state.armed_ns),
         unmatched_exits: Some(state.unmatched_exits),
         abandoned: Some(state.abandoned),

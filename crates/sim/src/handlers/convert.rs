@@ -74,12 +74,17 @@ pub(super) fn sample_of(
         ..WindowSample::default()
     };
     for cpu in &region.cpus {
-        sample.windows.push(CpuWindow { cpu: cpu.cpu, length_ns, ..CpuWindow::default() });
+        let (opener, opened_at_cycles) = region.opened;
+        // The clocks of other CPUs began at other moments.
+        let opened = (opener == cpu.cpu).then_some(opened_at_cycles);
+        let start_ns = opened.map(|_| 0);
+        let window = CpuWindow { cpu: cpu.cpu, start_ns, length_ns, ..CpuWindow::default() };
+        sample.windows.push(window);
         sample.agreement.extend(lines_of(cpu, &account.irqs));
         for used in &cpu.contexts {
             let Some(context) = context_of(used.context, account) else { continue };
             let mut source = source_of(cpu.cpu, context, used, reading);
-            add_spans(&mut source, cpu, used, reading, (region.opened_at_cycles, length_ns));
+            add_spans(&mut source, cpu, used, reading, opened.map(|at| (at, length_ns)));
             sample.sources.push(source);
         }
         if cpu.overflows > 0 {
@@ -115,16 +120,20 @@ fn source_of(cpu: u32, context: Context, used: &ContextUse, reading: &Reading) -
     }
 }
 
-/// Times of the spans; `window` is when it opened in cycles, and its length in ns.
+/// Times of the spans; `window` is when it opened in cycles and its length in ns, where the spans'
+/// moments in it are known.
 fn add_spans(
     source: &mut SourceSample,
     cpu: &CpuUse,
     used: &ContextUse,
     reading: &Reading,
-    (opened_at_cycles, length_ns): (u64, u64),
+    window: Option<(u64, u64)>,
 ) {
-    source.own.batches = Batches::covering(length_ns, BATCHES_MAX);
+    if let Some((_, length_ns)) = window {
+        source.own.batches = Batches::covering(length_ns, BATCHES_MAX);
+    }
     for span in cpu.spans.iter().filter(|span| span.context == used.context) {
+        let opened_at_cycles = window.map_or(0, |(opened_at_cycles, _)| opened_at_cycles);
         let at_ns = reading.ns(span.ended_at_cycles.saturating_sub(opened_at_cycles));
         let own_ns = reading.ns(span.own_cycles);
         source.own.record(own_ns, at_ns);
@@ -225,7 +234,7 @@ mod tests {
         };
         let spans = vec![span(30, 30, 1100), span(50, 70, 1300)];
         let cpu = CpuUse { contexts, spans, overflows: 2, ..CpuUse::default() };
-        let region = RegionUse { opened_at_cycles: 1000, cpus: vec![cpu] };
+        let region = RegionUse { opened: (0, 1000), cpus: vec![cpu] };
         Account {
             ended_by_guest: true,
             regions: vec![region],

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::bail;
-use lab::handlers::Condition;
 use lab::handlers::in_guest::GuestOrder;
+use lab::handlers::{Condition, Source};
 use live::host::parse_cpu_list;
 use serde_json::{Map, Value as Json, json};
 use sim::boot::Limits;
@@ -18,6 +18,9 @@ use super::stop::stop_on_signals;
 use super::{Attach, HandlersArgs};
 use crate::args::Usage;
 use crate::output;
+
+/// The disk of the disk source, unless one is asked for: with a latency, so that reads wait.
+const DISK: &str = "virtio-blk,latency=100us";
 
 /// Measures, prints, records.
 pub fn run(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {
@@ -34,7 +37,10 @@ pub fn run(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<ExitCode>
     };
     let stop = stop_on_signals()?;
     let say = |text: &str| output::say(args.quiet, text);
-    let (machine, kernel) = args.guest.machine(&cache, cpus, Tools::Irqlab)?;
+    let (mut machine, kernel) = args.guest.machine(&cache, cpus, Tools::Irqlab)?;
+    if args.source.contains(&Source::Disk) && machine.disks.is_empty() {
+        machine.disks = vec![DISK.parse().map_err(Usage)?];
+    }
     let annotated = watch::annotated(&cache, &qemu, &kernel, &say)?;
     let facts = sim::guest_facts(&cache, &qemu, &kernel, &say)?;
     let watch = Watch {

@@ -67,14 +67,14 @@ struct Group<'a> {
     /// Open time of the window, ns.
     length_ns: u64,
     /// When it opened on each CPU.
-    starts: Vec<(u32, u64)>,
+    starts: Vec<(u32, Option<u64>)>,
 }
 
 impl Group<'_> {
     /// Time since the window opened on the CPU of the sample that holds the peak.
     fn peak_at_ns(&self, peak: impl Fn(&SourceSample) -> stats::Peak) -> Option<u64> {
         let top = self.samples.iter().max_by_key(|sample| peak(sample))?;
-        let start = self.starts.iter().find(|(cpu, _)| *cpu == top.cpu)?.1;
+        let start = self.starts.iter().find(|(cpu, _)| *cpu == top.cpu)?.1?;
         Some(peak(top).at.saturating_sub(start))
     }
 }
@@ -84,7 +84,8 @@ fn groups(window: &WindowSample) -> Vec<Group<'_>> {
     let mut contexts: Vec<&Context> = window.sources.iter().map(|source| &source.context).collect();
     contexts.sort_unstable();
     contexts.dedup();
-    let starts: Vec<(u32, u64)> = window.windows.iter().map(|w| (w.cpu, w.start_ns)).collect();
+    let starts: Vec<(u32, Option<u64>)> =
+        window.windows.iter().map(|w| (w.cpu, w.start_ns)).collect();
     let mut groups = Vec::new();
     for context in contexts {
         let of_context = || window.sources.iter().filter(|source| source.context == *context);
