@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use attribution::{KernelContext, KernelSpan};
 
 use crate::counters::{COUNTERS, CYCLES, Counts, INSTRUCTIONS};
+use crate::options::Detail;
 use crate::record::{
     AMOUNTS, Amounts, AmountsOf, ContextRow, IrqName, KernelCount, Record, Region, Span, Task,
 };
@@ -114,7 +115,10 @@ impl Session {
     /// Writes what the guest's kernel has counted itself, where a marker opened the region or is
     /// about to close it. Elsewhere no vCPU runs, and the guest's memory can't be read.
     pub(crate) fn write_kernel_counts(&mut self, at_close: bool) {
-        let Some(symbols) = self.tracker.annotations.kernel_counts else { return };
+        // Without regions of our own there is nothing to compare them with.
+        let compares = self.options.detail != Detail::Fast;
+        let symbols = self.tracker.annotations.kernel_counts.filter(|_| compares);
+        let Some(symbols) = symbols else { return };
         let (tracker, region) = (&self.tracker, self.region);
         for (cpu, tracked) in (0..).zip(&tracker.cpus) {
             let counts =

@@ -53,6 +53,7 @@ pub use machine::{CPUS_MAX, Machine, Timing};
 pub use plugin::counters;
 /// Leaves a marker in the record of the simulator, if there is one; see `plugin::marker`.
 pub use plugin::marker;
+pub use process::children_cpu_ns;
 pub use symbols::{Symbol, Symbols};
 pub use vm::{More, Vm, VmEvent};
 

@@ -29,6 +29,20 @@ pub(crate) fn dies_with_us(command: &mut Command) {
     }
 }
 
+/// CPU time, user and system, of all processes that this one started and that have ended, ns.
+#[must_use]
+pub fn children_cpu_ns() -> u64 {
+    // SAFETY: all-zero is a valid rusage to be overwritten.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is valid for the call.
+    unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
+    let ns = |time: libc::timeval| {
+        let parts = [(time.tv_sec, 1_000_000_000), (time.tv_usec, 1_000)];
+        parts.iter().map(|(part, ns)| u64::try_from(*part).unwrap_or(0) * ns).sum::<u64>()
+    };
+    ns(usage.ru_utime) + ns(usage.ru_stime)
+}
+
 /// Runs a helper program to its end; what it wrote to stdout.
 pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
     let arguments = command.get_args().take(2).map(|argument| argument.to_string_lossy());

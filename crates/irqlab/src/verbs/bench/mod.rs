@@ -1,6 +1,7 @@
 //! `irqlab bench`: irqlab measured by itself. What each bench does: docs/bench.md.
 
 mod overhead;
+mod sim;
 mod storm;
 mod trace_agreement;
 
@@ -32,6 +33,8 @@ enum Which {
     TraceAgreement(trace_agreement::TraceAgreementArgs),
     /// Timer, inter-processor and disk interrupts at once: nothing lost, memory flat, user space idle?
     Storm(storm::StormArgs),
+    /// How fast is the simulated machine, at each level of detail?
+    Sim(sim::SimBenchArgs),
 }
 
 /// Runs the bench.
@@ -40,6 +43,7 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Which::Overhead(args) => overhead::run(&args),
         Which::TraceAgreement(args) => trace_agreement::run(&args),
         Which::Storm(args) => storm::run(&args),
+        Which::Sim(args) => sim::run(&args),
     }
 }
 

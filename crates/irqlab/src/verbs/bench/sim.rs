@@ -1,0 +1,200 @@
+//! `irqlab bench sim`: how fast the simulated machine is, at each level of detail.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ::sim::boot::{self, Limits};
+use ::sim::image::Tools;
+use ::sim::kernel::Flavour;
+use ::sim::qemu::Qemu;
+use ::sim::watch::{self, Annotated, Detail, Recording, Watch};
+use ::sim::{Cache, Machine, More, Timing, children_cpu_ns, image, kernel, models, qemu};
+use record::{Kind, Table, Timestamp, Value};
+use serde_json::{Map, json};
+
+use super::{Measured, OutputArgs, columns, run_of};
+use crate::args::Usage;
+
+/// Rounds of the loop: what is measured is the difference of the two, so that booting is not in it.
+const FEW: u32 = 1;
+/// What the guest's shell does in a round: processes, files, pipes, sorting and hashing.
+const ROUND: &str =
+    "seq 1 20000 | sort -r | md5sum; cat /proc/*/stat | wc; ls -lR /sys/kernel | md5sum";
+
+/// How fast is the simulated machine?
+#[derive(Debug, clap::Args)]
+pub struct SimBenchArgs {
+    /// CPUs of the machine
+    #[arg(short, long, default_value_t = 1)]
+    cpus: u32,
+    /// Rounds of the guest's loop
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(2..=10_000))]
+    work: u32,
+    /// How often each level is measured; the least time counts
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+    /// Models for the level timed, by name or file
+    #[arg(long, value_delimiter = ',', value_name = "LIST", default_value = "r4400-1994")]
+    model: Vec<String>,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// A way to run the machine.
+struct Level {
+    name: String,
+    timing: Timing,
+    watch: Option<Watch>,
+    /// Least CPU time of QEMU for few and for many rounds, ns.
+    least_ns: [Option<u64>; 2],
+    /// Instructions of few and of many rounds, where they were counted.
+    instructions: [Option<u64>; 2],
+}
+
+/// What all levels share.
+struct Bench {
+    cache: Cache,
+    qemu: Qemu,
+    machine: Machine,
+    annotated: Annotated,
+}
+
+/// Measures and prints.
+pub fn run(args: &SimBenchArgs) -> anyhow::Result<ExitCode> {
+    let started = Timestamp::now();
+    args.output.prepare()?;
+    let cache = Cache::from_environment()?;
+    let say = |text: &str| args.output.progress(text);
+    let qemu = qemu::find(&cache)?;
+    let kernel = kernel::debian(&cache, Flavour::Cloud, &say)?;
+    let mut machine = Machine::new(&kernel, &image::build(&cache, &kernel, Tools::None)?);
+    machine.cpus = args.cpus;
+    machine.check()?;
+    let annotated = watch::annotated(&cache, &qemu, &kernel, &say)?;
+    let mut levels = levels(&cache, args)?;
+    let bench = Bench { cache, qemu, machine, annotated };
+    // Interleaved: what the host does besides meets all levels.
+    for round in 1..=args.rounds {
+        for level in &mut levels {
+            say(&format!("[{round}/{}] {}", args.rounds, level.name));
+            for (at, work) in [FEW, args.work].into_iter().enumerate() {
+                bench.measure(level, at, work)?;
+            }
+        }
+    }
+    let mut settings = Map::new();
+    settings.insert("work".into(), json!(args.work - FEW));
+    settings.insert("rounds".into(), json!(args.rounds));
+    settings.insert("cpus".into(), json!(args.cpus));
+    settings.insert("guest_loop".into(), json!(ROUND));
+    settings.insert("qemu".into(), json!(bench.qemu.version_text));
+    let tables = vec![table(&levels)];
+    args.output.finish(&run_of(
+        "bench-sim",
+        started,
+        Measured { settings, tables, ..Measured::default() },
+    ))
+}
+
+fn levels(cache: &Cache, args: &SimBenchArgs) -> anyhow::Result<Vec<Level>> {
+    let (icount, host) = (Timing::Instructions { shift: 0 }, Timing::HostClock);
+    let level = |name: String, timing, watch| Level {
+        name,
+        timing,
+        watch,
+        least_ns: [None; 2],
+        instructions: [None; 2],
+    };
+    let of = |detail| Some(Watch { detail, ..Watch::default() });
+    let mut levels = vec![
+        level("TCG".to_owned(), host, None),
+        level("TCG+icount".to_owned(), icount, None),
+        level("fast".to_owned(), icount, of(Detail::Fast)),
+        level("count".to_owned(), icount, of(Detail::Count)),
+    ];
+    for name in &args.model {
+        let model = models::find(cache, name).map_err(|error| Usage(error.to_string()))?;
+        let watch = Watch { detail: Detail::Timed, model: Some(model), ..Watch::default() };
+        levels.push(level(format!("timed, {name}"), icount, Some(watch.clone())));
+        levels.push(level(format!("timed, {name}, free running"), host, Some(watch)));
+    }
+    Ok(levels)
+}
+
+impl Bench {
+    fn measure(&self, level: &mut Level, at: usize, work: u32) -> anyhow::Result<()> {
+        let machine = Machine { timing: level.timing, ..self.machine.clone() };
+        let order =
+            format!("run:i=0; while [ $i -lt {work} ]; do {ROUND}; i=$((i+1)); done >/dev/null");
+        let recording = level.watch.as_ref().map(|watch| {
+            Recording::new(&self.cache, &self.qemu, &machine, &self.annotated, watch, None)
+        });
+        let recording = recording.transpose()?;
+        let more = recording.as_ref().map_or_else(More::default, Recording::more);
+        let limits = Limits { wall: Duration::from_secs(1_800), guest_s: 1_700 };
+        let before = children_cpu_ns();
+        let mut vm = boot::start_with(&self.qemu, &machine, &order, limits, more)?;
+        let ending = boot::follow(&mut vm, limits, &mut |_| {})?;
+        drop(vm);
+        anyhow::ensure!(
+            ending.status == 0,
+            "{}: the guest ended with {}",
+            level.name,
+            ending.status
+        );
+        let used = children_cpu_ns().saturating_sub(before);
+        level.least_ns[at] = Some(level.least_ns[at].map_or(used, |least| least.min(used)));
+        if let Some(recording) = recording {
+            level.instructions[at] = recording.account()?.instructions;
+        }
+        Ok(())
+    }
+}
+
+impl Level {
+    fn ns(&self) -> Option<u64> {
+        self.least_ns[1]?.checked_sub(self.least_ns[0]?)
+    }
+
+    fn instructions(&self) -> Option<u64> {
+        self.instructions[1]?.checked_sub(self.instructions[0]?)
+    }
+}
+
+fn table(levels: &[Level]) -> Table {
+    let doc = "How fast the simulated machine is at each level; booting is not in it.";
+    let columns = columns(&[
+        ("level", Kind::Text, "How the machine runs."),
+        ("cpu_time_ns", Kind::Uint, "Least CPU time of QEMU for the loop."),
+        (
+            "instructions",
+            Kind::Uint,
+            "Instructions of the loop; where a level does not count them, those of `count`.",
+        ),
+        ("mips", Kind::Real, "Millions of them for a second of CPU time."),
+        ("over_tcg_ratio", Kind::Real, "CPU time for an instruction over that of TCG."),
+        ("over_icount_ratio", Kind::Real, "The same over that of TCG+icount."),
+    ]);
+    let counted = levels.iter().filter(|level| level.name == "count");
+    let plain = counted.filter_map(Level::instructions).next();
+    let per = |level: &Level| {
+        let instructions = level.instructions().or(plain).filter(|count| *count > 0)?;
+        Some(level.ns()? as f64 / instructions as f64)
+    };
+    let base = |name: &str| levels.iter().find(|level| level.name == name).and_then(per);
+    let (tcg, icount) = (base("TCG"), base("TCG+icount"));
+    let mut table = Table::new("speed", doc, columns);
+    for level in levels {
+        let over = |base: Option<f64>| per(level).zip(base).map(|(ns, base)| ns / base);
+        let row: Vec<Value> = vec![
+            level.name.as_str().into(),
+            level.ns().into(),
+            level.instructions().or(plain).into(),
+            per(level).map(|ns| 1e3 / ns).into(),
+            over(tcg).into(),
+            over(icount).into(),
+        ];
+        table.push(row);
+    }
+    table
+}
