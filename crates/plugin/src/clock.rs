@@ -106,14 +106,31 @@ impl Clock {
         let Some(guest) = self.parts.guest else { return };
         let shows = self.rounds.shows_ns(self.instructions());
         self.jumps_ns = guest.get_ns().wrapping_sub(shows);
-        let halted_ns = u128::from(self.now_ns(vcpu).saturating_sub(since));
-        let cycles = halted_ns * u128::from(self.parts.hz) / NS_PER_S;
-        cpu::with(vcpu, |cpu| cpu.add_halted(cycles as u64));
+        self.add_halted(vcpu, self.now_ns(vcpu).saturating_sub(since));
     }
 
     /// Whether guest time follows a model.
     pub(crate) fn follows_model(&self) -> bool {
         self.parts.bias.is_some()
+    }
+
+    /// Adds to each halted vCPU the time for which it has been halted so far. `running` is the vCPU
+    /// that runs.
+    pub(crate) fn count_halts(&mut self, running: u32) {
+        let now = self.now_ns(running);
+        for vcpu in 0..self.parts.cpus {
+            if self.parts.guest.is_some()
+                && let Some(since) = self.halted_since[vcpu as usize]
+            {
+                self.halted_since[vcpu as usize] = Some(now.max(since));
+                self.add_halted(vcpu, now.saturating_sub(since));
+            }
+        }
+    }
+
+    fn add_halted(&self, vcpu: u32, ns: u64) {
+        let cycles = u128::from(ns) * u128::from(self.parts.hz) / NS_PER_S;
+        cpu::with(vcpu, |cpu| cpu.add_halted(cycles as u64));
     }
 
     /// By how much the model's time of a vCPU that executes is ahead of QEMU's clock, which is set

@@ -116,6 +116,8 @@ pub struct Region {
     /// Events out of order or on the wrong CPU, tasks and contexts beyond the limits, sums that
     /// don't close. Not zero: the rows are broken.
     pub broken: u64,
+    /// When the region was opened, in cycles on this CPU's time axis: that of [`Span::began`].
+    pub opened_at: u64,
 }
 
 /// A context in a region.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use attribution::{KernelContext, KernelSpan};
 
-use crate::counters::{COUNTERS, CYCLES, Counts, INSTRUCTIONS};
+use crate::counters::{COUNTERS, CYCLES, Counts, INSTRUCTIONS, TIME};
 use crate::options::Detail;
 use crate::record::{
     AMOUNTS, Amounts, AmountsOf, ContextRow, IrqName, KernelCount, Record, Region, Span, Task,
@@ -97,6 +97,7 @@ impl Session {
             abandoned: faults.abandoned,
             overflows: faults.overflows,
             broken: faults.backward + ledger.refused() + lost + open_sums,
+            opened_at: self.opened_at[index][TIME],
         }));
         write_amounts(&mut self.writer, cpu, AmountsOf::Region, &used);
         let mut pids = Vec::new();

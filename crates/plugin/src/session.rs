@@ -187,6 +187,9 @@ impl Session {
         let Some(registers) = self.registers else { return };
         let number = self.qemu.register_value(registers.rax) as u32;
         let argument = self.qemu.register_value(registers.rdx);
+        if self.counts() {
+            self.clock.count_halts(vcpu);
+        }
         let counted = self.counted(vcpu, remaining);
         let was_open = self.open;
         let open = match number {

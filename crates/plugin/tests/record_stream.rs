@@ -28,8 +28,8 @@ fn record() -> impl Strategy<Value = Record> {
                 Record::Marker(Marker { cpu, number, argument, open, interrupts, exceptions })
             }
         ),
-        (cpu.clone(), any::<u32>(), any::<[u64; 5]>()).prop_map(|(cpu, region, words)| {
-            let [unknown_gates, unmatched_returns, abandoned, overflows, broken] = words;
+        (cpu.clone(), any::<u32>(), any::<[u64; 6]>()).prop_map(|(cpu, region, words)| {
+            let [unknown_gates, unmatched_returns, abandoned, overflows, broken, opened_at] = words;
             Record::Region(Region {
                 cpu,
                 region,
@@ -38,6 +38,7 @@ fn record() -> impl Strategy<Value = Record> {
                 abandoned,
                 overflows,
                 broken,
+                opened_at,
             })
         }),
         (cpu.clone(), any::<u32>(), any::<[u64; 3]>()).prop_map(

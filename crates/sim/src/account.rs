@@ -6,14 +6,12 @@
 use std::collections::BTreeMap;
 
 use attribution::KernelContext;
-use plugin::counters::{Counts, TIME};
-use plugin::marker;
-use plugin::options::Roi;
+use plugin::counters::Counts;
 use plugin::reader::Stream;
 use plugin::record::{
     FEATURE_CONTEXTS, FEATURE_MODEL_TIME, FEATURE_TASKS, KernelCount, Record, Span,
 };
-use plugin::rows::{ContextCounts, CpuRegion, MarkerCounts, Story, story};
+use plugin::rows::{ContextCounts, CpuRegion, story};
 
 use crate::{Result, SimError};
 
@@ -49,9 +47,6 @@ pub struct Account {
 /// A region of interest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegionUse {
-    /// The CPU that opened it, and when on that CPU's time axis, in cycles. Axes of different CPUs
-    /// don't begin at the same moment.
-    pub opened: (u32, u64),
     /// Each CPU, by number.
     pub cpus: Vec<CpuUse>,
 }
@@ -61,6 +56,8 @@ pub struct RegionUse {
 pub struct CpuUse {
     /// The CPU.
     pub cpu: u32,
+    /// When the region opened, in cycles on the CPU's time axis.
+    pub opened_at_cycles: u64,
     /// What it used in all.
     pub used: Counts,
     /// Entries of handlers to which no symbol belongs, since the record began.
@@ -151,10 +148,6 @@ impl Account {
         account.add_regions(&story.regions)?;
         account.add_spans(&story.spans)?;
         account.add_kernel_counts(&story.kernel_counts)?;
-        let opened = opened_at(&story, stream.header.roi);
-        for (region, at) in account.regions.iter_mut().zip(opened) {
-            region.opened = at;
-        }
         account.check();
         Ok(account)
     }
@@ -299,19 +292,6 @@ fn notices(stream: &Stream) -> Vec<String> {
     stream.records.iter().filter_map(notice).collect()
 }
 
-/// Which CPU opened each region, and when on its time axis.
-fn opened_at(story: &Story, roi: Roi) -> Vec<(u32, u64)> {
-    let mut is_open = roi == Roi::Always;
-    let mut opened = if is_open { vec![(0, 0)] } else { Vec::new() };
-    for MarkerCounts { marker, counts } in &story.markers {
-        if marker.number == marker::OPEN && !is_open {
-            opened.push((marker.cpu, counts[TIME]));
-        }
-        is_open = marker.open;
-    }
-    opened
-}
-
 fn cpu_use(region: &CpuRegion) -> CpuUse {
     let of = |one: &ContextCounts| ContextUse {
         context: one.context,
@@ -322,6 +302,7 @@ fn cpu_use(region: &CpuRegion) -> CpuUse {
     };
     CpuUse {
         cpu: region.region.cpu,
+        opened_at_cycles: region.region.opened_at,
         used: region.used,
         unknown_gates: region.region.unknown_gates,
         abandoned: region.region.abandoned,

@@ -1,8 +1,8 @@
 //! Tests of accounts, on records made by hand.
 
 use plugin::counters::{COUNTERS, CYCLES, INSTRUCTIONS, MASK_PLAIN};
-use plugin::options::Detail;
-use plugin::record::{Amounts, AmountsOf, ContextRow, End, Header, IrqName, Marker, Region, Task};
+use plugin::options::{Detail, Roi};
+use plugin::record::{Amounts, AmountsOf, ContextRow, End, Header, IrqName, Region, Task};
 
 use super::*;
 
@@ -36,6 +36,7 @@ fn region(cpu: u32, instructions: u64, broken: u64) -> Vec<Record> {
         abandoned: 0,
         overflows: 0,
         broken,
+        opened_at: 40 + u64::from(cpu),
     };
     vec![Record::Region(region), amounts(cpu, AmountsOf::Region, instructions)]
 }
@@ -130,19 +131,11 @@ fn sums_that_do_not_close_are_said() {
 }
 
 #[test]
-fn a_region_opens_where_its_marker_stands() {
-    let marker = |number, open| {
-        let marker = Marker { cpu: 0, number, argument: 0, open, interrupts: 0, exceptions: 0 };
-        Record::Marker(marker)
-    };
-    let at = |time| {
-        let mut values = [0; 6];
-        values[TIME] = time;
-        Record::Amounts(Amounts { cpu: 0, of: AmountsOf::Marker, first: 0, values })
-    };
-    let opened = vec![marker(marker::OPEN, true), at(40), marker(marker::OPEN, true), at(50)];
-    let account = Account::of(&stream(1, [opened, region(0, 0, 0)].concat())).unwrap();
-    assert_eq!(account.regions[0].opened, (0, 40));
+fn each_cpu_says_when_the_region_opened_on_its_own_clock() {
+    let records = [region(0, 0, 0), region(1, 0, 0)].concat();
+    let account = Account::of(&stream(2, records)).unwrap();
+    let opened = account.regions[0].cpus.iter().map(|cpu| cpu.opened_at_cycles);
+    assert_eq!(opened.collect::<Vec<_>>(), [40, 41]);
 }
 
 #[test]

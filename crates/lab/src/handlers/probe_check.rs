@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(checked((0, 0), (9, 900.0)).error_ratio(), None);
         assert_eq!(checked((3, 30), (0, 0.0)).error_ratio(), None);
         let table = probes(&[checked((0, 0), (9, 900.0))]);
-        let error = table.columns().iter().position(|column| column.name == "error_ratio");
+        let error = table.columns.iter().position(|column| column.name == "error_ratio");
         assert_eq!(table.rows()[0][error.unwrap()], Value::Absent);
     }
 }

@@ -101,6 +101,7 @@ fn region(cpu: u32, region: u32, words: &[u64; 7]) -> Region {
         abandoned: words[3],
         overflows: words[4],
         broken: words[5],
+        opened_at: words[6],
     }
 }
 

@@ -70,7 +70,7 @@ fn region_words(region: &Region) -> Words {
         region.abandoned,
         region.overflows,
         region.broken,
-        0,
+        region.opened_at,
     ];
     (REGION, region.cpu, words)
 }

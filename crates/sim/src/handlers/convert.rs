@@ -74,17 +74,14 @@ pub(super) fn sample_of(
         ..WindowSample::default()
     };
     for cpu in &region.cpus {
-        let (opener, opened_at_cycles) = region.opened;
-        // The clocks of other CPUs began at other moments.
-        let opened = (opener == cpu.cpu).then_some(opened_at_cycles);
-        let start_ns = opened.map(|_| 0);
+        let start_ns = Some(0);
         let window = CpuWindow { cpu: cpu.cpu, start_ns, length_ns, ..CpuWindow::default() };
         sample.windows.push(window);
         sample.agreement.extend(lines_of(cpu, &account.irqs));
         for used in &cpu.contexts {
             let Some(context) = context_of(used.context, account) else { continue };
             let mut source = source_of(cpu.cpu, context, used, reading);
-            add_spans(&mut source, cpu, used, reading, opened.map(|at| (at, length_ns)));
+            add_spans(&mut source, cpu, used, reading, length_ns);
             sample.sources.push(source);
         }
         if cpu.overflows > 0 {
@@ -120,21 +117,17 @@ fn source_of(cpu: u32, context: Context, used: &ContextUse, reading: &Reading) -
     }
 }
 
-/// Times of the spans; `window` is when it opened in cycles and its length in ns, where the spans'
-/// moments in it are known.
+/// Times of the spans, and when in the window they ended.
 fn add_spans(
     source: &mut SourceSample,
     cpu: &CpuUse,
     used: &ContextUse,
     reading: &Reading,
-    window: Option<(u64, u64)>,
+    length_ns: u64,
 ) {
-    if let Some((_, length_ns)) = window {
-        source.own.batches = Batches::covering(length_ns, BATCHES_MAX);
-    }
+    source.own.batches = Batches::covering(length_ns, BATCHES_MAX);
     for span in cpu.spans.iter().filter(|span| span.context == used.context) {
-        let opened_at_cycles = window.map_or(0, |(opened_at_cycles, _)| opened_at_cycles);
-        let at_ns = reading.ns(span.ended_at_cycles.saturating_sub(opened_at_cycles));
+        let at_ns = reading.ns(span.ended_at_cycles.saturating_sub(cpu.opened_at_cycles));
         let own_ns = reading.ns(span.own_cycles);
         source.own.record(own_ns, at_ns);
         source.own.batches.record(own_ns, at_ns);
@@ -233,8 +226,9 @@ mod tests {
             own_instructions: 0,
         };
         let spans = vec![span(30, 30, 1100), span(50, 70, 1300)];
-        let cpu = CpuUse { contexts, spans, overflows: 2, ..CpuUse::default() };
-        let region = RegionUse { opened: (0, 1000), cpus: vec![cpu] };
+        let cpu =
+            CpuUse { opened_at_cycles: 1000, contexts, spans, overflows: 2, ..CpuUse::default() };
+        let region = RegionUse { cpus: vec![cpu] };
         Account {
             ended_by_guest: true,
             regions: vec![region],

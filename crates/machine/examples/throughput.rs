@@ -9,6 +9,7 @@
 //! same stream with calls that do nothing but add up; `net` is without it. The least of the
 //! rounds is less disturbed by what else the host does than their median.
 
+#[path = "throughput/program.rs"]
 mod program;
 
 use std::hint::black_box;
@@ -17,7 +18,7 @@ use std::time::Instant;
 use machine::{CodeBlock, Counts, InOrder, MachineModel};
 use program::{Program, physical};
 
-const R4400: &str = include_str!("../../../../machines/r4400-1994.toml");
+const R4400: &str = include_str!("../../../machines/r4400-1994.toml");
 const MODERN: &str = r#"
 name = "modern"
 clock_hz = 3_000_000_000
