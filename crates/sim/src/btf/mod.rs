@@ -99,4 +99,4 @@ fn bad(reason: &str) -> SimError {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

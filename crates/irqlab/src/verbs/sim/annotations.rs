@@ -115,13 +115,20 @@ fn span_cells(
     ]
 }
 
-/// Values with their expressions.
-fn shown(annotation: &Annotation, deed: u32, values: &[annotate::Value]) -> Option<String> {
+/// What was recorded together: the expressions, and the values in their order.
+fn shown(
+    annotation: &Annotation,
+    deed: u32,
+    values: Option<&[annotate::Value]>,
+) -> Option<[Value; 2]> {
     let records = annotation.records.get(deed as usize)?;
-    let one = |(value, recorded): (&annotate::Value, &annotate::Recorded)| {
-        format!("{}={}", recorded.expression, recorded.shown(*value))
-    };
-    Some(values.iter().zip(records).map(one).collect::<Vec<_>>().join(" "))
+    let expressions: Vec<&str> = records.iter().map(|one| one.expression.as_str()).collect();
+    let values = values.map(|values| {
+        let pairs = records.iter().zip(values);
+        pairs.map(|(recorded, value)| recorded.shown(*value)).collect::<Vec<_>>().join(", ")
+    });
+    let values = values.unwrap_or_else(|| "others".to_owned());
+    Some([expressions.join(", ").into(), values.into()])
 }
 
 fn values(annotations: &Annotations, account: &Account) -> Table {
@@ -129,22 +136,22 @@ fn values(annotations: &Annotations, account: &Account) -> Table {
         ("region", Kind::Uint, "Region of interest, from 1."),
         ("annotation", Kind::Text, "Its name."),
         ("place", Kind::Text, "Where it matched: symbol, event."),
-        ("values", Kind::Text, "What was recorded together; `others` for what more there was."),
+        ("recorded", Kind::Text, "What was recorded together."),
+        ("values", Kind::Text, "The values, in that order; `others` for what more there was."),
         ("hits", Kind::Uint, "How often, on all CPUs."),
     ]);
     let doc = "Values that annotations recorded, with how often each was recorded.";
     let mut table = Table::new("annotation_values", doc, columns);
     for (region, annotation, used, _) in uses(annotations, account) {
         for one in &used.values {
-            let words = match &one.values {
-                None => Some("others".to_owned()),
-                Some(values) => shown(annotation, one.deed, values),
-            };
+            let shown = shown(annotation, one.deed, one.values.as_deref());
+            let Some([recorded, values]) = shown else { continue };
             table.push(vec![
                 region.into(),
                 annotation.name.as_str().into(),
                 annotation.place.as_str().into(),
-                words.map_or(Value::Absent, Value::Text),
+                recorded,
+                values,
                 one.count.into(),
             ]);
         }
@@ -158,19 +165,22 @@ fn log(annotations: &Annotations, account: &Account) -> Table {
         ("at_cycles", Kind::Uint, "When, in cycles of the CPU's time since the record began."),
         ("cpu", Kind::Uint, "The CPU."),
         ("annotation", Kind::Text, "Its name."),
-        ("values", Kind::Text, "What was recorded together."),
+        ("recorded", Kind::Text, "What was recorded together."),
+        ("values", Kind::Text, "The values, in that order."),
     ]);
     let doc = "Each hit that recorded values, in the order in which they came.";
     let mut table = Table::new("annotation_hits", doc, columns);
     for hit in &account.hits {
         let Some(annotation) = annotations.list.get(hit.note as usize) else { continue };
-        let words = shown(annotation, hit.deed, &hit.values);
+        let shown = shown(annotation, hit.deed, Some(&hit.values));
+        let Some([recorded, values]) = shown else { continue };
         table.push(vec![
             u64::from(hit.region).into(),
             hit.at_cycles.into(),
             u64::from(hit.cpu).into(),
             annotation.name.as_str().into(),
-            words.map_or(Value::Absent, Value::Text),
+            recorded,
+            values,
         ]);
     }
     table
