@@ -192,11 +192,27 @@ impl<const N: usize> KernelStack<N> {
         is_part
     }
 
-    /// The CPU is at `address` with `stack_pointer`, to where a function that is followed may have returned.
+    /// The innermost part that is `context` ends, if nothing but functions and parts is nested in it;
+    /// whether there is one.
+    pub fn leave_part_of(&mut self, context: KernelContext, now: Counts<N>) -> bool {
+        let is_of_ours =
+            |frame: &&Frame<N>| matches!(frame.entry, Entry::Part | Entry::Call { .. });
+        let above = self.frames.iter().rev().take_while(is_of_ours);
+        let found = above
+            .enumerate()
+            .find(|(_, frame)| frame.context == context && frame.entry == Entry::Part);
+        let Some(depth) = found.map(|(depth, _)| depth) else { return false };
+        self.advance(now);
+        self.close_down_to(self.frames.len() - 1 - depth);
+        true
+    }
+
+    /// The CPU is at `address` with `stack_pointer`, to where a function that is followed may have
+    /// returned; so may one that it ended with a jump to.
     pub fn at_return_address(&mut self, address: u64, stack_pointer: u64, now: Counts<N>) {
         let called_from = stack_pointer.wrapping_sub(8);
         let entry = Entry::Call { return_to: address, stack_pointer: called_from };
-        if let Some(position) = self.frames.iter().rposition(|frame| frame.entry == entry) {
+        while let Some(position) = self.frames.iter().rposition(|frame| frame.entry == entry) {
             self.advance(now);
             self.close_down_to(position);
         }

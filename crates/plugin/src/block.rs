@@ -2,6 +2,7 @@
 
 use machine::CodeBlock;
 
+use crate::notes::NotePoint;
 use crate::pmu::msr::Access;
 use crate::symbols::Action;
 
@@ -75,8 +76,7 @@ impl Point {
     /// How many instructions of the block are still to execute for another context than before. A
     /// return belongs to what it returns from.
     pub(crate) fn remaining_behind(&self) -> u32 {
-        let returns = matches!(self.action, Action::InterruptReturn | Action::SyscallReturn);
-        self.remaining - u32::from(returns)
+        self.remaining - u32::from(self.action.is_return())
     }
 }
 
@@ -88,6 +88,7 @@ pub(crate) struct Arena {
     blocks: Vec<Box<Block>>,
     points: Vec<Box<Point>>,
     accesses: Vec<Box<Access>>,
+    notes: Vec<Box<NotePoint>>,
 }
 
 impl Arena {
@@ -109,11 +110,18 @@ impl Arena {
         self.accesses.last().map_or(std::ptr::null(), |kept| &raw const **kept)
     }
 
+    /// Keeps a note's place in a block, and returns where.
+    pub(crate) fn keep_note(&mut self, note: NotePoint) -> *const NotePoint {
+        self.notes.push(Box::new(note));
+        self.notes.last().map_or(std::ptr::null(), |kept| &raw const **kept)
+    }
+
     /// Forgets all: no translated code is left.
     pub(crate) fn clear(&mut self) {
         self.blocks.clear();
         self.points.clear();
         self.accesses.clear();
+        self.notes.clear();
     }
 }
 

@@ -183,8 +183,9 @@ extern "C" fn on_discontinuity(vcpu: c_uint, kind: c_int, from: u64, to: u64, _:
         session.misplaced += 1;
     }
     if let Some((tracker, moment)) = session.moment(vcpu, 0) {
-        tracker.discontinuity(vcpu as usize, exception, (from, to), moment);
+        let vector = tracker.discontinuity(vcpu as usize, exception, (from, to), moment);
         session.tracked(vcpu);
+        session.note_event(vcpu, exception, vector);
     }
 }
 

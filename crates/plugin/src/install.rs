@@ -13,6 +13,7 @@ use machine::{InOrder, MachineModel};
 use crate::clock::{Clock, Parts};
 use crate::counters::{COUNTERS, MASK_ALL, MASK_PLAIN};
 use crate::ffi::Access;
+use crate::notes::{Notes, Tally};
 use crate::options::{CPUS_MAX, Detail, Options, Roi, Time, VERSION_BYTES_MAX};
 use crate::physical;
 use crate::pmu::machine::Pmus;
@@ -84,6 +85,10 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
     let pmus = pmus(&options, cpus)?;
     let model = options.model.as_deref().map(|path| parse(path, parse_model)).transpose()?;
     physical::begin(Access::load().map_err(|missing| format!("this QEMU has no {missing}"))?);
+    let notes = match &options.annotate {
+        Some(path) => parse(path, Notes::parse)?,
+        None => Notes::default(),
+    };
     let parts = clock_parts(&options, cpus, model.as_ref());
     let notices = notices(&options, &parts);
     let mut writer = Writer::create(&options.out)?;
@@ -104,6 +109,8 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
         icount_update: if options.time == Time::Host { None } else { IcountUpdate::find() },
         icount: if options.check { Icount::find() } else { None },
         check_due: false,
+        notes: Tally::new(notes),
+        resetting: false,
         region: 0,
         open: false,
         opened_at: Vec::new(),

@@ -16,6 +16,7 @@
 
 pub mod counters;
 pub mod marker;
+pub mod notes;
 pub mod options;
 pub mod reader;
 pub mod record;

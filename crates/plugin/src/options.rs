@@ -85,6 +85,8 @@ pub struct Options {
     pub symbols: Option<PathBuf>,
     /// Offsets in structs of the kernel.
     pub offsets: Option<PathBuf>,
+    /// Annotations: [`crate::notes::Notes`] as text.
+    pub annotate: Option<PathBuf>,
     /// QEMU's version as `sim` found it, for the header.
     pub qemu: String,
     /// Whether to compare counts with QEMU's own at each marker, and record both.
@@ -117,6 +119,7 @@ impl Options {
             roi: Roi::Marker,
             symbols: None,
             offsets: None,
+            annotate: None,
             qemu: String::new(),
             check: false,
             disks: Vec::new(),
@@ -149,6 +152,7 @@ impl Options {
             ("out", path) => self.out = path.into(),
             ("symbols", path) => self.symbols = Some(path.into()),
             ("offsets", path) => self.offsets = Some(path.into()),
+            ("annotate", path) => self.annotate = Some(path.into()),
             ("detail", "fast") => self.detail = Detail::Fast,
             ("detail", "count") => self.detail = Detail::Count,
             ("detail", "timed") => self.detail = Detail::Timed,
@@ -225,9 +229,10 @@ mod tests {
         assert_eq!(options.disks, [Disk { node: "d0".to_owned(), latency_ns: 5 }]);
         assert!(options.pmu);
         assert_eq!((options.pmu_state, options.pmu_save), (Some("/p".into()), Some("/q".into())));
-        let timed = "out=/r,detail=timed,model=/m,time=uniform,shift=2,spans=on";
+        let timed = "out=/r,detail=timed,model=/m,time=uniform,shift=2,spans=on,annotate=/a";
         let options = Options::parse(timed.split(',')).unwrap();
         assert_eq!((options.detail, options.time), (Detail::Timed, Time::Uniform));
+        assert_eq!(options.annotate, Some("/a".into()));
         assert_eq!((options.model, options.shift, options.spans), (Some("/m".into()), 2, true));
     }
 

@@ -1,12 +1,14 @@
 //! Safe use of the plugin API: reading registers and memory of the guest, and registering callbacks.
 
-use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::ffi::{CStr, CString, c_int, c_uint, c_void};
 use std::ptr;
 
 use crate::ffi::{
     Api, GByteArray, Id, MemoryCallback, NO_REGISTERS, READS_REGISTERS, RegisterDescriptor,
     ResetCallback, SetPc, VcpuCallback,
 };
+
+use crate::notes::REGISTERS;
 
 /// The most bytes that are read from the guest at once.
 const READ_BYTES_MAX: usize = 64;
@@ -27,6 +29,8 @@ pub(crate) struct Registers {
     pub(crate) gs_base: Register,
     pub(crate) k_gs_base: Option<Register>,
     pub(crate) cr4: Option<Register>,
+    /// Those of [`REGISTERS`], in its order.
+    pub(crate) named: [Option<Register>; REGISTERS.len()],
 }
 
 /// The plugin API with a buffer to read into.
@@ -140,7 +144,8 @@ impl Qemu {
         self.on_instruction_with(instruction, callback, READS_REGISTERS, data);
     }
 
-    /// As [`Qemu::on_instruction`], with another right: `WRITES_REGISTERS` or `WRITES_PC`.
+    /// As [`Qemu::on_instruction`], with another right: `NO_REGISTERS`, `WRITES_REGISTERS` or
+    /// `WRITES_PC`.
     pub(crate) fn on_instruction_with(
         &self,
         instruction: TranslatedInstruction,
@@ -207,6 +212,7 @@ impl Qemu {
             gs_base: must(c"gs_base")?,
             k_gs_base: find(c"k_gs_base"),
             cr4: find(c"cr4"),
+            named: REGISTERS.map(|name| find(&CString::new(name).ok()?)),
         });
         // SAFETY: the list is ours and not used again; names and handles are QEMU's.
         unsafe { (self.api.g_array_unref)(list) };
@@ -255,11 +261,18 @@ impl Qemu {
     /// Reads the guest's memory as the current vCPU sees it; `None` where nothing is mapped.
     pub(crate) fn memory<const BYTES: usize>(&mut self, address: u64) -> Option<[u8; BYTES]> {
         const { assert!(BYTES > 0 && BYTES <= READ_BYTES_MAX) };
+        let mut bytes = [0; BYTES];
+        self.read(address, &mut bytes).then_some(bytes)
+    }
+
+    /// Copies the guest's memory as the current vCPU sees it to `to`; whether all of it is mapped.
+    pub(crate) fn read(&mut self, address: u64, to: &mut [u8]) -> bool {
+        let length = to.len().min(READ_BYTES_MAX);
         self.clear();
         // SAFETY: called in a vCPU's thread; the buffer is ours and grows as needed.
-        let read = unsafe { (self.api.qemu_plugin_read_memory_vaddr)(address, self.buffer, BYTES) };
-        let mut bytes = [0; BYTES];
-        (read && self.copy_out(&mut bytes)).then_some(bytes)
+        let read =
+            unsafe { (self.api.qemu_plugin_read_memory_vaddr)(address, self.buffer, length) };
+        read && self.copy_out(to)
     }
 
     fn clear(&mut self) {

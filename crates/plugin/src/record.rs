@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use crate::notes::Value;
+pub use crate::notes::{NoteRow, Values, ValuesSort};
 use crate::options::{Detail, Roi};
 
 /// Length of a record.
@@ -58,6 +60,14 @@ pub enum Record {
     KernelCount(KernelCount),
     /// The name of an IRQ line's first action.
     IrqName(IrqName),
+    /// What came of an annotation in a region, on one CPU. On CPU 0 what it has recorded follows
+    /// those of all CPUs.
+    Note(NoteRow),
+    /// Values that an annotation has recorded together. They follow, but for
+    /// [`ValuesSort::Others`].
+    Values(Values),
+    /// One of the values of the record before.
+    Value(Value),
 }
 
 /// What was recorded, and how.
@@ -239,6 +249,8 @@ pub struct End {
     /// Whether the guest ended it by a marker. Otherwise QEMU ended; how far the guest ran on until
     /// then depends on the host.
     pub by_marker: bool,
+    /// Whether an annotation ended it.
+    pub by_annotation: bool,
     /// Whether records were left out because there were [`RECORDS_MAX`].
     pub truncated: bool,
     /// Instructions of all CPUs, if counted.

@@ -45,6 +45,7 @@ impl Session {
         self.open = true;
         self.region += 1;
         self.opened_at = counted.to_vec();
+        self.notes.open_region();
         for (tracked, now) in self.tracker.cpus.iter_mut().zip(counted) {
             tracked.stack.open_region(*now);
         }
@@ -76,6 +77,7 @@ impl Session {
         for (irq, name) in self.tracker.irqs.names() {
             self.writer.write(&Record::IrqName(IrqName { irq, name }));
         }
+        self.notes.write_region(&mut self.writer, self.region, self.cpus);
         self.writer.flush();
     }
 

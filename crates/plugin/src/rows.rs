@@ -3,8 +3,11 @@
 use attribution::KernelContext;
 
 use crate::counters::{COUNTERS, Counts};
+use crate::notes::Value;
 use crate::reader::Stream;
-use crate::record::{Amounts, AmountsOf, ContextRow, KernelCount, Marker, Record, Region, Span};
+use crate::record::{
+    Amounts, AmountsOf, ContextRow, KernelCount, Marker, NoteRow, Record, Region, Span, Values,
+};
 
 /// A context of a region, with its counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +42,15 @@ pub struct MarkerCounts {
     pub counts: Counts,
 }
 
+/// Values that an annotation has recorded together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValuesRecorded {
+    /// Their record.
+    pub values: Values,
+    /// The values.
+    pub recorded: Vec<Value>,
+}
+
 /// What a stream tells, in the order of the stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Story {
@@ -50,6 +62,10 @@ pub struct Story {
     pub spans: Vec<Span>,
     /// The kernel's counts.
     pub kernel_counts: Vec<KernelCount>,
+    /// What came of annotations.
+    pub notes: Vec<NoteRow>,
+    /// Values that they recorded.
+    pub values: Vec<ValuesRecorded>,
     /// Names of tasks by process id, the last one that was seen.
     pub tasks: Vec<(u32, String)>,
     /// Names of IRQ lines.
@@ -91,6 +107,11 @@ fn add(story: &mut Story, record: &Record) -> Option<()> {
         Record::KernelCount(count) => story.kernel_counts.push(*count),
         Record::Task(task) => put(&mut story.tasks, task.pid, &task.comm),
         Record::IrqName(name) => put(&mut story.irqs, name.irq, &name.name),
+        Record::Note(row) => story.notes.push(*row),
+        Record::Values(values) => {
+            story.values.push(ValuesRecorded { values: *values, recorded: Vec::new() });
+        }
+        Record::Value(value) => story.values.last_mut()?.recorded.push(*value),
         Record::Notice(..) | Record::Check(_) => {}
         Record::Header(_) | Record::End(_) => return None,
     }

@@ -11,6 +11,7 @@ use crate::clock::Clock;
 use crate::counters::{Counts, INSTRUCTIONS};
 use crate::cpu;
 use crate::marker;
+use crate::notes::Tally;
 use crate::options::{Detail, Options};
 use crate::pmu::machine::Pmus;
 use crate::qemu::{Qemu, Registers};
@@ -18,7 +19,7 @@ use crate::qemu_internals::{Icount, IcountUpdate};
 use crate::record::{AmountsOf, Check, Marker, Notice, Record};
 use crate::regions;
 use crate::tracker::{Moment, Tracker};
-use crate::writer::Writer;
+use crate::writer::{Ending, Writer};
 
 /// The recording of this process. Blocks don't take the lock; what is rarer does.
 static SESSION: Mutex<Option<Session>> = Mutex::new(None);
@@ -57,6 +58,10 @@ pub(crate) struct Session {
     pub(crate) icount_update: Option<IcountUpdate>,
     /// Whether the next discontinuity compares counts.
     pub(crate) check_due: bool,
+    /// What was asked for by annotations.
+    pub(crate) notes: Tally,
+    /// The level has changed, and translated code has not yet.
+    pub(crate) resetting: bool,
     /// Counts regions from 1; 0 before the first.
     pub(crate) region: u32,
     pub(crate) open: bool,
@@ -86,6 +91,7 @@ impl Session {
         let level = if full { self.options.detail } else { Detail::Fast };
         if level != self.level {
             self.level = level;
+            self.resetting = true;
             self.qemu.reset(callbacks::on_reset);
         }
     }
@@ -101,6 +107,7 @@ impl Session {
     /// The level has changed, and the code cache is empty.
     pub(crate) fn level_changed(&mut self) {
         self.flushed();
+        self.resetting = false;
         for vcpu in 0..self.cpus {
             cpu::with(vcpu, |cpu| cpu.set_level(self.level == Detail::Timed));
             self.tracker.forget(vcpu as usize);
@@ -190,6 +197,13 @@ impl Session {
         if self.counts() {
             self.clock.count_halts(vcpu);
         }
+        let (closes, ends) = (matches!(number, marker::CLOSE | marker::END), number == marker::END);
+        if closes {
+            self.note_marker(vcpu, number, remaining);
+            if self.ended {
+                return;
+            }
+        }
         let counted = self.counted(vcpu, remaining);
         let was_open = self.open;
         let open = match number {
@@ -223,8 +237,10 @@ impl Session {
             marker::SNAPSHOT => self.write_region(&counted),
             _ => {}
         }
-        if number == marker::END {
-            self.end(true, &counted);
+        if ends {
+            self.end(Ending::Marker, &counted);
+        } else if !closes {
+            self.note_marker(vcpu, number, remaining);
         }
         self.check_due = self.options.check;
     }
@@ -238,7 +254,7 @@ impl Session {
         }
         let counted = self.counted(0, 0);
         self.close_region(&counted);
-        self.end(false, &counted);
+        self.end(Ending::Exit, &counted);
     }
 
     /// Compares counts with QEMU's own; between two blocks.
@@ -254,16 +270,16 @@ impl Session {
         }
     }
 
-    fn end(&mut self, by_marker: bool, counted: &[Counts]) {
+    pub(crate) fn end(&mut self, by: Ending, counted: &[Counts]) {
         let instructions = counted.iter().map(|counts| counts[INSTRUCTIONS]).sum();
         let counts = self.options.detail != Detail::Fast;
-        self.writer.end(by_marker, counts.then_some(instructions));
+        self.writer.end(by, counts.then_some(instructions));
         self.ended = true;
     }
 
     /// What each vCPU has counted, when `remaining` instructions of the block of `vcpu` are still to
     /// execute; nothing if nothing is ever counted.
-    fn counted(&self, vcpu: u32, remaining: u32) -> Vec<Counts> {
+    pub(crate) fn counted(&self, vcpu: u32, remaining: u32) -> Vec<Counts> {
         // While only markers are recorded, blocks are not counted.
         let remaining = |cpu| if cpu == vcpu && self.counts() { remaining } else { 0 };
         let count = |cpu| cpu::with(cpu, |state| state.counts_before(remaining(cpu)));

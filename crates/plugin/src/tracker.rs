@@ -18,6 +18,8 @@ const NAMES_MAX: usize = 65_536;
 /// The bits of a code selector that tell the privilege; both are set in user mode.
 const USER_MODE: u64 = 3;
 
+/// The vector of the NMI.
+const NMI_VECTOR: u8 = 2;
 /// The position of the vectors' probes among the probes.
 const VECTOR_PROBE: u32 = 3;
 
@@ -112,26 +114,26 @@ impl Tracker {
         self.tasks.dropped()
     }
 
-    /// The processor went from one address to another by itself.
+    /// The processor went from one address to another by itself. Returns the vector, if it is known.
     pub(crate) fn discontinuity(
         &mut self,
         cpu: usize,
         exception: bool,
         (from, to): (u64, u64),
         mut at: Moment<'_>,
-    ) {
+    ) -> Option<u8> {
         let tracked = &mut self.cpus[cpu];
         let count = if exception { &mut tracked.exceptions } else { &mut tracked.interrupts };
         *count += 1;
         if !is_kernel(to) {
-            return; // firmware
+            return None; // firmware
         }
         let Some(context) = self.annotations.gate(to) else {
             // The entries for system calls of 32 bits are annotated as such.
             if self.annotations.action_at(to).is_none() {
                 self.cpus[cpu].unknown_gates += 1;
             }
-            return;
+            return None;
         };
         if let KernelContext::Interrupt(_) = context {
             self.cpus[cpu].body_begun = false;
@@ -139,6 +141,11 @@ impl Tracker {
         let user = (!is_kernel(from)).then(|| self.pid(cpu, &mut at));
         let stack_pointer = at.rsp();
         self.cpus[cpu].stack.enter_hardware(context, stack_pointer, user, at.now);
+        match context {
+            KernelContext::Exception(vector) | KernelContext::Interrupt(vector) => Some(vector),
+            KernelContext::Nmi => Some(NMI_VECTOR),
+            _ => None,
+        }
     }
 
     /// An annotated instruction is about to execute at `address`.

@@ -9,6 +9,7 @@ use crate::ffi::{
     READS, READS_AND_WRITES, READS_REGISTERS, VcpuCallback, WRITES, WRITES_REGISTERS,
 };
 use crate::marker;
+use crate::notes;
 use crate::options::Detail;
 use crate::physical;
 use crate::pmu::msr;
@@ -156,16 +157,25 @@ fn decoded(session: &Session, block: TranslatedBlock) -> Vec<Instruction> {
 fn annotate(session: &mut Session, instructions: &[Instruction], on_point: VcpuCallback) {
     for (index, one) in instructions.iter().enumerate() {
         settle::watch(session, one.handle, one.rings, index + 1 == instructions.len());
+        let remaining = (instructions.len() - index) as u32;
         let wanted = |action: &Action| match action {
             Action::Marker | Action::Halt => true,
             Action::ReadClock => session.level == Detail::Timed && session.clock.follows_model(),
             _ => session.counts(),
         };
-        if let Some(action) = one.decoded.action.filter(wanted) {
-            let remaining = (instructions.len() - index) as u32;
+        let action = one.decoded.action.filter(wanted);
+        // Counts must not decrease: what counts the instruction for another context is done last.
+        let notes_last = !action.is_some_and(Action::is_return);
+        if !notes_last {
+            notes::watch(session, one.handle, one.address, remaining);
+        }
+        if let Some(action) = action {
             let point = Point { action, address: one.address, remaining };
             let point = session.arena.keep_point(point);
             session.qemu.on_instruction(one.handle, on_point, point.cast_mut().cast());
+        }
+        if notes_last {
+            notes::watch(session, one.handle, one.address, remaining);
         }
     }
 }

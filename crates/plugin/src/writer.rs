@@ -6,6 +6,17 @@ use std::path::Path;
 
 use crate::record::{End, RECORDS_MAX, Record};
 
+/// What ends a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// QEMU's end.
+    Exit,
+    /// The guest's marker.
+    Marker,
+    /// An annotation.
+    Annotation,
+}
+
 /// A record stream that is being written. When the disk is full it is left without an end, and so
 /// incomplete.
 pub(crate) struct Writer {
@@ -32,9 +43,10 @@ impl Writer {
     }
 
     /// Writes the last record.
-    pub(crate) fn end(&mut self, by_marker: bool, instructions: Option<u64>) {
+    pub(crate) fn end(&mut self, by: Ending, instructions: Option<u64>) {
         let (truncated, records) = (self.truncated, self.records);
-        self.put(&Record::End(End { by_marker, truncated, instructions, records }));
+        let (by_marker, by_annotation) = (by == Ending::Marker, by == Ending::Annotation);
+        self.put(&Record::End(End { by_marker, by_annotation, truncated, instructions, records }));
         self.flush();
     }
 

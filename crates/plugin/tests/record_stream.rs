@@ -1,11 +1,12 @@
 //! The record format: there and back, and every way a stream can be wrong.
 
 use plugin::counters::COUNTERS;
+use plugin::notes::Value;
 use plugin::options::{Detail, Roi};
 use plugin::reader::{self, ReadError};
 use plugin::record::{
     AMOUNTS, Amounts, AmountsOf, BYTES, Check, ContextRow, End, Header, IrqName, KernelCount,
-    Marker, Notice, Record, RecordError, Region, Span, Task,
+    Marker, NoteRow, Notice, Record, RecordError, Region, Span, Task, Values, ValuesSort,
 };
 use proptest::prelude::*;
 
@@ -85,12 +86,35 @@ fn record() -> impl Strategy<Value = Record> {
             }
         ),
         any::<(u32, [u8; 32])>().prop_map(|(irq, name)| Record::IrqName(IrqName { irq, name })),
+        noted(),
+    ]
+}
+
+/// What annotations leave.
+fn noted() -> impl Strategy<Value = Record> {
+    let cpu = 0..16_u32;
+    let sort = prop::sample::select(vec![ValuesSort::Count, ValuesSort::Others, ValuesSort::Hit]);
+    prop_oneof![
+        (cpu.clone(), any::<(u32, u32)>(), any::<(u64, u64)>()).prop_map(
+            |(cpu, (region, note), (hits, refused))| {
+                Record::Note(NoteRow { cpu, region, note, hits, refused })
+            }
+        ),
+        (cpu, any::<(u32, u32, u32)>(), sort, any::<u64>()).prop_map(
+            |(cpu, (region, note, deed), sort, number)| {
+                Record::Values(Values { cpu, region, note, deed, sort, number })
+            }
+        ),
+        Just(Record::Value(Value::Absent)),
+        any::<u64>().prop_map(|number| Record::Value(Value::Number(number))),
+        any::<[u8; 32]>().prop_map(|text| Record::Value(Value::Text(text))),
     ]
 }
 
 fn stream(records: &[Record]) -> Vec<u8> {
     let end = End {
         by_marker: true,
+        by_annotation: false,
         truncated: false,
         instructions: Some(5),
         records: records.len() as u64 + 1,
@@ -110,7 +134,7 @@ proptest! {
     /// Whatever is read is what would be written: nothing is passed over.
     #[test]
     fn other_bytes_are_refused_or_mean_what_they_say(
-        kind in 0..14_u8,
+        kind in 0..17_u8,
         bytes in prop::collection::vec(any::<u8>(), BYTES..=BYTES),
         zeros in 8..BYTES,
     ) {

@@ -13,6 +13,7 @@ use plugin::record::{
 };
 use plugin::rows::{ContextCounts, CpuRegion, story};
 
+use crate::annotate::{HitUse, NoteUse, outcome};
 use crate::{Result, SimError};
 
 /// What was executed in the regions of interest of a run.
@@ -32,12 +33,20 @@ pub struct Account {
     pub instructions: Option<u64>,
     /// Whether the guest ended the record, and not QEMU's end.
     pub ended_by_guest: bool,
+    /// Whether an annotation ended the record.
+    pub stopped: bool,
     /// The regions, in order.
     pub regions: Vec<RegionUse>,
     /// Names of tasks by process id, as the kernel has them.
     pub tasks: BTreeMap<u32, String>,
     /// Names of the first actions of IRQ lines.
     pub irqs: BTreeMap<u32, String>,
+    /// Names of spans that annotations open, by number.
+    pub spans: Vec<String>,
+    /// What came of annotations, by region and by number of the annotation.
+    pub notes: BTreeMap<(u32, u32), NoteUse>,
+    /// Hits of annotations that recorded values, where they were asked for.
+    pub hits: Vec<HitUse>,
     /// What the plugin had to say.
     pub notices: Vec<String>,
     /// Why the numbers can't be trusted; empty when they can.
@@ -136,6 +145,7 @@ impl Account {
             counters: stream.header.counters,
             instructions: stream.end.instructions,
             ended_by_guest: stream.end.by_marker,
+            stopped: stream.end.by_annotation,
             tasks: named(&story.tasks),
             irqs: named(&story.irqs),
             notices: notices(stream),
@@ -145,6 +155,7 @@ impl Account {
             let most = "more spans or markers than a record has room for: take a shorter window";
             account.broken.push(most.to_owned());
         }
+        (account.notes, account.hits) = outcome(&story)?;
         account.add_regions(&story.regions)?;
         account.add_spans(&story.spans)?;
         account.add_kernel_counts(&story.kernel_counts)?;
@@ -252,6 +263,11 @@ impl Account {
     /// The name of a context, with that of its task or line where it has one.
     #[must_use]
     pub fn name_of(&self, context: KernelContext) -> String {
+        if let KernelContext::Function(span) = context
+            && let Some(name) = self.spans.get(span as usize)
+        {
+            return format!("span {name}");
+        }
         let name = match context {
             KernelContext::User(pid)
             | KernelContext::KernelThread(pid)

@@ -17,7 +17,13 @@ fn stream(cpus: u32, records: Vec<Record>) -> Stream {
         features: FEATURE_CONTEXTS,
         counters: MASK_PLAIN,
     };
-    let end = End { by_marker: true, truncated: false, instructions: Some(9), records: 0 };
+    let end = End {
+        by_marker: true,
+        by_annotation: false,
+        truncated: false,
+        instructions: Some(9),
+        records: 0,
+    };
     Stream { header, records, end }
 }
 

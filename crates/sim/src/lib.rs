@@ -16,6 +16,7 @@
 
 mod account;
 mod agent;
+pub mod annotate;
 mod apt;
 pub mod boot;
 pub mod btf;
@@ -34,6 +35,7 @@ mod machine;
 mod mirror;
 pub mod models;
 mod modules;
+mod near;
 mod process;
 pub mod qemu;
 mod qmp;

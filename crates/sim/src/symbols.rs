@@ -2,14 +2,12 @@
 
 use std::collections::HashMap;
 
-use crate::{Result, SimError};
+use crate::{Result, SimError, near};
 
 /// Most symbols that are taken; a full kernel with modules has some 200,000.
 const SYMBOLS_MAX: usize = 4_000_000;
 /// Longest name: KSYM_NAME_LEN is 512.
 const NAME_BYTES_MAX: usize = 512;
-/// Most names that are suggested for one that is not there.
-const SUGGESTIONS_MAX: usize = 5;
 /// Start of the per-CPU area, of which per-CPU variables are offsets.
 const PER_CPU_START: &str = "__per_cpu_start";
 const PER_CPU_END: &str = "__per_cpu_end";
@@ -126,28 +124,15 @@ impl Symbols {
         Ok(address - start)
     }
 
+    /// All symbols of a name: static functions may share one.
+    pub fn all_of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Symbol> {
+        self.table.iter().filter(move |symbol| symbol.name == name)
+    }
+
     /// The nearest names, by the number of signs to change; at most five, nearest first.
     #[must_use]
     pub fn nearest(&self, name: &str) -> Vec<&str> {
-        let budget = name.len() / 3 + 1;
-        let mut near: Vec<(usize, &str)> = Vec::new();
-        for symbol in &self.table {
-            let other = symbol.name.as_str();
-            if other.len().abs_diff(name.len()) > budget && !other.contains(name) {
-                continue;
-            }
-            let steps = if !name.is_empty() && other.contains(name) {
-                1
-            } else {
-                distance(name.as_bytes(), other.as_bytes())
-            };
-            if steps <= budget {
-                near.push((steps, other));
-            }
-        }
-        near.sort_by_key(|(steps, other)| (*steps, other.len(), *other));
-        near.dedup();
-        near.into_iter().take(SUGGESTIONS_MAX).map(|(_, other)| other).collect()
+        near::nearest(name, self.table.iter().map(|symbol| symbol.name.as_str()))
     }
 }
 
@@ -159,21 +144,6 @@ fn parse_line(line: &str) -> Option<Symbol> {
     let name = words.next().filter(|name| name.len() <= NAME_BYTES_MAX)?;
     let module = words.next().map(|word| word.trim_matches(['[', ']']).to_owned());
     Some(Symbol { address, name: name.to_owned(), kind: kind.next()?, module })
-}
-
-/// Levenshtein distance.
-fn distance(left: &[u8], right: &[u8]) -> usize {
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (i, a) in left.iter().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, b) in right.iter().enumerate() {
-            let substituted = diagonal + usize::from(a != b);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row.last().copied().unwrap_or(0)
 }
 
 #[cfg(test)]

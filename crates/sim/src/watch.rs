@@ -6,14 +6,17 @@
 //! left behind unless one was asked for.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufReader, Seek, SeekFrom};
+use std::io::{BufReader, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 pub use plugin::options::{Detail, QUANTUM_DEFAULT, QUANTUM_MAX, Roi};
 use plugin::reader;
+use plugin::record::Record;
 
 use crate::account::Account;
+use crate::annotate::Annotations;
 use crate::kernel::Kernel;
 use crate::machine::{Machine, Timing};
 use crate::models::Model;
@@ -45,6 +48,8 @@ pub struct Watch {
     pub quantum: u64,
     /// Whether to compare counts with QEMU's own behind each marker.
     pub check: bool,
+    /// What else is to be done where.
+    pub annotations: Annotations,
 }
 
 impl Default for Watch {
@@ -58,6 +63,7 @@ impl Default for Watch {
             roi: Roi::Marker,
             quantum: QUANTUM_DEFAULT,
             check: false,
+            annotations: Annotations::default(),
         }
     }
 }
@@ -143,6 +149,9 @@ pub struct Recording {
     plugin: PathBuf,
     options: Vec<(&'static str, String)>,
     file: File,
+    /// What the plugin reads of annotations.
+    notes: Option<File>,
+    annotations: Annotations,
 }
 
 impl Recording {
@@ -172,7 +181,7 @@ impl Recording {
         };
         let path = |path: &PathBuf| path.display().to_string();
         let mut options = vec![
-            ("out", format!("/proc/self/fd/{}", file.as_raw_fd())),
+            ("out", inherited(&file)),
             ("detail", detail_word(watch.detail).to_owned()),
             ("roi", roi_word(watch.roi).to_owned()),
             ("quantum", watch.quantum.to_string()),
@@ -190,7 +199,10 @@ impl Recording {
         options.extend(watch.model.as_ref().map(|model| ("model", path(&model.path))));
         options.extend(annotated.symbols.as_ref().map(|symbols| (SYMBOLS, path(symbols))));
         options.extend(annotated.offsets.as_ref().map(|offsets| (OFFSETS, path(offsets))));
-        Ok(Recording { plugin, options, file })
+        let annotations = watch.annotations.clone();
+        let notes = notes(cache, &annotations, machine)?;
+        options.extend(notes.as_ref().map(|notes| ("annotate", inherited(notes))));
+        Ok(Recording { plugin, options, file, notes, annotations })
     }
 
     /// What a machine is to be started with.
@@ -199,7 +211,23 @@ impl Recording {
         let options =
             self.options.iter().map(|(name, value)| format!(",{name}={}", doubled(value)));
         let plugin = doubled(&self.plugin.display().to_string()) + &options.collect::<String>();
-        More { arguments: vec!["-plugin".to_owned(), plugin], files: vec![self.file.as_fd()] }
+        let files = [Some(&self.file), self.notes.as_ref()].into_iter().flatten();
+        More {
+            arguments: vec!["-plugin".to_owned(), plugin],
+            files: files.map(AsFd::as_fd).collect(),
+        }
+    }
+
+    /// Whether an annotation has ended the record. The machine may run still.
+    #[must_use]
+    pub fn was_stopped(&self) -> bool {
+        let mut last = [0; plugin::record::BYTES];
+        let bytes = self.file.metadata().map_or(0, |data| data.len());
+        let whole = bytes - bytes % last.len() as u64;
+        let read = whole.checked_sub(last.len() as u64);
+        let read = read.is_some_and(|at| self.file.read_exact_at(&mut last, at).is_ok());
+        let end = Record::decode(&last);
+        read && matches!(end, Ok(Record::End(end)) if end.by_annotation)
     }
 
     /// Reads the record of a machine that has ended.
@@ -216,8 +244,26 @@ impl Recording {
             };
             SimError::data("the record of the machine", format!("{error}{why}"))
         })?;
-        Account::of(&stream)
+        let mut account = Account::of(&stream)?;
+        account.spans = self.annotations.spans;
+        Ok(account)
     }
+}
+
+/// The name of a file by which QEMU, which inherits it, can open it.
+fn inherited(file: &File) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
+/// Annotations as the plugin reads them, in a file without a name.
+fn notes(cache: &Cache, annotations: &Annotations, machine: &Machine) -> Result<Option<File>> {
+    if annotations.is_empty() {
+        return Ok(None);
+    }
+    let mut file = unnamed(cache)?;
+    let written = file.write_all(annotations.text(machine.memory_mib).as_bytes());
+    written.map_err(SimError::system("writing annotations"))?;
+    Ok(Some(file))
 }
 
 fn detail_word(detail: Detail) -> &'static str {
@@ -258,8 +304,6 @@ fn unnamed(cache: &Cache) -> Result<File> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use super::*;
     use crate::machine::tests::machine;
     use crate::qemu::tests::qemu;

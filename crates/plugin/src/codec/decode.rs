@@ -1,14 +1,16 @@
 //! Numbers to records. Encoding the result again tells whether anything was left over.
 
 use super::{
-    AMOUNTS_OF, AT_CLOSE, BY_MARKER, CHECK, CONTEXT, END, HEADER, INSIDE, IRQ_NAME, KERNEL_COUNT,
-    MARKER, NOTICE, OPEN, REGION, SPAN, TASK, TOTAL, TRUNCATED, text_of,
+    ABSENT, AMOUNTS_OF, AT_CLOSE, BY_ANNOTATION, BY_MARKER, CHECK, CONTEXT, END, HEADER, INSIDE,
+    IRQ_NAME, KERNEL_COUNT, MARKER, NOTE, NOTICE, NUMBER, OPEN, REGION, SPAN, TASK, TEXT, TOTAL,
+    TRUNCATED, VALUE, VALUES, text_of,
 };
 use crate::counters::COUNTERS;
+use crate::notes::Value;
 use crate::options::{CPUS_MAX, Detail, Roi};
 use crate::record::{
     Amounts, AmountsOf, Check, ContextRow, End, FORMAT_VERSION, Header, IrqName, KernelCount,
-    MAGIC, Marker, Notice, Record, RecordError, Region, Span, Task,
+    MAGIC, Marker, NoteRow, Notice, Record, RecordError, Region, Span, Task, Values, ValuesSort,
 };
 
 pub(super) fn record(kind: u32, cpu: u32, words: &[u64; 7]) -> Result<Record, RecordError> {
@@ -40,6 +42,7 @@ pub(super) fn record(kind: u32, cpu: u32, words: &[u64; 7]) -> Result<Record, Re
         CHECK => Record::Check(Check { counted: words[0], icount: words[1] }),
         END => Record::End(End {
             by_marker: words[0] & BY_MARKER != 0,
+            by_annotation: words[0] & BY_ANNOTATION != 0,
             truncated: words[0] & TRUNCATED != 0,
             instructions: (words[0] & TOTAL != 0).then_some(words[1]),
             records: words[2],
@@ -55,6 +58,32 @@ pub(super) fn record(kind: u32, cpu: u32, words: &[u64; 7]) -> Result<Record, Re
             value: words[3],
         }),
         IRQ_NAME => Record::IrqName(IrqName { irq: small(words[0])?, name: text_of(&words[1..]) }),
+        NOTE => Record::Note(NoteRow {
+            cpu,
+            region: small(words[0])?,
+            note: small(words[1])?,
+            hits: words[2],
+            refused: words[3],
+        }),
+        VALUES => Record::Values(Values {
+            cpu,
+            region: small(words[0])?,
+            note: small(words[1])?,
+            deed: small(words[2])?,
+            sort: match words[3] {
+                0 => ValuesSort::Count,
+                1 => ValuesSort::Others,
+                2 => ValuesSort::Hit,
+                _ => return Err(wrong),
+            },
+            number: words[4],
+        }),
+        VALUE => Record::Value(match words[0] {
+            ABSENT => Value::Absent,
+            NUMBER => Value::Number(words[1]),
+            TEXT => Value::Text(text_of(&words[1..])),
+            _ => return Err(wrong),
+        }),
         _ => return Err(RecordError::Kind(kind)),
     })
 }

@@ -1,13 +1,15 @@
 //! Records to numbers.
 
 use super::{
-    AMOUNTS_OF, AT_CLOSE, BY_MARKER, CHECK, CONTEXT, END, HEADER, INSIDE, IRQ_NAME, KERNEL_COUNT,
-    MARKER, NOTICE, OPEN, REGION, SPAN, TASK, TOTAL, TRUNCATED, words_of,
+    ABSENT, AMOUNTS_OF, AT_CLOSE, BY_ANNOTATION, BY_MARKER, CHECK, CONTEXT, END, HEADER, INSIDE,
+    IRQ_NAME, KERNEL_COUNT, MARKER, NOTE, NOTICE, NUMBER, OPEN, REGION, SPAN, TASK, TEXT, TOTAL,
+    TRUNCATED, VALUE, VALUES, words_of,
 };
+use crate::notes::Value;
 use crate::options::{Detail, Roi};
 use crate::record::{
-    Amounts, ContextRow, End, FORMAT_VERSION, Header, IrqName, KernelCount, MAGIC, Marker, Record,
-    Region, Span,
+    Amounts, ContextRow, End, FORMAT_VERSION, Header, IrqName, KernelCount, MAGIC, Marker, NoteRow,
+    Record, Region, Span, Values,
 };
 
 type Words = (u32, u32, [u64; 7]);
@@ -32,6 +34,12 @@ pub(super) fn words(record: &Record) -> Words {
         Record::Span(span) => span_words(span),
         Record::KernelCount(count) => kernel_count_words(count),
         Record::IrqName(name) => irq_name_words(name),
+        Record::Note(row) => {
+            let NoteRow { cpu, region, note, hits, refused } = *row;
+            (NOTE, cpu, [u64::from(region), u64::from(note), hits, refused, 0, 0, 0])
+        }
+        Record::Values(values) => values_words(values),
+        Record::Value(value) => value_words(value),
     }
 }
 
@@ -81,6 +89,7 @@ fn context_words(row: &ContextRow) -> Words {
 
 fn end_words(end: &End) -> Words {
     let flags = bit(end.by_marker, BY_MARKER)
+        | bit(end.by_annotation, BY_ANNOTATION)
         | bit(end.truncated, TRUNCATED)
         | bit(end.instructions.is_some(), TOTAL);
     (END, 0, [flags, end.instructions.unwrap_or(0), end.records, 0, 0, 0, 0])
@@ -110,6 +119,24 @@ fn kernel_count_words(count: &KernelCount) -> Words {
     let flags = bit(count.at_close, AT_CLOSE) | bit(count.inside, INSIDE);
     let KernelCount { cpu, region, code, value, .. } = *count;
     (KERNEL_COUNT, cpu, [u64::from(region), flags, code, value, 0, 0, 0])
+}
+
+fn values_words(values: &Values) -> Words {
+    let Values { cpu, region, note, deed, sort, number } = *values;
+    let (region, note, deed) = (u64::from(region), u64::from(note), u64::from(deed));
+    (VALUES, cpu, [region, note, deed, sort as u64, number, 0, 0])
+}
+
+fn value_words(value: &Value) -> Words {
+    let words = match value {
+        Value::Absent => [ABSENT, 0, 0, 0, 0, 0, 0],
+        Value::Number(number) => [NUMBER, *number, 0, 0, 0, 0, 0],
+        Value::Text(text) => {
+            let [a, b, c, d] = words_of(text);
+            [TEXT, a, b, c, d, 0, 0]
+        }
+    };
+    (VALUE, 0, words)
 }
 
 fn irq_name_words(name: &IrqName) -> Words {

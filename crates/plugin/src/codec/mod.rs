@@ -17,6 +17,9 @@ const AMOUNTS_OF: u32 = 9;
 const SPAN: u32 = 10;
 const KERNEL_COUNT: u32 = 11;
 const IRQ_NAME: u32 = 12;
+const NOTE: u32 = 13;
+const VALUES: u32 = 14;
+const VALUE: u32 = 15;
 
 /// A marker with the region open behind it.
 const OPEN: u64 = 1;
@@ -30,6 +33,12 @@ const BY_MARKER: u64 = 1;
 const TRUNCATED: u64 = 2;
 /// An end with a count.
 const TOTAL: u64 = 4;
+/// An end by an annotation.
+const BY_ANNOTATION: u64 = 8;
+/// A value that could not be read, is a number, is a text.
+const ABSENT: u64 = 0;
+const NUMBER: u64 = 1;
+const TEXT: u64 = 2;
 
 impl Record {
     /// The bytes of the record.

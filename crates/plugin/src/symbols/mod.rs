@@ -68,6 +68,13 @@ pub enum Action {
     SyscallReturn,
 }
 
+impl Action {
+    /// Whether another context begins behind the instruction, and not before it.
+    pub(crate) fn is_return(self) -> bool {
+        matches!(self, Action::InterruptReturn | Action::SyscallReturn)
+    }
+}
+
 /// The symbols that are used. `sim` need not pass others, but for the ends of functions.
 pub fn wanted() -> impl Iterator<Item = &'static str> {
     let points = POINTS.iter().map(|point| point.0);

@@ -55,6 +55,8 @@ impl Machine {
         let mut command = Command::new(first);
         command.args(rest).args(["-machine", "q35", "-cpu", "EPYC", "-m", "512M", "-seed", "1"]);
         command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
+        // Without it the guest's time is the host's, and a busy host makes the kernel panic.
+        command.args(["-icount", "shift=0,sleep=off"]);
         command.args(["-accel", "tcg,thread=single", "-rtc", "base=2026-01-01,clock=vm"]);
         command.args(["-smp", &cpus.to_string()]).arg("-kernel").arg(&self.kernel);
         command.arg("-initrd").arg(self.path("image"));
@@ -68,8 +70,7 @@ impl Machine {
             command.arg("-serial").arg(format!("file:{}", self.path(name).display()));
         }
         if let Some(options) = plugin {
-            command.args(["-icount", "shift=0,sleep=off", "-plugin"]);
-            command.arg(format!("{},{options}", self.plugin.display()));
+            command.arg("-plugin").arg(format!("{},{options}", self.plugin.display()));
         }
         let errors = fs::File::create(self.path("errors")).unwrap();
         command.stderr(errors);

@@ -1,6 +1,7 @@
 //! The views made for the tables that irqlab writes.
 
 mod agreement;
+mod annotations;
 mod conditions;
 mod contexts;
 mod events;
@@ -19,6 +20,8 @@ pub(crate) fn view_of(table: &Table) -> Option<View> {
         "handlers" => (&handlers::NEEDS, handlers::view),
         "napi" => (&napi::NEEDS, napi::view),
         "agreement" => (&agreement::NEEDS, agreement::view),
+        "annotations" => (&annotations::NEEDS, annotations::view),
+        "annotation_values" => (&annotations::NEEDS_OF_VALUES, annotations::view_of_values),
         "conditions" => (&conditions::NEEDS, conditions::view),
         "contexts" => (&contexts::NEEDS, contexts::view),
         "events" => (&events::NEEDS, events::view),

@@ -60,6 +60,9 @@ pub(super) enum Kind {
     Typedef,
     /// `const`, `volatile`, `restrict` and tags: the type behind is what counts.
     Wrapper,
+    Function,
+    /// What a function takes and gives.
+    Prototype,
     Other,
 }
 
@@ -94,9 +97,10 @@ impl TypeHead {
             6 => (Kind::Enum, count * 8),
             8 => (Kind::Typedef, 0),
             9..=11 | 18 => (Kind::Wrapper, 0),
-            7 | 12 | 16 => (Kind::Other, 0), // forward declaration, function, float
-            13 => (Kind::Other, count * 8),  // prototype
-            14 | 17 => (Kind::Other, 4),     // variable, tag of a declaration
+            7 | 16 => (Kind::Other, 0), // forward declaration, float
+            12 => (Kind::Function, 0),
+            13 => (Kind::Prototype, count * 8),
+            14 | 17 => (Kind::Other, 4), // variable, tag of a declaration
             15 => (Kind::Other, count * 12), // section
             19 => (Kind::Enum, count * 12),
             _ => return None,

@@ -28,10 +28,10 @@ pub struct Member {
 
 /// A member as it is found on the way, with the type that it has.
 #[derive(Clone, Copy)]
-struct Found {
-    offset_bits: u64,
-    bit_size: u32,
-    type_id: u32,
+pub(super) struct Found {
+    pub(super) offset_bits: u64,
+    pub(super) bit_size: u32,
+    pub(super) type_id: u32,
 }
 
 impl Btf {
@@ -83,13 +83,13 @@ impl Btf {
         self.size(self.named(name)?)
     }
 
-    fn named(&self, name: &str) -> Result<u32> {
+    pub(super) fn named(&self, name: &str) -> Result<u32> {
         let id = self.by_name.get(name).copied();
         id.ok_or_else(|| SimError::data(format!("type {name:?}"), "not in this kernel's BTF"))
     }
 
     /// The type behind typedefs and qualifiers.
-    fn resolve(&self, mut id: u32) -> Result<TypeHead> {
+    pub(super) fn resolve(&self, mut id: u32) -> Result<TypeHead> {
         for _ in 0..CHAIN_MAX {
             let head = self.head(id).ok_or_else(|| bad("a type refers to none"))?;
             match head.kind {
@@ -101,7 +101,13 @@ impl Btf {
     }
 
     /// The member of this name, also through unnamed structs and unions.
-    fn find(&self, id: u32, name: &str, depth: usize, visits: &mut usize) -> Result<Option<Found>> {
+    pub(super) fn find(
+        &self,
+        id: u32,
+        name: &str,
+        depth: usize,
+        visits: &mut usize,
+    ) -> Result<Option<Found>> {
         let head = self.resolve(id)?;
         if !matches!(head.kind, Kind::Struct | Kind::Union) || depth > DEPTH_MAX {
             return Ok(None);
@@ -136,7 +142,7 @@ impl Btf {
         Ok(None)
     }
 
-    fn size(&self, mut id: u32) -> Result<u64> {
+    pub(super) fn size(&self, mut id: u32) -> Result<u64> {
         let mut elements = 1u64;
         for _ in 0..DIMENSIONS_MAX {
             let head = self.resolve(id)?;
@@ -154,7 +160,7 @@ impl Btf {
                     elements = elements.saturating_mul(count.into());
                     continue;
                 }
-                Kind::Typedef | Kind::Wrapper | Kind::Other => {
+                Kind::Typedef | Kind::Wrapper | Kind::Function | Kind::Prototype | Kind::Other => {
                     return Err(bad("a type without a size"));
                 }
             };

@@ -1,16 +1,18 @@
 //! Type information of a kernel (BTF, Documentation/bpf/btf.rst), as far as offsets of struct
-//! members need it.
+//! members and values in memory need it.
 //!
 //! The bytes come from the guest: every offset is checked against the sections, every chain of
 //! types is bounded, and what does not fit is an error.
 
 mod layout;
 mod members;
+mod types;
 
 use std::collections::HashMap;
 
 use layout::{Kind, Sections, TypeHead};
 pub use members::Member;
+pub use types::{Field, Shape, TypeId};
 
 use crate::{Result, SimError};
 
@@ -97,4 +99,4 @@ fn bad(reason: &str) -> SimError {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

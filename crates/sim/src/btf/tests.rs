@@ -1,22 +1,36 @@
 use super::*;
 
 /// Writes BTF: types as words, names into the string section.
-struct Maker {
+pub(crate) struct Maker {
     types: Vec<u8>,
     strings: Vec<u8>,
 }
 
-const INT: u32 = 1;
-const POINTER: u32 = 2;
-const ARRAY: u32 = 3;
-const STRUCT: u32 = 4;
+pub(crate) const INT: u32 = 1;
+pub(crate) const POINTER: u32 = 2;
+pub(crate) const ARRAY: u32 = 3;
+pub(crate) const STRUCT: u32 = 4;
 const UNION: u32 = 5;
 const TYPEDEF: u32 = 8;
 const CONST: u32 = 10;
+const FUNCTION: u32 = 12;
+const PROTOTYPE: u32 = 13;
 
 impl Maker {
-    fn new() -> Maker {
+    pub(crate) fn new() -> Maker {
         Maker { types: Vec::new(), strings: vec![0] }
+    }
+
+    /// Parameters of a function without a result, and the function: name, type.
+    pub(crate) fn function(&mut self, name: &str, prototype: u32, parameters: &[(&str, u32)]) {
+        let mut words = vec![0, PROTOTYPE << 24 | parameters.len() as u32, 0];
+        for (parameter, of) in parameters {
+            words.extend([self.name(parameter), *of]);
+        }
+        words.extend([self.name(name), FUNCTION << 24, prototype]);
+        for word in words {
+            self.types.extend(word.to_le_bytes());
+        }
     }
 
     fn name(&mut self, name: &str) -> u32 {
@@ -29,7 +43,7 @@ impl Maker {
         at
     }
 
-    fn add(&mut self, kind: u32, name: &str, size_or_type: u32, rest: &[u32]) {
+    pub(crate) fn add(&mut self, kind: u32, name: &str, size_or_type: u32, rest: &[u32]) {
         let name = self.name(name);
         for word in [&[name, kind << 24, size_or_type], rest].concat() {
             self.types.extend(word.to_le_bytes());
@@ -37,7 +51,13 @@ impl Maker {
     }
 
     /// Members: name, type, bit offset (and bit size in the top byte).
-    fn aggregate(&mut self, kind: u32, name: &str, size: u32, members: &[(&str, u32, u32)]) {
+    pub(crate) fn aggregate(
+        &mut self,
+        kind: u32,
+        name: &str,
+        size: u32,
+        members: &[(&str, u32, u32)],
+    ) {
         let flag = u32::from(members.iter().any(|(_, _, place)| place >> 24 != 0)) << 31;
         let name = self.name(name);
         let mut words = vec![name, flag | kind << 24 | members.len() as u32, size];
@@ -49,7 +69,7 @@ impl Maker {
         }
     }
 
-    fn finish(self) -> Vec<u8> {
+    pub(crate) fn finish(self) -> Vec<u8> {
         let mut bytes = vec![0x9f, 0xeb, 1, 0];
         let (types, strings) = (self.types.len() as u32, self.strings.len() as u32);
         for word in [24, 0, types, types, strings] {

@@ -31,7 +31,7 @@ pub fn run(
         experiment: "boot".to_owned(),
         bench: "sim".to_owned(),
         started_utc: started.to_string(),
-        complete: account.ended_by_guest && account.broken.is_empty(),
+        complete: (account.ended_by_guest || account.stopped) && account.broken.is_empty(),
         host: Map::new(),
         settings: settings(qemu, machine),
         observer,

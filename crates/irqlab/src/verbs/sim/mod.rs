@@ -1,5 +1,6 @@
 //! `irqlab sim`: the simulated machine itself: set it up, boot it, save it.
 
+mod annotations;
 mod contexts;
 mod facts;
 mod run;

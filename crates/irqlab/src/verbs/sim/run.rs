@@ -4,16 +4,18 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use clap::ValueEnum;
 use record::Timestamp;
+use sim::annotate::Annotations;
 use sim::boot::Ending;
+use sim::kernel::Kernel;
 use sim::qemu::Qemu;
 use sim::watch::{self, Detail, QUANTUM_DEFAULT, QUANTUM_MAX, Recording, Watch};
 use sim::{Account, Cache, Machine, More, Vm, boot, checkpoint, models, qemu};
 
 use super::terminal::Terminal;
-use super::{MachineArgs, contexts};
+use super::{MachineArgs, annotations, contexts};
 use crate::args::{Format, Usage};
 use crate::output;
 
@@ -44,6 +46,13 @@ pub struct WatchArgs {
     #[arg(long, value_name = "N", requires = "detail", default_value_t = QUANTUM_DEFAULT,
           value_parser = clap::value_parser!(u64).range(1..=QUANTUM_MAX))]
     quantum: u64,
+    /// Do something where the guest comes to: `[NAME=]AT[: DO, DO]`, or a file FILE.toml with
+    /// annotations; see docs/annotations.md
+    #[arg(long, value_name = "ANNOTATION", requires = "detail")]
+    annotate: Vec<String>,
+    /// Print each hit of an annotation that records values, with its time
+    #[arg(long, requires = "annotate")]
+    annotate_log: bool,
     /// How to print what was recorded
     #[arg(long, value_enum, requires = "detail", default_value_t = Format::Table)]
     format: Format,
@@ -70,7 +79,24 @@ impl WatchArgs {
             Some(name) => Some(models::find(cache, name).map_err(|e| Usage(e.to_string()))?),
             None => None,
         };
+        if detail == Detail::Fast && !self.annotate.is_empty() {
+            bail!(Usage("--annotate needs --detail count or timed".to_owned()));
+        }
         Ok(Some(Watch { detail, model, quantum: self.quantum, ..Watch::default() }))
+    }
+
+    fn annotations(
+        &self,
+        cache: &Cache,
+        qemu: &Qemu,
+        kernel: &Kernel,
+    ) -> anyhow::Result<Annotations> {
+        if self.annotate.is_empty() {
+            return Ok(Annotations::default());
+        }
+        let facts = sim::guest_facts(cache, qemu, kernel, &|text| output::say(false, text))?;
+        let read = Annotations::read(&self.annotate, self.annotate_log, &facts);
+        Ok(read.map_err(|error| Usage(error.to_string()))?)
     }
 
     fn format(&self) -> Format {
@@ -98,40 +124,53 @@ pub fn boot(
     if command.is_empty() {
         bail!(Usage("--detail watches a command: add -- COMMAND".to_owned()));
     }
-    watched(cache, args, watch, &how, &order)
+    watched(cache, args, watch, how, &order)
 }
 
 fn watched(
     cache: &Cache,
     args: &MachineArgs,
     options: &WatchArgs,
-    how: &Watch,
+    mut how: Watch,
     order: &str,
 ) -> anyhow::Result<ExitCode> {
     let started = Timestamp::now();
     let qemu = qemu::find(cache)?;
     let (machine, kernel) = args.machine(cache)?;
     let annotated = watch::annotated(cache, &qemu, &kernel, &|text| output::say(false, text))?;
+    how.annotations = options.annotations(cache, &qemu, &kernel)?;
     let recording =
-        Recording::new(cache, &qemu, &machine, &annotated, how, options.record.as_deref())?;
+        Recording::new(cache, &qemu, &machine, &annotated, &how, options.record.as_deref())?;
     let mut vm = start(cache, &qemu, &machine, args, order, recording.more())?;
-    let ending = follow(&mut vm, args, options.format() == Format::Table)?;
+    let to_stdout = options.format() == Format::Table;
+    let ending = follow_unless(&mut vm, args, to_stdout, &|| recording.was_stopped())?;
     drop(vm);
     let account = recording.account()?;
-    let run = contexts::run(started, &qemu, &machine, &annotated, &account);
+    let mut run = contexts::run(started, &qemu, &machine, &annotated, &account);
+    run.tables.extend(annotations::tables(&how.annotations, &account));
     let directory = std::path::Path::new("RUN");
-    let text = output::run_text(&run, directory, options.format(), "contexts", options.all);
+    let shown = if how.annotations.is_empty() { "contexts" } else { "annotations" };
+    let text = output::run_text(&run, directory, options.format(), shown, options.all);
     output::print(&text)?;
     if let Some(broken) = account.broken.first() {
         bail!("the record is broken, its numbers must not be used: {broken}");
     }
-    check_ended(&account)?;
-    Ok(end(&ending))
+    match ending {
+        None if account.stopped => {
+            output::say(false, "stopped by an annotation");
+            Ok(ExitCode::SUCCESS)
+        }
+        None => bail!("the machine was stopped"),
+        Some(ending) => {
+            check_ended(&account)?;
+            Ok(end(&ending))
+        }
+    }
 }
 
 /// A record that the guest did not end holds what it executed on its way off, too.
 fn check_ended(account: &Account) -> anyhow::Result<()> {
-    if account.ended_by_guest {
+    if account.ended_by_guest || account.stopped {
         return Ok(());
     }
     bail!("the guest did not come to the end of the command: the numbers are not repeatable");
@@ -162,6 +201,17 @@ fn start(
 
 /// Follows the machine; its console on stdout, or on stderr where stdout is taken.
 fn follow(vm: &mut Vm, args: &MachineArgs, to_stdout: bool) -> anyhow::Result<Ending> {
+    // Nobody asks it to stop.
+    follow_unless(vm, args, to_stdout, &|| false)?.context("the machine was stopped")
+}
+
+/// Follows the machine until it ends or is no longer wanted; none in that case.
+fn follow_unless(
+    vm: &mut Vm,
+    args: &MachineArgs,
+    to_stdout: bool,
+    stop: &dyn Fn() -> bool,
+) -> anyhow::Result<Option<Ending>> {
     let mut print = |bytes: &[u8]| {
         // A reader that has seen enough does not end the machine.
         let _ = if to_stdout {
@@ -171,7 +221,7 @@ fn follow(vm: &mut Vm, args: &MachineArgs, to_stdout: bool) -> anyhow::Result<En
             io::stderr().write_all(bytes)
         };
     };
-    Ok(boot::follow(vm, args.guest.limits(), &mut print)?)
+    Ok(boot::follow_unless(vm, args.guest.limits(), &mut print, stop)?)
 }
 
 fn end(ending: &Ending) -> ExitCode {

@@ -1,0 +1,187 @@
+//! Tables `annotations`, `annotation_values` and `annotation_hits`: what came of annotations.
+
+use attribution::KernelContext;
+use record::{Column, Kind, Table, Value};
+use sim::annotate::{self, Annotation, Annotations, NoteUse};
+use sim::counters::{CYCLES, INSTRUCTIONS};
+use sim::{Account, ContextUse, CpuUse};
+
+/// The tables; none without annotations.
+pub fn tables(annotations: &Annotations, account: &Account) -> Vec<Table> {
+    if annotations.is_empty() {
+        return Vec::new();
+    }
+    let mut tables = vec![hits(annotations, account), values(annotations, account)];
+    if annotations.log {
+        tables.push(log(annotations, account));
+    }
+    tables
+}
+
+fn columns(columns: &[(&str, Kind, &str)]) -> Vec<Column> {
+    columns.iter().map(|(name, kind, doc)| Column::new(name, *kind, doc)).collect()
+}
+
+/// What came of each annotation in each region, with the CPUs of the region.
+fn uses<'a>(
+    annotations: &'a Annotations,
+    account: &'a Account,
+) -> impl Iterator<Item = (u64, &'a Annotation, &'a NoteUse, &'a [CpuUse])> {
+    account.notes.iter().filter_map(|((region, note), used)| {
+        let annotation = annotations.list.get(*note as usize)?;
+        let of = account.regions.get((*region as usize).checked_sub(1)?)?;
+        Some((u64::from(*region), annotation, used, of.cpus.as_slice()))
+    })
+}
+
+fn hits(annotations: &Annotations, account: &Account) -> Table {
+    let columns = columns(&[
+        ("region", Kind::Uint, "Region of interest, from 1."),
+        ("annotation", Kind::Text, "Its name."),
+        ("place", Kind::Text, "Where it matched: symbol, event."),
+        ("address", Kind::Text, "The address, where there is one."),
+        ("cpu", Kind::Text, "CPU number, or `all` for the sum over the CPUs."),
+        ("hits", Kind::Uint, "How often the CPU came to it."),
+        ("span", Kind::Text, "The span that it opens."),
+        ("spans", Kind::Uint, "Spans of this name that began and ended in the region."),
+        ("self_instructions", Kind::Uint, "Of the spans, without contexts and spans inside."),
+        ("incl_instructions", Kind::Uint, "Of the spans, from start to end, without other tasks."),
+        ("self_cycles", Kind::Uint, "As self_instructions, by the model."),
+        ("incl_cycles", Kind::Uint, "As incl_instructions, by the model."),
+        ("refused", Kind::Uint, "Spans that could not be opened or closed there."),
+    ]);
+    let doc = "Annotations: how often the guest came to each, and what their spans used.";
+    let mut table = Table::new("annotations", doc, columns);
+    for (region, annotation, used, cpus) in uses(annotations, account) {
+        let mut push = |cpu: &str, hits: u64, span: Option<&ContextUse>, refused: Option<u64>| {
+            let address = annotation.address.map(|address| format!("{address:#x}"));
+            let first: [Value; 6] = [
+                region.into(),
+                annotation.name.as_str().into(),
+                annotation.place.as_str().into(),
+                address.map_or(Value::Absent, Value::Text),
+                cpu.into(),
+                hits.into(),
+            ];
+            let span = span_cells(annotations, annotation, span, account);
+            table.push(first.into_iter().chain(span).chain([refused.into()]).collect());
+        };
+        let span = annotation.spans.first().copied();
+        let refused = (used.refused > 0 || span.is_some()).then_some(used.refused);
+        push("all", used.hits.iter().sum(), sum(cpus, span).as_ref(), refused);
+        for (cpu, hits) in cpus.iter().zip(&used.hits) {
+            let of = std::slice::from_ref(cpu);
+            push(&cpu.cpu.to_string(), *hits, sum(of, span).as_ref(), None);
+        }
+    }
+    table
+}
+
+/// What spans of this number used on some CPUs; none where there is none.
+fn sum(cpus: &[CpuUse], span: Option<u32>) -> Option<ContextUse> {
+    let context = KernelContext::Function(span?);
+    let rows = cpus.iter().flat_map(|cpu| &cpu.contexts).filter(|row| row.context == context);
+    rows.copied().reduce(|mut sum, one| {
+        sum.own.iter_mut().zip(one.own).for_each(|(sum, own)| *sum += own);
+        sum.inclusive.iter_mut().zip(one.inclusive).for_each(|(sum, one)| *sum += one);
+        sum.completed += one.completed;
+        sum
+    })
+}
+
+fn span_cells(
+    annotations: &Annotations,
+    annotation: &Annotation,
+    used: Option<&ContextUse>,
+    account: &Account,
+) -> [Value; 6] {
+    let name = annotation.spans.first().and_then(|span| annotations.spans.get(*span as usize));
+    let name = name.map_or(Value::Absent, |name| name.as_str().into());
+    let Some(used) = used else {
+        let none = annotation.spans.first().map(|_| 0_u64);
+        let none = || none.into();
+        return [name, none(), none(), none(), Value::Absent, Value::Absent];
+    };
+    // Without a model a cycle is an instruction.
+    let has_model = account.counts(sim::counters::COUNTERS - 1);
+    let cycles = |cycles: u64| has_model.then_some(cycles).into();
+    [
+        name,
+        used.completed.into(),
+        used.own[INSTRUCTIONS].into(),
+        used.inclusive[INSTRUCTIONS].into(),
+        cycles(used.own[CYCLES]),
+        cycles(used.inclusive[CYCLES]),
+    ]
+}
+
+/// What was recorded together: the expressions, and the values in their order.
+fn shown(
+    annotation: &Annotation,
+    deed: u32,
+    values: Option<&[annotate::Value]>,
+) -> Option<[Value; 2]> {
+    let records = annotation.records.get(deed as usize)?;
+    let expressions: Vec<&str> = records.iter().map(|one| one.expression.as_str()).collect();
+    let values = values.map(|values| {
+        let pairs = records.iter().zip(values);
+        pairs.map(|(recorded, value)| recorded.shown(*value)).collect::<Vec<_>>().join(", ")
+    });
+    let values = values.unwrap_or_else(|| "others".to_owned());
+    Some([expressions.join(", ").into(), values.into()])
+}
+
+fn values(annotations: &Annotations, account: &Account) -> Table {
+    let columns = columns(&[
+        ("region", Kind::Uint, "Region of interest, from 1."),
+        ("annotation", Kind::Text, "Its name."),
+        ("place", Kind::Text, "Where it matched: symbol, event."),
+        ("recorded", Kind::Text, "What was recorded together."),
+        ("values", Kind::Text, "The values, in that order; `others` for what more there was."),
+        ("hits", Kind::Uint, "How often, on all CPUs."),
+    ]);
+    let doc = "Values that annotations recorded, with how often each was recorded.";
+    let mut table = Table::new("annotation_values", doc, columns);
+    for (region, annotation, used, _) in uses(annotations, account) {
+        for one in &used.values {
+            let shown = shown(annotation, one.deed, one.values.as_deref());
+            let Some([recorded, values]) = shown else { continue };
+            table.push(vec![
+                region.into(),
+                annotation.name.as_str().into(),
+                annotation.place.as_str().into(),
+                recorded,
+                values,
+                one.count.into(),
+            ]);
+        }
+    }
+    table
+}
+
+fn log(annotations: &Annotations, account: &Account) -> Table {
+    let columns = columns(&[
+        ("region", Kind::Uint, "Region of interest, from 1."),
+        ("at_cycles", Kind::Uint, "When, in cycles of the CPU's time since the record began."),
+        ("cpu", Kind::Uint, "The CPU."),
+        ("annotation", Kind::Text, "Its name."),
+        ("recorded", Kind::Text, "What was recorded together."),
+        ("values", Kind::Text, "The values, in that order."),
+    ]);
+    let doc = "Each hit that recorded values, in the order in which they came.";
+    let mut table = Table::new("annotation_hits", doc, columns);
+    for hit in &account.hits {
+        let Some(annotation) = annotations.list.get(hit.note as usize) else { continue };
+        let shown = shown(annotation, hit.deed, Some(&hit.values));
+        let Some([recorded, values]) = shown else { continue };
+        table.push(vec![
+            u64::from(hit.region).into(),
+            hit.at_cycles.into(),
+            u64::from(hit.cpu).into(),
+            annotation.name.as_str().into(),
+            recorded,
+            values,
+        ]);
+    }
+    table
+}

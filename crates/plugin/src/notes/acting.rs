@@ -1,0 +1,238 @@
+//! What is done when the guest comes to an annotation.
+
+use std::ffi::{c_uint, c_void};
+use std::sync::Arc;
+
+use attribution::KernelContext;
+use attribution::stack::DEPTH_MAX;
+
+use super::list::{Deed, Place, VALUES_MAX};
+use super::program::{Guest, Program, Value};
+use super::tally::{on_hit, size, write_values};
+use crate::counters::{Counts, TIME};
+use crate::cpu;
+use crate::ffi::NO_REGISTERS;
+use crate::physical;
+use crate::qemu::{Qemu, Registers, TranslatedInstruction};
+use crate::record::{Values, ValuesSort};
+use crate::session::{self, Session};
+use crate::tracker::is_kernel;
+use crate::writer::Ending;
+
+/// Nested deeper than this, spans are not opened: contexts need the room above.
+const DEPTH_FOR_SPANS: usize = DEPTH_MAX - 6;
+/// What a PC has below the border of 4 GiB beside memory, and where that begins; QEMU's q35.
+const DEVICE_HOLE: std::ops::Range<u64> = 0xa_0000..0x10_0000;
+const LOW_MEMORY_BYTES: (u64, u64) = (0x8000_0000, 0xb000_0000);
+const HIGH_MEMORY: u64 = 1 << 32;
+
+/// A note at an instruction of a block.
+#[derive(Debug)]
+pub(crate) struct NotePoint {
+    note: u32,
+    /// How many instructions of the block, with this one, are still to execute.
+    remaining: u32,
+}
+
+/// Has the notes at an instruction carried out before it executes; `remaining` instructions of its
+/// block, with itself, are then still to execute.
+pub(crate) fn watch(
+    session: &mut Session,
+    instruction: TranslatedInstruction,
+    address: u64,
+    remaining: u32,
+) {
+    let numbers: Vec<u32> = session.notes.at(address).collect();
+    for number in numbers {
+        let note = &session.notes.list[number as usize];
+        if !session.counts() && !note.is_for_all_levels() {
+            continue;
+        }
+        if note.deeds.is_empty() {
+            if let Some(hits) = session.notes.hits(number) {
+                let data = hits.as_data();
+                session.qemu.on_instruction_with(instruction, on_hit, NO_REGISTERS, data);
+            }
+        } else {
+            let point = session.arena.keep_note(NotePoint { note: number, remaining });
+            session.qemu.on_instruction(instruction, on_note, point.cast_mut().cast());
+        }
+    }
+}
+
+/// An instruction is about to execute whose annotation does more than count.
+extern "C" fn on_note(_: c_uint, point: *mut c_void) {
+    let vcpu = cpu::running();
+    let mut guard = session::lock();
+    let Some(session) = guard.as_mut() else { return };
+    // SAFETY: the arena keeps the point while there is code that passes it.
+    let NotePoint { note, remaining } = *unsafe { &*point.cast_const().cast::<NotePoint>() };
+    session.note(vcpu, note, remaining);
+}
+
+impl Session {
+    /// A vCPU has taken an interrupt or exception; `vector` where it is known.
+    pub(crate) fn note_event(&mut self, vcpu: u32, exception: bool, vector: Option<u8>) {
+        let list = Arc::clone(&self.notes.list);
+        for (note, number) in list.iter().zip(0..) {
+            let hit = match note.place {
+                Place::Interrupt(wanted) => !exception && (wanted.is_none() || wanted == vector),
+                Place::Exception(wanted) => exception && (wanted.is_none() || wanted == vector),
+                Place::Address(_) | Place::Marker(_) => false,
+            };
+            if hit {
+                self.note(vcpu, number, 0);
+            }
+        }
+    }
+
+    /// A vCPU executes a marker.
+    pub(crate) fn note_marker(&mut self, vcpu: u32, marker: u32, remaining: u32) {
+        let list = Arc::clone(&self.notes.list);
+        for (note, number) in list.iter().zip(0..) {
+            if note.place == Place::Marker(marker) {
+                self.note(vcpu, number, remaining);
+            }
+        }
+    }
+
+    /// A vCPU comes to a note, with `remaining` instructions of its block still to execute.
+    fn note(&mut self, vcpu: u32, number: u32, remaining: u32) {
+        let list = Arc::clone(&self.notes.list);
+        let Some(note) = list.get(number as usize).filter(|_| !self.ended) else { return };
+        let counts = self.counts() && !self.resetting;
+        if counts {
+            self.notes.count(number, vcpu);
+        }
+        for (at, deed) in note.deeds.iter().enumerate() {
+            match deed {
+                Deed::Record(programs) if counts && self.open => {
+                    self.note_values(vcpu, (number, at), programs, remaining);
+                }
+                Deed::Span(span) if counts => self.note_call(vcpu, number, *span, remaining),
+                Deed::Open(span) if counts => self.note_open(vcpu, number, *span, remaining),
+                Deed::Close(span) if counts => self.note_close(vcpu, number, *span, remaining),
+                Deed::Detail { full } => self.set_level(*full),
+                Deed::Stop => return self.stop(vcpu, remaining),
+                Deed::Record(_) | Deed::Span(_) | Deed::Open(_) | Deed::Close(_) => {}
+            }
+        }
+    }
+
+    fn note_values(
+        &mut self,
+        vcpu: u32,
+        (note, at): (u32, usize),
+        programs: &[Program],
+        remaining: u32,
+    ) {
+        let Some(registers) = self.registers else { return };
+        let memory_bytes = self.notes.memory_bytes;
+        let mut guest = Now { qemu: &mut self.qemu, registers, memory_bytes };
+        let mut values = [Value::Absent; VALUES_MAX];
+        for (value, program) in values.iter_mut().zip(programs) {
+            *value = program.run(&mut guest);
+        }
+        self.notes.add(note, at, values);
+        if self.notes.takes_log() {
+            let number = cpu::with(vcpu, |cpu| cpu.counts_before(remaining))[TIME];
+            let (region, deed, sort) = (self.region, at as u32, ValuesSort::Hit);
+            let head = Values { cpu: vcpu, region, note, deed, sort, number };
+            let size = size(&self.notes.list[note as usize].deeds[at]);
+            write_values(&mut self.writer, head, &values[..size]);
+        }
+    }
+
+    fn note_call(&mut self, vcpu: u32, note: u32, span: u32, remaining: u32) {
+        let entered = self.moment(vcpu, remaining).and_then(|(tracker, mut at)| {
+            let stack_pointer = at.rsp();
+            let return_to = at.word(stack_pointer).filter(|address| is_kernel(*address))?;
+            let stack = &mut tracker.cpus[vcpu as usize].stack;
+            let has_room = stack.depth() < DEPTH_FOR_SPANS;
+            let context = KernelContext::Function(span);
+            has_room.then(|| stack.enter_call(context, return_to, stack_pointer, at.now))
+        });
+        self.note_moved(vcpu, note, entered.is_some());
+    }
+
+    fn note_open(&mut self, vcpu: u32, note: u32, span: u32, remaining: u32) {
+        let opened = self.moment(vcpu, remaining).is_some_and(|(tracker, at)| {
+            let stack = &mut tracker.cpus[vcpu as usize].stack;
+            let context = KernelContext::Function(span);
+            let opens = stack.depth() < DEPTH_FOR_SPANS && !stack.is_inside(context);
+            if opens {
+                stack.enter_part(context, at.now);
+            }
+            opens
+        });
+        self.note_moved(vcpu, note, opened);
+    }
+
+    fn note_close(&mut self, vcpu: u32, note: u32, span: u32, remaining: u32) {
+        let closed = self.moment(vcpu, remaining).is_some_and(|(tracker, at)| {
+            let stack = &mut tracker.cpus[vcpu as usize].stack;
+            stack.leave_part_of(KernelContext::Function(span), at.now)
+        });
+        self.note_moved(vcpu, note, closed);
+    }
+
+    fn note_moved(&mut self, vcpu: u32, note: u32, done: bool) {
+        if !done {
+            self.notes.refuse(note);
+        }
+        self.tracked(vcpu);
+    }
+
+    /// Ends the record here.
+    fn stop(&mut self, vcpu: u32, remaining: u32) {
+        let counted: Vec<Counts> = self.counted(vcpu, remaining);
+        if self.open {
+            self.write_kernel_counts(true);
+            self.close_region(&counted);
+        }
+        self.end(Ending::Annotation, &counted);
+    }
+}
+
+/// The guest where it is now.
+struct Now<'a> {
+    qemu: &'a mut Qemu,
+    registers: Registers,
+    memory_bytes: u64,
+}
+
+impl Now<'_> {
+    /// Whether there is memory at a physical address, and no device, which may notice that it is
+    /// read.
+    fn is_memory(&self, physical: u64) -> bool {
+        let low = if self.memory_bytes < LOW_MEMORY_BYTES.1 {
+            self.memory_bytes
+        } else {
+            LOW_MEMORY_BYTES.0
+        };
+        let high = HIGH_MEMORY..HIGH_MEMORY + (self.memory_bytes - low);
+        (physical < low && !DEVICE_HOLE.contains(&physical)) || high.contains(&physical)
+    }
+}
+
+impl Guest for Now<'_> {
+    fn register(&mut self, position: usize) -> Option<u64> {
+        let register = self.registers.named.get(position).copied().flatten()?;
+        Some(self.qemu.register_value(register))
+    }
+
+    fn per_cpu(&mut self) -> Option<u64> {
+        let own = self.qemu.register_value(self.registers.gs_base);
+        let other = self.registers.k_gs_base.map(|other| self.qemu.register_value(other));
+        [Some(own), other].into_iter().flatten().find(|base| is_kernel(*base))
+    }
+
+    fn read(&mut self, address: u64, to: &mut [u8]) -> bool {
+        let Some(last) = address.checked_add(to.len().saturating_sub(1) as u64) else {
+            return false;
+        };
+        let is_memory =
+            |at: u64| physical::of_address(at).is_some_and(|physical| self.is_memory(physical));
+        is_memory(address) && is_memory(last) && self.qemu.read(address, to)
+    }
+}

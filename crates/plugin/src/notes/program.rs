@@ -1,0 +1,315 @@
+//! What an annotation records: values, each computed by a short program of steps without jumps.
+
+use std::fmt;
+
+/// The most steps of a program.
+pub const STEPS_MAX: usize = 32;
+/// The most bytes of a text.
+pub const TEXT_BYTES_MAX: usize = 32;
+/// Registers that a program can begin with, as QEMU calls them.
+pub const REGISTERS: [&str; 22] = [
+    "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13",
+    "r14", "r15", "fs_base", "gs_base", "cr0", "cr2", "cr3", "cr4",
+];
+
+/// One step: makes a number of the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The register at this position of [`REGISTERS`]. Only as the first step.
+    Register(u8),
+    /// A number. Only as the first step.
+    Constant(u64),
+    /// This offset in the CPU's own area of the kernel. Only as the first step.
+    PerCpu(u64),
+    /// Adds, modulo 2^64.
+    Add(u64),
+    /// The 1, 2, 4 or 8 bytes of memory there, little-endian.
+    Load(u8),
+    /// So many bits from this one on: first, count.
+    Bits(u8, u8),
+    /// Copies the sign of a number of so many bits to those above.
+    Sign(u8),
+    /// The text there, up to its zero, at most so many bytes. Only as the last step.
+    Text(u8),
+}
+
+/// What a program gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Value {
+    /// A register or a place in memory that can't be read.
+    Absent,
+    /// A number.
+    Number(u64),
+    /// A text, filled up with zeros.
+    Text([u8; TEXT_BYTES_MAX]),
+}
+
+/// What programs read.
+pub trait Guest {
+    /// The register at this position of [`REGISTERS`].
+    fn register(&mut self, position: usize) -> Option<u64>;
+    /// Where the area of the CPU that runs begins.
+    fn per_cpu(&mut self) -> Option<u64>;
+    /// Copies memory at `address` to `to`; whether all of it is there.
+    fn read(&mut self, address: u64, to: &mut [u8]) -> bool;
+}
+
+impl Step {
+    fn begins(self) -> bool {
+        matches!(self, Step::Register(_) | Step::Constant(_) | Step::PerCpu(_))
+    }
+
+    fn parse(word: &str) -> Option<Step> {
+        let (name, rest) = word.split_once(':')?;
+        let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+        let small = |text: &str, max: u8| text.parse().ok().filter(|n| (1..=max).contains(n));
+        Some(match name {
+            "reg" => Step::Register(REGISTERS.iter().position(|known| *known == rest)? as u8),
+            "const" => Step::Constant(hex(rest)?),
+            "percpu" => Step::PerCpu(hex(rest)?),
+            "add" => Step::Add(hex(rest)?),
+            "load" => Step::Load(small(rest, 8).filter(|bytes| bytes.is_power_of_two())?),
+            "bits" => {
+                let (first, count) = rest.split_once('+')?;
+                let first = first.parse().ok().filter(|first| *first < 64)?;
+                Step::Bits(first, small(count, 64)?)
+            }
+            "sign" => Step::Sign(small(rest, 64)?),
+            "text" => Step::Text(small(rest, TEXT_BYTES_MAX as u8)?),
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Step::Register(at) => {
+                write!(out, "reg:{}", REGISTERS.get(usize::from(at)).unwrap_or(&"none"))
+            }
+            Step::Constant(number) => write!(out, "const:{number:x}"),
+            Step::PerCpu(offset) => write!(out, "percpu:{offset:x}"),
+            Step::Add(number) => write!(out, "add:{number:x}"),
+            Step::Load(bytes) => write!(out, "load:{bytes}"),
+            Step::Bits(first, count) => write!(out, "bits:{first}+{count}"),
+            Step::Sign(bits) => write!(out, "sign:{bits}"),
+            Step::Text(bytes) => write!(out, "text:{bytes}"),
+        }
+    }
+}
+
+/// The steps of a value: one that begins, then others, a text at most at the end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program(Vec<Step>);
+
+impl Program {
+    /// A program of these steps; none if they are not in such an order, or too many.
+    #[must_use]
+    pub fn new(steps: Vec<Step>) -> Option<Program> {
+        let (first, rest) = steps.split_first()?;
+        let texts_before_last =
+            steps.iter().rev().skip(1).any(|step| matches!(step, Step::Text(_)));
+        let fits = first.begins()
+            && !rest.iter().any(|step| step.begins())
+            && !texts_before_last
+            && steps.len() <= STEPS_MAX;
+        fits.then_some(Program(steps))
+    }
+
+    /// The program of words as [`Program`] is shown; none of other words.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Program> {
+        let words = text.split_ascii_whitespace().take(STEPS_MAX + 1);
+        Program::new(words.map(Step::parse).collect::<Option<_>>()?)
+    }
+
+    /// The value in the guest as it is.
+    pub fn run(&self, guest: &mut impl Guest) -> Value {
+        let mut number = 0;
+        for step in &self.0 {
+            if let Step::Text(bytes) = step {
+                return text(guest, number, usize::from(*bytes));
+            }
+            match apply(*step, number, guest) {
+                Some(next) => number = next,
+                None => return Value::Absent,
+            }
+        }
+        Value::Number(number)
+    }
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, step) in self.0.iter().enumerate() {
+            write!(out, "{}{step}", if at > 0 { " " } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+fn apply(step: Step, number: u64, guest: &mut impl Guest) -> Option<u64> {
+    Some(match step {
+        Step::Register(position) => guest.register(usize::from(position))?,
+        Step::Constant(constant) => constant,
+        Step::PerCpu(offset) => guest.per_cpu()?.wrapping_add(offset),
+        Step::Add(amount) => number.wrapping_add(amount),
+        Step::Load(bytes) => {
+            let mut word = [0; 8];
+            let to = &mut word[..usize::from(bytes).min(8)];
+            guest.read(number, to).then(|| u64::from_le_bytes(word))?
+        }
+        Step::Bits(first, count) => {
+            let shifted = number.checked_shr(first.into()).unwrap_or(0);
+            shifted & u64::MAX.checked_shr(64 - u32::from(count.clamp(1, 64))).unwrap_or(0)
+        }
+        Step::Sign(bits) => {
+            let above = 64 - u32::from(bits.clamp(1, 64));
+            ((number << above).cast_signed() >> above).cast_unsigned()
+        }
+        Step::Text(_) => return None,
+    })
+}
+
+/// A text may end before memory does: what lies in the page behind is not needed then.
+fn text(guest: &mut impl Guest, address: u64, bytes: usize) -> Value {
+    const PAGE_BYTES: u64 = 4_096;
+    let mut text = [0; TEXT_BYTES_MAX];
+    let bytes = bytes.min(TEXT_BYTES_MAX);
+    let in_page = (PAGE_BYTES - address % PAGE_BYTES).min(bytes as u64) as usize;
+    if !guest.read(address, &mut text[..in_page]) {
+        return Value::Absent;
+    }
+    let ends = text[..in_page].contains(&0);
+    if !ends && in_page < bytes {
+        let (behind, rest) = (address.wrapping_add(in_page as u64), &mut text[in_page..bytes]);
+        if !guest.read(behind, rest) {
+            rest.fill(0);
+        }
+    }
+    let end = text.iter().position(|byte| *byte == 0).unwrap_or(TEXT_BYTES_MAX);
+    text[end..].fill(0);
+    Value::Text(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// 256 bytes at 0x1f80 that count up, over the border of two pages; the second may be absent.
+    struct Memory {
+        whole: bool,
+        reads: usize,
+    }
+
+    const START: u64 = 0x1f80;
+
+    impl Guest for Memory {
+        fn register(&mut self, position: usize) -> Option<u64> {
+            (position != 9).then_some(START + position as u64)
+        }
+
+        fn per_cpu(&mut self) -> Option<u64> {
+            Some(START)
+        }
+
+        fn read(&mut self, address: u64, to: &mut [u8]) -> bool {
+            self.reads += 1;
+            let end = if self.whole { START + 256 } else { 0x2000 };
+            let there = (START..end).contains(&address)
+                && address.checked_add(to.len() as u64).is_some_and(|behind| behind <= end);
+            if there {
+                (address - START..).zip(to).for_each(|(at, byte)| *byte = at as u8);
+            }
+            there
+        }
+    }
+
+    fn run(text: &str, whole: bool) -> Value {
+        Program::parse(text).unwrap().run(&mut Memory { whole, reads: 0 })
+    }
+
+    #[test]
+    fn steps_do_what_they_say() {
+        assert_eq!(run("reg:rax add:10 load:2", true), Value::Number(0x1110));
+        assert_eq!(run("percpu:4 load:4", true), Value::Number(0x0706_0504));
+        assert_eq!(run("const:f5 bits:4+4", true), Value::Number(0xf));
+        assert_eq!(run("const:f5 sign:8", true), Value::Number(u64::MAX - 10));
+        assert_eq!(run("const:75 sign:8 add:ffffffffffffffff", true), Value::Number(0x74));
+        assert_eq!(run("reg:r9", true), Value::Absent);
+        assert_eq!(run("const:0 load:8", true), Value::Absent);
+    }
+
+    #[test]
+    fn a_text_at_the_end_of_memory_is_cut_off_and_a_longer_one_goes_on() {
+        let Value::Text(text) = run("const:1ffe text:8", false) else { panic!() };
+        assert_eq!(text[..4], [0x7e, 0x7f, 0, 0]);
+        let Value::Text(text) = run("const:1ffe text:4", true) else { panic!() };
+        assert_eq!(text[..5], [0x7e, 0x7f, 0x80, 0x81, 0]);
+        assert_eq!(run("const:2000 text:8", false), Value::Absent);
+        assert_eq!(run(&format!("const:{START:x} text:8"), true), Value::Text([0; 32]));
+    }
+
+    #[test]
+    fn other_orders_of_steps_are_refused() {
+        for text in [
+            "",
+            "load:8",
+            "reg:rip",
+            "reg:rax reg:rbx",
+            "reg:rax text:8 add:1",
+            "reg:rax load:3",
+            "reg:rax load:16",
+            "reg:rax text:33",
+            "reg:rax bits:64+1",
+            "reg:rax bits:0+0",
+            "const:x",
+        ] {
+            assert_eq!(Program::parse(text), None, "{text}");
+        }
+        let long = "reg:rax".to_owned() + &" add:1".repeat(STEPS_MAX);
+        assert_eq!(Program::parse(&long), None);
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            any::<u64>().prop_map(Step::Add),
+            (0..4_u32).prop_map(|power| Step::Load(1 << power)),
+            (0..64_u8, 1..=64_u8).prop_map(|(first, count)| Step::Bits(first, count)),
+            (1..=64_u8).prop_map(Step::Sign),
+        ]
+    }
+
+    fn program() -> impl Strategy<Value = Program> {
+        let first = prop_oneof![
+            (0..REGISTERS.len() as u8).prop_map(Step::Register),
+            (0..0x3000_u64).prop_map(Step::Constant),
+            (0..0x100_u64).prop_map(Step::PerCpu),
+        ];
+        let last = prop::option::of((1..=32_u8).prop_map(Step::Text));
+        (first, prop::collection::vec(step(), 0..STEPS_MAX - 1), last).prop_map(
+            |(first, middle, last)| {
+                Program::new([first].into_iter().chain(middle).chain(last).collect()).unwrap()
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn programs_end_after_as_many_reads_as_steps_and_go_to_text_and_back(program in program()) {
+            let mut memory = Memory { whole: true, reads: 0 };
+            program.run(&mut memory);
+            prop_assert!(memory.reads <= STEPS_MAX + 1);
+            prop_assert_eq!(Program::parse(&program.to_string()), Some(program));
+        }
+
+        #[test]
+        fn other_text_never_panics(text in "[a-z0-9:+ ]{0,60}") {
+            if let Some(program) = Program::parse(&text) {
+                program.run(&mut Memory { whole: false, reads: 0 });
+            }
+        }
+    }
+}

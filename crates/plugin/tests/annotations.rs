@@ -1,0 +1,237 @@
+//! Annotations of a guest: they change nothing, and count what the contexts count. Where there is no
+//! QEMU or no kernel, says so and passes.
+
+#[path = "boot/machine.rs"]
+mod machine;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use attribution::KernelContext;
+use machine::Machine;
+use plugin::marker;
+use plugin::notes::Value;
+use plugin::reader::{self, Stream};
+use plugin::record::{Record, ValuesSort};
+use plugin::rows::{self, CpuRegion, Story};
+
+/// Some of it at addresses that mean something to the plugin itself; two at one address.
+const COUNTED: &str = "\
+memory 268435456
+note address {entry_SYSCALL_64}
+record reg:rax bits:0+32
+note address {entry_SYSCALL_64}
+note address {__switch_to_asm}
+record reg:rsi ; reg:rdi load:8
+note interrupt
+note interrupt 236
+note exception 14
+record reg:cr2
+note marker 16
+";
+
+const SPANS: &str = "\
+memory 268435456
+note address {softirqs}
+span 7
+note address {entry_SYSCALL_64}
+open 8
+note address {__switch_to_asm}
+close 8
+";
+
+struct Bench {
+    machine: Machine,
+    symbols: String,
+    list: String,
+}
+
+fn bench() -> Option<Bench> {
+    let machine = Machine::find().map_err(|missing| eprintln!("not tested: {missing}")).ok()?;
+    let path = machine.symbols();
+    let list = fs::read_to_string(&path).unwrap();
+    Some(Bench { machine, symbols: path.display().to_string(), list })
+}
+
+impl Bench {
+    /// The record of a boot, with these annotations if any.
+    fn record(&self, cpus: u32, name: &str, notes: Option<&str>) -> Stream {
+        let out = self.machine.path(name);
+        let mut options = format!("out={},roi=always,symbols={}", out.display(), self.symbols);
+        if let Some(notes) = notes {
+            let path = self.machine.path(&format!("{name}.notes"));
+            fs::write(&path, self.placed(notes)).unwrap();
+            options += &format!(",annotate={}", path.display());
+        }
+        self.machine.boot(cpus, "measure", Some(&options));
+        read(&out)
+    }
+
+    /// The list with addresses in the places of names.
+    fn placed(&self, notes: &str) -> String {
+        let address = |names: &[&str]| {
+            let mut lines = self.list.lines().filter_map(|line| line.split_once(' '));
+            lines.find(|(_, name)| names.contains(name)).unwrap().0.to_owned()
+        };
+        let softirqs = ["handle_softirqs", "handle_softirqs.isra.0", "__do_softirq"];
+        notes
+            .replace("{entry_SYSCALL_64}", &address(&["entry_SYSCALL_64"]))
+            .replace("{__switch_to_asm}", &address(&["__switch_to_asm"]))
+            .replace("{softirqs}", &address(&softirqs))
+    }
+}
+
+fn read(path: &Path) -> Stream {
+    reader::read(fs::File::open(path).map(std::io::BufReader::new).unwrap()).unwrap()
+}
+
+fn is_of_annotations(record: &Record) -> bool {
+    matches!(record, Record::Note(_) | Record::Values(_) | Record::Value(_))
+}
+
+/// The rows of the last snapshot, or of the end.
+fn last(story: &Story, cpus: u32) -> &[CpuRegion] {
+    &story.regions[story.regions.len() - cpus as usize..]
+}
+
+fn entries(regions: &[CpuRegion], wanted: impl Fn(KernelContext) -> bool) -> u64 {
+    let rows = regions.iter().flat_map(|region| &region.contexts);
+    rows.filter(|row| wanted(row.context)).map(|row| row.row.entries).sum()
+}
+
+/// Hits of a note up to the end, on all CPUs.
+fn hits(story: &Story, note: u32, cpus: u32) -> u64 {
+    let rows: Vec<u64> =
+        story.notes.iter().filter(|row| row.note == note).map(|row| row.hits).collect();
+    rows[rows.len() - cpus as usize..].iter().sum()
+}
+
+/// The values of a note's first deed as they are told at the end, with how often each was recorded.
+fn values(story: &Story, note: u32) -> (BTreeMap<Vec<Value>, u64>, u64) {
+    let mut told = BTreeMap::new();
+    let mut others = 0;
+    for one in story.values.iter().filter(|one| one.values.note == note) {
+        match one.values.sort {
+            // Told anew at each snapshot, and never less.
+            ValuesSort::Count => drop(told.insert(one.recorded.clone(), one.values.number)),
+            ValuesSort::Others => others = one.values.number,
+            ValuesSort::Hit => panic!("{one:?}"),
+        }
+    }
+    (told, others)
+}
+
+#[test]
+fn annotations_change_nothing_and_count_what_contexts_count() {
+    let Some(bench) = bench() else { return };
+    for cpus in [1, 2] {
+        let plain = bench.record(cpus, "plain", None);
+        let noted = bench.record(cpus, "noted", Some(COUNTED));
+        let rest: Vec<&Record> =
+            noted.records.iter().filter(|record| !is_of_annotations(record)).collect();
+        assert!(plain.records.iter().eq(rest), "{cpus} CPUs: the rest of the record differs");
+        assert_eq!(plain.end.instructions, noted.end.instructions);
+        let story = rows::story(&noted).unwrap();
+        let regions = last(&story, cpus);
+        let hits = |note| hits(&story, note, cpus);
+        let is_syscall = |context| matches!(context, KernelContext::Syscall(_));
+        let syscalls = entries(regions, is_syscall);
+        assert!(syscalls > 100);
+        assert_eq!((hits(0), hits(1)), (syscalls, syscalls));
+        let (numbers, others) = values(&story, 0);
+        assert_eq!(others, 0);
+        for (values, count) in &numbers {
+            let [Value::Number(number)] = values[..] else { panic!("{values:?}") };
+            let context = KernelContext::Syscall(number as u32);
+            assert_eq!(*count, entries(regions, |one| one == context), "{context}");
+        }
+        let (switches, others) = values(&story, 2);
+        assert_eq!(switches.values().sum::<u64>() + others, hits(2));
+        assert!(switches.keys().all(|pair| !pair.contains(&Value::Absent) && pair.len() == 2));
+        let is_interrupt = |one| matches!(one, KernelContext::Interrupt(_) | KernelContext::Nmi);
+        assert!(hits(3) >= entries(regions, is_interrupt), "firmware has some, too");
+        assert_eq!(hits(4), entries(regions, |one| one == KernelContext::Interrupt(0xec)));
+        assert_eq!(hits(5), entries(regions, |one| one == KernelContext::Exception(14)));
+        let (faults, others) = values(&story, 5);
+        assert_eq!(faults.values().sum::<u64>() + others, hits(5));
+        let notes = plain.records.iter().filter(
+            |record| matches!(record, Record::Marker(one) if one.number == marker::NOTE_FIRST),
+        );
+        assert_eq!(hits(6), notes.count() as u64);
+    }
+}
+
+#[test]
+fn spans_are_contexts_and_the_guest_does_not_notice() {
+    let Some(bench) = bench() else { return };
+    let (plain, spans) = (bench.record(1, "plain", None), bench.record(1, "spans", Some(SPANS)));
+    assert_eq!(plain.end.instructions, spans.end.instructions);
+    let [plain, story] = [&plain, &spans].map(|stream| rows::story(stream).unwrap());
+    assert_eq!(plain.markers, story.markers);
+    let (before, regions) = (last(&plain, 1), last(&story, 1));
+    assert_eq!(before[0].used, regions[0].used);
+    assert_eq!(regions[0].region.broken, 0);
+    for row in &before[0].contexts {
+        let with_spans = regions[0].contexts.iter().find(|one| one.context == row.context).unwrap();
+        let of = |one: &rows::ContextCounts| (one.row.entries, one.row.completed, one.inclusive);
+        assert_eq!(of(row), of(with_spans), "{}", row.context);
+    }
+    let span = |number| {
+        let context = KernelContext::Function(number);
+        regions[0].contexts.iter().find(|row| row.context == context).unwrap()
+    };
+    // The last one may be open still.
+    let softirqs = span(7).row;
+    assert!(softirqs.completed > 5 && softirqs.entries - softirqs.completed <= 1, "{softirqs:?}");
+    assert_eq!(softirqs.entries, hits(&story, 0, 1));
+    let closed = span(8).row;
+    assert!(closed.completed > 5 && closed.completed <= hits(&story, 2, 1), "{closed:?}");
+}
+
+#[test]
+fn an_annotation_ends_the_record_where_it_is() {
+    let Some(bench) = bench() else { return };
+    let stop = "memory 268435456\nnote marker 116\nstop\n";
+    let (first, again) =
+        (bench.record(1, "stopped", Some(stop)), bench.record(1, "again", Some(stop)));
+    assert_eq!(first, again);
+    assert!(first.end.by_annotation && !first.end.by_marker);
+    let whole = bench.record(1, "whole", None);
+    assert!(first.end.instructions.unwrap() < whole.end.instructions.unwrap());
+    let story = rows::story(&first).unwrap();
+    let last = story.markers.last().unwrap();
+    assert_eq!(last.marker.number, 116);
+    assert_eq!(last.counts[plugin::counters::INSTRUCTIONS], first.end.instructions.unwrap());
+}
+
+#[test]
+fn an_annotation_switches_the_level() {
+    let Some(bench) = bench() else { return };
+    // At the first of the guest's loops until the second.
+    let whole = bench.record(1, "all", None);
+    let notes = "memory 268435456\nnote marker 16\ndetail fast\nnote marker 116\ndetail full\n";
+    let part = bench.record(1, "part", Some(notes));
+    assert!(part.end.instructions.unwrap() < whole.end.instructions.unwrap());
+    let story = rows::story(&part).unwrap();
+    let last = last(&story, 1);
+    let mut sum = [0; plugin::counters::COUNTERS];
+    for row in &last[0].contexts {
+        sum.iter_mut().zip(row.own).for_each(|(sum, own)| *sum += own);
+    }
+    assert_eq!(sum, last[0].used);
+    let snapshots = |story: &Story, at: usize| {
+        story
+            .markers
+            .iter()
+            .filter(move |one| one.marker.number == marker::SNAPSHOT)
+            .rev()
+            .nth(at)
+            .unwrap()
+            .counts
+    };
+    // What lies between the last two snapshots, behind the switch, is counted as without it.
+    let loops = |story: &Story| snapshots(story, 0)[1] - snapshots(story, 1)[1];
+    let whole = rows::story(&whole).unwrap();
+    assert!(loops(&story).abs_diff(loops(&whole)) < loops(&whole) / 50);
+}

@@ -1,0 +1,358 @@
+//! Expressions to programs of the plugin, by the types of the kernel.
+
+use plugin::notes::{Program, REGISTERS, Step, TEXT_BYTES_MAX};
+
+use super::expression::Expression;
+use crate::btf::{Btf, Field, Shape, TypeId};
+use crate::near::hint;
+use crate::{GuestFacts, Result, SimError};
+
+/// Registers of the first parameters, by the kernel's calling convention.
+const PARAMETERS: [&str; 6] = ["rdi", "rsi", "rdx", "rcx", "r8", "r9"];
+/// The lower halves of registers.
+const HALVES: [(&str, &str); 16] = [
+    ("eax", "rax"),
+    ("ebx", "rbx"),
+    ("ecx", "rcx"),
+    ("edx", "rdx"),
+    ("esi", "rsi"),
+    ("edi", "rdi"),
+    ("ebp", "rbp"),
+    ("esp", "rsp"),
+    ("r8d", "r8"),
+    ("r9d", "r9"),
+    ("r10d", "r10"),
+    ("r11d", "r11"),
+    ("r12d", "r12"),
+    ("r13d", "r13"),
+    ("r14d", "r14"),
+    ("r15d", "r15"),
+];
+/// Integers that a pointer may be cast to, whatever the kernel's types are: bytes, whether signed.
+const INTEGERS: [(&str, u8, bool); 10] = [
+    ("u8", 1, false),
+    ("u16", 2, false),
+    ("u32", 4, false),
+    ("u64", 8, false),
+    ("s8", 1, true),
+    ("s16", 2, true),
+    ("s32", 4, true),
+    ("s64", 8, true),
+    ("int", 4, true),
+    ("long", 8, true),
+];
+/// A text that is pointed to may be longer; so much of it is recorded.
+const TEXT_BYTES: u8 = TEXT_BYTES_MAX as u8;
+
+/// How a value is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Show {
+    /// A register, a pointer: hexadecimal.
+    Hex,
+    /// A number.
+    Unsigned,
+    /// A number that may be negative.
+    Signed,
+    /// A text.
+    Text,
+}
+
+/// What expressions may refer to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scope<'a> {
+    pub(crate) facts: &'a GuestFacts,
+    /// The function at whose first instruction the values are recorded.
+    pub(crate) function: Option<&'a str>,
+}
+
+/// What a pointer points to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pointee {
+    Type(TypeId),
+    Integer { bytes: u8, is_signed: bool },
+}
+
+/// What the number that was computed last is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meaning {
+    Number(Show),
+    PointerTo(Pointee),
+    /// The address of a value.
+    PlaceOf(Pointee),
+    /// The address of a value in some bits: first, count, whether signed.
+    BitsAt(u8, u8, bool),
+    Text,
+}
+
+/// The program of an expression, and how its value is shown.
+///
+/// # Errors
+/// Names what is not there, with what is near.
+pub(crate) fn compile(expression: &Expression, scope: Scope<'_>) -> Result<(Program, Show)> {
+    let mut compiler = Compiler { scope, steps: Vec::new() };
+    let meaning = compiler.place(expression)?;
+    let show = match compiler.value(meaning)? {
+        Meaning::Number(show) => show,
+        Meaning::Text => Show::Text,
+        Meaning::PointerTo(_) | Meaning::PlaceOf(_) | Meaning::BitsAt(..) => Show::Hex,
+    };
+    let steps = compiler.steps.len();
+    let program = Program::new(compiler.steps)
+        .ok_or_else(|| invalid(format!("{steps} steps: too long for a value")))?;
+    Ok((program, show))
+}
+
+fn invalid(reason: String) -> SimError {
+    SimError::Invalid(reason)
+}
+
+struct Compiler<'a> {
+    scope: Scope<'a>,
+    steps: Vec<Step>,
+}
+
+impl<'a> Compiler<'a> {
+    fn btf(&self) -> Result<&'a Btf> {
+        self.scope.facts.btf.as_ref().ok_or_else(|| {
+            let reason = "this kernel has no type information (CONFIG_DEBUG_INFO_BTF)";
+            invalid(format!("{reason}: registers, numbers and casts to u8 ... s64 can be recorded"))
+        })
+    }
+
+    /// What an expression stands for, which may be a place.
+    fn place(&mut self, expression: &Expression) -> Result<Meaning> {
+        match expression {
+            Expression::Name(name) => self.name(name),
+            Expression::Number(number) => {
+                self.steps.push(Step::Constant(*number));
+                Ok(Meaning::Number(Show::Unsigned))
+            }
+            Expression::AddressOf(name) => self.address_of(name),
+            Expression::Arrow(of, member) => {
+                let of = self.pointer(of, &format!("->{member}"))?;
+                self.member(of, member)
+            }
+            Expression::Dot(of, member) => match self.place(of)? {
+                Meaning::PlaceOf(of) => self.member(of, member),
+                Meaning::PointerTo(_) => {
+                    Err(invalid(format!(".{member}: of a pointer; write ->{member}")))
+                }
+                _ => Err(invalid(format!(".{member}: of what is no struct"))),
+            },
+            Expression::Index(of, index) => self.element(of, *index),
+            Expression::Cast(name, of) => {
+                let of = self.place(of)?;
+                self.value(of)?;
+                self.named(name).map(Meaning::PointerTo)
+            }
+            Expression::Text(of) => {
+                let of = self.place(of)?;
+                // A text that lies in a struct is where it is; others are pointed to.
+                if !self.is_text(of)? {
+                    self.value(of)?;
+                }
+                self.steps.push(Step::Text(TEXT_BYTES));
+                Ok(Meaning::Text)
+            }
+        }
+    }
+
+    fn name(&mut self, name: &str) -> Result<Meaning> {
+        let half = HALVES.iter().find(|half| half.0 == name);
+        let register = half.map_or(name, |half| half.1);
+        if let Some(position) = REGISTERS.iter().position(|known| *known == register) {
+            self.steps.push(Step::Register(position as u8));
+            self.steps.extend(half.map(|_| Step::Bits(0, 32)));
+            return Ok(Meaning::Number(Show::Hex));
+        }
+        if name == "current" {
+            return self.current();
+        }
+        let parameters = self.scope.function.zip(self.scope.facts.btf.as_ref());
+        let parameters = parameters.and_then(|(function, btf)| btf.parameters(function));
+        let parameters = parameters.unwrap_or_default();
+        let found = parameters.iter().zip(PARAMETERS).find(|((known, _), _)| known == name);
+        if let Some(((_, of), register)) = found {
+            return self.parameter(*of, register);
+        }
+        let of_function = parameters.iter().map(|parameter| parameter.0.as_str());
+        let known = of_function.chain(REGISTERS).chain(["current"]);
+        let all: Vec<&str> = known.collect();
+        Err(invalid(format!("{name}: there is no such register or parameter; {}", all.join(", "))))
+    }
+
+    /// A parameter of the function, in its register.
+    fn parameter(&mut self, of: TypeId, register: &str) -> Result<Meaning> {
+        let position = REGISTERS.iter().position(|known| *known == register).unwrap_or(0);
+        self.steps.push(Step::Register(position as u8));
+        Ok(match self.btf()?.shape(of)? {
+            Shape::Pointer(to) => Meaning::PointerTo(Pointee::Type(to)),
+            Shape::Number { bytes, is_signed, .. } => {
+                self.number_of(bytes * 8, is_signed, bytes < 8)
+            }
+            _ => Meaning::Number(Show::Hex),
+        })
+    }
+
+    /// The number that was loaded has so many bits.
+    fn number_of(&mut self, bits: u8, is_signed: bool, has_more: bool) -> Meaning {
+        if has_more {
+            self.steps.push(Step::Bits(0, bits));
+        }
+        if !is_signed {
+            return Meaning::Number(Show::Unsigned);
+        }
+        if bits < 64 {
+            self.steps.push(Step::Sign(bits));
+        }
+        Meaning::Number(Show::Signed)
+    }
+
+    fn current(&mut self) -> Result<Meaning> {
+        let symbols = self.scope.facts.symbols.as_ref();
+        let symbols = symbols.ok_or_else(|| invalid("current: no symbols".to_owned()))?;
+        let offset = symbols.per_cpu_offset("current_task");
+        let offset = offset.or_else(|_| symbols.per_cpu_offset("pcpu_hot"))?;
+        self.steps.extend([Step::PerCpu(offset), Step::Load(8)]);
+        Ok(Meaning::PointerTo(Pointee::Type(self.btf()?.type_named("task_struct")?)))
+    }
+
+    fn address_of(&mut self, name: &str) -> Result<Meaning> {
+        let symbols = self.scope.facts.symbols.as_ref();
+        let symbols = symbols.ok_or_else(|| invalid(format!("&{name}: no symbols")))?;
+        self.steps.push(match symbols.per_cpu_offset(name) {
+            Ok(offset) => Step::PerCpu(offset),
+            Err(_) => Step::Constant(symbols.address(name)?),
+        });
+        Ok(Meaning::Number(Show::Hex))
+    }
+
+    fn named(&self, name: &str) -> Result<Pointee> {
+        if let Some((_, bytes, is_signed)) = INTEGERS.iter().find(|known| known.0 == name) {
+            return Ok(Pointee::Integer { bytes: *bytes, is_signed: *is_signed });
+        }
+        let named = self.btf()?.type_named(name);
+        named.map(Pointee::Type)
+    }
+
+    /// The value of an expression that must be a pointer.
+    fn pointer(&mut self, of: &Expression, what: &str) -> Result<Pointee> {
+        let of = self.place(of)?;
+        match self.value(of)? {
+            Meaning::PointerTo(to) => Ok(to),
+            _ => Err(invalid(format!(
+                "{what}: of what is no pointer; write ((struct NAME*)...){what}"
+            ))),
+        }
+    }
+
+    fn member(&mut self, of: Pointee, member: &str) -> Result<Meaning> {
+        let Pointee::Type(of) = of else {
+            return Err(invalid(format!("{member}: an integer has no members")));
+        };
+        let btf = self.btf()?;
+        if btf.shape(of)? != Shape::Aggregate {
+            let name = btf.name_of(of);
+            return Err(invalid(format!("{member}: {name} has no members")));
+        }
+        let Field { offset_bytes, of, bit_field } = btf.field(of, member)?;
+        self.add(offset_bytes);
+        let Some((first, bits)) = bit_field else {
+            return Ok(Meaning::PlaceOf(Pointee::Type(of)));
+        };
+        let is_signed = matches!(btf.shape(of)?, Shape::Number { is_signed: true, .. });
+        Ok(Meaning::BitsAt(first, bits, is_signed))
+    }
+
+    fn element(&mut self, of: &Expression, index: u64) -> Result<Meaning> {
+        let of = self.place(of)?;
+        if let Meaning::PlaceOf(Pointee::Type(array)) = of
+            && let Shape::Array(element, count) = self.btf()?.shape(array)?
+        {
+            if index >= u64::from(count) {
+                return Err(invalid(format!("[{index}]: the array has {count} elements")));
+            }
+            return self.at_index(Pointee::Type(element), index);
+        }
+        match self.value(of)? {
+            Meaning::PointerTo(to) => self.at_index(to, index),
+            _ => Err(invalid(format!("[{index}]: of what is no array and no pointer"))),
+        }
+    }
+
+    fn at_index(&mut self, of: Pointee, index: u64) -> Result<Meaning> {
+        let bytes = match of {
+            Pointee::Type(of) => self.btf()?.bytes_of(of)?,
+            Pointee::Integer { bytes, .. } => bytes.into(),
+        };
+        self.add(bytes.wrapping_mul(index));
+        Ok(Meaning::PlaceOf(of))
+    }
+
+    fn add(&mut self, bytes: u64) {
+        match self.steps.last_mut() {
+            _ if bytes == 0 => {}
+            Some(Step::Add(before)) => *before = before.wrapping_add(bytes),
+            _ => self.steps.push(Step::Add(bytes)),
+        }
+    }
+
+    fn is_text(&self, meaning: Meaning) -> Result<bool> {
+        let Meaning::PlaceOf(Pointee::Type(of)) = meaning else { return Ok(false) };
+        let btf = self.btf()?;
+        let Shape::Array(element, _) = btf.shape(of)? else { return Ok(false) };
+        Ok(matches!(btf.shape(element)?, Shape::Number { is_char: true, .. }))
+    }
+
+    /// Loads what is at a place.
+    fn value(&mut self, meaning: Meaning) -> Result<Meaning> {
+        match meaning {
+            Meaning::Number(_) | Meaning::PointerTo(_) | Meaning::Text => Ok(meaning),
+            Meaning::PlaceOf(Pointee::Integer { bytes, is_signed }) => {
+                self.steps.push(Step::Load(bytes));
+                Ok(self.number_of(bytes * 8, is_signed, false))
+            }
+            Meaning::BitsAt(first, bits, is_signed) => {
+                let bytes = (u32::from(first) + u32::from(bits)).div_ceil(8);
+                if bytes > 8 {
+                    return Err(invalid("a bit field over more than 8 bytes".to_owned()));
+                }
+                self.steps.push(Step::Load(bytes.next_power_of_two() as u8));
+                self.steps.push(Step::Bits(first, bits));
+                Ok(self.number_of(bits, is_signed, false))
+            }
+            Meaning::PlaceOf(Pointee::Type(of)) => self.load(of),
+        }
+    }
+
+    fn load(&mut self, of: TypeId) -> Result<Meaning> {
+        let btf = self.btf()?;
+        match btf.shape(of)? {
+            Shape::Number { bytes, is_signed, .. } => {
+                self.steps.push(Step::Load(bytes));
+                Ok(self.number_of(bytes * 8, is_signed, false))
+            }
+            Shape::Pointer(to) => {
+                self.steps.push(Step::Load(8));
+                Ok(Meaning::PointerTo(Pointee::Type(to)))
+            }
+            Shape::Array(_, count) if self.is_text(Meaning::PlaceOf(Pointee::Type(of)))? => {
+                self.steps.push(Step::Text(count.min(TEXT_BYTES.into()) as u8));
+                Ok(Meaning::Text)
+            }
+            Shape::Array(_, count) => {
+                Err(invalid(format!("an array of {count}: name an element, as in [0]")))
+            }
+            Shape::Aggregate => {
+                let name = btf.name_of(of);
+                Err(invalid(format!("{name} has no value: name a member")))
+            }
+            Shape::Other => Err(invalid(format!("{} has no value", btf.name_of(of)))),
+        }
+    }
+}
+
+/// The nearest of some words, for a message.
+pub(crate) fn near<'a>(word: &str, words: &[&'a str]) -> String {
+    hint(word, words.iter().copied())
+}

@@ -1,0 +1,254 @@
+//! What is to be recorded, in words like C's: `((struct irq_desc*)rdi)->irq_data.irq`.
+//!
+//! ```text
+//! expression = primary { "->" NAME | "." NAME | "[" NUMBER "]" }
+//! primary    = NAME | NUMBER | "&" NAME | "str" "(" expression ")" | "(" expression ")"
+//!            | "(" [ "struct" | "union" ] NAME "*" ")" expression
+//! ```
+
+/// The longest expression, bytes.
+const BYTES_MAX: usize = 256;
+/// The deepest nesting.
+const DEPTH_MAX: usize = 16;
+
+/// An expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Expression {
+    /// A register, `current`, or a parameter of the function.
+    Name(String),
+    /// A number.
+    Number(u64),
+    /// The address of a variable.
+    AddressOf(String),
+    /// A member of what is pointed to.
+    Arrow(Box<Expression>, String),
+    /// A member.
+    Dot(Box<Expression>, String),
+    /// An element.
+    Index(Box<Expression>, u64),
+    /// A pointer to the type of this name.
+    Cast(String, Box<Expression>),
+    /// The text that is pointed to.
+    Text(Box<Expression>),
+}
+
+/// The expressions in a text, separated by spaces, each with its own text.
+///
+/// # Errors
+/// Says where it can't be read on, and what would be right.
+pub(crate) fn parse_all(text: &str) -> Result<Vec<(String, Expression)>, String> {
+    if text.len() > BYTES_MAX {
+        return Err(format!("longer than {BYTES_MAX} bytes"));
+    }
+    let mut reader = Reader { text, at: 0 };
+    let mut found = Vec::new();
+    loop {
+        reader.skip_spaces();
+        let start = reader.at;
+        if reader.rest().is_empty() {
+            return Ok(found);
+        }
+        let expression = reader.expression(0)?;
+        found.push((text[start..reader.at].to_owned(), expression));
+    }
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    fn skip_spaces(&mut self) {
+        self.at = self.text.len() - self.rest().trim_start().len();
+    }
+
+    /// Whether `sign` comes next; it is passed over then.
+    fn takes(&mut self, sign: &str) -> bool {
+        let before = self.at;
+        self.skip_spaces();
+        if self.rest().starts_with(sign) {
+            self.at += sign.len();
+            return true;
+        }
+        self.at = before;
+        false
+    }
+
+    fn expect(&mut self, sign: &str) -> Result<(), String> {
+        if self.takes(sign) { Ok(()) } else { Err(self.wrong(&format!("{sign:?}"))) }
+    }
+
+    fn wrong(&self, wanted: &str) -> String {
+        let rest: String = self.rest().trim_start().chars().take(20).collect();
+        let place = if rest.is_empty() { "at the end".to_owned() } else { format!("at {rest:?}") };
+        format!("{:?}: {wanted} is missing {place}", self.text)
+    }
+
+    /// Letters, digits and underlines.
+    fn word(&mut self) -> Option<&'a str> {
+        let before = self.at;
+        self.skip_spaces();
+        let ends = |sign: char| !sign.is_ascii_alphanumeric() && sign != '_';
+        let rest = self.rest();
+        let length = rest.find(ends).unwrap_or(rest.len());
+        if length == 0 {
+            self.at = before;
+            return None;
+        }
+        self.at += length;
+        Some(&rest[..length])
+    }
+
+    fn name(&mut self) -> Result<String, String> {
+        let before = self.at;
+        match self.word() {
+            Some(word) if !word.starts_with(|sign: char| sign.is_ascii_digit()) => Ok(word.into()),
+            _ => {
+                self.at = before;
+                Err(self.wrong("a name"))
+            }
+        }
+    }
+
+    fn number(&mut self) -> Result<u64, String> {
+        let before = self.at;
+        self.word().and_then(parse_number).ok_or_else(|| {
+            self.at = before;
+            self.wrong("a number")
+        })
+    }
+
+    fn expression(&mut self, depth: usize) -> Result<Expression, String> {
+        if depth > DEPTH_MAX {
+            return Err(format!("{:?}: nested too deep", self.text));
+        }
+        let mut found = self.primary(depth)?;
+        for _ in 0..BYTES_MAX {
+            // What belongs to an expression stands right behind it.
+            let rest = self.rest();
+            if rest.starts_with("->") {
+                self.at += 2;
+                found = Expression::Arrow(Box::new(found), self.name()?);
+            } else if rest.starts_with('.') {
+                self.at += 1;
+                found = Expression::Dot(Box::new(found), self.name()?);
+            } else if rest.starts_with('[') {
+                self.at += 1;
+                found = Expression::Index(Box::new(found), self.number()?);
+                self.expect("]")?;
+            } else {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    fn primary(&mut self, depth: usize) -> Result<Expression, String> {
+        if self.takes("&") {
+            return Ok(Expression::AddressOf(self.name()?));
+        }
+        if self.takes("(") {
+            let before = self.at;
+            if let Some(name) = self.pointer_type() {
+                let of = self.expression(depth + 1)?;
+                return Ok(Expression::Cast(name, Box::new(of)));
+            }
+            self.at = before;
+            let inner = self.expression(depth + 1)?;
+            self.expect(")")?;
+            return Ok(inner);
+        }
+        let before = self.at;
+        let word = self.word().unwrap_or("");
+        if word.starts_with(|sign: char| sign.is_ascii_digit()) {
+            self.at = before;
+            return self.number().map(Expression::Number);
+        }
+        if word == "str" && self.rest().starts_with('(') {
+            self.at += 1;
+            let inner = self.expression(depth + 1)?;
+            self.expect(")")?;
+            return Ok(Expression::Text(Box::new(inner)));
+        }
+        self.at = before;
+        self.name().map(Expression::Name)
+    }
+
+    /// `struct NAME *)` behind the parenthesis.
+    fn pointer_type(&mut self) -> Option<String> {
+        let first = self.name().ok()?;
+        let name = if first == "struct" || first == "union" { self.name().ok()? } else { first };
+        (self.takes("*") && self.takes(")")).then_some(name)
+    }
+}
+
+/// A number, decimal or with `0x`.
+pub(crate) fn parse_number(word: &str) -> Option<u64> {
+    match word.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => word.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(name: &str) -> Box<Expression> {
+        Box::new(Expression::Name(name.to_owned()))
+    }
+
+    #[test]
+    fn expressions_are_read_as_in_c() {
+        let all = parse_all("((struct irq_desc *)rdi)->irq_data.irq current->comm  rsi").unwrap();
+        let texts: Vec<&str> = all.iter().map(|(text, _)| text.as_str()).collect();
+        assert_eq!(texts, ["((struct irq_desc *)rdi)->irq_data.irq", "current->comm", "rsi"]);
+        let cast = Expression::Cast("irq_desc".to_owned(), name("rdi"));
+        let arrow = Expression::Arrow(Box::new(cast), "irq_data".to_owned());
+        assert_eq!(all[0].1, Expression::Dot(Box::new(arrow), "irq".to_owned()));
+        assert_eq!(all[1].1, Expression::Arrow(name("current"), "comm".to_owned()));
+        assert_eq!(all[2].1, *name("rsi"));
+    }
+
+    #[test]
+    fn a_cast_takes_all_that_is_behind_it() {
+        let [(_, cast)] = &parse_all("(u64*)rdi->x[0x10]").unwrap()[..] else { panic!() };
+        let arrow = Expression::Arrow(name("rdi"), "x".to_owned());
+        let index = Expression::Index(Box::new(arrow), 16);
+        assert_eq!(*cast, Expression::Cast("u64".to_owned(), Box::new(index)));
+        let [(_, text)] = &parse_all("str(rsi)").unwrap()[..] else { panic!() };
+        assert_eq!(*text, Expression::Text(name("rsi")));
+        let [(_, address)] = &parse_all("&jiffies").unwrap()[..] else { panic!() };
+        assert_eq!(*address, Expression::AddressOf("jiffies".to_owned()));
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        for (text, names) in [
+            ("current->", "a name is missing at the end"),
+            ("(rdi", "\")\" is missing at the end"),
+            ("rdi[x]", "a number is missing at \"x]\""),
+            ("rdi[1", "\"]\" is missing"),
+            ("rdi + 8", "a name is missing at \"+ 8\""),
+            ("&1", "a name is missing"),
+            ("99999999999999999999", "a number is missing"),
+        ] {
+            let error = parse_all(text).unwrap_err();
+            assert!(error.contains(names), "{text}: {error}");
+        }
+        assert!(parse_all(&"(".repeat(100)).unwrap_err().contains("too deep"));
+        assert!(parse_all(&"x".repeat(300)).unwrap_err().contains("256 bytes"));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_panics(text in "((struct |str|rdi|->|[.*&()\\[\\]]| |1|0x|é)){0,40}") {
+            let _ = parse_all(&text);
+        }
+    }
+}

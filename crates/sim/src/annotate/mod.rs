@@ -1,0 +1,224 @@
+//! Annotations: what is to be done where in the guest, as the user writes it, for the plugin.
+//!
+//! Symbols and types are looked up here, once; the plugin gets addresses and short programs. See
+//! docs/annotations.md.
+
+mod compile;
+mod expression;
+mod outcome;
+mod place;
+mod source;
+
+use plugin::notes::{DEEDS_MAX, Deed, NOTES_MAX, Note, Notes, Place, SPANS_MAX, VALUES_MAX};
+
+pub use compile::Show;
+use compile::{Scope, compile};
+pub(crate) use outcome::outcome;
+pub use outcome::{HitUse, NoteUse, ValuesUse};
+use place::{Placed, places, unknown};
+pub use plugin::notes::Value;
+use source::Written;
+
+use crate::{GuestFacts, Result, SimError};
+
+const DEEDS: [&str; 7] = ["count", "record", "span", "open", "close", "detail", "stop"];
+
+/// The annotations of a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Annotations {
+    /// Each place of each, in the order of the plugin's numbers.
+    pub list: Vec<Annotation>,
+    /// Names of spans, by number.
+    pub spans: Vec<String>,
+    /// Whether each hit that records values is kept.
+    pub log: bool,
+    notes: Vec<Note>,
+}
+
+/// An annotation at one place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Annotation {
+    /// Its name.
+    pub name: String,
+    /// The place in words: symbol, event.
+    pub place: String,
+    /// The address, where there is one.
+    pub address: Option<u64>,
+    /// What is recorded, for each thing that is done.
+    pub records: Vec<Vec<Recorded>>,
+    /// Numbers of the spans that begin here.
+    pub spans: Vec<u32>,
+}
+
+/// A value that is recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// As it was written.
+    pub expression: String,
+    /// How it is shown.
+    pub show: Show,
+}
+
+impl Annotations {
+    /// Reads what `--annotate` says, each a file or one annotation, and looks it up in the kernel.
+    ///
+    /// # Errors
+    /// [`SimError::Invalid`] with what is wrong, and what is near.
+    pub fn read(arguments: &[String], log: bool, facts: &GuestFacts) -> Result<Annotations> {
+        let mut annotations = Annotations { log, ..Annotations::default() };
+        for argument in arguments {
+            for written in source::read(argument)? {
+                annotations.add(&written, facts).map_err(|error| {
+                    SimError::Invalid(format!("annotation {:?}: {error}", written.at))
+                })?;
+            }
+        }
+        annotations.check()?;
+        Ok(annotations)
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// What the plugin reads, for a machine of so much memory.
+    pub(crate) fn text(&self, memory_mib: u32) -> String {
+        let memory_bytes = u64::from(memory_mib) << 20;
+        Notes { list: self.notes.clone(), memory_bytes, log: self.log }.to_string()
+    }
+
+    fn add(&mut self, written: &Written, facts: &GuestFacts) -> Result<()> {
+        let name = written.name.as_ref().unwrap_or(&written.at);
+        for placed in places(&written.at, facts)? {
+            if self.list.len() == NOTES_MAX {
+                return Err(SimError::Invalid(format!("more than {NOTES_MAX} places")));
+            }
+            let address = match placed.place {
+                Place::Address(address) => Some(address),
+                _ => None,
+            };
+            let mut annotation = Annotation {
+                name: name.clone(),
+                place: placed.words.clone(),
+                address,
+                records: Vec::new(),
+                spans: Vec::new(),
+            };
+            let mut deeds = Vec::new();
+            for text in &written.deeds {
+                deeds.extend(self.deed(text, &placed, &mut annotation, facts)?);
+            }
+            if deeds.len() > DEEDS_MAX {
+                return Err(SimError::Invalid(format!("more than {DEEDS_MAX} actions")));
+            }
+            self.notes.push(Note { place: placed.place, deeds });
+            self.list.push(annotation);
+        }
+        Ok(())
+    }
+
+    fn deed(
+        &mut self,
+        text: &str,
+        placed: &Placed,
+        annotation: &mut Annotation,
+        facts: &GuestFacts,
+    ) -> Result<Option<Deed>> {
+        let invalid = |reason: &str| Err(SimError::Invalid(format!("{text}: {reason}")));
+        let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+        let rest = rest.trim();
+        let mut recorded = Vec::new();
+        let deed = match (word, rest) {
+            // Each is counted.
+            ("count", "") => return Ok(None),
+            ("record", _) => {
+                let scope = Scope { facts, function: placed.function.as_deref() };
+                let programs;
+                (programs, recorded) = values(rest, scope)?;
+                Deed::Record(programs)
+            }
+            ("span", "") if placed.function.is_none() => {
+                return invalid("is for a function; at other places there are open and close");
+            }
+            ("span", "") => Deed::Span(self.span(&annotation.name.clone(), annotation)?),
+            ("open", name) if !name.is_empty() => Deed::Open(self.span(name, annotation)?),
+            ("close", name) if !name.is_empty() => Deed::Close(self.number(name)?),
+            ("open" | "close", _) => return invalid("needs a name"),
+            ("detail", "full" | "fast") if is_event(placed) => {
+                return invalid(
+                    "is for addresses and markers: at the level fast, events aren't seen",
+                );
+            }
+            ("detail", "full" | "fast") => Deed::Detail { full: rest == "full" },
+            ("detail", _) => return invalid("must be full or fast"),
+            ("stop", "") => Deed::Stop,
+            ("checkpoint", _) => {
+                return invalid(
+                    "a machine can be saved where it waits for work only (sim checkpoint)",
+                );
+            }
+            ("count" | "span" | "stop", _) => return invalid("nothing may stand behind it"),
+            _ => return Err(unknown(word, &DEEDS)),
+        };
+        annotation.records.push(recorded);
+        Ok(Some(deed))
+    }
+
+    /// The number of a span that begins at an annotation.
+    fn span(&mut self, name: &str, annotation: &mut Annotation) -> Result<u32> {
+        let number = self.number(name)?;
+        annotation.spans.push(number);
+        Ok(number)
+    }
+
+    fn number(&mut self, name: &str) -> Result<u32> {
+        let known = self.spans.iter().position(|known| known == name);
+        let number = known.unwrap_or(self.spans.len());
+        if number == SPANS_MAX as usize {
+            return Err(SimError::Invalid(format!("more than {SPANS_MAX} spans")));
+        }
+        if known.is_none() {
+            self.spans.push(name.to_owned());
+        }
+        Ok(number as u32)
+    }
+
+    /// That what is closed is opened somewhere, and the other way round.
+    fn check(&self) -> Result<()> {
+        let has = |wanted: Deed| self.notes.iter().any(|note| note.deeds.contains(&wanted));
+        for (name, number) in self.spans.iter().zip(0..) {
+            let one = match (has(Deed::Open(number)), has(Deed::Close(number))) {
+                (true, false) => "opened, and closed nowhere",
+                (false, true) => "closed, and opened nowhere",
+                _ => continue,
+            };
+            return Err(SimError::Invalid(format!("span {name:?} is {one}")));
+        }
+        Ok(())
+    }
+}
+
+fn is_event(placed: &Placed) -> bool {
+    matches!(placed.place, Place::Interrupt(_) | Place::Exception(_))
+}
+
+/// The programs of expressions, and what they record.
+fn values(text: &str, scope: Scope<'_>) -> Result<(Vec<plugin::notes::Program>, Vec<Recorded>)> {
+    let all = expression::parse_all(text).map_err(SimError::Invalid)?;
+    if all.is_empty() || all.len() > VALUES_MAX {
+        let reason = format!("record: 1 to {VALUES_MAX} expressions; for more, write it twice");
+        return Err(SimError::Invalid(reason));
+    }
+    let mut made = (Vec::new(), Vec::new());
+    for (expression, parsed) in all {
+        let (program, show) = compile(&parsed, scope)?;
+        made.0.push(program);
+        made.1.push(Recorded { expression, show });
+    }
+    Ok(made)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! Where something is to be done: symbols, addresses, events.
+
+use plugin::notes::Place;
+
+use super::compile::near;
+use super::expression::parse_number;
+use crate::{GuestFacts, Result, SimError};
+
+/// The kernel's switch from the task in rdi to the task in rsi.
+const SWITCH: &str = "__switch_to_asm";
+const EVENTS: [&str; 3] = ["interrupt", "exception", "switch"];
+/// An address without `0x` has at least so many digits, so that no symbol is meant.
+const ADDRESS_DIGITS_MIN: usize = 8;
+
+/// A place in the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Placed {
+    pub(crate) place: Place,
+    /// The function, where its first instruction is meant.
+    pub(crate) function: Option<String>,
+    /// The place in words: the symbol, the event.
+    pub(crate) words: String,
+}
+
+/// The places that a text names: several where static functions share a name.
+///
+/// # Errors
+/// When there is none; the message names the nearest ones.
+pub(crate) fn places(at: &str, facts: &GuestFacts) -> Result<Vec<Placed>> {
+    if let Some(event) = at.strip_prefix("event:") {
+        return self::event(at, event, facts);
+    }
+    if let Some(number) = at.strip_prefix("marker:") {
+        let number = parse_number(number).and_then(|number| u32::try_from(number).ok());
+        let number = number.ok_or_else(|| invalid(format!("{at}: a marker has a number")))?;
+        let words = format!("marker {number}");
+        return Ok(vec![Placed { place: Place::Marker(number), function: None, words }]);
+    }
+    let (name, offset) = match at.split_once('+') {
+        Some((name, offset)) => {
+            let offset = parse_number(offset.trim());
+            let wrong = || invalid(format!("{at}: what is behind + must be a number of bytes"));
+            (name.trim(), offset.ok_or_else(wrong)?)
+        }
+        None => (at, 0),
+    };
+    match address(name, facts) {
+        Some(address) => Ok(vec![at_address(address.wrapping_add(offset), facts)]),
+        None => symbol(name, offset, facts),
+    }
+}
+
+fn invalid(reason: String) -> SimError {
+    SimError::Invalid(reason)
+}
+
+fn event(at: &str, event: &str, facts: &GuestFacts) -> Result<Vec<Placed>> {
+    let (kind, vector) = match event.split_once(':') {
+        Some((kind, vector)) => {
+            let vector = parse_number(vector).and_then(|vector| u8::try_from(vector).ok());
+            let wrong = || invalid(format!("{at}: a vector is a number, 0 to 255"));
+            (kind, Some(vector.ok_or_else(wrong)?))
+        }
+        None => (event, None),
+    };
+    let place = match (kind, vector) {
+        ("interrupt", vector) => Place::Interrupt(vector),
+        ("exception", vector) => Place::Exception(vector),
+        ("switch", None) => {
+            let mut places = symbol(SWITCH, 0, facts)?;
+            for placed in &mut places {
+                placed.words = "switch".to_owned();
+                placed.function = None;
+            }
+            return Ok(places);
+        }
+        _ => {
+            let all = EVENTS.join(", ");
+            return Err(invalid(format!("{at}: no such event; there are {all}")));
+        }
+    };
+    if vector.is_some() && facts.symbols.is_none() {
+        return Err(invalid(format!("{at}: this kernel has no symbols to tell vectors by")));
+    }
+    let words = vector.map_or_else(|| kind.to_owned(), |vector| format!("{kind} {vector:#x}"));
+    Ok(vec![Placed { place, function: None, words }])
+}
+
+/// The number, unless there is a symbol of this name.
+fn address(text: &str, facts: &GuestFacts) -> Option<u64> {
+    let is_symbol = facts.symbols.as_ref().is_some_and(|symbols| symbols.get(text).is_some());
+    if is_symbol {
+        return None;
+    }
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None if text.len() < ADDRESS_DIGITS_MIN => None,
+        None => u64::from_str_radix(text, 16).ok(),
+    }
+}
+
+fn at_address(address: u64, facts: &GuestFacts) -> Placed {
+    let symbol = facts.symbols.as_ref().and_then(|symbols| symbols.at(address));
+    let (words, function) = match symbol {
+        Some((symbol, 0)) => (symbol.name.clone(), Some(symbol.name.clone())),
+        Some((symbol, offset)) => (format!("{}+{offset:#x}", symbol.name), None),
+        None => (String::new(), None),
+    };
+    Placed { place: Place::Address(address), function, words }
+}
+
+fn symbol(name: &str, offset: u64, facts: &GuestFacts) -> Result<Vec<Placed>> {
+    let none = || invalid(format!("{name}: this kernel has no symbols (CONFIG_KALLSYMS)"));
+    let symbols = facts.symbols.as_ref().ok_or_else(none)?;
+    // Says which are near if there is none.
+    symbols.address(name)?;
+    let is_code = |kind: char| matches!(kind, 'T' | 't' | 'W' | 'w');
+    let code: Vec<_> = symbols.all_of(name).filter(|symbol| is_code(symbol.kind)).collect();
+    if code.is_empty() {
+        return Err(invalid(format!("{name}: is no code")));
+    }
+    let placed = |base: u64| {
+        let address = base.wrapping_add(offset);
+        let beyond = symbols.after(base).is_some_and(|next| offset > 0 && address >= next.address);
+        if beyond {
+            let reason = format!("{name}+{offset:#x}: the function is not so long");
+            return Err(invalid(reason));
+        }
+        let place = Place::Address(address);
+        Ok(match offset {
+            0 => Placed { place, function: Some(name.to_owned()), words: name.to_owned() },
+            _ => Placed { place, function: None, words: format!("{name}+{offset:#x}") },
+        })
+    };
+    let mut addresses: Vec<u64> = code.iter().map(|symbol| symbol.address).collect();
+    addresses.dedup();
+    addresses.into_iter().map(placed).collect()
+}
+
+/// What a word that means nothing may have meant.
+pub(crate) fn unknown(word: &str, words: &[&str]) -> SimError {
+    let all = words.join(", ");
+    invalid(format!("{word}: no such action{}; there are {all}", near(word, words)))
+}
