@@ -15,7 +15,7 @@ use crate::ffi::Access;
 use crate::options::{CPUS_MAX, Detail, Options, Roi, Time, VERSION_BYTES_MAX};
 use crate::physical;
 use crate::qemu::Qemu;
-use crate::qemu_internals::{Bias, CurrentCpu, GuestClock, Icount, IcountUpdate, Slices};
+use crate::qemu_internals::{Bias, CurrentCpu, GuestClock, Icount, Slices};
 use crate::record::{
     FEATURE_CONTEXTS, FEATURE_HALTED, FEATURE_MODEL_TIME, FEATURE_SLICES, FEATURE_TASKS, Header,
     Notice, Record,
@@ -96,7 +96,6 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
         model,
         registers: None,
         thread: None,
-        icount_update: if options.time == Time::Host { None } else { IcountUpdate::find() },
         icount: if options.check { Icount::find() } else { None },
         check_due: false,
         region: 0,
