@@ -198,6 +198,14 @@ impl Recording {
         More { arguments: vec!["-plugin".to_owned(), plugin], files: vec![self.file.as_fd()] }
     }
 
+    /// SHA-256 of the record of a machine that has ended, in hexadecimal.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn sha256(&self) -> Result<String> {
+        hash::of_file(Path::new(&format!("/proc/self/fd/{}", self.file.as_raw_fd())))
+    }
+
     /// Reads the record of a machine that has ended.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! `irqlab bench`: irqlab measured by itself. What each bench does: docs/bench.md.
 
 mod overhead;
+mod sim_repeat;
 mod storm;
 mod trace_agreement;
 
@@ -32,6 +33,8 @@ enum Which {
     TraceAgreement(trace_agreement::TraceAgreementArgs),
     /// Timer, inter-processor and disk interrupts at once: nothing lost, memory flat, user space idle?
     Storm(storm::StormArgs),
+    /// Whether a simulated machine does the same again, to the byte
+    SimRepeat(Box<sim_repeat::SimRepeatArgs>),
 }
 
 /// Runs the bench.
@@ -40,6 +43,7 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Which::Overhead(args) => overhead::run(&args),
         Which::TraceAgreement(args) => trace_agreement::run(&args),
         Which::Storm(args) => storm::run(&args),
+        Which::SimRepeat(args) => sim_repeat::run(&args),
     }
 }
 
