@@ -20,6 +20,7 @@ mod apt;
 pub mod boot;
 pub mod btf;
 mod cache;
+mod channel;
 pub mod checkpoint;
 pub mod devices;
 mod error;
