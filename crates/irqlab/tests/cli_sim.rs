@@ -130,3 +130,33 @@ fn a_command_in_the_guest_and_what_the_guest_has_not() {
     let ended = place.run(&[&words[..], &ipi[..]].concat());
     ended.assert_code(4).assert_says("an inter-processor interrupt needs two CPUs");
 }
+
+/// A checkpoint that is removed in the end.
+struct Checkpoint {
+    name: String,
+}
+
+impl Drop for Checkpoint {
+    fn drop(&mut self) {
+        let Ok(cache) = sim::Cache::from_environment() else { return };
+        let _ = std::fs::remove_dir_all(cache.path(&format!("checkpoint-{}", self.name)));
+        let _ = std::fs::remove_file(cache.path(&format!("checkpoint-{}.lock", self.name)));
+    }
+}
+
+#[test]
+fn a_machine_with_two_cpus_does_the_same_from_a_checkpoint_again_and_again() {
+    let place = Place::new();
+    if !can_simulate(&place) {
+        return;
+    }
+    let checkpoint = Checkpoint { name: format!("test-repeat-{}", std::process::id()) };
+    place.run(&["sim", "checkpoint", &checkpoint.name, "-c", "2"]).assert_code(0);
+    let words = ["bench", "sim-repeat", "--times", "3", "-c", "2", "--from", &checkpoint.name];
+    for more in [&["-q", "--json"][..], &["-q", "--json", "--model", "r4400-1994"]] {
+        let run = place.run(&[&words[..], more].concat()).assert_code(0).json();
+        let outcomes = rows(&run, "outcomes");
+        assert_eq!((outcomes.len(), outcomes[0]["runs"].as_u64()), (1, Some(3)), "{run}");
+        assert!(outcomes[0]["instructions"].as_u64() > Some(1_000_000), "{run}");
+    }
+}

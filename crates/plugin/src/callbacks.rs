@@ -8,6 +8,7 @@ use crate::ffi::{
     DISCONTINUITY_EXCEPTION, DataCallback, DiscontinuityCallback, Id, TranslationCallback,
     VcpuCallback,
 };
+use crate::idle;
 use crate::qemu::TranslatedBlock;
 use crate::qemu_internals::{CurrentCpu, Slices, ignore_reclamation};
 use crate::record::Notice;
@@ -63,6 +64,7 @@ extern "C" fn on_vcpu(vcpu: c_uint, _: *mut c_void) {
         begin_slices(session, vcpu);
     }
     settle::begin(session);
+    idle::begin(session);
 }
 
 /// Makes ready to run several vCPUs in turn, and to tell which runs.

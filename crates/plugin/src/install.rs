@@ -19,7 +19,7 @@ use crate::physical;
 use crate::pmu::machine::Pmus;
 use crate::qemu::Qemu;
 use crate::qemu_internals::{
-    Bias, CurrentCpu, GuestClock, Icount, IcountUpdate, MiddleOfBlock, NonMaskable, Slices,
+    Bias, CurrentCpu, GuestClock, Icount, MiddleOfBlock, NonMaskable, Slices,
 };
 use crate::record::{
     FEATURE_CONTEXTS, FEATURE_HALTED, FEATURE_MODEL_TIME, FEATURE_PMU, FEATURE_SLICES,
@@ -106,7 +106,6 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
         model,
         registers: None,
         thread: None,
-        icount_update: if options.time == Time::Host { None } else { IcountUpdate::find() },
         icount: if options.check { Icount::find() } else { None },
         check_due: false,
         notes: Tally::new(notes),

@@ -30,6 +30,7 @@ mod codec;
 mod cpu;
 mod delay;
 mod ffi;
+mod idle;
 mod install;
 mod irq;
 mod physical;

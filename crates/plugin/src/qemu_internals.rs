@@ -10,7 +10,6 @@ use crate::ffi;
 
 type CpuExit = unsafe extern "C" fn(*mut c_void);
 type GetCpu = unsafe extern "C" fn(c_int) -> *mut c_void;
-type UpdateIcount = unsafe extern "C" fn(*mut c_void);
 type GetIcount = unsafe extern "C" fn() -> i64;
 
 /// A vCPU number that no machine has.
@@ -30,6 +29,7 @@ macro_rules! function {
 }
 
 pub(crate) mod devices;
+pub(crate) mod idle;
 
 /// Which vCPU runs in the thread of all vCPUs: QEMU's thread-local `current_cpu`.
 #[derive(Clone, Copy, Debug)]
@@ -100,33 +100,6 @@ impl Slices {
     pub(crate) fn end(self) {
         // SAFETY: the vCPU lives as long as the machine; it is the one that runs.
         unsafe { (self.cpu_exit)(self.cpu) };
-    }
-}
-
-/// Has QEMU's count of instructions include those of the slice that runs.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct IcountUpdate {
-    update: UpdateIcount,
-    get_cpu: GetCpu,
-}
-
-impl IcountUpdate {
-    /// `None` if QEMU doesn't export it.
-    pub(crate) fn find() -> Option<IcountUpdate> {
-        let update = function!(c"icount_update" as UpdateIcount)?;
-        let get_cpu = function!(c"qemu_get_cpu" as GetCpu)?;
-        Some(IcountUpdate { update, get_cpu })
-    }
-
-    /// Does so for a vCPU that runs, in whose thread this is called.
-    pub(crate) fn now(self, vcpu: c_uint) {
-        let Ok(number) = c_int::try_from(vcpu) else { return };
-        // SAFETY: looks a vCPU up; what is found lives as long as the machine.
-        let cpu = unsafe { (self.get_cpu)(number) };
-        if !cpu.is_null() {
-            // SAFETY: the vCPU runs, in this thread; QEMU does the same between two blocks.
-            unsafe { (self.update)(cpu) };
-        }
     }
 }
 

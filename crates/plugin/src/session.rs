@@ -10,12 +10,13 @@ use crate::callbacks;
 use crate::clock::Clock;
 use crate::counters::{Counts, INSTRUCTIONS};
 use crate::cpu;
+use crate::idle;
 use crate::marker;
 use crate::notes::Tally;
 use crate::options::{Detail, Options};
 use crate::pmu::machine::Pmus;
 use crate::qemu::{Qemu, Registers};
-use crate::qemu_internals::{Icount, IcountUpdate};
+use crate::qemu_internals::Icount;
 use crate::record::{AmountsOf, Check, Marker, Notice, Record};
 use crate::regions;
 use crate::tracker::{Moment, Tracker};
@@ -54,8 +55,6 @@ pub(crate) struct Session {
     /// The thread of all vCPUs.
     pub(crate) thread: Option<ThreadId>,
     pub(crate) icount: Option<Icount>,
-    /// There if instructions make guest time.
-    pub(crate) icount_update: Option<IcountUpdate>,
     /// Whether the next discontinuity compares counts.
     pub(crate) check_due: bool,
     /// What was asked for by annotations.
@@ -143,12 +142,7 @@ impl Session {
 
     /// A vCPU is about to halt.
     pub(crate) fn halt(&mut self, vcpu: u32) {
-        // As soon as all are halted, another thread of QEMU sets the clock to the next timer. It may
-        // do so before the slice that ends here was added to QEMU's count of instructions, depending
-        // on the host, and the clock would then be ahead by as much.
-        if let Some(update) = self.icount_update {
-            update.now(vcpu);
-        }
+        idle::before_halt(self.cpus);
         if self.counts() {
             self.clock.halt(vcpu);
         }

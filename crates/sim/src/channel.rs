@@ -1,71 +1,88 @@
-//! Channels to QEMU: socket pairs that it has as character devices, and reading from them without
-//! waiting.
+//! Channels to a machine: its serial ports, and QEMU's monitor.
 
-use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::process::{ChildStderr, Command};
+use std::process::Command;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
 use crate::{Result, SimError};
 
-/// So that QEMU never has to wait for us, which the guest would see.
-const SOCKET_BUFFER_BYTES: usize = 1 << 20;
-const READ_BYTES: usize = 64 * 1024;
+/// What a serial port may be ahead of its reader. When this is full QEMU waits for us, and the guest
+/// sees that its port is slow. The most that is allowed without rights.
+const PIPE_BYTES: usize = 1 << 20;
 
-/// A socket pair as a character device of QEMU: our end, which does not wait.
-pub(crate) fn channel(
+/// Our ends of a serial port.
+#[derive(Debug)]
+pub(crate) struct Serial {
+    /// What the guest writes.
+    pub(crate) from_guest: File,
+    /// What it reads.
+    pub(crate) to_guest: File,
+}
+
+/// A serial port as a character device of QEMU.
+///
+/// Pipes, not sockets: QEMU writes byte by byte, and each write to a socket takes some 800 bytes of
+/// its buffer, so that it is full after a line or two.
+pub(crate) fn serial(command: &mut Command, theirs: &mut Vec<OwnedFd>, id: &str) -> Result<Serial> {
+    let make = || -> io::Result<_> {
+        let (from_guest, writes) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (reads, to_guest) = pipe_with(PipeFlags::CLOEXEC)?;
+        // A smaller pipe, where no more is allowed, will do on a host that has time for us.
+        let _ = fcntl_setpipe_size(&writes, PIPE_BYTES);
+        Ok((from_guest, writes, reads, to_guest))
+    };
+    let (from_guest, writes, reads, to_guest) = make().map_err(failed)?;
+    let path = |fd: &OwnedFd| format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let (writes_path, reads_path) = (path(&writes), path(&reads));
+    let device = format!("file,id={id},path={writes_path},input-path={reads_path}");
+    command.arg("-chardev").arg(device);
+    theirs.extend([writes, reads]);
+    Ok(Serial { from_guest: from_guest.into(), to_guest: to_guest.into() })
+}
+
+/// A socket pair as a character device of QEMU: our end.
+pub(crate) fn socket(
     command: &mut Command,
     theirs: &mut Vec<OwnedFd>,
     id: &str,
 ) -> Result<UnixStream> {
-    let make = || -> io::Result<(UnixStream, UnixStream)> {
-        let (ours, other) = UnixStream::pair()?;
-        for end in [&ours, &other] {
-            // A smaller buffer than asked for (net.core.wmem_max) will do.
-            let _ = rustix::net::sockopt::set_socket_send_buffer_size(end, SOCKET_BUFFER_BYTES);
-        }
-        Ok((ours, other))
-    };
-    let (ours, other) = make().map_err(SimError::system("making a channel to QEMU"))?;
-    let number = other.as_raw_fd();
-    command.arg("-chardev").arg(format!("socket,id={id},fd={number}"));
+    let (ours, other) = UnixStream::pair().map_err(failed)?;
+    command.arg("-chardev").arg(format!("socket,id={id},fd={}", other.as_raw_fd()));
     theirs.push(other.into());
     Ok(ours)
 }
 
-/// What can be read without waiting; empty when nothing can, or the other end is closed.
-pub(crate) fn read_ready(stream: &(impl AsFd + ReadHere)) -> Result<Vec<u8>> {
-    let mut fds = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let mut bytes = Vec::new();
-    if poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0) {
-        let mut buffer = vec![0; READ_BYTES];
-        match stream.read_here(&mut buffer) {
-            Ok(count) => bytes.extend_from_slice(&buffer[..count]),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(SimError::system("reading from QEMU")(error)),
-        }
-    }
-    Ok(bytes)
+fn failed(error: io::Error) -> SimError {
+    SimError::system("making a channel to QEMU")(error)
 }
 
-/// Reading through a shared reference.
-pub(crate) trait ReadHere {
-    fn read_here(&self, buffer: &mut [u8]) -> io::Result<usize>;
-}
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
 
-impl ReadHere for UnixStream {
-    fn read_here(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut stream = self;
-        stream.read(buffer)
-    }
-}
+    use super::*;
 
-impl ReadHere for ChildStderr {
-    fn read_here(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        Ok(rustix::io::read(self, buffer)?)
+    #[test]
+    fn a_serial_port_is_far_ahead_of_its_reader() {
+        let mut command = Command::new("true");
+        let mut theirs = Vec::new();
+        let mut serial = serial(&mut command, &mut theirs, "x").unwrap();
+        let [writes, reads] = <[OwnedFd; 2]>::try_from(theirs).unwrap();
+        rustix::io::ioctl_fionbio(&writes, true).unwrap();
+        let (mut writes, mut reads) = (File::from(writes), File::from(reads));
+        // As QEMU does: byte by byte, without waiting.
+        let written =
+            (0..100_000_u32).map_while(|at| writes.write(&[at as u8]).ok()).sum::<usize>();
+        assert!(written >= 65_536, "{written}");
+        let mut first = [0; 300];
+        serial.from_guest.read_exact(&mut first).unwrap();
+        assert_eq!((first[1], first[299]), (1, 43));
+        serial.to_guest.write_all(b"\n").unwrap();
+        reads.read_exact(&mut first[..1]).unwrap();
+        assert_eq!(first[0], b'\n');
     }
 }

@@ -1,10 +1,11 @@
 //! A running machine: QEMU as a child, its console, its monitor, and the guest's messages.
 //!
-//! Three socket pairs, made before QEMU starts, are its first and second serial port and its
+//! Pipes, made before QEMU starts, are its first and second serial port, and a socket pair is its
 //! monitor: there is no path to guess or to clean up, and all end with the process. The monitor is
 //! silent while the guest runs, except when a command is given.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -16,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
 
 use crate::agent::{Message, Messages};
-use crate::channel::{channel, read_ready};
+use crate::channel::{self, Serial};
 use crate::devices::hand_over;
 use crate::machine::Machine;
 use crate::process::dies_with_us;
@@ -27,6 +28,7 @@ use crate::{Result, SimError};
 
 const CONSOLE_TAIL_BYTES: usize = 64 * 1024;
 const QEMU_TAIL_BYTES: usize = 16 * 1024;
+const READ_BYTES: usize = 64 * 1024;
 /// Longest wait for the end of a process that was told to end.
 const QUIT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -53,8 +55,8 @@ pub struct Vm {
     child: Child,
     stderr: ChildStderr,
     pidfd: OwnedFd,
-    console: UnixStream,
-    agent: UnixStream,
+    console: Serial,
+    agent: Serial,
     monitor: UnixStream,
     qmp: Qmp,
     replies: VecDeque<Reply>,
@@ -91,9 +93,9 @@ impl Vm {
     pub(crate) fn start(qemu: &Qemu, machine: &Machine, start: &Start<'_>) -> Result<Vm> {
         let mut command = machine.command(qemu, &start.command_line, &start.order)?;
         let mut inherited = Vec::new();
-        let console = channel(&mut command, &mut inherited, "console")?;
-        let agent = channel(&mut command, &mut inherited, "agent")?;
-        let monitor = channel(&mut command, &mut inherited, "monitor")?;
+        let console = channel::serial(&mut command, &mut inherited, "console")?;
+        let agent = channel::serial(&mut command, &mut inherited, "agent")?;
+        let monitor = channel::socket(&mut command, &mut inherited, "monitor")?;
         inherited.extend(hand_over(&machine.disks, &mut command)?);
         command.args(["-serial", "chardev:console", "-serial", "chardev:agent"]);
         command.args(["-mon", "chardev=monitor,mode=control"]).args(&start.more.arguments);
@@ -145,8 +147,8 @@ impl Vm {
     ///
     /// # Errors
     /// When no descriptor is left.
-    pub fn console_input(&self) -> Result<UnixStream> {
-        self.console.try_clone().map_err(SimError::system("duplicating the console"))
+    pub fn console_input(&self) -> Result<File> {
+        self.console.to_guest.try_clone().map_err(SimError::system("duplicating the console"))
     }
 
     /// The next event; `None` when `deadline` comes first. After [`VmEvent::Ended`] there is none.
@@ -196,7 +198,7 @@ impl Vm {
 
     /// Answers the guest's first process with an empty line.
     pub(crate) fn answer_guest(&mut self) -> Result<()> {
-        (&self.agent).write_all(b"\n").map_err(SimError::system("answering the guest"))
+        (&self.agent.to_guest).write_all(b"\n").map_err(SimError::system("answering the guest"))
     }
 
     /// Ends QEMU, first by asking.
@@ -258,8 +260,8 @@ impl Vm {
             let fd = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
             let mut fds = [
                 fd(self.pidfd.as_fd()),
-                fd(self.console.as_fd()),
-                fd(self.agent.as_fd()),
+                fd(self.console.from_guest.as_fd()),
+                fd(self.agent.from_guest.as_fd()),
                 fd(self.monitor.as_fd()),
                 fd(self.stderr.as_fd()),
             ];
@@ -273,8 +275,8 @@ impl Vm {
 
     /// Reads what is there; whether there was anything.
     fn read_all(&mut self) -> Result<bool> {
-        let console = read_ready(&self.console)?;
-        let agent = read_ready(&self.agent)?;
+        let console = read_ready(&self.console.from_guest)?;
+        let agent = read_ready(&self.agent.from_guest)?;
         let monitor = read_ready(&self.monitor)?;
         let stderr = read_ready(&self.stderr)?;
         self.qemu_tail.push(&stderr);
@@ -334,4 +336,21 @@ fn pidfd(child: &Child) -> io::Result<OwnedFd> {
     let pid = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
     let pid = pid.ok_or(io::ErrorKind::InvalidData)?;
     Ok(rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?)
+}
+
+/// What can be read without waiting; empty when nothing can, or the other end is closed.
+fn read_ready(stream: &impl AsFd) -> Result<Vec<u8>> {
+    let mut fds = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut bytes = Vec::new();
+    if poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0) {
+        let mut buffer = vec![0; READ_BYTES];
+        match rustix::io::read(stream, &mut buffer).map_err(io::Error::from) {
+            Ok(count) => bytes.extend_from_slice(&buffer[..count]),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(SimError::system("reading from QEMU")(error)),
+        }
+    }
+    Ok(bytes)
 }

@@ -230,6 +230,14 @@ impl Recording {
         read && matches!(end, Ok(Record::End(end)) if end.by_annotation)
     }
 
+    /// SHA-256 of the record of a machine that has ended, in hexadecimal.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn sha256(&self) -> Result<String> {
+        hash::of_file(Path::new(&format!("/proc/self/fd/{}", self.file.as_raw_fd())))
+    }
+
     /// Reads the record of a machine that has ended.
     ///
     /// # Errors

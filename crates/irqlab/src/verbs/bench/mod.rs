@@ -2,6 +2,7 @@
 
 mod overhead;
 mod sim;
+mod sim_repeat;
 mod storm;
 mod trace_agreement;
 
@@ -35,6 +36,8 @@ enum Which {
     Storm(storm::StormArgs),
     /// How fast is the simulated machine, at each level of detail?
     Sim(sim::SimBenchArgs),
+    /// Whether a simulated machine does the same again, to the byte
+    SimRepeat(Box<sim_repeat::SimRepeatArgs>),
 }
 
 /// Runs the bench.
@@ -44,6 +47,7 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Which::TraceAgreement(args) => trace_agreement::run(&args),
         Which::Storm(args) => storm::run(&args),
         Which::Sim(args) => sim::run(&args),
+        Which::SimRepeat(args) => sim_repeat::run(&args),
     }
 }
 

@@ -1,0 +1,206 @@
+//! `irqlab bench sim-repeat`: whether a simulated machine does the same again, to the byte.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use anyhow::bail;
+use record::{Kind, Run, Table, Timestamp};
+use serde_json::{Map, json};
+use sim::image::Tools;
+use sim::qemu::Qemu;
+use sim::watch::{self, Annotated, Detail, QUANTUM_DEFAULT, QUANTUM_MAX, Recording, Watch};
+use sim::{Cache, Machine, boot, checkpoint, models, qemu};
+
+use super::{Measured, OutputArgs, columns, run_of};
+use crate::output;
+use crate::verbs::handlers::stop::stop_on_signals;
+use crate::verbs::machine::GuestArgs;
+
+/// Processes that sleep, run beside each other, and read files.
+const COMMAND: &str = "i=0; while [ $i -lt 30 ]; do \
+    (usleep $((i*1300)); cat /proc/interrupts >/dev/null; ls / >/dev/null) & i=$((i+1)); done; wait; \
+    i=0; while [ $i -lt 60 ]; do usleep $((i*97)); i=$((i+1)); done; cat /proc/uptime";
+/// Signs of a record's hash that are shown.
+const HASH_SIGNS: usize = 16;
+
+/// Whether a simulated machine does the same again, to the byte
+#[derive(Debug, clap::Args)]
+pub struct SimRepeatArgs {
+    /// How often the machine is run
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(2..=100_000))]
+    times: u32,
+    /// CPUs, 1 to 16
+    #[arg(short, long, default_value_t = 2)]
+    cpus: u32,
+    /// Model of the processor, by name or file: records cycles and misses, too
+    #[arg(long, value_name = "MODEL")]
+    model: Option<String>,
+    /// Cycles of a CPU's turn, with two or more CPUs
+    #[arg(long, value_name = "N", default_value_t = QUANTUM_DEFAULT,
+          value_parser = clap::value_parser!(u64).range(1..=QUANTUM_MAX))]
+    quantum: u64,
+    #[command(flatten)]
+    guest: GuestArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+    /// Command for the guest's shell [default: some processes that sleep and read files]
+    #[arg(last = true)]
+    command: Vec<String>,
+}
+
+/// What a run left: the record's SHA-256, and what the guest printed.
+type Outcome = (String, String);
+
+/// Runs with the same outcome.
+#[derive(Debug, Default)]
+struct Same {
+    runs: u64,
+    first_run: u64,
+    instructions: Option<u64>,
+}
+
+/// Runs, prints, records.
+pub fn run(args: &SimRepeatArgs) -> anyhow::Result<ExitCode> {
+    let started = Timestamp::now();
+    args.output.prepare()?;
+    let cache = Cache::from_environment()?;
+    let bench = Bench::new(&cache, args)?;
+    let stop = stop_on_signals()?;
+    let mut outcomes: BTreeMap<Outcome, Same> = BTreeMap::new();
+    let mut interrupted = false;
+    for number in 1..=u64::from(args.times) {
+        args.output.progress(&format!("run {number} of {}", args.times));
+        let Some((outcome, instructions)) = bench.once(&|| stop.is_requested())? else {
+            interrupted = true;
+            break;
+        };
+        let new = Same { runs: 0, first_run: number, instructions };
+        outcomes.entry(outcome).or_insert(new).runs += 1;
+    }
+    let of = run_of("bench-sim-repeat", started, bench.result(&outcomes, interrupted));
+    let ended = args.output.finish(&Run { bench: "sim".to_owned(), host: Map::new(), ..of })?;
+    match outcomes.len() {
+        0 | 1 => Ok(ended),
+        several => bail!("{several} different outcomes: these runs are not repeatable"),
+    }
+}
+
+/// The machine that is run, and how.
+struct Bench<'a> {
+    cache: &'a Cache,
+    args: &'a SimRepeatArgs,
+    qemu: Qemu,
+    machine: Machine,
+    annotated: Annotated,
+    watch: Watch,
+    order: String,
+}
+
+impl Bench<'_> {
+    fn new<'a>(cache: &'a Cache, args: &'a SimRepeatArgs) -> anyhow::Result<Bench<'a>> {
+        let qemu = qemu::find(cache)?;
+        let (machine, kernel) = args.guest.machine(cache, args.cpus, Tools::None)?;
+        let annotated = watch::annotated(cache, &qemu, &kernel, &|text| output::say(false, text))?;
+        let model = args.model.as_deref().map(|name| models::find(cache, name)).transpose()?;
+        let detail = if model.is_some() { Detail::Timed } else { Detail::Count };
+        let watch = Watch { detail, model, quantum: args.quantum, ..Watch::default() };
+        let words = args.command.join(" ");
+        let command = if words.is_empty() { COMMAND } else { &words };
+        let order = format!("run:{command}");
+        Ok(Bench { cache, args, qemu, machine, annotated, watch, order })
+    }
+
+    /// One run: its outcome, and how many instructions it had. `None` when `stop` came first.
+    fn once(&self, stop: &dyn Fn() -> bool) -> anyhow::Result<Option<(Outcome, Option<u64>)>> {
+        let (machine, limits) = (&self.machine, self.args.guest.limits());
+        let recording =
+            Recording::new(self.cache, &self.qemu, machine, &self.annotated, &self.watch, None)?;
+        let from = self.args.guest.from.as_deref();
+        let more = recording.more();
+        let mut vm =
+            checkpoint::start(self.cache, &self.qemu, machine, from, &self.order, limits, more)?;
+        let mut console = Vec::new();
+        let mut keep = |bytes: &[u8]| console.extend_from_slice(bytes);
+        let Some(_) = boot::follow_unless(&mut vm, limits, &mut keep, stop)? else {
+            return Ok(None);
+        };
+        drop(vm);
+        let record = recording.sha256()?;
+        let account = recording.account()?;
+        if let Some(broken) = account.broken.first() {
+            bail!("the record is broken: {broken}");
+        }
+        if !account.ended_by_guest {
+            bail!("the guest did not come to the end of the command");
+        }
+        Ok(Some(((record, said(&console)), account.instructions)))
+    }
+
+    fn result(&self, outcomes: &BTreeMap<Outcome, Same>, interrupted: bool) -> Measured {
+        let settings = [
+            ("times", json!(self.args.times)),
+            ("qemu", json!(self.qemu.version_text)),
+            ("machine", self.machine.described()),
+            ("model", json!(self.args.model)),
+            ("quantum", json!(self.args.quantum)),
+            ("checkpoint", json!(self.args.guest.from)),
+            ("order", json!(self.order)),
+        ];
+        Measured {
+            settings: settings.map(|(key, value)| (key.to_owned(), value)).into_iter().collect(),
+            tables: vec![table(outcomes)],
+            interrupted,
+            ..Measured::default()
+        }
+    }
+}
+
+/// What the guest's programs printed. What the kernel says behind the record's end, while the machine
+/// powers off, depends on the host.
+fn said(console: &[u8]) -> String {
+    let console = String::from_utf8_lossy(console);
+    console.lines().filter(|line| !line.starts_with('[')).collect::<Vec<_>>().join("\n")
+}
+
+fn table(outcomes: &BTreeMap<Outcome, Same>) -> Table {
+    let columns = columns(&[
+        ("record", Kind::Text, "SHA-256 of the record, its first 64 bits."),
+        ("runs", Kind::Uint, "Runs with this record, and the same on the console."),
+        ("first_run", Kind::Uint, "The first of them, from 1."),
+        ("instructions", Kind::Uint, "Instructions of the run on all CPUs."),
+    ]);
+    let doc = "Different outcomes of the same run; there must be one.";
+    let mut table = Table::new("outcomes", doc, columns);
+    let mut sorted: Vec<_> = outcomes.iter().collect();
+    sorted.sort_by_key(|(_, same)| same.first_run);
+    for ((record, _), same) in sorted {
+        table.push(vec![
+            record.chars().take(HASH_SIGNS).collect::<String>().into(),
+            same.runs.into(),
+            same.first_run.into(),
+            same.instructions.into(),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_last_words_are_left_out() {
+        assert_eq!(said(b"[    1.0] up\r\none\r\ntwo\n[    2.0] Power down\n"), "one\ntwo");
+    }
+
+    #[test]
+    fn outcomes_are_listed_as_they_came() {
+        let mut outcomes = BTreeMap::new();
+        let outcome = |text: &str| (text.repeat(HASH_SIGNS), String::new());
+        outcomes.insert(outcome("b"), Same { runs: 2, first_run: 1, instructions: Some(5) });
+        outcomes.insert(outcome("a"), Same { runs: 1, first_run: 3, instructions: None });
+        let table = table(&outcomes);
+        assert_eq!(table.rows()[0][1], 2_u64.into());
+        assert_eq!(table.rows()[1][0], outcome("a").0.into());
+    }
+}
