@@ -1,6 +1,6 @@
 //! The state of a vCPU that every executed block touches.
 
-mod pmu;
+mod due;
 pub(crate) mod timed;
 
 use std::cell::UnsafeCell;

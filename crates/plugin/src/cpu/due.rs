@@ -1,4 +1,4 @@
-//! What the guest's PMU needs of a vCPU.
+//! What is due before a vCPU's next block, for its PMU and its clock.
 
 use std::ptr;
 
@@ -8,7 +8,9 @@ impl Cpu {
     /// The guest's PMU is to be looked at from this count of cycles on.
     pub(crate) fn look_at(&mut self, cycles: u64) {
         self.look_at = cycles;
-        self.due_at = self.slice_end.min(cycles);
+        if !self.has_read_clock() {
+            self.due_at = self.slice_end.min(cycles);
+        }
     }
 
     /// Whether the guest's PMU is to be looked at.
