@@ -1,5 +1,6 @@
 //! The state of a vCPU that every executed block touches.
 
+mod due;
 pub(crate) mod timed;
 
 use std::cell::UnsafeCell;
@@ -288,44 +289,6 @@ impl Cpu {
         self.due_at = self.slice_end.min(self.look_at);
     }
 
-    /// The guest's PMU is to be looked at from this count of cycles on.
-    pub(crate) fn look_at(&mut self, cycles: u64) {
-        self.look_at = cycles;
-        self.due_at = self.slice_end.min(cycles);
-    }
-
-    /// Whether the guest's PMU is to be looked at.
-    pub(crate) fn is_to_be_looked_at(&mut self) -> bool {
-        self.cycles() >= self.look_at
-    }
-
-    /// The guest reads the clock, to whose time so much is to be added before the next block.
-    pub(crate) fn read_clock(&mut self, ahead_ns: i64) {
-        self.clock_ahead = Some(ahead_ns);
-        self.due_at = 0;
-    }
-
-    /// Whether the guest has just read the clock.
-    pub(crate) fn has_read_clock(&self) -> bool {
-        self.clock_ahead.is_some()
-    }
-
-    /// What is to be added to the time that the guest has just read.
-    pub(crate) fn take_clock_ahead(&mut self) -> Option<i64> {
-        let ahead_ns = self.clock_ahead.take()?;
-        self.due_at = self.slice_end.min(self.look_at);
-        Some(ahead_ns)
-    }
-
-    /// The block that was started last is left before its last `count` instructions.
-    pub(crate) fn leave_block(&mut self, count: u32) {
-        // SAFETY: null, or kept by the arena until a flush, which clears it.
-        if let Some(block) = unsafe { self.block.as_ref() } {
-            self.take_back(block, count);
-            self.block = ptr::null();
-        }
-    }
-
     /// QEMU's description of the vCPU, by which it is recognised.
     pub(crate) fn set_handle(&mut self, handle: *mut c_void) {
         self.handle = handle;
@@ -403,78 +366,4 @@ impl Cpu {
 }
 
 #[cfg(test)]
-mod tests {
-    use machine::CodeBlock;
-
-    use super::*;
-    use crate::block::Kind;
-
-    fn cpu(block: &Block) -> Cpu {
-        Cpu { instructions: 1_000, block, ..Cpu::NEW }
-    }
-
-    fn block(addresses: &[u64], ends_in_trap: bool) -> Block {
-        Block::new(addresses, Kind { ends_in_trap, ..Kind::default() }, CodeBlock::default())
-    }
-
-    #[test]
-    fn an_exception_in_the_middle_takes_back_what_was_not_executed() {
-        let block = block(&[0x10, 0x12, 0x15, 0x1a], false);
-        let mut cpu = cpu(&block);
-        cpu.interrupted_at(0x12);
-        assert_eq!(cpu.instructions, 997);
-        cpu.interrupted_at(0x12); // once only
-        assert_eq!(cpu.instructions, 997);
-    }
-
-    #[test]
-    fn an_interrupt_takes_back_nothing() {
-        let block = block(&[0x10, 0x12], false);
-        let mut cpu = cpu(&block);
-        assert!(!cpu.deliver(0x10)); // the block is a loop
-        assert_eq!(cpu.instructions, 1_000);
-        cpu.raise();
-        assert!(cpu.deliver(0x12));
-        assert_eq!(cpu.instructions, 999);
-        assert!(!cpu.deliver(0x12));
-    }
-
-    #[test]
-    fn an_exception_elsewhere_takes_back_nothing() {
-        let block = block(&[0x10, 0x12], false);
-        let mut cpu = cpu(&block);
-        cpu.interrupted_at(0x20);
-        assert_eq!(cpu.instructions, 1_000);
-    }
-
-    #[test]
-    fn user_mode_keeps_its_counts_while_the_kernel_runs() {
-        let mut cpu = Cpu::NEW;
-        let add = |cpu: &mut Cpu, in_kernel, amount| {
-            cpu.set_mode(in_kernel);
-            cpu.instructions += amount;
-            let counts = cpu.counts();
-            cpu.user_counts(&counts)[INSTRUCTIONS]
-        };
-        assert_eq!(add(&mut cpu, false, 5), 5);
-        assert_eq!(add(&mut cpu, true, 100), 5);
-        assert_eq!(add(&mut cpu, false, 7), 12);
-        assert_eq!(add(&mut cpu, true, 1), 12);
-    }
-
-    #[test]
-    fn a_software_interrupt_is_executed() {
-        let block = block(&[0x10, 0x12], true);
-        let mut cpu = cpu(&block);
-        cpu.interrupted_at(0x12);
-        assert_eq!(cpu.instructions, 1_000);
-    }
-
-    #[test]
-    fn a_block_left_at_a_device_access_has_executed_it() {
-        let block = block(&[0x10, 0x12, 0x15, 0x1a], false);
-        let mut cpu = cpu(&block);
-        cpu.left_after(0x12);
-        assert_eq!(cpu.instructions, 998);
-    }
-}
+mod tests;
