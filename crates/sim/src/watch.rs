@@ -42,6 +42,8 @@ pub struct Watch {
     pub start_fast: bool,
     /// Whether each span of an interrupt is recorded.
     pub spans: bool,
+    /// Whether the guest has a PMU, backed by what is counted.
+    pub pmu: bool,
     /// Where the region of interest begins.
     pub roi: Roi,
     /// Cycles of a slice, with two or more CPUs; without a model a cycle is an instruction.
@@ -60,6 +62,7 @@ impl Default for Watch {
             model: None,
             start_fast: false,
             spans: false,
+            pmu: false,
             roi: Roi::Marker,
             quantum: QUANTUM_DEFAULT,
             check: false,
@@ -195,6 +198,7 @@ impl Recording {
         let disks = machine.disks.iter().enumerate();
         options.extend(disks.map(|(index, disk)| ("disk", disk.plugin_option(index))));
         options.push(("start", if watch.start_fast { "fast" } else { "full" }.to_owned()));
+        options.push(("pmu", if watch.pmu { "on" } else { "off" }.to_owned()));
         options.push(("spans", if watch.spans { "on" } else { "off" }.to_owned()));
         options.extend(watch.model.as_ref().map(|model| ("model", path(&model.path))));
         options.extend(annotated.symbols.as_ref().map(|symbols| (SYMBOLS, path(symbols))));

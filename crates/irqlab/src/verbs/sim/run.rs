@@ -53,6 +53,9 @@ pub struct WatchArgs {
     /// Print each hit of an annotation that records values, with its time
     #[arg(long, requires = "annotate")]
     annotate_log: bool,
+    /// Give the guest performance counters, backed by what is counted (perf works in it then)
+    #[arg(long, requires = "detail")]
+    pmu: bool,
     /// How to print what was recorded
     #[arg(long, value_enum, requires = "detail", default_value_t = Format::Table)]
     format: Format,
@@ -82,7 +85,7 @@ impl WatchArgs {
         if detail == Detail::Fast && !self.annotate.is_empty() {
             bail!(Usage("--annotate needs --detail count or timed".to_owned()));
         }
-        Ok(Some(Watch { detail, model, quantum: self.quantum, ..Watch::default() }))
+        Ok(Some(Watch { detail, model, quantum: self.quantum, pmu: self.pmu, ..Watch::default() }))
     }
 
     fn annotations(
