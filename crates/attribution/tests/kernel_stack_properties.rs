@@ -18,6 +18,7 @@ enum Event {
     Idle,
     Part(u32),
     LeavePart,
+    LeavePartOf(u32),
     Switch(u64, bool),
 }
 
@@ -36,6 +37,7 @@ fn event() -> impl Strategy<Value = Event> {
         Just(Event::Idle),
         (0..3_u32).prop_map(Event::Part),
         Just(Event::LeavePart),
+        (0..3_u32).prop_map(Event::LeavePartOf),
         (0..4_u64, any::<bool>()).prop_map(|(task, died)| Event::Switch(task, died)),
     ]
 }
@@ -67,6 +69,9 @@ fn apply(cpu: &mut Cpu, tasks: &mut TaskStacks, event: &Event) {
         Event::ToUser => cpu.stack.return_to_user(pid, now),
         Event::Part(number) => cpu.stack.enter_part(KernelContext::Function(number), now),
         Event::LeavePart => drop(cpu.stack.leave_part(now)),
+        Event::LeavePartOf(number) => {
+            let _ = cpu.stack.leave_part_of(KernelContext::Function(number), now);
+        }
         Event::Idle => cpu.stack.restart(KernelContext::Idle, now),
         Event::Switch(task, died) => {
             let foot = KernelContext::Task(task as u32);
@@ -260,4 +265,32 @@ fn a_part_ends_when_it_is_told_to_or_with_what_it_is_part_of() {
     assert_eq!((stack.depth(), stack.faults().abandoned), (1, 1));
     let ledger = stack.close_region([30]);
     assert_eq!((own(&ledger, body), own(&ledger, timer)), (5 + 4, 2 + 1 + 1));
+}
+
+#[test]
+fn a_part_is_found_below_functions_and_not_below_an_interrupt() {
+    let mut stack = KernelStack::default();
+    let [part, called] = [1, 2].map(KernelContext::Function);
+    stack.enter_part(part, [0]);
+    stack.enter_call(called, 0x10, 0x7000, [1]);
+    stack.enter_hardware(KernelContext::Interrupt(0xec), 0x6000, None, [2]);
+    assert!(!stack.leave_part_of(part, [3]));
+    stack.return_to_kernel(0x6000, [4]);
+    assert!(!stack.leave_part_of(called, [5]));
+    assert!(stack.leave_part_of(part, [6]));
+    assert_eq!((stack.depth(), stack.faults().abandoned), (1, 1));
+}
+
+#[test]
+fn a_function_that_ends_with_a_jump_to_another_returns_with_it() {
+    let mut stack = KernelStack::default();
+    stack.open_region([0]);
+    let [first, second] = [1, 2].map(KernelContext::Function);
+    stack.enter_call(first, 0x10, 0x7000, [0]);
+    stack.enter_call(second, 0x10, 0x7000, [4]);
+    stack.at_return_address(0x10, 0x7008, [9]);
+    assert_eq!((stack.depth(), stack.faults(), stack.awaits()), (1, Default::default(), None));
+    let ledger = stack.close_region([9]);
+    let inclusive = |context| ledger.rows().find(|row| row.0 == context).unwrap().1.inclusive;
+    assert_eq!((inclusive(first), inclusive(second)), ([9], [5]));
 }

@@ -18,7 +18,7 @@ use plugin::rows::{self, CpuRegion, Story};
 
 /// Some of it at addresses that mean something to the plugin itself; two at one address.
 const COUNTED: &str = "\
-memory 268435456
+memory 536870912
 note address {entry_SYSCALL_64}
 record reg:rax bits:0+32
 note address {entry_SYSCALL_64}
@@ -32,7 +32,7 @@ note marker 16
 ";
 
 const SPANS: &str = "\
-memory 268435456
+memory 536870912
 note address {softirqs}
 span 7
 note address {entry_SYSCALL_64}
@@ -48,7 +48,8 @@ struct Bench {
 }
 
 fn bench() -> Option<Bench> {
-    let machine = Machine::find().map_err(|missing| eprintln!("not tested: {missing}")).ok()?;
+    let machine = Machine::find("tests/boot/guest.rs", &[]);
+    let machine = machine.map_err(|missing| eprintln!("not tested: {missing}")).ok()?;
     let path = machine.symbols();
     let list = fs::read_to_string(&path).unwrap();
     Some(Bench { machine, symbols: path.display().to_string(), list })
@@ -192,7 +193,7 @@ fn spans_are_contexts_and_the_guest_does_not_notice() {
 #[test]
 fn an_annotation_ends_the_record_where_it_is() {
     let Some(bench) = bench() else { return };
-    let stop = "memory 268435456\nnote marker 116\nstop\n";
+    let stop = "memory 536870912\nnote marker 116\nstop\n";
     let (first, again) =
         (bench.record(1, "stopped", Some(stop)), bench.record(1, "again", Some(stop)));
     assert_eq!(first, again);
@@ -210,7 +211,7 @@ fn an_annotation_switches_the_level() {
     let Some(bench) = bench() else { return };
     // At the first of the guest's loops until the second.
     let whole = bench.record(1, "all", None);
-    let notes = "memory 268435456\nnote marker 16\ndetail fast\nnote marker 116\ndetail full\n";
+    let notes = "memory 536870912\nnote marker 16\ndetail fast\nnote marker 116\ndetail full\n";
     let part = bench.record(1, "part", Some(notes));
     assert!(part.end.instructions.unwrap() < whole.end.instructions.unwrap());
     let story = rows::story(&part).unwrap();

@@ -353,6 +353,6 @@ impl<'a> Compiler<'a> {
 }
 
 /// The nearest of some words, for a message.
-pub(crate) fn near<'a>(word: &str, words: &[&'a str]) -> String {
+pub(crate) fn near(word: &str, words: &[&str]) -> String {
     hint(word, words.iter().copied())
 }

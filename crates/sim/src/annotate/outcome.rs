@@ -51,6 +51,9 @@ pub struct HitUse {
 /// By region and number of the annotation; and the hits, in the order of the record.
 pub(crate) type Outcome = (BTreeMap<(u32, u32), NoteUse>, Vec<HitUse>);
 
+/// Counts of values, by position of what the annotation does.
+type Told = BTreeMap<(u32, Option<Vec<Value>>), u64>;
+
 /// Puts together what the record has of annotations.
 ///
 /// # Errors
@@ -69,7 +72,7 @@ pub(crate) fn outcome(story: &Story) -> Result<Outcome> {
         }
         used.hits.push(row.hits);
     }
-    let mut told: BTreeMap<(u32, u32), BTreeMap<(u32, Option<Vec<Value>>), u64>> = BTreeMap::new();
+    let mut told: BTreeMap<(u32, u32), Told> = BTreeMap::new();
     for one in &story.values {
         let (head, values) = (one.values, one.recorded.clone());
         let key = (head.region, head.note);
