@@ -65,25 +65,8 @@ pub(super) fn record(kind: u32, cpu: u32, words: &[u64; 7]) -> Result<Record, Re
             hits: words[2],
             refused: words[3],
         }),
-        VALUES => Record::Values(Values {
-            cpu,
-            region: small(words[0])?,
-            note: small(words[1])?,
-            deed: small(words[2])?,
-            sort: match words[3] {
-                0 => ValuesSort::Count,
-                1 => ValuesSort::Others,
-                2 => ValuesSort::Hit,
-                _ => return Err(wrong),
-            },
-            number: words[4],
-        }),
-        VALUE => Record::Value(match words[0] {
-            ABSENT => Value::Absent,
-            NUMBER => Value::Number(words[1]),
-            TEXT => Value::Text(text_of(&words[1..])),
-            _ => return Err(wrong),
-        }),
+        VALUES => Record::Values(values(cpu, words).ok_or(wrong)?),
+        VALUE => Record::Value(value(words).ok_or(wrong)?),
         _ => return Err(RecordError::Kind(kind)),
     })
 }
@@ -147,6 +130,31 @@ fn amounts(cpu: u32, words: &[u64; 7]) -> Option<Amounts> {
     values.copy_from_slice(&words[1..]);
     let beyond = COUNTERS.checked_sub(first as usize)?.min(values.len());
     values[beyond..].iter().all(|value| *value == 0).then_some(Amounts { cpu, of, first, values })
+}
+
+fn values(cpu: u32, words: &[u64; 7]) -> Option<Values> {
+    Some(Values {
+        cpu,
+        region: u32::try_from(words[0]).ok()?,
+        note: u32::try_from(words[1]).ok()?,
+        deed: u32::try_from(words[2]).ok()?,
+        sort: match words[3] {
+            0 => ValuesSort::Count,
+            1 => ValuesSort::Others,
+            2 => ValuesSort::Hit,
+            _ => return None,
+        },
+        number: words[4],
+    })
+}
+
+fn value(words: &[u64; 7]) -> Option<Value> {
+    Some(match words[0] {
+        ABSENT => Value::Absent,
+        NUMBER => Value::Number(words[1]),
+        TEXT => Value::Text(text_of(&words[1..])),
+        _ => return None,
+    })
 }
 
 fn span(cpu: u32, region: u32, words: &[u64; 7]) -> Span {
