@@ -23,6 +23,7 @@ struct pmu_frames {
 	__u64 unreadable; /* reads that failed */
 	__u64 last_error;
 	__u64 multiplexed; /* spans in which an event did not count all the time */
+	__u64 disturbed; /* spans whose exit program was interrupted between reading and this */
 };
 
 struct {
@@ -124,6 +125,18 @@ static __always_inline void count_events(struct row *row, u32 position, struct e
 			break;
 		if (now->idle[event] != frame->idle[event]) {
 			pmu->multiplexed++;
+			return;
+		}
+	}
+	/*
+	 * A span that was nested in the program at exit itself, behind the reads, would make this
+	 * one's own events negative.
+	 */
+	for (event = 0; event < EVENTS_MAX; event++) {
+		if (event >= cfg.events)
+			break;
+		if (now->values[event] - frame->start[event] < frame->nested[event]) {
+			pmu->disturbed++;
 			return;
 		}
 	}

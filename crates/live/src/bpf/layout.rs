@@ -210,8 +210,9 @@ pub struct Row {
 
 /// `struct pmu_frames` is only cleared, never read but for its last words.
 pub const PMU_FRAMES_BYTES: usize = DEPTH_MAX * (3 * EVENTS_MAX + 1) * 8 + PMU_TAIL_BYTES;
-/// The last words of `struct pmu_frames`: failed reads, last error, multiplexed spans.
-pub const PMU_TAIL_BYTES: usize = 24;
+/// The last words of `struct pmu_frames`: failed reads, last error, multiplexed and
+/// disturbed spans.
+pub const PMU_TAIL_BYTES: usize = 32;
 /// Size of the value of `cpu_states`.
 pub const CPU_STATE_BYTES: usize = size_of::<CpuState>() + KEYS * 2;
 

@@ -69,6 +69,8 @@ pub struct EventFaults {
     pub last_errno: u64,
     /// Spans in which an event did not count all the time.
     pub multiplexed: u64,
+    /// Spans whose exit program was interrupted behind its reads.
+    pub disturbed: u64,
 }
 
 /// The loaded programs and what is attached of them.
@@ -331,12 +333,13 @@ impl Probes {
         let mut faults = EventFaults::default();
         for bytes in self.per_cpu("pmu_states", 0)? {
             let tail = bytes.get(PMU_FRAMES_BYTES - PMU_TAIL_BYTES..);
-            let parsed = tail.and_then(|tail| <[u64; 3]>::read_from_prefix(tail).ok());
-            let ([unreadable, last_errno, multiplexed], _) =
+            let parsed = tail.and_then(|tail| <[u64; 4]>::read_from_prefix(tail).ok());
+            let ([unreadable, last_errno, multiplexed, disturbed], _) =
                 parsed.ok_or_else(|| short("pmu_states"))?;
             faults.unreadable += unreadable;
             faults.last_errno = faults.last_errno.max(last_errno);
             faults.multiplexed += multiplexed;
+            faults.disturbed += disturbed;
         }
         Ok(faults)
     }

@@ -282,6 +282,12 @@ impl LiveBench {
                 faults.unreadable
             ));
         }
+        if faults.disturbed > 0 {
+            sample.warnings.push(format!(
+                "{} spans were interrupted while their events were read; they are in no event column",
+                faults.disturbed
+            ));
+        }
         if faults.multiplexed > 0 {
             sample.warnings.push(format!(
                 "{} spans in which a PMU event did not count all the time are in no event column",
