@@ -8,6 +8,7 @@ use serde_json::{Map, json};
 use super::agreement::{Bracket, CpuCounts, Files, compare, gate_agrees_with_files};
 use super::calibrate::{CALLS, Calibration, ROUNDS, calibrate};
 use super::convert::{sample_of, sample_of_counter, window_of};
+use super::faults::warnings_of;
 use super::gates::{Edge, move_gates};
 use super::in_place::InPlace;
 use super::perf::{EventGroup, EventPlan, UNKNOWN_EVENT, open_pass, plan_events};
@@ -275,25 +276,7 @@ impl LiveBench {
             sample.windows.push(window);
         }
         let faults = loaded.probes.event_faults().map_err(bench_error)?;
-        if faults.unreadable > 0 {
-            let errno = std::io::Error::from_raw_os_error(faults.last_errno as i32);
-            sample.warnings.push(format!(
-                "{} reads of PMU events failed (last: {errno}); their spans are in no event column",
-                faults.unreadable
-            ));
-        }
-        if faults.disturbed > 0 {
-            sample.warnings.push(format!(
-                "{} spans were interrupted while their events were read; they are in no event column",
-                faults.disturbed
-            ));
-        }
-        if faults.multiplexed > 0 {
-            sample.warnings.push(format!(
-                "{} spans in which a PMU event did not count all the time are in no event column",
-                faults.multiplexed
-            ));
-        }
+        sample.warnings.extend(warnings_of(&faults));
         Ok(())
     }
 }

@@ -4,6 +4,7 @@ pub mod agreement;
 pub mod bench;
 pub mod calibrate;
 mod convert;
+mod faults;
 pub(crate) mod gates;
 pub mod in_guest;
 mod in_place;
