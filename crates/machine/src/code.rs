@@ -20,7 +20,7 @@ pub(crate) struct LineRun {
     /// Where the first line begins.
     pub(crate) physical: u64,
     /// Length of all lines, bytes.
-    pub(crate) bytes: u64,
+    pub(crate) bytes: u32,
 }
 
 impl LineRun {
@@ -30,10 +30,11 @@ impl LineRun {
         }
         let in_line = (1 << line_shift) - 1;
         let offset = span.physical & in_line;
+        let bytes = (offset + u64::from(span.bytes) + in_line) & !in_line;
         LineRun {
             virtual_address: span.virtual_address,
             physical: span.physical - offset,
-            bytes: (offset + u64::from(span.bytes) + in_line) & !in_line,
+            bytes: u32::try_from(bytes).expect("lines of a page"),
         }
     }
 }
@@ -44,9 +45,16 @@ impl LineRun {
 #[derive(Default, Clone, Debug, PartialEq, Eq)]
 pub struct CodeBlock {
     pub(crate) instructions: u32,
-    pub(crate) first: LineRun,
-    /// Of no lines, if the block lies in one page.
-    pub(crate) second: LineRun,
+    first_bytes: u32,
+    /// Zero, if the block lies in one page.
+    second_bytes: u32,
+    /// In the page of the first run. Small enough that a description with all of a block fits in a
+    /// line of the host: so there is no second address.
+    virtual_address: u64,
+    /// From there to an address in the page of the second run.
+    second_offset: u32,
+    first_physical: u64,
+    second_physical: u64,
 }
 
 impl CodeBlock {
@@ -61,10 +69,39 @@ impl CodeBlock {
         first: CodeSpan,
         second: Option<CodeSpan>,
     ) -> CodeBlock {
+        let run = LineRun::new(fetch_line_shift, first);
+        let behind =
+            second.map_or(LineRun::default(), |span| LineRun::new(fetch_line_shift, span));
+        // Of the page behind, or of nothing.
+        let offset = behind.virtual_address.wrapping_sub(run.virtual_address);
         CodeBlock {
             instructions,
-            first: LineRun::new(fetch_line_shift, first),
-            second: second.map_or(LineRun::default(), |span| LineRun::new(fetch_line_shift, span)),
+            first_bytes: run.bytes,
+            second_bytes: behind.bytes,
+            virtual_address: run.virtual_address,
+            second_offset: offset as u32,
+            first_physical: run.physical,
+            second_physical: behind.physical,
+        }
+    }
+
+    /// The lines in the page in which it begins.
+    #[inline(always)]
+    pub(crate) fn first(&self) -> LineRun {
+        LineRun {
+            virtual_address: self.virtual_address,
+            physical: self.first_physical,
+            bytes: self.first_bytes,
+        }
+    }
+
+    /// The lines in the page behind; of no bytes, if it lies in one page.
+    #[inline(always)]
+    pub(crate) fn second(&self) -> LineRun {
+        LineRun {
+            virtual_address: self.virtual_address.wrapping_add(self.second_offset.into()),
+            physical: self.second_physical,
+            bytes: self.second_bytes,
         }
     }
 

@@ -116,6 +116,22 @@ impl InOrder {
         self.data(virtual_address, true, translate);
     }
 
+    /// Loads `bytes` at `virtual_address` as [`InOrder::load`] does, if they lie in one line of a
+    /// page that the TLB had when it was used last. Else does nothing and returns false. It calls
+    /// nothing that the caller has to come back from, so that a caller can do without a frame.
+    #[inline(always)]
+    #[must_use]
+    pub fn load_at_once(&mut self, virtual_address: u64, bytes: u64) -> bool {
+        self.data_at_once(virtual_address, bytes, false)
+    }
+
+    /// Stores as [`InOrder::load_at_once`] loads.
+    #[inline(always)]
+    #[must_use]
+    pub fn store_at_once(&mut self, virtual_address: u64, bytes: u64) -> bool {
+        self.data_at_once(virtual_address, bytes, true)
+    }
+
     /// Whether an access of `bytes`, at least 1, touches more than one data line.
     #[inline]
     #[must_use]
@@ -167,16 +183,16 @@ impl InOrder {
     /// sets, so that no cache has to note anything. Does nothing for others.
     #[inline(always)]
     fn fetched_at_once(&mut self, block: &CodeBlock) -> bool {
-        let run = &block.first;
+        let run = block.first();
         let last = &mut self.last_fetch;
-        if block.second.bytes != 0 || run.virtual_address ^ last.virtual_address >= last.page_bytes
+        if block.second().bytes != 0 || run.virtual_address ^ last.virtual_address >= last.page_bytes
         {
             return false;
         }
         let line_bytes = self.l1i.line_bytes();
         let again = u64::from(run.physical == last.physical);
         let mut fetches = 0u64.wrapping_sub(again);
-        let (mut line, end) = (run.physical, run.physical + run.bytes);
+        let (mut line, end) = (run.physical, run.physical + u64::from(run.bytes));
         while line != end {
             if !self.l1i.is_first(line) {
                 return false;
@@ -193,8 +209,8 @@ impl InOrder {
 
     #[inline(never)]
     fn fetch_all(&mut self, block: &CodeBlock) {
-        self.fetch(&block.first);
-        self.fetch(&block.second);
+        self.fetch(&block.first());
+        self.fetch(&block.second());
     }
 
     /// Fetches the lines of a run: all but the first, if that is the line of the last fetch.
@@ -203,7 +219,7 @@ impl InOrder {
             return;
         }
         let last = self.last_fetch;
-        let end = run.physical + run.bytes;
+        let end = run.physical + u64::from(run.bytes);
         let mut line = run.physical;
         if run.virtual_address ^ last.virtual_address >= last.page_bytes {
             self.page_of_code(run.virtual_address);
@@ -254,6 +270,21 @@ impl InOrder {
         let in_l2 = self.fill_l2(physical, false);
         self.counts.l2_fetch_misses += u64::from(!in_l2);
         self.counts.fetch_stall_cycles += self.l1_miss_cycles(in_l2);
+    }
+
+    #[inline(always)]
+    fn data_at_once(&mut self, virtual_address: u64, bytes: u64, write: bool) -> bool {
+        if self.crosses(virtual_address, bytes) {
+            return false;
+        }
+        let accesses = self.data_accesses + 1;
+        let Some(physical) = self.dtlb.again(virtual_address, accesses) else { return false };
+        self.data_accesses = accesses;
+        self.counts.stores += u64::from(write);
+        if !self.l1d.again(physical, write) {
+            self.line_of_data(physical, write);
+        }
+        true
     }
 
     #[inline(always)]

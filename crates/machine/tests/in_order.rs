@@ -194,6 +194,11 @@ impl Pair {
     fn data(&mut self, address: u64, bytes: u64, write: bool) {
         let lines: Vec<u64> = self.fast.data_lines(address, bytes).collect();
         assert_eq!(self.fast.crosses(address, bytes), lines.len() > 1);
+        let at_once = match write {
+            true => self.fast.store_at_once(address, bytes),
+            false => self.fast.load_at_once(address, bytes),
+        };
+        assert!(!at_once || lines.len() == 1);
         for line in lines {
             let physical = self.tables.data(line);
             match (physical, write) {
@@ -206,6 +211,7 @@ impl Pair {
                 physical
             };
             match write {
+                _ if at_once => {}
                 true => self.fast.store(line, translate),
                 false => self.fast.load(line, translate),
             }

@@ -6,47 +6,60 @@ use crate::notes::NotePoint;
 use crate::pmu::msr::Access;
 use crate::symbols::Action;
 
-/// What is known of a block.
+/// What is known of a block. One line of the host's, as each execution reads it, and there are more
+/// blocks than its cache has room for.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(crate) struct Block {
     /// Address of the first instruction.
     pub(crate) address: u64,
+    /// What the model fetches; of no lines without a model.
+    pub(crate) code: CodeBlock,
     /// How many instructions it has.
-    pub(crate) length: u32,
+    pub(crate) length: u16,
     /// Whether it is the kernel's.
     pub(crate) in_kernel: bool,
     /// Whether its last instruction is a branch.
     pub(crate) ends_in_branch: bool,
-    /// What the model fetches; of no lines without a model.
-    pub(crate) code: CodeBlock,
     /// Whether its last instruction is a software interrupt, which is executed although it ends in
     /// an exception at its own address.
     pub(crate) ends_in_trap: bool,
-    /// Where each instruction starts, in bytes from the first.
-    starts: Box<[u16]>,
+    /// What is needed when it is left early.
+    starts: Box<Starts>,
 }
+
+const _: () = assert!(size_of::<Block>() == 64);
+
+/// Where each instruction starts, in bytes from the first.
+#[derive(Debug)]
+struct Starts(Box<[u16]>);
 
 impl Block {
     /// A block of the instructions at `addresses`, which don't decrease. A block spans two pages at
-    /// most, so offsets fit.
+    /// most, so offsets and numbers of instructions fit.
     pub(crate) fn new(addresses: &[u64], kind: Kind, code: CodeBlock) -> Block {
         let address = addresses.first().copied().unwrap_or(0);
         let offset = |at: &u64| u16::try_from(at.wrapping_sub(address)).unwrap_or(u16::MAX);
         Block {
             address,
-            length: addresses.len() as u32,
+            length: u16::try_from(addresses.len()).expect("instructions of two pages"),
             in_kernel: kind.in_kernel,
             ends_in_branch: kind.ends_in_branch,
             ends_in_trap: kind.ends_in_trap,
             code,
-            starts: addresses.iter().map(offset).collect(),
+            starts: Box::new(Starts(addresses.iter().map(offset).collect())),
         }
     }
 
     /// Which instruction is at `address`.
     pub(crate) fn index_of(&self, address: u64) -> Option<u32> {
         let offset = u16::try_from(address.wrapping_sub(self.address)).ok()?;
-        self.starts.binary_search(&offset).ok().map(|index| index as u32)
+        self.starts.0.binary_search(&offset).ok().map(|index| index as u32)
+    }
+
+    /// How many instructions it has.
+    pub(crate) fn length(&self) -> u32 {
+        self.length.into()
     }
 }
 
@@ -80,12 +93,16 @@ impl Point {
     }
 }
 
+/// Blocks that are allocated at once.
+const CHUNK: usize = 1024;
+
 /// Keeps descriptions at addresses that don't change while translated code refers to them, which
 /// is until QEMU flushes its code cache. QEMU bounds that cache, and so this.
 #[derive(Debug, Default)]
 #[allow(clippy::vec_box)] // the vectors grow, the boxes stay where they are
 pub(crate) struct Arena {
-    blocks: Vec<Box<Block>>,
+    /// Side by side in chunks, in the order in which they were translated, as they will execute.
+    blocks: Vec<Vec<Block>>,
     points: Vec<Box<Point>>,
     accesses: Vec<Box<Access>>,
     notes: Vec<Box<NotePoint>>,
@@ -94,8 +111,13 @@ pub(crate) struct Arena {
 impl Arena {
     /// Keeps a block, and returns where.
     pub(crate) fn keep_block(&mut self, block: Block) -> *const Block {
-        self.blocks.push(Box::new(block));
-        self.blocks.last().map_or(std::ptr::null(), |kept| &raw const **kept)
+        if self.blocks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
+            self.blocks.push(Vec::with_capacity(CHUNK));
+        }
+        let Some(chunk) = self.blocks.last_mut() else { return std::ptr::null() };
+        // There is room, so that those before it stay where they are.
+        chunk.push(block);
+        chunk.last().map_or(std::ptr::null(), std::ptr::from_ref)
     }
 
     /// Keeps a point, and returns where.
@@ -140,6 +162,19 @@ mod tests {
         assert_eq!(block.index_of(0x1100), Some(3));
         for elsewhere in [0xfff, 0x1001, 0x1101, 0, u64::MAX, 0x1_1000] {
             assert_eq!(block.index_of(elsewhere), None, "{elsewhere:#x}");
+        }
+    }
+
+    #[test]
+    fn kept_blocks_stay_where_they_are() {
+        let mut arena = Arena::default();
+        let count = CHUNK as u64 * 2 + 1;
+        let kept: Vec<*const Block> =
+            (0..count).map(|address| arena.keep_block(block(&[address]))).collect();
+        for (address, kept) in (0..count).zip(kept) {
+            assert!(kept.is_aligned());
+            // SAFETY: the arena keeps it.
+            assert_eq!(unsafe { (*kept).address }, address);
         }
     }
 

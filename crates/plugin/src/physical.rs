@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use crate::ffi::Access;
 
 /// Entries of the table of sizes. A guest has some tens of sorts of accesses.
-const SORTS: usize = 64;
+const SORTS: usize = 256;
 
 static ACCESS: OnceLock<Access> = OnceLock::new();
 
@@ -60,16 +60,30 @@ pub(crate) fn of_address(address: u64) -> Option<u64> {
     found.then_some(physical)
 }
 
-/// How many bytes an access has, at least 1.
+/// How many bytes an access has, at least 1, if one of its sort was asked for before and not
+/// forgotten.
 #[inline(always)]
-pub(crate) fn access_bytes(access: u32) -> u64 {
+pub(crate) fn known_bytes(access: u32) -> Option<u64> {
     // SAFETY: one thread runs all vCPUs; this reference does not outlive the function.
-    let sizes = unsafe { &mut *SIZES.0.get() };
-    let entry = &mut sizes[(access ^ access >> 8) as usize % SORTS];
-    if entry.0 != access || entry.1 == 0 {
-        *entry = (access, ask_bytes(access));
-    }
-    u64::from(entry.1)
+    let (sort, bytes) = unsafe { &*SIZES.0.get() }[place_of(access)];
+    (sort == access && bytes != 0).then_some(u64::from(bytes))
+}
+
+/// How many bytes an access has, at least 1.
+pub(crate) fn access_bytes(access: u32) -> u64 {
+    known_bytes(access).unwrap_or_else(|| {
+        let bytes = ask_bytes(access);
+        // SAFETY: as above.
+        let sizes = unsafe { &mut *SIZES.0.get() };
+        sizes[place_of(access)] = (access, bytes);
+        u64::from(bytes)
+    })
+}
+
+/// Where the size of a sort is kept. Its bits are in few fields, so all of them are mixed.
+#[inline(always)]
+fn place_of(access: u32) -> usize {
+    (access.wrapping_mul(0x9e37_79b9) >> (u32::BITS - SORTS.ilog2())) as usize
 }
 
 #[cold]

@@ -108,16 +108,18 @@ pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: V
     let prepared = session.arena.keep_block(Block::new(&addresses, kind, code));
     let prepared = prepared.cast_mut().cast();
     let on_block = match session.level {
-        Detail::Timed => timed::on_block,
+        Detail::Timed if session.cpus > 1 => timed::on_block::<false>,
+        Detail::Timed => timed::on_block::<true>,
         _ if session.cpus > 1 => cpu::on_block_of_slice,
         _ => cpu::on_block,
     };
     let right = if session.clock.follows_model() { WRITES_REGISTERS } else { READS_REGISTERS };
     session.qemu.on_block(block, on_block, right, prepared);
     if session.level == Detail::Timed {
+        let (on_load, on_store) = timed::accesses(session.cpus);
         for one in &instructions {
-            session.qemu.on_memory(one.handle, READS, timed::on_load, std::ptr::null_mut());
-            session.qemu.on_memory(one.handle, WRITES, timed::on_store, std::ptr::null_mut());
+            session.qemu.on_memory(one.handle, READS, on_load, std::ptr::null_mut());
+            session.qemu.on_memory(one.handle, WRITES, on_store, std::ptr::null_mut());
             if one.decoded.flushes {
                 session.qemu.on_instruction(one.handle, timed::on_flush, std::ptr::null_mut());
             }

@@ -105,6 +105,18 @@ pub(crate) fn running() -> u32 {
     running.index
 }
 
+/// Which vCPU runs, if that is known without asking: always where there is one, `ALONE`, else if it is
+/// the one that ran when [`running`] was asked last.
+#[inline(always)]
+fn known_running<const ALONE: bool>() -> Option<u32> {
+    if ALONE {
+        return Some(0);
+    }
+    // SAFETY: as above.
+    let running = unsafe { &*MACHINE.running.get() };
+    (running.current.get() == running.handle).then_some(running.index)
+}
+
 /// Makes ready to tell which of several vCPUs runs.
 pub(crate) fn watch(current: CurrentCpu) {
     // SAFETY: as above.
@@ -335,9 +347,9 @@ impl Cpu {
         // SAFETY: null, or kept by the arena until a flush, which clears it.
         let Some(block) = (unsafe { self.block.as_ref() }) else { return };
         if let Some(index) = block.index_of(address) {
-            let last = index + 1 == block.length;
+            let last = index + 1 == block.length();
             if !(last && block.ends_in_trap) {
-                self.take_back(block, block.length - index);
+                self.take_back(block, block.length() - index);
             }
             self.block = ptr::null();
         }
@@ -348,7 +360,7 @@ impl Cpu {
         // SAFETY: as above.
         let Some(block) = (unsafe { self.block.as_ref() }) else { return };
         if let Some(index) = block.index_of(address) {
-            self.take_back(block, block.length - index - 1);
+            self.take_back(block, block.length() - index - 1);
         }
     }
 

@@ -5,51 +5,97 @@ use std::ffi::{c_uint, c_void};
 
 use machine::InOrder;
 
-use super::{running, with};
+use super::{known_running, running, with};
 use crate::block::Block;
 use crate::callbacks;
+use crate::ffi::MemoryCallback;
 use crate::physical;
 
-/// A block starts.
-pub(crate) extern "C" fn on_block(_: c_uint, block: *mut c_void) {
-    let vcpu = running();
+/// A block starts; on a machine with one vCPU, if `ALONE`.
+///
+/// This and [`on_access`] are most of what the level costs. They do what is common, and else jump to
+/// what does it all. As they come back from no call, they save no registers.
+pub(crate) extern "C" fn on_block<const ALONE: bool>(_: c_uint, block: *mut c_void) {
     let block = block.cast_const().cast::<Block>();
-    // SAFETY: the arena keeps the block while there is code that passes it.
+    match known_running::<ALONE>() {
+        // SAFETY: the arena keeps the block while there is code that passes it.
+        Some(vcpu) if !is_due(vcpu, unsafe { &*block }) => begin(vcpu, block),
+        _ => begin_late(block),
+    }
+}
+
+#[inline(never)]
+fn begin_late(block: *const Block) {
+    let vcpu = running();
+    // SAFETY: as above.
     let known = unsafe { &*block };
-    // SAFETY: these callbacks are registered when there is a model only.
-    if with(vcpu, |cpu| cpu.is_due(known, unsafe { (*cpu.model).cycles() })) {
+    if is_due(vcpu, known) {
         callbacks::before_block(vcpu, known);
     }
+    begin(vcpu, block);
+}
+
+#[inline(always)]
+fn is_due(vcpu: u32, block: &Block) -> bool {
+    // SAFETY: these callbacks are registered when there is a model only.
+    with(vcpu, |cpu| cpu.is_due(block, unsafe { (*cpu.model).cycles() }))
+}
+
+#[inline(always)]
+fn begin(vcpu: u32, block: *const Block) {
     with(vcpu, |cpu| {
+        // SAFETY: as above.
+        let (known, model) = unsafe { (&*block, &mut *cpu.model) };
         cpu.block = block;
         cpu.branches += u64::from(known.ends_in_branch);
-        // SAFETY: as above.
-        unsafe { (*cpu.model).block(&known.code) };
+        model.block(&known.code);
     });
 }
 
-/// An instruction has loaded.
-pub(crate) extern "C" fn on_load(_: c_uint, access: u32, address: u64, _: *mut c_void) {
+/// The callbacks of loads and of stores, on a machine with so many vCPUs.
+pub(crate) fn accesses(cpus: u32) -> (MemoryCallback, MemoryCallback) {
+    match cpus {
+        1 => (on_access::<true, false>, on_access::<true, true>),
+        _ => (on_access::<false, false>, on_access::<false, true>),
+    }
+}
+
+/// An instruction has loaded or, if `STORES`, stored.
+pub(crate) extern "C" fn on_access<const ALONE: bool, const STORES: bool>(
+    _: c_uint,
+    access: u32,
+    address: u64,
+    _: *mut c_void,
+) {
+    let done = match (known_running::<ALONE>(), physical::known_bytes(access)) {
+        (Some(vcpu), Some(bytes)) => with(vcpu, |cpu| {
+            // SAFETY: as above.
+            let model = unsafe { &mut *cpu.model };
+            match STORES {
+                true => model.store_at_once(address, bytes),
+                false => model.load_at_once(address, bytes),
+            }
+        }),
+        _ => false,
+    };
+    if !done {
+        access_late::<STORES>(access, address);
+    }
+}
+
+#[inline(never)]
+fn access_late<const STORES: bool>(access: u32, address: u64) {
     with(running(), |cpu| {
         // SAFETY: as above.
         let model = unsafe { &mut *cpu.model };
-        model.load(address, |address| physical::of_access(access, address));
-        let bytes = physical::access_bytes(access);
-        if model.crosses(address, bytes) {
-            beyond(model, access, (address, bytes), false);
+        let translate = |address| physical::of_access(access, address);
+        match STORES {
+            true => model.store(address, translate),
+            false => model.load(address, translate),
         }
-    });
-}
-
-/// An instruction has stored.
-pub(crate) extern "C" fn on_store(_: c_uint, access: u32, address: u64, _: *mut c_void) {
-    with(running(), |cpu| {
-        // SAFETY: as above.
-        let model = unsafe { &mut *cpu.model };
-        model.store(address, |address| physical::of_access(access, address));
         let bytes = physical::access_bytes(access);
         if model.crosses(address, bytes) {
-            beyond(model, access, (address, bytes), true);
+            beyond(model, access, (address, bytes), STORES);
         }
     });
 }
