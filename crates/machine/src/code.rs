@@ -70,8 +70,7 @@ impl CodeBlock {
         second: Option<CodeSpan>,
     ) -> CodeBlock {
         let run = LineRun::new(fetch_line_shift, first);
-        let behind =
-            second.map_or(LineRun::default(), |span| LineRun::new(fetch_line_shift, span));
+        let behind = second.map_or(LineRun::default(), |span| LineRun::new(fetch_line_shift, span));
         // Of the page behind, or of nothing.
         let offset = behind.virtual_address.wrapping_sub(run.virtual_address);
         CodeBlock {

@@ -185,7 +185,8 @@ impl InOrder {
     fn fetched_at_once(&mut self, block: &CodeBlock) -> bool {
         let run = block.first();
         let last = &mut self.last_fetch;
-        if block.second().bytes != 0 || run.virtual_address ^ last.virtual_address >= last.page_bytes
+        if block.second().bytes != 0
+            || run.virtual_address ^ last.virtual_address >= last.page_bytes
         {
             return false;
         }
