@@ -109,7 +109,7 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
         icount: if options.check { Icount::find() } else { None },
         check_due: false,
         notes: Tally::new(notes),
-        resetting: false,
+        next_level: None,
         region: 0,
         open: false,
         opened_at: Vec::new(),

@@ -59,8 +59,8 @@ pub(crate) struct Session {
     pub(crate) check_due: bool,
     /// What was asked for by annotations.
     pub(crate) notes: Tally,
-    /// The level has changed, and translated code has not yet.
-    pub(crate) resetting: bool,
+    /// What the level will be as soon as QEMU has forgotten its code.
+    pub(crate) next_level: Option<Detail>,
     /// Counts regions from 1; 0 before the first.
     pub(crate) region: u32,
     pub(crate) open: bool,
@@ -88,9 +88,8 @@ impl Session {
     /// Records as much as the options say from the next block on, or only markers.
     pub(crate) fn set_level(&mut self, full: bool) {
         let level = if full { self.options.detail } else { Detail::Fast };
-        if level != self.level {
-            self.level = level;
-            self.resetting = true;
+        if level != self.next_level.unwrap_or(self.level) {
+            self.next_level = Some(level);
             self.qemu.reset(callbacks::on_reset);
         }
     }
@@ -106,7 +105,7 @@ impl Session {
     /// The level has changed, and the code cache is empty.
     pub(crate) fn level_changed(&mut self) {
         self.flushed();
-        self.resetting = false;
+        self.level = self.next_level.take().unwrap_or(self.level);
         for vcpu in 0..self.cpus {
             cpu::with(vcpu, |cpu| cpu.set_level(self.level == Detail::Timed));
             self.tracker.forget(vcpu as usize);

@@ -100,7 +100,7 @@ impl Session {
     fn note(&mut self, vcpu: u32, number: u32, remaining: u32) {
         let list = Arc::clone(&self.notes.list);
         let Some(note) = list.get(number as usize).filter(|_| !self.ended) else { return };
-        let counts = self.counts() && !self.resetting;
+        let counts = self.counts();
         if counts {
             self.notes.count(number, vcpu);
         }
