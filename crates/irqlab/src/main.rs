@@ -2,6 +2,7 @@
 
 mod args;
 mod output;
+mod shell;
 mod verbs;
 
 use std::process::ExitCode;

@@ -26,6 +26,8 @@ pub struct InOrder {
     itlb: Pages,
     dtlb: Pages,
     ipage_bytes: u64,
+    /// Size of an instruction line as a power of two.
+    fetch_shift: u32,
     instruction_cycles: u64,
     l2_hit_cycles: u64,
     memory_cycles: u64,
@@ -61,6 +63,7 @@ impl InOrder {
             itlb: Pages::new(&model.itlb),
             dtlb: Pages::new(&model.dtlb),
             ipage_bytes: model.itlb.page_bytes,
+            fetch_shift: model.l1i.line_bytes.ilog2(),
             instruction_cycles: model.instruction_cycles,
             l2_hit_cycles: model.l2_hit_cycles,
             memory_cycles: model.memory_cycles,
@@ -74,7 +77,7 @@ impl InOrder {
     /// Size of an instruction line as a power of two, for [`CodeBlock::new`].
     #[must_use]
     pub fn fetch_line_shift(&self) -> u32 {
-        self.l1i.line_bytes().ilog2()
+        self.fetch_shift
     }
 
     /// Cycles of an instruction that waits for nothing.
@@ -179,33 +182,48 @@ impl InOrder {
         Counts { cycles: self.cycles(), loads, ..self.counts }
     }
 
-    /// Fetches a block of one page, that of the last fetch, whose lines were each used last in their
-    /// sets, so that no cache has to note anything. Does nothing for others.
+    /// Fetches a block of one page, whose page is known or that of the last fetch. Of its lines it
+    /// fetches those that were each used last in their sets, for which no cache has to note anything,
+    /// and leaves the rest to [`InOrder::fetch_rest`]. Does nothing for other blocks.
     #[inline(always)]
     fn fetched_at_once(&mut self, block: &CodeBlock) -> bool {
         let run = block.first();
-        let last = &mut self.last_fetch;
-        if block.second().bytes != 0
-            || run.virtual_address ^ last.virtual_address >= last.page_bytes
-        {
+        if block.second().bytes != 0 || run.bytes == 0 {
             return false;
         }
         let line_bytes = self.l1i.line_bytes();
-        let again = u64::from(run.physical == last.physical);
-        let mut fetches = 0u64.wrapping_sub(again);
         let (mut line, end) = (run.physical, run.physical + u64::from(run.bytes));
-        while line != end {
-            if !self.l1i.is_first(line) {
+        let fetches = self.counts.fetches;
+        if run.virtual_address ^ self.last_fetch.virtual_address >= self.last_fetch.page_bytes {
+            if self.itlb.again(run.virtual_address, fetches + 1).is_none() {
                 return false;
             }
+            self.last_fetch.virtual_address = run.virtual_address;
+            self.last_fetch.page_bytes = self.ipage_bytes;
+        } else if line == self.last_fetch.physical {
             line += line_bytes;
-            fetches = fetches.wrapping_add(1);
         }
-        if run.bytes != 0 {
-            last.physical = end - line_bytes;
-            self.counts.fetches += fetches;
+        self.last_fetch.physical = end - line_bytes;
+        self.counts.fetches = fetches + ((end - line) >> self.fetch_shift);
+        while line != end {
+            if !self.l1i.is_first(line) {
+                self.fetch_rest(line, end);
+                break;
+            }
+            line += line_bytes;
         }
         true
+    }
+
+    /// Looks up the lines from `line` to `end`, which are counted already.
+    #[inline(never)]
+    fn fetch_rest(&mut self, mut line: u64, end: u64) {
+        while line != end {
+            if !self.l1i.again(line, false) {
+                self.line_of_code(line);
+            }
+            line += self.l1i.line_bytes();
+        }
     }
 
     #[inline(never)]
@@ -227,18 +245,13 @@ impl InOrder {
         } else if line == last.physical {
             line += self.l1i.line_bytes();
         }
-        while line < end {
-            self.counts.fetches += 1;
-            if !self.l1i.again(line, false) {
-                self.line_of_code(line);
-            }
-            line += self.l1i.line_bytes();
-        }
+        self.counts.fetches += (end - line) >> self.fetch_shift;
         self.last_fetch = LastFetch {
             virtual_address: run.virtual_address,
             physical: end - self.l1i.line_bytes(),
             page_bytes: self.ipage_bytes,
         };
+        self.fetch_rest(line, end);
     }
 
     /// Goes to another page than that of the last fetch.

@@ -7,7 +7,7 @@ use ::sim::boot::{self, Limits};
 use ::sim::image::Tools;
 use ::sim::kernel::Flavour;
 use ::sim::qemu::Qemu;
-use ::sim::watch::{self, Annotated, Detail, Recording, Watch};
+use ::sim::watch::{self, Annotated, Detail, Recording, Roi, Watch};
 use ::sim::{Cache, Machine, More, Timing, children_cpu_ns, image, kernel, models, qemu};
 use record::{Kind, Table, Timestamp, Value};
 use serde_json::{Map, json};
@@ -15,8 +15,9 @@ use serde_json::{Map, json};
 use super::{Measured, OutputArgs, columns, run_of};
 use crate::args::Usage;
 
-/// Rounds of the loop: what is measured is the difference of the two, so that booting is not in it.
-const FEW: u32 = 1;
+/// The two workloads: the machine boots, runs a command that does nothing, and ends; and what the
+/// guest's loop adds to that.
+const WORKLOADS: [&str; 2] = ["boot", "loop"];
 /// What the guest's shell does in a round: processes, files, pipes, sorting and hashing.
 const ROUND: &str =
     "seq 1 20000 | sort -r | md5sum; cat /proc/*/stat | wc; ls -lR /sys/kernel | md5sum";
@@ -28,7 +29,7 @@ pub struct SimBenchArgs {
     #[arg(short, long, default_value_t = 1)]
     cpus: u32,
     /// Rounds of the guest's loop
-    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(2..=10_000))]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     work: u32,
     /// How often each level is measured; the least time counts
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -45,9 +46,9 @@ struct Level {
     name: String,
     timing: Timing,
     watch: Option<Watch>,
-    /// Least CPU time of QEMU for few and for many rounds, ns.
+    /// Least CPU time of QEMU without the loop and with it, ns.
     least_ns: [Option<u64>; 2],
-    /// Instructions of few and of many rounds, where they were counted.
+    /// Instructions without the loop and with it, where they were counted.
     instructions: [Option<u64>; 2],
 }
 
@@ -77,13 +78,13 @@ pub fn run(args: &SimBenchArgs) -> anyhow::Result<ExitCode> {
     for round in 1..=args.rounds {
         for level in &mut levels {
             say(&format!("[{round}/{}] {}", args.rounds, level.name));
-            for (at, work) in [FEW, args.work].into_iter().enumerate() {
+            for (at, work) in [0, args.work].into_iter().enumerate() {
                 bench.measure(level, at, work)?;
             }
         }
     }
     let mut settings = Map::new();
-    settings.insert("work".into(), json!(args.work - FEW));
+    settings.insert("work".into(), json!(args.work));
     settings.insert("rounds".into(), json!(args.rounds));
     settings.insert("cpus".into(), json!(args.cpus));
     settings.insert("guest_loop".into(), json!(ROUND));
@@ -105,7 +106,7 @@ fn levels(cache: &Cache, args: &SimBenchArgs) -> anyhow::Result<Vec<Level>> {
         least_ns: [None; 2],
         instructions: [None; 2],
     };
-    let of = |detail| Some(Watch { detail, ..Watch::default() });
+    let of = |detail| Some(Watch { detail, roi: Roi::Always, ..Watch::default() });
     let mut levels = vec![
         level("TCG".to_owned(), host, None),
         level("TCG+icount".to_owned(), icount, None),
@@ -114,7 +115,12 @@ fn levels(cache: &Cache, args: &SimBenchArgs) -> anyhow::Result<Vec<Level>> {
     ];
     for name in &args.model {
         let model = models::find(cache, name).map_err(|error| Usage(error.to_string()))?;
-        let watch = Watch { detail: Detail::Timed, model: Some(model), ..Watch::default() };
+        let watch = Watch {
+            detail: Detail::Timed,
+            model: Some(model),
+            roi: Roi::Always,
+            ..Watch::default()
+        };
         levels.push(level(format!("timed, {name}"), icount, Some(watch.clone())));
         levels.push(level(format!("timed, {name}, free running"), host, Some(watch)));
     }
@@ -152,49 +158,67 @@ impl Bench {
 }
 
 impl Level {
-    fn ns(&self) -> Option<u64> {
-        self.least_ns[1]?.checked_sub(self.least_ns[0]?)
+    /// CPU time of a workload.
+    fn ns(&self, workload: usize) -> Option<u64> {
+        of_workload(self.least_ns, workload)
     }
 
-    fn instructions(&self) -> Option<u64> {
-        self.instructions[1]?.checked_sub(self.instructions[0]?)
+    fn instructions(&self, workload: usize) -> Option<u64> {
+        of_workload(self.instructions, workload)
+    }
+}
+
+/// What a workload took: the first alone, the second in addition to the first.
+fn of_workload(measured: [Option<u64>; 2], workload: usize) -> Option<u64> {
+    match workload {
+        0 => measured[0],
+        _ => measured[1]?.checked_sub(measured[0]?),
     }
 }
 
 fn table(levels: &[Level]) -> Table {
-    let doc = "How fast the simulated machine is at each level; booting is not in it.";
+    let doc = "How fast the simulated machine is at each level.";
     let columns = columns(&[
+        ("workload", Kind::Text, "From power-on to power-off, or what the guest's loop adds."),
         ("level", Kind::Text, "How the machine runs."),
-        ("cpu_time_ns", Kind::Uint, "Least CPU time of QEMU for the loop."),
+        ("cpu_time_ns", Kind::Uint, "Least CPU time of QEMU."),
         (
             "instructions",
             Kind::Uint,
-            "Instructions of the loop; where a level does not count them, those of `count`.",
+            "Instructions; where a level does not count them, those of `count`.",
         ),
         ("mips", Kind::Real, "Millions of them for a second of CPU time."),
         ("over_tcg_ratio", Kind::Real, "CPU time for an instruction over that of TCG."),
         ("over_icount_ratio", Kind::Real, "The same over that of TCG+icount."),
     ]);
+    let mut table = Table::new("speed", doc, columns);
+    for workload in 0..WORKLOADS.len() {
+        add_workload(&mut table, levels, workload);
+    }
+    table
+}
+
+fn add_workload(table: &mut Table, levels: &[Level], workload: usize) {
     let counted = levels.iter().filter(|level| level.name == "count");
-    let plain = counted.filter_map(Level::instructions).next();
+    let plain = counted.filter_map(|level| level.instructions(workload)).next();
+    let instructions = |level: &Level| level.instructions(workload).or(plain);
     let per = |level: &Level| {
-        let instructions = level.instructions().or(plain).filter(|count| *count > 0)?;
-        Some(level.ns()? as f64 / instructions as f64)
+        let count = instructions(level).filter(|count| *count > 0)?;
+        Some(level.ns(workload)? as f64 / count as f64)
     };
     let base = |name: &str| levels.iter().find(|level| level.name == name).and_then(per);
     let (tcg, icount) = (base("TCG"), base("TCG+icount"));
-    let mut table = Table::new("speed", doc, columns);
     for level in levels {
         let over = |base: Option<f64>| per(level).zip(base).map(|(ns, base)| ns / base);
         let row: Vec<Value> = vec![
+            WORKLOADS[workload].into(),
             level.name.as_str().into(),
-            level.ns().into(),
-            level.instructions().or(plain).into(),
+            level.ns(workload).into(),
+            instructions(level).into(),
             per(level).map(|ns| 1e3 / ns).into(),
             over(tcg).into(),
             over(icount).into(),
         ];
         table.push(row);
     }
-    table
 }

@@ -13,6 +13,7 @@ use sim::{Cache, Machine, boot, checkpoint, models, qemu};
 
 use super::{Measured, OutputArgs, columns, run_of};
 use crate::output;
+use crate::shell;
 use crate::verbs::handlers::stop::stop_on_signals;
 use crate::verbs::machine::GuestArgs;
 
@@ -104,7 +105,7 @@ impl Bench<'_> {
         let model = args.model.as_deref().map(|name| models::find(cache, name)).transpose()?;
         let detail = if model.is_some() { Detail::Timed } else { Detail::Count };
         let watch = Watch { detail, model, quantum: args.quantum, ..Watch::default() };
-        let words = args.command.join(" ");
+        let words = shell::line(&args.command);
         let command = if words.is_empty() { COMMAND } else { &words };
         let order = format!("run:{command}");
         Ok(Bench { cache, args, qemu, machine, annotated, watch, order })

@@ -18,6 +18,7 @@ use super::stop::stop_on_signals;
 use super::{Attach, HandlersArgs};
 use crate::args::Usage;
 use crate::output;
+use crate::shell;
 
 /// The disk of the disk source, unless one is asked for: with a latency, so that reads wait.
 const DISK: &str = "virtio-blk,latency=100us";
@@ -114,7 +115,7 @@ fn order(args: &HandlersArgs, cpus: u32) -> anyhow::Result<GuestOrder> {
         condition: Condition::AsFound,
         warm_up_ns: ns(args.warm_up),
         duration_ns: ns(args.duration),
-        command: (!args.command.is_empty()).then(|| args.command.join(" ")),
+        command: (!args.command.is_empty()).then(|| shell::line(&args.command)),
         low_interval_ns: ns(args.low_interval),
         housekeeping,
         disk_file: args.disk_file.clone(),

@@ -18,6 +18,7 @@ use super::terminal::Terminal;
 use super::{MachineArgs, annotations, contexts};
 use crate::args::{Format, Usage};
 use crate::output;
+use crate::shell;
 
 /// How much is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -116,7 +117,7 @@ pub fn boot(
 ) -> anyhow::Result<ExitCode> {
     let order = match command {
         [] => "poweroff".to_owned(),
-        words => format!("run:{}", words.join(" ")),
+        words => format!("run:{}", shell::line(words)),
     };
     let Some(how) = watch.watch(cache)? else {
         let qemu = qemu::find(cache)?;
