@@ -20,6 +20,7 @@ pub mod in_order;
 mod lines;
 pub mod model;
 mod pages;
+pub mod predict;
 pub mod tlb;
 
 pub use cache::{Cache, Evicted, Outcome};
