@@ -14,6 +14,7 @@
 
 pub mod cache;
 pub mod code;
+pub mod core;
 pub mod counts;
 pub mod hierarchy;
 pub mod in_order;

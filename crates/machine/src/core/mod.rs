@@ -1,0 +1,31 @@
+//! Cores: what instructions cost beyond their caches.
+//!
+//! A block of instructions is prepared once as a [`Template`]: registers read and written, unit, branch,
+//! what else it does. It is then executed any number of times, each time with the accesses that it made
+//! and the address that came behind. Caches are somebody else's: a [`Memory`] says how long each access
+//! waits.
+//!
+//! [`OutOfOrder`] is a core with a window. Lost slots are charged by the rule of `simos-1995`, section
+//! 3.3; see [`CoreCounts`].
+
+mod calendar;
+mod counts;
+mod execution;
+mod front;
+mod graduation;
+mod instruction;
+mod memory;
+mod misses;
+mod model;
+mod ring;
+mod stores;
+mod window;
+
+pub use counts::CoreCounts;
+pub use execution::Executed;
+pub use instruction::{Instruction, Layout, Register, Special, Template, Unit};
+pub use memory::{Access, Memory};
+pub use model::{
+    CoreModel, DataModel, DecodedModel, EventsModel, FrontModel, UnitModel, UnitsModel, WindowModel,
+};
+pub use window::OutOfOrder;

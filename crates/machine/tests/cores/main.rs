@@ -1,0 +1,4 @@
+//! Cores: timing contracts, properties on random streams, and the cores of real machines.
+
+mod contracts;
+mod support;
