@@ -16,6 +16,7 @@ pub mod cache;
 pub mod code;
 pub mod core;
 pub mod counts;
+pub mod decode;
 pub mod hierarchy;
 pub mod in_order;
 mod lines;

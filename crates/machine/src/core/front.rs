@@ -2,10 +2,11 @@
 
 use super::counts::CoreCounts;
 use super::graduation::Interval;
-use super::instruction::{Instruction, Template};
+use super::instruction::Instruction;
 use super::memory::Memory;
 use super::model::{CoreModel, DecodedModel};
 use super::ring::Ring;
+use super::template::Template;
 use crate::cache::{Cache, Outcome};
 use crate::predict::{Branch, BranchKind, Foreseen, Predictor};
 

@@ -1,6 +1,5 @@
 //! Instructions as a core sees them: prepared once, read on each execution.
 
-use crate::code::CodeSpan;
 use crate::predict::BranchKind;
 
 /// A unit that executes operations.
@@ -66,6 +65,11 @@ impl Special {
         self as u8 >= Special::Fence as u8
     }
 
+    /// Whether what executes behind it is elsewhere, and nothing foresees where.
+    pub(crate) fn ends_flow(self) -> bool {
+        self as u8 >= Special::SystemCall as u8
+    }
+
     /// Whether it comes after all stores before it, and before all loads behind it.
     pub(super) fn orders_memory(self) -> bool {
         matches!(self, Special::Atomic | Special::Barrier)
@@ -124,8 +128,8 @@ const WRITES: usize = 5;
 
 const LOADS: u8 = 1;
 const STORES: u8 = 2;
-const STACK: u8 = 4;
-const NEW_LINE: u8 = 8;
+pub(super) const STACK: u8 = 4;
+pub(super) const NEW_LINE: u8 = 8;
 
 /// An instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,13 +137,14 @@ pub struct Instruction {
     pub(super) addresses: [u8; ADDRESSES],
     pub(super) reads: [u8; READS],
     pub(super) writes: [u8; WRITES],
-    pub(super) unit: Option<Unit>,
+    pub(super) moves: [u8; ADDRESSES],
+    pub(crate) unit: Option<Unit>,
     pub(super) special: Special,
     pub(super) branch: Option<BranchKind>,
-    flags: u8,
-    bytes: u8,
+    pub(super) flags: u8,
+    pub(super) bytes: u8,
     /// From the start of its block.
-    offset: u16,
+    pub(super) offset: u16,
 }
 
 /// Puts `registers` where there is `nothing`; false if there are too many.
@@ -161,6 +166,7 @@ impl Instruction {
             addresses: [NOTHING; ADDRESSES],
             reads: [NOTHING; READS],
             writes: [NOWHERE; WRITES],
+            moves: [NOWHERE; ADDRESSES],
             unit: None,
             special: Special::None,
             branch: None,
@@ -194,6 +200,14 @@ impl Instruction {
     #[must_use]
     pub fn writing(mut self, registers: &[Register]) -> Instruction {
         let fits = put(&mut self.writes, NOWHERE, registers);
+        self.or_serialise(fits)
+    }
+
+    /// It moves these on by the way: they form its address, and are new before what it loads is
+    /// there.
+    #[must_use]
+    pub fn moving(mut self, registers: &[Register]) -> Instruction {
+        let fits = put(&mut self.moves, NOWHERE, registers);
         self.or_serialise(fits)
     }
 
@@ -261,111 +275,58 @@ impl Instruction {
         self.flags & NEW_LINE != 0
     }
 
-    fn without_stack(mut self) -> Instruction {
+    /// Its length, bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u8 {
+        self.bytes
+    }
+
+    /// What it does besides.
+    #[must_use]
+    pub fn special(&self) -> Special {
+        self.special
+    }
+
+    /// What sort of branch it is.
+    #[must_use]
+    pub fn branch(&self) -> Option<BranchKind> {
+        self.branch
+    }
+
+    /// As the one that leaves the stack pointer to the front.
+    pub(super) fn without_stack(mut self) -> Instruction {
         let pointer = Register::STACK_POINTER.0;
         let read = self.addresses.iter_mut().chain(&mut self.reads);
         read.filter(|place| **place == pointer).for_each(|place| *place = NOTHING);
-        let written = self.writes.iter_mut().filter(|place| **place == pointer);
-        written.for_each(|place| *place = NOWHERE);
+        let written = self.writes.iter_mut().chain(&mut self.moves);
+        written.filter(|place| **place == pointer).for_each(|place| *place = NOWHERE);
         self
     }
 }
 
-/// What templates of a core need to know of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
-    /// Size of a line of instructions as a power of two.
-    pub line_shift: u32,
-    /// See [`FrontModel::follows_stack`](super::FrontModel::follows_stack).
-    pub follows_stack: bool,
-}
-
-/// A block of instructions that execute one after the other; only the last may be a branch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template {
-    pub(super) instructions: Box<[Instruction]>,
-    first: CodeSpan,
-    second: Option<CodeSpan>,
-    line_shift: u32,
-    /// The address behind it.
-    pub(super) behind: u64,
-    /// Where the branch at its end leads, if that stands in it.
-    pub(super) target: Option<u64>,
-}
-
-impl Template {
-    /// A block in the one or two pages that it spans. `target` is where the branch at its end leads,
-    /// if that stands in the instruction.
-    #[must_use]
-    pub fn new(
-        layout: Layout,
-        (first, second): (CodeSpan, Option<CodeSpan>),
-        instructions: &[Instruction],
-        target: Option<u64>,
-    ) -> Template {
-        let line = |offset: u64| first.virtual_address.wrapping_add(offset) >> layout.line_shift;
-        let (mut offset, mut last_line) = (0, None);
-        let mut prepare = |one: &Instruction| {
-            let mut one = *one;
-            if layout.follows_stack && one.flags & STACK != 0 {
-                one = one.without_stack();
-            }
-            one.offset = offset;
-            offset = offset.saturating_add(one.bytes.into());
-            let ends = Some(line(u64::from(offset.max(1)) - 1));
-            one.flags |= if ends == last_line { 0 } else { NEW_LINE };
-            last_line = ends;
-            one
-        };
-        Template {
-            instructions: instructions.iter().map(&mut prepare).collect(),
-            behind: first.virtual_address.wrapping_add(offset.into()),
-            first,
-            second,
-            line_shift: layout.line_shift,
-            target,
-        }
+/// For tests of what prepares instructions.
+#[cfg(test)]
+impl Instruction {
+    pub(crate) fn sorted(mut self) -> Instruction {
+        self.addresses.sort_unstable();
+        self.reads.sort_unstable();
+        self.writes.sort_unstable();
+        self.moves.sort_unstable();
+        self
     }
 
-    /// How many instructions it has.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.instructions.len()
+    pub(crate) fn reads(&self) -> Vec<Register> {
+        let reads = self.reads.iter().filter(|place| **place != NOTHING);
+        reads.map(|place| Register(*place)).collect()
     }
 
-    /// Whether it has none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.instructions.is_empty()
+    pub(crate) fn writes(&self) -> Vec<Register> {
+        let writes = self.writes.iter().filter(|place| **place != NOWHERE);
+        writes.map(|place| Register(*place)).collect()
     }
 
-    /// Its address.
-    #[must_use]
-    pub fn address(&self) -> u64 {
-        self.first.virtual_address
-    }
-
-    /// Address of an instruction of it.
-    pub(super) fn address_of(&self, one: &Instruction) -> u64 {
-        self.first.virtual_address.wrapping_add(one.offset.into())
-    }
-
-    /// Lines in which an instruction of it begins and ends, each by a virtual and a physical address.
-    #[inline]
-    pub(super) fn lines_of(&self, one: &Instruction) -> [(u64, u64); 2] {
-        let last = one.offset + u16::from(one.bytes.max(1)) - 1;
-        [self.line_at(one.offset), self.line_at(last)]
-    }
-
-    fn line_at(&self, offset: u16) -> (u64, u64) {
-        let offset = u64::from(offset);
-        let mask = !((1 << self.line_shift) - 1);
-        let physical = match &self.second {
-            Some(second) if offset >= u64::from(self.first.bytes) => {
-                second.physical.wrapping_add(offset - u64::from(self.first.bytes))
-            }
-            _ => self.first.physical.wrapping_add(offset),
-        };
-        (self.first.virtual_address.wrapping_add(offset) & mask, physical & mask)
+    pub(crate) fn moves(&self) -> Vec<Register> {
+        let moves = self.moves.iter().filter(|place| **place != NOWHERE);
+        moves.map(|place| Register(*place)).collect()
     }
 }

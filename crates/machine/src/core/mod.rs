@@ -19,13 +19,15 @@ mod misses;
 mod model;
 mod ring;
 mod stores;
+mod template;
 mod window;
 
 pub use counts::CoreCounts;
 pub use execution::Executed;
-pub use instruction::{Instruction, Layout, Register, Special, Template, Unit};
+pub use instruction::{Instruction, Register, Special, Unit};
 pub use memory::{Access, Memory};
 pub use model::{
     CoreModel, DataModel, DecodedModel, EventsModel, FrontModel, UnitModel, UnitsModel, WindowModel,
 };
+pub use template::{Layout, Template};
 pub use window::OutOfOrder;

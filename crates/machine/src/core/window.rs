@@ -10,12 +10,13 @@ use super::counts::CoreCounts;
 use super::execution::{Accesses, Executed, Latencies};
 use super::front::{Fetched, Front, Pace};
 use super::graduation::{Graduation, Interval, Waits};
-use super::instruction::{Instruction, REGISTERS, Special, Template, Unit};
+use super::instruction::{Instruction, REGISTERS, Special, Unit};
 use super::memory::{Access, Memory};
 use super::misses::Misses;
 use super::model::{CoreModel, WindowModel};
 use super::ring::Ring;
 use super::stores::{Source, Stores};
+use super::template::Template;
 use crate::predict::BranchKind;
 
 /// A core with a window.
@@ -159,6 +160,9 @@ impl OutOfOrder {
         }
         for register in one.writes {
             self.ready[usize::from(register)] = executed;
+        }
+        for register in one.moves {
+            self.ready[usize::from(register)] = address + 1;
         }
         if one.special != Special::None {
             self.finish_special(one.special, entered, executed.max(graduated));
