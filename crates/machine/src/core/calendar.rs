@@ -40,12 +40,18 @@ fn one(unit: usize) -> Word {
 }
 
 impl Limits {
-    pub(super) fn new(model: &CoreModel) -> Limits {
-        let mut empty = u64::from(15 - model.issue_width);
+    /// Of `width` in all, and of each unit as many as there are.
+    pub(super) fn new(model: &CoreModel, width: u32) -> Limits {
+        let mut empty = u64::from(15 - width);
         for (unit, (_, of)) in model.units.all().iter().enumerate() {
             empty |= u64::from(15 - of.count) << (BITS * (unit + 1));
         }
         Limits { empty }
+    }
+
+    /// A cycle in which nothing has begun.
+    pub(super) fn cycle(self, cycle: u64) -> Cycle {
+        Cycle { cycle, begun: self.empty }
     }
 }
 
@@ -58,6 +64,33 @@ pub(super) fn fits(word: &mut Word, unit: Unit) -> bool {
         *word = more;
     }
     fits
+}
+
+/// One cycle, and what begins in it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cycle {
+    pub(super) cycle: u64,
+    begun: Word,
+}
+
+impl Cycle {
+    /// Adds an instruction to it, if it has room for all that it needs. What needs nothing takes a
+    /// turn as well.
+    pub(super) fn fits_all(&mut self, units: [Option<Unit>; 3]) -> bool {
+        let mut more = self.begun;
+        for unit in units.into_iter().flatten() {
+            more += one(unit as usize) - 1;
+            if more & OVERFLOW != 0 {
+                return false;
+            }
+        }
+        more += 1;
+        let fits = more & OVERFLOW == 0;
+        if fits {
+            self.begun = more;
+        }
+        fits
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -87,7 +120,7 @@ fn boxed<T: Copy>(value: T) -> Box<[T; AHEAD]> {
 
 impl Calendar {
     pub(super) fn new(model: &CoreModel) -> Calendar {
-        let limits = Limits::new(model);
+        let limits = Limits::new(model, model.issue_width);
         Calendar {
             limits,
             begun: boxed(limits.empty),

@@ -18,6 +18,8 @@ pub(super) struct Waits {
     pub(super) full: Interval,
     /// For its own data.
     pub(super) data: Interval,
+    /// For other threads, which had the core.
+    pub(super) shared: Interval,
 }
 
 #[derive(Clone, Debug)]
@@ -27,6 +29,8 @@ pub(super) struct Graduation {
     cycle: u64,
     /// How many did in that cycle.
     used: u64,
+    /// Cycles that are not counted.
+    skipped: u64,
     pub(super) counts: CoreCounts,
 }
 
@@ -34,7 +38,7 @@ impl Graduation {
     pub(super) fn new(width: u32) -> Graduation {
         let width = u64::from(width);
         // Cycles are counted from the first in which an instruction can graduate.
-        Graduation { width, cycle: 0, used: width, counts: CoreCounts::default() }
+        Graduation { width, cycle: 0, used: width, skipped: 0, counts: CoreCounts::default() }
     }
 
     #[inline]
@@ -60,14 +64,37 @@ impl Graduation {
         cycle
     }
 
+    /// Nothing graduates before `cycle` has passed, as a miss is waited for.
+    pub(super) fn wait_for_data(&mut self, cycle: u64) {
+        if cycle > self.cycle {
+            let lost = self.width - self.used + (cycle - self.cycle) * self.width;
+            self.counts.data_stall_slots += lost;
+            self.cycle = cycle;
+            self.used = self.width;
+        }
+    }
+
+    /// Cycles until `cycle` are not counted, with the slots that are open.
+    pub(super) fn skip_to(&mut self, cycle: u64) {
+        if cycle > self.cycle {
+            // What is open of the last cycle was lost before.
+            self.counts.pipeline_stall_slots += self.width - self.used;
+            self.used = self.width;
+            self.skipped += cycle - self.cycle;
+            self.cycle = cycle;
+        }
+    }
+
     #[inline(never)]
     fn charge(&mut self, until: u64, lost: u64, waits: &Waits) {
         let data = self.slots(waits.data, until);
         let full = self.slots(waits.full, until);
         let fetch = self.slots(waits.fetch, until);
+        let shared = self.slots(waits.shared, until);
         self.counts.data_stall_slots += data + full;
         self.counts.fetch_stall_slots += fetch;
-        self.counts.pipeline_stall_slots += lost - data - full - fetch;
+        self.counts.shared_slots += shared;
+        self.counts.pipeline_stall_slots += lost - data - full - fetch - shared;
     }
 
     /// Slots of `interval` that are lost, up to the cycle `until`.
@@ -82,6 +109,6 @@ impl Graduation {
 
     pub(super) fn counts(&self) -> CoreCounts {
         let open_slots = self.width - self.used;
-        CoreCounts { cycles: self.cycle, open_slots, ..self.counts }
+        CoreCounts { cycles: self.cycle - self.skipped, open_slots, ..self.counts }
     }
 }

@@ -148,7 +148,7 @@ impl OutOfOrder {
             Loaded { begins: operands, cycle: entered, wait: (0, 0) }
         };
         let executed = self.execute(one, (entered, operands), &loaded);
-        let waits = Waits { fetch: fetched.wait, full, data: loaded.wait };
+        let waits = Waits { fetch: fetched.wait, full, data: loaded.wait, shared: (0, 0) };
         let graduated = if one.stores() {
             self.store(accesses, (address, executed), waits, memory)
         } else {

@@ -1,4 +1,6 @@
 //! Cores: timing contracts, properties on random streams, and the cores of real machines.
 
 mod contracts;
+mod in_order;
 mod support;
+mod threads;
