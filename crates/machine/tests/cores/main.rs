@@ -2,5 +2,8 @@
 
 mod contracts;
 mod in_order;
+mod presets;
+mod properties;
+mod streams;
 mod support;
 mod threads;
