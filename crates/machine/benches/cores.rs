@@ -1,13 +1,14 @@
 //! How many instructions a second a core takes, with its predictor and without QEMU.
 //!
-//! `cargo bench -p machine --bench cores`. Times are those of this process on this host's CPUs, as Linux
+//! `cargo bench -p machine --bench cores [NAME...]`. Times are those of this process on this host's CPUs, as Linux
 //! keeps them: others that run meanwhile slow it down, but are not counted.
 
 use std::hint::black_box;
 
 use machine::CodeSpan;
 use machine::core::{
-    Access, CoreModel, Executed, Instruction, Layout, Memory, OutOfOrder, Register, Template, Unit,
+    Access, CoreCounts, CoreModel, Executed, InOrderCore, Instruction, Layout, Memory, OutOfOrder,
+    Register, Template, Threads, Unit,
 };
 use machine::predict::BranchKind;
 
@@ -98,6 +99,47 @@ fn cpu_seconds() -> f64 {
     ns.expect("nanoseconds first") as f64 / 1e9
 }
 
+/// Has `each` execute all blocks in their order, time after time.
+fn execute(
+    blocks: &[Block],
+    thrown: &mut Thrown,
+    mut each: impl FnMut(&Template, &Executed, &mut Thrown),
+) {
+    for _ in 0..ROUNDS {
+        for block in blocks {
+            let coin = if block.taken == u64::MAX { thrown.throw() } else { block.taken };
+            let next = if coin.is_multiple_of(2) { 0x1000 } else { block.template.address() + 24 };
+            let instructions = block.template.len() as u32;
+            let executed = Executed { instructions, accesses: &block.accesses, next };
+            each(black_box(&block.template), &executed, thrown);
+        }
+    }
+}
+
+/// Runs the blocks on the core that a model describes.
+fn on_core(model: &CoreModel, blocks: &[Block], thrown: &mut Thrown) -> CoreCounts {
+    if let Some(mut core) = OutOfOrder::new(model, 64) {
+        execute(blocks, thrown, |block, executed, memory| core.run(block, executed, memory));
+        return core.counts();
+    }
+    if let Some(mut core) = InOrderCore::new(model, 64) {
+        execute(blocks, thrown, |block, executed, memory| core.run(block, executed, memory));
+        return core.counts();
+    }
+    let mut core = Threads::new(model).expect("some sort of core");
+    let mut number = 0;
+    execute(blocks, thrown, |block, executed, memory| {
+        core.run(number / 200 % 4, block, executed, memory);
+        number += 1;
+        if number % 800 == 0 {
+            core.settle();
+        }
+    });
+    let mut counts = core.counts(0);
+    counts.instructions = (0..4).map(|thread| core.counts(thread).instructions).sum();
+    counts
+}
+
 fn run(name: &str, text: &str) {
     #[derive(serde::Deserialize)]
     struct File {
@@ -108,20 +150,9 @@ fn run(name: &str, text: &str) {
     let mut thrown = Thrown(88_172_645_463_325_252);
     let layout = Layout { line_shift: 6, follows_stack: model.front.follows_stack };
     let blocks: Vec<Block> = (0..BLOCKS).map(|_| block(&mut thrown, layout)).collect();
-    let mut core = OutOfOrder::new(&model, 64).expect("a window");
     let start = cpu_seconds();
-    for round in 0..ROUNDS {
-        for (at, block) in blocks.iter().enumerate() {
-            let coin = if block.taken == u64::MAX { thrown.throw() } else { block.taken };
-            let next = if coin.is_multiple_of(2) { 0x1000 } else { block.template.address() + 24 };
-            let instructions = block.template.len() as u32;
-            let executed = Executed { instructions, accesses: &block.accesses, next };
-            core.run(black_box(&block.template), &executed, &mut thrown);
-            black_box((round, at));
-        }
-    }
+    let counts = on_core(&model, &blocks, &mut thrown);
     let seconds = cpu_seconds() - start;
-    let counts = core.counts();
     println!(
         "{name:14} {:6.1} MIPS, {:4.1} ns an instruction; IPC {:.2}, {:.1} % of branches wrong",
         counts.instructions as f64 / seconds / 1e6,
@@ -132,5 +163,22 @@ fn run(name: &str, text: &str) {
 }
 
 fn main() {
-    run("mxs", include_str!("../tests/cores/mxs.toml"));
+    let all = [
+        ("r4400", include_str!("../tests/cores/r4400.toml")),
+        ("ultrasparc-1", include_str!("../tests/cores/ultrasparc-1.toml")),
+        ("t1", include_str!("../tests/cores/t1.toml")),
+        ("cortex-a55", include_str!("../tests/cores/cortex-a55.toml")),
+        ("mxs", include_str!("../tests/cores/mxs.toml")),
+        ("p4", include_str!("../tests/cores/p4.toml")),
+        ("neoverse-n1", include_str!("../tests/cores/neoverse-n1.toml")),
+        ("zen3", include_str!("../tests/cores/zen3.toml")),
+        ("golden-cove", include_str!("../tests/cores/golden-cove.toml")),
+    ];
+    let wanted: Vec<String> =
+        std::env::args().skip(1).filter(|one| !one.starts_with('-')).collect();
+    for (name, text) in all {
+        if wanted.is_empty() || wanted.iter().any(|one| one == name) {
+            run(name, text);
+        }
+    }
 }

@@ -4,6 +4,7 @@ mod contracts;
 mod in_order;
 mod presets;
 mod properties;
+mod schema;
 mod streams;
 mod support;
 mod threads;
