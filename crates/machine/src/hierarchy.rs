@@ -187,6 +187,11 @@ impl Hierarchy {
         self.last_fetch = None;
     }
 
+    /// Length of a line of L1D, bytes.
+    pub(crate) fn data_line_bytes(&self) -> u64 {
+        1 << self.l1d_shift
+    }
+
     /// What was counted so far.
     #[must_use]
     pub fn counts(&self) -> Counts {

@@ -8,18 +8,24 @@
 //! twice: [`Hierarchy`] is written to be read, [`InOrder`] to be fast, and tests hold their counts
 //! equal.
 //!
+//! [`core`] has processors that do more than that at once, on caches of the caller's; [`predict`] their
+//! branch predictors, [`decode`] the way from bytes to them. See docs/cores.md.
+//!
 //! A model is of one processor. Several have a model each, whose caches are private and not coherent:
 //! a line that one of them writes stays in the caches of the others, and a miss never finds it there.
 //! So misses that processors cause each other are not counted. That is left to a later model.
 
 pub mod cache;
 pub mod code;
+pub mod core;
 pub mod counts;
+pub mod decode;
 pub mod hierarchy;
 pub mod in_order;
 mod lines;
 pub mod model;
 mod pages;
+pub mod predict;
 pub mod tlb;
 
 pub use cache::{Cache, Evicted, Outcome};

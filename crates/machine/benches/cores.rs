@@ -1,0 +1,184 @@
+//! How many instructions a second a core takes, with its predictor and without QEMU.
+//!
+//! `cargo bench -p machine --bench cores [NAME...]`. Times are those of this process on this host's CPUs, as Linux
+//! keeps them: others that run meanwhile slow it down, but are not counted.
+
+use std::hint::black_box;
+
+use machine::CodeSpan;
+use machine::core::{
+    Access, CoreCounts, CoreModel, Executed, InOrderCore, Instruction, Layout, Memory, OutOfOrder,
+    Register, Template, Threads, Unit,
+};
+use machine::predict::BranchKind;
+
+const BLOCKS: usize = 2_000;
+const ROUNDS: usize = 400;
+
+/// Each line waits when a number thrown for it says so: two in a hundred accesses.
+struct Thrown(u64);
+
+impl Thrown {
+    fn throw(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn wait(&mut self) -> u64 {
+        match self.throw() % 1_000 {
+            0..4 => 200,
+            4..20 => 12,
+            _ => 0,
+        }
+    }
+}
+
+impl Memory for Thrown {
+    fn fetch(&mut self, _: u64, _: u64, _: u64) -> u64 {
+        if self.throw().is_multiple_of(64) { 12 } else { 0 }
+    }
+
+    fn load(&mut self, _: &Access, _: u64) -> u64 {
+        self.wait()
+    }
+
+    fn store(&mut self, _: &Access, _: u64) -> u64 {
+        self.wait()
+    }
+}
+
+/// A block with its accesses and where it leads.
+struct Block {
+    template: Template,
+    accesses: Vec<Access>,
+    taken: u64,
+}
+
+/// As a kernel's: six instructions of which one loads and each second block stores, then a branch.
+fn block(thrown: &mut Thrown, layout: Layout) -> Block {
+    let mut register = || Register::general((thrown.throw() % 16) as u8);
+    let mut instructions = vec![
+        Instruction::nothing(4).loading(&[register()]).writing(&[register()]),
+        Instruction::of(Unit::Integer)
+            .reading(&[register(), register()])
+            .writing(&[register(), Register::FLAGS]),
+        Instruction::of(Unit::Integer).reading(&[register()]).writing(&[register()]),
+        Instruction::of(Unit::Integer)
+            .reading(&[register(), register()])
+            .writing(&[register(), Register::FLAGS]),
+    ];
+    let stored = Instruction::nothing(4).storing(&[register()]).reading(&[register()]);
+    let stores = thrown.throw().is_multiple_of(2);
+    instructions.extend(stores.then_some(stored));
+    let branch = Instruction::of(Unit::Branch).branching(BranchKind::Conditional);
+    instructions.push(branch.reading(&[Register::FLAGS]));
+    let address = 0x40_0000 + thrown.throw() % (1 << 18);
+    let span = CodeSpan { virtual_address: address, physical: address, bytes: 24 };
+    let mut access = |instruction, write| Access {
+        virtual_address: thrown.throw() % (1 << 20) * 8,
+        physical: Some(0),
+        instruction,
+        bytes: 8,
+        write,
+    };
+    let accesses = [Some(access(0, false)), stores.then(|| access(4, true))];
+    Block {
+        template: Template::new(layout, (span, None), &instructions, Some(address)),
+        accesses: accesses.into_iter().flatten().collect(),
+        // One branch in eight is a thrown coin.
+        taken: if thrown.throw().is_multiple_of(8) { u64::MAX } else { thrown.throw() },
+    }
+}
+
+/// For how long this process had a CPU.
+fn cpu_seconds() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/schedstat").expect("a Linux");
+    let ns = text.split(' ').next().and_then(|first| first.parse::<u64>().ok());
+    ns.expect("nanoseconds first") as f64 / 1e9
+}
+
+/// Has `each` execute all blocks in their order, time after time.
+fn execute(
+    blocks: &[Block],
+    thrown: &mut Thrown,
+    mut each: impl FnMut(&Template, &Executed, &mut Thrown),
+) {
+    for _ in 0..ROUNDS {
+        for block in blocks {
+            let coin = if block.taken == u64::MAX { thrown.throw() } else { block.taken };
+            let next = if coin.is_multiple_of(2) { 0x1000 } else { block.template.address() + 24 };
+            let instructions = block.template.len() as u32;
+            let executed = Executed { instructions, accesses: &block.accesses, next };
+            each(black_box(&block.template), &executed, thrown);
+        }
+    }
+}
+
+/// Runs the blocks on the core that a model describes.
+fn on_core(model: &CoreModel, blocks: &[Block], thrown: &mut Thrown) -> CoreCounts {
+    if let Some(mut core) = OutOfOrder::new(model, 64) {
+        execute(blocks, thrown, |block, executed, memory| core.run(block, executed, memory));
+        return core.counts();
+    }
+    if let Some(mut core) = InOrderCore::new(model, 64) {
+        execute(blocks, thrown, |block, executed, memory| core.run(block, executed, memory));
+        return core.counts();
+    }
+    let mut core = Threads::new(model).expect("some sort of core");
+    let mut number = 0;
+    execute(blocks, thrown, |block, executed, memory| {
+        core.run(number / 200 % 4, block, executed, memory);
+        number += 1;
+        if number % 800 == 0 {
+            core.settle();
+        }
+    });
+    let mut counts = core.counts(0);
+    counts.instructions = (0..4).map(|thread| core.counts(thread).instructions).sum();
+    counts
+}
+
+fn run(name: &str, text: &str) {
+    #[derive(serde::Deserialize)]
+    struct File {
+        core: CoreModel,
+    }
+    let model = toml::from_str::<File>(text).expect("a model").core;
+    model.check("core").expect("a model");
+    let mut thrown = Thrown(88_172_645_463_325_252);
+    let layout = Layout { line_shift: 6, follows_stack: model.front.follows_stack };
+    let blocks: Vec<Block> = (0..BLOCKS).map(|_| block(&mut thrown, layout)).collect();
+    let start = cpu_seconds();
+    let counts = on_core(&model, &blocks, &mut thrown);
+    let seconds = cpu_seconds() - start;
+    println!(
+        "{name:14} {:6.1} MIPS, {:4.1} ns an instruction; IPC {:.2}, {:.1} % of branches wrong",
+        counts.instructions as f64 / seconds / 1e6,
+        seconds * 1e9 / counts.instructions as f64,
+        counts.instructions as f64 / counts.cycles as f64,
+        100.0 * counts.mispredicted_branches as f64 / counts.branches as f64,
+    );
+}
+
+fn main() {
+    let all = [
+        ("r4400", include_str!("../tests/cores/r4400.toml")),
+        ("ultrasparc-1", include_str!("../tests/cores/ultrasparc-1.toml")),
+        ("t1", include_str!("../tests/cores/t1.toml")),
+        ("cortex-a55", include_str!("../tests/cores/cortex-a55.toml")),
+        ("mxs", include_str!("../tests/cores/mxs.toml")),
+        ("p4", include_str!("../tests/cores/p4.toml")),
+        ("neoverse-n1", include_str!("../tests/cores/neoverse-n1.toml")),
+        ("zen3", include_str!("../tests/cores/zen3.toml")),
+        ("golden-cove", include_str!("../tests/cores/golden-cove.toml")),
+    ];
+    let wanted: Vec<String> =
+        std::env::args().skip(1).filter(|one| !one.starts_with('-')).collect();
+    for (name, text) in all {
+        if wanted.is_empty() || wanted.iter().any(|one| one == name) {
+            run(name, text);
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! Which units are free in which cycle.
+//!
+//! Operations are given their cycles in the order of the program, not of time: a later one may begin
+//! long before an earlier one. So what is kept is not when a unit is free next, but how many
+//! operations of each sort begin in each of the coming cycles.
+
+use super::instruction::{UNITS, Unit};
+use super::model::CoreModel;
+
+/// Cycles ahead of the present that are told apart. What waits longer than that for its operands finds
+/// units free; what waits longer for a unit has its turn one after the other.
+const AHEAD: usize = 4096;
+const MASK: u64 = AHEAD as u64 - 1;
+
+/// A cycle's counts: five bits for all operations and for each sort of unit. Each begins at 15 less
+/// its limit, so that the fifth bit is set where the limit is passed, whichever it is.
+type Word = u64;
+const BITS: usize = 5;
+
+const fn overflow() -> Word {
+    let (mut word, mut field) = (0, 0);
+    while field <= UNITS {
+        word |= 16 << (BITS * field);
+        field += 1;
+    }
+    word
+}
+
+const OVERFLOW: Word = overflow();
+
+/// Limits of what begins in one cycle.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    empty: Word,
+}
+
+/// One more operation of a unit.
+fn one(unit: usize) -> Word {
+    1 | 1 << (BITS * (unit + 1))
+}
+
+impl Limits {
+    /// Of `width` in all, and of each unit as many as there are.
+    pub(super) fn new(model: &CoreModel, width: u32) -> Limits {
+        let mut empty = u64::from(15 - width);
+        for (unit, (_, of)) in model.units.all().iter().enumerate() {
+            empty |= u64::from(15 - of.count) << (BITS * (unit + 1));
+        }
+        Limits { empty }
+    }
+
+    /// A cycle in which nothing has begun.
+    pub(super) fn cycle(self, cycle: u64) -> Cycle {
+        Cycle { cycle, begun: self.empty }
+    }
+}
+
+/// Adds an operation to a cycle, if it has room for it.
+#[inline]
+pub(super) fn fits(word: &mut Word, unit: Unit) -> bool {
+    let more = *word + one(unit as usize);
+    let fits = more & OVERFLOW == 0;
+    if fits {
+        *word = more;
+    }
+    fits
+}
+
+/// One cycle, and what begins in it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cycle {
+    pub(super) cycle: u64,
+    begun: Word,
+}
+
+impl Cycle {
+    /// Adds an instruction to it, if it has room for all that it needs. What needs nothing takes a
+    /// turn as well.
+    pub(super) fn fits_all(&mut self, units: [Option<Unit>; 3]) -> bool {
+        let mut more = self.begun;
+        for unit in units.into_iter().flatten() {
+            more += one(unit as usize) - 1;
+            if more & OVERFLOW != 0 {
+                return false;
+            }
+        }
+        more += 1;
+        let fits = more & OVERFLOW == 0;
+        if fits {
+            self.begun = more;
+        }
+        fits
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Calendar {
+    limits: Limits,
+    /// What begins in each cycle from `now` on.
+    begun: Box<[Word; AHEAD]>,
+    /// How many instructions leave the scheduler in each.
+    leaving: Box<[u16; AHEAD]>,
+    /// Those that leave it later than that.
+    leaving_late: Vec<u64>,
+    /// The present: nothing is asked of the cycles before it any more.
+    now: u64,
+    /// Instructions in the scheduler.
+    waiting: u32,
+    /// Of each unit: all cycles before this one are full, from the present on.
+    full_until: [u64; UNITS],
+    intervals: [u32; UNITS],
+}
+
+fn boxed<T: Copy>(value: T) -> Box<[T; AHEAD]> {
+    let Ok(array) = vec![value; AHEAD].into_boxed_slice().try_into() else {
+        unreachable!("as long as it was made")
+    };
+    array
+}
+
+impl Calendar {
+    pub(super) fn new(model: &CoreModel) -> Calendar {
+        let limits = Limits::new(model, model.issue_width);
+        Calendar {
+            limits,
+            begun: boxed(limits.empty),
+            leaving: boxed(0),
+            leaving_late: Vec::new(),
+            now: 0,
+            waiting: 0,
+            full_until: [0; UNITS],
+            intervals: model.units.all().map(|(_, unit)| unit.interval_cycles),
+        }
+    }
+
+    /// The first cycle from `earliest` on, which is not past, in which a unit is free. It is taken.
+    #[inline]
+    pub(super) fn book(&mut self, earliest: u64, unit: Unit) -> u64 {
+        let full_until = self.full_until[unit as usize];
+        let mut cycle = earliest.max(full_until);
+        let interval = self.intervals[unit as usize];
+        if interval > 1 {
+            cycle = self.book_long(cycle, unit);
+        } else {
+            while cycle - self.now < AHEAD as u64 {
+                if fits(&mut self.begun[(cycle & MASK) as usize], unit) {
+                    break;
+                }
+                cycle += 1;
+            }
+        }
+        if earliest <= full_until {
+            // Beyond what is kept, one after the other.
+            let beyond = cycle + u64::from(interval) > self.now + AHEAD as u64;
+            self.full_until[unit as usize] = cycle + if beyond { u64::from(interval) } else { 0 };
+        }
+        cycle
+    }
+
+    /// For a unit that is taken for several cycles: it must be free in all of them.
+    fn book_long(&mut self, earliest: u64, unit: Unit) -> u64 {
+        let interval = u64::from(self.intervals[unit as usize]);
+        let taken = one(unit as usize) & !15;
+        let end = self.now + AHEAD as u64;
+        let mut cycle = earliest;
+        while cycle < end {
+            let word = |cycle: u64| self.begun[(cycle & MASK) as usize];
+            let begins = (word(cycle) + one(unit as usize)) & OVERFLOW == 0;
+            let stays = |cycle| (word(cycle) + taken) & OVERFLOW == 0;
+            let until = end.min(cycle + interval);
+            if begins && (cycle + 1..until).all(stays) {
+                self.begun[(cycle & MASK) as usize] += 1;
+                (cycle..until).for_each(|cycle| self.begun[(cycle & MASK) as usize] += taken);
+                break;
+            }
+            cycle += 1;
+        }
+        cycle
+    }
+
+    /// An instruction is in the scheduler until `cycle`.
+    #[inline]
+    pub(super) fn wait_until(&mut self, cycle: u64) {
+        if cycle <= self.now {
+            return;
+        }
+        self.waiting += 1;
+        if cycle - self.now < AHEAD as u64 {
+            self.leaving[(cycle & MASK) as usize] += 1;
+        } else {
+            self.leaving_late.push(cycle);
+        }
+    }
+
+    /// The present: nothing begins before it any more.
+    #[inline]
+    pub(super) fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// The present is `cycle`, if it was not later already.
+    #[inline]
+    pub(super) fn advance(&mut self, cycle: u64) {
+        if cycle > self.now {
+            self.advance_to(cycle);
+        }
+    }
+
+    fn advance_to(&mut self, cycle: u64) {
+        if cycle - self.now >= AHEAD as u64 {
+            self.begun.fill(self.limits.empty);
+            self.leaving.fill(0);
+            self.waiting = self.leaving_late.len() as u32;
+            self.now = cycle;
+        }
+        while self.now < cycle {
+            self.begun[(self.now & MASK) as usize] = self.limits.empty;
+            self.now += 1;
+            let leaving = &mut self.leaving[(self.now & MASK) as usize];
+            self.waiting -= u32::from(*leaving);
+            *leaving = 0;
+        }
+        if !self.leaving_late.is_empty() {
+            let before = self.leaving_late.len();
+            self.leaving_late.retain(|leaves| *leaves > cycle);
+            self.waiting -= (before - self.leaving_late.len()) as u32;
+        }
+    }
+
+    /// Advances to the first cycle in which fewer than `entries` are in the scheduler. Returns the
+    /// present.
+    #[inline]
+    pub(super) fn until_room(&mut self, entries: u32) -> u64 {
+        while self.waiting >= entries {
+            self.advance_to(self.now + 1);
+        }
+        self.now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    fn calendar(issue: u32, counts: &[u32; UNITS], intervals: &[u32; UNITS]) -> Calendar {
+        let mut empty = u64::from(15 - issue);
+        for (unit, count) in counts.iter().enumerate() {
+            empty |= u64::from(15 - count) << (BITS * (unit + 1));
+        }
+        Calendar {
+            limits: Limits { empty },
+            begun: boxed(empty),
+            leaving: boxed(0),
+            leaving_late: Vec::new(),
+            now: 0,
+            waiting: 0,
+            full_until: [0; UNITS],
+            intervals: *intervals,
+        }
+    }
+
+    const EACH: [Unit; 3] = [Unit::Integer, Unit::Divide, Unit::Store];
+
+    proptest! {
+        /// Against counts in a map.
+        #[test]
+        fn units_are_free_when_they_are(
+            issue in 1u32..5,
+            counts in [1u32..4, 1..4, 1..4],
+            interval in 1u32..5,
+            asked in prop::collection::vec((0usize..3, 0u64..40, 0u64..4), 1..300),
+        ) {
+            let (mut limits, mut intervals) = ([1; UNITS], [1; UNITS]);
+            for (at, unit) in EACH.iter().enumerate() {
+                limits[*unit as usize] = counts[at];
+            }
+            intervals[Unit::Divide as usize] = interval;
+            let mut calendar = calendar(issue, &limits, &intervals);
+            let (mut all, mut taken) = (HashMap::new(), HashMap::new());
+            let mut now = 0;
+            for (at, ahead, passes) in asked {
+                now += passes;
+                calendar.advance(now);
+                let length = if at == 1 { u64::from(interval) } else { 1 };
+                let mut cycle = now + ahead;
+                while all.get(&cycle).is_some_and(|number| *number >= issue)
+                    || (cycle..cycle + length)
+                        .any(|cycle| taken.get(&(at, cycle)).is_some_and(|n| *n >= counts[at]))
+                {
+                    cycle += 1;
+                }
+                *all.entry(cycle).or_insert(0) += 1;
+                (cycle..cycle + length)
+                    .for_each(|cycle| *taken.entry((at, cycle)).or_insert(0) += 1);
+                prop_assert_eq!(calendar.book(now + ahead, EACH[at]), cycle);
+            }
+        }
+
+        /// Against a list of all that wait.
+        #[test]
+        fn the_scheduler_has_room_when_it_has(
+            entries in 1u32..6,
+            asked in prop::collection::vec((0u64..6, prop_oneof![4 => 0u64..30, 1 => 0u64..9_000]), 1..200),
+        ) {
+            let mut calendar = calendar(4, &[1; UNITS], &[1; UNITS]);
+            let mut waiting: Vec<u64> = Vec::new();
+            let mut now = 0;
+            for (passes, ahead) in asked {
+                now += passes;
+                calendar.advance(now);
+                // The present passes where the first of them leaves.
+                waiting.retain(|leaves| *leaves > now);
+                while waiting.len() >= entries as usize {
+                    now = *waiting.iter().min().expect("some wait");
+                    waiting.retain(|leaves| *leaves > now);
+                }
+                prop_assert_eq!(calendar.until_room(entries), now);
+                calendar.wait_until(now + ahead);
+                waiting.push(now + ahead);
+            }
+        }
+    }
+}

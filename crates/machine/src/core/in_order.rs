@@ -1,0 +1,281 @@
+//! Cores that execute in order: of one instruction a cycle or several, which wait for each miss or
+//! only for what is used of it.
+
+use super::calendar::{Cycle, Limits};
+use super::counts::CoreCounts;
+use super::execution::{Accesses, Executed, Latencies};
+use super::front::{Fetched, Front};
+use super::graduation::{Graduation, Waits};
+use super::instruction::{Instruction, REGISTERS, Special, UNITS, Unit};
+use super::memory::{Access, Memory};
+use super::misses::Misses;
+use super::model::CoreModel;
+use super::stores::{Source, Stores};
+use super::template::Template;
+
+/// A time, and whether it is a miss that it is waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Until {
+    pub(super) cycle: u64,
+    pub(super) missed: bool,
+}
+
+/// A core in order. An instruction begins in the cycle of the one before it or later, and as far as
+/// slots are concerned it graduates then: what it is done with later holds up what needs it.
+#[derive(Clone, Debug)]
+pub struct InOrderCore {
+    blocking: bool,
+    latencies: Latencies,
+    front: Front,
+    limits: Limits,
+    /// What begins in the cycle of the last instruction.
+    cycle: Cycle,
+    /// When units that are taken for several cycles are free.
+    free: [u64; UNITS],
+    intervals: [u64; UNITS],
+    stores: Stores,
+    misses: Misses,
+    ready: Box<[Until; REGISTERS]>,
+    /// Nothing begins before.
+    earliest: Until,
+    loads_from: u64,
+    /// When all that has begun is done.
+    all_done: Until,
+    graduation: Graduation,
+}
+
+impl InOrderCore {
+    /// A core that has executed nothing, of a model that [`CoreModel::check`] has accepted; lines of
+    /// its first data cache have `data_line_bytes`, a power of two. Absent if the model has a window
+    /// or threads.
+    #[must_use]
+    pub fn new(model: &CoreModel, data_line_bytes: u64) -> Option<InOrderCore> {
+        if model.window.is_some() || model.threads.is_some() {
+            return None;
+        }
+        let limits = Limits::new(model, model.width.min(model.issue_width));
+        Some(InOrderCore {
+            blocking: model.data.blocking,
+            latencies: Latencies::new(model),
+            front: Front::new(model),
+            limits,
+            cycle: limits.cycle(0),
+            free: [0; UNITS],
+            intervals: model.units.all().map(|(_, unit)| unit.interval_cycles.into()),
+            stores: Stores::new(model.data.store_entries, model.units.store.count),
+            misses: Misses::new(model.data.misses, data_line_bytes),
+            ready: Box::new([Until::default(); REGISTERS]),
+            earliest: Until::default(),
+            loads_from: 0,
+            all_done: Until::default(),
+            graduation: Graduation::new(model.width),
+        })
+    }
+
+    /// Executes a block, or as much of it as was executed.
+    pub fn run<M: Memory>(&mut self, block: &Template, executed: &Executed, memory: &mut M) {
+        self.front.begin(block);
+        let mut accesses = Accesses::new(executed.accesses);
+        let number = block.len().min(executed.instructions as usize);
+        let whole = number == block.len();
+        for (index, one) in block.instructions[..number].iter().enumerate() {
+            let of_it = accesses.next(index);
+            let (fetched, done) = self.step(block, one, of_it, memory);
+            if let Some(kind) = one.branch.filter(|_| whole && index + 1 == number) {
+                let counts = &mut self.graduation.counts;
+                self.front.branch((block, kind), executed.next, (fetched, done), counts);
+            }
+        }
+    }
+
+    /// An interrupt or exception comes behind the last instruction.
+    pub fn interrupt(&mut self) {
+        self.graduation.counts.interrupts += 1;
+        self.front.resume_at(self.graduation.cycle() + self.latencies.interrupt);
+        self.front.forget_line();
+    }
+
+    /// Translations of addresses are no longer what they were.
+    pub fn forget_translations(&mut self) {
+        self.front.forget_line();
+    }
+
+    /// Cycles until the last instruction has begun, and what it is waited for if the core waits for
+    /// each miss.
+    #[must_use]
+    #[inline]
+    pub fn cycles(&self) -> u64 {
+        self.graduation.cycle()
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub fn counts(&self) -> CoreCounts {
+        self.graduation.counts()
+    }
+
+    /// Gives an instruction its times. Returns when it was fetched and when it is done.
+    fn step<M: Memory>(
+        &mut self,
+        block: &Template,
+        one: &Instruction,
+        accesses: &[Access],
+        memory: &mut M,
+    ) -> (u64, u64) {
+        let fetched = self.front.fetch(block, one, memory, &mut self.graduation.counts);
+        let waits_for = self.operands(one);
+        let begins = self.begin(one, fetched, waits_for);
+        self.front.entered(begins);
+        self.graduate(fetched, waits_for, begins);
+        let loaded = self.load(accesses, begins, memory);
+        let done = self.execute(one, begins, loaded);
+        let stored = self.store(one, accesses, (begins, done.cycle), memory);
+        for register in one.writes {
+            self.ready[usize::from(register)] = done;
+        }
+        for register in one.moves {
+            self.ready[usize::from(register)] = Until { cycle: begins + 1, missed: false };
+        }
+        self.all_done = self.all_done.max(done);
+        if self.blocking {
+            self.wait_for(begins, loaded, stored);
+        }
+        self.finish_special(one.special, begins, done.cycle);
+        (fetched.cycle, done.cycle)
+    }
+
+    /// What an instruction waits for longest before it can begin.
+    fn operands(&self, one: &Instruction) -> Until {
+        let read = one.addresses.iter().chain(&one.reads);
+        let mut until =
+            read.map(|register| self.ready[usize::from(*register)]).fold(self.earliest, Until::max);
+        if one.special.drains() {
+            until = until.max(self.all_done);
+        }
+        if one.stores() {
+            let (cycle, missed) = self.stores.place();
+            until = until.max(Until { cycle, missed });
+        }
+        if one.special.orders_memory() {
+            until.cycle = until.cycle.max(self.stores.all_left());
+        }
+        if one.loads() {
+            until.cycle = until.cycle.max(self.loads_from);
+        }
+        until
+    }
+
+    /// The first cycle, from that of the instruction before on, with all units that it needs.
+    fn begin(&mut self, one: &Instruction, fetched: Fetched, waits_for: Until) -> u64 {
+        let mut earliest = fetched.cycle.max(waits_for.cycle);
+        if let Some(unit) = one.unit {
+            earliest = earliest.max(self.free[unit as usize]);
+        }
+        let load = one.loads().then_some(Unit::Load);
+        let store = one.stores().then_some(Unit::Store);
+        let units = [load, one.unit, store];
+        if earliest > self.cycle.cycle {
+            self.cycle = self.limits.cycle(earliest);
+        }
+        while !self.cycle.fits_all(units) {
+            self.cycle = self.limits.cycle(self.cycle.cycle + 1);
+        }
+        let begins = self.cycle.cycle;
+        if let Some(unit) = one.unit.filter(|unit| self.intervals[*unit as usize] > 1) {
+            self.free[unit as usize] = begins + self.intervals[unit as usize];
+        }
+        begins
+    }
+
+    fn graduate(&mut self, fetched: Fetched, waits_for: Until, begins: u64) {
+        // What begins in a cycle has its slot at the end of it.
+        let until = waits_for.cycle + 1;
+        let data = if waits_for.missed { (0, until) } else { (0, 0) };
+        // Where both are waited for, the slots are those of the data.
+        let fetch = (fetched.wait.0.max(data.1), fetched.wait.1);
+        self.graduation.graduate(begins + 1, &Waits { fetch, data, ..Waits::default() });
+    }
+
+    fn load<M: Memory>(&mut self, accesses: &[Access], begins: u64, memory: &mut M) -> Until {
+        let mut loaded = Until { cycle: begins, missed: false };
+        let latency = self.latencies.of(Unit::Load);
+        for load in accesses.iter().filter(|access| !access.write) {
+            self.graduation.counts.loads += 1;
+            let wait = memory.load(load, begins);
+            let start = match self.stores.source(load, begins) {
+                Source::Cache => begins,
+                Source::CacheAfter(left) => begins.max(left),
+                Source::Store(known) => {
+                    self.graduation.counts.forwarded_loads += 1;
+                    let cycle = begins.max(known) + self.latencies.forward;
+                    loaded = loaded.max(Until { cycle, missed: false });
+                    continue;
+                }
+            };
+            let served = self.misses.serve(load.virtual_address, start, wait, begins);
+            self.graduation.counts.load_misses += u64::from(served.missed);
+            let until = Until { cycle: served.cycle + latency, missed: served.missed };
+            loaded = loaded.max(until);
+        }
+        loaded
+    }
+
+    /// When the result is there of an instruction that has begun.
+    fn execute(&self, one: &Instruction, begins: u64, loaded: Until) -> Until {
+        let latency = one.unit.map_or(0, |unit| self.latencies.of(unit));
+        let latency = latency + self.latencies.special(one.special);
+        let least = begins + 1;
+        Until { cycle: (loaded.cycle + latency).max(least), missed: loaded.missed }
+    }
+
+    /// Has stores leave for the cache. Returns when their lines are there.
+    fn store<M: Memory>(
+        &mut self,
+        one: &Instruction,
+        accesses: &[Access],
+        (begins, known): (u64, u64),
+        memory: &mut M,
+    ) -> Until {
+        let mut filled = Until { cycle: begins, missed: false };
+        if !one.stores() {
+            return filled;
+        }
+        for store in accesses.iter().filter(|access| access.write) {
+            let wait = memory.store(store, begins);
+            let served = self.misses.serve(store.virtual_address, begins, wait, begins);
+            self.graduation.counts.stores += 1;
+            self.graduation.counts.store_misses += u64::from(served.missed);
+            filled = filled.max(Until { cycle: served.cycle, missed: served.missed });
+        }
+        let leaves = self.stores.leave(known.max(filled.cycle), filled.missed);
+        for store in accesses.iter().filter(|access| access.write) {
+            self.stores.remember(store, known, leaves);
+        }
+        filled
+    }
+
+    /// A core that waits for each miss does nothing until what was asked for is there.
+    fn wait_for(&mut self, begins: u64, loaded: Until, stored: Until) {
+        let line = loaded.cycle.saturating_sub(self.latencies.of(Unit::Load));
+        let waited = if loaded.missed { line.saturating_sub(begins) } else { 0 };
+        let waited = waited + if stored.missed { stored.cycle - begins } else { 0 };
+        if waited > 0 {
+            let cycle = begins + 1 + waited;
+            self.earliest = self.earliest.max(Until { cycle, missed: true });
+            self.front.resume_at(cycle);
+            self.graduation.wait_for_data(cycle);
+        }
+    }
+
+    fn finish_special(&mut self, special: Special, begins: u64, done: u64) {
+        if special.drains() {
+            self.front.resume_at(done);
+        }
+        if special == Special::Pause {
+            self.front.resume_at(begins + self.latencies.special(special));
+        }
+        if special.orders_memory() {
+            self.loads_from = self.loads_from.max(done);
+        }
+    }
+}

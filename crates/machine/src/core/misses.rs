@@ -1,0 +1,130 @@
+//! Lines that are waited for: so many at once.
+
+/// A line that is under way from one time to another.
+#[derive(Clone, Copy, Debug)]
+struct Miss {
+    line: u64,
+    from: u64,
+    to: u64,
+}
+
+/// When an access has its line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Served {
+    pub(super) cycle: u64,
+    /// Whether it waited for the line.
+    pub(super) missed: bool,
+}
+
+/// The lines that are under way. Accesses come in the order of the program and begin in any: so each
+/// line is kept with its time, until no access can begin before its end.
+#[derive(Clone, Debug)]
+pub(super) struct Misses {
+    most: usize,
+    line_shift: u32,
+    under_way: Vec<Miss>,
+    /// The end of the last of them.
+    last: u64,
+}
+
+impl Misses {
+    pub(super) fn new(most: u32, line_bytes: u64) -> Misses {
+        Misses {
+            most: most as usize,
+            line_shift: line_bytes.ilog2(),
+            under_way: Vec::new(),
+            last: 0,
+        }
+    }
+
+    /// An access to `address` at `start`, which the memory has wait for `wait` cycles. No access
+    /// begins before `present` any more.
+    #[inline]
+    pub(super) fn serve(&mut self, address: u64, start: u64, wait: u64, present: u64) -> Served {
+        if wait == 0 && start >= self.last {
+            return Served { cycle: start, missed: false };
+        }
+        self.serve_late(address >> self.line_shift, start, wait, present)
+    }
+
+    #[inline(never)]
+    fn serve_late(&mut self, line: u64, start: u64, wait: u64, present: u64) -> Served {
+        let same = |miss: &&Miss| miss.line == line && miss.to > start;
+        if wait == 0 {
+            // The line may be on its way. If it is asked for later than here, it is here already.
+            let arrives = self.under_way.iter().filter(same).map(|miss| miss.to).min();
+            let cycle = arrives.unwrap_or(start);
+            return Served { cycle, missed: cycle > start };
+        }
+        self.under_way.retain(|miss| miss.to > present);
+        let mut from = start;
+        while !self.has_room(from, from + wait) {
+            // Room comes when one of them ends.
+            let ends = self.under_way.iter().map(|miss| miss.to).filter(|to| *to > from);
+            from = ends.min().expect("one is under way");
+        }
+        let to = from + wait;
+        self.under_way.push(Miss { line, from, to });
+        self.last = self.last.max(to);
+        Served { cycle: to, missed: true }
+    }
+
+    /// Whether fewer than most are under way at each time of an interval. They are most at its
+    /// beginning, or where one of them begins.
+    fn has_room(&self, from: u64, to: u64) -> bool {
+        let room_at = |time: u64| {
+            let there = self.under_way.iter().filter(|miss| miss.from <= time && time < miss.to);
+            there.count() < self.most
+        };
+        let begins = self.under_way.iter().map(|miss| miss.from);
+        room_at(from) && begins.filter(|time| (from..to).contains(time)).all(room_at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_access_to_a_line_under_way_waits_for_it() {
+        let mut misses = Misses::new(4, 64);
+        assert_eq!(misses.serve(0x1000, 10, 100, 0), Served { cycle: 110, missed: true });
+        assert_eq!(misses.serve(0x1008, 20, 0, 0), Served { cycle: 110, missed: true });
+        assert_eq!(misses.serve(0x1040, 20, 0, 0), Served { cycle: 20, missed: false });
+        assert_eq!(misses.serve(0x1008, 110, 0, 0), Served { cycle: 110, missed: false });
+    }
+
+    #[test]
+    fn an_early_miss_is_not_kept_by_later_ones_that_came_first() {
+        let mut misses = Misses::new(2, 64);
+        // A chain: each begins where the one before ends.
+        for link in 0..4 {
+            assert_eq!(misses.serve(link << 6, link * 100, 100, 0).cycle, (link + 1) * 100);
+        }
+        assert_eq!(misses.serve(0x9000, 5, 100, 0).cycle, 105);
+        // Now both are taken until 105, and again from there on: by the chain, and this one.
+        assert_eq!(misses.serve(0xa000, 5, 100, 0).cycle, 205);
+    }
+
+    proptest! {
+        #[test]
+        fn no_more_than_so_many_are_under_way(
+            most in 1u32..5,
+            asked in prop::collection::vec((0u64..50, 0u64..200, 1u64..100), 1..60),
+        ) {
+            let mut misses = Misses::new(most, 64);
+            let (mut present, mut spans) = (0, Vec::new());
+            for (line, (passes, ahead, wait)) in asked.into_iter().enumerate() {
+                present += passes;
+                let end = misses.serve((line as u64) << 6, present + ahead, wait, present).cycle;
+                prop_assert!(end >= present + ahead + wait);
+                spans.push((end - wait, end));
+            }
+            for (time, _) in &spans {
+                let there = spans.iter().filter(|(from, to)| from <= time && time < to);
+                prop_assert!(there.count() <= most as usize);
+            }
+        }
+    }
+}

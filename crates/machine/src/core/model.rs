@@ -1,0 +1,322 @@
+//! Cores as data: the `[core]` table of a machine model.
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{CacheModel, ModelError, Replacement};
+use crate::predict::PredictorModel;
+
+/// A core. With a `window` it executes out of order; with `threads` several threads share its
+/// pipeline cycle by cycle; else it executes in order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CoreModel {
+    /// Most instructions that are fetched, enter and graduate in a cycle.
+    pub width: u32,
+    /// Most operations that begin in a cycle, on all units.
+    pub issue_width: u32,
+    /// What lies before execution.
+    pub front: FrontModel,
+    /// What executes out of order; absent in a core that doesn't.
+    #[serde(default)]
+    pub window: Option<WindowModel>,
+    /// Threads that share the pipeline, one of which issues in a cycle; absent where there is one.
+    #[serde(default)]
+    pub threads: Option<u32>,
+    /// Units that execute.
+    pub units: UnitsModel,
+    /// The way to the first data cache.
+    pub data: DataModel,
+    /// What happens seldom, and takes long.
+    pub events: EventsModel,
+    /// Branch prediction.
+    pub predictor: PredictorModel,
+}
+
+/// Fetch and decode.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FrontModel {
+    /// Instructions that are fetched ahead of those that have entered.
+    pub queue_entries: u32,
+    /// From the execution of a branch that was not foreseen until the right instruction enters.
+    pub mispredict_cycles: u32,
+    /// Cycles without fetch behind a taken branch whose target was not known.
+    pub late_target_cycles: u32,
+    /// Whether nothing more is fetched in the cycle of a taken branch.
+    pub taken_ends_cycle: bool,
+    /// Whether pushes, pops, calls and returns follow the stack pointer before execution, so that
+    /// they don't wait for each other.
+    #[serde(default)]
+    pub follows_stack: bool,
+    /// Instructions that are kept decoded: a trace cache or a cache of micro-operations.
+    #[serde(default)]
+    pub decoded: Option<DecodedModel>,
+}
+
+/// A cache of decoded instructions, looked up by blocks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DecodedModel {
+    /// Lines: ways times a power of two.
+    pub lines: u32,
+    /// Associativity.
+    pub ways: u32,
+    /// Instructions that a line holds.
+    pub line_instructions: u32,
+    /// Most instructions of a cycle that are not in it, and have to be decoded.
+    pub decode_width: u32,
+    /// Whether lines go on behind taken branches, as those of a trace cache do.
+    pub traces: bool,
+}
+
+/// The window of a core that executes out of order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WindowModel {
+    /// Instructions that have entered and not graduated.
+    pub reorder_entries: u32,
+    /// Those of them that have not begun.
+    pub scheduler_entries: u32,
+    /// Branches that may be unresolved; absent where it is the window that limits them.
+    #[serde(default)]
+    pub unresolved_branches: Option<u32>,
+    /// Whether a load may begin before the addresses of earlier stores are known.
+    pub loads_pass_stores: bool,
+    /// Whether a store that missed keeps what is behind it from graduating, as for want of a
+    /// buffer behind graduation.
+    pub stores_hold_graduation: bool,
+}
+
+/// Units of a sort.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UnitModel {
+    /// How many.
+    pub count: u32,
+    /// From its begin until others can use the result; of loads: that hit the first cache.
+    pub latency_cycles: u32,
+    /// How long a unit is taken.
+    #[serde(default = "one")]
+    pub interval_cycles: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// Units by what they do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UnitsModel {
+    /// Integer arithmetic, logic, shifts and moves.
+    pub integer: UnitModel,
+    /// Integer multiplication.
+    pub multiply: UnitModel,
+    /// Integer division.
+    pub divide: UnitModel,
+    /// Floating point: additions, comparisons, conversions.
+    pub float_add: UnitModel,
+    /// Floating point: multiplications, with or without an addition.
+    pub float_multiply: UnitModel,
+    /// Floating point: divisions and roots.
+    pub float_divide: UnitModel,
+    /// Vector registers: all else.
+    pub vector: UnitModel,
+    /// Branches.
+    pub branch: UnitModel,
+    /// Loads.
+    pub load: UnitModel,
+    /// Stores, until they can graduate. As many leave for the cache in a cycle.
+    pub store: UnitModel,
+}
+
+/// Loads and stores that are under way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DataModel {
+    /// Loads that have entered and not graduated. Of a core in order: no limit.
+    pub load_entries: u32,
+    /// Stores that have entered and are not in the cache yet.
+    pub store_entries: u32,
+    /// Lines that are waited for at once.
+    pub misses: u32,
+    /// From a store's value to a load that takes it from there.
+    pub forward_cycles: u32,
+    /// Whether a core in order does nothing while a miss is served.
+    #[serde(default)]
+    pub blocking: bool,
+}
+
+/// What happens seldom, and takes long.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EventsModel {
+    /// From the last instruction before an interrupt or exception to the first of its handler: what
+    /// was fetched is thrown away, and state saved.
+    pub interrupt_cycles: u32,
+    /// `iret`.
+    pub interrupt_return_cycles: u32,
+    /// `syscall`.
+    pub system_call_cycles: u32,
+    /// `sysret`.
+    pub system_return_cycles: u32,
+    /// Instructions that wait for all before them, and have all behind them wait.
+    pub serialise_cycles: u32,
+    /// Locked instructions and `mfence`, besides what they wait for.
+    pub atomic_cycles: u32,
+    /// `pause`.
+    pub pause_cycles: u32,
+    /// Instructions of many steps: `rdtsc`, `in`, `xsave`.
+    pub microcode_cycles: u32,
+}
+
+/// Widest core: a count of what begins in a cycle has four bits.
+const WIDTH_MAX: u32 = 15;
+/// Most instructions in a window.
+const WINDOW_MAX: u32 = 4096;
+/// Most lines that are waited for.
+const MISSES_MAX: u32 = 256;
+/// Longest latency of a unit.
+const LATENCY_MAX: u32 = 1000;
+/// Longest event.
+const EVENT_CYCLES_MAX: u32 = 1_000_000;
+/// Most threads of a core.
+const THREADS_MAX: u32 = 64;
+/// Most lines of decoded instructions.
+const DECODED_LINES_MAX: u32 = 1 << 20;
+
+fn refuse(field: String, problem: impl Into<String>) -> Result<(), ModelError> {
+    Err(ModelError::Value { field, problem: problem.into() })
+}
+
+fn in_range(field: String, value: u32, least: u32, most: u32) -> Result<(), ModelError> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    refuse(field, format!("{value} is not in {least}..={most}"))
+}
+
+impl DecodedModel {
+    /// Its lines as a cache's: a "line" of it is the name of one of its own.
+    pub(super) fn as_cache(&self) -> CacheModel {
+        let line_bytes = 4;
+        CacheModel {
+            size_bytes: u64::from(self.lines) * line_bytes,
+            ways: self.ways,
+            line_bytes,
+            replacement: Replacement::Lru,
+        }
+    }
+
+    fn check(&self, name: &str) -> Result<(), ModelError> {
+        in_range(format!("{name}.ways"), self.ways, 1, 64)?;
+        let whole = self.lines.is_multiple_of(self.ways) && self.lines <= DECODED_LINES_MAX;
+        if !whole || !(self.lines / self.ways).is_power_of_two() {
+            let problem = format!(
+                "{} is not ways times a power of two, up to {DECODED_LINES_MAX}",
+                self.lines
+            );
+            return refuse(format!("{name}.lines"), problem);
+        }
+        in_range(format!("{name}.line_instructions"), self.line_instructions, 1, 64)?;
+        in_range(format!("{name}.decode_width"), self.decode_width, 1, WIDTH_MAX)
+    }
+}
+
+impl UnitsModel {
+    /// Each with its name, in the order of [`Unit`](super::Unit).
+    pub(super) fn all(&self) -> [(&'static str, UnitModel); 10] {
+        [
+            ("integer", self.integer),
+            ("multiply", self.multiply),
+            ("divide", self.divide),
+            ("float_add", self.float_add),
+            ("float_multiply", self.float_multiply),
+            ("float_divide", self.float_divide),
+            ("vector", self.vector),
+            ("branch", self.branch),
+            ("load", self.load),
+            ("store", self.store),
+        ]
+    }
+}
+
+impl CoreModel {
+    /// Refuses what cannot be built; `name` is the table it stands in, such as `core`.
+    ///
+    /// # Errors
+    /// [`ModelError::Value`], naming the field and what is allowed.
+    pub fn check(&self, name: &str) -> Result<(), ModelError> {
+        let field = |field: &str| format!("{name}.{field}");
+        in_range(field("width"), self.width, 1, WIDTH_MAX)?;
+        in_range(field("issue_width"), self.issue_width, 1, WIDTH_MAX)?;
+        self.check_front(&field("front"))?;
+        for (unit, model) in self.units.all() {
+            let field = |part: &str| format!("{name}.units.{unit}.{part}");
+            in_range(field("count"), model.count, 1, WIDTH_MAX)?;
+            in_range(field("latency_cycles"), model.latency_cycles, 1, LATENCY_MAX)?;
+            in_range(field("interval_cycles"), model.interval_cycles, 1, LATENCY_MAX)?;
+        }
+        in_range(field("data.load_entries"), self.data.load_entries, 1, WINDOW_MAX)?;
+        in_range(field("data.store_entries"), self.data.store_entries, 1, WINDOW_MAX)?;
+        in_range(field("data.misses"), self.data.misses, 1, MISSES_MAX)?;
+        in_range(field("data.forward_cycles"), self.data.forward_cycles, 0, LATENCY_MAX)?;
+        self.check_order(name)?;
+        self.check_events(&field("events"))?;
+        self.predictor.check(&field("predictor"))
+    }
+
+    fn check_front(&self, name: &str) -> Result<(), ModelError> {
+        let front = &self.front;
+        in_range(format!("{name}.queue_entries"), front.queue_entries, self.width, WINDOW_MAX)?;
+        let waits = [
+            ("mispredict_cycles", front.mispredict_cycles),
+            ("late_target_cycles", front.late_target_cycles),
+        ];
+        for (field, cycles) in waits {
+            in_range(format!("{name}.{field}"), cycles, 0, LATENCY_MAX)?;
+        }
+        let decoded = front.decoded.as_ref();
+        decoded.map_or(Ok(()), |model| model.check(&format!("{name}.decoded")))
+    }
+
+    /// What goes with execution in order, out of order, or of threads.
+    fn check_order(&self, name: &str) -> Result<(), ModelError> {
+        if let Some(window) = &self.window {
+            let field = |field: &str| format!("{name}.window.{field}");
+            in_range(field("reorder_entries"), window.reorder_entries, self.width, WINDOW_MAX)?;
+            let most = window.reorder_entries;
+            in_range(field("scheduler_entries"), window.scheduler_entries, 1, most)?;
+            if let Some(branches) = window.unresolved_branches {
+                in_range(field("unresolved_branches"), branches, 1, 64)?;
+            }
+            if self.data.blocking {
+                return refuse(format!("{name}.data.blocking"), "is for cores without a window");
+            }
+        }
+        let Some(threads) = self.threads else { return Ok(()) };
+        in_range(format!("{name}.threads"), threads, 1, THREADS_MAX)?;
+        if self.window.is_some() {
+            return refuse(format!("{name}.threads"), "is for cores without a window");
+        }
+        in_range(format!("{name}.width"), self.width, 1, 1)
+    }
+
+    fn check_events(&self, name: &str) -> Result<(), ModelError> {
+        let events = &self.events;
+        let all = [
+            ("interrupt_cycles", events.interrupt_cycles),
+            ("interrupt_return_cycles", events.interrupt_return_cycles),
+            ("system_call_cycles", events.system_call_cycles),
+            ("system_return_cycles", events.system_return_cycles),
+            ("serialise_cycles", events.serialise_cycles),
+            ("atomic_cycles", events.atomic_cycles),
+            ("pause_cycles", events.pause_cycles),
+            ("microcode_cycles", events.microcode_cycles),
+        ];
+        let mut each = all.into_iter();
+        each.try_for_each(|(field, cycles)| {
+            in_range(format!("{name}.{field}"), cycles, 0, EVENT_CYCLES_MAX)
+        })
+    }
+}

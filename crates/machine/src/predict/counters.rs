@@ -1,0 +1,102 @@
+//! Tables of counters of two bits, and the predictors made of nothing else.
+
+use super::model::{HistoryModel, TournamentModel};
+
+/// Weakly not taken: a branch that is not known is not taken, and one that was taken once is.
+const START: u8 = 1;
+
+/// Counters of two bits; from 2 on a branch is foreseen as taken.
+#[derive(Clone, Debug)]
+pub(super) struct Counters(Box<[u8]>);
+
+impl Counters {
+    /// `entries` is a power of two.
+    pub(super) fn new(entries: usize) -> Counters {
+        Counters(vec![START; entries].into())
+    }
+
+    fn at(&self, index: u64) -> usize {
+        index as usize & (self.0.len() - 1)
+    }
+
+    #[inline]
+    pub(super) fn foresees(&self, index: u64) -> bool {
+        self.0[self.at(index)] >= 2
+    }
+
+    #[inline]
+    pub(super) fn learn(&mut self, index: u64, taken: bool) {
+        let at = self.at(index);
+        let counter = &mut self.0[at];
+        *counter = if taken { (*counter + 1).min(3) } else { counter.saturating_sub(1) };
+    }
+
+    /// What was foreseen, before it was learnt.
+    #[inline]
+    pub(super) fn step(&mut self, index: u64, taken: bool) -> bool {
+        let foreseen = self.foresees(index);
+        self.learn(index, taken);
+        foreseen
+    }
+}
+
+/// Counters by address and history.
+#[derive(Clone, Debug)]
+pub(super) struct Gshare {
+    counters: Counters,
+    history: u64,
+    mask: u64,
+}
+
+impl Gshare {
+    pub(super) fn new(model: &HistoryModel) -> Gshare {
+        let mask = (1 << model.history_bits) - 1;
+        Gshare { counters: Counters::new(model.entries as usize), history: 0, mask }
+    }
+
+    pub(super) fn step(&mut self, address: u64, taken: bool) -> bool {
+        let foreseen = self.counters.step(address ^ self.history, taken);
+        self.history = (self.history << 1 | u64::from(taken)) & self.mask;
+        foreseen
+    }
+}
+
+/// Own history of each branch against that of all.
+#[derive(Clone, Debug)]
+pub(super) struct Tournament {
+    histories: Box<[u64]>,
+    local: Counters,
+    local_mask: u64,
+    global: Counters,
+    /// From 2 on: the history of all is the better one.
+    chooser: Counters,
+    history: u64,
+    global_mask: u64,
+}
+
+impl Tournament {
+    pub(super) fn new(model: &TournamentModel) -> Tournament {
+        Tournament {
+            histories: vec![0; model.local_entries as usize].into(),
+            local: Counters::new(1 << model.local_history_bits),
+            local_mask: (1 << model.local_history_bits) - 1,
+            global: Counters::new(1 << model.global_history_bits),
+            chooser: Counters::new(1 << model.global_history_bits),
+            history: 0,
+            global_mask: (1 << model.global_history_bits) - 1,
+        }
+    }
+
+    pub(super) fn step(&mut self, address: u64, taken: bool) -> bool {
+        let own = address as usize & (self.histories.len() - 1);
+        let local = self.local.step(self.histories[own], taken);
+        let global = self.global.step(self.history, taken);
+        let by_all = self.chooser.foresees(self.history);
+        if local != global {
+            self.chooser.learn(self.history, global == taken);
+        }
+        self.histories[own] = (self.histories[own] << 1 | u64::from(taken)) & self.local_mask;
+        self.history = (self.history << 1 | u64::from(taken)) & self.global_mask;
+        if by_all { global } else { local }
+    }
+}

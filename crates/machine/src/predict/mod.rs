@@ -1,0 +1,199 @@
+//! Branch predictors: what a processor takes a branch for before it has executed it.
+//!
+//! A predictor is shown each branch with what became of it, in the order of execution, and says
+//! whether it had foreseen that. It learns at once; a real one learns when the branch is resolved, and
+//! has its history from what it foresaw. Branches that were begun in vain are never seen.
+
+mod counters;
+mod model;
+mod tage;
+mod targets;
+
+pub use model::{
+    DirectionModel, EntriesModel, HistoryModel, PredictorModel, TableModel, TageModel,
+    TournamentModel,
+};
+
+use counters::{Counters, Gshare, Tournament};
+use tage::Tage;
+use targets::{Btb, Indirect, ReturnStack};
+
+/// What sort of branch it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BranchKind {
+    /// Taken or not, to a target that stands in the instruction.
+    Conditional,
+    /// Always, to a target that stands in the instruction.
+    Jump,
+    /// As a jump, with a return address.
+    Call,
+    /// To an address in a register or in memory.
+    IndirectJump,
+    /// As that, with a return address.
+    IndirectCall,
+    /// To the return address.
+    Return,
+}
+
+/// A branch that was executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Branch {
+    /// Its address.
+    pub address: u64,
+    /// Its sort.
+    pub kind: BranchKind,
+    /// The address behind it.
+    pub behind: u64,
+    /// Where its target stands in the instruction: that. Used of conditional branches, by the rule
+    /// that those that lead back are taken.
+    pub target: Option<u64>,
+    /// Where it led.
+    pub next: u64,
+}
+
+impl Branch {
+    /// Whether it led elsewhere than behind itself.
+    #[must_use]
+    pub fn taken(&self) -> bool {
+        self.kind != BranchKind::Conditional || self.next != self.behind
+    }
+}
+
+/// What a predictor made of a branch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Foreseen {
+    /// Foreseen: the processor fetched on at the right place.
+    Right,
+    /// Its target was not known, and stands in the instruction: the processor knows it once the
+    /// instruction is decoded.
+    Late,
+    /// Not foreseen, which the processor knows once it has executed the branch.
+    Wrong,
+}
+
+#[derive(Clone, Debug)]
+enum Direction {
+    Taken,
+    NotTaken,
+    BackwardTaken,
+    Bimodal(Counters),
+    Gshare(Gshare),
+    Tournament(Tournament),
+    Tage(Box<Tage>),
+}
+
+impl Direction {
+    fn new(model: &DirectionModel) -> Direction {
+        match model {
+            DirectionModel::Taken => Direction::Taken,
+            DirectionModel::NotTaken => Direction::NotTaken,
+            DirectionModel::BackwardTaken => Direction::BackwardTaken,
+            DirectionModel::Bimodal(model) => {
+                Direction::Bimodal(Counters::new(model.entries as usize))
+            }
+            DirectionModel::Gshare(model) => Direction::Gshare(Gshare::new(model)),
+            DirectionModel::Tournament(model) => Direction::Tournament(Tournament::new(model)),
+            DirectionModel::Tage(model) => Direction::Tage(Box::new(Tage::new(model))),
+        }
+    }
+
+    fn step(&mut self, branch: &Branch) -> bool {
+        let (address, taken) = (branch.address, branch.taken());
+        match self {
+            Direction::Taken => true,
+            Direction::NotTaken => false,
+            Direction::BackwardTaken => branch.target.is_some_and(|target| target <= address),
+            Direction::Bimodal(counters) => counters.step(address, taken),
+            Direction::Gshare(gshare) => gshare.step(address, taken),
+            Direction::Tournament(tournament) => tournament.step(address, taken),
+            Direction::Tage(tage) => tage.step(address, taken),
+        }
+    }
+}
+
+/// Directions, targets and return addresses of one processor.
+#[derive(Clone, Debug)]
+pub struct Predictor {
+    direction: Direction,
+    btb: Option<Btb>,
+    returns: Option<ReturnStack>,
+    indirect: Option<Indirect>,
+}
+
+impl Predictor {
+    /// One that has seen no branch, of a model that [`PredictorModel::check`] has accepted.
+    #[must_use]
+    pub fn new(model: &PredictorModel) -> Predictor {
+        Predictor {
+            direction: Direction::new(&model.direction),
+            btb: model.btb.as_ref().map(Btb::new),
+            returns: model.return_stack_entries.map(ReturnStack::new),
+            indirect: model.indirect.as_ref().map(Indirect::new),
+        }
+    }
+
+    /// Says whether `branch` was foreseen, and learns it.
+    #[inline]
+    pub fn step(&mut self, branch: &Branch) -> Foreseen {
+        match branch.kind {
+            BranchKind::Conditional => self.conditional(branch),
+            BranchKind::Jump => self.direct(branch),
+            BranchKind::Call => {
+                self.called(branch);
+                self.direct(branch)
+            }
+            BranchKind::IndirectJump => self.indirect(branch),
+            BranchKind::IndirectCall => {
+                self.called(branch);
+                self.indirect(branch)
+            }
+            BranchKind::Return => self.returned(branch),
+        }
+    }
+
+    fn conditional(&mut self, branch: &Branch) -> Foreseen {
+        if self.direction.step(branch) != branch.taken() {
+            // It is the branch that leads there, so it is learnt.
+            if branch.taken() {
+                self.direct(branch);
+            }
+            return Foreseen::Wrong;
+        }
+        if branch.taken() { self.direct(branch) } else { Foreseen::Right }
+    }
+
+    fn direct(&mut self, branch: &Branch) -> Foreseen {
+        match self.known_target(branch) {
+            Some(known) if known == branch.next => Foreseen::Right,
+            _ => Foreseen::Late,
+        }
+    }
+
+    fn indirect(&mut self, branch: &Branch) -> Foreseen {
+        let foreseen = match &mut self.indirect {
+            Some(indirect) => Some(indirect.step(branch.address, branch.next)),
+            None => self.known_target(branch),
+        };
+        if foreseen == Some(branch.next) { Foreseen::Right } else { Foreseen::Wrong }
+    }
+
+    fn called(&mut self, branch: &Branch) {
+        if let Some(returns) = &mut self.returns {
+            returns.push(branch.behind);
+        }
+    }
+
+    fn returned(&mut self, branch: &Branch) -> Foreseen {
+        match &mut self.returns {
+            Some(returns) => match returns.pop() {
+                Some(foreseen) if foreseen == branch.next => Foreseen::Right,
+                _ => Foreseen::Wrong,
+            },
+            None => self.indirect(branch),
+        }
+    }
+
+    fn known_target(&mut self, branch: &Branch) -> Option<u64> {
+        self.btb.as_mut().and_then(|btb| btb.step(branch.address, branch.next))
+    }
+}

@@ -1,0 +1,10 @@
+//! Cores: timing contracts, properties on random streams, and the cores of real machines.
+
+mod contracts;
+mod in_order;
+mod presets;
+mod properties;
+mod schema;
+mod streams;
+mod support;
+mod threads;

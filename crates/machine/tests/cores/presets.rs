@@ -1,0 +1,189 @@
+//! The cores of real machines: their files, what is published of each, and results that stay.
+
+use machine::core::{CoreModel, InOrderCore, Instruction, OutOfOrder, Unit};
+
+use crate::streams::{play, program};
+use crate::support::{Core, MXS, Step, Waits, add, block, branch, layout, load, model, set};
+
+/// Each with its name.
+pub const ALL: [(&str, &str); 9] = [
+    ("r4400", include_str!("r4400.toml")),
+    ("ultrasparc-1", include_str!("ultrasparc-1.toml")),
+    ("mxs", MXS),
+    ("t1", include_str!("t1.toml")),
+    ("p4", include_str!("p4.toml")),
+    ("zen3", include_str!("zen3.toml")),
+    ("golden-cove", include_str!("golden-cove.toml")),
+    ("neoverse-n1", include_str!("neoverse-n1.toml")),
+    ("cortex-a55", include_str!("cortex-a55.toml")),
+];
+
+fn named(name: &str) -> CoreModel {
+    let (_, text) = ALL.iter().find(|(known, _)| *known == name).expect("a name of the list");
+    model(text)
+}
+
+/// Cycles that a block takes each time, of thousands of rounds of it, in hundredths.
+fn round_cycles(model: &CoreModel, steps: &[Step], next: impl Fn(u64, u64) -> u64) -> u64 {
+    let block = block(layout(model), 0x40_0000, steps);
+    let mut waits = Waits::default();
+    let mut run = |core: &mut dyn Core| {
+        let mut rounds = |from: u64, to: u64| {
+            (from..to).for_each(|round| core.play(&block, next(round, block.behind), &mut waits));
+            core.counted().cycles
+        };
+        // Learnt, and warm.
+        let before = rounds(0, 2_000);
+        (rounds(2_000, 4_000) - before) * 100 / 2_000
+    };
+    match OutOfOrder::new(model, 64) {
+        Some(mut core) => run(&mut core),
+        None => run(&mut InOrderCore::new(model, 64).expect("one or the other")),
+    }
+}
+
+fn repeat(number: u64, step: impl Fn(u64) -> Step) -> Vec<Step> {
+    (0..number).map(step).collect()
+}
+
+fn straight(_: u64, behind: u64) -> u64 {
+    behind
+}
+
+fn nothing(_: u64) -> Step {
+    (Instruction::nothing(4), None)
+}
+
+/// What is published of a core: instructions that do nothing a cycle, additions a cycle, latency of a
+/// load that hits, and cycles of a branch that is not foreseen.
+struct Published {
+    name: &'static str,
+    width: u64,
+    additions: u64,
+    load_cycles: u64,
+    mispredict_cycles: u64,
+}
+
+const PUBLISHED: [Published; 7] = [
+    Published {
+        name: "ultrasparc-1",
+        width: 4,
+        additions: 2,
+        load_cycles: 2,
+        mispredict_cycles: 4,
+    },
+    Published { name: "mxs", width: 4, additions: 4, load_cycles: 2, mispredict_cycles: 4 },
+    Published { name: "p4", width: 3, additions: 3, load_cycles: 2, mispredict_cycles: 20 },
+    Published { name: "zen3", width: 6, additions: 4, load_cycles: 4, mispredict_cycles: 13 },
+    Published {
+        name: "golden-cove",
+        width: 6,
+        additions: 5,
+        load_cycles: 5,
+        mispredict_cycles: 17,
+    },
+    Published {
+        name: "neoverse-n1",
+        width: 4,
+        additions: 3,
+        load_cycles: 4,
+        mispredict_cycles: 11,
+    },
+    Published { name: "cortex-a55", width: 2, additions: 2, load_cycles: 3, mispredict_cycles: 8 },
+];
+
+#[test]
+fn cores_are_as_fast_as_published() {
+    for published in PUBLISHED {
+        let (name, model) = (published.name, named(published.name));
+        // Sixty is a multiple of each width.
+        let a_cycle = |steps: &[Step]| 60 * 100 / round_cycles(&model, steps, straight);
+        assert_eq!(a_cycle(&repeat(60, nothing)), published.width, "{name}");
+        assert_eq!(a_cycle(&repeat(60, |number| set(number % 14))), published.additions, "{name}");
+        assert_eq!(round_cycles(&model, &repeat(60, |_| add(0, 0)), straight), 6_000, "{name}");
+        let chase = round_cycles(&model, &repeat(60, |_| load(0, 0, 0x1000)), straight);
+        assert_eq!(chase, 6_000 * published.load_cycles, "{name}");
+    }
+}
+
+#[test]
+fn a_branch_that_cannot_be_foreseen_costs_what_is_published() {
+    for published in PUBLISHED {
+        let model = named(published.name);
+        // A thrown coin: half of the time it is foreseen, in which case it costs what `never` does.
+        let coin = |round: u64, behind: u64| {
+            let thrown = round.wrapping_mul(0xd134_2543_de82_ef95) ^ round >> 3;
+            let thrown = (thrown ^ thrown >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            if thrown >> 40 & 1 == 1 { behind } else { 0x40_0000 }
+        };
+        let mut core = match OutOfOrder::new(&model, 64) {
+            Some(core) => Box::new(core) as Box<dyn Core>,
+            None => Box::new(InOrderCore::new(&model, 64).expect("one or the other")),
+        };
+        let block = block(layout(&model), 0x40_0000, &[branch(0)]);
+        let mut waits = Waits::default();
+        for round in 0..10_000 {
+            core.play(&block, coin(round, block.behind), &mut waits);
+        }
+        let counts = core.counted();
+        let (wrong, name) = (counts.mispredicted_branches, published.name);
+        assert!((4_000..6_500).contains(&wrong), "{name}: {counts:?}");
+        // Each that is wrong takes its own cycle and the penalty; each other a cycle at most.
+        let cost = (counts.cycles - (counts.branches - wrong)) as f64 / wrong as f64;
+        let expected = published.mispredict_cycles as f64 + 1.0;
+        assert!((cost - expected).abs() <= expected / 10.0, "{name}: {cost} of {expected}");
+    }
+}
+
+#[test]
+fn the_trace_cache_gives_three_a_cycle_and_the_decoder_one() {
+    let mut model = named("p4");
+    let steps = repeat(60, nothing);
+    assert_eq!(round_cycles(&model, &steps, straight), 2_000);
+    // Ten lines of six in a cache of eight: least recently used, it never has the whole block.
+    let decoded = model.front.decoded.as_mut().expect("a trace cache");
+    (decoded.lines, decoded.ways) = (8, 8);
+    assert_eq!(round_cycles(&model, &steps, straight), 6_000);
+    // Traces go on behind taken branches.
+    let mut model = named("p4");
+    let jump = Instruction::of(Unit::Branch).branching(machine::predict::BranchKind::Jump);
+    let around = [nothing(0), (jump, None)];
+    let back = |_: u64, _: u64| 0x40_0000;
+    assert_eq!(round_cycles(&model, &around, back), 100);
+    model.width = 6;
+    model.front.decoded.as_mut().expect("a trace cache").traces = false;
+    assert_eq!(round_cycles(&model, &around, back), 100);
+    model.front.decoded.as_mut().expect("a trace cache").traces = true;
+    // Of six slots, by the one unit for branches.
+    assert_eq!(round_cycles(&model, &around, back), 100);
+    model.units.branch.count = 3;
+    assert!((33..=34).contains(&round_cycles(&model, &around, back)));
+}
+
+/// Cycles, slots of stalls, and what was foreseen wrong.
+type Pinned = (&'static str, [u64; 5]);
+
+const PINNED: [Pinned; 9] = [
+    ("r4400", [109_535, 1530, 1080, 0, 4306]),
+    ("ultrasparc-1", [142_719, 5744, 1065, 457_140, 4329]),
+    ("mxs", [101_509, 4435, 3648, 291_028, 4329]),
+    ("t1", [279_782, 1530, 1080, 168_666, 14_218]),
+    ("p4", [292_732, 3987, 1440, 765_842, 2665]),
+    ("zen3", [314_442, 8370, 2916, 1_768_437, 3293]),
+    ("golden-cove", [344_558, 8314, 2922, 1_949_183, 3376]),
+    ("neoverse-n1", [154_623, 5542, 1940, 504_085, 3255]),
+    ("cortex-a55", [134_930, 3025, 641, 159_268, 3177]),
+];
+
+#[test]
+fn the_same_program_gives_the_same_counts_for_ever() {
+    let counted = ALL.map(|(name, text)| {
+        let model = model(text);
+        let counts = play(&model, &program(&model, 1995, 20_000), 120);
+        let stalls =
+            [counts.fetch_stall_slots, counts.data_stall_slots, counts.pipeline_stall_slots];
+        let [fetch, data, pipeline] = stalls;
+        (name, [counts.cycles, fetch, data, pipeline, counts.mispredicted_branches])
+    });
+    assert_eq!(counted, PINNED, "{counted:#?}");
+}

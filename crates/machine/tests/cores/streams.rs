@@ -1,0 +1,172 @@
+//! Programs that are thrown from a seed: blocks of instructions of all sorts, and a way through
+//! them. The same on any host.
+
+use machine::core::{
+    CoreCounts, CoreModel, Executed, InOrderCore, Instruction, Layout, OutOfOrder, Register,
+    Special, Unit,
+};
+use machine::predict::BranchKind;
+
+use crate::support::{
+    Block, Core, FAR, Step, Waits, add, block, closed, layout, load, operation, register, set,
+    store,
+};
+
+/// A generator of Marsaglia's.
+pub struct Thrown(u64);
+
+impl Thrown {
+    pub fn new(seed: u64) -> Thrown {
+        Thrown(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % limit
+    }
+}
+
+const UNITS: [Unit; 7] = [
+    Unit::Integer,
+    Unit::Multiply,
+    Unit::Divide,
+    Unit::FloatAdd,
+    Unit::FloatMultiply,
+    Unit::FloatDivide,
+    Unit::Vector,
+];
+
+/// Addresses of data: a few near, many far, whole granules of 8 bytes.
+fn address(thrown: &mut Thrown) -> u64 {
+    match thrown.below(8) {
+        0 => FAR + thrown.below(4_000) * 64,
+        _ => 0x1_0000 + thrown.below(64) * 8,
+    }
+}
+
+fn step(thrown: &mut Thrown) -> Step {
+    let (to, from) = (thrown.below(16), thrown.below(16));
+    match thrown.below(40) {
+        0..10 => load(to, from, address(thrown)),
+        10..15 => store(to, from, address(thrown)),
+        15..18 => operation(UNITS[thrown.below(7) as usize], to, from),
+        18 => {
+            // Loads, adds and stores.
+            let sum = Instruction::of(Unit::Integer).loading(&[register(to)]);
+            (sum.reading(&[register(from)]).writing(&[Register::FLAGS]), Some(address(thrown)))
+        }
+        19 if thrown.below(20) == 0 => {
+            let all = [Special::Serialise, Special::Fence, Special::Pause, Special::Microcode];
+            (Instruction::nothing(4).doing(all[thrown.below(4) as usize]), None)
+        }
+        20..26 => set(to),
+        _ => add(to, from),
+    }
+}
+
+/// Blocks and the order in which they execute.
+pub struct Program {
+    blocks: Vec<Block>,
+    order: Vec<usize>,
+    /// Behind which of them an interrupt comes.
+    interrupts: Vec<usize>,
+}
+
+impl Program {
+    pub fn new(seed: u64, layout: Layout, length: usize) -> Program {
+        let mut thrown = Thrown::new(seed);
+        let blocks = (0..40).map(|number| {
+            let kind = match thrown.below(8) {
+                0 => BranchKind::Jump,
+                1 => BranchKind::IndirectJump,
+                2 => BranchKind::Call,
+                3 => BranchKind::Return,
+                _ => BranchKind::Conditional,
+            };
+            let mut steps: Vec<Step> = (0..thrown.below(12)).map(|_| step(&mut thrown)).collect();
+            let branch = Instruction::of(Unit::Branch).branching(kind);
+            steps.push((branch.reading(&[register(thrown.below(16))]), None));
+            block(layout, 0x40_0000 + number * 0x110, &steps)
+        });
+        let blocks: Vec<Block> = blocks.collect();
+        // Back to a few places more often than not.
+        let mut at = 0;
+        let order = (0..length).map(|_| {
+            at = if thrown.below(3) == 0 { thrown.below(40) as usize } else { (at * 7 + 1) % 9 };
+            at
+        });
+        let order: Vec<usize> = order.collect();
+        let interrupts = (0..length).filter(|_| thrown.below(100) == 0).collect();
+        Program { blocks, order, interrupts }
+    }
+
+    /// What is executed, with where each block leads.
+    pub fn each(&self) -> impl Iterator<Item = (&Block, u64, bool)> {
+        self.order.iter().enumerate().map(|(at, number)| {
+            let next = self.order.get(at + 1).copied().unwrap_or(0);
+            let next = self.blocks[next].template.address();
+            (&self.blocks[*number], next, self.interrupts.binary_search(&at).is_ok())
+        })
+    }
+
+    pub fn instructions(&self) -> u64 {
+        self.each().map(|(block, ..)| block.template.len() as u64).sum()
+    }
+}
+
+/// Runs a program on the core that a model describes, and holds what is true of any.
+pub fn play(model: &CoreModel, program: &Program, far_cycles: u64) -> CoreCounts {
+    let mut waits = Waits { fetch_cycles: far_cycles / 4, ..Waits::far(far_cycles) };
+    let counts = match OutOfOrder::new(model, 64) {
+        Some(mut core) => {
+            for (block, next, interrupted) in program.each() {
+                core.play(block, next, &mut waits);
+                if interrupted {
+                    core.interrupt();
+                }
+                closed(core.counts(), model);
+            }
+            core.counts()
+        }
+        None => play_in_order(model, program, &mut waits),
+    };
+    assert_eq!(counts.instructions, program.instructions());
+    assert!(counts.instructions <= counts.cycles * u64::from(model.width));
+    counts
+}
+
+fn play_in_order(model: &CoreModel, program: &Program, waits: &mut Waits) -> CoreCounts {
+    let Some(mut core) = InOrderCore::new(model, 64) else {
+        return play_threads(model, program, waits);
+    };
+    for (block, next, interrupted) in program.each() {
+        core.play(block, next, waits);
+        if interrupted {
+            core.interrupt();
+        }
+        closed(core.counts(), model);
+    }
+    core.counts()
+}
+
+/// All on one of the threads, with all others idle.
+fn play_threads(model: &CoreModel, program: &Program, waits: &mut Waits) -> CoreCounts {
+    let mut core = machine::core::Threads::new(model).expect("some sort of core");
+    for (block, next, interrupted) in program.each() {
+        let instructions = block.template.len() as u32;
+        let executed = Executed { instructions, accesses: &block.accesses, next };
+        core.run(0, &block.template, &executed, waits);
+        if interrupted {
+            core.interrupt(0);
+        }
+    }
+    core.settle();
+    closed(core.counts(0), model)
+}
+
+/// The program of a seed for a model.
+pub fn program(model: &CoreModel, seed: u64, length: usize) -> Program {
+    Program::new(seed, layout(model), length)
+}

@@ -1,0 +1,199 @@
+//! Streams and a memory whose waits are given, so that cycles can be worked out by hand.
+
+use machine::CodeSpan;
+use machine::core::{
+    Access, CoreCounts, CoreModel, Executed, Instruction, Layout, Memory, OutOfOrder, Register,
+    Template, Unit,
+};
+use machine::predict::BranchKind;
+
+/// The 1996 model of the paper.
+pub const MXS: &str = include_str!("mxs.toml");
+
+/// A file of the `[core]` table alone.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    core: CoreModel,
+}
+
+/// Parses and checks a core.
+pub fn model(text: &str) -> CoreModel {
+    let model = toml::from_str::<File>(text).unwrap_or_else(|error| panic!("{error}")).core;
+    assert_eq!(model.check("core"), Ok(()));
+    model
+}
+
+/// A core four wide whose latencies are one, and whose limits are out of reach: each contract sets
+/// what it is about.
+pub fn plain() -> CoreModel {
+    let mut model = model(MXS);
+    model.issue_width = 8;
+    model.front.queue_entries = 64;
+    model.front.late_target_cycles = 0;
+    model.front.taken_ends_cycle = false;
+    model.data.misses = 64;
+    model.data.load_entries = 512;
+    model.data.store_entries = 512;
+    model.data.forward_cycles = 1;
+    model.units.load.latency_cycles = 1;
+    model.units.load.count = 4;
+    model.units.store.count = 4;
+    let window = model.window.as_mut().expect("it has one");
+    window.reorder_entries = 512;
+    window.scheduler_entries = 512;
+    window.unresolved_branches = None;
+    window.stores_hold_graduation = false;
+    model
+}
+
+/// Addresses from here on wait.
+pub const FAR: u64 = 1 << 30;
+
+/// Waits of lines of 64 bytes: none at first; `far_cycles` of those from [`FAR`] on, if they were not
+/// asked for before, and `fetch_cycles` of each new line of code.
+#[derive(Clone, Debug, Default)]
+pub struct Waits {
+    pub far_cycles: u64,
+    pub fetch_cycles: u64,
+    pub known: std::collections::HashSet<u64>,
+}
+
+impl Waits {
+    pub fn far(far_cycles: u64) -> Waits {
+        Waits { far_cycles, ..Waits::default() }
+    }
+
+    fn data(&mut self, access: &Access) -> u64 {
+        let new = self.known.insert(access.virtual_address >> 6);
+        if new && access.virtual_address >= FAR { self.far_cycles } else { 0 }
+    }
+}
+
+impl Memory for Waits {
+    fn fetch(&mut self, virtual_address: u64, _: u64, _: u64) -> u64 {
+        if self.known.insert(virtual_address >> 6) { self.fetch_cycles } else { 0 }
+    }
+
+    fn load(&mut self, access: &Access, _: u64) -> u64 {
+        self.data(access)
+    }
+
+    fn store(&mut self, access: &Access, _: u64) -> u64 {
+        self.data(access)
+    }
+}
+
+/// An instruction with the address that it accesses, if it does.
+pub type Step = (Instruction, Option<u64>);
+
+pub fn register(number: u64) -> Register {
+    Register::general((number % 16) as u8)
+}
+
+/// `to = to + from`, of a unit.
+pub fn operation(unit: Unit, to: u64, from: u64) -> Step {
+    let (to, from) = (register(to), register(from));
+    (Instruction::of(unit).reading(&[to, from]).writing(&[to]), None)
+}
+
+pub fn add(to: u64, from: u64) -> Step {
+    operation(Unit::Integer, to, from)
+}
+
+/// `to = from`: no addition, so that nothing depends on `to`.
+pub fn set(to: u64) -> Step {
+    (Instruction::of(Unit::Integer).writing(&[register(to)]), None)
+}
+
+/// `to = [from]`.
+pub fn load(to: u64, from: u64, address: u64) -> Step {
+    let to = [register(to)];
+    (Instruction::nothing(4).loading(&[register(from)]).writing(&to), Some(address))
+}
+
+/// `[to] = from`.
+pub fn store(to: u64, from: u64, address: u64) -> Step {
+    (Instruction::nothing(4).storing(&[register(to)]).reading(&[register(from)]), Some(address))
+}
+
+/// A conditional branch that reads `register`.
+pub fn branch(on: u64) -> Step {
+    let branch = Instruction::of(Unit::Branch).branching(BranchKind::Conditional);
+    (branch.reading(&[register(on)]), None)
+}
+
+/// Steps as a block at an address.
+pub struct Block {
+    pub template: Template,
+    pub accesses: Vec<Access>,
+    pub behind: u64,
+}
+
+pub fn block(layout: Layout, address: u64, steps: &[Step]) -> Block {
+    let instructions: Vec<Instruction> = steps.iter().map(|(one, _)| *one).collect();
+    let bytes = 4 * instructions.len() as u32;
+    let span = CodeSpan { virtual_address: address, physical: address, bytes };
+    let access = |(index, (one, at)): (usize, &Step)| {
+        at.map(|at| Access {
+            virtual_address: at,
+            physical: Some(at),
+            instruction: index as u16,
+            bytes: 8,
+            write: one.stores(),
+        })
+    };
+    Block {
+        template: Template::new(layout, (span, None), &instructions, Some(address)),
+        accesses: steps.iter().enumerate().filter_map(access).collect(),
+        behind: address + u64::from(bytes),
+    }
+}
+
+pub fn layout(model: &CoreModel) -> Layout {
+    Layout { line_shift: 6, follows_stack: model.front.follows_stack }
+}
+
+/// What runs blocks: each core, under one name.
+pub trait Core {
+    fn play(&mut self, block: &Block, next: u64, waits: &mut Waits);
+    fn counted(&self) -> CoreCounts;
+}
+
+impl Core for OutOfOrder {
+    fn play(&mut self, block: &Block, next: u64, waits: &mut Waits) {
+        let instructions = block.template.len() as u32;
+        let executed = Executed { instructions, accesses: &block.accesses, next };
+        OutOfOrder::run(self, &block.template, &executed, waits);
+    }
+
+    fn counted(&self) -> CoreCounts {
+        OutOfOrder::counts(self)
+    }
+}
+
+pub fn out_of_order(model: &CoreModel) -> OutOfOrder {
+    assert_eq!(model.check("core"), Ok(()));
+    OutOfOrder::new(model, 64).expect("it has a window")
+}
+
+/// Runs `steps` once, in blocks of up to 32 that follow one another, on a core out of order.
+pub fn run(model: &CoreModel, steps: &[Step], waits: &mut Waits) -> CoreCounts {
+    let mut core = out_of_order(model);
+    run_on(&mut core, layout(model), steps, waits);
+    closed(core.counted(), model)
+}
+
+pub fn run_on(core: &mut impl Core, layout: Layout, steps: &[Step], waits: &mut Waits) {
+    for (number, steps) in steps.chunks(32).enumerate() {
+        let block = block(layout, 0x40_0000 + 128 * number as u64, steps);
+        let next = block.behind;
+        core.play(&block, next, waits);
+    }
+}
+
+/// Counts whose slots add up.
+pub fn closed(counts: CoreCounts, model: &CoreModel) -> CoreCounts {
+    assert_eq!(counts.slots(), counts.cycles * u64::from(model.width), "{counts:?}");
+    counts
+}

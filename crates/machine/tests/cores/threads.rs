@@ -1,0 +1,145 @@
+//! Timing contracts of a core that threads share.
+
+use machine::core::{CoreModel, Executed, Threads};
+
+use crate::support::{FAR, Step, Waits, add, block, branch, layout, load, model, operation, set};
+
+const T1: &str = include_str!("t1.toml");
+
+/// The T1 with latencies of one, and branches that cost nothing.
+fn plain() -> CoreModel {
+    let mut model = model(T1);
+    model.units.load.latency_cycles = 1;
+    (model.front.mispredict_cycles, model.front.late_target_cycles) = (0, 0);
+    model
+}
+
+/// Queues what each thread does, has all issue, and returns the core.
+fn run(model: &CoreModel, far_cycles: u64, of_threads: &[Vec<Step>]) -> Threads {
+    let mut core = Threads::new(model).expect("threads");
+    run_on(&mut core, model, far_cycles, of_threads);
+    core
+}
+
+fn run_on(core: &mut Threads, model: &CoreModel, far_cycles: u64, of_threads: &[Vec<Step>]) {
+    let mut waits = Waits::far(far_cycles);
+    for (thread, steps) in of_threads.iter().enumerate() {
+        for steps in steps.chunks(32) {
+            let block = block(layout(model), 0x40_0000, steps);
+            let instructions = steps.len() as u32;
+            let next = block.behind;
+            let executed = Executed { instructions, accesses: &block.accesses, next };
+            core.run(thread, &block.template, &executed, &mut waits);
+        }
+    }
+    core.settle();
+    for thread in 0..core.threads() {
+        let counts = core.counts(thread);
+        assert_eq!(counts.slots(), counts.cycles, "{counts:?}");
+    }
+}
+
+fn repeat(number: u64, step: impl Fn(u64) -> Step) -> Vec<Step> {
+    (0..number).map(step).collect()
+}
+
+#[test]
+fn contract_1_a_thread_alone_has_each_cycle() {
+    let core = run(&plain(), 0, &[repeat(1_000, |_| add(0, 0))]);
+    assert_eq!((core.now(), core.counts(0).cycles, core.counts(0).shared_slots), (1_000, 1_000, 0));
+}
+
+#[test]
+fn contract_2_threads_share_cycles_evenly() {
+    for threads in 2..=4 {
+        let all = vec![repeat(1_000, set); threads as usize];
+        let core = run(&plain(), 0, &all);
+        assert_eq!(core.now(), threads * 1_000);
+        for thread in 0..threads {
+            let counts = core.counts(thread as usize);
+            // Each has one cycle in so many, from its first on.
+            assert_eq!(counts.cycles, 999 * threads + thread + 1);
+            assert_eq!(counts.shared_slots, counts.cycles - 1_000);
+        }
+    }
+}
+
+#[test]
+fn contract_3_a_thread_that_waits_gives_its_cycles_away() {
+    // One waits for memory all the time, three add.
+    let chase = repeat(10, |link| load(0, 0, FAR + 64 * link));
+    let all = [chase, repeat(300, set), repeat(300, set), repeat(300, set)];
+    let core = run(&plain(), 90, &all);
+    // Ten loads and 900 additions in a cycle each; none is lost until the additions are done.
+    let waiting = core.counts(0);
+    assert_eq!(waiting.load_misses, 10);
+    for thread in 1..4 {
+        let counts = core.counts(thread);
+        assert!((895..=910).contains(&counts.cycles), "{counts:?}");
+        assert_eq!((counts.data_stall_slots, counts.pipeline_stall_slots), (0, 0));
+    }
+    // Each load waits for 90, itself one cycle and a turn of at most three others.
+    assert!((10 * 91 - 90..=10 * 94).contains(&waiting.cycles), "{waiting:?}");
+    assert!(waiting.data_stall_slots >= 9 * 90, "{waiting:?}");
+}
+
+#[test]
+fn contract_4_four_threads_hide_the_latency_of_loads() {
+    let mut model = plain();
+    model.units.load.latency_cycles = 3;
+    let chase = || repeat(100, |_| load(0, 0, 0x1000));
+    let alone = run(&model, 0, &[chase()]);
+    assert_eq!(alone.now(), 99 * 3 + 1);
+    let counts = alone.counts(0);
+    assert_eq!((counts.pipeline_stall_slots, counts.data_stall_slots), (99 * 2, 0));
+    let four = run(&model, 0, &[chase(), chase(), chase(), chase()]);
+    assert_eq!(four.now(), 400);
+}
+
+#[test]
+fn contract_5_units_that_are_taken_are_taken_from_all() {
+    let mut model = plain();
+    model.units.divide.latency_cycles = 20;
+    model.units.divide.interval_cycles = 20;
+    let divide = || repeat(10, |_| operation(machine::core::Unit::Divide, 0, 0));
+    assert_eq!(run(&model, 0, &[divide(), divide()]).now(), 19 * 20 + 1);
+}
+
+#[test]
+fn contract_6_a_taken_branch_keeps_its_thread_and_no_other() {
+    let mut model = plain();
+    model.front.mispredict_cycles = 3;
+    let mut core = Threads::new(&model).expect("threads");
+    let one = block(layout(&model), 0x40_0000, &[branch(0)]);
+    let mut waits = Waits::default();
+    for _ in 0..50 {
+        let executed = Executed { instructions: 1, accesses: &[], next: 0x40_0000 };
+        core.run(0, &one.template, &executed, &mut waits);
+    }
+    core.settle();
+    // Each is done a cycle behind its own, and then it takes three.
+    assert_eq!((core.now(), core.counts(0).mispredicted_branches), (49 * 4 + 1, 50));
+    let mut both = Threads::new(&model).expect("threads");
+    for _ in 0..50 {
+        let executed = Executed { instructions: 1, accesses: &[], next: 0x40_0000 };
+        both.run(0, &one.template, &executed, &mut waits);
+    }
+    // Three in four cycles are the other's.
+    run_on(&mut both, &model, 0, &[vec![], repeat(147, set)]);
+    assert_eq!((both.now(), both.counts(1).shared_slots), (49 * 4 + 1, 49));
+}
+
+#[test]
+fn contract_7_an_interrupt_keeps_its_thread_and_no_other() {
+    let mut model = plain();
+    model.events.interrupt_cycles = 50;
+    let mut core = Threads::new(&model).expect("threads");
+    run_on(&mut core, &model, 0, &[repeat(10, set)]);
+    core.interrupt(0);
+    core.halt_until(1, core.now());
+    run_on(&mut core, &model, 0, &[repeat(10, set), repeat(40, set)]);
+    let (hit, other) = (core.counts(0), core.counts(1));
+    assert_eq!((hit.cycles, hit.interrupts, hit.pipeline_stall_slots), (10 + 50 + 10, 1, 50));
+    // The other's 40 are done before the handler begins; what it was halted for is not its.
+    assert_eq!((other.cycles, other.shared_slots), (40, 0));
+}

@@ -1,0 +1,234 @@
+//! Predictors written to be read: whole histories, maps in place of tables.
+
+use std::collections::HashMap;
+
+use machine::predict::{
+    Branch, BranchKind, DirectionModel, Foreseen, HistoryModel, PredictorModel, TableModel,
+    TageModel, TournamentModel,
+};
+
+/// Counters of two bits, by whatever tells one from another.
+#[derive(Default)]
+pub struct Counters(HashMap<u64, i32>);
+
+impl Counters {
+    fn foresees(&self, key: u64) -> bool {
+        self.0.get(&key).copied().unwrap_or(1) >= 2
+    }
+
+    fn learn(&mut self, key: u64, taken: bool) {
+        let counter = self.0.entry(key).or_insert(1);
+        *counter = (*counter + if taken { 1 } else { -1 }).clamp(0, 3);
+    }
+}
+
+/// The last `bits` of a history as a number, the last branch lowest.
+fn recent(history: &[bool], bits: u32) -> u64 {
+    let last = history.iter().rev().take(bits as usize).enumerate();
+    last.map(|(ago, taken)| u64::from(*taken) << ago).sum()
+}
+
+#[derive(Default)]
+pub struct Naive {
+    first: Counters,
+    second: Counters,
+    chooser: Counters,
+    histories: HashMap<u64, Vec<bool>>,
+    history: Vec<bool>,
+    tage: Tage,
+    /// Sets of branches with their targets, the last used last.
+    btb: HashMap<u64, Vec<(u64, u64)>>,
+    returns: Vec<u64>,
+    targets: HashMap<u64, u64>,
+    target_history: u64,
+}
+
+impl Naive {
+    pub fn step(&mut self, model: &PredictorModel, branch: &Branch) -> Foreseen {
+        if matches!(branch.kind, BranchKind::Call | BranchKind::IndirectCall) {
+            self.returns.push(branch.behind);
+            if self.returns.len() > model.return_stack_entries.unwrap_or(0) as usize {
+                self.returns.remove(0);
+            }
+        }
+        match branch.kind {
+            BranchKind::Conditional => {
+                let foreseen = self.direction(&model.direction, branch);
+                let known = branch.taken().then(|| self.btb(model.btb.as_ref(), branch));
+                match known {
+                    _ if foreseen != branch.taken() => Foreseen::Wrong,
+                    Some(false) => Foreseen::Late,
+                    _ => Foreseen::Right,
+                }
+            }
+            BranchKind::Jump | BranchKind::Call => match self.btb(model.btb.as_ref(), branch) {
+                true => Foreseen::Right,
+                false => Foreseen::Late,
+            },
+            BranchKind::Return if model.return_stack_entries.is_some() => {
+                right(self.returns.pop() == Some(branch.next))
+            }
+            _ => right(match &model.indirect {
+                Some(model) => self.indirect(model, branch),
+                None => self.btb(model.btb.as_ref(), branch),
+            }),
+        }
+    }
+
+    fn btb(&mut self, model: Option<&TableModel>, branch: &Branch) -> bool {
+        let Some(model) = model else { return false };
+        let sets = u64::from(model.entries / model.ways);
+        let set = self.btb.entry(branch.address % sets).or_default();
+        let known = set.iter().position(|(address, _)| *address == branch.address);
+        let known = known.map(|at| set.remove(at).1);
+        set.push((branch.address, branch.next));
+        if set.len() > model.ways as usize {
+            set.remove(0);
+        }
+        known == Some(branch.next)
+    }
+
+    fn indirect(&mut self, model: &HistoryModel, branch: &Branch) -> bool {
+        let history = self.target_history;
+        let key = (branch.address ^ history ^ history << 5) % u64::from(model.entries);
+        let foreseen = self.targets.insert(key, branch.next);
+        self.target_history =
+            (history << 3 ^ branch.next ^ branch.next >> 5) % (1 << model.history_bits);
+        foreseen == Some(branch.next)
+    }
+
+    fn direction(&mut self, model: &DirectionModel, branch: &Branch) -> bool {
+        let (address, taken) = (branch.address, branch.taken());
+        let foreseen = match model {
+            DirectionModel::Taken => true,
+            DirectionModel::NotTaken => false,
+            DirectionModel::BackwardTaken => branch.target.is_some_and(|target| target <= address),
+            DirectionModel::Bimodal(model) => {
+                let key = address % u64::from(model.entries);
+                let foreseen = self.first.foresees(key);
+                self.first.learn(key, taken);
+                foreseen
+            }
+            DirectionModel::Gshare(model) => {
+                let history = recent(&self.history, model.history_bits);
+                let key = (address ^ history) % u64::from(model.entries);
+                let foreseen = self.first.foresees(key);
+                self.first.learn(key, taken);
+                foreseen
+            }
+            DirectionModel::Tournament(model) => self.tournament(model, address, taken),
+            DirectionModel::Tage(model) => self.tage.step(model, &self.history, address, taken),
+        };
+        self.history.push(taken);
+        foreseen
+    }
+
+    fn tournament(&mut self, model: &TournamentModel, address: u64, taken: bool) -> bool {
+        let own = self.histories.entry(address % u64::from(model.local_entries)).or_default();
+        let local_key = recent(own, model.local_history_bits);
+        let global_key = recent(&self.history, model.global_history_bits);
+        own.push(taken);
+        let (local, global) = (self.first.foresees(local_key), self.second.foresees(global_key));
+        let by_all = self.chooser.foresees(global_key);
+        self.first.learn(local_key, taken);
+        self.second.learn(global_key, taken);
+        if local != global {
+            self.chooser.learn(global_key, global == taken);
+        }
+        if by_all { global } else { local }
+    }
+}
+
+fn right(right: bool) -> Foreseen {
+    if right { Foreseen::Right } else { Foreseen::Wrong }
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    tag: u64,
+    counter: i32,
+    useful: i32,
+}
+
+/// Tagged tables, folded anew from the whole history at each branch.
+pub struct Tage {
+    base: Counters,
+    entries: HashMap<(usize, u64), Entry>,
+    distrust: i32,
+}
+
+impl Default for Tage {
+    fn default() -> Tage {
+        Tage { base: Counters::default(), entries: HashMap::new(), distrust: 8 }
+    }
+}
+
+fn folded(history: &[bool], length: u32, width: u32) -> u64 {
+    let last = history.iter().rev().take(length as usize).enumerate();
+    last.fold(0, |value, (ago, taken)| value ^ u64::from(*taken) << (ago as u32 % width))
+}
+
+impl Tage {
+    /// Places of an address in each table, with the tags to be found there.
+    fn places(model: &TageModel, history: &[bool], address: u64) -> Vec<((usize, u64), u64)> {
+        let ratio = f64::from(model.history_max) / f64::from(model.history_min);
+        let steps = f64::from(model.tables.max(2) - 1);
+        let place = |table: u32| {
+            // The models of these tests have steps of more than one branch.
+            let length = f64::from(model.history_min) * ratio.powf(f64::from(table) / steps);
+            let fold = |width: u32| folded(history, length.round() as u32, width);
+            let bits = model.table_entries.ilog2();
+            let index = (address ^ address >> bits ^ fold(bits)) % u64::from(model.table_entries);
+            let tag = address ^ fold(model.tag_bits) ^ fold(model.tag_bits - 1) << 1;
+            ((table as usize, index), (tag % (1 << model.tag_bits)) | 1)
+        };
+        (0..model.tables).map(place).collect()
+    }
+
+    fn step(&mut self, model: &TageModel, history: &[bool], address: u64, taken: bool) -> bool {
+        let places = Self::places(model, history, address);
+        let key = address % u64::from(model.base_entries);
+        let base = self.base.foresees(key);
+        let known = |(place, tag): &&((usize, u64), u64)| {
+            self.entries.get(place).is_some_and(|entry| entry.tag == *tag)
+        };
+        let mut found: Vec<_> = places.iter().filter(known).map(|(place, _)| *place).collect();
+        let provider = found.pop();
+        let behind = found.pop().map_or(base, |place| self.entries[&place].counter >= 4);
+        let mut foreseen = base;
+        let mut provided = base;
+        if let Some(place) = provider {
+            let entry = self.entries.get_mut(&place).expect("found");
+            let new = entry.useful == 0 && matches!(entry.counter, 3 | 4);
+            provided = entry.counter >= 4;
+            foreseen = if new && self.distrust >= 8 { behind } else { provided };
+            if provided != behind {
+                let sign = if provided == taken { 1 } else { -1 };
+                if new {
+                    self.distrust = (self.distrust - sign).clamp(0, 15);
+                }
+                entry.useful = (entry.useful + sign).clamp(0, 3);
+            }
+            entry.counter = (entry.counter + if taken { 1 } else { -1 }).clamp(0, 7);
+        } else {
+            self.base.learn(key, taken);
+        }
+        if foreseen != taken && provided != taken {
+            self.allocate(&places[provider.map_or(0, |(table, _)| table + 1)..], taken);
+        }
+        foreseen
+    }
+
+    fn allocate(&mut self, places: &[((usize, u64), u64)], taken: bool) {
+        let useful = |place| self.entries.get(place).map_or(0, |entry: &Entry| entry.useful);
+        let free = places.iter().find(|(place, _)| useful(place) == 0);
+        if let Some((place, tag)) = free {
+            let counter = if taken { 4 } else { 3 };
+            self.entries.insert(*place, Entry { tag: *tag, counter, useful: 0 });
+            return;
+        }
+        for (place, _) in places {
+            self.entries.get_mut(place).expect("useful").useful -= 1;
+        }
+    }
+}
