@@ -20,6 +20,7 @@ pub mod in_order;
 mod lines;
 pub mod model;
 mod pages;
+pub mod schema;
 pub mod tlb;
 
 pub use cache::{Cache, Evicted, Outcome};
@@ -28,4 +29,5 @@ pub use counts::Counts;
 pub use hierarchy::{AccessKind, Hierarchy};
 pub use in_order::InOrder;
 pub use model::{CacheModel, MachineModel, ModelError, Replacement, TlbModel};
+pub use schema::SystemModel;
 pub use tlb::Tlb;
