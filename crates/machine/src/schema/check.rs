@@ -1,7 +1,7 @@
 //! What must hold between the parts of a model.
 
 use super::reader::Reader;
-use super::{Content, LevelModel, SystemModel, Walk};
+use super::{Content, Index, LevelModel, Prefetch, SystemModel, Walk};
 use crate::model::ModelError;
 
 /// Page sizes of the guest, bytes.
@@ -31,6 +31,11 @@ pub(super) fn check(model: &SystemModel, file: &Reader<'_>) -> Result<(), ModelE
         if model.l2.shared && !l3.shared {
             return Err(inside(file, "l3", "shared", "false below a shared l2; allowed: true"));
         }
+    }
+    let code = &model.l1i;
+    if code.trace && (code.index == Index::Virtual || code.prefetch != Prefetch::None) {
+        let problem = "stands beside index or prefetch, which a trace cache has not";
+        return Err(inside(file, "l1i", "trace", problem));
     }
     if model.walk == Walk::Fixed && model.walk_entries > 0 {
         return Err(file.fail("walk_entries", "means nothing without walk = \"caches\""));
