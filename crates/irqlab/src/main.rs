@@ -27,6 +27,8 @@ enum Verb {
     Show(verbs::show::ShowArgs),
     /// The simulated machine: set it up, boot it, save its state
     Sim(verbs::sim::SimArgs),
+    /// The models of machines: list them, or draw one
+    Machines(verbs::machines::MachinesArgs),
     /// Measure irqlab itself: what its probes cost, and whether they tell the truth
     Bench(verbs::bench::BenchArgs),
     /// Print a completion script for a shell
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         Verb::Handlers(args) => verbs::handlers::run(&args),
         Verb::Show(args) => verbs::show::run(args),
         Verb::Sim(args) => verbs::sim::run(args),
+        Verb::Machines(args) => verbs::machines::run(&args),
         Verb::Bench(args) => verbs::bench::run(args),
         Verb::Completions(args) => verbs::completions::run(&args, Cli::command()),
         Verb::Man(args) => verbs::man::run(&args, Cli::command()),

@@ -97,3 +97,23 @@ fn completions_and_manual_pages() {
     assert!(pages.contains(&"irqlab-handlers.1".to_owned()), "{pages:?}");
     assert!(!pages.iter().any(|page| page.contains("stimulus")), "hidden: {pages:?}");
 }
+
+#[test]
+fn machine_models() {
+    check(&["machines", "z80"], "no model \"z80\"; there are: cortex-a55, ");
+    check(&["machines", "zen3", "--set", "l2.size=5"], "l2.size: integer is given");
+    check(&["machines", "zen3", "--set", "l2.size"], "is not FIELD=VALUE, as l2.size=4MiB");
+    check(&["machines", "--set", "l2.size=1MiB"], "required arguments were not provided");
+    check(&["machines", "./none.toml"], "none.toml");
+    let place = Place::new();
+    let text = place.run(&["machines", "zen3", "--toml"]).assert_code(0).out.clone();
+    let broken = text.replacen("ways = 8", "ways = 0", 1);
+    let line = broken.lines().position(|line| line == "ways = 0").unwrap() + 1;
+    std::fs::write(place.path().join("mine.toml"), broken).unwrap();
+    let says = format!("mine.toml: line {line}: l1i.ways: 0 is not in 1..=64");
+    place.run(&["machines", "mine.toml"]).assert_code(2).assert_says(&says);
+    let list = place.run(&["machines"]).assert_code(0).out.clone();
+    assert_eq!(list.lines().count(), 17, "{list}");
+    let drawn = place.run(&["machines", "r4400-1994", "--set", "l2.size=4MiB"]);
+    assert!(drawn.assert_code(0).out.contains("└ L2          4 MiB, 1 way,"), "{}", drawn.out);
+}

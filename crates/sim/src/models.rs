@@ -28,24 +28,31 @@ pub fn names() -> Vec<&'static str> {
     KNOWN.iter().map(|(name, _)| *name).collect()
 }
 
-/// The model of that name; what has a slash in it, or ends in `.toml`, is a file.
+/// The text of the model of that name; what has a slash in it, or ends in `.toml`, is a file. It is
+/// not parsed.
 ///
 /// # Errors
-/// When there is none of that name, or the file is no model that can be built.
-pub fn find(cache: &Cache, name: &str) -> Result<Model> {
-    let is_file = name.contains('/') || name.ends_with(".toml");
-    let text = if is_file {
+/// When there is none of that name, or the file can't be read as text.
+pub fn text(name: &str) -> Result<String> {
+    if name.contains('/') || name.ends_with(".toml") {
         let bytes = read_bounded(Path::new(name), TEXT_BYTES_MAX)?;
-        String::from_utf8(bytes).map_err(|_| SimError::data(name, "is no text"))?
-    } else {
-        let known = KNOWN.iter().find(|(known, _)| *known == name);
-        let none = || {
-            let names = names().join(", ");
-            let what = format!("no model {name:?}; there are: {names}, and files (as in ./M.toml)");
-            SimError::Invalid(what)
-        };
-        known.ok_or_else(none)?.1.to_owned()
+        return String::from_utf8(bytes).map_err(|_| SimError::data(name, "is no text"));
+    }
+    let known = KNOWN.iter().find(|(known, _)| *known == name);
+    let none = || {
+        let names = names().join(", ");
+        let what = format!("no model {name:?}; there are: {names}, and files (as in ./M.toml)");
+        SimError::Invalid(what)
     };
+    Ok(known.ok_or_else(none)?.1.to_owned())
+}
+
+/// The model of that name or file, for the `timed` level.
+///
+/// # Errors
+/// As [`text`]; and when it is no model that can be built, or one that the `timed` level can't run.
+pub fn find(cache: &Cache, name: &str) -> Result<Model> {
+    let text = text(name)?;
     let model = MachineModel::parse(&text);
     let model = model.map_err(|error| SimError::data(name, error.to_string()))?;
     let (path, sha256) = cache.keyed("model", ".toml", text.as_bytes())?;
@@ -55,18 +62,32 @@ pub fn find(cache: &Cache, name: &str) -> Result<Model> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use machine::SystemModel;
 
     #[test]
     fn each_model_can_be_built_and_has_the_name_of_its_file() {
         let scratch = tempfile::tempdir().unwrap();
         let cache = Cache::at(scratch.path()).unwrap();
-        assert!(names().contains(&"r4400-1994"));
+        let mut timed = Vec::new();
         for name in names() {
-            let found = find(&cache, name).unwrap();
-            assert_eq!(found.model.name, name);
-            let path = found.path.display().to_string();
-            assert_eq!(find(&cache, &path).unwrap(), found);
+            let model = SystemModel::parse(&text(name).unwrap());
+            let model = model.unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(model.name, name);
+            assert!(!model.about.is_empty(), "{name}");
+            match find(&cache, name) {
+                Ok(found) => {
+                    let path = found.path.display().to_string();
+                    assert_eq!(find(&cache, &path).unwrap(), found);
+                    timed.push(name);
+                }
+                Err(error) => {
+                    let error = error.to_string();
+                    assert!(error.contains("which the timed level does not run"), "{error}");
+                }
+            }
         }
+        assert!(timed.contains(&"r4400-1994"), "{timed:?}");
+        assert_eq!(names().len(), 17);
     }
 
     #[test]

@@ -6,6 +6,7 @@ pub mod doctor;
 pub mod handlers;
 pub mod in_guest;
 pub mod machine;
+pub mod machines;
 pub mod man;
 pub mod show;
 pub mod sim;

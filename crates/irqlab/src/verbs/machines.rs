@@ -1,0 +1,64 @@
+//! `irqlab machines`: the models of machines there are, and what one looks like.
+
+use std::process::ExitCode;
+
+use machine::SystemModel;
+use machine::schema;
+use sim::models;
+
+use crate::args::Usage;
+use crate::output;
+
+/// The models of machines: list them, or draw one
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  irqlab machines                                    their names
+  irqlab machines zen3                               caches, TLBs and latencies
+  irqlab machines zen3 --set l3.size=64MiB --set memory_cycles=300
+  irqlab machines ./mine.toml                        a file; what is wrong with it, by its line")]
+pub struct MachinesArgs {
+    /// Model to draw: its name, or a file (with a slash, or ending in .toml)
+    model: Option<String>,
+    /// Change a field, as in l2.size=4MiB; may be repeated
+    #[arg(long, value_name = "FIELD=VALUE", requires = "model")]
+    set: Vec<String>,
+    /// Print its text, as a file to start from, instead of drawing it
+    #[arg(long, requires = "model")]
+    toml: bool,
+}
+
+/// Lists, draws or prints.
+pub fn run(args: &MachinesArgs) -> anyhow::Result<ExitCode> {
+    let text = match &args.model {
+        None => list()?,
+        Some(name) => {
+            let text = changed(name, &args.set)?;
+            if args.toml { text } else { schema::draw(&parsed(name, &text)?) }
+        }
+    };
+    output::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The model's text with the changes.
+fn changed(name: &str, changes: &[String]) -> anyhow::Result<String> {
+    let mut text = models::text(name).map_err(|error| Usage(error.to_string()))?;
+    parsed(name, &text)?;
+    for change in changes {
+        text = schema::set(&text, change).map_err(|error| Usage(error.to_string()))?;
+    }
+    Ok(text)
+}
+
+fn parsed(name: &str, text: &str) -> anyhow::Result<SystemModel> {
+    SystemModel::parse(text).map_err(|error| Usage(format!("{name}: {error}")).into())
+}
+
+fn list() -> anyhow::Result<String> {
+    let mut text = String::new();
+    for name in models::names() {
+        let model = parsed(name, &models::text(name)?)?;
+        text += &format!("{name:<13} {}\n", model.about);
+    }
+    Ok(text)
+}

@@ -1,0 +1,160 @@
+//! All cache sizes in one pass: how far down the LRU stack each access finds its line (Mattson et al.,
+//! "Evaluation techniques for storage hierarchies", IBM Systems Journal 9(2), 1970).
+//!
+//! An LRU cache of some lines has a line if fewer other lines were used since its last use. So the
+//! distances of a stream give the misses of fully associative LRU caches of all sizes; and those within
+//! sets, of all numbers of ways with these sets. Both are exact, for reads and writes alike as long as
+//! all misses bring the line in, and with nothing else that takes lines away.
+
+use crate::hash::NumberMap;
+
+/// Distances from this on are counted together.
+const DISTANCES_MAX: usize = 1 << 24;
+
+/// Distances in the stack of all lines: for fully associative LRU caches of any size. Needs memory for
+/// each line that was ever used (some 40 bytes) and each distance that was ever seen (8 bytes).
+#[derive(Clone, Debug)]
+pub struct StackDistances {
+    line_shift: u32,
+    /// When each line was used last: a place in `marks`.
+    last: NumberMap<usize>,
+    /// A Fenwick tree with a mark at each last use.
+    marks: Vec<u32>,
+    now: usize,
+    hits: Vec<u64>,
+    beyond: u64,
+    cold: u64,
+}
+
+impl StackDistances {
+    /// For lines of `line_bytes`, a power of two.
+    #[must_use]
+    pub fn new(line_bytes: u64) -> Self {
+        StackDistances {
+            line_shift: line_bytes.ilog2(),
+            last: NumberMap::default(),
+            marks: vec![0; 1 << 16],
+            now: 0,
+            hits: Vec::new(),
+            beyond: 0,
+            cold: 0,
+        }
+    }
+
+    /// An access to the line of an address.
+    pub fn access(&mut self, address: u64) {
+        let line = address >> self.line_shift;
+        if self.now + 1 == self.marks.len() {
+            self.renumber();
+        }
+        self.now += 1;
+        match self.last.insert(line, self.now) {
+            None => self.cold += 1,
+            Some(before) => {
+                // Marks behind its last use are other lines that were used since.
+                let since = self.last.len() - self.marks_to(before) as usize;
+                self.mark(before, -1);
+                match since {
+                    DISTANCES_MAX.. => self.beyond += 1,
+                    since => {
+                        if self.hits.len() <= since {
+                            self.hits.resize(since + 1, 0);
+                        }
+                        self.hits[since] += 1;
+                    }
+                }
+            }
+        }
+        self.mark(self.now, 1);
+    }
+
+    /// Misses of a fully associative LRU cache of `lines` lines; none for more than are told apart.
+    #[must_use]
+    pub fn misses(&self, lines: usize) -> Option<u64> {
+        let farther: u64 = self.hits.iter().skip(lines).sum();
+        (lines <= DISTANCES_MAX).then_some(self.cold + self.beyond + farther)
+    }
+
+    /// Accesses to lines that were never used before.
+    #[must_use]
+    pub fn cold(&self) -> u64 {
+        self.cold
+    }
+
+    /// Gives the last uses new numbers, from 1, with room for as many again.
+    fn renumber(&mut self) {
+        let mut uses: Vec<_> = self.last.iter().map(|(line, when)| (*when, *line)).collect();
+        uses.sort_unstable();
+        self.marks = vec![0; (2 * uses.len() + 2).next_power_of_two().max(1 << 16)];
+        for (at, (_, line)) in uses.iter().enumerate() {
+            self.last.insert(*line, at + 1);
+            self.mark(at + 1, 1);
+        }
+        self.now = uses.len();
+    }
+
+    fn mark(&mut self, mut at: usize, by: i32) {
+        while at < self.marks.len() {
+            self.marks[at] = self.marks[at].wrapping_add_signed(by);
+            at += at & at.wrapping_neg();
+        }
+    }
+
+    fn marks_to(&self, mut at: usize) -> u32 {
+        let mut sum = 0;
+        while at > 0 {
+            sum += self.marks[at];
+            at -= at & at.wrapping_neg();
+        }
+        sum
+    }
+}
+
+/// Depths in the stacks of sets: for LRU caches with a fixed number of sets and any number of ways up to
+/// some.
+#[derive(Clone, Debug)]
+pub struct SetDepths {
+    line_shift: u32,
+    set_mask: u64,
+    ways: usize,
+    /// Line plus one, the last used first; 0 for none.
+    stacks: Vec<u64>,
+    hits: Vec<u64>,
+    accesses: u64,
+}
+
+impl SetDepths {
+    /// For lines of `line_bytes` and `sets`, both powers of two, and up to `ways` ways, at least one.
+    #[must_use]
+    pub fn new(line_bytes: u64, sets: u64, ways: usize) -> Self {
+        SetDepths {
+            line_shift: line_bytes.ilog2(),
+            set_mask: sets - 1,
+            ways,
+            stacks: vec![0; sets as usize * ways],
+            hits: vec![0; ways],
+            accesses: 0,
+        }
+    }
+
+    /// An access to the line of an address.
+    pub fn access(&mut self, address: u64) {
+        self.accesses += 1;
+        let line = address >> self.line_shift;
+        let first = (line & self.set_mask) as usize * self.ways;
+        let stack = &mut self.stacks[first..first + self.ways];
+        let depth = stack.iter().position(|other| *other == line + 1);
+        if let Some(depth) = depth {
+            self.hits[depth] += 1;
+        }
+        stack[..=depth.unwrap_or(self.ways - 1)].rotate_right(1);
+        stack[0] = line + 1;
+    }
+
+    /// Misses of a cache with `ways` ways; none for more than are followed.
+    #[must_use]
+    pub fn misses(&self, ways: usize) -> Option<u64> {
+        let hits: u64 = self.hits.iter().take(ways).sum();
+        (ways <= self.ways).then_some(self.accesses - hits)
+    }
+}

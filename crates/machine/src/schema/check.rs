@@ -1,0 +1,107 @@
+//! What must hold between the parts of a model.
+
+use super::reader::Reader;
+use super::{Content, Index, LevelModel, Prefetch, SystemModel, Walk};
+use crate::model::ModelError;
+
+/// Page sizes of the guest, bytes.
+pub(crate) const GUEST_PAGES_BYTES: [u64; 3] = [4 << 10, 2 << 20, 1 << 30];
+
+/// Whether a TLB can hold pages of these sizes: one of any size, or the guest's, the smallest first.
+pub(super) fn is_page_list(sizes: &[u64]) -> bool {
+    match sizes {
+        [] => false,
+        [size] => size.is_power_of_two(),
+        sizes => {
+            sizes.iter().all(|size| GUEST_PAGES_BYTES.contains(size))
+                && sizes.windows(2).all(|pair| pair[0] < pair[1])
+        }
+    }
+}
+
+pub(super) fn check(model: &SystemModel, file: &Reader<'_>) -> Result<(), ModelError> {
+    if !model.cpus.is_multiple_of(model.threads_per_core) {
+        let problem = format!("does not divide cpus, {}", model.cpus);
+        return Err(file.fail("threads_per_core", problem));
+    }
+    let l1 = [("l1i", &model.l1i), ("l1d", &model.l1d)];
+    level(file, "l2", &model.l2, &l1)?;
+    if let Some(l3) = &model.l3 {
+        level(file, "l3", l3, &[("l2", &model.l2)])?;
+        if model.l2.shared && !l3.shared {
+            return Err(inside(file, "l3", "shared", "false below a shared l2; allowed: true"));
+        }
+    }
+    let code = &model.l1i;
+    if code.trace && (code.index == Index::Virtual || code.prefetch != Prefetch::None) {
+        let problem = "stands beside index or prefetch, which a trace cache has not";
+        return Err(inside(file, "l1i", "trace", problem));
+    }
+    if model.walk == Walk::Fixed && model.walk_entries > 0 {
+        return Err(file.fail("walk_entries", "means nothing without walk = \"caches\""));
+    }
+    tlbs(model, file)
+}
+
+fn level(
+    file: &Reader<'_>,
+    name: &str,
+    level: &LevelModel,
+    above: &[(&str, &LevelModel)],
+) -> Result<(), ModelError> {
+    for (other_name, other) in above {
+        let (line, other_line) = (level.cache.line_bytes, other.cache.line_bytes);
+        let exclusive = level.content == Content::Exclusive;
+        if line < other_line || exclusive && line != other_line {
+            let allowed = if exclusive { "" } else { " or more" };
+            let problem =
+                format!("{line} under lines of {other_name}; allowed: {other_line}{allowed}");
+            return Err(inside(file, name, "line", problem));
+        }
+        let (size, least) = (level.cache.size_bytes, other.cache.size_bytes);
+        if level.content == Content::Inclusive && size < least && !other.trace {
+            let problem = format!(
+                "{size}, and {other_name} that it includes has {least}; allowed: that or more"
+            );
+            return Err(inside(file, name, "size", problem));
+        }
+    }
+    Ok(())
+}
+
+fn tlbs(model: &SystemModel, file: &Reader<'_>) -> Result<(), ModelError> {
+    let pairs = [
+        ("itlb_large", &model.itlb, &model.itlb_large),
+        ("dtlb_large", &model.dtlb, &model.dtlb_large),
+    ];
+    for (name, small, large) in pairs {
+        let Some(large) = large else { continue };
+        let again = large.pages_bytes.iter().any(|size| small.pages_bytes.contains(size));
+        if again || large.pages_bytes[0] < small.pages_bytes[0] {
+            let problem = "a size that the small TLB has, or below; allowed: larger ones";
+            return Err(inside(file, name, "pages", problem));
+        }
+    }
+    for (name, first) in [("itlb", &model.itlb), ("dtlb", &model.dtlb)] {
+        if let Some(stlb) = &model.stlb
+            && stlb.pages_bytes[0] != first.pages_bytes[0]
+        {
+            let problem = format!("its smallest page is not that of {name}; allowed: the same");
+            return Err(inside(file, "stlb", "pages", problem));
+        }
+    }
+    Ok(())
+}
+
+/// An error in a field of a table.
+fn inside(
+    file: &Reader<'_>,
+    table: &str,
+    field: &str,
+    problem: impl std::fmt::Display,
+) -> ModelError {
+    match file.table(table) {
+        Ok(Some(reader)) => reader.fail(field, problem),
+        _ => file.fail(table, problem),
+    }
+}

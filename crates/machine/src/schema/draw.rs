@@ -1,0 +1,177 @@
+//! A model as text for people.
+
+use std::fmt::Write as _;
+
+use super::units::{frequency_text, size_text};
+use super::{Content, Dma, Index, LevelModel, Prefetch, SystemModel, TlbLevel, Walk, Write};
+use crate::model::Replacement;
+use crate::schema::Protocol;
+
+/// Room for the description of a level, characters.
+const WIDTH: usize = 56;
+
+/// Draws the hierarchy: what each level is, and when it answers.
+#[must_use]
+pub fn draw(model: &SystemModel) -> String {
+    let mut text = format!("{}: {}\n", model.name, model.about);
+    let threads = match model.threads_per_core {
+        1 => String::new(),
+        threads => format!(" of {threads} threads"),
+    };
+    let cores = model.cores();
+    let core = if cores == 1 { "core" } else { "cores" };
+    let _ = writeln!(
+        text,
+        "\n{cores} {core}{threads}, {}, {} a plain instruction",
+        frequency_text(model.clock_hz),
+        cycles(model.instruction_cycles)
+    );
+    let waits = &model.waits;
+    let first = answer(model, 0);
+    text += &row(0, "L1I", &level(&model.l1i, false), &first);
+    text += &row(0, "L1D", &level(&model.l1d, false), &first);
+    text += &row(1, "L2", &level(&model.l2, true), &answer(model, waits.l2_hit_cycles));
+    if let Some(l3) = &model.l3 {
+        text += &row(2, "L3", &level(l3, true), &answer(model, waits.l3_hit_cycles));
+    }
+    let depth = 2 + usize::from(model.l3.is_some());
+    text += &row(depth, "memory", &memory(model), &answer(model, waits.memory_cycles));
+    text += "\n";
+    for (name, tlb) in tlbs(model) {
+        let _ = writeln!(text, "{name:<11}{tlb}");
+    }
+    let _ = writeln!(text, "{:<11}{}", "TLB miss", walk(model));
+    if model.cpus > 1 {
+        let _ = writeln!(text, "{:<11}{}", "coherence", coherence(model));
+    }
+    let dma = match model.dma {
+        Dma::Invalidate => "drop the lines that they write from caches",
+        Dma::Update => "write into lines that caches hold",
+    };
+    let _ = writeln!(text, "{:<11}{dma}", "devices");
+    text
+}
+
+fn cycles(number: u64) -> String {
+    if number == 1 { "1 cycle".to_owned() } else { format!("{number} cycles") }
+}
+
+/// A level, further to the right the farther it is from the core.
+fn row(depth: usize, name: &str, what: &str, answer: &str) -> String {
+    let branch = if depth == 0 { String::new() } else { format!("{}└ ", "  ".repeat(depth - 1)) };
+    let name = format!("{branch}{name}");
+    // What does not fit stands below.
+    let mut lines = vec![String::new()];
+    for words in what.split_inclusive(", ") {
+        let line = lines.last_mut().expect("begins with one");
+        match line.chars().count() + words.trim_end().chars().count() <= WIDTH {
+            true => line.push_str(words),
+            false => lines.push(words.to_owned()),
+        }
+    }
+    let first = lines[0].trim_end();
+    let mut text = format!("{name:<13} {first:<WIDTH$} {answer}\n");
+    for line in &lines[1..] {
+        text += &format!("{:<13} {}\n", "", line.trim_end());
+    }
+    text
+}
+
+/// What a load takes that is served after `wait` cycles more than by L1.
+fn answer(model: &SystemModel, wait: u64) -> String {
+    let total = model.waits.l1_hit_cycles + wait;
+    let tenths_of_ns = u128::from(total) * 10_000_000_000 / u128::from(model.clock_hz);
+    format!("{total:>5} cycles {:>5}.{} ns", tenths_of_ns / 10, tenths_of_ns % 10)
+}
+
+fn level(level: &LevelModel, outer: bool) -> String {
+    let cache = &level.cache;
+    let mut words = vec![
+        size_text(cache.size_bytes),
+        format!("{} {}", cache.ways, if cache.ways == 1 { "way" } else { "ways" }),
+        format!("lines of {}", size_text(cache.line_bytes)),
+    ];
+    let mut say = |holds: bool, what: &str| words.extend(holds.then(|| what.to_owned()));
+    say(cache.replacement == Replacement::TreePlru, "tree-plru");
+    say(cache.replacement == Replacement::Random, "random");
+    say(level.trace, "by entry (trace)");
+    say(level.write == Write::Through, "write-through");
+    say(!level.allocate, "no allocation");
+    say(level.index == Index::Virtual, "virtual index");
+    say(level.prefetch == Prefetch::NextLine, "prefetches the next line");
+    say(level.prefetch == Prefetch::Stride, "prefetches strides");
+    say(level.content == Content::Inclusive, "inclusive");
+    say(level.content == Content::Exclusive, "exclusive");
+    say(outer && level.shared, "shared");
+    if level.sub_block_bytes != cache.line_bytes {
+        words.push(format!("in parts of {}", size_text(level.sub_block_bytes)));
+    }
+    if level.mshrs > 1 {
+        words.push(format!("{} misses at once", level.mshrs));
+    }
+    words.join(", ")
+}
+
+fn memory(model: &SystemModel) -> String {
+    match model.waits.memory_line_cycles {
+        0 => "any number of lines at once".to_owned(),
+        line => {
+            let outermost = model.l3.as_ref().unwrap_or(&model.l2).cache.line_bytes;
+            let bytes = u128::from(outermost) * u128::from(model.clock_hz) / u128::from(line);
+            format!("a line every {}: {} MB/s", cycles(line), bytes / 1_000_000)
+        }
+    }
+}
+
+fn tlbs(model: &SystemModel) -> Vec<(&'static str, String)> {
+    let all = [
+        ("ITLB", Some(&model.itlb)),
+        ("ITLB large", model.itlb_large.as_ref()),
+        ("DTLB", Some(&model.dtlb)),
+        ("DTLB large", model.dtlb_large.as_ref()),
+        ("STLB", model.stlb.as_ref()),
+    ];
+    let second = match model.waits.stlb_hit_cycles {
+        0 => String::new(),
+        wait => format!(", {} more", cycles(wait)),
+    };
+    let words = |name: &str, level: &TlbLevel| {
+        format!("{}{}", tlb(level), if name == "STLB" { &second } else { "" })
+    };
+    all.iter().filter_map(|(name, level)| Some((*name, words(name, (*level)?)))).collect()
+}
+
+fn tlb(level: &TlbLevel) -> String {
+    let TlbLevel { tlb, pages_bytes } = level;
+    let ways = match tlb.ways {
+        ways if ways == tlb.entries => "fully associative".to_owned(),
+        ways => format!("{ways} ways"),
+    };
+    let pages: Vec<_> = pages_bytes.iter().map(|size| size_text(*size)).collect();
+    let random = if tlb.replacement == Replacement::Random { ", random" } else { "" };
+    format!("{} entries, {ways}, pages of {}{random}", tlb.entries, pages.join(", "))
+}
+
+fn walk(model: &SystemModel) -> String {
+    let fixed = cycles(model.waits.tlb_miss_cycles);
+    match (model.walk, model.walk_entries) {
+        (Walk::Fixed, _) => fixed,
+        (Walk::Caches, 0) => format!("{fixed}, and loads of the tables through the caches"),
+        (Walk::Caches, entries) => {
+            format!("{fixed}, and loads of the tables, with {entries} upper tables at hand")
+        }
+    }
+}
+
+fn coherence(model: &SystemModel) -> String {
+    let protocol = match model.protocol {
+        Protocol::Msi => "invalid, shared, dirty (MSI)",
+        Protocol::Mesi => "MESI",
+    };
+    let waits = &model.waits;
+    format!(
+        "{protocol}; from another core {}, upgrade {}",
+        cycles(waits.cache_to_cache_cycles),
+        cycles(waits.upgrade_cycles)
+    )
+}

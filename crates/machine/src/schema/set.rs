@@ -1,0 +1,92 @@
+//! Changes a field of a model's text, as `--set l2.size=4MiB` does.
+//!
+//! The text is changed, not the structure: comments and line numbers stay, and whoever reads the model
+//! reads it from the same sort of text.
+
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::SystemModel;
+use crate::model::ModelError;
+
+/// Units of fields that may be written without one.
+const SUFFIXES: [&str; 2] = ["_bytes", "_hz"];
+/// Tables of tables that there are in models.
+const TABLES_MAX: usize = 1;
+
+/// The text of a model with one field changed or added. `assignment` is `FIELD=VALUE`, as
+/// `l2.size=4MiB` or `memory_cycles=200`.
+///
+/// # Errors
+/// [`ModelError`], when the assignment is none, or the model it makes is refused.
+pub fn set(text: &str, assignment: &str) -> Result<String, ModelError> {
+    let refuse = |problem: &str| ModelError::new(format!("--set {assignment}"), problem);
+    let (field, value) =
+        assignment.split_once('=').ok_or_else(|| refuse("is not FIELD=VALUE, as l2.size=4MiB"))?;
+    let (field, value) = (field.trim(), value.trim());
+    let plain = |part: &str| {
+        !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
+    };
+    let mut path: Vec<&str> = field.split('.').collect();
+    if !path.iter().all(|part| plain(part)) || path.len() > TABLES_MAX + 1 {
+        return Err(refuse("has no field before the =; fields are as memory_cycles or l2.size"));
+    }
+    let name = path.pop().unwrap_or_default();
+    // The text that is changed must be one itself, so that an error below is of the assignment.
+    SystemModel::parse(text)?;
+    let file = DeTable::parse(text).map_err(|error| refuse(error.message()))?;
+    let changed = match path.first() {
+        None => in_table(text, file.get_ref(), 0, name, &literal(value)),
+        Some(table) => match file.get_ref().get(*table) {
+            Some(found) => {
+                let fields = found.get_ref().as_table().ok_or_else(|| refuse("is no table"))?;
+                let at = start_of_table(text, found).ok_or_else(|| refuse("is no plain table"))?;
+                in_table(text, fields, at, name, &literal(value))
+            }
+            None => format!("{text}\n[{table}]\n{name} = {}\n", literal(value)),
+        },
+    };
+    match SystemModel::parse(&changed) {
+        Ok(_) => Ok(changed),
+        Err(error) => Err(refuse(&ModelError { line: None, ..error }.to_string())),
+    }
+}
+
+/// A number, list or truth as it is; all else is text.
+fn literal(value: &str) -> String {
+    let is_plain = DeValue::parse(value).is_ok_and(|value| {
+        let value = value.get_ref();
+        value.is_integer() || value.is_bool() || value.is_array() || value.is_str()
+    });
+    if is_plain && !value.contains('\n') { value.to_owned() } else { format!("{value:?}") }
+}
+
+/// Changes `name` of a table, or adds it at byte `at`.
+fn in_table(text: &str, fields: &DeTable<'_>, at: usize, name: &str, literal: &str) -> String {
+    let bare = |name: &str| -> String {
+        let suffix = SUFFIXES.iter().find_map(|suffix| name.strip_suffix(suffix));
+        suffix.unwrap_or(name).to_owned()
+    };
+    let old = fields.iter().find(|(key, _)| bare(key.get_ref()) == bare(name));
+    let (replaced, new) = match old {
+        Some((key, value)) => (key.span().start..value.span().end, format!("{name} = {literal}")),
+        None => (at..at, format!("{name} = {literal}\n")),
+    };
+    replace(text, replaced, &new)
+}
+
+fn replace(text: &str, range: Range<usize>, new: &str) -> String {
+    let (before, after) = (text.get(..range.start), text.get(range.end..));
+    format!("{}{new}{}", before.unwrap_or_default(), after.unwrap_or_default())
+}
+
+/// Where the first field of `[table]` may stand: in the line below its head.
+fn start_of_table(text: &str, table: &Spanned<DeValue<'_>>) -> Option<usize> {
+    let start = table.span().start;
+    if text.as_bytes().get(start) != Some(&b'[') {
+        return None;
+    }
+    Some(text[start..].find('\n').map_or(text.len(), |end| start + end + 1))
+}

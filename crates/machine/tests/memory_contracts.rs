@@ -1,0 +1,366 @@
+//! Timing contracts of the memory system: synthetic streams whose cycles can be worked out by hand.
+//! Numbered, so that a change can say which of them it touches.
+
+use machine::memory::{
+    Access, CacheName, Context, MissClass, Mode, PageSize, Served, System, Watch,
+};
+use machine::schema::{Prefetch, Walk, set};
+use machine::{AccessKind, SystemModel};
+
+const ZEN3: &str = include_str!("../../../machines/zen3.toml");
+const R4400: &str = include_str!("../../../machines/r4400-1994.toml");
+const SMP8: &str = include_str!("../../../machines/r4400-smp8.toml");
+const P4: &str = include_str!("../../../machines/p4-1700.toml");
+
+/// A model without what hides latencies.
+fn plain(text: &str) -> SystemModel {
+    let mut model = SystemModel::parse(text).unwrap();
+    for level in [&mut model.l1i, &mut model.l1d, &mut model.l2] {
+        level.prefetch = Prefetch::None;
+    }
+    model.walk = Walk::Fixed;
+    model.walk_entries = 0;
+    model
+}
+
+fn load(cpu: usize, address: u64, now_cycles: u64) -> Access {
+    Access {
+        cpu,
+        kind: AccessKind::Load,
+        virtual_address: address,
+        physical: address,
+        bytes: 8,
+        pc: 0x40_0000,
+        page: PageSize::Huge,
+        now_cycles,
+    }
+}
+
+fn store(cpu: usize, address: u64, now_cycles: u64) -> Access {
+    Access { kind: AccessKind::Store, ..load(cpu, address, now_cycles) }
+}
+
+/// Wait of each step of a pointer chase through `bytes`, warm; it goes by lines of `line_bytes`.
+fn chase(model: &SystemModel, bytes: u64, line_bytes: u64) -> u64 {
+    let mut system = System::new(model, 1);
+    let addresses: Vec<u64> = (0..bytes).step_by(line_bytes as usize).collect();
+    let mut waits = Vec::new();
+    for _ in 0..3 {
+        waits = addresses.iter().map(|at| system.wait(&load(0, *at, 0))).collect();
+    }
+    assert!(waits.iter().all(|wait| *wait == waits[0]), "each step waits as long");
+    waits[0]
+}
+
+#[test]
+fn m1_a_pointer_chase_takes_the_latency_of_the_level_it_fits_into() {
+    for text in [ZEN3, R4400] {
+        let mut model = plain(text);
+        (model.waits.tlb_miss_cycles, model.waits.memory_line_cycles) = (0, 0);
+        if let Some(l3) = &mut model.l3 {
+            // Smaller, so that it takes less time to fill.
+            l3.cache.size_bytes = 2 << 20;
+        }
+        let waits = model.waits;
+        let (l1, l2) = (&model.l1d.cache, &model.l2.cache);
+        assert_eq!(chase(&model, l1.size_bytes, l1.line_bytes), 0);
+        // What is twice a cache misses it each time under LRU.
+        assert_eq!(chase(&model, 2 * l1.size_bytes, l1.line_bytes), waits.l2_hit_cycles);
+        assert_eq!(chase(&model, l2.size_bytes, l2.line_bytes), waits.l2_hit_cycles);
+        let next = if model.l3.is_some() { waits.l3_hit_cycles } else { waits.memory_cycles };
+        assert_eq!(chase(&model, 2 * l2.size_bytes, l2.line_bytes), next);
+        if let Some(l3) = &model.l3 {
+            assert_eq!(chase(&model, l3.cache.size_bytes, 64), waits.l3_hit_cycles);
+            assert_eq!(chase(&model, 2 * l3.cache.size_bytes, 64), waits.memory_cycles);
+        }
+    }
+}
+
+#[test]
+fn m2_a_stride_over_sets_keeps_as_many_lines_as_there_are_ways() {
+    let model = plain(ZEN3);
+    let way_bytes = model.l1d.cache.size_bytes / u64::from(model.l1d.cache.ways);
+    for lines in 1..=16u64 {
+        let mut system = System::new(&model, 1);
+        for _ in 0..3 {
+            (0..lines).for_each(|n| {
+                system.wait(&load(0, n * way_bytes, 0));
+            });
+        }
+        let before = system.counts(0).basic.l1d_load_misses;
+        (0..lines).for_each(|n| {
+            system.wait(&load(0, n * way_bytes, 0));
+        });
+        let misses = system.counts(0).basic.l1d_load_misses - before;
+        assert_eq!(misses, if lines <= 8 { 0 } else { lines }, "{lines} lines of a set");
+    }
+}
+
+#[test]
+fn m3_misses_overlap_up_to_the_registers_and_take_turns_beyond() {
+    for mshrs in [1u64, 4, 10] {
+        let mut model = plain(ZEN3);
+        (model.l1d.mshrs, model.waits.memory_line_cycles) = (mshrs as u32, 0);
+        let memory = model.waits.memory_cycles;
+        let mut system = System::new(&model, 1);
+        // Translated before.
+        system.request(&load(0, 1 << 29, 0));
+        let start = 10_000;
+        for n in 0..40u64 {
+            let answer = system.request(&load(0, n * 4096, start));
+            let expected = start + (n / mshrs + 1) * memory;
+            assert_eq!((answer.ready_cycles, answer.served), (expected, Served::Memory), "{n}");
+        }
+    }
+}
+
+#[test]
+fn m4_a_second_miss_of_a_line_waits_for_the_first() {
+    let model = plain(ZEN3);
+    let mut system = System::new(&model, 1);
+    system.request(&load(0, 1 << 29, 0));
+    let first = system.request(&load(0, 0, 1000)).ready_cycles;
+    assert_eq!(first, 1000 + model.waits.memory_cycles);
+    assert_eq!(system.request(&load(0, 8, 1100)).ready_cycles, first);
+    assert_eq!(system.request(&load(0, 8, first + 5)).ready_cycles, first + 5);
+    assert_eq!(system.counts(0).memory_reads, 2);
+}
+
+#[test]
+fn m5_the_way_to_memory_limits_the_bandwidth() {
+    let mut model = plain(ZEN3);
+    (model.waits.memory_line_cycles, model.l1d.mshrs) = (50, 64);
+    let mut system = System::new(&model, 1);
+    system.request(&load(0, 1 << 29, 0));
+    for n in 0..30u64 {
+        let ready = system.request(&load(0, n * 64, 5000)).ready_cycles;
+        assert_eq!(ready, 5000 + n * 50 + model.waits.memory_cycles, "{n}");
+    }
+    assert_eq!(system.counts(0).bus_wait_cycles, (0..30).map(|n| n * 50).sum::<u64>());
+}
+
+#[test]
+fn m6_tlbs_reach_as_far_as_their_entries() {
+    // 64 entries; pages of 4 KiB, each line in another set.
+    let mut model = plain(ZEN3);
+    model.waits.tlb_miss_cycles = 33;
+    let wait = |pages: u64, page: PageSize, shift: u32, model: &SystemModel| {
+        let mut system = System::new(model, 1);
+        let mut total = 0;
+        for _ in 0..4 {
+            let each =
+                (0..pages).map(|n| Access { page, ..load(0, (n << shift) | (n % 64 * 64), 0) });
+            total = each.map(|access| system.wait(&access)).sum();
+        }
+        total / pages
+    };
+    assert_eq!(wait(64, PageSize::Small, 12, &model), 0);
+    // 65 in turn under LRU miss each time; the second TLB has them.
+    assert_eq!(wait(65, PageSize::Small, 12, &model), model.waits.stlb_hit_cycles);
+    assert_eq!(wait(64, PageSize::Large, 21, &model), 0);
+    // The second TLB has pages of 1 GiB as pages of 2 MiB; here these are all of one set.
+    assert_eq!(wait(65, PageSize::Huge, 30, &model), model.waits.stlb_hit_cycles + 33);
+    model.stlb = None;
+    assert_eq!(wait(65, PageSize::Small, 12, &model), 33);
+}
+
+#[test]
+fn m7_a_walk_loads_a_table_for_each_level() {
+    let mut model = plain(ZEN3);
+    (model.walk, model.waits.memory_line_cycles) = (Walk::Caches, 0);
+    let waits = model.waits;
+    let cold = waits.stlb_hit_cycles + waits.memory_cycles;
+    let table = waits.l1_hit_cycles + waits.memory_cycles;
+    for (page, levels) in [(PageSize::Small, 4), (PageSize::Large, 3), (PageSize::Huge, 2)] {
+        let mut system = System::new(&model, 1);
+        let first = Access { page, ..load(0, 0x7123_4567_8000, 0) };
+        let first = Access { physical: 0x8000, ..first };
+        assert_eq!(system.wait(&first), cold + levels * table, "{page:?}");
+        assert_eq!(system.counts(0).walk_loads, levels);
+    }
+    // A neighbour's entry lies in the same line; with upper tables at hand it is one load.
+    for (entries, loads) in [(0, 4), (16, 1)] {
+        model.walk_entries = entries;
+        let mut system = System::new(&model, 1);
+        system.wait(&Access { page: PageSize::Small, ..load(0, 0x10_0000, 0) });
+        let next = Access { page: PageSize::Small, ..load(0, 0x10_1000, 0) };
+        let hits = loads * waits.l1_hit_cycles;
+        assert_eq!(system.wait(&next), cold + hits, "{entries} entries");
+        assert_eq!(system.counts(0).walk_loads, 4 + loads);
+    }
+}
+
+#[test]
+fn m8_coherence_takes_its_time_by_case() {
+    let mut model = plain(&set(SMP8, "cache_to_cache_cycles=70").unwrap());
+    model.waits.upgrade_cycles = 30;
+    let (memory, l2) = (model.waits.memory_cycles, model.waits.l2_hit_cycles);
+    let mut system = System::new(&model, 8);
+    for cpu in 0..8 {
+        // Another unit of the same page, so that it is translated.
+        system.wait(&load(cpu, 0x4800 + 128 * cpu as u64, 0));
+    }
+    let at = 0x4000;
+    // Nobody has it: memory. Others read it: memory again, in three states.
+    assert_eq!(system.wait(&load(0, at, 0)), memory);
+    assert_eq!(system.wait(&load(1, at, 0)), memory);
+    // In three states even the only one has to say that it writes.
+    assert_eq!(system.wait(&store(0, at, 0)), 30);
+    assert_eq!(system.wait(&store(0, at + 8, 0)), 0);
+    // The other lost it, and gets it from the writer, who keeps it for reading.
+    assert_eq!(system.wait(&load(1, at, 0)), 70);
+    assert_eq!(system.wait(&load(0, at, 0)), 0);
+    // It has all 128 bytes: another line of L1 is in L2.
+    assert_eq!(system.wait(&load(1, at + 64, 0)), l2);
+    // A writer without it takes it from readers: memory has it.
+    assert_eq!(system.wait(&store(2, at, 0)), memory);
+    // And from a writer: the cache has it.
+    assert_eq!(system.wait(&store(3, at, 0)), 70);
+    let counts: Vec<_> = (0..4).map(|cpu| system.counts(cpu)).collect();
+    assert_eq!(counts.iter().map(|counts| counts.upgrades).collect::<Vec<_>>(), [1, 0, 0, 0]);
+    assert_eq!(counts.iter().map(|counts| counts.cache_to_cache).collect::<Vec<_>>(), [0, 1, 0, 1]);
+    // L1D and L2 of each that lost it; core 1 had two lines of L1.
+    assert_eq!(counts.iter().map(|counts| counts.invalidated).collect::<Vec<_>>(), [2, 5, 2, 0]);
+    // In four states the only one writes without asking.
+    let mut system = System::new(&plain(ZEN3), 8);
+    system.wait(&load(0, at, 0));
+    assert_eq!((system.wait(&store(0, at, 0)), system.counts(0).upgrades), (0, 0));
+}
+
+#[test]
+fn m9_true_and_false_sharing_are_told_apart() {
+    let mut system = System::new(&plain(SMP8), 2);
+    system.watch(Watch::default());
+    let sharing = |system: &System| {
+        let counts = system.class_counts(CacheName::L1d);
+        (counts.of(MissClass::TrueSharing), counts.of(MissClass::FalseSharing))
+    };
+    let at = 0x8000;
+    system.wait(&load(0, at, 0));
+    system.wait(&store(1, at, 0));
+    // What the other wrote is what is read.
+    system.wait(&load(0, at, 0));
+    assert_eq!(sharing(&system), (1, 0));
+    // It writes the neighbour.
+    system.wait(&store(1, at + 8, 0));
+    system.wait(&load(0, at, 0));
+    assert_eq!(sharing(&system), (1, 1));
+    // It takes the line for the neighbour, and writes what is read later, while it has it.
+    system.wait(&store(1, at + 8, 0));
+    system.wait(&store(1, at, 0));
+    system.wait(&load(0, at, 0));
+    assert_eq!(sharing(&system), (2, 1));
+    // In the same 128 bytes of L2, and another line of L1: false there as well.
+    system.wait(&load(0, at + 16, 0));
+    system.wait(&store(1, at + 64, 0));
+    system.wait(&load(0, at + 16, 0));
+    assert_eq!(sharing(&system), (2, 2));
+}
+
+#[test]
+fn m10_misses_are_charged_to_who_evicted() {
+    let mut system = System::new(&plain(R4400), 1);
+    system.watch(Watch { twins: true, misses_kept: 100, ..Watch::default() });
+    let context = |mode, process, interrupt| Context { mode, process, interrupt };
+    let a = context(Mode::User, 1, None);
+    let b = context(Mode::User, 2, None);
+    let kernel = context(Mode::Kernel, 1, None);
+    let tick = context(Mode::Kernel, 1, Some(236));
+    // Lines of one set of L1D, which has two ways.
+    let line = |n: u64| n << 13;
+    let mut touch = |context, n| {
+        system.set_context(0, context);
+        system.wait(&load(0, line(n), 0));
+    };
+    touch(a, 0); // cold
+    touch(a, 1); // cold
+    touch(a, 2); // cold, evicts 0
+    touch(a, 0); // USER-self, evicts 1
+    touch(b, 1); // USER-other: a's line, and b asks for it; evicts 2
+    touch(kernel, 2); // KERN-other, evicts 0
+    touch(tick, 3); // cold, evicts 1
+    touch(kernel, 1); // KERN-self: the kernel did, in an interrupt; evicts 2
+    touch(a, 2); // USER-other
+    let counts = system.class_counts(CacheName::L1d);
+    assert_eq!(counts.by_mode[Mode::Kernel as usize], [1, 1, 1, 0, 0, 0, 0]);
+    assert_eq!(counts.by_mode[Mode::User as usize], [3, 1, 2, 0, 0, 0, 0]);
+    assert_eq!(counts.evicted_by_interrupt(236), 1);
+    // 16 KiB have room for all of them: ways are what lacks.
+    assert_eq!((counts.conflict, counts.capacity), (5, 0));
+    let (misses, more) = system.take_misses();
+    let of_l1d: Vec<_> = misses.iter().filter(|miss| miss.cache == CacheName::L1d).collect();
+    assert_eq!((of_l1d.len(), more), (9, 0));
+    assert_eq!((of_l1d[7].evicted_by, of_l1d[7].physical), (Some(tick), line(1)));
+}
+
+#[test]
+fn m11_a_trace_cache_holds_code_by_entry() {
+    let mut system = System::new(&plain(P4), 1);
+    let mut fetch = |address: u64, bytes: u32| {
+        let access = Access { kind: AccessKind::Fetch, bytes, ..load(0, address, 0) };
+        let before = system.counts(0).basic.l1i_misses;
+        system.wait(&access);
+        system.counts(0).basic.l1i_misses - before
+    };
+    // 40 bytes from an entry are three traces; entered at another byte they are others.
+    assert_eq!(fetch(0x1004, 40), 3);
+    assert_eq!(fetch(0x2000, 16), 1);
+    assert_eq!(fetch(0x1004, 40), 0);
+    assert_eq!(fetch(0x1005, 40), 3);
+    assert_eq!(fetch(0x1014, 16), 0);
+}
+
+#[test]
+fn m12_prefetchers_hide_what_they_foresee() {
+    let mut model = plain(ZEN3);
+    model.l1d.prefetch = Prefetch::NextLine;
+    let misses = |model: &SystemModel, step: u64| {
+        let mut system = System::new(model, 1);
+        (0..64).for_each(|n| {
+            system.wait(&load(0, n * step, 0));
+        });
+        let counts = system.counts(0);
+        (counts.basic.l1d_load_misses, counts.prefetches_used)
+    };
+    // A page of lines: the first misses.
+    assert_eq!(misses(&model, 64), (1, 63));
+    assert_eq!(misses(&model, 128), (64, 0));
+    // A stride is known from its third step on, and does not leave the page.
+    model.l1d.prefetch = Prefetch::Stride;
+    let (missed, used) = misses(&model, 256);
+    assert_eq!(missed + used, 64);
+    assert_eq!(missed, 4 + 3);
+}
+
+#[test]
+fn m13_a_fixed_stream_counts_the_same_for_ever() {
+    let mut model = SystemModel::parse(ZEN3).unwrap();
+    (model.l1d.cache.replacement, model.cpus) = (machine::Replacement::Random, 4);
+    let mut system = System::new(&model, 4);
+    system.watch(Watch::default());
+    let mut state = 1u64;
+    for n in 0..200_000u64 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let reach = if n % 3 == 0 { 1 << 23 } else { 1 << 15 };
+        let address = ((state >> 33) % reach) & !7;
+        let kind =
+            [AccessKind::Load, AccessKind::Store, AccessKind::Fetch][(state >> 61) as usize % 3];
+        let cpu = (n / 100 % 4) as usize;
+        let access = Access { kind, page: PageSize::Small, ..load(cpu, address, 0) };
+        system.wait(&access);
+    }
+    let sum = |of: fn(&machine::memory::CpuCounts) -> u64| -> u64 {
+        (0..4).map(|cpu| of(&system.counts(cpu))).sum()
+    };
+    let counts = [
+        sum(|counts| counts.basic.cycles),
+        sum(|counts| counts.basic.l1d_load_misses + counts.basic.l1d_store_misses),
+        sum(|counts| counts.memory_reads),
+        sum(|counts| counts.cache_to_cache),
+        sum(|counts| counts.upgrades),
+        sum(|counts| counts.prefetches_used),
+        system.class_counts(CacheName::L1d).of(MissClass::TrueSharing),
+    ];
+    assert_eq!(counts, [24_486_194, 119_742, 96_088, 63_058, 26_138, 19_825, 8_305]);
+    assert_eq!(system.verify(), Ok(()));
+}

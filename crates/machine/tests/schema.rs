@@ -1,0 +1,182 @@
+//! Model files: the ones that irqlab brings, and ones that are wrong.
+
+use machine::schema::{draw, set};
+use machine::{MachineModel, SystemModel};
+use proptest::prelude::*;
+
+fn models() -> Vec<(String, String)> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines");
+    let mut models = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        models.push((name, std::fs::read_to_string(path).unwrap()));
+    }
+    models.sort();
+    models
+}
+
+fn text(name: &str) -> String {
+    models().into_iter().find(|(other, _)| other == name).unwrap().1
+}
+
+#[test]
+fn each_model_that_irqlab_brings_is_accepted_and_drawn() {
+    assert_eq!(models().len(), 17);
+    for (name, text) in models() {
+        let model = SystemModel::parse(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(model.name, name);
+        let drawn = draw(&model);
+        assert!(drawn.starts_with(&format!("{name}: ")) && drawn.contains("memory"), "{drawn}");
+        for line in drawn.lines() {
+            assert!(line.chars().count() <= 100, "{name}: {line}");
+        }
+        for line in text.lines() {
+            assert!(line.chars().count() <= 110, "{name}: {line}");
+        }
+    }
+}
+
+#[test]
+fn the_timed_level_says_what_it_does_not_run() {
+    assert!(MachineModel::parse(&text("r4400-1994")).is_ok());
+    let error = MachineModel::parse(&text("zen3")).unwrap_err().to_string();
+    for part in ["zen3: ", "cpus", "l3", "stlb", "mshrs", "timed level does not run"] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    let error = MachineModel::parse(&text("ultra-1")).unwrap_err().to_string();
+    assert!(error.contains("sub_block") && error.contains("write = \"through\""), "{error}");
+}
+
+/// What is said of a model with one line changed.
+#[track_caller]
+fn refused(name: &str, from: &str, to: &str) -> String {
+    let text = text(name);
+    assert!(text.contains(from), "{name} has no {from}");
+    SystemModel::parse(&text.replacen(from, to, 1)).unwrap_err().to_string()
+}
+
+#[test]
+fn what_is_wrong_is_named_with_line_field_and_range() {
+    let cases = [
+        ("size = \"32 KiB\"", "size = \"33 KiB\"", "l1i.size: 33792 is not ways times line"),
+        ("size = \"32 KiB\"", "size = \"32\"", "l1i.size: \"32\" has no unit; units: B, KiB"),
+        ("size = \"32 KiB\"", "size = \"32 KB\"", "l1i.size: \"32 KB\" has an unknown unit"),
+        ("size = \"32 KiB\"", "size = 32768", "l1i.size: integer is given; allowed: a text with"),
+        ("size = \"32 KiB\"", "", "l1i.size: is missing; as size ="),
+        ("size = \"32 KiB\"", "size = \"32 KiB\"\nsize_bytes = 1", "allowed: one of them"),
+        ("ways = 8", "ways = 0", "l1i.ways: 0 is not in 1..=64"),
+        ("ways = 8", "ways = -1", "l1i.ways: -1 is not in 1..=64"),
+        ("ways = 8", "ways = \"8\"", "l1i.ways: string is given; allowed: whole numbers in 1..="),
+        ("line = \"64 B\"", "line = \"48 B\"", "l1i.line: 48 is no power of two in 4..=4096"),
+        ("line = \"64 B\"", "line = \"8 KiB\"", "l1i.line: \"8 KiB\" is not in 4..=4096 B"),
+        ("ways = 8", "weighs = 8", "l1i.ways: is missing; allowed: 1..=64"),
+        ("mshrs = 24", "mshr = 24", "l1d.mshr: is unknown; allowed: "),
+        ("mshrs = 24", "mshrs = 65", "l1d.mshrs: 65 is not in 1..=64"),
+        ("\"stride\"", "\"strides\"", "\"strides\" is unknown; allowed: \"none\", \"next-line\""),
+        (
+            "size = \"512 KiB\"",
+            "size = \"16 KiB\"",
+            "l2.size: 16384, and l1i that it includes has 32768",
+        ),
+        ("pages = [\"4 KiB\"", "pages = [\"8 KiB\"", "itlb.pages: allowed: some of \"4 KiB\""),
+        ("cpus = 8", "cpus = 65", "cpus: 65 is not in 1..=64"),
+        ("cpus = 8", "cpus = 8\nthreads_per_core = 3", "threads_per_core: does not divide cpus, 8"),
+        ("protocol = \"mesi\"", "protocol = \"moesi\"", "protocol: \"moesi\" is unknown; allowed:"),
+        ("clock = \"4.7 GHz\"", "clock = \"4.7 GB\"", "clock: \"4.7 GB\" has an unknown unit"),
+        ("clock = \"4.7 GHz\"", "", "clock: is missing"),
+        ("l3_hit_cycles = 42", "", "l3_hit_cycles: is missing; allowed: 0..=1000000"),
+        ("walk_entries = 64", "walk_entries = 9999", "walk_entries: 9999 is not in 0..=4096"),
+        ("[l3]", "[l4]", "l3_hit_cycles: is unknown; allowed: "),
+        ("shared = true", "shared = \"yes\"", "l3.shared: string is given; allowed: true, false"),
+        ("[l3]", "[l3", "line "),
+    ];
+    for (from, to, says) in cases {
+        let error = refused("zen3", from, to);
+        assert!(error.starts_with("line ") && error.contains(says), "{to}: {error}");
+    }
+    let text = text("zen3").replacen("ways = 8", "ways = 0", 1);
+    let line = text.lines().position(|line| line == "ways = 0").unwrap() + 1;
+    let error = SystemModel::parse(&text).unwrap_err();
+    assert_eq!((error.line, error.field.as_str()), (Some(line), "l1i.ways"));
+}
+
+#[test]
+fn parts_must_fit_each_other() {
+    let error = refused(
+        "cortex-a55",
+        "size = \"128 KiB\"\nways = 4\nline = \"64 B\"",
+        "size = \"128 KiB\"\nways = 4\nline = \"128 B\"",
+    );
+    assert!(error.contains("l2.line: 128 under lines of l1i; allowed: 64"), "{error}");
+    let error = refused("golden-cove", "[dtlb_large]", "[dtlb_larger]");
+    assert!(error.contains("dtlb_larger: is unknown"), "{error}");
+    let error = refused("t1", "l2_hit_cycles = 20", "l2_hit_cycles = 20\nl3_hit_cycles = 40");
+    assert!(error.contains("l3_hit_cycles: is unknown"), "{error}");
+    let error = refused("r4400-smp8", "dma = \"invalidate\"", "walk_entries = 4");
+    assert!(error.contains("walk_entries: means nothing"), "{error}");
+}
+
+#[test]
+fn fields_are_set_from_outside() {
+    let changed =
+        |name: &str, change: &str| SystemModel::parse(&set(&text(name), change).unwrap()).unwrap();
+    assert_eq!(changed("zen3", "l3.size=64MiB").l3.unwrap().cache.size_bytes, 64 << 20);
+    assert_eq!(changed("r4400-1994", "l2.size=4MiB").l2.cache.size_bytes, 4 << 20);
+    assert_eq!(changed("r4400-1994", "l1i.size_bytes=8192").l1i.cache.size_bytes, 8192);
+    assert_eq!(changed("r4400-1994", "memory_cycles = 200").waits.memory_cycles, 200);
+    assert_eq!(changed("r4400-1994", "clock=1GHz").clock_hz, 1_000_000_000);
+    assert!(changed("zen3", "l2.replacement=random") != changed("zen3", "l2.ways=8"));
+    assert_eq!(changed("zen3", "dtlb.pages=[\"4 KiB\"]").dtlb.pages_bytes, [4096]);
+    assert_eq!(changed("zen3", "cpus=4").cpus, 4);
+    let twice =
+        set(&set(&text("zen3"), "l2.mshrs=1").unwrap_or(text("zen3")), "l3.ways=8").unwrap();
+    assert_eq!(SystemModel::parse(&twice).unwrap().l3.unwrap().cache.ways, 8);
+    for (change, says) in [
+        ("l2.size", "is not FIELD=VALUE"),
+        ("l2.size=5", "l2.size: integer is given"),
+        ("l2.size=5MiB", "l2.size: 5242880 is not ways times"),
+        ("l2.weighs=5", "l2.weighs: is unknown; allowed: prefetch, "),
+        ("l9.size=4MiB", "l9: is unknown"),
+        ("a.b.c=1", "fields are as"),
+        ("=1", "fields are as"),
+        ("name.x=1", "is no table"),
+        ("l2.size=\"4 MiB\"\nx", "l2.size"),
+    ] {
+        let error = set(&text("zen3"), change).unwrap_err().to_string();
+        assert!(error.starts_with("--set ") && error.contains(says), "{change}: {error}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_it_panic(text in "\\PC{0,200}") {
+        let _ = SystemModel::parse(&text);
+    }
+
+    /// Real models with a piece of them taken out, doubled, or written over.
+    #[test]
+    fn no_broken_model_makes_it_panic(
+        which in 0usize..17,
+        at in any::<prop::sample::Index>(),
+        bytes in 0usize..40,
+        new in prop_oneof!["[0-9]{1,25}", "\\PC{0,10}", "[-.=\"\\[\\]{}\n#]{0,6}"],
+        change in "[a-z0-9_.]{1,12}=[a-zA-Z0-9 \"\\[\\]]{0,8}",
+    ) {
+        let text = &models()[which].1;
+        let mut start = at.index(text.len());
+        while !text.is_char_boundary(start) { start -= 1; }
+        let mut end = (start + bytes).min(text.len());
+        while !text.is_char_boundary(end) { end += 1; }
+        let broken = format!("{}{new}{}", &text[..start], &text[end..]);
+        if let Ok(model) = SystemModel::parse(&broken) {
+            let _ = draw(&model);
+            let _ = model.blocking();
+            prop_assert!(model.l1d.cache.sets().is_power_of_two());
+        }
+        let _ = set(&broken, &change);
+        if let Ok(changed) = set(text, &change) {
+            prop_assert!(SystemModel::parse(&changed).is_ok());
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! All sizes in one pass: against caches of these sizes, one by one.
+
+use machine::memory::{SetDepths, StackDistances};
+use machine::{Cache, CacheModel, Outcome, Replacement};
+use proptest::prelude::*;
+
+fn misses(ways: u32, sets: u64, addresses: &[u64]) -> u64 {
+    let model = CacheModel {
+        size_bytes: u64::from(ways) * sets * 64,
+        ways,
+        line_bytes: 64,
+        replacement: Replacement::Lru,
+    };
+    let mut cache = Cache::new(&model);
+    addresses.iter().filter(|at| cache.access(**at / 64, false) != Outcome::Hit).count() as u64
+}
+
+/// Addresses that come back, near and far.
+fn addresses() -> impl Strategy<Value = Vec<u64>> {
+    let address = prop_oneof![0u64..2048, 0u64..16384, Just(4096u64)];
+    prop::collection::vec(address, 1..600)
+}
+
+proptest! {
+    #[test]
+    fn distances_give_the_misses_of_all_fully_associative_caches(addresses in addresses()) {
+        let mut distances = StackDistances::new(64);
+        addresses.iter().for_each(|at| distances.access(*at));
+        let mut last = u64::MAX;
+        for lines in 1..=64u32 {
+            let ours = distances.misses(lines as usize).unwrap();
+            prop_assert_eq!(ours, misses(lines, 1, &addresses), "{} lines", lines);
+            // A larger stack holds what a smaller one does.
+            prop_assert!(ours <= last);
+            last = ours;
+        }
+        let mut all = addresses.clone();
+        all.iter_mut().for_each(|at| *at /= 64);
+        all.sort_unstable();
+        all.dedup();
+        prop_assert_eq!(distances.cold(), all.len() as u64);
+        prop_assert_eq!(distances.misses(1 << 20), Some(distances.cold()));
+    }
+
+    #[test]
+    fn depths_give_the_misses_of_all_numbers_of_ways(
+        sets_log in 0u32..6,
+        addresses in addresses(),
+    ) {
+        let mut depths = SetDepths::new(64, 1 << sets_log, 16);
+        addresses.iter().for_each(|at| depths.access(*at));
+        for ways in 1..=16u32 {
+            let ours = depths.misses(ways as usize).unwrap();
+            prop_assert_eq!(ours, misses(ways, 1 << sets_log, &addresses), "{} ways", ways);
+        }
+        prop_assert_eq!(depths.misses(17), None);
+    }
+}
+
+#[test]
+fn many_uses_are_renumbered() {
+    // More than there are numbers at the start: 300 lines, again and again.
+    let mut distances = StackDistances::new(64);
+    for n in 0..200_000u64 {
+        distances.access(n % 300 * 64);
+    }
+    assert_eq!(distances.cold(), 300);
+    assert_eq!(distances.misses(299), Some(200_000));
+    assert_eq!(distances.misses(300), Some(300));
+}

@@ -1,0 +1,316 @@
+//! The memory system of any machine: against the reference of two levels, and against what must hold of
+//! every hierarchy.
+
+use machine::memory::{Access, CacheName, Context, MissClass, Mode, PageSize, System, Watch};
+use machine::schema::{Content, Dma, Index, LevelModel, Prefetch, Protocol, Write};
+use machine::{AccessKind, CacheModel, Hierarchy, Replacement, SystemModel};
+use proptest::prelude::*;
+
+const R4400: &str = include_str!("../../../machines/r4400-1994.toml");
+const ZEN3: &str = include_str!("../../../machines/zen3.toml");
+
+fn access(cpu: usize, kind: AccessKind, address: u64, bytes: u32) -> Access {
+    Access {
+        cpu,
+        kind,
+        virtual_address: address,
+        physical: address,
+        bytes,
+        pc: 0x1000,
+        page: PageSize::Small,
+        now_cycles: 0,
+    }
+}
+
+fn kind() -> impl Strategy<Value = AccessKind> {
+    prop::sample::select(&[AccessKind::Fetch, AccessKind::Load, AccessKind::Store][..])
+}
+
+/// A cache of `ways` times `sets` lines.
+fn cache(ways: u32, sets: u64, line_bytes: u64, replacement: Replacement) -> CacheModel {
+    CacheModel { size_bytes: u64::from(ways) * sets * line_bytes, ways, line_bytes, replacement }
+}
+
+fn replacement() -> impl Strategy<Value = Replacement> {
+    prop::sample::select(&[Replacement::Lru, Replacement::TreePlru, Replacement::Random][..])
+}
+
+/// Two small levels, as the reference knows them.
+fn two_levels() -> impl Strategy<Value = SystemModel> {
+    let cache = |line_log: std::ops::Range<u32>, sets_log: std::ops::Range<u32>| {
+        (0u32..3, sets_log, line_log, replacement()).prop_map(|(ways, sets, line, replacement)| {
+            cache(1 << ways, 1 << sets, 1 << line, replacement)
+        })
+    };
+    (cache(4..7, 0..4), cache(4..7, 0..4), cache(6..8, 1..6)).prop_map(|(l1i, l1d, l2)| {
+        let mut model = SystemModel::parse(R4400).unwrap();
+        model.l1i.sub_block_bytes = l1i.line_bytes;
+        model.l1d.sub_block_bytes = l1d.line_bytes;
+        model.l2.sub_block_bytes = l2.line_bytes;
+        (model.l1i.cache, model.l1d.cache, model.l2.cache) = (l1i, l1d, l2);
+        model
+    })
+}
+
+proptest! {
+    /// What the reference counts, this counts too: to the last miss and cycle.
+    #[test]
+    fn a_machine_of_two_levels_counts_as_the_reference_does(
+        model in two_levels(),
+        stream in prop::collection::vec((kind(), 0u64..1 << 15, 0u64..20, 0u8..40), 1..400),
+    ) {
+        let mut reference = Hierarchy::new(&model.blocking().unwrap());
+        let mut system = System::new(&model, 1);
+        for (kind, address, executed, event) in stream {
+            let address = address & !7;
+            if event == 0 {
+                reference.flush_tlbs();
+                system.flush_tlbs(0);
+            }
+            reference.execute(executed);
+            system.execute(0, executed);
+            let asked = access(0, kind, address, 8);
+            let waits = if event == 1 && kind != AccessKind::Fetch {
+                (system.wait_for_device(&asked), reference.device(address, kind == AccessKind::Store))
+            } else {
+                (system.wait(&asked), reference.access(kind, address, address))
+            };
+            prop_assert_eq!(waits.0, waits.1);
+        }
+        prop_assert_eq!(system.counts(0).basic, reference.counts());
+        prop_assert_eq!(system.verify(), Ok(()));
+    }
+}
+
+/// Any machine, of small caches.
+fn any_machine() -> impl Strategy<Value = SystemModel> {
+    let contents = &[Content::Inclusive, Content::Exclusive, Content::NonInclusive][..];
+    let flags = prop::array::uniform8(any::<bool>());
+    let content = (prop::sample::select(contents), prop::sample::select(contents));
+    let prefetch =
+        prop::sample::select(&[Prefetch::None, Prefetch::NextLine, Prefetch::Stride][..]);
+    (flags, content, replacement(), prefetch, 0u32..3, 1u32..5).prop_map(
+        |(flags, (l2, l3), replacement, prefetch, ways, mshrs)| {
+            let mut model = SystemModel::parse(ZEN3).unwrap();
+            let level = |ways: u32, sets, content, shared| LevelModel {
+                cache: cache(ways, sets, 64, replacement),
+                write: Write::Back,
+                allocate: true,
+                index: Index::Physical,
+                sub_block_bytes: 64,
+                mshrs: 1,
+                prefetch: Prefetch::None,
+                content,
+                shared,
+                trace: false,
+            };
+            let [through, around, parts, virtual_index, two, shared, msi, next] = flags;
+            model.l1i = level(1 << ways, 4, Content::NonInclusive, false);
+            model.l1d = LevelModel {
+                write: if through { Write::Through } else { Write::Back },
+                allocate: !around,
+                sub_block_bytes: if parts { 16 } else { 64 },
+                index: if virtual_index { Index::Virtual } else { Index::Physical },
+                mshrs,
+                prefetch,
+                ..level(
+                    1 << ways,
+                    if virtual_index { 256 } else { 4 },
+                    Content::NonInclusive,
+                    false,
+                )
+            };
+            model.l2 = LevelModel {
+                prefetch: if next { Prefetch::NextLine } else { Prefetch::None },
+                ..level(4, if virtual_index { 512 } else { 8 }, l2, shared && two)
+            };
+            model.l3 = (!two).then(|| level(8, if virtual_index { 512 } else { 16 }, l3, shared));
+            model.protocol = if msi { Protocol::Msi } else { Protocol::Mesi };
+            model
+        },
+    )
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Access { cpu: usize, kind: AccessKind, address: u64, bytes: u32 },
+    Writes { address: u64, bytes: u64 },
+    Reads { address: u64, bytes: u64 },
+    Flush { cpu: usize },
+    Context { cpu: usize, process: u32, user: bool },
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    // Few lines, so that processors meet.
+    let address = || prop_oneof![0u64..1024, 0u64..16384];
+    prop_oneof![
+        40 => (0usize..8, kind(), address(), 1u32..9).prop_map(|(cpu, kind, address, bytes)| {
+            Event::Access { cpu, kind, address: address & !7, bytes }
+        }),
+        1 => (address(), 1u64..300).prop_map(|(address, bytes)| Event::Writes { address, bytes }),
+        1 => (address(), 1u64..300).prop_map(|(address, bytes)| Event::Reads { address, bytes }),
+        1 => (0usize..8).prop_map(|cpu| Event::Flush { cpu }),
+        1 => (0usize..8, 0u32..3, any::<bool>())
+            .prop_map(|(cpu, process, user)| Event::Context { cpu, process, user }),
+    ]
+}
+
+fn play(system: &mut System, event: &Event) {
+    match *event {
+        Event::Access { cpu, kind, address, bytes } => {
+            system.wait(&access(cpu, kind, address, bytes));
+        }
+        Event::Writes { address, bytes } => system.device_writes(address, bytes),
+        Event::Reads { address, bytes } => system.device_reads(address, bytes),
+        Event::Flush { cpu } => system.flush_tlbs(cpu),
+        Event::Context { cpu, process, user } => {
+            let mode = if user { Mode::User } else { Mode::Kernel };
+            system.set_context(cpu, Context { mode, process, interrupt: None });
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(192))]
+
+    /// Whoever may write a line is the only one to have it; inclusive levels include; who has what is
+    /// known. On eight processors, two of which may share a core, with devices, behind each access.
+    #[test]
+    fn there_is_one_writer_at_most_and_inclusion_holds(
+        model in any_machine(),
+        threads in prop::sample::select(&[1u32, 2][..]),
+        watched in any::<bool>(),
+        events in prop::collection::vec(event(), 1..160),
+    ) {
+        let model = SystemModel { threads_per_core: threads, ..model };
+        let mut system = System::new(&model, 8);
+        if watched {
+            system.watch(Watch { twins: true, ..Watch::default() });
+        }
+        for event in &events {
+            play(&mut system, event);
+            prop_assert_eq!(system.verify(), Ok(()));
+        }
+    }
+
+    /// Classes add up to the misses that are counted without them; and to watch changes nothing.
+    #[test]
+    fn classes_add_up_and_watching_changes_nothing(
+        model in any_machine(),
+        events in prop::collection::vec(event(), 1..300),
+    ) {
+        let mut plain = System::new(&model, 8);
+        let mut watched = System::new(&model, 8);
+        watched.watch(Watch { twins: true, misses_kept: 1 << 20, ..Watch::default() });
+        for event in &events {
+            play(&mut plain, event);
+            play(&mut watched, event);
+        }
+        let sum = |of: fn(&machine::Counts) -> u64| -> u64 {
+            (0..8).map(|cpu| of(&watched.counts(cpu).basic)).sum()
+        };
+        for cpu in 0..8 {
+            prop_assert_eq!(plain.counts(cpu), watched.counts(cpu));
+        }
+        let l1i = watched.class_counts(CacheName::L1i);
+        let l1d = watched.class_counts(CacheName::L1d);
+        prop_assert_eq!(l1i.total(), sum(|counts| counts.l1i_misses));
+        prop_assert_eq!(l1d.total(), sum(|counts| counts.l1d_load_misses + counts.l1d_store_misses));
+        for counts in [&l1i, &l1d] {
+            let left = counts.of(MissClass::SameSelf) + counts.of(MissClass::Other);
+            prop_assert_eq!(counts.capacity + counts.conflict, left);
+            let by: u64 = counts.evicted_by.iter().map(|(_, number)| number).sum();
+            prop_assert_eq!(by, left);
+            prop_assert_eq!(counts.of(MissClass::Untracked), 0);
+        }
+        let l2 = watched.class_counts(CacheName::L2);
+        if model.l1d.write == Write::Back {
+            prop_assert_eq!(l2.total(), sum(|counts| counts.l2_fetch_misses + counts.l2_data_misses));
+        }
+        let all = [CacheName::L1i, CacheName::L1d, CacheName::L2, CacheName::L3];
+        let total: u64 = all.iter().map(|name| watched.class_counts(*name).total()).sum();
+        prop_assert_eq!(watched.take_misses().0.len() as u64, total);
+    }
+}
+
+/// The naive reference of the sub-blocks and of virtual indexing: a list for each set.
+#[derive(Default)]
+struct Naive {
+    /// Line and parts, the last used first.
+    sets: std::collections::HashMap<u64, Vec<(u64, u64)>>,
+}
+
+impl Naive {
+    /// Whether a part of a line is in; then it is.
+    fn access(&mut self, set: u64, line: u64, part: u64, ways: usize) -> bool {
+        for (other, lines) in &mut self.sets {
+            if *other != set {
+                lines.retain(|(held, _)| *held != line);
+            }
+        }
+        let lines = self.sets.entry(set).or_default();
+        let (parts, hit) = match lines.iter().position(|(held, _)| *held == line) {
+            Some(at) => {
+                let parts = lines.remove(at).1;
+                (parts | 1 << part, parts >> part & 1 == 1)
+            }
+            None => (1 << part, false),
+        };
+        lines.insert(0, (line, parts));
+        lines.truncate(ways);
+        hit
+    }
+}
+
+proptest! {
+    #[test]
+    fn parts_and_virtual_sets_miss_as_a_naive_cache_does(
+        ways in 1u32..4,
+        part_log in 4u32..7,
+        loads in prop::collection::vec((0u64..8, 0u64..4, 0u64..64), 1..300),
+    ) {
+        let mut model = SystemModel::parse(R4400).unwrap();
+        // Sets of four pages: two bits of the virtual page number pick a set.
+        model.l1d.cache = cache(ways, 256, 64, Replacement::Lru);
+        model.l1d.index = Index::Virtual;
+        model.l1d.sub_block_bytes = 1 << part_log;
+        let mut system = System::new(&model, 1);
+        let mut naive = Naive::default();
+        let mut misses = 0;
+        for (virtual_page, frame, eighth) in loads {
+            let offset = eighth * 64 % 4096 + eighth % 8 * 8;
+            let mut load = access(0, AccessKind::Load, virtual_page << 12 | offset, 8);
+            load.physical = frame << 12 | offset;
+            system.wait(&load);
+            let set = load.virtual_address >> 6 & 255;
+            let part = (load.physical & 63) >> part_log;
+            misses += u64::from(!naive.access(set, load.physical >> 6, part, ways as usize));
+            prop_assert_eq!(system.counts(0).basic.l1d_load_misses, misses);
+        }
+    }
+}
+
+#[test]
+fn devices_drop_or_update_lines() {
+    let mut model = SystemModel::parse(ZEN3).unwrap();
+    for (dma, misses) in [(Dma::Invalidate, 2), (Dma::Update, 1)] {
+        model.dma = dma;
+        model.l1d.prefetch = Prefetch::None;
+        model.l2.prefetch = Prefetch::None;
+        let mut system = System::new(&model, 2);
+        system.watch(Watch::default());
+        system.wait(&access(0, AccessKind::Store, 0x10_0000, 8));
+        system.device_reads(0x10_0000, 64);
+        // L1D has it dirty; the L2 that includes it has it clean.
+        assert_eq!(system.device_counts().supplied, 1);
+        system.device_writes(0x10_0010, 4);
+        system.wait(&access(0, AccessKind::Load, 0x10_0000, 8));
+        let counts = system.counts(0).basic;
+        assert_eq!(counts.l1d_load_misses + counts.l1d_store_misses, misses);
+        let devices = system.class_counts(CacheName::L1d).of(MissClass::Device);
+        assert_eq!(devices, misses - 1);
+        let counts = system.device_counts();
+        assert_eq!((counts.dropped, counts.updated), if misses == 2 { (2, 0) } else { (0, 2) });
+        assert_eq!(system.verify(), Ok(()));
+    }
+}
