@@ -186,7 +186,7 @@ const THREADS_MAX: u32 = 64;
 const DECODED_LINES_MAX: u32 = 1 << 20;
 
 fn refuse(field: String, problem: impl Into<String>) -> Result<(), ModelError> {
-    Err(ModelError::Value { field, problem: problem.into() })
+    Err(ModelError::new(field, problem))
 }
 
 fn in_range(field: String, value: u32, least: u32, most: u32) -> Result<(), ModelError> {

@@ -115,7 +115,7 @@ pub(super) const TABLES_MAX: usize = 16;
 pub(super) const HISTORY_MAX: usize = 1024;
 
 fn refuse(field: String, problem: String) -> Result<(), ModelError> {
-    Err(ModelError::Value { field, problem })
+    Err(ModelError::new(field, problem))
 }
 
 fn in_range(name: &str, value: u32, least: u32, most: u32) -> Result<(), ModelError> {

@@ -19,7 +19,7 @@ fn refused(text: &str, from: &str, to: &str) -> String {
     match toml::from_str::<File>(&text.replacen(from, to, 1)) {
         Err(syntax) => syntax.to_string(),
         Ok(file) => match file.core.check("core") {
-            Err(ModelError::Value { field, problem }) => format!("{field}: {problem}"),
+            Err(ModelError { field, problem, .. }) => format!("{field}: {problem}"),
             other => panic!("{from} as {to}: {other:?}"),
         },
     }

@@ -278,9 +278,7 @@ fn what_cannot_be_built_is_refused_by_name() {
         model.indirect = Some(HistoryModel { entries: 4, history_bits: 2 });
         assert_eq!(model.check("predictor"), Ok(()));
         change(&mut model);
-        let Err(ModelError::Value { field, .. }) = model.check("predictor") else {
-            panic!("{model:?}")
-        };
+        let Err(ModelError { field, .. }) = model.check("predictor") else { panic!("{model:?}") };
         field
     };
     assert_eq!(
