@@ -64,6 +64,9 @@ pub struct Machine {
     /// Two network cards, joined back to back.
     #[serde(default)]
     pub nics: Option<NicModel>,
+    /// Whether the guest has a PMU, backed by what is counted; such a machine is watched.
+    #[serde(default)]
+    pub pmu: bool,
     /// Arguments of QEMU that make further devices (`-device`, `-drive`, `-netdev` and their
     /// values).
     pub devices: Vec<String>,
@@ -86,6 +89,7 @@ impl Machine {
             append: Vec::new(),
             disks: Vec::new(),
             nics: None,
+            pmu: false,
             devices: Vec::new(),
         }
     }
