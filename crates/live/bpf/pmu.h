@@ -152,4 +152,33 @@ static __always_inline void count_events(struct row *row, u32 position, struct e
 	}
 }
 
+/*
+ * Charges what a program of ours added to the events since it read them, and on the ways into it and
+ * out of it, to the span in which it runs.
+ */
+static __always_inline void charge_events(u32 position, struct events *since)
+{
+	u32 zero = 0, event;
+	struct pmu_frames *pmu;
+	struct pmu_frame *frame;
+	u64 value, idle;
+
+	if (!cfg.events)
+		return;
+	pmu = bpf_map_lookup_elem(&pmu_states, &zero);
+	if (!pmu)
+		return;
+	frame = &pmu->frames[position & (DEPTH_MAX - 1)];
+	if (!since->valid)
+		frame->valid = 0;
+	for (event = 0; event < EVENTS_MAX; event++) {
+		if (event >= cfg.events)
+			break;
+		if (!read_event(pmu, event, &value, &idle))
+			frame->valid = 0;
+		else
+			frame->nested[event] += value - since->values[event] + cfg.inside_events[event];
+	}
+}
+
 #endif
