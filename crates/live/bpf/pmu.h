@@ -130,12 +130,13 @@ static __always_inline void count_events(struct row *row, u32 position, struct e
 	}
 	/*
 	 * A span that was nested in the program at exit itself, behind the reads, would make this
-	 * one's own events negative.
+	 * one's own events negative: by what it was charged, or as it began anew in this one's frame.
 	 */
 	for (event = 0; event < EVENTS_MAX; event++) {
 		if (event >= cfg.events)
 			break;
-		if (now->values[event] - frame->start[event] < frame->nested[event]) {
+		delta = now->values[event] - frame->start[event] - frame->nested[event];
+		if ((s64)delta < 0) {
 			pmu->disturbed++;
 			return;
 		}
