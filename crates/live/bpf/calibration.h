@@ -39,23 +39,29 @@ TRACEPOINT("sys_exit") int empty_at_exit(void *ctx)
 
 /*
  * The same zero-work span where it matters: at the entry of an interrupt handler, with the caches as
- * interrupts find them, and no hotter.
+ * interrupts find them, and no hotter. And again behind it, where the first has warmed them.
  */
-#define AT_ENTRY(place, tracepoint, key)                                                           \
-	TRACEPOINT(tracepoint) int open_at_##place(void *ctx)                                      \
+#define EMPTY_SPAN(place, tracepoint, key)                                                         \
+	TRACEPOINT(tracepoint) int open_##place(u64 *ctx)                                          \
 	{                                                                                          \
 		enter(key);                                                                        \
 		return 0;                                                                          \
 	}                                                                                          \
-	TRACEPOINT(tracepoint) int close_at_##place(void *ctx)                                     \
+	TRACEPOINT(tracepoint) int close_##place(u64 *ctx)                                         \
 	{                                                                                          \
 		leave(key);                                                                        \
 		return 0;                                                                          \
 	}
 
-AT_ENTRY(irq, "irq_handler_entry", KEY_BENCH)
-AT_ENTRY(softirq, "softirq_entry", KEY_AT_SOFTIRQ)
-AT_ENTRY(vector, "local_timer_entry", KEY_AT_VECTOR)
+#define AT_ENTRY(place, tracepoint, key)                                                           \
+	EMPTY_SPAN(at_##place, tracepoint, key)                                                    \
+	EMPTY_SPAN(again_at_##place, tracepoint, KEY_AGAIN + (key))
+
+#define AT_VECTOR(position, vector) AT_ENTRY(vector, #vector "_entry", KEY_VECTOR + position)
+
+AT_ENTRY(irq, "irq_handler_entry", KEY_IRQ + (u32)ctx[0])
+AT_ENTRY(softirq, "softirq_entry", KEY_SOFTIRQ + ((u32)ctx[0] & 15))
+VECTORS(AT_VECTOR)
 
 /* The least that probes must do to time a span: two clock readings, and a place for the first. */
 TRACEPOINT("sys_enter") int clock_at_entry(void *ctx)
@@ -81,7 +87,8 @@ TRACEPOINT("sys_exit") int clock_at_exit(void *ctx)
 
 /*
  * Feeds the stack from outside, for the test that compares it with its model: ctx is operation
- * (1 enter, 2 exit), key, time in ns. Returns 0, or 1 for an exit without its entry.
+ * (1 enter, 2 exit, 3 a program that ran since the time in place of the key), key, time in ns.
+ * Returns 0, or 1 for an exit without its entry.
  */
 SEC("?raw_tp") int drive(u64 *ctx)
 {
@@ -92,6 +99,14 @@ SEC("?raw_tp") int drive(u64 *ctx)
 	struct ended ended;
 	struct row *row;
 
+	if (cpu && ctx[0] == 3) {
+		struct own own;
+
+		begin_own(cpu, &own, ctx[1]);
+		if (own.frame)
+			charge_own(&own, 0, now_ns);
+		return 0;
+	}
 	if (!cpu || key >= KEYS)
 		return 2;
 	if (ctx[0] == 1) {

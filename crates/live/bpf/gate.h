@@ -69,11 +69,6 @@ static __always_inline void read_kernel_counters(u64 *out)
 	}
 }
 
-static __always_inline u32 inside_in(u64 argument, u32 class)
-{
-	return (argument >> (class * CLASS_BITS)) & ((1 << CLASS_BITS) - 1);
-}
-
 SEC("raw_tp") int gate(u64 *ctx)
 {
 	u32 zero = 0;
@@ -83,9 +78,6 @@ SEC("raw_tp") int gate(u64 *ctx)
 		return 1;
 	if (ctx[0] == GATE_OPEN) {
 		cpu->depth = 0;
-		cpu->inside_ns[CLASS_VECTOR] = inside_in(ctx[1], CLASS_VECTOR);
-		cpu->inside_ns[CLASS_SOFTIRQ] = inside_in(ctx[1], CLASS_SOFTIRQ);
-		cpu->inside_ns[CLASS_IRQ] = inside_in(ctx[1], CLASS_IRQ);
 		read_kernel_counters(cpu->kernel_armed);
 		cpu->armed_ns = bpf_ktime_get_ns();
 		cpu->armed = 1;

@@ -48,6 +48,7 @@ static __always_inline void leave(u32 key)
 	row = row_of(cpu, key);
 	if (row)
 		count_span(cpu, row, &ended, now_ns, &events);
+	end_nested(&ended, &events);
 }
 
 #define VECTOR(position, vector)                                                                   \
@@ -63,17 +64,20 @@ static __always_inline void leave(u32 key)
 	}
 
 /* The order of attribution::VECTORS. */
-VECTOR(0, local_timer)
-VECTOR(1, reschedule)
-VECTOR(2, call_function)
-VECTOR(3, call_function_single)
-VECTOR(4, irq_work)
-VECTOR(5, x86_platform_ipi)
-VECTOR(6, error_apic)
-VECTOR(7, spurious_apic)
-VECTOR(8, thermal_apic)
-VECTOR(9, threshold_apic)
-VECTOR(10, deferred_error_apic)
+#define VECTORS(DO)                                                                                \
+	DO(0, local_timer)                                                                         \
+	DO(1, reschedule)                                                                          \
+	DO(2, call_function)                                                                       \
+	DO(3, call_function_single)                                                                \
+	DO(4, irq_work)                                                                            \
+	DO(5, x86_platform_ipi)                                                                    \
+	DO(6, error_apic)                                                                          \
+	DO(7, spurious_apic)                                                                       \
+	DO(8, thermal_apic)                                                                        \
+	DO(9, threshold_apic)                                                                      \
+	DO(10, deferred_error_apic)
+
+VECTORS(VECTOR)
 
 TRACEPOINT("softirq_entry") int softirq_in(u64 *ctx)
 {
@@ -108,11 +112,12 @@ TRACEPOINT("irq_handler_exit") int irq_handler_out(u64 *ctx)
 	if (!close_span(cpu, key, now_ns, &ended))
 		return 0;
 	row = row_of_action(cpu, key, ctx[1]);
-	if (!row)
-		return 0;
-	count_span(cpu, row, &ended, now_ns, &events);
-	if (!ctx[2]) /* IRQ_NONE: on a shared line, not this action's device */
-		row->special++;
+	if (row) {
+		count_span(cpu, row, &ended, now_ns, &events);
+		if (!ctx[2]) /* IRQ_NONE: on a shared line, not this action's device */
+			row->special++;
+	}
+	end_nested(&ended, &events);
 	return 0;
 }
 
@@ -122,17 +127,22 @@ TRACEPOINT("napi_poll") int napi_polled(u64 *ctx)
 	u64 now_ns = bpf_ktime_get_ns();
 	struct cpu_state *cpu = armed_cpu();
 	u32 packets = ctx[1], budget = ctx[2];
+	struct events events;
 	struct row *row;
+	struct own own;
 
 	if (!cpu)
 		return 0;
+	begin_own(cpu, &own, now_ns);
+	read_events_at_exit(&events);
 	row = row_of_napi(cpu, ctx[0]);
-	if (!row)
-		return 0;
-	add_value(row, packets, now_ns, cpu->armed_ns);
-	row->flat[slot_of_value(packets)]++;
-	if (packets >= budget)
-		row->special++;
+	if (row) {
+		add_value(row, packets, now_ns, cpu->armed_ns);
+		row->flat[slot_of_value(packets)]++;
+		if (packets >= budget)
+			row->special++;
+	}
+	end_own(cpu, &own, &events);
 	return 0;
 }
 
@@ -142,27 +152,43 @@ TRACEPOINT("nmi_handler") int nmi_handled(u64 *ctx)
 	u64 now_ns = bpf_ktime_get_ns();
 	struct cpu_state *cpu = armed_cpu();
 	u64 spent_ns = ctx[1];
+	struct events events;
 	struct row *row;
+	struct own own;
 
 	if (!cpu)
 		return 0;
+	begin_own(cpu, &own, now_ns);
+	read_events_at_exit(&events);
 	row = row_of(cpu, KEY_NMI);
-	if (!row)
-		return 0;
 	if ((s64)spent_ns < 0)
 		spent_ns = 0;
-	add_value(row, spent_ns, now_ns, cpu->armed_ns);
-	row->flat[slot_of_value(spent_ns)]++;
+	if (row) {
+		add_value(row, spent_ns, now_ns, cpu->armed_ns);
+		row->flat[slot_of_value(spent_ns)]++;
+	}
+	end_own(cpu, &own, &events);
 	return 0;
 }
 
 static __always_inline int count_only(u32 key)
 {
 	struct cpu_state *cpu = armed_cpu();
-	struct row *row = cpu ? row_of(cpu, key) : 0;
+	struct events events;
+	struct row *row;
+	struct own own;
 
+	if (!cpu)
+		return 0;
+	begin_own(cpu, &own, 0);
+	if (own.frame) {
+		own.since_ns = bpf_ktime_get_ns();
+		read_events_at_exit(&events);
+	}
+	row = row_of(cpu, key);
 	if (row)
 		row->count++;
+	end_own(cpu, &own, &events);
 	return 0;
 }
 

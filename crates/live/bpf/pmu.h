@@ -130,12 +130,13 @@ static __always_inline void count_events(struct row *row, u32 position, struct e
 	}
 	/*
 	 * A span that was nested in the program at exit itself, behind the reads, would make this
-	 * one's own events negative.
+	 * one's own events negative: by what it was charged, or as it began anew in this one's frame.
 	 */
 	for (event = 0; event < EVENTS_MAX; event++) {
 		if (event >= cfg.events)
 			break;
-		if (now->values[event] - frame->start[event] < frame->nested[event]) {
+		delta = now->values[event] - frame->start[event] - frame->nested[event];
+		if ((s64)delta < 0) {
 			pmu->disturbed++;
 			return;
 		}
@@ -149,6 +150,35 @@ static __always_inline void count_events(struct row *row, u32 position, struct e
 		row->event_self[event] += delta - frame->nested[event];
 		if (position > 0)
 			pmu->frames[(position - 1) & (DEPTH_MAX - 1)].nested[event] += delta;
+	}
+}
+
+/*
+ * Charges what a program of ours added to the events since it read them, and on the ways into it and
+ * out of it, to the span in which it runs.
+ */
+static __always_inline void charge_events(u32 position, struct events *since)
+{
+	u32 zero = 0, event;
+	struct pmu_frames *pmu;
+	struct pmu_frame *frame;
+	u64 value, idle;
+
+	if (!cfg.events)
+		return;
+	pmu = bpf_map_lookup_elem(&pmu_states, &zero);
+	if (!pmu)
+		return;
+	frame = &pmu->frames[position & (DEPTH_MAX - 1)];
+	if (!since->valid)
+		frame->valid = 0;
+	for (event = 0; event < EVENTS_MAX; event++) {
+		if (event >= cfg.events)
+			break;
+		if (!read_event(pmu, event, &value, &idle))
+			frame->valid = 0;
+		else
+			frame->nested[event] += value - since->values[event] + cfg.inside_events[event];
 	}
 }
 

@@ -23,16 +23,14 @@
 #define KEY_FAULT_KERNEL 50
 #define KEY_BENCH 51 /* the syscall span of calibration and benches */
 #define KEY_NAPI 52
-#define KEY_AT_SOFTIRQ 53 /* spans without work, at the entry of a softirq */
-#define KEY_AT_VECTOR 54 /* and of the local timer */
 #define KEY_IRQ 64 /* + IRQ number */
 #define IRQS_MAX 4096
 #define KEYS (KEY_IRQ + IRQS_MAX)
+#define KEY_AGAIN (KEYS / 2) /* + key: spans without work behind those of a key, in place */
 
 /* Set once, before load. */
 struct config {
-	__u64 inside_ns; /* what a probe pair adds inside its own span, in a hot loop */
-	__u64 outside_ns; /* and outside of it, that is inside of the span around it */
+	__u64 inside_events[EVENTS_MAX]; /* what a pair adds to each event inside its own span */
 	__u32 slots; /* entries of the map `rows` */
 	__u32 events; /* PMU events read at entry and exit; 0: none */
 	__u32 cpus; /* stride of the map `pmu_events` */
@@ -40,16 +38,19 @@ struct config {
 	__s32 percpu_offsets[PERCPU_OFFSETS]; /* see gate.h; negative: not known */
 };
 
-/* Sorts of contexts, whose probes find caches of different warmth. */
-enum { CLASS_VECTOR, CLASS_SOFTIRQ, CLASS_IRQ, CLASSES };
-#define CLASS_BITS 20 /* of ns, in the argument of the gate */
+/* What is known of a key beforehand and while it counts, in one word: each costs a cache line. */
+#define SLOT_BITS 7 /* its row, 0: none yet */
+#define INSIDE_BITS 14 /* what a probe pair adds inside a span of it, ns */
+#define WAY_IN_SHIFT 2 /* and above that, in 4 ns, what a cold way into the exit's program adds */
+#define WAY_IN_SHARE 3 /* at most 2^-3 of the span: a short one has cooled nothing */
 
 /* An open span. */
 struct frame {
 	__u32 key;
 	__u32 descendants;
 	__u64 start_ns;
-	__u64 nested_ns; /* raw time of the spans in it, and what their probes added around them */
+	__u64 nested_ns; /* raw time of the spans in it, and what our programs added beside them */
+	__u64 probes_ns; /* what our programs took in it, those of the spans in it among them */
 };
 
 /* What one CPU is in the middle of, and what it could not attribute. */
@@ -64,11 +65,10 @@ struct cpu_state {
 	__u64 abandoned;
 	__u64 overflows;
 	__u64 unattributed; /* spans for which there was no row left, or no key */
-	__u32 inside_ns[4]; /* by class: what is subtracted from a span of its own */
 	struct frame frames[DEPTH_MAX];
 	__u64 kernel_armed[KERNEL_COUNTERS];
 	__u64 kernel_disarmed[KERNEL_COUNTERS];
-	__u16 slot_of[KEYS]; /* row of a key, 0: none yet */
+	__u32 places[KEYS]; /* SLOT_BITS of the row; what is above the loader sets */
 };
 
 struct batch {

@@ -4,13 +4,14 @@
 use std::sync::Mutex;
 
 use attribution::SpanStack;
-use live::bpf::layout::{Config, KEY_IRQ, Row};
+use live::bpf::layout::{Config, Inside, InsideSpan, KEY_IRQ, Row};
 use live::bpf::{BpfError, Flavour, LoadSpec, Probes};
 use proptest::prelude::*;
 
 const CPU: u32 = 0;
 const ENTER: u64 = 1;
 const EXIT: u64 = 2;
+const RAN_SINCE: u64 = 3;
 
 /// Loads `programs`; `None`, with the reason printed, where that is not permitted.
 fn load(flavour: Flavour, config: Config, programs: &[&str]) -> Option<Probes> {
@@ -149,29 +150,39 @@ fn the_histograms_layout_is_that_of_stats() {
     }
 }
 
-/// What the probes add is subtracted: inside from the span itself, all of it from the one around.
+/// What our programs add is subtracted: inside from the span itself, all of it from those around.
 #[test]
-fn the_probes_own_cost_is_subtracted() {
-    let config = Config { slots: 32, inside_ns: 30, outside_ns: 100, ..Config::default() };
+fn the_programs_own_cost_is_subtracted() {
+    let config = Config { slots: 32, ..Config::default() };
     let Some(probes) = load(Flavour::Btf, config, &["drive"]) else { return };
-    start_over(&probes);
+    let cold = InsideSpan { always_ns: 40, way_in_ns: 100 };
+    let of_keys = [(64, cold)].into_iter().collect();
+    probes.clear_for(&Inside { of_keys, ..Inside::same(30) }).expect("clear");
+    probes.open_gate(CPU).expect("gate");
     let t = probes.states().expect("states")[CPU as usize].armed_ns;
     for (operation, key, at) in [
         (ENTER, 32, 0),
         (ENTER, 64, 1_000),
         (EXIT, 64, 1_230),
+        (RAN_SINCE, 1_230, 1_300),
+        (RAN_SINCE, 2_000, 2_005),
         (EXIT, 32, 3_000),
         (ENTER, 1, 4_000),
         (EXIT, 1, 4_020),
     ] {
+        let key = if operation == RAN_SINCE { t + key } else { key };
         drive(&probes, operation, key, t + at);
     }
     let of = |key: u32| rows(&probes).into_iter().find(|row| row.key == key).expect("row");
-    assert_eq!(of(64).sum, 230 - 30);
-    // 3000 raw, less the nested 230 and the 100 around it, less its own 30.
-    assert_eq!(of(32).sum, 3_000 - 230 - 100 - 30);
-    // Inclusive keeps the nested span's real time: 3000 less two pairs' cost inside of it.
-    assert_eq!(of(32).sum + of(32).nested_extra, 3_000 - 30 - (30 + 100));
+    // The way in was cold for an eighth of the span at most.
+    let inside = 40 + (230 - 40) / 8;
+    assert_eq!(of(64).sum, 230 - inside);
+    // What ran behind the exit's clock for 70, and what ran for 5 beside, are ours.
+    let beside = inside + 70 + 5;
+    // 3000 raw, less the nested 230 and what our programs took beside it, less its own 30.
+    assert_eq!(of(32).sum, 3_000 - 230 - beside - 30);
+    // Inclusive keeps the nested span's real time.
+    assert_eq!(of(32).sum + of(32).nested_extra, 3_000 - inside - beside - 30);
     assert_eq!((of(1).sum, of(1).clamped, of(1).count), (0, 1, 1));
 }
 

@@ -20,6 +20,9 @@ use crate::qemu::Qemu;
 use crate::vm::{GuestEvent, More, Start, Vm, VmEvent};
 use crate::{Cache, Progress, Result, SimError, boot, hash};
 
+#[path = "checkpoint_pmu.rs"]
+mod pmu;
+
 const STATE: &str = "state";
 const MANIFEST: &str = "checkpoint.json";
 const MANIFEST_BYTES_MAX: u64 = 256 * 1024;
@@ -64,9 +67,11 @@ pub fn create(
     check_files(machine, name)?;
     let mut made = None;
     cache.replace_directory(&directory(name), progress, |aside| {
-        let mut vm = boot::start(qemu, machine, "ready", limits)?;
+        let counters = pmu::Saving::new(cache, qemu, machine, aside)?;
+        let mut vm = boot::start_with(qemu, machine, "ready", limits, counters.more())?;
         let report = wait_until_ready(&mut vm, limits)?;
         save(&mut vm, &aside.join(STATE))?;
+        counters.check()?;
         let state = aside.join(STATE);
         let state_bytes = fs::metadata(&state).map_err(SimError::file(&state))?.len();
         let checkpoint = Checkpoint {
@@ -142,6 +147,7 @@ impl Checkpoint {
             ("initramfs", key(&was.initramfs_sha256), key(&machine.initramfs_sha256)),
             ("size", cpus(was), cpus(machine)),
             ("device set", was.device_set(), machine.device_set()),
+            ("PMU", pmu::described(was).to_owned(), pmu::described(machine).to_owned()),
         ];
         let differences: Vec<String> = pairs
             .into_iter()
@@ -174,7 +180,9 @@ pub fn restore(
     let checkpoint = open(cache, name)?;
     checkpoint.check(name, qemu, machine)?;
     check_files(machine, name)?;
-    let state = cache.path(&directory(name)).join(STATE);
+    let place = cache.path(&directory(name));
+    pmu::go_on_with(machine, &place, &mut more)?;
+    let state = place.join(STATE);
     more.arguments.extend(["-incoming".to_owned(), format!("file:{}", state.display())]);
     let command_line = checkpoint.command_line;
     let start = Start { command_line, order: order.to_owned(), more };
@@ -326,7 +334,7 @@ mod tests {
     fn another_machine_is_refused_by_what_differs() {
         assert!(checkpoint().check("x", &qemu(), &machine()).is_ok());
         type Change = (fn(&mut Machine), &'static str);
-        let changes: [Change; 7] = [
+        let changes: [Change; 8] = [
             (|machine| machine.kernel_sha256 = "cc".to_owned(), "kernel: made with aa, this is cc"),
             (|machine| machine.initramfs_sha256 = "cc".to_owned(), "initramfs: "),
             (|machine| machine.cpus = 2, "size: made with 1 CPUs, 512 MiB, this is 2 CPUs"),
@@ -334,6 +342,7 @@ mod tests {
             (|machine| machine.disks = vec!["nvme".parse().unwrap()], "nvme,drive=disk0"),
             (|machine| machine.nics = "e1000".parse().ok(), "e1000,netdev=net1"),
             (|machine| machine.seed = 2, "seed 2"),
+            (|machine| machine.pmu = true, "PMU: made with none, this is one (--pmu)"),
         ];
         for (change, words) in changes {
             let mut other = machine();

@@ -64,6 +64,9 @@ pub struct Machine {
     /// Two network cards, joined back to back.
     #[serde(default)]
     pub nics: Option<NicModel>,
+    /// Whether the guest has a PMU, backed by what is counted; such a machine is watched.
+    #[serde(default)]
+    pub pmu: bool,
     /// Arguments of QEMU that make further devices (`-device`, `-drive`, `-netdev` and their
     /// values).
     pub devices: Vec<String>,
@@ -86,6 +89,7 @@ impl Machine {
             append: Vec::new(),
             disks: Vec::new(),
             nics: None,
+            pmu: false,
             devices: Vec::new(),
         }
     }
@@ -100,6 +104,11 @@ impl Machine {
         let words = self.append.iter().map(|word| quoted(word)).collect::<Result<Vec<_>>>()?;
         let order = quoted(&format!("irqlab.do={order}"))?;
         let mut parts = vec![fixed.to_owned()];
+        if self.cpus > 1 {
+            // All CPUs have one clock. A kernel doubts it where the processor does not promise that,
+            // takes the HPET, and that shows the model's time at the ends of slices alone.
+            parts.push("tsc=reliable".to_owned());
+        }
         parts.extend(words);
         parts.push(format!("irqlab.limit_s={guest_limit_s} {order}"));
         let line = parts.join(" ");
@@ -227,6 +236,9 @@ pub(crate) mod tests {
         machine.append.push("quiet".to_owned());
         let line = machine.command_line("run:echo a", 60).unwrap();
         assert!(line.ends_with(r#"quiet irqlab.limit_s=60 "irqlab.do=run:echo a""#), "{line}");
+        assert!(!line.contains("tsc=reliable"));
+        machine.cpus = 2;
+        assert!(machine.command_line("poweroff", 60).unwrap().contains(" tsc=reliable "));
         assert!(machine.command_line("run:echo \"a\"", 60).is_err());
         assert!(machine.command_line(&"x".repeat(3000), 60).is_err());
     }

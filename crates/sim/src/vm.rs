@@ -88,6 +88,17 @@ pub struct More<'a> {
     pub(crate) files: Vec<BorrowedFd<'a>>,
 }
 
+impl More<'_> {
+    /// One more option for the plugin, if there is one.
+    pub(crate) fn add_option(&mut self, name: &str, value: &str) {
+        let at = self.arguments.iter().position(|argument| argument == "-plugin");
+        if let Some(plugin) = at.and_then(|at| self.arguments.get_mut(at + 1)) {
+            // In QEMU's options a comma is written twice.
+            *plugin += &format!(",{name}={}", value.replace(',', ",,"));
+        }
+    }
+}
+
 impl Vm {
     /// Starts QEMU.
     pub(crate) fn start(qemu: &Qemu, machine: &Machine, start: &Start<'_>) -> Result<Vm> {

@@ -42,8 +42,6 @@ pub struct Watch {
     pub start_fast: bool,
     /// Whether each span of an interrupt is recorded.
     pub spans: bool,
-    /// Whether the guest has a PMU, backed by what is counted.
-    pub pmu: bool,
     /// Where the region of interest begins.
     pub roi: Roi,
     /// Cycles of a slice, with two or more CPUs; without a model a cycle is an instruction.
@@ -62,7 +60,6 @@ impl Default for Watch {
             model: None,
             start_fast: false,
             spans: false,
-            pmu: false,
             roi: Roi::Marker,
             quantum: QUANTUM_DEFAULT,
             check: false,
@@ -106,6 +103,11 @@ pub fn annotated(
 }
 
 impl Annotated {
+    /// Nothing is known: for a machine of which no contexts are wanted.
+    pub(crate) fn nothing() -> Annotated {
+        Annotated { symbols: None, offsets: None }
+    }
+
     /// What this kernel does not tell, and what is not known therefore.
     #[must_use]
     pub fn absent(&self) -> Vec<(&'static str, &'static str)> {
@@ -198,7 +200,7 @@ impl Recording {
         let disks = machine.disks.iter().enumerate();
         options.extend(disks.map(|(index, disk)| ("disk", disk.plugin_option(index))));
         options.push(("start", if watch.start_fast { "fast" } else { "full" }.to_owned()));
-        options.push(("pmu", if watch.pmu { "on" } else { "off" }.to_owned()));
+        options.push(("pmu", if machine.pmu { "on" } else { "off" }.to_owned()));
         options.push(("spans", if watch.spans { "on" } else { "off" }.to_owned()));
         options.extend(watch.model.as_ref().map(|model| ("model", path(&model.path))));
         options.extend(annotated.symbols.as_ref().map(|symbols| (SYMBOLS, path(symbols))));

@@ -1,6 +1,7 @@
 //! What a simulated bench asks of the irqlab in its guest, and what that answers: one window of one
 //! condition, made by the code that makes it on the live bench.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,9 @@ pub struct GuestOrder {
     /// Whether the live bench measures in the guest meanwhile.
     #[serde(default)]
     pub probed: bool,
+    /// Names of the events that it reads, in a window of their own behind the other.
+    #[serde(default)]
+    pub events: Vec<String>,
 }
 
 /// What came of it.
@@ -97,6 +101,12 @@ pub struct ProbedSource {
     pub count: u64,
     /// Sum of self times, ns, what the probes add subtracted.
     pub self_total_ns: u64,
+    /// Spans whose events were read.
+    #[serde(default)]
+    pub event_spans: u64,
+    /// Sums of what they counted themselves, what reading adds subtracted, by event.
+    #[serde(default)]
+    pub event_totals: BTreeMap<String, f64>,
 }
 
 impl ProbedSource {
@@ -110,7 +120,18 @@ impl ProbedSource {
             name: sample.context.name.clone(),
             count: sample.count,
             self_total_ns: sample.own.sum,
+            event_spans: 0,
+            event_totals: BTreeMap::new(),
         })
+    }
+
+    /// Adds what a pass of events says of the source: names and what reading adds to a span of each.
+    pub fn add_events(&mut self, sample: &SourceSample, names: &[String], overheads: &[f64]) {
+        self.event_spans = sample.events.spans;
+        for ((name, total), overhead) in names.iter().zip(&sample.events.own).zip(overheads) {
+            let total = *total as f64 - overhead * sample.events.spans as f64;
+            self.event_totals.insert(name.clone(), total);
+        }
     }
 }
 
@@ -160,6 +181,7 @@ mod tests {
             housekeeping: vec![1],
             disk_file: Some("/dev/vda".into()),
             probed: true,
+            events: vec!["cycles".to_owned()],
         };
         let line = serde_json::to_string(&order).unwrap();
         assert!(!line.contains('\n'));

@@ -23,6 +23,23 @@ pub struct CheckedSource {
     pub true_self_ns: f64,
     /// The same in instructions.
     pub true_self_instructions: u64,
+    /// Spans whose events the probes have read, in a window of their own.
+    pub probed_event_spans: u64,
+    /// Spans that there were in that window.
+    pub true_event_spans: u64,
+    /// Instructions of these.
+    pub instructions: CheckedEvent,
+    /// Cycles of these.
+    pub cycles: CheckedEvent,
+}
+
+/// An event of a source in a condition.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CheckedEvent {
+    /// Sum over the spans by the probes, what reading adds subtracted; `None` if not read.
+    pub probed: Option<f64>,
+    /// Sum over the spans that there were.
+    pub truth: u64,
 }
 
 /// What the BPF programs at a class of tracepoints used in a condition.
@@ -49,6 +66,14 @@ impl CheckedSource {
 
     fn true_mean_ns(&self) -> Option<f64> {
         mean(self.true_self_ns, self.true_count)
+    }
+
+    /// Mean of an event by the probes, the true one, and by which part the first is off.
+    fn event(&self, event: CheckedEvent) -> [Option<f64>; 3] {
+        let probed = event.probed.and_then(|sum| mean(sum, self.probed_event_spans));
+        let truth = probed.and_then(|_| mean(event.truth as f64, self.true_event_spans));
+        let both = probed.zip(truth).filter(|(_, truth)| *truth > 0.0);
+        [probed, truth, both.map(|(probed, truth)| probed / truth - 1.0)]
     }
 
     /// By which part the probes' mean is off the true one.
@@ -78,12 +103,19 @@ pub fn probes(checked: &[CheckedSource]) -> Table {
         ("true_self_mean_ns", Kind::Real, "True mean self time, without what the probes used."),
         ("error_ratio", Kind::Real, "Probed over true mean, less one."),
         ("true_self_mean_instructions", Kind::Real, "True mean of instructions."),
+        ("event_span_count", Kind::Uint, "Spans whose events the probes read, in another window."),
+        ("probed_event_instructions", Kind::Real, "Mean of instructions there, by the probes."),
+        ("true_event_instructions", Kind::Real, "True mean of instructions there."),
+        ("instructions_error_ratio", Kind::Real, "The first over the second, less one."),
+        ("probed_event_cycles", Kind::Real, "Mean of cycles there, by the probes."),
+        ("true_event_cycles", Kind::Real, "True mean of cycles there."),
+        ("cycles_error_ratio", Kind::Real, "The first over the second, less one."),
     ];
     let columns = columns.map(|(name, kind, doc)| Column::new(name, kind, doc));
     let mut table = Table::new("probes", doc, columns.to_vec());
     for one in checked {
         let instructions = mean(one.true_self_instructions as f64, one.true_count);
-        let row: Vec<Value> = vec![
+        let mut row: Vec<Value> = vec![
             one.condition.as_str().into(),
             one.kind.as_str().into(),
             u64::from(one.number).into(),
@@ -94,7 +126,10 @@ pub fn probes(checked: &[CheckedSource]) -> Table {
             one.true_mean_ns().into(),
             one.error_ratio().into(),
             instructions.into(),
+            Some(one.probed_event_spans).filter(|spans| *spans > 0).into(),
         ];
+        row.extend(one.event(one.instructions).map(Value::from));
+        row.extend(one.event(one.cycles).map(Value::from));
         table.push(row);
     }
     table
@@ -143,7 +178,20 @@ mod tests {
             true_count: truth.0,
             true_self_ns: truth.1,
             true_self_instructions: 70,
+            probed_event_spans: 4,
+            true_event_spans: 5,
+            instructions: CheckedEvent { probed: Some(440.0), truth: 500 },
+            cycles: CheckedEvent::default(),
         }
+    }
+
+    #[test]
+    fn events_are_of_another_window() {
+        let one = checked((10, 1_050), (9, 900.0));
+        let [probed, truth, error] = one.event(one.instructions);
+        assert_eq!((probed, truth), (Some(110.0), Some(100.0)));
+        assert!((error.unwrap() - 0.1).abs() < 1e-9);
+        assert_eq!(one.event(one.cycles), [None; 3], "not read is not zero");
     }
 
     #[test]

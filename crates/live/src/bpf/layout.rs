@@ -1,6 +1,8 @@
 //! The Rust side of `bpf/shared.h`: change both together. Sizes are checked against the loaded
 //! object's maps, so a mismatch is an error at start, never a wrong number.
 
+use std::collections::BTreeMap;
+
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Deepest nesting that a CPU's stack follows (`DEPTH_MAX`).
@@ -25,16 +27,23 @@ pub const KEY_FAULT_KERNEL: u32 = 50;
 pub const KEY_BENCH: u32 = 51;
 /// Key of all NAPI instances; the row's `object` tells them apart.
 pub const KEY_NAPI: u32 = 52;
-/// Key of spans without work at the entry of softirqs.
-pub const KEY_AT_SOFTIRQ: u32 = 53;
-/// Key of spans without work at the entry of the local timer.
-pub const KEY_AT_VECTOR: u32 = 54;
 /// Key of IRQ 0.
 pub const KEY_IRQ: u32 = 64;
 /// IRQ numbers that are followed.
 pub const IRQS_MAX: usize = 4096;
 /// Keys in all.
 pub const KEYS: usize = KEY_IRQ as usize + IRQS_MAX;
+/// Added to a key for the spans without work behind its own, in place (`KEY_AGAIN`).
+pub const KEY_AGAIN: u32 = KEYS as u32 / 2;
+/// Most rows of a CPU, with the one that stands for none (`SLOT_BITS`).
+pub const SLOTS_MAX: u32 = 1 << SLOT_BITS;
+/// Bits of a key's row in its place, below those of what is inside.
+const SLOT_BITS: u32 = 7;
+/// Bits of what is inside of its spans, below those of a cold way in (`INSIDE_BITS`).
+const INSIDE_BITS: u32 = 14;
+/// A cold way in is kept in 2^this ns (`WAY_IN_SHIFT`).
+const WAY_IN_SHIFT: u32 = 2;
+
 /// Value of a kernel counter that this kernel does not have.
 pub const COUNTER_ABSENT: u64 = u64::MAX;
 /// Position of the sum of device interrupts among the kernel counters.
@@ -49,10 +58,8 @@ pub const PERCPU_OFFSETS: usize = 16;
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Config {
-    /// What a probe pair adds inside its own span.
-    pub inside_ns: u64,
-    /// What it adds outside of it.
-    pub outside_ns: u64,
+    /// What a probe pair adds to each event inside its own span.
+    pub inside_events: [u64; EVENTS_MAX],
     /// Rows per CPU.
     pub slots: u32,
     /// PMU events read at entry and exit.
@@ -66,29 +73,62 @@ pub struct Config {
     pub percpu_offsets: [i32; PERCPU_OFFSETS],
 }
 
-/// What a probe pair adds inside its own span, ns, by the sort of context.
+/// What a probe pair adds inside its own span.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InsideSpan {
+    /// Always, ns; at most 16,383 are subtracted.
+    pub always_ns: u64,
+    /// Where the span has cooled the way into the program at its exit, ns; at most 8,188, and an
+    /// eighth of the span, are subtracted.
+    pub way_in_ns: u64,
+}
+
+impl InsideSpan {
+    fn place(self) -> u32 {
+        let fits = |value: u64, bits: u32| value.min((1 << bits) - 1) as u32;
+        let way_in = fits(self.way_in_ns >> WAY_IN_SHIFT, u32::BITS - SLOT_BITS - INSIDE_BITS);
+        (way_in << INSIDE_BITS | fits(self.always_ns, INSIDE_BITS)) << SLOT_BITS
+    }
+}
+
+/// What a probe pair adds inside its own span, by what the span is for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inside {
-    /// In the local timer and the other vectors.
-    pub vector_ns: u64,
-    /// In softirqs.
-    pub softirq_ns: u64,
-    /// In the actions of device IRQs.
-    pub irq_ns: u64,
+    /// In spans of these keys.
+    pub of_keys: BTreeMap<u32, InsideSpan>,
+    /// In those of other vectors.
+    pub vector: InsideSpan,
+    /// In those of other softirqs.
+    pub softirq: InsideSpan,
+    /// In those of other device IRQs.
+    pub irq: InsideSpan,
 }
 
 impl Inside {
-    /// The same in all contexts.
+    /// The same in all contexts, ns.
     #[must_use]
     pub fn same(ns: u64) -> Self {
-        Inside { vector_ns: ns, softirq_ns: ns, irq_ns: ns }
+        let inside = InsideSpan { always_ns: ns, way_in_ns: 0 };
+        Inside { vector: inside, softirq: inside, irq: inside, of_keys: BTreeMap::new() }
     }
 
-    /// The argument of the gate: 20 bits each (`CLASS_BITS`).
+    /// In spans of a key.
     #[must_use]
-    pub fn packed(self) -> u64 {
-        let bits = |ns: u64| ns.min((1 << 20) - 1);
-        bits(self.vector_ns) | bits(self.softirq_ns) << 20 | bits(self.irq_ns) << 40
+    pub fn of(&self, key: u32) -> InsideSpan {
+        let of_sort = match key {
+            key if key >= KEY_IRQ => self.irq,
+            key if key >= KEY_SOFTIRQ => self.softirq,
+            _ => self.vector,
+        };
+        self.of_keys.get(&key).copied().unwrap_or(of_sort)
+    }
+
+    /// The value of `cpu_states` of a CPU that has seen nothing yet.
+    #[must_use]
+    pub fn fresh_state(&self) -> Vec<u8> {
+        let mut bytes = vec![0; size_of::<CpuState>()];
+        bytes.extend((0..KEYS as u32).flat_map(|key| self.of(key).place().to_ne_bytes()));
+        bytes
     }
 }
 
@@ -102,11 +142,13 @@ pub struct Frame {
     pub descendants: u32,
     /// When it began.
     pub start_ns: u64,
-    /// Time of the spans inside.
+    /// Time of the spans inside, and what our programs added beside them.
     pub nested_ns: u64,
+    /// What our programs took inside, those of the spans inside among them.
+    pub probes_ns: u64,
 }
 
-/// `struct cpu_state`, without the table of slots at its end.
+/// `struct cpu_state`, without the table of places at its end.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct CpuState {
@@ -130,8 +172,6 @@ pub struct CpuState {
     pub overflows: u64,
     /// Spans that found no row.
     pub unattributed: u64,
-    /// What is subtracted from a span: of a vector, a softirq, an IRQ.
-    pub inside_ns: [u32; 4],
     /// The stack.
     pub frames: [Frame; DEPTH_MAX],
     /// The kernel's own counters as the window opened.
@@ -214,7 +254,7 @@ pub const PMU_FRAMES_BYTES: usize = DEPTH_MAX * (3 * EVENTS_MAX + 1) * 8 + PMU_T
 /// disturbed spans.
 pub const PMU_TAIL_BYTES: usize = 32;
 /// Size of the value of `cpu_states`.
-pub const CPU_STATE_BYTES: usize = size_of::<CpuState>() + KEYS * 2;
+pub const CPU_STATE_BYTES: usize = size_of::<CpuState>() + KEYS * 4;
 
 #[cfg(test)]
 mod tests {
@@ -222,10 +262,11 @@ mod tests {
 
     #[test]
     fn structures_have_no_hidden_padding() {
-        assert_eq!(size_of::<Config>(), 32 + PERCPU_OFFSETS * 4);
-        assert_eq!(size_of::<Frame>(), 24);
-        assert_eq!(size_of::<CpuState>(), 16 + 6 * 8 + 16 + 16 * 24 + 2 * 32 * 8);
+        assert_eq!(size_of::<Config>(), 16 + EVENTS_MAX * 8 + PERCPU_OFFSETS * 4);
+        assert_eq!(size_of::<Frame>(), 32);
+        assert_eq!(size_of::<CpuState>(), 16 + 6 * 8 + 16 * 32 + 2 * 32 * 8);
         assert_eq!(CPU_STATE_BYTES % 8, 0);
+        assert_eq!(Inside::default().fresh_state().len(), CPU_STATE_BYTES);
         assert_eq!(size_of::<Row>() % 8, 0);
     }
 }

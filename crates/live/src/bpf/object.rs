@@ -78,7 +78,6 @@ pub struct Probes {
     object: Object,
     links: Vec<Link>,
     slots: u32,
-    inside_ns: u64,
 }
 
 /// The last messages of libbpf, kept for the error that follows them.
@@ -146,8 +145,7 @@ impl Probes {
             program.set_autoload(name == "gate" || spec.programs.contains(&name.as_str()));
         }
         let object = open.load().map_err(|error| failure("loading the BPF programs", &error))?;
-        let probes =
-            Probes { object, links: Vec::new(), slots: config.slots, inside_ns: config.inside_ns };
+        let probes = Probes { object, links: Vec::new(), slots: config.slots };
         probes.check_layout()?;
         Ok(probes)
     }
@@ -200,21 +198,12 @@ impl Probes {
         self.links.clear();
     }
 
-    /// Opens the window on a CPU: from here its spans are counted, what the configuration says
-    /// subtracted.
+    /// Opens the window on a CPU: from here its spans are counted.
     ///
     /// # Errors
     /// When the CPU is offline or the kernel refuses.
     pub fn open_gate(&self, cpu: u32) -> Result<(), BpfError> {
-        self.open_gate_with(cpu, Inside::same(self.inside_ns))
-    }
-
-    /// The same, subtracting what was found in place.
-    ///
-    /// # Errors
-    /// As [`Probes::open_gate`].
-    pub fn open_gate_with(&self, cpu: u32, inside: Inside) -> Result<(), BpfError> {
-        self.run_on(cpu, "gate", [1, inside.packed(), 0]).map(|_| ())
+        self.run_on(cpu, "gate", [1, 0, 0]).map(|_| ())
     }
 
     /// Closes the window on a CPU.
@@ -284,16 +273,24 @@ impl Probes {
             .ok_or_else(|| short(map))
     }
 
-    /// Forgets what was counted. Call it with every window closed.
+    /// Forgets what was counted; from here on nothing is subtracted. Call it with every window closed.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn clear(&self) -> Result<(), BpfError> {
+        self.clear_for(&Inside::default())
+    }
+
+    /// The same; from here on `inside` is subtracted from each span.
+    ///
+    /// # Errors
+    /// As [`Probes::clear`].
+    pub fn clear_for(&self, inside: &Inside) -> Result<(), BpfError> {
         for slot in 1..=self.slots_used()? {
-            self.zero("rows", slot)?;
+            self.set_all("rows", slot, vec![0; size_of::<Row>()])?;
         }
-        self.zero("cpu_states", 0)?;
-        self.zero("pmu_states", 0)?;
+        self.set_all("cpu_states", 0, inside.fresh_state())?;
+        self.set_all("pmu_states", 0, vec![0; PMU_FRAMES_BYTES])?;
         let objects = self.map("slots_of_objects")?;
         let keys: Vec<Vec<u8>> = objects.keys().collect();
         for key in keys {
@@ -302,13 +299,12 @@ impl Probes {
         Ok(())
     }
 
-    fn zero(&self, map: &str, slot: u32) -> Result<(), BpfError> {
-        let map_object = self.map(map)?;
+    /// Sets a value of all CPUs.
+    fn set_all(&self, map: &str, slot: u32, value: Vec<u8>) -> Result<(), BpfError> {
         let cpus = libbpf_rs::num_possible_cpus()
             .map_err(|error| failure("counting the possible CPUs", &error))?;
-        let zeros = vec![vec![0u8; map_object.value_size() as usize]; cpus];
-        map_object
-            .update_percpu(slot.as_bytes(), &zeros, MapFlags::ANY)
+        self.map(map)?
+            .update_percpu(slot.as_bytes(), &vec![value; cpus], MapFlags::ANY)
             .map_err(|error| failure(&format!("clearing {map}"), &error))
     }
 

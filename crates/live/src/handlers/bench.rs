@@ -10,15 +10,15 @@ use super::calibrate::{CALLS, Calibration, ROUNDS, calibrate};
 use super::convert::{sample_of, sample_of_counter, window_of};
 use super::faults::warnings_of;
 use super::gates::{Edge, move_gates};
-use super::in_place::InPlace;
-use super::perf::{EventGroup, EventPlan, UNKNOWN_EVENT, open_pass, plan_events};
+use super::in_place::{InPlace, described};
+use super::perf::{EventGroup, EventPlan, UNKNOWN_EVENT, plan_events};
 use super::programs::{choose, thing_of};
 use super::settings::{LiveSettings, WindowEdge};
 use super::stimuli::Stimuli;
 use super::tsc::Reading;
 use super::wait::{Ended, Until, Workload, wait};
 use crate::bpf::kernel_counters::percpu_offsets;
-use crate::bpf::layout::{Config, Inside, KEY_IRQ, KEY_SOFTIRQ, KEY_VECTOR, Row};
+use crate::bpf::layout::{Config, EVENTS_MAX, Inside, KEY_IRQ, KEY_SOFTIRQ, KEY_VECTOR, Row};
 use crate::bpf::{BpfError, Flavour, LoadSpec, Probes};
 use crate::host::{Root, format_cpu_list, last_level_cache_bytes};
 
@@ -32,8 +32,8 @@ struct LoadedPass {
     calibration: Calibration,
     /// Programs that are attached.
     attached: Vec<String>,
-    /// Keeps the events open.
-    _events: Option<EventGroup>,
+    /// Its events, off but for its own windows.
+    events: Option<EventGroup>,
 }
 
 /// This machine as a bench.
@@ -91,7 +91,7 @@ impl LiveBench {
         let plan = plan_events(&bench.root, &bench.settings.events, &bench.settings.cpus);
         bench.note_absent_events(&plan);
         for group in &plan.groups {
-            let open = open_pass(group, &bench.settings.cpus)
+            let open = EventGroup::open(group, &bench.settings.cpus)
                 .map_err(|error| BenchError::Failed(format!("opening events: {error}")))?;
             let pass = bench.load_pass(Pass { events: open.names() }, Some(open))?;
             bench.passes.push(pass);
@@ -148,8 +148,7 @@ impl LiveBench {
         let spec = LoadSpec {
             flavour: self.flavour,
             config: Config {
-                inside_ns: calibration.inside_ns,
-                outside_ns: calibration.added_ns - calibration.inside_ns,
+                inside_events: whole_events(&calibration.events),
                 slots: SLOTS,
                 events: pass.events.len() as u32,
                 percpu_offsets: percpu_offsets(),
@@ -189,7 +188,7 @@ impl LiveBench {
         if attached.is_empty() {
             return Err(nothing("none of the probes could be attached"));
         }
-        Ok(LoadedPass { pass, probes, calibration, attached, _events: events })
+        Ok(LoadedPass { pass, probes, calibration, attached, events })
     }
 
     /// Lets the condition warm up, and measures meanwhile what the probes cost in it. A command is
@@ -216,7 +215,7 @@ impl LiveBench {
             Until::Elapsed(_) => None,
             Until::CommandEnds { words, to_stderr } => Some(Workload::start(words, *to_stderr)?),
         };
-        move_gates(&loaded.probes, &self.settings.cpus, Edge::Open(self.inside))?;
+        move_gates(&loaded.probes, &self.settings.cpus, Edge::Open)?;
         let tell = |edge| self.settings.at_edge.map_or((), |at_edge| at_edge(edge));
         tell(WindowEdge::Open);
         let deadline = match self.settings.until {
@@ -301,9 +300,13 @@ fn has_probe(key: u32, attached: &[String]) -> bool {
     attached.contains(&program)
 }
 
-/// What is subtracted from a span for its own probes, for the manifest.
-fn inside_json(inside: Inside) -> serde_json::Value {
-    json!({ "irq": inside.irq_ns, "softirq": inside.softirq_ns, "vector": inside.vector_ns })
+/// What reading adds to each event, as the programs know it.
+fn whole_events(added: &[f64]) -> [u64; EVENTS_MAX] {
+    let mut whole = [0; EVENTS_MAX];
+    for (to, added) in whole.iter_mut().zip(added) {
+        *to = added.max(0.0).round() as u64;
+    }
+    whole
 }
 
 /// CPU time of this process, all threads, ns.
@@ -364,11 +367,17 @@ impl HandlersBench for LiveBench {
         if self.stop_requested() {
             return Ok(WindowSample { interrupted: true, ..sample });
         }
-        sample.facts.insert("probes_inside_ns".to_owned(), inside_json(self.inside));
+        sample.facts.insert("probes_inside_ns".to_owned(), described(&self.inside));
         let loaded = &self.passes[pass];
-        loaded.probes.clear().map_err(bench_error)?;
+        loaded.probes.clear_for(&self.inside).map_err(bench_error)?;
         let missed_before = loaded.probes.misses().map_err(bench_error)?;
-        let bracket = self.window(pass, &mut sample)?;
+        let events = loaded.events.as_ref();
+        events.map_or(Ok(()), EventGroup::start).map_err(|error| {
+            BenchError::Failed(format!("events {}: {error}", loaded.pass.events.join(" ")))
+        })?;
+        let bracket = self.window(pass, &mut sample);
+        events.into_iter().for_each(EventGroup::stop);
+        let bracket = bracket?;
         let alive = if sample.interrupted { Ok(()) } else { stimuli.check() };
         let done = stimuli.stop();
         alive?;

@@ -54,6 +54,8 @@ pub fn calibrate(
         for (event, fd) in group.descriptors(cpu).enumerate() {
             probes.set_event(event as u32, cpu, fd.as_fd())?;
         }
+        let taken = |error| BpfError::Failed(format!("starting the events: {error}"));
+        group.start().map_err(taken)?;
     }
     probes.attach("empty_at_entry")?;
     run_loop(cpu)?; // caches, frequency, lazily made state
@@ -78,6 +80,7 @@ pub fn calibrate(
             }
         }
     }
+    events.iter().for_each(|group| group.stop());
     let whole = |value: f64| value.max(0.0).round() as u64;
     let least = added.iter().copied().fold(f64::INFINITY, f64::min);
     let most = added.iter().copied().fold(0.0, f64::max);

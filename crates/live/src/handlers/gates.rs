@@ -3,14 +3,13 @@
 use lab::handlers::BenchError;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::bpf::layout::Inside;
 use crate::bpf::{BpfError, Probes};
 
 /// Which edge of the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edge {
-    /// It opens; what the probes add inside a span is subtracted from here on.
-    Open(Inside),
+    /// It opens.
+    Open,
     /// It closes.
     Close,
 }
@@ -30,7 +29,7 @@ pub fn move_gates(probes: &Probes, cpus: &[u32], edge: Edge) -> Result<(), Bench
             step_aside(allowed, cpu);
         }
         match edge {
-            Edge::Open(inside) => probes.open_gate_with(cpu, inside),
+            Edge::Open => probes.open_gate(cpu),
             Edge::Close => probes.close_gate(cpu),
         }
     });

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use lab::handlers::in_guest::{GuestAnswer, GuestOrder, GuestWindow, Probed, ProbedSource};
-use lab::handlers::{BenchError, Condition, HandlersBench, Source};
+use lab::handlers::{BenchError, Condition, HandlersBench, Source, SourceSample};
 use serde_json::json;
 
 use super::bench::{LiveBench, own_cpu_ns};
@@ -71,14 +71,31 @@ fn window(order: &GuestOrder, mark: fn(WindowEdge)) -> Result<GuestWindow, Bench
 fn probed(order: &GuestOrder, mark: fn(WindowEdge)) -> Result<GuestWindow, BenchError> {
     let mut settings = settings(order, &Root::default())?;
     settings.at_edge = Some(mark);
+    settings.events.clone_from(&order.events);
     let mut bench = LiveBench::new(settings)?;
     let sample = bench.measure(order.condition, 0)?;
     let facts = bench.facts();
+    let mut sources: Vec<ProbedSource> =
+        sample.sources.iter().filter_map(ProbedSource::of).collect();
+    let mut warnings = sample.warnings.clone();
+    if let Some(pass) = bench.passes().get(1).cloned() {
+        let events = bench.measure(order.condition, 1)?;
+        let overheads = facts.event_overheads.get(1).map_or(&[][..], Vec::as_slice);
+        for source in &mut sources {
+            let is_it = |sample: &&SourceSample| {
+                (sample.cpu, &sample.context.name) == (source.cpu, &source.name)
+            };
+            if let Some(sample) = events.sources.iter().find(is_it) {
+                source.add_events(sample, &pass.events, overheads);
+            }
+        }
+        warnings.extend(events.warnings);
+    }
     let probed = Probed {
         inside_ns: facts.inside_ns,
         added_ns: facts.added_ns,
         lost: sample.lost(),
-        sources: sample.sources.iter().filter_map(ProbedSource::of).collect(),
+        sources,
     };
     Ok(GuestWindow {
         length_ns: sample.length_ns(),
@@ -86,7 +103,7 @@ fn probed(order: &GuestOrder, mark: fn(WindowEdge)) -> Result<GuestWindow, Bench
         load_work: sample.load_work,
         stimulus_work: sample.stimulus_work,
         facts: sample.facts,
-        warnings: sample.warnings,
+        warnings,
         probed: Some(probed),
     })
 }
@@ -145,6 +162,7 @@ mod tests {
             housekeeping: Vec::new(),
             disk_file: None,
             probed: false,
+            events: Vec::new(),
         }
     }
 

@@ -1,8 +1,9 @@
 //! Performance events opened on every measured CPU, for the BPF programs to read.
 //!
 //! A pass holds as many events as the hardware can count at once, so nothing is multiplexed inside
-//! a pass: each pass is opened as one pinned group, which the kernel refuses when it cannot count
-//! all of it, and the programs check at every read that it counted all the time.
+//! a pass: each pass is opened as one pinned group, and the programs check at every read that it
+//! counted all the time. Only the pass that is measured is on: a pinned group takes its counters from
+//! all others, and one that finds none left is off for good, with no word but that reads fail.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -192,14 +193,21 @@ pub struct EventGroup {
     open: Vec<(u32, Vec<OwnedFd>)>,
 }
 
-fn enable(leader: &OwnedFd) -> io::Result<()> {
-    // SAFETY: the descriptor is an open perf event, and this ioctl takes no pointer.
-    let result = unsafe { perf::ioctls::ENABLE(leader.as_raw_fd(), b::PERF_IOC_FLAG_GROUP) };
+fn switch(leader: &OwnedFd, on: bool) -> io::Result<()> {
+    let (file, group) = (leader.as_raw_fd(), b::PERF_IOC_FLAG_GROUP);
+    // SAFETY: the descriptor is an open perf event, and these ioctls take no pointer.
+    let result = unsafe {
+        if on { perf::ioctls::ENABLE(file, group) } else { perf::ioctls::DISABLE(file, group) }
+    };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 impl EventGroup {
-    fn open(specs: &[EventSpec], cpus: &[u32]) -> io::Result<Self> {
+    /// Opens a pass on every CPU of `cpus`; it does not count yet.
+    ///
+    /// # Errors
+    /// What perf_event_open(2) says.
+    pub fn open(specs: &[EventSpec], cpus: &[u32]) -> io::Result<Self> {
         let mut open = Vec::new();
         for &cpu in cpus {
             let mut events: Vec<OwnedFd> = Vec::new();
@@ -207,12 +215,39 @@ impl EventGroup {
                 let event = spec.open(cpu, events.first())?;
                 events.push(event);
             }
-            if let Some(leader) = events.first() {
-                enable(leader)?;
-            }
             open.push((cpu, events));
         }
         Ok(EventGroup { specs: specs.to_vec(), open })
+    }
+
+    fn leaders(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.open.iter().filter_map(|(_, events)| events.first())
+    }
+
+    /// Counts from here on, on all its CPUs.
+    ///
+    /// # Errors
+    /// When the kernel refuses, and when the counters are taken.
+    pub fn start(&self) -> io::Result<()> {
+        self.leaders().try_for_each(|leader| {
+            switch(leader, true)?;
+            // Count, time enabled, time running. Nothing is read of a pinned group without counters.
+            let bytes = rustix::io::read(leader, &mut [0; 24])?;
+            let taken = || io::Error::new(io::ErrorKind::ResourceBusy, "the counters are taken");
+            if bytes == 0 { Err(taken()) } else { Ok(()) }
+        })
+    }
+
+    /// Counts no more, and leaves its counters to others.
+    pub fn stop(&self) {
+        for leader in self.leaders() {
+            let _ = switch(leader, false); // it ends with its descriptor, if not here
+        }
+    }
+
+    /// Whether the machine counts all of these at once.
+    fn fits(specs: &[EventSpec], cpus: &[u32]) -> io::Result<()> {
+        EventGroup::open(specs, cpus)?.start()
     }
 
     /// Names of the events.
@@ -243,7 +278,7 @@ pub fn plan_events(root: &Root, names: &[String], cpus: &[u32]) -> EventPlan {
     let first_cpu = cpus.first().map(std::slice::from_ref).unwrap_or_default();
     for name in names {
         let alone = EventSpec::parse(root, name).and_then(|spec| {
-            EventGroup::open(std::slice::from_ref(&spec), first_cpu).map(|_| spec).map_err(refusal)
+            EventGroup::fits(std::slice::from_ref(&spec), first_cpu).map(|()| spec).map_err(refusal)
         });
         let spec = match alone {
             Ok(spec) => spec,
@@ -257,7 +292,7 @@ pub fn plan_events(root: &Root, names: &[String], cpus: &[u32]) -> EventPlan {
             wider.push(spec.clone());
             wider
         });
-        match joined.filter(|wider| EventGroup::open(wider, first_cpu).is_ok()) {
+        match joined.filter(|wider| EventGroup::fits(wider, first_cpu).is_ok()) {
             Some(wider) => *plan.groups.last_mut().unwrap_or(&mut Vec::new()) = wider,
             None => plan.groups.push(vec![spec]),
         }
@@ -272,14 +307,6 @@ fn refusal(error: io::Error) -> String {
         }
         _ => format!("perf_event_open: {error}"),
     }
-}
-
-/// Opens a pass on every CPU of `cpus`.
-///
-/// # Errors
-/// What perf_event_open(2) says.
-pub fn open_pass(group: &[EventSpec], cpus: &[u32]) -> io::Result<EventGroup> {
-    EventGroup::open(group, cpus)
 }
 
 #[cfg(test)]

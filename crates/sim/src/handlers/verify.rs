@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use attribution::KernelContext;
 use lab::handlers::in_guest::{GuestOrder, Probed, ProbedSource};
-use lab::handlers::probe_check::{CheckedSource, ProbeCost};
+use lab::handlers::probe_check::{CheckedEvent, CheckedSource, ProbeCost};
 use lab::handlers::{BenchError, Condition};
 use plugin::counters::{CYCLES, INSTRUCTIONS};
 use plugin::symbols::{BODY_FIRST, PROBE_FIRST, probe_name};
@@ -22,6 +22,8 @@ pub struct Verified {
     pub costs: Vec<ProbeCost>,
     /// What the probes had to say of themselves.
     pub probed: Probed,
+    /// What they subtracted from a span, by source.
+    pub inside: serde_json::Value,
     /// What a reader must know.
     pub warnings: Vec<String>,
 }
@@ -41,16 +43,19 @@ impl SimBench {
         }
         let nothing = || BenchError::Failed("the window was never opened".to_owned());
         let region = outcome.account.regions.first().ok_or_else(nothing)?;
+        let events = outcome.account.regions.get(1);
         let probed = outcome.window.probed.ok_or_else(nothing)?;
         let label = condition.label();
         let sources = by_source(&probed).into_values();
-        let sources = sources.filter_map(|source| self.check(&label, &source, region)).collect();
+        let sources =
+            sources.filter_map(|source| self.check(&label, &source, region, events)).collect();
         let costs = (0..).map_while(|position| Some((position, probe_name(position)?)));
         let costs = costs.filter_map(|(position, name)| self.cost(&label, position, name, region));
         Ok(Some(Verified {
             sources,
             costs: costs.collect(),
             warnings: outcome.window.warnings,
+            inside: outcome.window.facts.get("probes_inside_ns").cloned().unwrap_or_default(),
             probed,
         }))
     }
@@ -61,16 +66,15 @@ impl SimBench {
         condition: &str,
         source: &ProbedSource,
         region: &RegionUse,
+        events: Option<&RegionUse>,
     ) -> Option<CheckedSource> {
         let context = context_of(source)?;
-        let spans = region.cpus.iter().flat_map(|cpu| &cpu.spans);
-        let spans = spans.filter(|span| span.context == context);
-        let (mut count, mut cycles, mut instructions) = (0, 0, 0);
-        for span in spans {
-            count += 1;
-            cycles += span.own_cycles;
-            instructions += span.own_instructions;
-        }
+        let [count, cycles, instructions] = spans_of(region, context);
+        let of_events = events.map_or([0; 3], |region| spans_of(region, context));
+        let event = |name: &str, truth| CheckedEvent {
+            probed: source.event_totals.get(name).copied(),
+            truth,
+        };
         Some(CheckedSource {
             condition: condition.to_owned(),
             kind: source.kind.clone(),
@@ -81,6 +85,10 @@ impl SimBench {
             true_count: count,
             true_self_ns: self.ns_of(cycles),
             true_self_instructions: instructions,
+            probed_event_spans: source.event_spans,
+            true_event_spans: of_events[0],
+            cycles: event("cycles", of_events[1]),
+            instructions: event("instructions", of_events[2]),
         })
     }
 
@@ -112,6 +120,15 @@ impl SimBench {
     }
 }
 
+/// Spans of a context in a region, their own cycles and their own instructions.
+fn spans_of(region: &RegionUse, context: KernelContext) -> [u64; 3] {
+    let spans = region.cpus.iter().flat_map(|cpu| &cpu.spans);
+    let spans = spans.filter(|span| span.context == context);
+    spans.fold([0; 3], |[count, cycles, instructions], span| {
+        [count + 1, cycles + span.own_cycles, instructions + span.own_instructions]
+    })
+}
+
 /// The sources, each summed up over the CPUs.
 fn by_source(probed: &Probed) -> BTreeMap<(String, u32, String), ProbedSource> {
     let mut sums: BTreeMap<_, ProbedSource> = BTreeMap::new();
@@ -120,6 +137,10 @@ fn by_source(probed: &Probed) -> BTreeMap<(String, u32, String), ProbedSource> {
         let add = |sum: &mut ProbedSource| {
             sum.count += source.count;
             sum.self_total_ns += source.self_total_ns;
+            sum.event_spans += source.event_spans;
+            for (name, total) in &source.event_totals {
+                *sum.event_totals.entry(name.clone()).or_default() += total;
+            }
         };
         sums.entry(key).and_modify(add).or_insert_with(|| source.clone());
     }
@@ -145,7 +166,18 @@ mod tests {
 
     fn source(kind: &str, number: u32, name: &str, cpu: u32) -> ProbedSource {
         let (kind, name) = (kind.to_owned(), name.to_owned());
-        ProbedSource { cpu, kind, number, name, count: 2, self_total_ns: 10 }
+        let event_totals = [("cycles".to_owned(), 7.0)].into_iter().collect();
+        let event_spans = 1;
+        ProbedSource {
+            cpu,
+            kind,
+            number,
+            name,
+            count: 2,
+            self_total_ns: 10,
+            event_spans,
+            event_totals,
+        }
     }
 
     #[test]
@@ -164,5 +196,6 @@ mod tests {
         let sums = by_source(&Probed { sources, ..Probed::default() });
         let sum = sums.values().next().unwrap();
         assert_eq!((sums.len(), sum.count, sum.self_total_ns), (1, 4, 20));
+        assert_eq!((sum.event_spans, sum.event_totals["cycles"]), (2, 14.0));
     }
 }

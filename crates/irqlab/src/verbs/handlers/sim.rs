@@ -120,6 +120,7 @@ fn order(args: &HandlersArgs, cpus: u32) -> anyhow::Result<GuestOrder> {
         housekeeping,
         disk_file: args.disk_file.clone(),
         probed: false,
+        events: Vec::new(),
     })
 }
 

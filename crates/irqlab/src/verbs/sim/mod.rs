@@ -62,6 +62,9 @@ enum What {
     Checkpoint {
         /// Name of the checkpoint; lists those that are there without one
         name: Option<String>,
+        /// Give the guest performance counters; it is restored with --pmu then
+        #[arg(long, requires = "name")]
+        pmu: bool,
         #[command(flatten)]
         machine: MachineArgs,
     },
@@ -109,7 +112,7 @@ pub fn run(args: SimArgs) -> anyhow::Result<ExitCode> {
             output::print(&names)?;
             Ok(ExitCode::SUCCESS)
         }
-        What::Checkpoint { name: Some(name), machine } => save(&cache, &machine, &name),
+        What::Checkpoint { name: Some(name), pmu, machine } => save(&cache, &machine, pmu, &name),
         What::VerifyProbes(args) => verify_probes::run(cache, &args),
         What::Facts { kernel, look_up } => facts::facts(&cache, &kernel, &look_up),
     }
@@ -148,12 +151,13 @@ fn make_image(cache: &Cache, args: &KernelArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn save(cache: &Cache, args: &MachineArgs, name: &str) -> anyhow::Result<ExitCode> {
+fn save(cache: &Cache, args: &MachineArgs, pmu: bool, name: &str) -> anyhow::Result<ExitCode> {
     if args.guest.from.is_some() {
         return Err(Usage("a checkpoint is made from a boot: no --from".to_owned()).into());
     }
     let qemu = qemu::find(cache)?;
-    let (machine, _) = args.machine(cache)?;
+    let (mut machine, _) = args.machine(cache)?;
+    machine.pmu = pmu;
     let start = Instant::now();
     let made = checkpoint::create(cache, &qemu, &machine, name, args.guest.limits(), &say)?;
     let (seconds, mib) = (start.elapsed().as_secs_f64(), made.state_bytes >> 20);

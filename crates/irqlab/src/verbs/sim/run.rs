@@ -86,7 +86,7 @@ impl WatchArgs {
         if detail == Detail::Fast && !self.annotate.is_empty() {
             bail!(Usage("--annotate needs --detail count or timed".to_owned()));
         }
-        Ok(Some(Watch { detail, model, quantum: self.quantum, pmu: self.pmu, ..Watch::default() }))
+        Ok(Some(Watch { detail, model, quantum: self.quantum, ..Watch::default() }))
     }
 
     fn annotations(
@@ -140,7 +140,8 @@ fn watched(
 ) -> anyhow::Result<ExitCode> {
     let started = Timestamp::now();
     let qemu = qemu::find(cache)?;
-    let (machine, kernel) = args.machine(cache)?;
+    let (mut machine, kernel) = args.machine(cache)?;
+    machine.pmu = options.pmu;
     let annotated = watch::annotated(cache, &qemu, &kernel, &|text| output::say(false, text))?;
     how.annotations = options.annotations(cache, &qemu, &kernel)?;
     let recording =

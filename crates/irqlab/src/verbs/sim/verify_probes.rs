@@ -12,7 +12,7 @@ use record::{Absence, Run, SCHEMA, Timestamp};
 use serde_json::{Map, Value as Json, json};
 use sim::handlers::{SimBench, SimSettings};
 use sim::image::Tools;
-use sim::watch::{self, Detail, Watch};
+use sim::watch::{self, Detail, QUANTUM_DEFAULT, QUANTUM_MAX, Watch};
 use sim::{Cache, models, qemu};
 
 use crate::args::{Format, Usage, duration};
@@ -46,6 +46,13 @@ pub struct VerifyArgs {
     /// How long a condition runs before it is measured, in guest time
     #[arg(long, value_parser = duration, default_value = "200ms", value_name = "TIME")]
     warm_up: Duration,
+    /// Cycles of a CPU's turn, with two or more CPUs
+    #[arg(long, value_name = "N", default_value_t = QUANTUM_DEFAULT,
+          value_parser = clap::value_parser!(u64).range(1..=QUANTUM_MAX))]
+    quantum: u64,
+    /// Read cycles and instructions, too, from performance counters of the guest
+    #[arg(long)]
+    events: bool,
     /// Directory of the run [default: irqlab-runs/UTC-verify-probes]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -92,6 +99,7 @@ pub fn run(cache: Cache, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
                     "inside_ns": verified.probed.inside_ns,
                     "added_ns": verified.probed.added_ns,
                     "lost": verified.probed.lost,
+                    "inside_by_source": verified.inside,
                 });
                 all.probed.insert(label, probed);
                 all.sources.extend(verified.sources);
@@ -124,13 +132,21 @@ fn bench(cache: Cache, args: &VerifyArgs) -> anyhow::Result<(SimBench, Map<Strin
     let qemu = qemu::find(&cache)?;
     let stop = stop_on_signals()?;
     let say = |text: &str| output::say(args.quiet, text);
-    let (machine, kernel) = args.guest.machine(&cache, args.cpus, Tools::Irqlab)?;
+    let (mut machine, kernel) = args.guest.machine(&cache, args.cpus, Tools::Irqlab)?;
+    machine.pmu = args.events;
+    let events: &[&str] = if args.events { &["cycles", "instructions"] } else { &[] };
     let annotated = watch::annotated(&cache, &qemu, &kernel, &say)?;
     let facts = sim::guest_facts(&cache, &qemu, &kernel, &say)?;
     let host = host(&machine, &facts);
     let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let bench = SimBench::new(SimSettings {
-        watch: Watch { detail: Detail::Timed, model: Some(model), spans: true, ..Watch::default() },
+        watch: Watch {
+            detail: Detail::Timed,
+            model: Some(model),
+            spans: true,
+            quantum: args.quantum,
+            ..Watch::default()
+        },
         order: GuestOrder {
             condition: Condition::AsFound,
             warm_up_ns: ns(args.warm_up),
@@ -140,6 +156,7 @@ fn bench(cache: Cache, args: &VerifyArgs) -> anyhow::Result<(SimBench, Map<Strin
             housekeeping: Vec::new(),
             disk_file: None,
             probed: true,
+            events: events.iter().map(|name| (*name).to_owned()).collect(),
         },
         cache,
         qemu,

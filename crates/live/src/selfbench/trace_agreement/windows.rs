@@ -10,7 +10,7 @@ use libbpf_rs::Link;
 use super::buffer::{EventTypes, take_events};
 use super::matching::matched;
 use super::{LineSums, TraceSums};
-use crate::bpf::layout::{Config, CpuState, KEY_BENCH, KEY_IRQ, Row};
+use crate::bpf::layout::{Config, CpuState, Inside, KEY_IRQ, Row};
 use crate::bpf::{Flavour, LoadSpec, Probes};
 use crate::handlers::calibrate::Calibration;
 use crate::handlers::gates::{Edge, move_gates};
@@ -49,19 +49,14 @@ impl<'a> Windows<'a> {
         flavour: Flavour,
         calibration: &Calibration,
     ) -> Result<Self, BenchError> {
-        let config = Config {
-            inside_ns: calibration.inside_ns,
-            outside_ns: calibration.added_ns - calibration.inside_ns,
-            slots: SLOTS,
-            ..Config::default()
-        };
+        let config = Config { slots: SLOTS, ..Config::default() };
         let programs = &["irq_handler_in", "irq_handler_out", "open_at_irq", "close_at_irq"];
         let probes = Probes::load(&LoadSpec { flavour, config, programs }).map_err(bpf_error)?;
         let tracefs = Tracefs::find()?;
         let instance = || Instance::create(&tracefs, BUFFER_KIB);
         let instances = [instance()?, instance()?, instance()?];
         let types = EventTypes::of(&instances[0])?;
-        Ok(Windows { cpus, length, probes, instances, types, inside_ns: config.inside_ns })
+        Ok(Windows { cpus, length, probes, instances, types, inside_ns: calibration.inside_ns })
     }
 
     /// A window with all of them.
@@ -113,7 +108,7 @@ impl<'a> Windows<'a> {
         around.set_event(ENTRY, false)?;
         drop(links);
         let rows = counted?.rows;
-        let of_bench = rows.iter().filter(|(_, row)| row.key == KEY_BENCH);
+        let of_bench = rows.iter().filter(|(_, row)| row.key >= KEY_IRQ);
         // What calibration subtracts is put back.
         Ok(of_bench.fold((0, 0), |(count, sum), (_, row)| {
             (count + row.count, sum + row.sum + row.count * self.inside_ns)
@@ -132,8 +127,8 @@ impl<'a> Windows<'a> {
     }
 
     fn window(&self) -> Result<Counted, BenchError> {
-        self.probes.clear().map_err(bpf_error)?;
-        move_gates(&self.probes, self.cpus, Edge::Open(crate::bpf::layout::Inside::default()))?;
+        self.probes.clear_for(&Inside::same(self.inside_ns)).map_err(bpf_error)?;
+        move_gates(&self.probes, self.cpus, Edge::Open)?;
         thread::sleep(self.length);
         move_gates(&self.probes, self.cpus, Edge::Close)?;
         let states = self.probes.states().map_err(bpf_error)?;
