@@ -19,7 +19,7 @@ const NOTHING_MEASURABLE: u8 = 4;
 
 /// Prints an error with its causes; usage errors end in 2, others in 1.
 pub fn failure(error: &anyhow::Error) -> ExitCode {
-    eprintln!("irqlab: {}", report::escape::plain(&with_causes(error)));
+    eprintln!("irqlab: {}", report::escape::lines(&with_causes(error)));
     let usage = error.downcast_ref::<Usage>().is_some();
     ExitCode::from(if usage { USAGE } else { FAILED })
 }
@@ -39,7 +39,7 @@ fn with_causes(error: &anyhow::Error) -> String {
 
 /// Says why nothing can be measured, and what unlocks it.
 pub fn nothing(reason: &str, remedy: Option<&str>) -> ExitCode {
-    eprintln!("irqlab: nothing can be measured: {}", report::escape::plain(reason));
+    eprintln!("irqlab: nothing can be measured: {}", report::escape::lines(reason));
     if let Some(remedy) = remedy {
         eprintln!("to unlock it:\n  {}", report::escape::plain(remedy));
     }

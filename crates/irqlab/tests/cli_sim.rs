@@ -160,3 +160,33 @@ fn a_machine_with_two_cpus_does_the_same_from_a_checkpoint_again_and_again() {
         assert!(outcomes[0]["instructions"].as_u64() > Some(1_000_000), "{run}");
     }
 }
+
+#[test]
+fn conditions_go_on_from_a_checkpoint_that_has_irqlab_in_it() {
+    let place = Place::new();
+    if !can_simulate(&place) {
+        return;
+    }
+    let checkpoint =
+        |name: &str| Checkpoint { name: format!("test-{name}-{}", std::process::id()) };
+    let (with, without) = (checkpoint("with"), checkpoint("without"));
+    place.run(&["sim", "checkpoint", &with.name, "--with-irqlab"]).assert_code(0);
+    let words = ["handlers", "--on", "sim", "-q", "--json", "--source", "timer", "--rate", "high"];
+    let short = ["-d", "20ms", "--warm-up", "5ms", "--from"];
+    let from = |name: &str, out: &str| {
+        place.run(&[&words[..], &short[..], &[name, "--out", out]].concat())
+    };
+    let run = from(&with.name, "first").assert_code(0).json();
+    agrees_with_the_kernel(&run);
+    let count = row(&run, "handlers", "idle/high/timer", "local_timer")["count"].as_u64();
+    assert!(count > Some(100), "{run}");
+    from(&with.name, "second").assert_code(0);
+    for table in names(&place.path().join("first/tables")) {
+        let of = |run: &str| bytes(&place.path().join(run), &table);
+        assert!(of("first") == of("second"), "{table}");
+    }
+    place.run(&["sim", "checkpoint", &without.name]).assert_code(0);
+    let refused = from(&without.name, "refused");
+    refused.assert_code(1).assert_says("initramfs: made with").assert_says("--with-irqlab");
+    assert!(!place.path().join("refused").exists());
+}

@@ -9,6 +9,7 @@ use crate::ffi::{
     VcpuCallback,
 };
 use crate::idle;
+use crate::limit;
 use crate::qemu::TranslatedBlock;
 use crate::qemu_internals::{CurrentCpu, Slices, ignore_reclamation};
 use crate::record::Notice;
@@ -65,6 +66,12 @@ extern "C" fn on_vcpu(vcpu: c_uint, _: *mut c_void) {
     }
     settle::begin(session);
     idle::begin(session);
+    limit::begin();
+}
+
+/// A vCPU is made, and nothing is recorded.
+pub(crate) extern "C" fn on_vcpu_unwatched(_: c_uint, _: *mut c_void) {
+    limit::begin();
 }
 
 /// Makes ready to run several vCPUs in turn, and to tell which runs.

@@ -13,6 +13,7 @@ use machine::{InOrder, MachineModel};
 use crate::clock::{Clock, Parts};
 use crate::counters::{COUNTERS, MASK_ALL, MASK_PLAIN};
 use crate::ffi::Access;
+use crate::limit;
 use crate::notes::{Notes, Tally};
 use crate::options::{CPUS_MAX, Detail, Options, Roi, Time, VERSION_BYTES_MAX};
 use crate::physical;
@@ -69,26 +70,22 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
     let options = Options::parse(arguments.iter().map(String::as_str))?;
     let cpus = machine(info)?;
     let qemu = Qemu::new(id).map_err(|missing| format!("this QEMU has no {missing}"))?;
+    options.limit_ns.into_iter().for_each(limit::set);
+    if options.out.as_os_str().is_empty() {
+        qemu.register_limit();
+        return Ok(());
+    }
     if cpus > 1 && !(Slices::are_exported() && CurrentCpu::is_exported()) {
         return Err(
             "this QEMU doesn't tell which vCPU runs; with one (-smp 1) it serves".to_owned()
         );
     }
-    let annotations = match &options.symbols {
-        Some(path) => parse(path, Annotations::parse)?,
-        None => Annotations::default(),
-    };
-    let offsets = match &options.offsets {
-        Some(path) => parse(path, Offsets::parse)?,
-        None => Offsets::default(),
-    };
+    let annotations = parse_given(options.symbols.as_deref(), Annotations::parse)?;
+    let offsets = parse_given(options.offsets.as_deref(), Offsets::parse)?;
     let pmus = pmus(&options, cpus)?;
     let model = options.model.as_deref().map(|path| parse(path, parse_model)).transpose()?;
     physical::begin(Access::load().map_err(|missing| format!("this QEMU has no {missing}"))?);
-    let notes = match &options.annotate {
-        Some(path) => parse(path, Notes::parse)?,
-        None => Notes::default(),
-    };
+    let notes = parse_given(options.annotate.as_deref(), Notes::parse)?;
     let parts = clock_parts(&options, cpus, model.as_ref());
     let notices = notices(&options, &parts);
     let mut writer = Writer::create(&options.out)?;
@@ -222,6 +219,14 @@ fn header(options: &Options, info: &Info, parts: &Parts, offsets: &Offsets) -> H
             Detail::Timed => MASK_ALL,
         },
     }
+}
+
+/// What a file says, if there is one.
+fn parse_given<T: Default>(
+    path: Option<&Path>,
+    parse_text: fn(&str) -> Result<T, String>,
+) -> Result<T, String> {
+    path.map_or_else(|| Ok(T::default()), |path| parse(path, parse_text))
 }
 
 fn parse<T>(path: &Path, parse: fn(&str) -> Result<T, String>) -> Result<T, String> {

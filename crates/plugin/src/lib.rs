@@ -33,6 +33,7 @@ mod ffi;
 mod idle;
 mod install;
 mod irq;
+mod limit;
 mod physical;
 mod pmu;
 mod qemu;
@@ -44,3 +45,6 @@ mod settle;
 mod tracker;
 mod translate;
 mod writer;
+
+/// What the plugin says on QEMU's standard error output when it ends a guest whose time is up.
+pub const LIMIT_REACHED: &str = "irqlab plugin: the guest's time is up";

@@ -63,8 +63,10 @@ pub struct Disk {
 /// What the plugin was asked to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Where the record goes.
+    /// Where the record goes; empty for none: the limit alone is kept then.
     pub out: PathBuf,
+    /// Guest time that the machine may take from when it runs, in nanoseconds.
+    pub limit_ns: Option<u64>,
     /// How much is recorded.
     pub detail: Detail,
     /// Cycles of a slice. Without a model a cycle is an instruction.
@@ -109,6 +111,7 @@ impl Options {
     pub fn parse<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Result<Options, String> {
         let mut options = Options {
             out: PathBuf::new(),
+            limit_ns: None,
             detail: Detail::Count,
             quantum: QUANTUM_DEFAULT,
             model: None,
@@ -131,7 +134,7 @@ impl Options {
             let (key, value) = argument.split_once('=').unwrap_or((argument, ""));
             options.set(key, value)?;
         }
-        if options.out.as_os_str().is_empty() {
+        if options.out.as_os_str().is_empty() && options.limit_ns.is_none() {
             return Err("out=FILE is missing".to_owned());
         }
         if !options.pmu && (options.pmu_state.is_some() || options.pmu_save.is_some()) {
@@ -187,6 +190,10 @@ impl Options {
                 Some(disk) if self.disks.len() < DISKS_MAX => self.disks.push(disk),
                 _ => return wrong(&format!("NODE:LATENCY_NS, at most {DISKS_MAX} times")),
             },
+            ("limit_ns", text) => match text.parse() {
+                Ok(limit_ns @ 1..) => self.limit_ns = Some(limit_ns),
+                _ => return wrong("nanoseconds, 1 or more"),
+            },
             ("qemu", text) if text.len() <= VERSION_BYTES_MAX && text.is_ascii() => {
                 self.qemu = text.to_owned();
             }
@@ -220,12 +227,12 @@ mod tests {
     #[test]
     fn all_options_are_read() {
         let all = "out=/r,detail=fast,quantum=500,roi=always,symbols=/s,offsets=/o,qemu=11.1.3,check=on,\
-             disk=d0:5,pmu=on,pmu_state=/p,pmu_save=/q";
+             disk=d0:5,pmu=on,pmu_state=/p,pmu_save=/q,limit_ns=7";
         let options = Options::parse(all.split(',')).unwrap();
         assert_eq!((options.detail, options.roi), (Detail::Fast, Roi::Always));
         assert_eq!((options.quantum, options.check), (500, true));
         assert_eq!((options.symbols, options.offsets), (Some("/s".into()), Some("/o".into())));
-        assert_eq!(options.qemu, "11.1.3");
+        assert_eq!((options.qemu.as_str(), options.limit_ns), ("11.1.3", Some(7)));
         assert_eq!(options.disks, [Disk { node: "d0".to_owned(), latency_ns: 5 }]);
         assert!(options.pmu);
         assert_eq!((options.pmu_state, options.pmu_save), (Some("/p".into()), Some("/q".into())));
@@ -257,11 +264,13 @@ mod tests {
             ("disk=:1", "NODE:LATENCY_NS"),
             ("disk=a,b:1", "NODE:LATENCY_NS"),
             ("disk=a:1000000001", "NODE:LATENCY_NS"),
+            ("limit_ns=0", "1 or more"),
             ("spam=1", "no such option"),
         ] {
             let error = Options::parse(["out=/r", argument]).unwrap_err();
             assert!(error.contains(names), "{argument}: {error}");
         }
         assert!(Options::parse([]).unwrap_err().contains("out=FILE"));
+        assert!(Options::parse(["limit_ns=1"]).is_ok());
     }
 }

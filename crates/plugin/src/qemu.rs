@@ -92,6 +92,18 @@ impl Qemu {
         }
     }
 
+    /// Registers what a machine needs that is not watched, but has a limit.
+    pub(crate) fn register_limit(&self) {
+        // SAFETY: called from `qemu_plugin_install`; the function lives as long as the process.
+        unsafe {
+            (self.api.qemu_plugin_register_vcpu_init_cb)(
+                self.id,
+                crate::callbacks::on_vcpu_unwatched,
+                ptr::null_mut(),
+            );
+        }
+    }
+
     /// The instructions of a block, with their addresses.
     pub(crate) fn instructions(
         &self,

@@ -54,8 +54,10 @@ pub struct Stream {
 /// # Errors
 /// What is wrong with it. A stream that was not ended is [`ReadError::Incomplete`].
 pub fn read(mut from: impl Read) -> Result<Stream, ReadError> {
-    let Some(Record::Header(header)) = next(&mut from, 0)? else {
-        return Err(ReadError::Header(0));
+    let header = match next(&mut from, 0)? {
+        Some(Record::Header(header)) => header,
+        Some(_) => return Err(ReadError::Header(0)),
+        None => return Err(ReadError::Incomplete(0)),
     };
     let mut records = Vec::new();
     for at in 1..=RECORDS_MAX {

@@ -25,6 +25,12 @@ pub fn plain(text: &str) -> String {
     out
 }
 
+/// [`plain`] text, line by line: for what has lines on purpose, as the end of a guest's console.
+#[must_use]
+pub fn lines(text: &str) -> String {
+    text.lines().map(plain).collect::<Vec<_>>().join("\n")
+}
+
 /// [`plain`] text for a cell or a line of GitHub Markdown.
 #[must_use]
 pub fn markdown(text: &str) -> String {
@@ -75,6 +81,12 @@ mod tests {
         ] {
             assert_eq!(plain(text), expected);
         }
+    }
+
+    #[test]
+    fn lines_stay_lines_and_nothing_else_does() {
+        assert_eq!(lines("a\u{1b}[2J\r\n  | b\rc\n"), "a\\u{1b}[2J\n  | b\\rc");
+        assert_eq!(lines(""), "");
     }
 
     #[test]

@@ -72,7 +72,8 @@ pub fn markdown_run(run: &Run) -> String {
 }
 
 fn item(missing: &words::Missing) -> String {
-    let words = escape::markdown(&format!("{}: {}", missing.what, missing.reason));
+    let reason = missing.reason.lines().collect::<Vec<_>>().join("; ");
+    let words = escape::markdown(&format!("{}: {reason}", missing.what));
     match &missing.remedy {
         None => format!("- {words}\n"),
         // A code span, which has no escapes, where the line can stand in one.

@@ -136,8 +136,10 @@ fn missing(run: &Run, options: &TerminalOptions) -> String {
             out.push_str(&options.paint(Style::Strong, "not measured"));
         }
         let words = format!("{}: {}", missing.what, missing.reason);
-        out.push_str(&wrap(&words, "  ", options.width));
-        out.push('\n');
+        for line in words.lines() {
+            out.push_str(&wrap(line, "  ", options.width));
+            out.push('\n');
+        }
         if let Some(remedy) = missing.remedy {
             // On a line of its own and never wrapped: it is there to be copied.
             out.push_str(&format!("    {remedy}\n"));

@@ -4,7 +4,7 @@ use record::{Absence, Run, Table, Value};
 use serde_json::Value as Json;
 use unicode_width::UnicodeWidthStr;
 
-use crate::escape::plain;
+use crate::escape::{lines, plain};
 use crate::human;
 
 /// `handlers on live, 2026-11-21T07:50:41Z`
@@ -138,6 +138,7 @@ pub(crate) fn observer(run: &Run) -> String {
 pub(crate) struct Missing {
     /// `handlers: instructions, cycles; noise: causes`
     pub what: String,
+    /// May have several lines.
     pub reason: String,
     pub remedy: Option<String>,
 }
@@ -156,7 +157,7 @@ pub(crate) fn missing(run: &Run) -> Vec<Missing> {
     let words = |group: &Vec<&Absence>| {
         let first = group.first()?;
         let remedy = first.remedy.as_deref().map(plain);
-        Some(Missing { what: what(group), reason: plain(&first.reason), remedy })
+        Some(Missing { what: what(group), reason: lines(&first.reason), remedy })
     };
     groups.iter().filter_map(words).collect()
 }

@@ -98,6 +98,14 @@ pub struct ContextUse {
     pub completed: u64,
 }
 
+impl ContextUse {
+    /// What has no known context, of nothing yet.
+    fn unknown() -> ContextUse {
+        let (own, inclusive) = (Counts::default(), Counts::default());
+        ContextUse { context: KernelContext::Unknown, own, inclusive, entries: 0, completed: 0 }
+    }
+}
+
 /// A span that began and ended in the region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanUse {
@@ -157,6 +165,9 @@ impl Account {
         }
         (account.notes, account.hits) = outcome(&story)?;
         account.add_regions(&story.regions)?;
+        if !account.has_contexts {
+            account.forget_contexts();
+        }
         account.add_spans(&story.spans)?;
         account.add_kernel_counts(&story.kernel_counts)?;
         account.check();
@@ -187,6 +198,17 @@ impl Account {
             return Ok(());
         }
         Err(bad("a region has other CPUs than the machine"))
+    }
+
+    /// Without symbols the entries to the kernel are not seen: a row of a task would hold all of it.
+    fn forget_contexts(&mut self) {
+        for cpu in self.regions.iter_mut().flat_map(|region| &mut region.cpus) {
+            let mut all = ContextUse::unknown();
+            for used in cpu.contexts.drain(..) {
+                all.own.iter_mut().zip(used.own).for_each(|(sum, own)| *sum += own);
+            }
+            cpu.contexts.push(all);
+        }
     }
 
     fn cpu_mut(&mut self, region: u32, cpu: u32) -> Result<&mut CpuUse> {

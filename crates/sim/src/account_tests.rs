@@ -163,3 +163,16 @@ fn records_that_contradict_each_other_are_refused() {
     let empty = Account::of(&stream(1, Vec::new())).unwrap();
     assert!(empty.regions.is_empty() && empty.ended_by_guest);
 }
+
+#[test]
+fn without_symbols_no_row_says_more_than_is_known() {
+    let user = KernelContext::User(0).code();
+    let rows = [region(0, 9, 0), row(0, user, 5), row(0, KernelContext::Unknown.code(), 4)];
+    let mut stream = stream(1, rows.concat());
+    stream.header.features = 0;
+    let account = Account::of(&stream).unwrap();
+    let rows = &account.regions[0].cpus[0].contexts;
+    let [only] = rows.as_slice() else { panic!("{rows:?}") };
+    assert_eq!((only.context, only.own[INSTRUCTIONS]), (KernelContext::Unknown, 9));
+    assert_eq!(account.broken, Vec::<String>::new());
+}

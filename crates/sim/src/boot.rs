@@ -39,6 +39,8 @@ impl Default for Limits {
 pub struct Ending {
     /// Exit status of the order: that of a command, 0, or [`STATUS_LIMIT`].
     pub status: u8,
+    /// Whether the guest ended itself because its time was up.
+    pub reached_limit: bool,
     /// What the kernel said about itself; `None` after a restore, when it was said before.
     pub report: Option<GuestReport>,
     /// What irqlab in the guest said, line by line.
@@ -105,6 +107,7 @@ pub fn follow_unless(
     let mut report = None;
     let mut status = None;
     let mut said = Vec::new();
+    let mut reached_limit = false;
     let ended = loop {
         let event = vm.next(deadline.min(Instant::now() + STOP_POLL))?;
         // Ctrl-C reaches QEMU, too: its end is then no failure.
@@ -120,6 +123,7 @@ pub fn follow_unless(
                     status = Some(said);
                     deadline = deadline.min(Instant::now() + POWER_OFF_TIMEOUT);
                 }
+                Message::Limit => reached_limit = true,
                 Message::Said { line } if said.len() < SAID_LINES_MAX => said.push(line),
                 _ => {}
             },
@@ -129,14 +133,16 @@ pub fn follow_unless(
         }
     };
     let wall = start.elapsed();
+    let has_spoken = report.is_some();
+    let ending = |status| Ok(Some(Ending { status, reached_limit, report, said, wall }));
     match (status, ended) {
-        (Some(status), Some(_)) => Ok(Some(Ending { status, report, said, wall })),
+        (Some(status), Some(_)) => ending(status),
         // It said all that it had to say: a kernel without a way to power off.
-        (Some(status), None) => vm.quit().map(|()| Some(Ending { status, report, said, wall })),
-        (None, Some(ended)) => Err(ended_early(vm, ended, report.is_some())),
+        (Some(status), None) => vm.quit().and_then(|()| ending(status)),
+        (None, Some(ended)) => Err(ended_early(vm, ended, has_spoken)),
         (None, None) => {
             vm.kill();
-            let reached = if report.is_some() { "" } else { "; its first process never spoke" };
+            let reached = if has_spoken { "" } else { "; its first process never spoke" };
             let seconds = limits.wall.as_secs_f64();
             Err(vm.failure(&format!("the machine was killed after {seconds:.0} s{reached}")))
         }
@@ -145,11 +151,16 @@ pub fn follow_unless(
 
 /// Why QEMU ended before the guest said how.
 fn ended_early(vm: &Vm, ended: ExitStatus, has_spoken: bool) -> SimError {
+    if vm.reached_limit() {
+        let hint = if has_spoken { "" } else { "; its first process has said nothing" };
+        return vm.failure(&format!("the guest's time is up (--guest-limit){hint}"));
+    }
     if !ended.success() {
         return vm.failure(&format!("QEMU {} before the guest did", ending(ended)));
     }
-    if vm.console_says("Kernel panic") {
-        return vm.failure("the guest's kernel panicked");
+    // Its reason, before which the last lines may show but a trace of calls.
+    if let Some(reason) = vm.console_said("Kernel panic - ") {
+        return vm.failure(&format!("the guest's kernel panicked: {}", reason.trim()));
     }
     let how = match vm.shutdown_reason() {
         Some("guest-reset") => "reset the machine",

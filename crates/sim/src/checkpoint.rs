@@ -18,7 +18,7 @@ use crate::kernel::Kernel;
 use crate::machine::Machine;
 use crate::qemu::Qemu;
 use crate::vm::{GuestEvent, More, Start, Vm, VmEvent};
-use crate::{Cache, Progress, Result, SimError, boot, hash};
+use crate::{Cache, Progress, Result, SimError, boot, hash, watch};
 
 #[path = "checkpoint_pmu.rs"]
 mod pmu;
@@ -33,6 +33,10 @@ const MONITOR_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest time to write the state.
 const SAVE_TIMEOUT: Duration = Duration::from_secs(300);
 const SAVE_POLL: Duration = Duration::from_millis(20);
+/// Guest time that a kernel may take to its first process, in seconds: some ten times what is usual.
+const BOOT_S_MAX: u64 = 30;
+/// The same where guest time follows a model.
+const BOOT_TIMED_S_MAX: u64 = 120;
 const RESTORE_POLL: Duration = Duration::from_millis(5);
 
 /// What a checkpoint is of.
@@ -157,11 +161,9 @@ impl Checkpoint {
         if differences.is_empty() {
             return Ok(());
         }
-        let remedy = "make it again: irqlab sim checkpoint";
-        Err(refused(
-            name,
-            format!("of another machine: {}; {remedy} {name}", differences.join("; ")),
-        ))
+        let differences = differences.join("\n  ");
+        let remedy = format!("with the options of this: irqlab sim checkpoint {name} ...");
+        Err(refused(name, format!("of another machine:\n  {differences}\nmake it again, {remedy}")))
     }
 }
 
@@ -191,7 +193,8 @@ pub fn restore(
     Ok(vm)
 }
 
-/// Restores a checkpoint where one is named, else boots.
+/// Restores a checkpoint where one is named, else boots. The guest is ended when its time is up,
+/// counted from the restore, or from its start with some time to boot, whatever it does then.
 ///
 /// # Errors
 /// As [`restore`] and [`boot::start_with`].
@@ -202,8 +205,15 @@ pub fn start(
     from: Option<&str>,
     order: &str,
     limits: Limits,
-    more: More<'_>,
+    mut more: More<'_>,
 ) -> Result<Vm> {
+    // The guest's own limit counts from its first process on, which the kernel has to get to.
+    let boot_s = match (from, more.is_timed) {
+        (Some(_), _) => 0,
+        (None, true) => BOOT_TIMED_S_MAX,
+        (None, false) => BOOT_S_MAX,
+    };
+    more.arguments.extend(watch::limit(cache, boot_s + u64::from(limits.guest_s))?);
     match from {
         Some(name) => restore(cache, qemu, machine, name, order, more),
         None => boot::start_with(qemu, machine, order, limits, more),

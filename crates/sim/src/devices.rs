@@ -36,6 +36,8 @@ pub enum DiskModel {
     Nvme,
     /// A SATA disk on an AHCI controller (ICH9).
     Ahci,
+    /// An IDE disk on the machine's own PIIX3.
+    Ide,
     /// A SCSI disk on an LSI 53C895A.
     Lsi,
 }
@@ -86,10 +88,11 @@ pub enum NicModel {
 }
 
 impl DiskModel {
-    const ALL: [(DiskModel, &'static str); 4] = [
+    const ALL: [(DiskModel, &'static str); 5] = [
         (DiskModel::VirtioBlk, "virtio-blk"),
         (DiskModel::Nvme, "nvme"),
         (DiskModel::Ahci, "ahci"),
+        (DiskModel::Ide, "ide"),
         (DiskModel::Lsi, "lsi"),
     ];
 
@@ -105,6 +108,11 @@ impl DiskModel {
                 format!("ich9-ahci,id=ahci{index}"),
                 format!("ide-hd,drive=disk{index},bus=ahci{index}.0"),
             ],
+            // Two channels, each with two disks.
+            DiskModel::Ide => {
+                let (channel, unit) = (index / 2, index % 2);
+                vec![format!("ide-hd,drive=disk{index},bus=ide.{channel},unit={unit}")]
+            }
             DiskModel::Lsi => vec![
                 format!("lsi53c895a,id=lsi{index}"),
                 format!("scsi-hd,drive=disk{index},bus=lsi{index}.0"),
@@ -304,7 +312,7 @@ mod tests {
         let plain: Disk = "virtio-blk".parse().unwrap();
         assert_eq!((plain.latency_ns, plain.model), (0, DiskModel::VirtioBlk));
         for (text, words) in [
-            ("floppy", "virtio-blk, nvme, ahci, lsi"),
+            ("floppy", "virtio-blk, nvme, ahci, ide, lsi"),
             ("nvme,size=1", "multiple of 512"),
             ("nvme,size=1.5G", "as in"),
             ("nvme,size=99999999999G", "as in"),

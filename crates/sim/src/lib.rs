@@ -39,6 +39,7 @@ mod near;
 mod process;
 pub mod qemu;
 mod qmp;
+mod record_file;
 pub mod setup;
 mod symbols;
 mod tail;

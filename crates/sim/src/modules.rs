@@ -13,12 +13,13 @@ use crate::cache::read_bounded;
 use crate::{Result, SimError, process};
 
 /// What a guest may need. Those that a kernel does not have as modules are built in or absent.
-const WANTED: [&str; 10] = [
+const WANTED: [&str; 11] = [
     "virtio_pci",
     "virtio_blk",
     "virtio_net",
     "nvme",
     "ahci",
+    "ata_piix",
     "sym53c8xx",
     "sd_mod",
     "e1000",

@@ -26,9 +26,11 @@ impl Tail {
         self.bytes.extend(bytes);
     }
 
-    /// Whether `text` is in what is kept.
-    pub(crate) fn contains(&self, text: &str) -> bool {
-        self.text().contains(text)
+    /// What stands behind `text` on the first line that is kept and has it.
+    pub(crate) fn behind(&self, text: &str) -> Option<String> {
+        let kept = self.text();
+        let found = kept.lines().find_map(|line| Some(line.split_once(text)?.1.to_owned()));
+        found.map(|rest| clean(&rest).unwrap_or_default())
     }
 
     /// The last lines, for people: no control characters, bounded lines.
@@ -44,9 +46,21 @@ impl Tail {
     }
 }
 
+/// The line without control characters and without what only moves a terminal's cursor or colours.
 fn clean(line: &str) -> Option<String> {
-    let line: String =
-        line.chars().filter(|sign| !sign.is_control()).take(LINE_CHARS_MAX).collect();
+    let mut signs = line.chars();
+    let mut cleaned = String::new();
+    while let Some(sign) = signs.next() {
+        match sign {
+            '\x1b' if signs.next() == Some('[') => {
+                // The last sign of a sequence is the first from `@` on (ECMA-48, 5.4).
+                signs.by_ref().find(|sign| ('@'..='~').contains(sign));
+            }
+            sign if sign.is_control() => {}
+            sign => cleaned.push(sign),
+        }
+    }
+    let line: String = cleaned.chars().take(LINE_CHARS_MAX).collect();
     Some(line).filter(|line| !line.trim().is_empty())
 }
 
@@ -60,9 +74,11 @@ mod tests {
         tail.push(b"lost in the beginning\n");
         tail.push(b"\x1b[31mone\r\n\ntwo\n");
         assert_eq!(tail.bytes.len(), 16);
-        assert_eq!(tail.lines(), "g\n[31mone\ntwo".trim_start_matches("g\n"));
+        assert_eq!(tail.lines(), "one\ntwo");
+        assert_eq!(tail.behind("on").as_deref(), Some("e"));
         tail.push(&[b'x'; 100]);
         assert_eq!(tail.lines(), "x".repeat(16));
-        assert!(tail.contains("xx") && !tail.contains("one"));
+        assert_eq!(tail.behind("one"), None);
+        assert_eq!(clean("\x1bc\x1b[?7l\x1b[2Jup\x1b["), Some("up".to_owned()));
     }
 }

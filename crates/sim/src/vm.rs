@@ -86,6 +86,8 @@ pub struct More<'a> {
     pub(crate) arguments: Vec<String>,
     /// Files that it inherits under their numbers.
     pub(crate) files: Vec<BorrowedFd<'a>>,
+    /// Whether guest time follows a model, by which a boot takes longer.
+    pub(crate) is_timed: bool,
 }
 
 impl More<'_> {
@@ -234,9 +236,14 @@ impl Vm {
         self.shutdown_reason.as_deref()
     }
 
-    /// Whether the console said this lately.
-    pub(crate) fn console_says(&self, text: &str) -> bool {
-        self.console_tail.contains(text)
+    /// What the console said lately behind these words, on the same line.
+    pub(crate) fn console_said(&self, words: &str) -> Option<String> {
+        self.console_tail.behind(words)
+    }
+
+    /// Whether the plugin ended the guest because its time was up.
+    pub(crate) fn reached_limit(&self) -> bool {
+        self.qemu_tail.behind(plugin::LIMIT_REACHED).is_some()
     }
 
     /// An error with the last lines of the console and of QEMU, without what it says at each start.

@@ -5,7 +5,7 @@
 //! The record goes to a file that QEMU inherits, so that its path is nobody's concern, and none is
 //! left behind unless one was asked for.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{BufReader, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
@@ -21,6 +21,7 @@ use crate::kernel::Kernel;
 use crate::machine::{Machine, Timing};
 use crate::models::Model;
 use crate::qemu::Qemu;
+use crate::record_file::{check_place, keep, unnamed};
 use crate::{Cache, GuestFacts, More, Progress, Result, SimError, Symbols, guest_facts, hash};
 
 const PLUGIN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/plugin"));
@@ -114,8 +115,12 @@ impl Annotated {
         let no_symbols = "this kernel has no symbols (CONFIG_KALLSYMS)";
         let no_types = "this kernel has no type information (CONFIG_DEBUG_INFO_BTF)";
         match (&self.symbols, &self.offsets) {
-            (None, _) => vec![("contexts", no_symbols)],
-            (Some(_), None) => vec![("process ids and names", no_types)],
+            (None, _) => vec![("contexts: the rows of all handlers, and agreement", no_symbols)],
+            (Some(_), None) => vec![
+                ("process ids and names", no_types),
+                ("rows of IRQ lines, their numbers and names", no_types),
+                ("agreement with the kernel's own counts", no_types),
+            ],
             (Some(_), Some(_)) => Vec::new(),
         }
     }
@@ -157,11 +162,13 @@ pub struct Recording {
     /// What the plugin reads of annotations.
     notes: Option<File>,
     annotations: Annotations,
+    /// Where the record is to be kept.
+    keep_at: Option<PathBuf>,
 }
 
 impl Recording {
     /// Makes ready what a machine is watched with: the plugin in the cache, and a file for the
-    /// record, at `to` or without a name.
+    /// record. [`Recording::account`] keeps it at `to`: a record is whole there, or absent.
     ///
     /// # Errors
     /// When this irqlab was built without the plugin, or a file cannot be written.
@@ -180,10 +187,8 @@ impl Recording {
             });
         }
         let (plugin, _) = cache.keyed("plugin", ".so", PLUGIN)?;
-        let file = match to {
-            Some(path) => open(path)?,
-            None => unnamed(cache)?,
-        };
+        to.map(check_place).transpose()?;
+        let file = unnamed(cache)?;
         let path = |path: &PathBuf| path.display().to_string();
         let mut options = vec![
             ("out", inherited(&file)),
@@ -208,7 +213,8 @@ impl Recording {
         let annotations = watch.annotations.clone();
         let notes = notes(cache, &annotations, machine)?;
         options.extend(notes.as_ref().map(|notes| ("annotate", inherited(notes))));
-        Ok(Recording { plugin, options, file, notes, annotations })
+        let keep_at = to.map(Path::to_owned);
+        Ok(Recording { plugin, options, file, notes, annotations, keep_at })
     }
 
     /// What a machine is to be started with.
@@ -221,6 +227,7 @@ impl Recording {
         More {
             arguments: vec!["-plugin".to_owned(), plugin],
             files: files.map(AsFd::as_fd).collect(),
+            is_timed: self.options.iter().any(|(name, _)| *name == "model"),
         }
     }
 
@@ -244,11 +251,11 @@ impl Recording {
         hash::of_file(Path::new(&format!("/proc/self/fd/{}", self.file.as_raw_fd())))
     }
 
-    /// Reads the record of a machine that has ended.
+    /// Reads the record of a machine that has ended, and keeps it where that was asked for.
     ///
     /// # Errors
     /// [`SimError::Data`] when it is incomplete, because QEMU was killed or the disk was full, or
-    /// has been damaged.
+    /// has been damaged; [`SimError::File`] when it can't be kept.
     pub fn account(mut self) -> Result<Account> {
         self.file.seek(SeekFrom::Start(0)).map_err(SimError::system("reading the record"))?;
         let stream = reader::read(BufReader::new(&self.file)).map_err(|error| {
@@ -258,10 +265,25 @@ impl Recording {
             };
             SimError::data("the record of the machine", format!("{error}{why}"))
         })?;
+        if let Some(place) = &self.keep_at {
+            keep(&self.file, place)?;
+        }
         let mut account = Account::of(&stream)?;
         account.spans = self.annotations.spans;
         Ok(account)
     }
+}
+
+/// Arguments of QEMU by which the plugin ends a guest after so much time of its own; none where this
+/// irqlab has no plugin. A machine that is watched has the same plugin once, with these options, too.
+pub(crate) fn limit(cache: &Cache, limit_s: u64) -> Result<Vec<String>> {
+    if PLUGIN.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (plugin, _) = cache.keyed("plugin", ".so", PLUGIN)?;
+    let limit_ns = limit_s.saturating_mul(1_000_000_000);
+    let plugin = doubled(&plugin.display().to_string());
+    Ok(vec!["-plugin".to_owned(), format!("{plugin},limit_ns={limit_ns}")])
 }
 
 /// The name of a file by which QEMU, which inherits it, can open it.
@@ -298,22 +320,6 @@ fn roi_word(roi: Roi) -> &'static str {
 /// In QEMU's options a comma is written twice.
 fn doubled(text: &str) -> String {
     text.replace(',', ",,")
-}
-
-fn open(path: &Path) -> Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(true);
-    options.open(path).map_err(SimError::file(path))
-}
-
-/// A file in the cache that is gone with the last that has it open.
-fn unnamed(cache: &Cache) -> Result<File> {
-    static MADE: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-    let number = MADE.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let path = cache.path(&format!("record-{}-{number}.aside", std::process::id()));
-    let file = open(&path)?;
-    fs::remove_file(&path).map_err(SimError::file(&path))?;
-    Ok(file)
 }
 
 #[cfg(test)]
@@ -361,10 +367,18 @@ mod tests {
         let new = || Recording::new(&cache, &qemu(), &machine(), &NOTHING, &watch, None).unwrap();
         let mut short = new();
         short.file.write_all(&[0; 7]).unwrap();
+        let place = scratch.path().join("kept");
+        short.keep_at = Some(place.clone());
         for recording in [short, new()] {
             let error = recording.account().unwrap_err().to_string();
-            assert!(error.contains("the record of the machine"), "{error}");
+            assert!(error.contains("the record of the machine: incomplete"), "{error}");
+            assert!(error.contains("the disk was full"), "{error}");
         }
+        assert!(!place.exists(), "half a record is none");
+        assert!(check_place(Path::new("/nowhere/at-all")).is_err());
+        keep(&fs::File::open("/proc/self/stat").unwrap(), &place).unwrap();
+        assert!(fs::metadata(&place).unwrap().len() > 0);
+        fs::remove_file(&place).unwrap();
         let names: Vec<_> = fs::read_dir(scratch.path()).unwrap().flatten().collect();
         assert_eq!(names.len(), 1, "a plugin and nothing else: {names:?}");
     }

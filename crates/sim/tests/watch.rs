@@ -8,8 +8,9 @@ use std::fs;
 
 use attribution::KernelContext;
 use parts::{Bench, LIMITS, bench};
+use sim::counters::CYCLES;
 use sim::watch::{self, Detail, Recording, Watch};
-use sim::{Account, Machine, boot, checkpoint};
+use sim::{Account, Machine, boot, checkpoint, models};
 
 /// Work with a child, system calls, page faults and a sleep; its quotes and its comma have a way to
 /// go to the guest.
@@ -82,4 +83,44 @@ fn a_machine_that_was_killed_leaves_an_incomplete_record() {
     vm.kill();
     let error = recording.account().unwrap_err().to_string();
     assert!(error.contains("incomplete") && error.contains("QEMU was killed"), "{error}");
+}
+
+/// Timer interrupts of a command that fills memory, and the cycles it took.
+fn ticks(bench: &Bench, machine: &Machine, from: &str, model: &std::path::Path) -> (u64, u64) {
+    let model = models::find(&bench.cache, &model.display().to_string()).unwrap();
+    let watch = Watch { detail: Detail::Timed, model: Some(model), ..Watch::default() };
+    let order = "run:dd if=/dev/zero of=/tmp/filled bs=4M count=8";
+    let recording = recording(bench, machine, &watch);
+    let (cache, qemu, more) = (&bench.cache, &bench.qemu, recording.more());
+    let mut vm = checkpoint::start(cache, qemu, machine, Some(from), order, LIMITS, more).unwrap();
+    assert_eq!(boot::follow(&mut vm, LIMITS, &mut |_| {}).unwrap().status, 0);
+    let account = recording.account().unwrap();
+    let ticks = entries(&account, |context| context == KernelContext::Interrupt(0xec));
+    (ticks, account.regions[0].cpus[0].used[CYCLES])
+}
+
+#[test]
+fn slower_memory_means_more_ticks_for_the_same_work_in_proportion() {
+    let Some((bench, _alone)) = bench() else { return };
+    let machine = bench.machine();
+    let name = format!("test-ticks-{}", std::process::id());
+    checkpoint::create(&bench.cache, &bench.qemu, &machine, &name, LIMITS, &|_| {}).unwrap();
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let text = fs::read_to_string(root.join("machines/r4400-1994.toml")).unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let [(fast, fast_cycles), (slow, slow_cycles)] = [100, 300].map(|memory_cycles| {
+        let path = scratch.path().join("model.toml");
+        let memory = format!("memory_cycles = {memory_cycles}");
+        fs::write(&path, text.replace("memory_cycles = 100", &memory)).unwrap();
+        ticks(bench, &machine, &name, &path)
+    });
+    println!("{fast} ticks in {fast_cycles} cycles, {slow} in {slow_cycles}");
+    assert!(fast > 200 && slow * 2 > fast * 3, "{fast}, {slow}");
+    // A tick is 4 ms: 800,000 cycles at 200 MHz.
+    for (ticks, cycles) in [(fast, fast_cycles), (slow, slow_cycles)] {
+        let wanted = cycles as f64 / 800_000.0;
+        assert!((ticks as f64 / wanted - 1.0).abs() < 0.01, "{ticks} ticks in {cycles} cycles");
+    }
+    fs::remove_dir_all(bench.cache.path(&format!("checkpoint-{name}"))).unwrap();
+    fs::remove_file(bench.cache.path(&format!("checkpoint-{name}.lock"))).unwrap();
 }

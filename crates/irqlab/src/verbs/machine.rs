@@ -69,7 +69,7 @@ pub struct GuestArgs {
     /// More for the kernel's command line
     #[arg(long, value_name = "WORD")]
     pub append: Vec<String>,
-    /// A disk: virtio-blk, nvme, ahci or lsi, with `,size=64M` or `,file=FILE` (the guest works on a
+    /// A disk: virtio-blk, nvme, ahci, ide or lsi, with `,size=64M` or `,file=FILE` (the guest works on a
     /// copy), and `,latency=100us`, which a machine has that is watched; up to four
     #[arg(long, value_name = "DISK")]
     pub disk: Vec<Disk>,

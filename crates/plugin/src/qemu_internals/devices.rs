@@ -280,3 +280,18 @@ pub(crate) fn on_run_or_stop(callback: StateCallback) -> bool {
     // SAFETY: the function lives as long as QEMU; it takes no data.
     unsafe { !add(callback, ptr::null_mut()).is_null() }
 }
+
+type ShutDown = unsafe extern "C" fn(c_int);
+
+/// `SHUTDOWN_CAUSE_HOST_ERROR`.
+const HOST_ERROR: c_int = 1;
+
+/// Asks QEMU to end the machine; whether QEMU exports that.
+pub(crate) fn shut_down() -> bool {
+    let Some(request) = function!(c"qemu_system_shutdown_request" as ShutDown) else {
+        return false;
+    };
+    // SAFETY: sets a flag that the main loop looks at, and wakes it.
+    unsafe { request(HOST_ERROR) };
+    true
+}

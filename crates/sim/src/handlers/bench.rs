@@ -63,6 +63,10 @@ pub(super) struct Outcome {
 
 fn bench_error(error: SimError) -> BenchError {
     match error {
+        SimError::Checkpoint { .. } => BenchError::Failed(format!(
+            "{error}\n(handlers takes one made with --with-irqlab by this irqlab, and its source disk, \
+             unless --disk says otherwise, one made with --disk virtio-blk)"
+        )),
         SimError::Missing { what, remedy } => {
             BenchError::NothingMeasurable { reason: what, remedy: Some(remedy) }
         }
@@ -252,7 +256,7 @@ mod tests {
 
     fn ending(status: u8, said: &[&str]) -> Ending {
         let said = said.iter().map(|line| (*line).to_owned()).collect();
-        Ending { status, report: None, said, wall: Duration::ZERO }
+        Ending { status, reached_limit: false, report: None, said, wall: Duration::ZERO }
     }
 
     #[test]

@@ -105,7 +105,15 @@ pub fn find(cache: &Cache) -> Result<Qemu> {
 
 fn find_among(named: Option<OsString>, system: Option<PathBuf>, private: &Path) -> Result<Qemu> {
     if let Some(named) = named.filter(|named| !named.is_empty()) {
-        return Qemu::probe(named.into(), Vec::new(), Origin::Environment);
+        let program = named.to_string_lossy().into_owned();
+        return Qemu::probe(named.into(), Vec::new(), Origin::Environment).map_err(|error| {
+            let why = match error {
+                SimError::QemuUnfit { why, .. } => why,
+                other => format!("can't be run: {other}"),
+            };
+            let remedy = format!("without {VARIABLE}, which names it, irqlab looks for another");
+            SimError::QemuUnfit { program, why: format!("{why}\n{remedy}") }
+        });
     }
     let mut seen = Vec::new();
     match system.map(|program| Qemu::probe(program, Vec::new(), Origin::System)) {
@@ -165,7 +173,8 @@ pub(crate) mod tests {
         let qemu = find_among(None, Some(system.clone()), nowhere).unwrap();
         assert_eq!((qemu.origin, qemu.version.minor), (Origin::System, 0));
         let missing = find_among(Some("/nowhere/qemu".into()), Some(system), nowhere);
-        assert!(matches!(missing, Err(SimError::Program { .. })), "{missing:?}");
+        let missing = missing.unwrap_err().to_string();
+        assert!(missing.contains("can't be run") && missing.contains(VARIABLE), "{missing}");
     }
 
     #[test]

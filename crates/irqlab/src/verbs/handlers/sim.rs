@@ -47,6 +47,7 @@ pub fn run(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<ExitCode>
     let watch = Watch {
         detail: if model.is_some() { Detail::Timed } else { Detail::Count },
         model,
+        start_fast: true,
         spans: true,
         quantum: args.quantum.unwrap_or(QUANTUM_DEFAULT),
         ..Watch::default()

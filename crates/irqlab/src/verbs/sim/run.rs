@@ -20,6 +20,8 @@ use crate::args::{Format, Usage};
 use crate::output;
 use crate::shell;
 
+const LIMIT_REACHED: &str = "the guest reached its time limit (--guest-limit)";
+
 /// How much is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum DetailName {
@@ -167,16 +169,19 @@ fn watched(
         }
         None => bail!("the machine was stopped"),
         Some(ending) => {
-            check_ended(&account)?;
+            check_ended(&account, &ending)?;
             Ok(end(&ending))
         }
     }
 }
 
 /// A record that the guest did not end holds what it executed on its way off, too.
-fn check_ended(account: &Account) -> anyhow::Result<()> {
+fn check_ended(account: &Account, ending: &Ending) -> anyhow::Result<()> {
     if account.ended_by_guest || account.stopped {
         return Ok(());
+    }
+    if ending.status == boot::STATUS_LIMIT {
+        bail!("{LIMIT_REACHED}: what the command did until then is all in these numbers");
     }
     bail!("the guest did not come to the end of the command: the numbers are not repeatable");
 }
@@ -231,6 +236,7 @@ fn follow_unless(
 
 fn end(ending: &Ending) -> ExitCode {
     let (status, seconds) = (ending.status, ending.wall.as_secs_f64());
-    output::say(false, &format!("status {status}, {seconds:.1} s"));
+    let why = if ending.reached_limit { format!(": {LIMIT_REACHED}") } else { String::new() };
+    output::say(false, &format!("status {status}{why}, {seconds:.1} s"));
     ExitCode::from(status)
 }

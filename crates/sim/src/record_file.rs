@@ -1,0 +1,52 @@
+//! The file of a record: without a name while it is written, whole under its name, or absent.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use crate::{Cache, Result, SimError};
+
+/// Where a file is made that is to be at `place`.
+fn aside(place: &Path) -> PathBuf {
+    let mut aside = place.to_owned().into_os_string();
+    aside.push(".aside");
+    PathBuf::from(aside)
+}
+
+/// That a file can be kept at a place; to be asked before there is one.
+pub(crate) fn check_place(place: &Path) -> Result<()> {
+    let aside = aside(place);
+    File::create(&aside).and_then(|_| fs::remove_file(&aside)).map_err(SimError::file(place))
+}
+
+/// Copies a file to a place, at once or not at all.
+pub(crate) fn keep(mut file: &File, place: &Path) -> Result<()> {
+    let aside = aside(place);
+    let copied =
+        file.seek(SeekFrom::Start(0)).and_then(|_| File::create(&aside)).and_then(|mut to| {
+            std::io::copy(&mut file, &mut to)?;
+            to.sync_data()?;
+            fs::rename(&aside, place)
+        });
+    copied.map_err(|source| {
+        // The first error is the one to tell.
+        let _ = fs::remove_file(&aside);
+        SimError::file(place)(source)
+    })
+}
+
+fn open(path: &Path) -> Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(true);
+    options.open(path).map_err(SimError::file(path))
+}
+
+/// A file in the cache that is gone with the last that has it open.
+pub(crate) fn unnamed(cache: &Cache) -> Result<File> {
+    static MADE: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let number = MADE.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let path = cache.path(&format!("record-{}-{number}.aside", std::process::id()));
+    let file = open(&path)?;
+    fs::remove_file(&path).map_err(SimError::file(&path))?;
+    Ok(file)
+}

@@ -1,0 +1,59 @@
+//! Guests that do not come to an end by themselves. Needs what `tests/machine.rs` needs.
+
+#[path = "bench/mod.rs"]
+mod parts;
+
+use std::fs;
+use std::path::Path;
+
+use parts::{Bench, LIMITS, bench};
+use sim::boot::{self, Limits};
+use sim::{Machine, More, Timing, checkpoint};
+
+/// What comes of a machine whose kernel does nothing but this, again and again.
+fn ended(bench: &Bench, code: [u8; 2], place: &Path) -> String {
+    let mut bytes = fs::read(&bench.kernel.image).unwrap();
+    // Real-mode sectors at 0x1f1, behind which the kernel proper begins (boot.rst).
+    let start = (usize::from(bytes[0x1f1]) + 1) * 512;
+    bytes[start..].chunks_exact_mut(2).for_each(|pair| pair.copy_from_slice(&code));
+    fs::write(place, bytes).unwrap();
+    let mut machine = Machine { kernel: place.to_owned(), ..bench.machine() };
+    // Some 1 us an instruction: the limit is then some 30 million of them away.
+    machine.timing = Timing::Instructions { shift: 10 };
+    let limits = Limits { guest_s: 1, ..LIMITS };
+    let (cache, qemu, more) = (&bench.cache, &bench.qemu, More::default());
+    let mut vm = checkpoint::start(cache, qemu, &machine, None, "idle", limits, more).unwrap();
+    boot::follow(&mut vm, limits, &mut |_| {}).unwrap_err().to_string()
+}
+
+#[test]
+fn a_kernel_that_hangs_is_ended_by_the_guests_time() {
+    let Some((bench, _alone)) = bench() else { return };
+    let scratch = tempfile::tempdir().unwrap();
+    // `jmp .`, which takes no alarm, and `cli; hlt`, after which nothing ever happens.
+    for code in [[0xeb, 0xfe], [0xfa, 0xf4]] {
+        let error = ended(bench, code, &scratch.path().join("bzImage"));
+        let words = "the guest's time is up (--guest-limit); its first process has said nothing";
+        assert!(error.starts_with(words) && error.contains("  | "), "{error}");
+    }
+}
+
+#[test]
+fn a_restored_guest_has_its_time_from_there_on() {
+    let Some((bench, _alone)) = bench() else { return };
+    let machine = bench.machine();
+    let name = format!("test-faults-{}", std::process::id());
+    checkpoint::create(&bench.cache, &bench.qemu, &machine, &name, LIMITS, &|_| {}).unwrap();
+    let (cache, qemu) = (&bench.cache, &bench.qemu);
+    let ended = |order: &str| {
+        let limits = Limits { guest_s: 2, ..LIMITS };
+        let (from, more) = (Some(name.as_str()), More::default());
+        let mut vm = checkpoint::start(cache, qemu, &machine, from, order, limits, more).unwrap();
+        boot::follow(&mut vm, limits, &mut |_| {}).map_err(|error| error.to_string())
+    };
+    assert_eq!(ended("run:sleep 1.5").unwrap().status, 0);
+    let error = ended("run:sleep 1; while true; do :; done").unwrap_err();
+    assert!(error.starts_with("the guest's time is up (--guest-limit)"), "{error}");
+    fs::remove_dir_all(cache.path(&format!("checkpoint-{name}"))).unwrap();
+    fs::remove_file(cache.path(&format!("checkpoint-{name}.lock"))).unwrap();
+}
