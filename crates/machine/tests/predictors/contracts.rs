@@ -1,0 +1,317 @@
+use crate::naive::Naive;
+use machine::ModelError;
+use machine::predict::{
+    Branch, BranchKind, DirectionModel, EntriesModel, Foreseen, HistoryModel, Predictor,
+    PredictorModel, TableModel, TageModel, TournamentModel,
+};
+use proptest::prelude::*;
+
+fn with(direction: DirectionModel) -> PredictorModel {
+    let btb = Some(TableModel { entries: 64, ways: 4 });
+    PredictorModel { direction, btb, return_stack_entries: Some(8), indirect: None }
+}
+
+fn bimodal() -> DirectionModel {
+    DirectionModel::Bimodal(EntriesModel { entries: 1024 })
+}
+
+fn gshare() -> DirectionModel {
+    DirectionModel::Gshare(HistoryModel { entries: 4096, history_bits: 12 })
+}
+
+fn tournament() -> DirectionModel {
+    DirectionModel::Tournament(TournamentModel {
+        local_entries: 1024,
+        local_history_bits: 10,
+        global_history_bits: 12,
+    })
+}
+
+fn tage() -> DirectionModel {
+    DirectionModel::Tage(TageModel {
+        base_entries: 4096,
+        tables: 6,
+        table_entries: 1024,
+        tag_bits: 11,
+        history_min: 4,
+        history_max: 200,
+    })
+}
+
+fn conditional(address: u64, taken: bool) -> Branch {
+    let (behind, target) = (address + 2, address - 64);
+    let next = if taken { target } else { behind };
+    Branch { address, kind: BranchKind::Conditional, behind, target: Some(target), next }
+}
+
+/// Of the second half of `branches`: how many were not foreseen.
+fn wrong(direction: DirectionModel, branches: &[(u64, bool)]) -> usize {
+    let mut predictor = Predictor::new(&with(direction));
+    let met = branches.iter().map(|(address, taken)| {
+        usize::from(predictor.step(&conditional(*address, *taken)) == Foreseen::Wrong)
+    });
+    met.collect::<Vec<_>>()[branches.len() / 2..].iter().sum()
+}
+
+/// A branch that is taken but for each `length`th time.
+fn rounds(length: usize, rounds: usize) -> Vec<(u64, bool)> {
+    (0..length * rounds).map(|at| (0x1000, at % length != length - 1)).collect()
+}
+
+#[test]
+fn contract_1_an_alternating_branch_is_learnt_by_history_alone() {
+    let branches = rounds(2, 1_000);
+    // Two bits go up and down between one side and the other: never right, or half the time.
+    assert!(wrong(bimodal(), &branches) >= 500);
+    for direction in [gshare(), tournament(), tage()] {
+        assert_eq!(wrong(direction.clone(), &branches), 0, "{direction:?}");
+    }
+}
+
+#[test]
+fn contract_2_a_loop_is_wrong_once_a_round_if_it_is_longer_than_the_history() {
+    // Half of 400 rounds.
+    assert_eq!(wrong(bimodal(), &rounds(10, 400)), 200);
+    assert_eq!(wrong(gshare(), &rounds(10, 400)), 0);
+    assert_eq!(wrong(tournament(), &rounds(8, 400)), 0);
+    assert_eq!(wrong(gshare(), &rounds(40, 400)), 200);
+    assert_eq!(wrong(tournament(), &rounds(40, 400)), 200);
+    assert_eq!(wrong(tage(), &rounds(40, 400)), 0);
+}
+
+#[test]
+fn contract_3_a_branch_that_follows_two_others_is_learnt_by_the_history_of_all() {
+    let mut branches = Vec::new();
+    let mut random: u64 = 1;
+    for _ in 0..4_000 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let (first, second) = (random >> 62 & 1 == 1, random >> 61 & 1 == 1);
+        branches.extend([(0x1000, first), (0x1010, second), (0x1020, first ^ second)]);
+    }
+    // Two branches of each 3 are thrown dice: 4,000 of the second half, of which half are lost.
+    let dice = 2_000;
+    let third = |direction| wrong(direction, &branches).saturating_sub(dice - 200);
+    assert!(third(bimodal()) > 800, "{}", third(bimodal()));
+    assert!(third(gshare()) < 400, "{}", third(gshare()));
+    assert!(third(tournament()) < 700, "{}", third(tournament()));
+    assert!(third(tage()) < 500, "{}", third(tage()));
+}
+
+#[test]
+fn contract_4_static_rules_see_only_where_a_branch_leads() {
+    let backward = |taken| [conditional(0x1000, taken)];
+    let forward = |taken| {
+        let next = if taken { 0x2000 } else { 0x1002 };
+        [Branch { target: Some(0x2000), next, ..conditional(0x1000, taken) }]
+    };
+    let right = |direction, branches: [Branch; 1]| {
+        Predictor::new(&with(direction)).step(&branches[0]) != Foreseen::Wrong
+    };
+    for taken in [false, true] {
+        for branch in [backward(taken), forward(taken)] {
+            assert_eq!(right(DirectionModel::Taken, branch), taken);
+            assert_eq!(right(DirectionModel::NotTaken, branch), !taken);
+        }
+        assert_eq!(right(DirectionModel::BackwardTaken, backward(taken)), taken);
+        assert_eq!(right(DirectionModel::BackwardTaken, forward(taken)), !taken);
+    }
+}
+
+/// Calls to `depth` and back, all from different places. Returns how many returns were wrong.
+fn nested(predictor: &mut Predictor, depth: u64) -> usize {
+    let place = |level: u64| 0x1000 * (level + 1);
+    for level in 0..depth {
+        let (address, next) = (place(level), place(level + 1));
+        let kind = BranchKind::Call;
+        predictor.step(&Branch { address, kind, behind: address + 5, target: Some(next), next });
+    }
+    let returns = (0..depth).rev().map(|level| {
+        let (address, next) = (place(level + 1) + 0x100, place(level) + 5);
+        let kind = BranchKind::Return;
+        Branch { address, kind, behind: address + 1, target: None, next }
+    });
+    returns.filter(|branch| predictor.step(branch) == Foreseen::Wrong).count()
+}
+
+#[test]
+fn contract_5_returns_are_foreseen_as_deep_as_the_stack_is() {
+    let mut predictor = Predictor::new(&with(bimodal()));
+    for (depth, wrong) in [(1, 0), (8, 0), (9, 1), (20, 12), (8, 0)] {
+        assert_eq!(nested(&mut predictor, depth), wrong, "{depth} calls, 8 entries");
+    }
+}
+
+#[test]
+fn contract_6_a_jump_is_late_until_its_target_is_known() {
+    let mut predictor = Predictor::new(&with(bimodal()));
+    let jump = |address: u64, next: u64| {
+        let kind = BranchKind::Jump;
+        Branch { address, kind, behind: address + 5, target: Some(next), next }
+    };
+    // Five branches 16 bytes apart share a set of four ways: the least recently used is gone.
+    let mut round = || (0..5).map(|at| predictor.step(&jump(at * 16, 0x9000))).collect::<Vec<_>>();
+    assert_eq!((round(), round()), (vec![Foreseen::Late; 5], vec![Foreseen::Late; 5]));
+    let mut four = || (0..4).map(|at| predictor.step(&jump(at * 16, 0x9000))).collect::<Vec<_>>();
+    four();
+    assert_eq!(four(), [Foreseen::Right; 4]);
+}
+
+#[test]
+fn contract_7_an_indirect_branch_is_known_by_its_last_target_or_by_history() {
+    let plain = with(bimodal());
+    let by_history = HistoryModel { entries: 512, history_bits: 9 };
+    let by_history = PredictorModel { indirect: Some(by_history), ..plain.clone() };
+    // Three targets in turn.
+    let wrong = |model: &PredictorModel| {
+        let mut predictor = Predictor::new(model);
+        let branches = (0..300u64).map(|at| {
+            let (address, next) = (0x1000, 0x2000 + 0x123 * (at % 3));
+            let kind = BranchKind::IndirectJump;
+            Branch { address, kind, behind: address + 2, target: None, next }
+        });
+        branches
+            .map(|branch| predictor.step(&branch))
+            .skip(150)
+            .fold(0, |wrong, met| wrong + u32::from(met == Foreseen::Wrong))
+    };
+    assert_eq!((wrong(&plain), wrong(&by_history)), (150, 0));
+}
+
+fn direction() -> impl Strategy<Value = DirectionModel> {
+    let entries = (0u32..8).prop_map(|log| 1 << log);
+    prop_oneof![
+        Just(DirectionModel::Taken),
+        Just(DirectionModel::NotTaken),
+        Just(DirectionModel::BackwardTaken),
+        entries.clone().prop_map(|entries| DirectionModel::Bimodal(EntriesModel { entries })),
+        (entries.clone(), 0u32..9).prop_map(|(entries, history_bits)| {
+            DirectionModel::Gshare(HistoryModel { entries, history_bits })
+        }),
+        (entries.clone(), 1u32..8, 1u32..9).prop_map(
+            |(local_entries, local_history_bits, global_history_bits)| {
+                DirectionModel::Tournament(TournamentModel {
+                    local_entries,
+                    local_history_bits,
+                    global_history_bits,
+                })
+            }
+        ),
+        (entries, 1u32..6, 1u32..6, 4u32..10, 2u32..6).prop_map(
+            |(base_entries, tables, log, tag_bits, history_min)| {
+                let table_entries = 1 << log;
+                let history_max = if tables == 1 { history_min } else { history_min << tables };
+                DirectionModel::Tage(TageModel {
+                    base_entries,
+                    tables,
+                    table_entries,
+                    tag_bits,
+                    history_min,
+                    history_max,
+                })
+            }
+        ),
+    ]
+}
+
+fn model() -> impl Strategy<Value = PredictorModel> {
+    let table = (1u32..5, 0u32..4)
+        .prop_map(|(ways, sets_log)| TableModel { entries: ways << sets_log, ways });
+    let history = (0u32..7, 0u32..9)
+        .prop_map(|(log, history_bits)| HistoryModel { entries: 1 << log, history_bits });
+    let rest = (prop::option::of(table), prop::option::of(1u32..6), prop::option::of(history));
+    (direction(), rest).prop_map(|(direction, (btb, return_stack_entries, indirect))| {
+        PredictorModel { direction, btb, return_stack_entries, indirect }
+    })
+}
+
+/// Branches of few addresses, which come back.
+fn branch() -> impl Strategy<Value = Branch> {
+    let kind = prop_oneof![
+        5 => Just(BranchKind::Conditional),
+        1 => Just(BranchKind::Jump),
+        2 => Just(BranchKind::Call),
+        1 => Just(BranchKind::IndirectJump),
+        1 => Just(BranchKind::IndirectCall),
+        2 => Just(BranchKind::Return),
+    ];
+    (kind, 100u64..140, 100u64..108, any::<bool>()).prop_map(|(kind, address, other, taken)| {
+        let behind = address + 2;
+        let next = match kind {
+            BranchKind::Conditional if !taken => behind,
+            // A return leads behind some call, sometimes the right one.
+            BranchKind::Return => other + 2,
+            _ => other * 7,
+        };
+        let direct = matches!(kind, BranchKind::Conditional | BranchKind::Jump | BranchKind::Call);
+        Branch { address, kind, behind, target: direct.then_some(other * 7), next }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn each_branch_is_foreseen_as_by_the_naive_one(
+        model in model(),
+        few in prop::collection::vec(branch(), 1..30),
+        order in prop::collection::vec(any::<prop::sample::Index>(), 1..600),
+    ) {
+        prop_assert_eq!(model.check("predictor"), Ok(()));
+        let (mut predictor, mut naive) = (Predictor::new(&model), Naive::default());
+        for (at, index) in order.iter().enumerate() {
+            let branch = index.get(&few);
+            prop_assert_eq!(
+                predictor.step(branch), naive.step(&model, branch), "branch {}: {:?}", at, branch
+            );
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_built_is_refused_by_name() {
+    let refused = |change: fn(&mut PredictorModel)| {
+        let mut model = with(bimodal());
+        model.indirect = Some(HistoryModel { entries: 4, history_bits: 2 });
+        assert_eq!(model.check("predictor"), Ok(()));
+        change(&mut model);
+        let Err(ModelError { field, .. }) = model.check("predictor") else { panic!("{model:?}") };
+        field
+    };
+    assert_eq!(
+        refused(|model| model.btb = Some(TableModel { entries: 12, ways: 4 })),
+        "predictor.btb.entries"
+    );
+    assert_eq!(
+        refused(|model| model.btb = Some(TableModel { entries: 16, ways: 0 })),
+        "predictor.btb.ways"
+    );
+    assert_eq!(
+        refused(|model| model.return_stack_entries = Some(0)),
+        "predictor.return_stack_entries"
+    );
+    assert_eq!(
+        refused(|model| model.indirect = Some(HistoryModel { entries: 3, history_bits: 2 })),
+        "predictor.indirect.entries"
+    );
+    assert_eq!(
+        refused(|model| {
+            model.direction = DirectionModel::Bimodal(EntriesModel { entries: 1000 });
+        }),
+        "predictor.direction.bimodal.entries"
+    );
+    assert_eq!(
+        refused(|model| {
+            model.direction =
+                DirectionModel::Gshare(HistoryModel { entries: 1024, history_bits: 40 });
+        }),
+        "predictor.direction.gshare.history_bits"
+    );
+    assert_eq!(
+        refused(|model| {
+            let DirectionModel::Tage(mut tage) = tage() else { unreachable!() };
+            tage.history_max = tage.history_min + 2;
+            model.direction = DirectionModel::Tage(tage);
+        }),
+        "predictor.direction.tage.history_max"
+    );
+}
