@@ -42,7 +42,7 @@ impl Clock {
     pub(crate) fn new(parts: Parts) -> Clock {
         let cpus = parts.cpus as usize;
         Clock {
-            rounds: Rounds::new(cpus, parts.shift),
+            rounds: Rounds::new(cpus, parts.shift, ns_of(parts.quantum, parts.hz)),
             slices: vec![None; cpus],
             counted_ns: vec![0; cpus],
             halted_since: vec![None; cpus],
@@ -82,7 +82,7 @@ impl Clock {
         // One that was started runs without having taken an interrupt.
         self.rounds.set_halted(vcpu as usize, false);
         self.advance(vcpu);
-        cpu::with(vcpu, |cpu| cpu.set_slice(self.parts.quantum));
+        self.plan_slice(vcpu);
         if let Some(slices) = self.slices[vcpu as usize] {
             slices.end();
         }
@@ -95,8 +95,19 @@ impl Clock {
         self.rounds.set_halted(vcpu as usize, true);
         self.advance(vcpu);
         if self.slices[vcpu as usize].is_some() {
-            cpu::with(vcpu, |cpu| cpu.set_slice(self.parts.quantum));
+            self.plan_slice(vcpu);
         }
+    }
+
+    /// Sets the next slice of a vCPU whose slice has ended: shorter by what that was too long.
+    fn plan_slice(&self, vcpu: u32) {
+        let planned = self.rounds.next_slice_ns(vcpu as usize);
+        let cycles = u128::from(planned) * u128::from(self.parts.hz) / NS_PER_S;
+        let cycles = match self.parts.bias {
+            Some(_) => (cycles as u64).max(1),
+            None => self.parts.quantum,
+        };
+        cpu::with(vcpu, |cpu| cpu.set_slice(cycles));
     }
 
     /// A vCPU takes an interrupt, which ends a halt.
@@ -136,16 +147,14 @@ impl Clock {
     /// By how much the model's time of a vCPU that executes is ahead of QEMU's clock, which is set
     /// to it at the end of the slice; ns.
     pub(crate) fn ahead_ns(&self, vcpu: u32) -> i64 {
-        let ns = self.ns_of(cpu::with(vcpu, |cpu| cpu.cycles()));
-        let model = self.rounds.now_ns(vcpu as usize, ns - self.counted_ns[vcpu as usize]);
+        let model = self.rounds.now_ns(vcpu as usize, self.since_slice_ns(vcpu));
         model.wrapping_sub(self.rounds.shows_ns(self.instructions())).cast_signed()
     }
 
     /// Guest time as the vCPU sees it.
     fn now_ns(&self, vcpu: u32) -> u64 {
         let now = if self.parts.bias.is_some() {
-            let ns = self.ns_of(cpu::with(vcpu, |cpu| cpu.cycles()));
-            self.rounds.now_ns(vcpu as usize, ns - self.counted_ns[vcpu as usize])
+            self.rounds.now_ns(vcpu as usize, self.since_slice_ns(vcpu))
         } else {
             self.rounds.shows_ns(self.instructions())
         };
@@ -156,18 +165,35 @@ impl Clock {
     fn advance(&mut self, vcpu: u32) {
         let counts = cpu::with(vcpu, |cpu| cpu.counts_with_model());
         let Some(bias) = self.parts.bias.filter(|_| counts) else { return };
-        let ns = self.ns_of(cpu::with(vcpu, |cpu| cpu.cycles()));
-        let counted = std::mem::replace(&mut self.counted_ns[vcpu as usize], ns);
+        let since = self.since_slice_ns(vcpu);
+        self.counted_ns[vcpu as usize] += since;
         let instructions = self.instructions();
-        bias.add(self.rounds.end_slice(vcpu as usize, ns - counted, instructions));
+        let hz = self.parts.hz;
+        let counted = &self.counted_ns;
+        let of = |other: usize| since_ns(hz, counted, other as u32);
+        bias.add(self.rounds.end_slice(vcpu as usize, since, of, instructions));
+    }
+
+    /// What a vCPU has used since its last slice ended, ns.
+    fn since_slice_ns(&self, vcpu: u32) -> u64 {
+        since_ns(self.parts.hz, &self.counted_ns, vcpu)
     }
 
     fn ns_of(&self, cycles: u64) -> u64 {
-        (u128::from(cycles) * NS_PER_S / u128::from(self.parts.hz)) as u64
+        ns_of(cycles, self.parts.hz)
     }
 
     fn instructions(&self) -> u64 {
         let of = |vcpu| cpu::with(vcpu, |cpu| cpu.instructions());
         (0..self.parts.cpus).map(of).sum::<u64>() - self.unclocked
     }
+}
+
+fn ns_of(cycles: u64, hz: u64) -> u64 {
+    (u128::from(cycles) * NS_PER_S / u128::from(hz)) as u64
+}
+
+/// What a vCPU has used since its last slice ended, if then its cycles were `counted_ns`.
+fn since_ns(hz: u64, counted_ns: &[u64], vcpu: u32) -> u64 {
+    ns_of(cpu::with(vcpu, |cpu| cpu.cycles()), hz) - counted_ns[vcpu as usize]
 }

@@ -1,9 +1,11 @@
 //! How several vCPUs share guest time: they run one after the other, and yet all at once.
 //!
-//! In a *round* each vCPU that is not halted runs a slice. All slices of a round begin at the same
-//! guest time, and the round takes as long as its longest slice. QEMU's clock, which advances with
-//! each instruction of any vCPU, is set back between the slices of a round, and to the end of the
-//! round behind the last.
+//! In a *round* of a quantum each vCPU that is not halted runs a slice; it is over early with a shorter
+//! slice. A slice ends with a block, so some are longer: what a vCPU used beyond the round it has used
+//! of the next one, and its next slice is planned that much shorter. So a vCPU's time is that of
+//! its own cycles, and it waits for no other. QEMU's clock, which advances with each instruction of any
+//! vCPU, is set back to the beginning of the round between its slices, and to the end of the round
+//! behind the last.
 //!
 //! Pure: what QEMU's clock says comes in, what is to be added to it goes out.
 
@@ -13,8 +15,9 @@
 pub(crate) struct Rounds {
     /// When the round began.
     began_ns: u64,
-    /// What each vCPU has used of the round.
-    used_ns: Vec<u64>,
+    /// What each vCPU had used since then when its last slice ended: of the round, and of the next one.
+    /// Less than nothing, if the round began in the middle of its slice.
+    used_ns: Vec<i64>,
     /// Which of them are halted.
     halted: Vec<bool>,
     /// Whose slice ended last in this round.
@@ -24,10 +27,19 @@ pub(crate) struct Rounds {
     instructions: u64,
     /// An instruction takes `2^shift` ns of QEMU's clock.
     shift: u32,
+    /// How long a round is meant to be.
+    quantum_ns: u64,
+    /// How many rounds in a row had no length, because one did not run.
+    waited: u32,
+    /// Which are not waited for any longer, until they run.
+    gone: Vec<bool>,
 }
 
+/// So many are waited for: a vCPU that was reset does not go on.
+const WAITS_MAX: u32 = 1_000;
+
 impl Rounds {
-    pub(crate) fn new(cpus: usize, shift: u32) -> Rounds {
+    pub(crate) fn new(cpus: usize, shift: u32, quantum_ns: u64) -> Rounds {
         Rounds {
             began_ns: 0,
             used_ns: vec![0; cpus],
@@ -37,32 +49,53 @@ impl Rounds {
             shown_ns: 0,
             instructions: 0,
             shift,
+            quantum_ns,
+            waited: 0,
+            gone: vec![false; cpus],
         }
     }
 
     /// Guest time of a vCPU that has used `ns` since its last slice ended.
     pub(crate) fn now_ns(&self, cpu: usize, ns: u64) -> u64 {
-        self.began_ns + self.used_ns[cpu] + ns
+        self.began_ns.wrapping_add_signed(self.used(cpu, ns))
+    }
+
+    /// What it has used since the round began.
+    fn used(&self, cpu: usize, ns: u64) -> i64 {
+        self.used_ns[cpu] + ns.cast_signed()
     }
 
     /// The slice of `cpu` ends, in which it has used `ns`; all together have executed `instructions`
-    /// so far. Returns what is to be added to QEMU's clock.
-    pub(crate) fn end_slice(&mut self, cpu: usize, ns: u64, instructions: u64) -> i64 {
+    /// so far, and `since` says what another has used since its last slice ended: QEMU may have left
+    /// it in the middle of one. Returns what is to be added to QEMU's clock.
+    pub(crate) fn end_slice(
+        &mut self,
+        cpu: usize,
+        ns: u64,
+        since: impl Fn(usize) -> u64,
+        instructions: u64,
+    ) -> i64 {
+        let others = |other| if other == cpu { 0 } else { since(other) };
+        self.used_ns[cpu] += ns.cast_signed();
         // It is its turn again: those that were to follow did not.
-        if self.last.is_some_and(|last| cpu <= last) {
-            self.end_round();
-        }
-        self.used_ns[cpu] += ns;
-        self.last = Some(cpu);
+        let again = self.last.is_some_and(|last| cpu <= last);
         let others_follow = self.halted[cpu + 1..].iter().any(|halted| !halted);
-        if !others_follow {
-            self.end_round();
+        if again || !others_follow {
+            self.end_round(others);
         }
+        self.last = others_follow.then_some(cpu);
+        self.gone[cpu] = false;
         let executed = instructions - self.instructions;
         let shows_ns = self.shown_ns + (executed << self.shift);
         self.shown_ns = self.began_ns;
         self.instructions = instructions;
         self.began_ns.wrapping_sub(shows_ns).cast_signed()
+    }
+
+    /// How long the next slice of `cpu` is, when its slice has just ended.
+    pub(crate) fn next_slice_ns(&self, cpu: usize) -> u64 {
+        let rounds = if self.last.is_some() { 2 } else { 1 };
+        (rounds * self.quantum_ns).saturating_add_signed(-self.used_ns[cpu])
     }
 
     /// Begins anew where all have executed `instructions`, by another way of counting than before.
@@ -71,15 +104,33 @@ impl Rounds {
         (self.last, self.instructions, self.shown_ns) = (None, instructions, self.began_ns);
     }
 
-    fn end_round(&mut self) {
-        self.began_ns += self.used_ns.iter().copied().max().unwrap_or(0);
-        self.used_ns.fill(0);
-        self.last = None;
+    fn end_round(&mut self, since: impl Fn(usize) -> u64) {
+        let runs = |cpu: &usize| !self.halted[*cpu] && !self.gone[*cpu];
+        let cpus = 0..self.halted.len();
+        let used = cpus.clone().filter(runs).map(|cpu| self.used(cpu, since(cpu)).max(0));
+        let length = match (used.min(), self.halted.iter().filter(|halted| !**halted).count()) {
+            // When all are halted, what the last one did is over.
+            (None, _) => self.used_ns.iter().copied().max().unwrap_or(0).max(0),
+            (Some(shortest), 1) => shortest,
+            (Some(shortest), _) => shortest.min(self.quantum_ns.cast_signed()),
+        };
+        self.waited = if length == 0 { self.waited + 1 } else { 0 };
+        if self.waited == WAITS_MAX {
+            for cpu in cpus {
+                self.gone[cpu] |= self.used(cpu, since(cpu)) <= 0;
+            }
+        }
+        self.began_ns += length.cast_unsigned();
+        for cpu in 0..self.used_ns.len() {
+            // One that was left behind goes on from here.
+            let least = if self.halted[cpu] { 0 } else { -since(cpu).cast_signed() };
+            self.used_ns[cpu] = (self.used_ns[cpu] - length).max(least);
+        }
     }
 
     /// `cpu` is halted, or no longer is. Those that were not started yet are halted.
     pub(crate) fn set_halted(&mut self, cpu: usize, halted: bool) {
-        self.halted[cpu] = halted;
+        (self.halted[cpu], self.gone[cpu]) = (halted, false);
     }
 
     /// What QEMU's clock shows, without its jumps, when all have executed `instructions`.
@@ -95,7 +146,7 @@ mod tests {
     use super::*;
 
     fn running(cpus: usize) -> Rounds {
-        let mut rounds = Rounds::new(cpus, 0);
+        let mut rounds = Rounds::new(cpus, 0, 1_000);
         (0..cpus).for_each(|cpu| rounds.set_halted(cpu, false));
         rounds
     }
@@ -104,16 +155,26 @@ mod tests {
     fn one_that_runs_no_slices_does_not_stop_time() {
         let mut rounds = running(2);
         for round in 0..5 {
-            rounds.end_slice(0, 1_000, 1_000 * (round + 1));
+            rounds.end_slice(0, 1_000, |_| 0, 1_000 * (round + 1));
             assert_eq!(rounds.now_ns(0, 0), 1_000 * (round + 1));
         }
     }
 
     #[test]
+    fn one_that_does_not_go_on_does_not_stop_time() {
+        let mut rounds = running(2);
+        for turn in 1..=2 * u64::from(WAITS_MAX) {
+            rounds.end_slice(0, 10, |_| 700, 10 * turn);
+            assert_eq!(rounds.now_ns(0, 0), 10 * turn);
+        }
+        assert!(rounds.began_ns > 5_000, "{rounds:?}");
+    }
+
+    #[test]
     fn one_cpu_takes_the_time_of_its_model() {
-        let mut rounds = Rounds::new(1, 0);
-        assert_eq!(rounds.end_slice(0, 5_000, 1_000), 4_000);
-        assert_eq!(rounds.end_slice(0, 500, 2_000), -500);
+        let mut rounds = Rounds::new(1, 0, 1_000);
+        assert_eq!(rounds.end_slice(0, 5_000, |_| 0, 1_000), 4_000);
+        assert_eq!(rounds.end_slice(0, 500, |_| 0, 2_000), -500);
         assert_eq!((rounds.now_ns(0, 7), rounds.shows_ns(2_010)), (5_507, 5_510));
     }
 
@@ -121,24 +182,31 @@ mod tests {
     fn two_cpus_run_at_once() {
         let mut rounds = running(2);
         // The second one's slice begins when the first one's did.
-        assert_eq!(rounds.end_slice(0, 3_000, 1_000), -1_000);
-        assert_eq!(rounds.end_slice(1, 2_000, 1_800), 3_000 - 800);
-        assert_eq!(rounds.now_ns(0, 0), 3_000);
+        assert_eq!(rounds.end_slice(0, 1_300, |_| 0, 1_000), -1_000);
+        assert_eq!(rounds.end_slice(1, 1_200, |_| 0, 1_800), 1_000 - 800);
+        assert_eq!((rounds.now_ns(0, 0), rounds.now_ns(1, 0)), (1_300, 1_200));
+        assert_eq!((rounds.next_slice_ns(0), rounds.next_slice_ns(1)), (700, 800));
+        // A slice that was cut short ends the round.
+        rounds.end_slice(0, 700, |_| 0, 2_500);
+        assert_eq!(rounds.end_slice(1, 100, |_| 0, 2_600), 1_300 - 1_100);
     }
 
     #[test]
     fn halted_ones_are_not_waited_for() {
         let mut rounds = running(2);
         rounds.set_halted(1, true);
-        assert_eq!(rounds.end_slice(0, 3_000, 1_000), 2_000);
+        assert_eq!(rounds.end_slice(0, 3_000, |_| 0, 1_000), 2_000);
         rounds.set_halted(1, false);
-        assert_eq!(rounds.end_slice(0, 1_000, 2_000), -1_000);
+        assert_eq!(rounds.end_slice(0, 1_000, |_| 0, 2_000), -1_000);
     }
 
     proptest! {
-        /// Guest time is that of the longest slices, whatever the clock of QEMU did meanwhile.
+        /// QEMU's clock shows where the round began, whatever it did meanwhile, and never goes back
+        /// over a round.
         #[test]
-        fn qemus_clock_shows_the_rounds(slices in prop::collection::vec((0..4_usize, 0..5_000_u64, 1..2_000_u64), 1..200)) {
+        fn qemus_clock_shows_the_rounds(
+            slices in prop::collection::vec((0..4_usize, 0..5_000_u64, 1..2_000_u64), 1..200),
+        ) {
             let mut rounds = running(4);
             let (mut clock, mut instructions) = (0_i64, 0);
             for (cpu, ns, executed) in slices {
@@ -146,9 +214,37 @@ mod tests {
                 clock += executed as i64;
                 prop_assert_eq!(clock, rounds.shows_ns(instructions) as i64);
                 let before = rounds.began_ns;
-                clock += rounds.end_slice(cpu, ns, instructions);
+                clock += rounds.end_slice(cpu, ns, |_| 0, instructions);
                 prop_assert!(rounds.began_ns >= before);
                 prop_assert_eq!(clock, rounds.began_ns as i64);
+            }
+        }
+
+        /// With slices as planned, each vCPU has the time of its own cycles, and none is ahead of
+        /// another by more than a slice and what that was too long: also where QEMU goes on to the
+        /// next one in the middle of a slice.
+        #[test]
+        fn time_is_that_of_ones_own_cycles(
+            turns in prop::collection::vec((0..400_u64, prop::option::of(1..1_000_u64)), 1..300),
+        ) {
+            let mut rounds = running(3);
+            let (mut slices, mut used, mut since) = ([1_000; 3], [0; 3], [0; 3]);
+            for (turn, (late, left_after)) in turns.into_iter().enumerate() {
+                let cpu = turn % 3;
+                let rest = slices[cpu] - since[cpu];
+                let left_after = left_after.filter(|ns| *ns < rest);
+                let ns = left_after.unwrap_or(rest + late);
+                (used[cpu], since[cpu]) = (used[cpu] + ns, since[cpu] + ns);
+                if left_after.is_none() {
+                    let ended = std::mem::take(&mut since[cpu]);
+                    rounds.end_slice(cpu, ended, |cpu| since[cpu], used.iter().sum());
+                    slices[cpu] = rounds.next_slice_ns(cpu).max(1);
+                }
+                for cpu in 0..3 {
+                    prop_assert_eq!(rounds.now_ns(cpu, since[cpu]), used[cpu]);
+                }
+                let (least, most) = (used.iter().min().unwrap(), used.iter().max().unwrap());
+                prop_assert!(most - least <= 3 * 1_400, "{:?}", used);
             }
         }
     }
