@@ -82,6 +82,13 @@ pub struct Register(u8);
 
 /// How many registers the tables of ready times have.
 pub(super) const REGISTERS: usize = 128;
+
+/// Where a register is in such a table.
+#[inline]
+pub(super) fn place(register: u8) -> usize {
+    usize::from(register) % REGISTERS
+}
+
 /// Read where nothing is: always ready.
 const NOTHING: u8 = 126;
 /// Written where nothing is: never read.
