@@ -227,9 +227,14 @@ impl Calendar {
         }
     }
 
+    /// Whether as many as `entries` are in the scheduler.
+    #[inline]
+    pub(super) fn is_full(&self, entries: u32) -> bool {
+        self.waiting >= entries
+    }
+
     /// Advances to the first cycle in which fewer than `entries` are in the scheduler. Returns the
     /// present.
-    #[inline]
     pub(super) fn until_room(&mut self, entries: u32) -> u64 {
         while self.waiting >= entries {
             self.advance_to(self.now + 1);

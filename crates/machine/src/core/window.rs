@@ -191,10 +191,12 @@ impl OutOfOrder {
         if one.special.drains() {
             earliest = earliest.max(self.graduation.cycle());
         }
-        self.calendar.advance(earliest);
-        let room = self.calendar.until_room(self.scheduler_entries);
-        let entered = self.entering.take(earliest.max(room), self.width);
+        let mut entered = self.entering.take(earliest, self.width);
         self.calendar.advance(entered);
+        if self.calendar.is_full(self.scheduler_entries) {
+            entered =
+                self.entering.take(self.calendar.until_room(self.scheduler_entries), self.width);
+        }
         (entered, full)
     }
 

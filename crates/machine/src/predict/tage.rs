@@ -42,53 +42,44 @@ const LOWEST: u64 = 1 << PLACES[0] | 1 << PLACES[1] | 1 << PLACES[2];
 /// widths, which are those of all.
 #[derive(Clone, Debug)]
 struct Folded {
-    words: [u64; TABLES_MAX],
-    /// Where the branch stands that leaves a history.
-    leaves: [u64; TABLES_MAX],
-    lengths: Vec<usize>,
+    histories: Box<[Word]>,
     widths: [u32; 3],
     mask: u64,
 }
 
+/// The history of a length.
+#[derive(Clone, Copy, Debug)]
+struct Word {
+    value: u64,
+    /// Where the branch stands in each number that leaves the history.
+    leaves: u64,
+    length: usize,
+}
+
 impl Folded {
     fn new(lengths: &[u32], widths: [u32; 3]) -> Folded {
-        let mut leaves = [0; TABLES_MAX];
-        for (word, length) in leaves.iter_mut().zip(lengths) {
+        let word = |length: &u32| {
             let places = widths.iter().zip(PLACES);
-            *word = places.map(|(width, place)| 1 << (length % width) << place).sum();
-        }
+            let leaves = places.map(|(width, place)| 1 << (length % width) << place).sum();
+            Word { value: 0, leaves, length: *length as usize }
+        };
         let mask = widths.iter().zip(PLACES).map(|(width, place)| ((1 << width) - 1) << place);
-        Folded {
-            words: [0; TABLES_MAX],
-            leaves,
-            lengths: lengths.iter().map(|length| *length as usize).collect(),
-            widths,
-            mask: mask.sum(),
-        }
+        Folded { histories: lengths.iter().map(word).collect(), widths, mask: mask.sum() }
     }
 
     #[inline]
     fn push(&mut self, history: &History, taken: bool) {
         let enters = LOWEST & u64::from(taken).wrapping_neg();
-        let mut leaving = self.leaves;
-        for (leaves, length) in leaving.iter_mut().zip(&self.lengths) {
-            *leaves &= history.taken(length - 1).wrapping_neg();
-        }
         let [first, second, third] = self.widths;
-        for (word, leaves) in self.words.iter_mut().zip(leaving) {
-            let turned = (*word << 1 | enters) ^ leaves;
+        for word in &mut self.histories {
+            let leaves = word.leaves & history.taken(word.length - 1).wrapping_neg();
+            let turned = (word.value << 1 | enters) ^ leaves;
             // What was turned out of a number comes back at its other end.
             let out = (turned >> first & 1 << PLACES[0])
                 ^ (turned >> second & 1 << PLACES[1])
                 ^ (turned >> third & 1 << PLACES[2]);
-            *word = (turned ^ out) & self.mask;
+            word.value = (turned ^ out) & self.mask;
         }
-    }
-
-    /// A number of a length, with bits of the next in front of it.
-    #[inline]
-    fn number(&self, length: usize, number: usize) -> u64 {
-        self.words[length] >> PLACES[number]
     }
 }
 
@@ -157,14 +148,16 @@ impl Tage {
     #[inline]
     fn places(&self, address: u64) -> [(usize, u16); TABLES_MAX] {
         let mut places = [(0, 0); TABLES_MAX];
-        let folded = &self.folded;
-        let address_index = address ^ address >> folded.widths[0];
-        let tag_mask = (1 << folded.widths[1]) - 1;
-        for (table, place) in places.iter_mut().enumerate().take(self.tables) {
-            let index = address_index ^ folded.number(table, 0);
-            let tag = address ^ folded.number(table, 1) ^ folded.number(table, 2) << 1;
-            let index = index as usize & (self.table_entries - 1);
-            *place = (table * self.table_entries + index, (tag & tag_mask) as u16 | 1);
+        let widths = self.folded.widths;
+        let address_index = address ^ address >> widths[0];
+        let (index_mask, tag_mask) = (self.table_entries - 1, (1 << widths[1]) - 1);
+        let mut first = 0;
+        for (word, place) in self.folded.histories.iter().zip(&mut places) {
+            let number = |number: usize| word.value >> PLACES[number];
+            let index = (address_index ^ number(0)) as usize & index_mask;
+            let tag = (address ^ number(1) ^ number(2) << 1) & tag_mask;
+            *place = (first + index, tag as u16 | 1);
+            first += self.table_entries;
         }
         places
     }
@@ -277,7 +270,7 @@ mod tests {
                 history.push(*taken);
             }
             for (number, width) in widths.into_iter().enumerate() {
-                let value = kept.number(1, number) & ((1 << width) - 1);
+                let value = kept.histories[1].value >> PLACES[number] & ((1 << width) - 1);
                 prop_assert_eq!(value, folded(&branches, length as usize, width));
             }
         }
