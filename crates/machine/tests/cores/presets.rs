@@ -6,11 +6,12 @@ use crate::streams::{play, program};
 use crate::support::{Core, MXS, Step, Waits, add, block, branch, layout, load, model, set};
 
 /// Each with its name.
-pub const ALL: [(&str, &str); 9] = [
+pub const ALL: [(&str, &str); 10] = [
     ("r4400", include_str!("r4400.toml")),
     ("ultrasparc-1", include_str!("ultrasparc-1.toml")),
     ("mxs", MXS),
     ("t1", include_str!("t1.toml")),
+    ("p6", include_str!("p6.toml")),
     ("p4", include_str!("p4.toml")),
     ("zen3", include_str!("zen3.toml")),
     ("golden-cove", include_str!("golden-cove.toml")),
@@ -64,7 +65,7 @@ struct Published {
     mispredict_cycles: u64,
 }
 
-const PUBLISHED: [Published; 7] = [
+const PUBLISHED: [Published; 8] = [
     Published {
         name: "ultrasparc-1",
         width: 4,
@@ -73,6 +74,7 @@ const PUBLISHED: [Published; 7] = [
         mispredict_cycles: 4,
     },
     Published { name: "mxs", width: 4, additions: 4, load_cycles: 2, mispredict_cycles: 4 },
+    Published { name: "p6", width: 3, additions: 2, load_cycles: 3, mispredict_cycles: 11 },
     Published { name: "p4", width: 3, additions: 3, load_cycles: 2, mispredict_cycles: 20 },
     Published { name: "zen3", width: 6, additions: 4, load_cycles: 4, mispredict_cycles: 13 },
     Published {
@@ -163,11 +165,12 @@ fn the_trace_cache_gives_three_a_cycle_and_the_decoder_one() {
 /// Cycles, slots of stalls, and what was foreseen wrong.
 type Pinned = (&'static str, [u64; 5]);
 
-const PINNED: [Pinned; 9] = [
+const PINNED: [Pinned; 10] = [
     ("r4400", [109_535, 1530, 1080, 0, 6998]),
     ("ultrasparc-1", [152_600, 5698, 1085, 496_690, 7553]),
     ("mxs", [107_907, 4163, 3652, 316_888, 7553]),
     ("t1", [275_201, 1530, 1080, 163_749, 11_526]),
+    ("p6", [230_607, 3954, 1447, 579_493, 5856]),
     ("p4", [357_920, 4025, 1440, 961_368, 7563]),
     ("zen3", [344_121, 8411, 2916, 1_946_470, 6306]),
     ("golden-cove", [384_716, 8323, 2922, 2_190_122, 6411]),
