@@ -5,12 +5,13 @@
 
 use std::hint::black_box;
 
-use machine::CodeSpan;
 use machine::core::{
-    Access, CoreCounts, CoreModel, Executed, InOrderCore, Instruction, Layout, Memory, OutOfOrder,
-    Register, Template, Threads, Unit,
+    Access, Behind, CoreCounts, CoreModel, Executed, InOrderCore, Instruction, Layout, Memory,
+    OutOfOrder, Register, Template, Threads, Unit, without_miss_limit,
 };
+use machine::memory::{PageSize, System};
 use machine::predict::BranchKind;
+use machine::{CodeSpan, SystemModel};
 
 const BLOCKS: usize = 2_000;
 const ROUNDS: usize = 400;
@@ -140,7 +141,30 @@ fn on_core(model: &CoreModel, blocks: &[Block], thrown: &mut Thrown) -> CoreCoun
     counts
 }
 
-fn run(name: &str, text: &str) {
+/// The memory side of a machine, as all blocks see it.
+struct Side(System);
+
+impl Side {
+    fn behind(&mut self) -> Behind<'_> {
+        Behind { system: &mut self.0, cpu: 0, pc: 0, page: PageSize::Large }
+    }
+}
+
+/// Runs the blocks on a core out of order with the memory side of its machine.
+fn on_machine(
+    model: &CoreModel,
+    machine: &str,
+    blocks: &[Block],
+    thrown: &mut Thrown,
+) -> CoreCounts {
+    let machine = SystemModel::parse(machine).expect("a machine");
+    let mut side = Side(System::new(&without_miss_limit(&machine), 1));
+    let mut core = OutOfOrder::new(model, 64).expect("a window");
+    execute(blocks, thrown, |block, executed, _| core.run(block, executed, &mut side.behind()));
+    core.counts()
+}
+
+fn run(name: &str, text: &str, machine: Option<&str>) {
     #[derive(serde::Deserialize)]
     struct File {
         core: CoreModel,
@@ -151,10 +175,14 @@ fn run(name: &str, text: &str) {
     let layout = Layout { line_shift: 6, follows_stack: model.front.follows_stack };
     let blocks: Vec<Block> = (0..BLOCKS).map(|_| block(&mut thrown, layout)).collect();
     let start = cpu_seconds();
-    let counts = on_core(&model, &blocks, &mut thrown);
+    let counts = match machine {
+        Some(machine) => on_machine(&model, machine, &blocks, &mut thrown),
+        None => on_core(&model, &blocks, &mut thrown),
+    };
     let seconds = cpu_seconds() - start;
+    let name = format!("{name}{}", if machine.is_some() { ", its memory" } else { "" });
     println!(
-        "{name:14} {:6.1} MIPS, {:4.1} ns an instruction; IPC {:.2}, {:.1} % of branches wrong",
+        "{name:24} {:6.1} MIPS, {:4.1} ns an instruction; IPC {:.2}, {:.1} % of branches wrong",
         counts.instructions as f64 / seconds / 1e6,
         seconds * 1e9 / counts.instructions as f64,
         counts.instructions as f64 / counts.cycles as f64,
@@ -178,7 +206,10 @@ fn main() {
         std::env::args().skip(1).filter(|one| !one.starts_with('-')).collect();
     for (name, text) in all {
         if wanted.is_empty() || wanted.iter().any(|one| one == name) {
-            run(name, text);
+            run(name, text, None);
+            if name == "zen3" {
+                run(name, text, Some(include_str!("../../../machines/zen3.toml")));
+            }
         }
     }
 }

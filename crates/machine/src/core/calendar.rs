@@ -9,7 +9,7 @@ use super::model::CoreModel;
 
 /// Cycles ahead of the present that are told apart. What waits longer than that for its operands finds
 /// units free; what waits longer for a unit has its turn one after the other.
-const AHEAD: usize = 4096;
+const AHEAD: usize = 1024;
 const MASK: u64 = AHEAD as u64 - 1;
 
 /// A cycle's counts: five bits for all operations and for each sort of unit. Each begins at 15 less
@@ -227,9 +227,14 @@ impl Calendar {
         }
     }
 
+    /// Whether as many as `entries` are in the scheduler.
+    #[inline]
+    pub(super) fn is_full(&self, entries: u32) -> bool {
+        self.waiting >= entries
+    }
+
     /// Advances to the first cycle in which fewer than `entries` are in the scheduler. Returns the
     /// present.
-    #[inline]
     pub(super) fn until_room(&mut self, entries: u32) -> u64 {
         while self.waiting >= entries {
             self.advance_to(self.now + 1);

@@ -6,18 +6,46 @@ use super::counts::CoreCounts;
 use super::execution::{Accesses, Executed, Latencies};
 use super::front::{Fetched, Front};
 use super::graduation::{Graduation, Waits};
-use super::instruction::{Instruction, REGISTERS, Special, UNITS, Unit};
+use super::instruction::{Instruction, REGISTERS, Special, UNITS, Unit, place};
 use super::memory::{Access, Memory};
 use super::misses::Misses;
 use super::model::CoreModel;
 use super::stores::{Source, Stores};
 use super::template::Template;
 
-/// A time, and whether it is a miss that it is waited for.
+/// A time, and whether it is a miss that it is waited for: in one number, of which the greater is the
+/// later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Until {
-    pub(super) cycle: u64,
-    pub(super) missed: bool,
+pub(super) struct Until(u64);
+
+impl Until {
+    #[inline]
+    pub(super) fn new(cycle: u64, missed: bool) -> Until {
+        Until(cycle << 1 | u64::from(missed))
+    }
+
+    #[inline]
+    pub(super) fn cycle(self) -> u64 {
+        self.0 >> 1
+    }
+
+    #[inline]
+    pub(super) fn missed(self) -> bool {
+        self.0 & 1 == 1
+    }
+
+    /// The later of both: if it is `cycle`, whatever was waited for before.
+    #[inline]
+    pub(super) fn at_least(self, cycle: u64) -> Until {
+        self.max(Until::new(cycle.max(self.cycle()), self.missed()))
+    }
+
+    /// The last of all that `registers` wait for.
+    #[inline]
+    pub(super) fn of(registers: &[u8], ready: &[Until; REGISTERS]) -> Until {
+        let times = registers.iter().map(|register| ready[place(*register)]);
+        times.fold(Until::default(), Until::max)
+    }
 }
 
 /// A core in order. An instruction begins in the cycle of the one before it or later, and as far as
@@ -129,45 +157,44 @@ impl InOrderCore {
         self.graduate(fetched, waits_for, begins);
         let loaded = self.load(accesses, begins, memory);
         let done = self.execute(one, begins, loaded);
-        let stored = self.store(one, accesses, (begins, done.cycle), memory);
+        let stored = self.store(one, accesses, (begins, done.cycle()), memory);
         for register in one.writes {
-            self.ready[usize::from(register)] = done;
+            self.ready[place(register)] = done;
         }
         for register in one.moves {
-            self.ready[usize::from(register)] = Until { cycle: begins + 1, missed: false };
+            self.ready[place(register)] = Until::new(begins + 1, false);
         }
         self.all_done = self.all_done.max(done);
         if self.blocking {
             self.wait_for(begins, loaded, stored);
         }
-        self.finish_special(one.special, begins, done.cycle);
-        (fetched.cycle, done.cycle)
+        self.finish_special(one.special, begins, done.cycle());
+        (fetched.cycle, done.cycle())
     }
 
     /// What an instruction waits for longest before it can begin.
     fn operands(&self, one: &Instruction) -> Until {
-        let read = one.addresses.iter().chain(&one.reads);
-        let mut until =
-            read.map(|register| self.ready[usize::from(*register)]).fold(self.earliest, Until::max);
+        let addresses = Until::of(&one.addresses, &self.ready);
+        let mut until = Until::of(&one.reads, &self.ready).max(addresses).max(self.earliest);
         if one.special.drains() {
             until = until.max(self.all_done);
         }
         if one.stores() {
             let (cycle, missed) = self.stores.place();
-            until = until.max(Until { cycle, missed });
+            until = until.max(Until::new(cycle, missed));
         }
         if one.special.orders_memory() {
-            until.cycle = until.cycle.max(self.stores.all_left());
+            until = until.at_least(self.stores.all_left());
         }
         if one.loads() {
-            until.cycle = until.cycle.max(self.loads_from);
+            until = until.at_least(self.loads_from);
         }
         until
     }
 
     /// The first cycle, from that of the instruction before on, with all units that it needs.
     fn begin(&mut self, one: &Instruction, fetched: Fetched, waits_for: Until) -> u64 {
-        let mut earliest = fetched.cycle.max(waits_for.cycle);
+        let mut earliest = fetched.cycle.max(waits_for.cycle());
         if let Some(unit) = one.unit {
             earliest = earliest.max(self.free[unit as usize]);
         }
@@ -189,15 +216,15 @@ impl InOrderCore {
 
     fn graduate(&mut self, fetched: Fetched, waits_for: Until, begins: u64) {
         // What begins in a cycle has its slot at the end of it.
-        let until = waits_for.cycle + 1;
-        let data = if waits_for.missed { (0, until) } else { (0, 0) };
+        let until = waits_for.cycle() + 1;
+        let data = if waits_for.missed() { (0, until) } else { (0, 0) };
         // Where both are waited for, the slots are those of the data.
         let fetch = (fetched.wait.0.max(data.1), fetched.wait.1);
         self.graduation.graduate(begins + 1, &Waits { fetch, data, ..Waits::default() });
     }
 
     fn load<M: Memory>(&mut self, accesses: &[Access], begins: u64, memory: &mut M) -> Until {
-        let mut loaded = Until { cycle: begins, missed: false };
+        let mut loaded = Until::new(begins, false);
         let latency = self.latencies.of(Unit::Load);
         for load in accesses.iter().filter(|access| !access.write) {
             self.graduation.counts.loads += 1;
@@ -208,13 +235,13 @@ impl InOrderCore {
                 Source::Store(known) => {
                     self.graduation.counts.forwarded_loads += 1;
                     let cycle = begins.max(known) + self.latencies.forward;
-                    loaded = loaded.max(Until { cycle, missed: false });
+                    loaded = loaded.max(Until::new(cycle, false));
                     continue;
                 }
             };
             let served = self.misses.serve(load.virtual_address, start, wait, begins);
             self.graduation.counts.load_misses += u64::from(served.missed);
-            let until = Until { cycle: served.cycle + latency, missed: served.missed };
+            let until = Until::new(served.cycle + latency, served.missed);
             loaded = loaded.max(until);
         }
         loaded
@@ -225,7 +252,7 @@ impl InOrderCore {
         let latency = one.unit.map_or(0, |unit| self.latencies.of(unit));
         let latency = latency + self.latencies.special(one.special);
         let least = begins + 1;
-        Until { cycle: (loaded.cycle + latency).max(least), missed: loaded.missed }
+        Until::new((loaded.cycle() + latency).max(least), loaded.missed())
     }
 
     /// Has stores leave for the cache. Returns when their lines are there.
@@ -236,7 +263,7 @@ impl InOrderCore {
         (begins, known): (u64, u64),
         memory: &mut M,
     ) -> Until {
-        let mut filled = Until { cycle: begins, missed: false };
+        let mut filled = Until::new(begins, false);
         if !one.stores() {
             return filled;
         }
@@ -245,9 +272,9 @@ impl InOrderCore {
             let served = self.misses.serve(store.virtual_address, begins, wait, begins);
             self.graduation.counts.stores += 1;
             self.graduation.counts.store_misses += u64::from(served.missed);
-            filled = filled.max(Until { cycle: served.cycle, missed: served.missed });
+            filled = filled.max(Until::new(served.cycle, served.missed));
         }
-        let leaves = self.stores.leave(known.max(filled.cycle), filled.missed);
+        let leaves = self.stores.leave(known.max(filled.cycle()), filled.missed());
         for store in accesses.iter().filter(|access| access.write) {
             self.stores.remember(store, known, leaves);
         }
@@ -256,12 +283,12 @@ impl InOrderCore {
 
     /// A core that waits for each miss does nothing until what was asked for is there.
     fn wait_for(&mut self, begins: u64, loaded: Until, stored: Until) {
-        let line = loaded.cycle.saturating_sub(self.latencies.of(Unit::Load));
-        let waited = if loaded.missed { line.saturating_sub(begins) } else { 0 };
-        let waited = waited + if stored.missed { stored.cycle - begins } else { 0 };
+        let line = loaded.cycle().saturating_sub(self.latencies.of(Unit::Load));
+        let waited = if loaded.missed() { line.saturating_sub(begins) } else { 0 };
+        let waited = waited + if stored.missed() { stored.cycle() - begins } else { 0 };
         if waited > 0 {
             let cycle = begins + 1 + waited;
-            self.earliest = self.earliest.max(Until { cycle, missed: true });
+            self.earliest = self.earliest.max(Until::new(cycle, true));
             self.front.resume_at(cycle);
             self.graduation.wait_for_data(cycle);
         }

@@ -82,6 +82,13 @@ pub struct Register(u8);
 
 /// How many registers the tables of ready times have.
 pub(super) const REGISTERS: usize = 128;
+
+/// Where a register is in such a table.
+#[inline]
+pub(super) fn place(register: u8) -> usize {
+    usize::from(register) % REGISTERS
+}
+
 /// Read where nothing is: always ready.
 const NOTHING: u8 = 126;
 /// Written where nothing is: never read.
@@ -120,11 +127,12 @@ impl Register {
     }
 }
 
-/// Most registers that form addresses, that are read besides, and that are written. An instruction
-/// that has more is taken for one that waits for all before it.
-const ADDRESSES: usize = 2;
-const READS: usize = 5;
-const WRITES: usize = 5;
+/// Most registers that form addresses, that are moved by the way, that are read besides, and that are
+/// written. An instruction that has more is taken for one that waits for all before it.
+const ADDRESSES: usize = 3;
+const MOVES: usize = 2;
+const READS: usize = 4;
+const WRITES: usize = 3;
 
 const LOADS: u8 = 1;
 const STORES: u8 = 2;
@@ -137,7 +145,7 @@ pub struct Instruction {
     pub(super) addresses: [u8; ADDRESSES],
     pub(super) reads: [u8; READS],
     pub(super) writes: [u8; WRITES],
-    pub(super) moves: [u8; ADDRESSES],
+    pub(super) moves: [u8; MOVES],
     pub(crate) unit: Option<Unit>,
     pub(super) special: Special,
     pub(super) branch: Option<BranchKind>,
@@ -166,7 +174,7 @@ impl Instruction {
             addresses: [NOTHING; ADDRESSES],
             reads: [NOTHING; READS],
             writes: [NOWHERE; WRITES],
-            moves: [NOWHERE; ADDRESSES],
+            moves: [NOWHERE; MOVES],
             unit: None,
             special: Special::None,
             branch: None,

@@ -49,12 +49,14 @@ impl Misses {
 
     #[inline(never)]
     fn serve_late(&mut self, line: u64, start: u64, wait: u64, present: u64) -> Served {
+        // The line may be on its way: to the memory it may be a hit, or a miss that has begun.
         let same = |miss: &&Miss| miss.line == line && miss.to > start;
+        let arrives = self.under_way.iter().filter(same).map(|miss| miss.to).min();
+        if let Some(cycle) = arrives {
+            return Served { cycle, missed: true };
+        }
         if wait == 0 {
-            // The line may be on its way. If it is asked for later than here, it is here already.
-            let arrives = self.under_way.iter().filter(same).map(|miss| miss.to).min();
-            let cycle = arrives.unwrap_or(start);
-            return Served { cycle, missed: cycle > start };
+            return Served { cycle: start, missed: false };
         }
         self.under_way.retain(|miss| miss.to > present);
         let mut from = start;
@@ -91,6 +93,7 @@ mod tests {
         let mut misses = Misses::new(4, 64);
         assert_eq!(misses.serve(0x1000, 10, 100, 0), Served { cycle: 110, missed: true });
         assert_eq!(misses.serve(0x1008, 20, 0, 0), Served { cycle: 110, missed: true });
+        assert_eq!(misses.serve(0x1010, 20, 90, 0), Served { cycle: 110, missed: true });
         assert_eq!(misses.serve(0x1040, 20, 0, 0), Served { cycle: 20, missed: false });
         assert_eq!(misses.serve(0x1008, 110, 0, 0), Served { cycle: 110, missed: false });
     }

@@ -10,7 +10,7 @@ use super::counts::CoreCounts;
 use super::execution::{Accesses, Executed, Latencies};
 use super::graduation::{Graduation, Waits};
 use super::in_order::Until;
-use super::instruction::{Instruction, REGISTERS, Special, UNITS, Unit};
+use super::instruction::{Instruction, REGISTERS, Special, UNITS, Unit, place};
 use super::memory::{Access, Memory};
 use super::model::CoreModel;
 use super::stores::Stores;
@@ -136,29 +136,28 @@ impl Thread {
         // The cycle behind that of the instruction before.
         let next = self.graduation.cycle();
         let one = &pending.one;
-        let read = one.addresses.iter().chain(&one.reads);
-        let times = read.map(|register| self.registers[usize::from(*register)]);
-        let mut until = times.fold(self.earliest, Until::max);
+        let addresses = Until::of(&one.addresses, &self.registers);
+        let mut until = Until::of(&one.reads, &self.registers).max(addresses).max(self.earliest);
         if one.special.drains() {
             until = until.max(self.all_done);
         }
         if one.special.orders_memory() {
-            until.cycle = until.cycle.max(self.stores.all_left());
+            until = until.at_least(self.stores.all_left());
         }
         if one.stores() {
             let (cycle, missed) = self.stores.place();
-            until = until.max(Until { cycle, missed });
+            until = until.max(Until::new(cycle, missed));
         }
         let mut starts = next;
         if pending.interrupted {
             starts += latencies.interrupt;
         }
         let fetched = starts + pending.fetch_wait;
-        let data = if until.missed { (0, until.cycle + 1) } else { (0, 0) };
+        let data = if until.missed() { (0, until.cycle() + 1) } else { (0, 0) };
         let fetch = ((starts + 1).max(data.1), fetched + 1);
         let fetch = if pending.fetch_wait > 0 { fetch } else { (0, 0) };
         let waits = Waits { fetch, data, ..Waits::default() };
-        self.head = Ready { cycle: fetched.max(until.cycle), waits };
+        self.head = Ready { cycle: fetched.max(until.cycle()), waits };
     }
 }
 
@@ -282,16 +281,16 @@ impl Threads {
         let load = if one.loads() { self.latencies.of(Unit::Load) + pending.load_wait } else { 0 };
         let unit = one.unit.map_or(0, |unit| self.latencies.of(unit));
         let latency = (load + unit + self.latencies.special(one.special)).max(1);
-        let done = Until { cycle: cycle + latency, missed };
+        let done = Until::new(cycle + latency, missed);
         for register in one.writes {
-            thread.registers[usize::from(register)] = done;
+            thread.registers[place(register)] = done;
         }
         for register in one.moves {
-            thread.registers[usize::from(register)] = Until { cycle: cycle + 1, missed: false };
+            thread.registers[place(register)] = Until::new(cycle + 1, false);
         }
         thread.all_done = thread.all_done.max(done);
         if one.stores() {
-            thread.stores.leave(done.cycle + pending.store_wait, pending.store_wait > 0);
+            thread.stores.leave(done.cycle() + pending.store_wait, pending.store_wait > 0);
         }
         self.hold_back(number, &pending, cycle, done);
         self.threads[number].look_ahead(&self.latencies);
@@ -303,18 +302,18 @@ impl Threads {
         let mut until = Until::default();
         match pending.foreseen {
             Foreseen::Right => {}
-            Foreseen::Late => until.cycle = cycle + 1 + self.late_target_cycles,
-            Foreseen::Wrong => until.cycle = done.cycle + self.mispredict_cycles,
+            Foreseen::Late => until = Until::new(cycle + 1 + self.late_target_cycles, false),
+            Foreseen::Wrong => until = Until::new(done.cycle() + self.mispredict_cycles, false),
         }
         if special.drains() || special.orders_memory() {
-            until.cycle = until.cycle.max(done.cycle);
+            until = until.at_least(done.cycle());
         }
         if special == Special::Pause {
-            until.cycle = until.cycle.max(cycle + self.latencies.special(special));
+            until = until.at_least(cycle + self.latencies.special(special));
         }
         let waited = pending.load_wait + pending.store_wait;
         if self.blocking && waited > 0 {
-            until = until.max(Until { cycle: cycle + 1 + waited, missed: true });
+            until = until.max(Until::new(cycle + 1 + waited, true));
         }
         let earliest = &mut self.threads[number].earliest;
         *earliest = (*earliest).max(until);

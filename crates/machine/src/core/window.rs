@@ -10,7 +10,7 @@ use super::counts::CoreCounts;
 use super::execution::{Accesses, Executed, Latencies};
 use super::front::{Fetched, Front, Pace};
 use super::graduation::{Graduation, Interval, Waits};
-use super::instruction::{Instruction, REGISTERS, Special, Unit};
+use super::instruction::{Instruction, REGISTERS, Special, Unit, place};
 use super::memory::{Access, Memory};
 use super::misses::Misses;
 use super::model::{CoreModel, WindowModel};
@@ -138,7 +138,7 @@ impl OutOfOrder {
         let (entered, full) = self.enter(one, fetched);
         self.front.entered(entered);
         let ready = |registers: &[u8]| {
-            let times = registers.iter().map(|register| self.ready[usize::from(*register)]);
+            let times = registers.iter().map(|register| self.ready[place(*register)]);
             times.fold(entered, u64::max)
         };
         let (address, operands) = (ready(&one.addresses), ready(&one.reads));
@@ -159,10 +159,10 @@ impl OutOfOrder {
             self.loads.push(graduated);
         }
         for register in one.writes {
-            self.ready[usize::from(register)] = executed;
+            self.ready[place(register)] = executed;
         }
         for register in one.moves {
-            self.ready[usize::from(register)] = address + 1;
+            self.ready[place(register)] = address + 1;
         }
         if one.special != Special::None {
             self.finish_special(one.special, entered, executed.max(graduated));
@@ -191,10 +191,12 @@ impl OutOfOrder {
         if one.special.drains() {
             earliest = earliest.max(self.graduation.cycle());
         }
-        self.calendar.advance(earliest);
-        let room = self.calendar.until_room(self.scheduler_entries);
-        let entered = self.entering.take(earliest.max(room), self.width);
+        let mut entered = self.entering.take(earliest, self.width);
         self.calendar.advance(entered);
+        if self.calendar.is_full(self.scheduler_entries) {
+            entered =
+                self.entering.take(self.calendar.until_room(self.scheduler_entries), self.width);
+        }
         (entered, full)
     }
 

@@ -151,6 +151,10 @@ struct Used {
 
 fn used(decoded: &iced_x86::Instruction, info: &InstructionInfo, addresses: &[Register]) -> Used {
     let mut all = Used::default();
+    if matches!(decoded.mnemonic(), Mnemonic::Vzeroupper | Mnemonic::Vzeroall) {
+        // It clears what nobody waits for, of more registers than there is room for.
+        return all;
+    }
     for used in info.used_registers() {
         let Some(register) = registers::named(used.register()) else { continue };
         let access = used.access();

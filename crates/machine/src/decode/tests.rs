@@ -134,6 +134,23 @@ fn what_is_special_is_recognised() {
 }
 
 #[test]
+fn there_is_room_for_what_instructions_use() {
+    let used: [&[u8]; 8] = [
+        &[0xff, 0x94, 0xc3, 0xb0, 0, 0, 0],    // call *0xb0(%rbx,%rax,8)
+        &[0xff, 0x74, 0x03, 0x08],             // push 8(%rbx,%rax)
+        &[0xf3, 0x48, 0xa5],                   // rep movsq
+        &[0xf0, 0x48, 0x0f, 0xc7, 0x0f],       // lock cmpxchg16b (%rdi)
+        &[0xf0, 0x48, 0x0f, 0xb1, 0x0c, 0x03], // lock cmpxchg %rcx, (%rbx,%rax)
+        &[0x48, 0x0f, 0xad, 0xd0],             // shrd %cl, %rdx, %rax
+        &[0xc5, 0xf8, 0x77],                   // vzeroupper
+        &[0x62, 0xf2, 0xed, 0x49, 0xb8, 0xc1], // vfmadd231pd %zmm1, %zmm2, %zmm0{%k1}
+    ];
+    for bytes in used {
+        assert_ne!(decode(bytes).special(), Special::Fence, "{bytes:02x?}");
+    }
+}
+
+#[test]
 fn vector_operations_have_their_units() {
     let expected: [(&[u8], Option<Unit>); 9] = [
         (&[0xf2, 0x0f, 0x58, 0xc1], Some(Unit::FloatAdd)), // addsd

@@ -32,26 +32,54 @@ impl History {
     }
 }
 
-/// The last `length` branches as so many bits: the history in pieces of that width, all XORed. It is
-/// kept up to date a branch at a time, whatever the length.
-#[derive(Clone, Copy, Debug)]
+/// Where each of three numbers begins in a word: there is a bit between them, at least.
+const PLACES: [u32; 3] = [0, 21, 38];
+/// The lowest bit of each number.
+const LOWEST: u64 = 1 << PLACES[0] | 1 << PLACES[1] | 1 << PLACES[2];
+
+/// Histories of several lengths as so many bits each: a history in pieces of that width, all XORed. They
+/// are kept up to date a branch at a time, whatever their length: in a word for each length, with three
+/// widths, which are those of all.
+#[derive(Clone, Debug)]
 struct Folded {
+    histories: Box<[Word]>,
+    widths: [u32; 3],
+    mask: u64,
+}
+
+/// The history of a length.
+#[derive(Clone, Copy, Debug)]
+struct Word {
     value: u64,
-    width: u32,
-    /// Where the branch stands that leaves the history.
-    leaves_at: u32,
+    /// Where the branch stands in each number that leaves the history.
+    leaves: u64,
+    length: usize,
 }
 
 impl Folded {
-    fn new(length: u32, width: u32) -> Folded {
-        Folded { value: 0, width, leaves_at: length % width }
+    fn new(lengths: &[u32], widths: [u32; 3]) -> Folded {
+        let word = |length: &u32| {
+            let places = widths.iter().zip(PLACES);
+            let leaves = places.map(|(width, place)| 1 << (length % width) << place).sum();
+            Word { value: 0, leaves, length: *length as usize }
+        };
+        let mask = widths.iter().zip(PLACES).map(|(width, place)| ((1 << width) - 1) << place);
+        Folded { histories: lengths.iter().map(word).collect(), widths, mask: mask.sum() }
     }
 
     #[inline]
-    fn push(&mut self, enters: u64, leaves: u64) {
-        let turned = self.value << 1 | enters;
-        let turned = turned ^ leaves << self.leaves_at;
-        self.value = (turned ^ turned >> self.width) & ((1 << self.width) - 1);
+    fn push(&mut self, history: &History, taken: bool) {
+        let enters = LOWEST & u64::from(taken).wrapping_neg();
+        let [first, second, third] = self.widths;
+        for word in &mut self.histories {
+            let leaves = word.leaves & history.taken(word.length - 1).wrapping_neg();
+            let turned = (word.value << 1 | enters) ^ leaves;
+            // What was turned out of a number comes back at its other end.
+            let out = (turned >> first & 1 << PLACES[0])
+                ^ (turned >> second & 1 << PLACES[1])
+                ^ (turned >> third & 1 << PLACES[2]);
+            word.value = (turned ^ out) & self.mask;
+        }
     }
 }
 
@@ -60,37 +88,6 @@ struct Entry {
     tag: u16,
     counter: u8,
     useful: u8,
-}
-
-#[derive(Clone, Debug)]
-struct Table {
-    entries: Box<[Entry]>,
-    length: usize,
-    index: Folded,
-    tag: Folded,
-    tag_again: Folded,
-}
-
-impl Table {
-    fn new(model: &TageModel, length: u32) -> Table {
-        let index_bits = model.table_entries.ilog2();
-        Table {
-            // No tag is that of an empty entry: tags have their lowest bit set.
-            entries: vec![Entry::default(); model.table_entries as usize].into(),
-            length: length as usize,
-            index: Folded::new(length, index_bits),
-            tag: Folded::new(length, model.tag_bits),
-            tag_again: Folded::new(length, model.tag_bits - 1),
-        }
-    }
-
-    #[inline]
-    fn place(&self, address: u64) -> (usize, u16) {
-        let index = address ^ address >> self.index.width ^ self.index.value;
-        let tag = address ^ self.tag.value ^ self.tag_again.value << 1;
-        let mask = (1 << self.tag.width) - 1;
-        (index as usize & (self.entries.len() - 1), (tag & mask) as u16 | 1)
-    }
 }
 
 /// What a branch found.
@@ -103,7 +100,12 @@ struct Found {
 #[derive(Clone, Debug)]
 pub(super) struct Tage {
     base: Counters,
-    tables: Box<[Table]>,
+    /// Of all tables, one behind the other. No tag is that of an empty entry: tags have their lowest
+    /// bit set.
+    entries: Box<[Entry]>,
+    tables: usize,
+    table_entries: usize,
+    folded: Folded,
     history: History,
     /// From 8 on a new entry is not trusted, but what is behind it.
     distrust: u8,
@@ -128,31 +130,57 @@ fn lengths(model: &TageModel) -> Vec<u32> {
 
 impl Tage {
     pub(super) fn new(model: &TageModel) -> Tage {
+        let (tables, table_entries) = (model.tables as usize, model.table_entries as usize);
+        let widths = [model.table_entries.ilog2(), model.tag_bits, model.tag_bits - 1];
         Tage {
             base: Counters::new(model.base_entries as usize),
-            tables: lengths(model).iter().map(|length| Table::new(model, *length)).collect(),
+            entries: vec![Entry::default(); tables * table_entries].into(),
+            tables,
+            table_entries,
+            folded: Folded::new(&lengths(model), widths),
             history: History { bits: [0; WORDS], newest: 0 },
             distrust: 8,
             branches: 0,
         }
     }
 
+    /// Where each table has the entry of an address, and the tag that it has then.
+    #[inline]
+    fn places(&self, address: u64) -> [(usize, u16); TABLES_MAX] {
+        let mut places = [(0, 0); TABLES_MAX];
+        let widths = self.folded.widths;
+        let address_index = address ^ address >> widths[0];
+        let (index_mask, tag_mask) = (self.table_entries - 1, (1 << widths[1]) - 1);
+        let mut first = 0;
+        for (word, place) in self.folded.histories.iter().zip(&mut places) {
+            let number = |number: usize| word.value >> PLACES[number];
+            let index = (address_index ^ number(0)) as usize & index_mask;
+            let tag = (address ^ number(1) ^ number(2) << 1) & tag_mask;
+            *place = (first + index, tag as u16 | 1);
+            first += self.table_entries;
+        }
+        places
+    }
+
     /// What was foreseen, before it was learnt.
     pub(super) fn step(&mut self, address: u64, taken: bool) -> bool {
-        let mut places = [(0, 0); TABLES_MAX];
-        let (mut provider, mut other): (Option<Found>, Option<Found>) = (None, None);
-        for (number, table) in self.tables.iter().enumerate() {
-            places[number] = table.place(address);
-            let entry = table.entries[places[number].0];
-            if entry.tag == places[number].1 {
-                other = provider;
-                provider = Some(Found { table: number, taken: entry.counter >= TAKEN });
-            }
+        let places = self.places(address);
+        // A bit for each table that knows the branch.
+        let mut known = 0u32;
+        for (number, (at, tag)) in places.iter().enumerate().take(self.tables) {
+            known |= u32::from(self.entries[*at].tag == *tag) << number;
         }
+        let found = |known: u32| {
+            let table = known.checked_ilog2()? as usize;
+            let taken = self.entries[places[table].0].counter >= TAKEN;
+            Some(Found { table, taken })
+        };
+        let provider = found(known);
+        let other = provider.and_then(|provider| found(known & !(1 << provider.table)));
         let base = self.base.foresees(address);
         let behind = other.map_or(base, |found| found.taken);
         let foreseen = provider.map_or(base, |found| {
-            let entry = self.tables[found.table].entries[places[found.table].0];
+            let entry = self.entries[places[found.table].0];
             if is_new(entry) && self.distrust >= 8 { behind } else { found.taken }
         });
         match provider {
@@ -169,7 +197,7 @@ impl Tage {
     }
 
     fn learn(&mut self, found: Found, index: usize, behind: bool, taken: bool) {
-        let entry = &mut self.tables[found.table].entries[index];
+        let entry = &mut self.entries[index];
         if found.taken != behind {
             let right = found.taken == taken;
             if is_new(*entry) {
@@ -188,30 +216,25 @@ impl Tage {
 
     /// A longer history shall tell: an entry of no use in the first table that has one.
     fn allocate(&mut self, from: usize, places: &[(usize, u16); TABLES_MAX], taken: bool) {
-        for (table, (index, tag)) in self.tables.iter_mut().zip(places).skip(from) {
-            let entry = &mut table.entries[*index];
+        let of_longer = &places[from..self.tables];
+        for (at, tag) in of_longer {
+            let entry = &mut self.entries[*at];
             if entry.useful == 0 {
                 *entry = Entry { tag: *tag, counter: TAKEN - u8::from(!taken), useful: 0 };
                 return;
             }
         }
-        for (table, (index, _)) in self.tables.iter_mut().zip(places).skip(from) {
-            table.entries[*index].useful -= 1;
+        for (at, _) in of_longer {
+            self.entries[*at].useful -= 1;
         }
     }
 
     fn remember(&mut self, taken: bool) {
-        for table in &mut self.tables {
-            let leaves = self.history.taken(table.length - 1);
-            for folded in [&mut table.index, &mut table.tag, &mut table.tag_again] {
-                folded.push(taken.into(), leaves);
-            }
-        }
+        self.folded.push(&self.history, taken);
         self.history.push(taken);
         self.branches += 1;
         if self.branches.is_multiple_of(FORGET_EVERY) {
-            let entries = self.tables.iter_mut().flat_map(|table| table.entries.iter_mut());
-            entries.for_each(|entry| entry.useful >>= 1);
+            self.entries.iter_mut().for_each(|entry| entry.useful >>= 1);
         }
     }
 }
@@ -237,15 +260,19 @@ mod tests {
         fn a_folded_history_is_the_history_in_pieces(
             branches in prop::collection::vec(any::<bool>(), 1..1500),
             length in 1u32..=1024,
-            width in 1u32..17,
+            widths in (1u32..21, 4u32..17, 3u32..16),
         ) {
+            let widths = [widths.0, widths.1, widths.2];
             let mut history = History { bits: [0; WORDS], newest: 0 };
-            let mut kept = Folded::new(length, width);
+            let mut kept = Folded::new(&[1, length], widths);
             for taken in &branches {
-                kept.push(u64::from(*taken), history.taken(length as usize - 1));
+                kept.push(&history, *taken);
                 history.push(*taken);
             }
-            prop_assert_eq!(kept.value, folded(&branches, length as usize, width));
+            for (number, width) in widths.into_iter().enumerate() {
+                let value = kept.histories[1].value >> PLACES[number] & ((1 << width) - 1);
+                prop_assert_eq!(value, folded(&branches, length as usize, width));
+            }
         }
 
         #[test]

@@ -28,10 +28,13 @@ impl Btb {
     pub(super) fn step(&mut self, address: u64, target: u64) -> Option<u64> {
         let first = (address & self.set_mask) as usize * self.associativity;
         let ways = &mut self.ways[first..first + self.associativity];
+        if ways[0].0 == address {
+            return Some(std::mem::replace(&mut ways[0].1, target));
+        }
         let found = ways.iter().position(|(branch, _)| *branch == address);
         let known = found.map(|way| ways[way].1);
         let last = found.unwrap_or(self.associativity - 1);
-        ways[..=last].rotate_right(1);
+        ways.copy_within(..last, 1);
         ways[0] = (address, target);
         known
     }

@@ -8,6 +8,7 @@ use super::{
     Content, Dma, Index, LevelModel, Prefetch, Protocol, SystemModel, TEXT_BYTES_MAX, TlbLevel,
     Waits, Walk, Write, check,
 };
+use crate::core::CoreModel;
 use crate::model::{
     CACHE_BYTES_MAX, CacheModel, LINE_BYTES_MIN, ModelError, Replacement, TLB_ENTRIES_MAX,
     TlbModel, WAYS_MAX,
@@ -48,6 +49,10 @@ pub(super) fn parse(text: &str) -> Parsed<SystemModel> {
     })?;
     let reader = Reader::new(text, &file);
     let model = system(&reader)?;
+    // Who runs a core asks for it by itself; here it is checked.
+    if reader.has("core") {
+        CoreModel::of_machine(text)?;
+    }
     reader.done()?;
     check::check(&model, &reader)?;
     Ok(model)

@@ -2,6 +2,7 @@
 
 mod contracts;
 mod in_order;
+mod machines;
 mod presets;
 mod properties;
 mod schema;

@@ -1,7 +1,7 @@
 //! Cores as data: what is refused, and by which name.
 
-use machine::ModelError;
 use machine::core::CoreModel;
+use machine::{ModelError, SystemModel};
 use proptest::prelude::*;
 
 use crate::presets::ALL;
@@ -92,6 +92,31 @@ fn what_is_unknown_or_missing_is_refused_with_its_line() {
     assert!(sort.contains("bimodel"), "{sort}");
     let negative = refused(MXS, "misses = 4", "misses = -4");
     assert!(negative.contains("misses = -4"), "{negative}");
+}
+
+#[test]
+fn a_machine_has_its_core_in_its_file() {
+    let machine = include_str!("../../../../machines/zen3.toml");
+    assert_eq!(CoreModel::of_machine(machine), Ok(None));
+    let (_, core) = ALL.iter().find(|(name, _)| *name == "zen3").expect("it is there");
+    let both = format!("{machine}\n{core}");
+    let read = CoreModel::of_machine(&both).expect("a good machine").expect("a core");
+    assert_eq!(read, crate::support::model(core));
+    SystemModel::parse(&both).expect("a good machine");
+    // Lines are those of the file.
+    let wrong = both.replace("follows_stack", "follow_stack");
+    let line = wrong.lines().position(|line| line.contains("follow_stack")).map(|at| at + 1);
+    for error in
+        [CoreModel::of_machine(&wrong).unwrap_err(), SystemModel::parse(&wrong).unwrap_err()]
+    {
+        assert_eq!(error.line, line);
+        assert!(error.problem.contains("follow_stack"), "{error}");
+    }
+    let wide = both.replace("width = 6 ", "width = 66 ");
+    assert_eq!(
+        SystemModel::parse(&wide).unwrap_err().to_string(),
+        "core.width: 66 is not in 1..=15"
+    );
 }
 
 proptest! {

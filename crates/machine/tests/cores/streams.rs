@@ -70,13 +70,18 @@ fn step(thrown: &mut Thrown) -> Step {
 pub struct Program {
     blocks: Vec<Block>,
     order: Vec<usize>,
-    /// Behind which of them an interrupt comes.
+    /// Which blocks end in a conditional branch.
+    conditional: Vec<bool>,
+    /// Behind which of `order` such a branch is not taken.
+    untaken: Vec<bool>,
+    /// Behind which an interrupt comes.
     interrupts: Vec<usize>,
 }
 
 impl Program {
     pub fn new(seed: u64, layout: Layout, length: usize) -> Program {
         let mut thrown = Thrown::new(seed);
+        let mut conditional = Vec::new();
         let blocks = (0..40).map(|number| {
             let kind = match thrown.below(8) {
                 0 => BranchKind::Jump,
@@ -85,6 +90,7 @@ impl Program {
                 3 => BranchKind::Return,
                 _ => BranchKind::Conditional,
             };
+            conditional.push(kind == BranchKind::Conditional);
             let mut steps: Vec<Step> = (0..thrown.below(12)).map(|_| step(&mut thrown)).collect();
             let branch = Instruction::of(Unit::Branch).branching(kind);
             steps.push((branch.reading(&[register(thrown.below(16))]), None));
@@ -98,16 +104,20 @@ impl Program {
             at
         });
         let order: Vec<usize> = order.collect();
+        // Each fifth time, or by a thrown die.
+        let untaken = (0..length).map(|at| at % 5 == 0 || thrown.below(12) == 0).collect();
         let interrupts = (0..length).filter(|_| thrown.below(100) == 0).collect();
-        Program { blocks, order, interrupts }
+        Program { blocks, order, conditional, untaken, interrupts }
     }
 
     /// What is executed, with where each block leads.
     pub fn each(&self) -> impl Iterator<Item = (&Block, u64, bool)> {
         self.order.iter().enumerate().map(|(at, number)| {
             let next = self.order.get(at + 1).copied().unwrap_or(0);
-            let next = self.blocks[next].template.address();
-            (&self.blocks[*number], next, self.interrupts.binary_search(&at).is_ok())
+            let untaken = self.conditional[*number] && self.untaken[at];
+            let block = &self.blocks[*number];
+            let next = if untaken { block.behind } else { self.blocks[next].template.address() };
+            (block, next, self.interrupts.binary_search(&at).is_ok())
         })
     }
 

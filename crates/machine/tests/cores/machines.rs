@@ -1,0 +1,110 @@
+//! Cores on the memory side of their machines: latencies and overlap as published.
+
+use machine::SystemModel;
+use machine::core::{Behind, Executed, OutOfOrder, without_miss_limit};
+use machine::memory::{PageSize, System};
+
+use crate::streams::Thrown;
+use crate::support::{Step, block, layout, load, model};
+
+const ZEN3: &str = include_str!("zen3.toml");
+const GOLDEN_COVE: &str = include_str!("golden-cove.toml");
+const NEOVERSE_N1: &str = include_str!("neoverse-n1.toml");
+const ZEN3_MACHINE: &str = include_str!("../../../../machines/zen3.toml");
+const GOLDEN_COVE_MACHINE: &str = include_str!("../../../../machines/golden-cove.toml");
+const NEOVERSE_N1_MACHINE: &str = include_str!("../../../../machines/neoverse-n1.toml");
+
+/// A core on its machine.
+struct Bench {
+    core: OutOfOrder,
+    system: System,
+    text: &'static str,
+}
+
+impl Bench {
+    fn new(core: &'static str, machine: &str) -> Bench {
+        let machine = SystemModel::parse(machine).expect("a good machine");
+        let line_bytes = machine.l1d.cache.line_bytes;
+        Bench {
+            core: OutOfOrder::new(&model(core), line_bytes).expect("a window"),
+            system: System::new(&without_miss_limit(&machine), 1),
+            text: core,
+        }
+    }
+
+    /// Runs the steps in blocks of eight. Returns the cycles.
+    fn run(&mut self, steps: &[Step]) -> u64 {
+        let before = self.core.cycles();
+        let layout = layout(&model(self.text));
+        for steps in steps.chunks(8) {
+            let block = block(layout, 0x40_0000, steps);
+            let (instructions, next) = (steps.len() as u32, block.behind);
+            let executed = Executed { instructions, accesses: &block.accesses, next };
+            let (pc, page) = (0x40_0000, PageSize::Huge);
+            let mut behind = Behind { system: &mut self.system, cpu: 0, pc, page };
+            self.core.run(&block.template, &executed, &mut behind);
+        }
+        self.core.cycles() - before
+    }
+}
+
+/// Each line of a footprint once, in an order that no prefetcher foresees.
+fn order(lines: u64) -> Vec<u64> {
+    let mut thrown = Thrown::new(lines);
+    let mut order: Vec<u64> = (0..lines).collect();
+    for at in (1..lines).rev() {
+        order.swap(at as usize, thrown.below(at + 1) as usize);
+    }
+    order
+}
+
+/// Cycles of a load whose address is what the one before has loaded, in the last of some rounds over
+/// so many lines, `apart` bytes apart.
+fn chase(bench: &mut Bench, (lines, apart): (u64, u64), rounds: usize) -> f64 {
+    let address = |line| 0x4000_0000 + line * apart;
+    let steps: Vec<Step> = order(lines).into_iter().map(|line| load(0, 0, address(line))).collect();
+    let cycles: Vec<u64> = (0..rounds).map(|_| bench.run(&steps)).collect();
+    cycles[rounds - 1] as f64 / lines as f64
+}
+
+#[test]
+fn a_chase_takes_the_latency_of_the_level_that_holds_it() {
+    // Footprints within L1, L2 and L3; and cold, from memory.
+    let machines = [
+        (ZEN3, ZEN3_MACHINE, [16 << 10, 256 << 10, 8 << 20]),
+        (GOLDEN_COVE, GOLDEN_COVE_MACHINE, [24 << 10, 512 << 10, 16 << 20]),
+        (NEOVERSE_N1, NEOVERSE_N1_MACHINE, [32 << 10, 512 << 10, 8 << 20]),
+    ];
+    for (core, machine, footprints) in machines {
+        let waits = *Bench::new(core, machine).system.waits();
+        let hit = waits.l1_hit_cycles;
+        // What the machines' files have from their sources.
+        let published = [hit, hit + waits.l2_hit_cycles, hit + waits.l3_hit_cycles];
+        let measured =
+            footprints.map(|bytes| chase(&mut Bench::new(core, machine), (bytes / 64, 64), 3));
+        // So far apart that no prefetcher brings a neighbour.
+        let cold = chase(&mut Bench::new(core, machine), (20_000, 65 * 64), 1);
+        let all = published.into_iter().zip(measured);
+        for (published, measured) in all.chain([(hit + waits.memory_cycles, cold)]) {
+            let within = (measured / published as f64 - 1.0).abs() <= 0.1;
+            assert!(within, "{}: {measured} of {published}", core.lines().next().unwrap_or(""));
+        }
+    }
+}
+
+#[test]
+fn independent_misses_overlap_as_far_as_the_core_has_places() {
+    let lines = 1 << 18;
+    let mut bench = Bench::new(ZEN3, ZEN3_MACHINE);
+    let waits = *bench.system.waits();
+    let steps: Vec<Step> = order(lines)[..20_000]
+        .iter()
+        .map(|line| load(line % 8, 15, 0x4000_0000 + line * 64))
+        .collect();
+    let cycles = bench.run(&steps);
+    // All come from memory: 24 at once, on a way that is taken for some cycles by each.
+    let by_places = 20_000 * (waits.memory_cycles) / 24;
+    let by_way = 20_000 * waits.memory_line_cycles;
+    let expected = by_places.max(by_way);
+    assert!((expected..expected + expected / 10).contains(&cycles), "{cycles} of {expected}");
+}
