@@ -31,7 +31,7 @@ fn stream(bytes: u64, local: u64, cpus: usize) -> Vec<Access> {
         at %= bytes;
         Access {
             cpu: n / 1000 % cpus,
-            kind: if n % 3 == 0 { AccessKind::Store } else { AccessKind::Load },
+            kind: if n.is_multiple_of(3) { AccessKind::Store } else { AccessKind::Load },
             virtual_address: at,
             physical: at,
             bytes: 8,
