@@ -73,7 +73,7 @@ fn each_model_has_the_core_that_is_tested() {
 fn the_timed_level_says_what_it_does_not_run() {
     assert!(MachineModel::parse(&text("r4400-1994")).is_ok());
     let error = MachineModel::parse(&text("zen3")).unwrap_err().to_string();
-    for part in ["zen3: ", "cpus", "l3", "stlb", "mshrs", "timed level does not run"] {
+    for part in ["has cpus", "l3", "stlb", "mshrs", "timed level does not run"] {
         assert!(error.contains(part), "{part}: {error}");
     }
     let error = MachineModel::parse(&text("ultra-1")).unwrap_err().to_string();

@@ -245,7 +245,7 @@ impl CoreModel {
     /// Refuses what cannot be built; `name` is the table it stands in, such as `core`.
     ///
     /// # Errors
-    /// [`ModelError::Value`], naming the field and what is allowed.
+    /// [`ModelError`], naming the field and what is allowed.
     pub fn check(&self, name: &str) -> Result<(), ModelError> {
         let field = |field: &str| format!("{name}.{field}");
         in_range(field("width"), self.width, 1, WIDTH_MAX)?;

@@ -189,7 +189,7 @@ impl PredictorModel {
     /// Refuses what cannot be built; `name` is the field it stands in.
     ///
     /// # Errors
-    /// [`ModelError::Value`], naming the field.
+    /// [`ModelError`], naming the field.
     pub fn check(&self, name: &str) -> Result<(), ModelError> {
         self.direction.check(&format!("{name}.direction"))?;
         if let Some(btb) = &self.btb {

@@ -228,7 +228,7 @@ impl SystemModel {
                  write-back, physically indexed L1I, L1D and L2, and pages of one size",
                 excess.join(", ")
             );
-            return Err(ModelError::new(self.name.clone(), problem));
+            return Err(ModelError::new("", problem));
         }
         let model = MachineModel {
             name: self.name.clone(),
