@@ -32,8 +32,40 @@ fn each_model_that_irqlab_brings_is_accepted_and_drawn() {
             assert!(line.chars().count() <= 100, "{name}: {line}");
         }
         for line in text.lines() {
-            assert!(line.chars().count() <= 110, "{name}: {line}");
+            assert!(line.chars().count() <= 140, "{name}: {line}");
         }
+    }
+}
+
+/// The cores' own tests have files of the `[core]` table alone: they are those of the models.
+#[test]
+fn each_model_has_the_core_that_is_tested() {
+    #[derive(serde::Deserialize)]
+    struct File {
+        core: machine::core::CoreModel,
+    }
+    let tested = |text: &str| Some(toml::from_str::<File>(text).unwrap().core);
+    for (name, core) in [
+        ("r4400-1994", include_str!("cores/r4400.toml")),
+        ("r4400-smp8", include_str!("cores/r4400.toml")),
+        ("ultra-1", include_str!("cores/ultrasparc-1.toml")),
+        ("r10000-1996", include_str!("cores/mxs.toml")),
+        ("next-1998", include_str!("cores/mxs.toml")),
+        ("origin-200", include_str!("cores/mxs.toml")),
+        ("t1", include_str!("cores/t1.toml")),
+        ("p4-1700", include_str!("cores/p4.toml")),
+        ("p4-1800", include_str!("cores/p4.toml")),
+        ("zen3", include_str!("cores/zen3.toml")),
+        ("golden-cove", include_str!("cores/golden-cove.toml")),
+        ("neoverse-n1", include_str!("cores/neoverse-n1.toml")),
+        ("cortex-a55", include_str!("cores/cortex-a55.toml")),
+    ] {
+        assert_eq!(SystemModel::parse(&text(name)).unwrap().core, tested(core), "{name}");
+    }
+    for (name, text) in models() {
+        let model = SystemModel::parse(&text).unwrap();
+        let core = model.core.expect("each has one");
+        assert_eq!(core.data.misses * model.threads_per_core, model.l1d.mshrs, "{name}");
     }
 }
 
@@ -41,7 +73,7 @@ fn each_model_that_irqlab_brings_is_accepted_and_drawn() {
 fn the_timed_level_says_what_it_does_not_run() {
     assert!(MachineModel::parse(&text("r4400-1994")).is_ok());
     let error = MachineModel::parse(&text("zen3")).unwrap_err().to_string();
-    for part in ["zen3: ", "cpus", "l3", "stlb", "mshrs", "timed level does not run"] {
+    for part in ["has cpus", "l3", "stlb", "mshrs", "timed level does not run"] {
         assert!(error.contains(part), "{part}: {error}");
     }
     let error = MachineModel::parse(&text("ultra-1")).unwrap_err().to_string();
@@ -90,6 +122,19 @@ fn what_is_wrong_is_named_with_line_field_and_range() {
         ("[l3]", "[l4]", "l3_hit_cycles: is unknown; allowed: "),
         ("shared = true", "shared = \"yes\"", "l3.shared: string is given; allowed: true, false"),
         ("[l3]", "[l3", "line "),
+        ("width = 6 ", "width = 16 ", "core.width: 16 is not in 1..=15"),
+        ("misses = 24", "mises = 24", "core.data.mises: unknown field `mises`, expected one of"),
+        ("misses = 24", "misses = -1", "core.data.misses: invalid value: integer `-1`"),
+        (
+            "reorder_entries = 256",
+            "reorder_entries = 0",
+            "core.window.reorder_entries: 0 is not in",
+        ),
+        (
+            "load = { count = 3, latency_cycles = 4 }",
+            "load = { count = 3, latency_cycles = 5 }",
+            "l1_hit_cycles: 4 beside core.units.load.latency_cycles of 5",
+        ),
     ];
     for (from, to, says) in cases {
         let error = refused("zen3", from, to);
@@ -129,6 +174,14 @@ fn fields_are_set_from_outside() {
     assert!(changed("zen3", "l2.replacement=random") != changed("zen3", "l2.ways=8"));
     assert_eq!(changed("zen3", "dtlb.pages=[\"4 KiB\"]").dtlb.pages_bytes, [4096]);
     assert_eq!(changed("zen3", "cpus=4").cpus, 4);
+    let core = |change: &str| changed("zen3", change).core.unwrap();
+    assert_eq!(core("core.width=4").width, 4);
+    assert_eq!(
+        core("core.window.unresolved_branches=8").window.unwrap().unresolved_branches,
+        Some(8)
+    );
+    assert_eq!(core("core.units.load.count=1").units.load.count, 1);
+    assert_eq!(core("core.units.load.interval_cycles=2").units.load.interval_cycles, 2);
     let twice =
         set(&set(&text("zen3"), "l2.mshrs=1").unwrap_or(text("zen3")), "l3.ways=8").unwrap();
     assert_eq!(SystemModel::parse(&twice).unwrap().l3.unwrap().cache.ways, 8);
@@ -138,7 +191,9 @@ fn fields_are_set_from_outside() {
         ("l2.size=5MiB", "l2.size: 5242880 is not ways times"),
         ("l2.weighs=5", "l2.weighs: is unknown; allowed: prefetch, "),
         ("l9.size=4MiB", "l9: is unknown"),
-        ("a.b.c=1", "fields are as"),
+        ("a.b.c=1", "a: is unknown"),
+        ("core.x.y=1", "core.x: unknown field `x`"),
+        ("a.b.c.d.e.f=1", "fields are as"),
         ("=1", "fields are as"),
         ("name.x=1", "is no table"),
         ("l2.size=\"4 MiB\"\nx", "l2.size"),

@@ -171,8 +171,6 @@ fn play(system: &mut System, event: &Event) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(192))]
-
     /// Whoever may write a line is the only one to have it; inclusive levels include; who has what is
     /// known. On eight processors, two of which may share a core, with devices, behind each access.
     #[test]
@@ -312,5 +310,54 @@ fn devices_drop_or_update_lines() {
         let counts = system.device_counts();
         assert_eq!((counts.dropped, counts.updated), if misses == 2 { (2, 0) } else { (0, 2) });
         assert_eq!(system.verify(), Ok(()));
+    }
+}
+
+#[test]
+fn what_has_no_room_for_notes_is_untracked() {
+    let model = SystemModel::parse(R4400).unwrap();
+    let mut system = System::new(&model, 1);
+    system.watch(Watch { notes_bytes: 10_000, ..Watch::default() });
+    for n in 0..10_000u64 {
+        system.wait(&access(0, AccessKind::Load, n * 4096, 8));
+    }
+    let counts = system.class_counts(CacheName::L1d);
+    assert_eq!(counts.total(), 10_000);
+    let (cold, untracked) = (counts.of(MissClass::Cold), counts.of(MissClass::Untracked));
+    assert!(cold > 0 && untracked > 9_000, "{cold} {untracked}");
+}
+
+#[test]
+fn places_are_bounded() {
+    let mut places = machine::memory::Places::new(2);
+    for place in [7, 5, 7, 9, 9, 7] {
+        places.add(place);
+    }
+    assert_eq!((places.sorted(), places.elsewhere()), (vec![(7, 3), (5, 1)], 2));
+}
+
+/// Each machine that irqlab brings, with as many processors as it has.
+#[test]
+fn what_must_hold_holds_of_each_model() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines");
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        let model = SystemModel::parse(&text).unwrap();
+        let mut system = System::new(&model, model.cpus);
+        system.watch(Watch::default());
+        let mut state = 1u64;
+        for n in 0..30_000u64 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let reach = if n.is_multiple_of(8) { 1 << 24 } else { 1 << 14 };
+            let kinds = [AccessKind::Load, AccessKind::Store, AccessKind::Fetch];
+            let (cpu, kind) = (state >> 58, kinds[(state >> 40) as usize % 3]);
+            let at = ((state >> 20) % reach) & !7;
+            system.wait(&access(cpu as usize % model.cpus as usize, kind, at, 8));
+        }
+        assert_eq!(system.verify(), Ok(()), "{}", model.name);
+        let classes = system.class_counts(CacheName::L1d).total();
+        let counted = (0..system.cpus()).map(|cpu| system.counts(cpu).basic);
+        let misses: u64 = counted.map(|basic| basic.l1d_load_misses + basic.l1d_store_misses).sum();
+        assert_eq!(classes, misses, "{}", model.name);
     }
 }

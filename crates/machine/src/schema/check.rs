@@ -24,6 +24,18 @@ pub(super) fn check(model: &SystemModel, file: &Reader<'_>) -> Result<(), ModelE
         let problem = format!("does not divide cpus, {}", model.cpus);
         return Err(file.fail("threads_per_core", problem));
     }
+    if let Some(core) = &model.core {
+        let threads = core.threads.unwrap_or(1);
+        if threads != model.threads_per_core {
+            let problem = format!("{} beside core.threads of {threads}", model.threads_per_core);
+            return Err(file.fail("threads_per_core", problem));
+        }
+        let (load, hit) = (core.units.load.latency_cycles, model.waits.l1_hit_cycles);
+        if u64::from(load) != hit {
+            let problem = format!("{hit} beside core.units.load.latency_cycles of {load}");
+            return Err(file.fail("l1_hit_cycles", problem));
+        }
+    }
     let l1 = [("l1i", &model.l1i), ("l1d", &model.l1d)];
     level(file, "l2", &model.l2, &l1)?;
     if let Some(l3) = &model.l3 {

@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 
 use super::units::{frequency_text, size_text};
 use super::{Content, Dma, Index, LevelModel, Prefetch, SystemModel, TlbLevel, Walk, Write};
+use crate::core::CoreModel;
 use crate::model::Replacement;
+use crate::predict::DirectionModel;
 use crate::schema::Protocol;
 
 /// Room for the description of a level, characters.
@@ -26,6 +28,9 @@ pub fn draw(model: &SystemModel) -> String {
         frequency_text(model.clock_hz),
         cycles(model.instruction_cycles)
     );
+    if let Some(core) = &model.core {
+        text += &executes(core);
+    }
     let waits = &model.waits;
     let first = answer(model, 0);
     text += &row(0, "L1I", &level(&model.l1i, false), &first);
@@ -50,6 +55,30 @@ pub fn draw(model: &SystemModel) -> String {
     };
     let _ = writeln!(text, "{:<11}{dma}", "devices");
     text
+}
+
+/// How a core executes, in a line or two.
+fn executes(core: &CoreModel) -> String {
+    let order = match (&core.window, core.threads) {
+        (Some(window), _) => format!("out of order, {} in flight", window.reorder_entries),
+        (None, Some(threads)) => format!("in order, {threads} threads in turn"),
+        (None, None) if core.data.blocking => "in order, waits for each miss".to_owned(),
+        (None, None) => "in order".to_owned(),
+    };
+    let foresees = match &core.predictor.direction {
+        DirectionModel::Taken => "all taken",
+        DirectionModel::NotTaken => "none taken",
+        DirectionModel::BackwardTaken => "backward taken",
+        DirectionModel::Bimodal(_) => "bimodal",
+        DirectionModel::Gshare(_) => "gshare",
+        DirectionModel::Tournament(_) => "tournament",
+        DirectionModel::Tage(_) => "TAGE",
+    };
+    format!(
+        "{order}, {} wide; branches {foresees}, {} if not foreseen\n",
+        core.width,
+        cycles(core.front.mispredict_cycles.into())
+    )
 }
 
 fn cycles(number: u64) -> String {

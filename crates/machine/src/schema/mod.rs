@@ -10,6 +10,7 @@ pub mod units;
 pub use draw::draw;
 pub use set::set;
 
+use crate::core::CoreModel;
 use crate::model::{CacheModel, MachineModel, ModelError, TlbModel};
 
 /// Whether a store that hits is passed on at once.
@@ -157,6 +158,8 @@ pub struct SystemModel {
     pub cpus: u32,
     /// How many of these share a core, and with it L1 and what is not `shared`.
     pub threads_per_core: u32,
+    /// What executes; absent for a core that executes one instruction after the other.
+    pub core: Option<CoreModel>,
     /// Cycles of an instruction that waits for nothing, of a core that executes one at a time.
     pub instruction_cycles: u64,
     /// L1 instruction cache.
@@ -225,7 +228,7 @@ impl SystemModel {
                  write-back, physically indexed L1I, L1D and L2, and pages of one size",
                 excess.join(", ")
             );
-            return Err(ModelError::new(self.name.clone(), problem));
+            return Err(ModelError::new("", problem));
         }
         let model = MachineModel {
             name: self.name.clone(),
@@ -250,6 +253,7 @@ impl SystemModel {
         let any = |has: fn(&LevelModel) -> bool| caches.iter().any(|level| has(level));
         let excess = [
             ("cpus", self.cpus > 1),
+            ("core", self.core.as_ref().is_some_and(|core| !is_blocking(core))),
             ("l3", self.l3.is_some()),
             ("stlb", self.stlb.is_some()),
             ("TLBs of large pages", self.itlb_large.is_some() || self.dtlb_large.is_some()),
@@ -269,4 +273,10 @@ impl SystemModel {
         ];
         excess.iter().filter(|(_, has)| *has).map(|(name, _)| *name).collect()
     }
+}
+
+/// Whether a core does what the timed level's processor does: an instruction at a time, waiting for each
+/// miss.
+fn is_blocking(core: &CoreModel) -> bool {
+    core.width == 1 && core.data.blocking && core.window.is_none() && core.threads.is_none()
 }

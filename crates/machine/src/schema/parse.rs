@@ -72,6 +72,7 @@ fn system(file: &Reader<'_>) -> Parsed<SystemModel> {
             .ok_or_else(|| file.fail("clock", "is missing; allowed: \"1 MHz\" to \"100 GHz\""))?,
         cpus: file.integer("cpus", 1..=CPUS_MAX)?.unwrap_or(1) as u32,
         threads_per_core: file.integer("threads_per_core", 1..=CPUS_MAX)?.unwrap_or(1) as u32,
+        core: core(file)?,
         instruction_cycles: file.integer("instruction_cycles", 1..=CYCLES_MAX)?.unwrap_or(1),
         l1i: l1i(file)?,
         l1d: l1d(file)?,
@@ -94,6 +95,14 @@ fn system(file: &Reader<'_>) -> Parsed<SystemModel> {
             .choice("dma", &[("invalidate", Dma::Invalidate), ("update", Dma::Update)])?
             .unwrap_or_default(),
     })
+}
+
+fn core(file: &Reader<'_>) -> Parsed<Option<CoreModel>> {
+    let core: Option<CoreModel> = file.foreign("core")?;
+    if let Some(core) = &core {
+        core.check("core").map_err(|error| file.locate_path(error))?;
+    }
+    Ok(core)
 }
 
 /// Those of levels that there are none of are refused as unknown.

@@ -4,8 +4,9 @@ use std::cell::RefCell;
 use std::fmt::Display;
 use std::ops::{Range, RangeInclusive};
 
+use serde::de::DeserializeOwned;
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeTable, DeValue, Deserializer};
 
 use super::units::{self, Units};
 use crate::model::ModelError;
@@ -189,6 +190,42 @@ impl<'t> Reader<'t> {
         Ok(Some(Self::of(self.text, format!("{}{field}.", self.path), span, fields)))
     }
 
+    /// A table that somebody else knows the fields of.
+    pub(crate) fn foreign<T: DeserializeOwned>(
+        &self,
+        field: &str,
+    ) -> Result<Option<T>, ModelError> {
+        let Some(value) = self.value(field) else { return Ok(None) };
+        let Some(fields) = value.as_table() else {
+            return Err(self.wrong(field, value, format!("a table, [{}{field}]", self.path)));
+        };
+        let span = self.fields.get(field).map_or(0..0, Spanned::span);
+        let table = Deserializer::from(Spanned::new(span.clone(), fields.clone()));
+        T::deserialize(table).map(Some).map_err(|error| {
+            let at = error.span().map_or(span.start, |span| span.start);
+            let mut path = format!("{}{field}", self.path);
+            path_at(fields, at, &mut path);
+            let problem = error.message().trim_end().replace('\n', "; ");
+            ModelError { line: Some(line_of(self.text, at)), field: path, problem }
+        })
+    }
+
+    /// An error of a part that names its field from the top of this table: its line is added.
+    pub(crate) fn locate_path(&self, error: ModelError) -> ModelError {
+        let (mut fields, mut start) = (self.fields, self.span.start);
+        for name in error.field.split('.') {
+            let Some((key, value)) = fields.iter().find(|(key, _)| key.get_ref() == name) else {
+                break;
+            };
+            start = key.span().start;
+            match value.get_ref().as_table() {
+                Some(table) => fields = table,
+                None => break,
+            }
+        }
+        ModelError { line: Some(line_of(self.text, start)), ..error }
+    }
+
     /// Refuses what was not asked for: a field that means nothing here.
     pub(crate) fn done(&self) -> Result<(), ModelError> {
         let asked = self.asked.borrow();
@@ -205,6 +242,21 @@ impl<'t> Reader<'t> {
         }
         Ok(())
     }
+}
+
+/// Adds the names of the fields that lead to a byte.
+fn path_at(fields: &DeTable<'_>, byte: usize, path: &mut String) -> bool {
+    for (key, value) in fields {
+        let before = path.len();
+        path.push('.');
+        path.push_str(key.get_ref());
+        let below = value.get_ref().as_table().is_some_and(|table| path_at(table, byte, path));
+        if below || key.span().contains(&byte) || value.span().contains(&byte) {
+            return true;
+        }
+        path.truncate(before);
+    }
+    false
 }
 
 /// The line, from 1, in which a byte stands.

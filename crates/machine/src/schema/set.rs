@@ -13,8 +13,8 @@ use crate::model::ModelError;
 
 /// Units of fields that may be written without one.
 const SUFFIXES: [&str; 2] = ["_bytes", "_hz"];
-/// Tables of tables that there are in models.
-const TABLES_MAX: usize = 1;
+/// Tables within tables that there are in models, at most.
+const TABLES_MAX: usize = 4;
 
 /// The text of a model with one field changed or added. `assignment` is `FIELD=VALUE`, as
 /// `l2.size=4MiB` or `memory_cycles=200`.
@@ -30,24 +30,22 @@ pub fn set(text: &str, assignment: &str) -> Result<String, ModelError> {
         !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
     };
     let mut path: Vec<&str> = field.split('.').collect();
-    if !path.iter().all(|part| plain(part)) || path.len() > TABLES_MAX + 1 {
+    if !path.iter().all(|part| plain(part)) || path.len() > TABLES_MAX {
         return Err(refuse("has no field before the =; fields are as memory_cycles or l2.size"));
     }
     let name = path.pop().unwrap_or_default();
     // The text that is changed must be one itself, so that an error below is of the assignment.
     SystemModel::parse(text)?;
     let file = DeTable::parse(text).map_err(|error| refuse(error.message()))?;
-    let changed = match path.first() {
-        None => in_table(text, file.get_ref(), 0, name, &literal(value)),
-        Some(table) => match file.get_ref().get(*table) {
-            Some(found) => {
-                let fields = found.get_ref().as_table().ok_or_else(|| refuse("is no table"))?;
-                let at = start_of_table(text, found).ok_or_else(|| refuse("is no plain table"))?;
-                in_table(text, fields, at, name, &literal(value))
-            }
-            None => format!("{text}\n[{table}]\n{name} = {}\n", literal(value)),
-        },
+    let changed = match descend(file.get_ref(), &path) {
+        Some(None) => in_table(text, file.get_ref(), Some((0, "\n")), name, &literal(value)),
+        Some(Some(found)) => {
+            let fields = found.get_ref().as_table().ok_or_else(|| refuse("is no table"))?;
+            in_table(text, fields, start_of_table(text, found), name, &literal(value))
+        }
+        None => Some(format!("{text}\n[{}]\n{name} = {}\n", path.join("."), literal(value))),
     };
+    let changed = changed.ok_or_else(|| refuse("has no table of its own to stand in"))?;
     match SystemModel::parse(&changed) {
         Ok(_) => Ok(changed),
         Err(error) => Err(refuse(&ModelError { line: None, ..error }.to_string())),
@@ -63,8 +61,28 @@ fn literal(value: &str) -> String {
     if is_plain && !value.contains('\n') { value.to_owned() } else { format!("{value:?}") }
 }
 
-/// Changes `name` of a table, or adds it at byte `at`.
-fn in_table(text: &str, fields: &DeTable<'_>, at: usize, name: &str, literal: &str) -> String {
+/// The table that a path leads to: none if there is none, and an empty one for the file itself.
+fn descend<'t>(file: &'t DeTable<'t>, path: &[&str]) -> Option<Option<&'t Spanned<DeValue<'t>>>> {
+    let mut found = None;
+    let mut fields = Some(file);
+    for name in path {
+        let value =
+            fields?.iter().find(|(key, _)| key.get_ref() == name).map(|(_, value)| value)?;
+        fields = value.get_ref().as_table();
+        found = Some(value);
+    }
+    Some(found)
+}
+
+/// Changes `name` of a table, or adds it where the table has room for it: at a byte, with what stands
+/// behind a field there.
+fn in_table(
+    text: &str,
+    fields: &DeTable<'_>,
+    room: Option<(usize, &str)>,
+    name: &str,
+    literal: &str,
+) -> Option<String> {
     let bare = |name: &str| -> String {
         let suffix = SUFFIXES.iter().find_map(|suffix| name.strip_suffix(suffix));
         suffix.unwrap_or(name).to_owned()
@@ -72,9 +90,12 @@ fn in_table(text: &str, fields: &DeTable<'_>, at: usize, name: &str, literal: &s
     let old = fields.iter().find(|(key, _)| bare(key.get_ref()) == bare(name));
     let (replaced, new) = match old {
         Some((key, value)) => (key.span().start..value.span().end, format!("{name} = {literal}")),
-        None => (at..at, format!("{name} = {literal}\n")),
+        None => {
+            let (at, behind) = room?;
+            (at..at, format!("{name} = {literal}{behind}"))
+        }
     };
-    replace(text, replaced, &new)
+    Some(replace(text, replaced, &new))
 }
 
 fn replace(text: &str, range: Range<usize>, new: &str) -> String {
@@ -82,11 +103,16 @@ fn replace(text: &str, range: Range<usize>, new: &str) -> String {
     format!("{}{new}{}", before.unwrap_or_default(), after.unwrap_or_default())
 }
 
-/// Where the first field of `[table]` may stand: in the line below its head.
-fn start_of_table(text: &str, table: &Spanned<DeValue<'_>>) -> Option<usize> {
+/// Where the first field of a table may stand, and what has to stand behind it: in the line below its
+/// head, or behind its brace.
+fn start_of_table(text: &str, table: &Spanned<DeValue<'_>>) -> Option<(usize, &'static str)> {
     let start = table.span().start;
-    if text.as_bytes().get(start) != Some(&b'[') {
-        return None;
+    match text.as_bytes().get(start)? {
+        b'[' => {
+            let end = text[start..].find('\n');
+            Some((end.map_or(text.len(), |end| start + end + 1), "\n"))
+        }
+        b'{' => Some((start + 1, ", ")),
+        _ => None,
     }
-    Some(text[start..].find('\n').map_or(text.len(), |end| start + end + 1))
 }

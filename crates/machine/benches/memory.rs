@@ -1,0 +1,91 @@
+//! How fast the memory side is, by itself: accesses a second, of which all hit L1, or some share.
+//!
+//! `cargo bench -p machine --bench memory`. Times are those of this process on this host's CPUs, as Linux
+//! keeps them, and the best of five: others that run meanwhile slow it down, but are not counted.
+
+use std::hint::black_box;
+
+use machine::memory::{Access, PageSize, System, Watch};
+use machine::{AccessKind, SystemModel};
+
+const ZEN3: &str = include_str!("../../../machines/zen3.toml");
+const SMP8: &str = include_str!("../../../machines/r4400-smp8.toml");
+/// Few enough that the stream itself stays in the host's caches.
+const STREAM: usize = 1 << 12;
+const ROUNDS: usize = 1 << 10;
+
+/// Loads and stores of 8 bytes, two to one, in `bytes` of memory; `local` of 16 stay within 256
+/// bytes of where they were.
+fn stream(bytes: u64, local: u64, cpus: usize) -> Vec<Access> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut at = 0;
+    let mut next = |limit: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) % limit
+    };
+    let access = |n: usize| {
+        let near = next(16) < local;
+        at = if near { (at & !0xff) | (next(32) * 8) } else { next(bytes / 8) * 8 };
+        at %= bytes;
+        Access {
+            cpu: n / 1000 % cpus,
+            kind: if n.is_multiple_of(3) { AccessKind::Store } else { AccessKind::Load },
+            virtual_address: at,
+            physical: at,
+            bytes: 8,
+            pc: 0x1000,
+            page: PageSize::Small,
+            now_cycles: 0,
+        }
+    };
+    (0..STREAM).map(access).collect()
+}
+
+fn cpu_seconds() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/schedstat").expect("a Linux");
+    let ns = text.split(' ').next().and_then(|first| first.parse::<u64>().ok());
+    ns.expect("nanoseconds first") as f64 / 1e9
+}
+
+fn bench(name: &str, mut system: System, accesses: &[Access]) {
+    let mut best = 0.0f64;
+    for _ in 0..5 {
+        let before = cpu_seconds();
+        for _ in 0..ROUNDS {
+            for access in accesses {
+                black_box(system.wait(access));
+            }
+        }
+        let number = (ROUNDS * accesses.len()) as f64;
+        best = best.max(number / (cpu_seconds() - before) / 1e6);
+    }
+    let counts = system.counts(0).basic;
+    let all = (counts.loads + counts.stores) as f64;
+    let missed = (counts.l1d_load_misses + counts.l1d_store_misses) as f64 / all;
+    println!("{name:<44} {best:>7.1} M accesses/s  {:>5.1} % L1 misses", 100.0 * missed);
+}
+
+fn main() {
+    let zen3 = SystemModel::parse(ZEN3).expect("a model that is tested");
+    let smp8 = SystemModel::parse(SMP8).expect("a model that is tested");
+    let watched = |mut system: System, twins: bool| {
+        system.watch(Watch { twins, ..Watch::default() });
+        system
+    };
+    let hits = stream(24 << 10, 14, 1);
+    bench("zen3, 1 CPU, L1 hits", System::new(&zen3, 1), &hits);
+    bench(
+        "zen3, 1 CPU, L1 hits anywhere in 24 KiB",
+        System::new(&zen3, 1),
+        &stream(24 << 10, 0, 1),
+    );
+    let mixed = stream(1 << 20, 14, 1);
+    bench("zen3, 1 CPU, 1 MiB, mostly local", System::new(&zen3, 1), &mixed);
+    bench("the same with classes", watched(System::new(&zen3, 1), false), &mixed);
+    bench("the same with classes and twins", watched(System::new(&zen3, 1), true), &mixed);
+    let shared = stream(1 << 16, 14, 8);
+    bench("r4400-smp8, 8 CPUs, 64 KiB shared", System::new(&smp8, 8), &shared);
+    bench("the same with classes", watched(System::new(&smp8, 8), false), &shared);
+}

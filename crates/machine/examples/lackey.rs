@@ -1,0 +1,69 @@
+//! Plays a trace of valgrind's lackey (`--trace-mem=yes`, on standard input) to a model of two levels, and
+//! prints what valgrind's Cachegrind prints of the same program. See docs/machines.md.
+//!
+//! Counted as Cachegrind counts: an access that lies in two lines and misses both is one miss; a load
+//! that is followed by a store of the same (`M`) is a load; what is longer than a line is as long as one.
+//! Cachegrind keeps no dirty lines, so nothing is written to the second level: stores are played as loads.
+
+use std::error::Error;
+use std::io::{BufRead, stdin};
+
+use machine::memory::{Access, PageSize, System};
+use machine::{AccessKind, SystemModel};
+
+/// References and misses of a sort of access.
+#[derive(Default)]
+struct Line {
+    references: u64,
+    l1_misses: u64,
+    l2_misses: u64,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let path = std::env::args().nth(1).ok_or("usage: lackey MODEL.toml < TRACE")?;
+    let model = SystemModel::parse(&std::fs::read_to_string(path)?)?;
+    let line_bytes = model.l1d.cache.line_bytes as u32;
+    let mut system = System::new(&model, 1);
+    let [mut code, mut reads, mut writes] = [(); 3].map(|()| Line::default());
+    for line in stdin().lock().lines() {
+        let line = line?;
+        let Some((what, address, bytes)) = parse(&line) else { continue };
+        let (kind, of) = match what {
+            'I' => (AccessKind::Fetch, &mut code),
+            'S' => (AccessKind::Load, &mut writes),
+            _ => (AccessKind::Load, &mut reads),
+        };
+        let before = system.counts(0).basic;
+        system.wait(&Access {
+            cpu: 0,
+            kind,
+            virtual_address: address,
+            physical: address,
+            bytes: bytes.clamp(1, line_bytes),
+            pc: 0,
+            page: PageSize::Huge,
+            now_cycles: 0,
+        });
+        let added = system.counts(0).basic.since(&before);
+        of.references += 1;
+        of.l1_misses += u64::from(added.l1i_misses + added.l1d_load_misses > 0);
+        of.l2_misses += u64::from(added.l2_fetch_misses + added.l2_data_misses > 0);
+    }
+    for (name, line) in [("I", code), ("D rd", reads), ("D wr", writes)] {
+        let Line { references, l1_misses, l2_misses } = line;
+        println!(
+            "{name:<5} {references:>12} refs {l1_misses:>10} L1 misses {l2_misses:>10} LL misses"
+        );
+    }
+    Ok(())
+}
+
+/// `I  04001000,3`, ` L 1ffeffe7e,8`; none for other lines.
+fn parse(line: &str) -> Option<(char, u64, u32)> {
+    let mut words = line.split_whitespace();
+    let (what, place) = (words.next()?, words.next()?);
+    let (address, bytes) = place.split_once(',')?;
+    let known = ["I", "L", "S", "M"].contains(&what);
+    let address = u64::from_str_radix(address, 16).ok()?;
+    known.then_some((what.chars().next()?, address, bytes.parse().ok()?))
+}

@@ -1,0 +1,128 @@
+//! Cores on their memory side: what is published of modern machines, and the paper's against the
+//! reference.
+
+#[path = "cores/support.rs"]
+#[allow(dead_code, reason = "what the cores' own tests need besides")]
+mod support;
+
+use machine::SystemModel;
+use machine::core::{Executed, OutOfOrder};
+use machine::memory::{PageSize, Port, System};
+use machine::schema::Prefetch;
+
+use support::{block, layout, load};
+
+/// What is published of a machine: cycles from a load to the next, by where its line is.
+struct Published {
+    model: &'static str,
+    l1: u64,
+    l2: u64,
+    l3: u64,
+    memory: u64,
+}
+
+const PUBLISHED: [Published; 3] = [
+    // AMD 56665 and AnandTech (79 ns at 4.7 GHz).
+    Published {
+        model: include_str!("../../../machines/zen3.toml"),
+        l1: 4,
+        l2: 12,
+        l3: 46,
+        memory: 371,
+    },
+    // Chips and Cheese; AnandTech (92 ns at 4.9 GHz).
+    Published {
+        model: include_str!("../../../machines/golden-cove.toml"),
+        l1: 5,
+        l2: 15,
+        l3: 68,
+        memory: 451,
+    },
+    // AnandTech: 11 cycles, 30 ns and 82 ns at 2.5 GHz.
+    Published {
+        model: include_str!("../../../machines/neoverse-n1.toml"),
+        l1: 4,
+        l2: 11,
+        l3: 75,
+        memory: 205,
+    },
+];
+
+/// Cycles of each load of a chain through `addresses`, once more after `warm` rounds.
+fn chain(model: &SystemModel, addresses: &[u64], warm: u32) -> u64 {
+    let core = model.core.as_ref().unwrap();
+    let mut system = System::new(model, 1);
+    let mut runs = OutOfOrder::new(core, 64).unwrap();
+    let mut port = Port::new(&mut system, 0);
+    port.set_page(PageSize::Huge);
+    let mut before = 0;
+    for round in 0..=warm {
+        if round == warm {
+            before = runs.cycles();
+        }
+        for part in addresses.chunks(32) {
+            let steps: Vec<_> = part.iter().map(|at| load(0, 0, *at)).collect();
+            let block = block(layout(core), 0x40_0000, &steps);
+            let instructions = block.template.len() as u32;
+            let executed = Executed { instructions, accesses: &block.accesses, next: 0x40_0000 };
+            runs.run(&block.template, &executed, &mut port);
+        }
+    }
+    (runs.cycles() - before) / addresses.len() as u64
+}
+
+/// Lines of `bytes` of memory, each once, in no order that a prefetcher sees.
+fn lines(bytes: u64) -> Vec<u64> {
+    let number = bytes / 64;
+    // An odd step visits all of a power of two.
+    let count = number.next_power_of_two();
+    let all = (0..count).map(|n| n.wrapping_mul(0x9e37_79b1) % count);
+    all.filter(|line| *line < number).map(|line| line * 64).collect()
+}
+
+#[test]
+fn latencies_are_within_a_tenth_of_what_is_published() {
+    for published in PUBLISHED {
+        let mut model = SystemModel::parse(published.model).unwrap();
+        for level in [&mut model.l1i, &mut model.l1d, &mut model.l2] {
+            level.prefetch = Prefetch::None;
+        }
+        let l2 = model.l2.cache.size_bytes;
+        let measured = [
+            ("L1", chain(&model, &lines(16 << 10), 2), published.l1),
+            ("L2", chain(&model, &lines(l2 / 2), 2), published.l2),
+            ("L3", chain(&model, &lines(2 * l2), 2), published.l3),
+            ("memory", chain(&model, &lines(1 << 20), 0), published.memory),
+        ];
+        for (level, ours, theirs) in measured {
+            let near = ours.abs_diff(theirs) * 10 <= theirs;
+            assert!(near, "{} {level}: {ours}, published {theirs}", model.name);
+        }
+    }
+}
+
+/// Loads that don't depend on each other wait side by side: as many as there are registers.
+#[test]
+fn misses_of_a_core_overlap() {
+    let mut model = SystemModel::parse(PUBLISHED[0].model).unwrap();
+    for level in [&mut model.l1i, &mut model.l1d, &mut model.l2] {
+        level.prefetch = Prefetch::None;
+    }
+    model.waits.memory_line_cycles = 0;
+    let core = model.core.clone().unwrap();
+    let mut system = System::new(&model, 1);
+    let mut runs = OutOfOrder::new(&core, 64).unwrap();
+    let mut port = Port::new(&mut system, 0);
+    port.set_page(PageSize::Huge);
+    let addresses = lines(1 << 20);
+    for part in addresses.chunks(32) {
+        let steps: Vec<_> = part.iter().map(|at| load(1, 2, *at)).collect();
+        let block = block(layout(&core), 0x40_0000, &steps);
+        let executed = Executed { instructions: 32, accesses: &block.accesses, next: 0x40_0000 };
+        runs.run(&block.template, &executed, &mut port);
+    }
+    let each = model.waits.memory_cycles + model.waits.l1_hit_cycles;
+    let ideal = each * addresses.len() as u64 / u64::from(core.data.misses);
+    let ours = runs.cycles();
+    assert!(ours >= ideal && ours < ideal * 11 / 10, "{ours} cycles, {ideal} at least");
+}
