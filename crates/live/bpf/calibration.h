@@ -113,7 +113,7 @@ SEC("?raw_tp") int drive(u64 *ctx)
 		open_span(cpu, key, now_ns);
 		return 0;
 	}
-	if (!close_span(cpu, key, now_ns, &ended))
+	if (!close_span(cpu, key, now_ns, &ended, &events))
 		return 1;
 	row = row_of(cpu, key);
 	if (row)

@@ -42,8 +42,8 @@ static __always_inline void leave(u32 key)
 
 	if (!cpu)
 		return;
-	read_events_at_exit(&events);
-	if (!close_span(cpu, key, now_ns, &ended))
+	read_events_at_exit(cpu->depth, &events);
+	if (!close_span(cpu, key, now_ns, &ended, &events))
 		return;
 	row = row_of(cpu, key);
 	if (row)
@@ -108,8 +108,8 @@ TRACEPOINT("irq_handler_exit") int irq_handler_out(u64 *ctx)
 
 	if (!cpu)
 		return 0;
-	read_events_at_exit(&events);
-	if (!close_span(cpu, key, now_ns, &ended))
+	read_events_at_exit(cpu->depth, &events);
+	if (!close_span(cpu, key, now_ns, &ended, &events))
 		return 0;
 	row = row_of_action(cpu, key, ctx[1]);
 	if (row) {
@@ -134,7 +134,7 @@ TRACEPOINT("napi_poll") int napi_polled(u64 *ctx)
 	if (!cpu)
 		return 0;
 	begin_own(cpu, &own, now_ns);
-	read_events_at_exit(&events);
+	read_events_at_exit(cpu->depth, &events);
 	row = row_of_napi(cpu, ctx[0]);
 	if (row) {
 		add_value(row, packets, now_ns, cpu->armed_ns);
@@ -159,7 +159,7 @@ TRACEPOINT("nmi_handler") int nmi_handled(u64 *ctx)
 	if (!cpu)
 		return 0;
 	begin_own(cpu, &own, now_ns);
-	read_events_at_exit(&events);
+	read_events_at_exit(cpu->depth, &events);
 	row = row_of(cpu, KEY_NMI);
 	if ((s64)spent_ns < 0)
 		spent_ns = 0;
@@ -183,7 +183,7 @@ static __always_inline int count_only(u32 key)
 	begin_own(cpu, &own, 0);
 	if (own.frame) {
 		own.since_ns = bpf_ktime_get_ns();
-		read_events_at_exit(&events);
+		read_events_at_exit(cpu->depth, &events);
 	}
 	row = row_of(cpu, key);
 	if (row)

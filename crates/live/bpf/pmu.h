@@ -15,7 +15,8 @@ struct pmu_frame {
 	__u64 start[EVENTS_MAX];
 	__u64 nested[EVENTS_MAX];
 	__u64 idle[EVENTS_MAX]; /* time enabled and not counting: must not grow inside a span */
-	__u64 valid;
+	__u32 valid;
+	__u32 charges; /* how often `nested` has grown */
 };
 
 struct pmu_frames {
@@ -23,7 +24,7 @@ struct pmu_frames {
 	__u64 unreadable; /* reads that failed */
 	__u64 last_error;
 	__u64 multiplexed; /* spans in which an event did not count all the time */
-	__u64 disturbed; /* spans whose exit program was interrupted between reading and this */
+	__u64 disturbed; /* spans of which an interrupt came while a program read their events */
 };
 
 struct {
@@ -69,6 +70,7 @@ static __always_inline void read_events_at_entry(u32 depth)
 		return;
 	frame = &pmu->frames[depth & (DEPTH_MAX - 1)];
 	frame->valid = 1;
+	frame->charges = 0;
 	for (event = 0; event < EVENTS_MAX; event++) {
 		if (event >= cfg.events)
 			break;
@@ -76,26 +78,39 @@ static __always_inline void read_events_at_entry(u32 depth)
 		if (!read_event(pmu, event, &frame->start[event], &frame->idle[event]))
 			frame->valid = 0;
 	}
+	if (frame->charges) /* by an interrupt that came while we read */
+		frame->valid = 0;
 }
 
 struct events {
 	u64 values[EVENTS_MAX];
-	u64 idle[EVENTS_MAX];
+	u64 idle[EVENTS_MAX]; /* then what the span counted, */
+	u64 self[EVENTS_MAX]; /* and that without the spans in it */
+	u32 charges; /* of the span when reading began */
 	bool valid;
 };
 
-static __always_inline void read_events_at_exit(struct events *now)
+static __always_inline struct pmu_frame *pmu_frame_at(struct pmu_frames *pmu, u32 position)
+{
+	return &pmu->frames[position & (DEPTH_MAX - 1)];
+}
+
+/* `depth`: the open spans, of which the innermost is what is read for. */
+static __always_inline void read_events_at_exit(u32 depth, struct events *now)
 {
 	u32 zero = 0, event;
 	struct pmu_frames *pmu;
 
+	now->valid = false;
+	now->charges = 0;
 	if (!cfg.events)
 		return;
-	now->valid = false;
 	pmu = bpf_map_lookup_elem(&pmu_states, &zero);
 	if (!pmu)
 		return;
 	now->valid = true;
+	now->charges = pmu_frame_at(pmu, depth - 1)->charges;
+	barrier();
 	for (event = 0; event < EVENTS_MAX; event++) {
 		if (event >= cfg.events)
 			break;
@@ -104,58 +119,85 @@ static __always_inline void read_events_at_exit(struct events *now)
 	}
 }
 
-/* Charges the events of the span that ended to it and to the one around it. */
-static __always_inline void count_events(struct row *row, u32 position, struct events *now)
+/* The events of the innermost open span can't be told any more. */
+static __always_inline void spoil_events(u32 position)
 {
-	u32 zero = 0, event;
+	u32 zero = 0;
 	struct pmu_frames *pmu;
-	struct pmu_frame *frame;
-	u64 delta;
 
 	if (!cfg.events)
 		return;
 	pmu = bpf_map_lookup_elem(&pmu_states, &zero);
-	if (!pmu)
+	if (pmu)
+		pmu_frame_at(pmu, position)->valid = 0;
+}
+
+/*
+ * Takes the events of the span at `position`, which is still on the stack: behind that its frame is
+ * another's, if an interrupt comes. Charges them to the span around.
+ */
+static __always_inline void take_events(u32 position, struct events *now)
+{
+	struct pmu_frame *frame, *around;
+	u32 zero = 0, event;
+	struct pmu_frames *pmu;
+
+	if (!cfg.events)
 		return;
-	frame = &pmu->frames[position & (DEPTH_MAX - 1)];
-	if (!now->valid || !frame->valid)
+	pmu = bpf_map_lookup_elem(&pmu_states, &zero);
+	if (!pmu) {
+		now->valid = false;
 		return;
+	}
+	frame = pmu_frame_at(pmu, position);
+	around = pmu_frame_at(pmu, position - 1); /* around none: the last, which is not open then */
+	if (!frame->valid)
+		now->valid = false;
+	/* What came while we read is in some of the values, or in none. */
+	if (now->valid && now->charges != frame->charges) {
+		pmu->disturbed++;
+		now->valid = false;
+	}
 	for (event = 0; event < EVENTS_MAX; event++) {
-		if (event >= cfg.events)
+		u64 delta;
+
+		if (event >= cfg.events || !now->valid)
 			break;
 		if (now->idle[event] != frame->idle[event]) {
 			pmu->multiplexed++;
-			return;
-		}
-	}
-	/*
-	 * A span that was nested in the program at exit itself, behind the reads, would make this
-	 * one's own events negative: by what it was charged, or as it began anew in this one's frame.
-	 */
-	for (event = 0; event < EVENTS_MAX; event++) {
-		if (event >= cfg.events)
+			now->valid = false;
 			break;
-		delta = now->values[event] - frame->start[event] - frame->nested[event];
-		if ((s64)delta < 0) {
-			pmu->disturbed++;
-			return;
 		}
+		delta = now->values[event] - frame->start[event];
+		now->idle[event] = delta;
+		now->self[event] = delta - frame->nested[event];
+		around->nested[event] += delta;
 	}
+	around->charges++;
+	if (!now->valid)
+		around->valid = 0;
+	now->charges = around->charges;
+}
+
+static __always_inline void count_events(struct row *row, struct events *now)
+{
+	u32 event;
+
+	if (!cfg.events || !now->valid)
+		return;
 	row->event_spans++;
 	for (event = 0; event < EVENTS_MAX; event++) {
 		if (event >= cfg.events)
 			break;
-		delta = now->values[event] - frame->start[event];
-		row->event_inclusive[event] += delta;
-		row->event_self[event] += delta - frame->nested[event];
-		if (position > 0)
-			pmu->frames[(position - 1) & (DEPTH_MAX - 1)].nested[event] += delta;
+		row->event_inclusive[event] += now->idle[event];
+		row->event_self[event] += now->self[event];
 	}
 }
 
 /*
  * Charges what a program of ours added to the events since it read them, and on the ways into it and
- * out of it, to the span in which it runs.
+ * out of it, to the span in which it runs. What came in between has charged itself, so they can't be
+ * told apart then.
  */
 static __always_inline void charge_events(u32 position, struct events *since)
 {
@@ -169,9 +211,11 @@ static __always_inline void charge_events(u32 position, struct events *since)
 	pmu = bpf_map_lookup_elem(&pmu_states, &zero);
 	if (!pmu)
 		return;
-	frame = &pmu->frames[position & (DEPTH_MAX - 1)];
-	if (!since->valid)
+	frame = pmu_frame_at(pmu, position);
+	if (!since->valid) {
 		frame->valid = 0;
+		return;
+	}
 	for (event = 0; event < EVENTS_MAX; event++) {
 		if (event >= cfg.events)
 			break;
@@ -180,6 +224,11 @@ static __always_inline void charge_events(u32 position, struct events *since)
 		else
 			frame->nested[event] += value - since->values[event] + cfg.inside_events[event];
 	}
+	if (frame->valid && since->charges != frame->charges) {
+		pmu->disturbed++;
+		frame->valid = 0;
+	}
+	frame->charges++;
 }
 
 #endif

@@ -152,6 +152,8 @@ static __noinline u32 unwind_to(struct cpu_state *cpu, u32 key)
 	cpu->frames[position].nested_ns += nested_ns;
 	cpu->frames[position].probes_ns += probes_ns;
 	cpu->frames[position].descendants += descendants;
+	if (dropped)
+		spoil_events(position);
 	cpu->depth = found;
 	return found;
 }
@@ -195,7 +197,8 @@ static __always_inline u64 way_in_of(struct cpu_state *cpu, u32 key, u64 left_ns
 }
 
 /* Takes the innermost open span of `key` off the stack and charges it to the one around it. */
-static __always_inline bool close_span(struct cpu_state *cpu, u32 key, u64 now_ns, struct ended *ended)
+static __always_inline bool close_span(struct cpu_state *cpu, u32 key, u64 now_ns, struct ended *ended,
+				       struct events *events)
 {
 	u32 depth = cpu->depth, position;
 	u64 raw_ns, probes_ns, nested_ns, inside_ns, own_ns;
@@ -223,6 +226,7 @@ static __always_inline bool close_span(struct cpu_state *cpu, u32 key, u64 now_n
 	ended->self_ns = raw_ns > nested_ns ? raw_ns - nested_ns : 0;
 	ended->clamped = raw_ns < nested_ns;
 	ended->own.frame = 0;
+	take_events(position, events);
 	if (position > 0) {
 		struct frame *around = &cpu->frames[(position - 1) & (DEPTH_MAX - 1)];
 
@@ -245,8 +249,11 @@ static __always_inline bool close_span(struct cpu_state *cpu, u32 key, u64 now_n
 static __always_inline struct frame *innermost(struct cpu_state *cpu)
 {
 	u32 depth = cpu->depth;
+	struct frame *frame = depth ? &cpu->frames[(depth - 1) & (DEPTH_MAX - 1)] : 0;
 
-	return depth ? &cpu->frames[(depth - 1) & (DEPTH_MAX - 1)] : 0;
+	/* Opaque to the compiler, which would check `depth` again, where the verifier wants the pointer. */
+	asm volatile("" : "+r"(frame));
+	return frame;
 }
 
 /* This program, which opens and closes no span, begins. */
@@ -309,7 +316,7 @@ static __always_inline void count_span(struct cpu_state *cpu, struct row *row, s
 		row->nested_self[slot_of_value(ended->self_ns)]++;
 		row->nested_inclusive[slot_of_value(ended->inclusive_ns)]++;
 	}
-	count_events(row, ended->position, events);
+	count_events(row, events);
 }
 
 #endif

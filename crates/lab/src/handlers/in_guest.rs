@@ -128,9 +128,10 @@ impl ProbedSource {
     /// Adds what a pass of events says of the source: names and what reading adds to a span of each.
     pub fn add_events(&mut self, sample: &SourceSample, names: &[String], overheads: &[f64]) {
         self.event_spans = sample.events.spans;
-        for ((name, total), overhead) in names.iter().zip(&sample.events.own).zip(overheads) {
-            let total = *total as f64 - overhead * sample.events.spans as f64;
-            self.event_totals.insert(name.clone(), total);
+        for (at, (name, total)) in names.iter().zip(&sample.events.own).enumerate() {
+            if let Some(added) = sample.events.added(at, overheads.get(at).copied()) {
+                self.event_totals.insert(name.clone(), *total as f64 - added);
+            }
         }
     }
 }

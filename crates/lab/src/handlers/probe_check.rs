@@ -104,6 +104,7 @@ pub fn probes(checked: &[CheckedSource]) -> Table {
         ("error_ratio", Kind::Real, "Probed over true mean, less one."),
         ("true_self_mean_instructions", Kind::Real, "True mean of instructions."),
         ("event_span_count", Kind::Uint, "Spans whose events the probes read, in another window."),
+        ("true_event_span_count", Kind::Uint, "Spans that there were in that window."),
         ("probed_event_instructions", Kind::Real, "Mean of instructions there, by the probes."),
         ("true_event_instructions", Kind::Real, "True mean of instructions there."),
         ("instructions_error_ratio", Kind::Real, "The first over the second, less one."),
@@ -127,6 +128,7 @@ pub fn probes(checked: &[CheckedSource]) -> Table {
             one.error_ratio().into(),
             instructions.into(),
             Some(one.probed_event_spans).filter(|spans| *spans > 0).into(),
+            Some(one.true_event_spans).filter(|_| one.probed_event_spans > 0).into(),
         ];
         row.extend(one.event(one.instructions).map(Value::from));
         row.extend(one.event(one.cycles).map(Value::from));

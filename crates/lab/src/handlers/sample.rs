@@ -48,6 +48,19 @@ pub struct EventSums {
     pub own: Vec<u64>,
     /// Per event of the pass: the sum of inclusive deltas.
     pub inclusive: Vec<u64>,
+    /// Per event of the pass: what reading added to `own`, as measured for this source; empty where
+    /// what [`super::BenchFacts::event_overheads`] says stands for all.
+    pub added: Vec<u64>,
+}
+
+impl EventSums {
+    /// What reading added to `own` of an event of the pass; `overhead` a span, where nothing better
+    /// is known. `None` if that isn't known either.
+    #[must_use]
+    pub fn added(&self, event: usize, overhead: Option<f64>) -> Option<f64> {
+        let by_source = self.added.get(event).map(|added| *added as f64);
+        by_source.or_else(|| Some(overhead? * self.spans as f64))
+    }
 }
 
 /// One source on one CPU, in one window. Times are in ns, what the probes add subtracted.

@@ -44,6 +44,9 @@ const INSIDE_BITS: u32 = 14;
 /// A cold way in is kept in 2^this ns (`WAY_IN_SHIFT`).
 const WAY_IN_SHIFT: u32 = 2;
 
+/// At most 2^-this of a span is subtracted for a cold way in (`WAY_IN_SHARE`).
+pub const WAY_IN_SHARE: u32 = 3;
+
 /// Value of a kernel counter that this kernel does not have.
 pub const COUNTER_ABSENT: u64 = u64::MAX;
 /// Position of the sum of device interrupts among the kernel counters.

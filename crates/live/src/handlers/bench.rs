@@ -6,35 +6,21 @@ use lab::handlers::{BenchError, BenchFacts, Condition, HandlersBench, Pass, Wind
 use serde_json::{Map, json};
 
 use super::agreement::{Bracket, CpuCounts, Files, compare, gate_agrees_with_files};
-use super::calibrate::{CALLS, Calibration, ROUNDS, calibrate};
+use super::calibrate::{CALLS, ROUNDS, calibrate};
 use super::convert::{sample_of, sample_of_counter, window_of};
 use super::faults::warnings_of;
 use super::gates::{Edge, move_gates};
-use super::in_place::{InPlace, described};
+use super::in_place::{Figures, described};
+use super::passes::{LoadedPass, has_probe};
 use super::perf::{EventGroup, EventPlan, UNKNOWN_EVENT, plan_events};
 use super::programs::{choose, thing_of};
 use super::settings::{LiveSettings, WindowEdge};
 use super::stimuli::Stimuli;
 use super::tsc::Reading;
 use super::wait::{Ended, Until, Workload, wait};
-use crate::bpf::kernel_counters::percpu_offsets;
-use crate::bpf::layout::{Config, EVENTS_MAX, Inside, KEY_IRQ, KEY_SOFTIRQ, KEY_VECTOR, Row};
-use crate::bpf::{BpfError, Flavour, LoadSpec, Probes};
+use crate::bpf::layout::Row;
+use crate::bpf::{BpfError, Flavour};
 use crate::host::{Root, format_cpu_list, last_level_cache_bytes};
-
-/// Rows per CPU: fixed contexts, and the device interrupts that one CPU takes.
-const SLOTS: u32 = 96;
-
-/// The probes of one pass, attached.
-struct LoadedPass {
-    pass: Pass,
-    probes: Probes,
-    calibration: Calibration,
-    /// Programs that are attached.
-    attached: Vec<String>,
-    /// Its events, off but for its own windows.
-    events: Option<EventGroup>,
-}
 
 /// This machine as a bench.
 pub struct LiveBench {
@@ -42,9 +28,8 @@ pub struct LiveBench {
     root: Root,
     flavour: Flavour,
     passes: Vec<LoadedPass>,
-    in_place: Option<InPlace>,
     /// What is subtracted in the condition that is measured.
-    inside: Inside,
+    subtracted: Figures,
     absent: Vec<(String, String, Option<String>)>,
     warnings: Vec<String>,
     started: Option<Reading>,
@@ -65,7 +50,8 @@ fn bench_error(error: BpfError) -> BenchError {
 }
 
 impl LiveBench {
-    /// Calibrates, loads and attaches the probes of every pass.
+    /// Calibrates and loads the probes of every pass. Only those of the pass that is
+    /// measured are attached then.
     ///
     /// # Errors
     /// [`BenchError::NothingMeasurable`] without the rights or the tracepoints.
@@ -76,18 +62,13 @@ impl LiveBench {
             root: Root::default(),
             flavour,
             passes: Vec::new(),
-            in_place: None,
-            inside: Inside::default(),
+            subtracted: Figures::default(),
             absent: Vec::new(),
             warnings: Vec::new(),
             started: Reading::now(),
         };
         let timing = bench.load_pass(Pass::default(), None);
         bench.passes.push(timing.map_err(|error| bench.with_remedy(error))?);
-        let hot_ns = bench.passes.first().map_or(0, |timing| timing.calibration.inside_ns);
-        bench.inside = Inside::same(hot_ns);
-        let in_place = InPlace::load(flavour, &bench.settings.cpus, hot_ns).map_err(bench_error)?;
-        bench.in_place = Some(in_place);
         let plan = plan_events(&bench.root, &bench.settings.events, &bench.settings.cpus);
         bench.note_absent_events(&plan);
         for group in &plan.groups {
@@ -136,6 +117,7 @@ impl LiveBench {
         }
     }
 
+    /// Calibrates a pass, and loads its programs. Which of them can be attached the first one tells.
     fn load_pass(
         &mut self,
         pass: Pass,
@@ -143,68 +125,51 @@ impl LiveBench {
     ) -> Result<LoadedPass, BenchError> {
         let cpu = *self.settings.cpus.first().ok_or_else(|| nothing("no CPU to measure"))?;
         let calibration = calibrate(self.flavour, cpu, events.as_ref()).map_err(bench_error)?;
-        let chosen = choose(self.flavour);
-        let names: Vec<&str> = chosen.programs.iter().map(String::as_str).collect();
-        let spec = LoadSpec {
-            flavour: self.flavour,
-            config: Config {
-                inside_events: whole_events(&calibration.events),
-                slots: SLOTS,
-                events: pass.events.len() as u32,
-                percpu_offsets: percpu_offsets(),
-                ..Config::default()
-            },
-            programs: &names,
+        let load = |programs| {
+            let pass = (pass, calibration, events);
+            LoadedPass::load(self.flavour, &self.settings.cpus, programs, pass).map_err(bench_error)
         };
-        let mut probes = Probes::load(&spec).map_err(bench_error)?;
-        if let Some(group) = &events {
-            for &cpu in &self.settings.cpus {
-                for (event, fd) in group.descriptors(cpu).enumerate() {
-                    let fd = std::os::fd::AsFd::as_fd(fd);
-                    probes.set_event(event as u32, cpu, fd).map_err(bench_error)?;
-                }
-            }
+        if let Some(first) = self.passes.first() {
+            return load(first.programs.clone());
         }
-        let first = self.passes.is_empty();
-        if first {
-            self.absent.push((
-                "exceptions other than page faults".to_owned(),
-                "this kernel has no tracepoints for them".to_owned(),
-                None,
-            ));
-            let absent = chosen.absent.iter();
-            self.absent.extend(absent.map(|(what, reason)| (what.clone(), reason.clone(), None)));
+        let chosen = choose(self.flavour);
+        let mut loaded = load(chosen.programs)?;
+        self.absent.push((
+            "exceptions other than page faults".to_owned(),
+            "this kernel has no tracepoints for them".to_owned(),
+            None,
+        ));
+        self.absent.extend(chosen.absent.into_iter().map(|(what, reason)| (what, reason, None)));
+        for (program, error) in loaded.attach_what_can_be() {
+            self.absent.push((thing_of(&program), error.to_string(), None));
         }
-        let mut attached = Vec::new();
-        for name in names {
-            match probes.attach(name) {
-                Ok(()) => attached.push(name.to_owned()),
-                Err(error) if first => {
-                    self.absent.push((thing_of(name), error.to_string(), None));
-                }
-                Err(_) => {} // said in the first pass
-            }
-        }
-        if attached.is_empty() {
+        if loaded.programs.is_empty() {
             return Err(nothing("none of the probes could be attached"));
         }
-        Ok(LoadedPass { pass, probes, calibration, attached, events })
+        Ok(loaded)
+    }
+
+    /// The programs of one pass, and of no other.
+    fn attach_only(&mut self, pass: usize) -> Result<(), BenchError> {
+        let others = self.passes.iter_mut().enumerate().filter(|(at, _)| *at != pass);
+        others.for_each(|(_, other)| other.detach());
+        self.passes[pass].attach().map_err(bench_error)
     }
 
     /// Lets the condition warm up, and measures meanwhile what the probes cost in it. A command is
     /// not warmed up: it gets what the hot loop said.
-    fn warm_up(&mut self, condition: Condition, pass: usize) -> Result<(), BenchError> {
-        let hot_ns = self.passes.first().map_or(0, |timing| timing.calibration.inside_ns);
+    fn warm_up(&self, condition: Condition, pass: usize) -> Result<Figures, BenchError> {
+        let in_place = &self.passes[pass].in_place;
         let deadline = Instant::now() + self.settings.warm_up;
-        let pass_time = || {
-            wait(Some(deadline), None, &self.settings.stop);
+        let measured = match condition {
+            Condition::Command => in_place.hot(),
+            _ => in_place.measure(|| {
+                wait(Some(deadline), None, &self.settings.stop);
+            })?,
         };
-        match (condition, &self.in_place) {
-            (Condition::Command, _) | (_, None) => self.inside = Inside::same(hot_ns),
-            (_, Some(in_place)) if pass == 0 => self.inside = in_place.measure(pass_time)?,
-            _ => pass_time(), // as in the timing pass of this condition
-        }
-        Ok(())
+        // Times are those of the timing pass, and what is subtracted from them, too.
+        let inside = if pass == 0 { measured.inside } else { self.subtracted.inside.clone() };
+        Ok(Figures { inside, ..measured })
     }
 
     /// Opens and closes the window around the wait.
@@ -249,18 +214,15 @@ impl LiveBench {
     ) -> Result<(), BenchError> {
         let states = loaded.probes.states().map_err(bench_error)?;
         let rows = loaded.probes.rows().map_err(bench_error)?;
-        let has_probe = |key: u32| has_probe(key, &loaded.attached);
+        let has_probe = |key: u32| has_probe(key, &loaded.programs);
         for &cpu in &self.settings.cpus {
             let Some(state) = states.get(cpu as usize) else { continue };
             let window = window_of(cpu, state);
             let of_cpu: Vec<&Row> =
                 rows.iter().filter(|(on, _)| *on == cpu).map(|(_, row)| &**row).collect();
-            let events = loaded.pass.events.len();
-            sample.sources.extend(
-                of_cpu
-                    .iter()
-                    .filter_map(|r| sample_of(cpu, r, window.length_ns, events, &self.root)),
-            );
+            let costs = &self.subtracted.events;
+            let sources = of_cpu.iter().map(|r| sample_of(cpu, r, &window, costs, &self.root));
+            sample.sources.extend(sources.flatten());
             let use_exact = gate_agrees_with_files(cpu, state, bracket);
             if !use_exact {
                 sample.warnings.push(format!(
@@ -282,31 +244,6 @@ impl LiveBench {
 
 fn nothing(reason: &str) -> BenchError {
     BenchError::NothingMeasurable { reason: reason.to_owned(), remedy: None }
-}
-
-/// Whether spans of that key are counted by the attached programs.
-fn has_probe(key: u32, attached: &[String]) -> bool {
-    let program = match key {
-        key if key >= KEY_IRQ => "irq_handler_in".to_owned(),
-        key if key >= KEY_SOFTIRQ => "softirq_in".to_owned(),
-        key => {
-            let at = key.saturating_sub(KEY_VECTOR) as usize;
-            match attribution::context::VECTORS.get(at) {
-                Some(vector) => format!("{vector}_in"),
-                None => return false,
-            }
-        }
-    };
-    attached.contains(&program)
-}
-
-/// What reading adds to each event, as the programs know it.
-fn whole_events(added: &[f64]) -> [u64; EVENTS_MAX] {
-    let mut whole = [0; EVENTS_MAX];
-    for (to, added) in whole.iter_mut().zip(added) {
-        *to = added.max(0.0).round() as u64;
-    }
-    whole
 }
 
 /// CPU time of this process, all threads, ns.
@@ -363,20 +300,19 @@ impl HandlersBench for LiveBench {
         let mut stimuli =
             Stimuli::start(condition, &self.settings, last_level_cache_bytes(&self.root))?;
         sample.facts.extend(stimuli.facts());
-        self.warm_up(condition, pass)?;
+        // Before the warm-up: what is measured in place there finds the tracepoints as spans do.
+        self.attach_only(pass)?;
+        let loaded = &self.passes[pass];
+        let counting = loaded.count()?;
+        self.subtracted = self.warm_up(condition, pass)?;
         if self.stop_requested() {
             return Ok(WindowSample { interrupted: true, ..sample });
         }
-        sample.facts.insert("probes_inside_ns".to_owned(), described(&self.inside));
-        let loaded = &self.passes[pass];
-        loaded.probes.clear_for(&self.inside).map_err(bench_error)?;
+        sample.facts.insert("probes_inside_ns".to_owned(), described(&self.subtracted.inside));
+        loaded.probes.clear_for(&self.subtracted.inside).map_err(bench_error)?;
         let missed_before = loaded.probes.misses().map_err(bench_error)?;
-        let events = loaded.events.as_ref();
-        events.map_or(Ok(()), EventGroup::start).map_err(|error| {
-            BenchError::Failed(format!("events {}: {error}", loaded.pass.events.join(" ")))
-        })?;
         let bracket = self.window(pass, &mut sample);
-        events.into_iter().for_each(EventGroup::stop);
+        drop(counting);
         let bracket = bracket?;
         let alive = if sample.interrupted { Ok(()) } else { stimuli.check() };
         let done = stimuli.stop();

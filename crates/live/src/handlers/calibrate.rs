@@ -9,8 +9,6 @@
 //! the whole of what a pair adds to the CPU. Both are medians over the rounds. The loop is hot:
 //! at low interrupt rates the programs find colder caches, and cost more than this.
 
-use std::os::fd::AsFd;
-
 use super::perf::EventGroup;
 use super::syscall_loop::{median, ns_per_call};
 use crate::bpf::layout::{Config, KEY_BENCH};
@@ -51,9 +49,7 @@ pub fn calibrate(
     };
     let mut probes = Probes::load(&spec)?;
     if let Some(group) = events {
-        for (event, fd) in group.descriptors(cpu).enumerate() {
-            probes.set_event(event as u32, cpu, fd.as_fd())?;
-        }
+        group.hand_to(&probes, &[cpu])?;
         let taken = |error| BpfError::Failed(format!("starting the events: {error}"));
         group.start().map_err(taken)?;
     }

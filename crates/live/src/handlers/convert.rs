@@ -5,6 +5,7 @@ use attribution::{Context, ContextKind};
 use lab::handlers::{Agreement, CpuWindow, EventSums, SourceSample, Timing};
 use stats::{Batch, Batches, Distribution, LogLinear, Peak};
 
+use super::event_costs::EventCosts;
 use crate::bpf::layout::{
     CpuState, KEY_FAULT_KERNEL, KEY_FAULT_USER, KEY_IRQ, KEY_NAPI, KEY_NMI, KEY_SOFTIRQ,
     KEY_VECTOR, Row,
@@ -103,18 +104,19 @@ fn inclusive(row: &Row) -> Distribution {
 pub fn sample_of(
     cpu: u32,
     row: &Row,
-    window_ns: u64,
-    events: usize,
+    window: &CpuWindow,
+    costs: &EventCosts,
     root: &Root,
 ) -> Option<SourceSample> {
     let (context, timing) = context_of(row, root)?;
+    let events = costs.events();
     let timed = timing != Timing::CountOnly;
     Some(SourceSample {
         cpu,
         context,
         timing,
         count: row.count,
-        own: if timed { own(row, window_ns) } else { Distribution::default() },
+        own: if timed { own(row, window.length_ns) } else { Distribution::default() },
         inclusive: if timing == Timing::Probes { inclusive(row) } else { Distribution::default() },
         nested_count: row.nested_count,
         special_count: row.special,
@@ -125,6 +127,7 @@ pub fn sample_of(
             spans: row.event_spans,
             own: row.event_self[..events].to_vec(),
             inclusive: row.event_inclusive[..events].to_vec(),
+            added: costs.added(row),
         },
     })
 }

@@ -20,7 +20,10 @@ use lab::handlers::BenchError;
 use serde_json::{Map, Value as Json, json};
 use stats::LogLinear;
 
+use super::calibrate::Calibration;
+use super::event_costs::EventCosts;
 use super::gates::{Edge, move_gates};
+use super::perf::EventGroup;
 use super::programs::choose;
 use crate::bpf::layout::{
     Config, Inside, InsideSpan, KEY_AGAIN, KEY_IRQ, KEY_SOFTIRQ, KEY_VECTOR, Row, SLOTS_MAX,
@@ -28,19 +31,31 @@ use crate::bpf::layout::{
 use crate::bpf::{BpfError, Flavour, LoadSpec, Probes};
 
 /// The fewest spans that give a figure.
-const SPANS_MIN: u64 = 8;
+pub(super) const SPANS_MIN: u64 = 8;
 /// Longest figure that is believed, as a multiple of the hot loop's: more is no cache effect.
 const COLD_MAX: u64 = 32;
 /// By which part of the median the mean may be off it, as a divisor: more comes from the host.
 const MEAN_OFF: u64 = 8;
 
-/// The programs, loaded and not attached.
+/// Vectors that don't come often enough in a warm-up: they get the figure of vectors.
+const RARE: [&str; 6] = [
+    "x86_platform_ipi",
+    "error_apic",
+    "spurious_apic",
+    "thermal_apic",
+    "threshold_apic",
+    "deferred_error_apic",
+];
+
+/// The programs of a pass, loaded and not attached.
 pub struct InPlace {
     probes: Probes,
     /// The four programs of each place, in their order.
     places: Vec<[String; 4]>,
     cpus: Vec<u32>,
-    hot_ns: u64,
+    hot: Calibration,
+    /// Events that they read.
+    events: usize,
 }
 
 fn bench_error(error: BpfError) -> BenchError {
@@ -48,14 +63,20 @@ fn bench_error(error: BpfError) -> BenchError {
 }
 
 impl InPlace {
-    /// Loads the programs; `hot_ns` is what the hot loop said.
+    /// Loads the programs, which read `events`, if there are any; `hot` is what the hot loop said.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn load(flavour: Flavour, cpus: &[u32], hot_ns: u64) -> Result<Self, BpfError> {
+    pub fn load(
+        flavour: Flavour,
+        cpus: &[u32],
+        hot: &Calibration,
+        events: Option<&EventGroup>,
+    ) -> Result<Self, BpfError> {
         let has: BTreeSet<String> = choose(flavour).programs.into_iter().collect();
         let places = [("irq", "irq_handler"), ("softirq", "softirq")].into_iter();
         let places = places.chain(VECTORS.iter().map(|vector| (*vector, *vector)));
+        let places = places.filter(|(place, _)| !RARE.contains(place));
         let names = |place| {
             ["open_at", "close_at", "open_again_at", "close_again_at"]
                 .map(|program| format!("{program}_{place}"))
@@ -65,9 +86,11 @@ impl InPlace {
             .map(|(place, _)| names(place))
             .collect();
         let programs: Vec<&str> = places.as_flattened().iter().map(String::as_str).collect();
-        let config = Config { slots: SLOTS_MAX, ..Config::default() };
+        let number = events.map_or(0, |group| group.names().len());
+        let config = Config { slots: SLOTS_MAX, events: number as u32, ..Config::default() };
         let probes = Probes::load(&LoadSpec { flavour, config, programs: &programs })?;
-        Ok(InPlace { probes, places, cpus: cpus.to_vec(), hot_ns })
+        events.map_or(Ok(()), |group| group.hand_to(&probes, cpus))?;
+        Ok(InPlace { probes, places, cpus: cpus.to_vec(), hot: hot.clone(), events: number })
     }
 
     /// Attaches the programs while `pass_time` lets the time pass, and says what it cost there.
@@ -75,7 +98,7 @@ impl InPlace {
     ///
     /// # Errors
     /// When the kernel refuses what it took before.
-    pub fn measure(&self, pass_time: impl FnOnce()) -> Result<Inside, BenchError> {
+    pub fn measure(&self, pass_time: impl FnOnce()) -> Result<Figures, BenchError> {
         self.probes.clear().map_err(bench_error)?;
         let attach = |programs: &[String; 4]| -> Option<Vec<_>> {
             programs.iter().map(|program| self.probes.link(program).ok()).collect()
@@ -90,8 +113,30 @@ impl InPlace {
         for (_, row) in &rows {
             of_keys.entry(row.key).or_default().merge(&Spans::of(row));
         }
-        Ok(inside_of(&of_keys, self.hot_ns))
+        let rows = rows.iter().map(|(_, row)| &**row);
+        Ok(Figures {
+            inside: inside_of(&of_keys, self.hot.inside_ns),
+            events: EventCosts::new(self.events, &self.hot.events, rows),
+        })
     }
+
+    /// What the hot loop said, for all.
+    #[must_use]
+    pub fn hot(&self) -> Figures {
+        Figures {
+            inside: Inside::same(self.hot.inside_ns),
+            events: EventCosts::new(self.events, &self.hot.events, std::iter::empty()),
+        }
+    }
+}
+
+/// What is subtracted in a window.
+#[derive(Clone, Debug, Default)]
+pub struct Figures {
+    /// From times.
+    pub inside: Inside,
+    /// From events.
+    pub events: EventCosts,
 }
 
 /// Spans without work.

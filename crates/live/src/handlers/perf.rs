@@ -6,12 +6,13 @@
 //! all others, and one that finds none left is off for good, with no word but that reads fail.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings as b;
 
 use crate::bpf::layout::EVENTS_MAX;
+use crate::bpf::{BpfError, Probes};
 use crate::host::Root;
 
 /// An event that can be opened: its name and its numbers in `perf_event_attr`.
@@ -254,6 +255,19 @@ impl EventGroup {
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         self.specs.iter().map(|spec| spec.name.clone()).collect()
+    }
+
+    /// Hands the events of `cpus` to the programs.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn hand_to(&self, probes: &Probes, cpus: &[u32]) -> Result<(), BpfError> {
+        for &cpu in cpus {
+            for (event, fd) in self.descriptors(cpu).enumerate() {
+                probes.set_event(event as u32, cpu, fd.as_fd())?;
+            }
+        }
+        Ok(())
     }
 
     /// The descriptors on `cpu`, in the order of the names.

@@ -113,6 +113,7 @@ fn source_of(cpu: u32, context: Context, used: &ContextUse, reading: &Reading) -
             spans: used.completed,
             own: of_events(&used.own),
             inclusive: of_events(&used.inclusive),
+            added: Vec::new(),
         },
     }
 }

@@ -7,6 +7,7 @@ use record::{Column, Kind, Table, Value};
 
 use super::super::bench::{BenchFacts, Pass};
 use super::super::experiment::Measured;
+use super::super::sample::SourceSample;
 use super::{context_columns, context_values, groups};
 
 /// Mean events per span of one source, by event name.
@@ -54,7 +55,7 @@ pub fn events(measured: &[Measured], passes: &[Pass], facts: &BenchFacts) -> Tab
                         continue;
                     }
                     let own = sum(|events| &events.own);
-                    let overhead = overhead(facts, *pass, at);
+                    let overhead = overhead(facts, *pass, at, &group.samples);
                     let mut row: Vec<Value> = vec![one.condition.label().into()];
                     row.extend(context_values(group.context));
                     row.extend([
@@ -74,8 +75,17 @@ pub fn events(measured: &[Measured], passes: &[Pass], facts: &BenchFacts) -> Tab
     table
 }
 
-fn overhead(facts: &BenchFacts, pass: usize, event: usize) -> Option<f64> {
-    facts.event_overheads.get(pass)?.get(event).copied()
+/// What reading adds to a span of these.
+fn overhead(
+    facts: &BenchFacts,
+    pass: usize,
+    event: usize,
+    samples: &[&SourceSample],
+) -> Option<f64> {
+    let of_all = facts.event_overheads.get(pass).and_then(|pass| pass.get(event).copied());
+    let spans: u64 = samples.iter().map(|sample| sample.events.spans).sum();
+    let added = samples.iter().map(|sample| sample.events.added(event, of_all));
+    (spans > 0).then(|| added.sum::<Option<f64>>().map(|added| added / spans as f64)).flatten()
 }
 
 fn mean(sum: u64, spans: u64, overhead: Option<f64>) -> Option<f64> {
@@ -108,7 +118,8 @@ pub fn ratios(measured: &[Measured], passes: &[Pass], facts: &BenchFacts) -> Tab
                 let spans: u64 = group.samples.iter().map(|s| s.events.spans).sum();
                 for (at, event) in passes[*pass].events.iter().enumerate() {
                     let own = group.samples.iter().filter_map(|s| s.events.own.get(at)).sum();
-                    if let Some(mean) = mean(own, spans, overhead(facts, *pass, at)) {
+                    let overhead = overhead(facts, *pass, at, &group.samples);
+                    if let Some(mean) = mean(own, spans, overhead) {
                         sources.entry(group.context).or_default().insert(event.clone(), mean);
                     }
                 }

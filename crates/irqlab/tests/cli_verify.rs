@@ -1,0 +1,53 @@
+//! The live bench in a simulated machine, held against what the simulator saw. Where there is no QEMU,
+//! says so and passes.
+
+mod cli_support;
+
+use cli_support::{Place, rows};
+use serde_json::Value as Json;
+
+/// Most that the mean of instructions may be off the truth.
+const INSTRUCTIONS_OFF: f64 = 0.05;
+/// The same for cycles: what the caches hold differs with the programs.
+const CYCLES_OFF: f64 = 0.1;
+
+/// Whether there is a simulator; else says why not.
+fn can_simulate(place: &Place) -> bool {
+    let ended = place.run(&["sim", "facts"]);
+    if ended.code != Some(0) {
+        println!("not run: {}", ended.err);
+    }
+    ended.code == Some(0)
+}
+
+fn number(row: &Json, column: &str) -> f64 {
+    row[column].as_f64().unwrap_or_else(|| panic!("{column}: {row}"))
+}
+
+/// By which part two numbers are apart.
+fn apart(one: f64, other: f64) -> f64 {
+    (one / other - 1.0).abs()
+}
+
+#[test]
+fn what_the_probes_of_a_disk_say_is_what_was() {
+    let place = Place::new();
+    if !can_simulate(&place) {
+        return;
+    }
+    let words = ["sim", "verify-probes", "-q", "--json", "--events", "--source", "disk"];
+    let more = ["--disk", "virtio-blk,latency=100us", "-d", "200ms", "--warm-up", "50ms"];
+    let run = place.run(&[&words[..], &more[..]].concat()).assert_code(0).json();
+    let disk = rows(&run, "probes").iter().find(|row| row["kind"] == "irq");
+    let disk = disk.unwrap_or_else(|| panic!("no disk: {run}"));
+    assert!(number(disk, "probed_count") >= 100.0, "{disk}");
+    assert_eq!(disk["probed_count"], disk["true_count"], "{disk}");
+    assert_eq!(disk["event_span_count"], disk["true_event_span_count"], "{disk}");
+    assert!(number(disk, "error_ratio").abs() < 0.05, "{disk}");
+    assert!(number(disk, "instructions_error_ratio").abs() < INSTRUCTIONS_OFF, "{disk}");
+    assert!(number(disk, "cycles_error_ratio").abs() < CYCLES_OFF, "{disk}");
+    // The same work in the window of the times and in that of the events, but for how it began.
+    let [times, events] = ["true_self_mean_instructions", "true_event_instructions"]
+        .map(|column| number(disk, column));
+    assert!(apart(times, events) < 0.1, "{disk}");
+}
