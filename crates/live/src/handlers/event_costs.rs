@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     fn row(key: u32, spans: u64, mean: u64) -> Box<Row> {
-        let mut row = Row::new_box_zeroed().unwrap();
+        let mut row = Box::new(Row::new_zeroed());
         (row.key, row.event_spans, row.event_self[0]) = (key, spans, mean * spans);
         row
     }
