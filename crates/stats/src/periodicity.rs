@@ -29,6 +29,8 @@ pub struct Search {
     pub period_ns_max: u64,
     /// The most periods to find.
     pub periods_max: usize,
+    /// The least R that is worth telling.
+    pub concentration_ratio_min: f64,
     /// How likely a stream without any period may be to show one: 1e-6 is one in a million.
     pub chance_max: f64,
 }
@@ -44,6 +46,8 @@ pub struct Period {
     pub concentration_ratio: f64,
     /// How likely such an R is by chance, at any of the frequencies searched.
     pub chance_ratio: f64,
+    /// Events in which it was found: those that keep to no period found before.
+    pub searched: usize,
     /// Positions of the events that keep to it.
     pub locked: Vec<usize>,
 }
@@ -132,7 +136,9 @@ impl Stream {
         let own = refined.into_iter().filter(|(_, strength)| *strength >= NEARLY * most);
         let (hz, strength) = own.min_by(|a, b| a.0.total_cmp(&b.0))?;
         let chance_ratio = (independent * (-strength).exp()).min(1.0);
-        (chance_ratio <= search.chance_max).then(|| self.period(hz, chance_ratio))
+        let period = self.period(hz, chance_ratio);
+        let is_sure = chance_ratio <= search.chance_max;
+        (is_sure && period.concentration_ratio >= search.concentration_ratio_min).then_some(period)
     }
 
     /// Frequencies at which the transform has a peak, the highest ones.
@@ -187,6 +193,7 @@ impl Stream {
             half_width_ns: 1.96 * error_turns / (clock.hz * clock.hz) * 1e9,
             concentration_ratio: (length / self.weights).min(1.0),
             chance_ratio,
+            searched: self.events.len(),
             locked,
         }
     }

@@ -3,8 +3,13 @@
 use proptest::prelude::*;
 use stats::periodicity::{Event, Period, Search, periods};
 
-const SEARCH: Search =
-    Search { period_ns_min: 500_000, period_ns_max: 50_000_000, periods_max: 3, chance_max: 1e-6 };
+const SEARCH: Search = Search {
+    period_ns_min: 500_000,
+    period_ns_max: 50_000_000,
+    periods_max: 3,
+    concentration_ratio_min: 0.1,
+    chance_max: 1e-6,
+};
 
 /// Even numbers below 1, from a seed.
 struct Random(u64);
