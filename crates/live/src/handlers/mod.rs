@@ -9,13 +9,13 @@ pub(crate) mod gates;
 pub mod in_guest;
 mod in_place;
 pub mod perf;
-mod programs;
+pub(crate) mod programs;
 mod settings;
 mod stimuli;
 mod stop;
 pub mod syscall_loop;
-mod tsc;
-mod wait;
+pub(crate) mod tsc;
+pub(crate) mod wait;
 
 pub use bench::LiveBench;
 pub use settings::{LiveSettings, WindowEdge};
