@@ -9,6 +9,7 @@ mod export;
 mod grid;
 pub mod human;
 mod markdown;
+mod noise;
 mod tables;
 mod terminal;
 pub mod view;
