@@ -101,7 +101,10 @@ impl LiveNoise {
                     BpfError::Failed(_) => None,
                 };
                 let what = "what the kernel did meanwhile".to_owned();
-                self.absent.push(("causes".to_owned(), what, error.to_string(), remedy));
+                // What libbpf adds guesses at memory limits; the remedy says what is lacking.
+                let words = error.to_string();
+                let reason = words.split("; ").next().unwrap_or_default().to_owned();
+                self.absent.push(("causes".to_owned(), what, reason, remedy));
             }
         }
         Ok(())
@@ -195,8 +198,9 @@ impl LiveNoise {
     fn run(&self, looping: Loop, traced: bool) -> Result<NoiseSample, BenchError> {
         let probes = self.probes.as_ref().filter(|_| traced);
         let own = self.own_cpus();
-        let locked = Locked::all();
         let runners = self.runners(looping)?;
+        // All that the loops touch is there now.
+        let locked = Locked::all();
         let mut joins = self.joins(looping, probes.is_some());
         let mut clocks = Clocks::default();
         let before = Seen::now(&self.root, probes).map_err(failed)?;

@@ -40,11 +40,11 @@ pub struct Locked {
 }
 
 impl Locked {
-    /// Locks what is there and what will come.
+    /// Locks what is there. What comes later is not a loop's, and need not fit under the limit.
     #[must_use]
     pub fn all() -> Locked {
         // SAFETY: locking changes no memory's contents or place.
-        let result = unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) };
+        let result = unsafe { libc::mlockall(libc::MCL_CURRENT) };
         Locked { result: if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) } }
     }
 }
