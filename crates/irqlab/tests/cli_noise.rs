@@ -26,6 +26,7 @@ fn what_is_typed_wrong_is_named() {
     check(&["noise", "--repetitions", "0"], "1..=1000000000");
     check(&["noise", "--repetitions", "5", "-d", "1s"], "cannot be used with");
     check(&["noise", "--fifo", "100"], "1..=99");
+    check(&["noise", "--picture", "a.svg", "--loop", "ftq"], "add fwq to --loop");
     check(&["noise", "--on", "sim"], "unexpected argument");
 }
 
@@ -92,7 +93,8 @@ fn the_causes_of_each_cpu_add_up_to_what_it_lost() {
 fn bare_is_without_causes() {
     let _alone = alone();
     let place = Place::new();
-    let words = ["noise", "-q", "--no-trace", "-c", "0", "--repetitions", "200", "--json"];
+    let words = ["noise", "-q", "--no-trace", "-c", "0", "--repetitions", "200"];
+    let words = [&words[..], &["--picture", "a.svg", "--json"]].concat();
     let ended = place.run(&words);
     if ended.code == Some(4) {
         return println!("not run: {}", ended.err);
@@ -102,6 +104,10 @@ fn bare_is_without_causes() {
     let [row] = rows(&run, "noise") else { panic!("{}", run["tables"]) };
     assert_eq!((&row["traced"], &row["named_ns"]), (&false.into(), &Json::Null));
     assert_eq!(rows(&run, "fwq")[0]["repetition_count"], 200);
+    let picture = std::fs::read_to_string(place.path().join("a.svg")).expect("a picture");
+    let drawn = picture.matches("<circle").count() + picture.matches("stroke-width").count();
+    assert_eq!(drawn, 200);
+    place.run(&words).assert_code(2).assert_says("never replaces one");
 }
 
 #[test]
@@ -126,5 +132,5 @@ fn the_tick_that_is_found_is_the_kernels() {
     let is_found = |row: &&Json| {
         row["frequency_hz"].as_f64().is_some_and(|found| (found - hz).abs() < hz * 1e-3)
     };
-    assert!(ticks.iter().any(|row| is_found(&row)), "HZ is {hz}: {ticks:?}");
+    assert!(ticks.iter().any(is_found), "HZ is {hz}: {ticks:?}");
 }

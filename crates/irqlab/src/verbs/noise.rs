@@ -1,6 +1,7 @@
 //! `irqlab noise`: how much of each CPU does the system take, when, and who took it?
 
-use std::path::PathBuf;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -74,6 +75,9 @@ pub struct NoiseArgs {
     /// Directory of the run [default: irqlab-runs/UTC-noise]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Draw what each repetition of fwq took, in the colour of its cause, into this SVG file
+    #[arg(long, value_name = "FILE")]
+    picture: Option<PathBuf>,
     /// How to print the results
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
@@ -144,6 +148,17 @@ impl NoiseArgs {
     fn check(&self) -> anyhow::Result<()> {
         if !QUANTUM_NS.contains(&self.quantum) {
             bail!(Usage("--quantum: allowed: 10us to 1s".to_owned()));
+        }
+        if let Some(file) = &self.picture {
+            if !self.loops.contains(&Loop::Fwq) {
+                bail!(Usage("--picture is of repetitions; add fwq to --loop".to_owned()));
+            }
+            if file.symlink_metadata().is_ok() {
+                bail!(Usage(format!(
+                    "{} exists already; a picture never replaces one",
+                    file.display()
+                )));
+            }
         }
         Ok(())
     }
@@ -230,7 +245,14 @@ pub fn run(args: &NoiseArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn finish(args: &NoiseArgs, run: &Run, directory: &std::path::Path) -> anyhow::Result<ExitCode> {
+fn draw(run: &Run, file: &Path) -> anyhow::Result<()> {
+    let svg = report::repetitions_svg(run).context("there is no repetition to draw")?;
+    let cannot = || format!("cannot write {}; the run itself is recorded", file.display());
+    let mut out = std::fs::File::create_new(file).with_context(cannot)?;
+    out.write_all(svg.as_bytes()).with_context(cannot)
+}
+
+fn finish(args: &NoiseArgs, run: &Run, directory: &Path) -> anyhow::Result<ExitCode> {
     let Some(main) = run.tables.first() else {
         bail!("stopped before anything was measured; nothing was written");
     };
@@ -239,6 +261,9 @@ fn finish(args: &NoiseArgs, run: &Run, directory: &std::path::Path) -> anyhow::R
     // Recorded even when nobody could read it: the minutes are not lost.
     record::write_run(run, directory)
         .context("the results above are not recorded (--out writes elsewhere)")?;
+    if let Some(file) = &args.picture {
+        draw(run, file)?;
+    }
     printed?;
     let more = "the same again, other tables and formats: irqlab show";
     output::say(args.quiet, &format!("run: {}  ({more} {0})", directory.display()));
