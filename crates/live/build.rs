@@ -14,6 +14,12 @@ fn main() -> Result<(), Box<dyn Error>> {
             .clang_args(["-mcpu=v3", "-Ibpf", "-Wall", "-Werror", "-Wno-unused-function", extra])
             .build()?;
     }
+    // The marks of the noise experiment need type information: there is one object of them.
+    SkeletonBuilder::new()
+        .source("bpf/noise.bpf.c")
+        .obj(out.join("noise.o"))
+        .clang_args(["-mcpu=v3", "-Ibpf", "-Wall", "-Werror", "-Wno-unused-function"])
+        .build()?;
     println!("cargo:rerun-if-changed=bpf");
     Ok(())
 }

@@ -44,6 +44,25 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
+/// Parses `100ns`, `100us`, `1ms` or `1s`, in ns; 1 ns to 10 s.
+pub fn short_time_ns(text: &str) -> Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: f64 = number.parse().map_err(|_| "a number and a unit, as in 100us".to_owned())?;
+    let ns_per_unit = match unit {
+        "ns" => 1.0,
+        "us" | "µs" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        _ => return Err(format!("unknown unit {unit:?}; allowed: ns, us, ms, s (as in 100us)")),
+    };
+    let ns = (number * ns_per_unit).round();
+    if !(1.0..=1e10).contains(&ns) {
+        return Err("allowed: 1ns to 10s".to_owned());
+    }
+    Ok(ns as u64)
+}
+
 /// The CPUs of a list such as `0-3,8`, all of them online.
 pub fn online_cpus(list: Option<&str>) -> anyhow::Result<Vec<u32>> {
     let online = Root::default()
@@ -66,6 +85,16 @@ pub fn online_cpus(list: Option<&str>) -> anyhow::Result<Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn short_times() {
+        assert_eq!(short_time_ns("100ns"), Ok(100));
+        assert_eq!(short_time_ns("1.5us"), Ok(1500));
+        assert_eq!(short_time_ns("10s"), Ok(10_000_000_000));
+        for nonsense in ["", "100", "0ns", "0.4ns", "11s", "1h", "-1us", "us"] {
+            assert!(short_time_ns(nonsense).is_err(), "{nonsense}");
+        }
+    }
 
     #[test]
     fn durations() {

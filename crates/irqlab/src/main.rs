@@ -23,7 +23,7 @@ enum Verb {
     Doctor(verbs::doctor::DoctorArgs),
     /// What does each interrupt handler cost, and why?
     Handlers(Box<verbs::handlers::HandlersArgs>),
-    /// Print a run's tables
+    Noise(Box<verbs::noise::NoiseArgs>),
     Show(verbs::show::ShowArgs),
     /// The simulated machine: set it up, boot it, save its state
     Sim(verbs::sim::SimArgs),
@@ -33,7 +33,6 @@ enum Verb {
     Bench(verbs::bench::BenchArgs),
     /// Print a completion script for a shell
     Completions(verbs::completions::CompletionsArgs),
-    /// Write the manual pages into a directory
     Man(verbs::man::ManArgs),
     /// A source of interrupts, started by `handlers`
     #[command(name = live::stimulus::HELPER_VERB, hide = true)]
@@ -47,6 +46,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().verb {
         Verb::Doctor(args) => verbs::doctor::run(args),
         Verb::Handlers(args) => verbs::handlers::run(&args),
+        Verb::Noise(args) => verbs::noise::run(&args),
         Verb::Show(args) => verbs::show::run(args),
         Verb::Sim(args) => verbs::sim::run(args),
         Verb::Machines(args) => verbs::machines::run(&args),

@@ -2,3 +2,4 @@
 //! bench hands in samples, and the same tables come out.
 
 pub mod handlers;
+pub mod noise;

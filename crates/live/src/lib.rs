@@ -4,5 +4,6 @@ pub mod bpf;
 pub mod handlers;
 pub mod host;
 pub mod journal;
+pub mod noise;
 pub mod selfbench;
 pub mod stimulus;

@@ -9,6 +9,8 @@ mod export;
 mod grid;
 pub mod human;
 mod markdown;
+mod noise;
+mod picture;
 mod tables;
 mod terminal;
 pub mod view;
@@ -16,5 +18,6 @@ mod words;
 
 pub use export::{csv, json};
 pub use markdown::{markdown, markdown_run};
+pub use picture::repetitions_svg;
 pub use terminal::{TerminalOptions, terminal};
 pub use view::View;

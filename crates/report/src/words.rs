@@ -6,6 +6,7 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::escape::{lines, plain};
 use crate::human;
+use crate::noise;
 
 /// `handlers on live, 2026-11-21T07:50:41Z`
 pub(crate) fn title(run: &Run) -> String {
@@ -45,6 +46,9 @@ pub(crate) fn host(run: &Run) -> String {
 
 /// How the numbers of the table were had; empty for a table that has no method of its own.
 pub(crate) fn method(run: &Run, table: &Table) -> String {
+    if table.name == "noise" {
+        return noise::method(run);
+    }
     if table.name != "handlers" {
         return String::new();
     }
@@ -131,7 +135,8 @@ pub(crate) fn observer(run: &Run) -> String {
             _ => format!("{} events LOST", human::count(lost)),
         }),
     ];
-    parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+    let parts = parts.into_iter().flatten().chain(noise::observer(run));
+    parts.collect::<Vec<_>>().join("; ")
 }
 
 /// Absences with the same reason and remedy.

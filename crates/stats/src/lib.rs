@@ -1,9 +1,13 @@
 //! The statistics of the experiments. Pure: no IO, no clock, no globals.
 
 pub mod distribution;
+mod fourier;
 pub mod histogram;
 pub mod interval;
+pub mod periodicity;
+pub mod reservoir;
 
 pub use distribution::{Distribution, Peak};
 pub use histogram::LogLinear;
 pub use interval::{Batch, Batches, Interval, IntervalMethod};
+pub use reservoir::Reservoir;

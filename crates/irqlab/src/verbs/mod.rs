@@ -8,6 +8,7 @@ pub mod in_guest;
 pub mod machine;
 pub mod machines;
 pub mod man;
+pub mod noise;
 pub mod show;
 pub mod sim;
 pub mod stimulus;

@@ -55,6 +55,8 @@ macro_rules! words {
     };
 }
 
+pub(crate) use words;
+
 words!(
     /// What the CPUs do besides.
     Load, "load":

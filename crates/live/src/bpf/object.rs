@@ -86,7 +86,7 @@ const MESSAGES_MAX: usize = 40;
 /// Of a verifier's log only the end matters.
 const MESSAGE_LINES_MAX: usize = 12;
 
-fn keep_message(_level: PrintLevel, message: String) {
+pub(crate) fn keep_message(_level: PrintLevel, message: String) {
     if let Ok(mut messages) = MESSAGES.lock() {
         if messages.len() == MESSAGES_MAX {
             messages.remove(0);
@@ -101,7 +101,7 @@ fn taken_messages() -> String {
     MESSAGES.lock().map(|mut kept| std::mem::take(&mut *kept).join("; ")).unwrap_or_default()
 }
 
-fn failure(doing: &str, error: &libbpf_rs::Error) -> BpfError {
+pub(crate) fn failure(doing: &str, error: &libbpf_rs::Error) -> BpfError {
     let detail = format!("{doing}: {error}; {}", taken_messages());
     // The verifier says EACCES too, but not for want of rights.
     let by_verifier = detail.contains("PROG LOAD LOG") && detail.contains("processed ");

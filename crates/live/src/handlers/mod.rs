@@ -11,13 +11,13 @@ pub mod in_guest;
 mod in_place;
 mod passes;
 pub mod perf;
-mod programs;
+pub(crate) mod programs;
 mod settings;
 mod stimuli;
 mod stop;
 pub mod syscall_loop;
-mod tsc;
-mod wait;
+pub(crate) mod tsc;
+pub(crate) mod wait;
 
 pub use bench::LiveBench;
 pub use settings::{LiveSettings, WindowEdge};

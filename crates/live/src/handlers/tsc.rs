@@ -36,6 +36,18 @@ impl Reading {
             .map(|(_, reading)| reading)
     }
 
+    /// The counter.
+    #[must_use]
+    pub fn cycles(self) -> u64 {
+        self.cycles
+    }
+
+    /// The clock that the probes read, ns.
+    #[must_use]
+    pub fn ns(self) -> u64 {
+        self.ns
+    }
+
     /// Cycles per second since this reading, waiting until it is long enough ago to tell.
     #[must_use]
     pub fn frequency_hz(self) -> Option<f64> {

@@ -7,6 +7,7 @@ mod contexts;
 mod events;
 mod handlers;
 mod napi;
+mod noise;
 mod probes;
 
 use record::{Table, Value};
@@ -25,6 +26,12 @@ pub(crate) fn view_of(table: &Table) -> Option<View> {
         "conditions" => (&conditions::NEEDS, conditions::view),
         "contexts" => (&contexts::NEEDS, contexts::view),
         "events" => (&events::NEEDS, events::view),
+        "noise" => (&noise::NEEDS, noise::view),
+        "causes" => (&noise::NEEDS_OF_CAUSES, noise::view_of_causes),
+        "periods" => (&noise::NEEDS_OF_PERIODS, noise::view_of_periods),
+        "detours" | "repetitions" | "slots" | "sizes" => {
+            (&noise::NEEDS_OF_SINGLES, noise::view_of_singles)
+        }
         "probes" => (&probes::NEEDS, probes::view),
         "probe_costs" => (&probes::NEEDS_OF_COSTS, probes::view_of_costs),
         "ratios" => (&events::NEEDS_OF_RATIOS, events::view_of_ratios),

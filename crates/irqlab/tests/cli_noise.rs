@@ -1,0 +1,136 @@
+//! `irqlab noise` as a user runs it. No assertion is on a time.
+
+mod cli_support;
+
+use cli_support::{Place, absence, alone, only_run, rows};
+use serde_json::Value as Json;
+
+#[track_caller]
+fn check(words: &[&str], says: &str) {
+    let place = Place::new();
+    let ended = place.run(words);
+    ended.assert_code(2).assert_says(says);
+    assert_eq!(ended.out, "");
+    assert!(place.names().is_empty(), "{words:?} left {:?}", place.names());
+}
+
+#[test]
+fn what_is_typed_wrong_is_named() {
+    check(&["noise", "-c", "9999"], "CPU 9999 is not online here; online: ");
+    check(&["noise", "-H", "9999"], "CPU 9999 is not online here; online: ");
+    check(&["noise", "-c", "0", "-H", "0"], "CPU 0 is in -c and in -H");
+    check(&["noise", "--loop", "hoop"], "allowed: fwq, ftq, detour");
+    check(&["noise", "--body", "mind"], "allowed: add, alu, load, branch, memory");
+    check(&["noise", "--quantum", "1us"], "--quantum: allowed: 10us to 1s");
+    check(&["noise", "--quantum", "100"], "allowed: ns, us, ms, s");
+    check(&["noise", "--repetitions", "0"], "1..=1000000000");
+    check(&["noise", "--repetitions", "5", "-d", "1s"], "cannot be used with");
+    check(&["noise", "--fifo", "100"], "1..=99");
+    check(&["noise", "--picture", "a.svg", "--loop", "ftq"], "add fwq to --loop");
+    check(&["noise", "--on", "sim"], "unexpected argument");
+}
+
+#[test]
+fn a_threshold_below_the_loop_is_refused_with_the_least() {
+    let _alone = alone();
+    let place = Place::new();
+    let ended = place.run(&["noise", "--threshold", "1ns"]);
+    if ended.code == Some(4) {
+        return println!("not run: {}", ended.err);
+    }
+    ended.assert_code(2).assert_says("at least ");
+    assert!(place.names().is_empty(), "{:?}", place.names());
+}
+
+fn uint(row: &Json, column: &str) -> u64 {
+    row[column].as_u64().unwrap_or_else(|| panic!("{column}: {row}"))
+}
+
+#[test]
+fn the_causes_of_each_cpu_add_up_to_what_it_lost() {
+    let _alone = alone();
+    let place = Place::new();
+    let ended = place.run(&["noise", "-q", "-d", "300ms", "--json"]);
+    if ended.code == Some(4) {
+        return println!("not run: {}", ended.err);
+    }
+    let run = ended.assert_code(0).json();
+    assert_eq!((&run["experiment"], &run["complete"]), (&"noise".into(), &true.into()));
+    for key in ["clock_step_ns", "iteration_ns", "threshold_ns", "threshold_ns_min"] {
+        assert!(run["settings"][key].as_f64().is_some_and(|ns| ns > 0.0), "{key}");
+    }
+    let noise = rows(&run, "noise");
+    let traced: Vec<&Json> = noise.iter().filter(|row| row["traced"] == true).collect();
+    if let Some(reason) = absence(&run, "what the kernel did meanwhile") {
+        assert!(traced.is_empty() && !noise.is_empty());
+        return println!("not run: {reason}");
+    }
+    assert_eq!(noise.len(), 2 * traced.len(), "each CPU bare and watched");
+    assert!(run["observer"]["bare_lost_ratio"].is_number());
+    for row in traced {
+        let classes = ["named_ns", "path_ns", "host_ns", "remainder_ns"];
+        let sum: u64 = classes.iter().map(|class| uint(row, class)).sum();
+        assert_eq!(sum, uint(row, "lost_ns"), "{row}");
+        let of_cpu = |cause: &&Json| cause["cpu"] == row["cpu"];
+        let causes: u64 =
+            rows(&run, "causes").iter().filter(of_cpu).map(|cause| uint(cause, "total_ns")).sum();
+        assert_eq!(causes, uint(row, "lost_ns"), "{row}");
+    }
+    for detour in rows(&run, "detours") {
+        let classes = ["named_ns", "path_ns", "host_ns", "remainder_ns"];
+        let sum: u64 = classes.iter().map(|class| uint(detour, class)).sum();
+        assert_eq!(sum, uint(detour, "length_ns"), "{detour}");
+    }
+    for table in ["fwq", "ftq", "sizes", "repetitions", "slots"] {
+        assert!(!rows(&run, table).is_empty(), "{table}");
+    }
+    let directory = only_run(&place);
+    let shown = place.run(&["show", &directory.display().to_string(), "--json"]);
+    assert_eq!(shown.assert_code(0).json(), run);
+}
+
+#[test]
+fn bare_is_without_causes() {
+    let _alone = alone();
+    let place = Place::new();
+    let words = ["noise", "-q", "--no-trace", "-c", "0", "--repetitions", "200"];
+    let words = [&words[..], &["--picture", "a.svg", "--json"]].concat();
+    let ended = place.run(&words);
+    if ended.code == Some(4) {
+        return println!("not run: {}", ended.err);
+    }
+    let run = ended.assert_code(0).json();
+    assert!(run["tables"].get("causes").is_none());
+    let [row] = rows(&run, "noise") else { panic!("{}", run["tables"]) };
+    assert_eq!((&row["traced"], &row["named_ns"]), (&false.into(), &Json::Null));
+    assert_eq!(rows(&run, "fwq")[0]["repetition_count"], 200);
+    let picture = std::fs::read_to_string(place.path().join("a.svg")).expect("a picture");
+    let drawn = picture.matches("<circle").count() + picture.matches("stroke-width").count();
+    assert_eq!(drawn, 200);
+    place.run(&words).assert_code(2).assert_says("never replaces one");
+}
+
+#[test]
+fn the_tick_that_is_found_is_the_kernels() {
+    let _alone = alone();
+    let place = Place::new();
+    let ended = place.run(&["noise", "-q", "--loop", "detour", "-d", "2s", "--json"]);
+    if ended.code == Some(4) {
+        return println!("not run: {}", ended.err);
+    }
+    let run = ended.assert_code(0).json();
+    let Some(hz) = run["host"]["hz"].as_f64() else {
+        return println!("not run: the kernel does not say its HZ");
+    };
+    let ticks: Vec<&Json> = rows(&run, "periods")
+        .iter()
+        .filter(|row| row["name"] == "local_timer" && uint(row, "event_count") >= 100)
+        .collect();
+    if ticks.is_empty() {
+        return println!("not judged: too few ticks among the detours: {}", run["absent"]);
+    }
+    let is_found = |row: &&Json| {
+        row["frequency_hz"].as_f64().is_some_and(|found| (found - hz).abs() < hz * 1e-3)
+    };
+    assert!(ticks.iter().any(is_found), "HZ is {hz}: {ticks:?}");
+}

@@ -1,0 +1,235 @@
+//! Runs the plan on a bench and puts the run together.
+
+use record::{Absence, Run, SCHEMA};
+use serde_json::{Map, Value as Json, json};
+
+use super::bench::{NoiseBench, NoiseFacts};
+use super::loops::Loop;
+use super::sample::{NoiseSample, Traced, Work};
+use super::tables;
+use crate::handlers::BenchError;
+
+/// What to measure, and what the caller knows of the run.
+#[derive(Clone, Debug, Default)]
+pub struct NoisePlan {
+    /// The loops, in order.
+    pub loops: Vec<Loop>,
+    /// Watch the kernel's side, where that can be had.
+    pub trace: bool,
+    /// When the run began, UTC, RFC 3339.
+    pub started_utc: String,
+    /// The machine.
+    pub host: Map<String, Json>,
+    /// What was asked for on the command line.
+    pub settings: Map<String, Json>,
+}
+
+/// What came of a plan.
+#[derive(Debug)]
+pub enum NoiseOutcome {
+    /// A run; perhaps cut short.
+    Ran(Box<Run>),
+    /// Nothing can be measured here.
+    Nothing {
+        /// Why.
+        reason: String,
+        /// The line that unlocks it.
+        remedy: Option<String>,
+    },
+}
+
+/// Runs every loop of the plan. With the kernel's side watched, the detour loop runs once more
+/// before, bare: what watching costs is the difference.
+///
+/// # Errors
+/// When the bench breaks.
+pub fn run(
+    plan: &NoisePlan,
+    bench: &mut dyn NoiseBench,
+    progress: &mut dyn FnMut(&str),
+) -> Result<NoiseOutcome, BenchError> {
+    let traced = plan.trace && bench.facts().can_trace;
+    let mut passes = Vec::new();
+    for &looping in &plan.loops {
+        if traced && looping == Loop::Detour {
+            passes.push((looping, false));
+        }
+        // The work of slots is looked at for its periods, not for its causes.
+        passes.push((looping, traced && looping != Loop::Ftq));
+    }
+    let mut samples: Vec<NoiseSample> = Vec::new();
+    for (looping, traced) in passes {
+        if bench.stop_requested() {
+            break;
+        }
+        let how = if traced { "" } else { ", bare" };
+        progress(&format!("{looping}{how}"));
+        match bench.measure(looping, traced) {
+            Ok(sample) => samples.push(sample),
+            Err(BenchError::Unavailable { reason, remedy })
+            | Err(BenchError::NothingMeasurable { reason, remedy }) => {
+                return Ok(NoiseOutcome::Nothing { reason, remedy });
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    let complete = !bench.stop_requested() && samples.iter().all(|sample| !sample.interrupted);
+    let mut run = assemble(plan, &bench.facts(), &samples);
+    run.complete = complete;
+    Ok(NoiseOutcome::Ran(Box::new(run)))
+}
+
+fn assemble(plan: &NoisePlan, facts: &NoiseFacts, samples: &[NoiseSample]) -> Run {
+    let mut tables = vec![
+        tables::noise(samples),
+        tables::causes(samples),
+        tables::fwq(samples),
+        tables::ftq(samples),
+        tables::periods(samples),
+        tables::sizes(samples),
+        tables::detours(samples),
+        tables::repetitions(samples),
+        tables::slots(samples),
+    ];
+    tables.retain(|table| !table.rows().is_empty());
+    let mut settings = plan.settings.clone();
+    settings.extend(facts.settings.clone());
+    let windows = samples.iter().map(|sample| {
+        let mut window = sample.facts.clone();
+        window.insert("loop".to_owned(), json!(sample.looping.word()));
+        window.insert("traced".to_owned(), json!(sample.traced.is_some()));
+        Json::Object(window)
+    });
+    settings.insert("windows".to_owned(), Json::Array(windows.collect()));
+    let absent = facts.absent.iter().map(|(table, what, reason, remedy)| Absence {
+        table: table.clone(),
+        what: what.clone(),
+        reason: reason.clone(),
+        remedy: remedy.clone(),
+    });
+    Run {
+        schema: SCHEMA.to_owned(),
+        experiment: "noise".to_owned(),
+        bench: facts.bench.clone(),
+        started_utc: plan.started_utc.clone(),
+        complete: true,
+        host: plan.host.clone(),
+        settings,
+        observer: observer(facts, samples),
+        warnings: warnings(facts, samples),
+        absent: absent.collect(),
+        tables,
+    }
+}
+
+/// What watching costs: the detour loop bare and watched, and what was lost.
+fn observer(facts: &NoiseFacts, samples: &[NoiseSample]) -> Map<String, Json> {
+    let mut observer = facts.observer.clone();
+    let traces = || samples.iter().filter_map(|sample| sample.traced);
+    let sum = |of: fn(&Traced) -> u64| traces().map(|traced| of(&traced)).sum::<u64>();
+    let records_lost: u64 =
+        samples.iter().flat_map(|sample| &sample.cpus).map(|cpu| cpu.lost_records).sum();
+    let watched_ns: u64 = samples
+        .iter()
+        .filter(|sample| sample.traced.is_some())
+        .map(|sample| sample.cpus.iter().map(|cpu| cpu.window_ns).max().unwrap_or(0))
+        .sum();
+    if watched_ns > 0 {
+        observer.insert("events".into(), json!(sum(|traced| traced.marks)));
+        let rate = sum(|traced| traced.marks) as f64 * 1e9 / watched_ns as f64;
+        observer.insert("events_per_second".into(), json!(rate));
+        observer.insert("events_outside_detours".into(), json!(sum(|traced| traced.outside)));
+    }
+    observer.insert("events_lost".into(), json!(sum(|traced| traced.lost) + records_lost));
+    let detours = |traced: bool| {
+        let wanted = |sample: &&NoiseSample| {
+            sample.looping == Loop::Detour && sample.traced.is_some() == traced
+        };
+        samples.iter().find(wanted).map(detours_in_all)
+    };
+    if let (Some(bare), Some(traced)) = (detours(false), detours(true)) {
+        observer.insert("bare_lost_ratio".into(), json!(bare.lost_ratio));
+        observer.insert("traced_lost_ratio".into(), json!(traced.lost_ratio));
+        observer.insert("bare_detour_p50_ns".into(), json!(bare.median_ns));
+        observer.insert("traced_detour_p50_ns".into(), json!(traced.median_ns));
+        if let (Some(bare), Some(traced)) = (bare.median_ns, traced.median_ns) {
+            let added = i128::from(traced) - i128::from(bare);
+            observer.insert("added_per_detour_p50_ns".into(), json!(added as i64));
+        }
+    }
+    observer
+}
+
+struct InAll {
+    lost_ratio: Option<f64>,
+    median_ns: Option<u64>,
+}
+
+fn detours_in_all(sample: &NoiseSample) -> InAll {
+    let mut gaps = stats::Distribution::default();
+    let mut window_ns = 0;
+    for cpu in &sample.cpus {
+        if let Work::Gaps(ledger) = &cpu.work {
+            gaps.merge(&ledger.gaps);
+            window_ns += cpu.window_ns;
+        }
+    }
+    let lost_ratio = (window_ns > 0).then(|| gaps.sum as f64 / window_ns as f64);
+    InAll { lost_ratio, median_ns: gaps.quantile(50_000) }
+}
+
+fn warnings(facts: &NoiseFacts, samples: &[NoiseSample]) -> Vec<String> {
+    let mut warnings = facts.warnings.clone();
+    for sample in samples {
+        let label = sample.looping;
+        warnings.extend(sample.warnings.iter().map(|text| format!("{label}: {text}")));
+        if let Some(lost) = sample.traced.map(|traced| traced.lost).filter(|lost| *lost > 0) {
+            warnings.push(format!(
+                "{label}: {lost} kernel events were lost; their time is in the remainder"
+            ));
+        }
+        for cpu in &sample.cpus {
+            let number = cpu.cpu;
+            if cpu.lost_records > 0 {
+                let lost = cpu.lost_records;
+                warnings
+                    .push(format!("{label}: CPU {number}: {lost} records of the loop were lost"));
+            }
+            if cpu.migrated > 0 {
+                let times = cpu.migrated;
+                warnings.push(format!("{label}: CPU {number}: {times} samples on another CPU"));
+            }
+            if let Work::Quanta(fixed) = &cpu.work
+                && let Some(words) = changed_speed(&fixed.least_ns)
+            {
+                warnings.push(format!("{label}: CPU {number}: {words}"));
+            }
+        }
+    }
+    warnings
+}
+
+/// How much the least time of a stretch of quanta may be off another's: the work is the same.
+const SPEED_CHANGE_MAX: f64 = 1.05;
+
+fn changed_speed(least_ns: &[u64]) -> Option<String> {
+    let (least, most) = (*least_ns.iter().min()?, *least_ns.iter().max()?);
+    (most as f64 > least as f64 * SPEED_CHANGE_MAX).then(|| {
+        format!(
+            "the processor changed its speed, or shares its core: the same work took {least} ns at \
+             best in one stretch of the window and {most} ns in another"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_of_speed_is_one_beyond_a_twentieth() {
+        assert_eq!(changed_speed(&[]), None);
+        assert_eq!(changed_speed(&[100_000, 104_000]), None);
+        assert!(changed_speed(&[100_000, 106_000]).is_some());
+    }
+}

@@ -1,0 +1,123 @@
+//! All gaps of a CPU, summed up as they come: exact totals, and a bounded number of single ones.
+
+use std::collections::BTreeMap;
+
+use stats::{Distribution, Reservoir};
+
+use super::split::{Class, Gap, Mark, Part, Rules, SplitFaults, split};
+
+/// Single gaps that are kept of a CPU, an even sample of all.
+pub const KEPT_MAX: usize = 10_000;
+/// The first gaps of a CPU, kept one by one for the search for periods.
+pub const FIRST_MAX: usize = 1 << 16;
+
+/// One gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Detour {
+    /// When and how long.
+    pub gap: Gap,
+    /// What the kernel named first in it; absent when it named nothing, or was not asked.
+    pub trigger: Option<Part>,
+    /// The largest part of it that has a name; [`Part::NoEvent`] when nothing has.
+    pub main: Option<Part>,
+    /// Time by class, ns, in the order of [`Class::ALL`].
+    pub by_class_ns: [u64; 4],
+}
+
+/// The gaps of one CPU.
+#[derive(Clone, Debug)]
+pub struct GapLedger {
+    rules: Rules,
+    is_virtual: bool,
+    /// Lengths of all gaps.
+    pub gaps: Distribution,
+    /// For each part, its time in the gaps that have it.
+    pub parts: BTreeMap<Part, Distribution>,
+    /// What did not fit together.
+    pub faults: SplitFaults,
+    /// An even sample of the gaps.
+    pub kept: Reservoir<Detour>,
+    /// The first of the gaps.
+    pub first: Vec<Detour>,
+    scratch: Vec<(Part, u64)>,
+}
+
+impl GapLedger {
+    /// Without gaps. `is_virtual`: whether there is a host to be late.
+    #[must_use]
+    pub fn new(rules: Rules, is_virtual: bool, seed: u64) -> Self {
+        GapLedger {
+            rules,
+            is_virtual,
+            gaps: Distribution::default(),
+            parts: BTreeMap::new(),
+            faults: SplitFaults::default(),
+            kept: Reservoir::new(KEPT_MAX, seed),
+            first: Vec::new(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Adds a gap that nobody watched from the kernel's side.
+    pub fn add_bare(&mut self, gap: Gap) {
+        self.keep(Detour { gap, trigger: None, main: None, by_class_ns: [0; 4] });
+    }
+
+    /// Adds a gap with the marks in it.
+    ///
+    /// # Panics
+    /// When the parts do not add up to the gap: an error of the program.
+    pub fn add(&mut self, gap: Gap, marks: &[Mark]) {
+        let mut parts = std::mem::take(&mut self.scratch);
+        parts.clear();
+        self.faults.add(split(gap, marks, self.rules, &mut parts));
+        assert_eq!(parts.iter().map(|part| part.1).sum::<u64>(), gap.length_ns(), "{gap:?}");
+        let is_named = |part: &&(Part, u64)| part.0.class(self.is_virtual) == Class::Named;
+        let trigger = parts.iter().find(is_named).map(|part| part.0);
+        merge(&mut parts);
+        let main = parts.iter().filter(is_named).max_by_key(|part| part.1).map(|part| part.0);
+        let mut by_class_ns = [0; 4];
+        for &(part, length_ns) in &parts {
+            by_class_ns[part.class(self.is_virtual) as usize] += length_ns;
+            self.parts.entry(part).or_default().record(length_ns, gap.start_ns);
+        }
+        self.scratch = parts;
+        self.keep(Detour { gap, trigger, main: main.or(Some(Part::NoEvent)), by_class_ns });
+    }
+
+    fn keep(&mut self, detour: Detour) {
+        self.gaps.record(detour.gap.length_ns(), detour.gap.start_ns);
+        self.kept.offer(detour);
+        if self.first.len() < FIRST_MAX {
+            self.first.push(detour);
+        }
+    }
+
+    /// Time of all gaps by class, ns, in the order of [`Class::ALL`]; absent when nobody watched.
+    #[must_use]
+    pub fn by_class_ns(&self) -> Option<[u64; 4]> {
+        let mut sums = [0; 4];
+        for (part, times) in &self.parts {
+            sums[part.class(self.is_virtual) as usize] += times.sum;
+        }
+        (self.gaps.count == 0 || !self.parts.is_empty()).then_some(sums)
+    }
+
+    /// What kind of an explanation a part is on this machine.
+    #[must_use]
+    pub fn class_of(&self, part: Part) -> Class {
+        part.class(self.is_virtual)
+    }
+}
+
+/// Adds up the parts that occur more than once.
+fn merge(parts: &mut Vec<(Part, u64)>) {
+    parts.sort_unstable();
+    parts.dedup_by(|next, kept| {
+        let same = next.0 == kept.0;
+        if same {
+            kept.1 += next.1;
+        }
+        same
+    });
+}

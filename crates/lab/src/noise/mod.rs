@@ -1,0 +1,20 @@
+//! `noise`: how much of a CPU does the operating system take, when, and who took it? (paper
+//! `noise-t1`)
+//!
+//! A loop runs on each CPU; a bench hands in its gaps and what the kernel said meanwhile; here each
+//! gap is split into causes without a remainder that is not stated.
+
+pub mod bench;
+pub mod experiment;
+pub mod ledger;
+pub mod loops;
+pub mod sample;
+pub mod split;
+mod tables;
+
+pub use bench::{NoiseBench, NoiseFacts};
+pub use experiment::{NoiseOutcome, NoisePlan, run};
+pub use ledger::GapLedger;
+pub use loops::{Body, Loop};
+pub use sample::{CpuNoise, Fixed, NoiseSample, Quantum, Slots, SourceName, Traced, Work};
+pub use split::{Class, Gap, Mark, Part, Rules, SplitFaults, What, split};

@@ -1,0 +1,325 @@
+//! One gap, split into its causes.
+//!
+//! ```text
+//!  loop ... |<----------------------------- gap ----------------------------->| ... loop
+//!           |  way in | local_timer | between |  SCHED  | task make | way out |
+//! marks:              E             L         E         L/S         S
+//! ```
+//!
+//! Each nanosecond goes to the innermost context that is open then. The sum of the parts is the
+//! gap, by construction.
+
+/// A gap in the progress of the loop, on one CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// When the loop was last seen, ns.
+    pub start_ns: u64,
+    /// When it was seen again; not before `start_ns`.
+    pub end_ns: u64,
+}
+
+impl Gap {
+    /// Its length, ns.
+    #[must_use]
+    pub fn length_ns(&self) -> u64 {
+        self.end_ns.saturating_sub(self.start_ns)
+    }
+}
+
+/// What the kernel said at one instant, on the loop's CPU, in the same clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// When, ns.
+    pub at_ns: u64,
+    /// What.
+    pub what: What,
+}
+
+/// What happened at a mark. A number names a source; the bench has its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A context begins.
+    Enter(u32),
+    /// It ends.
+    Leave(u32),
+    /// Another task runs from here on.
+    SwitchTo(u32),
+    /// The loop runs again.
+    SwitchBack,
+    /// The loop took a page fault. There is no event at its end: it ends where the loop goes on.
+    Fault,
+}
+
+/// A part of a gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part {
+    /// A source that the kernel named: a context or a task.
+    Source(u32),
+    /// A page fault of the loop.
+    Fault,
+    /// The way into the kernel before its first event, as long as that takes at most.
+    WayIn,
+    /// The way back after its last one.
+    WayOut,
+    /// A gap in which the kernel did nothing: the host, where there is one, or the firmware.
+    NoEvent,
+    /// Time before the kernel's first event beyond what the way in takes: the host had not yet
+    /// handed the interrupt in.
+    Late,
+    /// In the kernel between two of its events.
+    Between,
+    /// Time after its last event beyond what the way back takes.
+    Tail,
+}
+
+/// What kind of an explanation a part is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// The kernel named it.
+    Named,
+    /// The way into the kernel and back: not seen, but bounded by measurement.
+    Path,
+    /// Not the kernel's: the host's or the firmware's, by elimination.
+    Host,
+    /// The remainder.
+    Remainder,
+}
+
+impl Class {
+    /// All of them, in table order.
+    pub const ALL: [Class; 4] = [Class::Named, Class::Path, Class::Host, Class::Remainder];
+
+    /// The word for it in tables.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Class::Named => "named",
+            Class::Path => "path",
+            Class::Host => "host",
+            Class::Remainder => "remainder",
+        }
+    }
+}
+
+impl Part {
+    /// What kind of an explanation it is, on a machine that is a virtual one or not.
+    #[must_use]
+    pub fn class(self, is_virtual: bool) -> Class {
+        match self {
+            Part::Source(_) | Part::Fault => Class::Named,
+            Part::WayIn | Part::WayOut => Class::Path,
+            Part::NoEvent => Class::Host,
+            Part::Late if is_virtual => Class::Host,
+            Part::Late | Part::Between | Part::Tail => Class::Remainder,
+        }
+    }
+}
+
+/// What a gap is judged by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// The most that the way into the kernel, or out of it, takes without a host, ns.
+    pub way_ns: u64,
+}
+
+/// What did not fit together in a gap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SplitFaults {
+    /// Contexts that ended without having begun in this gap.
+    pub unmatched: u64,
+    /// Contexts and tasks whose end was not seen: the next event around them, or the end of the
+    /// gap, ends them.
+    pub cut: u64,
+}
+
+impl SplitFaults {
+    /// Adds those of another gap.
+    pub fn add(&mut self, other: SplitFaults) {
+        self.unmatched += other.unmatched;
+        self.cut += other.cut;
+    }
+}
+
+/// Deepest nesting that is followed; what is deeper counts as the context around it.
+const DEPTH_MAX: usize = 32;
+
+/// Splits `gap` by the marks in it, which are in the order of time; appends its parts in that order
+/// to `out`. Parts of no length are left out; the others' sum is the gap's length.
+pub fn split(gap: Gap, marks: &[Mark], rules: Rules, out: &mut Vec<(Part, u64)>) -> SplitFaults {
+    let mut state = State::default();
+    let mut now_ns = gap.start_ns;
+    for mark in marks {
+        let at_ns = mark.at_ns.clamp(now_ns, gap.end_ns.max(now_ns));
+        let passed_ns = at_ns - now_ns;
+        match state.innermost() {
+            Some(part) => push(out, part, passed_ns),
+            None if state.seen => push(out, Part::Between, passed_ns),
+            None => way(out, passed_ns, rules, Part::WayIn, Part::Late),
+        }
+        now_ns = at_ns;
+        state.apply(mark.what);
+    }
+    let passed_ns = gap.end_ns.saturating_sub(now_ns);
+    match state.innermost() {
+        Some(part) => push(out, part, passed_ns),
+        None if state.seen => way(out, passed_ns, rules, Part::WayOut, Part::Tail),
+        None => push(out, Part::NoEvent, passed_ns),
+    }
+    state.faults.cut += state.stack.iter().filter(|part| **part != Part::Fault).count() as u64;
+    state.faults.cut += u64::from(state.task.is_some());
+    state.faults
+}
+
+fn push(out: &mut Vec<(Part, u64)>, part: Part, length_ns: u64) {
+    if length_ns > 0 {
+        out.push((part, length_ns));
+    }
+}
+
+/// What the way takes at most, and the rest. On the way in, the rest comes first; in the sums the
+/// order does not matter.
+fn way(out: &mut Vec<(Part, u64)>, length_ns: u64, rules: Rules, way: Part, rest: Part) {
+    let way_ns = length_ns.min(rules.way_ns);
+    push(out, way, way_ns);
+    push(out, rest, length_ns - way_ns);
+}
+
+/// What is open at a point of the gap.
+#[derive(Default)]
+struct State {
+    /// The task that runs in place of the loop.
+    task: Option<u32>,
+    stack: Vec<Part>,
+    /// The loop was in a page fault when it was switched out.
+    in_fault: bool,
+    seen: bool,
+    faults: SplitFaults,
+}
+
+impl State {
+    fn innermost(&self) -> Option<Part> {
+        self.stack.last().copied().or(self.task.map(Part::Source))
+    }
+
+    fn apply(&mut self, what: What) {
+        self.seen = true;
+        match what {
+            What::Enter(source) => self.open(Part::Source(source)),
+            What::Fault => self.open(Part::Fault),
+            What::Leave(source) => self.close(Part::Source(source)),
+            What::SwitchTo(task) => self.switch(Some(task)),
+            What::SwitchBack => self.switch(None),
+        }
+    }
+
+    fn open(&mut self, part: Part) {
+        if self.stack.len() < DEPTH_MAX {
+            self.stack.push(part);
+        }
+    }
+
+    fn close(&mut self, part: Part) {
+        match self.stack.iter().rposition(|open| *open == part) {
+            Some(at) => {
+                self.faults.cut += (self.stack.len() - at - 1) as u64;
+                self.stack.truncate(at);
+            }
+            None => self.faults.unmatched += 1,
+        }
+    }
+
+    /// A switch is made with no interrupt open; a fault of the loop goes on when the loop does.
+    fn switch(&mut self, task: Option<u32>) {
+        let open = self.stack.len() as u64;
+        if self.stack.contains(&Part::Fault) {
+            self.in_fault = true;
+            self.faults.cut += open - 1;
+        } else {
+            self.faults.cut += open;
+        }
+        self.stack.clear();
+        if self.in_fault && task.is_none() {
+            self.stack.push(Part::Fault);
+            self.in_fault = false;
+        }
+        self.task = task;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMER: u32 = 1;
+    const SCHED: u32 = 2;
+    const MAKE: u32 = 9;
+
+    fn marks(list: &[(u64, What)]) -> Vec<Mark> {
+        list.iter().map(|&(at_ns, what)| Mark { at_ns, what }).collect()
+    }
+
+    #[track_caller]
+    fn check(length_ns: u64, list: &[(u64, What)], parts: &[(Part, u64)], faults: (u64, u64)) {
+        let mut out = Vec::new();
+        let gap = Gap { start_ns: 0, end_ns: length_ns };
+        let found = split(gap, &marks(list), Rules { way_ns: 10 }, &mut out);
+        assert_eq!(out, parts);
+        assert_eq!((found.unmatched, found.cut), faults);
+    }
+
+    #[test]
+    fn a_tick_that_ends_in_a_softirq() {
+        use What::{Enter, Leave};
+        check(
+            100,
+            &[(30, Enter(TIMER)), (50, Leave(TIMER)), (55, Enter(SCHED)), (75, Leave(SCHED))],
+            &[
+                (Part::WayIn, 10),
+                (Part::Late, 20),
+                (Part::Source(TIMER), 20),
+                (Part::Between, 5),
+                (Part::Source(SCHED), 20),
+                (Part::WayOut, 10),
+                (Part::Tail, 15),
+            ],
+            (0, 0),
+        );
+    }
+
+    #[test]
+    fn a_task_loses_the_interrupts_in_it() {
+        use What::{Enter, Leave, SwitchBack, SwitchTo};
+        check(
+            100,
+            &[(5, SwitchTo(MAKE)), (20, Enter(TIMER)), (30, Leave(TIMER)), (95, SwitchBack)],
+            &[
+                (Part::WayIn, 5),
+                (Part::Source(MAKE), 15),
+                (Part::Source(TIMER), 10),
+                (Part::Source(MAKE), 65),
+                (Part::WayOut, 5),
+            ],
+            (0, 0),
+        );
+    }
+
+    #[test]
+    fn what_has_no_end_ends_with_the_gap() {
+        check(100, &[], &[(Part::NoEvent, 100)], (0, 0));
+        let task = [(Part::WayIn, 10), (Part::Source(MAKE), 90)];
+        check(100, &[(10, What::SwitchTo(MAKE))], &task, (0, 1));
+        check(100, &[(10, What::Fault)], &[(Part::WayIn, 10), (Part::Fault, 90)], (0, 0));
+        let end = [(Part::WayIn, 10), (Part::WayOut, 10), (Part::Tail, 80)];
+        check(100, &[(10, What::Leave(SCHED))], &end, (1, 0));
+    }
+
+    #[test]
+    fn a_fault_that_waits_goes_on_when_the_loop_does() {
+        check(
+            100,
+            &[(10, What::Fault), (20, What::SwitchTo(MAKE)), (60, What::SwitchBack)],
+            &[(Part::WayIn, 10), (Part::Fault, 10), (Part::Source(MAKE), 40), (Part::Fault, 40)],
+            (0, 0),
+        );
+    }
+}

@@ -1,0 +1,81 @@
+//! The tables of the experiment, from the samples.
+
+mod causes;
+mod noise;
+mod periods;
+mod quanta;
+mod single;
+
+pub(super) use causes::causes;
+pub(super) use noise::{noise, sizes};
+pub(super) use periods::periods;
+pub(super) use quanta::{ftq, fwq};
+pub(super) use single::{detours, repetitions, slots};
+
+use record::{Column, Kind, Value};
+
+use super::ledger::GapLedger;
+use super::sample::{CpuNoise, NoiseSample, SourceName, Work};
+use super::split::Part;
+
+/// Samples of the detour loop: those that were watched, or the bare ones when none was.
+fn ledgers<'a>(samples: &'a [NoiseSample]) -> Vec<(&'a NoiseSample, &'a CpuNoise, &'a GapLedger)> {
+    let all = || {
+        samples.iter().flat_map(|sample| {
+            let gaps = move |cpu: &'a CpuNoise| match &cpu.work {
+                Work::Gaps(ledger) => Some((sample, cpu, &**ledger)),
+                Work::Quanta(_) | Work::Slots(_) => None,
+            };
+            sample.cpus.iter().filter_map(gaps)
+        })
+    };
+    let watched: Vec<_> = all().filter(|(sample, _, _)| sample.traced.is_some()).collect();
+    if watched.is_empty() { all().collect() } else { watched }
+}
+
+/// Kind and name of a part of a gap.
+fn words(part: Part, names: &[SourceName]) -> [Value; 2] {
+    let fixed = |kind: &str, name: &str| [kind.into(), name.into()];
+    match part {
+        Part::Source(number) => match names.get(number as usize) {
+            Some(SourceName::Context(context)) => {
+                let name = match context.kind {
+                    attribution::ContextKind::HardIrq => {
+                        format!("{} {}", context.number, context.name)
+                    }
+                    _ => context.name.clone(),
+                };
+                [context.kind.label().into(), name.into()]
+            }
+            Some(SourceName::Task(name)) => fixed("task", name),
+            None => [Value::Absent, Value::Absent],
+        },
+        Part::Fault => fixed("exception", "page fault of the loop"),
+        Part::WayIn => fixed("path", "way into the kernel"),
+        Part::WayOut => fixed("path", "way back"),
+        Part::NoEvent => fixed("host", "no kernel event"),
+        Part::Late => fixed("host", "before the first event"),
+        Part::Between => fixed("remainder", "between two events"),
+        Part::Tail => fixed("remainder", "after the last event"),
+    }
+}
+
+fn words_or_absent(part: Option<Part>, names: &[SourceName]) -> [Value; 2] {
+    part.map_or([Value::Absent, Value::Absent], |part| words(part, names))
+}
+
+fn column(name: &str, kind: Kind, doc: &str) -> Column {
+    Column::new(name, kind, doc)
+}
+
+fn cpu_column() -> Column {
+    column("cpu", Kind::Uint, "CPU that the loop ran on.")
+}
+
+fn ratio(part: u64, whole: u64) -> Value {
+    (whole > 0).then(|| part as f64 / whole as f64).into()
+}
+
+fn rate_hz(count: u64, length_ns: u64) -> Value {
+    (length_ns > 0).then(|| count as f64 * 1e9 / length_ns as f64).into()
+}

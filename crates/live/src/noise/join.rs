@@ -1,0 +1,217 @@
+//! What a loop recorded and what the kernel said meanwhile, brought together as both come in.
+
+use lab::noise::{Fixed, Gap, GapLedger, Loop, Mark, Part, Quantum, Rules, Slots, Work, split};
+
+use super::clock::Clocks;
+use super::loops::MIGRATED;
+use super::ring::Record;
+
+/// Repetitions kept one by one.
+const QUANTA_MAX: usize = 10_000;
+/// Slots kept one by one.
+const SLOTS_MAX: usize = 1 << 16;
+/// Stretches in which the least time of a quantum is looked for.
+const STRETCHES: usize = 10;
+
+/// What the records of a CPU are made into.
+pub struct Join {
+    /// Whether the kernel's side is watched.
+    watched: bool,
+    rules: Rules,
+    work: Work,
+    /// Records that wait until all marks in them must have come.
+    waiting: Vec<Record>,
+    /// Marks that are not behind all of the records, in the order of time.
+    marks: Vec<Mark>,
+    /// Quanta in a stretch.
+    stretch: u64,
+    slot: u64,
+    /// When the window opened, ns: marks before it are of the warm-up.
+    pub start_ns: Option<u64>,
+    /// Records made on another CPU.
+    pub migrated: u64,
+    /// Marks that came.
+    pub marks_taken: u64,
+    /// Marks in no record.
+    pub outside: u64,
+    /// Records that came before the clocks could be compared.
+    pub timeless: u64,
+    parts: Vec<(Part, u64)>,
+}
+
+impl Join {
+    /// For the records of `looping`. `expected`: how many quanta a window has.
+    pub fn new(
+        looping: Loop,
+        watched: bool,
+        rules: Rules,
+        ledger: GapLedger,
+        expected: u64,
+    ) -> Self {
+        let work = match looping {
+            Loop::Detour => Work::Gaps(Box::new(ledger)),
+            Loop::Fwq => Work::Quanta(Box::default()),
+            Loop::Ftq => Work::Slots(Box::default()),
+        };
+        Join {
+            watched,
+            rules,
+            work,
+            waiting: Vec::new(),
+            marks: Vec::new(),
+            stretch: expected.div_ceil(STRETCHES as u64).max(1),
+            slot: 0,
+            start_ns: None,
+            migrated: 0,
+            marks_taken: 0,
+            outside: 0,
+            timeless: 0,
+            parts: Vec::new(),
+        }
+    }
+
+    /// The first time that a record still waiting has, cycles.
+    pub fn oldest(&self) -> Option<u64> {
+        self.waiting.first().map(|record| record[0])
+    }
+
+    /// What became of the records.
+    pub fn into_work(self) -> Work {
+        self.work
+    }
+
+    /// Takes the marks of this CPU that are new.
+    pub fn add_marks(&mut self, new: impl Iterator<Item = Mark>) {
+        let before = self.marks.len();
+        self.marks.extend(new);
+        self.marks_taken += (self.marks.len() - before) as u64;
+        // Nearly in order: see noise.bpf.c.
+        self.marks.sort_by_key(|mark| mark.at_ns);
+    }
+
+    /// Uses the records of the round before, whose marks have all come by now, and keeps `new`.
+    pub fn turn(&mut self, new: Vec<Record>, clocks: &Clocks) {
+        let due = std::mem::replace(&mut self.waiting, new);
+        let mut used = 0;
+        for record in due {
+            self.migrated += u64::from(record[2] & MIGRATED != 0);
+            match &mut self.work {
+                Work::Slots(slots) => add_slot(slots, &mut self.slot, record),
+                Work::Gaps(_) | Work::Quanta(_) => {
+                    let times = clocks.ns_at(record[0]).zip(clocks.ns_at(record[1]));
+                    let Some((start_ns, end_ns)) = times else {
+                        self.timeless += 1;
+                        continue;
+                    };
+                    let gap = Gap { start_ns, end_ns: end_ns.max(start_ns) };
+                    used = self.add_gap(gap, used, record[2] & MIGRATED != 0);
+                }
+            }
+        }
+        self.marks.drain(..used);
+    }
+
+    /// Adds a gap or quantum with its marks, which are those from `from` on; returns where those
+    /// behind it begin.
+    fn add_gap(&mut self, gap: Gap, from: usize, migrated: bool) -> usize {
+        let first = from + self.marks[from..].partition_point(|mark| mark.at_ns < gap.start_ns);
+        let last = first + self.marks[first..].partition_point(|mark| mark.at_ns < gap.end_ns);
+        let start_ns = self.start_ns.unwrap_or(u64::MAX);
+        let passed = &self.marks[from..first];
+        self.outside += passed.iter().filter(|mark| mark.at_ns >= start_ns).count() as u64;
+        let marks = &self.marks[first..last];
+        match &mut self.work {
+            Work::Gaps(ledger) if self.watched => ledger.add(gap, marks),
+            Work::Gaps(ledger) => ledger.add_bare(gap),
+            Work::Quanta(fixed) => {
+                let mut quantum = Quantum {
+                    start_ns: gap.start_ns,
+                    time_ns: gap.length_ns(),
+                    named_ns: None,
+                    main: None,
+                    faulted: None,
+                    migrated,
+                };
+                if self.watched {
+                    name(&mut quantum, gap, marks, self.rules, &mut self.parts);
+                }
+                add_quantum(fixed, quantum, self.stretch);
+            }
+            Work::Slots(_) => {}
+        }
+        last
+    }
+
+    /// Ends the stream: slots that passed at its end without work.
+    pub fn finish(&mut self, window_ns: u64, slot_ns: u64) {
+        if let Work::Slots(slots) = &mut self.work {
+            slots.slot_ns = slot_ns;
+            slots.count = (window_ns / slot_ns.max(1)).max(self.slot);
+            slots.empty += slots.count.saturating_sub(self.slot);
+        }
+    }
+}
+
+/// Says who took time in the quantum.
+fn name(
+    quantum: &mut Quantum,
+    gap: Gap,
+    marks: &[Mark],
+    rules: Rules,
+    parts: &mut Vec<(Part, u64)>,
+) {
+    parts.clear();
+    split(gap, marks, rules, parts);
+    parts.retain(|(part, _)| matches!(part, Part::Source(_) | Part::Fault));
+    quantum.named_ns = Some(parts.iter().map(|part| part.1).sum());
+    quantum.faulted = Some(parts.iter().any(|part| part.0 == Part::Fault));
+    parts.sort_unstable();
+    let sums = parts.chunk_by(|a, b| a.0 == b.0);
+    let sums = sums.map(|same| (same.iter().map(|part| part.1).sum::<u64>(), same[0].0));
+    quantum.main = sums.max().map(|(_, part)| part);
+}
+
+fn add_quantum(fixed: &mut Fixed, quantum: Quantum, stretch: u64) {
+    let at = (fixed.times.count / stretch) as usize;
+    match fixed.least_ns.get_mut(at) {
+        Some(least) => *least = quantum.time_ns.min(*least),
+        None if at < STRETCHES => fixed.least_ns.push(quantum.time_ns),
+        None => {}
+    }
+    fixed.times.record(quantum.time_ns, quantum.start_ns);
+    if fixed.first.len() < QUANTA_MAX {
+        fixed.first.push(quantum);
+    }
+}
+
+/// A slot with work; those since the last one had none. The first one began late: no matter.
+fn add_slot(slots: &mut Slots, next: &mut u64, record: Record) {
+    let [slot, work, _] = record;
+    if slot < *next {
+        return;
+    }
+    slots.empty += slot - *next + u64::from(work == 0);
+    let place = usize::try_from(slot).unwrap_or(usize::MAX);
+    if place < SLOTS_MAX {
+        slots.first.resize(place, 0);
+        slots.first.push(work);
+    }
+    slots.work_sum = slots.work_sum.saturating_add(work);
+    slots.work_max = slots.work_max.max(work);
+    *next = slot + 1;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_without_work_are_counted() {
+        let (mut slots, mut next) = (Slots::default(), 0);
+        for record in [[0, 9, 0], [1, 10, 0], [4, 3, 0]] {
+            add_slot(&mut slots, &mut next, record);
+        }
+        assert_eq!(slots.first, [9, 10, 0, 0, 3]);
+        assert_eq!((slots.empty, slots.work_sum, slots.work_max, next), (2, 22, 10, 5));
+    }
+}

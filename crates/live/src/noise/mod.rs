@@ -1,0 +1,17 @@
+//! The noise experiment on this machine: loops on pinned threads, and the kernel's marks meanwhile.
+
+pub mod bench;
+mod body;
+mod clock;
+mod collect;
+mod join;
+mod loops;
+mod marks;
+mod place;
+mod probes;
+mod ring;
+mod settings;
+mod way;
+
+pub use bench::LiveNoise;
+pub use settings::{Length, NoiseSettings};

@@ -1,0 +1,153 @@
+//! Loads and attaches `bpf/noise.bpf.c`, and reads its marks.
+
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::rc::Rc;
+
+use lab::noise::Mark;
+use libbpf_rs::{
+    Link, Map, MapCore, MapFlags, Object, ObjectBuilder, PrintLevel, RingBuffer, RingBufferBuilder,
+};
+use zerocopy::IntoBytes;
+
+use super::marks::Marks;
+use crate::bpf::object::{failure, keep_message};
+use crate::bpf::{BpfError, Flavour};
+use crate::handlers::programs::choose;
+
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/noise.o"));
+
+/// Bytes of the ring of marks, all CPUs together.
+const RING_BYTES: u32 = 16 << 20;
+/// The program at switches of tasks.
+const SWITCHED: &str = "switched";
+
+/// What was read and not yet taken.
+#[derive(Default)]
+struct Inbox {
+    marks: Marks,
+    waiting: Vec<(u32, Mark)>,
+}
+
+/// The programs, attached.
+pub struct NoiseProbes {
+    ring: RingBuffer<'static>,
+    inbox: Rc<RefCell<Inbox>>,
+    _links: Vec<Link>,
+    object: Object,
+    /// What cannot be seen here, with the reason.
+    pub absent: Vec<(String, String)>,
+}
+
+impl NoiseProbes {
+    /// Loads and attaches. No mark is made before a loop is announced.
+    ///
+    /// # Errors
+    /// [`BpfError::NotPermitted`] without the rights; [`BpfError::Failed`] on a kernel without type
+    /// information, or with libbpf's message.
+    pub fn load() -> Result<Self, BpfError> {
+        if Flavour::of_this_kernel() != Flavour::Btf {
+            let reason = "this kernel has no type information (/sys/kernel/btf/vmlinux)";
+            return Err(BpfError::Failed(reason.to_owned()));
+        }
+        libbpf_rs::set_print(Some((PrintLevel::Warn, keep_message)));
+        let mut open = ObjectBuilder::default()
+            .name("irqlab_noise")
+            .and_then(|builder| builder.open_memory(OBJECT))
+            .map_err(|error| failure("opening the BPF object", &error))?;
+        let cpus = libbpf_rs::num_possible_cpus()
+            .map_err(|error| failure("counting the possible CPUs", &error))?;
+        for mut map in open.maps_mut() {
+            let entries = match map.name().to_string_lossy().as_ref() {
+                "marks" => RING_BYTES,
+                "loops" => cpus as u32,
+                _ => continue,
+            };
+            map.set_max_entries(entries).map_err(|error| failure("sizing a map", &error))?;
+        }
+        let chosen = choose(Flavour::Btf);
+        let wanted = |name: &str| name == SWITCHED || chosen.programs.iter().any(|one| one == name);
+        for mut program in open.progs_mut() {
+            let is_wanted = wanted(&program.name().to_string_lossy());
+            program.set_autoload(is_wanted);
+        }
+        let object = open.load().map_err(|error| failure("loading the BPF programs", &error))?;
+        let links = attach(&object)?;
+        let inbox = Rc::new(RefCell::new(Inbox::default()));
+        let ring = reader(&object, Rc::clone(&inbox))?;
+        let absent = chosen.absent.into_iter().filter(|(what, _)| what != "napi").collect();
+        Ok(NoiseProbes { ring, inbox, _links: links, object, absent })
+    }
+
+    fn map(&self, name: &str) -> Result<Map<'_>, BpfError> {
+        map_of(&self.object, name)
+    }
+
+    /// Announces the loop of a CPU by its thread's id; 0: it has none.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn announce(&self, cpu: u32, thread: u32) -> Result<(), BpfError> {
+        self.map("loops")?
+            .update(cpu.as_bytes(), thread.as_bytes(), MapFlags::ANY)
+            .map_err(|error| failure("announcing a loop", &error))
+    }
+
+    /// Takes all marks made so far, each with its CPU. Those of a CPU may be out of order by as
+    /// much as an interrupt takes.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn take(&self) -> Result<Vec<(u32, Mark)>, BpfError> {
+        self.ring.consume().map_err(|error| failure("reading marks", &error))?;
+        Ok(std::mem::take(&mut self.inbox.borrow_mut().waiting))
+    }
+
+    /// Marks for which there was no room since the last call.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn lost(&self) -> Result<u64, BpfError> {
+        let values = self
+            .map("lost")?
+            .lookup_percpu(0_u32.as_bytes(), MapFlags::ANY)
+            .map_err(|error| failure("reading lost", &error))?
+            .unwrap_or_default();
+        let number =
+            |bytes: &Vec<u8>| bytes.first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
+        Ok(values.iter().map(number).sum::<u64>())
+    }
+
+    /// Looks at what was read, beyond the marks.
+    pub fn with_marks<T>(&self, look: impl FnOnce(&mut Marks) -> T) -> T {
+        look(&mut self.inbox.borrow_mut().marks)
+    }
+}
+
+fn map_of<'a>(object: &'a Object, name: &str) -> Result<Map<'a>, BpfError> {
+    let found = object.maps().find(|map| map.name() == OsStr::new(name));
+    found.ok_or_else(|| BpfError::Failed(format!("no map {name} in the BPF object")))
+}
+
+/// Exits before entries, so that no begin is seen whose end cannot be.
+fn attach(object: &Object) -> Result<Vec<Link>, BpfError> {
+    let mut programs: Vec<_> = object.progs_mut().filter(|program| program.autoload()).collect();
+    programs.sort_by_key(|program| !program.name().to_string_lossy().ends_with("_out"));
+    let attach = |program: libbpf_rs::ProgramMut<'_>| {
+        let name = program.name().to_string_lossy().into_owned();
+        program.attach().map_err(|error| failure(&format!("attaching {name}"), &error))
+    };
+    programs.into_iter().map(attach).collect()
+}
+
+fn reader(object: &Object, inbox: Rc<RefCell<Inbox>>) -> Result<RingBuffer<'static>, BpfError> {
+    let map = map_of(object, "marks")?;
+    let mut builder = RingBufferBuilder::new();
+    let read = move |bytes: &[u8]| {
+        let Inbox { marks, waiting } = &mut *inbox.borrow_mut();
+        marks.read(bytes, |cpu, mark| waiting.push((cpu, mark)));
+        0
+    };
+    builder.add(&map, read).map_err(|error| failure("mapping the marks", &error))?;
+    builder.build().map_err(|error| failure("mapping the marks", &error))
+}

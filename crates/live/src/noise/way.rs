@@ -1,0 +1,73 @@
+//! How long the way into the kernel takes when no host has a part in it.
+//!
+//! An exception takes the same way as an interrupt, and a page fault is one that a program can
+//! raise itself and that no host sees. From the clock's reading before the access to the kernel's
+//! first event is the way in, with what the probe adds before its stamp.
+
+use std::hint::black_box;
+
+use lab::noise::What;
+use rustix::thread::{gettid, sched_getaffinity, sched_setaffinity};
+
+use super::clock::{Clocks, now};
+use super::place::pin;
+use super::probes::NoiseProbes;
+use crate::bpf::BpfError;
+
+/// Pages that are touched for the first time.
+const PAGES: usize = 512;
+const PAGE_BYTES: usize = 4096;
+/// Fewest faults from which the way is told.
+const FAULTS_MIN: usize = 16;
+
+/// The way in that nine of ten faults do not exceed, ns; `None` where too few faults were seen.
+///
+/// # Errors
+/// When the kernel refuses to read the marks.
+pub fn way_ns(probes: &NoiseProbes, cpu: u32) -> Result<Option<u64>, BpfError> {
+    let mut clocks = Clocks::default();
+    clocks.read();
+    let touched = touch(probes, cpu)?;
+    clocks.read();
+    let mut faults: Vec<u64> = probes
+        .take()?
+        .into_iter()
+        .filter(|(on, mark)| *on == cpu && mark.what == What::Fault)
+        .map(|(_, mark)| mark.at_ns)
+        .collect();
+    faults.sort_unstable();
+    let times: Vec<u64> = touched.iter().filter_map(|&cycles| clocks.ns_at(cycles)).collect();
+    let mut ways: Vec<u64> = times
+        .windows(2)
+        .filter_map(|pair| {
+            let next = faults.get(faults.partition_point(|fault| *fault < pair[0]))?;
+            (*next < pair[1]).then(|| next - pair[0])
+        })
+        .collect();
+    ways.sort_unstable();
+    Ok((ways.len() >= FAULTS_MIN).then(|| ways[ways.len() * 9 / 10]))
+}
+
+/// Touches fresh pages on `cpu`, and goes back to where this thread may run; when each was touched,
+/// cycles.
+fn touch(probes: &NoiseProbes, cpu: u32) -> Result<Vec<u64>, BpfError> {
+    let allowed = sched_getaffinity(None).ok();
+    if allowed.is_none() || pin(cpu).is_err() {
+        return Ok(Vec::new());
+    }
+    let thread = gettid().as_raw_nonzero().get() as u32;
+    let mut touched = vec![1_u64; PAGES];
+    // Pages of zeros that the kernel has not given yet.
+    let mut fresh = vec![0_u8; PAGES * PAGE_BYTES];
+    probes.announce(cpu, thread)?;
+    for (page, at) in fresh.chunks_exact_mut(PAGE_BYTES).zip(&mut touched) {
+        *at = now();
+        page[0] = black_box(1);
+    }
+    black_box(&fresh);
+    let ended = probes.announce(cpu, 0);
+    if let Some(allowed) = allowed {
+        let _ = sched_setaffinity(None, &allowed); // we were allowed all of it a moment ago
+    }
+    ended.map(|()| touched)
+}

@@ -1,0 +1,199 @@
+//! The noise experiment on this machine. What is asserted holds on any host, however busy: that
+//! ledgers close, and that a task which kept the loop off its CPU is found. The figures that are
+//! printed are for people.
+//!
+//! What needs rights says so and ends without them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lab::noise::{
+    Body, CpuNoise, GapLedger, Loop, NoiseBench, NoiseSample, Part, SourceName, Work,
+};
+use live::handlers::Stop;
+use live::host::{Root, parse_cpu_list};
+use live::noise::{Length, LiveNoise, NoiseSettings};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn last_cpu() -> u32 {
+    let online = Root::default().text("sys/devices/system/cpu/online").expect("online CPUs");
+    *parse_cpu_list(online.trim()).expect("a CPU list").last().expect("a CPU")
+}
+
+fn settings(cpu: u32, millis: u64) -> NoiseSettings {
+    NoiseSettings {
+        cpus: vec![cpu],
+        housekeeping: Vec::new(),
+        body: Body::Add,
+        quantum_ns: 100_000,
+        length: Length::Time(Duration::from_millis(millis)),
+        warm_up: Duration::from_millis(20),
+        threshold_ns: None,
+        fifo: None,
+        trace: true,
+        is_virtual: true,
+        cache_bytes: None,
+        seed: 1,
+        remedy_rights: None,
+        stop: Stop::new().expect("a pipe"),
+    }
+}
+
+/// One CPU's part of a window.
+fn only(sample: &NoiseSample) -> &CpuNoise {
+    assert_eq!(sample.cpus.len(), 1);
+    &sample.cpus[0]
+}
+
+fn ledger(cpu: &CpuNoise) -> &GapLedger {
+    match &cpu.work {
+        Work::Gaps(ledger) => ledger,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_ledger_of_a_window_closes() {
+    let _alone = alone();
+    let mut bench = LiveNoise::new(settings(last_cpu(), 300)).expect("a bench");
+    let traced = bench.facts().can_trace;
+    let sample = bench.measure(Loop::Detour, traced).expect("a window");
+    let cpu = only(&sample);
+    let ledger = ledger(cpu);
+    assert!(ledger.gaps.count > 0, "300 ms without a tick");
+    assert!(ledger.gaps.sum <= cpu.window_ns, "{} of {}", ledger.gaps.sum, cpu.window_ns);
+    assert_eq!((cpu.lost_records, cpu.migrated), (0, 0));
+    if !traced {
+        return println!("not run: {:?}", bench.facts().absent);
+    }
+    assert_eq!(ledger.by_class_ns().expect("classes").iter().sum::<u64>(), ledger.gaps.sum);
+    let marks = sample.traced.expect("marks");
+    assert!(marks.marks > 0 && marks.lost == 0, "{marks:?}");
+    let in_order = ledger.first.windows(2).all(|two| two[0].gap.end_ns <= two[1].gap.start_ns);
+    assert!(in_order, "detours overlap");
+}
+
+#[test]
+fn fixed_work_and_fixed_time_fill_their_window() {
+    let _alone = alone();
+    let settings = NoiseSettings { length: Length::Repetitions(500), ..settings(last_cpu(), 0) };
+    for body in Body::ALL {
+        let settings = NoiseSettings { body: *body, ..settings.clone() };
+        let mut bench = LiveNoise::new(settings).expect("a bench");
+        let traced = bench.facts().can_trace;
+        let fwq = bench.measure(Loop::Fwq, traced).expect("a window");
+        let Work::Quanta(fixed) = &only(&fwq).work else { panic!("{fwq:?}") };
+        assert_eq!(fixed.times.count, 500, "{body}");
+        assert!(fixed.times.sum <= only(&fwq).window_ns, "{body}");
+        assert_eq!(fixed.first.len(), 500);
+        for quantum in &fixed.first {
+            assert!(quantum.named_ns.is_none_or(|named| named <= quantum.time_ns), "{quantum:?}");
+        }
+        let ftq = bench.measure(Loop::Ftq, false).expect("a window");
+        let Work::Slots(slots) = &only(&ftq).work else { panic!("{ftq:?}") };
+        assert!(slots.count >= 500 && slots.work_sum > 0, "{body}: {slots:?}");
+        assert_eq!(slots.first.iter().sum::<u64>(), slots.work_sum, "{body}");
+        assert!(slots.empty < slots.count, "{body}");
+    }
+}
+
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+const INJECTOR: &str = "irqlab-injector";
+
+/// Takes the CPU away from everything else at its own times, until told to stop; tells when, ns.
+/// `None` without the right to do so.
+fn inject(cpu: u32, stop: &AtomicBool) -> Option<Vec<(u64, u64)>> {
+    let mut set = CpuSet::new();
+    set.set(cpu as usize);
+    sched_setaffinity(None, &set).expect("a CPU that is online");
+    let parameter = libc::sched_param { sched_priority: 10 };
+    // SAFETY: the structure is valid for the call, which changes this thread's scheduling alone.
+    if unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &parameter) } != 0 {
+        return None;
+    }
+    let mut injected = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        // Lengths that come back seldom, at times that no tick has.
+        let round = injected.len() as u64;
+        std::thread::sleep(Duration::from_micros(3_700 + round * 37 % 1_000));
+        let (begun, length_ns) = (now_ns(), 20_000 + round * 7_919 % 300_000);
+        let mut ended = begun;
+        while ended < begun + length_ns {
+            ended = now_ns();
+        }
+        injected.push((begun, ended));
+    }
+    Some(injected)
+}
+
+/// What two readings of two clocks may be off by when the host stops us between them is not
+/// bounded; what their lines may be off by is.
+const CLOCKS_NS: u64 = 2_000;
+
+#[test]
+fn every_injected_detour_is_found_and_named() {
+    let _alone = alone();
+    let cpu = last_cpu();
+    let mut bench = LiveNoise::new(settings(cpu, 1_500)).expect("a bench");
+    let traced = bench.facts().can_trace;
+    let stop = Arc::new(AtomicBool::new(false));
+    let its_stop = Arc::clone(&stop);
+    let injector = std::thread::Builder::new()
+        .name(INJECTOR.to_owned())
+        .spawn(move || inject(cpu, &its_stop))
+        .expect("a thread");
+    let sample = bench.measure(Loop::Detour, traced).expect("a window");
+    stop.store(true, Ordering::Relaxed);
+    let Some(injected) = injector.join().expect("the injector") else {
+        return println!("not run: no right to SCHED_FIFO");
+    };
+    let noise = only(&sample);
+    let ledger = ledger(noise);
+    let end_ns = noise.start_ns + noise.window_ns;
+    let inside: Vec<_> = injected
+        .iter()
+        .filter(|(begun, ended)| *begun > noise.start_ns + CLOCKS_NS && ended + CLOCKS_NS < end_ns)
+        .collect();
+    assert!(inside.len() > 20, "{} injected, {} inside", injected.len(), inside.len());
+    let mut longer = Vec::new();
+    for (begun, ended) in inside {
+        let holds = |detour: &&lab::noise::ledger::Detour| {
+            detour.gap.start_ns <= begun + CLOCKS_NS && ended - CLOCKS_NS <= detour.gap.end_ns
+        };
+        let found = ledger.first.iter().find(holds);
+        let detour = found.unwrap_or_else(|| panic!("{} ns not found", ended - begun));
+        longer.push(detour.gap.length_ns().saturating_sub(ended - begun));
+        if traced {
+            assert!(detour.by_class_ns[0] + CLOCKS_NS >= ended - begun, "{detour:?}");
+        }
+    }
+    longer.sort_unstable();
+    let (median, least) = (longer[longer.len() / 2], longer[0]);
+    println!(
+        "{} injected, all found; {median} ns longer (median), {least} ns at least",
+        longer.len()
+    );
+    if traced {
+        let is_injector = |part: &&Part| match part {
+            Part::Source(number) => {
+                // The kernel keeps 15 characters of a name.
+                let name = SourceName::Task(INJECTOR[..15].to_owned());
+                sample.names.get(*number as usize) == Some(&name)
+            }
+            _ => false,
+        };
+        assert!(ledger.parts.keys().any(|part| is_injector(&part)), "{:?}", sample.names);
+    }
+}

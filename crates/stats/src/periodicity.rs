@@ -1,0 +1,246 @@
+//! Periods in a stream of events.
+//!
+//! Where events keep to a clock of period P, their phases (the fraction of P at which they come) lie
+//! together. R, the length of the mean of the phases as unit vectors, is 1 when they are all the
+//! same and about 0 when they are even (Mardia and Jupp, Directional Statistics, ch. 6: Rayleigh's
+//! test). Candidates come from the Fourier transform of the stream; the period is then refined on
+//! the events' own times. A clock has its harmonics too: the lowest frequency that is nearly as
+//! strong as the strongest is its own. What keeps to it is taken away, and the rest searched again.
+
+use std::f64::consts::TAU;
+
+use crate::fourier::power;
+
+/// An event: when it came, and how much it counts (its length, say; 1 for all alike).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Event {
+    /// Time in ns, from any origin.
+    pub at_ns: u64,
+    /// Weight, not negative.
+    pub weight: f64,
+}
+
+/// What to look for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Search {
+    /// The shortest period, ns.
+    pub period_ns_min: u64,
+    /// The longest, ns; never more than an eighth of the stream's length.
+    pub period_ns_max: u64,
+    /// The most periods to find.
+    pub periods_max: usize,
+    /// The least R that is worth telling.
+    pub concentration_ratio_min: f64,
+    /// How likely a stream without any period may be to show one: 1e-6 is one in a million.
+    pub chance_max: f64,
+}
+
+/// A period that was found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Period {
+    /// Its length, ns.
+    pub period_ns: f64,
+    /// Half the width of its 95 % interval, ns.
+    pub half_width_ns: f64,
+    /// R of all the events in which it was found, 0 to 1.
+    pub concentration_ratio: f64,
+    /// How likely such an R is by chance, at any of the frequencies searched.
+    pub chance_ratio: f64,
+    /// Events in which it was found: those that keep to no period found before.
+    pub searched: usize,
+    /// Positions of the events that keep to it.
+    pub locked: Vec<usize>,
+}
+
+/// Fewest events in which a period is looked for.
+pub const EVENTS_MIN: usize = 8;
+/// Most cells of the transform: bounds time and memory.
+const CELLS_MAX: usize = 1 << 18;
+/// Candidates that are refined.
+const CANDIDATES_MAX: usize = 24;
+/// How near a frequency's power must come to the greatest to be taken for the clock's own.
+const NEARLY: f64 = 0.45;
+/// Widest part of the period, to each side of the mean, in which an event keeps to it.
+const WINDOW_MAX: f64 = 0.125;
+const WINDOW_MIN: f64 = 0.01;
+
+/// The periods of a stream, the surest first. Events after the first that make more cells than
+/// the transform has are not looked at.
+#[must_use]
+pub fn periods(events: &[Event], search: &Search) -> Vec<Period> {
+    let mut left: Vec<usize> = (0..events.len()).collect();
+    let mut found = Vec::new();
+    while found.len() < search.periods_max && left.len() >= EVENTS_MIN {
+        let stream = Stream::new(events, &left, search);
+        let Some(period) = stream.and_then(|stream| stream.strongest(search)) else { break };
+        left.retain(|at| !period.locked.contains(at));
+        found.push(period);
+    }
+    found
+}
+
+/// The events that are left, from the first one on.
+struct Stream {
+    /// Position among all events, seconds since the first, weight.
+    events: Vec<(usize, f64, f64)>,
+    length_s: f64,
+    cell_s: f64,
+    squares: f64,
+    weights: f64,
+}
+
+impl Stream {
+    fn new(events: &[Event], left: &[usize], search: &Search) -> Option<Stream> {
+        let first_ns = left.iter().map(|&at| events[at].at_ns).min()?;
+        let cell_s = search.period_ns_min as f64 / 4e9;
+        let in_reach = |&at: &usize| {
+            let after_s = (events[at].at_ns - first_ns) as f64 / 1e9;
+            let reached = after_s < cell_s * (CELLS_MAX / 2) as f64;
+            reached.then_some((at, after_s, events[at].weight))
+        };
+        let events: Vec<_> = left.iter().filter_map(in_reach).collect();
+        let length_s = events.iter().map(|event| event.1).fold(0.0, f64::max);
+        let squares: f64 = events.iter().map(|event| event.2 * event.2).sum();
+        let weights: f64 = events.iter().map(|event| event.2).sum();
+        let is_enough = events.len() >= EVENTS_MIN && squares > 0.0 && length_s > 0.0;
+        is_enough.then_some(Stream { events, length_s, cell_s, squares, weights })
+    }
+
+    /// The mean of the phases at that frequency: its length times all weights, and its direction
+    /// as a fraction of a turn.
+    fn mean_phase(&self, hz: f64) -> (f64, f64) {
+        let (mut x, mut y) = (0.0, 0.0);
+        for (_, at_s, weight) in &self.events {
+            let (sin, cos) = (TAU * hz * at_s).sin_cos();
+            x += weight * cos;
+            y += weight * sin;
+        }
+        (x.hypot(y), y.atan2(x) / TAU)
+    }
+
+    /// Rayleigh's statistic: about Exp(1) when there is no period.
+    fn strength(&self, hz: f64) -> f64 {
+        self.mean_phase(hz).0.powi(2) / self.squares
+    }
+
+    fn strongest(&self, search: &Search) -> Option<Period> {
+        let hz_min = (1e9 / search.period_ns_max as f64).max(8.0 / self.length_s);
+        let hz_max = 1e9 / search.period_ns_min as f64;
+        let independent = (hz_max - hz_min) * self.length_s;
+        if independent < 1.0 {
+            return None;
+        }
+        let refined: Vec<(f64, f64)> =
+            self.candidates(hz_min, hz_max).into_iter().map(|hz| self.refine(hz)).collect();
+        let most = refined.iter().map(|(_, strength)| *strength).fold(0.0, f64::max);
+        let own = refined.into_iter().filter(|(_, strength)| *strength >= NEARLY * most);
+        let (hz, strength) = own.min_by(|a, b| a.0.total_cmp(&b.0))?;
+        let chance_ratio = (independent * (-strength).exp()).min(1.0);
+        let period = self.period(hz, chance_ratio);
+        let is_sure = chance_ratio <= search.chance_max;
+        (is_sure && period.concentration_ratio >= search.concentration_ratio_min).then_some(period)
+    }
+
+    /// Frequencies at which the transform has a peak, the highest ones.
+    fn candidates(&self, hz_min: f64, hz_max: f64) -> Vec<f64> {
+        let cells = (self.length_s / self.cell_s) as usize + 1;
+        let mut series = vec![0.0; cells];
+        for (_, at_s, weight) in &self.events {
+            series[((at_s / self.cell_s) as usize).min(cells - 1)] += weight;
+        }
+        let length = (2 * cells).next_power_of_two();
+        let mean = self.weights / cells as f64;
+        series.iter_mut().for_each(|cell| *cell -= mean);
+        let lines = power(&series, length);
+        let hz_of = |line: usize| line as f64 / (length as f64 * self.cell_s);
+        let mut peaks: Vec<(f64, f64)> = (1..lines.len() - 1)
+            .filter(|&k| lines[k] >= lines[k - 1] && lines[k] > lines[k + 1])
+            .map(|k| (hz_of(k), lines[k]))
+            .filter(|(hz, _)| (hz_min..=hz_max).contains(hz))
+            .collect();
+        peaks.sort_by(|a, b| b.1.total_cmp(&a.1));
+        peaks.truncate(CANDIDATES_MAX);
+        peaks.into_iter().map(|(hz, _)| hz).collect()
+    }
+
+    /// The top of the peak near `hz`, with its strength.
+    fn refine(&self, hz: f64) -> (f64, f64) {
+        let (mut best, mut step) = ((hz, self.strength(hz)), 0.25 / self.length_s);
+        while step > 1e-2 / self.length_s {
+            let moved = [best.0 - step, best.0 + step].map(|hz| (hz, self.strength(hz)));
+            match moved.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)) {
+                Some(better) if better.1 > best.1 => best = better,
+                _ => step /= 2.0,
+            }
+        }
+        best
+    }
+
+    /// The period at `hz`, made exact by a line through the phases of the events that keep to it.
+    fn period(&self, hz: f64, chance_ratio: f64) -> Period {
+        let (length, direction) = self.mean_phase(hz);
+        let mut clock = Clock { hz, direction, window: WINDOW_MAX, spread: WINDOW_MAX };
+        for _ in 0..6 {
+            clock = clock.fitted(&self.events).unwrap_or(clock);
+        }
+        let near =
+            self.events.iter().filter(|(_, at_s, _)| clock.offset(*at_s).abs() <= clock.window);
+        let locked: Vec<usize> = near.map(|(at, _, _)| *at).collect();
+        // The error of a slope: phases over time, on a line.
+        let error_turns = clock.spread * (12.0 / locked.len().max(1) as f64).sqrt() / self.length_s;
+        Period {
+            period_ns: 1e9 / clock.hz,
+            half_width_ns: 1.96 * error_turns / (clock.hz * clock.hz) * 1e9,
+            concentration_ratio: (length / self.weights).min(1.0),
+            chance_ratio,
+            searched: self.events.len(),
+            locked,
+        }
+    }
+}
+
+/// A clock: its frequency, the phase of its beats in turns, how far off an event may be and still
+/// keep to it, and how far off those are.
+#[derive(Clone, Copy)]
+struct Clock {
+    hz: f64,
+    direction: f64,
+    window: f64,
+    spread: f64,
+}
+
+impl Clock {
+    /// By how much of a turn an event is off, -0.5 to 0.5.
+    fn offset(&self, at_s: f64) -> f64 {
+        let turns = self.hz * at_s - self.direction;
+        turns - turns.round()
+    }
+
+    /// The clock that fits the events near this one better: a line through their offsets.
+    fn fitted(&self, events: &[(usize, f64, f64)]) -> Option<Clock> {
+        let near = || {
+            let off = events.iter().map(|(_, at_s, weight)| (*at_s, self.offset(*at_s), *weight));
+            off.filter(|(_, offset, _)| offset.abs() <= self.window)
+        };
+        let weights: f64 = near().map(|(_, _, weight)| weight).sum();
+        let mean = |of: fn(&(f64, f64, f64)) -> f64| -> f64 {
+            near().map(|one| one.2 * of(&one)).sum::<f64>() / weights
+        };
+        let (mean_s, mean_offset) = (mean(|one| one.0), mean(|one| one.1));
+        let (mut across, mut along, mut square) = (0.0, 0.0, 0.0);
+        for (at_s, offset, weight) in near() {
+            across += weight * (at_s - mean_s) * (offset - mean_offset);
+            along += weight * (at_s - mean_s).powi(2);
+            square += weight * (offset - mean_offset).powi(2);
+        }
+        // Not so of a single instant, or without any weight.
+        let slope = (along > 0.0 && weights > 0.0).then(|| across / along)?;
+        let spread = ((square - slope * across) / weights).max(0.0).sqrt();
+        Some(Clock {
+            hz: self.hz - slope,
+            direction: self.direction + mean_offset - slope * mean_s,
+            window: (3.0 * spread).clamp(WINDOW_MIN, WINDOW_MAX),
+            spread,
+        })
+    }
+}

@@ -1,0 +1,92 @@
+//! A bounded, even sample of a stream (Vitter, "Random Sampling with a Reservoir", 1985, algorithm
+//! R), by a generator of its own, so that the same seed keeps the same items.
+
+/// Keeps at most `limit` items, each of those offered with the same chance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reservoir<T> {
+    kept: Vec<T>,
+    limit: usize,
+    seen: u64,
+    state: u64,
+}
+
+impl<T> Reservoir<T> {
+    /// An empty one. `limit` 0 keeps nothing.
+    #[must_use]
+    pub fn new(limit: usize, seed: u64) -> Self {
+        Reservoir { kept: Vec::new(), limit, seen: 0, state: seed }
+    }
+
+    /// Offers the next item of the stream.
+    pub fn offer(&mut self, item: T) {
+        self.seen += 1;
+        if self.kept.len() < self.limit {
+            self.kept.push(item);
+            return;
+        }
+        let place = below(next(&mut self.state), self.seen);
+        if let Some(kept) = usize::try_from(place).ok().and_then(|at| self.kept.get_mut(at)) {
+            *kept = item;
+        }
+    }
+
+    /// How many were offered.
+    #[must_use]
+    pub fn seen(&self) -> u64 {
+        self.seen
+    }
+
+    /// Those kept, in no particular order.
+    #[must_use]
+    pub fn kept(&self) -> &[T] {
+        &self.kept
+    }
+}
+
+/// SplitMix64 (Steele, Lea, Flood, 2014).
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// A number below `limit`, evenly but for 2^-64.
+fn below(random: u64, limit: u64) -> u64 {
+    ((u128::from(random) * u128::from(limit)) >> 64) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn every_part_of_a_long_stream_is_kept_alike() {
+        let mut reservoir = Reservoir::new(10_000, 7);
+        (0..1_000_000_u32).for_each(|item| reservoir.offer(item));
+        for tenth in 0..10 {
+            let of_tenth = |item: &&u32| **item / 100_000 == tenth;
+            let kept = reservoir.kept().iter().filter(of_tenth).count();
+            assert!((850..1150).contains(&kept), "{kept} of tenth {tenth}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn it_keeps_items_of_the_stream_and_never_more_than_its_limit(
+            length in 0u64..500, limit in 0usize..50, seed: u64,
+        ) {
+            let mut reservoir = Reservoir::new(limit, seed);
+            (0..length).for_each(|item| reservoir.offer(item));
+            prop_assert_eq!(reservoir.seen(), length);
+            prop_assert_eq!(reservoir.kept().len() as u64, length.min(limit as u64));
+            let mut kept = reservoir.kept().to_vec();
+            kept.sort_unstable();
+            kept.dedup();
+            prop_assert_eq!(kept.len(), reservoir.kept().len());
+            prop_assert!(kept.iter().all(|item| *item < length));
+        }
+    }
+}

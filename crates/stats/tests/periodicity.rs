@@ -1,0 +1,116 @@
+//! Periods are found in streams that have them, and not in streams that have none.
+
+use proptest::prelude::*;
+use stats::periodicity::{Event, Period, Search, periods};
+
+const SEARCH: Search = Search {
+    period_ns_min: 500_000,
+    period_ns_max: 50_000_000,
+    periods_max: 3,
+    concentration_ratio_min: 0.1,
+    chance_max: 1e-6,
+};
+
+/// Even numbers below 1, from a seed.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> f64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+/// A clock's events over `length_ns`, each at most `jitter_ns` late.
+fn clock(period_ns: u64, phase_ns: u64, jitter_ns: u64, length_ns: u64, seed: u64) -> Vec<u64> {
+    let mut random = Random(seed);
+    let beats = (0..).map(|beat| phase_ns + beat * period_ns).take_while(|at| *at < length_ns);
+    beats.map(|at| at + (random.next() * jitter_ns as f64) as u64).collect()
+}
+
+fn even(number: usize, length_ns: u64, seed: u64) -> Vec<u64> {
+    let mut random = Random(seed);
+    (0..number).map(|_| (random.next() * length_ns as f64) as u64).collect()
+}
+
+fn found(mut times: Vec<u64>) -> Vec<Period> {
+    times.sort_unstable();
+    let events: Vec<Event> = times.iter().map(|&at_ns| Event { at_ns, weight: 1.0 }).collect();
+    periods(&events, &SEARCH)
+}
+
+fn is_near(period: &Period, period_ns: u64) -> bool {
+    let allowed = 4.0 * period.half_width_ns + 1e-5 * period_ns as f64;
+    (period.period_ns - period_ns as f64).abs() <= allowed
+}
+
+#[test]
+fn the_ticks_of_usual_kernels_and_a_host_of_100_hz_beside_them() {
+    for hz in [100, 250, 300, 1000] {
+        let period_ns = 1_000_000_000 / hz;
+        let ticks = clock(period_ns, 12_345, 3_000, 1_000_000_000, 1);
+        let one = found(ticks.clone());
+        assert!(is_near(&one[0], period_ns), "{hz} Hz: {:?}", one[0].period_ns);
+        assert!(one[0].concentration_ratio > 0.99);
+        assert_eq!(one[0].locked.len(), ticks.len());
+        assert_eq!(one.len(), 1, "{hz} Hz: a harmonic was taken for a clock of its own");
+    }
+    let mut both = clock(4_000_000, 0, 3_000, 1_000_000_000, 1);
+    both.extend(clock(10_000_000, 1_300_000, 3_000, 1_000_000_000, 2));
+    let two = found(both);
+    assert!(is_near(&two[0], 4_000_000) && is_near(&two[1], 10_000_000), "{two:?}");
+}
+
+#[test]
+fn a_tenth_of_a_second_as_in_the_paper_is_enough_for_a_tick() {
+    let one = found(clock(4_000_000, 700_000, 20_000, 100_000_000, 3));
+    assert!(is_near(&one[0], 4_000_000), "{one:?}");
+    assert_eq!(one[0].locked.len(), 25);
+}
+
+#[test]
+fn nothing_to_search_gives_nothing() {
+    assert!(found(vec![]).is_empty());
+    assert!(found(vec![5; 100]).is_empty(), "one instant is no period");
+    assert!(found(clock(4_000_000, 0, 0, 20_000_000, 1)).is_empty(), "five beats are too few");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn a_clock_is_found_among_as_many_events_without_one(
+        period_ns in 700_000u64..20_000_000, phase in 0.0..1.0f64, late in 0.0..0.1f64, seed: u64,
+    ) {
+        let length_ns = 2_000_000_000;
+        let phase_ns = (phase * period_ns as f64) as u64;
+        let jitter_ns = (late * period_ns as f64) as u64;
+        let mut times = clock(period_ns, phase_ns, jitter_ns, length_ns, seed);
+        let beats = times.len();
+        times.extend(even(beats, length_ns, !seed));
+        let found = found(times);
+        prop_assert!(!found.is_empty());
+        prop_assert!(is_near(&found[0], period_ns), "{} ± {}", found[0].period_ns, found[0].half_width_ns);
+        prop_assert!(found[0].concentration_ratio > 0.35);
+        prop_assert!(found[0].locked.len() * 10 >= beats * 9, "{} of {beats}", found[0].locked.len());
+    }
+
+    #[test]
+    fn events_without_a_clock_have_no_period(number in 8usize..2000, seed: u64) {
+        prop_assert_eq!(found(even(number, 2_000_000_000, seed)), vec![]);
+    }
+
+    #[test]
+    fn any_stream_is_searched_without_panic(
+        mut events in prop::collection::vec((any::<u64>(), 0.0..1e9f64), 0..60),
+    ) {
+        events.sort_by_key(|event| event.0);
+        let events: Vec<Event> =
+            events.into_iter().map(|(at_ns, weight)| Event { at_ns, weight }).collect();
+        for period in periods(&events, &SEARCH) {
+            prop_assert!(period.period_ns.is_finite() && period.half_width_ns.is_finite());
+            prop_assert!((0.0..=1.0).contains(&period.concentration_ratio));
+        }
+    }
+}
