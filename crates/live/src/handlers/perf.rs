@@ -194,12 +194,13 @@ pub struct EventGroup {
     open: Vec<(u32, Vec<OwnedFd>)>,
 }
 
+/// Switches a group on or off by its leader: where members of several PMUs are switched themselves, too
+/// (`PERF_IOC_FLAG_GROUP`), those of another PMU than the leader's don't count again (seen in 6.18).
 fn switch(leader: &OwnedFd, on: bool) -> io::Result<()> {
-    let (file, group) = (leader.as_raw_fd(), b::PERF_IOC_FLAG_GROUP);
+    let file = leader.as_raw_fd();
     // SAFETY: the descriptor is an open perf event, and these ioctls take no pointer.
-    let result = unsafe {
-        if on { perf::ioctls::ENABLE(file, group) } else { perf::ioctls::DISABLE(file, group) }
-    };
+    let result =
+        unsafe { if on { perf::ioctls::ENABLE(file, 0) } else { perf::ioctls::DISABLE(file, 0) } };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
