@@ -32,13 +32,26 @@ pub fn wait_for_order() -> Result<Order, String> {
         return Err("no firmware configuration device".to_owned());
     }
     loop {
-        let (key, size) = find(ORDER_NAME).ok_or("no file opt/irqlab/order")?;
-        select(key);
-        let order = read(size.min(ORDER_BYTES_MAX));
-        if order.trim_ascii() != NO_ORDER {
+        let file = file().ok_or("no file opt/irqlab/order")?;
+        let order = contents(file);
+        // The machine may have been saved in the middle of this: then the file is another's by now, of
+        // which only the length of the old one was read.
+        let whole = || self::file() == Some(file) && contents(file) == order;
+        if order.trim_ascii() != NO_ORDER && whole() {
             return Ok(Order::parse(&String::from_utf8_lossy(&order)));
         }
     }
+}
+
+/// Key and size of the order's file. Looked for twice, as the machine may have been saved in the middle
+/// of the first search.
+fn file() -> Option<(u16, u32)> {
+    find(ORDER_NAME).or_else(|| find(ORDER_NAME))
+}
+
+fn contents((key, size): (u16, u32)) -> Vec<u8> {
+    select(key);
+    read(size.min(ORDER_BYTES_MAX))
 }
 
 /// Key and size of a file.
