@@ -6,10 +6,10 @@
 use std::hint::black_box;
 
 use machine::core::{
-    Access, Behind, CoreCounts, CoreModel, Executed, InOrderCore, Instruction, Layout, Memory,
-    OutOfOrder, Register, Template, Threads, Unit, without_miss_limit,
+    Access, CoreCounts, CoreModel, Executed, InOrderCore, Instruction, Layout, Memory, OutOfOrder,
+    Register, Template, Threads, Unit,
 };
-use machine::memory::{PageSize, System};
+use machine::memory::{PageSize, Port, System, without_miss_limit};
 use machine::predict::BranchKind;
 use machine::{CodeSpan, SystemModel};
 
@@ -141,15 +141,6 @@ fn on_core(model: &CoreModel, blocks: &[Block], thrown: &mut Thrown) -> CoreCoun
     counts
 }
 
-/// The memory side of a machine, as all blocks see it.
-struct Side(System);
-
-impl Side {
-    fn behind(&mut self) -> Behind<'_> {
-        Behind { system: &mut self.0, cpu: 0, pc: 0, page: PageSize::Large }
-    }
-}
-
 /// Runs the blocks on a core out of order with the memory side of its machine.
 fn on_machine(
     model: &CoreModel,
@@ -158,19 +149,15 @@ fn on_machine(
     thrown: &mut Thrown,
 ) -> CoreCounts {
     let machine = SystemModel::parse(machine).expect("a machine");
-    let mut side = Side(System::new(&without_miss_limit(&machine), 1));
+    let mut system = System::new(&without_miss_limit(&machine), 1);
+    let mut port = Port { system: &mut system, cpu: 0, pc: 0, page: PageSize::Large };
     let mut core = OutOfOrder::new(model, 64).expect("a window");
-    execute(blocks, thrown, |block, executed, _| core.run(block, executed, &mut side.behind()));
+    execute(blocks, thrown, |block, executed, _| core.run(block, executed, &mut port));
     core.counts()
 }
 
 fn run(name: &str, text: &str, machine: Option<&str>) {
-    #[derive(serde::Deserialize)]
-    struct File {
-        core: CoreModel,
-    }
-    let model = toml::from_str::<File>(text).expect("a model").core;
-    model.check("core").expect("a model");
+    let model = SystemModel::parse(text).expect("a model").core.expect("with a core");
     let mut thrown = Thrown(88_172_645_463_325_252);
     let layout = Layout { line_shift: 6, follows_stack: model.front.follows_stack };
     let blocks: Vec<Block> = (0..BLOCKS).map(|_| block(&mut thrown, layout)).collect();
@@ -192,15 +179,15 @@ fn run(name: &str, text: &str, machine: Option<&str>) {
 
 fn main() {
     let all = [
-        ("r4400", include_str!("../tests/cores/r4400.toml")),
-        ("ultrasparc-1", include_str!("../tests/cores/ultrasparc-1.toml")),
-        ("t1", include_str!("../tests/cores/t1.toml")),
-        ("cortex-a55", include_str!("../tests/cores/cortex-a55.toml")),
-        ("mxs", include_str!("../tests/cores/mxs.toml")),
-        ("p4", include_str!("../tests/cores/p4.toml")),
-        ("neoverse-n1", include_str!("../tests/cores/neoverse-n1.toml")),
-        ("zen3", include_str!("../tests/cores/zen3.toml")),
-        ("golden-cove", include_str!("../tests/cores/golden-cove.toml")),
+        ("r4400-1994", include_str!("../../../machines/r4400-1994.toml")),
+        ("ultra-1", include_str!("../../../machines/ultra-1.toml")),
+        ("t1", include_str!("../../../machines/t1.toml")),
+        ("cortex-a55", include_str!("../../../machines/cortex-a55.toml")),
+        ("r10000-1996", include_str!("../../../machines/r10000-1996.toml")),
+        ("p4-1700", include_str!("../../../machines/p4-1700.toml")),
+        ("neoverse-n1", include_str!("../../../machines/neoverse-n1.toml")),
+        ("zen3", include_str!("../../../machines/zen3.toml")),
+        ("golden-cove", include_str!("../../../machines/golden-cove.toml")),
     ];
     let wanted: Vec<String> =
         std::env::args().skip(1).filter(|one| !one.starts_with('-')).collect();

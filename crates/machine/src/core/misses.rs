@@ -63,7 +63,9 @@ impl Misses {
         while !self.has_room(from, from + wait) {
             // Room comes when one of them ends.
             let ends = self.under_way.iter().map(|miss| miss.to).filter(|to| *to > from);
-            from = ends.min().expect("one is under way");
+            // One is under way, as there is no room.
+            let Some(end) = ends.min() else { break };
+            from = end;
         }
         let to = from + wait;
         self.under_way.push(Miss { line, from, to });

@@ -3,13 +3,12 @@
 //! A block of instructions is prepared once as a [`Template`]: registers read and written, unit, branch,
 //! what else it does. It is then executed any number of times, each time with the accesses that it made
 //! and the address that came behind. Caches are somebody else's: a [`Memory`] says how long each access
-//! waits, such as [`Behind`], the memory side of a machine model.
+//! waits, such as [`Port`](crate::memory::Port), the memory side of a machine model.
 //!
 //! [`OutOfOrder`] is a core with a window, [`InOrderCore`] one without,
 //! [`Threads`] one whose threads share its pipeline. Lost slots are charged by the rule of `simos-1995`, section
 //! 3.3; see [`CoreCounts`].
 
-mod behind;
 mod calendar;
 mod counts;
 mod execution;
@@ -26,7 +25,6 @@ mod template;
 mod threads;
 mod window;
 
-pub use behind::{Behind, without_miss_limit};
 pub use counts::CoreCounts;
 pub use execution::Executed;
 pub use in_order::InOrderCore;

@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{CacheModel, ModelError, Replacement};
 use crate::predict::PredictorModel;
-use crate::schema::TEXT_BYTES_MAX;
 
 /// A core. With a `window` it executes out of order; with `threads` several threads share its
 /// pipeline cycle by cycle; else it executes in order.
@@ -186,11 +185,6 @@ const THREADS_MAX: u32 = 64;
 /// Most lines of decoded instructions.
 const DECODED_LINES_MAX: u32 = 1 << 20;
 
-/// In which line of a text a byte is, from 1.
-fn line_of(text: &str, at: usize) -> usize {
-    1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count()
-}
-
 fn refuse(field: String, problem: impl Into<String>) -> Result<(), ModelError> {
     Err(ModelError::new(field, problem))
 }
@@ -247,35 +241,7 @@ impl UnitsModel {
     }
 }
 
-/// Of a machine's file, what is read here.
-#[derive(Deserialize)]
-struct MachineFile {
-    #[serde(default)]
-    core: Option<CoreModel>,
-}
-
 impl CoreModel {
-    /// The `[core]` table of a machine's file, checked; absent if it has none. What else the file
-    /// says is not looked at.
-    ///
-    /// # Errors
-    /// [`ModelError`], with the line, if the text is no TOML or the table has a field that is
-    /// missing, unknown or of the wrong type; with the field, if it has a value that no core has.
-    pub fn of_machine(text: &str) -> Result<Option<CoreModel>, ModelError> {
-        if text.len() > TEXT_BYTES_MAX {
-            return Err(ModelError::new("", format!("a model of over {TEXT_BYTES_MAX} bytes")));
-        }
-        let file: MachineFile = toml::from_str(text).map_err(|error| ModelError {
-            line: error.span().map(|span| line_of(text, span.start)),
-            field: String::new(),
-            problem: error.message().trim_end().replace('\n', "; "),
-        })?;
-        if let Some(core) = &file.core {
-            core.check("core")?;
-        }
-        Ok(file.core)
-    }
-
     /// Refuses what cannot be built; `name` is the table it stands in, such as `core`.
     ///
     /// # Errors

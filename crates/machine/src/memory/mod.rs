@@ -26,6 +26,6 @@ pub use classes::{ClassCounts, Context, MissClass, Mode};
 pub use counts::CpuCounts;
 pub use devices::DeviceCounts;
 pub use miss::{CacheName, Miss, Places, Watch};
-pub use port::Port;
+pub use port::{Port, without_miss_limit};
 pub use stack::{SetDepths, StackDistances};
 pub use system::{Access, Answer, PageSize, Served, System};

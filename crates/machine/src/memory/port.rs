@@ -3,30 +3,37 @@
 use super::system::{Access, PageSize, System};
 use crate::core::Memory;
 use crate::hierarchy::AccessKind;
+use crate::schema::SystemModel;
 
-/// One processor's way into a [`System`], for the cores of [`core`](crate::core).
+/// Registers for misses that no core uses up.
+const REGISTERS: u32 = 256;
+
+/// A model whose first caches wait for any number of lines.
 ///
-/// A core says no page sizes: pages are of the size that was set last, 4 KiB at first.
-#[derive(Debug)]
-pub struct Port<'s> {
-    system: &'s mut System,
-    cpu: usize,
-    page: PageSize,
-    /// Address of the code that was fetched last: where an access comes from, to within a line.
-    pc: u64,
+/// How many lines are waited for at once is the core's affair, because it knows when each access begins;
+/// a [`System`] that limits them, too, would have some wait twice.
+#[must_use]
+pub fn without_miss_limit(model: &SystemModel) -> SystemModel {
+    let mut model = model.clone();
+    (model.l1d.mshrs, model.l1i.mshrs) = (REGISTERS, REGISTERS);
+    model
 }
 
-impl<'s> Port<'s> {
-    /// Of a processor that the system has.
-    pub fn new(system: &'s mut System, cpu: usize) -> Self {
-        Port { system, cpu, page: PageSize::Small, pc: 0 }
-    }
+/// One processor's way into a [`System`], for the cores of [`core`](crate::core), while a block
+/// executes. The system is made [`without_miss_limit`].
+#[derive(Debug)]
+pub struct Port<'s> {
+    /// The memory side of all processors.
+    pub system: &'s mut System,
+    /// Which processor executes.
+    pub cpu: usize,
+    /// Address of the block, from which prefetchers tell instructions apart.
+    pub pc: u64,
+    /// The pages that it accesses: a core says no page sizes.
+    pub page: PageSize,
+}
 
-    /// Pages of the accesses that follow.
-    pub fn set_page(&mut self, page: PageSize) {
-        self.page = page;
-    }
-
+impl Port<'_> {
     fn data(&mut self, access: &crate::core::Access, kind: AccessKind, now_cycles: u64) -> u64 {
         let asked = Access {
             cpu: self.cpu,
@@ -34,8 +41,7 @@ impl<'s> Port<'s> {
             virtual_address: access.virtual_address,
             physical: access.physical.unwrap_or(0),
             bytes: u32::from(access.bytes.max(1)),
-            // Instructions of a block are told apart by their numbers.
-            pc: self.pc + u64::from(access.instruction),
+            pc: self.pc.wrapping_add(access.instruction.into()),
             page: self.page,
             now_cycles,
         };
@@ -49,7 +55,6 @@ impl<'s> Port<'s> {
 
 impl Memory for Port<'_> {
     fn fetch(&mut self, virtual_address: u64, physical: u64, now_cycles: u64) -> u64 {
-        self.pc = virtual_address;
         let answer = self.system.request(&Access {
             cpu: self.cpu,
             kind: AccessKind::Fetch,

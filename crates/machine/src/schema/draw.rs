@@ -92,10 +92,11 @@ fn row(depth: usize, name: &str, what: &str, answer: &str) -> String {
     // What does not fit stands below.
     let mut lines = vec![String::new()];
     for words in what.split_inclusive(", ") {
-        let line = lines.last_mut().expect("begins with one");
-        match line.chars().count() + words.trim_end().chars().count() <= WIDTH {
-            true => line.push_str(words),
-            false => lines.push(words.to_owned()),
+        let fits =
+            |line: &&mut String| line.chars().count() + words.trim_end().chars().count() <= WIDTH;
+        match lines.last_mut().filter(fits) {
+            Some(line) => line.push_str(words),
+            None => lines.push(words.to_owned()),
         }
     }
     let first = lines[0].trim_end();

@@ -49,10 +49,6 @@ pub(super) fn parse(text: &str) -> Parsed<SystemModel> {
     })?;
     let reader = Reader::new(text, &file);
     let model = system(&reader)?;
-    // Who runs a core asks for it by itself; here it is checked.
-    if reader.has("core") {
-        CoreModel::of_machine(text)?;
-    }
     reader.done()?;
     check::check(&model, &reader)?;
     Ok(model)

@@ -9,7 +9,7 @@ use crate::support::{
     run_on, set, store,
 };
 
-const R4400: &str = include_str!("r4400.toml");
+const R4400: &str = include_str!("../../../../machines/r4400-1994.toml");
 
 impl Core for InOrderCore {
     fn play(&mut self, block: &Block, next: u64, waits: &mut Waits) {

@@ -1,48 +1,45 @@
 //! Cores on the memory side of their machines: latencies and overlap as published.
 
 use machine::SystemModel;
-use machine::core::{Behind, Executed, OutOfOrder, without_miss_limit};
-use machine::memory::{PageSize, System};
+use machine::core::{Executed, Layout, OutOfOrder};
+use machine::memory::{PageSize, Port, System, without_miss_limit};
 
 use crate::streams::Thrown;
-use crate::support::{Step, block, layout, load, model};
+use crate::support::{Step, block, layout, load};
 
-const ZEN3: &str = include_str!("zen3.toml");
-const GOLDEN_COVE: &str = include_str!("golden-cove.toml");
-const NEOVERSE_N1: &str = include_str!("neoverse-n1.toml");
-const ZEN3_MACHINE: &str = include_str!("../../../../machines/zen3.toml");
-const GOLDEN_COVE_MACHINE: &str = include_str!("../../../../machines/golden-cove.toml");
-const NEOVERSE_N1_MACHINE: &str = include_str!("../../../../machines/neoverse-n1.toml");
+const ZEN3: &str = include_str!("../../../../machines/zen3.toml");
+const GOLDEN_COVE: &str = include_str!("../../../../machines/golden-cove.toml");
+const NEOVERSE_N1: &str = include_str!("../../../../machines/neoverse-n1.toml");
 
 /// A core on its machine.
 struct Bench {
     core: OutOfOrder,
     system: System,
-    text: &'static str,
+    layout: Layout,
 }
 
 impl Bench {
-    fn new(core: &'static str, machine: &str) -> Bench {
-        let machine = SystemModel::parse(machine).expect("a good machine");
+    fn new(text: &str) -> Bench {
+        let machine = SystemModel::parse(text).expect("a good machine");
         let line_bytes = machine.l1d.cache.line_bytes;
+        let core = machine.core.as_ref().expect("with a core");
         Bench {
-            core: OutOfOrder::new(&model(core), line_bytes).expect("a window"),
+            core: OutOfOrder::new(core, line_bytes).expect("a window"),
             system: System::new(&without_miss_limit(&machine), 1),
-            text: core,
+            layout: layout(core),
         }
     }
 
     /// Runs the steps in blocks of eight. Returns the cycles.
     fn run(&mut self, steps: &[Step]) -> u64 {
         let before = self.core.cycles();
-        let layout = layout(&model(self.text));
         for steps in steps.chunks(8) {
-            let block = block(layout, 0x40_0000, steps);
+            let block = block(self.layout, 0x40_0000, steps);
             let (instructions, next) = (steps.len() as u32, block.behind);
             let executed = Executed { instructions, accesses: &block.accesses, next };
             let (pc, page) = (0x40_0000, PageSize::Huge);
-            let mut behind = Behind { system: &mut self.system, cpu: 0, pc, page };
-            self.core.run(&block.template, &executed, &mut behind);
+            let mut port = Port { system: &mut self.system, cpu: 0, pc, page };
+            self.core.run(&block.template, &executed, &mut port);
         }
         self.core.cycles() - before
     }
@@ -71,23 +68,22 @@ fn chase(bench: &mut Bench, (lines, apart): (u64, u64), rounds: usize) -> f64 {
 fn a_chase_takes_the_latency_of_the_level_that_holds_it() {
     // Footprints within L1, L2 and L3; and cold, from memory.
     let machines = [
-        (ZEN3, ZEN3_MACHINE, [16 << 10, 256 << 10, 8 << 20]),
-        (GOLDEN_COVE, GOLDEN_COVE_MACHINE, [24 << 10, 512 << 10, 16 << 20]),
-        (NEOVERSE_N1, NEOVERSE_N1_MACHINE, [32 << 10, 512 << 10, 8 << 20]),
+        (ZEN3, [16 << 10, 256 << 10, 8 << 20]),
+        (GOLDEN_COVE, [24 << 10, 512 << 10, 16 << 20]),
+        (NEOVERSE_N1, [32 << 10, 512 << 10, 8 << 20]),
     ];
-    for (core, machine, footprints) in machines {
-        let waits = *Bench::new(core, machine).system.waits();
+    for (text, footprints) in machines {
+        let waits = *Bench::new(text).system.waits();
         let hit = waits.l1_hit_cycles;
         // What the machines' files have from their sources.
         let published = [hit, hit + waits.l2_hit_cycles, hit + waits.l3_hit_cycles];
-        let measured =
-            footprints.map(|bytes| chase(&mut Bench::new(core, machine), (bytes / 64, 64), 3));
+        let measured = footprints.map(|bytes| chase(&mut Bench::new(text), (bytes / 64, 64), 3));
         // So far apart that no prefetcher brings a neighbour.
-        let cold = chase(&mut Bench::new(core, machine), (20_000, 65 * 64), 1);
+        let cold = chase(&mut Bench::new(text), (20_000, 65 * 64), 1);
         let all = published.into_iter().zip(measured);
         for (published, measured) in all.chain([(hit + waits.memory_cycles, cold)]) {
             let within = (measured / published as f64 - 1.0).abs() <= 0.1;
-            assert!(within, "{}: {measured} of {published}", core.lines().next().unwrap_or(""));
+            assert!(within, "{}: {measured} of {published}", text.lines().next().unwrap_or(""));
         }
     }
 }
@@ -95,7 +91,7 @@ fn a_chase_takes_the_latency_of_the_level_that_holds_it() {
 #[test]
 fn independent_misses_overlap_as_far_as_the_core_has_places() {
     let lines = 1 << 18;
-    let mut bench = Bench::new(ZEN3, ZEN3_MACHINE);
+    let mut bench = Bench::new(ZEN3);
     let waits = *bench.system.waits();
     let steps: Vec<Step> = order(lines)[..20_000]
         .iter()

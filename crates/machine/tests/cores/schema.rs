@@ -1,36 +1,25 @@
 //! Cores as data: what is refused, and by which name.
 
-use machine::core::CoreModel;
 use machine::{ModelError, SystemModel};
 use proptest::prelude::*;
 
 use crate::presets::ALL;
 use crate::support::MXS;
 
-#[derive(Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    core: CoreModel,
+/// Why the text is refused, with one piece of its core replaced.
+fn refusal(text: &str, from: &str, to: &str) -> ModelError {
+    let (machine, core) = text.split_at(text.find("[core]").expect("each has one"));
+    assert!(core.contains(from), "{from}");
+    match SystemModel::parse(&format!("{machine}{}", core.replacen(from, to, 1))) {
+        Err(error) => error,
+        Ok(_) => panic!("{from} as {to} is accepted"),
+    }
 }
 
-/// Why the text is refused, with one piece of it replaced.
+/// The same without its line.
 fn refused(text: &str, from: &str, to: &str) -> String {
-    assert!(text.contains(from), "{from}");
-    match toml::from_str::<File>(&text.replacen(from, to, 1)) {
-        Err(syntax) => syntax.to_string(),
-        Ok(file) => match file.core.check("core") {
-            Err(ModelError { field, problem, .. }) => format!("{field}: {problem}"),
-            other => panic!("{from} as {to}: {other:?}"),
-        },
-    }
-}
-
-#[test]
-fn each_file_is_good_and_reads_back_as_it_was() {
-    for (name, text) in ALL {
-        let file: File = toml::from_str(text).unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert_eq!(file.core.check("core"), Ok(()), "{name}");
-    }
+    let ModelError { field, problem, .. } = refusal(text, from, to);
+    format!("{field}: {problem}")
 }
 
 #[test]
@@ -77,46 +66,26 @@ fn what_cannot_be_built_is_refused_by_field_and_range() {
     assert_eq!(threads, "core.threads: is for cores without a window");
     let (_, t1) = ALL.iter().find(|(name, _)| *name == "t1").expect("it is there");
     assert_eq!(refused(t1, "width = 1 ", "width = 2 "), "core.width: 2 is not in 1..=1");
-    let (_, p4) = ALL.iter().find(|(name, _)| *name == "p4").expect("it is there");
+    let (_, p4) = ALL.iter().find(|(name, _)| *name == "p4-1700").expect("it is there");
     assert!(refused(p4, "lines = 2048", "lines = 2000").starts_with("core.front.decoded.lines"));
     assert!(refused(p4, "ways = 8", "ways = 0").starts_with("core.front.decoded.ways"));
 }
 
 #[test]
 fn what_is_unknown_or_missing_is_refused_with_its_line() {
-    let unknown = refused(MXS, "misses = 4", "mises = 4");
-    assert!(unknown.contains("line 38") && unknown.contains("mises"), "{unknown}");
+    let line_of =
+        |text: &str, part: &str| text.lines().position(|line| line.contains(part)).map(|at| at + 1);
+    let unknown = refusal(MXS, "misses = 4", "mises = 4");
+    assert_eq!(unknown.line, line_of(MXS, "misses = 4"));
+    assert!(unknown.problem.contains("mises"), "{unknown}");
     let missing = refused(MXS, "load = { count = 2, latency_cycles = 2 }", "");
     assert!(missing.contains("load"), "{missing}");
     let sort = refused(MXS, "direction.bimodal.entries", "direction.bimodel.entries");
     assert!(sort.contains("bimodel"), "{sort}");
-    let negative = refused(MXS, "misses = 4", "misses = -4");
-    assert!(negative.contains("misses = -4"), "{negative}");
-}
-
-#[test]
-fn a_machine_has_its_core_in_its_file() {
-    let file = include_str!("../../../../machines/zen3.toml");
-    let machine = &file[..file.find("[core]").expect("its core is its last part")];
-    assert_eq!(CoreModel::of_machine(machine), Ok(None));
-    let (_, core) = ALL.iter().find(|(name, _)| *name == "zen3").expect("it is there");
-    let both = format!("{machine}\n{core}");
-    let read = CoreModel::of_machine(&both).expect("a good machine").expect("a core");
-    assert_eq!(read, crate::support::model(core));
-    SystemModel::parse(&both).expect("a good machine");
-    // Lines are those of the file.
-    let wrong = both.replace("follows_stack", "follow_stack");
-    let line = wrong.lines().position(|line| line.contains("follow_stack")).map(|at| at + 1);
-    for error in
-        [CoreModel::of_machine(&wrong).unwrap_err(), SystemModel::parse(&wrong).unwrap_err()]
-    {
-        assert_eq!(error.line, line);
-        assert!(error.problem.contains("follow_stack"), "{error}");
-    }
-    let wide = both.replace("width = 6 ", "width = 66 ");
-    let error = SystemModel::parse(&wide).unwrap_err().to_string();
-    let line = wide.lines().position(|line| line.starts_with("width = 66")).map_or(0, |at| at + 1);
-    assert_eq!(error, format!("line {line}: core.width: 66 is not in 1..=15"));
+    let negative = refusal(MXS, "misses = 4", "misses = -4");
+    assert_eq!(negative.line, line_of(MXS, "misses = 4"));
+    let wide = refusal(MXS, "width = 4 ", "width = 66 ");
+    assert_eq!(wide.line, line_of(MXS, "width = 4 "));
 }
 
 proptest! {
@@ -135,13 +104,13 @@ proptest! {
         let at = *at.get(&places);
         let rest = text[at..].trim_start_matches(|digit: char| digit.is_ascii_digit());
         let changed = format!("{}{number}{rest}", &text[..at]);
-        if let Ok(file) = toml::from_str::<File>(&changed)
-            && file.core.check("core").is_ok()
+        if let Ok(machine) = SystemModel::parse(&changed)
+            && let Some(core) = machine.core
         {
             let built = [
-                machine::core::OutOfOrder::new(&file.core, 64).is_some(),
-                machine::core::InOrderCore::new(&file.core, 64).is_some(),
-                machine::core::Threads::new(&file.core).is_some(),
+                machine::core::OutOfOrder::new(&core, 64).is_some(),
+                machine::core::InOrderCore::new(&core, 64).is_some(),
+                machine::core::Threads::new(&core).is_some(),
             ];
             prop_assert_eq!(built.iter().filter(|built| **built).count(), 1);
         }

@@ -1,27 +1,19 @@
 //! Streams and a memory whose waits are given, so that cycles can be worked out by hand.
 
-use machine::CodeSpan;
 use machine::core::{
     Access, CoreCounts, CoreModel, Executed, Instruction, Layout, Memory, OutOfOrder, Register,
     Template, Unit,
 };
 use machine::predict::BranchKind;
+use machine::{CodeSpan, SystemModel};
 
 /// The 1996 model of the paper.
-pub const MXS: &str = include_str!("mxs.toml");
+pub const MXS: &str = include_str!("../../../../machines/r10000-1996.toml");
 
-/// A file of the `[core]` table alone.
-#[derive(serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    core: CoreModel,
-}
-
-/// Parses and checks a core.
+/// The core of a machine's file.
 pub fn model(text: &str) -> CoreModel {
-    let model = toml::from_str::<File>(text).unwrap_or_else(|error| panic!("{error}")).core;
-    assert_eq!(model.check("core"), Ok(()));
-    model
+    let machine = SystemModel::parse(text).unwrap_or_else(|error| panic!("{error}"));
+    machine.core.expect("each has one")
 }
 
 /// A core four wide whose latencies are one, and whose limits are out of reach: each contract sets

@@ -4,7 +4,7 @@ use machine::core::{CoreModel, Executed, Threads};
 
 use crate::support::{FAR, Step, Waits, add, block, branch, layout, load, model, operation, set};
 
-const T1: &str = include_str!("t1.toml");
+const T1: &str = include_str!("../../../../machines/t1.toml");
 
 /// The T1 with latencies of one, and branches that cost nothing.
 fn plain() -> CoreModel {
