@@ -24,6 +24,27 @@ pub enum Format {
     Markdown,
 }
 
+/// Options by which results are printed.
+#[derive(Debug, clap::Args)]
+pub struct Printing {
+    /// How to print the results
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    /// Short for --format json
+    #[arg(long)]
+    json: bool,
+    /// No progress and no news on stderr
+    #[arg(short = 'q', long)]
+    pub quiet: bool,
+}
+
+impl Printing {
+    /// The format that was chosen.
+    pub fn format(&self) -> Format {
+        if self.json { Format::Json } else { self.format }
+    }
+}
+
 /// Parses `30s`, `500ms`, `100us`, `2m`, `1h` or plain seconds; 1 µs to 7 days.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());

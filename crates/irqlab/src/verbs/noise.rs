@@ -15,7 +15,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::handlers::place::output_directory;
 use super::handlers::stop_on_signals;
-use crate::args::{Format, Usage, duration, online_cpus, short_time_ns};
+use crate::args::{Printing, Usage, duration, online_cpus, short_time_ns};
 use crate::output;
 
 /// How much of each CPU does the system take, when, and who took it?
@@ -78,18 +78,11 @@ pub struct NoiseArgs {
     /// Draw what each repetition of fwq took, in the colour of its cause, into this SVG file
     #[arg(long, value_name = "FILE")]
     picture: Option<PathBuf>,
-    /// How to print the results
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
-    /// Short for --format json
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    printing: Printing,
     /// Print every row, too
     #[arg(long)]
     all: bool,
-    /// No progress and no news on stderr
-    #[arg(short = 'q', long)]
-    quiet: bool,
 }
 
 /// Repetitions of the paper.
@@ -98,10 +91,6 @@ const REPETITIONS: u64 = 1000;
 const QUANTUM_NS: std::ops::RangeInclusive<u64> = 10_000..=1_000_000_000;
 
 impl NoiseArgs {
-    fn format(&self) -> Format {
-        if self.json { Format::Json } else { self.format }
-    }
-
     fn length(&self) -> Length {
         match self.duration {
             Some(time) => Length::Time(time),
@@ -237,8 +226,9 @@ pub fn run(args: &NoiseArgs) -> anyhow::Result<ExitCode> {
         host: run_host_block(&host),
         settings: args.settings(),
     };
-    let mut progress =
-        |label: &str| output::say(!output::shows_progress(args.quiet), &format!("loop {label}"));
+    let mut progress = |label: &str| {
+        output::say(!output::shows_progress(args.printing.quiet), &format!("loop {label}"))
+    };
     match lab::noise::run(&plan, &mut bench, &mut progress)? {
         NoiseOutcome::Nothing { reason, remedy } => Ok(output::nothing(&reason, remedy.as_deref())),
         NoiseOutcome::Ran(run) => finish(args, &run, &directory),
@@ -256,8 +246,13 @@ fn finish(args: &NoiseArgs, run: &Run, directory: &Path) -> anyhow::Result<ExitC
     let Some(main) = run.tables.first() else {
         bail!("stopped before anything was measured; nothing was written");
     };
-    let printed =
-        output::print(&output::run_text(run, directory, args.format(), &main.name, args.all));
+    let printed = output::print(&output::run_text(
+        run,
+        directory,
+        args.printing.format(),
+        &main.name,
+        args.all,
+    ));
     // Recorded even when nobody could read it: the minutes are not lost.
     record::write_run(run, directory)
         .context("the results above are not recorded (--out writes elsewhere)")?;
@@ -266,6 +261,6 @@ fn finish(args: &NoiseArgs, run: &Run, directory: &Path) -> anyhow::Result<ExitC
     }
     printed?;
     let more = "the same again, other tables and formats: irqlab show";
-    output::say(args.quiet, &format!("run: {}  ({more} {0})", directory.display()));
+    output::say(args.printing.quiet, &format!("run: {}  ({more} {0})", directory.display()));
     Ok(ExitCode::SUCCESS)
 }

@@ -16,7 +16,7 @@ use live::selfbench::tracefs::{Tracefs, remove_leftovers};
 use record::{Absence, Column, Kind, Run, SCHEMA, Table, Timestamp};
 use serde_json::{Map, Value as Json, json};
 
-use crate::args::{Format, Usage};
+use crate::args::{Printing, Usage};
 use crate::output;
 
 /// Measure irqlab itself: what its probes cost, and whether they tell the truth
@@ -57,15 +57,8 @@ struct OutputArgs {
     /// Also write a run directory
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// How to print the results
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
-    /// Short for --format json
-    #[arg(long)]
-    json: bool,
-    /// No progress and no news on stderr
-    #[arg(short = 'q', long)]
-    quiet: bool,
+    #[command(flatten)]
+    printing: Printing,
 }
 
 impl OutputArgs {
@@ -81,24 +74,24 @@ impl OutputArgs {
             messages.extend(remove_leftovers(&tracefs));
         }
         for message in messages {
-            output::say(self.quiet, &format!("left by a run that was killed: {message}"));
+            output::say(self.printing.quiet, &format!("left by a run that was killed: {message}"));
         }
         Ok(())
     }
 
     fn progress(&self, text: &str) {
-        output::say(!output::shows_progress(self.quiet), text);
+        output::say(!output::shows_progress(self.printing.quiet), text);
     }
 
     /// Prints and, if asked for, records.
     fn finish(&self, run: &Run) -> anyhow::Result<ExitCode> {
-        let format = if self.json { Format::Json } else { self.format };
+        let format = self.printing.format();
         let main = run.tables.first().map(|table| table.name.clone()).unwrap_or_default();
         let directory = self.out.as_deref().unwrap_or(Path::new("RUN"));
         let printed = output::print(&output::run_text(run, directory, format, &main, true));
         if let Some(out) = &self.out {
             record::write_run(run, out)?;
-            output::say(self.quiet, &format!("run: {}", out.display()));
+            output::say(self.printing.quiet, &format!("run: {}", out.display()));
         }
         printed?;
         Ok(ExitCode::SUCCESS)

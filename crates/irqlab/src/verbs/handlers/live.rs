@@ -26,7 +26,7 @@ pub fn run(args: &HandlersArgs) -> anyhow::Result<ExitCode> {
     run.plan.settings.insert("out".into(), json!(run.directory));
     clean_up_after_the_dead(args);
     let words = "measuring what the probes themselves cost";
-    output::say(!output::shows_progress(args.quiet), words);
+    output::say(!output::shows_progress(args.printing.quiet), words);
     let mut bench = match LiveBench::new(settings) {
         Ok(bench) => bench,
         Err(BenchError::NothingMeasurable { reason, remedy }) => {
@@ -40,7 +40,7 @@ pub fn run(args: &HandlersArgs) -> anyhow::Result<ExitCode> {
 /// Undoes what killed runs left behind on this machine, and says so.
 fn clean_up_after_the_dead(args: &HandlersArgs) {
     for message in live::journal::replay_dead() {
-        output::say(args.quiet, &format!("left by a run that was killed: {message}"));
+        output::say(args.printing.quiet, &format!("left by a run that was killed: {message}"));
     }
 }
 
@@ -64,7 +64,7 @@ fn settings(args: &HandlersArgs, host: &HostFacts) -> anyhow::Result<LiveSetting
     let until = if args.command.is_empty() {
         Until::Elapsed(args.duration)
     } else {
-        let to_stderr = args.format() != Format::Table;
+        let to_stderr = args.printing.format() != Format::Table;
         Until::CommandEnds { words: args.command.clone(), to_stderr }
     };
     let mut settings = LiveSettings::new(cpus, until, stop_on_signals()?);

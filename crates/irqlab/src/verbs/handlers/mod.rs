@@ -19,7 +19,7 @@ use serde_json::{Map, Value as Json, json};
 
 use self::place::{MadeDirectories, output_directory};
 pub use self::stop::stop_on_signals;
-use crate::args::{Format, Usage, duration};
+use crate::args::{Printing, Usage, duration};
 use crate::output;
 use crate::verbs::machine::GuestArgs;
 
@@ -117,18 +117,11 @@ pub struct HandlersArgs {
     /// Directory of the run [default: irqlab-runs/UTC-handlers]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// How to print the results
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
-    /// Short for --format json
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    printing: Printing,
     /// Print the rows of each CPU, too
     #[arg(long)]
     all: bool,
-    /// No progress and no news on stderr
-    #[arg(short = 'q', long)]
-    quiet: bool,
     /// On sim: cycles of a CPU's turn, with two or more CPUs [default: 1000]
     #[arg(long, value_name = "N")]
     quantum: Option<u64>,
@@ -140,10 +133,6 @@ pub struct HandlersArgs {
 }
 
 impl HandlersArgs {
-    fn format(&self) -> Format {
-        if self.json { Format::Json } else { self.format }
-    }
-
     fn conditions(&self) -> anyhow::Result<Vec<Condition>> {
         let made = !(self.load.is_empty() && self.rate.is_empty() && self.source.is_empty());
         match (made, self.command.is_empty()) {
@@ -211,7 +200,7 @@ impl HandlersArgs {
         for removed in directory.parent().map(record::remove_leftovers).unwrap_or_default() {
             let removed = removed.display();
             output::say(
-                self.quiet,
+                self.printing.quiet,
                 &format!("removed what a killed run had half written: {removed}"),
             );
         }
@@ -244,7 +233,10 @@ impl Begun {
         let mut at = 0;
         let mut progress = |label: &str| {
             at += usize::from(!label.contains("events"));
-            output::say(!output::shows_progress(args.quiet), &format!("[{at}/{number}] {label}"));
+            output::say(
+                !output::shows_progress(args.printing.quiet),
+                &format!("[{at}/{number}] {label}"),
+            );
         };
         match lab::handlers::run(&self.plan, bench, &mut progress)? {
             Outcome::Nothing { reason, remedy } => Ok(output::nothing(&reason, remedy.as_deref())),
@@ -257,7 +249,7 @@ impl Begun {
             bail!("stopped before anything was measured; nothing was written");
         }
         let directory = &self.directory;
-        let text = output::run_text(run, directory, args.format(), "handlers", args.all);
+        let text = output::run_text(run, directory, args.printing.format(), "handlers", args.all);
         let printed = output::print(&text);
         // Recorded even when nobody could read it: the minutes are not lost.
         record::write_run(run, directory)
@@ -268,7 +260,7 @@ impl Begun {
         }
         let more = "the same again, other tables and formats: irqlab show";
         printed?;
-        output::say(args.quiet, &format!("run: {}  ({more} {0})", directory.display()));
+        output::say(args.printing.quiet, &format!("run: {}  ({more} {0})", directory.display()));
         Ok(ExitCode::SUCCESS)
     }
 }

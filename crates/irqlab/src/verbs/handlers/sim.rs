@@ -37,7 +37,7 @@ pub fn run(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<ExitCode>
         Err(error) => return Err(error.into()),
     };
     let stop = stop_on_signals()?;
-    let say = |text: &str| output::say(args.quiet, text);
+    let say = |text: &str| output::say(args.printing.quiet, text);
     let (mut machine, kernel) = args.guest.machine(&cache, cpus, Tools::Irqlab)?;
     if args.source.contains(&Source::Disk) && machine.disks.is_empty() {
         machine.disks = vec![DISK.parse().map_err(Usage)?];

@@ -15,7 +15,7 @@ use sim::image::Tools;
 use sim::watch::{self, Detail, QUANTUM_DEFAULT, QUANTUM_MAX, Watch};
 use sim::{Cache, models, qemu};
 
-use crate::args::{Format, Usage, duration};
+use crate::args::{Printing, Usage, duration};
 use crate::output;
 use crate::verbs::handlers::place::output_directory;
 use crate::verbs::handlers::sim::host;
@@ -56,15 +56,8 @@ pub struct VerifyArgs {
     /// Directory of the run [default: irqlab-runs/UTC-verify-probes]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// How to print the results
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
-    /// Short for --format json
-    #[arg(long)]
-    json: bool,
-    /// No progress and no news on stderr
-    #[arg(short = 'q', long)]
-    quiet: bool,
+    #[command(flatten)]
+    printing: Printing,
     #[command(flatten)]
     guest: GuestArgs,
 }
@@ -89,7 +82,7 @@ pub fn run(cache: Cache, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     let mut all = All::default();
     for (at, condition) in conditions.iter().enumerate() {
         let label = condition.label();
-        output::say(args.quiet, &format!("[{}/{}] {label}", at + 1, conditions.len()));
+        output::say(args.printing.quiet, &format!("[{}/{}] {label}", at + 1, conditions.len()));
         match bench.verify(*condition) {
             Ok(None) => break,
             Ok(Some(verified)) => {
@@ -120,10 +113,10 @@ pub fn run(cache: Cache, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
         return Ok(output::nothing(reason, None));
     }
     let run = assemble(args, started, host, bench.facts(), all);
-    let format = if args.json { Format::Json } else { args.format };
+    let format = args.printing.format();
     output::print(&output::run_text(&run, &directory, format, "probes", true))?;
     record::write_run(&run, &directory).context("the results above are not recorded")?;
-    output::say(args.quiet, &format!("run: {}", directory.display()));
+    output::say(args.printing.quiet, &format!("run: {}", directory.display()));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -131,7 +124,7 @@ fn bench(cache: Cache, args: &VerifyArgs) -> anyhow::Result<(SimBench, Map<Strin
     let model = models::find(&cache, &args.model).map_err(|error| Usage(error.to_string()))?;
     let qemu = qemu::find(&cache)?;
     let stop = stop_on_signals()?;
-    let say = |text: &str| output::say(args.quiet, text);
+    let say = |text: &str| output::say(args.printing.quiet, text);
     let (mut machine, kernel) = args.guest.machine(&cache, args.cpus, Tools::Irqlab)?;
     machine.pmu = args.events;
     let events: &[&str] = if args.events { &["cycles", "instructions"] } else { &[] };
