@@ -3,41 +3,26 @@
 //! `phase=symbols` on the kernel's command line hands the wanted symbols to the second serial port.
 //! `phase=measure` does known work between markers, and notes what the kernel has counted itself.
 
+#[path = "init.rs"]
+mod init;
 #[allow(dead_code)]
 #[path = "../../src/marker.rs"]
 mod marker;
 
-use std::ffi::{c_char, c_int, c_ulong, c_void};
 use std::fs;
 use std::io::Write;
 
-unsafe extern "C" {
-    fn mount(
-        from: *const c_char,
-        to: *const c_char,
-        kind: *const c_char,
-        flags: c_ulong,
-        data: *const c_void,
-    ) -> c_int;
-    fn reboot(how: c_int) -> c_int;
-}
-
-const POWER_OFF: c_int = 0x4321_fedc;
 const SOFTIRQS: [&str; 10] =
     ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
 
 fn main() {
-    for (kind, place) in [(c"proc", c"/proc"), (c"devtmpfs", c"/dev")] {
-        // SAFETY: C strings; no data.
-        unsafe { mount(kind.as_ptr(), place.as_ptr(), kind.as_ptr(), 0, std::ptr::null()) };
-    }
+    init::mount_all([(c"proc", c"/proc"), (c"devtmpfs", c"/dev")]);
     if std::env::var("phase").is_ok_and(|phase| phase == "symbols") {
         hand_over_symbols();
     } else {
         measure();
     }
-    // SAFETY: ends the machine.
-    unsafe { reboot(POWER_OFF) };
+    init::power_off();
 }
 
 /// Wanted symbols, each with the one behind it: there it ends.

@@ -4,6 +4,8 @@
 //! counted, then what it must be. `phase=perf` runs the tool of that name. `phase=checkpoint` counts
 //! for so long that there is time for one.
 
+#[path = "../boot/init.rs"]
+mod init;
 #[allow(dead_code)]
 #[path = "../../src/marker.rs"]
 mod marker;
@@ -12,7 +14,6 @@ mod events;
 #[path = "tool.rs"]
 mod tool;
 
-use std::ffi::{c_char, c_int, c_ulong, c_void};
 use std::fs;
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
@@ -20,20 +21,8 @@ use std::process::Command;
 
 use events::{CYCLES, Counter, EXCLUDE_USER, INSTRUCTIONS, pin, rounds};
 
-unsafe extern "C" {
-    fn mount(
-        from: *const c_char,
-        to: *const c_char,
-        kind: *const c_char,
-        flags: c_ulong,
-        data: *const c_void,
-    ) -> c_int;
-    fn reboot(how: c_int) -> c_int;
-}
-
 /// The processor's number for instructions.
 const RETIRED: u64 = 0xc0;
-const POWER_OFF: c_int = 0x4321_fedc;
 
 fn main() {
     // The kernel passes on what it doesn't know of its command line.
@@ -48,18 +37,14 @@ fn main() {
         }
         _ => {}
     }
-    for (kind, place) in [(c"proc", c"/proc"), (c"sysfs", c"/sys"), (c"devtmpfs", c"/dev")] {
-        // SAFETY: C strings; no data.
-        unsafe { mount(kind.as_ptr(), place.as_ptr(), kind.as_ptr(), 0, std::ptr::null()) };
-    }
+    init::mount_all([(c"proc", c"/proc"), (c"sysfs", c"/sys"), (c"devtmpfs", c"/dev")]);
     match std::env::var("phase").as_deref() {
         Ok("counters") => counters(),
         Ok("perf") => tool::run(),
         Ok("checkpoint") => across_a_checkpoint(),
         other => panic!("phase {other:?}"),
     }
-    // SAFETY: ends the machine.
-    unsafe { reboot(POWER_OFF) };
+    init::power_off();
 }
 
 /// Leaves what was counted, and what it must be.
