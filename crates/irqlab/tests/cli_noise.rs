@@ -2,32 +2,23 @@
 
 mod cli_support;
 
-use cli_support::{Place, absence, alone, only_run, rows};
+use cli_support::{Place, absence, alone, check_refused, only_run, rows};
 use serde_json::Value as Json;
-
-#[track_caller]
-fn check(words: &[&str], says: &str) {
-    let place = Place::new();
-    let ended = place.run(words);
-    ended.assert_code(2).assert_says(says);
-    assert_eq!(ended.out, "");
-    assert!(place.names().is_empty(), "{words:?} left {:?}", place.names());
-}
 
 #[test]
 fn what_is_typed_wrong_is_named() {
-    check(&["noise", "-c", "9999"], "CPU 9999 is not online here; online: ");
-    check(&["noise", "-H", "9999"], "CPU 9999 is not online here; online: ");
-    check(&["noise", "-c", "0", "-H", "0"], "CPU 0 is in -c and in -H");
-    check(&["noise", "--loop", "hoop"], "allowed: fwq, ftq, detour");
-    check(&["noise", "--body", "mind"], "allowed: add, alu, load, branch, memory");
-    check(&["noise", "--quantum", "1us"], "--quantum: allowed: 10us to 1s");
-    check(&["noise", "--quantum", "100"], "allowed: ns, us, ms, s");
-    check(&["noise", "--repetitions", "0"], "1..=1000000000");
-    check(&["noise", "--repetitions", "5", "-d", "1s"], "cannot be used with");
-    check(&["noise", "--fifo", "100"], "1..=99");
-    check(&["noise", "--picture", "a.svg", "--loop", "ftq"], "add fwq to --loop");
-    check(&["noise", "--on", "sim"], "unexpected argument");
+    check_refused(&["noise", "-c", "9999"], "CPU 9999 is not online here; online: ");
+    check_refused(&["noise", "-H", "9999"], "CPU 9999 is not online here; online: ");
+    check_refused(&["noise", "-c", "0", "-H", "0"], "CPU 0 is in -c and in -H");
+    check_refused(&["noise", "--loop", "hoop"], "allowed: fwq, ftq, detour");
+    check_refused(&["noise", "--body", "mind"], "allowed: add, alu, load, branch, memory");
+    check_refused(&["noise", "--quantum", "1us"], "--quantum: allowed: 10us to 1s");
+    check_refused(&["noise", "--quantum", "100"], "allowed: ns, us, ms, s");
+    check_refused(&["noise", "--repetitions", "0"], "1..=1000000000");
+    check_refused(&["noise", "--repetitions", "5", "-d", "1s"], "cannot be used with");
+    check_refused(&["noise", "--fifo", "100"], "1..=99");
+    check_refused(&["noise", "--picture", "a.svg", "--loop", "ftq"], "add fwq to --loop");
+    check_refused(&["noise", "--on", "sim"], "unexpected argument");
 }
 
 #[test]

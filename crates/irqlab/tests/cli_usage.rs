@@ -2,78 +2,76 @@
 
 mod cli_support;
 
-use cli_support::Place;
-
-#[track_caller]
-fn check(words: &[&str], says: &str) {
-    let place = Place::new();
-    let ended = place.run(words);
-    ended.assert_code(2).assert_says(says);
-    assert_eq!(ended.out, "");
-    assert!(place.names().is_empty(), "{words:?} left {:?}", place.names());
-}
+use cli_support::{Place, check_refused};
 
 #[test]
 fn cpus() {
-    check(&["handlers", "-c", "9999"], "CPU 9999 is not online here; online: ");
-    check(&["handlers", "-c", "70000"], "the highest accepted is 65535");
-    check(&["handlers", "-c", "x"], "`x` is not a CPU number or a range such as 0-3");
-    check(&["handlers", "-c", "3-0"], "the range `3-0` ends before it begins");
-    check(&["handlers", "-c", "0,"], "is not a CPU number");
-    check(&["handlers", "-c", ""], "is empty; online: ");
-    check(&["handlers", "-H", "9999"], "CPU 9999 is not online here");
+    check_refused(&["handlers", "-c", "9999"], "CPU 9999 is not online here; online: ");
+    check_refused(&["handlers", "-c", "70000"], "the highest accepted is 65535");
+    check_refused(&["handlers", "-c", "x"], "`x` is not a CPU number or a range such as 0-3");
+    check_refused(&["handlers", "-c", "3-0"], "the range `3-0` ends before it begins");
+    check_refused(&["handlers", "-c", "0,"], "is not a CPU number");
+    check_refused(&["handlers", "-c", ""], "is empty; online: ");
+    check_refused(&["handlers", "-H", "9999"], "CPU 9999 is not online here");
 }
 
 #[test]
 fn times() {
-    check(&["handlers", "-d", "0"], "allowed: 1us to 168h");
-    check(&["handlers", "-d", "-1s"], "a number and a unit, as in 30s");
-    check(&["handlers", "-d", "1x"], "allowed: us, ms, s, m, h");
-    check(&["handlers", "-d", "169h"], "allowed: 1us to 168h");
-    check(&["handlers", "--warm-up", ""], "a number and a unit");
-    check(&["handlers", "--low-interval", "1us"], "is not within 100µs to 60s");
+    check_refused(&["handlers", "-d", "0"], "allowed: 1us to 168h");
+    check_refused(&["handlers", "-d", "-1s"], "a number and a unit, as in 30s");
+    check_refused(&["handlers", "-d", "1x"], "allowed: us, ms, s, m, h");
+    check_refused(&["handlers", "-d", "169h"], "allowed: 1us to 168h");
+    check_refused(&["handlers", "--warm-up", ""], "a number and a unit");
+    check_refused(&["handlers", "--low-interval", "1us"], "is not within 100µs to 60s");
 }
 
 #[test]
 fn words() {
-    check(&["handlers", "--source", "floppy"], "allowed: disk, net, timer, ipi, none");
-    check(&["handlers", "--source", "disk,,net"], "allowed: disk, net, timer, ipi, none");
-    check(&["handlers", "--source="], "allowed: disk, net, timer, ipi, none");
-    check(&["handlers", "--load", "heavy"], "allowed: idle, busy");
-    check(&["handlers", "--rate", "mid"], "allowed: low, high");
-    check(&["handlers", "--format", "xml"], "[possible values: table, json, csv, markdown]");
-    check(&["handlers", "--attach", "kprobe"], "[possible values: auto, tp_btf, raw_tp]");
-    check(&["handlers", "--on", "moon"], "allowed: live, sim, sim:MODEL");
-    check(&["handlers", "--events="], "allowed: names as in perf list, or none");
-    check(&["handle"], "unrecognized subcommand");
+    check_refused(&["handlers", "--source", "floppy"], "allowed: disk, net, timer, ipi, none");
+    check_refused(&["handlers", "--source", "disk,,net"], "allowed: disk, net, timer, ipi, none");
+    check_refused(&["handlers", "--source="], "allowed: disk, net, timer, ipi, none");
+    check_refused(&["handlers", "--load", "heavy"], "allowed: idle, busy");
+    check_refused(&["handlers", "--rate", "mid"], "allowed: low, high");
+    check_refused(
+        &["handlers", "--format", "xml"],
+        "[possible values: table, json, csv, markdown]",
+    );
+    check_refused(&["handlers", "--attach", "kprobe"], "[possible values: auto, tp_btf, raw_tp]");
+    check_refused(&["handlers", "--on", "moon"], "allowed: live, sim, sim:MODEL");
+    check_refused(&["handlers", "--events="], "allowed: names as in perf list, or none");
+    check_refused(&["handle"], "unrecognized subcommand");
 }
 
 #[test]
 fn what_no_condition_would_use() {
-    check(&["handlers", "--peer", "host"], "--peer is for the net source; add --source net");
-    check(&["handlers", "--disk-file", "/dev/vda"], "add --source disk");
-    check(&["handlers", "--source", "disk", "--", "true"], "leave out one or the other");
+    check_refused(
+        &["handlers", "--peer", "host"],
+        "--peer is for the net source; add --source net",
+    );
+    check_refused(&["handlers", "--disk-file", "/dev/vda"], "add --source disk");
+    check_refused(&["handlers", "--source", "disk", "--", "true"], "leave out one or the other");
 }
 
 #[test]
 fn what_only_one_of_the_benches_can() {
-    let sim =
-        |words: &[&str], says: &str| check(&[&["handlers", "--on", "sim"], words].concat(), says);
-    check(&["handlers", "--mem", "1G"], "--mem is for a simulated machine; add --on sim");
-    check(&["handlers", "--quantum", "9"], "--quantum is for a simulated machine");
+    let sim = |words: &[&str], says: &str| {
+        check_refused(&[&["handlers", "--on", "sim"], words].concat(), says)
+    };
+    check_refused(&["handlers", "--mem", "1G"], "--mem is for a simulated machine; add --on sim");
+    check_refused(&["handlers", "--quantum", "9"], "--quantum is for a simulated machine");
     sim(&["--attach", "raw_tp"], "--attach is for --on live");
     sim(&["--source", "net", "--peer", "host"], "--peer is for --on live");
     sim(&["-c", "0-3"], "how many CPUs the machine has: 1 to 16");
     sim(&["-c", "17"], "how many CPUs the machine has: 1 to 16");
     sim(&["-H", "1"], "the machine has no CPU 1; it has 1");
     sim(&["--quantum", "0"], "--quantum 0: allowed: 1 to");
-    check(&["handlers", "--on", "sim:z80"], "no model \"z80\"; there are: ");
+    check_refused(&["handlers", "--on", "sim:z80"], "no model \"z80\"; there are: ");
 }
 
 #[test]
 fn peers() {
     for peer in ["", "host:", ":1", "host:0", "host:x", "host:70000"] {
-        check(&["handlers", "--source", "net", "--peer", peer], "is not HOST or HOST:PORT");
+        check_refused(&["handlers", "--source", "net", "--peer", peer], "is not HOST or HOST:PORT");
     }
 }
 
@@ -100,11 +98,11 @@ fn completions_and_manual_pages() {
 
 #[test]
 fn machine_models() {
-    check(&["machines", "z80"], "no model \"z80\"; there are: cortex-a55, ");
-    check(&["machines", "zen3", "--set", "l2.size=5"], "l2.size: integer is given");
-    check(&["machines", "zen3", "--set", "l2.size"], "is not FIELD=VALUE, as l2.size=4MiB");
-    check(&["machines", "--set", "l2.size=1MiB"], "required arguments were not provided");
-    check(&["machines", "./none.toml"], "none.toml");
+    check_refused(&["machines", "z80"], "no model \"z80\"; there are: cortex-a55, ");
+    check_refused(&["machines", "zen3", "--set", "l2.size=5"], "l2.size: integer is given");
+    check_refused(&["machines", "zen3", "--set", "l2.size"], "is not FIELD=VALUE, as l2.size=4MiB");
+    check_refused(&["machines", "--set", "l2.size=1MiB"], "required arguments were not provided");
+    check_refused(&["machines", "./none.toml"], "none.toml");
     let place = Place::new();
     let text = place.run(&["machines", "zen3", "--toml"]).assert_code(0).out.clone();
     let broken = text.replacen("ways = 8", "ways = 0", 1);

@@ -84,6 +84,16 @@ impl Place {
     }
 }
 
+/// These words are refused with `says`, before anything is done.
+#[track_caller]
+pub fn check_refused(words: &[&str], says: &str) {
+    let place = Place::new();
+    let ended = place.run(words);
+    ended.assert_code(2).assert_says(says);
+    assert_eq!(ended.out, "");
+    assert!(place.names().is_empty(), "{words:?} left {:?}", place.names());
+}
+
 pub fn names(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("entry"));
     let mut names: Vec<_> =
