@@ -14,6 +14,8 @@ use super::crew::{Crew, Worker};
 use super::system::{Ticker, other_cpu};
 use super::wire::{Facts, Trouble, facts};
 use super::{Rate, StimulusSettings};
+use crate::host::Root;
+use crate::host::interrupts::read_interrupts;
 
 /// Interval of the sleeping loop where perf sampling is refused.
 const FALLBACK_INTERVAL: Duration = Duration::from_micros(20);
@@ -69,19 +71,21 @@ fn sleep_loop(worker: &Worker, interval: Duration) -> Result<(), Trouble> {
 ///
 /// perf throttles an event after so many samples without a scheduler tick, and an idle CPU has no
 /// tick. Setting the period again lifts the throttle, at one function-call IPI each; how often it
-/// has to be done is found out before the source counts as running.
+/// has to be done is found out before the source counts as running. The events' own time tells of
+/// a throttle in some kernels; others, as Linux 6.1, count on, and the interrupts tell.
 fn sampled_clocks(
     settings: &StimulusSettings,
     crew: &mut Crew,
     clocks: Vec<OwnedFd>,
 ) -> Result<Facts, Trouble> {
     let period_ns = settings.timer_period.as_nanos() as u64;
+    let clocks = Clocks { events: clocks, cpus: settings.cpus.clone(), period_ns };
     crew.spawn("timer", other_cpu(settings), move |worker| {
-        let refresh = find_refresh_interval(&clocks, period_ns)?;
-        let before = total_ns(&clocks)?;
+        let refresh = find_refresh_interval(&clocks)?;
+        let before = clocks.total_ns()?;
         worker.ready(facts! { "refresh_interval_ns": refresh.as_nanos() as u64 });
-        refresh_loop(worker, &clocks, period_ns, refresh)?;
-        worker.count((total_ns(&clocks)? - before) / period_ns, 0);
+        refresh_loop(worker, &clocks, refresh)?;
+        worker.count((clocks.total_ns()? - before) / period_ns, 0);
         Ok(())
     })?;
     Ok(facts! { "source": "timer", "method": "perf cpu-clock", "interval_ns": period_ns })
@@ -89,19 +93,17 @@ fn sampled_clocks(
 
 /// Lifts throttles until stopped; more often once some went unnoticed, as when a CPU falls idle
 /// that was busy at the start.
-fn refresh_loop(
-    worker: &Worker,
-    clocks: &[OwnedFd],
-    period_ns: u64,
-    mut interval: Duration,
-) -> Result<(), Trouble> {
+fn refresh_loop(worker: &Worker, clocks: &Clocks, mut interval: Duration) -> Result<(), Trouble> {
     let mut ticker = Ticker::new(interval);
     let mut window = Window::open(clocks)?;
     while !worker.stopped() {
         worker.sleep_to_next(&mut ticker);
-        set_period(clocks, period_ns)?;
+        clocks.set_period()?;
+        if interval <= REFRESH_INTERVAL_MIN || window.start.elapsed() < REFRESH_TRIAL {
+            continue;
+        }
         let next = Window::open(clocks)?;
-        if window.was_throttled(&next, clocks.len()) && interval > REFRESH_INTERVAL_MIN {
+        if window.was_throttled(&next, clocks) {
             interval /= 2;
             ticker = Ticker::new(interval);
         }
@@ -111,16 +113,16 @@ fn refresh_loop(
 }
 
 /// The longest interval between two refreshes at which nothing, or next to nothing, is throttled.
-fn find_refresh_interval(clocks: &[OwnedFd], period_ns: u64) -> Result<Duration, Trouble> {
+fn find_refresh_interval(clocks: &Clocks) -> Result<Duration, Trouble> {
     let mut interval = REFRESH_INTERVAL_MAX;
     while interval > REFRESH_INTERVAL_MIN {
-        set_period(clocks, period_ns)?;
+        clocks.set_period()?;
         let window = Window::open(clocks)?;
         while window.start.elapsed() < REFRESH_TRIAL {
             std::thread::sleep(interval);
-            set_period(clocks, period_ns)?;
+            clocks.set_period()?;
         }
-        if !window.was_throttled(&Window::open(clocks)?, clocks.len()) {
+        if !window.was_throttled(&Window::open(clocks)?, clocks) {
             break;
         }
         interval /= 2;
@@ -128,36 +130,79 @@ fn find_refresh_interval(clocks: &[OwnedFd], period_ns: u64) -> Result<Duration,
     Ok(interval)
 }
 
-/// How long the events had counted at some moment.
+/// What the events had done up to some moment.
 struct Window {
     start: Instant,
+    /// How long they had counted.
     counted_ns: u64,
+    /// Local timer interrupts of the CPU of each, where the kernel tells.
+    interrupts: Option<Vec<u64>>,
 }
 
 impl Window {
-    fn open(clocks: &[OwnedFd]) -> Result<Self, Trouble> {
-        Ok(Window { start: Instant::now(), counted_ns: total_ns(clocks)? })
+    fn open(clocks: &Clocks) -> Result<Self, Trouble> {
+        let (counted_ns, interrupts) = (clocks.total_ns()?, clocks.interrupts());
+        Ok(Window { start: Instant::now(), counted_ns, interrupts })
     }
 
-    /// Whether the events stood still for more than a twentieth of the time between the two.
-    fn was_throttled(&self, end: &Window, clocks: usize) -> bool {
-        let elapsed_ns = (end.start - self.start).as_nanos() as u64 * clocks as u64;
-        end.counted_ns - self.counted_ns < elapsed_ns / 20 * 19
+    /// Whether the events stood still for more than a twentieth of the time between the two, or a
+    /// tenth of the interrupts of one did not come.
+    fn was_throttled(&self, end: &Window, clocks: &Clocks) -> bool {
+        let elapsed_ns = (end.start - self.start).as_nanos() as u64;
+        let least = elapsed_ns / clocks.period_ns / 10 * 9;
+        let lacks = |(before, after): (&u64, &u64)| after.saturating_sub(*before) < least;
+        let lacks_interrupts = match (&self.interrupts, &end.interrupts) {
+            (Some(before), Some(after)) => before.iter().zip(after).any(lacks),
+            _ => false,
+        };
+        lacks_interrupts
+            || end.counted_ns - self.counted_ns < elapsed_ns * clocks.events.len() as u64 / 20 * 19
     }
 }
 
-/// Sets the sampling period, which also ends a throttle.
-fn set_period(clocks: &[OwnedFd], period_ns: u64) -> Result<(), Trouble> {
-    for clock in clocks {
-        // The kernel takes a pointer to the period, which the bindings declare as a u64.
-        let address = &raw const period_ns as u64;
-        // SAFETY: the kernel reads a u64 at this address, which is valid until the call returns.
-        if unsafe { ioctls::PERIOD(clock.as_raw_fd(), address) } < 0 {
-            let error = io::Error::last_os_error();
-            return Err(Trouble::failed(format!("setting a perf event's period: {error}")));
+/// One event on each measured CPU.
+struct Clocks {
+    events: Vec<OwnedFd>,
+    cpus: Vec<u32>,
+    period_ns: u64,
+}
+
+impl Clocks {
+    /// Sets the sampling period, which also ends a throttle.
+    fn set_period(&self) -> Result<(), Trouble> {
+        for event in &self.events {
+            // The kernel takes a pointer to the period, which the bindings declare as a u64.
+            let address = &raw const self.period_ns as u64;
+            // SAFETY: the kernel reads a u64 at this address, which is valid until the call returns.
+            if unsafe { ioctls::PERIOD(event.as_raw_fd(), address) } < 0 {
+                let error = io::Error::last_os_error();
+                return Err(Trouble::failed(format!("setting a perf event's period: {error}")));
+            }
         }
+        Ok(())
     }
-    Ok(())
+
+    /// Time the events have been counting for, in nanoseconds, summed over the CPUs.
+    fn total_ns(&self) -> Result<u64, Trouble> {
+        let mut total = 0;
+        for event in &self.events {
+            let mut bytes = [0; 8];
+            let count = rustix::io::read(event, &mut bytes).map_err(|e| {
+                Trouble::failed(format!("reading perf event {}: {e}", event.as_raw_fd()))
+            })?;
+            if count != bytes.len() {
+                return Err(Trouble::failed("a perf event gave no count"));
+            }
+            total += u64::from_ne_bytes(bytes);
+        }
+        Ok(total)
+    }
+
+    /// Local timer interrupts of each CPU since boot.
+    fn interrupts(&self) -> Option<Vec<u64>> {
+        let counts = read_interrupts(&Root::default())?;
+        self.cpus.iter().map(|cpu| counts.count("LOC", *cpu)).collect()
+    }
 }
 
 fn open_clocks(settings: &StimulusSettings) -> io::Result<Vec<OwnedFd>> {
@@ -193,18 +238,31 @@ fn open_clock(cpu: u32, period_ns: u64) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Time the events have been counting for, in nanoseconds, summed over the CPUs.
-fn total_ns(clocks: &[OwnedFd]) -> Result<u64, Trouble> {
-    let mut total = 0;
-    for clock in clocks {
-        let mut bytes = [0; 8];
-        let count = rustix::io::read(clock, &mut bytes).map_err(|e| {
-            Trouble::failed(format!("reading perf event {}: {e}", clock.as_raw_fd()))
-        })?;
-        if count != bytes.len() {
-            return Err(Trouble::failed("a perf event gave no count"));
-        }
-        total += u64::from_ne_bytes(bytes);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_throttle_shows_in_the_events_time_or_in_the_interrupts() {
+        let event = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        let events = vec![event(), event()];
+        let clocks = Clocks { events, cpus: vec![0, 1], period_ns: 50_000 };
+        let start = Instant::now();
+        let window = |ms: u64, counted_ms: u64, interrupts| Window {
+            start: start + Duration::from_millis(ms),
+            counted_ns: counted_ms * 1_000_000,
+            interrupts,
+        };
+        let before = window(0, 7, Some(vec![1_000, 5]));
+        let throttled = |counted_ms: u64, interrupts: Option<[u64; 2]>| {
+            let interrupts = interrupts.map(Vec::from);
+            before.was_throttled(&window(100, 7 + counted_ms, interrupts), &clocks)
+        };
+        // Two CPUs, 2,000 expirations each.
+        let all = Some([3_000, 2_030]);
+        assert!(!throttled(200, all));
+        assert!(!throttled(200, None));
+        assert!(throttled(150, all));
+        assert!(throttled(200, Some([3_025, 1_435])), "one of them");
     }
-    Ok(total)
 }
