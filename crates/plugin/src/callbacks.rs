@@ -8,6 +8,7 @@ use crate::ffi::{
     DISCONTINUITY_EXCEPTION, DataCallback, DiscontinuityCallback, Id, TranslationCallback,
     VcpuCallback,
 };
+use crate::hold;
 use crate::idle;
 use crate::limit;
 use crate::qemu::TranslatedBlock;
@@ -138,6 +139,7 @@ pub(crate) fn before_block(vcpu: u32, block: &Block) {
     }
     if over {
         session.clock.end_slice(vcpu);
+        hold::ask();
     }
 }
 

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::hold;
 use crate::options::Disk;
 use crate::qemu_internals::devices::{
     BlockNode, Coroutines, Timer, hook_block_events, on_run_or_stop,
@@ -152,6 +153,12 @@ pub(crate) fn is_transferring() -> bool {
     lock().data.iter().any(|node| node.in_flight() > 0)
 }
 
+/// Whether a request of a disk waits for its time.
+pub(crate) fn is_waiting() -> bool {
+    let delays = lock();
+    !(delays.queue.fresh.is_empty() && delays.queue.waiting.is_empty())
+}
+
 /// Gives requests that came their deadlines.
 pub(crate) fn schedule() {
     let mut delays = lock();
@@ -189,6 +196,8 @@ extern "C" fn on_timer(_: *mut c_void) {
     let next = lock().queue.earliest();
     if let Some(at_ns) = next {
         timer.set_ns(at_ns);
+    } else {
+        hold::ask();
     }
 }
 

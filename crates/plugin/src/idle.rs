@@ -47,6 +47,11 @@ pub(crate) fn before_halt(cpus: u32) {
 }
 
 extern "C" fn on_halted(_: *mut c_void, _: usize) {
+    look();
+}
+
+/// Jumps, if all vCPUs are halted. With QEMU's big lock, between two blocks.
+pub(crate) fn look() {
     let Some(Some(jumps)) = JUMPS.get() else { return };
     for _ in 0..JUMPS_MAX {
         match jumps.jump() {

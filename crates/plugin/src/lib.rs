@@ -30,6 +30,7 @@ mod codec;
 mod cpu;
 mod delay;
 mod ffi;
+mod hold;
 mod idle;
 mod install;
 mod irq;
@@ -46,5 +47,12 @@ mod tracker;
 mod translate;
 mod writer;
 
+/// What the plugin says there when it holds the machine until that was stopped and goes on: behind it
+/// come the checkpoint's number, a space, and [`HELD_OPEN`] or [`HELD_CLOSED`].
+pub const HELD: &str = "irqlab plugin: held for checkpoint ";
+/// The region of interest is open.
+pub const HELD_OPEN: &str = "open";
+/// It is not.
+pub const HELD_CLOSED: &str = "closed";
 /// What the plugin says on QEMU's standard error output when it ends a guest whose time is up.
 pub const LIMIT_REACHED: &str = "irqlab plugin: the guest's time is up";

@@ -10,6 +10,7 @@ use crate::callbacks;
 use crate::clock::Clock;
 use crate::counters::{Counts, INSTRUCTIONS};
 use crate::cpu;
+use crate::hold;
 use crate::idle;
 use crate::marker;
 use crate::notes::Tally;
@@ -141,6 +142,7 @@ impl Session {
 
     /// A vCPU is about to halt.
     pub(crate) fn halt(&mut self, vcpu: u32) {
+        hold::ask();
         idle::before_halt(self.cpus);
         if self.counts() {
             self.clock.halt(vcpu);

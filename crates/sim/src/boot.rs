@@ -4,6 +4,7 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use crate::agent::{GuestReport, Message};
+use crate::held::Held;
 use crate::machine::{Machine, NO_ORDER};
 use crate::qemu::Qemu;
 use crate::vm::{GuestEvent, More, Start, Vm, VmEvent, ending};
@@ -102,6 +103,22 @@ pub fn follow_unless(
     console: &mut dyn FnMut(&[u8]),
     stop: &dyn Fn() -> bool,
 ) -> Result<Option<Ending>> {
+    let nobody = |_: &mut Vm, _| Err(SimError::Invalid("nobody saves checkpoints here".to_owned()));
+    follow_saving(vm, limits, console, stop, &mut { nobody })
+}
+
+/// [`follow_unless`]; where the machine is held, `save` saves it and lets it go on. The time that
+/// takes is not the machine's.
+///
+/// # Errors
+/// As [`follow`], and those of `save`.
+pub fn follow_saving(
+    vm: &mut Vm,
+    limits: Limits,
+    console: &mut dyn FnMut(&[u8]),
+    stop: &dyn Fn() -> bool,
+    save: &mut dyn FnMut(&mut Vm, Held) -> Result<()>,
+) -> Result<Option<Ending>> {
     let start = Instant::now();
     let mut deadline = start + limits.wall;
     let mut report = None;
@@ -127,6 +144,11 @@ pub fn follow_unless(
                 Message::Said { line } if said.len() < SAID_LINES_MAX => said.push(line),
                 _ => {}
             },
+            Some(VmEvent::Held(held)) => {
+                let began = Instant::now();
+                save(vm, held)?;
+                deadline += began.elapsed();
+            }
             Some(VmEvent::Ended(ended)) => break Some(ended),
             None if Instant::now() < deadline => {}
             None => break None,

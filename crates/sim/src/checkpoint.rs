@@ -20,8 +20,13 @@ use crate::qemu::Qemu;
 use crate::vm::{GuestEvent, More, Start, Vm, VmEvent};
 use crate::{Cache, Progress, Result, SimError, boot, hash, watch};
 
+#[path = "checkpoint_held.rs"]
+mod held;
 #[path = "checkpoint_pmu.rs"]
 mod pmu;
+
+pub(crate) use held::check_can_be_saved;
+pub use held::{GO_ON, Going, Saver};
 
 const STATE: &str = "state";
 const MANIFEST: &str = "checkpoint.json";
@@ -49,10 +54,13 @@ pub struct Checkpoint {
     pub machine: Machine,
     /// The kernel's command line.
     pub command_line: String,
-    /// What the kernel said about itself.
-    pub report: GuestReport,
+    /// What the kernel said about itself; absent where the machine was saved on its way.
+    pub report: Option<GuestReport>,
     /// Bytes of the state.
     pub state_bytes: u64,
+    /// What it does, where it was saved on its way; else it waits for an order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub going: Option<Going>,
 }
 
 /// Boots a machine to its ready marker and saves it under a name; replaces one of that name.
@@ -75,25 +83,37 @@ pub fn create(
         let mut vm = boot::start_with(qemu, machine, "ready", limits, counters.more())?;
         let report = wait_until_ready(&mut vm, limits)?;
         save(&mut vm, &aside.join(STATE))?;
+        vm.quit()?;
         counters.check()?;
-        let state = aside.join(STATE);
-        let state_bytes = fs::metadata(&state).map_err(SimError::file(&state))?.len();
-        let checkpoint = Checkpoint {
-            schema: SCHEMA.to_owned(),
-            qemu: qemu.version_text.clone(),
-            machine: machine.clone(),
-            command_line: machine.command_line("ready", limits.guest_s)?,
-            report,
-            state_bytes,
-        };
-        let text = serde_json::to_string_pretty(&checkpoint)
-            .map_err(|error| SimError::data(MANIFEST, error.to_string()))?;
-        let path = aside.join(MANIFEST);
-        fs::write(&path, text + "\n").map_err(SimError::file(&path))?;
-        made = Some(checkpoint);
+        made = Some(describe(aside, qemu, machine, &vm, (Some(report), None))?);
         Ok(())
     })?;
     made.ok_or_else(|| refused(name, "was not made".to_owned()))
+}
+
+/// Writes what a checkpoint is of beside its state.
+fn describe(
+    aside: &Path,
+    qemu: &Qemu,
+    machine: &Machine,
+    vm: &Vm,
+    (report, going): (Option<GuestReport>, Option<Going>),
+) -> Result<Checkpoint> {
+    let state = aside.join(STATE);
+    let checkpoint = Checkpoint {
+        schema: SCHEMA.to_owned(),
+        qemu: qemu.version_text.clone(),
+        machine: machine.clone(),
+        command_line: vm.started_with().0.to_owned(),
+        report,
+        state_bytes: fs::metadata(&state).map_err(SimError::file(&state))?.len(),
+        going,
+    };
+    let text = serde_json::to_string_pretty(&checkpoint)
+        .map_err(|error| SimError::data(MANIFEST, error.to_string()))?;
+    let path = aside.join(MANIFEST);
+    fs::write(&path, text + "\n").map_err(SimError::file(&path))?;
+    Ok(checkpoint)
 }
 
 /// The checkpoint of a name.
@@ -181,13 +201,14 @@ pub fn restore(
 ) -> Result<Vm> {
     let checkpoint = open(cache, name)?;
     checkpoint.check(name, qemu, machine)?;
+    let order = checkpoint.order(name, order)?;
     check_files(machine, name)?;
     let place = cache.path(&directory(name));
     pmu::go_on_with(machine, &place, &mut more)?;
     let state = place.join(STATE);
     more.arguments.extend(["-incoming".to_owned(), format!("file:{}", state.display())]);
     let command_line = checkpoint.command_line;
-    let start = Start { command_line, order: order.to_owned(), more };
+    let start = Start { command_line, order, more };
     let mut vm = Vm::start(qemu, machine, &start)?;
     go_on(&mut vm)?;
     Ok(vm)
@@ -267,7 +288,7 @@ fn wait_until_ready(vm: &mut Vm, limits: Limits) -> Result<GuestReport> {
     }
 }
 
-/// Stops the machine, writes its state, and ends it.
+/// Stops the machine and writes its state.
 fn save(vm: &mut Vm, path: &Path) -> Result<()> {
     vm.command("stop", &Value::Null, MONITOR_TIMEOUT)?;
     let uri = format!("file:{}", path.display());
@@ -276,7 +297,7 @@ fn save(vm: &mut Vm, path: &Path) -> Result<()> {
     loop {
         let answer = vm.command("query-migrate", &Value::Null, MONITOR_TIMEOUT)?;
         match answer["status"].as_str() {
-            Some("completed") => return vm.quit(),
+            Some("completed") => return Ok(()),
             Some("failed" | "cancelled") => {
                 let reason = answer["error-desc"].as_str().unwrap_or("no reason given");
                 return Err(vm.failure(&format!("the state cannot be saved: {reason}")));
@@ -313,7 +334,7 @@ fn refused(name: &str, reason: String) -> SimError {
     SimError::Checkpoint { name: name.to_owned(), reason }
 }
 
-fn check_name(name: &str) -> Result<()> {
+pub(crate) fn check_name(name: &str) -> Result<()> {
     let fits = |sign: char| sign.is_ascii_alphanumeric() || matches!(sign, '-' | '_' | '.');
     let is_name = !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(fits);
     if is_name && !name.starts_with('.') && !name.ends_with(".aside") && !name.ends_with(".old") {
@@ -324,65 +345,5 @@ fn check_name(name: &str) -> Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::machine::tests::machine;
-    use crate::qemu::tests::qemu;
-
-    fn checkpoint() -> Checkpoint {
-        Checkpoint {
-            schema: SCHEMA.to_owned(),
-            qemu: qemu().version_text,
-            machine: machine(),
-            command_line: String::new(),
-            report: GuestReport::default(),
-            state_bytes: 3,
-        }
-    }
-
-    #[test]
-    fn another_machine_is_refused_by_what_differs() {
-        assert!(checkpoint().check("x", &qemu(), &machine()).is_ok());
-        type Change = (fn(&mut Machine), &'static str);
-        let changes: [Change; 8] = [
-            (|machine| machine.kernel_sha256 = "cc".to_owned(), "kernel: made with aa, this is cc"),
-            (|machine| machine.initramfs_sha256 = "cc".to_owned(), "initramfs: "),
-            (|machine| machine.cpus = 2, "size: made with 1 CPUs, 512 MiB, this is 2 CPUs"),
-            (|machine| machine.devices.push("-device e1000".to_owned()), "device set: "),
-            (|machine| machine.disks = vec!["nvme".parse().unwrap()], "nvme,drive=disk0"),
-            (|machine| machine.nics = "e1000".parse().ok(), "e1000,netdev=net1"),
-            (|machine| machine.seed = 2, "seed 2"),
-            (|machine| machine.pmu = true, "PMU: made with none, this is one (--pmu)"),
-        ];
-        for (change, words) in changes {
-            let mut other = machine();
-            change(&mut other);
-            let error = checkpoint().check("x", &qemu(), &other).unwrap_err().to_string();
-            assert!(error.contains(words), "{error}");
-        }
-        let mut other = qemu();
-        other.version_text = "QEMU 11.2".to_owned();
-        let error = checkpoint().check("x", &other, &machine()).unwrap_err().to_string();
-        assert!(error.contains("QEMU: made with") && error.contains("11.2"), "{error}");
-    }
-
-    #[test]
-    fn damaged_and_absent_ones_are_named() {
-        let scratch = tempfile::tempdir().unwrap();
-        let cache = Cache::at(scratch.path()).unwrap();
-        for name in ["", ".x", "a/b", "..", "a b", &"x".repeat(65), "x.aside"] {
-            assert!(open(&cache, name).unwrap_err().to_string().contains("no name"), "{name}");
-        }
-        assert!(open(&cache, "one").unwrap_err().to_string().contains("there are: none"));
-        let place = scratch.path().join("checkpoint-one");
-        fs::create_dir(&place).unwrap();
-        fs::write(place.join(MANIFEST), serde_json::to_string(&checkpoint()).unwrap()).unwrap();
-        fs::write(place.join(STATE), "abc").unwrap();
-        assert_eq!(list(&cache), ["one"]);
-        assert!(open(&cache, "one").is_ok());
-        fs::write(place.join(STATE), "ab").unwrap();
-        assert!(open(&cache, "one").unwrap_err().to_string().contains("2 bytes instead of 3"));
-        fs::write(place.join(MANIFEST), "{}").unwrap();
-        assert!(open(&cache, "one").unwrap_err().to_string().contains("damaged"));
-    }
-}
+#[path = "checkpoint_tests.rs"]
+mod tests;

@@ -59,6 +59,12 @@ impl Saving {
     }
 }
 
+/// Keeps what counters hold.
+pub(super) fn keep(aside: &Path, text: &str) -> Result<()> {
+    let content = aside.join(CONTENT);
+    fs::write(&content, text).map_err(SimError::file(&content))
+}
+
 /// Has the counters of a restored machine hold what they held.
 pub(super) fn go_on_with(machine: &Machine, from: &Path, more: &mut More<'_>) -> Result<()> {
     if !machine.pmu {

@@ -131,7 +131,7 @@ fn receive(vm: &mut Vm, scratch: &Path) -> Result<Handed> {
     loop {
         let message = match vm.next(deadline)? {
             Some(VmEvent::Guest(GuestEvent(message))) => message,
-            Some(VmEvent::Console(_)) => continue,
+            Some(VmEvent::Console(_) | VmEvent::Held(_)) => continue,
             Some(VmEvent::Ended(_)) => return Err(vm.failure("the guest ended while it was asked")),
             None => return Err(vm.failure("the guest does not answer")),
         };

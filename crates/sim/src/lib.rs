@@ -28,6 +28,7 @@ mod error;
 mod facts;
 pub mod handlers;
 mod hash;
+mod held;
 pub mod image;
 pub mod kernel;
 mod layer;
@@ -51,6 +52,7 @@ pub use agent::GuestReport;
 pub use cache::Cache;
 pub use error::SimError;
 pub use facts::{GuestFacts, guest_facts};
+pub use held::Held;
 pub use machine::{CPUS_MAX, Machine, Timing};
 /// What is counted of each context, and its names.
 pub use plugin::counters;

@@ -19,6 +19,7 @@ use serde_json::Value;
 use crate::agent::{Message, Messages};
 use crate::channel::{self, Serial};
 use crate::devices::hand_over;
+use crate::held::{Held, HeldLines};
 use crate::machine::Machine;
 use crate::process::dies_with_us;
 use crate::qemu::Qemu;
@@ -39,6 +40,8 @@ pub enum VmEvent {
     Console(Vec<u8>),
     /// The guest's first process said something.
     Guest(GuestEvent),
+    /// The plugin holds the machine, to be saved.
+    Held(Held),
     /// QEMU ended, and everything that it wrote was read.
     Ended(ExitStatus),
 }
@@ -64,6 +67,8 @@ pub struct Vm {
     events: VecDeque<VmEvent>,
     console_tail: Tail,
     qemu_tail: Tail,
+    held: HeldLines,
+    started: (String, String),
     shutdown_reason: Option<String>,
     ended: Option<ExitStatus>,
 }
@@ -145,9 +150,16 @@ impl Vm {
             events: VecDeque::new(),
             console_tail: Tail::new(CONSOLE_TAIL_BYTES),
             qemu_tail: Tail::new(QEMU_TAIL_BYTES),
+            held: HeldLines::default(),
+            started: (start.command_line.clone(), start.order.clone()),
             shutdown_reason: None,
             ended: None,
         })
+    }
+
+    /// The kernel's command line, and the order in the firmware.
+    pub(crate) fn started_with(&self) -> (&str, &str) {
+        (&self.started.0, &self.started.1)
     }
 
     /// Process of QEMU.
@@ -298,6 +310,7 @@ impl Vm {
         let monitor = read_ready(&self.monitor)?;
         let stderr = read_ready(&self.stderr)?;
         self.qemu_tail.push(&stderr);
+        self.events.extend(self.held.push(&stderr).into_iter().map(VmEvent::Held));
         for reply in self.qmp.push(&monitor)? {
             match reply {
                 Reply::Event(name, data) if name == "SHUTDOWN" => {

@@ -17,6 +17,7 @@ use plugin::record::Record;
 
 use crate::account::Account;
 use crate::annotate::Annotations;
+use crate::checkpoint::{Saver, check_can_be_saved};
 use crate::kernel::Kernel;
 use crate::machine::{Machine, Timing};
 use crate::models::Model;
@@ -161,6 +162,8 @@ pub struct Recording {
     file: File,
     /// What the plugin reads of annotations.
     notes: Option<File>,
+    /// Where the plugin writes what the guest's counters hold at a checkpoint.
+    counters: Option<File>,
     annotations: Annotations,
     /// Where the record is to be kept.
     keep_at: Option<PathBuf>,
@@ -213,8 +216,10 @@ impl Recording {
         let annotations = watch.annotations.clone();
         let notes = notes(cache, &annotations, machine)?;
         options.extend(notes.as_ref().map(|notes| ("annotate", inherited(notes))));
+        let counters = counters(cache, &annotations, machine)?;
+        options.extend(counters.as_ref().map(|counters| ("pmu_save", inherited(counters))));
         let keep_at = to.map(Path::to_owned);
-        Ok(Recording { plugin, options, file, notes, annotations, keep_at })
+        Ok(Recording { plugin, options, file, notes, counters, annotations, keep_at })
     }
 
     /// What a machine is to be started with.
@@ -223,12 +228,25 @@ impl Recording {
         let options =
             self.options.iter().map(|(name, value)| format!(",{name}={}", doubled(value)));
         let plugin = doubled(&self.plugin.display().to_string()) + &options.collect::<String>();
-        let files = [Some(&self.file), self.notes.as_ref()].into_iter().flatten();
+        let files = [Some(&self.file), self.notes.as_ref(), self.counters.as_ref()];
+        let files = files.into_iter().flatten();
         More {
             arguments: vec!["-plugin".to_owned(), plugin],
             files: files.map(AsFd::as_fd).collect(),
             is_timed: self.options.iter().any(|(name, _)| *name == "model"),
         }
+    }
+
+    /// What saves the machine where annotations hold it.
+    #[must_use]
+    pub fn saver<'a>(
+        &'a self,
+        cache: &'a Cache,
+        qemu: &'a Qemu,
+        machine: &'a Machine,
+    ) -> Saver<'a> {
+        let names = &self.annotations.checkpoints;
+        Saver { cache, qemu, machine, names, counters: self.counters.as_ref() }
     }
 
     /// Whether an annotation has ended the record. The machine may run still.
@@ -302,6 +320,15 @@ fn notes(cache: &Cache, annotations: &Annotations, machine: &Machine) -> Result<
     Ok(Some(file))
 }
 
+/// A file for what the guest's counters hold, if checkpoints are to be saved on the way.
+fn counters(cache: &Cache, annotations: &Annotations, machine: &Machine) -> Result<Option<File>> {
+    if annotations.checkpoints.is_empty() {
+        return Ok(None);
+    }
+    check_can_be_saved(machine)?;
+    machine.pmu.then(|| unnamed(cache)).transpose()
+}
+
 fn detail_word(detail: Detail) -> &'static str {
     match detail {
         Detail::Fast => "fast",
@@ -323,63 +350,5 @@ fn doubled(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::machine::tests::machine;
-    use crate::qemu::tests::qemu;
-
-    const NOTHING: Annotated = Annotated { symbols: None, offsets: None };
-
-    #[test]
-    fn symbols_come_with_the_one_behind_them() {
-        let text = "ffffffff81000000 T _stext\n\
-                    ffffffff81000040 t __do_softirq\n\
-                    ffffffff81000100 T one\n\
-                    ffffffff81000100 T same_place\n\
-                    ffffffff81000200 T two\n";
-        let symbols = Symbols::parse(text.as_bytes()).unwrap();
-        let lines = wanted_lines(&symbols, ["__do_softirq", "not_there"].into_iter());
-        assert_eq!(lines, "ffffffff81000040 __do_softirq\nffffffff81000100 one\n");
-        assert_eq!(wanted_lines(&symbols, ["two"].into_iter()), "ffffffff81000200 two\n");
-    }
-
-    #[test]
-    fn commas_of_paths_reach_the_plugin() {
-        let scratch = tempfile::tempdir().unwrap();
-        let cache = Cache::at(&scratch.path().join("a,b")).unwrap();
-        let annotated = Annotated { symbols: Some("/s,1".into()), offsets: None };
-        let recording =
-            Recording::new(&cache, &qemu(), &machine(), &annotated, &Watch::default(), None);
-        let recording = recording.unwrap();
-        let more = recording.more();
-        let [plugin, options] = more.arguments.as_slice() else { panic!("{more:?}") };
-        assert_eq!(plugin, "-plugin");
-        assert!(options.contains("/a,,b/plugin-") && options.contains(",symbols=/s,,1"));
-        let path = options.replace(",,", "\0").split(',').next().unwrap().replace('\0', ",");
-        assert_eq!(fs::read(path).unwrap(), PLUGIN);
-    }
-
-    #[test]
-    fn a_record_without_an_end_says_what_happened() {
-        let scratch = tempfile::tempdir().unwrap();
-        let cache = Cache::at(scratch.path()).unwrap();
-        let watch = Watch::default();
-        let new = || Recording::new(&cache, &qemu(), &machine(), &NOTHING, &watch, None).unwrap();
-        let mut short = new();
-        short.file.write_all(&[0; 7]).unwrap();
-        let place = scratch.path().join("kept");
-        short.keep_at = Some(place.clone());
-        for recording in [short, new()] {
-            let error = recording.account().unwrap_err().to_string();
-            assert!(error.contains("the record of the machine: incomplete"), "{error}");
-            assert!(error.contains("the disk was full"), "{error}");
-        }
-        assert!(!place.exists(), "half a record is none");
-        assert!(check_place(Path::new("/nowhere/at-all")).is_err());
-        keep(&fs::File::open("/proc/self/stat").unwrap(), &place).unwrap();
-        assert!(fs::metadata(&place).unwrap().len() > 0);
-        fs::remove_file(&place).unwrap();
-        let names: Vec<_> = fs::read_dir(scratch.path()).unwrap().flatten().collect();
-        assert_eq!(names.len(), 1, "a plugin and nothing else: {names:?}");
-    }
-}
+#[path = "watch_tests.rs"]
+mod tests;

@@ -12,6 +12,7 @@ use super::tally::{on_hit, size, write_values};
 use crate::counters::{Counts, TIME};
 use crate::cpu;
 use crate::ffi::NO_REGISTERS;
+use crate::hold;
 use crate::physical;
 use crate::qemu::{Qemu, Registers, TranslatedInstruction};
 use crate::record::{Values, ValuesSort};
@@ -113,6 +114,8 @@ impl Session {
                 Deed::Open(span) if counts => self.note_open(vcpu, number, *span, remaining),
                 Deed::Close(span) if counts => self.note_close(vcpu, number, *span, remaining),
                 Deed::Detail { full } => self.set_level(*full),
+                Deed::Checkpoint(number) => hold::want(*number, self.runs_in_slices()),
+                Deed::Stop if hold::stops_too() => {}
                 Deed::Stop => return self.stop(vcpu, remaining),
                 Deed::Record(_) | Deed::Span(_) | Deed::Open(_) | Deed::Close(_) => {}
             }
@@ -181,6 +184,13 @@ impl Session {
             self.notes.refuse(note);
         }
         self.tracked(vcpu);
+    }
+
+    /// Ends the record between two blocks.
+    pub(crate) fn stop_between_blocks(&mut self) {
+        if !self.ended {
+            self.stop(0, 0);
+        }
     }
 
     /// Ends the record here.

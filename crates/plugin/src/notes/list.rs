@@ -12,6 +12,8 @@ pub const DEEDS_MAX: usize = 16;
 pub const VALUES_MAX: usize = 4;
 /// The numbers of spans are below this: [`attribution::KernelContext::Function`].
 pub const SPANS_MAX: u32 = 1_024;
+/// The numbers of checkpoints are below this.
+pub const CHECKPOINTS_MAX: u32 = 1_024;
 
 /// What is to be done, where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +54,8 @@ pub enum Deed {
         /// To what the options say.
         full: bool,
     },
+    /// Hold the machine for the checkpoint of this number, the first time that one of it is come to.
+    Checkpoint(u32),
     /// End the record.
     Stop,
 }
@@ -71,7 +75,9 @@ impl Note {
     /// Whether it is done at the level `fast`, too.
     #[must_use]
     pub fn is_for_all_levels(&self) -> bool {
-        self.deeds.iter().any(|deed| matches!(deed, Deed::Detail { .. } | Deed::Stop))
+        self.deeds
+            .iter()
+            .any(|deed| matches!(deed, Deed::Detail { .. } | Deed::Checkpoint(_) | Deed::Stop))
     }
 }
 
@@ -168,6 +174,9 @@ impl Deed {
             }
             ("detail", "full") => Deed::Detail { full: true },
             ("detail", "fast") => Deed::Detail { full: false },
+            ("checkpoint", number) => {
+                Deed::Checkpoint(number.parse().ok().filter(|number| *number < CHECKPOINTS_MAX)?)
+            }
             ("stop", "") => Deed::Stop,
             _ => return None,
         })
@@ -185,6 +194,7 @@ impl fmt::Display for Deed {
                 write!(out, "record {}", words.join(" ; "))
             }
             Deed::Detail { full } => write!(out, "detail {}", if *full { "full" } else { "fast" }),
+            Deed::Checkpoint(number) => write!(out, "checkpoint {number}"),
             Deed::Stop => write!(out, "stop"),
         }
     }
@@ -207,6 +217,7 @@ mod tests {
                         close 1\n\
                         note marker 17\n\
                         detail fast\n\
+                        checkpoint 2\n\
                         stop\n";
 
     #[test]
@@ -229,6 +240,8 @@ mod tests {
             ("note marker 1\nrecord \n", 2),
             ("note marker 1\nrecord reg:rax;reg:rax;reg:rax;reg:rax;reg:rax\n", 2),
             ("note marker 1\ndetail some\n", 2),
+            ("note marker 1\ncheckpoint 1024\n", 2),
+            ("note marker 1\ncheckpoint\n", 2),
             ("memory -1\n", 1),
         ] {
             let error = Notes::parse(text).unwrap_err();

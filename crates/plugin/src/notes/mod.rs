@@ -9,7 +9,9 @@ mod program;
 mod records;
 mod tally;
 
-pub use list::{DEEDS_MAX, Deed, NOTES_MAX, Note, Notes, Place, SPANS_MAX, VALUES_MAX};
+pub use list::{
+    CHECKPOINTS_MAX, DEEDS_MAX, Deed, NOTES_MAX, Note, Notes, Place, SPANS_MAX, VALUES_MAX,
+};
 pub use program::{Guest, Program, REGISTERS, STEPS_MAX, Step, TEXT_BYTES_MAX, Value};
 pub use records::{NoteRow, Values, ValuesSort};
 

@@ -9,7 +9,9 @@ mod outcome;
 mod place;
 mod source;
 
-use plugin::notes::{DEEDS_MAX, Deed, NOTES_MAX, Note, Notes, Place, SPANS_MAX, VALUES_MAX};
+use plugin::notes::{
+    CHECKPOINTS_MAX, DEEDS_MAX, Deed, NOTES_MAX, Note, Notes, Place, SPANS_MAX, VALUES_MAX,
+};
 
 pub use compile::Show;
 use compile::{Scope, compile};
@@ -19,9 +21,11 @@ use place::{Placed, places, unknown};
 pub use plugin::notes::Value;
 use source::Written;
 
+use crate::checkpoint::check_name;
 use crate::{GuestFacts, Result, SimError};
 
-const DEEDS: [&str; 7] = ["count", "record", "span", "open", "close", "detail", "stop"];
+const DEEDS: [&str; 8] =
+    ["count", "record", "span", "open", "close", "detail", "checkpoint", "stop"];
 
 /// The annotations of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,6 +34,8 @@ pub struct Annotations {
     pub list: Vec<Annotation>,
     /// Names of spans, by number.
     pub spans: Vec<String>,
+    /// Names of checkpoints, by number.
+    pub checkpoints: Vec<String>,
     /// Whether each hit that records values is kept.
     pub log: bool,
     notes: Vec<Note>,
@@ -154,11 +160,8 @@ impl Annotations {
             ("detail", "full" | "fast") => Deed::Detail { full: rest == "full" },
             ("detail", _) => return invalid("must be full or fast"),
             ("stop", "") => Deed::Stop,
-            ("checkpoint", _) => {
-                return invalid(
-                    "a machine can be saved where it waits for work only (sim checkpoint)",
-                );
-            }
+            ("checkpoint", name) if !name.is_empty() => Deed::Checkpoint(self.checkpoint(name)?),
+            ("checkpoint", _) => return invalid("needs a name"),
             ("count" | "span" | "stop", _) => return invalid("nothing may stand behind it"),
             _ => return Err(unknown(word, &DEEDS)),
         };
@@ -174,15 +177,12 @@ impl Annotations {
     }
 
     fn number(&mut self, name: &str) -> Result<u32> {
-        let known = self.spans.iter().position(|known| known == name);
-        let number = known.unwrap_or(self.spans.len());
-        if number == SPANS_MAX as usize {
-            return Err(SimError::Invalid(format!("more than {SPANS_MAX} spans")));
-        }
-        if known.is_none() {
-            self.spans.push(name.to_owned());
-        }
-        Ok(number as u32)
+        number_in(&mut self.spans, name, SPANS_MAX, "spans")
+    }
+
+    fn checkpoint(&mut self, name: &str) -> Result<u32> {
+        check_name(name)?;
+        number_in(&mut self.checkpoints, name, CHECKPOINTS_MAX, "checkpoints")
     }
 
     /// That what is closed is opened somewhere, and the other way round.
@@ -198,6 +198,19 @@ impl Annotations {
         }
         Ok(())
     }
+}
+
+/// The position of a name in a list, which it is added to.
+fn number_in(names: &mut Vec<String>, name: &str, most: u32, what: &str) -> Result<u32> {
+    let known = names.iter().position(|known| known == name);
+    let number = known.unwrap_or(names.len());
+    if number == most as usize {
+        return Err(SimError::Invalid(format!("more than {most} {what}")));
+    }
+    if known.is_none() {
+        names.push(name.to_owned());
+    }
+    Ok(number as u32)
 }
 
 fn is_event(placed: &Placed) -> bool {

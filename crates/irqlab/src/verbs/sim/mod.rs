@@ -161,6 +161,8 @@ fn save(cache: &Cache, args: &MachineArgs, pmu: bool, name: &str) -> anyhow::Res
     let start = Instant::now();
     let made = checkpoint::create(cache, &qemu, &machine, name, args.guest.limits(), &say)?;
     let (seconds, mib) = (start.elapsed().as_secs_f64(), made.state_bytes >> 20);
-    say(&format!("checkpoint {name}: {mib} MiB, kernel {}, {seconds:.1} s", made.report.release));
+    let release = made.report.map(|report| format!(", kernel {}", report.release));
+    let release = release.unwrap_or_default();
+    say(&format!("checkpoint {name}: {mib} MiB{release}, {seconds:.1} s"));
     Ok(ExitCode::SUCCESS)
 }

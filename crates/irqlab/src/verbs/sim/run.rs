@@ -4,15 +4,15 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::ValueEnum;
 use record::Timestamp;
 use sim::annotate::Annotations;
 use sim::boot::Ending;
 use sim::kernel::Kernel;
 use sim::qemu::Qemu;
-use sim::watch::{self, Detail, QUANTUM_DEFAULT, QUANTUM_MAX, Recording, Watch};
-use sim::{Account, Cache, Machine, More, Vm, boot, checkpoint, models, qemu};
+use sim::watch::{self, Detail, QUANTUM_DEFAULT, QUANTUM_MAX, Recording, Roi, Watch};
+use sim::{Account, Cache, Held, Machine, More, Vm, boot, checkpoint, models, qemu};
 
 use super::terminal::Terminal;
 use super::{MachineArgs, annotations, contexts};
@@ -117,17 +117,23 @@ pub fn boot(
     watch: &WatchArgs,
     command: &[String],
 ) -> anyhow::Result<ExitCode> {
+    let going = args.guest.from.as_deref().map(|name| checkpoint::open(cache, name)).transpose()?;
+    let going = going.and_then(|checkpoint| checkpoint.going);
     let order = match command {
+        [] if going.is_some() => checkpoint::GO_ON.to_owned(),
         [] => "poweroff".to_owned(),
         words => format!("run:{}", shell::line(words)),
     };
-    let Some(how) = watch.watch(cache)? else {
+    let Some(mut how) = watch.watch(cache)? else {
         let qemu = qemu::find(cache)?;
         let (machine, _) = args.machine(cache)?;
         let mut vm = start(cache, &qemu, &machine, args, &order, More::default())?;
-        return Ok(end(&follow(&mut vm, args, true)?));
+        return Ok(end(&follow(&mut vm, args)?));
     };
-    if command.is_empty() {
+    if going.is_some_and(|going| going.in_region) {
+        how.roi = Roi::Always;
+    }
+    if command.is_empty() && order != checkpoint::GO_ON {
         bail!(Usage("--detail watches a command: add -- COMMAND".to_owned()));
     }
     watched(cache, args, watch, how, &order)
@@ -150,8 +156,25 @@ fn watched(
         Recording::new(cache, &qemu, &machine, &annotated, &how, options.record.as_deref())?;
     let mut vm = start(cache, &qemu, &machine, args, order, recording.more())?;
     let to_stdout = options.format() == Format::Table;
-    let ending = follow_unless(&mut vm, args, to_stdout, &|| recording.was_stopped())?;
+    let saver = recording.saver(cache, &qemu, &machine);
+    let mut saved = Vec::new();
+    let mut save = |vm: &mut Vm, held: Held| {
+        saved.push(held.number);
+        saver.save(vm, held, &|text: &str| output::say(false, text))
+    };
+    let stop = || recording.was_stopped();
+    let mut console = |bytes: &[u8]| print(bytes, to_stdout);
+    let limits = args.guest.limits();
+    let ending = boot::follow_saving(&mut vm, limits, &mut console, &stop, &mut save)?;
     drop(vm);
+    for (name, number) in how.annotations.checkpoints.iter().zip(0..) {
+        if !saved.contains(&number) {
+            output::say(
+                false,
+                &format!("checkpoint {name}: not saved, the guest never came there"),
+            );
+        }
+    }
     let account = recording.account()?;
     let mut run = contexts::run(started, &qemu, &machine, &annotated, &account);
     run.tables.extend(annotations::tables(&how.annotations, &account));
@@ -192,7 +215,7 @@ pub fn shell(cache: &Cache, args: &MachineArgs) -> anyhow::Result<ExitCode> {
     let (machine, _) = args.machine(cache)?;
     let mut vm = start(cache, &qemu, &machine, args, "shell", More::default())?;
     let terminal = Terminal::connect(&vm)?;
-    let ending = follow(&mut vm, args, true);
+    let ending = follow(&mut vm, args);
     drop(terminal);
     Ok(end(&ending?))
 }
@@ -209,29 +232,20 @@ fn start(
     Ok(checkpoint::start(cache, qemu, machine, from, order, args.guest.limits(), more)?)
 }
 
-/// Follows the machine; its console on stdout, or on stderr where stdout is taken.
-fn follow(vm: &mut Vm, args: &MachineArgs, to_stdout: bool) -> anyhow::Result<Ending> {
-    // Nobody asks it to stop.
-    follow_unless(vm, args, to_stdout, &|| false)?.context("the machine was stopped")
+/// Follows the machine; its console on stdout.
+fn follow(vm: &mut Vm, args: &MachineArgs) -> anyhow::Result<Ending> {
+    Ok(boot::follow(vm, args.guest.limits(), &mut |bytes| print(bytes, true))?)
 }
 
-/// Follows the machine until it ends or is no longer wanted; none in that case.
-fn follow_unless(
-    vm: &mut Vm,
-    args: &MachineArgs,
-    to_stdout: bool,
-    stop: &dyn Fn() -> bool,
-) -> anyhow::Result<Option<Ending>> {
-    let mut print = |bytes: &[u8]| {
-        // A reader that has seen enough does not end the machine.
-        let _ = if to_stdout {
-            let mut out = io::stdout().lock();
-            out.write_all(bytes).and_then(|()| out.flush())
-        } else {
-            io::stderr().write_all(bytes)
-        };
+/// Prints what the console says, on stderr where stdout is taken.
+fn print(bytes: &[u8], to_stdout: bool) {
+    // A reader that has seen enough does not end the machine.
+    let _ = if to_stdout {
+        let mut out = io::stdout().lock();
+        out.write_all(bytes).and_then(|()| out.flush())
+    } else {
+        io::stderr().write_all(bytes)
     };
-    Ok(boot::follow_unless(vm, args.guest.limits(), &mut print, stop)?)
 }
 
 fn end(ending: &Ending) -> ExitCode {
