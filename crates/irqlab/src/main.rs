@@ -21,9 +21,9 @@ struct Cli {
 enum Verb {
     /// What can be measured here; for the rest, the exact line that unlocks it
     Doctor(verbs::doctor::DoctorArgs),
-    /// What does each interrupt handler cost, and why?
     Handlers(Box<verbs::handlers::HandlersArgs>),
     Noise(Box<verbs::noise::NoiseArgs>),
+    Footprint(Box<verbs::footprint::FootprintArgs>),
     Show(verbs::show::ShowArgs),
     /// The simulated machine: set it up, boot it, save its state
     Sim(verbs::sim::SimArgs),
@@ -37,7 +37,6 @@ enum Verb {
     /// A source of interrupts, started by `handlers`
     #[command(name = live::stimulus::HELPER_VERB, hide = true)]
     Stimulus(verbs::stimulus::StimulusArgs),
-    /// What the first process of a simulated machine has done
     #[command(name = verbs::in_guest::VERB, hide = true)]
     InGuest(verbs::in_guest::InGuestArgs),
 }
@@ -47,6 +46,7 @@ fn main() -> ExitCode {
         Verb::Doctor(args) => verbs::doctor::run(args),
         Verb::Handlers(args) => verbs::handlers::run(&args),
         Verb::Noise(args) => verbs::noise::run(&args),
+        Verb::Footprint(args) => verbs::footprint::run(&args),
         Verb::Show(args) => verbs::show::run(args),
         Verb::Sim(args) => verbs::sim::run(args),
         Verb::Machines(args) => verbs::machines::run(&args),

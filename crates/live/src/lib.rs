@@ -1,6 +1,7 @@
 //! The bench that is this machine.
 
 pub mod bpf;
+pub mod footprint;
 pub mod handlers;
 pub mod host;
 pub mod journal;

@@ -5,9 +5,11 @@ mod fourier;
 pub mod histogram;
 pub mod interval;
 pub mod periodicity;
+pub mod random;
 pub mod reservoir;
 
 pub use distribution::{Distribution, Peak};
 pub use histogram::LogLinear;
 pub use interval::{Batch, Batches, Interval, IntervalMethod};
+pub use random::Random;
 pub use reservoir::Reservoir;

@@ -1,5 +1,7 @@
 //! A bounded, even sample of a stream (Vitter, "Random Sampling with a Reservoir", 1985, algorithm
-//! R), by a generator of its own, so that the same seed keeps the same items.
+//! R), so that the same seed keeps the same items.
+
+use crate::random::Random;
 
 /// Keeps at most `limit` items, each of those offered with the same chance.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -7,14 +9,14 @@ pub struct Reservoir<T> {
     kept: Vec<T>,
     limit: usize,
     seen: u64,
-    state: u64,
+    random: Random,
 }
 
 impl<T> Reservoir<T> {
     /// An empty one. `limit` 0 keeps nothing.
     #[must_use]
     pub fn new(limit: usize, seed: u64) -> Self {
-        Reservoir { kept: Vec::new(), limit, seen: 0, state: seed }
+        Reservoir { kept: Vec::new(), limit, seen: 0, random: Random::new(seed) }
     }
 
     /// Offers the next item of the stream.
@@ -24,7 +26,7 @@ impl<T> Reservoir<T> {
             self.kept.push(item);
             return;
         }
-        let place = below(next(&mut self.state), self.seen);
+        let place = self.random.below(self.seen);
         if let Some(kept) = usize::try_from(place).ok().and_then(|at| self.kept.get_mut(at)) {
             *kept = item;
         }
@@ -41,20 +43,6 @@ impl<T> Reservoir<T> {
     pub fn kept(&self) -> &[T] {
         &self.kept
     }
-}
-
-/// SplitMix64 (Steele, Lea, Flood, 2014).
-fn next(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-/// A number below `limit`, evenly but for 2^-64.
-fn below(random: u64, limit: u64) -> u64 {
-    ((u128::from(random) * u128::from(limit)) >> 64) as u64
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod completions;
 pub mod doctor;
+pub mod footprint;
 pub mod handlers;
 pub mod in_guest;
 pub mod machine;

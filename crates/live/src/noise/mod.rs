@@ -2,12 +2,12 @@
 
 pub mod bench;
 mod body;
-mod clock;
+pub(crate) mod clock;
 mod collect;
 mod join;
 mod loops;
 mod marks;
-mod place;
+pub(crate) mod place;
 mod probes;
 mod ring;
 mod settings;

@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::crew::{Crew, Worker};
 use super::scratch::{self, Target};
-use super::system::{self, Random, Ticker};
+use super::system::{self, Ticker, random_from_clock};
 use super::wire::{Facts, Trouble, facts};
 use super::{Rate, StimulusSettings};
 
@@ -96,7 +96,7 @@ impl Reader {
     fn run(mut self, worker: &Worker, interval: Option<Duration>) -> Result<(), Trouble> {
         let method = self.settle_method()?;
         worker.ready(facts! { "method": method });
-        let mut random = Random::from_clock();
+        let mut random = random_from_clock();
         let mut ticker = interval.map(Ticker::new);
         // One past the last request: the high rate goes backwards from here.
         let mut index = self.requests;

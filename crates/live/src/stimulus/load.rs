@@ -6,7 +6,7 @@ use flate2::{Compress, Compression, FlushCompress, Status};
 
 use super::crew::{Crew, Worker};
 use super::settings::LoadSettings;
-use super::system::Random;
+use super::system::random_from_clock;
 use super::wire::{Facts, Trouble, facts};
 
 const MIB: u64 = 1024 * 1024;
@@ -72,7 +72,7 @@ fn random_region(bytes: u64) -> Result<Vec<u8>, Trouble> {
     let mut region = Vec::new();
     region.try_reserve_exact(length).map_err(|_| no_memory())?;
     region.resize(length, 0);
-    Random::from_clock().fill(&mut region);
+    random_from_clock().fill(&mut region);
     Ok(region)
 }
 
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn a_random_chunk_fits_the_output() {
         let mut chunk = vec![0; CHUNK_BYTES];
-        Random::from_clock().fill(&mut chunk);
+        random_from_clock().fill(&mut chunk);
         let mut compressor = Compress::new(Compression::new(ZLIB_LEVEL), true);
         let mut output = vec![0; OUTPUT_BYTES];
         let status = compressor.compress(&chunk, &mut output, FlushCompress::Finish).unwrap();

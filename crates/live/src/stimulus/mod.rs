@@ -33,11 +33,12 @@ mod wire;
 pub use error::StimulusError;
 pub use helper::helper_main;
 pub use lab::handlers::{Load, Rate, Source};
+pub use net::steered::Ends;
 pub use running::{Helper, Report, Running};
 pub use scratch::default_scratch_dir;
 pub use settings::{LoadSettings, StimulusSettings};
 
-use wire::Job;
+use wire::{Job, Trouble};
 
 /// The hidden verb under which a program must call [`helper_main`] with its next argument.
 pub const HELPER_VERB: &str = "__stimulus";
@@ -58,6 +59,27 @@ pub fn start(settings: &StimulusSettings, helper: &Helper) -> Result<Running, St
         return Ok(Running::nothing(name));
     }
     Running::spawn(name, Job::Source(settings.clone()), helper)
+}
+
+/// A file of `bytes` in `directory`, on a disk, without a name, and read past the page cache.
+///
+/// # Errors
+/// Where that can't be had: the reason, and what would help.
+pub fn scratch_file(
+    directory: &std::path::Path,
+    bytes: u64,
+) -> Result<std::fs::File, (String, String)> {
+    let target = scratch::make(directory, bytes).map_err(Trouble::into_words)?;
+    let refused = || (format!("{}: O_DIRECT is refused", target.place), scratch::REMEDY.to_owned());
+    if target.direct { Ok(target.file) } else { Err(refused()) }
+}
+
+/// Two connected ends over a veth pair of our own; what comes in at the near one is handled on `cpu`.
+///
+/// # Errors
+/// Where that can't be had: the reason, and what would help.
+pub fn connected_ends(cpu: u32) -> Result<Ends, (String, String)> {
+    net::steered::connected(cpu).map_err(Trouble::into_words)
 }
 
 /// Starts the busy load (zlib compression, one thread per CPU) and waits until it really runs.

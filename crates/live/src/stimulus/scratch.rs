@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::system::Random;
+use super::system::random_from_clock;
 use super::wire::Trouble;
 use crate::journal::Journal;
 
@@ -20,7 +20,7 @@ const SPARE_BYTES: u64 = 64 * MIB;
 const MEMORY_FILE_SYSTEMS: [(u64, &str); 3] =
     [(0x0102_1994, "tmpfs"), (0x8584_58f6, "ramfs"), (0x9584_58f6, "hugetlbfs")];
 
-const REMEDY: &str = "set TMPDIR to a directory on a disk, or name an existing file or block \
+pub(super) const REMEDY: &str = "set TMPDIR to a directory on a disk, or name an existing file or block \
                       device with --disk-file";
 
 /// A file to read from the disk.
@@ -149,7 +149,7 @@ fn check_space(file: &File, place: &str, size_bytes: u64) -> Result<(), Trouble>
 
 /// Writes random bytes, brings them to the disk and drops them from the page cache.
 fn fill(file: &mut File, size_bytes: u64) -> io::Result<()> {
-    let mut random = Random::from_clock();
+    let mut random = random_from_clock();
     let mut buffer = vec![0; MIB as usize];
     let mut left = size_bytes;
     while left > 0 {

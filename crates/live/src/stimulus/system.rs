@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::thread::{ClockId, CpuSet, Timespec, clock_nanosleep_absolute, sched_setaffinity};
 use rustix::time::clock_gettime;
+use stats::Random;
 
 use super::settings::StimulusSettings;
 use super::wire::Trouble;
@@ -125,30 +126,10 @@ pub(super) fn sleep_until(deadline: Timespec) -> bool {
     clock_nanosleep_absolute(ClockId::Monotonic, &deadline).is_ok()
 }
 
-/// A small random number generator (`SplitMix64`): incompressible data and random offsets, not
-/// secrets.
-pub(super) struct Random(u64);
-
-impl Random {
-    /// A different sequence in each run, so that storage below us can't recognise the data.
-    pub fn from_clock() -> Self {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Random((now.as_nanos() as u64) ^ (u64::from(std::process::id()) << 48))
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn fill(&mut self, bytes: &mut [u8]) {
-        for chunk in bytes.chunks_mut(8) {
-            chunk.copy_from_slice(&self.next().to_ne_bytes()[..chunk.len()]);
-        }
-    }
+/// A different sequence in each run, so that storage below us can't recognise the data.
+pub(super) fn random_from_clock() -> Random {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Random::new((now.as_nanos() as u64) ^ (u64::from(std::process::id()) << 48))
 }
 
 #[cfg(test)]

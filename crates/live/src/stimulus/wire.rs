@@ -48,6 +48,14 @@ impl Trouble {
         Trouble::Unavailable { reason: reason.into(), remedy: remedy.into() }
     }
 
+    /// The reason, and what would help, which may be nothing.
+    pub fn into_words(self) -> (String, String) {
+        match self {
+            Trouble::Unavailable { reason, remedy } => (reason, remedy),
+            Trouble::Failed { message } => (message, String::new()),
+        }
+    }
+
     pub fn failed(message: impl Into<String>) -> Self {
         Trouble::Failed { message: message.into() }
     }

@@ -5,6 +5,7 @@ mod annotations;
 mod conditions;
 mod contexts;
 mod events;
+mod footprint;
 mod handlers;
 mod napi;
 mod noise;
@@ -26,6 +27,7 @@ pub(crate) fn view_of(table: &Table) -> Option<View> {
         "conditions" => (&conditions::NEEDS, conditions::view),
         "contexts" => (&contexts::NEEDS, contexts::view),
         "events" => (&events::NEEDS, events::view),
+        "footprint" => (&footprint::NEEDS, footprint::view),
         "noise" => (&noise::NEEDS, noise::view),
         "causes" => (&noise::NEEDS_OF_CAUSES, noise::view_of_causes),
         "periods" => (&noise::NEEDS_OF_PERIODS, noise::view_of_periods),

@@ -12,7 +12,7 @@ use rustix::net::{
 };
 
 use crate::stimulus::crew::Worker;
-use crate::stimulus::system::{Random, Ticker};
+use crate::stimulus::system::{Ticker, random_from_clock};
 use crate::stimulus::wire::{Facts, Trouble, facts};
 
 /// Payload of a request in bytes, as `ping` has it by default.
@@ -90,7 +90,7 @@ impl Pinger {
             let remedy = "check the peer's address and the route to it";
             Trouble::unavailable(format!("{target} cannot be reached: {error}"), remedy)
         })?;
-        let cookie = Random::from_clock().next().to_ne_bytes();
+        let cookie = random_from_clock().next().to_ne_bytes();
         Ok(Pinger { socket, raw, cookie, sequence: 0 })
     }
 

@@ -5,6 +5,7 @@ mod ethtool;
 mod icmp;
 mod pair;
 mod rtnetlink;
+pub(super) mod steered;
 mod tcp;
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, ToSocketAddrs};

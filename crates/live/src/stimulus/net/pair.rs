@@ -16,7 +16,7 @@ use crate::stimulus::wire::{Facts, Trouble, facts};
 pub(super) const ADDRESS_FAR: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 const ADDRESS_NEAR: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const PREFIX: u8 = 30;
-const NEAR: &str = "irqlab-near";
+pub(super) const NEAR: &str = "irqlab-near";
 const FAR: &str = "irqlab-far";
 
 /// The far namespace. The near one is that of the thread that called [`Pair::create`], and of the

@@ -1,0 +1,171 @@
+//! `irqlab footprint`: what does an interrupt evict from the caches?
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use lab::footprint::{About, FootprintBench, FootprintPlan, Geometry, Level, Method, Source};
+use lab::handlers::BenchError;
+use live::footprint::{FootprintSettings, LiveFootprint};
+use live::host::{Root, host_facts, run_host_block};
+use record::Timestamp;
+use serde_json::{Map, Value as Json, json};
+
+use super::handlers::place::output_directory;
+use super::handlers::stop_on_signals;
+use crate::args::{Format, Usage, duration, online_cpus};
+use crate::output;
+
+/// What does an interrupt evict from the caches, and what does that cost after the return?
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  irqlab footprint                               timer, IPI and disk interrupts; L1d, L1i, L2
+  irqlab footprint -c 1 --source disk --level l1d,l2
+  irqlab footprint --source timer --method basic,refined
+
+Ctrl-C stops, prints and records what was measured until then (\"complete\": false), and ends in 0.
+
+Exit codes: 0 done, 1 failed, 2 a mistake in what was typed, 4 nothing can be measured here.")]
+pub struct FootprintArgs {
+    /// CPU of the loop [default: the last one online]
+    #[arg(short = 'c', long, value_name = "CPU")]
+    cpu: Option<String>,
+    /// What interrupts: timer, ipi, disk, disk-event, net, net-signal
+    #[arg(long, value_delimiter = ',', default_value = "timer,ipi,disk", value_name = "LIST")]
+    source: Vec<Source>,
+    /// What is filled: l1d, l1i, l2, l3, dtlb, itlb
+    #[arg(long, value_delimiter = ',', default_value = "l1d,l1i,l2", value_name = "LIST")]
+    level: Vec<Level>,
+    /// refined: touch all lines until the interrupt must have happened; basic: fill, wait, touch
+    #[arg(long, value_delimiter = ',', default_value = "refined", value_name = "LIST")]
+    method: Vec<Method>,
+    /// Size of a level, where the machine does not say it: l1d=48KiB:12:64 (size, ways, line),
+    /// dtlb=64:64 (entries, ways)
+    #[arg(long, value_parser = live::footprint::geometry::parse, value_name = "LEVEL=SIZE")]
+    geometry: Vec<(Level, Geometry)>,
+    /// Most repetitions with the interrupt, and as many without; 16 to 100000
+    #[arg(long, value_parser = clap::value_parser!(u32).range(16..=100_000), default_value_t = 512, value_name = "N")]
+    repetitions: u32,
+    /// How long an interrupt is waited for; the basic method always waits so long
+    #[arg(long, allow_hyphen_values = true, value_parser = duration, default_value = "2ms", value_name = "TIME")]
+    window: Duration,
+    /// Move a device's interrupt to the loop's CPU for the run; it goes back afterwards
+    #[arg(long)]
+    move_irq: bool,
+    /// Chooses the order of lines and the times of interrupts
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
+    /// Directory of the run [default: irqlab-runs/UTC-footprint]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// How to print the results
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    /// Short for --format json
+    #[arg(long)]
+    json: bool,
+    /// Print every row, too
+    #[arg(long)]
+    all: bool,
+    /// No progress and no news on stderr
+    #[arg(short = 'q', long)]
+    quiet: bool,
+}
+
+/// Longest window.
+const WINDOW_MAX: Duration = Duration::from_secs(1);
+
+fn once<T: PartialEq + Copy>(list: &[T]) -> Vec<T> {
+    let mut kept = Vec::new();
+    for one in list {
+        if !kept.contains(one) {
+            kept.push(*one);
+        }
+    }
+    kept
+}
+
+impl FootprintArgs {
+    fn cpu(&self) -> anyhow::Result<(u32, Vec<u32>)> {
+        let online = online_cpus(None)?;
+        let wanted = match &self.cpu {
+            Some(list) => online_cpus(Some(list))?,
+            None => online.last().copied().into_iter().collect(),
+        };
+        match wanted[..] {
+            [cpu] => Ok((cpu, online)),
+            _ => bail!(Usage("-c: one CPU: the loop has one thread".to_owned())),
+        }
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        if self.window > WINDOW_MAX {
+            bail!(Usage("--window: allowed: up to 1s".to_owned()));
+        }
+        Ok(())
+    }
+
+    fn settings(&self) -> Map<String, Json> {
+        let mut settings = Map::new();
+        settings.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
+        settings.insert("repetitions_max".into(), json!(self.repetitions));
+        settings.insert("seed".into(), json!(self.seed));
+        settings.insert("move_irq".into(), json!(self.move_irq));
+        settings
+    }
+}
+
+/// Measures, prints, records.
+pub fn run(args: &FootprintArgs) -> anyhow::Result<ExitCode> {
+    args.check()?;
+    let (cpu, others) = args.cpu()?;
+    let host = host_facts(&Root::default());
+    let started = Timestamp::now();
+    let (directory, _made) = output_directory("footprint", args.out.as_deref(), started)?;
+    let settings = FootprintSettings {
+        cpu,
+        others,
+        by_hand: args.geometry.iter().copied().collect(),
+        window: args.window,
+        move_irq: args.move_irq,
+        is_virtual: host.hypervisor.present == Some(true),
+        seed: args.seed,
+        stop: stop_on_signals()?,
+    };
+    let mut bench = match LiveFootprint::new(settings) {
+        Ok(bench) => bench,
+        Err(BenchError::NothingMeasurable { reason, remedy }) => {
+            return Ok(output::nothing(&reason, remedy.as_deref()));
+        }
+        Err(error) => bail!(error),
+    };
+    let plan = FootprintPlan {
+        levels: once(&args.level),
+        sources: once(&args.source),
+        methods: once(&args.method),
+        repetitions_max: args.repetitions as usize,
+    };
+    let about = About {
+        started_utc: started.to_string(),
+        host: run_host_block(&host),
+        settings: args.settings(),
+    };
+    let mut progress = |label: &str| output::say(!output::shows_progress(args.quiet), label);
+    let measured = lab::footprint::measure(&plan, &mut bench, &mut progress)?;
+    let run = lab::footprint::assemble(&about, bench.facts(), &measured);
+    let Some(main) = run.tables.first() else {
+        let reasons: Vec<String> =
+            run.absent.iter().map(|one| format!("{}: {}", one.what, one.reason)).collect();
+        let remedy = run.absent.iter().find_map(|one| one.remedy.as_deref());
+        return Ok(output::nothing(&reasons.join("; "), remedy));
+    };
+    let format = if args.json { Format::Json } else { args.format };
+    let printed = output::print(&output::run_text(&run, &directory, format, &main.name, args.all));
+    record::write_run(&run, &directory)
+        .context("the results above are not recorded (--out writes elsewhere)")?;
+    printed?;
+    let more = "the same again, other tables and formats: irqlab show";
+    output::say(args.quiet, &format!("run: {}  ({more} {0})", directory.display()));
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,90 @@
+//! `irqlab footprint` as a user runs it. No assertion is on a time.
+
+mod cli_support;
+
+use cli_support::{Place, alone, rows};
+use serde_json::Value as Json;
+
+fn refused(words: &[&str], says: &str) {
+    let place = Place::new();
+    let ended = place.run(words);
+    ended.assert_code(2).assert_says(says);
+    assert!(place.names().is_empty(), "{words:?} left {:?}", place.names());
+}
+
+#[test]
+fn what_is_typed_wrong_is_named() {
+    refused(&["footprint", "-c", "9999"], "CPU 9999 is not online here; online: ");
+    refused(&["footprint", "--level", "l9"], "there are l1d, l1i, l2, l3, dtlb, itlb");
+    refused(&["footprint", "--source", "moon"], "there are timer, ipi, disk");
+    refused(&["footprint", "--method", "best"], "there are basic, refined");
+    refused(
+        &["footprint", "--geometry", "l1d=48KiB:7:64"],
+        "768 lines are not whole sets of 7 ways",
+    );
+    refused(&["footprint", "--geometry", "l1d=48"], "expected LEVEL=SIZE:WAYS:LINE");
+    refused(&["footprint", "--window", "2s"], "--window: allowed: up to 1s");
+    refused(&["footprint", "--repetitions", "15"], "16..=100000");
+}
+
+fn uint(row: &Json, column: &str) -> u64 {
+    row[column].as_u64().unwrap_or_else(|| panic!("{column}: {row}"))
+}
+
+#[test]
+fn each_repetition_counts_or_was_removed_for_a_reason() {
+    let _alone = alone();
+    let place = Place::new();
+    // Sizes by hand: what is told must be of these, whatever the machine has.
+    let sizes = ["--geometry", "l1d=16KiB:4:64", "--geometry", "dtlb=32:32"];
+    let words = ["footprint", "-q", "--json", "--source", "timer", "--repetitions", "32"];
+    let more = ["--level", "l1d,l1i,dtlb", "--method", "basic,refined"];
+    let ended = place.run(&[&words[..], &sizes, &more].concat());
+    if ended.code == Some(4) {
+        return println!("not run: {}", ended.err);
+    }
+    let run = ended.assert_code(0).json();
+    assert_eq!((&run["experiment"], &run["bench"]), (&"footprint".into(), &"live".into()));
+    let table = rows(&run, "footprint");
+    for row in table {
+        let removed = ["not_interrupted_count", "others_count", "switched_count", "paused_count"];
+        let removed: u64 = removed.iter().map(|column| uint(row, column)).sum();
+        let all = uint(row, "kept_count") + uint(row, "idle_kept_count") + removed;
+        assert!(all.is_multiple_of(16) && (16..=64).contains(&all), "{all}: {row}");
+        match row["level"].as_str() {
+            Some("l1d") => {
+                assert_eq!((uint(row, "level_lines"), uint(row, "line_bytes")), (256, 64))
+            }
+            Some("dtlb") => assert_eq!(uint(row, "level_lines"), 32),
+            _ => {}
+        }
+        if let Some(lines) = row["lines"].as_f64() {
+            assert!(lines >= row["limit_lines"].as_f64().unwrap(), "{row}");
+            assert!(lines <= uint(row, "level_lines") as f64, "{row}");
+        } else {
+            let key = ["level", "source", "method"].map(|column| row[column].as_str().unwrap());
+            let absent = run["absent"].as_array().unwrap();
+            let why = absent.iter().find(|one| one["what"] == key.join(", "));
+            assert!(why.is_some_and(|one| one["reason"].is_string()), "{row}");
+        }
+    }
+    let methods: Vec<&Json> = table.iter().map(|row| &row["method"]).collect();
+    assert!(methods.contains(&&"basic".into()) && methods.contains(&&"refined".into()));
+    assert!(!rows(&run, "curves").is_empty());
+}
+
+#[test]
+fn an_interrupt_of_another_cpu_has_no_row_but_a_reason() {
+    let _alone = alone();
+    let place = Place::new();
+    let words = ["footprint", "-q", "--json", "--source", "ipi,timer", "--level", "l1d", "-c", "0"];
+    let ended = place.run(&[&words[..], &["--repetitions", "16"]].concat());
+    if ended.code == Some(4) {
+        return println!("not run: {}", ended.err);
+    }
+    let run = ended.assert_code(0).json();
+    let has_row = rows(&run, "footprint").iter().any(|row| row["source"] == "ipi");
+    let absent = run["absent"].as_array().unwrap();
+    let has_reason = absent.iter().any(|one| one["what"] == "l1d, ipi");
+    assert!(has_row != has_reason, "{run}");
+}

@@ -1,0 +1,259 @@
+//! From repetitions to lines: means with intervals, the idle ones taken off, and what could have
+//! been seen at all.
+
+use stats::interval::t_95;
+
+use super::sample::{Curve, Repetition, Verdict};
+
+/// Fewest repetitions that count, of each sort (the paper, section 2.3).
+pub const REPETITIONS_MIN: usize = 16;
+/// Half the interval's width over the mean at which repeating ends (the paper, section 2.3).
+pub const HALF_WIDTH_RATIO: f64 = 0.05;
+/// Standard deviations of a nothing that is told from something, with 5 % of errors either way
+/// (Currie: Limits for qualitative detection, Anal. Chem. 40, 1968).
+const DETECTED_DEVIATIONS: f64 = 3.29;
+
+/// A mean with the half width of its 95 % interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Mean {
+    /// The mean.
+    pub mean: f64,
+    /// Half the width of its interval.
+    pub half_width: f64,
+    /// Variance of one value.
+    pub variance: f64,
+    /// How many values.
+    pub count: usize,
+}
+
+/// The mean of values that don't depend on each other; `None` with fewer than two.
+#[must_use]
+pub fn mean(values: &[f64]) -> Option<Mean> {
+    let count = values.len();
+    let t = t_95(count.checked_sub(1)? as u64)?;
+    let n = count as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
+    Some(Mean { mean, half_width: t * (variance / n).sqrt(), variance, count })
+}
+
+/// The difference of two means (Welch's interval, with the degrees of freedom of the smaller one:
+/// never too narrow).
+#[must_use]
+pub fn difference(raised: Mean, idle: Mean) -> Option<Mean> {
+    let (a, b) = (raised.count as f64, idle.count as f64);
+    let error = (raised.variance / a + idle.variance / b).sqrt();
+    let t = t_95(raised.count.min(idle.count).checked_sub(1)? as u64)?;
+    Some(Mean {
+        mean: raised.mean - idle.mean,
+        half_width: t * error,
+        variance: raised.variance + idle.variance,
+        count: raised.count.min(idle.count),
+    })
+}
+
+/// The values of those that count.
+pub fn kept<'r>(
+    repetitions: &'r [Repetition],
+    value: impl Fn(&Repetition) -> Option<f64> + 'r,
+) -> Vec<f64> {
+    let kept = repetitions.iter().filter(|one| one.verdict == Verdict::Kept);
+    kept.filter_map(value).collect()
+}
+
+/// The excess as a number.
+#[must_use]
+pub fn excess(repetition: &Repetition) -> Option<f64> {
+    repetition.excess_cycles.map(|cycles| cycles as f64)
+}
+
+/// Misses in user mode as a number.
+#[must_use]
+pub fn user_misses(repetition: &Repetition) -> Option<f64> {
+    repetition.user_misses.map(|misses| misses as f64)
+}
+
+/// Misses in the kernel as a number.
+#[must_use]
+pub fn kernel_misses(repetition: &Repetition) -> Option<f64> {
+    repetition.kernel_misses.map(|misses| misses as f64)
+}
+
+/// The mean with the interrupt beyond that without; `None` with too few of either.
+#[must_use]
+pub fn beyond_idle(
+    raised: &[Repetition],
+    idle: &[Repetition],
+    value: fn(&Repetition) -> Option<f64>,
+) -> Option<Mean> {
+    let (raised, idle) = (kept(raised, value), kept(idle, value));
+    if raised.len() < REPETITIONS_MIN || idle.len() < REPETITIONS_MIN {
+        return None;
+    }
+    difference(mean(&raised)?, mean(&idle)?)
+}
+
+/// Lines that an interrupt displaces, found by timing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Lines {
+    /// Displaced lines; absent below the limit.
+    pub lines: Option<f64>,
+    /// Least and most that the interval allows.
+    pub interval: (f64, f64),
+    /// Fewer lines are not told from none.
+    pub limit: f64,
+    /// The pass took longer than with all lines displaced: some came from farther than the next
+    /// level, and a number of lines can't be told.
+    pub from_farther: bool,
+}
+
+/// Of a difference in cycles, by the curve. `None` where the curve does not rise: the clock then
+/// tells nothing of this level.
+#[must_use]
+pub fn lines(cycles: Mean, idle: Mean, curve: &Curve) -> Option<Lines> {
+    let at = |cycles: f64| curve.lines(cycles);
+    let deviation = (idle.variance / idle.count as f64 + cycles.half_width.powi(2) / 4.0).sqrt();
+    let limit = at(DETECTED_DEVIATIONS * deviation)?;
+    let found = at(cycles.mean)?;
+    let interval = (at(cycles.mean - cycles.half_width)?, at(cycles.mean + cycles.half_width)?);
+    let from_farther = curve.top().is_some_and(|top| cycles.mean - cycles.half_width > top);
+    let lines = (found >= limit && !from_farther).then_some(found);
+    Some(Lines { lines, interval, limit, from_farther })
+}
+
+impl Curve {
+    /// The curve as it must be, never falling (pooled neighbours: Barlow et al., 1972).
+    fn rising(&self) -> Vec<(f64, f64)> {
+        let mut pools: Vec<(f64, f64, Vec<f64>)> = Vec::new(); // sum, count, lines
+        for &(lines, cycles) in &self.points {
+            pools.push((cycles, 1.0, vec![lines as f64]));
+            while let [.., before, last] = &pools[..]
+                && before.0 / before.1 > last.0 / last.1
+            {
+                let Some(last) = pools.pop() else { break };
+                let Some(before) = pools.last_mut() else { break };
+                before.0 += last.0;
+                before.1 += last.1;
+                before.2.extend(last.2);
+            }
+        }
+        let each = |pool: (f64, f64, Vec<f64>)| {
+            let level = pool.0 / pool.1;
+            pool.2.into_iter().map(move |lines| (lines, level))
+        };
+        pools.into_iter().flat_map(each).collect()
+    }
+
+    /// Lines behind which a pass takes so many cycles longer than with none displaced; between
+    /// points on the line, beyond the last one all. `None` where the curve does not rise.
+    #[must_use]
+    pub fn lines(&self, cycles: f64) -> Option<f64> {
+        let points = self.rising();
+        let (first, last) = (points.first()?, points.last()?);
+        if last.1 <= first.1 {
+            return None;
+        }
+        let cycles = cycles + first.1;
+        if cycles <= first.1 {
+            return Some(0.0);
+        }
+        let pair = points.windows(2).find(|pair| cycles <= pair[1].1 && pair[1].1 > pair[0].1);
+        let Some([a, b]) = pair.and_then(|pair| <[_; 2]>::try_from(pair).ok()) else {
+            return Some(last.0);
+        };
+        Some(a.0 + (b.0 - a.0) * ((cycles - a.1) / (b.1 - a.1)).clamp(0.0, 1.0))
+    }
+
+    /// What a pass takes longer with all lines displaced, cycles.
+    fn top(&self) -> Option<f64> {
+        let points = self.rising();
+        Some(points.last()?.1 - points.first()?.1)
+    }
+
+    /// Cycles a displaced line, over the whole curve.
+    #[must_use]
+    pub fn cycles_per_line(&self) -> Option<f64> {
+        let (first, last) = (self.points.first()?, self.points.last()?);
+        let lines = last.0.checked_sub(first.0).filter(|lines| *lines > 0)?;
+        Some((last.1 - first.1) / lines as f64)
+    }
+}
+
+/// Whether more repetitions would serve: too few that count, or an interval that is too wide.
+#[must_use]
+pub fn wants_more(raised: &[f64], idle: &[f64]) -> bool {
+    if raised.len() < REPETITIONS_MIN || idle.len() < REPETITIONS_MIN {
+        return true;
+    }
+    let both = mean(raised).zip(mean(idle));
+    let found = both.and_then(|(raised, idle)| difference(raised, idle));
+    found.is_none_or(|found| found.half_width > HALF_WIDTH_RATIO * found.mean.abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn curve(points: &[(u64, f64)]) -> Curve {
+        Curve { points: points.to_vec() }
+    }
+
+    #[test]
+    fn a_curve_is_read_backwards() {
+        let straight = curve(&[(0, 4.0), (50, 104.0), (100, 304.0)]);
+        for (cycles, lines) in
+            [(-9.0, 0.0), (0.0, 0.0), (50.0, 25.0), (200.0, 75.0), (900.0, 100.0)]
+        {
+            assert_eq!(straight.lines(cycles), Some(lines), "{cycles}");
+        }
+        assert_eq!(straight.cycles_per_line(), Some(3.0));
+        assert_eq!(curve(&[(0, 5.0), (100, 5.0)]).lines(3.0), None);
+        assert_eq!(curve(&[]).lines(3.0), None);
+        // A dip by noise is pooled with its neighbour.
+        assert_eq!(curve(&[(0, 0.0), (10, 20.0), (20, 10.0), (30, 30.0)]).lines(15.0), Some(10.0));
+    }
+
+    #[test]
+    fn what_cannot_be_told_from_nothing_is_not_told() {
+        let spread = |middle: f64| -> Vec<f64> {
+            (0..20).map(|n| middle + f64::from(n % 5) * 10.0 - 20.0).collect()
+        };
+        let line = curve(&[(0, 0.0), (100, 1000.0)]);
+        let idle = mean(&spread(0.0)).unwrap();
+        let of = |middle: f64| {
+            let found = difference(mean(&spread(middle)).unwrap(), idle).unwrap();
+            lines(found, idle, &line).unwrap()
+        };
+        assert_eq!(of(2.0).lines, None);
+        assert!(of(2.0).limit > 0.2);
+        let farther = of(1200.0);
+        assert!(farther.from_farther && farther.lines.is_none());
+        let found = of(300.0);
+        assert_eq!(found.lines.unwrap().round(), 30.0);
+        assert!(found.interval.0 < 30.0 && found.interval.1 > 30.0);
+    }
+
+    #[test]
+    fn repeating_ends_with_a_narrow_interval() {
+        assert!(wants_more(&[100.0; 15], &[0.0; 15]));
+        assert!(!wants_more(&[100.0; 16], &[0.0; 16]));
+        let wide: Vec<f64> = (0..16).map(|n| f64::from(n) * 20.0).collect();
+        assert!(wants_more(&wide, &[0.0; 16]));
+    }
+
+    proptest! {
+        #[test]
+        fn lines_never_fall_with_more_cycles(
+            mut cycles in prop::collection::vec(-50.0..1000.0_f64, 2..20), a in -10.0..900.0_f64,
+            more in 0.0..100.0_f64,
+        ) {
+            cycles[0] = 0.0;
+            let points = cycles.iter().enumerate().map(|(n, c)| (n as u64 * 8, *c)).collect();
+            let curve = Curve { points };
+            if let (Some(few), Some(many)) = (curve.lines(a), curve.lines(a + more)) {
+                prop_assert!(few <= many + 1e-9, "{few} {many}");
+            }
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! `footprint`: what does an interrupt evict from the caches? (paper `footprint-1999`)
+//!
+//! A loop fills a cache and touches all of its lines again and again. What an interrupt displaces is
+//! missing behind it, and touching it takes longer, or is counted as a miss. A bench hands in
+//! repetitions with and without the interrupt; here they become lines with intervals.
+
+pub mod bench;
+pub mod estimate;
+pub mod experiment;
+pub mod order;
+pub mod sample;
+mod tables;
+pub mod what;
+
+pub use bench::{FootprintBench, FootprintFacts, Missing, Ready};
+pub use experiment::{About, FootprintPlan, Measured, Series, assemble, measure};
+pub use sample::{Curve, Repetition, Verdict};
+pub use what::{Geometry, Level, Method, Source};

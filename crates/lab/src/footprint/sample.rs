@@ -1,0 +1,54 @@
+//! What a bench hands in.
+
+use serde::{Deserialize, Serialize};
+
+/// Whether a repetition counts, and why not. Known from counts of the kernel, not guessed from the
+/// value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Verdict {
+    /// It counts: the one interrupt came while lines were touched; in an idle one, none did.
+    Kept,
+    /// The interrupt did not come, or not while lines were touched (the paper's low outliers).
+    NotInterrupted,
+    /// Other interrupts came as well (the paper's high outliers).
+    OthersToo,
+    /// The loop was switched out, or had a page fault.
+    Switched,
+    /// The loop stood still without an interrupt of this kernel: the host, or the firmware.
+    Paused,
+}
+
+impl Verdict {
+    /// All of them.
+    pub const ALL: [Verdict; 5] = [
+        Verdict::Kept,
+        Verdict::NotInterrupted,
+        Verdict::OthersToo,
+        Verdict::Switched,
+        Verdict::Paused,
+    ];
+}
+
+/// One repetition. Cycles are those of the clock that `NoiseFacts` names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Repetition {
+    /// Whether it counts.
+    pub verdict: Verdict,
+    /// How much longer the touching of all lines took behind the interrupt than before it, cycles;
+    /// negative when the clock's grain has it so.
+    pub excess_cycles: Option<i64>,
+    /// How long the loop stood still at the interrupt, cycles.
+    pub stopped_cycles: Option<u64>,
+    /// Misses in user mode, from the first fill to the end.
+    pub user_misses: Option<u64>,
+    /// Misses in kernel mode.
+    pub kernel_misses: Option<u64>,
+}
+
+/// What touching costs behind known evictions.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Curve {
+    /// Lines displaced by the loop itself, ascending from 0; and the median excess behind it,
+    /// cycles.
+    pub points: Vec<(u64, f64)>,
+}

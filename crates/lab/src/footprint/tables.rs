@@ -1,0 +1,239 @@
+//! The tables of the experiment, from its series.
+
+use record::{Absence, Column, Kind, Table, Value};
+
+use super::estimate::{
+    HALF_WIDTH_RATIO, Lines, Mean, REPETITIONS_MIN, beyond_idle, difference, excess, kept,
+    kernel_misses, lines, mean, user_misses,
+};
+use super::experiment::Series;
+use super::sample::{Repetition, Verdict};
+use super::what::{Level, Source};
+
+fn column(name: &str, kind: Kind, doc: &str) -> Column {
+    Column::new(name, kind, doc)
+}
+
+fn key_columns() -> Vec<Column> {
+    use Kind::Text;
+    vec![
+        column("level", Text, "What was filled: a cache or a translation buffer."),
+        column("source", Text, "What interrupted."),
+        column("method", Text, "basic or refined, as in the paper's Figure 1."),
+    ]
+}
+
+fn columns() -> Vec<Column> {
+    use Kind::{Real, Text, Uint};
+    let mut columns = key_columns();
+    columns.extend([
+        column("user_misses", Real, "Misses of the loop that the interrupt makes; idle ones off."),
+        column("user_misses_ci95", Real, "Half the width of their 95 % interval."),
+        column("kernel_misses", Real, "Misses in the kernel that it makes; idle ones off."),
+        column("kernel_misses_ci95", Real, "Half the width of their 95 % interval."),
+        column("start_misses", Uint, "Misses of the loop that starting the counters makes."),
+        column(
+            "lines",
+            Real,
+            "Lines (entries) displaced, by what touching takes longer and the curve. One that came from \
+             farther than the next level counts for several. Absent below limit_lines.",
+        ),
+        column("lines_low", Real, "Least lines that the 95 % interval allows."),
+        column("lines_high", Real, "Most lines that it allows."),
+        column("limit_lines", Real, "Fewer lines are not told from none (Currie, 5 % errors)."),
+        column("level_ratio", Real, "lines over all lines of the level."),
+        column("displaced_bytes", Uint, "lines times the line size."),
+        column("line_cycles", Real, "What a displaced line costs, over the whole curve."),
+        column("aftermath_ns", Real, "What the pass behind the interrupt took longer, mean."),
+        column("aftermath_ci95_ns", Real, "Half the width of its 95 % interval."),
+        column("stopped_p50_ns", Uint, "Median time that the loop stood still at the interrupt."),
+        column("kept_count", Uint, "Repetitions with the interrupt that count."),
+        column("idle_kept_count", Uint, "Repetitions without it that count."),
+        column("not_interrupted_count", Uint, "Removed: the interrupt did not come in the window."),
+        column("others_count", Uint, "Removed: other interrupts came, too, of both sorts."),
+        column("switched_count", Uint, "Removed: the loop was switched out or had a page fault."),
+        column("paused_count", Uint, "Removed: it stood still without an interrupt of the kernel."),
+        column("pass_ns", Uint, "A pass over all lines with nothing displaced, median."),
+        column("level_lines", Uint, "Lines, or entries, of the level."),
+        column("line_bytes", Uint, "Bytes of a line, or of a page."),
+        column("pages", Text, "In what pages the touched memory is."),
+        column("raised_by", Text, "How the interrupt was raised."),
+    ]);
+    columns
+}
+
+/// What is known of a series.
+struct Found {
+    aftermath: Option<Mean>,
+    lines: Option<Lines>,
+    user: Option<Mean>,
+    kernel: Option<Mean>,
+    reason: Option<String>,
+}
+
+fn find(series: &Series) -> Found {
+    let (raised, idle) = (kept(&series.raised, excess), kept(&series.idle, excess));
+    let [user, kernel] =
+        [user_misses, kernel_misses].map(|value| beyond_idle(&series.raised, &series.idle, value));
+    let none =
+        |reason: String| Found { aftermath: None, lines: None, user, kernel, reason: Some(reason) };
+    if raised.len() < REPETITIONS_MIN || idle.len() < REPETITIONS_MIN {
+        return none(format!(
+            "{} repetitions with the interrupt and {} without count; {REPETITIONS_MIN} of each are \
+             needed",
+            raised.len(),
+            idle.len()
+        ));
+    }
+    let Some((raised, idle)) = mean(&raised).zip(mean(&idle)) else {
+        return none("nothing was timed".to_owned());
+    };
+    let aftermath = difference(raised, idle);
+    let curve = series.ready.curve.as_ref();
+    let found = aftermath.zip(curve).and_then(|(mean, curve)| lines(mean, idle, curve));
+    let reason = match (&found, aftermath) {
+        (None, _) => Some("the clock tells no displaced lines of this level".to_owned()),
+        (Some(Lines { from_farther: true, .. }), _) => Some(
+            "touching took longer than with all lines displaced: some came from farther than the \
+             next level"
+                .to_owned(),
+        ),
+        (Some(Lines { lines: None, limit, .. }), _) => {
+            Some(format!("fewer than {limit:.1} lines are not told from none"))
+        }
+        (_, Some(mean)) if mean.half_width > HALF_WIDTH_RATIO * mean.mean.abs() => {
+            let wide = mean.half_width / mean.mean.abs() * 100.0;
+            Some(format!("the interval is ± {wide:.0} %, more than ± 5 %, with all repetitions"))
+        }
+        _ => None,
+    };
+    Found { aftermath, lines: found, user, kernel, reason }
+}
+
+fn removed(series: &Series, verdict: Verdict) -> Value {
+    let all = series.raised.iter().chain(&series.idle);
+    Value::Uint(all.filter(|one| one.verdict == verdict).count() as u64)
+}
+
+fn stopped_median(repetitions: &[Repetition]) -> Option<u64> {
+    let kept = repetitions.iter().filter(|one| one.verdict == Verdict::Kept);
+    let mut stopped: Vec<u64> = kept.filter_map(|one| one.stopped_cycles).collect();
+    stopped.sort_unstable();
+    stopped.get(stopped.len() / 2).copied()
+}
+
+fn key(series: &Series) -> Vec<Value> {
+    vec![series.level.word().into(), series.source.word().into(), series.method.word().into()]
+}
+
+/// One row a series.
+pub(super) fn footprint(all: &[Series], clock_hz: f64, absent: &mut Vec<Absence>) -> Table {
+    let doc = "What one interrupt displaces of what a loop keeps in a cache, and what it costs the \
+               loop after the return.";
+    let mut table = Table::new("footprint", doc, columns());
+    for series in all {
+        let found = find(series);
+        if let Some(reason) = &found.reason {
+            absent.push(Absence {
+                table: "footprint".to_owned(),
+                what: format!("{}, {}, {}", series.level, series.source, series.method),
+                reason: reason.clone(),
+                remedy: None,
+            });
+        }
+        table.push(row(series, &found, clock_hz));
+    }
+    table
+}
+
+fn row(series: &Series, found: &Found, clock_hz: f64) -> Vec<Value> {
+    let geometry = series.ready.geometry;
+    let real = |value: Option<f64>| value.map_or(Value::Absent, Value::real);
+    let ns = |cycles: f64| cycles * 1e9 / clock_hz;
+    let whole_ns = |cycles: u64| ns(cycles as f64).round() as u64;
+    let lines = found.lines.and_then(|found| found.lines);
+    let count = |of: &[Repetition]| Value::Uint(kept(of, excess).len() as u64);
+    let mut row = key(series);
+    row.extend([
+        real(found.user.map(|mean| mean.mean)),
+        real(found.user.map(|mean| mean.half_width)),
+        real(found.kernel.map(|mean| mean.mean)),
+        real(found.kernel.map(|mean| mean.half_width)),
+        series.ready.start_misses.into(),
+        real(lines),
+        real(found.lines.map(|found| found.interval.0)),
+        real(found.lines.map(|found| found.interval.1)),
+        real(found.lines.map(|found| found.limit)),
+        real(lines.map(|lines| lines / geometry.lines() as f64)),
+        lines.map(|lines| (lines * f64::from(geometry.line_bytes)).round() as u64).into(),
+        real(series.ready.curve.as_ref().and_then(|curve| curve.cycles_per_line())),
+        real(found.aftermath.map(|mean| ns(mean.mean))),
+        real(found.aftermath.map(|mean| ns(mean.half_width))),
+        stopped_median(&series.raised).map(whole_ns).into(),
+        count(&series.raised),
+        count(&series.idle),
+        removed(series, Verdict::NotInterrupted),
+        removed(series, Verdict::OthersToo),
+        removed(series, Verdict::Switched),
+        removed(series, Verdict::Paused),
+        whole_ns(series.ready.pass_cycles).into(),
+        geometry.lines().into(),
+        u64::from(geometry.line_bytes).into(),
+        series.ready.pages.as_str().into(),
+        series.ready.raised_by.as_str().into(),
+    ]);
+    row
+}
+
+/// The curves by which times were turned into lines.
+pub(super) fn curves(all: &[Series]) -> Table {
+    let mut columns = key_columns();
+    columns.extend([
+        column("displaced_lines", Kind::Uint, "Lines that the loop itself displaced."),
+        column("excess_cycles", Kind::Real, "What a pass took longer behind that, median."),
+    ]);
+    let mut table =
+        Table::new("curves", "What a pass takes longer behind known displacements.", columns);
+    for series in all {
+        for &(lines, cycles) in series.ready.curve.iter().flat_map(|curve| &curve.points) {
+            let mut row = key(series);
+            row.extend([Value::Uint(lines), Value::real(cycles)]);
+            table.push(row);
+        }
+    }
+    table
+}
+
+/// Displaced lines of both first-level caches against those of the second: close, where lines are
+/// equally long and nothing is shared (the paper, section 4.1).
+pub(super) fn sums(all: &[Series]) -> Table {
+    use Kind::{Real, Text};
+    let columns = vec![
+        column("source", Text, "What interrupted."),
+        column("method", Text, "basic or refined."),
+        column("l1d_lines", Real, "Displaced of the first-level data cache."),
+        column("l1i_lines", Real, "Displaced of the first-level instruction cache."),
+        column("l1_sum_lines", Real, "Both; absent when one of them is."),
+        column("l2_lines", Real, "Displaced of the second-level cache."),
+        column("l1_over_l2_ratio", Real, "Their ratio."),
+    ];
+    let doc = "Displaced lines of both first-level caches beside those of the second.";
+    let mut table = Table::new("sums", doc, columns);
+    let of = |level: Level, like: &Series| {
+        let same = |one: &&Series| {
+            (one.level, one.source, one.method) == (level, like.source, like.method)
+        };
+        all.iter().find(same).and_then(|series| find(series).lines?.lines)
+    };
+    for series in all.iter().filter(|series| series.level == Level::L2) {
+        let [l1d, l1i, l2] = [Level::L1d, Level::L1i, Level::L2].map(|level| of(level, series));
+        let sum = l1d.zip(l1i).map(|(d, i)| d + i);
+        let ratio = sum.zip(l2).map(|(sum, l2)| sum / l2);
+        let cell = |value: Option<f64>| value.map_or(Value::Absent, Value::real);
+        let source: Source = series.source;
+        let mut row = vec![source.word().into(), series.method.word().into()];
+        row.extend([l1d, l1i, sum, l2, ratio].map(cell));
+        table.push(row);
+    }
+    table
+}

@@ -1,0 +1,151 @@
+//! Memory that is touched: contiguous in physical memory as far as it can be had.
+
+use std::io;
+use std::ptr::NonNull;
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
+
+/// Bytes of a huge page.
+pub const HUGE_BYTES: usize = 2 << 20;
+
+/// In what pages memory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pages {
+    /// 2 MiB, from the pool of huge pages (`vm.nr_hugepages`).
+    Pool,
+    /// 2 MiB, by the kernel's own choice when asked (transparent).
+    Transparent,
+    /// 4 KiB: contiguous as virtual memory only.
+    Small,
+}
+
+impl Pages {
+    /// As the tables say it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Pages::Pool => "2 MiB (pool)",
+            Pages::Transparent => "2 MiB (transparent)",
+            Pages::Small => "4 KiB",
+        }
+    }
+}
+
+/// Memory of our own, aligned to a huge page, written once, and locked.
+#[derive(Debug)]
+pub struct Region {
+    map: NonNull<u8>,
+    map_bytes: usize,
+    base: NonNull<u8>,
+    bytes: usize,
+    /// In what pages it is.
+    pub pages: Pages,
+}
+
+// SAFETY: the region is plain memory that this value owns; nothing about it belongs to a thread.
+unsafe impl Send for Region {}
+
+impl Region {
+    /// At least `bytes` of it.
+    ///
+    /// # Errors
+    /// When there is no memory.
+    pub fn new(bytes: usize) -> io::Result<Self> {
+        let bytes = bytes.max(1).next_multiple_of(HUGE_BYTES);
+        let mut region = match map(bytes, MapFlags::HUGETLB) {
+            Ok(start) => {
+                Region { map: start, map_bytes: bytes, base: start, bytes, pages: Pages::Pool }
+            }
+            Err(_) => Self::transparent(bytes)?,
+        };
+        region.bytes_mut().fill(0);
+        if region.pages == Pages::Transparent && !region.is_huge() {
+            region.pages = Pages::Small;
+        }
+        Ok(region)
+    }
+
+    fn transparent(bytes: usize) -> io::Result<Self> {
+        let map_bytes = bytes + HUGE_BYTES;
+        let start = map(map_bytes, MapFlags::empty())?;
+        let before = start.as_ptr().align_offset(HUGE_BYTES);
+        // SAFETY: the map is a huge page longer than what is used, and `before` is less than one.
+        let base = unsafe { start.add(before) };
+        // SAFETY: the range is within the map that we have just made. Where the advice is not
+        // followed, `pages` says so.
+        let _ = unsafe { madvise(base.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
+        Ok(Region { map: start, map_bytes, base, bytes, pages: Pages::Transparent })
+    }
+
+    /// Whether the kernel says that all of it is in huge pages (/proc/self/smaps).
+    fn is_huge(&self) -> bool {
+        let Ok(text) = std::fs::read_to_string("/proc/self/smaps") else { return false };
+        let at = self.base.as_ptr() as usize;
+        let mut inside = false;
+        for line in text.lines() {
+            let range = line.split(' ').next().and_then(|word| word.split_once('-'));
+            let ends = range.and_then(|(from, to)| {
+                Some((usize::from_str_radix(from, 16).ok()?, usize::from_str_radix(to, 16).ok()?))
+            });
+            if let Some((from, to)) = ends {
+                inside = (from..to).contains(&at);
+            } else if inside && let Some(rest) = line.strip_prefix("AnonHugePages:") {
+                let kib = rest.trim().trim_end_matches("kB").trim().parse::<usize>();
+                return kib.is_ok_and(|kib| kib << 10 >= self.bytes);
+            }
+        }
+        false
+    }
+
+    /// Its first byte, at a multiple of 2 MiB.
+    #[must_use]
+    pub fn base(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    /// All of it.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the range is mapped for writing and ours alone; `self` is borrowed meanwhile.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.bytes) }
+    }
+
+    /// Makes it executable, and no longer writable.
+    ///
+    /// # Errors
+    /// When the system forbids it.
+    pub fn make_executable(&mut self) -> io::Result<()> {
+        let flags = rustix::mm::MprotectFlags::READ | rustix::mm::MprotectFlags::EXEC;
+        // SAFETY: the range is our own map, and `bytes_mut` is not called any more once this has
+        // been: the one caller keeps the region to itself.
+        unsafe { mprotect(self.base.as_ptr().cast(), self.bytes, flags) }.map_err(Into::into)
+    }
+}
+
+fn map(bytes: usize, more: MapFlags) -> io::Result<NonNull<u8>> {
+    let rights = ProtFlags::READ | ProtFlags::WRITE;
+    let flags = MapFlags::PRIVATE | more;
+    // SAFETY: a new map at an address of the kernel's choice; nothing that exists is touched.
+    let start = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, rights, flags) }?;
+    NonNull::new(start.cast()).ok_or_else(|| io::Error::other("memory at address 0"))
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: the map is ours, and nothing borrows from it any more.
+        let _ = unsafe { munmap(self.map.as_ptr().cast(), self.map_bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_is_aligned_whole_and_says_its_pages() {
+        let mut region = Region::new(3 << 20).unwrap();
+        assert_eq!(region.base() as usize % HUGE_BYTES, 0);
+        assert_eq!(region.bytes_mut().len(), 4 << 20);
+        region.bytes_mut()[(4 << 20) - 1] = 7;
+        assert!(region.pages.word().contains("iB"));
+    }
+}

@@ -1,0 +1,14 @@
+//! The footprint experiment on this machine: loops that fill a cache, and interrupts between.
+
+pub mod bench;
+mod counters;
+pub mod geometry;
+mod loops;
+mod memory;
+mod route;
+mod seen;
+mod sources;
+mod touch;
+mod window;
+
+pub use bench::{FootprintSettings, LiveFootprint};

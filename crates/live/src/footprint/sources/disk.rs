@@ -1,0 +1,165 @@
+//! An asynchronous read of 16 bytes past the page cache: one request to the device, one completion.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, eventfd};
+use stats::Random;
+
+use super::{Counted, Raise, Unavailable};
+use crate::stimulus::{default_scratch_dir, scratch_file};
+
+/// Files, one of which is read at random, so that no layer below learns what comes next.
+const FILES: usize = 16;
+/// Bytes of each, as in the paper.
+const FILE_BYTES: u64 = 16;
+/// What is asked for: `O_DIRECT` takes whole blocks only.
+const BLOCK_BYTES: usize = 4096;
+
+/// `struct iocb` (linux/aio_abi.h), 64 bytes.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct Iocb {
+    data: u64,
+    key: u32,
+    rw_flags: u32,
+    opcode: u16,
+    priority: i16,
+    file: u32,
+    buffer: u64,
+    bytes: u64,
+    offset: i64,
+    reserved: u64,
+    flags: u32,
+    event_file: u32,
+}
+
+/// `struct io_event` (linux/aio_abi.h), 32 bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct IoEvent {
+    data: u64,
+    object: u64,
+    result: i64,
+    result2: i64,
+}
+
+const OPCODE_READ: u16 = 0; // IOCB_CMD_PREAD
+const FLAG_EVENT_FILE: u32 = 1; // IOCB_FLAG_RESFD
+
+#[repr(C, align(4096))]
+struct Block([u8; BLOCK_BYTES]);
+
+/// Files on a disk, and the kernel's asynchronous IO (`io_submit`): its completion runs in the
+/// interrupt alone, where io_uring would add work to the way back to the loop.
+pub struct Disk {
+    context: libc::c_ulong,
+    files: Vec<File>,
+    event: Option<OwnedFd>,
+    block: Box<Block>,
+    request: Box<Iocb>,
+    is_under_way: bool,
+    random: Random,
+}
+
+impl Disk {
+    /// `told`: completions are told by an eventfd.
+    ///
+    /// # Errors
+    /// Where no file can be had on a disk, or the kernel has no asynchronous IO.
+    pub fn new(told: bool) -> Result<Self, Unavailable> {
+        let directory = default_scratch_dir();
+        let files = (0..FILES)
+            .map(|_| scratch_file(&directory, FILE_BYTES))
+            .collect::<Result<_, _>>()
+            .map_err(|(reason, remedy)| Unavailable { reason, remedy: Some(remedy) })?;
+        let event = told
+            .then(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))
+            .transpose()
+            .map_err(|error| Unavailable::because(format!("eventfd: {error}")))?;
+        let mut context: libc::c_ulong = 0;
+        // SAFETY: the kernel writes a number to `context`, which outlives the call.
+        let made = unsafe { libc::syscall(libc::SYS_io_setup, 1, &raw mut context) };
+        if made < 0 {
+            let error = io::Error::last_os_error();
+            return Err(Unavailable::because(format!("io_setup: {error}")));
+        }
+        let block = Box::new(Block([0; BLOCK_BYTES]));
+        let request = Box::default();
+        let random = Random::new(1);
+        Ok(Disk { context, files, event, block, request, is_under_way: false, random })
+    }
+
+    /// Waits for the read, if one is under way.
+    fn reap(&mut self) -> io::Result<()> {
+        let mut event = IoEvent::default();
+        while self.is_under_way {
+            // SAFETY: the kernel writes at most one event to `event`; no time limit is given.
+            let number = unsafe {
+                let none = std::ptr::null::<libc::timespec>();
+                libc::syscall(libc::SYS_io_getevents, self.context, 1, 1, &raw mut event, none)
+            };
+            match number {
+                1 => self.is_under_way = false,
+                0 => {}
+                _ => match io::Error::last_os_error() {
+                    error if error.kind() == io::ErrorKind::Interrupted => {}
+                    error => return Err(error),
+                },
+            }
+        }
+        if event.result < 0 {
+            return Err(io::Error::from_raw_os_error(-event.result as i32));
+        }
+        Ok(())
+    }
+}
+
+impl Raise for Disk {
+    fn counted(&self) -> Counted {
+        Counted::Device
+    }
+
+    fn schedule(&mut self, _delay: Duration) -> io::Result<()> {
+        self.reap()?;
+        let file = &self.files[self.random.below(FILES as u64) as usize];
+        *self.request = Iocb {
+            opcode: OPCODE_READ,
+            file: file.as_raw_fd() as u32,
+            buffer: &raw mut *self.block as u64,
+            bytes: BLOCK_BYTES as u64,
+            flags: if self.event.is_some() { FLAG_EVENT_FILE } else { 0 },
+            event_file: self.event.as_ref().map_or(0, |event| event.as_raw_fd() as u32),
+            ..Iocb::default()
+        };
+        let mut requests = [&raw mut *self.request];
+        // SAFETY: request and block are on the heap and stay there until the read is reaped, also by
+        // `drop`; the kernel reads the request in this call, and writes to the block until then.
+        let taken =
+            unsafe { libc::syscall(libc::SYS_io_submit, self.context, 1, requests.as_mut_ptr()) };
+        if taken != 1 {
+            return Err(io::Error::last_os_error());
+        }
+        self.is_under_way = true;
+        Ok(())
+    }
+
+    fn settle(&mut self) -> io::Result<()> {
+        self.reap()
+    }
+
+    fn method(&self) -> String {
+        let told = if self.event.is_some() { ", told by an eventfd" } else { "" };
+        format!("io_submit of an O_DIRECT read of {FILE_BYTES} bytes, 1 of {FILES} files{told}")
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = self.reap(); // before the memory that it is read into goes
+        // SAFETY: the context is ours, and nothing of it is under way.
+        unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
+    }
+}

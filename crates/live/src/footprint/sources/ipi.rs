@@ -1,0 +1,112 @@
+//! A function-call interrupt: `membarrier` on another CPU.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::thread::{MembarrierCommand, membarrier};
+
+use super::{Counted, Raise, Unavailable};
+use crate::noise::place::pin;
+
+/// No delay is longer.
+const DELAY_MAX: Duration = Duration::from_secs(1);
+
+/// A thread on another CPU that interrupts ours when it is told to.
+#[derive(Debug)]
+pub struct Ipi {
+    shared: Arc<Shared>,
+    caller: Option<JoinHandle<()>>,
+    cpu: u32,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// Delay that was asked for, ns, and 1; 0: nothing to do.
+    asked: AtomicU64,
+    stop: AtomicBool,
+    failed: AtomicBool,
+}
+
+impl Ipi {
+    /// `from`: the CPU that interrupts.
+    ///
+    /// # Errors
+    /// Where there is no other CPU, or the kernel refuses.
+    pub fn new(from: Option<u32>) -> Result<Self, Unavailable> {
+        let cpu = from.ok_or_else(|| {
+            Unavailable::because("an inter-processor interrupt needs two CPUs, and there is one")
+        })?;
+        membarrier(MembarrierCommand::RegisterPrivateExpedited).map_err(|error| {
+            Unavailable::because(format!("membarrier(PRIVATE_EXPEDITED) is refused: {error}"))
+        })?;
+        let shared = Arc::new(Shared::default());
+        let its = Arc::clone(&shared);
+        let caller = std::thread::Builder::new()
+            .name("irqlab-ipi".to_owned())
+            .spawn(move || call(&its, cpu))
+            .map_err(|error| Unavailable::because(format!("no thread: {error}")))?;
+        Ok(Ipi { shared, caller: Some(caller), cpu })
+    }
+}
+
+/// The interrupting side: sleeps until it is asked, spins for the delay, calls.
+fn call(shared: &Shared, cpu: u32) {
+    if pin(cpu).is_err() {
+        shared.failed.store(true, Ordering::Release);
+    }
+    while !shared.stop.load(Ordering::Acquire) {
+        let asked = shared.asked.load(Ordering::Acquire);
+        if asked == 0 {
+            std::thread::park_timeout(Duration::from_millis(100));
+            continue;
+        }
+        let begun = Instant::now();
+        while begun.elapsed().as_nanos() < u128::from(asked - 1) {
+            std::hint::spin_loop();
+        }
+        if membarrier(MembarrierCommand::PrivateExpedited).is_err() {
+            shared.failed.store(true, Ordering::Release);
+        }
+        shared.asked.store(0, Ordering::Release);
+    }
+}
+
+impl Raise for Ipi {
+    fn counted(&self) -> Counted {
+        Counted::Line("CAL")
+    }
+
+    fn schedule(&mut self, delay: Duration) -> io::Result<()> {
+        let delay_ns = delay.min(DELAY_MAX).as_nanos() as u64;
+        self.shared.asked.store(delay_ns + 1, Ordering::Release);
+        if let Some(caller) = &self.caller {
+            caller.thread().unpark();
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self) -> io::Result<()> {
+        while self.shared.asked.load(Ordering::Acquire) != 0 {
+            std::thread::yield_now();
+        }
+        let failed = self.shared.failed.load(Ordering::Acquire);
+        if failed { Err(io::Error::other("membarrier, or its CPU, is refused")) } else { Ok(()) }
+    }
+
+    fn method(&self) -> String {
+        format!("membarrier PRIVATE_EXPEDITED on CPU {}", self.cpu)
+    }
+}
+
+impl Drop for Ipi {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        if let Some(caller) = self.caller.take() {
+            caller.thread().unpark();
+            let _ = caller.join(); // it has nothing to say
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What raises one interrupt, at a time that is about known.
+
+mod disk;
+mod ipi;
+mod net;
+mod timer;
+
+use std::time::Duration;
+
+use lab::footprint::Source;
+
+pub use disk::Disk;
+pub use ipi::Ipi;
+pub use net::Net;
+pub use timer::Timer;
+
+/// Why a source can't be had: the reason, and the line that unlocks it.
+#[derive(Debug)]
+pub struct Unavailable {
+    /// Why.
+    pub reason: String,
+    /// What would help.
+    pub remedy: Option<String>,
+}
+
+impl Unavailable {
+    fn because(reason: impl Into<String>) -> Self {
+        Unavailable { reason: reason.into(), remedy: None }
+    }
+}
+
+/// Under which name the kernel counts the interrupt in /proc/interrupts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// The line of that name.
+    Line(&'static str),
+    /// A line with a number: a device's.
+    Device,
+}
+
+impl Counted {
+    /// Whether a line of that label is it.
+    #[must_use]
+    pub fn is(self, label: &str) -> bool {
+        match self {
+            Counted::Line(line) => label == line,
+            Counted::Device => label.parse::<u32>().is_ok(),
+        }
+    }
+}
+
+/// One interrupt on the CPU of the calling thread.
+pub trait Raise {
+    /// How the kernel counts it.
+    fn counted(&self) -> Counted;
+
+    /// Has the interrupt come after `delay`, or when the device pleases.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    fn schedule(&mut self, delay: Duration) -> std::io::Result<()>;
+
+    /// Behind the window: waits until nothing of it is under way any more.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    fn settle(&mut self) -> std::io::Result<()>;
+
+    /// How it is done, for the tables.
+    fn method(&self) -> String;
+}
+
+/// Makes a source ready, for a loop on `cpu`.
+///
+/// # Errors
+/// Where it can't be had.
+pub fn ready(source: Source, cpu: u32, others: &[u32]) -> Result<Box<dyn Raise>, Unavailable> {
+    let other = || others.iter().copied().find(|other| *other != cpu);
+    match source {
+        Source::Timer => Ok(Box::new(Timer::new()?)),
+        Source::Ipi => Ok(Box::new(Ipi::new(other())?)),
+        Source::Disk => Ok(Box::new(Disk::new(false)?)),
+        Source::DiskEvent => Ok(Box::new(Disk::new(true)?)),
+        Source::Net => Ok(Box::new(Net::new(cpu, other(), false)?)),
+        Source::NetSignal => Ok(Box::new(Net::new(cpu, other(), true)?)),
+    }
+}

@@ -1,0 +1,56 @@
+//! A timer that expires with nobody waiting for it: the interrupt, and nothing else.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+
+use super::{Counted, Raise, Unavailable};
+
+/// A timerfd. Its timer runs on the CPU that sets it.
+#[derive(Debug)]
+pub struct Timer {
+    timer: OwnedFd,
+}
+
+impl Timer {
+    /// # Errors
+    /// Where the kernel has none.
+    pub fn new() -> Result<Self, Unavailable> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        timerfd_create(TimerfdClockId::Monotonic, flags)
+            .map(|timer| Timer { timer })
+            .map_err(|error| Unavailable::because(format!("timerfd_create: {error}")))
+    }
+}
+
+impl Raise for Timer {
+    fn counted(&self) -> Counted {
+        Counted::Line("LOC")
+    }
+
+    fn schedule(&mut self, delay: Duration) -> io::Result<()> {
+        let value = Timespec {
+            tv_sec: delay.as_secs() as i64,
+            tv_nsec: i64::from(delay.subsec_nanos().max(1)),
+        };
+        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)?;
+        Ok(())
+    }
+
+    fn settle(&mut self) -> io::Result<()> {
+        let never = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let none = Itimerspec { it_interval: never, it_value: never };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &none)?;
+        Ok(())
+    }
+
+    fn method(&self) -> String {
+        "timerfd, one shot".to_owned()
+    }
+}

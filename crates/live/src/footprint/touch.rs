@@ -1,0 +1,232 @@
+//! Loops that touch each line of a cache once a pass, and do nothing else.
+
+use std::io;
+
+use lab::footprint::order::{Place, two_passes};
+
+use super::memory::{Pages, Region};
+
+/// Touches lines, a few at a time.
+pub trait Touch {
+    /// Touches the lines of the next chunk.
+    fn chunk(&mut self);
+    /// Chunks of a pass over all lines.
+    fn chunks(&self) -> u64;
+}
+
+/// Where the lines of a cache lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Sets.
+    pub sets: u32,
+    /// Lines of a set that are touched.
+    pub ways: u32,
+    /// Bytes from a set's line to the next set's.
+    pub line_bytes: u32,
+    /// Bytes that are added for each line, so that lines of a TLB's entries differ in their caches'
+    /// sets; 0 for caches.
+    pub skew_bytes: u32,
+}
+
+impl Shape {
+    /// Lines of a pass.
+    #[must_use]
+    pub fn lines(self) -> u32 {
+        self.sets * self.ways
+    }
+
+    /// Bytes that a pass goes over.
+    #[must_use]
+    pub fn bytes(self) -> usize {
+        self.lines() as usize * self.line_bytes as usize
+    }
+
+    /// Offset of a line.
+    fn offset(self, place: Place) -> usize {
+        let line = place.way as usize * self.sets as usize + place.set as usize;
+        let skew = line * self.skew_bytes as usize % (self.line_bytes as usize).max(1);
+        line * self.line_bytes as usize + skew / 64 * 64
+    }
+
+    /// Lines of a chunk: whole sets, at least 32 lines, where there are so many.
+    fn chunk_lines(self) -> usize {
+        let lines = self.lines().max(1) as usize;
+        let wanted = (self.ways.max(1) as usize) * 32_usize.div_ceil(self.ways.max(1) as usize);
+        if lines.is_multiple_of(wanted) && wanted < lines { wanted } else { pick(lines) }
+    }
+}
+
+/// The divisor of `lines` nearest to 32 from above, up to 128; else all of them.
+fn pick(lines: usize) -> usize {
+    (32..=128).find(|size| lines.is_multiple_of(*size)).unwrap_or(lines)
+}
+
+/// Data lines: a ring of pointers.
+#[derive(Debug)]
+pub struct DataLines {
+    at: *const u8,
+    chunk_lines: usize,
+    chunks: u64,
+    region: Region,
+}
+
+// SAFETY: the pointer leads into the region that goes with it.
+unsafe impl Send for DataLines {}
+
+impl DataLines {
+    /// Lays the ring into new memory.
+    ///
+    /// # Errors
+    /// When there is no memory.
+    pub fn new(shape: Shape, seed: u64) -> io::Result<Self> {
+        let mut region = Region::new(shape.bytes())?;
+        let base = region.base() as usize;
+        let passes = two_passes(shape.sets, shape.ways, seed);
+        let half = passes.len() / 2;
+        let slot = |index: usize| {
+            let place = passes[index % passes.len()];
+            // A pass has its own pointer in each line.
+            shape.offset(place) + usize::from(index % passes.len() >= half) * size_of::<usize>()
+        };
+        let bytes = region.bytes_mut();
+        for index in 0..passes.len() {
+            let next = (base + slot(index + 1)).to_ne_bytes();
+            let from = slot(index);
+            bytes[from..from + next.len()].copy_from_slice(&next);
+        }
+        let chunk_lines = shape.chunk_lines();
+        Ok(DataLines {
+            at: (base + slot(0)) as *const u8,
+            chunk_lines,
+            chunks: (half / chunk_lines) as u64,
+            region,
+        })
+    }
+
+    /// In what pages the lines are.
+    #[must_use]
+    pub fn pages(&self) -> Pages {
+        self.region.pages
+    }
+}
+
+impl Touch for DataLines {
+    #[inline(always)]
+    fn chunk(&mut self) {
+        let mut at = self.at;
+        for _ in 0..self.chunk_lines {
+            // SAFETY: `at` is a slot of the ring, and each slot holds the address of the next: `new` wrote
+            // them, and nothing writes after it. The region lives as long as this. Volatile, so that
+            // each line is really read.
+            at = unsafe { at.cast::<*const u8>().read_volatile() };
+        }
+        self.at = at;
+    }
+
+    fn chunks(&self) -> u64 {
+        self.chunks
+    }
+}
+
+/// Instruction lines: jumps from line to line.
+#[derive(Debug)]
+pub struct CodeLines {
+    entries: Vec<usize>,
+    next: usize,
+    region: Region,
+}
+
+/// Bytes of a jump with a distance of 32 bits (x86: E9, then the distance from its end).
+const JUMP_BYTES: usize = 5;
+/// Returns to the caller (x86: C3).
+const RETURN: u8 = 0xc3;
+
+impl CodeLines {
+    /// Writes the routine. Lines hold two jumps each, so they are of at least 16 bytes.
+    ///
+    /// # Errors
+    /// When there is no memory, or the system allows none to be executed.
+    pub fn new(shape: Shape, seed: u64) -> io::Result<Self> {
+        let mut region = Region::new(shape.bytes())?;
+        let base = region.base() as usize;
+        let passes = two_passes(shape.sets, shape.ways, seed);
+        let half = passes.len() / 2;
+        let chunk_lines = shape.chunk_lines();
+        let slot = |index: usize| {
+            let place = passes[index % passes.len()];
+            shape.offset(place) + usize::from(index % passes.len() >= half) * 8
+        };
+        let mut entries = Vec::new();
+        let bytes = region.bytes_mut();
+        for index in 0..passes.len() {
+            let from = slot(index);
+            if index % chunk_lines == 0 {
+                entries.push(base + from);
+            }
+            if index % chunk_lines == chunk_lines - 1 {
+                bytes[from] = RETURN;
+                continue;
+            }
+            let distance = slot(index + 1) as i64 - (from + JUMP_BYTES) as i64;
+            let distance = i32::try_from(distance).map_err(io::Error::other)?;
+            bytes[from] = 0xe9;
+            bytes[from + 1..from + JUMP_BYTES].copy_from_slice(&distance.to_le_bytes());
+        }
+        region.make_executable()?;
+        Ok(CodeLines { entries, next: 0, region })
+    }
+
+    /// In what pages the lines are.
+    #[must_use]
+    pub fn pages(&self) -> Pages {
+        self.region.pages
+    }
+}
+
+impl Touch for CodeLines {
+    #[inline(always)]
+    fn chunk(&mut self) {
+        let entry = self.entries[self.next];
+        self.next = if self.next + 1 == self.entries.len() { 0 } else { self.next + 1 };
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `entry` is the beginning of a chunk that `new` wrote into executable memory, which
+        // lives as long as this: jumps, and a return at their end. It changes no register and no
+        // flag, and uses of the stack what a call does: no red zone is in use across it.
+        unsafe {
+            std::arch::asm!("call {}", in(reg) entry);
+        }
+    }
+
+    fn chunks(&self) -> u64 {
+        self.entries.len() as u64 / 2
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: Shape = Shape { sets: 64, ways: 12, line_bytes: 64, skew_bytes: 0 };
+
+    #[test]
+    fn a_ring_comes_back_to_its_begin_after_two_passes() {
+        for shape in [SHAPE, Shape { sets: 1, ways: 64, line_bytes: 4096, skew_bytes: 64 }] {
+            let mut lines = DataLines::new(shape, 1).unwrap();
+            let begin = lines.at;
+            assert_eq!(lines.chunks * lines.chunk_lines as u64, u64::from(shape.lines()));
+            for _ in 0..2 * lines.chunks() {
+                lines.chunk();
+            }
+            assert_eq!(lines.at, begin);
+        }
+    }
+
+    #[test]
+    fn code_is_executed_and_returns() {
+        let mut lines = CodeLines::new(SHAPE, 1).unwrap();
+        for _ in 0..4 * lines.chunks() {
+            lines.chunk();
+        }
+        assert_eq!((lines.next, lines.chunks()), (0, 768 / 32));
+    }
+}

@@ -1,0 +1,95 @@
+//! Two ends of a connection over a veth pair, where what comes in at the near end is handled on a
+//! CPU of choice.
+
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc;
+
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+use super::pair::{ADDRESS_FAR, NEAR, Pair};
+use crate::stimulus::wire::Trouble;
+
+/// Both ends, without delays of their own.
+#[derive(Debug)]
+pub struct Ends {
+    /// Receives on the CPU that was chosen.
+    pub near: TcpStream,
+    /// The other end.
+    pub far: TcpStream,
+}
+
+/// Makes the pair and connects its ends, on a thread of its own: the caller stays in its network.
+pub(in crate::stimulus) fn connected(cpu: u32) -> Result<Ends, Trouble> {
+    let made = std::thread::spawn(move || connect(cpu));
+    made.join().unwrap_or_else(|_| Err(Trouble::failed("a thread for the network panicked")))
+}
+
+fn connect(cpu: u32) -> Result<Ends, Trouble> {
+    let failed = |what: &str, error: io::Error| Trouble::failed(format!("{what}: {error}"));
+    let pair = Pair::create()?;
+    steer(cpu).map_err(|error| {
+        Trouble::unavailable(
+            format!("packets can't be steered to CPU {cpu}: {error}"),
+            "run as root, on a kernel with CONFIG_RPS",
+        )
+    })?;
+    let (ready, port) = mpsc::channel();
+    let far = std::thread::spawn(move || -> Result<TcpStream, Trouble> {
+        pair.enter_far()?;
+        let listener =
+            TcpListener::bind((ADDRESS_FAR, 0)).map_err(|error| failed("bind", error))?;
+        let address = listener.local_addr().map_err(|error| failed("bind", error))?;
+        let _ = ready.send(address); // nobody waits any more if this fails
+        Ok(listener.accept().map_err(|error| failed("accept", error))?.0)
+    });
+    let address = port.recv();
+    let near = address
+        .map_err(|_| Trouble::failed("no far end"))
+        .and_then(|address| TcpStream::connect(address).map_err(|error| failed("connect", error)));
+    let far = far.join().unwrap_or_else(|_| Err(Trouble::failed("the far end panicked")));
+    let (near, far) = (near?, far?);
+    for end in [&near, &far] {
+        end.set_nodelay(true).map_err(|error| failed("TCP_NODELAY", error))?;
+    }
+    Ok(Ends { near, far })
+}
+
+/// Has packets that come in at the near end handled on `cpu` (receive packet steering,
+/// Documentation/networking/scaling.rst). The setting is in a file of the network namespace, which is
+/// seen through a mount made in it.
+fn steer(cpu: u32) -> io::Result<()> {
+    // SAFETY: only this thread's view of mounts changes, and it ends when the connection is made; no
+    // descriptor is unshared.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
+    let mount = |source: &std::ffi::CStr, at: &std::ffi::CStr, flags: libc::c_ulong| {
+        // SAFETY: terminated strings that outlive the call; no data is given.
+        let result = unsafe {
+            libc::mount(source.as_ptr(), at.as_ptr(), source.as_ptr(), flags, std::ptr::null())
+        };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    };
+    mount(c"none", c"/", libc::MS_REC | libc::MS_PRIVATE)?;
+    mount(c"sysfs", c"/sys", libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC)?;
+    std::fs::write(format!("/sys/class/net/{NEAR}/queues/rx-0/rps_cpus"), mask(cpu))
+}
+
+/// One CPU as the kernel reads masks: words of 32 bits in hexadecimal, the highest first.
+fn mask(cpu: u32) -> String {
+    let mut words = vec![format!("{:x}", 1_u32 << (cpu % 32))];
+    words.extend((0..cpu / 32).map(|_| "00000000".to_owned()));
+    words.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_are_as_the_kernel_reads_them() {
+        assert_eq!(mask(0), "1");
+        assert_eq!(mask(5), "20");
+        assert_eq!(mask(32), "1,00000000");
+        assert_eq!(mask(70), "40,00000000,00000000");
+    }
+}
