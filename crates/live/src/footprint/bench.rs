@@ -106,10 +106,6 @@ impl LiveFootprint {
         })
     }
 
-    fn cycles(&self, time: Duration) -> u64 {
-        self.grain.cycles(time.as_nanos() as u64)
-    }
-
     fn looping(&mut self, level: Level) -> Result<(Geometry, Loop), Missing> {
         let geometry = geometry(&self.root, self.settings.cpu, level, &self.settings.by_hand)?;
         let looping = Loop::new(level, geometry, self.settings.seed)
@@ -160,13 +156,16 @@ impl LiveFootprint {
         }
         let kind = raised.then(|| current.raise.counted());
         let added = before.zip(after).map(|(b, a)| b.until(&a, self.settings.cpu, kind));
+        let excess_cycles = window.excess_cycles(current.looping.chunks(), raised);
         let verdict = match added {
             Some(added) => verdict(added, &window, raised),
             None => Verdict::OthersToo,
         };
+        // Too late for a whole pass behind it: as good as not at all.
+        let is_late = verdict == Verdict::Kept && excess_cycles.is_none();
         Ok(Repetition {
-            verdict,
-            excess_cycles: window.excess_cycles(current.looping.chunks(), raised),
+            verdict: if is_late { Verdict::NotInterrupted } else { verdict },
+            excess_cycles,
             stopped_cycles: raised.then_some(window.gap_cycles),
             user_misses: misses.map(|misses: Misses| misses.user),
             kernel_misses: misses.map(|misses| misses.kernel),
