@@ -8,8 +8,11 @@ use serde_json::Value as Json;
 
 /// Most that the mean of instructions may be off the truth.
 const INSTRUCTIONS_OFF: f64 = 0.05;
-/// The same for cycles: what the caches hold differs with the programs.
-const CYCLES_OFF: f64 = 0.1;
+/// The same for cycles. Programs built without optimisation leave less of the probes in the caches, and
+/// what reading the counters costs is subtracted as if it were there (docs/sim.md).
+const CYCLES_OFF: f64 = 0.2;
+/// The same for times, in a window much shorter than that of the documented table.
+const TIME_OFF: f64 = 0.1;
 
 /// Whether there is a simulator; else says why not.
 fn can_simulate(place: &Place) -> bool {
@@ -43,7 +46,7 @@ fn what_the_probes_of_a_disk_say_is_what_was() {
     assert!(number(disk, "probed_count") >= 100.0, "{disk}");
     assert_eq!(disk["probed_count"], disk["true_count"], "{disk}");
     assert_eq!(disk["event_span_count"], disk["true_event_span_count"], "{disk}");
-    assert!(number(disk, "error_ratio").abs() < 0.05, "{disk}");
+    assert!(number(disk, "error_ratio").abs() < TIME_OFF, "{disk}");
     assert!(number(disk, "instructions_error_ratio").abs() < INSTRUCTIONS_OFF, "{disk}");
     assert!(number(disk, "cycles_error_ratio").abs() < CYCLES_OFF, "{disk}");
     // The same work in the window of the times and in that of the events, but for how it began.
