@@ -25,7 +25,9 @@ proptest! {
     #[test]
     fn distances_give_the_misses_of_all_fully_associative_caches(addresses in addresses()) {
         let mut distances = StackDistances::new(64);
-        addresses.iter().for_each(|at| distances.access(*at));
+        for at in &addresses {
+            distances.access(*at);
+        }
         let mut last = u64::MAX;
         for lines in 1..=64u32 {
             let ours = distances.misses(lines as usize).unwrap();

@@ -85,6 +85,11 @@ impl Graduation {
         }
     }
 
+    /// Cycles that are not counted.
+    pub(super) fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
     #[inline(never)]
     fn charge(&mut self, until: u64, lost: u64, waits: &Waits) {
         let data = self.slots(waits.data, until);

@@ -22,6 +22,7 @@ mod model;
 mod ring;
 mod stores;
 mod template;
+mod thread;
 mod threads;
 mod window;
 

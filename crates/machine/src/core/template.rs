@@ -71,6 +71,12 @@ impl Template {
         self.instructions.is_empty()
     }
 
+    /// Whether its last instruction is a branch.
+    #[must_use]
+    pub fn ends_in_branch(&self) -> bool {
+        self.instructions.last().is_some_and(|last| last.branch.is_some())
+    }
+
     /// Its address.
     #[must_use]
     pub fn address(&self) -> u64 {

@@ -4,57 +4,19 @@
 //! Threads are handed in one after the other, and yet run at once: what a thread executes is queued,
 //! and [`Threads::settle`] has all of them issue what is queued.
 
-use std::collections::VecDeque;
-
 use super::counts::CoreCounts;
 use super::execution::{Accesses, Executed, Latencies};
-use super::graduation::{Graduation, Waits};
+use super::graduation::Waits;
 use super::in_order::Until;
-use super::instruction::{Instruction, REGISTERS, Special, UNITS, Unit, place};
-use super::memory::{Access, Memory};
+use super::instruction::{Special, UNITS, Unit, place};
+use super::memory::Memory;
 use super::model::CoreModel;
-use super::stores::Stores;
 use super::template::Template;
-use crate::predict::{Branch, Foreseen, Predictor};
+use super::thread::{Pending, Thread};
+use crate::predict::{Branch, Foreseen};
 
-/// An instruction that is to issue, and what is known of it before.
-#[derive(Clone, Copy, Debug)]
-struct Pending {
-    one: Instruction,
-    /// Cycles that its line of instructions is waited for.
-    fetch_wait: u64,
-    /// Cycles that its loads wait beyond a hit.
-    load_wait: u64,
-    /// The same of its stores.
-    store_wait: u64,
-    /// Whether it comes behind an interrupt.
-    interrupted: bool,
-    /// If it is a branch: what the predictor made of it.
-    foreseen: Foreseen,
-}
-
-/// When the first in a thread's queue can issue.
-#[derive(Clone, Copy, Debug)]
-struct Ready {
-    cycle: u64,
-    waits: Waits,
-}
-
-#[derive(Clone, Debug)]
-struct Thread {
-    queue: VecDeque<Pending>,
-    /// Of the first in the queue.
-    head: Ready,
-    registers: Box<[Until; REGISTERS]>,
-    /// Nothing issues before.
-    earliest: Until,
-    all_done: Until,
-    stores: Stores,
-    predictor: Predictor,
-    last_line: Option<(u64, u64)>,
-    interrupted: bool,
-    graduation: Graduation,
-}
+/// Most instructions that are queued while another thread's are waited for.
+const QUEUED_MAX: usize = 1 << 16;
 
 /// A core of several threads.
 #[derive(Clone, Debug)]
@@ -71,94 +33,6 @@ pub struct Threads {
     now: u64,
     /// The thread that issued last.
     last: usize,
-}
-
-impl Thread {
-    fn new(model: &CoreModel) -> Thread {
-        Thread {
-            queue: VecDeque::new(),
-            head: Ready { cycle: 0, waits: Waits::default() },
-            registers: Box::new([Until::default(); REGISTERS]),
-            earliest: Until::default(),
-            all_done: Until::default(),
-            stores: Stores::new(model.data.store_entries, model.units.store.count),
-            predictor: Predictor::new(&model.predictor),
-            last_line: None,
-            interrupted: false,
-            graduation: Graduation::new(1),
-        }
-    }
-
-    /// Waits for the lines of an instruction that are other than the last.
-    fn fetch<M: Memory>(
-        &mut self,
-        block: &Template,
-        one: &Instruction,
-        memory: &mut M,
-        now: u64,
-    ) -> u64 {
-        if !one.begins_line() {
-            return 0;
-        }
-        let mut waited = 0;
-        for line in block.lines_of(one) {
-            if self.last_line != Some(line) {
-                self.last_line = Some(line);
-                waited += memory.fetch(line.0, line.1, now + waited);
-            }
-        }
-        self.graduation.counts.fetch_misses += u64::from(waited > 0);
-        waited
-    }
-
-    fn access<M: Memory>(&mut self, accesses: &[Access], memory: &mut M, now: u64) -> (u64, u64) {
-        let (mut load_wait, mut store_wait) = (0, 0);
-        let counts = &mut self.graduation.counts;
-        for access in accesses {
-            let (number, misses, waited) = match access.write {
-                true => (&mut counts.stores, &mut counts.store_misses, &mut store_wait),
-                false => (&mut counts.loads, &mut counts.load_misses, &mut load_wait),
-            };
-            let wait = match access.write {
-                true => memory.store(access, now),
-                false => memory.load(access, now),
-            };
-            *number += 1;
-            *misses += u64::from(wait > 0);
-            *waited = wait.max(*waited);
-        }
-        (load_wait, store_wait)
-    }
-
-    /// Finds when the first in the queue can issue.
-    fn look_ahead(&mut self, latencies: &Latencies) {
-        let Some(pending) = self.queue.front() else { return };
-        // The cycle behind that of the instruction before.
-        let next = self.graduation.cycle();
-        let one = &pending.one;
-        let addresses = Until::of(&one.addresses, &self.registers);
-        let mut until = Until::of(&one.reads, &self.registers).max(addresses).max(self.earliest);
-        if one.special.drains() {
-            until = until.max(self.all_done);
-        }
-        if one.special.orders_memory() {
-            until = until.at_least(self.stores.all_left());
-        }
-        if one.stores() {
-            let (cycle, missed) = self.stores.place();
-            until = until.max(Until::new(cycle, missed));
-        }
-        let mut starts = next;
-        if pending.interrupted {
-            starts += latencies.interrupt;
-        }
-        let fetched = starts + pending.fetch_wait;
-        let data = if until.missed() { (0, until.cycle() + 1) } else { (0, 0) };
-        let fetch = ((starts + 1).max(data.1), fetched + 1);
-        let fetch = if pending.fetch_wait > 0 { fetch } else { (0, 0) };
-        let waits = Waits { fetch, data, ..Waits::default() };
-        self.head = Ready { cycle: fetched.max(until.cycle()), waits };
-    }
 }
 
 impl Threads {
@@ -195,14 +69,26 @@ impl Threads {
         executed: &Executed,
         memory: &mut M,
     ) {
-        let now = self.now;
+        self.run_from(thread, (0, block), executed, memory);
+    }
+
+    /// Queues a block from instruction `first` on, behind those before it; see
+    /// [`OutOfOrder::run_from`](super::OutOfOrder::run_from).
+    pub fn run_from<M: Memory>(
+        &mut self,
+        thread: usize,
+        (first, block): (usize, &Template),
+        executed: &Executed,
+        memory: &mut M,
+    ) {
         let thread = &mut self.threads[thread];
         let mut accesses = Accesses::new(executed.accesses);
         let number = block.len().min(executed.instructions as usize);
         let whole = number == block.len();
         let empty = thread.queue.is_empty();
-        for (index, one) in block.instructions[..number].iter().enumerate() {
+        for (index, one) in block.instructions[..number].iter().enumerate().skip(first) {
             let of_it = accesses.next(index);
+            let now = thread.time();
             let fetch_wait = thread.fetch(block, one, memory, now);
             let (load_wait, store_wait) = thread.access(of_it, memory, now);
             let mut foreseen = Foreseen::Right;
@@ -218,6 +104,7 @@ impl Threads {
             let interrupted = std::mem::take(&mut thread.interrupted);
             let one = *one;
             let pending = Pending { one, fetch_wait, load_wait, store_wait, interrupted, foreseen };
+            thread.queued_cycles += pending.least_cycles(self.blocking);
             thread.queue.push_back(pending);
         }
         if empty {
@@ -233,9 +120,49 @@ impl Threads {
         thread.last_line = None;
     }
 
+    /// Translations of a thread's addresses are no longer what they were.
+    pub fn forget_translations(&mut self, thread: usize) {
+        self.threads[thread].last_line = None;
+    }
+
     /// `thread`, which has nothing queued, was halted until `cycle`: those cycles are not its.
     pub fn halt_until(&mut self, thread: usize, cycle: u64) {
-        self.threads[thread].graduation.skip_to(cycle);
+        let thread = &mut self.threads[thread];
+        if cycle > thread.time() {
+            // What it waited for before it was halted is its own.
+            thread.graduation.wait_for_data(thread.earliest.cycle());
+            thread.graduation.skip_to(cycle);
+        }
+    }
+
+    /// `thread` is halted from here on, or no longer is: it goes on where the others are.
+    pub fn set_halted(&mut self, thread: usize, halted: bool) {
+        let was = std::mem::replace(&mut self.threads[thread].halted, halted);
+        if was && !halted && self.threads[thread].queue.is_empty() {
+            self.halt_until(thread, self.now);
+        }
+    }
+
+    /// Threads issue what is queued, as long as none of those that are not halted has nothing: what
+    /// that one does next may come before. If one has very much, all is issued.
+    pub fn advance(&mut self) {
+        if self.threads.iter().any(|thread| thread.queue.len() > QUEUED_MAX) {
+            return self.settle();
+        }
+        while self.threads.iter().all(|thread| thread.halted || !thread.queue.is_empty()) {
+            let Some((cycle, thread)) = self.next() else { return };
+            self.issue(thread, cycle);
+            self.now = cycle + 1;
+            self.last = thread;
+        }
+    }
+
+    /// Cycles that a thread takes for all that it has executed: at least so many, as long as some of
+    /// it is queued. They never fall.
+    #[must_use]
+    pub fn cycles(&self, thread: usize) -> u64 {
+        let thread = &self.threads[thread];
+        thread.time() - thread.graduation.skipped()
     }
 
     /// All threads issue what is queued.
@@ -270,6 +197,7 @@ impl Threads {
     fn issue(&mut self, number: usize, cycle: u64) {
         let thread = &mut self.threads[number];
         let Some(pending) = thread.queue.pop_front() else { return };
+        thread.queued_cycles -= pending.least_cycles(self.blocking);
         let own = thread.head.cycle;
         let shared = (own + 1, cycle + 1);
         thread.graduation.graduate(cycle + 1, &Waits { shared, ..thread.head.waits });

@@ -86,11 +86,25 @@ impl OutOfOrder {
 
     /// Executes a block, or as much of it as was executed.
     pub fn run<M: Memory>(&mut self, block: &Template, executed: &Executed, memory: &mut M) {
-        self.front.begin(block);
+        self.run_from(0, block, executed, memory);
+    }
+
+    /// Executes a block from instruction `first` on, behind those before it: as if it had been handed in
+    /// at once. `executed` counts from its beginning, and has the accesses of the rest.
+    pub fn run_from<M: Memory>(
+        &mut self,
+        first: usize,
+        block: &Template,
+        executed: &Executed,
+        memory: &mut M,
+    ) {
+        if first == 0 {
+            self.front.begin(block);
+        }
         let mut accesses = Accesses::new(executed.accesses);
         let number = block.len().min(executed.instructions as usize);
         let whole = number == block.len();
-        for (index, one) in block.instructions[..number].iter().enumerate() {
+        for (index, one) in block.instructions[..number].iter().enumerate().skip(first) {
             let of_it = accesses.next(index);
             let (fetched, done) = self.step(block, one, of_it, memory);
             if let Some(kind) = one.branch.filter(|_| whole && index + 1 == number) {

@@ -140,7 +140,11 @@ impl System {
     }
 
     fn count_missed(&mut self, wish: &Bringing, missed: u8) {
-        let counts = &mut self.cpus[wish.cpu].counts.basic;
+        let all = &mut self.cpus[wish.cpu].counts;
+        if matches!(wish.what, For::Code | For::Data) {
+            all.l3_misses += u64::from(missed >> 1 & 1);
+        }
+        let counts = &mut all.basic;
         match wish.what {
             For::Code => counts.l2_fetch_misses += u64::from(missed & 1),
             For::Data => counts.l2_data_misses += u64::from(missed & 1),

@@ -28,7 +28,9 @@ macro_rules! counts {
 }
 
 counts! {
-    /// L2 misses that were not in L3 either, or went past L2 without one.
+    /// L2 misses that were not in L3 either, of fetches, loads and stores; none without an L3.
+    l3_misses,
+    /// Lines that were read from memory, prefetched ones and tables among them.
     memory_reads,
     /// Dirty lines that were written to memory.
     memory_writes,

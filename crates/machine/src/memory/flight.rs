@@ -5,12 +5,19 @@ const NO_LINE: u64 = u64::MAX;
 /// Prefetches that may be on their way to a cache; what would be one more is dropped.
 const PREFETCHES_MAX: usize = 16;
 
+/// Registers of a cache that waits for any number of lines.
+pub(crate) const WITHOUT_LIMIT: u32 = u32::MAX;
+/// Lines on their way that such a cache tells apart: one for each value of so many of their lowest bits.
+const LINES: usize = 1 << 10;
+
 /// The misses of a cache that are on their way: at most as many as it has miss status holding
 /// registers.
 #[derive(Clone, Debug)]
 pub(crate) struct Flights {
     /// Of each register the line that it had last, and when that is there.
     misses: Vec<(u64, u64)>,
+    /// Without a limit, in place of registers and of a search through prefetches.
+    lines: Box<[(u64, u64)]>,
     prefetches: Vec<(u64, u64)>,
     /// When the last of all is there.
     latest_cycles: u64,
@@ -19,7 +26,11 @@ pub(crate) struct Flights {
 impl Flights {
     pub(crate) fn new(registers: u32) -> Self {
         Flights {
-            misses: vec![(NO_LINE, 0); registers.max(1) as usize],
+            misses: match registers {
+                WITHOUT_LIMIT => Vec::new(),
+                registers => vec![(NO_LINE, 0); registers.max(1) as usize],
+            },
+            lines: vec![(NO_LINE, 0); if registers == WITHOUT_LIMIT { LINES } else { 0 }].into(),
             prefetches: Vec::with_capacity(PREFETCHES_MAX),
             latest_cycles: 0,
         }
@@ -33,6 +44,10 @@ impl Flights {
 
     #[inline(never)]
     fn arrival(&self, line: u64, now_cycles: u64) -> u64 {
+        if self.has_no_limit() {
+            let (other, ready) = self.lines[line as usize % LINES];
+            return if other == line { now_cycles.max(ready) } else { now_cycles };
+        }
         let all = self.misses.iter().chain(&self.prefetches);
         let arrivals = all.filter(|(other, _)| *other == line).map(|(_, ready)| *ready);
         arrivals.fold(now_cycles, u64::max)
@@ -40,14 +55,25 @@ impl Flights {
 
     /// When a new miss can set out: at once, or when a register gets free.
     pub(crate) fn admit(&self, now_cycles: u64) -> u64 {
+        if self.has_no_limit() {
+            return now_cycles;
+        }
         self.misses[self.first_free()].1.max(now_cycles)
     }
 
     /// A miss that was admitted arrives at `ready_cycles`.
     pub(crate) fn miss(&mut self, line: u64, ready_cycles: u64) {
-        let register = self.first_free();
-        self.misses[register] = (line, ready_cycles);
+        if self.has_no_limit() {
+            self.lines[line as usize % LINES] = (line, ready_cycles);
+        } else {
+            let register = self.first_free();
+            self.misses[register] = (line, ready_cycles);
+        }
         self.latest_cycles = self.latest_cycles.max(ready_cycles);
+    }
+
+    fn has_no_limit(&self) -> bool {
+        self.misses.is_empty()
     }
 
     fn first_free(&self) -> usize {
@@ -63,6 +89,9 @@ impl Flights {
 
     pub(crate) fn prefetch(&mut self, line: u64, ready_cycles: u64) {
         self.prefetches.push((line, ready_cycles));
+        if self.has_no_limit() {
+            self.lines[line as usize % LINES] = (line, ready_cycles);
+        }
         self.latest_cycles = self.latest_cycles.max(ready_cycles);
     }
 }
@@ -128,5 +157,18 @@ mod tests {
             flights.miss(line, admitted + 100);
         }
         assert_eq!((flights.ready(5, 250), flights.ready(9, 250)), (300, 250));
+    }
+
+    #[test]
+    fn without_a_limit_each_line_is_waited_for_and_none_for_a_register() {
+        let mut flights = Flights::new(WITHOUT_LIMIT);
+        for line in 0..500 {
+            assert_eq!(flights.admit(line), line);
+            flights.miss(line, line + 1_000);
+        }
+        flights.prefetch(700, 3_000);
+        assert_eq!((flights.ready(3, 10), flights.ready(499, 10)), (1_003, 1_499));
+        assert_eq!((flights.ready(700, 10), flights.ready(600, 10)), (3_000, 10));
+        assert_eq!(flights.ready(3, 2_000), 2_000);
     }
 }

@@ -1,12 +1,10 @@
 //! The memory side as a core sees it.
 
+use super::flight::WITHOUT_LIMIT;
 use super::system::{Access, PageSize, System};
 use crate::core::Memory;
 use crate::hierarchy::AccessKind;
 use crate::schema::SystemModel;
-
-/// Registers for misses that no core uses up.
-const REGISTERS: u32 = 256;
 
 /// A model whose first caches wait for any number of lines.
 ///
@@ -15,7 +13,7 @@ const REGISTERS: u32 = 256;
 #[must_use]
 pub fn without_miss_limit(model: &SystemModel) -> SystemModel {
     let mut model = model.clone();
-    (model.l1d.mshrs, model.l1i.mshrs) = (REGISTERS, REGISTERS);
+    (model.l1d.mshrs, model.l1i.mshrs) = (WITHOUT_LIMIT, WITHOUT_LIMIT);
     model
 }
 

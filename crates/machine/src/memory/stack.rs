@@ -41,9 +41,11 @@ impl StackDistances {
         }
     }
 
-    /// An access to the line of an address.
-    pub fn access(&mut self, address: u64) {
+    /// An access to the line of an address. Returns how many other lines were used since its last use;
+    /// none at its first.
+    pub fn access(&mut self, address: u64) -> Option<u64> {
         let line = address >> self.line_shift;
+        let mut distance = None;
         if self.now + 1 == self.marks.len() {
             self.renumber();
         }
@@ -53,6 +55,7 @@ impl StackDistances {
             Some(before) => {
                 // Marks behind its last use are other lines that were used since.
                 let since = self.last.len() - self.marks_to(before) as usize;
+                distance = Some(since as u64);
                 self.mark(before, -1);
                 match since {
                     DISTANCES_MAX.. => self.beyond += 1,
@@ -66,6 +69,7 @@ impl StackDistances {
             }
         }
         self.mark(self.now, 1);
+        distance
     }
 
     /// Misses of a fully associative LRU cache of `lines` lines; none for more than are told apart.

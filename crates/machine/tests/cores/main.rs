@@ -3,6 +3,7 @@
 mod contracts;
 mod in_order;
 mod machines;
+mod parts;
 mod presets;
 mod properties;
 mod schema;
