@@ -26,7 +26,7 @@ enum Verb {
     Footprint(Box<verbs::footprint::FootprintArgs>),
     Show(verbs::show::ShowArgs),
     /// The simulated machine: set it up, boot it, save its state
-    Sim(verbs::sim::SimArgs),
+    Sim(Box<verbs::sim::SimArgs>),
     /// The models of machines: list them, or draw one
     Machines(verbs::machines::MachinesArgs),
     /// Measure irqlab itself: what its probes cost, and whether they tell the truth
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
         Verb::Noise(args) => verbs::noise::run(&args),
         Verb::Footprint(args) => verbs::footprint::run(&args),
         Verb::Show(args) => verbs::show::run(args),
-        Verb::Sim(args) => verbs::sim::run(args),
+        Verb::Sim(args) => verbs::sim::run(*args),
         Verb::Machines(args) => verbs::machines::run(&args),
         Verb::Bench(args) => verbs::bench::run(args),
         Verb::Completions(args) => verbs::completions::run(&args, Cli::command()),

@@ -1,6 +1,7 @@
 //! Descriptions of translated blocks, prepared once and read on each execution.
 
-use machine::CodeBlock;
+use machine::core::Template;
+use machine::{CodeBlock, CodeSpan};
 
 use crate::notes::NotePoint;
 use crate::pmu::msr::Access;
@@ -63,6 +64,26 @@ impl Block {
     }
 }
 
+/// What is known of a block at the level `ooo`.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct OooBlock {
+    /// Comes first, so that its address is that of the whole.
+    pub(crate) known: Block,
+    /// The block as the core sees it.
+    pub(crate) template: Template,
+}
+
+/// What is known of a block where there are caches beside.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct BesideBlock {
+    /// As in [`OooBlock`].
+    pub(crate) known: Block,
+    /// The one or two pages that it lies in.
+    pub(crate) spans: (CodeSpan, Option<CodeSpan>),
+}
+
 /// What sort of block it is.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Kind {
@@ -97,9 +118,9 @@ impl Point {
 const CHUNK: usize = 1 << 17;
 
 /// Room for blocks, in large pages where the host has them: it would miss its TLB at most blocks.
-fn chunk() -> Vec<Block> {
+fn chunk<B>() -> Vec<B> {
     let chunk = Vec::with_capacity(CHUNK);
-    let bytes = CHUNK * size_of::<Block>();
+    let bytes = CHUNK * size_of::<B>();
     let start = chunk.as_ptr() as usize;
     let (first, end) = (start.next_multiple_of(HOST_PAGE), (start + bytes) & !(HOST_PAGE - 1));
     // SAFETY: whole pages of memory that is this vector's. The advice changes none of it; if it is
@@ -118,6 +139,8 @@ const HOST_PAGE: usize = 4_096;
 pub(crate) struct Arena {
     /// Side by side in chunks, in the order in which they were translated, as they will execute.
     blocks: Vec<Vec<Block>>,
+    templates: Vec<Vec<OooBlock>>,
+    beside: Vec<Vec<BesideBlock>>,
     points: Vec<Box<Point>>,
     accesses: Vec<Box<Access>>,
     notes: Vec<Box<NotePoint>>,
@@ -126,13 +149,17 @@ pub(crate) struct Arena {
 impl Arena {
     /// Keeps a block, and returns where.
     pub(crate) fn keep_block(&mut self, block: Block) -> *const Block {
-        if self.blocks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
-            self.blocks.push(chunk());
-        }
-        let Some(chunk) = self.blocks.last_mut() else { return std::ptr::null() };
-        // There is room, so that those before it stay where they are.
-        chunk.push(block);
-        chunk.last().map_or(std::ptr::null(), std::ptr::from_ref)
+        keep(&mut self.blocks, block)
+    }
+
+    /// Keeps a block with its template, and returns where.
+    pub(crate) fn keep_template(&mut self, block: OooBlock) -> *const OooBlock {
+        keep(&mut self.templates, block)
+    }
+
+    /// Keeps a block with its spans, and returns where.
+    pub(crate) fn keep_spans(&mut self, block: BesideBlock) -> *const BesideBlock {
+        keep(&mut self.beside, block)
     }
 
     /// Keeps a point, and returns where.
@@ -156,10 +183,23 @@ impl Arena {
     /// Forgets all: no translated code is left.
     pub(crate) fn clear(&mut self) {
         self.blocks.clear();
+        self.templates.clear();
+        self.beside.clear();
         self.points.clear();
         self.accesses.clear();
         self.notes.clear();
     }
+}
+
+/// Keeps something behind what is there, and returns where.
+fn keep<B>(chunks: &mut Vec<Vec<B>>, one: B) -> *const B {
+    if chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
+        chunks.push(chunk());
+    }
+    let Some(chunk) = chunks.last_mut() else { return std::ptr::null() };
+    // There is room, so that those before it stay where they are.
+    chunk.push(one);
+    chunk.last().map_or(std::ptr::null(), std::ptr::from_ref)
 }
 
 #[cfg(test)]

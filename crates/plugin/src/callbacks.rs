@@ -150,6 +150,7 @@ extern "C" fn on_point(_: c_uint, point: *mut c_void) {
     let Some(session) = guard.as_mut() else { return };
     // SAFETY: the arena keeps the point while there is code that passes it.
     let point = unsafe { &*point.cast_const().cast::<Point>() };
+    cpu::with(vcpu, |cpu| cpu.settle(point.remaining));
     if point.action == Action::Halt {
         session.halt(vcpu);
         return;

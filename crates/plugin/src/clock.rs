@@ -79,8 +79,9 @@ impl Clock {
 
     /// The slice of a vCPU is over.
     pub(crate) fn end_slice(&mut self, vcpu: u32) {
+        cpu::with(vcpu, |cpu| cpu.settle(0));
         // One that was started runs without having taken an interrupt.
-        self.rounds.set_halted(vcpu as usize, false);
+        self.set_halted(vcpu, false);
         self.advance(vcpu);
         self.plan_slice(vcpu);
         if let Some(slices) = self.slices[vcpu as usize] {
@@ -92,11 +93,16 @@ impl Clock {
     pub(crate) fn halt(&mut self, vcpu: u32) {
         let since = self.now_ns(vcpu);
         self.halted_since[vcpu as usize] = Some(since);
-        self.rounds.set_halted(vcpu as usize, true);
+        self.set_halted(vcpu, true);
         self.advance(vcpu);
         if self.slices[vcpu as usize].is_some() {
             self.plan_slice(vcpu);
         }
+    }
+
+    fn set_halted(&mut self, vcpu: u32, halted: bool) {
+        self.rounds.set_halted(vcpu as usize, halted);
+        cpu::with(vcpu, |cpu| cpu.set_halted(halted));
     }
 
     /// Sets the next slice of a vCPU whose slice has ended: shorter by what that was too long.
@@ -113,7 +119,7 @@ impl Clock {
     /// A vCPU takes an interrupt, which ends a halt.
     pub(crate) fn wake(&mut self, vcpu: u32) {
         let Some(since) = self.halted_since[vcpu as usize].take() else { return };
-        self.rounds.set_halted(vcpu as usize, false);
+        self.set_halted(vcpu, false);
         let Some(guest) = self.parts.guest else { return };
         let shows = self.rounds.shows_ns(self.instructions());
         self.jumps_ns = guest.get_ns().wrapping_sub(shows);
@@ -172,6 +178,10 @@ impl Clock {
         let counted = &self.counted_ns;
         let of = |other: usize| since_ns(hz, counted, other as u32);
         bias.add(self.rounds.end_slice(vcpu as usize, since, of, instructions));
+        if self.parts.cpus > 1 {
+            let now = u128::from(self.now_ns(vcpu)) * u128::from(self.parts.hz) / NS_PER_S;
+            cpu::with(vcpu, |cpu| cpu.set_time(now as u64));
+        }
     }
 
     /// What a vCPU has used since its last slice ended, ns.

@@ -5,13 +5,16 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use crate::beside::Beside;
 use crate::callbacks::Callbacks;
 use crate::cpu;
 use crate::ffi::{API_VERSION, Id, Info};
-use machine::{InOrder, MachineModel};
+use machine::decode::Instructions;
+use machine::{InOrder, MachineModel, SystemModel};
 
 use crate::clock::{Clock, Parts};
-use crate::counters::{COUNTERS, MASK_ALL, MASK_PLAIN};
+use crate::cores::Processors;
+use crate::counters::{COUNTERS, MASK_PLAIN, MASK_TIMED, mask_of};
 use crate::ffi::Access;
 use crate::limit;
 use crate::notes::{Notes, Tally};
@@ -83,13 +86,13 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
     let annotations = parse_given(options.symbols.as_deref(), Annotations::parse)?;
     let offsets = parse_given(options.offsets.as_deref(), Offsets::parse)?;
     let pmus = pmus(&options, cpus)?;
-    let model = options.model.as_deref().map(|path| parse(path, parse_model)).transpose()?;
+    let models = models(&options, cpus)?;
     physical::begin(Access::load().map_err(|missing| format!("this QEMU has no {missing}"))?);
     let notes = parse_given(options.annotate.as_deref(), Notes::parse)?;
-    let parts = clock_parts(&options, cpus, model.as_ref());
+    let parts = clock_parts(&options, cpus, models.hz());
     let notices = notices(&options, &parts);
     let mut writer = Writer::create(&options.out)?;
-    writer.write(&Record::Header(header(&options, info, &parts, &offsets)));
+    writer.write(&Record::Header(header(&options, info, &parts, &offsets, models.counters)));
     let level = if options.start_fast { Detail::Fast } else { options.detail };
     let mut session = Session {
         qemu,
@@ -99,8 +102,11 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
         tracker: Tracker::new(cpus as usize, annotations, offsets),
         writer,
         clock: Clock::new(parts),
-        fetch_line_shift: model.as_ref().map(|model| InOrder::new(model).fetch_line_shift()),
-        model,
+        fetch_line_shift: models.timed.as_ref().map(|model| InOrder::new(model).fetch_line_shift()),
+        model: models.timed,
+        processors: models.processors,
+        decoder: Instructions::default(),
+        beside: beside(&options, cpus)?,
         registers: None,
         thread: None,
         icount: if options.check { Icount::find() } else { None },
@@ -143,20 +149,63 @@ fn pmus(options: &Options, cpus: u32) -> Result<Option<Pmus>, String> {
     Pmus::load(path, cpus as usize).map(Some)
 }
 
-fn parse_model(text: &str) -> Result<MachineModel, String> {
-    MachineModel::parse(text).map_err(|error| error.to_string())
+/// What the level counts with, and what it counts.
+#[derive(Default)]
+struct Models {
+    timed: Option<MachineModel>,
+    processors: Option<Processors>,
+    counters: u32,
 }
 
-fn clock_parts(options: &Options, cpus: u32, model: Option<&MachineModel>) -> Parts {
+impl Models {
+    fn hz(&self) -> Option<u64> {
+        let timed = self.timed.as_ref().map(|model| model.clock_hz);
+        timed.or(self.processors.as_ref().map(|of| of.hz))
+    }
+}
+
+fn models(options: &Options, cpus: u32) -> Result<Models, String> {
+    let path = options.model.as_deref();
+    Ok(match (options.detail, path) {
+        (Detail::Timed, Some(path)) => {
+            let parsed = |text: &str| MachineModel::parse(text).map_err(|error| error.to_string());
+            let timed = Some(parse(path, parsed)?);
+            Models { timed, counters: MASK_TIMED, ..Models::default() }
+        }
+        (Detail::Ooo, Some(path)) => {
+            let parsed = |text: &str| SystemModel::parse(text).map_err(|error| error.to_string());
+            let model = parse(path, parsed)?;
+            let counters = mask_of(&model, cpus);
+            let processors = Some(Processors::new(model, cpus)?);
+            Models { processors, counters, ..Models::default() }
+        }
+        (Detail::Fast, _) => Models::default(),
+        _ => Models { counters: MASK_PLAIN, ..Models::default() },
+    })
+}
+
+/// Caches beside, if there are to be any.
+fn beside(options: &Options, cpus: u32) -> Result<*mut Beside, String> {
+    if !options.has_beside() {
+        return Ok(std::ptr::null_mut());
+    }
+    let parsed = |text: &str| SystemModel::parse(text).map_err(|error| error.to_string());
+    let models: Result<Vec<_>, _> = options.also.iter().map(|path| parse(path, parsed)).collect();
+    let beside = Beside::new(&models?, options.curves, cpus);
+    // Lives as long as the process, as the code that uses it may.
+    Ok(Box::into_raw(Box::new(beside)))
+}
+
+fn clock_parts(options: &Options, cpus: u32, hz: Option<u64>) -> Parts {
     let counts = options.detail != Detail::Fast && options.time != Time::Host;
     let follows = options.time == Time::Model && Slices::are_exported();
     Parts {
         cpus,
         shift: options.shift,
         // Without a model a cycle is an instruction, and takes as long.
-        hz: model.map_or(1_000_000_000 >> options.shift, |model| model.clock_hz),
+        hz: hz.unwrap_or(1_000_000_000 >> options.shift),
         quantum: options.quantum,
-        bias: model.filter(|_| follows).and_then(|_| Bias::find()),
+        bias: hz.filter(|_| follows).and_then(|_| Bias::find()),
         guest: if counts { GuestClock::find() } else { None },
     }
 }
@@ -164,7 +213,7 @@ fn clock_parts(options: &Options, cpus: u32, model: Option<&MachineModel>) -> Pa
 /// What can't be had of what was asked for.
 fn notices(options: &Options, parts: &Parts) -> Vec<Notice> {
     let counts = options.detail != Detail::Fast;
-    let timed = options.detail == Detail::Timed;
+    let timed = options.detail.has_model();
     [
         (options.check && Icount::find().is_none(), Notice::NoIcount),
         (timed && options.time == Time::Model && parts.bias.is_none(), Notice::NoModelTime),
@@ -195,7 +244,13 @@ fn machine(info: &Info) -> Result<u32, String> {
     }
 }
 
-fn header(options: &Options, info: &Info, parts: &Parts, offsets: &Offsets) -> Header {
+fn header(
+    options: &Options,
+    info: &Info,
+    parts: &Parts,
+    offsets: &Offsets,
+    counters: u32,
+) -> Header {
     let bit = |set: bool, bit: u32| if set { bit } else { 0 };
     let counts = options.detail != Detail::Fast;
     let mut qemu = [0; VERSION_BYTES_MAX];
@@ -213,11 +268,7 @@ fn header(options: &Options, info: &Info, parts: &Parts, offsets: &Offsets) -> H
             | bit(parts.bias.is_some(), FEATURE_MODEL_TIME)
             | bit(parts.guest.is_some(), FEATURE_HALTED)
             | bit(options.pmu, FEATURE_PMU),
-        counters: match options.detail {
-            Detail::Fast => 0,
-            Detail::Count => MASK_PLAIN,
-            Detail::Timed => MASK_ALL,
-        },
+        counters,
     }
 }
 
@@ -229,7 +280,7 @@ fn parse_given<T: Default>(
     path.map_or_else(|| Ok(T::default()), |path| parse(path, parse_text))
 }
 
-fn parse<T>(path: &Path, parse: fn(&str) -> Result<T, String>) -> Result<T, String> {
+fn parse<T>(path: &Path, parse: impl Fn(&str) -> Result<T, String>) -> Result<T, String> {
     let in_file = |error: String| format!("{}: {error}", path.display());
     let mut text = String::new();
     let file = File::open(path).map_err(|error| in_file(error.to_string()))?;

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::beside::ALSO_MAX;
+
 /// How much is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
@@ -9,8 +11,19 @@ pub enum Detail {
     Fast,
     /// Instructions, by context where symbols are given.
     Count,
-    /// The same, and what a model of the processor says: cycles, misses, stalls.
+    /// The same, and what a model of the processor says: cycles, misses, stalls. Of a processor that
+    /// executes one instruction after the other, with blocking caches.
     Timed,
+    /// The same, of any model: its core, in order or out of order, its caches and predictors.
+    Ooo,
+}
+
+impl Detail {
+    /// Whether a model counts.
+    #[must_use]
+    pub fn has_model(self) -> bool {
+        matches!(self, Detail::Timed | Detail::Ooo)
+    }
 }
 
 /// How guest time advances.
@@ -71,8 +84,13 @@ pub struct Options {
     pub detail: Detail,
     /// Cycles of a slice. Without a model a cycle is an instruction.
     pub quantum: u64,
-    /// The model, a TOML file: see `machines/`. Needed for [`Detail::Timed`].
+    /// The model, a TOML file: see `machines/`. Needed for [`Detail::Timed`] and
+    /// [`Detail::Ooo`].
     pub model: Option<PathBuf>,
+    /// Models whose caches are told of all accesses, beside: for [`Detail::Count`].
+    pub also: Vec<PathBuf>,
+    /// Whether caches of all sizes are, too.
+    pub curves: bool,
     /// How guest time advances.
     pub time: Time,
     /// An instruction takes `2^shift` ns of QEMU's clock: that of `-icount`.
@@ -115,6 +133,8 @@ impl Options {
             detail: Detail::Count,
             quantum: QUANTUM_DEFAULT,
             model: None,
+            also: Vec::new(),
+            curves: false,
             time: Time::Model,
             shift: 0,
             start_fast: false,
@@ -140,13 +160,24 @@ impl Options {
         if !options.pmu && (options.pmu_state.is_some() || options.pmu_save.is_some()) {
             return Err("pmu_state= and pmu_save= need pmu=on".to_owned());
         }
+        if options.has_beside() && options.detail != Detail::Count {
+            return Err("also=FILE and curves=on are for detail=count".to_owned());
+        }
         match (options.detail, &options.model) {
-            (Detail::Timed, None) => Err("detail=timed needs model=FILE".to_owned()),
+            (Detail::Timed | Detail::Ooo, None) => {
+                Err("detail=timed and detail=ooo need model=FILE".to_owned())
+            }
             (Detail::Fast | Detail::Count, Some(_)) => {
-                Err("model=FILE is for detail=timed".to_owned())
+                Err("model=FILE is for detail=timed and detail=ooo".to_owned())
             }
             _ => Ok(options),
         }
+    }
+
+    /// Whether caches beside are wanted.
+    #[must_use]
+    pub fn has_beside(&self) -> bool {
+        self.curves || !self.also.is_empty()
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
@@ -159,8 +190,13 @@ impl Options {
             ("detail", "fast") => self.detail = Detail::Fast,
             ("detail", "count") => self.detail = Detail::Count,
             ("detail", "timed") => self.detail = Detail::Timed,
-            ("detail", _) => return wrong("fast, count or timed"),
+            ("detail", "ooo") => self.detail = Detail::Ooo,
+            ("detail", _) => return wrong("fast, count, timed or ooo"),
             ("model", path) => self.model = Some(path.into()),
+            ("also", path) if self.also.len() < ALSO_MAX => self.also.push(path.into()),
+            ("also", _) => return wrong(&format!("given at most {ALSO_MAX} times")),
+            ("curves", "on" | "off") => self.curves = value == "on",
+            ("curves", _) => return wrong("on or off"),
             ("time", "model") => self.time = Time::Model,
             ("time", "uniform") => self.time = Time::Uniform,
             ("time", "host") => self.time = Time::Host,
@@ -246,8 +282,10 @@ mod tests {
     #[test]
     fn wrong_arguments_are_named() {
         for (argument, names) in [
-            ("detail=slow", "fast, count or timed"),
+            ("detail=slow", "fast, count, timed or ooo"),
             ("detail=timed", "model=FILE"),
+            ("detail=ooo", "model=FILE"),
+            ("curves=yes", "on or off"),
             ("model=/m", "detail=timed"),
             ("time=now", "uniform"),
             ("shift=11", "0 to 10"),

@@ -3,11 +3,15 @@
 //! A record is [`BYTES`] long: the kind and a CPU as 32-bit numbers, then seven 64-bit numbers, all
 //! little-endian.
 
+mod beside;
+
 use std::fmt;
 
 use crate::notes::Value;
 pub use crate::notes::{NoteRow, Values, ValuesSort};
 use crate::options::{Detail, Roi};
+
+pub use beside::{Beside, Curve, Group, Stream};
 
 /// Length of a record.
 pub const BYTES: usize = 64;
@@ -16,7 +20,7 @@ pub const RECORDS_MAX: u64 = 1 << 22;
 /// First number of the header: "irqlabrc".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"irqlabrc");
 /// Version of the format. It changes when a record changes its meaning.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 
 /// Bit of [`Header::features`]: contexts are told apart (symbols were given).
 pub const FEATURE_CONTEXTS: u32 = 1;
@@ -68,6 +72,10 @@ pub enum Record {
     Values(Values),
     /// One of the values of the record before.
     Value(Value),
+    /// What caches beside have counted in a region. Counters follow.
+    Beside(Beside),
+    /// What a cache beside, of one of all sizes, has missed in a region.
+    Curve(Curve),
 }
 
 /// What was recorded, and how.
@@ -159,6 +167,8 @@ pub enum AmountsOf {
     Own = 2,
     /// [`attribution::Row::inclusive`].
     Inclusive = 3,
+    /// Of caches beside.
+    Beside = 4,
 }
 
 /// Some of the counters of the record before.

@@ -46,6 +46,10 @@ impl Session {
         self.region += 1;
         self.opened_at = counted.to_vec();
         self.notes.open_region();
+        // SAFETY: null, or alive as long as the process; no use is nested in another.
+        if let Some(beside) = unsafe { self.beside.as_mut() } {
+            beside.open_region();
+        }
         for (tracked, now) in self.tracker.cpus.iter_mut().zip(counted) {
             tracked.stack.open_region(*now);
         }
@@ -78,7 +82,21 @@ impl Session {
             self.writer.write(&Record::IrqName(IrqName { irq, name }));
         }
         self.notes.write_region(&mut self.writer, self.region, self.cpus);
+        self.write_beside();
         self.writer.flush();
+    }
+
+    /// Writes what caches beside have counted.
+    fn write_beside(&mut self) {
+        // SAFETY: as above.
+        let Some(beside) = (unsafe { self.beside.as_mut() }) else { return };
+        for (row, counts) in beside.rows(self.region) {
+            self.writer.write(&Record::Beside(row));
+            write_amounts(&mut self.writer, 0, AmountsOf::Beside, &counts);
+        }
+        for point in beside.points(self.region) {
+            self.writer.write(&Record::Curve(point));
+        }
     }
 
     /// Writes the rows of one CPU; the tasks in them.

@@ -6,7 +6,8 @@ use crate::counters::{COUNTERS, Counts};
 use crate::notes::Value;
 use crate::reader::Stream;
 use crate::record::{
-    Amounts, AmountsOf, ContextRow, KernelCount, Marker, NoteRow, Record, Region, Span, Values,
+    Amounts, AmountsOf, Beside, ContextRow, Curve, KernelCount, Marker, NoteRow, Record, Region,
+    Span, Values,
 };
 
 /// A context of a region, with its counters.
@@ -51,6 +52,15 @@ pub struct ValuesRecorded {
     pub recorded: Vec<Value>,
 }
 
+/// What the caches of a model have counted beside, for whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BesideCounts {
+    /// Its record.
+    pub beside: Beside,
+    /// What they counted.
+    pub counts: Counts,
+}
+
 /// What a stream tells, in the order of the stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Story {
@@ -66,6 +76,10 @@ pub struct Story {
     pub notes: Vec<NoteRow>,
     /// Values that they recorded.
     pub values: Vec<ValuesRecorded>,
+    /// What caches of models have counted beside.
+    pub beside: Vec<BesideCounts>,
+    /// What caches of all sizes have missed.
+    pub curves: Vec<Curve>,
     /// Names of tasks by process id, the last one that was seen.
     pub tasks: Vec<(u32, String)>,
     /// Names of IRQ lines.
@@ -112,6 +126,10 @@ fn add(story: &mut Story, record: &Record) -> Option<()> {
             story.values.push(ValuesRecorded { values: *values, recorded: Vec::new() });
         }
         Record::Value(value) => story.values.last_mut()?.recorded.push(*value),
+        Record::Beside(beside) => {
+            story.beside.push(BesideCounts { beside: *beside, counts: [0; COUNTERS] });
+        }
+        Record::Curve(curve) => story.curves.push(*curve),
         Record::Notice(..) | Record::Check(_) => {}
         Record::Header(_) | Record::End(_) => return None,
     }
@@ -122,6 +140,7 @@ fn add_amounts(story: &mut Story, amounts: &Amounts) -> Option<()> {
     let to = match amounts.of {
         AmountsOf::Marker => &mut story.markers.last_mut()?.counts,
         AmountsOf::Region => &mut story.regions.last_mut()?.used,
+        AmountsOf::Beside => &mut story.beside.last_mut()?.counts,
         AmountsOf::Own => &mut story.regions.last_mut()?.contexts.last_mut()?.own,
         AmountsOf::Inclusive => &mut story.regions.last_mut()?.contexts.last_mut()?.inclusive,
     };

@@ -3,11 +3,15 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
+use attribution::KernelContext;
 use machine::MachineModel;
+use machine::decode::Instructions;
 
+use crate::beside::Beside;
 use crate::block::Arena;
 use crate::callbacks;
 use crate::clock::Clock;
+use crate::cores::Processors;
 use crate::counters::{Counts, INSTRUCTIONS};
 use crate::cpu;
 use crate::hold;
@@ -51,6 +55,11 @@ pub(crate) struct Session {
     /// That of the model, if there is one.
     pub(crate) fetch_line_shift: Option<u32>,
     pub(crate) model: Option<MachineModel>,
+    /// Those of the level `ooo`.
+    pub(crate) processors: Option<Processors>,
+    pub(crate) decoder: Instructions,
+    /// Caches beside, null without any. They live as long as the process.
+    pub(crate) beside: *mut Beside,
     /// Found when the first vCPU is made.
     pub(crate) registers: Option<Registers>,
     /// The thread of all vCPUs.
@@ -108,7 +117,10 @@ impl Session {
         self.flushed();
         self.level = self.next_level.take().unwrap_or(self.level);
         for vcpu in 0..self.cpus {
-            cpu::with(vcpu, |cpu| cpu.set_level(self.level == Detail::Timed));
+            cpu::with(vcpu, |cpu| {
+                cpu.set_level(self.level);
+                cpu.forget_beside(vcpu);
+            });
             self.tracker.forget(vcpu as usize);
             self.tracked(vcpu);
         }
@@ -119,13 +131,18 @@ impl Session {
 
     /// A vCPU is made: it counts with the model, if there is one.
     pub(crate) fn give_model(&self, vcpu: u32) {
-        if let Some(model) = &self.model {
-            let timed = self.level == Detail::Timed;
-            cpu::with(vcpu, |cpu| {
+        cpu::with(vcpu, |cpu| {
+            if let Some(model) = &self.model {
                 cpu.set_model(model);
-                cpu.set_level(timed);
-            });
-        }
+            }
+            if let Some(strand) = self.processors.as_ref().and_then(|of| of.strand(vcpu)) {
+                cpu.set_strand(strand);
+                // Others wait to be started.
+                cpu.set_halted(vcpu > 0);
+            }
+            cpu.set_beside(self.beside);
+            cpu.set_level(self.level);
+        });
     }
 
     /// The guest at an event on a vCPU, when `remaining` instructions of the block that was counted
@@ -174,8 +191,11 @@ impl Session {
         for span in stack.take_spans() {
             self.writer.write(&regions::span(vcpu, region, &span));
         }
-        let awaited = stack.awaits();
-        cpu::with(vcpu, |cpu| cpu.await_at(awaited));
+        let (awaited, idles) = (stack.awaits(), stack.context() == KernelContext::Idle);
+        cpu::with(vcpu, |cpu| {
+            cpu.await_at(awaited);
+            cpu.set_idles(idles);
+        });
     }
 
     /// Writes a notice, and says it on the standard error output.

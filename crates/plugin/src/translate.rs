@@ -1,12 +1,15 @@
 //! What is done when a block is translated: its description is prepared, and the instructions that
 //! mean something are annotated.
 
+use std::ffi::c_void;
+
 use machine::{CodeBlock, CodeSpan};
 
-use crate::block::{Block, Kind, Point};
-use crate::cpu::{self, timed};
+use crate::block::{BesideBlock, Block, Kind, OooBlock, Point};
+use crate::cpu::{self, beside, ooo, timed};
 use crate::ffi::{
-    READS, READS_AND_WRITES, READS_REGISTERS, VcpuCallback, WRITES, WRITES_REGISTERS,
+    MemoryCallback, READS, READS_AND_WRITES, READS_REGISTERS, VcpuCallback, WRITES,
+    WRITES_REGISTERS,
 };
 use crate::marker;
 use crate::notes;
@@ -17,6 +20,7 @@ use crate::qemu::{TranslatedBlock, TranslatedInstruction};
 use crate::session::Session;
 use crate::settle::{self, Rings};
 use crate::symbols::Action;
+use crate::template::template;
 use crate::tracker::is_kernel;
 
 /// The pages of the guest.
@@ -48,7 +52,9 @@ fn decode(bytes: &[u8], in_kernel: bool) -> Decoded {
         [0x0f, 0x31] | [0x0f, 0x01, 0xf9] => decoded.action = Some(Action::ReadClock),
         // Firmware halts, too.
         [0xf4] => decoded.action = Some(Action::Halt),
-        [0x0f, 0x22, modrm, ..] => decoded.flushes = matches!(modrm >> 3 & 7, 0 | 3 | 4),
+        [0x0f, 0x22, modrm, ..] | [0x41, 0x0f, 0x22, modrm, ..] => {
+            decoded.flushes = matches!(modrm >> 3 & 7, 0 | 3 | 4)
+        }
         [0x0f, 0x01, modrm, ..] => decoded.flushes = modrm >> 6 != 3 && modrm >> 3 & 7 == 7,
         [0x66, 0x0f, 0x38, 0x82, ..] => decoded.flushes = true,
         _ if bytes == marker::BYTES => decoded.action = Some(Action::Marker),
@@ -80,7 +86,7 @@ fn decode_prefixed(bytes: &[u8], decoded: &mut Decoded) {
 struct Instruction {
     handle: TranslatedInstruction,
     address: u64,
-    bytes: u32,
+    code: ([u8; 16], usize),
     decoded: Decoded,
     rings: Rings,
     pmu: Option<msr::Use>,
@@ -101,32 +107,49 @@ pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: V
         ends_in_trap: last.decoded.trap,
     };
     let addresses: Vec<u64> = instructions.iter().map(|one| one.address).collect();
+    let range = (first.address, last.address + last.code.1 as u64);
     let code = session.fetch_line_shift.map_or_else(CodeBlock::default, |shift| {
-        let length = instructions.len() as u32;
-        fetched(shift, length, (first.address, last.address + u64::from(last.bytes)))
+        let (first, second) = spans(range);
+        CodeBlock::new(shift, instructions.len() as u32, first, second)
     });
-    let prepared = session.arena.keep_block(Block::new(&addresses, kind, code));
-    let prepared = prepared.cast_mut().cast();
+    let known = Block::new(&addresses, kind, code);
+    let has_beside = session.level == Detail::Count && !session.beside.is_null();
+    let prepared = match session.processors.as_ref().map(|of| of.layout) {
+        Some(layout) if session.level == Detail::Ooo => {
+            let code = instructions.iter().map(|one| (&one.code.0[..one.code.1], one.address));
+            let template = template(&mut session.decoder, layout, spans(range), code);
+            session.arena.keep_template(OooBlock { known, template }).cast()
+        }
+        _ if has_beside => {
+            session.arena.keep_spans(BesideBlock { known, spans: spans(range) }).cast()
+        }
+        _ => session.arena.keep_block(known),
+    };
     let on_block = match session.level {
         Detail::Timed if session.cpus > 1 => timed::on_block::<false>,
         Detail::Timed => timed::on_block::<true>,
+        Detail::Ooo if session.cpus > 1 => ooo::on_block::<false>,
+        Detail::Ooo => ooo::on_block::<true>,
+        _ if has_beside && session.cpus > 1 => beside::on_block::<false>,
+        _ if has_beside => beside::on_block::<true>,
         _ if session.cpus > 1 => cpu::on_block_of_slice,
         _ => cpu::on_block,
     };
     let right = if session.clock.follows_model() { WRITES_REGISTERS } else { READS_REGISTERS };
+    let prepared = prepared.cast_mut().cast();
     session.qemu.on_block(block, on_block, right, prepared);
-    if session.level == Detail::Timed {
-        let (on_load, on_store) = timed::accesses(session.cpus);
-        for one in &instructions {
-            session.qemu.on_memory(one.handle, READS, on_load, std::ptr::null_mut());
-            session.qemu.on_memory(one.handle, WRITES, on_store, std::ptr::null_mut());
-            if one.decoded.flushes {
-                session.qemu.on_instruction(one.handle, timed::on_flush, std::ptr::null_mut());
-            }
+    match session.level {
+        Detail::Timed => {
+            watch(session, &instructions, timed::accesses(session.cpus), timed::on_flush)
         }
+        _ if has_beside => {
+            watch(session, &instructions, beside::accesses(session.cpus), beside::on_flush);
+        }
+        Detail::Ooo => watch_ooo(session, &instructions, prepared),
+        _ => {}
     }
     // A repeated instruction is the last of its block, and so never leaves one.
-    if session.counts()
+    if matches!(session.level, Detail::Count | Detail::Timed)
         && let [lone] = &instructions[..]
         && !lone.decoded.repeats
     {
@@ -134,11 +157,41 @@ pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: V
     }
 }
 
+/// Has caches told of accesses.
+fn watch(
+    session: &Session,
+    instructions: &[Instruction],
+    (on_load, on_store): (MemoryCallback, MemoryCallback),
+    on_flush: VcpuCallback,
+) {
+    for one in instructions {
+        session.qemu.on_memory(one.handle, READS, on_load, std::ptr::null_mut());
+        session.qemu.on_memory(one.handle, WRITES, on_store, std::ptr::null_mut());
+        if one.decoded.flushes {
+            session.qemu.on_instruction(one.handle, on_flush, std::ptr::null_mut());
+        }
+    }
+}
+
+/// Has the core of the level `ooo` told of accesses.
+fn watch_ooo(session: &Session, instructions: &[Instruction], block: *mut c_void) {
+    let lone = matches!(instructions, [lone] if !lone.decoded.repeats);
+    let (on_load, on_store) = ooo::accesses(session.cpus, lone);
+    for (number, one) in instructions.iter().enumerate() {
+        let data = if lone { block } else { std::ptr::without_provenance_mut(number) };
+        session.qemu.on_memory(one.handle, READS, on_load, data);
+        session.qemu.on_memory(one.handle, WRITES, on_store, data);
+        if one.decoded.flushes {
+            session.qemu.on_instruction(one.handle, ooo::on_flush, std::ptr::null_mut());
+        }
+    }
+}
+
 fn decoded(session: &Session, block: TranslatedBlock) -> Vec<Instruction> {
     let annotations = &session.tracker.annotations;
     let decode_one = |(handle, address): (TranslatedInstruction, u64)| {
-        let (bytes, length) = session.qemu.bytes(handle);
-        let bytes = &bytes[..length];
+        let (code, length) = session.qemu.bytes(handle);
+        let bytes = &code[..length];
         let in_kernel = is_kernel(address);
         let mut decoded = decode(bytes, in_kernel);
         if in_kernel && decoded.action.is_none() {
@@ -150,7 +203,7 @@ fn decoded(session: &Session, block: TranslatedBlock) -> Vec<Instruction> {
         }
         let (pmu, rings) = (msr::decode(bytes, in_kernel), settle::rings(bytes));
         let pmu = pmu.filter(|_| session.pmus.is_some());
-        Instruction { handle, address, bytes: length as u32, decoded, rings, pmu }
+        Instruction { handle, address, code: (code, length), decoded, rings, pmu }
     };
     session.qemu.instructions(block).map(decode_one).collect()
 }
@@ -162,7 +215,7 @@ fn annotate(session: &mut Session, instructions: &[Instruction], on_point: VcpuC
         let remaining = (instructions.len() - index) as u32;
         let wanted = |action: &Action| match action {
             Action::Marker | Action::Halt => true,
-            Action::ReadClock => session.level == Detail::Timed && session.clock.follows_model(),
+            Action::ReadClock => session.level.has_model() && session.clock.follows_model(),
             _ => session.counts(),
         };
         let action = one.decoded.action.filter(wanted);
@@ -194,8 +247,8 @@ fn annotate_pmu(session: &mut Session, instructions: &[Instruction]) {
     }
 }
 
-/// The lines that a block of so many instructions from `start` to `end` lies in.
-fn fetched(line_shift: u32, instructions: u32, (start, end): (u64, u64)) -> CodeBlock {
+/// The one or two pages that a block from `start` to `end` lies in.
+fn spans((start, end): (u64, u64)) -> (CodeSpan, Option<CodeSpan>) {
     let border = (start | (PAGE_BYTES - 1)).wrapping_add(1);
     let span = |from: u64, to: u64| CodeSpan {
         virtual_address: from,
@@ -204,10 +257,9 @@ fn fetched(line_shift: u32, instructions: u32, (start, end): (u64, u64)) -> Code
         bytes: (to - from) as u32,
     };
     if end <= border || border == 0 {
-        CodeBlock::new(line_shift, instructions, span(start, end), None)
+        (span(start, end), None)
     } else {
-        let behind = span(border, end);
-        CodeBlock::new(line_shift, instructions, span(start, border), Some(behind))
+        (span(start, border), Some(span(border, end)))
     }
 }
 
@@ -275,6 +327,7 @@ mod tests {
     #[test]
     fn changes_of_translations_are_recognised() {
         assert!(decode(&[0x0f, 0x22, 0xd8], true).flushes); // mov %rax, %cr3
+        assert!(decode(&[0x41, 0x0f, 0x22, 0xdc], true).flushes); // mov %r12, %cr3
         assert!(decode(&[0x0f, 0x01, 0x3f], true).flushes); // invlpg (%rdi)
         assert!(decode(&[0x66, 0x0f, 0x38, 0x82, 0x0c, 0x24], true).flushes); // invpcid
         assert!(!decode(&[0x0f, 0x22, 0xd0], true).flushes); // mov %rax, %cr2

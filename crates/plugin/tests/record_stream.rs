@@ -5,8 +5,9 @@ use plugin::notes::Value;
 use plugin::options::{Detail, Roi};
 use plugin::reader::{self, ReadError};
 use plugin::record::{
-    AMOUNTS, Amounts, AmountsOf, BYTES, Check, ContextRow, End, Header, IrqName, KernelCount,
-    Marker, NoteRow, Notice, Record, RecordError, Region, Span, Task, Values, ValuesSort,
+    AMOUNTS, Amounts, AmountsOf, BYTES, Beside, Check, ContextRow, Curve, End, Group, Header,
+    IrqName, KernelCount, Marker, NoteRow, Notice, Record, RecordError, Region, Span, Stream, Task,
+    Values, ValuesSort,
 };
 use proptest::prelude::*;
 
@@ -20,6 +21,25 @@ const HEADER: Header = Header {
     features: 7,
     counters: 7,
 };
+
+/// Records of caches beside.
+fn beside() -> impl Strategy<Value = Record> {
+    prop_oneof![
+        (any::<(u32, u32, u32)>(), 0..Group::ALL.len()).prop_map(
+            |((region, model, counters), group)| {
+                let group = Group::ALL[group];
+                Record::Beside(Beside { region, model, group, counters })
+            }
+        ),
+        (any::<(u32, bool)>(), 0..Group::ALL.len(), any::<[u64; 3]>()).prop_map(
+            |((region, data), group, [size_bytes, accesses, misses])| {
+                let stream = if data { Stream::Data } else { Stream::Instructions };
+                let group = Group::ALL[group];
+                Record::Curve(Curve { region, group, stream, size_bytes, accesses, misses })
+            }
+        ),
+    ]
+}
 
 fn record() -> impl Strategy<Value = Record> {
     let cpu = 0..16_u32;
@@ -54,6 +74,7 @@ fn record() -> impl Strategy<Value = Record> {
             value
         )),
         any::<(u64, u64)>().prop_map(|(counted, icount)| Record::Check(Check { counted, icount })),
+        beside(),
         (cpu.clone(), 0..COUNTERS as u32, any::<[u64; AMOUNTS]>()).prop_map(
             |(cpu, first, mut values)| {
                 values.iter_mut().skip(COUNTERS - first as usize).for_each(|value| *value = 0);

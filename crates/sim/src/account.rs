@@ -9,11 +9,12 @@ use attribution::KernelContext;
 use plugin::counters::Counts;
 use plugin::reader::Stream;
 use plugin::record::{
-    FEATURE_CONTEXTS, FEATURE_MODEL_TIME, FEATURE_TASKS, KernelCount, Record, Span,
+    Curve, FEATURE_CONTEXTS, FEATURE_MODEL_TIME, FEATURE_TASKS, KernelCount, Record, Span,
 };
 use plugin::rows::{ContextCounts, CpuRegion, story};
 
 use crate::annotate::{HitUse, NoteUse, outcome};
+use crate::beside::{self, BesideUse};
 use crate::{Result, SimError};
 
 /// What was executed in the regions of interest of a run.
@@ -47,6 +48,10 @@ pub struct Account {
     pub notes: BTreeMap<(u32, u32), NoteUse>,
     /// Hits of annotations that recorded values, where they were asked for.
     pub hits: Vec<HitUse>,
+    /// What caches of other models have counted beside; of a region that was open to the end.
+    pub beside: Vec<BesideUse>,
+    /// What caches of all sizes have missed.
+    pub curves: Vec<Curve>,
     /// What the plugin had to say.
     pub notices: Vec<String>,
     /// Why the numbers can't be trusted; empty when they can.
@@ -163,6 +168,7 @@ impl Account {
             let most = "more spans or markers than a record has room for: take a shorter window";
             account.broken.push(most.to_owned());
         }
+        (account.beside, account.curves) = beside::of(&story);
         (account.notes, account.hits) = outcome(&story)?;
         account.add_regions(&story.regions)?;
         if !account.has_contexts {
@@ -280,6 +286,12 @@ impl Account {
     #[must_use]
     pub fn counts(&self, counter: usize) -> bool {
         self.counters.checked_shr(counter as u32).is_some_and(|bits| bits & 1 != 0)
+    }
+
+    /// Whether a model counted: without one a cycle is an instruction.
+    #[must_use]
+    pub fn has_model(&self) -> bool {
+        self.counts(plugin::counters::BRANCHES)
     }
 
     /// The name of a context, with that of its task or line where it has one.

@@ -18,6 +18,7 @@ mod account;
 mod agent;
 pub mod annotate;
 mod apt;
+mod beside;
 pub mod boot;
 pub mod btf;
 mod cache;
@@ -49,6 +50,7 @@ pub mod watch;
 
 pub use account::{Account, ContextUse, CpuUse, KernelUse, RegionUse, SpanUse};
 pub use agent::GuestReport;
+pub use beside::BesideUse;
 pub use cache::Cache;
 pub use error::SimError;
 pub use facts::{GuestFacts, guest_facts};
@@ -58,6 +60,8 @@ pub use machine::{CPUS_MAX, Machine, Timing};
 pub use plugin::counters;
 /// Leaves a marker in the record of the simulator, if there is one; see `plugin::marker`.
 pub use plugin::marker;
+/// What caches beside are asked for, and for whom.
+pub use plugin::record::{Curve, Group, Stream};
 pub use process::children_cpu_ns;
 pub use symbols::{Symbol, Symbols};
 pub use vm::{More, Vm, VmEvent};

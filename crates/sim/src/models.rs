@@ -2,7 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use machine::MachineModel;
+use machine::{SystemModel, schema};
+use plugin::counters::{MASK_TIMED, mask_of};
+use plugin::options::Detail;
+use serde_json::{Value as Json, json};
 
 use crate::cache::read_bounded;
 use crate::{Cache, Result, SimError};
@@ -15,7 +18,11 @@ const TEXT_BYTES_MAX: u64 = 64 << 10;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
     /// The model.
-    pub model: MachineModel,
+    pub model: SystemModel,
+    /// The level that it is for: [`Detail::Timed`], [`Detail::Ooo`], or [`Detail::Count`] beside.
+    pub detail: Detail,
+    /// Its text as a value, for manifests.
+    pub described: Json,
     /// SHA-256 of its text, in hexadecimal.
     pub sha256: String,
     /// The file that the plugin reads.
@@ -47,22 +54,59 @@ pub fn text(name: &str) -> Result<String> {
     Ok(known.ok_or_else(none)?.1.to_owned())
 }
 
-/// The model of that name or file, for the `timed` level.
+impl Model {
+    /// Bits of the counters that it counts on a machine with so many vCPUs: see [`plugin::counters`].
+    #[must_use]
+    pub fn counters(&self, cpus: u32) -> u32 {
+        if self.detail == Detail::Ooo { mask_of(&self.model, cpus) } else { MASK_TIMED }
+    }
+}
+
+/// The text of a model with the changes, each `FIELD=VALUE` as in `l2.size=4MiB`, and the model.
 ///
 /// # Errors
-/// As [`text`]; and when it is no model that can be built, or one that the `timed` level can't run.
-pub fn find(cache: &Cache, name: &str) -> Result<Model> {
-    let text = text(name)?;
-    let model = MachineModel::parse(&text);
-    let model = model.map_err(|error| SimError::data(name, error.to_string()))?;
+/// As [`text`]; and when it is no model that can be built, or a change that can't be made.
+pub fn changed(name: &str, changes: &[String]) -> Result<(String, SystemModel)> {
+    let parsed = |text: &str| {
+        SystemModel::parse(text).map_err(|error| SimError::data(name, error.to_string()))
+    };
+    let mut text = text(name)?;
+    parsed(&text)?;
+    for change in changes {
+        text = schema::set(&text, change).map_err(|error| SimError::Invalid(error.to_string()))?;
+    }
+    let model = parsed(&text)?;
+    Ok((text, model))
+}
+
+/// The model of that name or file with the changes, for a level of detail.
+///
+/// # Errors
+/// As [`changed`]; and when it is one that the level can't run.
+pub fn find(cache: &Cache, name: &str, changes: &[String], detail: Detail) -> Result<Model> {
+    let (text, model) = changed(name, changes)?;
+    let fits = match detail {
+        Detail::Ooo if model.core.is_none() => {
+            Err("has no [core], which --detail ooo needs".to_owned())
+        }
+        // Beside, caches alone are asked.
+        Detail::Ooo | Detail::Count => Ok(()),
+        _ => model.blocking().map(drop).map_err(|error| {
+            let problem = error.problem;
+            let only = model.core.is_some();
+            format!("{problem}{}", if only { "; --detail ooo runs it" } else { "" })
+        }),
+    };
+    fits.map_err(|problem| SimError::data(name, problem))?;
+    let table: toml::Table =
+        toml::from_str(&text).map_err(|error| SimError::data(name, error.to_string()))?;
     let (path, sha256) = cache.keyed("model", ".toml", text.as_bytes())?;
-    Ok(Model { model, sha256, path })
+    Ok(Model { model, detail, described: json!(table), sha256, path })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use machine::SystemModel;
 
     #[test]
     fn each_model_can_be_built_and_has_the_name_of_its_file() {
@@ -74,15 +118,17 @@ mod tests {
             let model = model.unwrap_or_else(|error| panic!("{name}: {error}"));
             assert_eq!(model.name, name);
             assert!(!model.about.is_empty(), "{name}");
-            match find(&cache, name) {
+            assert!(find(&cache, name, &[], Detail::Ooo).is_ok(), "{name}");
+            match find(&cache, name, &[], Detail::Timed) {
                 Ok(found) => {
                     let path = found.path.display().to_string();
-                    assert_eq!(find(&cache, &path).unwrap(), found);
+                    assert_eq!(find(&cache, &path, &[], Detail::Timed).unwrap(), found);
                     timed.push(name);
                 }
                 Err(error) => {
                     let error = error.to_string();
                     assert!(error.contains("which the timed level does not run"), "{error}");
+                    assert!(error.contains("--detail ooo runs it"), "{error}");
                 }
             }
         }
@@ -94,13 +140,13 @@ mod tests {
     fn what_is_no_model_is_refused() {
         let scratch = tempfile::tempdir().unwrap();
         let cache = Cache::at(scratch.path()).unwrap();
-        let error = find(&cache, "z80").unwrap_err().to_string();
+        let error = find(&cache, "z80", &[], Detail::Timed).unwrap_err().to_string();
         assert!(error.contains("there are: ") && error.contains("r4400-1994"), "{error}");
-        assert!(find(&cache, "/nowhere/at-all.toml").is_err());
+        assert!(find(&cache, "/nowhere/at-all.toml", &[], Detail::Timed).is_err());
         let file = scratch.path().join("x.toml");
         for bytes in [&b"name = 1"[..], &[0xff], &[b'#'; 70_000]] {
             std::fs::write(&file, bytes).unwrap();
-            assert!(find(&cache, &file.display().to_string()).is_err());
+            assert!(find(&cache, &file.display().to_string(), &[], Detail::Ooo).is_err());
         }
     }
 }

@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+pub use plugin::beside::ALSO_MAX;
 pub use plugin::options::{Detail, QUANTUM_DEFAULT, QUANTUM_MAX, Roi};
 use plugin::reader;
 use plugin::record::Record;
@@ -38,8 +39,12 @@ const OFFSETS: &str = "offsets";
 pub struct Watch {
     /// How much is recorded.
     pub detail: Detail,
-    /// The model of the processor, for [`Detail::Timed`].
+    /// The model of the processor, for [`Detail::Timed`] and [`Detail::Ooo`].
     pub model: Option<Model>,
+    /// Models whose caches are told of all accesses beside, for [`Detail::Count`].
+    pub also: Vec<Model>,
+    /// Whether caches of all sizes are, too.
+    pub curves: bool,
     /// Whether only markers are recorded until one asks for all: the way there is faster.
     pub start_fast: bool,
     /// Whether each span of an interrupt is recorded.
@@ -60,6 +65,8 @@ impl Default for Watch {
         Watch {
             detail: Detail::Count,
             model: None,
+            also: Vec::new(),
+            curves: false,
             start_fast: false,
             spans: false,
             roi: Roi::Marker,
@@ -211,6 +218,8 @@ impl Recording {
         options.push(("pmu", if machine.pmu { "on" } else { "off" }.to_owned()));
         options.push(("spans", if watch.spans { "on" } else { "off" }.to_owned()));
         options.extend(watch.model.as_ref().map(|model| ("model", path(&model.path))));
+        options.extend(watch.also.iter().map(|model| ("also", path(&model.path))));
+        options.extend(watch.curves.then(|| ("curves", "on".to_owned())));
         options.extend(annotated.symbols.as_ref().map(|symbols| (SYMBOLS, path(symbols))));
         options.extend(annotated.offsets.as_ref().map(|offsets| (OFFSETS, path(offsets))));
         let annotations = watch.annotations.clone();
@@ -334,6 +343,7 @@ fn detail_word(detail: Detail) -> &'static str {
         Detail::Fast => "fast",
         Detail::Count => "count",
         Detail::Timed => "timed",
+        Detail::Ooo => "ooo",
     }
 }
 

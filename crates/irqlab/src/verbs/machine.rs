@@ -8,6 +8,7 @@ use sim::boot::Limits;
 use sim::devices::{Disk, NicModel};
 use sim::image::Tools;
 use sim::kernel::{Flavour, Kernel};
+use sim::watch::Detail;
 use sim::{Cache, Machine, image, kernel};
 
 use crate::args::duration;
@@ -27,6 +28,25 @@ impl From<FlavourName> for Flavour {
         match name {
             FlavourName::Cloud => Flavour::Cloud,
             FlavourName::Full => Flavour::Full,
+        }
+    }
+}
+
+/// How a model of the processor is run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ModelDetail {
+    /// Fast: one instruction after the other, with two levels of blocking caches
+    #[default]
+    Timed,
+    /// Any model: its core in or out of order, all of its caches, its predictors
+    Ooo,
+}
+
+impl From<ModelDetail> for Detail {
+    fn from(detail: ModelDetail) -> Detail {
+        match detail {
+            ModelDetail::Timed => Detail::Timed,
+            ModelDetail::Ooo => Detail::Ooo,
         }
     }
 }

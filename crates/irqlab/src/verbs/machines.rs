@@ -32,22 +32,13 @@ pub fn run(args: &MachinesArgs) -> anyhow::Result<ExitCode> {
     let text = match &args.model {
         None => list()?,
         Some(name) => {
-            let text = changed(name, &args.set)?;
-            if args.toml { text } else { schema::draw(&parsed(name, &text)?) }
+            let changed = models::changed(name, &args.set);
+            let (text, model) = changed.map_err(|error| Usage(error.to_string()))?;
+            if args.toml { text } else { schema::draw(&model) }
         }
     };
     output::print(&text)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// The model's text with the changes.
-fn changed(name: &str, changes: &[String]) -> anyhow::Result<String> {
-    let mut text = models::text(name).map_err(|error| Usage(error.to_string()))?;
-    parsed(name, &text)?;
-    for change in changes {
-        text = schema::set(&text, change).map_err(|error| Usage(error.to_string()))?;
-    }
-    Ok(text)
 }
 
 fn parsed(name: &str, text: &str) -> anyhow::Result<SystemModel> {

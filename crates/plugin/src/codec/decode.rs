@@ -1,16 +1,17 @@
 //! Numbers to records. Encoding the result again tells whether anything was left over.
 
 use super::{
-    ABSENT, AMOUNTS_OF, AT_CLOSE, BY_ANNOTATION, BY_MARKER, CHECK, CONTEXT, END, HEADER, INSIDE,
-    IRQ_NAME, KERNEL_COUNT, MARKER, NOTE, NOTICE, NUMBER, OPEN, REGION, SPAN, TASK, TEXT, TOTAL,
-    TRUNCATED, VALUE, VALUES, text_of,
+    ABSENT, AMOUNTS_OF, AT_CLOSE, BESIDE, BY_ANNOTATION, BY_MARKER, CHECK, CONTEXT, CURVE, END,
+    HEADER, INSIDE, IRQ_NAME, KERNEL_COUNT, MARKER, NOTE, NOTICE, NUMBER, OPEN, REGION, SPAN, TASK,
+    TEXT, TOTAL, TRUNCATED, VALUE, VALUES, text_of,
 };
 use crate::counters::COUNTERS;
 use crate::notes::Value;
 use crate::options::{CPUS_MAX, Detail, Roi};
 use crate::record::{
-    Amounts, AmountsOf, Check, ContextRow, End, FORMAT_VERSION, Header, IrqName, KernelCount,
-    MAGIC, Marker, NoteRow, Notice, Record, RecordError, Region, Span, Task, Values, ValuesSort,
+    Amounts, AmountsOf, Beside, Check, ContextRow, Curve, End, FORMAT_VERSION, Group, Header,
+    IrqName, KernelCount, MAGIC, Marker, NoteRow, Notice, Record, RecordError, Region, Span,
+    Stream, Task, Values, ValuesSort,
 };
 
 pub(super) fn record(kind: u32, cpu: u32, words: &[u64; 7]) -> Result<Record, RecordError> {
@@ -67,6 +68,8 @@ pub(super) fn record(kind: u32, cpu: u32, words: &[u64; 7]) -> Result<Record, Re
         }),
         VALUES => Record::Values(values(cpu, words).ok_or(wrong)?),
         VALUE => Record::Value(value(words).ok_or(wrong)?),
+        BESIDE => Record::Beside(beside(words).ok_or(wrong)?),
+        CURVE => Record::Curve(curve(words).ok_or(wrong)?),
         _ => return Err(RecordError::Kind(kind)),
     })
 }
@@ -90,6 +93,7 @@ fn header(cpus: u32, words: &[u64; 7]) -> Result<Header, RecordError> {
             0 => Detail::Fast,
             1 => Detail::Count,
             2 => Detail::Timed,
+            3 => Detail::Ooo,
             _ => return Err(wrong),
         },
         roi: match words[2] >> 8 {
@@ -123,6 +127,7 @@ fn amounts(cpu: u32, words: &[u64; 7]) -> Option<Amounts> {
         1 => AmountsOf::Region,
         2 => AmountsOf::Own,
         3 => AmountsOf::Inclusive,
+        4 => AmountsOf::Beside,
         _ => return None,
     };
     let first = words[0] as u32;
@@ -130,6 +135,31 @@ fn amounts(cpu: u32, words: &[u64; 7]) -> Option<Amounts> {
     values.copy_from_slice(&words[1..]);
     let beyond = COUNTERS.checked_sub(first as usize)?.min(values.len());
     values[beyond..].iter().all(|value| *value == 0).then_some(Amounts { cpu, of, first, values })
+}
+
+fn group(word: u64) -> Option<Group> {
+    Group::ALL.into_iter().find(|group| *group as u64 == word)
+}
+
+fn beside(words: &[u64; 7]) -> Option<Beside> {
+    Some(Beside {
+        region: u32::try_from(words[0]).ok()?,
+        model: u32::try_from(words[1]).ok()?,
+        group: group(words[2])?,
+        counters: u32::try_from(words[3]).ok()?,
+    })
+}
+
+fn curve(words: &[u64; 7]) -> Option<Curve> {
+    let streams = [Stream::Instructions, Stream::Data];
+    Some(Curve {
+        region: u32::try_from(words[0]).ok()?,
+        group: group(words[1])?,
+        stream: streams.into_iter().find(|stream| *stream as u64 == words[2])?,
+        size_bytes: words[3],
+        accesses: words[4],
+        misses: words[5],
+    })
 }
 
 fn values(cpu: u32, words: &[u64; 7]) -> Option<Values> {

@@ -1,15 +1,15 @@
 //! Records to numbers.
 
 use super::{
-    ABSENT, AMOUNTS_OF, AT_CLOSE, BY_ANNOTATION, BY_MARKER, CHECK, CONTEXT, END, HEADER, INSIDE,
-    IRQ_NAME, KERNEL_COUNT, MARKER, NOTE, NOTICE, NUMBER, OPEN, REGION, SPAN, TASK, TEXT, TOTAL,
-    TRUNCATED, VALUE, VALUES, words_of,
+    ABSENT, AMOUNTS_OF, AT_CLOSE, BESIDE, BY_ANNOTATION, BY_MARKER, CHECK, CONTEXT, CURVE, END,
+    HEADER, INSIDE, IRQ_NAME, KERNEL_COUNT, MARKER, NOTE, NOTICE, NUMBER, OPEN, REGION, SPAN, TASK,
+    TEXT, TOTAL, TRUNCATED, VALUE, VALUES, words_of,
 };
 use crate::notes::Value;
 use crate::options::{Detail, Roi};
 use crate::record::{
-    Amounts, ContextRow, End, FORMAT_VERSION, Header, IrqName, KernelCount, MAGIC, Marker, NoteRow,
-    Record, Region, Span, Values,
+    Amounts, Beside, ContextRow, Curve, End, FORMAT_VERSION, Header, IrqName, KernelCount, MAGIC,
+    Marker, NoteRow, Record, Region, Span, Values,
 };
 
 type Words = (u32, u32, [u64; 7]);
@@ -40,6 +40,17 @@ pub(super) fn words(record: &Record) -> Words {
         }
         Record::Values(values) => values_words(values),
         Record::Value(value) => value_words(value),
+        Record::Beside(beside) => {
+            let Beside { region, model, group, counters } = *beside;
+            let numbers = [region, model, group as u32, counters].map(u64::from);
+            let [region, model, group, counters] = numbers;
+            (BESIDE, 0, [region, model, group, counters, 0, 0, 0])
+        }
+        Record::Curve(curve) => {
+            let Curve { region, group, stream, size_bytes, accesses, misses } = *curve;
+            let (region, group, stream) = (u64::from(region), group as u64, stream as u64);
+            (CURVE, 0, [region, group, stream, size_bytes, accesses, misses, 0])
+        }
     }
 }
 
@@ -53,6 +64,7 @@ fn header_words(header: &Header) -> Words {
         Detail::Fast => 0,
         Detail::Count => 1,
         Detail::Timed => 2,
+        Detail::Ooo => 3,
     };
     let roi = match header.roi {
         Roi::Marker => 0,

@@ -20,6 +20,8 @@ const IRQ_NAME: u32 = 12;
 const NOTE: u32 = 13;
 const VALUES: u32 = 14;
 const VALUE: u32 = 15;
+const BESIDE: u32 = 16;
+const CURVE: u32 = 17;
 
 /// A marker with the region open behind it.
 const OPEN: u64 = 1;

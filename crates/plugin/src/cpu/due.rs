@@ -41,6 +41,7 @@ impl Cpu {
         // SAFETY: null, or kept by the arena until a flush, which clears it.
         if let Some(block) = unsafe { self.block.as_ref() } {
             self.take_back(block, count);
+            self.settle(0);
             self.block = ptr::null();
         }
     }

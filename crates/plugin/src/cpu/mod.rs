@@ -1,22 +1,38 @@
 //! The state of a vCPU that every executed block touches.
 
+pub(crate) mod beside;
+mod counting;
 mod due;
+pub(crate) mod ooo;
 pub(crate) mod timed;
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_uint, c_void};
 use std::ptr;
 
-use machine::{InOrder, MachineModel};
+use machine::InOrder;
 
+use crate::beside::Beside;
 use crate::block::Block;
 use crate::callbacks;
-use crate::counters::{self, BRANCHES, CYCLES, Counts, INSTRUCTIONS, TIME};
+use crate::counters::{self, Counts};
 use crate::options::CPUS_MAX;
 use crate::qemu_internals::CurrentCpu;
+use crate::strand::Strand;
 
 /// No block starts at this address.
 const NOWHERE: u64 = u64::MAX;
+
+/// Who counts cycles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counting {
+    /// Nobody: each instruction is one, if instructions are counted at all.
+    Plain,
+    /// The model of the level `timed`.
+    Timed,
+    /// The core of the level `ooo`.
+    Ooo,
+}
 
 /// Counts of one vCPU. A line of its own, so that neighbours don't share one.
 #[repr(align(64))]
@@ -38,14 +54,22 @@ pub(crate) struct Cpu {
     clock_ahead: Option<i64>,
     /// Branches of the blocks that were started. With a model only.
     branches: u64,
-    /// The model, null without one.
+    /// The model of the level `timed`, null without one.
     model: *mut InOrder,
-    /// Whether the model counts; else only instructions are, if at all.
-    timed: bool,
+    /// What executes at the level `ooo`, null without one.
+    strand: *mut Strand,
+    /// Caches beside, null without any.
+    beside: *mut Beside,
+    /// Whether the idle task runs, without any interrupt.
+    idles: bool,
+    /// Who counts cycles.
+    counting: Counting,
     /// Whether the kernel runs.
     in_kernel: bool,
     /// An exception was raised, and its handler not entered yet.
     raising: bool,
+    /// QEMU has left the block to execute an instruction of it alone. At the level `ooo` only.
+    left: bool,
     /// QEMU's own description of the vCPU, to recognise it by.
     handle: *mut c_void,
     /// Cycles for which the vCPU was halted.
@@ -187,9 +211,13 @@ impl Cpu {
         clock_ahead: None,
         branches: 0,
         model: ptr::null_mut(),
-        timed: false,
+        strand: ptr::null_mut(),
+        beside: ptr::null_mut(),
+        idles: false,
+        counting: Counting::Plain,
         in_kernel: false,
         raising: false,
+        left: false,
         handle: ptr::null_mut(),
         halted_cycles: 0,
         user: [0; counters::COUNTERS],
@@ -202,92 +230,6 @@ impl Cpu {
         (block.in_kernel != self.in_kernel)
             | (block.address == self.awaits)
             | (cycles >= self.due_at)
-    }
-
-    /// Counts with a model from now on.
-    pub(crate) fn set_model(&mut self, model: &MachineModel) {
-        // Lives as long as the process, as the code that uses it may.
-        self.model = Box::into_raw(Box::new(InOrder::new(model)));
-    }
-
-    /// Whether the model counts from now on.
-    pub(crate) fn set_level(&mut self, timed: bool) {
-        self.timed = timed && !self.model.is_null();
-        if let Some(model) = self.model() {
-            // They were not followed for a while.
-            model.flush_tlbs();
-        }
-    }
-
-    /// Whether the model counts.
-    pub(crate) fn counts_with_model(&self) -> bool {
-        self.timed
-    }
-
-    fn model(&mut self) -> Option<&mut InOrder> {
-        // SAFETY: null, or of `set_model`; no use is nested in another.
-        unsafe { self.model.as_mut() }
-    }
-
-    /// Cycles executed, where slices are measured; not to be compared over a change of the level.
-    pub(crate) fn cycles(&mut self) -> u64 {
-        let (plain, timed) = (self.instructions, self.timed);
-        self.model().filter(|_| timed).map_or(plain, |model| model.cycles())
-    }
-
-    /// Instructions executed, if the block that was started last ran to its end.
-    pub(crate) fn instructions(&mut self) -> u64 {
-        self.counts()[INSTRUCTIONS]
-    }
-
-    /// What was counted, if the block that was started last ran to its end.
-    pub(crate) fn counts(&mut self) -> Counts {
-        let mut counts = [0; counters::COUNTERS];
-        counts[INSTRUCTIONS] = self.instructions;
-        counts[CYCLES] = self.instructions;
-        if let Some(model) = self.model() {
-            counters::place(&model.counts(), &mut counts);
-            counts[BRANCHES] = self.branches;
-        }
-        counts[TIME] = counts[CYCLES] + self.halted_cycles;
-        counts
-    }
-
-    /// What was counted when `remaining` instructions of the block that was started last are still
-    /// to execute.
-    pub(crate) fn counts_before(&mut self, remaining: u32) -> Counts {
-        let mut counts = self.counts();
-        let cycles =
-            u64::from(remaining) * self.model().map_or(1, |model| model.instruction_cycles());
-        counts[INSTRUCTIONS] -= u64::from(remaining);
-        counts[CYCLES] -= cycles;
-        counts[TIME] -= cycles;
-        // SAFETY: null, or kept by the arena until a flush, which clears it.
-        let block = unsafe { self.block.as_ref() };
-        let branches = block.is_some_and(|block| block.ends_in_branch && remaining > 0);
-        counts[BRANCHES] -= u64::from(branches && !self.model.is_null());
-        counts
-    }
-
-    /// What user mode has counted, of `counts` in all.
-    pub(crate) fn user_counts(&self, counts: &Counts) -> Counts {
-        let mut user = self.user;
-        if !self.in_kernel {
-            for (position, user) in user.iter_mut().enumerate() {
-                *user += counts[position] - self.changed_at[position];
-            }
-        }
-        user
-    }
-
-    /// The mode changes if `in_kernel` is another than before.
-    pub(crate) fn set_mode(&mut self, in_kernel: bool) {
-        if in_kernel != self.in_kernel {
-            let counts = self.counts();
-            self.user = self.user_counts(&counts);
-            self.changed_at = counts;
-            self.in_kernel = in_kernel;
-        }
     }
 
     /// Whether the slice is over.
@@ -321,59 +263,12 @@ impl Cpu {
         self.halted_cycles += cycles;
     }
 
-    /// The code cache is empty.
+    /// The code cache is about to be emptied.
     pub(crate) fn forget_block(&mut self) {
+        if let Some(strand) = self.strand() {
+            strand.forget_block();
+        }
         self.block = ptr::null();
-    }
-
-    /// An exception is raised.
-    pub(crate) fn raise(&mut self) {
-        self.raising = true;
-    }
-
-    /// A handler is entered instead of the instruction at `address`. Returns whether it is that of
-    /// an exception; else the block before ran to its end.
-    pub(crate) fn deliver(&mut self, address: u64) -> bool {
-        let exception = std::mem::take(&mut self.raising);
-        if exception {
-            self.interrupted_at(address);
-        }
-        exception
-    }
-
-    /// An exception came at `address`: the instruction there was not executed, nor were those behind
-    /// it in the block.
-    fn interrupted_at(&mut self, address: u64) {
-        // SAFETY: null, or kept by the arena until a flush, which clears it.
-        let Some(block) = (unsafe { self.block.as_ref() }) else { return };
-        if let Some(index) = block.index_of(address) {
-            let last = index + 1 == block.length();
-            if !(last && block.ends_in_trap) {
-                self.take_back(block, block.length() - index);
-            }
-            self.block = ptr::null();
-        }
-    }
-
-    /// The block was left after the instruction at `address`.
-    fn left_after(&mut self, address: u64) {
-        // SAFETY: as above.
-        let Some(block) = (unsafe { self.block.as_ref() }) else { return };
-        if let Some(index) = block.index_of(address) {
-            self.take_back(block, block.length() - index - 1);
-        }
-    }
-
-    /// The last `count` instructions of the block were not executed.
-    fn take_back(&mut self, block: &Block, count: u32) {
-        if !self.timed {
-            self.instructions -= u64::from(count);
-            return;
-        }
-        self.branches -= u64::from(block.ends_in_branch && count > 0);
-        if let Some(model) = self.model() {
-            model.take_back(count);
-        }
     }
 }
 

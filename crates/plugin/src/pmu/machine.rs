@@ -7,7 +7,7 @@ use std::path::Path;
 use super::core::{Counts as CountsOfVcpu, Pmu, Rings};
 use super::events::Event;
 use super::state;
-use crate::counters::{self, BRANCHES, CYCLES, Counts, INSTRUCTIONS};
+use crate::counters::{self, BRANCH_MISSES, BRANCHES, CYCLES, Counts, INSTRUCTIONS};
 use crate::cpu;
 use crate::options::Detail;
 use crate::qemu_internals::NonMaskable;
@@ -84,8 +84,9 @@ impl CountsOfVcpu for Now {
             // The kernel takes them.
             Event::Interrupts => Some(if rings.kernel { self.interrupts } else { 0 }),
             Event::Exceptions => Some(if rings.kernel { self.exceptions } else { 0 }),
-            Event::Branches if level == Detail::Timed => Some(counts[BRANCHES]),
-            _ if level == Detail::Timed => of_model(event, &counters::of_model(&counts)),
+            Event::Branches if level.has_model() => Some(counts[BRANCHES]),
+            Event::BranchMisses if level == Detail::Ooo => Some(counts[BRANCH_MISSES]),
+            _ if level.has_model() => of_model(event, &counters::of_model(&counts)),
             _ => None,
         }
     }

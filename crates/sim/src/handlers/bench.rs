@@ -11,7 +11,7 @@ use super::events;
 use crate::boot::{self, Ending, Limits};
 use crate::machine::Timing;
 use crate::qemu::Qemu;
-use crate::watch::{Annotated, Recording, Watch};
+use crate::watch::{Annotated, Detail, Recording, Watch};
 use crate::{Account, Cache, Machine, SimError, checkpoint};
 
 /// How to measure.
@@ -79,7 +79,10 @@ impl SimBench {
     #[must_use]
     pub fn new(settings: SimSettings) -> SimBench {
         let model = settings.watch.model.as_ref();
-        let (events, not_counted) = events::choose(&settings.events, model.is_some());
+        let (events, not_counted) = events::choose(
+            &settings.events,
+            model.map(|model| model.counters(settings.machine.cpus)),
+        );
         let clock_hz = match (model, settings.machine.timing) {
             (Some(model), _) => model.model.clock_hz,
             // Without a model a cycle is an instruction, and takes as long.
@@ -184,7 +187,7 @@ impl HandlersBench for SimBench {
         settings.insert("clock".into(), json!(clock(of)));
         settings.insert("quantum_cycles".into(), json!(of.watch.quantum));
         let model = of.watch.model.as_ref();
-        settings.insert("model".into(), json!(model.map(|model| &model.model)));
+        settings.insert("model".into(), json!(model.map(|model| &model.described)));
         settings.insert("from".into(), json!(of.from));
         settings.insert("on_host".into(), Json::Object(self.on_host.clone()));
         let mut observer = Map::new();
@@ -241,7 +244,8 @@ fn clock(of: &SimSettings) -> String {
         (_, Timing::HostClock) => "guest time that follows the host's clock".to_owned(),
         (Some(model), _) => {
             let (name, hz) = (&model.model.name, model.model.clock_hz);
-            format!("guest time by the cycles of model {name}, {} MHz", hz / 1_000_000)
+            let level = if model.detail == Detail::Ooo { " at level ooo" } else { "" };
+            format!("guest time by the cycles of model {name}{level}, {} MHz", hz / 1_000_000)
         }
         (None, Timing::Instructions { shift }) => {
             let ns = 1 << shift;

@@ -3,7 +3,7 @@
 use plugin::counters::{COUNTERS, CYCLES, INSTRUCTIONS, TIME, name};
 
 /// Names of perf; the plugin's own ones are kept for what perf has no name for.
-const PERF_NAMES: [(&str, &str); 9] = [
+const PERF_NAMES: [(&str, &str); 10] = [
     ("fetches", "L1-icache-loads"),
     ("l1i_misses", "L1-icache-load-misses"),
     ("itlb_misses", "iTLB-load-misses"),
@@ -11,6 +11,7 @@ const PERF_NAMES: [(&str, &str); 9] = [
     ("l1d_load_misses", "L1-dcache-load-misses"),
     ("stores", "L1-dcache-stores"),
     ("l1d_store_misses", "L1-dcache-store-misses"),
+    ("branch_misses", "branch-misses"),
     ("fetch_stall_cycles", "stalled-cycles-frontend"),
     ("data_stall_cycles", "stalled-cycles-backend"),
 ];
@@ -18,13 +19,13 @@ const PERF_NAMES: [(&str, &str); 9] = [
 /// An event: its name, and the position of its counter.
 pub(super) type Event = (&'static str, usize);
 
-/// What is counted, with a model or without.
-pub(super) fn known(has_model: bool) -> Vec<Event> {
+/// What is counted: with a model that has the `counters` of a mask, or without one.
+pub(super) fn known(counters: Option<u32>) -> Vec<Event> {
     let counted = |counter: &usize| match *counter {
         TIME => false,
         INSTRUCTIONS => true,
         // Without a model a cycle is an instruction.
-        _ => has_model,
+        counter => counters.is_some_and(|mask| mask >> counter & 1 == 1),
     };
     let named = |counter: usize| {
         let own = name(counter)?;
@@ -40,8 +41,8 @@ pub(super) fn known(has_model: bool) -> Vec<Event> {
 
 /// Those of `wanted` that are counted (all, if nothing is wanted in particular, and nothing if
 /// `none` is), and the names of the others.
-pub(super) fn choose(wanted: &[String], has_model: bool) -> (Vec<Event>, Vec<String>) {
-    let known = known(has_model);
+pub(super) fn choose(wanted: &[String], counters: Option<u32>) -> (Vec<Event>, Vec<String>) {
+    let known = known(counters);
     if wanted.is_empty() {
         return (known, Vec::new());
     }
@@ -57,27 +58,30 @@ pub(super) fn choose(wanted: &[String], has_model: bool) -> (Vec<Event>, Vec<Str
 mod tests {
     use super::*;
 
+    /// A model that counts all there is.
+    const ALL: Option<u32> = Some((1 << COUNTERS) - 1);
+
     #[test]
     fn names_are_those_of_perf_where_it_has_one() {
-        let all = known(true);
+        let all = known(ALL);
         assert_eq!(all[..2], [("instructions", INSTRUCTIONS), ("cycles", CYCLES)]);
         assert_eq!(all.len(), COUNTERS - 1, "all but time, each once: {all:?}");
         for (own, perf) in PERF_NAMES {
             assert!(all.iter().any(|(name, _)| *name == perf), "{own}");
             assert!(!all.iter().any(|(name, _)| *name == own), "{own}");
         }
-        assert_eq!(known(false), [("instructions", INSTRUCTIONS)]);
+        assert_eq!(known(None), [("instructions", INSTRUCTIONS)]);
     }
 
     #[test]
     fn what_is_not_counted_is_named() {
-        let choose = |wanted: &[&str], has_model| {
-            choose(&wanted.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>(), has_model)
+        let choose = |wanted: &[&str], counters| {
+            choose(&wanted.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>(), counters)
         };
-        let (found, others) = choose(&["cycles", "instructions", "faults"], false);
+        let (found, others) = choose(&["cycles", "instructions", "faults"], None);
         assert_eq!(found, [("instructions", INSTRUCTIONS)]);
         assert_eq!(others, ["cycles", "faults"]);
-        assert_eq!(choose(&["instructions", "none"], true), (Vec::new(), Vec::new()));
-        assert_eq!(choose(&[], true).0.len(), COUNTERS - 1);
+        assert_eq!(choose(&["instructions", "none"], ALL), (Vec::new(), Vec::new()));
+        assert_eq!(choose(&[], ALL).0.len(), COUNTERS - 1);
     }
 }

@@ -37,6 +37,9 @@ pub struct SimBenchArgs {
     /// Models for the level timed, by name or file
     #[arg(long, value_delimiter = ',', value_name = "LIST", default_value = "r4400-1994")]
     model: Vec<String>,
+    /// Models for the level ooo, by name or file
+    #[arg(long, value_delimiter = ',', value_name = "LIST", default_value = "r10000-1996,zen3")]
+    ooo: Vec<String>,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -113,16 +116,16 @@ fn levels(cache: &Cache, args: &SimBenchArgs) -> anyhow::Result<Vec<Level>> {
         level("fast".to_owned(), icount, of(Detail::Fast)),
         level("count".to_owned(), icount, of(Detail::Count)),
     ];
-    for name in &args.model {
-        let model = models::find(cache, name).map_err(|error| Usage(error.to_string()))?;
-        let watch = Watch {
-            detail: Detail::Timed,
-            model: Some(model),
-            roi: Roi::Always,
-            ..Watch::default()
-        };
-        levels.push(level(format!("timed, {name}"), icount, Some(watch.clone())));
-        levels.push(level(format!("timed, {name}, free running"), host, Some(watch)));
+    let timed = args.model.iter().map(|name| (Detail::Timed, "timed", name));
+    let ooo = args.ooo.iter().map(|name| (Detail::Ooo, "ooo", name));
+    for (detail, word, name) in timed.chain(ooo) {
+        let model = models::find(cache, name, &[], detail);
+        let model = Some(model.map_err(|error| Usage(error.to_string()))?);
+        let watch = Watch { detail, model, roi: Roi::Always, ..Watch::default() };
+        levels.push(level(format!("{word}, {name}"), icount, Some(watch.clone())));
+        if detail == Detail::Timed {
+            levels.push(level(format!("{word}, {name}, free running"), host, Some(watch)));
+        }
     }
     Ok(levels)
 }

@@ -15,7 +15,7 @@ use super::{Measured, OutputArgs, columns, run_of};
 use crate::output;
 use crate::shell;
 use crate::verbs::handlers::stop::stop_on_signals;
-use crate::verbs::machine::GuestArgs;
+use crate::verbs::machine::{GuestArgs, ModelDetail};
 
 /// Processes that sleep, run beside each other, and read files.
 const COMMAND: &str = "i=0; while [ $i -lt 30 ]; do \
@@ -36,6 +36,9 @@ pub struct SimRepeatArgs {
     /// Model of the processor, by name or file: records cycles and misses, too
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
+    /// How the model is run
+    #[arg(long, value_enum, requires = "model", default_value_t = ModelDetail::Timed)]
+    detail: ModelDetail,
     /// Cycles of a CPU's turn, with two or more CPUs
     #[arg(long, value_name = "N", default_value_t = QUANTUM_DEFAULT,
           value_parser = clap::value_parser!(u64).range(1..=QUANTUM_MAX))]
@@ -102,8 +105,10 @@ impl Bench<'_> {
         let qemu = qemu::find(cache)?;
         let (machine, kernel) = args.guest.machine(cache, args.cpus, Tools::None)?;
         let annotated = watch::annotated(cache, &qemu, &kernel, &|text| output::say(false, text))?;
-        let model = args.model.as_deref().map(|name| models::find(cache, name)).transpose()?;
-        let detail = if model.is_some() { Detail::Timed } else { Detail::Count };
+        let detail = Detail::from(args.detail);
+        let find = |name: &str| models::find(cache, name, &[], detail);
+        let model = args.model.as_deref().map(find).transpose()?;
+        let detail = if model.is_some() { detail } else { Detail::Count };
         let watch = Watch { detail, model, quantum: args.quantum, ..Watch::default() };
         let words = shell::line(&args.command);
         let command = if words.is_empty() { COMMAND } else { &words };
@@ -143,6 +148,7 @@ impl Bench<'_> {
             ("qemu", json!(self.qemu.version_text)),
             ("machine", self.machine.described()),
             ("model", json!(self.args.model)),
+            ("detail", json!(format!("{:?}", self.watch.detail).to_lowercase())),
             ("quantum", json!(self.args.quantum)),
             ("checkpoint", json!(self.args.guest.from)),
             ("order", json!(self.order)),

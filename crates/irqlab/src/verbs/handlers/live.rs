@@ -17,7 +17,7 @@ use crate::output;
 
 /// Measures, prints, records.
 pub fn run(args: &HandlersArgs) -> anyhow::Result<ExitCode> {
-    if let Some(flag) = args.guest.first_given().or(args.quantum.map(|_| "--quantum")) {
+    if let Some(flag) = given(args) {
         bail!(Usage(format!("{flag} is for a simulated machine; add --on sim")));
     }
     let host = host_facts(&Root::default());
@@ -87,4 +87,15 @@ fn settings(args: &HandlersArgs, host: &HostFacts) -> anyhow::Result<LiveSetting
     settings.remedy_rights = unlock(live::host::diagnosis::RIGHTS);
     settings.remedy_pmu = unlock(live::host::diagnosis::PMU);
     Ok(settings)
+}
+
+/// The first option that is for simulated machines.
+fn given(args: &HandlersArgs) -> Option<&'static str> {
+    let more = [
+        ("--quantum", args.quantum.is_some()),
+        ("--detail", args.detail.is_some()),
+        ("--set", !args.set.is_empty()),
+    ];
+    let mut more = more.into_iter().filter(|(_, is_given)| *is_given).map(|(name, _)| name);
+    args.guest.first_given().or_else(|| more.next())
 }

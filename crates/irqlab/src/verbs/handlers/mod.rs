@@ -21,7 +21,7 @@ use self::place::{MadeDirectories, output_directory};
 pub use self::stop::stop_on_signals;
 use crate::args::{Printing, Usage, duration};
 use crate::output;
-use crate::verbs::machine::GuestArgs;
+use crate::verbs::machine::{GuestArgs, ModelDetail};
 
 /// Where the experiment runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,6 +125,12 @@ pub struct HandlersArgs {
     /// On sim: cycles of a CPU's turn, with two or more CPUs [default: 1000]
     #[arg(long, value_name = "N")]
     quantum: Option<u64>,
+    /// On sim, with a model: how it is run [default: timed]
+    #[arg(long, value_enum)]
+    detail: Option<ModelDetail>,
+    /// On sim, with a model: change a field of it, as in l2.size=4MiB; may be repeated
+    #[arg(long, value_name = "FIELD=VALUE")]
+    set: Vec<String>,
     #[command(flatten, next_help_heading = "On sim")]
     guest: GuestArgs,
     /// Measure while this command runs; on sim, the guest's shell runs it

@@ -26,8 +26,12 @@ const DISK: &str = "virtio-blk,latency=100us";
 /// Measures, prints, records.
 pub fn run(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {
     let cpus = check(args)?;
+    if model.is_none() && (args.detail.is_some() || !args.set.is_empty()) {
+        bail!(Usage("--detail and --set are for a model: --on sim:MODEL".to_owned()));
+    }
     let cache = Cache::from_environment()?;
-    let model = model.map(|name| models::find(&cache, name)).transpose();
+    let detail = Detail::from(args.detail.unwrap_or_default());
+    let model = model.map(|name| models::find(&cache, name, &args.set, detail)).transpose();
     let model = model.map_err(|error| Usage(error.to_string()))?;
     let qemu = match qemu::find(&cache) {
         Ok(qemu) => qemu,
@@ -45,7 +49,7 @@ pub fn run(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<ExitCode>
     let annotated = watch::annotated(&cache, &qemu, &kernel, &say)?;
     let facts = sim::guest_facts(&cache, &qemu, &kernel, &say)?;
     let watch = Watch {
-        detail: if model.is_some() { Detail::Timed } else { Detail::Count },
+        detail: if model.is_some() { detail } else { Detail::Count },
         model,
         start_fast: true,
         spans: true,

@@ -103,7 +103,7 @@ fn span_cells(
         return [name, none(), none(), none(), Value::Absent, Value::Absent];
     };
     // Without a model a cycle is an instruction.
-    let has_model = account.counts(sim::counters::COUNTERS - 1);
+    let has_model = account.has_model();
     let cycles = |cycles: u64| has_model.then_some(cycles).into();
     [
         name,

@@ -97,8 +97,9 @@ fn table(account: &Account) -> Table {
 
 /// Counters beside instructions: those that only a model has. Without one a cycle is an instruction.
 fn more_counters(account: &Account) -> impl Iterator<Item = usize> {
-    let has_model = account.counts(COUNTERS - 1);
-    (0..COUNTERS).filter(move |counter| has_model && ![TIME, INSTRUCTIONS].contains(counter))
+    let wanted = |counter: usize| ![TIME, INSTRUCTIONS].contains(&counter);
+    (0..COUNTERS)
+        .filter(move |counter| account.has_model() && account.counts(*counter) && wanted(*counter))
 }
 
 fn add(sum: &mut ContextUse, used: &ContextUse) {

@@ -1,6 +1,7 @@
 //! `irqlab sim`: the simulated machine itself: set it up, boot it, save it.
 
 mod annotations;
+mod beside;
 mod contexts;
 mod facts;
 mod run;

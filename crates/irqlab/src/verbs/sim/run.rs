@@ -10,12 +10,13 @@ use record::Timestamp;
 use sim::annotate::Annotations;
 use sim::boot::Ending;
 use sim::kernel::Kernel;
+use sim::models::Model;
 use sim::qemu::Qemu;
-use sim::watch::{self, Detail, QUANTUM_DEFAULT, QUANTUM_MAX, Recording, Roi, Watch};
+use sim::watch::{self, ALSO_MAX, Detail, QUANTUM_DEFAULT, QUANTUM_MAX, Recording, Roi, Watch};
 use sim::{Account, Cache, Held, Machine, More, Vm, boot, checkpoint, models, qemu};
 
 use super::terminal::Terminal;
-use super::{MachineArgs, annotations, contexts};
+use super::{MachineArgs, annotations, beside, contexts};
 use crate::args::{Format, Usage};
 use crate::output;
 use crate::shell;
@@ -29,8 +30,10 @@ enum DetailName {
     Fast,
     /// Instructions, by context
     Count,
-    /// The same, and cycles, misses and stalls of a model; needs --model
+    /// The same, and cycles, misses and stalls of a model of the simplest sort; needs --model
     Timed,
+    /// The same of any model: cores in and out of order, all caches, predictors; needs --model
+    Ooo,
 }
 
 /// Whether and how a machine is watched.
@@ -39,9 +42,20 @@ pub struct WatchArgs {
     /// Watch the machine; prints what each context executed while the command ran
     #[arg(long, value_enum)]
     detail: Option<DetailName>,
-    /// Model of the processor, by name or file; for --detail timed
-    #[arg(long, value_name = "MODEL", required_if_eq("detail", "timed"))]
+    /// Model of the processor, by name or file; for --detail timed and ooo
+    #[arg(long, value_name = "MODEL",
+          required_if_eq_any([("detail", "timed"), ("detail", "ooo")]))]
     model: Option<String>,
+    /// Change a field of the model, as in l2.size=4MiB; may be repeated
+    #[arg(long, value_name = "FIELD=VALUE", requires = "model")]
+    set: Vec<String>,
+    /// With --detail count: what the caches of these models would have missed of the same accesses, in
+    /// one run, beside what is counted
+    #[arg(long, value_delimiter = ',', value_name = "MODEL,...", requires = "detail")]
+    also: Vec<String>,
+    /// With --detail count: what caches of all sizes would have missed
+    #[arg(long, requires = "detail")]
+    curves: bool,
     /// Keep the plugin's record in this file
     #[arg(long, value_name = "FILE", requires = "detail")]
     record: Option<PathBuf>,
@@ -77,18 +91,38 @@ impl WatchArgs {
             DetailName::Fast => Detail::Fast,
             DetailName::Count => Detail::Count,
             DetailName::Timed => Detail::Timed,
+            DetailName::Ooo => Detail::Ooo,
         };
         let model = match &self.model {
-            Some(_) if detail != Detail::Timed => {
-                bail!(Usage("--model is for --detail timed".to_owned()));
+            Some(_) if !detail.has_model() => {
+                bail!(Usage("--model is for --detail timed and ooo".to_owned()));
             }
-            Some(name) => Some(models::find(cache, name).map_err(|e| Usage(e.to_string()))?),
+            Some(name) => {
+                let found = models::find(cache, name, &self.set, detail);
+                Some(found.map_err(|error| Usage(error.to_string()))?)
+            }
             None => None,
         };
         if detail == Detail::Fast && !self.annotate.is_empty() {
-            bail!(Usage("--annotate needs --detail count or timed".to_owned()));
+            bail!(Usage("--annotate needs --detail count, timed or ooo".to_owned()));
         }
-        Ok(Some(Watch { detail, model, quantum: self.quantum, ..Watch::default() }))
+        let also = self.also(cache, detail)?;
+        let (curves, quantum) = (self.curves, self.quantum);
+        Ok(Some(Watch { detail, model, also, curves, quantum, ..Watch::default() }))
+    }
+
+    fn also(&self, cache: &Cache, detail: Detail) -> anyhow::Result<Vec<Model>> {
+        if detail != Detail::Count && (self.curves || !self.also.is_empty()) {
+            bail!(Usage("--also and --curves are for --detail count".to_owned()));
+        }
+        if self.also.len() > ALSO_MAX {
+            bail!(Usage(format!("--also: {} models; at most {ALSO_MAX}", self.also.len())));
+        }
+        let find = |name: &String| {
+            let found = models::find(cache, name, &[], detail);
+            found.map_err(|error| Usage(error.to_string()).into())
+        };
+        self.also.iter().map(find).collect()
     }
 
     fn annotations(
@@ -178,8 +212,12 @@ fn watched(
     let account = recording.account()?;
     let mut run = contexts::run(started, &qemu, &machine, &annotated, &account);
     run.tables.extend(annotations::tables(&how.annotations, &account));
+    let beside = beside::tables(&options.also, &account);
+    let first = beside.first().map(|table| table.name.clone());
+    run.tables.extend(beside);
     let directory = std::path::Path::new("RUN");
-    let shown = if how.annotations.is_empty() { "contexts" } else { "annotations" };
+    let plain = if how.annotations.is_empty() { "contexts" } else { "annotations" };
+    let shown = first.as_deref().unwrap_or(plain);
     let text = output::run_text(&run, directory, options.format(), shown, options.all);
     output::print(&text)?;
     if let Some(broken) = account.broken.first() {

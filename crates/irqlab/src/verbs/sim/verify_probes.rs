@@ -121,7 +121,8 @@ pub fn run(cache: Cache, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn bench(cache: Cache, args: &VerifyArgs) -> anyhow::Result<(SimBench, Map<String, Json>)> {
-    let model = models::find(&cache, &args.model).map_err(|error| Usage(error.to_string()))?;
+    let model = models::find(&cache, &args.model, &[], Detail::Timed);
+    let model = model.map_err(|error| Usage(error.to_string()))?;
     let qemu = qemu::find(&cache)?;
     let stop = stop_on_signals()?;
     let say = |text: &str| output::say(args.printing.quiet, text);

@@ -1,0 +1,75 @@
+//! Tables `caches` and `curves`: what other machines' caches, and caches of all sizes, would have missed.
+
+use record::{Column, Kind, Table, Value};
+use sim::counters::{COUNTERS, is_of_memory, name};
+use sim::{Account, Group, Stream};
+
+fn group(group: Group) -> &'static str {
+    match group {
+        Group::User => "user",
+        Group::Kernel => "kernel",
+        Group::Idle => "idle",
+    }
+}
+
+/// The tables that there is something for; `models` are the names of the models beside.
+pub fn tables(models: &[String], account: &Account) -> Vec<Table> {
+    let caches = (!account.beside.is_empty()).then(|| caches(models, account));
+    let curves = (!account.curves.is_empty()).then(|| curves(account));
+    caches.into_iter().chain(curves).collect()
+}
+
+fn caches(models: &[String], account: &Account) -> Table {
+    let columns = [
+        ("region", Kind::Uint, "Region of interest, from 1."),
+        ("model", Kind::Text, "The model whose caches they are."),
+        ("context", Kind::Text, "user, kernel, or idle: the idle task without its interrupts."),
+    ];
+    let mut columns = columns.map(|(name, kind, doc)| Column::new(name, kind, doc)).to_vec();
+    let counters: Vec<usize> = (0..COUNTERS).filter(|counter| is_of_memory(*counter)).collect();
+    for name in counters.iter().filter_map(|counter| name(*counter)) {
+        columns.push(Column::new(name, Kind::Uint, "Of all CPUs; absent what the model has not."));
+    }
+    let doc = "What the caches of other models would have done with the same accesses.";
+    let mut table = Table::new("caches", doc, columns);
+    for row in &account.beside {
+        let model = models.get(row.model as usize).map_or("", String::as_str);
+        let mut cells: Vec<Value> =
+            vec![u64::from(row.region).into(), model.into(), group(row.group).into()];
+        cells.extend(counters.iter().map(|counter| Value::from(row.counts[*counter])));
+        table.push(cells);
+    }
+    table
+}
+
+fn curves(account: &Account) -> Table {
+    let columns = [
+        ("region", Kind::Uint, "Region of interest, from 1."),
+        ("context", Kind::Text, "user, kernel, or idle: the idle task without its interrupts."),
+        ("stream", Kind::Text, "instructions or data."),
+        ("size_bytes", Kind::Uint, "Size of the cache."),
+        ("accesses", Kind::Uint, "Lines of 64 bytes that were asked for."),
+        ("misses", Kind::Uint, "Those that were not in it."),
+        ("misses_ratio", Kind::Real, "Of the accesses."),
+    ];
+    let columns = columns.map(|(name, kind, doc)| Column::new(name, kind, doc)).to_vec();
+    let doc = "Misses of fully associative caches under LRU, of all sizes.";
+    let mut table = Table::new("curves", doc, columns);
+    for point in &account.curves {
+        let stream = match point.stream {
+            Stream::Instructions => "instructions",
+            Stream::Data => "data",
+        };
+        let ratio = (point.accesses > 0).then(|| point.misses as f64 / point.accesses as f64);
+        table.push(vec![
+            u64::from(point.region).into(),
+            group(point.group).into(),
+            stream.into(),
+            point.size_bytes.into(),
+            point.accesses.into(),
+            point.misses.into(),
+            ratio.into(),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,272 @@
+//! Caches beside: at the level `count`, what other machines' caches and caches of all sizes would have
+//! missed of the same accesses. Time doesn't follow them.
+
+use machine::memory::{Access, PageSize, StackDistances, System, without_miss_limit};
+use machine::{AccessKind, CodeSpan, SystemModel};
+
+use crate::counters::{COUNTERS, Counts, add_memory, mask_of};
+use crate::pages::Pages;
+use crate::record::{Beside as BesideRecord, Curve, Group, Stream};
+use crate::strand::page_size;
+
+/// The most models.
+pub const ALSO_MAX: usize = 16;
+/// Lines of the caches of all sizes, bytes.
+pub const CURVE_LINE_BYTES: u64 = 64;
+/// Sizes that are told apart: 1 KiB to 1 GiB.
+const SIZES: std::ops::RangeInclusive<u32> = 10..=30;
+const GROUPS: usize = Group::ALL.len();
+/// Distances by their number of bits, and accesses to lines that were never used before.
+const BUCKETS: usize = 66;
+const COLD: usize = BUCKETS - 1;
+
+/// The caches of one model, and what they missed for whom.
+struct Hierarchy {
+    system: System,
+    counters: u32,
+    sums: [Counts; GROUPS],
+    /// What each vCPU had counted when its group changed last.
+    last: Vec<Counts>,
+}
+
+/// Distances of a stream of accesses in the stack of all lines, by whom they are.
+struct Distances {
+    stack: StackDistances,
+    last_line: u64,
+    buckets: [[u64; BUCKETS]; GROUPS],
+}
+
+/// What a vCPU is at.
+struct Vcpu {
+    group: Group,
+    pages: Pages,
+    /// Serves as its clock: caches beside have none.
+    instructions: u64,
+}
+
+/// All caches beside.
+pub(crate) struct Beside {
+    hierarchies: Vec<Hierarchy>,
+    /// Of instructions and of data, where they are wanted.
+    curves: Option<Box<[Distances; 2]>>,
+    vcpus: Vec<Vcpu>,
+}
+
+impl Beside {
+    /// Caches of the models, and of all sizes if `curves`.
+    pub(crate) fn new(models: &[SystemModel], curves: bool, cpus: u32) -> Beside {
+        let hierarchy = |model: &SystemModel| Hierarchy {
+            system: System::new(&without_miss_limit(model), cpus),
+            counters: mask_of(model, cpus),
+            sums: [[0; COUNTERS]; GROUPS],
+            last: vec![[0; COUNTERS]; cpus as usize],
+        };
+        let distances = || Distances {
+            stack: StackDistances::new(CURVE_LINE_BYTES),
+            last_line: u64::MAX,
+            buckets: [[0; BUCKETS]; GROUPS],
+        };
+        let vcpu = || Vcpu { group: Group::Kernel, pages: Pages::new(), instructions: 0 };
+        Beside {
+            hierarchies: models.iter().map(hierarchy).collect(),
+            curves: curves.then(|| Box::new([distances(), distances()])),
+            vcpus: (0..cpus).map(|_| vcpu()).collect(),
+        }
+    }
+
+    /// A block of so many instructions starts, for `group`: its lines are fetched.
+    #[inline]
+    pub(crate) fn block(
+        &mut self,
+        cpu: usize,
+        group: Group,
+        instructions: u64,
+        spans: (CodeSpan, Option<CodeSpan>),
+    ) {
+        if self.vcpus[cpu].group != group {
+            self.change(cpu, group);
+        }
+        for span in [Some(spans.0), spans.1].into_iter().flatten() {
+            let (virtual_address, physical) = (span.virtual_address, span.physical);
+            self.request(cpu, AccessKind::Fetch, (virtual_address, physical), span.bytes);
+        }
+        self.vcpus[cpu].instructions += instructions;
+    }
+
+    /// The vCPU has loaded or stored something that lies in one page.
+    #[inline]
+    pub(crate) fn data(&mut self, cpu: usize, write: bool, place: (u64, u64), bytes: u32) {
+        let kind = if write { AccessKind::Store } else { AccessKind::Load };
+        self.request(cpu, kind, place, bytes);
+    }
+
+    /// The vCPU has accessed a device.
+    pub(crate) fn device(&mut self, cpu: usize, write: bool, virtual_address: u64) {
+        let kind = if write { AccessKind::Store } else { AccessKind::Load };
+        let access = self.access(cpu, kind, (virtual_address, 0), 1);
+        for hierarchy in &mut self.hierarchies {
+            hierarchy.system.device(&access);
+        }
+    }
+
+    /// Where a vCPU's pages are.
+    pub(crate) fn pages(&mut self, cpu: usize) -> &mut Pages {
+        &mut self.vcpus[cpu].pages
+    }
+
+    /// Translations of a vCPU are no longer what they were.
+    pub(crate) fn forget_translations(&mut self, cpu: usize) {
+        self.vcpus[cpu].pages.forget();
+        self.hierarchies.iter_mut().for_each(|one| one.system.flush_tlbs(cpu));
+    }
+
+    fn access(
+        &self,
+        cpu: usize,
+        kind: AccessKind,
+        (virtual_address, physical): (u64, u64),
+        bytes: u32,
+    ) -> Access {
+        let page: PageSize = page_size(virtual_address);
+        let now_cycles = self.vcpus[cpu].instructions;
+        Access {
+            cpu,
+            kind,
+            virtual_address,
+            physical,
+            bytes: bytes.max(1),
+            pc: virtual_address,
+            page,
+            now_cycles,
+        }
+    }
+
+    fn request(&mut self, cpu: usize, kind: AccessKind, place: (u64, u64), bytes: u32) {
+        let access = self.access(cpu, kind, place, bytes);
+        for hierarchy in &mut self.hierarchies {
+            hierarchy.system.request(&access);
+        }
+        if let Some(curves) = &mut self.curves {
+            let group = self.vcpus[cpu].group;
+            let stream = usize::from(kind != AccessKind::Fetch);
+            curves[stream].access(group, place.1, bytes.max(1).into());
+        }
+    }
+
+    #[cold]
+    fn change(&mut self, cpu: usize, group: Group) {
+        self.settle(cpu);
+        self.vcpus[cpu].group = group;
+    }
+
+    /// Charges what a vCPU's caches have counted since the last time.
+    fn settle(&mut self, cpu: usize) {
+        let group = self.vcpus[cpu].group;
+        for hierarchy in &mut self.hierarchies {
+            let mut now = [0; COUNTERS];
+            add_memory(&hierarchy.system.counts(cpu), &mut now);
+            let last = &mut hierarchy.last[cpu];
+            for (at, sum) in hierarchy.sums[group as usize].iter_mut().enumerate() {
+                *sum += now[at] - last[at];
+            }
+            *last = now;
+        }
+    }
+
+    /// A region opens: all counts begin at zero, and caches hold what they hold.
+    pub(crate) fn open_region(&mut self) {
+        (0..self.vcpus.len()).for_each(|cpu| self.settle(cpu));
+        self.hierarchies.iter_mut().for_each(|one| one.sums = [[0; COUNTERS]; GROUPS]);
+        for distances in self.curves.iter_mut().flat_map(|curves| curves.iter_mut()) {
+            distances.buckets = [[0; BUCKETS]; GROUPS];
+        }
+    }
+
+    /// What each model's caches missed in the region so far, with their counts.
+    pub(crate) fn rows(&mut self, region: u32) -> Vec<(BesideRecord, Counts)> {
+        (0..self.vcpus.len()).for_each(|cpu| self.settle(cpu));
+        let models = self.hierarchies.iter().zip(0..);
+        let rows = models.flat_map(|(one, model)| {
+            let row = move |group: Group| {
+                let record = BesideRecord { region, model, group, counters: one.counters };
+                (record, one.sums[group as usize])
+            };
+            Group::ALL.map(row)
+        });
+        rows.collect()
+    }
+
+    /// What caches of all sizes missed in the region so far.
+    pub(crate) fn points(&self, region: u32) -> Vec<Curve> {
+        let streams = [Stream::Instructions, Stream::Data];
+        let curves = self.curves.iter().flat_map(|curves| curves.iter()).zip(streams);
+        let points = curves.flat_map(|(distances, stream)| {
+            Group::ALL.into_iter().flat_map(move |group| {
+                SIZES.map(move |size| {
+                    let (accesses, misses) = distances.misses(group, size);
+                    let size_bytes = 1 << size;
+                    Curve { region, group, stream, size_bytes, accesses, misses }
+                })
+            })
+        });
+        points.collect()
+    }
+}
+
+impl Distances {
+    fn access(&mut self, group: Group, physical: u64, bytes: u64) {
+        let shift = CURVE_LINE_BYTES.ilog2();
+        for line in physical >> shift..=(physical + bytes - 1) >> shift {
+            let bucket = if line == self.last_line {
+                0
+            } else {
+                let distance = self.stack.access(line << shift);
+                distance.map_or(COLD, |distance| (u64::BITS - distance.leading_zeros()) as usize)
+            };
+            self.last_line = line;
+            self.buckets[group as usize][bucket] += 1;
+        }
+    }
+
+    /// Accesses, and misses of a cache of `2^size` bytes: those farther away than it has lines.
+    fn misses(&self, group: Group, size: u32) -> (u64, u64) {
+        let buckets = &self.buckets[group as usize];
+        let lines = size - CURVE_LINE_BYTES.ilog2();
+        let near = &buckets[..=lines as usize];
+        let accesses: u64 = buckets.iter().sum();
+        (accesses, accesses - near.iter().sum::<u64>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cache_misses_what_is_farther_away_than_it_has_lines() {
+        let model = SystemModel::parse(include_str!("../../../machines/zen3.toml")).unwrap();
+        let mut beside = Beside::new(&[model], true, 1);
+        beside.open_region();
+        // 32 lines, 2 KiB, round and round.
+        for _ in 0..10 {
+            (0..32).for_each(|line| beside.data(0, false, (line * 64, line * 64), 8));
+        }
+        let point = |size_bytes| {
+            let points = beside.points(1).into_iter();
+            let mut of_kernel =
+                points.filter(|point| point.group == Group::Kernel && point.stream == Stream::Data);
+            of_kernel.find(|point| point.size_bytes == size_bytes).unwrap()
+        };
+        assert_eq!((point(1024).accesses, point(1024).misses), (320, 320));
+        assert_eq!((point(2048).accesses, point(2048).misses), (320, 32));
+        // What follows is of user mode.
+        let span = CodeSpan { virtual_address: 0x1000, physical: 0x1000, bytes: 4 };
+        beside.block(0, Group::User, 1, (span, None));
+        let rows = beside.rows(1);
+        let of = |group: Group| rows.iter().find(|(row, _)| row.group == group).unwrap().1;
+        let [loads, fetches] = ["loads", "fetches"]
+            .map(|wanted| (0..COUNTERS).find(|at| crate::counters::name(*at) == Some(wanted)));
+        assert_eq!(of(Group::Kernel)[loads.unwrap()], 320);
+        assert_eq!((of(Group::User)[loads.unwrap()], of(Group::User)[fetches.unwrap()]), (0, 1));
+    }
+}

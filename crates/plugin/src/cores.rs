@@ -1,0 +1,171 @@
+//! The processors of a model, as the level `ooo` runs them.
+
+use machine::SystemModel;
+use machine::core::{
+    CoreCounts, Executed, InOrderCore, Layout, Memory, OutOfOrder, Template, Threads,
+};
+use machine::memory::{System, without_miss_limit};
+
+use crate::strand::Strand;
+
+/// The core that a vCPU executes on.
+pub(crate) enum Core {
+    /// One in order.
+    InOrder(Box<InOrderCore>),
+    /// One with a window.
+    OutOfOrder(Box<OutOfOrder>),
+    /// A thread of a core that several vCPUs share.
+    Thread(Thread),
+}
+
+/// A thread of a core.
+pub(crate) struct Thread {
+    core: *mut Threads,
+    thread: usize,
+}
+
+impl Thread {
+    fn core(&mut self) -> &mut Threads {
+        // SAFETY: lives as long as the process; one thread of the host uses it, and no use is nested in
+        // another.
+        unsafe { &mut *self.core }
+    }
+
+    fn known(&self) -> &Threads {
+        // SAFETY: as above.
+        unsafe { &*self.core }
+    }
+}
+
+impl Core {
+    /// Hands in a block from instruction `first` on.
+    #[inline(always)]
+    pub(crate) fn run_from<M: Memory>(
+        &mut self,
+        first: usize,
+        block: &Template,
+        executed: &Executed,
+        memory: &mut M,
+    ) {
+        match self {
+            Core::OutOfOrder(core) => core.run_from(first, block, executed, memory),
+            Core::InOrder(core) => core.run_from(first, block, executed, memory),
+            Core::Thread(of) => {
+                let thread = of.thread;
+                of.core().run_from(thread, (first, block), executed, memory);
+            }
+        }
+    }
+
+    /// An interrupt or exception comes behind what was handed in last.
+    pub(crate) fn interrupt(&mut self) {
+        match self {
+            Core::OutOfOrder(core) => core.interrupt(),
+            Core::InOrder(core) => core.interrupt(),
+            Core::Thread(of) => {
+                let thread = of.thread;
+                of.core().interrupt(thread);
+            }
+        }
+    }
+
+    /// Translations are no longer what they were.
+    pub(crate) fn forget_translations(&mut self) {
+        match self {
+            Core::OutOfOrder(core) => core.forget_translations(),
+            Core::InOrder(core) => core.forget_translations(),
+            Core::Thread(of) => {
+                let thread = of.thread;
+                of.core().forget_translations(thread);
+            }
+        }
+    }
+
+    /// Has threads issue what they can without knowing more of each other.
+    pub(crate) fn advance(&mut self) {
+        if let Core::Thread(of) = self {
+            of.core().advance();
+        }
+    }
+
+    /// The vCPU is halted, or no longer is: what the others of its core do is not waited for then.
+    pub(crate) fn set_halted(&mut self, halted: bool) {
+        if let Core::Thread(of) = self {
+            let thread = of.thread;
+            of.core().set_halted(thread, halted);
+        }
+    }
+
+    /// Cycles of what was handed in; of a thread at least so many.
+    #[inline(always)]
+    pub(crate) fn cycles(&self) -> u64 {
+        match self {
+            Core::OutOfOrder(core) => core.cycles(),
+            Core::InOrder(core) => core.cycles(),
+            Core::Thread(of) => of.known().cycles(of.thread),
+        }
+    }
+
+    /// What was counted.
+    pub(crate) fn counts(&self) -> CoreCounts {
+        match self {
+            Core::OutOfOrder(core) => core.counts(),
+            Core::InOrder(core) => core.counts(),
+            Core::Thread(of) => of.known().counts(of.thread),
+        }
+    }
+}
+
+/// A model with all its processors.
+pub(crate) struct Processors {
+    model: SystemModel,
+    /// What templates need to know.
+    pub(crate) layout: Layout,
+    /// Cycles of a second.
+    pub(crate) hz: u64,
+    system: *mut System,
+    /// Cores whose threads are vCPUs.
+    shared: Vec<*mut Threads>,
+}
+
+impl Processors {
+    /// Processors of a model for so many vCPUs.
+    pub(crate) fn new(model: SystemModel, cpus: u32) -> Result<Processors, String> {
+        let core = model
+            .core
+            .as_ref()
+            .ok_or_else(|| format!("{} has no [core], which the level ooo needs", model.name))?;
+        let layout = Layout {
+            line_shift: model.l1i.cache.line_bytes.ilog2(),
+            follows_stack: core.front.follows_stack,
+        };
+        let system = System::new(&without_miss_limit(&model), cpus);
+        let cores = core.threads.map_or(0, |threads| cpus.div_ceil(threads));
+        let threads = || Threads::new(core).map(|core| Box::into_raw(Box::new(core)));
+        Ok(Processors {
+            layout,
+            hz: model.clock_hz,
+            // They live as long as the process, as the code that uses them may.
+            system: Box::into_raw(Box::new(system)),
+            shared: (0..cores).filter_map(|_| threads()).collect(),
+            model,
+        })
+    }
+
+    /// What executes for a vCPU.
+    pub(crate) fn strand(&self, vcpu: u32) -> Option<Strand> {
+        let model = self.model.core.as_ref()?;
+        let line_bytes = self.model.l1d.cache.line_bytes;
+        let core = match model.threads {
+            Some(threads) => Core::Thread(Thread {
+                core: *self.shared.get((vcpu / threads) as usize)?,
+                thread: (vcpu % threads) as usize,
+            }),
+            None if model.window.is_some() => {
+                Core::OutOfOrder(Box::new(OutOfOrder::new(model, line_bytes)?))
+            }
+            None => Core::InOrder(Box::new(InOrderCore::new(model, line_bytes)?)),
+        };
+        Some(Strand::new(core, model.width, self.system, vcpu as usize))
+    }
+}

@@ -1,0 +1,72 @@
+//! The callbacks of the level `count` with caches beside: see [`crate::beside`].
+
+use std::ffi::{c_uint, c_void};
+
+use super::{known_running, running, with};
+use crate::block::BesideBlock;
+use crate::ffi::MemoryCallback;
+use crate::pages::bytes_in_first;
+use crate::physical;
+use crate::record::Group;
+
+/// A block starts; on a machine with one vCPU, if `ALONE`.
+pub(crate) extern "C" fn on_block<const ALONE: bool>(_: c_uint, block: *mut c_void) {
+    let vcpu = known_running::<ALONE>().unwrap_or_else(running);
+    // SAFETY: the arena keeps the block while there is code that passes it.
+    let block = unsafe { &*block.cast_const().cast::<BesideBlock>() };
+    super::begin(vcpu, &raw const block.known);
+    with(vcpu, |cpu| {
+        let group = match (block.known.in_kernel, cpu.idles) {
+            (false, _) => Group::User,
+            (true, false) => Group::Kernel,
+            (true, true) => Group::Idle,
+        };
+        // SAFETY: these callbacks are registered when there are caches beside only; one thread uses
+        // them, and no use is nested in another.
+        let beside = unsafe { &mut *cpu.beside };
+        beside.block(vcpu as usize, group, block.known.length.into(), block.spans);
+    });
+}
+
+/// The callbacks of loads and of stores, on a machine with so many vCPUs.
+pub(crate) fn accesses(cpus: u32) -> (MemoryCallback, MemoryCallback) {
+    match cpus {
+        1 => (on_access::<true, false>, on_access::<true, true>),
+        _ => (on_access::<false, false>, on_access::<false, true>),
+    }
+}
+
+/// An instruction has loaded or, if `STORES`, stored.
+extern "C" fn on_access<const ALONE: bool, const STORES: bool>(
+    _: c_uint,
+    access: u32,
+    address: u64,
+    _: *mut c_void,
+) {
+    let vcpu = known_running::<ALONE>().unwrap_or_else(running);
+    with(vcpu, |cpu| {
+        // SAFETY: as above.
+        let beside = unsafe { &mut *cpu.beside };
+        let (cpu, bytes) = (vcpu as usize, physical::access_bytes(access));
+        let first = bytes_in_first(address, bytes);
+        let physical = beside.pages(cpu).get(address).or_else(|| {
+            let physical = physical::of_access(access, address)?;
+            beside.pages(cpu).put(address, physical);
+            Some(physical)
+        });
+        let Some(physical) = physical else { return beside.device(cpu, STORES, address) };
+        beside.data(cpu, STORES, (address, physical), first as u32);
+        if first < bytes {
+            let behind = address.wrapping_add(first);
+            let physical = beside.pages(cpu).get(behind).or_else(|| physical::of_address(behind));
+            let place = (behind, physical.unwrap_or(behind));
+            beside.data(cpu, STORES, place, (bytes - first) as u32);
+        }
+    });
+}
+
+/// Translations of the vCPU are no longer what they were.
+pub(crate) extern "C" fn on_flush(_: c_uint, _: *mut c_void) {
+    let vcpu = running();
+    with(vcpu, |cpu| cpu.forget_beside(vcpu));
+}

@@ -1,0 +1,220 @@
+//! A guest is booted at the level `ooo`: known loops take as long as the core's contracts say, sums close,
+//! and the same guest gives the same record. Where there is no QEMU or no kernel, says so and passes.
+
+#[path = "boot/machine.rs"]
+#[allow(dead_code)]
+mod machine;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use attribution::KernelContext;
+use machine::Machine;
+use plugin::counters::{
+    BRANCH_MISSES, BRANCHES, CACHE_TO_CACHE, COUNTERS, CYCLES, Counts, INSTRUCTIONS, L3_MISSES,
+    PIPELINE_STALL_CYCLES, STLB_MISSES, TIME, UPGRADES, is_of_memory, name,
+};
+use plugin::marker;
+use plugin::reader::{self, Stream};
+use plugin::record::{Curve, Group, Record};
+use plugin::rows::{self, CpuRegion};
+
+/// What user mode used on all CPUs between the snapshots around a loop, and the loop's size.
+#[derive(Debug)]
+struct Used {
+    size: u64,
+    counts: Counts,
+}
+
+impl Used {
+    fn each(&self, counter: usize) -> f64 {
+        self.counts[counter] as f64 / self.size as f64
+    }
+}
+
+fn model(name: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    root.join(format!("machines/{name}.toml"))
+}
+
+fn record(machine: &Machine, cpus: u32, model: &Path, name: &str) -> Vec<u8> {
+    record_with(machine, cpus, &format!("detail=ooo,spans=on,model={}", model.display()), name)
+}
+
+fn record_with(machine: &Machine, cpus: u32, options: &str, name: &str) -> Vec<u8> {
+    let out = machine.path(&format!("record-{cpus}-{name}"));
+    let symbols = machine.path("symbol-list");
+    let (path, symbols) = (out.display(), symbols.display());
+    let options = format!("out={path},roi=always,start=fast,symbols={symbols},{options}");
+    machine.boot(cpus, "measure", Some(&options));
+    fs::read(out).unwrap()
+}
+
+fn user(snapshot: &[CpuRegion]) -> Counts {
+    let mut sums = [0; COUNTERS];
+    for row in snapshot.iter().flat_map(|region| &region.contexts) {
+        if matches!(row.context, KernelContext::User(_)) {
+            (0..COUNTERS).for_each(|counter| sums[counter] += row.own[counter]);
+        }
+    }
+    sums
+}
+
+/// What each loop used, by its number from 1; behind the test that all sums close.
+fn loops(stream: &Stream) -> Vec<Used> {
+    let cpus = stream.header.cpus as usize;
+    let regions = rows::story(stream).unwrap().regions;
+    for region in &regions {
+        let mut sums: Counts = [0; COUNTERS];
+        for row in &region.contexts {
+            (0..COUNTERS).for_each(|counter| sums[counter] += row.own[counter]);
+        }
+        assert_eq!(sums, region.used, "{:?}", region.region);
+        let region = region.region;
+        assert_eq!((region.broken, region.overflows, region.abandoned), (0, 0, 0));
+    }
+    let snapshots: Vec<&[CpuRegion]> = regions.chunks(cpus).collect();
+    let (mut at, mut loops) = (0, Vec::new());
+    for record in &stream.records {
+        match record {
+            Record::Marker(note) if note.number > marker::NOTE_FIRST => {
+                let (before, after) = (user(snapshots[at]), user(snapshots[at + 1]));
+                let counts = std::array::from_fn(|counter| after[counter] - before[counter]);
+                loops.push(Used { size: note.argument, counts });
+            }
+            Record::Marker(marker) if marker.number == marker::SNAPSHOT => at += 1,
+            Record::Notice(..) => panic!("{record:?}"),
+            _ => {}
+        }
+    }
+    loops
+}
+
+fn near(what: &str, measured: f64, expected: f64, ratio: f64) {
+    let fits = (measured / expected - 1.0).abs() <= ratio;
+    assert!(fits, "{what}: {measured}, expected {expected} within {ratio}");
+}
+
+/// A machine with the kernel's symbols, unless something for it is missing.
+fn find() -> Option<Machine> {
+    let machine = Machine::find("tests/ooo/guest.rs", &[]);
+    let machine = machine.map_err(|missing| eprintln!("not tested: {missing}")).ok()?;
+    machine.symbols();
+    Some(machine)
+}
+
+fn counted(stream: &Stream, counter: usize) -> bool {
+    stream.header.counters >> counter & 1 == 1
+}
+
+/// What loops take on a core out of order: see docs/cores.md for the rules behind it.
+#[test]
+fn a_guest_takes_what_the_contracts_of_zen3_say() {
+    let Some(machine) = find() else { return };
+    let bytes = record(&machine, 1, &model("zen3"), "zen3");
+    assert!(bytes == record(&machine, 1, &model("zen3"), "zen3-again"), "records differ");
+    let stream = reader::read(bytes.as_slice()).unwrap();
+    let loops = loops(&stream);
+    for used in &loops {
+        let named = (0..COUNTERS).filter_map(|at| Some((name(at)?, used.counts[at])));
+        println!("{}: {:?}", used.size, named.collect::<Vec<_>>());
+        let stalls = ["fetch_stall_cycles", "data_stall_cycles"];
+        let stalls: u64 = (0..COUNTERS)
+            .filter(|at| name(*at).is_some_and(|name| stalls.contains(&name)))
+            .map(|at| used.counts[at])
+            .sum();
+        assert!(stalls + used.counts[PIPELINE_STALL_CYCLES] <= used.counts[CYCLES] + 64);
+        assert!(used.counts[TIME] >= used.counts[CYCLES]);
+    }
+    let [dependent, independent, l1, l2, foreseen, by_lot, ..] = &loops[..] else {
+        panic!("{} loops", loops.len())
+    };
+    // An addition a cycle in a chain; four at once without one, on four units.
+    near("dependent", dependent.each(CYCLES), 64.0, 0.02);
+    near("independent", independent.each(CYCLES), 66.0 / 4.0, 0.1);
+    assert_eq!(dependent.counts[INSTRUCTIONS] / dependent.size, 66);
+    near("chase in L1", l1.each(CYCLES), 4.0, 0.05);
+    near("chase in L2", l2.each(CYCLES), 12.0, 0.1);
+    // Half of what is drawn by lot is not foreseen. Each costs the penalty of 13 cycles, what passes until
+    // the branch is executed, and what else would have begun meanwhile.
+    assert!(foreseen.counts[BRANCH_MISSES] < foreseen.size / 50, "{foreseen:?}");
+    near("missed", by_lot.each(BRANCH_MISSES), 0.5, 0.2);
+    let lost = by_lot.counts[CYCLES] as f64 - foreseen.counts[CYCLES] as f64;
+    let of_each = lost / by_lot.counts[BRANCH_MISSES] as f64;
+    assert!((12.0..22.0).contains(&of_each), "{of_each} cycles");
+    assert!(by_lot.counts[BRANCHES] >= 2 * by_lot.size);
+    for (counter, there) in [(L3_MISSES, true), (STLB_MISSES, true), (UPGRADES, false)] {
+        assert_eq!(counted(&stream, counter), there);
+    }
+}
+
+#[test]
+fn several_cpus_share_one_memory_and_repeat() {
+    let Some(machine) = find() else { return };
+    let bytes = record(&machine, 2, &model("zen3"), "two");
+    assert!(bytes == record(&machine, 2, &model("zen3"), "two-again"), "records differ");
+    let stream = reader::read(bytes.as_slice()).unwrap();
+    let loops = loops(&stream);
+    near("dependent", loops[0].each(CYCLES), 64.0, 0.02);
+    // Two threads on the same line: it goes to and fro.
+    let together = &loops[6].counts;
+    assert!(counted(&stream, CACHE_TO_CACHE) && counted(&stream, UPGRADES));
+    assert!(together[CACHE_TO_CACHE] > 20, "{together:?}");
+}
+
+#[test]
+fn a_core_in_order_and_one_of_four_threads_run_the_guest() {
+    let Some(machine) = find() else { return };
+    let bytes = record(&machine, 1, &model("cortex-a55"), "a55");
+    let stream = reader::read(bytes.as_slice()).unwrap();
+    let loops_of = loops(&stream);
+    near("dependent", loops_of[0].each(CYCLES), 64.0, 0.03);
+    // Two at once.
+    near("independent", loops_of[1].each(CYCLES), 66.0 / 2.0, 0.1);
+    let bytes = record(&machine, 4, &model("t1"), "t1");
+    assert!(bytes == record(&machine, 4, &model("t1"), "t1-again"), "records differ");
+    let stream = reader::read(bytes.as_slice()).unwrap();
+    let loops_of = loops(&stream);
+    // One strand has the core to itself but for what others do now and then: an instruction a cycle,
+    // and three for a branch that is taken.
+    near("dependent on a strand", loops_of[0].each(CYCLES), 69.0, 0.1);
+    assert!(!counted(&stream, UPGRADES));
+}
+
+/// Caches beside miss what those of a run with the model miss, where its time is that of instructions.
+#[test]
+fn caches_beside_miss_what_those_of_a_run_of_their_own_miss() {
+    let Some(machine) = find() else { return };
+    let path = model("r4400-1994").display().to_string();
+    let alone = format!("detail=timed,time=uniform,model={path}");
+    let alone = record_with(&machine, 1, &alone, "alone");
+    let beside = format!("detail=count,curves=on,also={path},also={}", model("zen3").display());
+    let bytes = record_with(&machine, 1, &beside, "beside");
+    let [alone, beside] = [&alone, &bytes].map(|bytes| {
+        let stream = reader::read(bytes.as_slice()).unwrap();
+        loops(&stream);
+        rows::story(&stream).unwrap()
+    });
+    let last = alone.regions.last().unwrap();
+    let region = last.region.region;
+    let of = |model: u32| {
+        let rows = beside.beside.iter().rev().take(2 * Group::ALL.len());
+        let rows = rows.filter(|row| row.beside.model == model && row.beside.region == region);
+        let mut sums = [0; COUNTERS];
+        for row in rows {
+            (0..COUNTERS).for_each(|counter| sums[counter] += row.counts[counter]);
+        }
+        sums
+    };
+    let (first, second) = (of(0), of(1));
+    for counter in (0..COUNTERS).filter(|counter| is_of_memory(*counter) && *counter < BRANCHES) {
+        assert_eq!(first[counter], last.used[counter], "{:?}", name(counter));
+        println!("{:?}: {} and {}", name(counter), first[counter], second[counter]);
+    }
+    // All caches are asked for the same; a larger one misses less.
+    let points: Vec<&Curve> = beside.curves.iter().rev().take(6 * 21).collect();
+    for pair in points.windows(2).filter(|pair| pair[0].size_bytes == 2 * pair[1].size_bytes) {
+        assert!(pair[0].misses <= pair[1].misses && pair[0].accesses == pair[1].accesses);
+    }
+    assert!(points.iter().any(|point| point.misses > 1_000), "{points:?}");
+}

@@ -1,0 +1,178 @@
+//! The first process of the guest of `tests/ooo.rs`, which compiles this file by itself: loops of which
+//! it is known what a core makes of them, each between two markers.
+
+#[path = "../boot/init.rs"]
+mod init;
+#[allow(dead_code)]
+#[path = "../../src/marker.rs"]
+mod marker;
+
+use std::arch::asm;
+use std::fs;
+use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const TURNS: u64 = 2_000;
+const CHASE_TURNS: u64 = 20;
+
+fn main() {
+    init::mount_all([(c"proc", c"/proc"), (c"devtmpfs", c"/dev")]);
+    if std::env::var("phase").is_ok_and(|phase| phase == "symbols") {
+        hand_over_symbols();
+    } else {
+        measure();
+    }
+    init::power_off();
+}
+
+/// Wanted symbols, each with the one behind it: there it ends.
+fn hand_over_symbols() {
+    let wanted = fs::read_to_string("/wanted").unwrap();
+    let wanted: Vec<&str> = wanted.lines().collect();
+    let all = fs::read_to_string("/proc/kallsyms").unwrap();
+    let mut list = String::new();
+    let mut ends = false;
+    for line in all.lines() {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let is_wanted = wanted.contains(&words[2]);
+        if is_wanted || ends {
+            list += &format!("{} {}\n", words[0], words[2]);
+        }
+        ends = is_wanted;
+    }
+    fs::OpenOptions::new().write(true).open("/dev/ttyS1").unwrap().write_all(list.as_bytes()).unwrap();
+}
+
+fn measure() {
+    let small = chain(16 << 10);
+    let large = chain(128 << 10);
+    marker::mark(marker::FULL, 0);
+    // Contexts are known from the way back from the kernel on.
+    drop(fs::read("/proc/uptime"));
+    noted(1, TURNS, || dependent_adds(TURNS));
+    noted(2, TURNS, || independent_adds(TURNS));
+    for (number, chain) in [(3, &small), (4, &large)] {
+        chase(chain, 2);
+        noted(number, CHASE_TURNS * chain.len() as u64 / 8, || chase(chain, CHASE_TURNS));
+    }
+    noted(5, TURNS, || branches(TURNS, u64::MAX));
+    noted(6, TURNS, || branches(TURNS, 1 << 40));
+    together();
+    marker::mark(marker::END, 0);
+}
+
+/// Does something between two snapshots, behind a note of its number and size.
+fn noted(number: u32, size: u64, work: impl Fn()) {
+    work();
+    marker::mark(marker::NOTE_FIRST + number, size);
+    marker::mark(marker::SNAPSHOT, 0);
+    work();
+    marker::mark(marker::SNAPSHOT, 0);
+}
+
+/// 64 additions, each of what the one before has left.
+#[inline(never)]
+fn dependent_adds(turns: u64) {
+    // SAFETY: registers alone.
+    unsafe {
+        asm!(
+            "2:", ".rept 64", "add {a}, {a}", ".endr", "dec {turns}", "jnz 2b",
+            a = inout(reg) 1_u64 => _,
+            turns = inout(reg) turns => _,
+            options(nomem, nostack),
+        );
+    }
+}
+
+/// 64 additions to eight registers in turn.
+#[inline(never)]
+fn independent_adds(turns: u64) {
+    // SAFETY: registers alone.
+    unsafe {
+        asm!(
+            "2:", ".rept 8",
+            "add r8, 1", "add r9, 1", "add r10, 1", "add r11, 1",
+            "add r12, 1", "add r13, 1", "add r14, 1", "add r15, 1",
+            ".endr", "dec {turns}", "jnz 2b",
+            turns = inout(reg) turns => _,
+            out("r8") _, out("r9") _, out("r10") _, out("r11") _,
+            out("r12") _, out("r13") _, out("r14") _, out("r15") _,
+            options(nomem, nostack),
+        );
+    }
+}
+
+/// Words of which the first of each line of 64 bytes is the address of another line: all lines of so many
+/// bytes, in an order that no prefetcher foresees.
+fn chain(bytes: usize) -> Vec<u64> {
+    let lines = bytes / 64;
+    let mut order: Vec<usize> = (0..lines).collect();
+    let mut state = 88_172_645_463_325_252_u64;
+    for at in (1..lines).rev() {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        order.swap(at, (state % (at as u64 + 1)) as usize);
+    }
+    let mut words = vec![0; lines * 8];
+    let start = words.as_ptr() as u64;
+    for at in 0..lines {
+        words[order[at] * 8] = start + 64 * order[(at + 1) % lines] as u64;
+    }
+    words
+}
+
+/// Follows a chain round and round.
+#[inline(never)]
+fn chase(chain: &[u64], turns: u64) {
+    // SAFETY: each first word of a line is the address of another such word.
+    unsafe {
+        asm!(
+            "2:", ".rept 16", "mov {at}, [{at}]", ".endr", "dec {turns}", "jnz 2b",
+            at = inout(reg) chain.as_ptr() => _,
+            turns = inout(reg) turns * chain.len() as u64 / 8 / 16 => _,
+            options(readonly, nostack),
+        );
+    }
+}
+
+/// Turns with a branch that depends on a bit of a number drawn by lot, another one each time; always the
+/// same with `mask` of all ones.
+#[inline(never)]
+fn branches(turns: u64, mask: u64) {
+    static DRAWN: AtomicU64 = AtomicU64::new(88_172_645_463_325_252);
+    let mut drawn = DRAWN.load(Ordering::Relaxed);
+    // SAFETY: registers alone.
+    unsafe {
+        asm!(
+            "2:",
+            "mov {t}, {s}", "shl {t}, 13", "xor {s}, {t}",
+            "mov {t}, {s}", "shr {t}, 7", "xor {s}, {t}",
+            "mov {t}, {s}", "shl {t}, 17", "xor {s}, {t}",
+            "test {s}, {mask}",
+            "jz 3f",
+            "nop",
+            "3:",
+            "dec {turns}", "jnz 2b",
+            s = inout(reg) drawn,
+            t = out(reg) _,
+            mask = in(reg) mask,
+            turns = inout(reg) turns => _,
+            options(nomem, nostack),
+        );
+    }
+    DRAWN.store(drawn, Ordering::Relaxed);
+}
+
+/// Two threads add to the same number.
+fn together() {
+    static SUM: AtomicU64 = AtomicU64::new(0);
+    marker::mark(marker::NOTE_FIRST + 7, 0);
+    marker::mark(marker::SNAPSHOT, 0);
+    let add = || (0..20_000).for_each(|_| drop(SUM.fetch_add(1, Ordering::SeqCst)));
+    std::thread::scope(|scope| {
+        scope.spawn(add);
+        scope.spawn(add);
+    });
+    marker::mark(marker::SNAPSHOT, 0);
+}
