@@ -1,4 +1,5 @@
-//! How a first process begins and ends; a part of the guests of `tests/boot.rs`, `tests/pmu.rs` and `tests/ooo.rs`.
+//! How a first process begins and ends; a part of the guests of `tests/boot.rs`, `tests/pmu.rs` and
+//! `tests/ooo.rs`.
 
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 

@@ -40,7 +40,12 @@ fn hand_over_symbols() {
         }
         ends = is_wanted;
     }
-    fs::OpenOptions::new().write(true).open("/dev/ttyS1").unwrap().write_all(list.as_bytes()).unwrap();
+    fs::OpenOptions::new()
+        .write(true)
+        .open("/dev/ttyS1")
+        .unwrap()
+        .write_all(list.as_bytes())
+        .unwrap();
 }
 
 fn measure() {
@@ -169,7 +174,11 @@ fn together() {
     static SUM: AtomicU64 = AtomicU64::new(0);
     marker::mark(marker::NOTE_FIRST + 7, 0);
     marker::mark(marker::SNAPSHOT, 0);
-    let add = || (0..20_000).for_each(|_| drop(SUM.fetch_add(1, Ordering::SeqCst)));
+    let add = || {
+        (0..20_000).for_each(|_| {
+            SUM.fetch_add(1, Ordering::SeqCst);
+        })
+    };
     std::thread::scope(|scope| {
         scope.spawn(add);
         scope.spawn(add);
