@@ -108,7 +108,9 @@ impl WatchArgs {
         }
         let also = self.also(cache, detail)?;
         let (curves, quantum) = (self.curves, self.quantum);
-        Ok(Some(Watch { detail, model, also, curves, quantum, ..Watch::default() }))
+        // Caches beside are slow, and the way to the command is long.
+        let start_fast = curves || !also.is_empty();
+        Ok(Some(Watch { detail, model, also, curves, start_fast, quantum, ..Watch::default() }))
     }
 
     fn also(&self, cache: &Cache, detail: Detail) -> anyhow::Result<Vec<Model>> {
