@@ -1,6 +1,7 @@
 //! The statistics of the experiments. Pure: no IO, no clock, no globals.
 
 pub mod distribution;
+pub mod extremes;
 mod fourier;
 pub mod histogram;
 pub mod interval;
@@ -9,6 +10,7 @@ pub mod random;
 pub mod reservoir;
 
 pub use distribution::{Distribution, Peak};
+pub use extremes::{Extremes, Piece};
 pub use histogram::LogLinear;
 pub use interval::{Batch, Batches, Interval, IntervalMethod};
 pub use random::Random;

@@ -18,17 +18,23 @@ use super::handlers::stop_on_signals;
 use crate::args::{Printing, Usage, duration, online_cpus, short_time_ns};
 use crate::output;
 
+mod scale;
+
 /// How much of each CPU does the system take, when, and who took it?
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:
   irqlab noise                              1,000 quanta of 100 us, as in the paper, on every CPU
   irqlab noise -c 1 -d 60s --loop detour    a minute of one CPU's detours, with their causes
   irqlab noise --no-trace --body memory     bare, leaning on the memory
+  irqlab noise scale --run RUN              what that does to a parallel job
 
 Ctrl-C stops, prints and records what was measured until then (\"complete\": false), and ends in 0.
 
 Exit codes: 0 done, 1 failed, 2 a mistake in what was typed, 4 nothing can be measured here.")]
 pub struct NoiseArgs {
+    #[command(subcommand)]
+    verb: Option<NoiseVerb>,
     /// CPUs to measure, as in 0-3,8 [default: all online but those of -H]
     #[arg(short = 'c', long, value_name = "LIST")]
     cpus: Option<String>,
@@ -83,6 +89,11 @@ pub struct NoiseArgs {
     /// Print every row, too
     #[arg(long)]
     all: bool,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum NoiseVerb {
+    Scale(scale::ScaleArgs),
 }
 
 /// Repetitions of the paper.
@@ -202,6 +213,9 @@ impl NoiseArgs {
 
 /// Measures, prints, records.
 pub fn run(args: &NoiseArgs) -> anyhow::Result<ExitCode> {
+    if let Some(NoiseVerb::Scale(args)) = &args.verb {
+        return scale::run(args);
+    }
     args.check()?;
     let host = host_facts(&Root::default());
     args.places(&host)?;

@@ -10,6 +10,7 @@ mod handlers;
 mod napi;
 mod noise;
 mod probes;
+mod scale;
 
 use record::{Table, Value};
 
@@ -36,6 +37,7 @@ pub(crate) fn view_of(table: &Table) -> Option<View> {
         }
         "probes" => (&probes::NEEDS, probes::view),
         "probe_costs" => (&probes::NEEDS_OF_COSTS, probes::view_of_costs),
+        "scale" => (&scale::NEEDS, scale::view),
         "ratios" => (&events::NEEDS_OF_RATIOS, events::view_of_ratios),
         _ => return None,
     };

@@ -64,7 +64,7 @@ fn words_or_absent(part: Option<Part>, names: &[SourceName]) -> [Value; 2] {
     part.map_or([Value::Absent, Value::Absent], |part| words(part, names))
 }
 
-fn column(name: &str, kind: Kind, doc: &str) -> Column {
+pub(super) fn column(name: &str, kind: Kind, doc: &str) -> Column {
     Column::new(name, kind, doc)
 }
 
