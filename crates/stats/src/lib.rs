@@ -8,6 +8,7 @@ pub mod interval;
 pub mod periodicity;
 pub mod random;
 pub mod reservoir;
+pub mod spectrum;
 
 pub use distribution::{Distribution, Peak};
 pub use extremes::{Extremes, Piece};

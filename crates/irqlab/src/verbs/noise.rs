@@ -1,6 +1,5 @@
 //! `irqlab noise`: how much of each CPU does the system take, when, and who took it?
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -18,6 +17,7 @@ use super::handlers::stop_on_signals;
 use crate::args::{Printing, Usage, duration, online_cpus, short_time_ns};
 use crate::output;
 
+mod pictures;
 mod scale;
 
 /// How much of each CPU does the system take, when, and who took it?
@@ -84,6 +84,10 @@ pub struct NoiseArgs {
     /// Draw what each repetition of fwq took, in the colour of its cause, into this SVG file
     #[arg(long, value_name = "FILE")]
     picture: Option<PathBuf>,
+    /// Draw repetitions, sizes of detours and the spectrum of ftq, of what was measured, into the
+    /// directory of the run: repetitions.svg, sizes.svg, spectrum.svg
+    #[arg(long)]
+    pictures: bool,
     #[command(flatten)]
     printing: Printing,
     /// Print every row, too
@@ -249,13 +253,6 @@ pub fn run(args: &NoiseArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn draw(run: &Run, file: &Path) -> anyhow::Result<()> {
-    let svg = report::repetitions_svg(run).context("there is no repetition to draw")?;
-    let cannot = || format!("cannot write {}; the run itself is recorded", file.display());
-    let mut out = std::fs::File::create_new(file).with_context(cannot)?;
-    out.write_all(svg.as_bytes()).with_context(cannot)
-}
-
 fn finish(args: &NoiseArgs, run: &Run, directory: &Path) -> anyhow::Result<ExitCode> {
     let Some(main) = run.tables.first() else {
         bail!("stopped before anything was measured; nothing was written");
@@ -271,7 +268,10 @@ fn finish(args: &NoiseArgs, run: &Run, directory: &Path) -> anyhow::Result<ExitC
     record::write_run(run, directory)
         .context("the results above are not recorded (--out writes elsewhere)")?;
     if let Some(file) = &args.picture {
-        draw(run, file)?;
+        pictures::draw(run, file)?;
+    }
+    if args.pictures {
+        pictures::draw_all(run, directory)?;
     }
     printed?;
     let more = "the same again, other tables and formats: irqlab show";

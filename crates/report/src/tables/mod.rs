@@ -32,7 +32,7 @@ pub(crate) fn view_of(table: &Table) -> Option<View> {
         "noise" => (&noise::NEEDS, noise::view),
         "causes" => (&noise::NEEDS_OF_CAUSES, noise::view_of_causes),
         "periods" => (&noise::NEEDS_OF_PERIODS, noise::view_of_periods),
-        "detours" | "repetitions" | "slots" | "sizes" => {
+        "detours" | "repetitions" | "slots" | "sizes" | "spectrum" => {
             (&noise::NEEDS_OF_SINGLES, noise::view_of_singles)
         }
         "probes" => (&probes::NEEDS, probes::view),

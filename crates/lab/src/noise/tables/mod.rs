@@ -5,12 +5,14 @@ mod noise;
 mod periods;
 mod quanta;
 mod single;
+mod spectrum;
 
 pub(super) use causes::causes;
 pub(super) use noise::{noise, sizes};
 pub(super) use periods::periods;
 pub(super) use quanta::{ftq, fwq};
 pub(super) use single::{detours, repetitions, slots};
+pub(super) use spectrum::spectrum;
 
 use record::{Column, Kind, Value};
 
