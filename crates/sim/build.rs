@@ -1,10 +1,10 @@
-//! Builds the guest's first process (`crates/guest`) and the QEMU plugin (`crates/plugin`), and
-//! hands both to `include_bytes!`.
+//! Builds the guest's first process (`crates/guest`), the program for a machine without a kernel
+//! (`crates/bare`) and the QEMU plugin (`crates/plugin`), and hands all to `include_bytes!`.
 //!
-//! They are embedded, so that `irqlab` stays one file and neither ever is of another version. A
+//! They are embedded, so that `irqlab` stays one file and none ever is of another version. A
 //! build script starts cargo for them, since a dependency cannot be linked otherwise than what uses
-//! it: the guest is static, the plugin is a shared object, and both abort on panic. Each has its
-//! own target directory, so that the cargos do not wait for each other.
+//! it: the guest is static, the bare program is nothing but itself, the plugin is a shared object, and
+//! all abort on panic. Each has its own target directory, so that the cargos do not wait for each other.
 //!
 //! Models of machines (`machines/*.toml`) are embedded, too: `models.rs` is a list of their names and
 //! texts.
@@ -28,26 +28,44 @@ struct Product {
     file: &'static str,
     /// Flags of the compiler, separated as cargo wants them.
     flags: &'static str,
+    /// Features of the crate.
+    features: &'static str,
     /// Crates whose change is its change.
     crates: &'static [&'static str],
+    /// Other files whose change is its change, below `crates`.
+    files: &'static [&'static str],
     /// What a failure may come from.
     needs: &'static str,
 }
 
-const PRODUCTS: [Product; 2] = [
+const PRODUCTS: [Product; 3] = [
     Product {
         name: "guest",
         file: "guest",
         // At a fixed address, so that its own symbols need no relocation either.
         flags: "-Ctarget-feature=+crt-static\x1f-Crelocation-model=static",
+        features: "",
         crates: &["guest"],
+        files: &[],
         needs: "it needs a static libc (Debian: libc6-dev, Fedora: glibc-static)",
+    },
+    Product {
+        name: "bare",
+        file: "bare",
+        flags: "-Crelocation-model=static\x1f-Ccode-model=kernel",
+        features: "freestanding",
+        crates: &["bare"],
+        // What its loops do is what the live loops do.
+        files: &["bare/build.rs", "bare/link.ld", "live/src/noise/work.rs"],
+        needs: "it is linked by its own script",
     },
     Product {
         name: "plugin",
         file: "libplugin.so",
         flags: "",
+        features: "",
         crates: &["plugin", "attribution", "machine"],
+        files: &[],
         needs: "it is a shared object for QEMU",
     },
 ];
@@ -61,6 +79,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         for name in product.crates {
             println!("cargo:rerun-if-changed=../{name}/src");
             println!("cargo:rerun-if-changed=../{name}/Cargo.toml");
+        }
+        for file in product.files {
+            println!("cargo:rerun-if-changed=../{file}");
         }
         let (bytes, reason) = match build(product, &crates, &out) {
             Ok(bytes) => (bytes, String::new()),
@@ -104,6 +125,7 @@ fn build(product: &Product, crates: &Path, out: &Path) -> Result<Vec<u8>, String
     let target_dir = out.join(format!("{name}-target"));
     let output = Command::new(cargo)
         .args(["build", "--release", "--frozen", "--quiet", "--target", TARGET])
+        .args(["--features", product.features])
         .arg("--manifest-path")
         .arg(crates.join(name).join("Cargo.toml"))
         .arg("--target-dir")

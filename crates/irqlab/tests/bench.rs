@@ -151,3 +151,30 @@ fn nonsense_is_refused_with_what_is_allowed() {
         place.run(words).assert_code(2).assert_says(allowed);
     }
 }
+
+#[test]
+fn noise_peers_holds_what_is_installed_against_the_detour_loop() {
+    let _alone = alone();
+    let place = Place::new();
+    let words = ["bench", "noise-peers", "-q", "--rounds", "1", "-d", "1s", "--json"];
+    let ended = place.run(&[&words[..], &["--thresholds-us", "5,1000"]].concat());
+    if ended.code != Some(0) {
+        // A machine of one CPU, or one without a clock for the loop.
+        return println!("not run: {}", ended.err);
+    }
+    let run = ended.json();
+    for tool in ["irqlab", "oslat", "cyclictest"] {
+        let seen: Vec<&Json> =
+            rows(&run, "noise_peers").iter().filter(|row| row["tool"] == tool).collect();
+        let missing = absence(&run, tool);
+        assert!(seen.len() == 2 || (seen.is_empty() && missing.is_some()), "{tool}: {run}");
+        let rate = |row: &Json| row["rate_hz"].as_f64().unwrap_or_else(|| panic!("{row}"));
+        assert!(seen.is_sorted_by(|low, high| rate(low) >= rate(high)), "{seen:?}");
+    }
+    assert!(place.names().is_empty(), "{:?}", place.names());
+    place
+        .run(&[&words[..], &["--thresholds-us", "1"]].concat())
+        .assert_code(2)
+        .assert_says("2..=1023");
+    place.run(&["bench", "noise-peers", "-d", "1ms"]).assert_code(2).assert_says("1s to 1h");
+}

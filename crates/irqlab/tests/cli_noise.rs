@@ -125,3 +125,41 @@ fn the_tick_that_is_found_is_the_kernels() {
     };
     assert!(ticks.iter().any(is_found), "HZ is {hz}: {ticks:?}");
 }
+
+#[test]
+fn what_a_parallel_job_loses_is_computed_from_a_run() {
+    let _alone = alone();
+    let place = Place::new();
+    let words = ["noise", "-q", "--no-trace", "-c", "0", "-d", "200ms", "--loop", "detour,ftq"];
+    let ended = place.run(&[&words[..], &["--pictures", "--out", "measured"]].concat());
+    if ended.code == Some(4) {
+        return println!("not run: {}", ended.err);
+    }
+    ended.assert_code(0);
+    for name in ["sizes.svg", "spectrum.svg"] {
+        let picture = std::fs::read_to_string(place.path().join("measured").join(name));
+        let picture = picture.expect("a picture");
+        assert!(picture.starts_with("<svg") && picture.ends_with("</svg>\n"), "{name}");
+    }
+    assert!(!place.path().join("measured/repetitions.svg").exists(), "there was no fwq");
+    let scale = ["noise", "scale", "-q", "--run", "measured", "--json"];
+    let with = |more: &[&str]| place.run(&[&scale[..], more].concat());
+    let run = with(&["--nodes", "1,64", "--grain", "10us,100us", "--out", "scaled"]);
+    let run = run.assert_code(0).json();
+    let rows = rows(&run, "scale");
+    assert_eq!((&run["experiment"], rows.len()), (&"scale".into(), 8));
+    for row in rows {
+        assert!(row["slowdown_ratio"].as_f64().is_some_and(|ratio| ratio >= 0.0), "{row}");
+        assert!(row["is_least"] == false || row["slowdown_high_ratio"].is_null(), "{row}");
+    }
+    let again = with(&["--nodes", "1,64", "--grain", "10us,100us", "--out", "again"]);
+    assert_eq!(again.assert_code(0).json()["tables"], run["tables"]);
+    with(&["--grain", "1s"]).assert_code(2).assert_says("a tenth of the CPU time measured");
+    with(&["--grain", "10ms..1ms"]).assert_code(2).assert_says("allowed: 1us to 10s");
+    with(&["--nodes", "0"]).assert_code(2).assert_says("1..=1000000000");
+    with(&["--arrivals", "never"]).assert_code(2).assert_says("allowed: measured, random");
+    let nowhere = place.run(&["noise", "scale", "--run", "nowhere"]);
+    nowhere.assert_code(1).assert_says("nowhere");
+    let no_detours = place.run(&["noise", "scale", "--run", "scaled"]);
+    no_detours.assert_code(2).assert_says("it needs detours");
+}

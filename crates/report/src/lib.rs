@@ -18,6 +18,6 @@ mod words;
 
 pub use export::{csv, json};
 pub use markdown::{markdown, markdown_run};
-pub use picture::repetitions_svg;
+pub use picture::{pictures, repetitions_svg, sizes_svg, spectrum_svg};
 pub use terminal::{TerminalOptions, terminal};
 pub use view::View;

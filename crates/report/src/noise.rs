@@ -42,5 +42,7 @@ pub(crate) fn observer(run: &Run) -> Vec<String> {
         .map(|(bare, traced)| format!("lost {bare} bare and {traced} watched"));
     let median = pair("detour_p50_ns", human::ns)
         .map(|(bare, traced)| format!("median detour {bare} bare and {traced} watched"));
-    lost.into_iter().chain(median).collect()
+    let memory = number("peak_memory_bytes")
+        .map(|bytes| format!("at most {} of memory in use", unbroken(&human::bytes(bytes))));
+    lost.into_iter().chain(median).chain(memory).collect()
 }

@@ -17,7 +17,7 @@ const SAID_LINES_MAX: usize = 256;
 /// How long a machine that said how it ended may take to power off.
 const POWER_OFF_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a machine is asked whether it is still wanted.
-const STOP_POLL: Duration = Duration::from_millis(100);
+pub(crate) const STOP_POLL: Duration = Duration::from_millis(100);
 
 /// How long a machine may run.
 #[derive(Clone, Copy, Debug)]

@@ -18,6 +18,7 @@ mod account;
 mod agent;
 pub mod annotate;
 mod apt;
+pub mod bare;
 mod beside;
 pub mod boot;
 pub mod btf;

@@ -42,9 +42,9 @@ pub struct Machine {
     pub kernel: PathBuf,
     /// SHA-256 of the kernel.
     pub kernel_sha256: String,
-    /// The initramfs.
+    /// The initramfs; empty for none.
     pub initramfs: PathBuf,
-    /// SHA-256 of the initramfs.
+    /// SHA-256 of the initramfs; empty for none.
     pub initramfs_sha256: String,
     /// 1 to `CPUS_MAX`.
     pub cpus: u32,
@@ -92,6 +92,21 @@ impl Machine {
             pmu: false,
             devices: Vec::new(),
         }
+    }
+
+    /// The same with a program in place of a kernel (an ELF file with an entry for PVH), and without an
+    /// initramfs.
+    #[must_use]
+    pub(crate) fn bare(program: PathBuf, sha256: String) -> Machine {
+        let kernel = Kernel { image: program, sha256, modules: None, config: None };
+        let image = Image {
+            path: PathBuf::new(),
+            sha256: String::new(),
+            modules: Vec::new(),
+            has_busybox: false,
+            bytes: 0,
+        };
+        Machine::new(&kernel, &image)
     }
 
     /// The kernel's command line for an order of the guest (`docs/sim.md`).
@@ -186,7 +201,10 @@ impl Machine {
         command.args(["-rtc", "base=2026-01-01,clock=vm", "-seed", &self.seed.to_string()]);
         command.args(["-cpu", &self.cpu_model, "-smp", &self.cpus.to_string()]);
         command.args(["-m", &format!("{}M", self.memory_mib)]);
-        command.arg("-kernel").arg(&self.kernel).arg("-initrd").arg(&self.initramfs);
+        command.arg("-kernel").arg(&self.kernel);
+        if !self.initramfs.as_os_str().is_empty() {
+            command.arg("-initrd").arg(&self.initramfs);
+        }
         command.args(["-append", command_line]);
         // In QEMU's options a comma is written twice.
         let order = order.replace(',', ",,");

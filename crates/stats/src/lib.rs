@@ -1,14 +1,17 @@
 //! The statistics of the experiments. Pure: no IO, no clock, no globals.
 
 pub mod distribution;
+pub mod extremes;
 mod fourier;
 pub mod histogram;
 pub mod interval;
 pub mod periodicity;
 pub mod random;
 pub mod reservoir;
+pub mod spectrum;
 
 pub use distribution::{Distribution, Peak};
+pub use extremes::{Extremes, Piece};
 pub use histogram::LogLinear;
 pub use interval::{Batch, Batches, Interval, IntervalMethod};
 pub use random::Random;

@@ -27,6 +27,16 @@ impl Random {
         ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
     }
 
+    /// A number above 0 and up to 1.
+    pub fn unit(&mut self) -> f64 {
+        ((self.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Exponentially distributed with mean 1.
+    pub fn exponential(&mut self) -> f64 {
+        -self.unit().ln()
+    }
+
     /// Puts items into an order, each with the same chance (Fisher and Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
@@ -67,5 +77,14 @@ mod tests {
         }
         assert!(first.iter().all(|count| (850..1150).contains(count)), "{first:?}");
         assert_eq!(random.below(0), 0);
+    }
+
+    #[test]
+    fn the_exponential_has_its_moments() {
+        let mut random = Random::new(3);
+        let draws: Vec<f64> = (0..100_000).map(|_| random.exponential()).collect();
+        let mean = draws.iter().sum::<f64>() / 1e5;
+        let squares = draws.iter().map(|x| x * x).sum::<f64>() / 1e5;
+        assert!((mean - 1.0).abs() < 0.02 && (squares - 2.0).abs() < 0.1, "{mean} {squares}");
     }
 }

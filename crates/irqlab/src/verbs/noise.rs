@@ -1,6 +1,5 @@
 //! `irqlab noise`: how much of each CPU does the system take, when, and who took it?
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -18,17 +17,24 @@ use super::handlers::stop_on_signals;
 use crate::args::{Printing, Usage, duration, online_cpus, short_time_ns};
 use crate::output;
 
+mod pictures;
+mod scale;
+
 /// How much of each CPU does the system take, when, and who took it?
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:
   irqlab noise                              1,000 quanta of 100 us, as in the paper, on every CPU
   irqlab noise -c 1 -d 60s --loop detour    a minute of one CPU's detours, with their causes
   irqlab noise --no-trace --body memory     bare, leaning on the memory
+  irqlab noise scale --run RUN              what that does to a parallel job
 
 Ctrl-C stops, prints and records what was measured until then (\"complete\": false), and ends in 0.
 
 Exit codes: 0 done, 1 failed, 2 a mistake in what was typed, 4 nothing can be measured here.")]
 pub struct NoiseArgs {
+    #[command(subcommand)]
+    verb: Option<NoiseVerb>,
     /// CPUs to measure, as in 0-3,8 [default: all online but those of -H]
     #[arg(short = 'c', long, value_name = "LIST")]
     cpus: Option<String>,
@@ -78,11 +84,20 @@ pub struct NoiseArgs {
     /// Draw what each repetition of fwq took, in the colour of its cause, into this SVG file
     #[arg(long, value_name = "FILE")]
     picture: Option<PathBuf>,
+    /// Draw repetitions, sizes of detours and the spectrum of ftq, of what was measured, into the
+    /// directory of the run: repetitions.svg, sizes.svg, spectrum.svg
+    #[arg(long)]
+    pictures: bool,
     #[command(flatten)]
     printing: Printing,
     /// Print every row, too
     #[arg(long)]
     all: bool,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum NoiseVerb {
+    Scale(scale::ScaleArgs),
 }
 
 /// Repetitions of the paper.
@@ -202,6 +217,9 @@ impl NoiseArgs {
 
 /// Measures, prints, records.
 pub fn run(args: &NoiseArgs) -> anyhow::Result<ExitCode> {
+    if let Some(NoiseVerb::Scale(args)) = &args.verb {
+        return scale::run(args);
+    }
     args.check()?;
     let host = host_facts(&Root::default());
     args.places(&host)?;
@@ -235,13 +253,6 @@ pub fn run(args: &NoiseArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn draw(run: &Run, file: &Path) -> anyhow::Result<()> {
-    let svg = report::repetitions_svg(run).context("there is no repetition to draw")?;
-    let cannot = || format!("cannot write {}; the run itself is recorded", file.display());
-    let mut out = std::fs::File::create_new(file).with_context(cannot)?;
-    out.write_all(svg.as_bytes()).with_context(cannot)
-}
-
 fn finish(args: &NoiseArgs, run: &Run, directory: &Path) -> anyhow::Result<ExitCode> {
     let Some(main) = run.tables.first() else {
         bail!("stopped before anything was measured; nothing was written");
@@ -257,7 +268,10 @@ fn finish(args: &NoiseArgs, run: &Run, directory: &Path) -> anyhow::Result<ExitC
     record::write_run(run, directory)
         .context("the results above are not recorded (--out writes elsewhere)")?;
     if let Some(file) = &args.picture {
-        draw(run, file)?;
+        pictures::draw(run, file)?;
+    }
+    if args.pictures {
+        pictures::draw_all(run, directory)?;
     }
     printed?;
     let more = "the same again, other tables and formats: irqlab show";

@@ -90,6 +90,7 @@ fn assemble(plan: &NoisePlan, facts: &NoiseFacts, samples: &[NoiseSample]) -> Ru
         tables::detours(samples),
         tables::repetitions(samples),
         tables::slots(samples),
+        tables::spectrum(samples),
     ];
     tables.retain(|table| !table.rows().is_empty());
     let mut settings = plan.settings.clone();

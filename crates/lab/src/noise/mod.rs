@@ -9,6 +9,7 @@ pub mod experiment;
 pub mod ledger;
 pub mod loops;
 pub mod sample;
+pub mod scale;
 pub mod split;
 mod tables;
 

@@ -23,6 +23,8 @@ use crate::host::{Root, StealFacts, format_cpu_list, parse_cpu_list, steal_facts
 const THRESHOLD_NS: u64 = 100;
 /// The way into the kernel where it could not be measured.
 const WAY_NS_ASSUMED: u64 = 1000;
+/// Longest window of a loop that runs bare only for a comparison with itself, watched.
+const BARE_NS_MAX: u64 = 60_000_000_000;
 
 /// This machine, ready to run loops.
 pub struct LiveNoise {
@@ -132,12 +134,19 @@ impl LiveNoise {
         }
     }
 
-    fn order(&self, looping: Loop, cpu: u32) -> Order {
+    /// How long the window of a pass should be, ns.
+    fn window_ns(&self, looping: Loop, traced: bool) -> u64 {
+        let window_ns = self.settings.window_ns();
+        let compares = looping == Loop::Detour && !traced && self.probes.is_some();
+        if compares { window_ns.min(BARE_NS_MAX) } else { window_ns }
+    }
+
+    fn order(&self, looping: Loop, cpu: u32, window_ns: u64) -> Order {
         let window_cycles = match self.settings.length {
-            super::Length::Time(_) => self.grain.cycles(self.settings.window_ns()),
+            super::Length::Time(_) => self.grain.cycles(window_ns),
             // Quanta take their time, and slots end by their number.
             super::Length::Repetitions(_) if looping != Loop::Detour => u64::MAX,
-            super::Length::Repetitions(_) => self.grain.cycles(self.settings.window_ns()),
+            super::Length::Repetitions(_) => self.grain.cycles(window_ns),
         };
         Order {
             looping,
@@ -160,21 +169,21 @@ impl LiveNoise {
         online.into_iter().filter(|cpu| !self.settings.cpus.contains(cpu)).collect()
     }
 
-    fn pace(&self, is_apart: bool) -> Pace {
+    fn pace(&self, is_apart: bool, window_ns: u64) -> Pace {
         // Where this thread has no CPU of its own, it is noise itself: as seldom as can be.
         let millis = if is_apart { 100 } else { 1000 };
         Pace {
-            expected: Duration::from_nanos(self.settings.window_ns()) + self.settings.warm_up,
+            expected: Duration::from_nanos(window_ns) + self.settings.warm_up,
             round: Duration::from_millis(millis),
             at_end: Duration::from_millis(20),
             stop: self.settings.stop.clone(),
         }
     }
 
-    fn runners(&self, looping: Loop) -> Result<Vec<Runner>, BenchError> {
+    fn runners(&self, looping: Loop, window_ns: u64) -> Result<Vec<Runner>, BenchError> {
         let start = |&cpu: &u32| {
             Runner::start(Start {
-                order: self.order(looping, cpu),
+                order: self.order(looping, cpu, window_ns),
                 body: self.settings.body,
                 cache_bytes: self.settings.cache_bytes,
                 warm_up_cycles: self.grain.cycles(self.settings.warm_up.as_nanos() as u64),
@@ -198,7 +207,8 @@ impl LiveNoise {
     fn run(&self, looping: Loop, traced: bool) -> Result<NoiseSample, BenchError> {
         let probes = self.probes.as_ref().filter(|_| traced);
         let own = self.own_cpus();
-        let runners = self.runners(looping)?;
+        let window_ns = self.window_ns(looping, traced);
+        let runners = self.runners(looping, window_ns)?;
         // All that the loops touch is there now.
         let locked = Locked::all();
         let mut joins = self.joins(looping, probes.is_some());
@@ -208,7 +218,7 @@ impl LiveNoise {
         if !own.is_empty() {
             let _ = sched_setaffinity(None, &cpu_set(&own)); // else it is noise like others
         }
-        let pace = self.pace(!own.is_empty());
+        let pace = self.pace(!own.is_empty(), window_ns);
         let ended = collect(&runners, &mut joins, &mut clocks, probes, &pace);
         if let Some(allowed) = allowed {
             let _ = sched_setaffinity(None, &allowed); // we were allowed all of it a moment ago
@@ -303,6 +313,12 @@ impl Seen {
     }
 }
 
+/// The most memory that this process had at once, of its `status`, bytes.
+fn peak_bytes(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
 impl NoiseBench for LiveNoise {
     fn facts(&self) -> NoiseFacts {
         let settings = &self.settings;
@@ -319,11 +335,15 @@ impl NoiseBench for LiveNoise {
             map.insert("way_ns".into(), json!(self.way.0));
             map.insert("way_measured".into(), json!(self.way.1));
         }
+        let mut observer = Map::new();
+        if let Some(peak) = self.root.text("proc/self/status").as_deref().and_then(peak_bytes) {
+            observer.insert("peak_memory_bytes".into(), json!(peak));
+        }
         NoiseFacts {
             bench: "live".to_owned(),
             can_trace: self.probes.is_some(),
             settings: map,
-            observer: Map::new(),
+            observer,
             absent: self.absent.clone(),
             warnings: self.warnings.clone(),
         }
@@ -335,5 +355,20 @@ impl NoiseBench for LiveNoise {
 
     fn stop_requested(&self) -> bool {
         self.settings.stop.is_requested()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::peak_bytes;
+
+    #[test]
+    fn the_peak_is_the_high_water_mark() {
+        assert_eq!(
+            peak_bytes("Name:\tirqlab\nVmPeak:\t 9 kB\nVmHWM:\t    1234 kB\n"),
+            Some(1_263_616)
+        );
+        assert_eq!(peak_bytes("VmHWM:\t many kB\n"), None);
+        assert_eq!(peak_bytes(""), None);
     }
 }

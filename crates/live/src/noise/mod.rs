@@ -12,6 +12,7 @@ mod probes;
 mod ring;
 mod settings;
 mod way;
+mod work;
 
 pub use bench::LiveNoise;
 pub use settings::{Length, NoiseSettings};

@@ -10,6 +10,7 @@ mod handlers;
 mod napi;
 mod noise;
 mod probes;
+mod scale;
 
 use record::{Table, Value};
 
@@ -31,11 +32,12 @@ pub(crate) fn view_of(table: &Table) -> Option<View> {
         "noise" => (&noise::NEEDS, noise::view),
         "causes" => (&noise::NEEDS_OF_CAUSES, noise::view_of_causes),
         "periods" => (&noise::NEEDS_OF_PERIODS, noise::view_of_periods),
-        "detours" | "repetitions" | "slots" | "sizes" => {
+        "detours" | "repetitions" | "slots" | "sizes" | "spectrum" => {
             (&noise::NEEDS_OF_SINGLES, noise::view_of_singles)
         }
         "probes" => (&probes::NEEDS, probes::view),
         "probe_costs" => (&probes::NEEDS_OF_COSTS, probes::view_of_costs),
+        "scale" => (&scale::NEEDS, scale::view),
         "ratios" => (&events::NEEDS_OF_RATIOS, events::view_of_ratios),
         _ => return None,
     };

@@ -1,5 +1,6 @@
 //! `irqlab bench`: irqlab measured by itself. What each bench does: docs/bench.md.
 
+mod noise_peers;
 mod overhead;
 mod sim;
 mod sim_repeat;
@@ -34,6 +35,8 @@ enum Which {
     TraceAgreement(trace_agreement::TraceAgreementArgs),
     /// Timer, inter-processor and disk interrupts at once: nothing lost, memory flat, user space idle?
     Storm(storm::StormArgs),
+    /// The detour loop beside oslat and cyclictest on the same CPU
+    NoisePeers(noise_peers::NoisePeersArgs),
     /// How fast is the simulated machine, at each level of detail?
     Sim(sim::SimBenchArgs),
     /// Whether a simulated machine does the same again, to the byte
@@ -46,6 +49,7 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Which::Overhead(args) => overhead::run(&args),
         Which::TraceAgreement(args) => trace_agreement::run(&args),
         Which::Storm(args) => storm::run(&args),
+        Which::NoisePeers(args) => noise_peers::run(&args),
         Which::Sim(args) => sim::run(&args),
         Which::SimRepeat(args) => sim_repeat::run(&args),
     }

@@ -1,6 +1,8 @@
 //! `irqlab sim`: the simulated machine itself: set it up, boot it, save it.
 
 mod annotations;
+mod bare;
+mod bare_footprint;
 mod beside;
 mod contexts;
 mod facts;
@@ -69,6 +71,11 @@ enum What {
         #[command(flatten)]
         machine: MachineArgs,
     },
+    /// The machine without any kernel: what nobody disturbs
+    Bare {
+        #[command(subcommand)]
+        verb: bare::BareVerb,
+    },
     /// Run the live bench in the guest, and hold what its probes say against the truth
     VerifyProbes(Box<verify_probes::VerifyArgs>),
     /// What a kernel tells about itself: symbols, types, tick rate (read once, then cached)
@@ -114,6 +121,7 @@ pub fn run(args: SimArgs) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         What::Checkpoint { name: Some(name), pmu, machine } => save(&cache, &machine, pmu, &name),
+        What::Bare { verb } => bare::run(&cache, &verb),
         What::VerifyProbes(args) => verify_probes::run(cache, &args),
         What::Facts { kernel, look_up } => facts::facts(&cache, &kernel, &look_up),
     }

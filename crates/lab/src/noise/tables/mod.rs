@@ -5,12 +5,14 @@ mod noise;
 mod periods;
 mod quanta;
 mod single;
+mod spectrum;
 
 pub(super) use causes::causes;
 pub(super) use noise::{noise, sizes};
 pub(super) use periods::periods;
 pub(super) use quanta::{ftq, fwq};
 pub(super) use single::{detours, repetitions, slots};
+pub(super) use spectrum::spectrum;
 
 use record::{Column, Kind, Value};
 
@@ -64,7 +66,7 @@ fn words_or_absent(part: Option<Part>, names: &[SourceName]) -> [Value; 2] {
     part.map_or([Value::Absent, Value::Absent], |part| words(part, names))
 }
 
-fn column(name: &str, kind: Kind, doc: &str) -> Column {
+pub(super) fn column(name: &str, kind: Kind, doc: &str) -> Column {
     Column::new(name, kind, doc)
 }
 

@@ -1,0 +1,122 @@
+//! Instructions that have no function in `core`.
+
+use core::arch::asm;
+use core::arch::x86_64::{_mm_lfence, _rdtsc};
+
+/// ACPI's PM1a control register of QEMU's machine `pc`, where its firmware puts it.
+const PM1A_CONTROL: u16 = 0x604;
+/// SLP_EN with the sleep type that is off there.
+const OFF: u16 = 0x2000;
+
+/// The time-stamp counter.
+#[inline]
+pub fn now() -> u64 {
+    // SAFETY: RDTSC has no effect but its result.
+    unsafe { _rdtsc() }
+}
+
+/// The counter, after everything before it is done; as in the live loops.
+#[inline]
+pub fn now_after_work() -> u64 {
+    // SAFETY: LFENCE has no effect but order.
+    unsafe { _mm_lfence() };
+    now()
+}
+
+/// Reads a port.
+pub fn read_port(port: u16) -> u8 {
+    let value: u8;
+    // SAFETY: this program owns the machine; reading these ports changes no memory.
+    unsafe { asm!("in al, dx", out("al") value, in("dx") port, options(nomem, nostack)) };
+    value
+}
+
+/// Writes a port.
+pub fn write_port(port: u16, value: u8) {
+    // SAFETY: this program owns the machine, and no device has an address of memory from it.
+    unsafe { asm!("out dx, al", in("al") value, in("dx") port, options(nomem, nostack)) };
+}
+
+/// Writes a model-specific register.
+pub fn write_msr(register: u32, value: u64) {
+    // SAFETY: called for the counters of the processor alone, which change nothing else.
+    unsafe {
+        asm!("wrmsr", in("ecx") register, in("eax") value as u32, in("edx") (value >> 32) as u32,
+            options(nomem, nostack, preserves_flags));
+    }
+}
+
+/// Reads a performance counter.
+#[inline]
+pub fn read_counter(number: u32) -> u64 {
+    let (low, high): (u32, u32);
+    // SAFETY: the counter exists where its event was set before; reading has no other effect.
+    unsafe {
+        asm!("rdpmc", in("ecx") number, out("eax") low, out("edx") high,
+            options(nomem, nostack, preserves_flags));
+    }
+    u64::from(high) << 32 | u64::from(low)
+}
+
+/// Lets interrupts come.
+pub fn allow_interrupts() {
+    // SAFETY: the table of handlers is set up before.
+    unsafe { asm!("sti", options(nostack)) };
+}
+
+/// Keeps them away.
+pub fn forbid_interrupts() {
+    // SAFETY: what waits comes later.
+    unsafe { asm!("cli", options(nostack)) };
+}
+
+/// Ends the machine.
+pub fn power_off() -> ! {
+    // SAFETY: as above.
+    unsafe { asm!("out dx, ax", in("ax") OFF, in("dx") PM1A_CONTROL, options(nomem, nostack)) };
+    // Not halted: the clock of a machine that sleeps jumps to its next timer, which may be the one that
+    // ends it as overdue before QEMU has carried out what was asked.
+    loop {
+        core::hint::spin_loop();
+    }
+}
+
+// The compiler calls these; there is no library that has them.
+
+/// # Safety
+/// As C's `memcpy`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, bytes: usize) -> *mut u8 {
+    // SAFETY: the caller promises both ranges.
+    unsafe {
+        asm!("rep movsb", inout("rcx") bytes => _, inout("rdi") to => _, inout("rsi") from => _,
+            options(nostack, preserves_flags));
+    }
+    to
+}
+
+/// # Safety
+/// As C's `memset`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn memset(to: *mut u8, value: i32, bytes: usize) -> *mut u8 {
+    // SAFETY: the caller promises the range.
+    unsafe {
+        asm!("rep stosb", inout("rcx") bytes => _, inout("rdi") to => _, in("al") value as u8,
+            options(nostack, preserves_flags));
+    }
+    to
+}
+
+/// # Safety
+/// As C's `memcmp`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn memcmp(one: *const u8, other: *const u8, bytes: usize) -> i32 {
+    for at in 0..bytes {
+        // SAFETY: the caller promises both ranges.
+        let (a, b) = unsafe { (one.add(at).read_volatile(), other.add(at).read_volatile()) };
+        if a != b {
+            return i32::from(a) - i32::from(b);
+        }
+    }
+    0
+}

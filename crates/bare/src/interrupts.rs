@@ -1,0 +1,154 @@
+//! One interrupt, of the local APIC's timer, and a handler that touches a given number of lines.
+
+use core::arch::{asm, global_asm};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Its vector.
+const VECTOR: u64 = 0x40;
+/// Registers of the local APIC.
+const APIC: u64 = 0xfee0_0000;
+const SPURIOUS: u64 = 0xf0;
+const LVT_TIMER: u64 = 0x320;
+const INITIAL_COUNT: u64 = 0x380;
+const DIVIDE: u64 = 0x3e0;
+/// On, with the spurious vector 0xff.
+const ENABLED: u32 = 0x1ff;
+/// No division.
+const BY_ONE: u32 = 0xb;
+
+/// What the handler reads, together in a line: its data, how many lines, their distance; its routine, or
+/// 0; and how often it ran.
+#[repr(C, align(256))]
+struct Work {
+    data: AtomicU64,
+    lines: AtomicU64,
+    line: AtomicU64,
+    routine: AtomicU64,
+    ran: AtomicU64,
+}
+
+#[unsafe(no_mangle)]
+static HANDLER_WORK: Work = Work {
+    data: AtomicU64::new(0),
+    lines: AtomicU64::new(0),
+    line: AtomicU64::new(0),
+    routine: AtomicU64::new(0),
+    ran: AtomicU64::new(0),
+};
+
+global_asm!(
+    ".balign 256",
+    "handler:",
+    "push rax",
+    "push rcx",
+    "push rdx",
+    "push rsi",
+    "push rdi",
+    "push r8",
+    "push r9",
+    "push r10",
+    "push r11",
+    "lea rdi, [rip + HANDLER_WORK]",
+    "mov rsi, [rdi]",
+    "mov rcx, [rdi + 8]",
+    "mov rdx, [rdi + 16]",
+    "test rcx, rcx",
+    "jz 3f",
+    "2: mov rax, [rsi]",
+    "add rsi, rdx",
+    "dec rcx",
+    "jnz 2b",
+    "3: mov rax, [rdi + 24]",
+    "test rax, rax",
+    "jz 4f",
+    "call rax",
+    "4: inc qword ptr [rdi + 32]",
+    // End of interrupt.
+    "mov eax, 0xfee000b0",
+    "mov dword ptr [rax], 0",
+    "pop r11",
+    "pop r10",
+    "pop r9",
+    "pop r8",
+    "pop rdi",
+    "pop rsi",
+    "pop rdx",
+    "pop rcx",
+    "pop rax",
+    "iretq",
+    // Anything else is an error of the program.
+    "unexpected:",
+    "call bare_unexpected",
+    ".section .bss.interrupts, \"aw\", @nobits",
+    ".balign 16",
+    "interrupt_table: .skip 4096",
+    ".text",
+);
+
+unsafe extern "C" {
+    static mut interrupt_table: [[u64; 2]; 256];
+    fn handler();
+    fn unexpected();
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn bare_unexpected() -> ! {
+    crate::serial::line("error interrupt", &[]);
+    crate::cpu::power_off()
+}
+
+/// A gate of a table of 64 bits: present, an interrupt gate, code segment 8.
+fn gate(handler: u64) -> [u64; 2] {
+    let low = (handler & 0xffff) | 8 << 16 | 0x8e00 << 32 | (handler >> 16 & 0xffff) << 48;
+    [low, handler >> 32]
+}
+
+fn write_apic(register: u64, value: u32) {
+    // SAFETY: a register of the local APIC, mapped where it is after a reset.
+    unsafe { ((APIC + register) as *mut u32).write_volatile(value) };
+}
+
+/// Loads the table of handlers, and switches the local APIC on.
+pub fn set_up() {
+    #[repr(C, packed)]
+    struct Pointer {
+        limit: u16,
+        base: u64,
+    }
+    // SAFETY: one CPU, interrupts off: nobody else uses the table; the pointer is read at once.
+    unsafe {
+        let table = &raw mut interrupt_table;
+        for at in 0..256 {
+            (*table)[at] = gate(unexpected as *const () as u64);
+        }
+        (*table)[VECTOR as usize] = gate(handler as *const () as u64);
+        let pointer = Pointer { limit: 4095, base: table as u64 };
+        asm!("lidt [{}]", in(reg) &raw const pointer, options(readonly, nostack, preserves_flags));
+    }
+    // The old interrupt controllers keep silent.
+    crate::cpu::write_port(0x21, 0xff);
+    crate::cpu::write_port(0xa1, 0xff);
+    write_apic(SPURIOUS, ENABLED);
+    write_apic(DIVIDE, BY_ONE);
+    write_apic(LVT_TIMER, VECTOR as u32);
+}
+
+/// What the handler touches from now on: `lines` of `line` bytes at `data`, and a routine.
+pub fn handle(data: u64, lines: u64, line: u64, routine: Option<u64>) {
+    HANDLER_WORK.data.store(data, Ordering::Relaxed);
+    HANDLER_WORK.lines.store(lines, Ordering::Relaxed);
+    HANDLER_WORK.line.store(line, Ordering::Relaxed);
+    HANDLER_WORK.routine.store(routine.unwrap_or(0), Ordering::Relaxed);
+}
+
+/// Lets the interrupt come once, after so many steps of the timer; of 0 none comes.
+#[inline]
+pub fn schedule(steps: u32) {
+    write_apic(INITIAL_COUNT, steps);
+}
+
+/// How often the handler ran.
+#[inline]
+pub fn ran() -> u64 {
+    HANDLER_WORK.ran.load(Ordering::Relaxed)
+}

@@ -1,0 +1,37 @@
+//! A program for the simulated machine without any kernel: what it measures nobody disturbs.
+//!
+//! QEMU starts it directly (PVH: an ELF note names the entry, which is in 32 bits). What it is to do it
+//! reads from its command line; what it found goes to the first serial port, a line each (`sim::bare`
+//! reads it); then it powers the machine off.
+//!
+//! Without feature `freestanding` it is an ordinary program that says so, with the same modules for
+//! tests.
+#![cfg_attr(feature = "freestanding", no_std, no_main)]
+
+#[cfg(feature = "freestanding")]
+mod boot;
+#[cfg(any(test, feature = "freestanding"))]
+mod command;
+#[cfg(feature = "freestanding")]
+mod cpu;
+#[cfg(feature = "freestanding")]
+mod footprint;
+#[cfg(feature = "freestanding")]
+mod interrupts;
+#[cfg(feature = "freestanding")]
+mod marker;
+#[cfg(feature = "freestanding")]
+mod noise;
+#[cfg(feature = "freestanding")]
+mod routine;
+#[cfg(feature = "freestanding")]
+mod serial;
+#[cfg(any(test, feature = "freestanding"))]
+#[path = "../../live/src/noise/work.rs"]
+mod work;
+
+#[cfg(not(feature = "freestanding"))]
+fn main() {
+    eprintln!("bare: this is a program for a machine without a kernel; start `irqlab sim bare`");
+    std::process::exit(2);
+}

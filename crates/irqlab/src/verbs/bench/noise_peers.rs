@@ -1,0 +1,150 @@
+//! `irqlab bench noise-peers`: the detour loop beside other tools.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::bail;
+use live::selfbench::noise_peers::{Compared, NoisePeers, Seen, Tool, measure};
+use record::{Kind, Table, Timestamp};
+use serde_json::{Map, json};
+
+use super::{Measured, OutputArgs, columns, run_of, unavailable};
+use crate::args::{Usage, duration, online_cpus};
+use crate::verbs::handlers::stop_on_signals;
+
+/// The detour loop beside oslat and cyclictest on the same CPU
+#[derive(Debug, clap::Args)]
+pub struct NoisePeersArgs {
+    /// CPU to measure [default: the last online]
+    #[arg(short = 'c', long, value_name = "CPU")]
+    cpu: Option<u32>,
+    /// Length of each tool's window, whole seconds; 1s to 1h
+    #[arg(short = 'd', long, value_parser = duration, default_value = "5s", value_name = "TIME")]
+    duration: Duration,
+    /// How often each tool has its turn
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000), value_name = "N")]
+    rounds: u64,
+    /// Thresholds in microseconds, each 2 to 1023
+    #[arg(long, value_delimiter = ',', default_value = "2,5,10,20,50,100,200,500,1000",
+          value_parser = clap::value_parser!(u64).range(2..=NoisePeers::THRESHOLD_US_MAX), value_name = "LIST")]
+    thresholds_us: Vec<u64>,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Measures, prints, records.
+pub fn run(args: &NoisePeersArgs) -> anyhow::Result<ExitCode> {
+    let started = Timestamp::now();
+    if !(Duration::from_secs(1)..=Duration::from_secs(3600)).contains(&args.duration) {
+        bail!(Usage("-d: allowed: 1s to 1h".to_owned()));
+    }
+    let online = online_cpus(None)?;
+    let asked = args.cpu.map(|cpu| online_cpus(Some(&cpu.to_string()))).transpose()?;
+    let cpu = asked.as_ref().unwrap_or(&online).last().copied().unwrap_or(0);
+    let Some(housekeeping) = online.iter().copied().find(|other| *other != cpu) else {
+        bail!(Usage("this bench needs a second CPU, for the tools' own threads".to_owned()));
+    };
+    let settings = NoisePeers {
+        cpu,
+        housekeeping,
+        seconds: args.duration.as_secs(),
+        rounds: args.rounds,
+        thresholds_us: args.thresholds_us.clone(),
+        stop: stop_on_signals()?,
+    };
+    args.output.prepare()?;
+    match measure(&settings, &|text| args.output.progress(text)) {
+        Ok(compared) => {
+            let run = run_of("bench-noise-peers", started, measured(&settings, compared));
+            args.output.finish(&run)
+        }
+        Err(error) => unavailable(error),
+    }
+}
+
+fn measured(settings: &NoisePeers, compared: Compared) -> Measured {
+    let mut of = Map::new();
+    of.insert("cpu".into(), json!(settings.cpu));
+    of.insert("housekeeping".into(), json!(settings.housekeeping));
+    of.insert("duration_ns".into(), json!(settings.seconds * 1_000_000_000));
+    of.insert("rounds".into(), json!(settings.rounds));
+    Measured {
+        settings: of,
+        tables: vec![peers(settings, &compared.seen), windows(&compared.seen)],
+        absent: compared.absent,
+        interrupted: compared.interrupted,
+        ..Measured::default()
+    }
+}
+
+/// Median, least and most.
+fn spread(mut values: Vec<f64>) -> [Option<f64>; 3] {
+    values.sort_by(f64::total_cmp);
+    let median = values.get(values.len() / 2).copied();
+    [median, values.first().copied(), values.last().copied()]
+}
+
+/// How many gaps a second each tool found above each threshold, over the rounds.
+fn peers(settings: &NoisePeers, seen: &[Seen]) -> Table {
+    let columns = columns(&[
+        ("threshold_ns", Kind::Uint, "Gaps, or wake-ups, longer than this."),
+        ("tool", Kind::Text, "Who looked."),
+        ("rate_hz", Kind::Real, "How many a second; median of the rounds."),
+        ("rate_min_hz", Kind::Real, "Least of the rounds."),
+        ("rate_max_hz", Kind::Real, "Most of the rounds."),
+        ("of_irqlab", Kind::Real, "The median over irqlab's."),
+        ("overlaps", Kind::Bool, "Whether its rounds and irqlab's overlap, least to most."),
+    ]);
+    let doc = "Gaps above a common threshold. cyclictest counts late wake-ups, which are not gaps.";
+    let mut table = Table::new("noise_peers", doc, columns);
+    for (at, us) in settings.thresholds_us.iter().enumerate() {
+        let rates = |tool: Tool| {
+            let windows = seen.iter().filter(|seen| seen.tool == tool && seen.window_ns > 0);
+            spread(
+                windows.map(|seen| seen.above[at] as f64 * 1e9 / seen.window_ns as f64).collect(),
+            )
+        };
+        let [ours, our_least, our_most] = rates(Tool::Irqlab);
+        for tool in [Tool::Irqlab, Tool::Oslat, Tool::Cyclictest] {
+            let [median, least, most] = rates(tool);
+            if median.is_none() {
+                continue;
+            }
+            let ratio = median.zip(ours.filter(|ours| *ours > 0.0)).map(|(one, ours)| one / ours);
+            let overlaps = (tool == Tool::Oslat)
+                .then(|| Some(least? <= our_most? && most? >= our_least?))
+                .flatten();
+            table.push(vec![
+                (us * 1000).into(),
+                tool.word().into(),
+                median.into(),
+                least.into(),
+                most.into(),
+                ratio.filter(|_| tool != Tool::Irqlab).into(),
+                overlaps.into(),
+            ]);
+        }
+    }
+    table
+}
+
+fn windows(seen: &[Seen]) -> Table {
+    let columns = columns(&[
+        ("round", Kind::Uint, "Round, from 1."),
+        ("tool", Kind::Text, "Who looked."),
+        ("window_ns", Kind::Uint, "How long."),
+        ("look_count", Kind::Uint, "Readings of the clock, or wake-ups."),
+        ("max_ns", Kind::Uint, "The longest gap, or latest wake-up."),
+    ]);
+    let mut table = Table::new("windows", "Each tool's turns, in order.", columns);
+    for one in seen {
+        table.push(vec![
+            (one.round + 1).into(),
+            one.tool.word().into(),
+            one.window_ns.into(),
+            one.looks.into(),
+            one.max_ns.into(),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,149 @@
+//! `irqlab noise scale`: what the detours of a run would do to a parallel job.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use lab::noise::scale::{Arrivals, GRAIN_NS, Job, ScaleError};
+use record::Timestamp;
+use serde_json::{Map, json};
+
+use crate::args::{Format, Usage, short_time_ns};
+use crate::output;
+use crate::verbs::handlers::place::output_directory;
+
+/// Numbers of nodes that can be asked for.
+const NODES: std::ops::RangeInclusive<u64> = 1..=1_000_000_000;
+/// Most numbers of nodes, and most grains.
+const VALUES_MAX: usize = 32;
+
+/// What the detours of a run would do to a parallel job: grains of work with a barrier behind each
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  irqlab noise scale --run irqlab-runs/RUN
+  irqlab noise scale --run irqlab-runs/RUN --nodes 1,512,1000000 --grain 250us,1ms --latency 2us
+
+Every node is a CPU like those measured. The mean delay of the slowest of all nodes is computed from
+the delays of the measured detours, not drawn. What is rarer than anything measured is not known: rows
+that would need it are marked as least ones, and have no upper end.
+
+Exit codes: 0 done, 1 failed, 2 a mistake in what was typed.")]
+pub struct ScaleArgs {
+    /// Run directory of `irqlab noise` with the loop detour
+    #[arg(long, value_name = "RUN")]
+    run: PathBuf,
+    /// Numbers of nodes, each 1 to 1000000000
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "1,64,4096,1048576",
+        value_parser = clap::value_parser!(u64).range(NODES),
+        value_name = "LIST"
+    )]
+    nodes: Vec<u64>,
+    /// Work between two barriers, a list; A..B stands for A, ten times as much, and so on up to B
+    #[arg(long, value_parser = grains, default_value = "100us..10ms", value_name = "LIST")]
+    grain: Grains,
+    /// Time of a message; a barrier is as many as doublings reach all nodes. Or 0
+    #[arg(long, value_parser = latency_ns, default_value = "1us", value_name = "TIME")]
+    latency: u64,
+    /// When detours come: measured, or at random times, independent of one another [default:
+    /// measured, where the run kept all of them]
+    #[arg(long, value_name = "HOW")]
+    arrivals: Option<Arrivals>,
+    /// Chooses resamples, and the times of detours that come at random
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
+    /// Directory of the new run [default: irqlab-runs/UTC-scale]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// How to print the results
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    /// Short for --format json
+    #[arg(long)]
+    json: bool,
+    /// No news on stderr
+    #[arg(short = 'q', long)]
+    quiet: bool,
+}
+
+/// Times of work, ns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Grains(Vec<u64>);
+
+fn grains(text: &str) -> Result<Grains, String> {
+    let mut grains = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = match part.split_once("..") {
+            Some((first, last)) => (short_time_ns(first)?, short_time_ns(last)?),
+            None => (short_time_ns(part)?, short_time_ns(part)?),
+        };
+        if first > last || !GRAIN_NS.contains(&first) || !GRAIN_NS.contains(&last) {
+            return Err("allowed: 1us to 10s, the shorter first".to_owned());
+        }
+        let mut grain = first;
+        while grain < last {
+            grains.push(grain);
+            grain *= 10;
+        }
+        grains.push(last);
+    }
+    if grains.len() > VALUES_MAX {
+        return Err(format!("at most {VALUES_MAX} grains"));
+    }
+    Ok(Grains(grains))
+}
+
+fn latency_ns(text: &str) -> Result<u64, String> {
+    if text == "0" { Ok(0) } else { short_time_ns(text) }
+}
+
+/// Reads the run, computes, prints and records.
+pub fn run(args: &ScaleArgs) -> anyhow::Result<ExitCode> {
+    if args.nodes.len() > VALUES_MAX {
+        bail!(Usage(format!("--nodes: at most {VALUES_MAX} numbers")));
+    }
+    let measured = record::read_run(&args.run)?;
+    let started = Timestamp::now();
+    let (directory, _made) = output_directory("scale", args.out.as_deref(), started)?;
+    let job = Job {
+        nodes: args.nodes.clone(),
+        grains_ns: args.grain.0.clone(),
+        latency_ns: args.latency,
+        seed: args.seed,
+    };
+    let mut settings = Map::new();
+    settings.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
+    let scaled =
+        lab::noise::scale::run(&measured, &job, args.arrivals, started.to_string(), settings);
+    let run = scaled.map_err(|error| match error {
+        ScaleError::Damaged { .. } => anyhow::Error::new(error),
+        ScaleError::Missing(_) | ScaleError::Thinned { .. } | ScaleError::Grain { .. } => {
+            Usage(error.to_string()).into()
+        }
+    })?;
+    let format = if args.json { Format::Json } else { args.format };
+    let printed = output::print(&output::run_text(&run, &directory, format, "scale", true));
+    record::write_run(&run, &directory)
+        .context("the results above are not recorded (--out writes elsewhere)")?;
+    printed?;
+    output::say(args.quiet, &format!("run: {}", directory.display()));
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_of_grains_goes_by_tens() {
+        let ns = |text: &str| grains(text).map(|grains| grains.0);
+        assert_eq!(ns("100us..10ms").unwrap(), [100_000, 1_000_000, 10_000_000]);
+        assert_eq!(ns("100us..5ms,7us").unwrap(), [100_000, 1_000_000, 5_000_000, 7_000]);
+        for nonsense in ["", "..", "1ms..1us", "100ns", "1ms..", "1us..11s", "1"] {
+            assert!(ns(nonsense).is_err(), "{nonsense}");
+        }
+        assert!(ns(&vec!["1us"; 33].join(",")).is_err());
+    }
+}

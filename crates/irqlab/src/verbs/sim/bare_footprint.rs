@@ -1,0 +1,248 @@
+//! `irqlab sim bare footprint`: a handler that touches a known number of lines.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::bail;
+use clap::ValueEnum;
+use record::{Column, Kind, Run, SCHEMA, Table, Timestamp};
+use serde_json::{Map, json};
+use sim::bare::{
+    FootprintSettings, LINES_MAX, Level, Method, REPETITIONS_MAX, Repetition, footprint,
+};
+use sim::boot::Limits;
+use sim::watch::{Detail, QUANTUM_MAX};
+use sim::{Cache, counters, models, qemu};
+
+use crate::args::{Format, Usage, duration, short_time_ns};
+use crate::output;
+use crate::verbs::handlers::stop_on_signals;
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LevelName {
+    /// L1, filled with data
+    L1d,
+    /// L1, filled with instructions
+    L1i,
+    /// L2, filled with data
+    L2,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum MethodName {
+    /// Fill the cache, wait, touch it again
+    Basic,
+    /// Touch it all the time
+    Refined,
+}
+
+/// A filled cache, and an interrupt whose handler touches a known number of lines: ground truth
+#[derive(Debug, clap::Args)]
+pub struct BareFootprintArgs {
+    /// Data lines that the handler touches
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=LINES_MAX), value_name = "N")]
+    data: u64,
+    /// Instruction lines that it touches
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=LINES_MAX), value_name = "M")]
+    code: u64,
+    /// Model of the processor, by name or file
+    #[arg(long, default_value = "r4400-1994", value_name = "MODEL")]
+    model: String,
+    /// Which cache is filled; its size and its line are the model's
+    #[arg(long, value_enum, default_value_t = LevelName::L1d)]
+    level: LevelName,
+    /// The method: phases as in Figure 1 of the paper
+    #[arg(long, value_enum, default_value_t = MethodName::Refined)]
+    method: MethodName,
+    /// Repetitions, each without and with an interrupt
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=REPETITIONS_MAX), value_name = "N")]
+    repetitions: u64,
+    /// Times that all lines are touched in a repetition (refined)
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..=1_000_000), value_name = "N")]
+    passes: u64,
+    /// When the interrupt comes after it is scheduled, on the machine's clock; up to 4 s
+    #[arg(long, value_parser = short_time_ns, default_value = "100us", value_name = "TIME")]
+    delay: u64,
+    /// How long to wait before all is touched again (basic)
+    #[arg(long, value_parser = short_time_ns, default_value = "200us", value_name = "TIME")]
+    wait: u64,
+    /// Read the misses with the guest's performance counters, too
+    #[arg(long)]
+    pmu: bool,
+    /// Cycles of a slice, the steps of the program's clock
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=QUANTUM_MAX), value_name = "N")]
+    quantum: u64,
+    /// Longest time on this host's clock
+    #[arg(long, value_parser = duration, default_value = "30m", value_name = "TIME")]
+    limit: Duration,
+    /// How to print the results
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    /// Short for --format json
+    #[arg(long)]
+    json: bool,
+}
+
+/// Longest delay, ns: the timer has 32 bits.
+const DELAY_NS_MAX: u64 = 4_000_000_000;
+/// Guest time that it may take, s.
+const GUEST_LIMIT_S: u32 = 3600;
+/// Events of the guest's PMU: name, event, unit mask (docs/guest-pmu.md).
+const EVENTS: [(&str, u64, u64); 4] = [
+    ("pmu_l1d_misses", 0x60, 0xc8),
+    ("pmu_l1i_misses", 0x81, 0),
+    ("pmu_l2_fetch_misses", 0xf04, 0),
+    ("pmu_l2_data_misses", 0xf05, 0),
+];
+/// Counters of the simulator that the table shows.
+const EXACT: [&str; 6] = [
+    "cycles",
+    "l1i_misses",
+    "l1d_load_misses",
+    "l1d_store_misses",
+    "l2_fetch_misses",
+    "l2_data_misses",
+];
+
+/// An event select of AMD's: event and unit mask, in user mode and in the kernel, on.
+fn select(event: u64, mask: u64) -> u64 {
+    event & 0xff | (event >> 8 & 0xf) << 32 | mask << 8 | 1 << 16 | 1 << 17 | 1 << 22
+}
+
+/// Runs it and prints the repetitions.
+pub fn run(cache: &Cache, args: &BareFootprintArgs) -> anyhow::Result<ExitCode> {
+    if args.delay > DELAY_NS_MAX {
+        bail!(Usage("--delay: allowed: 1ns to 4s".to_owned()));
+    }
+    let started = Timestamp::now();
+    let model = models::find(cache, &args.model, &[], Detail::Timed)
+        .map_err(|error| Usage(error.to_string()))?;
+    let settings = FootprintSettings {
+        model,
+        level: match args.level {
+            LevelName::L1d => Level::L1d,
+            LevelName::L1i => Level::L1i,
+            LevelName::L2 => Level::L2,
+        },
+        method: match args.method {
+            MethodName::Basic => Method::Basic,
+            MethodName::Refined => Method::Refined,
+        },
+        data_lines: args.data,
+        code_lines: args.code,
+        repetitions: args.repetitions,
+        passes: args.passes,
+        delay_ns: args.delay,
+        wait_ns: args.wait,
+        events: match args.pmu {
+            true => EVENTS.iter().map(|(_, event, mask)| select(*event, *mask)).collect(),
+            false => Vec::new(),
+        },
+        quantum: args.quantum,
+        limits: Limits { wall: args.limit, guest_s: GUEST_LIMIT_S },
+    };
+    let qemu = qemu::find(cache)?;
+    let stop = stop_on_signals()?;
+    let Some(repetitions) = footprint(cache, &qemu, &settings, &|| stop.is_requested())? else {
+        bail!("stopped before anything was measured");
+    };
+    let run = run_of(started, &qemu.version_text, &settings, &repetitions);
+    let format = if args.json { Format::Json } else { args.format };
+    output::print(&output::run_text(
+        &run,
+        std::path::Path::new("RUN"),
+        format,
+        "bare_footprint",
+        true,
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_of(
+    started: Timestamp,
+    qemu: &str,
+    settings: &FootprintSettings,
+    repetitions: &[Repetition],
+) -> Run {
+    let (cache_bytes, line_bytes) = settings.geometry();
+    let mut of = Map::new();
+    of.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
+    of.insert("qemu".into(), json!(qemu));
+    of.insert("system".into(), json!("none"));
+    of.insert("model".into(), json!(settings.model.model.name));
+    of.insert("model_sha256".into(), json!(settings.model.sha256));
+    of.insert("cache_bytes".into(), json!(cache_bytes));
+    of.insert("line_bytes".into(), json!(line_bytes));
+    of.insert("data_lines".into(), json!(settings.data_lines));
+    of.insert("code_lines".into(), json!(settings.code_lines));
+    of.insert("passes".into(), json!(settings.passes));
+    of.insert("delay_ns".into(), json!(settings.delay_ns));
+    of.insert("wait_ns".into(), json!(settings.wait_ns));
+    of.insert("quantum_cycles".into(), json!(settings.quantum));
+    Run {
+        schema: SCHEMA.to_owned(),
+        experiment: "bare-footprint".to_owned(),
+        bench: "sim".to_owned(),
+        started_utc: started.to_string(),
+        complete: true,
+        host: Map::new(),
+        settings: of,
+        observer: Map::new(),
+        warnings: Vec::new(),
+        absent: Vec::new(),
+        tables: vec![table(settings, repetitions)],
+    }
+}
+
+fn table(settings: &FootprintSettings, repetitions: &[Repetition]) -> Table {
+    let mut columns = vec![
+        Column::new("repetition", Kind::Uint, "Number, from 1."),
+        Column::new("interrupt", Kind::Bool, "Whether an interrupt was scheduled."),
+        Column::new("handled_count", Kind::Uint, "How often the handler ran."),
+        Column::new(
+            "touch_ns",
+            Kind::Uint,
+            "What the last touch of all lines took, on the machine's clock.",
+        ),
+        Column::new("all_ns", Kind::Uint, "From the start of the counters to their end."),
+    ];
+    let read = &EVENTS[..settings.events.len()];
+    let words = "What the program read of its performance counters.";
+    columns.extend(read.iter().map(|(name, _, _)| Column::new(name, Kind::Uint, words)));
+    let words = "What the simulator counted, counters' reading included.";
+    columns.extend(EXACT.iter().map(|name| Column::new(name, Kind::Uint, words)));
+    let doc = "A filled cache, without an interrupt and with it.";
+    let mut table = Table::new("bare_footprint", doc, columns);
+    for (at, one) in repetitions.iter().enumerate() {
+        let mut row = vec![
+            (at as u64 / 2 + 1).into(),
+            one.irq.into(),
+            one.ran.into(),
+            one.touch.into(),
+            one.all.into(),
+        ];
+        row.extend(one.read[..read.len()].iter().map(|count| (*count).into()));
+        let position =
+            |wanted: &str| (0..counters::COUNTERS).find(|at| counters::name(*at) == Some(wanted));
+        row.extend(EXACT.iter().map(|name| position(name).map(|at| one.exact[at]).into()));
+        table.push(row);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_counter_of_the_table_exists() {
+        let known: Vec<&str> = (0..counters::COUNTERS).filter_map(counters::name).collect();
+        assert!(EXACT.iter().all(|name| known.contains(name)), "{known:?}");
+    }
+
+    #[test]
+    fn selects_are_as_the_processor_has_them() {
+        assert_eq!(select(0x60, 0xc8), 0x43_c860);
+        assert_eq!(select(0xf04, 0), 0xf_0043_0004);
+    }
+}

@@ -1,0 +1,247 @@
+//! The detours of a CPU as a run has them.
+
+use record::{Run, Table, Value};
+use stats::Random;
+use thiserror::Error;
+
+/// Most detours of a CPU that are looked at one by one.
+const DETOURS_MAX: u64 = 200_000;
+/// Longest window, ns: a year.
+const WINDOW_NS_MAX: u64 = 365 * 86_400 * 1_000_000_000;
+
+/// When detours come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrivals {
+    /// When they came: with their periods and bursts.
+    Measured,
+    /// At any time alike, independent of one another, as often as they came.
+    Random,
+}
+
+impl Arrivals {
+    /// The word of the command line: `measured` or `random`.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Arrivals::Measured => "measured",
+            Arrivals::Random => "random",
+        }
+    }
+}
+
+impl std::str::FromStr for Arrivals {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        match word {
+            "measured" => Ok(Arrivals::Measured),
+            "random" => Ok(Arrivals::Random),
+            _ => Err("allowed: measured, random".to_owned()),
+        }
+    }
+}
+
+/// Why a run can't be scaled.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum ScaleError {
+    /// It has no detours table.
+    #[error("the run has no table {0:?}: it needs detours, as of irqlab noise --loop detour")]
+    Missing(&'static str),
+    /// Its rows contradict one another.
+    #[error("table {table:?} of the run contradicts itself: {what}")]
+    Damaged {
+        /// Which.
+        table: &'static str,
+        /// How.
+        what: String,
+    },
+    /// Measured times were asked for, and the run has a sample of them.
+    #[error(
+        "the run kept {kept} of {count} detours of CPU {cpu}, so when they came is not known; \
+         --arrivals random, or a shorter run"
+    )]
+    Thinned {
+        /// On which CPU.
+        cpu: u64,
+        /// Kept.
+        kept: u64,
+        /// Measured.
+        count: u64,
+    },
+    /// A grain that the window is too short for.
+    #[error("grain {grain_ns} ns: allowed: {} ns to {} ns, a tenth of the CPU time measured", super::GRAIN_NS.start(), .most_ns)]
+    Grain {
+        /// Asked for.
+        grain_ns: u64,
+        /// The most that this run can tell of.
+        most_ns: u64,
+    },
+}
+
+/// The detours of a CPU over its window, which is taken as a ring: what was last is before what was
+/// first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trace {
+    /// The CPU.
+    pub cpu: u64,
+    /// Time that the loop had between detours in all, ns; above 0.
+    pub own_ns: u64,
+    /// The detours: how much of that time the loop had had at its begin, and its length; ns, in order.
+    pub detours: Vec<(u64, u64)>,
+    /// How they came.
+    pub arrivals: Arrivals,
+    /// How many were measured; of more than 200,000 only so many are in `detours`.
+    pub count: u64,
+    /// The longest that was measured, ns.
+    pub max_ns: u64,
+}
+
+/// The traces of a run's CPUs, from its tables. `wanted` absent: measured, where all detours were kept,
+/// else random.
+///
+/// # Errors
+/// When the run has no detours, or its tables contradict themselves, or each other.
+pub fn traces(run: &Run, wanted: Option<Arrivals>, seed: u64) -> Result<Vec<Trace>, ScaleError> {
+    let table = |name| run.table(name).ok_or(ScaleError::Missing(name));
+    let (noise, detours, sizes) = (table("noise")?, table("detours")?, table("sizes")?);
+    let watched = |row: &&Vec<Value>| noise.get(row, "traced") == Some(&Value::Bool(true));
+    let any_watched = noise.rows().iter().any(|row| watched(&row));
+    let rows = noise.rows().iter().filter(|row| !any_watched || watched(row));
+    rows.map(|row| {
+        let number = |name| uint(noise, row, "noise", name);
+        let (cpu, window_ns) = (number("cpu")?, number("window_ns")?);
+        let count = number("detour_count")?;
+        if window_ns == 0 || window_ns > WINDOW_NS_MAX {
+            return Err(damaged("noise", format!("a window of {window_ns} ns")));
+        }
+        let kept = of_cpu(detours, "detours", cpu, ["start_ns", "length_ns"])?;
+        let mut random = Random::new(seed ^ cpu);
+        let is_whole = kept.len() as u64 == count;
+        if wanted == Some(Arrivals::Measured) && !is_whole {
+            return Err(ScaleError::Thinned { cpu, kept: kept.len() as u64, count });
+        }
+        if is_whole && wanted != Some(Arrivals::Random) {
+            return measured(cpu, window_ns, kept);
+        }
+        let histogram = histogram(sizes, cpu, count)?;
+        at_random(cpu, window_ns, &histogram, &mut random)
+    })
+    .collect()
+}
+
+fn damaged(table: &'static str, what: String) -> ScaleError {
+    ScaleError::Damaged { table, what }
+}
+
+fn uint(table: &Table, row: &[Value], name: &'static str, column: &str) -> Result<u64, ScaleError> {
+    match table.get(row, column) {
+        Some(Value::Uint(number)) => Ok(*number),
+        _ => Err(damaged(name, format!("column {column} lacks a number"))),
+    }
+}
+
+/// Columns of the rows of a CPU.
+fn of_cpu<const N: usize>(
+    table: &Table,
+    name: &'static str,
+    cpu: u64,
+    columns: [&str; N],
+) -> Result<Vec<[u64; N]>, ScaleError> {
+    let mut found = Vec::new();
+    for row in table.rows() {
+        if uint(table, row, name, "cpu")? == cpu {
+            let mut numbers = [0; N];
+            for (number, column) in numbers.iter_mut().zip(columns) {
+                *number = uint(table, row, name, column)?;
+            }
+            found.push(numbers);
+        }
+    }
+    Ok(found)
+}
+
+/// The trace as it was.
+fn measured(cpu: u64, window_ns: u64, mut kept: Vec<[u64; 2]>) -> Result<Trace, ScaleError> {
+    kept.sort_unstable();
+    let max_ns = kept.iter().map(|[_, length]| *length).max().unwrap_or(0);
+    let (mut detours, mut over_ns, mut lost_ns) = (Vec::with_capacity(kept.len()), 0, 0);
+    for [start_ns, length_ns] in &kept {
+        let end_ns = start_ns.saturating_add(*length_ns);
+        // Both edges of the window and those of a detour come from readings of two clocks.
+        let slack_ns = window_ns / 1000;
+        if end_ns > window_ns + slack_ns || start_ns + slack_ns < over_ns {
+            let what = format!("CPU {cpu}: a detour at {start_ns} ns of {length_ns} ns");
+            return Err(damaged("detours", what));
+        }
+        let start_ns = (*start_ns).clamp(over_ns, over_ns.max(window_ns));
+        let end_ns = end_ns.clamp(start_ns, start_ns.max(window_ns));
+        detours.push((start_ns - lost_ns, end_ns - start_ns));
+        lost_ns += end_ns - start_ns;
+        over_ns = end_ns;
+    }
+    let own_ns = window_ns.saturating_sub(lost_ns);
+    if own_ns == 0 {
+        return Err(damaged("detours", format!("CPU {cpu}: nothing but detours")));
+    }
+    let count = detours.len() as u64;
+    Ok(Trace { cpu, own_ns, detours, arrivals: Arrivals::Measured, count, max_ns })
+}
+
+/// Rows of the histogram of lengths: from, to, how many.
+fn histogram(sizes: &Table, cpu: u64, count: u64) -> Result<Vec<[u64; 3]>, ScaleError> {
+    let rows = of_cpu(sizes, "sizes", cpu, ["from_ns", "to_ns", "detour_count"])?;
+    let sum = rows.iter().try_fold(0_u64, |sum, [_, _, number]| sum.checked_add(*number));
+    let is_right = |[from, to, _]: &[u64; 3]| from <= to && *to <= WINDOW_NS_MAX;
+    if sum != Some(count) || !rows.iter().all(is_right) {
+        return Err(damaged("sizes", format!("CPU {cpu}: not the {count} detours of table noise")));
+    }
+    Ok(rows)
+}
+
+/// The same lengths in any order at any times.
+fn at_random(
+    cpu: u64,
+    window_ns: u64,
+    histogram: &[[u64; 3]],
+    random: &mut Random,
+) -> Result<Trace, ScaleError> {
+    let count: u64 = histogram.iter().map(|[_, _, number]| number).sum();
+    // Of too many, every so many-th in the order of length, in as much less time.
+    let every = count.div_ceil(DETOURS_MAX).max(1);
+    let mut next = random.below(every);
+    let (mut lengths, mut passed, mut sum_ns) = (Vec::new(), 0_u64, 0_u128);
+    for [from_ns, to_ns, number] in histogram {
+        let middle_ns = u128::from(*from_ns) + u128::from(to_ns - from_ns) / 2;
+        sum_ns += middle_ns * u128::from(*number);
+        while next < passed + number {
+            let share = (next - passed) as f64 / *number as f64;
+            lengths.push(from_ns + ((to_ns - from_ns) as f64 * share) as u64);
+            next += every;
+        }
+        passed += number;
+    }
+    let own_ns = u128::from(window_ns).saturating_sub(sum_ns) / u128::from(every);
+    if own_ns == 0 {
+        return Err(damaged("sizes", format!("CPU {cpu}: more time than its window")));
+    }
+    let own_ns = own_ns as u64;
+    let max_ns = histogram.iter().map(|[_, to, _]| *to).max().unwrap_or(0);
+    random.shuffle(&mut lengths);
+    let detours = spread(own_ns, lengths, random);
+    Ok(Trace { cpu, own_ns, detours, arrivals: Arrivals::Random, count, max_ns })
+}
+
+/// A Poisson process with a given number of events: sums of exponentials, scaled to the whole.
+fn spread(own_ns: u64, lengths: Vec<u64>, random: &mut Random) -> Vec<(u64, u64)> {
+    let mut sum = 0.0;
+    let places: Vec<f64> = lengths
+        .iter()
+        .map(|_| {
+            sum += random.exponential();
+            sum
+        })
+        .collect();
+    let scale = own_ns as f64 / (sum + random.exponential());
+    let place = |place: f64| ((place * scale) as u64).min(own_ns - 1);
+    places.into_iter().map(place).zip(lengths).collect()
+}

@@ -1,0 +1,286 @@
+//! The detour loop beside other tools that look for what a CPU loses, on the same CPU, in turn.
+//!
+//! oslat reads the clock as the detour loop does, and counts gaps by whole microseconds. cyclictest
+//! sleeps and looks how late it wakes: it sees a detour only when a wake-up falls into one, and adds
+//! what waking takes. So the counts of the first two are held against each other, and those of
+//! cyclictest stand beside them.
+
+use std::io::ErrorKind;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use lab::handlers::BenchError;
+use lab::noise::{Body, Loop, NoiseBench, Work};
+use serde_json::Value as Json;
+
+use super::failed;
+use crate::handlers::Stop;
+use crate::noise::{Length, LiveNoise, NoiseSettings};
+
+/// Gaps that the detour loop keeps, ns: below what is compared.
+const THRESHOLD_NS: u64 = 1000;
+/// Buckets of the tools, one a microsecond.
+const BUCKETS: u64 = 1024;
+/// Time between two wake-ups of cyclictest, µs.
+const INTERVAL_US: u64 = 1000;
+/// Most that a tool may say, bytes.
+const SAID_BYTES_MAX: usize = 1 << 20;
+
+/// What is compared.
+#[derive(Clone, Debug)]
+pub struct NoisePeers {
+    /// CPU that is measured.
+    pub cpu: u32,
+    /// CPU for what the tools do besides.
+    pub housekeeping: u32,
+    /// Length of each window, whole seconds.
+    pub seconds: u64,
+    /// How often each tool has its turn.
+    pub rounds: u64,
+    /// Thresholds, µs, below [`NoisePeers::THRESHOLD_US_MAX`].
+    pub thresholds_us: Vec<u64>,
+    /// The wish to stop.
+    pub stop: Stop,
+}
+
+impl NoisePeers {
+    /// The highest threshold that the tools' buckets can tell.
+    pub const THRESHOLD_US_MAX: u64 = BUCKETS - 1;
+}
+
+/// Who looked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tool {
+    /// The detour loop, bare.
+    Irqlab,
+    /// `oslat`.
+    Oslat,
+    /// `cyclictest`.
+    Cyclictest,
+}
+
+impl Tool {
+    /// Its name.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Tool::Irqlab => "irqlab",
+            Tool::Oslat => "oslat",
+            Tool::Cyclictest => "cyclictest",
+        }
+    }
+}
+
+/// What a tool saw in one window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Which.
+    pub tool: Tool,
+    /// In which round, from 0.
+    pub round: u64,
+    /// How long its window was, ns.
+    pub window_ns: u64,
+    /// Gaps, or wake-ups, longer than each threshold.
+    pub above: Vec<u64>,
+    /// How often it looked: readings of the clock, or wake-ups; absent where it does not say.
+    pub looks: Option<u64>,
+    /// The longest, ns.
+    pub max_ns: u64,
+}
+
+/// What came of it: what was seen, and tools that could not be had, with the reason.
+#[derive(Clone, Debug, Default)]
+pub struct Compared {
+    /// In the order in which it was seen.
+    pub seen: Vec<Seen>,
+    /// Tool, reason, and the line that unlocks it.
+    pub absent: Vec<(String, String, Option<String>)>,
+    /// Cut short by the user.
+    pub interrupted: bool,
+}
+
+/// Gives each tool its turns; who begins changes from round to round.
+///
+/// # Errors
+/// When the detour loop can't be had. A tool that can't is left out.
+pub fn measure(settings: &NoisePeers, progress: &dyn Fn(&str)) -> Result<Compared, BenchError> {
+    let mut tools = vec![Tool::Irqlab, Tool::Oslat, Tool::Cyclictest];
+    let mut compared = Compared::default();
+    for round in 0..settings.rounds {
+        for tool in tools.clone() {
+            if settings.stop.is_requested() {
+                compared.interrupted = true;
+                return Ok(compared);
+            }
+            progress(&format!("round {}: {}", round + 1, tool.word()));
+            let seen = match tool {
+                Tool::Irqlab => irqlab(settings),
+                Tool::Oslat => oslat(settings),
+                Tool::Cyclictest => cyclictest(settings),
+            };
+            match seen {
+                Ok(seen) => compared.seen.push(Seen { round, ..seen }),
+                Err(BenchError::Unavailable { reason, remedy }) if tool != Tool::Irqlab => {
+                    compared.absent.push((tool.word().to_owned(), reason, remedy));
+                    tools.retain(|other| *other != tool);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        tools.rotate_left(1);
+    }
+    Ok(compared)
+}
+
+fn irqlab(settings: &NoisePeers) -> Result<Seen, BenchError> {
+    let mut bench = LiveNoise::new(NoiseSettings {
+        cpus: vec![settings.cpu],
+        housekeeping: vec![settings.housekeeping],
+        body: Body::Add,
+        quantum_ns: 100_000,
+        length: Length::Time(Duration::from_secs(settings.seconds)),
+        warm_up: Duration::from_millis(100),
+        threshold_ns: Some(THRESHOLD_NS),
+        fifo: None,
+        trace: false,
+        is_virtual: true,
+        cache_bytes: None,
+        seed: 1,
+        remedy_rights: None,
+        stop: settings.stop.clone(),
+    })?;
+    let sample = bench.measure(Loop::Detour, false)?;
+    let cpu = sample.cpus.first().ok_or_else(|| BenchError::Failed("no CPU".to_owned()))?;
+    let Work::Gaps(ledger) = &cpu.work else {
+        return Err(BenchError::Failed("the detour loop has no detours".to_owned()));
+    };
+    if ledger.first.len() as u64 != ledger.gaps.count {
+        let many = ledger.gaps.count;
+        return Err(BenchError::Failed(format!("{many} detours are too many: a shorter -d")));
+    }
+    let above = |&us: &u64| {
+        let longer = ledger.first.iter().filter(|detour| detour.gap.length_ns() > us * 1000);
+        longer.count() as u64
+    };
+    Ok(Seen {
+        tool: Tool::Irqlab,
+        round: 0,
+        window_ns: cpu.window_ns,
+        above: settings.thresholds_us.iter().map(above).collect(),
+        looks: None,
+        max_ns: ledger.gaps.peak.value,
+    })
+}
+
+fn oslat(settings: &NoisePeers) -> Result<Seen, BenchError> {
+    let words = format!(
+        "-c {} -C {} -D {} -b {BUCKETS} -q --json=/dev/stderr",
+        settings.cpu, settings.housekeeping, settings.seconds
+    );
+    let json = said(&run("oslat", &words)?, "oslat")?;
+    let seen = of_oslat(&json, &settings.thresholds_us);
+    seen.ok_or_else(|| failed("oslat", "its JSON is not understood"))
+}
+
+/// Its histogram: under `"K"` gaps above K - 1 µs and up to K µs, with the last bucket open.
+fn of_oslat(json: &Json, thresholds_us: &[u64]) -> Option<Seen> {
+    let thread = &json["thread"]["0"];
+    let counts = histogram(&thread["histogram"])?;
+    let above = |&us: &u64| sum(&counts, |bucket| bucket > us);
+    Some(Seen {
+        tool: Tool::Oslat,
+        round: 0,
+        window_ns: (thread["duration"].as_f64()? * 1e9) as u64,
+        above: thresholds_us.iter().map(above).collect(),
+        looks: Some(sum(&counts, |_| true)),
+        max_ns: thread["max"].as_u64()?.checked_mul(1000)?,
+    })
+}
+
+fn cyclictest(settings: &NoisePeers) -> Result<Seen, BenchError> {
+    let words = format!(
+        "-a {} --mainaffinity={} -t 1 --policy=other -m -i {INTERVAL_US} -D {} -q -h {BUCKETS} \
+         --json=/dev/stderr",
+        settings.cpu, settings.housekeeping, settings.seconds
+    );
+    let json = said(&run("cyclictest", &words)?, "cyclictest")?;
+    let seen = of_cyclictest(&json, &settings.thresholds_us, settings.seconds);
+    seen.ok_or_else(|| failed("cyclictest", "its JSON is not understood"))
+}
+
+/// Its histogram: under `"K"` wake-ups that were K µs late, and less than K + 1. What is beyond is in the
+/// number of cycles alone.
+fn of_cyclictest(json: &Json, thresholds_us: &[u64], seconds: u64) -> Option<Seen> {
+    let thread = &json["thread"]["0"];
+    let counts = histogram(&thread["histogram"])?;
+    let cycles = thread["cycles"].as_u64()?;
+    let beyond = cycles.checked_sub(sum(&counts, |_| true))?;
+    let above = |&us: &u64| beyond + sum(&counts, |bucket| bucket >= us);
+    Some(Seen {
+        tool: Tool::Cyclictest,
+        round: 0,
+        window_ns: seconds.checked_mul(1_000_000_000)?,
+        above: thresholds_us.iter().map(above).collect(),
+        looks: Some(cycles),
+        max_ns: thread["max"].as_u64()?.checked_mul(1000)?,
+    })
+}
+
+fn histogram(json: &Json) -> Option<Vec<(u64, u64)>> {
+    let bucket = |(us, count): (&String, &Json)| Some((us.parse().ok()?, count.as_u64()?));
+    json.as_object()?.iter().map(bucket).collect()
+}
+
+fn sum(counts: &[(u64, u64)], is_in: impl Fn(u64) -> bool) -> u64 {
+    let wanted = counts.iter().filter(|(bucket, _)| is_in(*bucket));
+    wanted.fold(0, |sum, (_, count)| sum.saturating_add(*count))
+}
+
+fn run(program: &str, words: &str) -> Result<Output, BenchError> {
+    let mut command = Command::new(program);
+    command.args(words.split(' ')).stdin(Stdio::null());
+    command.output().map_err(|error| match error.kind() {
+        ErrorKind::NotFound => BenchError::Unavailable {
+            reason: format!("{program} is not installed"),
+            remedy: Some("apt install rt-tests".to_owned()),
+        },
+        _ => failed(&format!("starting {program}"), error),
+    })
+}
+
+/// The JSON document in what a tool said on stderr, where it may say other things before.
+fn said(output: &Output, program: &str) -> Result<Json, BenchError> {
+    let text = &output.stderr[..output.stderr.len().min(SAID_BYTES_MAX)];
+    let from = text.iter().position(|byte| *byte == b'{');
+    let json = from.and_then(|from| serde_json::from_slice(&text[from..]).ok());
+    json.filter(|_| output.status.success()).ok_or_else(|| {
+        let words: String = String::from_utf8_lossy(text).chars().take(300).collect();
+        let reason = format!("{program} ended with {}: {}", output.status, words.trim());
+        BenchError::Unavailable { reason, remedy: None }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_oslat_says() {
+        let thread = json!({"cpu": 1, "max": 407_921, "duration": 2.096,
+            "histogram": {"1": 3_262_901, "2": 4, "10": 2, "11": 1, "64": 16}});
+        let seen = of_oslat(&json!({"thread": {"0": thread}}), &[1, 10, 20]).unwrap();
+        assert_eq!(seen.above, [23, 17, 16]);
+        assert_eq!((seen.window_ns, seen.max_ns), (2_096_000_000, 407_921_000));
+        assert_eq!(of_oslat(&json!({"thread": {}}), &[1]), None);
+    }
+
+    #[test]
+    fn what_cyclictest_says() {
+        let thread = json!({"histogram": {"37": 1, "66": 5}, "cycles": 8, "max": 35_637});
+        let seen = of_cyclictest(&json!({"thread": {"0": thread}}), &[37, 38, 100], 2).unwrap();
+        assert_eq!((seen.above, seen.looks), (vec![8, 7, 2], Some(8)));
+        let fewer = json!({"histogram": {"37": 9}, "cycles": 8, "max": 1});
+        assert_eq!(of_cyclictest(&json!({"thread": {"0": fewer}}), &[1], 2), None);
+    }
+}

@@ -1,0 +1,245 @@
+//! [`BareNoise`]: the machine without a kernel as a bench for the noise experiment. Nobody takes
+//! anything from its loops; what they take is the reference for loops under a kernel.
+
+use lab::handlers::BenchError;
+use lab::noise::{
+    Body, CpuNoise, Fixed, Gap, GapLedger, Loop, NoiseBench, NoiseFacts, NoiseSample, Quantum,
+    Rules, Slots, Work,
+};
+use serde_json::{Map, json};
+
+use super::lines::{RECORDS_MAX, Said};
+use super::{Ran, WALK_BYTES_MAX, run, watch};
+use crate::boot::Limits;
+use crate::counters;
+use crate::models::Model;
+use crate::qemu::Qemu;
+use crate::{Cache, SimError};
+
+/// Bytes that stay in a first-level cache; as in the live loops.
+const LOAD_BYTES: u64 = 16 << 10;
+/// Memory of the body `memory`, where no cache of a model says otherwise.
+const MEMORY_BYTES: u64 = 16 << 20;
+/// Quanta kept one by one, as on the live bench.
+const QUANTA_MAX: usize = 10_000;
+/// Stretches in which the least time of a quantum is looked for.
+const STRETCHES: usize = 10;
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct BareNoiseSettings {
+    /// What the loops with work do.
+    pub body: Body,
+    /// Time of a quantum, and of a slot, ns.
+    pub quantum_ns: u64,
+    /// Turns of the body in a quantum; absent: as many as take `quantum_ns`.
+    pub turns: Option<u64>,
+    /// Quanta, and slots; 1 to 131,072.
+    pub repetitions: u64,
+    /// Shortest gap that is a detour, ns.
+    pub threshold_ns: u64,
+    /// The model of the processor; absent: an instruction is a ns.
+    pub model: Option<Model>,
+    /// How long the machine may run.
+    pub limits: Limits,
+    /// Chooses which single detours are kept.
+    pub seed: u64,
+}
+
+/// The machine, ready to run loops.
+pub struct BareNoise<'a> {
+    cache: Cache,
+    qemu: Qemu,
+    settings: BareNoiseSettings,
+    stop: &'a dyn Fn() -> bool,
+}
+
+fn failed(error: SimError) -> BenchError {
+    match error {
+        SimError::Missing { what, remedy } => {
+            BenchError::NothingMeasurable { reason: what, remedy: Some(remedy) }
+        }
+        error => BenchError::Failed(error.to_string()),
+    }
+}
+
+impl<'a> BareNoise<'a> {
+    /// Most quanta or slots of a window.
+    pub const REPETITIONS_MAX: u64 = RECORDS_MAX as u64;
+
+    /// A machine for these settings. `stop`: whether the user asked to stop.
+    #[must_use]
+    pub fn new(
+        cache: Cache,
+        qemu: Qemu,
+        settings: BareNoiseSettings,
+        stop: &'a dyn Fn() -> bool,
+    ) -> Self {
+        BareNoise { cache, qemu, settings, stop }
+    }
+
+    /// The program's command line. The clock counts ns: guest time is what QEMU's counter shows.
+    fn command_line(&self, looping: Loop) -> String {
+        let settings = &self.settings;
+        let (body, bytes) = match settings.body {
+            Body::Add => ("add", 0),
+            Body::Alu => ("alu", 0),
+            Body::Branch => ("branch", 0),
+            Body::Load => ("walk", LOAD_BYTES),
+            Body::Memory => ("walk", self.memory_bytes()),
+        };
+        let turns = settings.turns.unwrap_or(0);
+        let window_ns = settings.quantum_ns.saturating_mul(settings.repetitions);
+        format!(
+            "noise loop={looping} body={body} bytes={bytes} quantum={} turns={turns} repetitions={} \
+             window={window_ns} threshold={} warm_up=2",
+            settings.quantum_ns, settings.repetitions, settings.threshold_ns
+        )
+    }
+
+    /// Twice the second-level cache of the model, as far as the program goes.
+    fn memory_bytes(&self) -> u64 {
+        let l2 = self.settings.model.as_ref().map(|model| model.model.l2.cache.size_bytes);
+        l2.map_or(MEMORY_BYTES, |bytes| bytes.saturating_mul(2)).clamp(1 << 20, WALK_BYTES_MAX)
+    }
+
+    fn sample(&self, looping: Loop, ran: &Ran) -> NoiseSample {
+        let said = &ran.said;
+        let work = match looping {
+            Loop::Detour => Work::Gaps(Box::new(self.gaps(said))),
+            Loop::Fwq => Work::Quanta(Box::new(self.quanta(said))),
+            Loop::Ftq => Work::Slots(Box::new(self.slots(said))),
+        };
+        let start_ns = said.ns(said.begin);
+        let cpu = CpuNoise {
+            cpu: 0,
+            start_ns,
+            window_ns: said.ns(said.end).saturating_sub(start_ns),
+            work,
+            lost_records: said.lost,
+            migrated: 0,
+            // There is nobody who could count any.
+            page_faults: None,
+            switches: None,
+            steal_ns: None,
+        };
+        NoiseSample {
+            looping,
+            cpus: vec![cpu],
+            names: Vec::new(),
+            traced: None,
+            interrupted: false,
+            warnings: Vec::new(),
+            facts: facts(looping, ran),
+        }
+    }
+
+    fn gaps(&self, said: &Said) -> GapLedger {
+        let mut ledger = GapLedger::new(Rules { way_ns: 0 }, false, self.settings.seed);
+        for &[begin, end] in &said.records {
+            ledger.add_bare(Gap { start_ns: said.ns(begin), end_ns: said.ns(end) });
+        }
+        ledger
+    }
+
+    fn quanta(&self, said: &Said) -> Fixed {
+        let mut fixed = Fixed::default();
+        let stretch = said.records.len().div_ceil(STRETCHES).max(1);
+        for quanta in said.records.chunks(stretch) {
+            let mut least_ns = u64::MAX;
+            for &[begin, end] in quanta {
+                let start_ns = said.ns(begin);
+                let time_ns = said.ns(end.saturating_sub(begin));
+                least_ns = least_ns.min(time_ns);
+                fixed.times.record(time_ns, start_ns);
+                if fixed.first.len() < QUANTA_MAX {
+                    fixed.first.push(Quantum {
+                        start_ns,
+                        time_ns,
+                        named_ns: None,
+                        main: None,
+                        faulted: None,
+                        migrated: false,
+                    });
+                }
+            }
+            fixed.least_ns.push(least_ns);
+        }
+        fixed
+    }
+
+    fn slots(&self, said: &Said) -> Slots {
+        let mut slots = Slots { slot_ns: self.settings.quantum_ns, ..Slots::default() };
+        for &[slot, work] in &said.records {
+            // Slots without work have no record.
+            let missed = slot.saturating_sub(slots.count).min(Self::REPETITIONS_MAX);
+            slots.empty += missed;
+            slots.first.resize(slots.first.len() + missed as usize, 0);
+            slots.count += missed + 1;
+            slots.work_sum = slots.work_sum.saturating_add(work);
+            slots.work_max = slots.work_max.max(work);
+            slots.first.push(work);
+        }
+        slots.first.truncate(1 << 16);
+        slots
+    }
+}
+
+/// What the window took of the machine.
+fn facts(looping: Loop, ran: &Ran) -> Map<String, serde_json::Value> {
+    let (mut facts, said) = (Map::new(), &ran.said);
+    facts.insert("turns_on_cpu_0".into(), json!(said.turns));
+    facts.insert("clock_hz".into(), json!(said.hz));
+    if looping == Loop::Detour && said.loops > 0 {
+        let iteration_ns = said.ns(said.end - said.begin) as f64 / said.loops as f64;
+        facts.insert("iteration_ns".into(), json!(iteration_ns));
+    }
+    let region = ran.account.regions.first();
+    if let Some(used) = region.and_then(|region| region.cpus.first()).map(|cpu| cpu.used) {
+        let counted = (0..counters::COUNTERS).filter(|at| ran.account.counters & (1 << at) != 0);
+        for (at, name) in counted.filter_map(|at| Some((at, counters::name(at)?))) {
+            facts.insert(name.to_owned(), json!(used[at]));
+        }
+    }
+    facts
+}
+
+impl NoiseBench for BareNoise<'_> {
+    fn facts(&self) -> NoiseFacts {
+        let settings = &self.settings;
+        let mut map = Map::new();
+        map.insert("system".into(), json!("none"));
+        map.insert("context".into(), json!("bare"));
+        map.insert("qemu".into(), json!(self.qemu.version_text));
+        map.insert("cpus".into(), json!("0"));
+        map.insert("body".into(), json!(settings.body.word()));
+        map.insert("turns".into(), json!(settings.turns));
+        map.insert("threshold_ns".into(), json!(settings.threshold_ns));
+        let model = settings.model.as_ref();
+        map.insert("model".into(), json!(model.map(|model| &model.model.name)));
+        map.insert("model_sha256".into(), json!(model.map(|model| &model.sha256)));
+        NoiseFacts {
+            bench: "sim".to_owned(),
+            can_trace: false,
+            settings: map,
+            observer: Map::new(),
+            absent: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    fn measure(&mut self, looping: Loop, _traced: bool) -> Result<NoiseSample, BenchError> {
+        let watch = watch(self.settings.model.as_ref());
+        let line = self.command_line(looping);
+        let ran =
+            run(&self.cache, &self.qemu, &watch, false, &line, self.settings.limits, self.stop);
+        match ran.map_err(failed)? {
+            Some(ran) => Ok(self.sample(looping, &ran)),
+            None => Err(BenchError::Failed("stopped".to_owned())),
+        }
+    }
+
+    fn stop_requested(&self) -> bool {
+        (self.stop)()
+    }
+}

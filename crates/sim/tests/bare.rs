@@ -1,0 +1,148 @@
+//! The machine without a kernel. Needs a QEMU, or what `irqlab sim setup` needs to get one.
+
+use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
+
+use lab::noise::{Body, Loop, NoiseBench, NoiseSample, Work};
+use sim::bare::{
+    BareNoise, BareNoiseSettings, FootprintSettings, Level, Method, Repetition, footprint,
+};
+use sim::boot::Limits;
+use sim::kernel::Flavour;
+use sim::qemu::Qemu;
+use sim::watch::Detail;
+use sim::{Cache, SimError, counters, models, setup};
+
+const LIMITS: Limits = Limits { wall: Duration::from_secs(300), guest_s: 60 };
+
+struct Bench {
+    cache: Cache,
+    qemu: Qemu,
+}
+
+/// QEMU, got once; `None`, with the reason on stderr, where it can't be had. Held by one test at a time.
+fn bench() -> Option<(&'static Bench, MutexGuard<'static, ()>)> {
+    static BENCH: OnceLock<Result<Bench, SimError>> = OnceLock::new();
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let made = BENCH.get_or_init(|| {
+        let cache = Cache::from_environment()?;
+        let qemu = setup::setup(&cache, Flavour::Cloud, false, &|_| {})?;
+        Ok(Bench { cache, qemu })
+    });
+    match made {
+        Ok(bench) => Some((bench, ONE_AT_A_TIME.lock().unwrap_or_else(|error| error.into_inner()))),
+        Err(error) => {
+            eprintln!("not tested: {error}");
+            None
+        }
+    }
+}
+
+fn noise(bench: &Bench, model: Option<&str>, looping: Loop, turns: Option<u64>) -> NoiseSample {
+    let settings = BareNoiseSettings {
+        body: Body::Add,
+        quantum_ns: 50_000,
+        turns,
+        repetitions: 40,
+        threshold_ns: if model.is_some() { 20_000 } else { 100 },
+        model: model.map(|name| models::find(&bench.cache, name, &[], Detail::Timed).unwrap()),
+        limits: LIMITS,
+        seed: 1,
+    };
+    let mut bare = BareNoise::new(bench.cache.clone(), bench.qemu.clone(), settings, &|| false);
+    bare.measure(looping, false).unwrap()
+}
+
+#[test]
+fn nobody_takes_anything_from_the_loops() {
+    let Some((bench, _alone)) = bench() else { return };
+    for model in [None, Some("r4400-1994")] {
+        let sample = noise(bench, model, Loop::Detour, None);
+        let Work::Gaps(gaps) = &sample.cpus[0].work else { panic!("{sample:?}") };
+        assert_eq!((gaps.gaps.count, sample.cpus[0].lost_records), (0, 0));
+        assert!(sample.cpus[0].window_ns >= 40 * 50_000 - 1000);
+        let sample = noise(bench, model, Loop::Ftq, None);
+        let Work::Slots(slots) = &sample.cpus[0].work else { panic!("{sample:?}") };
+        assert_eq!((slots.count, slots.empty), (40, 0));
+        assert!(slots.work_max * 40 < slots.work_sum + 3 * 40, "{slots:?}");
+    }
+}
+
+#[test]
+fn the_same_turns_take_the_same_time_in_every_run() {
+    let Some((bench, _alone)) = bench() else { return };
+    let run = || {
+        let sample = noise(bench, None, Loop::Fwq, Some(1000));
+        let Work::Quanta(fixed) = &sample.cpus[0].work else { panic!("{sample:?}") };
+        assert_eq!(sample.facts["turns_on_cpu_0"], 1000);
+        (fixed.times.clone(), fixed.first.clone(), sample.facts["instructions"].clone())
+    };
+    let (times, first, instructions) = run();
+    assert_eq!((times.clone(), first, instructions.clone()), run());
+    // An instruction is a ns, and the clock is read between the quanta only.
+    let per_quantum = instructions.as_u64().unwrap() / 40;
+    assert!(times.peak.value.abs_diff(per_quantum) < 200, "{times:?} {instructions}");
+}
+
+/// The counts of the last repetition with an interrupt, over those without.
+fn added(
+    bench: &Bench,
+    level: Level,
+    (data_lines, code_lines): (u64, u64),
+) -> (Repetition, [u64; 4]) {
+    let settings = FootprintSettings {
+        model: models::find(&bench.cache, "r4400-1994", &[], Detail::Timed).unwrap(),
+        level,
+        method: Method::Basic,
+        data_lines,
+        code_lines,
+        repetitions: 2,
+        passes: 4,
+        delay_ns: 100_000,
+        wait_ns: 400_000,
+        // L1D misses and L1I misses, in the kernel and in user mode (docs/guest-pmu.md).
+        events: vec![0x43_c860, 0x43_0081],
+        quantum: 100,
+        limits: LIMITS,
+    };
+    let all = footprint(&bench.cache, &bench.qemu, &settings, &|| false).unwrap().unwrap();
+    assert_eq!(all.len(), 4);
+    assert!(all.iter().all(|one| one.ran == u64::from(one.irq)), "{all:?}");
+    let (idle, irq) = (all[2], all[3]);
+    let exact = |one: &Repetition, names: &[&str]| -> u64 {
+        let is_in = |at: &usize| counters::name(*at).is_some_and(|name| names.contains(&name));
+        (0..counters::COUNTERS).filter(is_in).map(|at| one.exact[at]).sum()
+    };
+    let data = ["l1d_load_misses", "l1d_store_misses"];
+    let difference = [
+        irq.read[0] - idle.read[0],
+        irq.read[1] - idle.read[1],
+        exact(&irq, &data) - exact(&idle, &data),
+        exact(&irq, &["l1i_misses"]) - exact(&idle, &["l1i_misses"]),
+    ];
+    (irq, difference)
+}
+
+#[test]
+fn a_handler_misses_and_displaces_the_lines_that_it_is_told_to_touch() {
+    let Some((bench, _alone)) = bench() else { return };
+    // Half of a cache of two ways, and none: the handler misses each of its lines, and displaces as many.
+    // In a full set each of these takes the other way's line with it, by the order of their use.
+    let (_, none) = added(bench, Level::L1d, (0, 0));
+    let (_, data) = added(bench, Level::L1d, (128, 0));
+    for counter in [0, 2] {
+        let more = data[counter] - none[counter];
+        assert!((2 * 128..=3 * 128 + 8).contains(&more), "{none:?} {data:?}");
+    }
+    assert_eq!(data[3], none[3], "no more instructions are fetched from anywhere else");
+    let (_, none) = added(bench, Level::L1i, (0, 0));
+    let (_, code) = added(bench, Level::L1i, (0, 128));
+    for counter in [1, 3] {
+        let more = code[counter] - none[counter];
+        assert!((2 * 128..=3 * 128 + 8).contains(&more), "{none:?} {code:?}");
+    }
+    // What the program reads of its counters is what the simulator counted, but for the reading itself.
+    for [pmu_data, pmu_code, exact_data, exact_code] in [data, code, none] {
+        assert!(pmu_data.abs_diff(exact_data) <= 4 && pmu_code.abs_diff(exact_code) <= 4);
+    }
+}

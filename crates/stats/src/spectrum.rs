@@ -1,0 +1,67 @@
+//! The spectrum of an even series (Welch, 1967): means over windowed segments that overlap by half.
+
+use std::f64::consts::TAU;
+
+use crate::fourier::power;
+
+/// Longest segment: bounds the number of lines.
+pub const SEGMENT_MAX: usize = 1 << 13;
+/// Segments that a series is divided into, if it is not longer than eight of the longest.
+const SEGMENTS: usize = 8;
+/// Shortest segment, and shortest series.
+pub const SEGMENT_MIN: usize = 16;
+
+/// Frequency, in cycles a sample (0 excluded, up to a half), and amplitude of the sine of that frequency,
+/// in the unit of the series. Empty for a series shorter than [`SEGMENT_MIN`].
+#[must_use]
+pub fn spectrum(series: &[f64]) -> Vec<(f64, f64)> {
+    if series.len() < SEGMENT_MIN {
+        return Vec::new();
+    }
+    let wanted = (series.len() / SEGMENTS).clamp(SEGMENT_MIN, SEGMENT_MAX);
+    let length = if wanted.is_power_of_two() { wanted } else { wanted.next_power_of_two() / 2 };
+    let mean = series.iter().sum::<f64>() / series.len() as f64;
+    // Hann's window: what is between two lines is in both, and little is anywhere else.
+    let window: Vec<f64> =
+        (0..length).map(|at| 0.5 - 0.5 * (TAU * at as f64 / length as f64).cos()).collect();
+    let weight: f64 = window.iter().sum();
+    let mut sums = vec![0.0; length / 2 + 1];
+    let mut segments = 0.0;
+    for first in (0..=series.len() - length).step_by(length / 2) {
+        let part = series[first..first + length].iter().zip(&window);
+        let part: Vec<f64> = part.map(|(value, weight)| (value - mean) * weight).collect();
+        for (sum, line) in sums.iter_mut().zip(power(&part, length)) {
+            *sum += line;
+        }
+        segments += 1.0;
+    }
+    let amplitude = |sum: f64| 2.0 * (sum / segments).sqrt() / weight;
+    let lines = sums.iter().enumerate().skip(1);
+    lines.map(|(line, sum)| (line as f64 / length as f64, amplitude(*sum))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sine_has_its_amplitude_at_its_frequency() {
+        for length in [16, 1000, 70_000] {
+            let series: Vec<f64> =
+                (0..length).map(|at| 5.0 + 0.3 * (TAU * 0.25 * f64::from(at)).sin()).collect();
+            let lines = spectrum(&series);
+            assert!(lines.len() <= SEGMENT_MAX / 2);
+            let peak = lines.iter().max_by(|a, b| a.1.total_cmp(&b.1)).expect("a line");
+            assert_eq!(peak.0, 0.25);
+            assert!((peak.1 - 0.3).abs() < 0.01, "{length}: {peak:?}");
+            let elsewhere = lines.iter().filter(|line| (line.0 - 0.25).abs() > 0.13);
+            assert!(elsewhere.map(|line| line.1).fold(0.0, f64::max) < 1e-6);
+        }
+    }
+
+    #[test]
+    fn nothing_has_no_amplitude_and_little_has_no_spectrum() {
+        assert!(spectrum(&[1.0; 15]).is_empty());
+        assert!(spectrum(&[1.0; 100]).iter().all(|line| line.1 == 0.0));
+    }
+}
