@@ -68,3 +68,14 @@ pub struct KernelSpan<const N: usize = 1> {
     /// Used with what was nested inside.
     pub inclusive: Counts<N>,
 }
+
+/// Another context is on top from here on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelTurn<const N: usize = 1> {
+    /// What the CPU executes for.
+    pub context: KernelContext,
+    /// The task at the foot, which may be the same.
+    pub foot: KernelContext,
+    /// What the CPU had counted then.
+    pub at: Counts<N>,
+}

@@ -17,7 +17,7 @@
 //! stack pointer with which its handler starts, which is where its `iret` returns from; a softirq by
 //! the return address of its handler.
 
-use crate::frames::{Entry, Frame, Frames, KernelSpan};
+use crate::frames::{Entry, Frame, Frames, KernelSpan, KernelTurn};
 use crate::kernel_context::KernelContext;
 use crate::ledger::{Counts, Ledger, add};
 use crate::stack::DEPTH_MAX;
@@ -50,10 +50,12 @@ pub struct KernelStack<const N: usize = 1> {
     region: u32,
     counting: bool,
     keeps_spans: bool,
+    keeps_turns: bool,
     ledger: Ledger<N>,
     /// Where in the ledger the row of the context on top is.
     place: usize,
     spans: Vec<KernelSpan<N>>,
+    turns: Vec<KernelTurn<N>>,
     faults: KernelStackFaults,
 }
 
@@ -65,9 +67,11 @@ impl<const N: usize> Default for KernelStack<N> {
             region: 0,
             counting: false,
             keeps_spans: false,
+            keeps_turns: false,
             ledger: Ledger::default(),
             place: 0,
             spans: Vec::new(),
+            turns: Vec::new(),
             faults: KernelStackFaults::default(),
         }
     }
@@ -82,6 +86,16 @@ impl<const N: usize> KernelStack<N> {
     /// The spans that ended since the last call: those of hardware and of calls.
     pub fn take_spans(&mut self) -> impl Iterator<Item = KernelSpan<N>> + '_ {
         self.spans.drain(..)
+    }
+
+    /// Has turns kept for [`KernelStack::take_turns`], which is to be called after each event then.
+    pub fn keep_turns(&mut self) {
+        self.keeps_turns = true;
+    }
+
+    /// What came to be on top since the last call, in order; while a region is open.
+    pub fn take_turns(&mut self) -> impl Iterator<Item = KernelTurn<N>> + '_ {
+        self.turns.drain(..)
     }
 
     /// Begins a region of interest: rows start at zero.
@@ -304,8 +318,13 @@ impl<const N: usize> KernelStack<N> {
 
     /// Another context is on top: finds the row that it is charged to.
     fn top_changed(&mut self) {
-        if self.counting {
-            self.place = self.ledger.place(self.top().context);
+        if !self.counting {
+            return;
+        }
+        let (context, foot) = (self.top().context, self.frames[0].context);
+        self.place = self.ledger.place(context);
+        if self.keeps_turns {
+            self.turns.push(KernelTurn { context, foot, at: self.charged_to });
         }
     }
 

@@ -13,7 +13,7 @@ pub mod stack;
 pub mod tasks;
 
 pub use context::{Context, ContextKind};
-pub use frames::{Frames, KernelSpan};
+pub use frames::{Frames, KernelSpan, KernelTurn};
 pub use kernel_context::{KernelContext, PID_UNKNOWN, SYSCALL_32};
 pub use kernel_stack::{KernelStack, KernelStackFaults};
 pub use ledger::{Counts, Ledger, Row};

@@ -11,8 +11,8 @@ use crate::work::{self, CANNOT_START};
 const PROGRAM: &str = "/irqlab/irqlab";
 /// Its verb for the orders.
 const VERB: &str = "__in-guest";
-/// Most bytes that it may say.
-const SAID_BYTES_MAX: u64 = 128 * 1024;
+/// Most bytes that it may say: all that loops note in a long window.
+const SAID_BYTES_MAX: u64 = 16 << 20;
 
 /// Runs irqlab with an order; what it says on stdout goes to the host, line by line, when it has
 /// ended: nothing of this program runs meanwhile.

@@ -18,7 +18,17 @@ fn what_is_typed_wrong_is_named() {
     check_refused(&["noise", "--repetitions", "5", "-d", "1s"], "cannot be used with");
     check_refused(&["noise", "--fifo", "100"], "1..=99");
     check_refused(&["noise", "--picture", "a.svg", "--loop", "ftq"], "add fwq to --loop");
-    check_refused(&["noise", "--on", "sim"], "unexpected argument");
+    check_refused(&["noise", "--on", "moon"], "allowed: live, sim, sim:MODEL");
+    check_refused(&["noise", "--mem", "1G"], "--mem is for a simulated machine; add --on sim");
+    check_refused(&["noise", "--inject", "3:1ms"], "--inject is for a simulated machine");
+    check_refused(&["noise", "--on", "sim", "--inject", "3"], "allowed: TIMERS:TIME");
+    check_refused(&["noise", "--on", "sim", "-H", "0"], "-H is for --on live");
+    check_refused(&["noise", "--on", "sim", "--no-trace"], "--no-trace is for --on live");
+    check_refused(&["noise", "--on", "sim", "-c", "0-1"], "how many CPUs the machine has: 1 to ");
+    check_refused(&["noise", "--on", "sim", "-c", "2"], "without a model CPUs take turns");
+    check_refused(&["noise", "--on", "sim", "--free-running"], "the machine's, not the host's");
+    check_refused(&["noise", "--on", "sim", "-d", "1h"], "quanta; the guest keeps all records");
+    check_refused(&["noise", "--on", "sim:z80"], "no model \"z80\"");
 }
 
 #[test]

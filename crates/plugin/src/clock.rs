@@ -1,6 +1,6 @@
 //! Guest time: slices of vCPUs, QEMU's clock beside the model's, and for how long vCPUs were halted.
 
-use crate::counters::CYCLES;
+use crate::counters::{CYCLES, Counts, INSTRUCTIONS};
 use crate::cpu;
 use crate::qemu_internals::{Bias, GuestClock, Slices};
 use crate::rounds::Rounds;
@@ -155,6 +155,19 @@ impl Clock {
     pub(crate) fn ahead_ns(&self, vcpu: u32) -> i64 {
         let model = self.rounds.now_ns(vcpu as usize, self.since_slice_ns(vcpu));
         model.wrapping_sub(self.rounds.shows_ns(self.instructions())).cast_signed()
+    }
+
+    /// What a vCPU would have read of its time-stamp counter when it had counted `at`, since the last
+    /// slice of any vCPU ended.
+    pub(crate) fn tsc_at(&self, vcpu: u32, at: &Counts) -> u64 {
+        let now = if self.parts.bias.is_some() {
+            let since = self.ns_of(at[CYCLES]).wrapping_sub(self.counted_ns[vcpu as usize]);
+            self.rounds.now_ns(vcpu as usize, since)
+        } else {
+            let ahead = cpu::with(vcpu, |cpu| cpu.instructions()) - at[INSTRUCTIONS];
+            self.rounds.shows_ns(self.instructions() - ahead)
+        };
+        now.wrapping_add(self.jumps_ns)
     }
 
     /// Guest time as the vCPU sees it.

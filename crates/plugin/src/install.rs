@@ -125,6 +125,9 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
     if session.options.spans {
         session.tracker.cpus.iter_mut().for_each(|cpu| cpu.stack.keep_spans());
     }
+    if session.options.turns {
+        session.tracker.cpus.iter_mut().for_each(|cpu| cpu.stack.keep_turns());
+    }
     for notice in notices {
         session.notice(notice, 0, 0);
     }

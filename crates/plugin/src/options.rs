@@ -99,6 +99,8 @@ pub struct Options {
     pub start_fast: bool,
     /// Whether each span is recorded.
     pub spans: bool,
+    /// Whether each change of the context on top is recorded.
+    pub turns: bool,
     /// Where the region of interest begins.
     pub roi: Roi,
     /// Addresses of kernel symbols.
@@ -139,6 +141,7 @@ impl Options {
             shift: 0,
             start_fast: false,
             spans: false,
+            turns: false,
             roi: Roi::Marker,
             symbols: None,
             offsets: None,
@@ -205,6 +208,8 @@ impl Options {
             ("start", _) => return wrong("fast or full"),
             ("spans", "on" | "off") => self.spans = value == "on",
             ("spans", _) => return wrong("on or off"),
+            ("turns", "on" | "off") => self.turns = value == "on",
+            ("turns", _) => return wrong("on or off"),
             ("shift", text) => match text.parse() {
                 Ok(shift @ 0..=SHIFT_MAX) => self.shift = shift,
                 _ => return wrong(&format!("a number, 0 to {SHIFT_MAX}")),
@@ -272,11 +277,13 @@ mod tests {
         assert_eq!(options.disks, [Disk { node: "d0".to_owned(), latency_ns: 5 }]);
         assert!(options.pmu);
         assert_eq!((options.pmu_state, options.pmu_save), (Some("/p".into()), Some("/q".into())));
-        let timed = "out=/r,detail=timed,model=/m,time=uniform,shift=2,spans=on,annotate=/a";
+        let timed =
+            "out=/r,detail=timed,model=/m,time=uniform,shift=2,spans=on,turns=on,annotate=/a";
         let options = Options::parse(timed.split(',')).unwrap();
         assert_eq!((options.detail, options.time), (Detail::Timed, Time::Uniform));
         assert_eq!(options.annotate, Some("/a".into()));
-        assert_eq!((options.model, options.shift, options.spans), (Some("/m".into()), 2, true));
+        assert_eq!((options.model, options.shift), (Some("/m".into()), 2));
+        assert!(options.spans && options.turns);
     }
 
     #[test]
@@ -290,6 +297,7 @@ mod tests {
             ("time=now", "uniform"),
             ("shift=11", "0 to 10"),
             ("spans=", "on or off"),
+            ("turns=yes", "on or off"),
             ("start=slow", "fast or full"),
             ("quantum=0", "1 to"),
             ("quantum=x", "1 to"),

@@ -60,6 +60,8 @@ pub enum Record {
     Amounts(Amounts),
     /// A span of hardware or of a function that is followed, which ended.
     Span(Span),
+    /// Another context is on top of a CPU's stack.
+    Turn(Turn),
     /// A counter of the guest's kernel at the edge of a region.
     KernelCount(KernelCount),
     /// The name of an IRQ line's first action.
@@ -204,6 +206,25 @@ pub struct Span {
     pub own_instructions: u64,
     /// Instructions with what was nested inside.
     pub inclusive_instructions: u64,
+}
+
+/// Another context is on top of a CPU's stack, from the opening of a region on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// The CPU.
+    pub cpu: u32,
+    /// The region.
+    pub region: u32,
+    /// [`attribution::KernelContext::code`].
+    pub code: u64,
+    /// That of the task at the foot of the stack.
+    pub foot: u64,
+    /// When, in cycles on this CPU's time axis: that of [`Span::began`].
+    pub at: u64,
+    /// The cycles among them in which it executed.
+    pub cycles: u64,
+    /// What the CPU would have read of its time-stamp counter then.
+    pub tsc: u64,
 }
 
 /// What the guest's kernel has counted itself, read from its memory.

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use attribution::{KernelContext, KernelSpan};
+use attribution::{KernelContext, KernelSpan, KernelTurn};
 
 use crate::counters::{COUNTERS, CYCLES, Counts, INSTRUCTIONS, TIME};
 use crate::options::Detail;
 use crate::record::{
-    AMOUNTS, Amounts, AmountsOf, ContextRow, IrqName, KernelCount, Record, Region, Span, Task,
+    AMOUNTS, Amounts, AmountsOf, ContextRow, IrqName, KernelCount, Record, Region, Span, Task, Turn,
 };
 use crate::session::Session;
 use crate::writer::Writer;
@@ -36,6 +36,13 @@ pub(crate) fn span(cpu: u32, region: u32, span: &KernelSpan<COUNTERS>) -> Record
     })
 }
 
+/// The record of another context on top.
+pub(crate) fn turn(cpu: u32, region: u32, turn: &KernelTurn<COUNTERS>, tsc: u64) -> Record {
+    let (code, foot) = (turn.context.code(), turn.foot.code());
+    let (at, cycles) = (turn.at[TIME], turn.at[CYCLES]);
+    Record::Turn(Turn { cpu, region, code, foot, at, cycles, tsc })
+}
+
 impl Session {
     /// Opens the region of interest.
     pub(crate) fn open_region(&mut self, counted: &[Counts]) {
@@ -53,6 +60,8 @@ impl Session {
         for (tracked, now) in self.tracker.cpus.iter_mut().zip(counted) {
             tracked.stack.open_region(*now);
         }
+        // What each is in the middle of.
+        (0..self.cpus).for_each(|vcpu| self.tracked(vcpu));
     }
 
     /// Writes the region, and closes it.

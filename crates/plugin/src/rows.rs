@@ -7,7 +7,7 @@ use crate::notes::Value;
 use crate::reader::Stream;
 use crate::record::{
     Amounts, AmountsOf, Beside, ContextRow, Curve, KernelCount, Marker, NoteRow, Record, Region,
-    Span, Values,
+    Span, Turn, Values,
 };
 
 /// A context of a region, with its counters.
@@ -70,6 +70,8 @@ pub struct Story {
     pub regions: Vec<CpuRegion>,
     /// Spans.
     pub spans: Vec<Span>,
+    /// Turns.
+    pub turns: Vec<Turn>,
     /// The kernel's counts.
     pub kernel_counts: Vec<KernelCount>,
     /// What came of annotations.
@@ -118,6 +120,7 @@ fn add(story: &mut Story, record: &Record) -> Option<()> {
         }
         Record::Amounts(amounts) => add_amounts(story, amounts)?,
         Record::Span(span) => story.spans.push(*span),
+        Record::Turn(turn) => story.turns.push(*turn),
         Record::KernelCount(count) => story.kernel_counts.push(*count),
         Record::Task(task) => put(&mut story.tasks, task.pid, &task.comm),
         Record::IrqName(name) => put(&mut story.irqs, name.irq, &name.name),

@@ -191,6 +191,10 @@ impl Session {
         for span in stack.take_spans() {
             self.writer.write(&regions::span(vcpu, region, &span));
         }
+        for turn in stack.take_turns() {
+            let tsc = self.clock.tsc_at(vcpu, &turn.at);
+            self.writer.write(&regions::turn(vcpu, region, &turn, tsc));
+        }
         let (awaited, idles) = (stack.awaits(), stack.context() == KernelContext::Idle);
         cpu::with(vcpu, |cpu| {
             cpu.await_at(awaited);

@@ -7,7 +7,7 @@ use plugin::reader::{self, ReadError};
 use plugin::record::{
     AMOUNTS, Amounts, AmountsOf, BYTES, Beside, Check, ContextRow, Curve, End, Group, Header,
     IrqName, KernelCount, Marker, NoteRow, Notice, Record, RecordError, Region, Span, Stream, Task,
-    Values, ValuesSort,
+    Turn, Values, ValuesSort,
 };
 use proptest::prelude::*;
 
@@ -111,11 +111,16 @@ fn record() -> impl Strategy<Value = Record> {
     ]
 }
 
-/// What annotations leave.
+/// What annotations leave, and turns.
 fn noted() -> impl Strategy<Value = Record> {
     let cpu = 0..16_u32;
     let sort = prop::sample::select(vec![ValuesSort::Count, ValuesSort::Others, ValuesSort::Hit]);
     prop_oneof![
+        (cpu.clone(), any::<u32>(), any::<[u64; 5]>()).prop_map(
+            |(cpu, region, [code, foot, at, cycles, tsc])| {
+                Record::Turn(Turn { cpu, region, code, foot, at, cycles, tsc })
+            }
+        ),
         (cpu.clone(), any::<(u32, u32)>(), any::<(u64, u64)>()).prop_map(
             |(cpu, (region, note), (hits, refused))| {
                 Record::Note(NoteRow { cpu, region, note, hits, refused })

@@ -44,5 +44,8 @@ pub(crate) fn observer(run: &Run) -> Vec<String> {
         .map(|(bare, traced)| format!("median detour {bare} bare and {traced} watched"));
     let memory = number("peak_memory_bytes")
         .map(|bytes| format!("at most {} of memory in use", unbroken(&human::bytes(bytes))));
-    lost.into_iter().chain(median).chain(memory).collect()
+    let outside = number("added_to_guest_ns").map(|added| {
+        format!("{} added to the guest, seen from outside", unbroken(&human::ns(added)))
+    });
+    lost.into_iter().chain(median).chain(memory).chain(outside).collect()
 }

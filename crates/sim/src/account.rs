@@ -9,7 +9,7 @@ use attribution::KernelContext;
 use plugin::counters::Counts;
 use plugin::reader::Stream;
 use plugin::record::{
-    Curve, FEATURE_CONTEXTS, FEATURE_MODEL_TIME, FEATURE_TASKS, KernelCount, Record, Span,
+    Curve, FEATURE_CONTEXTS, FEATURE_MODEL_TIME, FEATURE_TASKS, KernelCount, Record, Span, Turn,
 };
 use plugin::rows::{ContextCounts, CpuRegion, story};
 
@@ -84,6 +84,8 @@ pub struct CpuUse {
     pub contexts: Vec<ContextUse>,
     /// Spans that ended on this CPU, in the order in which they did; none unless asked for.
     pub spans: Vec<SpanUse>,
+    /// What came to be on top of its stack, in order; none unless asked for.
+    pub turns: Vec<TurnUse>,
     /// What the guest's kernel has counted itself.
     pub kernel: Vec<KernelUse>,
 }
@@ -124,6 +126,19 @@ pub struct SpanUse {
     pub inclusive_cycles: u64,
     /// Instructions that it executed itself.
     pub own_instructions: u64,
+}
+
+/// A CPU executes for another context from here on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TurnUse {
+    /// For which.
+    pub context: KernelContext,
+    /// The task at the foot of the stack.
+    pub foot: KernelContext,
+    /// When, in cycles that the CPU had executed: without those it was halted.
+    pub cycles: u64,
+    /// What the CPU would have read of its time-stamp counter then.
+    pub tsc: u64,
 }
 
 /// What the guest's kernel has counted itself on one CPU, from the opening of the region to its
@@ -175,6 +190,7 @@ impl Account {
             account.forget_contexts();
         }
         account.add_spans(&story.spans)?;
+        account.add_turns(&story.turns)?;
         account.add_kernel_counts(&story.kernel_counts)?;
         account.check();
         Ok(account)
@@ -233,6 +249,15 @@ impl Account {
                 own_instructions: span.own_instructions,
             };
             self.cpu_mut(span.region, span.cpu)?.spans.push(used);
+        }
+        Ok(())
+    }
+
+    fn add_turns(&mut self, turns: &[Turn]) -> Result<()> {
+        for turn in turns {
+            let (context, foot) = (context_of(turn.code)?, context_of(turn.foot)?);
+            let used = TurnUse { context, foot, cycles: turn.cycles, tsc: turn.tsc };
+            self.cpu_mut(turn.region, turn.cpu)?.turns.push(used);
         }
         Ok(())
     }
@@ -359,6 +384,7 @@ fn cpu_use(region: &CpuRegion) -> CpuUse {
         overflows: region.region.overflows,
         contexts: region.contexts.iter().map(of).collect(),
         spans: Vec::new(),
+        turns: Vec::new(),
         kernel: Vec::new(),
     }
 }

@@ -39,6 +39,8 @@ mod mirror;
 pub mod models;
 mod modules;
 mod near;
+pub mod noise;
+mod ordered;
 mod process;
 pub mod qemu;
 mod qmp;
@@ -49,7 +51,7 @@ mod tail;
 mod vm;
 pub mod watch;
 
-pub use account::{Account, ContextUse, CpuUse, KernelUse, RegionUse, SpanUse};
+pub use account::{Account, ContextUse, CpuUse, KernelUse, RegionUse, SpanUse, TurnUse};
 pub use agent::GuestReport;
 pub use beside::BesideUse;
 pub use cache::Cache;

@@ -49,6 +49,8 @@ pub struct Watch {
     pub start_fast: bool,
     /// Whether each span of an interrupt is recorded.
     pub spans: bool,
+    /// Whether each change of what a CPU executes for is recorded.
+    pub turns: bool,
     /// Where the region of interest begins.
     pub roi: Roi,
     /// Cycles of a slice, with two or more CPUs; without a model a cycle is an instruction.
@@ -69,6 +71,7 @@ impl Default for Watch {
             curves: false,
             start_fast: false,
             spans: false,
+            turns: false,
             roi: Roi::Marker,
             quantum: QUANTUM_DEFAULT,
             check: false,
@@ -217,6 +220,7 @@ impl Recording {
         options.push(("start", if watch.start_fast { "fast" } else { "full" }.to_owned()));
         options.push(("pmu", if machine.pmu { "on" } else { "off" }.to_owned()));
         options.push(("spans", if watch.spans { "on" } else { "off" }.to_owned()));
+        options.push(("turns", if watch.turns { "on" } else { "off" }.to_owned()));
         options.extend(watch.model.as_ref().map(|model| ("model", path(&model.path))));
         options.extend(watch.also.iter().map(|model| ("also", path(&model.path))));
         options.extend(watch.curves.then(|| ("curves", "on".to_owned())));

@@ -5,7 +5,7 @@
 //! interval comes from the spread of the batches (non-overlapping batch means, ratio estimator:
 //! Law & Kelton, Simulation Modeling and Analysis, ch. 9; Cochran, Sampling Techniques, ch. 6).
 
-use statrs::distribution::{ContinuousCDF, StudentsT};
+use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, StudentsT};
 
 /// The fewest batches with a value in them from which an interval is drawn.
 pub const BATCHES_MIN: usize = 8;
@@ -160,6 +160,19 @@ pub fn from_moments(count: u64, sum: u64, sum_of_squares: u128) -> Option<Interv
     Some(Interval { mean: sum as f64 / n, half_width, method: IntervalMethod::Independent })
 }
 
+/// Positions, from 0, of the two of `count` sorted independent values between which their median lies
+/// with 95 % and more (the sign test's interval: Conover, Practical Nonparametric Statistics, ch. 3);
+/// `None` with fewer than six.
+#[must_use]
+pub fn order_95(count: usize) -> Option<(usize, usize)> {
+    let binomial = Binomial::new(0.5, count as u64).ok()?;
+    let tail = |fewer: usize| binomial.cdf(fewer as u64) <= 0.025;
+    // `tail` holds up to a place, and from there on no more.
+    let places: Vec<usize> = (0..count / 2).collect();
+    let low = places.partition_point(|place| tail(*place)).checked_sub(1)?;
+    Some((low, count - 1 - low))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,6 +187,16 @@ mod tests {
         assert!(near(t_95(15).unwrap(), 2.131));
         assert!(near(t_95(1_000_000).unwrap(), 1.960));
         assert_eq!(t_95(0), None);
+    }
+
+    #[test]
+    fn the_median_lies_between_the_order_statistics_of_the_tables() {
+        assert_eq!(order_95(0), None);
+        assert_eq!(order_95(5), None);
+        // Conover, table A3: the first and the last of six, the second and the ninth of ten.
+        assert_eq!(order_95(6), Some((0, 5)));
+        assert_eq!(order_95(10), Some((1, 8)));
+        assert_eq!(order_95(100), Some((39, 60)));
     }
 
     #[test]

@@ -1,19 +1,23 @@
 //! `irqlab noise`: how much of each CPU does the system take, when, and who took it?
 
+mod sim;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use lab::handlers::BenchError;
-use lab::noise::{Body, Loop, NoiseOutcome, NoisePlan};
+use lab::noise::in_guest::Inject;
+use lab::noise::{Body, Loop, NoiseBench, NoiseOutcome, NoisePlan};
 use live::host::{HostFacts, Root, diagnose, format_cpu_list, host_facts, run_host_block};
 use live::noise::{Length, LiveNoise, NoiseSettings};
 use record::{Run, Timestamp};
 use serde_json::{Map, Value as Json, json};
 
-use super::handlers::place::output_directory;
-use super::handlers::stop_on_signals;
+use super::handlers::place::{MadeDirectories, output_directory};
+use super::handlers::{On, stop_on_signals};
+use super::machine::GuestArgs;
 use crate::args::{Printing, Usage, duration, online_cpus, short_time_ns};
 use crate::output;
 
@@ -28,6 +32,7 @@ mod scale;
   irqlab noise -c 1 -d 60s --loop detour    a minute of one CPU's detours, with their causes
   irqlab noise --no-trace --body memory     bare, leaning on the memory
   irqlab noise scale --run RUN              what that does to a parallel job
+  irqlab noise --on sim:r4400-1994          in a simulated machine: each cycle has its cause
 
 Ctrl-C stops, prints and records what was measured until then (\"complete\": false), and ends in 0.
 
@@ -35,7 +40,11 @@ Exit codes: 0 done, 1 failed, 2 a mistake in what was typed, 4 nothing can be me
 pub struct NoiseArgs {
     #[command(subcommand)]
     verb: Option<NoiseVerb>,
-    /// CPUs to measure, as in 0-3,8 [default: all online but those of -H]
+    /// Where to measure: live, sim or sim:MODEL
+    #[arg(long, default_value = "live", value_name = "BENCH")]
+    on: On,
+    /// CPUs to measure, as in 0-3,8 [default: all online but those of -H]; on sim, how many the
+    /// machine has [default: 1]
     #[arg(short = 'c', long, value_name = "LIST")]
     cpus: Option<String>,
     /// CPUs for irqlab's own thread [default: those not measured]
@@ -75,6 +84,10 @@ pub struct NoiseArgs {
     /// Run bare: no probes, and no causes
     #[arg(long)]
     no_trace: bool,
+    /// On sim, set timers while the detour loop runs, one, then two, up to TIMERS and again, each TIME
+    /// later, and tell in table `injected` whether each was found: a check of the bench
+    #[arg(long, allow_hyphen_values = true, value_parser = sim::inject, value_name = "TIMERS:TIME")]
+    inject: Option<Inject>,
     /// Chooses which single detours are kept of many
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
@@ -93,6 +106,8 @@ pub struct NoiseArgs {
     /// Print every row, too
     #[arg(long)]
     all: bool,
+    #[command(flatten, next_help_heading = "On sim")]
+    guest: GuestArgs,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -215,16 +230,61 @@ impl NoiseArgs {
     }
 }
 
+/// A run that can be measured.
+struct Begun {
+    plan: NoisePlan,
+    directory: PathBuf,
+    _made: MadeDirectories,
+}
+
+impl Begun {
+    /// After a check that it can be written.
+    fn new(args: &NoiseArgs, host: Map<String, Json>) -> anyhow::Result<Begun> {
+        let started = Timestamp::now();
+        let (directory, made) = output_directory("noise", args.out.as_deref(), started)?;
+        let plan = NoisePlan {
+            loops: args.loops(),
+            trace: !args.no_trace,
+            started_utc: started.to_string(),
+            host,
+            settings: args.settings(),
+        };
+        Ok(Begun { plan, directory, _made: made })
+    }
+
+    /// Measures, prints, records.
+    fn measure(&self, args: &NoiseArgs, bench: &mut dyn NoiseBench) -> anyhow::Result<ExitCode> {
+        let mut progress = |label: &str| {
+            output::say(!output::shows_progress(args.printing.quiet), &format!("loop {label}"));
+        };
+        match lab::noise::run(&self.plan, bench, &mut progress)? {
+            NoiseOutcome::Nothing { reason, remedy } => {
+                Ok(output::nothing(&reason, remedy.as_deref()))
+            }
+            NoiseOutcome::Ran(run) => finish(args, &run, &self.directory),
+        }
+    }
+}
+
 /// Measures, prints, records.
 pub fn run(args: &NoiseArgs) -> anyhow::Result<ExitCode> {
     if let Some(NoiseVerb::Scale(args)) = &args.verb {
         return scale::run(args);
     }
     args.check()?;
+    match &args.on {
+        On::Live => run_live(args),
+        On::Sim(model) => sim::run(args, model.as_deref()),
+    }
+}
+
+fn run_live(args: &NoiseArgs) -> anyhow::Result<ExitCode> {
+    if let Some(flag) = args.guest.first_given().or(args.inject.map(|_| "--inject")) {
+        bail!(Usage(format!("{flag} is for a simulated machine; add --on sim")));
+    }
     let host = host_facts(&Root::default());
     args.places(&host)?;
-    let started = Timestamp::now();
-    let (directory, _made) = output_directory("noise", args.out.as_deref(), started)?;
+    let begun = Begun::new(args, run_host_block(&host))?;
     let mut bench = match args.bench(&host)? {
         Ok(bench) => bench,
         Err(BenchError::NothingMeasurable { reason, remedy }) => {
@@ -237,20 +297,7 @@ pub fn run(args: &NoiseArgs) -> anyhow::Result<ExitCode> {
             "--threshold: below what the loop itself takes on this clock; at least {least_ns}ns"
         )));
     }
-    let plan = NoisePlan {
-        loops: args.loops(),
-        trace: !args.no_trace,
-        started_utc: started.to_string(),
-        host: run_host_block(&host),
-        settings: args.settings(),
-    };
-    let mut progress = |label: &str| {
-        output::say(!output::shows_progress(args.printing.quiet), &format!("loop {label}"))
-    };
-    match lab::noise::run(&plan, &mut bench, &mut progress)? {
-        NoiseOutcome::Nothing { reason, remedy } => Ok(output::nothing(&reason, remedy.as_deref())),
-        NoiseOutcome::Ran(run) => finish(args, &run, &directory),
-    }
+    begun.measure(args, &mut bench)
 }
 
 fn finish(args: &NoiseArgs, run: &Run, directory: &Path) -> anyhow::Result<ExitCode> {
@@ -276,5 +323,9 @@ fn finish(args: &NoiseArgs, run: &Run, directory: &Path) -> anyhow::Result<ExitC
     printed?;
     let more = "the same again, other tables and formats: irqlab show";
     output::say(args.printing.quiet, &format!("run: {}  ({more} {0})", directory.display()));
+    if run.settings.get("broken").and_then(Json::as_u64).is_some_and(|broken| broken > 0) {
+        eprintln!("irqlab: the ledger does not close: do not use these tables (see the warnings)");
+        return Ok(ExitCode::FAILURE);
+    }
     Ok(ExitCode::SUCCESS)
 }

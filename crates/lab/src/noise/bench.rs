@@ -13,6 +13,8 @@ pub struct NoiseFacts {
     pub bench: String,
     /// Whether the kernel's side can be watched.
     pub can_trace: bool,
+    /// Whether every cycle is seen, from outside: nothing is watched that would cost anything.
+    pub sees_whole: bool,
     /// Settings in force, for the manifest.
     pub settings: Map<String, Json>,
     /// The cost of measuring, for the manifest.

@@ -51,7 +51,7 @@ pub fn run(
     let traced = plan.trace && bench.facts().can_trace;
     let mut passes = Vec::new();
     for &looping in &plan.loops {
-        if traced && looping == Loop::Detour {
+        if traced && !bench.facts().sees_whole && looping == Loop::Detour {
             passes.push((looping, false));
         }
         // The work of slots is looked at for its periods, not for its causes.
@@ -84,8 +84,10 @@ fn assemble(plan: &NoisePlan, facts: &NoiseFacts, samples: &[NoiseSample]) -> Ru
         tables::noise(samples),
         tables::causes(samples),
         tables::fwq(samples),
+        tables::aftermath(samples),
         tables::ftq(samples),
         tables::periods(samples),
+        tables::injected(samples),
         tables::sizes(samples),
         tables::detours(samples),
         tables::repetitions(samples),

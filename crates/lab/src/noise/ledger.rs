@@ -21,7 +21,7 @@ pub struct Detour {
     /// The largest part of it that has a name; [`Part::NoEvent`] when nothing has.
     pub main: Option<Part>,
     /// Time by class, ns, in the order of [`Class::ALL`].
-    pub by_class_ns: [u64; 4],
+    pub by_class_ns: [u64; Class::ALL.len()],
 }
 
 /// The gaps of one CPU.
@@ -33,6 +33,9 @@ pub struct GapLedger {
     pub gaps: Distribution,
     /// For each part, its time in the gaps that have it.
     pub parts: BTreeMap<Part, Distribution>,
+    /// Gaps in which nobody came, as a bench knows that sees every cycle: the loop itself went slower,
+    /// behind a detour. They are in none of the other sums.
+    pub own_gaps: Distribution,
     /// What did not fit together.
     pub faults: SplitFaults,
     /// An even sample of the gaps.
@@ -51,6 +54,7 @@ impl GapLedger {
             is_virtual,
             gaps: Distribution::default(),
             parts: BTreeMap::new(),
+            own_gaps: Distribution::default(),
             faults: SplitFaults::default(),
             kept: Reservoir::new(KEPT_MAX, seed),
             first: Vec::new(),
@@ -60,7 +64,7 @@ impl GapLedger {
 
     /// Adds a gap that nobody watched from the kernel's side.
     pub fn add_bare(&mut self, gap: Gap) {
-        self.keep(Detour { gap, trigger: None, main: None, by_class_ns: [0; 4] });
+        self.keep(Detour { gap, trigger: None, main: None, by_class_ns: Default::default() });
     }
 
     /// Adds a gap with the marks in it.
@@ -71,17 +75,25 @@ impl GapLedger {
         let mut parts = std::mem::take(&mut self.scratch);
         parts.clear();
         self.faults.add(split(gap, marks, self.rules, &mut parts));
+        self.add_split(gap, &mut parts);
+        self.scratch = parts;
+    }
+
+    /// Adds a gap that was split into its parts, which are in the order of time.
+    ///
+    /// # Panics
+    /// As [`GapLedger::add`].
+    pub fn add_split(&mut self, gap: Gap, parts: &mut Vec<(Part, u64)>) {
         assert_eq!(parts.iter().map(|part| part.1).sum::<u64>(), gap.length_ns(), "{gap:?}");
         let is_named = |part: &&(Part, u64)| part.0.class(self.is_virtual) == Class::Named;
         let trigger = parts.iter().find(is_named).map(|part| part.0);
-        merge(&mut parts);
+        merge(parts);
         let main = parts.iter().filter(is_named).max_by_key(|part| part.1).map(|part| part.0);
-        let mut by_class_ns = [0; 4];
-        for &(part, length_ns) in &parts {
+        let mut by_class_ns = [0; Class::ALL.len()];
+        for &(part, length_ns) in parts.iter() {
             by_class_ns[part.class(self.is_virtual) as usize] += length_ns;
             self.parts.entry(part).or_default().record(length_ns, gap.start_ns);
         }
-        self.scratch = parts;
         self.keep(Detour { gap, trigger, main: main.or(Some(Part::NoEvent)), by_class_ns });
     }
 
@@ -95,8 +107,8 @@ impl GapLedger {
 
     /// Time of all gaps by class, ns, in the order of [`Class::ALL`]; absent when nobody watched.
     #[must_use]
-    pub fn by_class_ns(&self) -> Option<[u64; 4]> {
-        let mut sums = [0; 4];
+    pub fn by_class_ns(&self) -> Option<[u64; Class::ALL.len()]> {
+        let mut sums = [0; Class::ALL.len()];
         for (part, times) in &self.parts {
             sums[part.class(self.is_virtual) as usize] += times.sum;
         }

@@ -6,6 +6,7 @@
 
 pub mod bench;
 pub mod experiment;
+pub mod in_guest;
 pub mod ledger;
 pub mod loops;
 pub mod sample;
@@ -17,5 +18,7 @@ pub use bench::{NoiseBench, NoiseFacts};
 pub use experiment::{NoiseOutcome, NoisePlan, run};
 pub use ledger::GapLedger;
 pub use loops::{Body, Loop};
-pub use sample::{CpuNoise, Fixed, NoiseSample, Quantum, Slots, SourceName, Traced, Work};
+pub use sample::{
+    CpuNoise, Fixed, Injected, NoiseSample, Quantum, QuantumCycles, Slots, SourceName, Traced, Work,
+};
 pub use split::{Class, Gap, Mark, Part, Rules, SplitFaults, What, split};

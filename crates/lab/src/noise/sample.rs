@@ -15,6 +15,8 @@ pub enum SourceName {
     Context(Context),
     /// A task, by its name.
     Task(String),
+    /// What else a bench sees that sees every cycle: sort and name.
+    Other(&'static str, String),
 }
 
 /// One loop on all measured CPUs, for one window of time.
@@ -28,12 +30,33 @@ pub struct NoiseSample {
     pub names: Vec<SourceName>,
     /// What the kernel's side saw; absent when it was not watched.
     pub traced: Option<Traced>,
+    /// Timers that were set for known times, to see whether the loop finds them.
+    pub injected: Vec<Injected>,
     /// Cut short by the user.
     pub interrupted: bool,
     /// What a reader must know of this window.
     pub warnings: Vec<String>,
     /// Figures of this window, for the settings.
     pub facts: Map<String, Json>,
+}
+
+/// Timers that were set for one time on one CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Injected {
+    /// The CPU.
+    pub cpu: u32,
+    /// How many timers.
+    pub timers: u32,
+    /// When they were set for, ns.
+    pub planned_ns: u64,
+    /// When their interrupt came, ns; absent when none did that soon.
+    pub begun_ns: Option<u64>,
+    /// For how long the loop did not run from there on, ns.
+    pub taken_ns: u64,
+    /// The length of the detour in which that lies; absent when the loop noted none.
+    pub found_ns: Option<u64>,
+    /// Of that, the loop's own time.
+    pub own_ns: u64,
 }
 
 /// What the kernel's side saw, over all CPUs.
@@ -45,6 +68,8 @@ pub struct Traced {
     pub lost: u64,
     /// Marks outside of every gap: gaps below the threshold.
     pub outside: u64,
+    /// Whether every cycle was seen: nothing is bounded or concluded then, but known.
+    pub whole: bool,
 }
 
 /// One CPU's part.
@@ -91,6 +116,25 @@ pub struct Fixed {
     pub first: Vec<Quantum>,
     /// The least time, ns, in each of some stretches of equal number, in order.
     pub least_ns: Vec<u64>,
+    /// Of each quantum, who used its cycles; empty where not every cycle was seen.
+    pub cycles: Vec<QuantumCycles>,
+}
+
+/// Who used the cycles of a quantum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuantumCycles {
+    /// The loop itself.
+    pub own: u64,
+    /// Others.
+    pub taken: u64,
+    /// How often others took the CPU in it.
+    pub departures: u64,
+    /// How often between it and the quantum before.
+    pub departures_before: u64,
+    /// Who took it first.
+    pub first: Option<Part>,
+    /// Whether another task ran.
+    pub switched: bool,
 }
 
 /// One quantum of fixed work.
@@ -125,4 +169,77 @@ pub struct Slots {
     pub empty: u64,
     /// The work of the first slots.
     pub first: Vec<u64>,
+}
+
+/// Repetitions kept one by one.
+const QUANTA_MAX: usize = 10_000;
+/// Slots kept one by one.
+const SLOTS_MAX: usize = 1 << 16;
+/// Stretches in which the least time of a quantum is looked for.
+const STRETCHES: usize = 10;
+
+impl Fixed {
+    /// Quanta in a stretch of a window that has so many.
+    #[must_use]
+    pub fn stretch_of(expected: u64) -> u64 {
+        expected.div_ceil(STRETCHES as u64).max(1)
+    }
+
+    /// Adds the next quantum, in stretches of `stretch` of them.
+    pub fn add(&mut self, quantum: Quantum, stretch: u64) {
+        let at = (self.times.count / stretch.max(1)) as usize;
+        match self.least_ns.get_mut(at) {
+            Some(least) => *least = quantum.time_ns.min(*least),
+            None if at < STRETCHES => self.least_ns.push(quantum.time_ns),
+            None => {}
+        }
+        self.times.record(quantum.time_ns, quantum.start_ns);
+        if self.first.len() < QUANTA_MAX {
+            self.first.push(quantum);
+        }
+    }
+}
+
+impl Slots {
+    /// Adds the slot of that number with its work; those since the last one had none. The first one
+    /// began late: no matter.
+    pub fn add(&mut self, slot: u64, work: u64) {
+        if slot < self.count {
+            return;
+        }
+        self.empty += slot - self.count + u64::from(work == 0);
+        let place = usize::try_from(slot).unwrap_or(usize::MAX);
+        if place < SLOTS_MAX {
+            self.first.resize(place, 0);
+            self.first.push(work);
+        }
+        self.work_sum = self.work_sum.saturating_add(work);
+        self.work_max = self.work_max.max(work);
+        self.count = slot.saturating_add(1);
+    }
+
+    /// Ends a window: slots that passed at its end had no work.
+    pub fn finish(&mut self, window_ns: u64, slot_ns: u64) {
+        let passed = (window_ns / slot_ns.max(1)).max(self.count);
+        self.slot_ns = slot_ns;
+        self.empty += passed - self.count;
+        self.count = passed;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_without_work_are_counted() {
+        let mut slots = Slots::default();
+        for (slot, work) in [(0, 9), (1, 10), (4, 3)] {
+            slots.add(slot, work);
+        }
+        assert_eq!(slots.first, [9, 10, 0, 0, 3]);
+        assert_eq!((slots.empty, slots.work_sum, slots.work_max, slots.count), (2, 22, 10, 5));
+        slots.finish(700, 100);
+        assert_eq!((slots.empty, slots.count, slots.slot_ns), (4, 7, 100));
+    }
 }

@@ -70,6 +70,10 @@ pub enum Part {
     Between,
     /// Time after its last event beyond what the way back takes.
     Tail,
+    /// The loop's own time, beyond what it takes undisturbed. Only a bench that sees every cycle knows it.
+    Own,
+    /// What such a bench cannot name.
+    Unknown,
 }
 
 /// What kind of an explanation a part is.
@@ -83,11 +87,14 @@ pub enum Class {
     Host,
     /// The remainder.
     Remainder,
+    /// The loop's own, which went slower: colder caches.
+    Aftermath,
 }
 
 impl Class {
     /// All of them, in table order.
-    pub const ALL: [Class; 4] = [Class::Named, Class::Path, Class::Host, Class::Remainder];
+    pub const ALL: [Class; 5] =
+        [Class::Named, Class::Path, Class::Host, Class::Remainder, Class::Aftermath];
 
     /// The word for it in tables.
     #[must_use]
@@ -97,6 +104,7 @@ impl Class {
             Class::Path => "path",
             Class::Host => "host",
             Class::Remainder => "remainder",
+            Class::Aftermath => "aftermath",
         }
     }
 }
@@ -110,7 +118,8 @@ impl Part {
             Part::WayIn | Part::WayOut => Class::Path,
             Part::NoEvent => Class::Host,
             Part::Late if is_virtual => Class::Host,
-            Part::Late | Part::Between | Part::Tail => Class::Remainder,
+            Part::Late | Part::Between | Part::Tail | Part::Unknown => Class::Remainder,
+            Part::Own => Class::Aftermath,
         }
     }
 }

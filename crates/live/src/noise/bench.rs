@@ -7,11 +7,11 @@ use lab::noise::{CpuNoise, GapLedger, Loop, NoiseBench, NoiseFacts, NoiseSample,
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 use serde_json::{Map, json};
 
-use super::clock::{Clocks, Grain, grain};
+use super::clock::{Clocks, Grain, grain_on};
 use super::collect::{Pace, Runner, Start, collect};
 use super::join::Join;
 use super::loops::Order;
-use super::place::{Locked, cpu_set, pin};
+use super::place::{Locked, cpu_set};
 use super::probes::NoiseProbes;
 use super::settings::NoiseSettings;
 use super::way::way_ns;
@@ -20,7 +20,7 @@ use crate::handlers::wait::Ended;
 use crate::host::{Root, StealFacts, format_cpu_list, parse_cpu_list, steal_facts};
 
 /// The default threshold, where the clock is fine enough.
-const THRESHOLD_NS: u64 = 100;
+pub(super) const THRESHOLD_NS: u64 = 100;
 /// The way into the kernel where it could not be measured.
 const WAY_NS_ASSUMED: u64 = 1000;
 /// Longest window of a loop that runs bare only for a comparison with itself, watched.
@@ -50,8 +50,7 @@ impl LiveNoise {
     /// [`BenchError::NothingMeasurable`] on a processor without a constant counter.
     pub fn new(settings: NoiseSettings) -> Result<Self, BenchError> {
         let cpu = settings.cpus.first().copied().unwrap_or(0);
-        let measured = std::thread::spawn(move || pin(cpu).ok().and_then(|()| grain())).join();
-        let grain = measured.ok().flatten().ok_or_else(|| BenchError::NothingMeasurable {
+        let grain = grain_on(cpu).ok_or_else(|| BenchError::NothingMeasurable {
             reason: "the loops read a time-stamp counter, which this processor or CPU has not"
                 .to_owned(),
             remedy: None,
@@ -279,6 +278,7 @@ impl LiveNoise {
             cpus,
             names: probes.map(|p| p.with_marks(|m| m.names(&self.root))).unwrap_or_default(),
             traced: after.watched.then_some(traced),
+            injected: Vec::new(),
             interrupted: false,
             warnings,
             facts,
@@ -342,6 +342,7 @@ impl NoiseBench for LiveNoise {
         NoiseFacts {
             bench: "live".to_owned(),
             can_trace: self.probes.is_some(),
+            sees_whole: false,
             settings: map,
             observer,
             absent: self.absent.clone(),

@@ -1,5 +1,7 @@
 //! The loops' clock: the time-stamp counter, and its way to the kernel's clock.
 
+use super::loops::turn_of_detour;
+use super::place::pin;
 use crate::handlers::tsc::Reading;
 
 /// The counter. 0 on a processor without one: the bench refuses such a machine before.
@@ -31,12 +33,12 @@ pub struct Grain {
     /// Least difference of two readings, one after the other, that differ, ns: the counter's step,
     /// or the time that a reading takes.
     pub step_ns: f64,
-    /// Median time of a turn of the detour loop, cycles.
+    /// Time of a turn of the detour loop, cycles: that of [`grain_on`], or of readings alone.
     pub turn_cycles: u64,
 }
 
 impl Grain {
-    /// Median time of a turn of the detour loop, ns, rounded up.
+    /// Time of a turn of the detour loop, ns, rounded up.
     #[must_use]
     pub fn turn_ns(&self) -> u64 {
         (self.turn_cycles as f64 * 1e9 / self.hz).ceil() as u64
@@ -73,6 +75,16 @@ pub fn grain() -> Option<Grain> {
     let step = turns.iter().copied().find(|turn| *turn > 0)?;
     let step_ns = step as f64 * 1e9 / hz;
     Some(Grain { hz, step_ns, turn_cycles: turns[turns.len() / 2].max(1) })
+}
+
+/// The grain of a CPU's clock, measured there.
+#[must_use]
+pub fn grain_on(cpu: u32) -> Option<Grain> {
+    let measure = move || {
+        pin(cpu).ok()?;
+        Some(Grain { turn_cycles: turn_of_detour(cpu), ..grain()? })
+    };
+    std::thread::spawn(measure).join().ok().flatten()
 }
 
 /// Readings of both clocks during a window: a line between each two of them.

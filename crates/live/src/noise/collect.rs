@@ -7,13 +7,14 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use lab::handlers::BenchError;
+use lab::noise::in_guest::RECORDS_MAX;
 use lab::noise::{Body, Loop};
 use rustix::thread::gettid;
 
 use super::body::Worker;
 use super::clock::Clocks;
 use super::join::Join;
-use super::loops::{Order, Ran, run, turns_of};
+use super::loops::{Order, Ran, TRIES, run, turns_of};
 use super::place::{Counted, pin, real_time};
 use super::probes::NoiseProbes;
 use super::ring::{Record, Ring};
@@ -22,7 +23,7 @@ use crate::handlers::Stop;
 use crate::handlers::wait::{Ended, wait};
 
 /// Records that a ring holds: a second of the fastest loop, and more.
-const RING_RECORDS: usize = 1 << 17;
+const RING_RECORDS: usize = RECORDS_MAX;
 /// Turns of the body that a slot of fixed time is divided into.
 const TURNS_PER_SLOT: u64 = 64;
 
@@ -43,13 +44,15 @@ pub struct Back {
     pub counted: Option<Counted>,
     /// Turns of the body in a quantum, or in a part of a slot.
     pub turns: u64,
+    /// The order as it was carried out.
+    pub order: Order,
 }
 
 /// A loop on its thread.
 pub struct Runner {
     pub cpu: u32,
     pub ring: Arc<Ring>,
-    thread: u32,
+    pub thread: u32,
     go: Sender<()>,
     handle: JoinHandle<Option<Back>>,
 }
@@ -74,6 +77,11 @@ impl Runner {
             Ok(Err(error)) => Err(error),
             Err(_) => Err(BenchError::Failed(format!("the thread on CPU {cpu} ended"))),
         }
+    }
+
+    /// Lets the loop go. One that died says so at the end.
+    pub fn let_go(&self) {
+        let _ = self.go.send(());
     }
 
     fn is_over(&self) -> bool {
@@ -113,10 +121,17 @@ fn in_thread(
     let warm_up =
         Order { window_cycles: start.warm_up_cycles, repetitions: u64::MAX, ..start.order };
     run(&warm_up, &mut worker, turns, &Ring::new(1));
+    let order = match start.order.looping {
+        Loop::Detour => {
+            let tried = start.order.tried();
+            start.order.with_turn(&[(); TRIES].map(|()| run(&tried, &mut worker, turns, ring)))
+        }
+        Loop::Fwq | Loop::Ftq => start.order,
+    };
     let before = Counted::now();
-    let ran = run(&start.order, &mut worker, turns, ring);
+    let ran = run(&order, &mut worker, turns, ring);
     let counted = Counted::now().zip(before).map(|(now, before)| now.since(before));
-    Some(Back { ran, counted, turns })
+    Some(Back { ran, counted, turns, order })
 }
 
 fn place(cpu: u32, fifo: Option<u32>) -> Result<(), BenchError> {
@@ -148,9 +163,7 @@ pub fn collect(
     }
     clocks.read();
     let mut ended = Ended::Done;
-    for runner in runners {
-        let _ = runner.go.send(()); // one that died says so at the end
-    }
+    runners.iter().for_each(Runner::let_go);
     let first = Instant::now();
     while runners.iter().any(|runner| !runner.is_over()) {
         let deadline = Instant::now() + pace.next(first.elapsed());

@@ -1,17 +1,10 @@
 //! What a loop recorded and what the kernel said meanwhile, brought together as both come in.
 
-use lab::noise::{Fixed, Gap, GapLedger, Loop, Mark, Part, Quantum, Rules, Slots, Work, split};
+use lab::noise::{Fixed, Gap, GapLedger, Loop, Mark, Part, Quantum, Rules, Work, split};
 
 use super::clock::Clocks;
 use super::loops::MIGRATED;
 use super::ring::Record;
-
-/// Repetitions kept one by one.
-const QUANTA_MAX: usize = 10_000;
-/// Slots kept one by one.
-const SLOTS_MAX: usize = 1 << 16;
-/// Stretches in which the least time of a quantum is looked for.
-const STRETCHES: usize = 10;
 
 /// What the records of a CPU are made into.
 pub struct Join {
@@ -25,7 +18,6 @@ pub struct Join {
     marks: Vec<Mark>,
     /// Quanta in a stretch.
     stretch: u64,
-    slot: u64,
     /// When the window opened, ns: marks before it are of the warm-up.
     pub start_ns: Option<u64>,
     /// Records made on another CPU.
@@ -59,8 +51,7 @@ impl Join {
             work,
             waiting: Vec::new(),
             marks: Vec::new(),
-            stretch: expected.div_ceil(STRETCHES as u64).max(1),
-            slot: 0,
+            stretch: Fixed::stretch_of(expected),
             start_ns: None,
             migrated: 0,
             marks_taken: 0,
@@ -96,7 +87,7 @@ impl Join {
         for record in due {
             self.migrated += u64::from(record[2] & MIGRATED != 0);
             match &mut self.work {
-                Work::Slots(slots) => add_slot(slots, &mut self.slot, record),
+                Work::Slots(slots) => slots.add(record[0], record[1]),
                 Work::Gaps(_) | Work::Quanta(_) => {
                     let times = clocks.ns_at(record[0]).zip(clocks.ns_at(record[1]));
                     let Some((start_ns, end_ns)) = times else {
@@ -135,7 +126,7 @@ impl Join {
                 if self.watched {
                     name(&mut quantum, gap, marks, self.rules, &mut self.parts);
                 }
-                add_quantum(fixed, quantum, self.stretch);
+                fixed.add(quantum, self.stretch);
             }
             Work::Slots(_) => {}
         }
@@ -145,9 +136,7 @@ impl Join {
     /// Ends the stream: slots that passed at its end without work.
     pub fn finish(&mut self, window_ns: u64, slot_ns: u64) {
         if let Work::Slots(slots) = &mut self.work {
-            slots.slot_ns = slot_ns;
-            slots.count = (window_ns / slot_ns.max(1)).max(self.slot);
-            slots.empty += slots.count.saturating_sub(self.slot);
+            slots.finish(window_ns, slot_ns);
         }
     }
 }
@@ -169,49 +158,4 @@ fn name(
     let sums = parts.chunk_by(|a, b| a.0 == b.0);
     let sums = sums.map(|same| (same.iter().map(|part| part.1).sum::<u64>(), same[0].0));
     quantum.main = sums.max().map(|(_, part)| part);
-}
-
-fn add_quantum(fixed: &mut Fixed, quantum: Quantum, stretch: u64) {
-    let at = (fixed.times.count / stretch) as usize;
-    match fixed.least_ns.get_mut(at) {
-        Some(least) => *least = quantum.time_ns.min(*least),
-        None if at < STRETCHES => fixed.least_ns.push(quantum.time_ns),
-        None => {}
-    }
-    fixed.times.record(quantum.time_ns, quantum.start_ns);
-    if fixed.first.len() < QUANTA_MAX {
-        fixed.first.push(quantum);
-    }
-}
-
-/// A slot with work; those since the last one had none. The first one began late: no matter.
-fn add_slot(slots: &mut Slots, next: &mut u64, record: Record) {
-    let [slot, work, _] = record;
-    if slot < *next {
-        return;
-    }
-    slots.empty += slot - *next + u64::from(work == 0);
-    let place = usize::try_from(slot).unwrap_or(usize::MAX);
-    if place < SLOTS_MAX {
-        slots.first.resize(place, 0);
-        slots.first.push(work);
-    }
-    slots.work_sum = slots.work_sum.saturating_add(work);
-    slots.work_max = slots.work_max.max(work);
-    *next = slot + 1;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slots_without_work_are_counted() {
-        let (mut slots, mut next) = (Slots::default(), 0);
-        for record in [[0, 9, 0], [1, 10, 0], [4, 3, 0]] {
-            add_slot(&mut slots, &mut next, record);
-        }
-        assert_eq!(slots.first, [9, 10, 0, 0, 3]);
-        assert_eq!((slots.empty, slots.work_sum, slots.work_max, next), (2, 22, 10, 5));
-    }
 }

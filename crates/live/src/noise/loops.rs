@@ -37,9 +37,16 @@ pub struct Ran {
     pub start: u64,
     /// When it ended.
     pub end: u64,
+    /// Turns of the detour loop in which no gap was noted; 0 of the others.
+    pub turns: u64,
+    /// What turns took in which a gap was noted, those in no gap.
+    pub noting: u64,
 }
 
 /// Runs the loop that the order names until its window is over, or the ring says stop.
+///
+/// There is one of it: what was tried with it holds for the next call from the same place.
+#[inline(never)]
 pub fn run(order: &Order, worker: &mut Worker, turns: u64, ring: &Ring) -> Ran {
     match order.looping {
         Loop::Fwq => fwq(order, worker, turns, ring),
@@ -61,23 +68,86 @@ fn begin(start: u64, ring: &Ring) -> u64 {
     start
 }
 
-/// Reads the clock again and again. Records: begin and end of a gap.
+/// A turn in which a gap is noted, and the one behind it, may take so many times what the shortest
+/// such turn took: noting goes through lines of memory that the loop does not, and takes their place
+/// in a cache. What takes longer is a gap itself.
+const NOTING_RATIO_MAX: u64 = 4;
+/// The turns that a note takes.
+const NOTE_TURNS: u32 = 2;
+
+/// Reads the clock again and again. Records: begin and end of a gap; flags, and below them what was
+/// taken off at its begin as the loop's own.
 fn detour(order: &Order, ring: &Ring) -> Ran {
-    let start = begin(now(), ring);
-    let mut last = start;
+    let is_tried = order.threshold_cycles == u64::MAX;
+    let start = if is_tried { now() } else { begin(now(), ring) };
+    let (mut last, mut turns, mut noting) = (start, 0, 0);
+    // Turns until a note is over: the one in which it is made, and one that finds its own code again.
+    let mut notes = 0_u32;
+    let mut noting_least = u64::MAX;
     loop {
         let seen = now();
         // The counters of two CPUs may differ: after a migration time may even go back.
         let gap = seen.saturating_sub(last);
-        if gap > order.threshold_cycles {
-            // One turn of the gap is the loop's own.
-            ring.push([last + order.turn_cycles.min(gap), seen, migrated(order.cpu)]);
+        let (mut own, mut limit) = (order.turn_cycles, order.threshold_cycles);
+        if notes == NOTE_TURNS {
+            noting_least = noting_least.min(gap);
+            own = noting_least;
         }
-        last = seen;
+        if notes > 0 {
+            limit = limit.saturating_add(NOTING_RATIO_MAX.saturating_mul(noting_least));
+        }
+        let is_gap = gap > limit;
+        turns += u64::from(notes == 0);
+        if notes > 0 && !is_gap {
+            noting += gap;
+        }
+        if is_gap {
+            let own = own.min(gap);
+            ring.push([last + own, seen, migrated(order.cpu) | own]);
+        }
+        (last, notes) = (seen, if is_gap { NOTE_TURNS } else { notes.saturating_sub(1) });
         if seen.wrapping_sub(start) >= order.window_cycles || ring.stop.load(Ordering::Relaxed) {
-            return Ran { start, end: seen };
+            return Ran { start, end: seen, turns, noting };
         }
     }
+}
+
+/// How long a try of the detour loop is, cycles.
+const TRY_CYCLES: u64 = 100_000;
+
+impl Order {
+    /// A try of the detour loop, which notes nothing.
+    #[must_use]
+    pub fn tried(self) -> Order {
+        let window_cycles = TRY_CYCLES;
+        Order { looping: Loop::Detour, window_cycles, threshold_cycles: u64::MAX, ..self }
+    }
+
+    /// With what a turn takes where the loop runs, by the best of some tries. The code or the memory of
+    /// the loop may be such that it takes longer there than elsewhere; the threshold is then two turns.
+    #[must_use]
+    pub fn with_turn(self, tries: &[Ran]) -> Order {
+        let turn = |ran: &Ran| ran.end.saturating_sub(ran.start).div_ceil(ran.turns.max(1));
+        let turn_cycles = tries.iter().map(turn).min().unwrap_or(self.turn_cycles).max(1);
+        let threshold_cycles = self.threshold_cycles.max(2 * turn_cycles);
+        Order { turn_cycles, threshold_cycles, ..self }
+    }
+}
+
+/// What a turn of the detour loop takes when nobody interferes, cycles; at least 1.
+pub fn turn_of_detour(cpu: u32) -> u64 {
+    let order = Order {
+        looping: Loop::Detour,
+        cpu,
+        window_cycles: 0,
+        repetitions: u64::MAX,
+        quantum_cycles: 1,
+        threshold_cycles: 0,
+        turn_cycles: 1,
+    };
+    let ring = Ring::new(1);
+    let tries = [(); TRIES].map(|()| detour(&order.tried(), &ring));
+    order.with_turn(&tries).turn_cycles
 }
 
 /// Fixed work. Records: begin and end of a quantum.
@@ -94,7 +164,7 @@ fn fwq(order: &Order, worker: &mut Worker, turns: u64, ring: &Ring) -> Ran {
         ring.push([begun, end, migrated(order.cpu)]);
         done += 1;
     }
-    Ran { start, end }
+    Ran { start, end, turns: 0, noting: 0 }
 }
 
 /// Fixed time. Records: number of the slot, work done, flags. Slots without work have none.
@@ -113,13 +183,13 @@ fn ftq(order: &Order, worker: &mut Worker, turns: u64, ring: &Ring) -> Ran {
         work += 1;
         let is_over = slot >= order.repetitions || seen.wrapping_sub(start) >= order.window_cycles;
         if is_over || ring.stop.load(Ordering::Relaxed) {
-            return Ran { start, end: seen };
+            return Ran { start, end: seen, turns: 0, noting: 0 };
         }
     }
 }
 
 /// Runs in which the best time is looked for.
-const TRIES: usize = 12;
+pub const TRIES: usize = 12;
 
 /// How many turns of the body take `cycles` when nobody interferes; at least 1.
 pub fn turns_of(worker: &mut Worker, cycles: u64) -> u64 {

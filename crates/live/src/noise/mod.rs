@@ -4,6 +4,8 @@ pub mod bench;
 mod body;
 pub(crate) mod clock;
 mod collect;
+pub mod in_guest;
+mod inject;
 mod join;
 mod loops;
 mod marks;

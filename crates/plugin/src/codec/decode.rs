@@ -3,7 +3,7 @@
 use super::{
     ABSENT, AMOUNTS_OF, AT_CLOSE, BESIDE, BY_ANNOTATION, BY_MARKER, CHECK, CONTEXT, CURVE, END,
     HEADER, INSIDE, IRQ_NAME, KERNEL_COUNT, MARKER, NOTE, NOTICE, NUMBER, OPEN, REGION, SPAN, TASK,
-    TEXT, TOTAL, TRUNCATED, VALUE, VALUES, text_of,
+    TEXT, TOTAL, TRUNCATED, TURN, VALUE, VALUES, text_of,
 };
 use crate::counters::COUNTERS;
 use crate::notes::Value;
@@ -11,7 +11,7 @@ use crate::options::{CPUS_MAX, Detail, Roi};
 use crate::record::{
     Amounts, AmountsOf, Beside, Check, ContextRow, Curve, End, FORMAT_VERSION, Group, Header,
     IrqName, KernelCount, MAGIC, Marker, NoteRow, Notice, Record, RecordError, Region, Span,
-    Stream, Task, Values, ValuesSort,
+    Stream, Task, Turn, Values, ValuesSort,
 };
 
 pub(super) fn record(kind: u32, cpu: u32, words: &[u64; 7]) -> Result<Record, RecordError> {
@@ -50,6 +50,15 @@ pub(super) fn record(kind: u32, cpu: u32, words: &[u64; 7]) -> Result<Record, Re
         }),
         AMOUNTS_OF => Record::Amounts(amounts(cpu, words).ok_or(wrong)?),
         SPAN => Record::Span(span(cpu, small(words[0])?, words)),
+        TURN => Record::Turn(Turn {
+            cpu,
+            region: small(words[0])?,
+            code: words[1],
+            foot: words[2],
+            at: words[3],
+            cycles: words[4],
+            tsc: words[5],
+        }),
         KERNEL_COUNT => Record::KernelCount(KernelCount {
             cpu,
             region: small(words[0])?,

@@ -3,13 +3,13 @@
 use super::{
     ABSENT, AMOUNTS_OF, AT_CLOSE, BESIDE, BY_ANNOTATION, BY_MARKER, CHECK, CONTEXT, CURVE, END,
     HEADER, INSIDE, IRQ_NAME, KERNEL_COUNT, MARKER, NOTE, NOTICE, NUMBER, OPEN, REGION, SPAN, TASK,
-    TEXT, TOTAL, TRUNCATED, VALUE, VALUES, words_of,
+    TEXT, TOTAL, TRUNCATED, TURN, VALUE, VALUES, words_of,
 };
 use crate::notes::Value;
 use crate::options::{Detail, Roi};
 use crate::record::{
     Amounts, Beside, ContextRow, Curve, End, FORMAT_VERSION, Header, IrqName, KernelCount, MAGIC,
-    Marker, NoteRow, Record, Region, Span, Values,
+    Marker, NoteRow, Record, Region, Span, Turn, Values,
 };
 
 type Words = (u32, u32, [u64; 7]);
@@ -32,6 +32,10 @@ pub(super) fn words(record: &Record) -> Words {
         Record::End(end) => end_words(end),
         Record::Amounts(amounts) => amounts_words(amounts),
         Record::Span(span) => span_words(span),
+        Record::Turn(turn) => {
+            let Turn { cpu, region, code, foot, at, cycles, tsc } = *turn;
+            (TURN, cpu, [u64::from(region), code, foot, at, cycles, tsc, 0])
+        }
         Record::KernelCount(count) => kernel_count_words(count),
         Record::IrqName(name) => irq_name_words(name),
         Record::Note(row) => {

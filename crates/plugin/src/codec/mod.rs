@@ -22,6 +22,7 @@ const VALUES: u32 = 14;
 const VALUE: u32 = 15;
 const BESIDE: u32 = 16;
 const CURVE: u32 = 17;
+const TURN: u32 = 18;
 
 /// A marker with the region open behind it.
 const OPEN: u64 = 1;

@@ -31,8 +31,9 @@ pub(crate) fn view_of(table: &Table) -> Option<View> {
         "footprint" => (&footprint::NEEDS, footprint::view),
         "noise" => (&noise::NEEDS, noise::view),
         "causes" => (&noise::NEEDS_OF_CAUSES, noise::view_of_causes),
+        "aftermath" => (&noise::NEEDS_OF_AFTERMATH, noise::view_of_aftermath),
         "periods" => (&noise::NEEDS_OF_PERIODS, noise::view_of_periods),
-        "detours" | "repetitions" | "slots" | "sizes" | "spectrum" => {
+        "detours" | "repetitions" | "slots" | "sizes" | "spectrum" | "injected" => {
             (&noise::NEEDS_OF_SINGLES, noise::view_of_singles)
         }
         "probes" => (&probes::NEEDS, probes::view),

@@ -7,6 +7,8 @@ use crate::view::{Filter, Row, View, ViewColumn};
 /// What the views cannot do without.
 pub(super) const NEEDS: [&str; 2] = ["cpu", "lost_ns"];
 pub(super) const NEEDS_OF_CAUSES: [&str; 3] = ["cpu", "class", "total_ns"];
+pub(super) const NEEDS_OF_AFTERMATH: [&str; 3] =
+    ["cpu", "direct_mean_cycles", "indirect_mean_cycles"];
 pub(super) const NEEDS_OF_PERIODS: [&str; 3] = ["cpu", "method", "period_ns"];
 pub(super) const NEEDS_OF_SINGLES: [&str; 1] = ["cpu"];
 
@@ -31,6 +33,8 @@ pub(super) fn view() -> View {
             ViewColumn::number("path", "path_ns", 63),
             ViewColumn::number("host", "host_ns", 62),
             ViewColumn::number("remainder", "remainder_ns", 80),
+            ViewColumn::number("aftermath", "aftermath_ns", 79),
+            ViewColumn::number("own gaps", "own_gap_count", 25),
             ViewColumn::number("explained", "explained_ratio", 95),
             ViewColumn::number("steal", "steal_ns", 30),
             ViewColumn::number("switches", "switch_count", 40),
@@ -61,6 +65,30 @@ pub(super) fn view_of_causes() -> View {
             ],
         )
     }
+}
+
+pub(super) fn view_of_aftermath() -> View {
+    plain(
+        usize::MAX,
+        vec![
+            ViewColumn::text("cpu", "cpu", 90),
+            ViewColumn::text("kind", "kind", 70),
+            ViewColumn::text("cause", "name", 100),
+            ViewColumn::text("switched", "switched", 40),
+            ViewColumn::number("quanta", "quantum_count", 80),
+            ViewColumn::number("direct", "direct_mean_cycles", 98),
+            ViewColumn::number("± ci95", "direct_ci95_cycles", 60),
+            ViewColumn::number("p50", "direct_p50_cycles", 50),
+            ViewColumn::number("indirect", "indirect_mean_cycles", 99),
+            ViewColumn::number("± ci95", "indirect_ci95_cycles", 85),
+            ViewColumn::number("p50", "indirect_p50_cycles", 55),
+            ViewColumn::number("of direct", "indirect_ratio", 45),
+            ViewColumn::number("next", "next_mean_cycles", 48),
+            ViewColumn::number("± ci95", "next_ci95_cycles", 30),
+            ViewColumn::number("undisturbed", "undisturbed_cycles", 58),
+            ViewColumn::number("quanta", "undisturbed_count", 20),
+        ],
+    )
 }
 
 pub(super) fn view_of_periods() -> View {

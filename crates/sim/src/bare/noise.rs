@@ -128,6 +128,7 @@ impl<'a> BareNoise<'a> {
             cpus: vec![cpu],
             names: Vec::new(),
             traced: None,
+            injected: Vec::new(),
             interrupted: false,
             warnings: Vec::new(),
             facts: facts(looping, ran),
@@ -221,6 +222,7 @@ impl NoiseBench for BareNoise<'_> {
         NoiseFacts {
             bench: "sim".to_owned(),
             can_trace: false,
+            sees_whole: false,
             settings: map,
             observer: Map::new(),
             absent: Vec::new(),

@@ -8,11 +8,12 @@ use serde_json::{Map, Value as Json, json};
 
 use super::convert::{Reading, sample_of};
 use super::events;
-use crate::boot::{self, Ending, Limits};
+use crate::boot::{Ending, Limits};
 use crate::machine::Timing;
+use crate::ordered::{Ordered, no_answer};
 use crate::qemu::Qemu;
-use crate::watch::{Annotated, Detail, Recording, Watch};
-use crate::{Account, Cache, Machine, SimError, checkpoint};
+use crate::watch::{Annotated, Detail, Watch};
+use crate::{Account, Cache, Machine};
 
 /// How to measure.
 pub struct SimSettings {
@@ -61,19 +62,6 @@ pub(super) struct Outcome {
     wall: Duration,
 }
 
-fn bench_error(error: SimError) -> BenchError {
-    match error {
-        SimError::Checkpoint { .. } => BenchError::Failed(format!(
-            "{error}\n(handlers takes one made with --with-irqlab by this irqlab, and its source disk, \
-             unless --disk says otherwise, one made with --disk virtio-blk)"
-        )),
-        SimError::Missing { what, remedy } => {
-            BenchError::NothingMeasurable { reason: what, remedy: Some(remedy) }
-        }
-        other => BenchError::Failed(other.to_string()),
-    }
-}
-
 impl SimBench {
     /// A bench; nothing is started yet.
     #[must_use]
@@ -109,26 +97,18 @@ impl SimBench {
         let settings = &self.settings;
         let order = serde_json::to_string(order);
         let order = order.map_err(|error| BenchError::Failed(error.to_string()))?;
-        let (cache, qemu, watch) = (&settings.cache, &settings.qemu, &settings.watch);
-        let recording =
-            Recording::new(cache, qemu, &settings.machine, &settings.annotated, watch, None);
-        let recording = recording.map_err(bench_error)?;
-        let mut vm = checkpoint::start(
-            cache,
-            qemu,
-            &settings.machine,
-            settings.from.as_deref(),
-            &format!("irqlab:{order}"),
-            settings.limits,
-            recording.more(),
-        )
-        .map_err(bench_error)?;
-        let ending = boot::follow_unless(&mut vm, settings.limits, &mut |_| {}, &settings.stop);
-        let Some(ending) = ending.map_err(bench_error)? else { return Ok(None) };
-        let window = answer(&ending)?.window()?;
-        drop(vm);
-        let account = recording.account().map_err(bench_error)?;
-        Ok(Some(Outcome { account, window, wall: ending.wall }))
+        let ordered = Ordered {
+            cache: &settings.cache,
+            qemu: &settings.qemu,
+            machine: &settings.machine,
+            annotated: &settings.annotated,
+            from: settings.from.as_deref(),
+            limits: settings.limits,
+            watch: &settings.watch,
+            stop: &settings.stop,
+        };
+        let ran = ordered.run(&order, |ending| answer(ending)?.window())?;
+        Ok(ran.map(|(window, ending, account)| Outcome { account, window, wall: ending.wall }))
     }
 
     /// What cannot be had: what, and why.
@@ -167,14 +147,7 @@ impl SimBench {
 fn answer(ending: &Ending) -> Result<GuestAnswer, BenchError> {
     let line = ending.said.last();
     let parsed = line.and_then(|line| serde_json::from_str(line).ok());
-    parsed.ok_or_else(|| {
-        let status = ending.status;
-        let why = match status {
-            boot::STATUS_LIMIT => "the guest reached its time limit (--guest-limit)".to_owned(),
-            _ => format!("irqlab in the guest ended with status {status} and no answer"),
-        };
-        BenchError::Failed(why)
-    })
+    parsed.ok_or_else(|| no_answer(ending))
 }
 
 impl HandlersBench for SimBench {
@@ -257,6 +230,7 @@ fn clock(of: &SimSettings) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::boot;
 
     fn ending(status: u8, said: &[&str]) -> Ending {
         let said = said.iter().map(|line| (*line).to_owned()).collect();

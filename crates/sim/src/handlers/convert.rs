@@ -138,7 +138,7 @@ fn add_spans(
 }
 
 /// The source that a context is; `None` for what is no source of interrupts.
-fn context_of(context: KernelContext, account: &Account) -> Option<Context> {
+pub(crate) fn context_of(context: KernelContext, account: &Account) -> Option<Context> {
     let (kind, number, name) = match context {
         KernelContext::Interrupt(vector) => {
             let (number, name) = vector_name(vector);

@@ -3,7 +3,7 @@
 
 mod agreement;
 mod bench;
-mod convert;
+pub(crate) mod convert;
 mod events;
 mod verify;
 

@@ -25,7 +25,7 @@ use crate::verbs::machine::{GuestArgs, ModelDetail};
 
 /// Where the experiment runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum On {
+pub enum On {
     /// This machine.
     Live,
     /// A simulated machine, under a model of a processor if one is named.

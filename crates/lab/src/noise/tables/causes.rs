@@ -10,8 +10,13 @@ pub fn causes(samples: &[NoiseSample]) -> Table {
     use Kind::{Real, Text, Uint};
     let columns = vec![
         cpu_column(),
-        column("class", Text, "named, path, host or remainder: see table noise."),
-        column("kind", Text, "irq, vector, softirq, nmi, exception, task, path, host, remainder."),
+        column("class", Text, "named, path, host, remainder or aftermath: see table noise."),
+        column(
+            "kind",
+            Text,
+            "irq, vector, softirq, nmi, exception, task, path, host, remainder, aftermath; on sim syscall \
+             and idle, too.",
+        ),
         column("name", Text, "The context as the kernel names it, or the task."),
         column("detour_count", Uint, "Detours that have this part."),
         column("rate_hz", Real, "Those per second of the window."),

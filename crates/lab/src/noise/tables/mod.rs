@@ -1,13 +1,17 @@
 //! The tables of the experiment, from the samples.
 
+mod aftermath;
 mod causes;
+mod injected;
 mod noise;
 mod periods;
 mod quanta;
 mod single;
 mod spectrum;
 
+pub(super) use aftermath::aftermath;
 pub(super) use causes::causes;
+pub(super) use injected::injected;
 pub(super) use noise::{noise, sizes};
 pub(super) use periods::periods;
 pub(super) use quanta::{ftq, fwq};
@@ -50,6 +54,7 @@ fn words(part: Part, names: &[SourceName]) -> [Value; 2] {
                 [context.kind.label().into(), name.into()]
             }
             Some(SourceName::Task(name)) => fixed("task", name),
+            Some(SourceName::Other(kind, name)) => fixed(kind, name),
             None => [Value::Absent, Value::Absent],
         },
         Part::Fault => fixed("exception", "page fault of the loop"),
@@ -59,6 +64,8 @@ fn words(part: Part, names: &[SourceName]) -> [Value; 2] {
         Part::Late => fixed("host", "before the first event"),
         Part::Between => fixed("remainder", "between two events"),
         Part::Tail => fixed("remainder", "after the last event"),
+        Part::Own => fixed("aftermath", "the loop itself"),
+        Part::Unknown => fixed("remainder", "not known"),
     }
 }
 

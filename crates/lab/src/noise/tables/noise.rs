@@ -36,7 +36,20 @@ fn columns() -> Vec<Column> {
             "Detours without any kernel event and, in a virtual machine, the time before the first \
              event beyond the way in: the host's or the firmware's, by elimination.",
         ),
-        column("remainder_ns", Uint, "What is left; the four add up to lost_ns exactly."),
+        column("remainder_ns", Uint, "What is left; all of these add up to lost_ns exactly."),
+        column(
+            "aftermath_ns",
+            Uint,
+            "The loop's own time in detours beyond a turn of it: colder caches. Absent where not every \
+             cycle is seen.",
+        ),
+        column(
+            "own_gap_count",
+            Uint,
+            "Gaps in which nobody came: the loop itself went slower, behind a detour. No detours, and in \
+             no other column. Absent where not every cycle is seen.",
+        ),
+        column("own_gap_ns", Uint, "Their time; exact."),
         column("named_ratio", Real, "named_ns over lost_ns."),
         column("explained_ratio", Real, "All but the remainder over lost_ns."),
         column("steal_ns", Uint, "What the host says it took (/proc/stat), in its steps of 10 ms."),
@@ -75,9 +88,11 @@ fn row(sample: &NoiseSample, cpu: &CpuNoise) -> Option<Vec<Value>> {
     let Work::Gaps(ledger) = &cpu.work else { return None };
     let gaps = &ledger.gaps;
     let by_class = sample.traced.and_then(|_| ledger.by_class_ns());
-    let class = |class: Class| -> Value { by_class.map(|sums| sums[class as usize]).into() };
+    let whole = sample.traced.map(|traced| traced.whole);
+    let class = |class: Class| class_ns(class, by_class, whole);
     let explained = by_class.map(|sums| gaps.sum - sums[Class::Remainder as usize]);
     let share = |part: Option<u64>| part.map_or(Value::Absent, |part| ratio(part, gaps.sum));
+    let own_gaps = whole.filter(|whole| *whole).map(|_| &ledger.own_gaps);
     let some = gaps.count > 0;
     let seen = |count: u64| -> Value { sample.traced.map(|_| count).into() };
     Some(vec![
@@ -96,6 +111,9 @@ fn row(sample: &NoiseSample, cpu: &CpuNoise) -> Option<Vec<Value>> {
         class(Class::Path),
         class(Class::Host),
         class(Class::Remainder),
+        class(Class::Aftermath),
+        own_gaps.map(|gaps| gaps.count).into(),
+        own_gaps.map(|gaps| gaps.sum).into(),
         share(by_class.map(|sums| sums[Class::Named as usize])),
         share(explained),
         cpu.steal_ns.into(),
@@ -106,6 +124,21 @@ fn row(sample: &NoiseSample, cpu: &CpuNoise) -> Option<Vec<Value>> {
         seen(ledger.faults.unmatched),
         seen(ledger.faults.cut),
     ])
+}
+
+/// Time of a class. Where every cycle is seen there is no way into the kernel that is not part of what
+/// it leads to, and no host; elsewhere the loop's own time in a gap is not known.
+pub(super) fn class_ns(
+    class: Class,
+    sums: Option<[u64; Class::ALL.len()]>,
+    whole: Option<bool>,
+) -> Value {
+    let is_known = match class {
+        Class::Named | Class::Remainder => true,
+        Class::Path | Class::Host => whole == Some(false),
+        Class::Aftermath => whole == Some(true),
+    };
+    sums.filter(|_| is_known).map(|sums| sums[class as usize]).into()
 }
 
 /// The histogram of the lengths of all detours.

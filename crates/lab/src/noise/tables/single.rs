@@ -4,6 +4,7 @@ use record::{Kind, Table, Value};
 
 use super::super::sample::{NoiseSample, Work};
 use super::super::split::Class;
+use super::noise::class_ns;
 use super::{column, cpu_column, ledgers, words_or_absent};
 
 /// An even sample of the detours of each CPU, in the order of time.
@@ -20,7 +21,8 @@ pub fn detours(samples: &[NoiseSample]) -> Table {
         column("named_ns", Uint, "Time by class: see table noise."),
         column("path_ns", Uint, "The same."),
         column("host_ns", Uint, "The same."),
-        column("remainder_ns", Uint, "The same; the four add up to length_ns."),
+        column("remainder_ns", Uint, "The same; all of these add up to length_ns."),
+        column("aftermath_ns", Uint, "The same."),
     ];
     let doc = "Single detours: all of them, or an even sample of at most 10,000 a CPU.";
     let mut table = Table::new("detours", doc, columns);
@@ -35,8 +37,9 @@ pub fn detours(samples: &[NoiseSample]) -> Table {
             ];
             row.extend(words_or_absent(detour.trigger, &sample.names));
             row.extend(words_or_absent(detour.main, &sample.names));
-            let class =
-                |class: Class| sample.traced.map(|_| detour.by_class_ns[class as usize]).into();
+            let whole = sample.traced.map(|traced| traced.whole);
+            let sums = sample.traced.map(|_| detour.by_class_ns);
+            let class = |class: Class| class_ns(class, sums, whole);
             row.extend(Class::ALL.map(class));
             table.push(row);
         }

@@ -1,0 +1,80 @@
+//! Timers that go off at known times: what a loop must find.
+
+use std::os::fd::OwnedFd;
+
+use lab::noise::in_guest::{Inject, Injections};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+
+use super::place::pin;
+use crate::handlers::tsc::Reading;
+
+/// Most timers on one CPU: each is an open file, and so many may a process have open that asks for it.
+const TIMERS_MAX: u64 = 3_900;
+
+/// Timers that are set. Nobody waits for them: they raise their interrupts, and no more.
+pub struct Injector {
+    /// When they go off, of the time-stamp counter.
+    pub set: Injections,
+    _timers: Vec<OwnedFd>,
+}
+
+impl Injector {
+    /// Sets timers on `cpu`, from `after_ns` from now on and for `window_ns`.
+    ///
+    /// # Errors
+    /// When the kernel refuses one.
+    pub fn start(
+        inject: Inject,
+        cpu: u32,
+        hz: f64,
+        (after_ns, window_ns): (u64, u64),
+    ) -> Result<Injector, String> {
+        // A timer goes off on the CPU on which it was set, if that is not idle.
+        let set = move || {
+            pin(cpu).map_err(|error| error.to_string())?;
+            set_all(inject, hz, (after_ns, window_ns))
+        };
+        let set = std::thread::spawn(set).join();
+        set.map_err(|_| "the thread that sets timers died".to_owned())?
+    }
+}
+
+fn set_all(inject: Inject, hz: f64, (after_ns, window_ns): (u64, u64)) -> Result<Injector, String> {
+    let files = getrlimit(Resource::Nofile);
+    let all = Rlimit { current: files.maximum, ..files };
+    setrlimit(Resource::Nofile, all).map_err(|error| error.to_string())?;
+    let now = Reading::now().ok_or("no time-stamp counter")?;
+    let from_ns = now.ns() + after_ns;
+    let (mut timers, mut times) = (Vec::new(), 0);
+    loop {
+        let at_ns = from_ns + (times + 1) * inject.every_ns;
+        let more = u64::from(inject.timers_at(times + 1));
+        if at_ns >= from_ns + window_ns || timers.len() as u64 + more > TIMERS_MAX {
+            break;
+        }
+        for _ in 0..more {
+            timers.push(timer(at_ns).map_err(|error| format!("a timer cannot be set: {error}"))?);
+        }
+        times += 1;
+    }
+    let tsc = |ns: u64| now.cycles() + ((ns - now.ns()) as f64 * hz / 1e9).round() as u64;
+    let last = tsc(from_ns + times * inject.every_ns);
+    Ok(Injector { set: Injections { from: tsc(from_ns), last, times }, _timers: timers })
+}
+
+/// A timer that goes off at `at_ns` of CLOCK_MONOTONIC.
+fn timer(at_ns: u64) -> rustix::io::Result<OwnedFd> {
+    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
+    let at = Timespec {
+        tv_sec: (at_ns / 1_000_000_000) as i64,
+        tv_nsec: (at_ns % 1_000_000_000) as i64,
+    };
+    let never = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let once = Itimerspec { it_interval: never, it_value: at };
+    timerfd_settime(&timer, TimerfdTimerFlags::ABSTIME, &once)?;
+    Ok(timer)
+}

@@ -1,0 +1,285 @@
+//! [`SimNoise`]: one machine runs all loops, one after the other; its record says who took the time.
+
+use lab::handlers::BenchError;
+use lab::noise::in_guest::{Answer, GuestGrain, GuestLoop, NoiseOrder, Ordered as Order};
+use lab::noise::{
+    CpuNoise, Injected, Loop, NoiseBench, NoiseFacts, NoiseSample, Part, Traced, Work,
+};
+use serde_json::{Map, Value as Json, json};
+
+use super::inject::injected;
+use super::join::{Join, migrated, slots};
+use super::names::Names;
+use super::timeline::Timeline;
+use crate::account::RegionUse;
+use crate::boot::{Ending, Limits};
+use crate::ordered::{Ordered, no_answer};
+use crate::qemu::Qemu;
+use crate::watch::{Annotated, Watch};
+use crate::{Account, Cache, Machine};
+
+/// How to measure.
+pub struct SimNoiseSettings {
+    /// Where everything is kept.
+    pub cache: Cache,
+    /// The simulator.
+    pub qemu: Qemu,
+    /// The machine; its image holds irqlab, and its guest time is not the host's.
+    pub machine: Machine,
+    /// What the plugin must know of its kernel.
+    pub annotated: Annotated,
+    /// Start from this checkpoint.
+    pub from: Option<String>,
+    /// How long the machine may take.
+    pub limits: Limits,
+    /// How it is watched; with turns.
+    pub watch: Watch,
+    /// What is asked of the guest.
+    pub order: NoiseOrder,
+    /// Chooses which single detours are kept.
+    pub seed: u64,
+    /// What is true of this host or this moment only.
+    pub on_host: Map<String, Json>,
+    /// Whether the user asked to stop.
+    pub stop: Box<dyn Fn() -> bool>,
+}
+
+/// How a warning begins that says that the numbers must not be used.
+const BROKEN: &str = "broken: ";
+
+/// A simulated machine as a bench.
+pub struct SimNoise {
+    settings: SimNoiseSettings,
+    clock_hz: u64,
+    grain: Option<GuestGrain>,
+    /// What came of the loops that were not asked for yet.
+    samples: Vec<NoiseSample>,
+    warnings: Vec<String>,
+    /// CPUs and loops whose ledger does not close.
+    broken: u64,
+    /// Whether the machine has run.
+    ran: bool,
+}
+
+fn answer(ending: &Ending) -> Result<Answer, BenchError> {
+    if ending.said.is_empty() {
+        return Err(no_answer(ending));
+    }
+    Answer::read(ending.said.iter().map(String::as_str))
+}
+
+impl SimNoise {
+    /// A bench; nothing is started yet.
+    #[must_use]
+    pub fn new(settings: SimNoiseSettings) -> SimNoise {
+        // Without a model a cycle is an instruction, and takes 1 ns.
+        let model = settings.watch.model.as_ref();
+        let clock_hz = model.map_or(1_000_000_000, |model| model.model.clock_hz);
+        let (samples, warnings) = (Vec::new(), Vec::new());
+        SimNoise { settings, clock_hz, grain: None, samples, warnings, broken: 0, ran: false }
+    }
+
+    fn run(&mut self) -> Result<(), BenchError> {
+        let of = &self.settings;
+        let order = serde_json::to_string(&Order::Noise { noise: of.order.clone() });
+        let order = order.map_err(|error| BenchError::Failed(error.to_string()))?;
+        let ordered = Ordered {
+            cache: &of.cache,
+            qemu: &of.qemu,
+            machine: &of.machine,
+            annotated: &of.annotated,
+            from: of.from.as_deref(),
+            limits: of.limits,
+            watch: &of.watch,
+            stop: &of.stop,
+        };
+        let ran = ordered.run(&order, answer)?;
+        let Some((answer, ending, account)) = ran else { return Ok(()) };
+        if let Some(broken) = account.broken.first() {
+            let words = format!("the record of the machine is broken: {broken}");
+            return Err(BenchError::Failed(words));
+        }
+        let failed = |what: &str| BenchError::Failed(what.to_owned());
+        let grain =
+            answer.grain.ok_or_else(|| failed("the guest does not say what its clock is"))?;
+        self.samples = self.join(&answer.loops, &account)?;
+        let is_broken = |text: &&String| text.starts_with(BROKEN);
+        let warnings = self.samples.iter().flat_map(|sample| &sample.warnings);
+        self.broken = warnings.filter(is_broken).count() as u64;
+        self.grain = Some(grain);
+        self.warnings.extend(account.notices.iter().cloned());
+        let wall_ns = u64::try_from(ending.wall.as_nanos()).unwrap_or(u64::MAX);
+        self.settings.on_host.insert("wall_ns".into(), json!(wall_ns));
+        Ok(())
+    }
+
+    /// A sample for each loop that was ordered; each has a region of its own.
+    fn join(&self, noted: &[GuestLoop], account: &Account) -> Result<Vec<NoiseSample>, BenchError> {
+        let mut samples = Vec::new();
+        for (place, &looping) in self.settings.order.loops.iter().enumerate() {
+            let noted = noted.iter().filter(|one| one.ran.looping == looping);
+            let region = account.regions.get(place).ok_or_else(|| {
+                BenchError::Failed(format!("the window of loop {looping} was never opened"))
+            })?;
+            samples.push(self.sample(looping, noted, (account, region))?);
+        }
+        Ok(samples)
+    }
+
+    fn sample<'a>(
+        &self,
+        looping: Loop,
+        noted: impl Iterator<Item = &'a GuestLoop>,
+        (account, region): (&Account, &RegionUse),
+    ) -> Result<NoiseSample, BenchError> {
+        let mut names = Names::default();
+        let mut made = Made::default();
+        for noted in noted {
+            let cpu = region.cpus.iter().find(|cpu| cpu.cpu == noted.ran.cpu);
+            let no_cpu = || BenchError::Failed("a loop ran on a CPU that there is not".to_owned());
+            let timeline = Timeline::new(&cpu.ok_or_else(no_cpu)?.turns, self.clock_hz);
+            let timeline = timeline.map_err(BenchError::Failed)?;
+            made.traced.marks += cpu.map_or(0, |cpu| cpu.turns.len() as u64);
+            let broken = Vec::new();
+            let join = Join { noted, timeline, account, names: &mut names, broken };
+            self.add_cpu(&mut made, join);
+        }
+        made.traced.whole = true;
+        Ok(NoiseSample {
+            looping,
+            cpus: made.cpus,
+            names: names.list,
+            traced: (looping != Loop::Ftq).then_some(made.traced),
+            injected: made.injected,
+            interrupted: false,
+            warnings: made.warnings,
+            facts: made.facts,
+        })
+    }
+
+    fn add_cpu(&self, made: &mut Made, mut join: Join<'_>) {
+        let noted = join.noted;
+        let ran = noted.ran;
+        let work = match ran.looping {
+            Loop::Ftq => Work::Slots(Box::new(slots(noted, self.settings.order.quantum_ns))),
+            Loop::Fwq => Work::Quanta(Box::new(join.quanta())),
+            Loop::Detour => {
+                let seed = self.settings.seed ^ u64::from(ran.cpu);
+                let detours = join.detours(ran.turn_cycles, seed);
+                if let Some(order) = self.settings.order.inject {
+                    let window = join.window();
+                    made.injected.extend(injected(order, &ran, &window, &detours.found));
+                }
+                made.traced.outside += detours.unseen;
+                let of = |what: &str| format!("{what}_on_cpu_{}", ran.cpu);
+                // The counter of such a machine counts ns.
+                made.facts.insert(of("threshold_ns"), json!(ran.threshold_cycles));
+                made.facts.insert(of("turn_ns"), json!(detours.turn_ns));
+                made.facts.insert(of("turns"), json!(ran.turns));
+                made.facts.insert(of("noting_ns"), json!(ran.noting));
+                made.facts.insert(of("taken_ns"), json!(detours.taken_ns));
+                made.facts.insert(of("taken_in_detours_ns"), json!(detours.seen_ns));
+                let unknown = detours.ledger.parts.get(&Part::Unknown).map_or(0, |part| part.sum);
+                if unknown > 0 {
+                    join.broken.push(format!("{unknown} ns of detours belong to nobody"));
+                }
+                Work::Gaps(Box::new(detours.ledger))
+            }
+        };
+        if ran.looping != Loop::Detour {
+            let name = format!("turns_on_cpu_{}", ran.cpu);
+            made.facts.insert(name, json!(ran.turns_of_body));
+        }
+        if let Some(first) = join.broken.first() {
+            let (cpu, number) = (ran.cpu, join.broken.len());
+            let what = format!("the ledger of CPU {cpu} does not close ({number} times)");
+            let words = format!("{BROKEN}{what}: {first}");
+            made.warnings.push(words);
+        }
+        made.cpus.push(CpuNoise {
+            cpu: ran.cpu,
+            start_ns: ran.start,
+            window_ns: ran.end - ran.start,
+            work,
+            lost_records: ran.lost,
+            migrated: migrated(noted),
+            page_faults: ran.page_faults,
+            switches: ran.switches,
+            steal_ns: None,
+        });
+    }
+}
+
+/// What is made of a loop, CPU by CPU.
+#[derive(Default)]
+struct Made {
+    cpus: Vec<CpuNoise>,
+    injected: Vec<Injected>,
+    traced: Traced,
+    facts: Map<String, Json>,
+    warnings: Vec<String>,
+}
+
+impl NoiseBench for SimNoise {
+    fn facts(&self) -> NoiseFacts {
+        let of = &self.settings;
+        let mut settings = Map::new();
+        settings.insert("qemu".into(), json!(of.qemu.version_text));
+        settings.insert("machine".into(), json!(of.machine.described()));
+        let model = of.watch.model.as_ref().map(|model| &model.described);
+        settings.insert("model".into(), json!(model));
+        settings.insert("quantum_cycles".into(), json!(of.watch.quantum));
+        settings.insert("body".into(), json!(of.order.body.word()));
+        settings.insert("inject".into(), json!(of.order.inject));
+        settings.insert("from".into(), json!(of.from));
+        settings.insert("broken".into(), json!(self.broken));
+        if let Some(grain) = self.grain {
+            settings.insert("tsc_hz".into(), json!(grain.hz));
+            settings.insert("clock_step_ns".into(), json!(grain.step_ns));
+            settings.insert("iteration_ns".into(), json!(grain.turn_ns));
+            settings.insert("threshold_ns".into(), json!(grain.threshold_ns));
+            settings.insert("threshold_ns_min".into(), json!(grain.threshold_ns_min));
+        }
+        settings.insert("on_host".into(), Json::Object(of.on_host.clone()));
+        let mut observer = Map::new();
+        observer.insert("method".into(), json!("QEMU plugin; the guest does not see it"));
+        observer.insert("added_to_guest_ns".into(), json!(0));
+        let absent = of.annotated.absent().into_iter();
+        let absent =
+            absent.map(|(what, why)| ("causes".to_owned(), what.to_owned(), why.to_owned(), None));
+        NoiseFacts {
+            bench: "sim".to_owned(),
+            can_trace: true,
+            sees_whole: true,
+            settings,
+            observer,
+            absent: absent.collect(),
+            warnings: self.warnings.clone(),
+        }
+    }
+
+    /// All loops are run by one machine, when the first is asked for.
+    fn measure(&mut self, looping: Loop, _traced: bool) -> Result<NoiseSample, BenchError> {
+        if !std::mem::replace(&mut self.ran, true) {
+            self.run()?;
+        }
+        let place = self.samples.iter().position(|sample| sample.looping == looping);
+        Ok(match place {
+            Some(place) => self.samples.remove(place),
+            None => NoiseSample {
+                looping,
+                cpus: Vec::new(),
+                names: Vec::new(),
+                traced: None,
+                injected: Vec::new(),
+                interrupted: true,
+                warnings: Vec::new(),
+                facts: Map::new(),
+            },
+        })
+    }
+
+    fn stop_requested(&self) -> bool {
+        (self.settings.stop)()
+    }
+}

@@ -1,0 +1,239 @@
+//! What a loop noted in the guest, joined with who had the CPU.
+
+use attribution::KernelContext;
+use lab::noise::in_guest::GuestLoop;
+use lab::noise::{Fixed, Gap, GapLedger, Part, Quantum, QuantumCycles, Rules, Slots};
+
+use super::names::Names;
+use super::timeline::{Piece, Timeline};
+use crate::account::Account;
+
+/// In the third number of a record: it was made on another CPU than it should. Below, of a detour:
+/// what the loop has taken off at its begin (`live::noise`'s loops).
+const MIGRATED: u64 = 1 << 63;
+const PAGE_FAULT: KernelContext = KernelContext::Exception(14);
+
+/// One loop on one CPU, and who had the CPU.
+pub(super) struct Join<'a> {
+    pub(super) noted: &'a GuestLoop,
+    pub(super) timeline: Timeline<'a>,
+    pub(super) account: &'a Account,
+    pub(super) names: &'a mut Names,
+    /// Why the ledger is not to be believed.
+    pub(super) broken: Vec<String>,
+}
+
+/// A detour as the loop noted it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    /// The last reading of the clock before it.
+    pub(super) last_ns: u64,
+    /// It, without the turn of the loop in it.
+    pub(super) gap: Gap,
+    /// The loop's own time in it.
+    pub(super) own_ns: u64,
+}
+
+/// All detours of a CPU.
+pub(super) struct Detours {
+    pub(super) ledger: GapLedger,
+    pub(super) found: Vec<Found>,
+    /// What a turn of the loop takes when nobody comes, ns.
+    pub(super) turn_ns: u64,
+    /// Time that others had in the window, and that of it which lies in detours.
+    pub(super) taken_ns: u64,
+    pub(super) seen_ns: u64,
+    /// Times that others took the CPU, none of it in a detour.
+    pub(super) unseen: u64,
+}
+
+impl Join<'_> {
+    fn thread(&self) -> u32 {
+        self.noted.ran.thread
+    }
+
+    fn pieces(&mut self, from_ns: u64, to_ns: u64) -> Vec<Piece> {
+        let pieces = self.timeline.pieces(from_ns, to_ns);
+        pieces.unwrap_or_else(|error| {
+            self.broken.push(error);
+            Vec::new()
+        })
+    }
+
+    /// Who had the CPU in the window.
+    pub(super) fn window(&mut self) -> Vec<Piece> {
+        let ran = self.noted.ran;
+        self.pieces(ran.start, ran.end)
+    }
+
+    /// The ledger of the detour loop. `taken_off_ns` is what the loop takes for its turn.
+    pub(super) fn detours(&mut self, taken_off_ns: u64, seed: u64) -> Detours {
+        let noted = self.noted;
+        let gaps: Vec<Raw> = noted.records.iter().map(Raw::of).collect();
+        let is_plain = |gap: &&Raw| gap.taken_off_ns <= taken_off_ns;
+        let plain = gaps.iter().filter(is_plain).count() as u64;
+        let turn_ns = turn_ns(noted, &gaps, plain);
+        let mut detours = Detours {
+            ledger: GapLedger::new(Rules::default(), false, seed),
+            found: Vec::new(),
+            turn_ns,
+            taken_ns: 0,
+            seen_ns: 0,
+            unseen: 0,
+        };
+        let thread = self.thread();
+        let others = |pieces: &[Piece]| -> u64 {
+            pieces.iter().filter(|one| !one.is_of(thread)).map(Piece::length_ns).sum()
+        };
+        let window = self.window();
+        detours.taken_ns = others(&window);
+        for raw in gaps {
+            let pieces = self.pieces(raw.last_ns, raw.seen_ns);
+            if pieces.is_empty() {
+                continue; // told already
+            }
+            detours.seen_ns += others(&pieces);
+            let own_ns = raw.length_ns() - others(&pieces);
+            // One turn of the gap is the loop's own, as it always is, or noting the gap before.
+            let usual_ns = if is_plain(&&raw) { turn_ns } else { raw.taken_off_ns };
+            let (usual_ns, last_ns) = (usual_ns.min(own_ns), raw.last_ns);
+            let own_ns = own_ns - usual_ns;
+            let gap = Gap { start_ns: last_ns + usual_ns, end_ns: raw.seen_ns };
+            let mut parts = self.parts(&pieces);
+            parts.retain(|part| part.0 != Part::Own);
+            if parts.is_empty() {
+                detours.ledger.own_gaps.record(gap.length_ns(), gap.start_ns);
+                continue;
+            }
+            parts.extend(Some((Part::Own, own_ns)).filter(|part| part.1 > 0));
+            detours.ledger.add_split(gap, &mut parts);
+            detours.found.push(Found { last_ns, gap, own_ns });
+        }
+        let found = &detours.found;
+        let is_seen = |one: &Piece| {
+            let behind = found.partition_point(|found| found.gap.end_ns <= one.from_ns);
+            found.get(behind).is_some_and(|found| found.last_ns < one.to_ns)
+        };
+        let is_unseen = |one: &&Piece| !one.is_of(thread) && !is_seen(one);
+        detours.unseen = window.iter().filter(is_unseen).count() as u64;
+        detours
+    }
+
+    /// What the pieces are, in order, to the last ns.
+    fn parts(&mut self, pieces: &[Piece]) -> Vec<(Part, u64)> {
+        let thread = self.thread();
+        let mut parts = Vec::new();
+        for piece in pieces {
+            let lost_ns = piece.unaccounted_ns.min(piece.length_ns());
+            let part = self.names.part(piece, thread, self.account);
+            parts.extend([(part, piece.length_ns() - lost_ns), (Part::Unknown, lost_ns)]);
+        }
+        parts.retain(|part| part.1 > 0);
+        parts
+    }
+
+    /// Quanta of fixed work.
+    pub(super) fn quanta(&mut self) -> Fixed {
+        let noted = self.noted;
+        let stretch = Fixed::stretch_of(noted.records.len() as u64);
+        let mut fixed = Fixed::default();
+        let mut before_ns = noted.ran.start;
+        for record in &noted.records {
+            let [start_ns, end_ns, flags] = *record;
+            let pieces = self.pieces(start_ns, end_ns);
+            let before = self.pieces(before_ns, start_ns);
+            before_ns = end_ns;
+            let mut quantum = Quantum {
+                start_ns,
+                time_ns: end_ns - start_ns,
+                named_ns: None,
+                main: None,
+                faulted: None,
+                migrated: flags & MIGRATED != 0,
+            };
+            fixed.cycles.push(self.quantum(&mut quantum, &pieces, &before));
+            fixed.add(quantum, stretch);
+        }
+        fixed
+    }
+
+    /// Says who took time in a quantum, and how many cycles.
+    fn quantum(
+        &mut self,
+        quantum: &mut Quantum,
+        pieces: &[Piece],
+        before: &[Piece],
+    ) -> QuantumCycles {
+        let thread = self.thread();
+        let foot = KernelContext::User(thread);
+        let mut parts = self.parts(pieces);
+        parts.retain(|part| part.0 != Part::Own);
+        let first = parts.first().map(|part| part.0);
+        quantum.named_ns = Some(parts.iter().map(|part| part.1).sum());
+        let faults = |one: &Piece| one.context == PAGE_FAULT && one.foot == foot;
+        quantum.faulted = Some(pieces.iter().any(faults));
+        parts.sort_unstable();
+        let sums = parts.chunk_by(|a, b| a.0 == b.0);
+        let sums = sums.map(|same| (same.iter().map(|part| part.1).sum::<u64>(), same[0].0));
+        quantum.main = sums.max().map(|(_, part)| part);
+        let cycles = |own: bool| -> u64 {
+            pieces.iter().filter(|one| one.is_of(thread) == own).map(|one| one.cycles).sum()
+        };
+        QuantumCycles {
+            own: cycles(true),
+            taken: cycles(false),
+            departures: departures(pieces, thread),
+            departures_before: departures(before, thread),
+            first,
+            switched: pieces.iter().any(|one| one.foot != foot),
+        }
+    }
+}
+
+/// How often others took the CPU.
+fn departures(pieces: &[Piece], thread: u32) -> u64 {
+    let runs = pieces.chunk_by(|one, next| one.is_of(thread) == next.is_of(thread));
+    runs.filter(|run| !run[0].is_of(thread)).count() as u64
+}
+
+/// What a turn of the detour loop takes when nobody comes: the mean of those in which nobody did, and
+/// no gap was noted. `plain` of the gaps are of such turns.
+fn turn_ns(noted: &GuestLoop, gaps: &[Raw], plain: u64) -> u64 {
+    let ran = &noted.ran;
+    let in_gaps: u64 = gaps.iter().map(Raw::length_ns).sum();
+    let rest = (ran.end - ran.start).saturating_sub(in_gaps).saturating_sub(ran.noting);
+    let turns = ran.turns.saturating_sub(plain).max(1);
+    (rest + turns / 2) / turns
+}
+
+/// A gap between two readings of the clock.
+struct Raw {
+    last_ns: u64,
+    seen_ns: u64,
+    /// What the loop has taken off it as its own.
+    taken_off_ns: u64,
+}
+
+impl Raw {
+    fn of(record: &[u64; 3]) -> Raw {
+        let taken_off_ns = (record[2] & !MIGRATED).min(record[0]);
+        Raw { last_ns: record[0] - taken_off_ns, seen_ns: record[1], taken_off_ns }
+    }
+
+    fn length_ns(&self) -> u64 {
+        self.seen_ns.saturating_sub(self.last_ns)
+    }
+}
+
+/// Slots of fixed time: who took the time is not looked for.
+pub(super) fn slots(noted: &GuestLoop, slot_ns: u64) -> Slots {
+    let mut slots = Slots::default();
+    noted.records.iter().for_each(|record| slots.add(record[0], record[1]));
+    slots.finish(noted.ran.end - noted.ran.start, slot_ns);
+    slots
+}
+
+/// Records that were made on another CPU.
+pub(super) fn migrated(noted: &GuestLoop) -> u64 {
+    noted.records.iter().filter(|record| record[2] & MIGRATED != 0).count() as u64
+}

@@ -1,0 +1,10 @@
+//! The simulated bench of the experiment `noise`: the irqlab in the guest runs the loops, and the
+//! simulator's own stack of contexts says who had the CPU, cycle by cycle.
+
+mod bench;
+mod inject;
+mod join;
+mod names;
+mod timeline;
+
+pub use bench::{SimNoise, SimNoiseSettings};
