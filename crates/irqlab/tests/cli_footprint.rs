@@ -2,7 +2,7 @@
 
 mod cli_support;
 
-use cli_support::{Place, alone, rows};
+use cli_support::{Place, alone, can_simulate, rows};
 use serde_json::Value as Json;
 
 fn refused(words: &[&str], says: &str) {
@@ -87,4 +87,33 @@ fn an_interrupt_of_another_cpu_has_no_row_but_a_reason() {
     let absent = run["absent"].as_array().unwrap();
     let has_reason = absent.iter().any(|one| one["what"] == "l1d, ipi");
     assert!(has_row != has_reason, "{run}");
+}
+
+/// By which part two numbers are apart.
+fn apart(row: &Json, one: &str, other: &str) -> f64 {
+    let number = |column: &str| row[column].as_f64().unwrap_or_else(|| panic!("{column}: {row}"));
+    (number(one) / number(other) - 1.0).abs()
+}
+
+/// The paper's findings, where what is counted is exact: the network displaces more than the disk; a
+/// handler displaces what it misses; and time tells what counters do.
+#[test]
+fn in_a_simulated_machine_counters_and_time_agree() {
+    let place = Place::new();
+    if !can_simulate(&place) {
+        return;
+    }
+    let words = ["footprint", "-q", "--json", "--on", "sim:r4400-1994", "--level", "l1d"];
+    let more = ["--source", "disk,net", "--repetitions", "48"];
+    let run = place.run(&[&words[..], &more].concat()).assert_code(0).json();
+    assert_eq!(run["bench"], "sim");
+    let table = rows(&run, "footprint");
+    let of = |source: &str| table.iter().find(|row| row["source"] == source).unwrap();
+    let (disk, net) = (of("disk"), of("net"));
+    for row in [disk, net] {
+        assert!(row["kept_count"].as_u64() >= Some(16), "{row}");
+        assert!(apart(row, "lines", "user_misses") < 0.2, "{row}");
+        assert!(apart(row, "kernel_misses", "user_misses") < 0.3, "{row}");
+    }
+    assert!(net["user_misses"].as_f64() > disk["user_misses"].as_f64(), "{disk} {net}");
 }

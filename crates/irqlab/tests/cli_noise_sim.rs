@@ -4,17 +4,8 @@ mod cli_support;
 
 use std::path::Path;
 
-use cli_support::{Place, names, rows};
+use cli_support::{Place, can_simulate, names, rows};
 use serde_json::Value as Json;
-
-/// Whether there is a simulator; else says why not.
-fn can_simulate(place: &Place) -> bool {
-    let ended = place.run(&["sim", "facts"]);
-    if ended.code != Some(0) {
-        println!("not run: {}", ended.err);
-    }
-    ended.code == Some(0)
-}
 
 fn measured(place: &Place, words: &[&str]) -> Json {
     let all = ["noise", "-q", "--json", "--all", "--repetitions", "1000"];

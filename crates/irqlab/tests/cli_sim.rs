@@ -4,18 +4,8 @@ mod cli_support;
 
 use std::path::Path;
 
-use cli_support::{Place, names, rows};
+use cli_support::{Place, can_simulate, names, rows};
 use serde_json::Value as Json;
-
-/// Whether there is a simulator; else says why not.
-fn can_simulate(place: &Place) -> bool {
-    // What it asks the guest is kept, so this boots but once.
-    let ended = place.run(&["sim", "facts"]);
-    if ended.code != Some(0) {
-        println!("not run: {}", ended.err);
-    }
-    ended.code == Some(0)
-}
 
 fn measured(place: &Place, out: &str, sources: &str) -> Json {
     let words = ["handlers", "--on", "sim", "-q", "-d", "100ms", "--warm-up", "10ms", "--json"];

@@ -3,7 +3,7 @@
 
 mod cli_support;
 
-use cli_support::{Place, rows};
+use cli_support::{Place, can_simulate, rows};
 use serde_json::Value as Json;
 
 /// Most that the mean of instructions may be off the truth.
@@ -13,15 +13,6 @@ const INSTRUCTIONS_OFF: f64 = 0.05;
 const CYCLES_OFF: f64 = 0.2;
 /// The same for times, in a window much shorter than that of the documented table.
 const TIME_OFF: f64 = 0.1;
-
-/// Whether there is a simulator; else says why not.
-fn can_simulate(place: &Place) -> bool {
-    let ended = place.run(&["sim", "facts"]);
-    if ended.code != Some(0) {
-        println!("not run: {}", ended.err);
-    }
-    ended.code == Some(0)
-}
 
 fn number(row: &Json, column: &str) -> f64 {
     row[column].as_f64().unwrap_or_else(|| panic!("{column}: {row}"))

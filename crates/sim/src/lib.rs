@@ -28,6 +28,7 @@ pub mod checkpoint;
 pub mod devices;
 mod error;
 mod facts;
+pub mod footprint;
 pub mod handlers;
 mod hash;
 mod held;

@@ -1,20 +1,25 @@
 //! `irqlab footprint`: what does an interrupt evict from the caches?
 
+mod sim;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use lab::footprint::{About, FootprintBench, FootprintPlan, Geometry, Level, Method, Source};
+use lab::footprint::{
+    About, FootprintBench, FootprintFacts, FootprintPlan, Geometry, Level, Measured, Method, Source,
+};
 use lab::handlers::BenchError;
 use live::footprint::{FootprintSettings, LiveFootprint};
 use live::host::{Root, host_facts, run_host_block};
 use record::Timestamp;
 use serde_json::{Map, Value as Json, json};
 
-use super::handlers::place::output_directory;
-use super::handlers::stop_on_signals;
-use crate::args::{Format, Usage, duration, online_cpus};
+use super::handlers::place::{MadeDirectories, output_directory};
+use super::handlers::{On, stop_on_signals};
+use super::machine::GuestArgs;
+use crate::args::{Printing, Usage, duration, online_cpus};
 use crate::output;
 
 /// What does an interrupt evict from the caches, and what does that cost after the return?
@@ -23,12 +28,16 @@ use crate::output;
   irqlab footprint                               timer, IPI and disk interrupts; L1d, L1i, L2
   irqlab footprint -c 1 --source disk --level l1d,l2
   irqlab footprint --source timer --method basic,refined
+  irqlab footprint --on sim:r4400-1994           in a simulated machine, by its counters
 
 Ctrl-C stops, prints and records what was measured until then (\"complete\": false), and ends in 0.
 
 Exit codes: 0 done, 1 failed, 2 a mistake in what was typed, 4 nothing can be measured here.")]
 pub struct FootprintArgs {
-    /// CPU of the loop [default: the last one online]
+    /// Where to measure: live or sim:MODEL
+    #[arg(long, default_value = "live", value_name = "BENCH")]
+    on: On,
+    /// CPU of the loop [default: the last one online]; on sim, how many the machine has [default: 2]
     #[arg(short = 'c', long, value_name = "CPU")]
     cpu: Option<String>,
     /// What interrupts: timer, ipi, disk, disk-event, net, net-signal
@@ -59,18 +68,16 @@ pub struct FootprintArgs {
     /// Directory of the run [default: irqlab-runs/UTC-footprint]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// How to print the results
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
-    /// Short for --format json
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    printing: Printing,
     /// Print every row, too
     #[arg(long)]
     all: bool,
-    /// No progress and no news on stderr
-    #[arg(short = 'q', long)]
-    quiet: bool,
+    /// Change a field of the model, as in l2.size=4MiB
+    #[arg(long, value_name = "FIELD=VALUE")]
+    set: Vec<String>,
+    #[command(flatten, next_help_heading = "The simulated machine (--on sim)")]
+    guest: GuestArgs,
 }
 
 /// Longest window.
@@ -106,6 +113,15 @@ impl FootprintArgs {
         Ok(())
     }
 
+    fn plan(&self) -> FootprintPlan {
+        FootprintPlan {
+            levels: once(&self.level),
+            sources: once(&self.source),
+            methods: once(&self.method),
+            repetitions_max: self.repetitions as usize,
+        }
+    }
+
     fn settings(&self) -> Map<String, Json> {
         let mut settings = Map::new();
         settings.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
@@ -119,15 +135,26 @@ impl FootprintArgs {
 /// Measures, prints, records.
 pub fn run(args: &FootprintArgs) -> anyhow::Result<ExitCode> {
     args.check()?;
+    match &args.on {
+        On::Live => run_live(args),
+        On::Sim(model) => sim::run(args, model.as_deref()),
+    }
+}
+
+fn run_live(args: &FootprintArgs) -> anyhow::Result<ExitCode> {
+    let set = (!args.set.is_empty()).then_some("--set");
+    if let Some(flag) = args.guest.first_given().or(set) {
+        bail!(Usage(format!("{flag} is for a simulated machine; add --on sim")));
+    }
     let (cpu, others) = args.cpu()?;
     let host = host_facts(&Root::default());
-    let started = Timestamp::now();
-    let (directory, _made) = output_directory("footprint", args.out.as_deref(), started)?;
+    let begun = Begun::new(args, run_host_block(&host))?;
     let settings = FootprintSettings {
         cpu,
         others,
         by_hand: args.geometry.iter().copied().collect(),
         window: args.window,
+        device: None,
         move_irq: args.move_irq,
         is_virtual: host.hypervisor.present == Some(true),
         seed: args.seed,
@@ -135,37 +162,63 @@ pub fn run(args: &FootprintArgs) -> anyhow::Result<ExitCode> {
     };
     let mut bench = match LiveFootprint::new(settings) {
         Ok(bench) => bench,
-        Err(BenchError::NothingMeasurable { reason, remedy }) => {
-            return Ok(output::nothing(&reason, remedy.as_deref()));
+        Err(error) => return nothing_or(error),
+    };
+    let mut progress =
+        |label: &str| output::say(!output::shows_progress(args.printing.quiet), label);
+    let measured = lab::footprint::measure(&args.plan(), &mut bench, &mut progress)?;
+    begun.finish(args, bench.facts(), &measured)
+}
+
+/// Exit code 4 when nothing can be measured here; else the error.
+fn nothing_or(error: BenchError) -> anyhow::Result<ExitCode> {
+    match error {
+        BenchError::NothingMeasurable { reason, remedy } => {
+            Ok(output::nothing(&reason, remedy.as_deref()))
         }
-        Err(error) => bail!(error),
-    };
-    let plan = FootprintPlan {
-        levels: once(&args.level),
-        sources: once(&args.source),
-        methods: once(&args.method),
-        repetitions_max: args.repetitions as usize,
-    };
-    let about = About {
-        started_utc: started.to_string(),
-        host: run_host_block(&host),
-        settings: args.settings(),
-    };
-    let mut progress = |label: &str| output::say(!output::shows_progress(args.quiet), label);
-    let measured = lab::footprint::measure(&plan, &mut bench, &mut progress)?;
-    let run = lab::footprint::assemble(&about, bench.facts(), &measured);
-    let Some(main) = run.tables.first() else {
-        let reasons: Vec<String> =
-            run.absent.iter().map(|one| format!("{}: {}", one.what, one.reason)).collect();
-        let remedy = run.absent.iter().find_map(|one| one.remedy.as_deref());
-        return Ok(output::nothing(&reasons.join("; "), remedy));
-    };
-    let format = if args.json { Format::Json } else { args.format };
-    let printed = output::print(&output::run_text(&run, &directory, format, &main.name, args.all));
-    record::write_run(&run, &directory)
-        .context("the results above are not recorded (--out writes elsewhere)")?;
-    printed?;
-    let more = "the same again, other tables and formats: irqlab show";
-    output::say(args.quiet, &format!("run: {}  ({more} {0})", directory.display()));
-    Ok(ExitCode::SUCCESS)
+        other => bail!(other),
+    }
+}
+
+/// A run that has a place, and what is known of it before it is measured.
+struct Begun {
+    about: About,
+    directory: PathBuf,
+    _made: MadeDirectories,
+}
+
+impl Begun {
+    fn new(args: &FootprintArgs, host: Map<String, Json>) -> anyhow::Result<Begun> {
+        let started = Timestamp::now();
+        let (directory, made) = output_directory("footprint", args.out.as_deref(), started)?;
+        let settings = args.settings();
+        let about = About { started_utc: started.to_string(), host, settings };
+        Ok(Begun { about, directory, _made: made })
+    }
+
+    /// Prints and records.
+    fn finish(
+        self,
+        args: &FootprintArgs,
+        facts: FootprintFacts,
+        measured: &Measured,
+    ) -> anyhow::Result<ExitCode> {
+        let run = lab::footprint::assemble(&self.about, facts, measured);
+        let Some(main) = run.tables.first() else {
+            let words = |one: &record::Absence| format!("{}: {}", one.what, one.reason);
+            let reasons: Vec<String> = run.absent.iter().map(words).collect();
+            let remedy = run.absent.iter().find_map(|one| one.remedy.as_deref());
+            return Ok(output::nothing(&reasons.join("; "), remedy));
+        };
+        let (directory, format) = (&self.directory, args.printing.format());
+        let printed =
+            output::print(&output::run_text(&run, directory, format, &main.name, args.all));
+        // Recorded even when nobody could read it: the minutes are not lost.
+        record::write_run(&run, directory)
+            .context("the results above are not recorded (--out writes elsewhere)")?;
+        printed?;
+        let more = "the same again, other tables and formats: irqlab show";
+        output::say(args.printing.quiet, &format!("run: {}  ({more} {0})", directory.display()));
+        Ok(ExitCode::SUCCESS)
+    }
 }

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Context;
+use lab::footprint::in_guest::FootprintOrder;
 use lab::noise::in_guest::{NoiseOrder, Ordered};
 use live::handlers::WindowEdge;
 use live::handlers::in_guest::carry_out;
@@ -26,6 +27,7 @@ pub fn run(args: &InGuestArgs) -> anyhow::Result<ExitCode> {
     sim::marker::mark(sim::marker::FULL, 0);
     match order {
         Ordered::Noise { noise } => run_loops(&noise)?,
+        Ordered::Footprint { footprint } => fill_caches(&footprint)?,
         Ordered::Handlers(order) => {
             let answer = carry_out(&order, mark);
             output::print(&(serde_json::to_string(&answer)? + "\n"))?;
@@ -39,6 +41,18 @@ fn run_loops(order: &NoiseOrder) -> anyhow::Result<()> {
     let mut lines = Vec::new();
     live::noise::in_guest::carry_out(order, mark, &mut |line| lines.push(line));
     // What follows is not of interest, and goes faster so.
+    sim::marker::mark(sim::marker::FAST, 0);
+    for line in lines {
+        output::print(&(serde_json::to_string(&line)? + "\n"))?;
+    }
+    Ok(())
+}
+
+/// Fills caches and has them interrupted.
+fn fill_caches(order: &FootprintOrder) -> anyhow::Result<()> {
+    mark(WindowEdge::Open);
+    let lines = live::footprint::in_guest::carry_out(order);
+    mark(WindowEdge::Close);
     sim::marker::mark(sim::marker::FAST, 0);
     for line in lines {
         output::print(&(serde_json::to_string(&line)? + "\n"))?;

@@ -185,3 +185,13 @@ pub fn only_run(place: &Place) -> PathBuf {
     assert_eq!(names.len(), 1, "{names:?}");
     runs.join(&names[0])
 }
+
+/// Whether there is a simulator; else says why not.
+pub fn can_simulate(place: &Place) -> bool {
+    // What it asks the guest is kept, so this boots but once.
+    let ended = place.run(&["sim", "facts"]);
+    if ended.code != Some(0) {
+        println!("not run: {}", ended.err);
+    }
+    ended.code == Some(0)
+}

@@ -37,6 +37,8 @@ pub struct Ready {
     pub curve: Option<Curve>,
     /// A pass with nothing displaced, cycles.
     pub pass_cycles: u64,
+    /// Lines between two readings of the clock.
+    pub chunk_lines: u64,
     /// Misses that starting the counters makes; absent where there are none.
     pub start_misses: Option<u64>,
 }

@@ -7,6 +7,7 @@
 pub mod bench;
 pub mod estimate;
 pub mod experiment;
+pub mod in_guest;
 pub mod order;
 pub mod sample;
 mod tables;

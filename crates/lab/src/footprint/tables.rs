@@ -24,7 +24,7 @@ fn key_columns() -> Vec<Column> {
 }
 
 fn columns() -> Vec<Column> {
-    use Kind::{Real, Text, Uint};
+    use Kind::{Bool, Real, Text, Uint};
     let mut columns = key_columns();
     columns.extend([
         column("user_misses", Real, "Misses of the loop that the interrupt makes; idle ones off."),
@@ -35,8 +35,14 @@ fn columns() -> Vec<Column> {
         column(
             "lines",
             Real,
-            "Lines (entries) displaced, by what touching takes longer and the curve. One that came from \
-             farther than the next level counts for several. Absent below limit_lines.",
+            "Lines (entries) displaced, by what touching takes longer and the curve. Absent below \
+             limit_lines.",
+        ),
+        column(
+            "at_most",
+            Bool,
+            "Whether lines is an upper bound: the clock tells no single lines here, and one that came \
+             from farther than the next level counts for several.",
         ),
         column("lines_low", Real, "Least lines that the 95 % interval allows."),
         column("lines_high", Real, "Most lines that it allows."),
@@ -161,6 +167,7 @@ fn row(series: &Series, found: &Found, clock_hz: f64) -> Vec<Value> {
         real(found.kernel.map(|mean| mean.half_width)),
         series.ready.start_misses.into(),
         real(lines),
+        lines.map(|_| series.ready.chunk_lines > 1).into(),
         real(found.lines.map(|found| found.interval.0)),
         real(found.lines.map(|found| found.interval.1)),
         real(found.lines.map(|found| found.limit)),

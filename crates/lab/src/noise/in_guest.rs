@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::loops::{Body, Loop};
+use crate::footprint::in_guest::FootprintOrder;
 use crate::handlers::BenchError;
 use crate::handlers::in_guest::GuestOrder;
 
@@ -48,6 +49,11 @@ pub enum Ordered {
     Noise {
         /// Which, and how.
         noise: NoiseOrder,
+    },
+    /// Caches to fill, and interrupts.
+    Footprint {
+        /// Which, and how.
+        footprint: FootprintOrder,
     },
     /// A window of a condition.
     Handlers(Box<GuestOrder>),

@@ -1,6 +1,8 @@
 //! [`LiveFootprint`]: this machine as a bench for the footprint experiment.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use lab::footprint::{
@@ -16,16 +18,29 @@ use super::counters::{Counters, Misses};
 use super::geometry::{ByHand, geometry};
 use super::loops::Loop;
 use super::route::{Route, route};
-use super::seen::{Seen, verdict};
+use super::seen::{Added, Seen, Wanted, verdict};
 use super::sources::{Raise, ready};
-use super::window::Watch;
+use super::window::{Watch, Window, wait_for_interrupt};
 use crate::handlers::Stop;
 use crate::host::Root;
-use crate::noise::clock::{Grain, grain};
+use crate::noise::clock::{Grain, grain, now};
 use crate::noise::place::{Locked, pin};
 
 /// Passes of touching before the interrupt is to come.
-const PASSES_BEFORE: u64 = 6;
+const PASSES_BEFORE: u64 = 5;
+/// Of which so many are within the window and not timed: what starting it displaced comes back.
+const WARM_PASSES: u64 = 1;
+/// The interrupt comes no earlier: asking for it takes a while.
+const DELAY_NS_MIN: u64 = 400_000;
+/// An interrupt stops a loop for longer: the way into the kernel and back, and the least handler.
+const INTERRUPT_NS_MIN: u64 = 700;
+/// What is no turn of a loop that reads the clock, but an interrupt.
+const TICK_GAP_NS: u64 = 1000;
+const TICK_GAP_TURNS: u64 = 40;
+/// Longest period of a tick (HZ=100), and some more.
+const TICK_NS_MAX: u64 = 12_000_000;
+/// How late a timer may be and still be the one that was set.
+const LATE_NS_MAX: u64 = 20_000;
 /// Longest pass, ns: with longer ones there is hardly one between two ticks.
 const PASS_NS_MAX: u64 = 1_000_000;
 
@@ -40,6 +55,8 @@ pub struct FootprintSettings {
     pub by_hand: ByHand,
     /// How long the interrupt is waited for at most.
     pub window: Duration,
+    /// Block device that the disk sources read; absent: files of their own.
+    pub device: Option<PathBuf>,
     /// Whether a device's interrupt may be moved to the loop's CPU for the run.
     pub move_irq: bool,
     /// Whether a hypervisor is below.
@@ -108,7 +125,8 @@ impl LiveFootprint {
 
     fn looping(&mut self, level: Level) -> Result<(Geometry, Loop), Missing> {
         let geometry = geometry(&self.root, self.settings.cpu, level, &self.settings.by_hand)?;
-        let looping = Loop::new(level, geometry, self.settings.seed)
+        let interrupt = self.grain.cycles(INTERRUPT_NS_MIN);
+        let looping = Loop::new(level, geometry, self.settings.seed, interrupt)
             .map_err(|error| missing(format!("memory for {level}: {error}")))?;
         let pass_ns = (looping.pass_cycles as f64 * 1e9 / self.grain.hz) as u64;
         if pass_ns > PASS_NS_MAX {
@@ -120,56 +138,97 @@ impl LiveFootprint {
         Ok((geometry, looping))
     }
 
-    /// One repetition, from the counts before to the counts behind.
+    fn watch(&self, looping: &Loop, delay: u64, method: Method, counted: bool) -> Watch {
+        let pass = looping.pass_cycles;
+        let asked = self.grain.cycles(self.settings.window.as_nanos() as u64);
+        Watch {
+            scale: looping.scale,
+            window_cycles: match method {
+                // A pass behind an interrupt that comes late, too.
+                Method::Refined => asked.max(delay) + 2 * pass,
+                Method::Basic => asked.max(delay + pass),
+            },
+            pretend_cycles: None,
+            warm_passes: WARM_PASSES,
+            whole: counted,
+        }
+    }
+
+    /// One repetition, from the counts before to the counts behind. It begins directly behind a tick.
     fn once(&mut self, method: Method, raised: bool) -> Result<Repetition, BenchError> {
-        let Some(current) = &mut self.current else {
+        let Some(mut current) = self.current.take() else {
             return Err(BenchError::Failed("nothing was made ready".to_owned()));
         };
+        let done = self.repetition(&mut current, method, raised);
+        self.current = Some(current);
+        done.map_err(failed)
+    }
+
+    fn repetition(
+        &mut self,
+        current: &mut Current,
+        method: Method,
+        raised: bool,
+    ) -> io::Result<Repetition> {
         let pass = current.looping.pass_cycles.max(1);
         // In the middle of any chunk with the same chance.
-        let delay = pass * PASSES_BEFORE + self.random.below(pass);
+        let delay = (pass * PASSES_BEFORE).max(self.grain.cycles(DELAY_NS_MIN));
+        let delay = delay + self.random.below(pass);
         let delay_ns = (delay as f64 * 1e9 / self.grain.hz) as u64;
-        let window_cycles = match method {
-            Method::Refined => self.grain.cycles(self.settings.window.as_nanos() as u64) + 8 * pass,
-            Method::Basic => self.grain.cycles(self.settings.window.as_nanos() as u64),
-        };
-        let watch = Watch {
-            gap_cycles: current.looping.gap_cycles,
-            window_cycles,
-            pretend_cycles: (!raised).then_some(delay),
-            whole: current.counters.is_some(),
-        };
+        let counted = current.counters.is_some();
+        let mut watch = self.watch(&current.looping, delay, method, counted);
+        watch.pretend_cycles = (!raised).then_some(delay);
+        let looping = &mut current.looping;
         let before = Seen::now(&self.root);
-        current.looping.fill();
+        looping.warm_up();
+        let tick_gap = self.grain.cycles(TICK_GAP_NS).max(TICK_GAP_TURNS * self.grain.turn_cycles);
+        wait_for_interrupt(tick_gap, self.grain.cycles(TICK_NS_MAX));
+        let asked_at = now();
         if raised {
-            current.raise.schedule(Duration::from_nanos(delay_ns)).map_err(failed)?;
+            current.raise.schedule(Duration::from_nanos(delay_ns))?;
         }
+        // What asking displaced comes back before anything is counted.
+        looping.fill();
+        let asking = now().wrapping_sub(asked_at);
         if let Some(counters) = &mut current.counters {
-            counters.start().map_err(failed)?;
+            counters.start()?;
         }
-        current.looping.fill();
-        let window = current.looping.window(method, watch);
-        let misses = current.counters.as_mut().map(Counters::stop).transpose().map_err(failed)?;
+        let window = looping.window(method, watch);
+        let misses = current.counters.as_mut().map(Counters::stop).transpose()?;
         let after = Seen::now(&self.root);
         if raised {
-            current.raise.settle().map_err(failed)?;
+            current.raise.settle()?;
         }
-        let kind = raised.then(|| current.raise.counted());
+        let late = window.gap_at.wrapping_sub(asked_at.wrapping_add(delay)) as i64;
+        let most_late = (self.grain.cycles(LATE_NS_MAX) + asking + window.gap_cycles) as i64;
+        let wanted = raised.then(|| Wanted {
+            kind: current.raise.counted(),
+            on_time: !current.raise.is_timed() || (0..most_late).contains(&late),
+        });
+        let kind = wanted.map(|wanted| wanted.kind);
         let added = before.zip(after).map(|(b, a)| b.until(&a, self.settings.cpu, kind));
-        let excess_cycles = window.excess_cycles(current.looping.chunks(), raised);
-        let verdict = match added {
-            Some(added) => verdict(added, &window, raised),
-            None => Verdict::OthersToo,
-        };
-        // Too late for a whole pass behind it: as good as not at all.
-        let is_late = verdict == Verdict::Kept && excess_cycles.is_none();
-        Ok(Repetition {
-            verdict: if is_late { Verdict::NotInterrupted } else { verdict },
-            excess_cycles,
-            stopped_cycles: raised.then_some(window.gap_cycles),
-            user_misses: misses.map(|misses: Misses| misses.user),
-            kernel_misses: misses.map(|misses| misses.kernel),
-        })
+        let chunks = looping.chunks();
+        Ok(repetition(added, &window, wanted, chunks, misses))
+    }
+}
+
+fn repetition(
+    added: Option<Added>,
+    window: &Window,
+    wanted: Option<Wanted>,
+    chunks: u64,
+    misses: Option<Misses>,
+) -> Repetition {
+    let excess_cycles = window.excess_cycles(chunks, wanted.is_some());
+    let verdict = added.map_or(Verdict::OthersToo, |added| verdict(added, window, wanted));
+    // Too late for a whole pass behind it: as good as not at all.
+    let is_late = verdict == Verdict::Kept && excess_cycles.is_none();
+    Repetition {
+        verdict: if is_late { Verdict::NotInterrupted } else { verdict },
+        excess_cycles,
+        stopped_cycles: wanted.map(|_| window.gap_cycles),
+        user_misses: misses.map(|misses| misses.user),
+        kernel_misses: misses.map(|misses| misses.kernel),
     }
 }
 
@@ -207,8 +266,13 @@ impl FootprintBench for LiveFootprint {
     }
 
     fn ready(&mut self, level: Level, source: Source) -> Result<Ready, Missing> {
-        let mut raise = ready(source, self.settings.cpu, &self.settings.others)
-            .map_err(|why| Missing { reason: why.reason, remedy: why.remedy })?;
+        let mut raise = ready(
+            source,
+            self.settings.cpu,
+            &self.settings.others,
+            self.settings.device.as_deref(),
+        )
+        .map_err(|why| Missing { reason: why.reason, remedy: why.remedy })?;
         let (root, cpu) = (&self.root, self.settings.cpu);
         route(root, cpu, raise.as_mut(), &mut self.route, self.settings.move_irq)?;
         let kept = self.current.take().filter(|current| current.level == level);
@@ -232,6 +296,7 @@ impl FootprintBench for LiveFootprint {
             raised_by: raise.method(),
             curve: Some(curve.clone()),
             pass_cycles: looping.pass_cycles,
+            chunk_lines: looping.chunk_lines(),
         };
         self.current =
             Some(Current { level, looping, geometry, curve, raise, counters: counters.ok() });

@@ -8,14 +8,23 @@ use lab::footprint::{Geometry, Level, Method};
 use super::counters::Counters;
 use super::memory::Pages;
 use super::touch::{CodeLines, DataLines, Shape, Touch};
-use super::window::{Watch, Window, basic, fill, pass_times, refined};
+use super::window::{Scale, Watch, Window, basic, fill, pass, pass_times, refined};
 
 /// Turns for each point of the curve.
 const CURVE_TURNS: usize = 48;
 /// Passes from which the usual time of a chunk is taken.
 const USUAL_PASSES: usize = 32;
-/// A chunk that takes so many times the dearest of the displaced ones was interrupted.
-const GAP_FACTOR: u64 = 3;
+/// Chunks of a pass, at most about: else reading the clock takes longer than the rest.
+const CHUNKS_MAX: usize = 1024;
+/// Lines of a chunk where fewer of them don't show in the clock.
+const MANY_LINES: usize = 32;
+/// What a displaced line must cost, cycles of the clock, for single ones to be told.
+const LINE_CYCLES_MIN: f64 = 3.0;
+/// What was interrupted took longer than so many displaced lines, if that is as long as an interrupt takes at
+/// least.
+const GAP_LINES: f64 = 128.0;
+/// A chunk that takes so many times what nine of ten do whose lines are all displaced had one from farther.
+const FAR_FACTOR: u64 = 2;
 
 enum Lines {
     Data(DataLines),
@@ -33,11 +42,11 @@ macro_rules! with_lines {
 }
 
 impl Lines {
-    fn new(level: Level, shape: Shape, seed: u64) -> io::Result<Self> {
+    fn new(level: Level, shape: Shape, seed: u64, chunk_lines: usize) -> io::Result<Self> {
         if level.is_code() {
-            CodeLines::new(shape, seed).map(Lines::Code)
+            CodeLines::new(shape, seed, chunk_lines).map(Lines::Code)
         } else {
-            DataLines::new(shape, seed).map(Lines::Data)
+            DataLines::new(shape, seed, chunk_lines).map(Lines::Data)
         }
     }
 }
@@ -47,10 +56,12 @@ pub struct Loop {
     lines: Lines,
     foreign: Lines,
     shape: Shape,
-    /// A chunk that takes longer was interrupted, cycles.
-    pub gap_cycles: u64,
+    /// What the time of a chunk says.
+    pub scale: Scale,
     /// Median time of a pass with nothing displaced, cycles.
     pub pass_cycles: u64,
+    /// The same with all of it displaced.
+    displaced_cycles: u64,
 }
 
 /// How the lines of a level lie in memory.
@@ -62,22 +73,64 @@ pub fn shape(level: Level, geometry: Geometry) -> Shape {
         ways: geometry.ways,
         line_bytes: geometry.line_bytes,
         skew_bytes: if level.is_tlb() { 64 } else { 0 },
+        from_bytes: 0,
     }
 }
 
 impl Loop {
-    /// Lays both out and measures them.
+    /// Lays both out and measures them. No interrupt stops the loop for less than `interrupt_cycles`.
     ///
     /// # Errors
     /// When there is no memory for it, or none that can be executed.
-    pub fn new(level: Level, geometry: Geometry, seed: u64) -> io::Result<Self> {
+    pub fn new(
+        level: Level,
+        geometry: Geometry,
+        seed: u64,
+        interrupt_cycles: u64,
+    ) -> io::Result<Self> {
         let shape = shape(level, geometry);
-        let lines = Lines::new(level, shape, seed)?;
+        let few = (shape.lines() as usize / CHUNKS_MAX).max(1);
+        let looping = Self::in_chunks(level, shape, geometry, seed, (few, interrupt_cycles))?;
+        if looping.line_cycles() >= LINE_CYCLES_MIN {
+            return Ok(looping);
+        }
+        let many = (MANY_LINES.max(few), interrupt_cycles);
+        Self::in_chunks(level, shape, geometry, seed, many)
+    }
+
+    fn in_chunks(
+        level: Level,
+        shape: Shape,
+        geometry: Geometry,
+        seed: u64,
+        (chunk_lines, interrupt_cycles): (usize, u64),
+    ) -> io::Result<Self> {
+        let lines = Lines::new(level, shape, seed, chunk_lines)?;
         // One line after the other, in no order of sets: as a handler's are.
-        let foreign = Lines::new(level, Shape { ways: shape.lines(), sets: 1, ..shape }, !seed)?;
-        let mut looping = Loop { lines, foreign, shape, gap_cycles: u64::MAX, pass_cycles: 0 };
-        looping.measure_chunks();
+        let behind =
+            Shape { ways: shape.lines(), sets: 1, from_bytes: geometry.size_bytes, ..shape };
+        let foreign = Lines::new(level, behind, !seed, MANY_LINES)?;
+        let mut looping = Loop {
+            lines,
+            foreign,
+            shape,
+            scale: Scale::default(),
+            pass_cycles: 0,
+            displaced_cycles: 0,
+        };
+        looping.measure_chunks(interrupt_cycles);
         Ok(looping)
+    }
+
+    /// What a displaced line costs, cycles.
+    fn line_cycles(&self) -> f64 {
+        (self.displaced_cycles as f64 - self.pass_cycles as f64) / self.lines() as f64
+    }
+
+    /// Lines that are touched between two readings of the clock.
+    #[must_use]
+    pub fn chunk_lines(&self) -> u64 {
+        with_lines!(&self.lines, touch => touch.chunk_lines())
     }
 
     /// Chunks of a pass.
@@ -99,7 +152,23 @@ impl Loop {
     }
 
     fn displace(&mut self, chunks: u64) {
-        with_lines!(&mut self.foreign, touch => (0..chunks).for_each(|_| touch.chunk()));
+        with_lines!(&mut self.foreign, touch => {
+            touch.rewind(); // each line once
+            (0..chunks).for_each(|_| touch.chunk());
+        });
+    }
+
+    /// A window without an interrupt, so that its code is in the caches.
+    pub fn warm_up(&mut self) {
+        let pass = self.pass_cycles.max(1);
+        let watch = Watch {
+            scale: self.scale,
+            window_cycles: 4 * pass,
+            pretend_cycles: Some(2 * pass),
+            warm_passes: 1,
+            whole: false,
+        };
+        with_lines!(&mut self.lines, touch => refined(touch, watch));
     }
 
     /// Two untimed passes.
@@ -119,23 +188,43 @@ impl Loop {
         with_lines!(&mut self.lines, touch => pass_times(touch))
     }
 
-    fn measure_chunks(&mut self) {
+    fn clipped_pass(&mut self) -> Option<u64> {
+        let scale = self.scale;
+        with_lines!(&mut self.lines, touch => pass(touch, scale))
+    }
+
+    /// The median time of passes behind that, with nothing clipped.
+    fn median_pass(&mut self, prepare: impl Fn(&mut Self)) -> u64 {
+        self.scale = Scale { gap: u64::MAX, far: u64::MAX, next: 0 };
+        let mut passes: Vec<u64> = Vec::new();
+        for _ in 0..USUAL_PASSES {
+            prepare(self);
+            passes.extend(self.clipped_pass());
+        }
+        passes.sort_unstable();
+        passes[passes.len() / 2]
+    }
+
+    fn measure_chunks(&mut self, interrupt_cycles: u64) {
         let all = with_lines!(&self.foreign, touch => touch.chunks());
+        self.pass_cycles = self.median_pass(Self::fill);
+        self.displaced_cycles = self.median_pass(|one| {
+            one.fill();
+            one.displace(all);
+        });
         let mut dearest = Vec::new();
         for _ in 0..USUAL_PASSES {
             self.fill();
             self.displace(all);
             dearest.extend(self.pass_times());
         }
-        // Not the dearest of all: that one may have been interrupted.
         dearest.sort_unstable();
-        let dearest = dearest[dearest.len() * 9 / 10];
-        self.gap_cycles = dearest.saturating_mul(GAP_FACTOR);
-        self.fill();
-        let mut passes: Vec<u64> =
-            (0..USUAL_PASSES).map(|_| self.pass_times().iter().sum()).collect();
-        passes.sort_unstable();
-        self.pass_cycles = passes[passes.len() / 2];
+        // Not the dearest of all: that one may have been interrupted.
+        let (next, most) = (dearest[dearest.len() / 2], dearest[dearest.len() * 9 / 10]);
+        self.scale.next = next;
+        let stopped = next + (self.line_cycles().max(0.0) * GAP_LINES) as u64;
+        self.scale.gap = stopped.max(interrupt_cycles);
+        self.scale.far = most * FAR_FACTOR;
     }
 
     /// Misses in user mode of a pass directly behind the start of the counters: what starting them
@@ -158,7 +247,7 @@ impl Loop {
     /// What a pass takes longer when so many of its lines were displaced before: none, and one to
     /// all sixteenths. `None` where the clock sees no difference.
     pub fn curve(&mut self) -> Curve {
-        let (all, chunks) = (with_lines!(&self.foreign, touch => touch.chunks()), self.chunks());
+        let all = with_lines!(&self.foreign, touch => touch.chunks());
         let per_chunk = self.lines() / all.max(1);
         let mut steps: Vec<u64> = (0..=16).map(|part| all * part / 16).collect();
         steps.dedup();
@@ -167,13 +256,10 @@ impl Loop {
             let mut excess: Vec<i64> = Vec::new();
             for _ in 0..CURVE_TURNS {
                 self.fill();
-                let before: u64 = self.pass_times().iter().sum();
-                let second: u64 = self.pass_times().iter().sum();
+                let usual = self.clipped_pass().zip(self.clipped_pass());
                 self.displace(step);
-                let times = self.pass_times();
-                if times.iter().all(|time| *time < self.gap_cycles) {
-                    let after: u64 = times.iter().sum();
-                    excess.push(after as i64 - ((before + second) / 2) as i64);
+                if let (Some((one, other)), Some(after)) = (usual, self.clipped_pass()) {
+                    excess.push(after as i64 - ((one + other) / 2) as i64);
                 }
             }
             excess.sort_unstable();
@@ -181,7 +267,6 @@ impl Loop {
                 points.push((step * per_chunk, *median as f64));
             }
         }
-        debug_assert!(chunks > 0);
         Curve { points }
     }
 }

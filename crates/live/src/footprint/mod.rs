@@ -3,6 +3,7 @@
 pub mod bench;
 mod counters;
 pub mod geometry;
+pub mod in_guest;
 mod loops;
 mod memory;
 mod route;

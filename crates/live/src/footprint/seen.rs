@@ -8,6 +8,9 @@ use crate::host::Root;
 use crate::host::interrupts::{Interrupts, read_interrupts};
 use crate::noise::place::Counted;
 
+/// The local timer's line in /proc/interrupts.
+pub const TICK: &str = "LOC";
+
 /// Counts at one moment.
 #[derive(Debug)]
 pub struct Seen {
@@ -20,8 +23,10 @@ pub struct Seen {
 pub struct Added {
     /// Interrupts of the source's kind.
     pub wanted: u64,
-    /// Other interrupts.
+    /// Other interrupts, but for the local timer's.
     pub others: u64,
+    /// The local timer's, where that is not the source's kind.
+    pub ticks: u64,
     /// Switches and page faults of the loop.
     pub switches: u64,
 }
@@ -43,6 +48,7 @@ impl Seen {
             let more = now.wrapping_sub(before);
             match kind {
                 Some(kind) if kind.is(&line.label) => added.wanted += more,
+                _ if line.label == TICK => added.ticks += more,
                 _ => added.others += more,
             }
         }
@@ -54,20 +60,40 @@ impl Seen {
     }
 }
 
-/// Whether a repetition counts. `raised`: an interrupt was asked for.
+/// How an interrupt was to come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// How the kernel counts it.
+    pub kind: Kind,
+    /// Whether the first gap came when it was to come.
+    pub on_time: bool,
+}
+
+/// Whether a repetition counts. Counts say which interrupts came between the reading before and the
+/// one behind, gaps how many of them came while lines were touched. A tick may come while the
+/// counts are read, which takes a while; touching begins directly behind one.
 #[must_use]
-pub fn verdict(added: Added, window: &Window, raised: bool) -> Verdict {
-    let wanted = u64::from(raised);
+pub fn verdict(added: Added, window: &Window, wanted: Option<Wanted>) -> Verdict {
+    let ticks = added.ticks > 0 || wanted.is_some_and(|wanted| wanted.kind == Kind::Line(TICK));
+    let too_many = match wanted {
+        Some(wanted) if wanted.kind == Kind::Line(TICK) => false,
+        Some(_) => added.wanted > 1,
+        None => false,
+    };
     if added.switches > 0 {
-        Verdict::Switched
-    } else if added.others > 0 || added.wanted > wanted {
-        Verdict::OthersToo
-    } else if added.wanted < wanted || window.gaps < u32::from(raised) {
-        Verdict::NotInterrupted
-    } else if window.gaps > u32::from(raised) {
-        Verdict::Paused
-    } else {
-        Verdict::Kept
+        return Verdict::Switched;
+    }
+    if added.others > 0 || too_many {
+        return Verdict::OthersToo;
+    }
+    let due = u32::from(wanted.is_some());
+    if window.gaps > due {
+        return if ticks { Verdict::OthersToo } else { Verdict::Paused };
+    }
+    match wanted {
+        Some(_) if added.wanted == 0 || window.gaps == 0 => Verdict::NotInterrupted,
+        Some(wanted) if !wanted.on_time => Verdict::NotInterrupted,
+        _ => Verdict::Kept,
     }
 }
 
@@ -77,17 +103,29 @@ mod tests {
 
     #[test]
     fn a_repetition_counts_when_the_one_interrupt_came_and_nothing_else() {
-        let added = |wanted, others, switches| Added { wanted, others, switches };
-        let gaps = |gaps| Window { gaps, ..Window::default() };
-        let check = |a, w, raised, expect| assert_eq!(verdict(a, &w, raised), expect);
-        check(added(1, 0, 0), gaps(1), true, Verdict::Kept);
-        check(added(0, 0, 0), gaps(0), false, Verdict::Kept);
-        check(added(0, 0, 0), gaps(0), true, Verdict::NotInterrupted);
-        check(added(1, 0, 0), gaps(0), true, Verdict::NotInterrupted);
-        check(added(2, 0, 0), gaps(1), true, Verdict::OthersToo);
-        check(added(1, 1, 0), gaps(2), true, Verdict::OthersToo);
-        check(added(1, 0, 1), gaps(1), true, Verdict::Switched);
-        check(added(1, 0, 0), gaps(2), true, Verdict::Paused);
-        check(added(0, 0, 0), gaps(1), false, Verdict::Paused);
+        let timer = Some(Wanted { kind: Kind::Line(TICK), on_time: true });
+        let disk = Some(Wanted { kind: Kind::Device, on_time: true });
+        let late = Some(Wanted { kind: Kind::Line(TICK), on_time: false });
+        let check = |(wanted, others, ticks, switches), gaps, how, expect| {
+            let added = Added { wanted, others, ticks, switches };
+            let window = Window { gaps, ..Window::default() };
+            assert_eq!(verdict(added, &window, how), expect, "{added:?} {gaps} {how:?}");
+        };
+        check((1, 0, 0, 0), 1, timer, Verdict::Kept);
+        check((3, 0, 0, 0), 1, timer, Verdict::Kept); // ticks while the counts were read
+        check((2, 0, 0, 0), 1, late, Verdict::NotInterrupted); // a tick, not the timer
+        check((2, 0, 0, 0), 2, timer, Verdict::OthersToo);
+        check((1, 0, 1, 0), 1, disk, Verdict::Kept);
+        check((2, 0, 0, 0), 1, disk, Verdict::OthersToo);
+        check((1, 0, 0, 0), 0, disk, Verdict::NotInterrupted);
+        check((0, 0, 1, 0), 1, disk, Verdict::NotInterrupted);
+        check((1, 1, 0, 0), 2, disk, Verdict::OthersToo);
+        check((1, 0, 0, 1), 1, disk, Verdict::Switched);
+        check((1, 0, 0, 0), 2, disk, Verdict::Paused);
+        check((0, 0, 0, 0), 0, None, Verdict::Kept);
+        check((0, 0, 2, 0), 0, None, Verdict::Kept);
+        check((0, 0, 1, 0), 1, None, Verdict::OthersToo);
+        check((0, 0, 0, 0), 1, None, Verdict::Paused);
+        check((0, 1, 0, 0), 0, None, Verdict::OthersToo);
     }
 }

@@ -12,6 +12,10 @@ pub trait Touch {
     fn chunk(&mut self);
     /// Chunks of a pass over all lines.
     fn chunks(&self) -> u64;
+    /// Lines of each.
+    fn chunk_lines(&self) -> u64;
+    /// Begins at the first line again.
+    fn rewind(&mut self);
 }
 
 /// Where the lines of a cache lie in memory.
@@ -26,6 +30,9 @@ pub struct Shape {
     /// Bytes that are added for each line, so that lines of a TLB's entries differ in their caches'
     /// sets; 0 for caches.
     pub skew_bytes: u32,
+    /// Bytes of the memory before the first line. Two loops of the same level, one behind the other, meet
+    /// in it and not in those below, as they would if both began a huge page.
+    pub from_bytes: u64,
 }
 
 impl Shape {
@@ -35,50 +42,45 @@ impl Shape {
         self.sets * self.ways
     }
 
-    /// Bytes that a pass goes over.
+    /// Bytes of memory that it needs.
     #[must_use]
     pub fn bytes(self) -> usize {
-        self.lines() as usize * self.line_bytes as usize
+        self.from_bytes as usize + self.lines() as usize * self.line_bytes as usize
     }
 
     /// Offset of a line.
     fn offset(self, place: Place) -> usize {
         let line = place.way as usize * self.sets as usize + place.set as usize;
         let skew = line * self.skew_bytes as usize % (self.line_bytes as usize).max(1);
-        line * self.line_bytes as usize + skew / 64 * 64
+        self.from_bytes as usize + line * self.line_bytes as usize + skew / 64 * 64
     }
 
-    /// Lines of a chunk: whole sets, at least 32 lines, where there are so many.
-    fn chunk_lines(self) -> usize {
+    /// The divisor of the lines that is nearest to `wanted` from above.
+    fn chunk_lines(self, wanted: usize) -> usize {
         let lines = self.lines().max(1) as usize;
-        let wanted = (self.ways.max(1) as usize) * 32_usize.div_ceil(self.ways.max(1) as usize);
-        if lines.is_multiple_of(wanted) && wanted < lines { wanted } else { pick(lines) }
+        (wanted.max(1)..=lines).find(|size| lines.is_multiple_of(*size)).unwrap_or(lines)
     }
-}
-
-/// The divisor of `lines` nearest to 32 from above, up to 128; else all of them.
-fn pick(lines: usize) -> usize {
-    (32..=128).find(|size| lines.is_multiple_of(*size)).unwrap_or(lines)
 }
 
 /// Data lines: a ring of pointers.
 #[derive(Debug)]
 pub struct DataLines {
     at: *const u8,
+    begin: *const u8,
     chunk_lines: usize,
     chunks: u64,
     region: Region,
 }
 
-// SAFETY: the pointer leads into the region that goes with it.
+// SAFETY: the pointers lead into the region that goes with it.
 unsafe impl Send for DataLines {}
 
 impl DataLines {
-    /// Lays the ring into new memory.
+    /// Lays the ring into new memory; about `chunk_lines` lines are touched at once.
     ///
     /// # Errors
     /// When there is no memory.
-    pub fn new(shape: Shape, seed: u64) -> io::Result<Self> {
+    pub fn new(shape: Shape, seed: u64, chunk_lines: usize) -> io::Result<Self> {
         let mut region = Region::new(shape.bytes())?;
         let base = region.base() as usize;
         let passes = two_passes(shape.sets, shape.ways, seed);
@@ -94,13 +96,9 @@ impl DataLines {
             let from = slot(index);
             bytes[from..from + next.len()].copy_from_slice(&next);
         }
-        let chunk_lines = shape.chunk_lines();
-        Ok(DataLines {
-            at: (base + slot(0)) as *const u8,
-            chunk_lines,
-            chunks: (half / chunk_lines) as u64,
-            region,
-        })
+        let chunk_lines = shape.chunk_lines(chunk_lines);
+        let begin = (base + slot(0)) as *const u8;
+        Ok(DataLines { at: begin, begin, chunk_lines, chunks: (half / chunk_lines) as u64, region })
     }
 
     /// In what pages the lines are.
@@ -126,12 +124,21 @@ impl Touch for DataLines {
     fn chunks(&self) -> u64 {
         self.chunks
     }
+
+    fn chunk_lines(&self) -> u64 {
+        self.chunk_lines as u64
+    }
+
+    fn rewind(&mut self) {
+        self.at = self.begin;
+    }
 }
 
 /// Instruction lines: jumps from line to line.
 #[derive(Debug)]
 pub struct CodeLines {
     entries: Vec<usize>,
+    chunk_lines: u64,
     next: usize,
     region: Region,
 }
@@ -142,16 +149,16 @@ const JUMP_BYTES: usize = 5;
 const RETURN: u8 = 0xc3;
 
 impl CodeLines {
-    /// Writes the routine. Lines hold two jumps each, so they are of at least 16 bytes.
+    /// Writes the routine; about `chunk_lines` lines are touched at once. Lines hold two jumps each, so they are of at least 16 bytes.
     ///
     /// # Errors
     /// When there is no memory, or the system allows none to be executed.
-    pub fn new(shape: Shape, seed: u64) -> io::Result<Self> {
+    pub fn new(shape: Shape, seed: u64, chunk_lines: usize) -> io::Result<Self> {
         let mut region = Region::new(shape.bytes())?;
         let base = region.base() as usize;
         let passes = two_passes(shape.sets, shape.ways, seed);
         let half = passes.len() / 2;
-        let chunk_lines = shape.chunk_lines();
+        let chunk_lines = shape.chunk_lines(chunk_lines);
         let slot = |index: usize| {
             let place = passes[index % passes.len()];
             shape.offset(place) + usize::from(index % passes.len() >= half) * 8
@@ -173,7 +180,7 @@ impl CodeLines {
             bytes[from + 1..from + JUMP_BYTES].copy_from_slice(&distance.to_le_bytes());
         }
         region.make_executable()?;
-        Ok(CodeLines { entries, next: 0, region })
+        Ok(CodeLines { entries, chunk_lines: chunk_lines as u64, next: 0, region })
     }
 
     /// In what pages the lines are.
@@ -200,18 +207,28 @@ impl Touch for CodeLines {
     fn chunks(&self) -> u64 {
         self.entries.len() as u64 / 2
     }
+
+    fn chunk_lines(&self) -> u64 {
+        self.chunk_lines
+    }
+
+    fn rewind(&mut self) {
+        self.next = 0;
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const SHAPE: Shape = Shape { sets: 64, ways: 12, line_bytes: 64, skew_bytes: 0 };
+    const SHAPE: Shape = Shape { sets: 64, ways: 12, line_bytes: 64, skew_bytes: 0, from_bytes: 0 };
 
     #[test]
     fn a_ring_comes_back_to_its_begin_after_two_passes() {
-        for shape in [SHAPE, Shape { sets: 1, ways: 64, line_bytes: 4096, skew_bytes: 64 }] {
-            let mut lines = DataLines::new(shape, 1).unwrap();
+        for shape in
+            [SHAPE, Shape { sets: 1, ways: 64, line_bytes: 4096, skew_bytes: 64, from_bytes: 8192 }]
+        {
+            let mut lines = DataLines::new(shape, 1, 1).unwrap();
             let begin = lines.at;
             assert_eq!(lines.chunks * lines.chunk_lines as u64, u64::from(shape.lines()));
             for _ in 0..2 * lines.chunks() {
@@ -223,7 +240,7 @@ mod tests {
 
     #[test]
     fn code_is_executed_and_returns() {
-        let mut lines = CodeLines::new(SHAPE, 1).unwrap();
+        let mut lines = CodeLines::new(SHAPE, 1, 32).unwrap();
         for _ in 0..4 * lines.chunks() {
             lines.chunk();
         }

@@ -3,15 +3,37 @@
 use super::touch::Touch;
 use crate::noise::clock::{now, now_after_work};
 
+/// What the time of a chunk says, cycles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scale {
+    /// One that takes longer was interrupted.
+    pub gap: u64,
+    /// One that takes longer had a line from farther than the next level.
+    pub far: u64,
+    /// What one takes whose lines are all in the next level, median.
+    pub next: u64,
+}
+
+impl Scale {
+    /// The time that a chunk counts for: a line from farther is one displaced line, too.
+    #[inline(always)]
+    #[must_use]
+    pub fn clipped(self, took: u64) -> u64 {
+        if took > self.far { self.next } else { took }
+    }
+}
+
 /// When a window ends, and what a gap is.
 #[derive(Clone, Copy, Debug)]
 pub struct Watch {
-    /// A chunk that takes longer was interrupted, cycles.
-    pub gap_cycles: u64,
+    /// What a chunk's time says.
+    pub scale: Scale,
     /// The window ends after so many cycles.
     pub window_cycles: u64,
     /// In an idle window: after so many cycles an interrupt is pretended.
     pub pretend_cycles: Option<u64>,
+    /// Passes before the first that is timed.
+    pub warm_passes: u64,
     /// Touch for the whole window, also behind the interrupt: what is counted meanwhile can then be
     /// compared.
     pub whole: bool,
@@ -28,6 +50,8 @@ pub struct Window {
     pub gaps: u32,
     /// The longest of them.
     pub gap_cycles: u64,
+    /// When the first of them ended, by the clock.
+    pub gap_at: u64,
 }
 
 /// Chunks, and their time.
@@ -48,6 +72,15 @@ impl Sum {
 }
 
 impl Window {
+    #[inline(always)]
+    fn gap(&mut self, cycles: u64, at: u64) {
+        if self.gaps == 0 {
+            self.gap_at = at;
+        }
+        self.gaps += 1;
+        self.gap_cycles = self.gap_cycles.max(cycles);
+    }
+
     /// How much longer a pass of `chunks` took behind the interrupt than before it. `None` when
     /// there was no pass, or nothing before.
     ///
@@ -71,25 +104,26 @@ pub fn refined<T: Touch>(touch: &mut T, watch: Watch) -> Window {
     let chunks = touch.chunks();
     let mut window = Window::default();
     let begin = now_after_work();
-    let (mut last, mut left) = (begin, None);
+    let (mut last, mut left, mut warm) = (begin, None, watch.warm_passes * chunks);
     let mut pretend = watch.pretend_cycles.map_or(u64::MAX, |after| begin + after);
     loop {
         touch.chunk();
         let time = now_after_work();
         let took = time.wrapping_sub(last);
         last = time;
-        if took > watch.gap_cycles {
-            window.gaps += 1;
-            window.gap_cycles = window.gap_cycles.max(took);
+        if took > watch.scale.gap {
+            window.gap(took, time);
             left = left.or(Some(chunks));
+        } else if warm > 0 {
+            warm -= 1;
         } else if time >= pretend {
             pretend = u64::MAX;
             left = left.or(Some(chunks));
         } else if let Some(some) = left.filter(|some| *some > 0) {
-            window.after.add(took);
+            window.after.add(watch.scale.clipped(took));
             left = Some(some - 1);
         } else if left.is_none() {
-            window.before.add(took);
+            window.before.add(watch.scale.clipped(took));
         }
         let is_done = left == Some(0) && !watch.whole;
         if is_done || time.wrapping_sub(begin) > watch.window_cycles {
@@ -98,21 +132,24 @@ pub fn refined<T: Touch>(touch: &mut T, watch: Watch) -> Window {
     }
 }
 
-/// Waits without touching anything, then touches all lines once (the paper's basic method). The
+/// Fills, waits without touching anything, then touches all lines once (the paper's basic method). The
 /// passes behind that one, in which nothing is missing any more, stand for those before.
 #[inline(never)]
 pub fn basic<T: Touch>(touch: &mut T, watch: Watch) -> Window {
     let chunks = touch.chunks();
     let mut window = Window::default();
     let begin = now();
-    let mut last = begin;
+    let (mut last, mut filling) = (begin, watch.warm_passes * chunks);
     while last.wrapping_sub(begin) <= watch.window_cycles {
+        if filling > 0 {
+            touch.chunk();
+            filling -= 1;
+        }
         let time = now();
         let took = time.wrapping_sub(last);
         last = time;
-        if took > watch.gap_cycles {
-            window.gaps += 1;
-            window.gap_cycles = window.gap_cycles.max(took);
+        if took > watch.scale.gap {
+            window.gap(took, time);
         }
     }
     last = now_after_work();
@@ -121,15 +158,30 @@ pub fn basic<T: Touch>(touch: &mut T, watch: Watch) -> Window {
         let time = now_after_work();
         let took = time.wrapping_sub(last);
         last = time;
-        if took > watch.gap_cycles {
+        if took > watch.scale.gap {
             window.gaps += 1;
         } else if turn < chunks {
-            window.after.add(took);
+            window.after.add(watch.scale.clipped(took));
         } else if turn >= 3 * chunks {
-            window.before.add(took);
+            window.before.add(watch.scale.clipped(took));
         }
     }
     window
+}
+
+/// Waits until this CPU was interrupted, so that the next tick is a whole period away; at most
+/// `most_cycles`: a CPU may have no tick.
+#[inline(never)]
+pub fn wait_for_interrupt(gap_cycles: u64, most_cycles: u64) {
+    let begin = now();
+    let mut last = begin;
+    while last.wrapping_sub(begin) < most_cycles {
+        let time = now();
+        if time.wrapping_sub(last) > gap_cycles {
+            return;
+        }
+        last = time;
+    }
 }
 
 /// Two passes, untimed: all lines are there behind them, and the state of the sets is that of a
@@ -141,7 +193,24 @@ pub fn fill<T: Touch>(touch: &mut T) {
     }
 }
 
-/// The chunks of one pass, each with its time, cycles.
+/// The time of one pass as a window counts it, cycles; `None` when it was interrupted. It writes nothing
+/// meanwhile: that would displace lines.
+#[inline(never)]
+pub fn pass<T: Touch>(touch: &mut T, scale: Scale) -> Option<u64> {
+    let (mut sum, mut whole) = (0, true);
+    let mut last = now_after_work();
+    for _ in 0..touch.chunks() {
+        touch.chunk();
+        let time = now_after_work();
+        let took = time.wrapping_sub(last);
+        last = time;
+        whole &= took <= scale.gap;
+        sum += scale.clipped(took);
+    }
+    whole.then_some(sum)
+}
+
+/// The chunks of one pass, each with its time, cycles. Noting them displaces lines itself.
 pub fn pass_times<T: Touch>(touch: &mut T) -> Vec<u64> {
     let mut times = vec![0; touch.chunks() as usize];
     let mut last = now_after_work();

@@ -133,7 +133,7 @@ fn settings(order: &GuestOrder, root: &Root) -> Result<LiveSettings, BenchError>
 }
 
 /// The guest's first disk by name: what it has of a file system lies in memory.
-fn first_disk(root: &Root) -> Result<PathBuf, BenchError> {
+pub(crate) fn first_disk(root: &Root) -> Result<PathBuf, BenchError> {
     let names = root.names("sys/block").unwrap_or_default();
     let is_real = |name: &&String| root.exists(format!("sys/block/{name}/device"));
     let name = names.iter().find(is_real).ok_or_else(|| BenchError::Unavailable {

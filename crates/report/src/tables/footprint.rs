@@ -18,7 +18,7 @@ pub(super) fn view() -> View {
             ViewColumn::text("method", "method", 90),
             ViewColumn::number("user misses", "user_misses", 98),
             ViewColumn::number("kernel misses", "kernel_misses", 97),
-            ViewColumn::number("lines", "", 99).made(&["lines"], lines),
+            ViewColumn::number("lines", "", 99).made(&["lines", "at_most"], lines),
             ViewColumn::number("ci95", "", 95).made(&["lines_low", "lines_high"], interval),
             ViewColumn::number("limit", "limit_lines", 80).made(&["limit_lines"], limit),
             ViewColumn::number("of level", "level_ratio", 85),
@@ -40,8 +40,10 @@ fn tenths(row: &Row<'_>, column: &str) -> String {
     row.number(column).map_or_else(|| human::ABSENT.to_owned(), |lines| format!("{lines:.1}"))
 }
 
+/// `≤ 714.1` where it is an upper bound.
 fn lines(row: &Row<'_>) -> String {
-    tenths(row, "lines")
+    let bound = if row.cell("at_most") == "yes" { "≤ " } else { "" };
+    format!("{bound}{}", tenths(row, "lines"))
 }
 
 fn limit(row: &Row<'_>) -> String {

@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -64,17 +66,34 @@ pub struct Disk {
     random: Random,
 }
 
+fn files() -> Result<Vec<File>, Unavailable> {
+    let directory = default_scratch_dir();
+    (0..FILES)
+        .map(|_| scratch_file(&directory, FILE_BYTES))
+        .collect::<Result<_, _>>()
+        .map_err(|(reason, remedy)| Unavailable { reason, remedy: Some(remedy) })
+}
+
+fn open_device(path: &Path) -> Result<File, Unavailable> {
+    let mut options = File::options();
+    options.read(true).custom_flags(libc::O_DIRECT);
+    let cannot = |error: io::Error| {
+        Unavailable::because(format!("{} can't be read past the cache: {error}", path.display()))
+    };
+    options.open(path).map_err(cannot)
+}
+
 impl Disk {
-    /// `told`: completions are told by an eventfd.
+    /// `told`: completions are told by an eventfd. `device`: read blocks of this, where there is no
+    /// file system on a disk.
     ///
     /// # Errors
     /// Where no file can be had on a disk, or the kernel has no asynchronous IO.
-    pub fn new(told: bool) -> Result<Self, Unavailable> {
-        let directory = default_scratch_dir();
-        let files = (0..FILES)
-            .map(|_| scratch_file(&directory, FILE_BYTES))
-            .collect::<Result<_, _>>()
-            .map_err(|(reason, remedy)| Unavailable { reason, remedy: Some(remedy) })?;
+    pub fn new(told: bool, device: Option<&Path>) -> Result<Self, Unavailable> {
+        let files = match device {
+            Some(device) => vec![open_device(device)?],
+            None => files()?,
+        };
         let event = told
             .then(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))
             .transpose()
@@ -124,12 +143,18 @@ impl Raise for Disk {
 
     fn schedule(&mut self, _delay: Duration) -> io::Result<()> {
         self.reap()?;
-        let file = &self.files[self.random.below(FILES as u64) as usize];
+        let place = self.random.below(FILES as u64) as usize;
+        // Files have one block each; a device has as many as there would be files.
+        let (file, block) = match &self.files[..] {
+            [device] => (device, place),
+            files => (&files[place], 0),
+        };
         *self.request = Iocb {
             opcode: OPCODE_READ,
             file: file.as_raw_fd() as u32,
             buffer: &raw mut *self.block as u64,
             bytes: BLOCK_BYTES as u64,
+            offset: (block * BLOCK_BYTES) as i64,
             flags: if self.event.is_some() { FLAG_EVENT_FILE } else { 0 },
             event_file: self.event.as_ref().map_or(0, |event| event.as_raw_fd() as u32),
             ..Iocb::default()
@@ -152,7 +177,11 @@ impl Raise for Disk {
 
     fn method(&self) -> String {
         let told = if self.event.is_some() { ", told by an eventfd" } else { "" };
-        format!("io_submit of an O_DIRECT read of {FILE_BYTES} bytes, 1 of {FILES} files{told}")
+        let what = match self.files.len() {
+            1 => format!("{BLOCK_BYTES} bytes, 1 of {FILES} blocks"),
+            files => format!("{FILE_BYTES} bytes, 1 of {files} files"),
+        };
+        format!("io_submit of an O_DIRECT read of {what}{told}")
     }
 }
 

@@ -5,6 +5,7 @@ mod ipi;
 mod net;
 mod timer;
 
+use std::path::Path;
 use std::time::Duration;
 
 use lab::footprint::Source;
@@ -66,21 +67,31 @@ pub trait Raise {
     /// When the system refuses.
     fn settle(&mut self) -> std::io::Result<()>;
 
+    /// Whether it comes when it is asked to, to within some microseconds.
+    fn is_timed(&self) -> bool {
+        false
+    }
+
     /// How it is done, for the tables.
     fn method(&self) -> String;
 }
 
-/// Makes a source ready, for a loop on `cpu`.
+/// Makes a source ready, for a loop on `cpu`. `device`: what the disk sources read, if no file of their own.
 ///
 /// # Errors
 /// Where it can't be had.
-pub fn ready(source: Source, cpu: u32, others: &[u32]) -> Result<Box<dyn Raise>, Unavailable> {
+pub fn ready(
+    source: Source,
+    cpu: u32,
+    others: &[u32],
+    device: Option<&Path>,
+) -> Result<Box<dyn Raise>, Unavailable> {
     let other = || others.iter().copied().find(|other| *other != cpu);
     match source {
         Source::Timer => Ok(Box::new(Timer::new()?)),
         Source::Ipi => Ok(Box::new(Ipi::new(other())?)),
-        Source::Disk => Ok(Box::new(Disk::new(false)?)),
-        Source::DiskEvent => Ok(Box::new(Disk::new(true)?)),
+        Source::Disk => Ok(Box::new(Disk::new(false, device)?)),
+        Source::DiskEvent => Ok(Box::new(Disk::new(true, device)?)),
         Source::Net => Ok(Box::new(Net::new(cpu, other(), false)?)),
         Source::NetSignal => Ok(Box::new(Net::new(cpu, other(), true)?)),
     }

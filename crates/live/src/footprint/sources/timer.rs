@@ -9,6 +9,7 @@ use rustix::time::{
     timerfd_settime,
 };
 
+use super::super::seen::TICK;
 use super::{Counted, Raise, Unavailable};
 
 /// A timerfd. Its timer runs on the CPU that sets it.
@@ -30,7 +31,7 @@ impl Timer {
 
 impl Raise for Timer {
     fn counted(&self) -> Counted {
-        Counted::Line("LOC")
+        Counted::Line(TICK)
     }
 
     fn schedule(&mut self, delay: Duration) -> io::Result<()> {
@@ -48,6 +49,10 @@ impl Raise for Timer {
         let none = Itimerspec { it_interval: never, it_value: never };
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &none)?;
         Ok(())
+    }
+
+    fn is_timed(&self) -> bool {
+        true
     }
 
     fn method(&self) -> String {

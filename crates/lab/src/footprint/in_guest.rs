@@ -1,0 +1,161 @@
+//! What a simulated bench asks of the irqlab in its guest, and what that answers: the plan, carried out by
+//! the code of the live bench.
+//!
+//! The answer is lines of JSON, one [`FootprintLine`] each. Nothing in them is believed: what is out of
+//! order or beyond bounds is refused.
+
+use serde::{Deserialize, Serialize};
+
+use super::bench::{FootprintFacts, Missing, Ready};
+use super::experiment::{FootprintPlan, Measured, Series};
+use super::sample::Repetition;
+use super::what::{Geometry, Level, Method, Source};
+use crate::handlers::BenchError;
+
+/// Repetitions of a line.
+const REPETITIONS_OF_A_LINE: usize = 128;
+/// The most repetitions of an answer.
+const REPETITIONS_MAX: usize = 1 << 20;
+
+/// What to measure in the guest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FootprintOrder {
+    /// What.
+    pub plan: FootprintPlan,
+    /// CPU of the loop.
+    pub cpu: u32,
+    /// Sizes of the machine's levels: the guest's own words are of another machine.
+    pub geometry: Vec<(Level, Geometry)>,
+    /// How long an interrupt is waited for, ns.
+    pub window_ns: u64,
+    /// Chooses the order of lines and the times of interrupts.
+    pub seed: u64,
+}
+
+/// A line of the answer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FootprintLine {
+    /// A series begins.
+    Series(Level, Source, Method, Ready),
+    /// Repetitions of the series that began last; whether with the interrupt.
+    Repetitions(bool, Vec<Repetition>),
+    /// What can't be had.
+    Missing(Level, Source, Missing),
+    /// All is said; what is the same for all.
+    Done(FootprintFacts),
+    /// The guest can't do it.
+    Unavailable(String),
+    /// Something broke.
+    Failed(String),
+}
+
+/// What was measured, in lines.
+pub fn lines(measured: &Measured, facts: FootprintFacts) -> Vec<FootprintLine> {
+    let mut lines = Vec::new();
+    for one in &measured.series {
+        lines.push(FootprintLine::Series(one.level, one.source, one.method, one.ready.clone()));
+        for (raised, all) in [(true, &one.raised), (false, &one.idle)] {
+            let pieces = all.chunks(REPETITIONS_OF_A_LINE);
+            lines.extend(pieces.map(|some| FootprintLine::Repetitions(raised, some.to_vec())));
+        }
+    }
+    let missing = measured.missing.iter();
+    lines.extend(
+        missing.map(|(level, source, why)| FootprintLine::Missing(*level, *source, why.clone())),
+    );
+    lines.push(FootprintLine::Done(facts));
+    lines
+}
+
+/// Puts the lines of an answer together.
+///
+/// # Errors
+/// What the guest says of itself, and an answer that is not one.
+pub fn read<'a>(
+    answer: impl Iterator<Item = &'a str>,
+) -> Result<(FootprintFacts, Measured), BenchError> {
+    let broken = |what: &str| BenchError::Failed(format!("the guest's answer: {what}"));
+    let (mut measured, mut count) = (Measured::default(), 0);
+    for line in answer {
+        let line = serde_json::from_str(line).map_err(|error| broken(&error.to_string()))?;
+        match line {
+            FootprintLine::Series(level, source, method, ready) => {
+                let (raised, idle) = (Vec::new(), Vec::new());
+                measured.series.push(Series { level, source, method, ready, raised, idle });
+            }
+            FootprintLine::Repetitions(raised, some) => {
+                count += some.len();
+                if count > REPETITIONS_MAX {
+                    return Err(broken("too many repetitions"));
+                }
+                let series = measured.series.last_mut();
+                let series = series.ok_or_else(|| broken("repetitions of no series"))?;
+                if raised { &mut series.raised } else { &mut series.idle }.extend(some);
+            }
+            FootprintLine::Missing(level, source, why) => {
+                measured.missing.push((level, source, why));
+            }
+            FootprintLine::Done(facts) => return Ok((facts, measured)),
+            FootprintLine::Unavailable(reason) => {
+                return Err(BenchError::NothingMeasurable { reason, remedy: None });
+            }
+            FootprintLine::Failed(reason) => return Err(BenchError::Failed(reason)),
+        }
+    }
+    Err(broken("it has no end"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::footprint::sample::Verdict;
+
+    fn measured() -> Measured {
+        let geometry = Geometry { size_bytes: 1024, line_bytes: 64, ways: 2 };
+        let one = Repetition {
+            verdict: Verdict::Kept,
+            excess_cycles: Some(-3),
+            stopped_cycles: None,
+            user_misses: Some(7),
+            kernel_misses: None,
+        };
+        let series = Series {
+            level: Level::L1d,
+            source: Source::Timer,
+            method: Method::Refined,
+            ready: Ready {
+                geometry,
+                pages: "4 KiB".to_owned(),
+                raised_by: "a test".to_owned(),
+                curve: None,
+                pass_cycles: 5,
+                chunk_lines: 1,
+                start_misses: Some(1),
+            },
+            raised: vec![one; 300],
+            idle: vec![one; 5],
+        };
+        let missing = Missing { reason: "none".to_owned(), remedy: None };
+        Measured {
+            series: vec![series],
+            missing: vec![(Level::L2, Source::Net, missing)],
+            stopped: false,
+        }
+    }
+
+    #[test]
+    fn an_answer_comes_back_whole() {
+        let said: Vec<String> = lines(&measured(), FootprintFacts::default())
+            .iter()
+            .map(|line| serde_json::to_string(line).unwrap())
+            .collect();
+        assert!(said.iter().all(|line| line.len() < 60_000));
+        let (_, back) = read(said.iter().map(String::as_str)).unwrap();
+        assert_eq!(back.series[0].raised, measured().series[0].raised);
+        assert_eq!((back.series[0].idle.len(), back.missing.len()), (5, 1));
+        assert!(read(said[..2].iter().map(String::as_str)).is_err());
+        assert!(read(said[1..].iter().map(String::as_str)).is_err());
+        assert!(read(["{}"].into_iter()).is_err());
+    }
+}

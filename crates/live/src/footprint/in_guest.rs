@@ -1,0 +1,44 @@
+//! The experiment inside a simulated machine, by the code of the live bench.
+
+use std::time::Duration;
+
+use lab::footprint::in_guest::{FootprintLine, FootprintOrder, lines};
+use lab::footprint::{FootprintBench, FootprintFacts, Measured, measure};
+use lab::handlers::BenchError;
+
+use super::bench::{FootprintSettings, LiveFootprint};
+use crate::handlers::Stop;
+use crate::handlers::in_guest::first_disk;
+use crate::host::{Root, parse_cpu_list};
+
+/// Carries out the order; what came of it, in lines, with the end as the last.
+#[must_use]
+pub fn carry_out(order: &FootprintOrder) -> Vec<FootprintLine> {
+    match run(order) {
+        Ok((facts, measured)) => lines(&measured, facts),
+        Err(BenchError::Failed(reason)) => vec![FootprintLine::Failed(reason)],
+        Err(
+            BenchError::Unavailable { reason, .. } | BenchError::NothingMeasurable { reason, .. },
+        ) => vec![FootprintLine::Unavailable(reason)],
+    }
+}
+
+fn run(order: &FootprintOrder) -> Result<(FootprintFacts, Measured), BenchError> {
+    let root = Root::default();
+    let online = root.text("sys/devices/system/cpu/online").unwrap_or_default();
+    let settings = FootprintSettings {
+        cpu: order.cpu,
+        others: parse_cpu_list(online.trim()).unwrap_or_default(),
+        by_hand: order.geometry.iter().copied().collect(),
+        window: Duration::from_nanos(order.window_ns),
+        // What the guest has of a file system lies in memory.
+        device: first_disk(&root).ok(),
+        move_irq: true,
+        is_virtual: false,
+        seed: order.seed,
+        stop: Stop::new().map_err(|error| BenchError::Failed(error.to_string()))?,
+    };
+    let mut bench = LiveFootprint::new(settings)?;
+    let measured = measure(&order.plan, &mut bench, &mut |_| {})?;
+    Ok((bench.facts(), measured))
+}

@@ -1,0 +1,146 @@
+//! The footprint experiment in a simulated machine: the irqlab in the guest carries it out by the code of
+//! the live bench, and its counters are the simulator's.
+
+use lab::footprint::in_guest::{FootprintOrder, read};
+use lab::footprint::{FootprintFacts, Geometry, Level, Measured};
+use lab::handlers::BenchError;
+use lab::noise::in_guest::Ordered as Order;
+use machine::SystemModel;
+use machine::schema::{LevelModel, TlbLevel};
+use serde_json::{Map, Value as Json, json};
+
+use crate::boot::{Ending, Limits};
+use crate::ordered::{Ordered, no_answer};
+use crate::qemu::Qemu;
+use crate::watch::{Annotated, Watch};
+use crate::{Cache, Machine};
+
+/// Page that a first-level translation buffer is filled with.
+const PAGE_BYTES: u64 = 4096;
+
+/// How to measure.
+pub struct SimFootprint {
+    /// Where everything is kept.
+    pub cache: Cache,
+    /// The simulator.
+    pub qemu: Qemu,
+    /// The machine; its image holds irqlab, and its guest has counters.
+    pub machine: Machine,
+    /// What the plugin must know of its kernel.
+    pub annotated: Annotated,
+    /// Start from this checkpoint.
+    pub from: Option<String>,
+    /// How long the machine may take.
+    pub limits: Limits,
+    /// How it is watched; with a model.
+    pub watch: Watch,
+    /// What is asked of the guest.
+    pub order: FootprintOrder,
+    /// What is true of this host or this moment only.
+    pub on_host: Map<String, Json>,
+    /// Whether the user asked to stop.
+    pub stop: Box<dyn Fn() -> bool>,
+}
+
+fn answer(ending: &Ending) -> Result<(FootprintFacts, Measured), BenchError> {
+    if ending.said.is_empty() {
+        return Err(no_answer(ending));
+    }
+    read(ending.said.iter().map(String::as_str))
+}
+
+impl SimFootprint {
+    /// Has it measured; `None` when the user asked to stop.
+    ///
+    /// # Errors
+    /// When the machine does not come up, the guest can't do it, or what it says is no answer.
+    pub fn measure(mut self) -> Result<Option<(FootprintFacts, Measured)>, BenchError> {
+        let order = Order::Footprint { footprint: self.order.clone() };
+        let order = serde_json::to_string(&order);
+        let order = order.map_err(|error| BenchError::Failed(error.to_string()))?;
+        let ordered = Ordered {
+            cache: &self.cache,
+            qemu: &self.qemu,
+            machine: &self.machine,
+            annotated: &self.annotated,
+            from: self.from.as_deref(),
+            limits: self.limits,
+            watch: &self.watch,
+            stop: &self.stop,
+        };
+        let Some(((mut facts, measured), ending, account)) = ordered.run(&order, answer)? else {
+            return Ok(None);
+        };
+        if let Some(broken) = account.broken.first() {
+            let words = format!("the record of the machine is broken: {broken}");
+            return Err(BenchError::Failed(words));
+        }
+        let wall_ns = u64::try_from(ending.wall.as_nanos()).unwrap_or(u64::MAX);
+        self.on_host.insert("wall_ns".into(), json!(wall_ns));
+        facts.bench = "sim".to_owned();
+        facts.warnings.extend(account.notices.iter().cloned());
+        let model = self.watch.model.as_ref().map(|model| &model.described);
+        facts.settings.extend([
+            ("qemu".to_owned(), json!(self.qemu.version_text)),
+            ("machine".to_owned(), json!(self.machine.described())),
+            ("model".to_owned(), json!(model)),
+            ("detail".to_owned(), json!(format!("{:?}", self.watch.detail).to_lowercase())),
+            ("on_host".to_owned(), Json::Object(self.on_host)),
+        ]);
+        Ok(Some((facts, measured)))
+    }
+}
+
+/// The levels of a model that the experiment can fill.
+#[must_use]
+pub fn geometries(model: &SystemModel) -> Vec<(Level, Geometry)> {
+    let caches = [
+        (Level::L1d, Some(&model.l1d)),
+        (Level::L1i, Some(&model.l1i).filter(|cache| !cache.trace)),
+        (Level::L2, Some(&model.l2)),
+        (Level::L3, model.l3.as_ref()),
+    ];
+    let tlbs = [(Level::Dtlb, &model.dtlb), (Level::Itlb, &model.itlb)];
+    let caches = caches.into_iter().filter_map(|(level, model)| Some((level, cache(model?)?)));
+    let tlbs = tlbs.into_iter().filter_map(|(level, model)| Some((level, tlb(model)?)));
+    caches.chain(tlbs).collect()
+}
+
+/// A line is what a miss brings in: where that is a part of a line, the cache is one of such parts, in
+/// sets as long.
+fn cache(model: &LevelModel) -> Option<Geometry> {
+    let line_bytes = u32::try_from(model.sub_block_bytes).ok()?;
+    Some(Geometry { size_bytes: model.cache.size_bytes, line_bytes, ways: model.cache.ways })
+}
+
+fn tlb(level: &TlbLevel) -> Option<Geometry> {
+    if level.pages_bytes.first() != Some(&PAGE_BYTES) {
+        return None;
+    }
+    let (entries, ways) = (level.tlb.entries, level.tlb.ways);
+    let line_bytes = PAGE_BYTES as u32;
+    Some(Geometry { size_bytes: u64::from(entries) * PAGE_BYTES, line_bytes, ways })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::models;
+
+    #[test]
+    fn each_model_has_levels_that_can_be_filled() {
+        for name in models::names() {
+            let model = SystemModel::parse(&models::text(name).unwrap()).unwrap();
+            let levels = geometries(&model);
+            assert!(levels.iter().any(|(level, _)| *level == Level::L1d), "{name}");
+            for (level, geometry) in levels {
+                assert!(geometry.lines() > 0 && geometry.sets() > 0, "{name} {level}");
+            }
+        }
+        let model = SystemModel::parse(&models::text("ultra-1").unwrap()).unwrap();
+        let levels = geometries(&model);
+        let l1d = levels.iter().find(|(level, _)| *level == Level::L1d).unwrap().1;
+        // The halves of its lines, as the paper has them.
+        assert_eq!((l1d.size_bytes, l1d.line_bytes, l1d.ways), (16 << 10, 16, 1));
+    }
+}
