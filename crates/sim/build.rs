@@ -52,7 +52,8 @@ const PRODUCTS: [Product; 3] = [
     Product {
         name: "bare",
         file: "bare",
-        flags: "-Crelocation-model=static\x1f-Ccode-model=kernel",
+        // An interrupt's frame lies right below the stack pointer.
+        flags: "-Crelocation-model=static\x1f-Ccode-model=kernel\x1f-Cno-redzone",
         features: "freestanding",
         crates: &["bare"],
         // What its loops do is what the live loops do.

@@ -1,5 +1,7 @@
 //! What the program is to do: words of its command line, `noise loop=fwq quantum=100000 ...`.
 
+use crate::ring::WAYS_MAX;
+
 /// What the loops of `noise` do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loop {
@@ -65,6 +67,15 @@ pub enum Method {
     Refined,
 }
 
+/// What displaces lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// The handler of an interrupt.
+    Interrupt,
+    /// The program itself, by as many lines: what a displaced line costs.
+    Program,
+}
+
 /// What `footprint` is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footprint {
@@ -76,6 +87,10 @@ pub struct Footprint {
     pub cache: u64,
     /// Its line, bytes: a power of two from 16 to 256.
     pub line: u64,
+    /// Lines of a set, 1 to [`WAYS_MAX`].
+    pub ways: u64,
+    /// What displaces.
+    pub by: By,
     /// With what it is filled.
     pub side: Side,
     /// In which way.
@@ -188,6 +203,8 @@ fn footprint<'a>(words: impl Iterator<Item = &'a str>) -> Result<Footprint, &'st
         code: 0,
         cache: 0,
         line: 0,
+        ways: 1,
+        by: By::Interrupt,
         side: Side::Data,
         method: Method::Refined,
         repetitions: 0,
@@ -205,6 +222,9 @@ fn footprint<'a>(words: impl Iterator<Item = &'a str>) -> Result<Footprint, &'st
             ("side", "code") => order.side = Side::Code,
             ("method", "basic") => order.method = Method::Basic,
             ("method", "refined") => order.method = Method::Refined,
+            ("by", "interrupt") => order.by = By::Interrupt,
+            ("by", "program") => order.by = By::Program,
+            ("ways", _) => order.ways = number()?,
             ("data", _) => order.data = number()?,
             ("code", _) => order.code = number()?,
             ("cache", _) => order.cache = number()?,
@@ -227,7 +247,8 @@ fn footprint<'a>(words: impl Iterator<Item = &'a str>) -> Result<Footprint, &'st
         && order.code <= LINES_MAX
         && order.cache >= 4 * order.line
         && order.cache <= CACHE_BYTES_MAX
-        && order.cache.is_multiple_of(order.line)
+        && (1..=WAYS_MAX as u64).contains(&order.ways)
+        && order.cache.is_multiple_of(order.line * order.ways)
         && (1..=REPETITIONS_MAX).contains(&order.repetitions)
         && (2..=1 << 20).contains(&order.passes)
         && (1..=u64::from(u32::MAX)).contains(&order.delay);
@@ -267,9 +288,18 @@ mod tests {
         assert!(Command::parse(b"noise \xff").is_err());
         let good = "footprint cache=16384 line=32 repetitions=2 delay=5";
         assert!(Command::parse(good.as_bytes()).is_ok());
-        for more in
-            ["data=32769", "line=48", "line=8", "cache=64", "passes=1", "delay=0", "event=x"]
-        {
+        for more in [
+            "data=32769",
+            "line=48",
+            "line=8",
+            "ways=0",
+            "ways=65",
+            "ways=3",
+            "cache=64",
+            "passes=1",
+            "delay=0",
+            "event=x",
+        ] {
             assert!(Command::parse(format!("{good} {more}").as_bytes()).is_err(), "{more}");
         }
         let events = " event=1".repeat(COUNTERS + 1);

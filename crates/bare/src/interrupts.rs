@@ -17,7 +17,7 @@ const ENABLED: u32 = 0x1ff;
 const BY_ONE: u32 = 0xb;
 
 /// What the handler reads, together in a line: its data, how many lines, their distance; its routine, or
-/// 0; and how often it ran.
+/// 0; how often it ran; and its stack.
 #[repr(C, align(256))]
 struct Work {
     data: AtomicU64,
@@ -25,6 +25,7 @@ struct Work {
     line: AtomicU64,
     routine: AtomicU64,
     ran: AtomicU64,
+    stack: AtomicU64,
 }
 
 #[unsafe(no_mangle)]
@@ -34,9 +35,12 @@ static HANDLER_WORK: Work = Work {
     line: AtomicU64::new(0),
     routine: AtomicU64::new(0),
     ran: AtomicU64::new(0),
+    stack: AtomicU64::new(0),
 };
 
 global_asm!(
+    // What uses them may be compiled apart.
+    ".globl handler, handler_end, unexpected, interrupt_table",
     ".balign 256",
     "handler:",
     "push rax",
@@ -63,6 +67,7 @@ global_asm!(
     "jz 4f",
     "call rax",
     "4: inc qword ptr [rdi + 32]",
+    "mov [rdi + 40], rsp",
     // End of interrupt.
     "mov eax, 0xfee000b0",
     "mov dword ptr [rax], 0",
@@ -76,6 +81,7 @@ global_asm!(
     "pop rcx",
     "pop rax",
     "iretq",
+    "handler_end:",
     // Anything else is an error of the program.
     "unexpected:",
     "call bare_unexpected",
@@ -88,6 +94,7 @@ global_asm!(
 unsafe extern "C" {
     static mut interrupt_table: [[u64; 2]; 256];
     fn handler();
+    fn handler_end();
     fn unexpected();
 }
 
@@ -151,4 +158,12 @@ pub fn schedule(steps: u32) {
 #[inline]
 pub fn ran() -> u64 {
     HANDLER_WORK.ran.load(Ordering::Relaxed)
+}
+
+/// What the handler touches of its own: its stack, from the least address; begin and end of its
+/// instructions; and what it reads.
+pub fn own() -> [u64; 4] {
+    let stack = HANDLER_WORK.stack.load(Ordering::Relaxed);
+    let work = &raw const HANDLER_WORK as u64;
+    [stack, handler as *const () as u64, handler_end as *const () as u64, work]
 }

@@ -15,6 +15,8 @@ mod command;
 #[cfg(feature = "freestanding")]
 mod cpu;
 #[cfg(feature = "freestanding")]
+mod fill;
+#[cfg(feature = "freestanding")]
 mod footprint;
 #[cfg(feature = "freestanding")]
 mod interrupts;
@@ -22,6 +24,8 @@ mod interrupts;
 mod marker;
 #[cfg(feature = "freestanding")]
 mod noise;
+#[cfg(any(test, feature = "freestanding"))]
+mod ring;
 #[cfg(feature = "freestanding")]
 mod routine;
 #[cfg(feature = "freestanding")]

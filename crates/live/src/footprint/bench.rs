@@ -141,16 +141,18 @@ impl LiveFootprint {
     fn watch(&self, looping: &Loop, delay: u64, method: Method, counted: bool) -> Watch {
         let pass = looping.pass_cycles;
         let asked = self.grain.cycles(self.settings.window.as_nanos() as u64);
+        // A pass behind an interrupt that comes late, too.
+        let refined = asked.max(delay) + 2 * pass;
         Watch {
             scale: looping.scale,
             window_cycles: match method {
-                // A pass behind an interrupt that comes late, too.
-                Method::Refined => asked.max(delay) + 2 * pass,
+                Method::Refined if counted => 2 * refined, // chunks end it before
+                Method::Refined => refined,
                 Method::Basic => asked.max(delay + pass),
             },
             pretend_cycles: None,
             warm_passes: WARM_PASSES,
-            whole: counted,
+            chunks: counted.then(|| refined / pass.max(1) * looping.chunks()),
         }
     }
 

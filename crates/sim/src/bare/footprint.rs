@@ -35,15 +35,26 @@ pub enum Method {
     Refined,
 }
 
+/// What displaces lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// The handler of an interrupt.
+    Interrupt,
+    /// The program itself, with as many lines: what a displaced line costs. Basic method only.
+    Program,
+}
+
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct FootprintSettings {
-    /// The processor; its caches say what is filled.
+    /// The processor, and the level of detail; its caches say what is filled.
     pub model: Model,
     /// Which cache.
     pub level: Level,
     /// In which way.
     pub method: Method,
+    /// What displaces.
+    pub by: By,
     /// Data lines that the handler touches, at most [`LINES_MAX`].
     pub data_lines: u64,
     /// Instruction lines that it touches, at most [`LINES_MAX`].
@@ -64,6 +75,28 @@ pub struct FootprintSettings {
     pub limits: Limits,
 }
 
+/// What a run says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Footprints {
+    /// In turns: without an interrupt, and with it.
+    pub repetitions: Vec<Repetition>,
+    /// What the handler touches besides what it is told.
+    pub own: Own,
+}
+
+/// What the handler touches of its own: physical addresses, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Own {
+    /// The least address of its stack.
+    pub stack: u64,
+    /// Begin of its instructions.
+    pub code: u64,
+    /// Their end.
+    pub code_end: u64,
+    /// Begin of the table that it reads.
+    pub work: u64,
+}
+
 /// One repetition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repetition {
@@ -81,27 +114,58 @@ pub struct Repetition {
     pub exact: Counts,
 }
 
-impl FootprintSettings {
-    /// Size and line of the cache that is filled, bytes.
+/// Size of a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// All of it, bytes.
+    pub bytes: u64,
+    /// A line, bytes.
+    pub line_bytes: u64,
+    /// Lines of a set.
+    pub ways: u64,
+}
+
+impl Geometry {
+    /// Lines in all.
     #[must_use]
-    pub fn geometry(&self) -> (u64, u64) {
+    pub fn lines(self) -> u64 {
+        self.bytes / self.line_bytes
+    }
+
+    /// Sets.
+    #[must_use]
+    pub fn sets(self) -> u64 {
+        self.lines() / self.ways
+    }
+}
+
+impl FootprintSettings {
+    /// The cache that is filled.
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
         let model = &self.model.model;
         let cache = match self.level {
             Level::L1d => &model.l1d,
             Level::L1i => &model.l1i,
             Level::L2 => &model.l2,
         };
-        (cache.cache.size_bytes, cache.cache.line_bytes)
+        let cache = &cache.cache;
+        Geometry {
+            bytes: cache.size_bytes,
+            line_bytes: cache.line_bytes,
+            ways: u64::from(cache.ways),
+        }
     }
 
     fn command_line(&self) -> String {
-        let (cache, line) = self.geometry();
+        let Geometry { bytes, line_bytes, ways } = self.geometry();
+        let by = if self.by == By::Program { "program" } else { "interrupt" };
         let side = if self.level == Level::L1i { "code" } else { "data" };
         let method = if self.method == Method::Basic { "basic" } else { "refined" };
         let events: String = self.events.iter().map(|event| format!(" event={event}")).collect();
         format!(
-            "footprint side={side} method={method} data={} code={} cache={cache} line={line} \
-             repetitions={} passes={} delay={} wait={}{events}",
+            "footprint side={side} method={method} by={by} data={} code={} cache={bytes} \
+             line={line_bytes} ways={ways} repetitions={} passes={} delay={} wait={}{events}",
             self.data_lines,
             self.code_lines,
             self.repetitions,
@@ -121,7 +185,7 @@ pub fn footprint(
     qemu: &Qemu,
     settings: &FootprintSettings,
     stop: &dyn Fn() -> bool,
-) -> Result<Option<Vec<Repetition>>> {
+) -> Result<Option<Footprints>> {
     let how = crate::watch::Watch { quantum: settings.quantum, ..watch(Some(&settings.model)) };
     let pmu = !settings.events.is_empty();
     let ran = run(cache, qemu, &how, pmu, &settings.command_line(), settings.limits, stop)?;
@@ -129,7 +193,7 @@ pub fn footprint(
 }
 
 /// What the program said of each repetition with what the simulator counted in it.
-fn joined(ran: &Ran, events: usize) -> Result<Vec<Repetition>> {
+fn joined(ran: &Ran, events: usize) -> Result<Footprints> {
     let (said, regions) = (&ran.said.repetitions, &ran.account.regions);
     if said.len() != regions.len() {
         let what = format!("{} repetitions in {} regions", said.len(), regions.len());
@@ -149,5 +213,8 @@ fn joined(ran: &Ran, events: usize) -> Result<Vec<Repetition>> {
         })
     };
     let joined: Option<Vec<Repetition>> = said.iter().zip(regions).map(join).collect();
-    joined.ok_or_else(|| SimError::data("the bare machine", "a repetition is not understood"))
+    let not_understood = || SimError::data("the bare machine", "a repetition is not understood");
+    let [stack, code, code_end, work] = ran.said.own.ok_or_else(not_understood)?;
+    let own = Own { stack, code, code_end, work };
+    Ok(Footprints { repetitions: joined.ok_or_else(not_understood)?, own })
 }

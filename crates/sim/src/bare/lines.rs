@@ -26,6 +26,8 @@ pub struct Said {
     pub records: Vec<[u64; 2]>,
     /// The repetitions of `footprint`: numbers of each, at most [`NUMBERS_MAX`].
     pub repetitions: Vec<Vec<u64>>,
+    /// Where the handler's own things are.
+    pub own: Option<[u64; 4]>,
 }
 
 impl Said {
@@ -61,6 +63,9 @@ impl Said {
                     if numbers.len() <= NUMBERS_MAX && said.repetitions.len() < RECORDS_MAX =>
                 {
                     said.repetitions.push(numbers.to_vec());
+                }
+                ("own", Some(numbers)) if numbers.len() == 4 => {
+                    said.own = numbers.try_into().ok();
                 }
                 ("end", Some([])) if said.hz > 0 => return Ok(said),
                 _ => return Err(format!("not understood: {line:?}")),
@@ -98,6 +103,7 @@ mod tests {
             "turns 1\nend\n",
             "error number\n",
             "hz 0\nend\n",
+            "hz 1\nown 1 2 3\nend\n",
             "hz 1\n",
             "end\n",
             "hz 1\nran 9 1 0 0\nend",

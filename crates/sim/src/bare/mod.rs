@@ -7,6 +7,7 @@
 mod footprint;
 mod lines;
 mod noise;
+mod truth;
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -19,10 +20,11 @@ use crate::watch::{Annotated, Detail, Recording, Watch};
 use crate::{Account, Cache, Result, SimError};
 
 pub use footprint::{
-    FootprintSettings, LINES_MAX, Level, Method, PMU_COUNTERS, REPETITIONS_MAX, Repetition,
-    footprint,
+    By, FootprintSettings, Footprints, Geometry, LINES_MAX, Level, Method, Own, PMU_COUNTERS,
+    REPETITIONS_MAX, Repetition, footprint,
 };
 pub use noise::{BareNoise, BareNoiseSettings};
+pub use truth::{Counted, Point, Truth, TruthSettings, displaced};
 
 use lines::Said;
 
@@ -128,9 +130,9 @@ fn follow(vm: &mut Vm, limits: Limits, stop: &dyn Fn() -> bool) -> Result<Option
     Said::parse(&text).map(Some).map_err(|why| vm.failure(&format!("the bare machine: {why}")))
 }
 
-/// The level at which a machine is watched: with a model all of it, else instructions.
+/// The level at which a machine is watched: with a model its own, else instructions.
 fn watch(model: Option<&crate::models::Model>) -> Watch {
-    let detail = if model.is_some() { Detail::Timed } else { Detail::Count };
+    let detail = model.map_or(Detail::Count, |model| model.detail);
     // Until the program opens its region there is firmware.
     Watch { detail, model: model.cloned(), start_fast: true, ..Watch::default() }
 }

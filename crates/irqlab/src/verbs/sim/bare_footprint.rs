@@ -8,18 +8,19 @@ use clap::ValueEnum;
 use record::{Column, Kind, Run, SCHEMA, Table, Timestamp};
 use serde_json::{Map, json};
 use sim::bare::{
-    FootprintSettings, LINES_MAX, Level, Method, REPETITIONS_MAX, Repetition, footprint,
+    By, FootprintSettings, LINES_MAX, Level, Method, REPETITIONS_MAX, Repetition, footprint,
 };
 use sim::boot::Limits;
 use sim::watch::{Detail, QUANTUM_MAX};
 use sim::{Cache, counters, models, qemu};
 
+use super::bare_truth;
 use crate::args::{Format, Usage, duration, short_time_ns};
 use crate::output;
 use crate::verbs::handlers::stop_on_signals;
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum LevelName {
+pub(super) enum LevelName {
     /// L1, filled with data
     L1d,
     /// L1, filled with instructions
@@ -66,6 +67,10 @@ pub struct BareFootprintArgs {
     /// How long to wait before all is touched again (basic)
     #[arg(long, value_parser = short_time_ns, default_value = "200us", value_name = "TIME")]
     wait: u64,
+    /// Hold the methods against the truth: tables of lines found behind 0 to all lines, by counters of
+    /// user mode and by time
+    #[arg(long, conflicts_with_all = ["data", "code", "method", "passes", "delay", "wait", "pmu"])]
+    sweep: bool,
     /// Read the misses with the guest's performance counters, too
     #[arg(long)]
     pmu: bool,
@@ -87,13 +92,17 @@ pub struct BareFootprintArgs {
 const DELAY_NS_MAX: u64 = 4_000_000_000;
 /// Guest time that it may take, s.
 const GUEST_LIMIT_S: u32 = 3600;
-/// Events of the guest's PMU: name, event, unit mask (docs/guest-pmu.md).
-const EVENTS: [(&str, u64, u64); 4] = [
-    ("pmu_l1d_misses", 0x60, 0xc8),
-    ("pmu_l1i_misses", 0x81, 0),
-    ("pmu_l2_fetch_misses", 0xf04, 0),
-    ("pmu_l2_data_misses", 0xf05, 0),
+/// Events of the guest's PMU: name, event, unit mask (docs/guest-pmu.md), and whose.
+const EVENTS: [(&str, u64, u64, u64); 6] = [
+    ("pmu_l1d_user_misses", 0x60, 0xc8, USER),
+    ("pmu_l1i_user_misses", 0x81, 0, USER),
+    ("pmu_l2_data_user_misses", 0xf05, 0, USER),
+    ("pmu_l1d_kernel_misses", 0x60, 0xc8, KERNEL),
+    ("pmu_l1i_kernel_misses", 0x81, 0, KERNEL),
+    ("pmu_l2_data_kernel_misses", 0xf05, 0, KERNEL),
 ];
+const USER: u64 = 1 << 16;
+const KERNEL: u64 = 1 << 17;
 /// Counters of the simulator that the table shows.
 const EXACT: [&str; 6] = [
     "cycles",
@@ -104,9 +113,9 @@ const EXACT: [&str; 6] = [
     "l2_data_misses",
 ];
 
-/// An event select of AMD's: event and unit mask, in user mode and in the kernel, on.
-fn select(event: u64, mask: u64) -> u64 {
-    event & 0xff | (event >> 8 & 0xf) << 32 | mask << 8 | 1 << 16 | 1 << 17 | 1 << 22
+/// An event select of AMD's: event and unit mask, on, for [`USER`] or [`KERNEL`] or both.
+fn select(event: u64, mask: u64, whose: u64) -> u64 {
+    event & 0xff | (event >> 8 & 0xf) << 32 | mask << 8 | whose | 1 << 22
 }
 
 /// Runs it and prints the repetitions.
@@ -115,69 +124,78 @@ pub fn run(cache: &Cache, args: &BareFootprintArgs) -> anyhow::Result<ExitCode> 
         bail!(Usage("--delay: allowed: 1ns to 4s".to_owned()));
     }
     let started = Timestamp::now();
-    let model = models::find(cache, &args.model, &[], Detail::Timed)
-        .map_err(|error| Usage(error.to_string()))?;
-    let settings = FootprintSettings {
-        model,
-        level: match args.level {
-            LevelName::L1d => Level::L1d,
-            LevelName::L1i => Level::L1i,
-            LevelName::L2 => Level::L2,
-        },
-        method: match args.method {
-            MethodName::Basic => Method::Basic,
-            MethodName::Refined => Method::Refined,
-        },
-        data_lines: args.data,
-        code_lines: args.code,
-        repetitions: args.repetitions,
-        passes: args.passes,
-        delay_ns: args.delay,
-        wait_ns: args.wait,
-        events: match args.pmu {
-            true => EVENTS.iter().map(|(_, event, mask)| select(*event, *mask)).collect(),
-            false => Vec::new(),
-        },
-        quantum: args.quantum,
-        limits: Limits { wall: args.limit, guest_s: GUEST_LIMIT_S },
-    };
+    let settings = args.settings(cache)?;
     let qemu = qemu::find(cache)?;
     let stop = stop_on_signals()?;
-    let Some(repetitions) = footprint(cache, &qemu, &settings, &|| stop.is_requested())? else {
-        bail!("stopped before anything was measured");
-    };
-    let run = run_of(started, &qemu.version_text, &settings, &repetitions);
     let format = if args.json { Format::Json } else { args.format };
-    output::print(&output::run_text(
-        &run,
-        std::path::Path::new("RUN"),
-        format,
-        "bare_footprint",
-        true,
-    ))?;
+    let run = if args.sweep {
+        if args.repetitions < 2 {
+            bail!(Usage("--sweep: --repetitions: at least 2".to_owned()));
+        }
+        bare_truth::run(cache, &qemu, started, settings, &|| stop.is_requested())?
+    } else {
+        let found = footprint(cache, &qemu, &settings, &|| stop.is_requested())?;
+        found.map(|found| run_of(started, &qemu.version_text, &settings, &found.repetitions))
+    };
+    let Some(run) = run else { bail!("stopped before anything was measured") };
+    let main = if args.sweep { "bare_truth" } else { "bare_footprint" };
+    output::print(&output::run_text(&run, std::path::Path::new("RUN"), format, main, true))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn run_of(
-    started: Timestamp,
-    qemu: &str,
-    settings: &FootprintSettings,
-    repetitions: &[Repetition],
-) -> Run {
-    let (cache_bytes, line_bytes) = settings.geometry();
+impl BareFootprintArgs {
+    fn settings(&self, cache: &Cache) -> anyhow::Result<FootprintSettings> {
+        let args = self;
+        // The simplest level that runs it.
+        let timed = models::find(cache, &args.model, &[], Detail::Timed);
+        let model = timed
+            .or_else(|_| models::find(cache, &args.model, &[], Detail::Ooo))
+            .map_err(|error| Usage(error.to_string()))?;
+        Ok(FootprintSettings {
+            model,
+            level: match args.level {
+                LevelName::L1d => Level::L1d,
+                LevelName::L1i => Level::L1i,
+                LevelName::L2 => Level::L2,
+            },
+            method: match args.method {
+                MethodName::Basic => Method::Basic,
+                MethodName::Refined => Method::Refined,
+            },
+            data_lines: args.data,
+            code_lines: args.code,
+            repetitions: args.repetitions,
+            passes: args.passes,
+            delay_ns: args.delay,
+            wait_ns: args.wait,
+            events: match args.pmu {
+                true => EVENTS
+                    .iter()
+                    .map(|(_, event, mask, whose)| select(*event, *mask, *whose))
+                    .collect(),
+                false => Vec::new(),
+            },
+            quantum: args.quantum,
+            limits: Limits { wall: args.limit, guest_s: GUEST_LIMIT_S },
+            by: By::Interrupt,
+        })
+    }
+}
+
+/// A run of this kind, with what is said of the machine.
+pub(super) fn empty_run(started: Timestamp, qemu: &str, settings: &FootprintSettings) -> Run {
+    let cache = settings.geometry();
+    let detail = if settings.model.detail == Detail::Ooo { "ooo" } else { "timed" };
     let mut of = Map::new();
     of.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
     of.insert("qemu".into(), json!(qemu));
     of.insert("system".into(), json!("none"));
     of.insert("model".into(), json!(settings.model.model.name));
     of.insert("model_sha256".into(), json!(settings.model.sha256));
-    of.insert("cache_bytes".into(), json!(cache_bytes));
-    of.insert("line_bytes".into(), json!(line_bytes));
-    of.insert("data_lines".into(), json!(settings.data_lines));
-    of.insert("code_lines".into(), json!(settings.code_lines));
-    of.insert("passes".into(), json!(settings.passes));
-    of.insert("delay_ns".into(), json!(settings.delay_ns));
-    of.insert("wait_ns".into(), json!(settings.wait_ns));
+    of.insert("detail".into(), json!(detail));
+    of.insert("cache_bytes".into(), json!(cache.bytes));
+    of.insert("line_bytes".into(), json!(cache.line_bytes));
+    of.insert("ways".into(), json!(cache.ways));
     of.insert("quantum_cycles".into(), json!(settings.quantum));
     Run {
         schema: SCHEMA.to_owned(),
@@ -190,8 +208,25 @@ fn run_of(
         observer: Map::new(),
         warnings: Vec::new(),
         absent: Vec::new(),
-        tables: vec![table(settings, repetitions)],
+        tables: Vec::new(),
     }
+}
+
+fn run_of(
+    started: Timestamp,
+    qemu: &str,
+    settings: &FootprintSettings,
+    repetitions: &[Repetition],
+) -> Run {
+    let mut run = empty_run(started, qemu, settings);
+    let of = &mut run.settings;
+    of.insert("data_lines".into(), json!(settings.data_lines));
+    of.insert("code_lines".into(), json!(settings.code_lines));
+    of.insert("passes".into(), json!(settings.passes));
+    of.insert("delay_ns".into(), json!(settings.delay_ns));
+    of.insert("wait_ns".into(), json!(settings.wait_ns));
+    run.tables.push(table(settings, repetitions));
+    run
 }
 
 fn table(settings: &FootprintSettings, repetitions: &[Repetition]) -> Table {
@@ -208,7 +243,7 @@ fn table(settings: &FootprintSettings, repetitions: &[Repetition]) -> Table {
     ];
     let read = &EVENTS[..settings.events.len()];
     let words = "What the program read of its performance counters.";
-    columns.extend(read.iter().map(|(name, _, _)| Column::new(name, Kind::Uint, words)));
+    columns.extend(read.iter().map(|(name, ..)| Column::new(name, Kind::Uint, words)));
     let words = "What the simulator counted, counters' reading included.";
     columns.extend(EXACT.iter().map(|name| Column::new(name, Kind::Uint, words)));
     let doc = "A filled cache, without an interrupt and with it.";
@@ -242,7 +277,7 @@ mod tests {
 
     #[test]
     fn selects_are_as_the_processor_has_them() {
-        assert_eq!(select(0x60, 0xc8), 0x43_c860);
-        assert_eq!(select(0xf04, 0), 0xf_0043_0004);
+        assert_eq!(select(0x60, 0xc8, USER | KERNEL), 0x43_c860);
+        assert_eq!(select(0xf04, 0, USER), 0xf_0041_0004);
     }
 }

@@ -3,6 +3,7 @@
 mod annotations;
 mod bare;
 mod bare_footprint;
+mod bare_truth;
 mod beside;
 mod contexts;
 mod facts;

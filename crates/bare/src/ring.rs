@@ -1,0 +1,119 @@
+//! In which order the lines of a cache are touched: as `lab::footprint::order` has it, without a library.
+//!
+//! Lines of one set are touched one after the other, forward in one pass and backward in the next: then a
+//! foreign line in a set that is kept least-recently-used costs one miss. The order of the sets, and of the
+//! ways in them, is shuffled.
+
+/// Most lines of a set.
+pub const WAYS_MAX: usize = 64;
+
+/// A place in a cache's worth of memory: set and way, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// Which set.
+    pub set: u32,
+    /// Which of its lines.
+    pub way: u32,
+}
+
+/// A generator of numbers in no visible order (Knuth's MMIX), the upper half of each.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u32) -> u32 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 33) % u64::from(end)) as u32
+    }
+
+    fn shuffle(&mut self, order: &mut [u32]) {
+        for last in (1..order.len()).rev() {
+            order.swap(last, self.below(last as u32 + 1) as usize);
+        }
+    }
+}
+
+/// Hands `visit` the places of two passes over all lines, in order; the second has the ways of each set
+/// in the other direction. `sets` has an entry for each set, whatever is in it; `ways` is 1 to
+/// [`WAYS_MAX`].
+pub fn two_passes(sets: &mut [u32], ways: usize, mut visit: impl FnMut(Place)) {
+    sets.iter_mut().enumerate().for_each(|(at, set)| *set = at as u32);
+    Random(1).shuffle(sets);
+    for backward in [false, true] {
+        for set in sets.iter().copied() {
+            let mut all = [0; WAYS_MAX];
+            let Some(order) = all.get_mut(..ways) else { return };
+            order.iter_mut().enumerate().for_each(|(at, way)| *way = at as u32);
+            // The same in both passes.
+            Random(u64::from(set) + 2).shuffle(order);
+            if backward {
+                order.reverse();
+            }
+            order.iter().for_each(|way| visit(Place { set, way: *way }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    fn passes(sets: usize, ways: usize) -> Vec<Place> {
+        let mut all = Vec::new();
+        two_passes(&mut vec![0; sets], ways, |place| all.push(place));
+        all
+    }
+
+    #[test]
+    fn each_pass_touches_each_line_once_and_the_second_turns_the_ways_round() {
+        for (sets, ways) in [(64, 12), (1, 64), (128, 1), (512, 2), (1, 1)] {
+            let all = passes(sets, ways);
+            assert_eq!(all.len(), 2 * sets * ways);
+            let (forward, backward) = all.split_at(sets * ways);
+            for pass in [forward, backward] {
+                assert_eq!(pass.iter().collect::<HashSet<_>>().len(), sets * ways);
+                assert!(pass.iter().all(|one| (one.way as usize) < ways));
+            }
+            for (one, other) in forward.chunks(ways).zip(backward.chunks(ways)) {
+                assert!(one.iter().eq(other.iter().rev()));
+                assert!(one.iter().all(|place| place.set == one[0].set));
+            }
+        }
+    }
+
+    /// Whether a touch of `line` misses in a set that is kept least-recently-used.
+    fn misses(set: &mut Vec<u64>, ways: usize, line: u64) -> bool {
+        let there = set.iter().position(|one| *one == line);
+        match there {
+            Some(at) => _ = set.remove(at),
+            None if set.len() == ways => _ = set.remove(0),
+            None => {}
+        }
+        set.push(line);
+        there.is_none()
+    }
+
+    #[test]
+    fn a_foreign_line_costs_one_miss() {
+        for (sets, ways) in [(16, 8), (32, 2), (64, 1)] {
+            let all = passes(sets, ways);
+            for foreign in 0..(sets * ways + 5) as u64 {
+                let mut cache = vec![Vec::new(); sets];
+                let mut found = 0;
+                for (turn, place) in all.iter().chain(&all).enumerate() {
+                    if turn == all.len() {
+                        for line in 0..foreign {
+                            let set = &mut cache[line as usize % sets];
+                            misses(set, ways, 1000 + line);
+                        }
+                    }
+                    let set = &mut cache[place.set as usize];
+                    let missed = misses(set, ways, u64::from(place.way));
+                    found += u64::from(missed && turn >= all.len());
+                }
+                assert_eq!(found, foreign.min((sets * ways) as u64));
+            }
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! The methods against the truth: a handler touches a known number of lines, and what a program can read at
+//! user level must tell how many of its own are gone.
+
+use std::collections::HashMap;
+
+use lab::footprint::estimate::{self, Mean};
+use lab::footprint::sample::Curve;
+
+use super::footprint::{
+    By, FootprintSettings, Footprints, Geometry, Level, Method, Own, Repetition, footprint,
+};
+use crate::qemu::Qemu;
+use crate::{Cache, Result, SimError};
+
+/// What is held against the truth.
+#[derive(Clone, Debug)]
+pub struct TruthSettings {
+    /// Model, level, repetitions, slice and limits; the rest of it is chosen by [`Truth`].
+    pub of: FootprintSettings,
+    /// Points of the curve that says what displaced lines cost, besides none; above 0.
+    pub curve_points: u64,
+}
+
+/// Lines by counters of user mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// Lines of the program that were displaced, those by the handler's own included. These depend on where
+    /// its stack was, so they are each method's.
+    pub truth: u64,
+    /// Misses of the program, beyond those of idle repetitions.
+    pub found: i64,
+}
+
+impl Counted {
+    /// Found less true.
+    #[must_use]
+    pub fn error(&self) -> i64 {
+        self.found - self.truth as i64
+    }
+
+    /// Whether that is within 2 lines or 1 %.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        let error = self.error().unsigned_abs();
+        error <= 2 || error * 100 <= self.truth
+    }
+}
+
+/// What was found behind a handler that touches a known number of lines.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    /// Lines that the handler was told to touch.
+    pub told: u64,
+    /// With the refined method.
+    pub refined: Counted,
+    /// With the basic one.
+    pub basic: Counted,
+    /// By time, with the basic method; absent below the limit, and where it took longer than all lines
+    /// displaced.
+    pub timed: Option<f64>,
+    /// Fewer lines are not told from none by time.
+    pub limit: f64,
+}
+
+impl Point {
+    /// Found by time less true, over true; absent where either is.
+    #[must_use]
+    pub fn timed_error_ratio(&self) -> Option<f64> {
+        let truth = self.basic.truth as f64;
+        self.timed.filter(|_| truth > 0.0).map(|timed| (timed - truth) / truth)
+    }
+
+    /// Whether time tells the truth to 10 %; or nothing, where there is too little to be seen.
+    #[must_use]
+    pub fn time_holds(&self) -> bool {
+        match self.timed_error_ratio() {
+            Some(error) => error.abs() <= 0.1,
+            // A tenth is what may be wrong above the limit.
+            None => self.timed.is_none() && self.basic.truth as f64 <= 1.1 * self.limit,
+        }
+    }
+}
+
+/// Bytes on the stack: registers that the handler saves, and the interrupt's frame.
+const SAVED_BYTES: u64 = 72 + 40;
+/// Bytes of its table that it uses.
+const WORK_BYTES: u64 = 48;
+/// Where its lines begin, as the program has it.
+const HANDLER_DATA_AT: u64 = (16 << 20) + (256 << 10);
+const HANDLER_CODE_AT: u64 = (32 << 20) + (384 << 10);
+/// Times that all is touched by the refined method.
+const PASSES: u64 = 8;
+
+/// Lines that a handler displaces from a full cache: in each set as many as it touches, at most all.
+/// `told` lines are consecutive: one in each set until all sets have one, then a second in each. Its
+/// own are where `own` says.
+#[must_use]
+pub fn displaced(cache: Geometry, level: Level, told: u64, own: Own) -> u64 {
+    let data = [(own.stack, SAVED_BYTES), (own.work, WORK_BYTES)];
+    let code = [(own.code, own.code_end.saturating_sub(own.code))];
+    let (first, ranges) = match level {
+        Level::L1d => (HANDLER_DATA_AT, data.to_vec()),
+        Level::L1i => (HANDLER_CODE_AT, code.to_vec()),
+        Level::L2 => (HANDLER_DATA_AT, [&data[..], &code[..]].concat()),
+    };
+    let line = cache.line_bytes;
+    let begin = first / line;
+    let mut lines: Vec<u64> = (begin..begin + told).collect();
+    for (at, bytes) in ranges.into_iter().filter(|(_, bytes)| *bytes > 0) {
+        lines.extend(at / line..=(at + bytes - 1) / line);
+    }
+    lines.sort_unstable();
+    lines.dedup();
+    let mut sets: HashMap<u64, u64> = HashMap::new();
+    for line in lines {
+        *sets.entry(line % cache.sets()).or_default() += 1;
+    }
+    sets.values().map(|foreign| (*foreign).min(cache.ways)).sum()
+}
+
+/// A machine that is measured with more and more lines.
+#[derive(Debug)]
+pub struct Truth<'a> {
+    cache: &'a Cache,
+    qemu: &'a Qemu,
+    settings: TruthSettings,
+    curve: Curve,
+}
+
+impl<'a> Truth<'a> {
+    /// Chooses the times at which interrupts come, and measures what displaced lines cost: a machine for each
+    /// point of the curve, and two. None when `stop` says that it is not wanted.
+    ///
+    /// # Errors
+    /// As [`footprint`].
+    pub fn new(
+        cache: &'a Cache,
+        qemu: &'a Qemu,
+        settings: TruthSettings,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Option<Self>> {
+        let mut truth = Truth { cache, qemu, settings, curve: Curve::default() };
+        let of = &mut truth.settings.of;
+        of.events = vec![event(of.level)];
+        (of.passes, of.delay_ns, of.wait_ns) = (PASSES, 1, 1);
+        let Some(probe) = truth.measured(Method::Basic, By::Program, 0, stop)? else {
+            return Ok(None);
+        };
+        // What a pass takes: the interrupt comes in the fourth of eight, or while nothing is touched.
+        let pass_ns = probe.repetitions.iter().map(|one| one.touch).max().unwrap_or(0).max(1);
+        let of = &mut truth.settings.of;
+        (of.delay_ns, of.wait_ns) = (7 * pass_ns / 2, 7 * pass_ns);
+        let (lines, steps) = (of.geometry().lines(), truth.settings.curve_points.max(1));
+        let mut points = Vec::new();
+        for step in 0..=steps {
+            let told = lines * step / steps;
+            let found = truth.measured(Method::Basic, By::Program, told, stop)?;
+            let Some(found) = found else { return Ok(None) };
+            points.push((told, excess(&found.repetitions, touch)?.0.mean));
+        }
+        truth.curve = Curve { points };
+        Ok(Some(truth))
+    }
+
+    /// What displaced lines cost.
+    #[must_use]
+    pub fn curve(&self) -> &Curve {
+        &self.curve
+    }
+
+    /// What is found behind a handler that touches `told` lines; none when `stop` says so.
+    ///
+    /// # Errors
+    /// As [`footprint`], and when an interrupt did not come where it should.
+    pub fn point(&self, told: u64, stop: &dyn Fn() -> bool) -> Result<Option<Point>> {
+        let basic = self.measured(Method::Basic, By::Interrupt, told, stop)?;
+        let refined = self.measured(Method::Refined, By::Interrupt, told, stop)?;
+        let Some((basic, refined)) = basic.zip(refined) else { return Ok(None) };
+        let of = &self.settings.of;
+        let counted = |found: &Footprints| -> Result<Counted> {
+            let more = excess(&found.repetitions, |one| one.read[0])?.0;
+            let truth = displaced(of.geometry(), of.level, told, found.own);
+            Ok(Counted { truth, found: more.mean.round() as i64 })
+        };
+        let (mut more, idle) = excess(&basic.repetitions, touch)?;
+        // The clock shows slices: a difference of two times is off by up to two of them.
+        let slice_ns = of.quantum as f64 * 1e9 / of.model.model.clock_hz.max(1) as f64;
+        more.half_width = more.half_width.hypot(2.0 * slice_ns);
+        let lines = estimate::lines(more, idle, &self.curve).ok_or_else(|| {
+            SimError::data("the curve", "displaced lines take no longer than others")
+        })?;
+        Ok(Some(Point {
+            told,
+            refined: counted(&refined)?,
+            basic: counted(&basic)?,
+            timed: lines.lines,
+            limit: lines.limit,
+        }))
+    }
+
+    fn measured(
+        &self,
+        method: Method,
+        by: By,
+        told: u64,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Option<Footprints>> {
+        let mut settings = FootprintSettings { method, by, ..self.settings.of.clone() };
+        (settings.data_lines, settings.code_lines) = match settings.level {
+            Level::L1i => (0, told),
+            Level::L1d | Level::L2 => (told, 0),
+        };
+        let found = footprint(self.cache, self.qemu, &settings, stop)?;
+        let Some(found) = found else { return Ok(None) };
+        let came = |one: &Repetition| one.ran == u64::from(one.irq && by == By::Interrupt);
+        if !found.repetitions.iter().all(came) {
+            let what = "an interrupt did not come while all lines were touched";
+            return Err(SimError::data("the bare machine", what));
+        }
+        Ok(Some(found))
+    }
+}
+
+/// Misses in user mode (docs/guest-pmu.md).
+fn event(level: Level) -> u64 {
+    const USER: u64 = 1 << 16 | 1 << 22;
+    match level {
+        Level::L1d => USER | 0xc860,
+        Level::L1i => USER | 0x81,
+        Level::L2 => USER | 0xf << 32 | 0x05,
+    }
+}
+
+fn touch(one: &Repetition) -> u64 {
+    one.touch
+}
+
+/// The mean with an interrupt beyond that without, and that without.
+fn excess(repetitions: &[Repetition], value: fn(&Repetition) -> u64) -> Result<(Mean, Mean)> {
+    let of = |irq: bool| {
+        let all = repetitions.iter().filter(|one| one.irq == irq);
+        estimate::mean(&all.map(|one| value(one) as f64).collect::<Vec<_>>())
+    };
+    let both = of(true).zip(of(false));
+    let found = both.and_then(|(irq, idle)| Some((estimate::difference(irq, idle)?, idle)));
+    found.ok_or_else(|| SimError::data("the bare machine", "fewer than two repetitions"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const CACHE: Geometry = Geometry { bytes: 16 << 10, line_bytes: 16, ways: 2 };
+
+    #[test]
+    fn lines_of_a_set_are_displaced_once_each() {
+        let nothing = Own { stack: 1 << 30, code: 0, code_end: 0, work: 2 << 30 };
+        let own = displaced(CACHE, Level::L1d, 0, nothing);
+        assert_eq!(own, 7 + 3);
+        assert_eq!(displaced(CACHE, Level::L1d, 1024, nothing), 1024);
+        assert_eq!(displaced(CACHE, Level::L1i, 100, nothing), 100);
+        // One in each set, and the handler's own besides; then no more room in the first sets.
+        assert_eq!(displaced(CACHE, Level::L1d, 512, nothing), 512 + 7);
+        let direct = Geometry { ways: 1, ..CACHE };
+        assert_eq!(displaced(direct, Level::L1d, 1024, nothing), 1024);
+    }
+
+    #[test]
+    fn what_is_wrong_does_not_pass() {
+        let counted = Counted { truth: 100, found: 102 };
+        assert!(counted.holds() && !Counted { found: 103, ..counted }.holds());
+        let point = Point { told: 90, refined: counted, basic: counted, timed: None, limit: 9.0 };
+        assert!(!point.time_holds());
+        assert!(Point { timed: Some(91.0), ..point }.time_holds());
+        assert!(!Point { timed: Some(111.0), ..point }.time_holds());
+        let few = Point { basic: Counted { truth: 9, found: 9 }, ..point };
+        assert!(few.time_holds() && !Point { timed: Some(20.0), ..few }.time_holds());
+    }
+
+    proptest! {
+        #[test]
+        fn never_more_than_there_are_and_never_fewer_with_more(told in 0..3000_u64, more in 0..99_u64,
+            stack: u32, work: u32) {
+            let own = Own { stack: stack.into(), code: 0, code_end: 0, work: work.into() };
+            let found = displaced(CACHE, Level::L1d, told, own);
+            prop_assert!(found <= CACHE.lines() && found >= told.min(CACHE.lines()));
+            prop_assert!(found <= displaced(CACHE, Level::L1d, told + more, own));
+        }
+    }
+}
