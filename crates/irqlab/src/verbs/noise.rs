@@ -88,6 +88,9 @@ pub struct NoiseArgs {
     /// later, and tell in table `injected` whether each was found: a check of the bench
     #[arg(long, allow_hyphen_values = true, value_parser = sim::inject, value_name = "TIMERS:TIME")]
     inject: Option<Inject>,
+    /// On sim, CPUs that run the loops [default: all]
+    #[arg(long, value_name = "LIST")]
+    loops_on: Option<String>,
     /// Chooses which single detours are kept of many
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
@@ -279,7 +282,12 @@ pub fn run(args: &NoiseArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn run_live(args: &NoiseArgs) -> anyhow::Result<ExitCode> {
-    if let Some(flag) = args.guest.first_given().or(args.inject.map(|_| "--inject")) {
+    if let Some(flag) = args
+        .guest
+        .first_given()
+        .or(args.inject.map(|_| "--inject"))
+        .or(args.loops_on.as_ref().map(|_| "--loops-on"))
+    {
         bail!(Usage(format!("{flag} is for a simulated machine; add --on sim")));
     }
     let host = host_facts(&Root::default());

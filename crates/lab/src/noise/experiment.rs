@@ -80,11 +80,13 @@ pub fn run(
 }
 
 fn assemble(plan: &NoisePlan, facts: &NoiseFacts, samples: &[NoiseSample]) -> Run {
+    let (placement, not_placed) = tables::placement(samples);
     let mut tables = vec![
         tables::noise(samples),
         tables::causes(samples),
         tables::fwq(samples),
         tables::aftermath(samples),
+        placement,
         tables::ftq(samples),
         tables::periods(samples),
         tables::injected(samples),
@@ -120,7 +122,7 @@ fn assemble(plan: &NoisePlan, facts: &NoiseFacts, samples: &[NoiseSample]) -> Ru
         settings,
         observer: observer(facts, samples),
         warnings: warnings(facts, samples),
-        absent: absent.collect(),
+        absent: absent.chain(not_placed).collect(),
         tables,
     }
 }

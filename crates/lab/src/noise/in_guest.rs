@@ -18,11 +18,14 @@ pub const TIMERS_MAX: u32 = 64;
 /// Length of a piece of records in an answer, at most; bytes.
 const PIECE_BYTES: usize = 60_000;
 
-/// Loops to run, one after the other, each on all CPUs of the guest. Times are of the guest's clock.
+/// Loops to run, one after the other, each on all its CPUs. Times are of the guest's clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NoiseOrder {
     /// Which loops.
     pub loops: Vec<Loop>,
+    /// CPUs that run them; absent: all that the guest has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<Vec<u32>>,
     /// What those with work do.
     pub body: Body,
     /// Time of a quantum and of a slot, ns.

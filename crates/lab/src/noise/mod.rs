@@ -9,6 +9,7 @@ pub mod experiment;
 pub mod in_guest;
 pub mod ledger;
 pub mod loops;
+pub mod placement;
 pub mod sample;
 pub mod scale;
 pub mod split;
@@ -18,6 +19,7 @@ pub use bench::{NoiseBench, NoiseFacts};
 pub use experiment::{NoiseOutcome, NoisePlan, run};
 pub use ledger::GapLedger;
 pub use loops::{Body, Loop};
+pub use placement::{Beside, Place, Relation, Stretch, Stretches};
 pub use sample::{
     CpuNoise, Fixed, Injected, NoiseSample, Quantum, QuantumCycles, Slots, SourceName, Traced, Work,
 };

@@ -6,6 +6,7 @@ use stats::Distribution;
 
 use super::ledger::GapLedger;
 use super::loops::Loop;
+use super::placement::Beside;
 use super::split::Part;
 
 /// The name behind a source's number.
@@ -26,6 +27,9 @@ pub struct NoiseSample {
     pub looping: Loop,
     /// One for each CPU.
     pub cpus: Vec<CpuNoise>,
+    /// What ran beside the loops on each CPU that was watched; empty where none was, or where it is not
+    /// known where the CPUs are.
+    pub beside: Vec<Beside>,
     /// Names of the sources, by number.
     pub names: Vec<SourceName>,
     /// What the kernel's side saw; absent when it was not watched.

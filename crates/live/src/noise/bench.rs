@@ -7,6 +7,7 @@ use lab::noise::{CpuNoise, GapLedger, Loop, NoiseBench, NoiseFacts, NoiseSample,
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 use serde_json::{Map, json};
 
+use super::beside::beside;
 use super::clock::{Clocks, Grain, grain_on};
 use super::collect::{Pace, Runner, Start, collect};
 use super::join::Join;
@@ -242,12 +243,15 @@ impl LiveNoise {
         (before, after): (&Seen, &Seen),
     ) -> Result<NoiseSample, BenchError> {
         let (mut cpus, mut facts, mut warnings) = (Vec::new(), Map::new(), Vec::new());
+        let mut stretches = Vec::new();
         let mut traced =
             Traced { lost: after.lost.saturating_sub(before.lost), ..Traced::default() };
         for (runner, mut join) in runners.into_iter().zip(joins) {
             let cpu = runner.cpu;
             let (ring, back) = runner.back()?;
             let start_ns = join.start_ns.or_else(|| clocks.ns_at(back.ran.start)).unwrap_or(0);
+            let beside = std::mem::take(&mut join.beside);
+            stretches.push((cpu, beside, clocks.ns_at(back.ran.end).unwrap_or(0)));
             let window_ns = clocks.ns_at(back.ran.end).unwrap_or(0).saturating_sub(start_ns);
             join.finish(window_ns, self.settings.quantum_ns);
             traced.marks += join.marks_taken;
@@ -276,6 +280,7 @@ impl LiveNoise {
         Ok(NoiseSample {
             looping,
             cpus,
+            beside: if after.watched { beside(&self.root, stretches) } else { Vec::new() },
             names: probes.map(|p| p.with_marks(|m| m.names(&self.root))).unwrap_or_default(),
             traced: after.watched.then_some(traced),
             injected: Vec::new(),

@@ -44,6 +44,7 @@ impl Guest {
         let online = root.text("sys/devices/system/cpu/online");
         let online = online.ok_or_else(|| failed("the guest does not say which CPUs it has"))?;
         let cpus = parse_cpu_list(online.trim()).map_err(|error| failed(&error.to_string()))?;
+        let cpus = chosen(cpus, order.cpus.as_deref())?;
         let first = cpus.first().copied().ok_or_else(|| failed("the guest has no CPU"))?;
         let grain = grain_on(first);
         let grain = grain.ok_or_else(|| failed("the guest has no constant time-stamp counter"))?;
@@ -89,6 +90,16 @@ impl Guest {
             fifo: order.fifo,
         }
     }
+}
+
+/// The CPUs that run loops, of those that there are.
+fn chosen(mut cpus: Vec<u32>, wanted: Option<&[u32]>) -> Result<Vec<u32>, BenchError> {
+    let Some(wanted) = wanted else { return Ok(cpus) };
+    if let Some(absent) = wanted.iter().find(|cpu| !cpus.contains(cpu)) {
+        return Err(BenchError::Failed(format!("the guest has no CPU {absent}")));
+    }
+    cpus.retain(|cpu| wanted.contains(cpu));
+    Ok(cpus)
 }
 
 fn run_all(

@@ -1,6 +1,6 @@
 //! What a loop recorded and what the kernel said meanwhile, brought together as both come in.
 
-use lab::noise::{Fixed, Gap, GapLedger, Loop, Mark, Part, Quantum, Rules, Work, split};
+use lab::noise::{Fixed, Gap, GapLedger, Loop, Mark, Part, Quantum, Rules, Stretches, Work, split};
 
 use super::clock::Clocks;
 use super::loops::MIGRATED;
@@ -16,6 +16,8 @@ pub struct Join {
     waiting: Vec<Record>,
     /// Marks that are not behind all of the records, in the order of time.
     marks: Vec<Mark>,
+    /// What ran beside the loop, as the marks that were used say.
+    pub beside: Stretches,
     /// Quanta in a stretch.
     stretch: u64,
     /// When the window opened, ns: marks before it are of the warm-up.
@@ -51,6 +53,7 @@ impl Join {
             work,
             waiting: Vec::new(),
             marks: Vec::new(),
+            beside: Stretches::default(),
             stretch: Fixed::stretch_of(expected),
             start_ns: None,
             migrated: 0,
@@ -99,7 +102,9 @@ impl Join {
                 }
             }
         }
-        self.marks.drain(..used);
+        for mark in self.marks.drain(..used) {
+            self.beside.mark(&mark);
+        }
     }
 
     /// Adds a gap or quantum with its marks, which are those from `from` on; returns where those

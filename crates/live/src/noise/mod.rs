@@ -1,6 +1,7 @@
 //! The noise experiment on this machine: loops on pinned threads, and the kernel's marks meanwhile.
 
 pub mod bench;
+mod beside;
 mod body;
 pub(crate) mod clock;
 mod collect;

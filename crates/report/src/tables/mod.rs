@@ -32,6 +32,7 @@ pub(crate) fn view_of(table: &Table) -> Option<View> {
         "noise" => (&noise::NEEDS, noise::view),
         "causes" => (&noise::NEEDS_OF_CAUSES, noise::view_of_causes),
         "aftermath" => (&noise::NEEDS_OF_AFTERMATH, noise::view_of_aftermath),
+        "placement" => (&noise::NEEDS_OF_PLACEMENT, noise::view_of_placement),
         "periods" => (&noise::NEEDS_OF_PERIODS, noise::view_of_periods),
         "detours" | "repetitions" | "slots" | "sizes" | "spectrum" | "injected" => {
             (&noise::NEEDS_OF_SINGLES, noise::view_of_singles)

@@ -9,6 +9,7 @@ pub(super) const NEEDS: [&str; 2] = ["cpu", "lost_ns"];
 pub(super) const NEEDS_OF_CAUSES: [&str; 3] = ["cpu", "class", "total_ns"];
 pub(super) const NEEDS_OF_AFTERMATH: [&str; 3] =
     ["cpu", "direct_mean_cycles", "indirect_mean_cycles"];
+pub(super) const NEEDS_OF_PLACEMENT: [&str; 3] = ["relation", "cpu", "slowdown_ratio"];
 pub(super) const NEEDS_OF_PERIODS: [&str; 3] = ["cpu", "method", "period_ns"];
 pub(super) const NEEDS_OF_SINGLES: [&str; 1] = ["cpu"];
 
@@ -87,6 +88,25 @@ pub(super) fn view_of_aftermath() -> View {
             ViewColumn::number("± ci95", "next_ci95_cycles", 30),
             ViewColumn::number("undisturbed", "undisturbed_cycles", 58),
             ViewColumn::number("quanta", "undisturbed_count", 20),
+        ],
+    )
+}
+
+pub(super) fn view_of_placement() -> View {
+    plain(
+        usize::MAX,
+        vec![
+            ViewColumn::text("relation", "relation", 100),
+            ViewColumn::text("handler on", "handler_cpu", 95),
+            ViewColumn::text("loop on", "cpu", 96),
+            ViewColumn::number("quanta", "quantum_count", 80),
+            ViewColumn::number("slowdown", "slowdown_ratio", 99),
+            ViewColumn::number("± ci95", "slowdown_ci95_ratio", 90),
+            ViewColumn::number("max", "slowdown_max_ratio", 85),
+            ViewColumn::number("left out", "left_out_count", 40),
+            ViewColumn::number("undisturbed", "undisturbed_ns", 60),
+            ViewColumn::number("± ci95", "undisturbed_ci95_ns", 30),
+            ViewColumn::number("quanta", "undisturbed_count", 50),
         ],
     )
 }

@@ -126,6 +126,7 @@ impl<'a> BareNoise<'a> {
         NoiseSample {
             looping,
             cpus: vec![cpu],
+            beside: Vec::new(),
             names: Vec::new(),
             traced: None,
             injected: Vec::new(),

@@ -1,5 +1,7 @@
 //! [`SimNoise`]: one machine runs all loops, one after the other; its record says who took the time.
 
+use std::collections::BTreeMap;
+
 use lab::handlers::BenchError;
 use lab::noise::in_guest::{Answer, GuestGrain, GuestLoop, NoiseOrder, Ordered as Order};
 use lab::noise::{
@@ -7,6 +9,7 @@ use lab::noise::{
 };
 use serde_json::{Map, Value as Json, json};
 
+use super::beside::{beside, shared};
 use super::inject::injected;
 use super::join::{Join, migrated, slots};
 use super::names::Names;
@@ -79,6 +82,13 @@ impl SimNoise {
         SimNoise { settings, clock_hz, grain: None, samples, warnings, broken: 0, ran: false }
     }
 
+    /// CPUs of a core, of the model: the guest is not told.
+    fn threads_per_core(&self) -> u32 {
+        let model = self.settings.watch.model.as_ref();
+        let core = model.and_then(|model| model.model.core.as_ref());
+        core.and_then(|core| core.threads).unwrap_or(1)
+    }
+
     fn run(&mut self) -> Result<(), BenchError> {
         let of = &self.settings;
         let order = serde_json::to_string(&Order::Noise { noise: of.order.clone() });
@@ -134,7 +144,9 @@ impl SimNoise {
     ) -> Result<NoiseSample, BenchError> {
         let mut names = Names::default();
         let mut made = Made::default();
+        let mut threads = BTreeMap::new();
         for noted in noted {
+            threads.insert(noted.ran.cpu, noted.ran.thread);
             let cpu = region.cpus.iter().find(|cpu| cpu.cpu == noted.ran.cpu);
             let no_cpu = || BenchError::Failed("a loop ran on a CPU that there is not".to_owned());
             let timeline = Timeline::new(&cpu.ok_or_else(no_cpu)?.turns, self.clock_hz);
@@ -145,9 +157,12 @@ impl SimNoise {
             self.add_cpu(&mut made, join);
         }
         made.traced.whole = true;
+        let beside = beside(region, &threads, self.threads_per_core());
+        made.warnings.extend(shared(&beside, &threads));
         Ok(NoiseSample {
             looping,
             cpus: made.cpus,
+            beside,
             names: names.list,
             traced: (looping != Loop::Ftq).then_some(made.traced),
             injected: made.injected,
@@ -228,6 +243,7 @@ impl NoiseBench for SimNoise {
         settings.insert("machine".into(), json!(of.machine.described()));
         let model = of.watch.model.as_ref().map(|model| &model.described);
         settings.insert("model".into(), json!(model));
+        settings.insert("loops_on".into(), json!(of.order.cpus));
         settings.insert("quantum_cycles".into(), json!(of.watch.quantum));
         settings.insert("body".into(), json!(of.order.body.word()));
         settings.insert("inject".into(), json!(of.order.inject));
@@ -269,6 +285,7 @@ impl NoiseBench for SimNoise {
             None => NoiseSample {
                 looping,
                 cpus: Vec::new(),
+                beside: Vec::new(),
                 names: Vec::new(),
                 traced: None,
                 injected: Vec::new(),

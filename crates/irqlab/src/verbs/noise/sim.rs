@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use lab::noise::in_guest::{Inject, NoiseOrder, RECORDS_MAX, TIMERS_MAX};
+use live::host::parse_cpu_list;
 use serde_json::{Map, json};
 use sim::boot::Limits;
 use sim::image::Tools;
@@ -33,9 +34,9 @@ pub fn inject(text: &str) -> Result<Inject, String> {
 /// Measures, prints, records.
 pub fn run(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {
     let cpus = check(args, model)?;
+    let loops_on = loops_on(args, cpus)?;
     let cache = Cache::from_environment()?;
-    let find = |name| models::find(&cache, name, &[], Detail::Timed);
-    let model = model.map(find).transpose();
+    let model = model.map(|name| models::find_level(&cache, name)).transpose();
     let model = model.map_err(|error| Usage(error.to_string()))?;
     let qemu = match qemu::find(&cache) {
         Ok(qemu) => qemu,
@@ -50,7 +51,7 @@ pub fn run(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {
     let annotated = watch::annotated(&cache, &qemu, &kernel, &say)?;
     let facts = sim::guest_facts(&cache, &qemu, &kernel, &say)?;
     let watch = Watch {
-        detail: if model.is_some() { Detail::Timed } else { Detail::Count },
+        detail: model.as_ref().map_or(Detail::Count, |model| model.detail),
         model,
         start_fast: true,
         turns: true,
@@ -65,7 +66,7 @@ pub fn run(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {
         from: args.guest.from.clone(),
         limits: limits(args),
         watch,
-        order: order(args),
+        order: order(args, loops_on),
         seed: args.seed,
         on_host: Map::from_iter([("out".to_owned(), json!(begun.directory))]),
         stop: Box::new(move || stop.is_requested()),
@@ -113,6 +114,20 @@ fn check(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<u32> {
     Ok(cpus)
 }
 
+/// CPUs of the machine that run loops, if not all do.
+fn loops_on(args: &NoiseArgs, cpus: u32) -> anyhow::Result<Option<Vec<u32>>> {
+    let Some(list) = &args.loops_on else { return Ok(None) };
+    let bad = |why: String| Usage(format!("--loops-on {list:?}: {why}"));
+    let wanted = parse_cpu_list(list).map_err(|error| bad(error.to_string()))?;
+    if let Some(absent) = wanted.iter().find(|cpu| **cpu >= cpus) {
+        bail!(bad(format!("the machine has no CPU {absent}; it has {cpus} (-c)")));
+    }
+    if wanted.is_empty() {
+        bail!(bad("no CPU".to_owned()));
+    }
+    Ok(Some(wanted))
+}
+
 /// The guest needs as long as it is asked to.
 fn limits(args: &NoiseArgs) -> Limits {
     let mut limits = args.guest.limits();
@@ -132,9 +147,10 @@ fn window_ns(args: &NoiseArgs) -> u64 {
     }
 }
 
-fn order(args: &NoiseArgs) -> NoiseOrder {
+fn order(args: &NoiseArgs, cpus: Option<Vec<u32>>) -> NoiseOrder {
     NoiseOrder {
         loops: args.loops(),
+        cpus,
         body: args.body,
         quantum_ns: args.quantum,
         repetitions: match args.length() {

@@ -60,14 +60,14 @@ pub fn aftermath(samples: &[NoiseSample]) -> Table {
 
 /// A mean with the half width of its interval, of so many values.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Mean {
-    count: u64,
-    mean: f64,
-    half_width: Option<f64>,
+pub(super) struct Mean {
+    pub(super) count: u64,
+    pub(super) mean: f64,
+    pub(super) half_width: Option<f64>,
 }
 
 impl Mean {
-    fn of(values: &[u64]) -> Mean {
+    pub(super) fn of(values: &[u64]) -> Mean {
         let sum: u64 = values.iter().sum();
         let squares = values.iter().map(|value| u128::from(*value).pow(2)).sum();
         let count = values.len() as u64;
@@ -82,7 +82,7 @@ impl Mean {
 
     /// By how much it is more than `other`; both are independent (Welch, with the fewer degrees of
     /// freedom of the two, which makes the interval no narrower than it is).
-    fn beyond(self, other: Mean) -> Mean {
+    pub(super) fn beyond(self, other: Mean) -> Mean {
         let errors = self.error().zip(other.error());
         let half_width = errors.and_then(|(one, two)| {
             let t = t_95(self.count.min(other.count).checked_sub(1)?)?;

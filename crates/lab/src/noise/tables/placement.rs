@@ -1,0 +1,262 @@
+//! Table `placement`: how much longer a quantum takes while a handler runs, by where it runs.
+
+use std::collections::BTreeMap;
+
+use record::{Absence, Column, Kind, Table, Value};
+
+use super::super::placement::{Beside, Meanwhile, Relation, meanwhile};
+use super::super::sample::{CpuNoise, Fixed, NoiseSample, Work};
+use super::aftermath::Mean;
+use super::column;
+
+const TABLE: &str = "placement";
+
+fn columns() -> Vec<Column> {
+    use Kind::{Real, Text, Uint};
+    vec![
+        column(
+            "relation",
+            Text,
+            "What both CPUs share: same thread, same core, other core (of one socket), other socket.",
+        ),
+        column("handler_cpu", Uint, "CPU that handlers of interrupts ran on."),
+        column("cpu", Uint, "CPU that the loop ran on."),
+        column(
+            "quantum_count",
+            Uint,
+            "Quanta that overlap a handler there, while nothing else ran anywhere.",
+        ),
+        column(
+            "slowdown_ratio",
+            Real,
+            "How much longer they take than undisturbed_ns: mean, as a share of it.",
+        ),
+        column("slowdown_ci95_ratio", Real, "Half width of the mean's 95 % interval."),
+        column("slowdown_max_ratio", Real, "The same of the longest of them."),
+        column(
+            "left_out_count",
+            Uint,
+            "Quanta that overlap a handler there, but something else, too, there or elsewhere.",
+        ),
+        column(
+            "undisturbed_count",
+            Uint,
+            "Quanta of this loop while which nothing else ran anywhere.",
+        ),
+        column("undisturbed_ns", Real, "What these took, mean."),
+        column("undisturbed_ci95_ns", Real, "Half width of the mean's 95 % interval."),
+    ]
+}
+
+/// One row for each two CPUs; those that share most come first. What relations are not there is told.
+pub fn placement(samples: &[NoiseSample]) -> (Table, Vec<Absence>) {
+    let doc =
+        "How much longer the fixed work takes while a handler runs, by where handler and work are.";
+    let mut table = Table::new(TABLE, doc, columns());
+    let mut of_loops = Vec::new();
+    for sample in samples {
+        for cpu in &sample.cpus {
+            if let Work::Quanta(fixed) = &cpu.work {
+                of_loops.push((&*sample.beside, cpu, &**fixed));
+            }
+        }
+    }
+    let mut rows = Vec::new();
+    for (beside, cpu, fixed) in &of_loops {
+        let hits = hits(fixed, beside);
+        for other in *beside {
+            let place = beside.iter().find(|one| one.place.cpu == cpu.cpu).map(|one| one.place);
+            let Some(place) = place else { continue };
+            let relation = Relation::of(place, other.place);
+            if let Some(cells) = hits.cells(other.place.cpu) {
+                rows.push((relation, other.place.cpu, cpu.cpu, cells));
+            }
+        }
+    }
+    rows.sort_by_key(|row| (row.0, row.1, row.2));
+    let found: Vec<Relation> = rows.iter().map(|row| row.0).collect();
+    for (relation, handler_cpu, cpu, cells) in rows {
+        let mut row: Vec<Value> =
+            vec![relation.word().into(), u64::from(handler_cpu).into(), u64::from(cpu).into()];
+        row.extend(cells);
+        table.push(row);
+    }
+    (table, absent(&of_loops, &found))
+}
+
+/// Quanta of a loop, by who ran meanwhile.
+#[derive(Debug, Default)]
+struct Hits {
+    undisturbed: Vec<u64>,
+    by_cpu: BTreeMap<u32, Vec<u64>>,
+    left_out: BTreeMap<u32, u64>,
+}
+
+/// A quantum that ended elsewhere, or had a page fault, is no measure of anything.
+fn hits(fixed: &Fixed, beside: &[Beside]) -> Hits {
+    let mut hits = Hits::default();
+    let is_sound = |one: &&super::super::Quantum| !one.migrated && one.faulted != Some(true);
+    for quantum in fixed.first.iter().filter(is_sound) {
+        match meanwhile(quantum, beside) {
+            Meanwhile::Nobody => hits.undisturbed.push(quantum.time_ns),
+            Meanwhile::Handlers(cpu) => hits.by_cpu.entry(cpu).or_default().push(quantum.time_ns),
+            Meanwhile::More(cpu) => *hits.left_out.entry(cpu).or_default() += 1,
+            Meanwhile::Others | Meanwhile::Unknown => {}
+        }
+    }
+    hits
+}
+
+impl Hits {
+    /// The cells behind both CPUs; none when no handler ran there alone, or one always did.
+    fn cells(&self, handler_cpu: u32) -> Option<Vec<Value>> {
+        let times = self.by_cpu.get(&handler_cpu)?;
+        let still = Mean::of(&self.undisturbed);
+        if still.count == 0 || still.mean <= 0.0 {
+            return None;
+        }
+        let beyond = Mean::of(times).beyond(still);
+        let most = times.iter().max().map(|most| (*most as f64 - still.mean) / still.mean);
+        Some(vec![
+            beyond.count.into(),
+            (beyond.mean / still.mean).into(),
+            beyond.half_width.map(|half| half / still.mean).into(),
+            most.into(),
+            self.left_out.get(&handler_cpu).copied().unwrap_or(0).into(),
+            still.count.into(),
+            still.mean.into(),
+            still.half_width.into(),
+        ])
+    }
+}
+
+/// Relations without a row, each with the reason.
+fn absent(of_loops: &[(&[Beside], &CpuNoise, &Fixed)], found: &[Relation]) -> Vec<Absence> {
+    if of_loops.is_empty() {
+        return Vec::new();
+    }
+    let absence = |what: &str, reason: &str| Absence {
+        table: TABLE.to_owned(),
+        what: what.to_owned(),
+        reason: reason.to_owned(),
+        remedy: None,
+    };
+    let mut pairs = Vec::new();
+    for (beside, cpu, _) in of_loops {
+        let Some(loops) = beside.iter().find(|one| one.place.cpu == cpu.cpu) else { continue };
+        pairs.extend(beside.iter().map(|other| Relation::of(loops.place, other.place)));
+    }
+    if pairs.is_empty() {
+        let reason = "it is not known where the CPUs are, or what ran on them meanwhile";
+        return vec![absence("all rows", reason)];
+    }
+    let is_there = |one: &&Relation| !found.contains(one);
+    let missing = Relation::ALL.iter().filter(is_there);
+    let reason = |one: &Relation| match (pairs.contains(one), one) {
+        (true, _) => "no quantum overlapped a handler there while nothing else ran, or all did",
+        (false, Relation::SameThread) => "no CPU runs a loop",
+        (false, Relation::SameCore) => "no two CPUs that are watched share a core (no SMT)",
+        (false, Relation::OtherCore) => "no two CPUs that are watched are two cores of a socket",
+        (false, Relation::OtherSocket) => "no two CPUs that are watched are in two sockets",
+    };
+    missing.map(|one| absence(one.word(), reason(one))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::placement::{Place, Stretch};
+    use super::super::super::{Loop, Quantum};
+    use super::*;
+
+    /// 100 quanta of 100 ns on a CPU; each tenth overlaps a handler on CPU 0 and takes `longer_ns` longer.
+    fn looping(cpu: u32, longer_ns: u64) -> CpuNoise {
+        let mut fixed = Fixed::default();
+        for number in 0..100 {
+            let hit = number % 10 == 5;
+            let quantum = Quantum {
+                start_ns: number * 1000,
+                time_ns: 100 + number % 2 + if hit { longer_ns } else { 0 },
+                named_ns: None,
+                main: None,
+                faulted: None,
+                migrated: false,
+            };
+            fixed.add(quantum, 10);
+        }
+        CpuNoise {
+            cpu,
+            start_ns: 0,
+            window_ns: 100_000,
+            work: Work::Quanta(Box::new(fixed)),
+            lost_records: 0,
+            migrated: 0,
+            page_faults: None,
+            switches: None,
+            steal_ns: None,
+        }
+    }
+
+    fn beside(cpu: u32, core: i32, ticks: bool) -> Beside {
+        let start = |number: u64| number * 1000 + 50;
+        let tick = |number| Stretch {
+            start_ns: start(number),
+            end_ns: start(number) + 20,
+            is_handlers: true,
+        };
+        let stretches = (5..100).step_by(10).filter(|_| ticks).map(tick).collect();
+        Beside { place: Place { cpu, core, socket: 0 }, stretches, until_ns: None }
+    }
+
+    fn sample(cpus: Vec<CpuNoise>, beside: Vec<Beside>) -> NoiseSample {
+        NoiseSample {
+            looping: Loop::Fwq,
+            cpus,
+            beside,
+            names: Vec::new(),
+            traced: None,
+            injected: Vec::new(),
+            interrupted: false,
+            warnings: Vec::new(),
+            facts: Default::default(),
+        }
+    }
+
+    #[test]
+    fn a_slowdown_is_that_of_quanta_with_a_handler_by_where_it_runs() {
+        let cpus = vec![looping(0, 30), looping(1, 10), looping(4, 0)];
+        let beside = vec![beside(0, 0, true), beside(1, 0, false), beside(4, 1, false)];
+        let (table, absent) = placement(&[sample(cpus, beside)]);
+        let cell =
+            |row: usize, column: &str| table.get(&table.rows()[row], column).unwrap().clone();
+        let words: Vec<Value> = (0..3).map(|row| cell(row, "relation")).collect();
+        assert_eq!(words, ["same thread".into(), "same core".into(), "other core".into()]);
+        assert_eq!(table.rows().len(), 3);
+        for (row, slowdown) in [(0, 0.3), (1, 0.1), (2, 0.0)] {
+            assert_eq!(cell(row, "handler_cpu"), 0_u64.into());
+            assert_eq!(cell(row, "quantum_count"), 10_u64.into());
+            assert_eq!(cell(row, "undisturbed_count"), 90_u64.into());
+            let [Value::Real(mean), Value::Real(half), Value::Real(most)] =
+                ["slowdown_ratio", "slowdown_ci95_ratio", "slowdown_max_ratio"]
+                    .map(|name| cell(row, name))
+            else {
+                panic!("{:?}", table.rows())
+            };
+            assert!((mean - slowdown).abs() < 0.01 && half < 0.005, "{row}: {mean} {half}");
+            assert!((most - slowdown).abs() < 0.01, "{row}: {most}");
+        }
+        let absent: Vec<&str> = absent.iter().map(|one| one.what.as_str()).collect();
+        assert_eq!(absent, ["other socket"]);
+    }
+
+    #[test]
+    fn what_is_not_there_has_its_reason() {
+        assert!(placement(&[]).1.is_empty());
+        let unknown = placement(&[sample(vec![looping(0, 5)], Vec::new())]);
+        assert_eq!((unknown.0.rows().len(), unknown.1[0].what.as_str()), (0, "all rows"));
+        let alone = placement(&[sample(vec![looping(0, 5)], vec![beside(0, 0, false)])]);
+        let reasons: Vec<_> = alone.1.iter().map(|one| (&*one.what, &*one.reason)).collect();
+        assert_eq!(reasons.len(), 4);
+        assert!(reasons[0].1.contains("no quantum overlapped"), "{reasons:?}");
+        assert!(reasons[1].0 == "same core" && reasons[1].1.contains("no SMT"), "{reasons:?}");
+    }
+}
