@@ -141,18 +141,16 @@ impl LiveFootprint {
     fn watch(&self, looping: &Loop, delay: u64, method: Method, counted: bool) -> Watch {
         let pass = looping.pass_cycles;
         let asked = self.grain.cycles(self.settings.window.as_nanos() as u64);
-        // A pass behind an interrupt that comes late, too.
-        let refined = asked.max(delay) + 2 * pass;
         Watch {
             scale: looping.scale,
             window_cycles: match method {
-                Method::Refined if counted => 2 * refined, // chunks end it before
-                Method::Refined => refined,
+                // A pass behind an interrupt that comes late, too.
+                Method::Refined => asked.max(delay) + 2 * pass,
                 Method::Basic => asked.max(delay + pass),
             },
             pretend_cycles: None,
             warm_passes: WARM_PASSES,
-            chunks: counted.then(|| refined / pass.max(1) * looping.chunks()),
+            whole: counted,
         }
     }
 

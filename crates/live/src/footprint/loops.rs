@@ -166,7 +166,7 @@ impl Loop {
             window_cycles: 4 * pass,
             pretend_cycles: Some(2 * pass),
             warm_passes: 1,
-            chunks: None,
+            whole: false,
         };
         with_lines!(&mut self.lines, touch => refined(touch, watch));
     }

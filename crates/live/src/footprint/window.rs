@@ -34,9 +34,9 @@ pub struct Watch {
     pub pretend_cycles: Option<u64>,
     /// Passes before the first that is timed.
     pub warm_passes: u64,
-    /// Touch so many chunks, also behind the interrupt: what is counted meanwhile can then be compared with
-    /// what is counted without one. Absent: until a pass behind the interrupt is done.
-    pub chunks: Option<u64>,
+    /// Touch for the whole window, also behind the interrupt: what is counted meanwhile can then be
+    /// compared.
+    pub whole: bool,
 }
 
 /// What a window was like, cycles.
@@ -105,7 +105,6 @@ pub fn refined<T: Touch>(touch: &mut T, watch: Watch) -> Window {
     let mut window = Window::default();
     let begin = now_after_work();
     let (mut last, mut left, mut warm) = (begin, None, watch.warm_passes * chunks);
-    let mut count = 0;
     let mut pretend = watch.pretend_cycles.map_or(u64::MAX, |after| begin + after);
     loop {
         touch.chunk();
@@ -126,11 +125,7 @@ pub fn refined<T: Touch>(touch: &mut T, watch: Watch) -> Window {
         } else if left.is_none() {
             window.before.add(watch.scale.clipped(took));
         }
-        count += 1;
-        let is_done = match watch.chunks {
-            Some(most) => count >= most,
-            None => left == Some(0),
-        };
+        let is_done = left == Some(0) && !watch.whole;
         if is_done || time.wrapping_sub(begin) > watch.window_cycles {
             return window;
         }
