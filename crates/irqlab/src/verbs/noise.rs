@@ -332,7 +332,7 @@ fn finish(args: &NoiseArgs, run: &Run, directory: &Path) -> anyhow::Result<ExitC
     let more = "the same again, other tables and formats: irqlab show";
     output::say(args.printing.quiet, &format!("run: {}  ({more} {0})", directory.display()));
     if run.settings.get("broken").and_then(Json::as_u64).is_some_and(|broken| broken > 0) {
-        eprintln!("irqlab: the ledger does not close: do not use these tables (see the warnings)");
+        eprintln!("irqlab: broken: do not use these tables (see the warnings)");
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)

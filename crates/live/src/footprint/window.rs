@@ -50,6 +50,8 @@ pub struct Window {
     pub gaps: u32,
     /// The longest of them.
     pub gap_cycles: u64,
+    /// All of them together.
+    pub stopped_cycles: u64,
     /// When the first of them ended, by the clock.
     pub gap_at: u64,
 }
@@ -78,6 +80,7 @@ impl Window {
             self.gap_at = at;
         }
         self.gaps += 1;
+        self.stopped_cycles += cycles;
         self.gap_cycles = self.gap_cycles.max(cycles);
     }
 
@@ -126,7 +129,9 @@ pub fn refined<T: Touch>(touch: &mut T, watch: Watch) -> Window {
             window.before.add(watch.scale.clipped(took));
         }
         let is_done = left == Some(0) && !watch.whole;
-        if is_done || time.wrapping_sub(begin) > watch.window_cycles {
+        // As much touching with an interrupt as without.
+        let over = time.wrapping_sub(begin) > watch.window_cycles + window.stopped_cycles;
+        if is_done || over {
             return window;
         }
     }

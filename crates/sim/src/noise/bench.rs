@@ -58,7 +58,7 @@ pub struct SimNoise {
     /// What came of the loops that were not asked for yet.
     samples: Vec<NoiseSample>,
     warnings: Vec<String>,
-    /// CPUs and loops whose ledger does not close.
+    /// CPUs and loops whose ledger does not close, or whose times are none.
     broken: u64,
     /// Whether the machine has run.
     ran: bool,
@@ -158,7 +158,7 @@ impl SimNoise {
         }
         made.traced.whole = true;
         let beside = beside(region, &threads, self.threads_per_core());
-        made.warnings.extend(shared(&beside, &threads));
+        made.warnings.extend(shared(&beside, &threads).map(|words| format!("{BROKEN}{words}")));
         Ok(NoiseSample {
             looping,
             cpus: made.cpus,
