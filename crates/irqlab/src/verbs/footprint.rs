@@ -16,6 +16,7 @@ use live::host::{Root, host_facts, run_host_block};
 use record::Timestamp;
 use serde_json::{Map, Value as Json, json};
 
+use super::handlers::live::clean_up_after_the_dead;
 use super::handlers::place::{MadeDirectories, output_directory};
 use super::handlers::{On, stop_on_signals};
 use super::machine::GuestArgs;
@@ -149,6 +150,7 @@ fn run_live(args: &FootprintArgs) -> anyhow::Result<ExitCode> {
     let (cpu, others) = args.cpu()?;
     let host = host_facts(&Root::default());
     let begun = Begun::new(args, run_host_block(&host))?;
+    clean_up_after_the_dead(args.printing.quiet);
     let settings = FootprintSettings {
         cpu,
         others,

@@ -39,8 +39,13 @@ impl Route {
         let noted = journal.will_write(&path, old.trim()).map_err(|error| error.to_string());
         self.journal = Some(journal);
         noted?;
-        std::fs::write(&path, cpu.to_string())
-            .map_err(|error| format!("{}: {error}", path.display()))?;
+        if let Err(error) = std::fs::write(&path, cpu.to_string()) {
+            // Nothing has changed, so there is nothing to put back, now or at a later start.
+            if let Some(journal) = &mut self.journal {
+                journal.forget(&path).map_err(|error| error.to_string())?;
+            }
+            return Err(format!("{}: {error}", path.display()));
+        }
         self.moved.push(irq.to_owned());
         Ok(())
     }
@@ -113,4 +118,30 @@ fn trial(root: &Root, raise: &mut dyn Raise) -> Result<Vec<Rose>, String> {
     // The busiest first: a trial's interrupts are more than what else comes in that time.
     rose.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
     Ok(rose.into_iter().map(|(_, rose)| rose).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine may refuse to move an interrupt (managed ones, some hosts). Then nothing is to be put
+    /// back, and no journal stays behind for it.
+    #[test]
+    fn an_interrupt_that_cannot_be_moved_leaves_no_trace() {
+        let irqs = Root::default().names("proc/irq").unwrap_or_default();
+        let has_file = |irq: &String| {
+            std::fs::read_to_string(format!("/proc/irq/{irq}/smp_affinity_list")).is_ok()
+        };
+        let Some(irq) = irqs.iter().find(|irq| has_file(irq)) else {
+            return println!("not run: no interrupt has an affinity here");
+        };
+        let scratch = tempfile::tempdir().unwrap();
+        let directory = scratch.path().join("journal");
+        let journal = Some(Journal::open_in(&directory).unwrap());
+        let mut route = Route { journal, moved: Vec::new() };
+        // No machine has such a CPU.
+        assert!(route.bring(irq, u32::MAX).is_err());
+        assert!(route.moved().is_empty());
+        assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
+    }
 }

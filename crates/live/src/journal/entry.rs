@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
@@ -144,8 +144,20 @@ fn restore(path: &Path, old_value: &str) -> io::Result<Undone> {
     if !SETTING_FILE_SYSTEMS.contains(&kind) {
         return Err(io::Error::other("this is not on a file system of the kernel's settings"));
     }
-    file.write_all(old_value.as_bytes())?;
-    Ok(Undone::Restored(path.to_owned()))
+    match file.write_all(old_value.as_bytes()) {
+        // Some settings can't be written (an interrupt that the kernel manages): one that has its
+        // value needs no writing, then or ever.
+        Err(_) if holds(path, old_value) => Ok(Undone::Nothing),
+        other => other.map(|()| Undone::Restored(path.to_owned())),
+    }
+}
+
+/// Whether a setting has that value.
+fn holds(path: &Path, value: &str) -> bool {
+    let Ok(file) = std::fs::File::open(path) else { return false };
+    let mut text = String::new();
+    let read = file.take(VALUE_BYTES_MAX as u64 + 1).read_to_string(&mut text);
+    read.is_ok() && text.trim() == value.trim()
 }
 
 fn remove(directory: &Path, name: &Path, identity: Option<(u64, u64)>) -> io::Result<Undone> {

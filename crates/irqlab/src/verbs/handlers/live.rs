@@ -24,7 +24,7 @@ pub fn run(args: &HandlersArgs) -> anyhow::Result<ExitCode> {
     let settings = settings(args, &host)?;
     let mut run = args.begin(run_host_block(&host))?;
     run.plan.settings.insert("out".into(), json!(run.directory));
-    clean_up_after_the_dead(args);
+    clean_up_after_the_dead(args.printing.quiet);
     let words = "measuring what the probes themselves cost";
     output::say(!output::shows_progress(args.printing.quiet), words);
     let mut bench = match LiveBench::new(settings) {
@@ -38,9 +38,9 @@ pub fn run(args: &HandlersArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Undoes what killed runs left behind on this machine, and says so.
-fn clean_up_after_the_dead(args: &HandlersArgs) {
+pub fn clean_up_after_the_dead(quiet: bool) {
     for message in live::journal::replay_dead() {
-        output::say(args.printing.quiet, &format!("left by a run that was killed: {message}"));
+        output::say(quiet, &format!("left by a run that was killed: {message}"));
     }
 }
 

@@ -1,6 +1,6 @@
 //! `irqlab handlers`: what does each interrupt handler cost, and why?
 
-mod live;
+pub mod live;
 pub mod place;
 pub mod sim;
 pub mod stop;
