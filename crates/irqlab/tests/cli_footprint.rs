@@ -74,7 +74,7 @@ fn each_repetition_counts_or_was_removed_for_a_reason() {
 }
 
 #[test]
-fn an_interrupt_of_another_cpu_has_no_row_but_a_reason() {
+fn an_interrupt_from_another_cpu_has_a_row_or_a_reason() {
     let _alone = alone();
     let place = Place::new();
     let words = ["footprint", "-q", "--json", "--source", "ipi,timer", "--level", "l1d", "-c", "0"];

@@ -49,6 +49,9 @@ pub(crate) fn method(run: &Run, table: &Table) -> String {
     if table.name == "noise" {
         return noise::method(run);
     }
+    if table.name == "footprint" {
+        return footprint(run);
+    }
     if table.name != "handlers" {
         return String::new();
     }
@@ -73,6 +76,24 @@ pub(crate) fn method(run: &Run, table: &Table) -> String {
     if parts.is_empty() {
         return String::new();
     }
+    format!("method: {} bench; {}", plain(&run.bench), parts.join("; "))
+}
+
+/// Of displaced lines: the clock, the window, and what is told without counters.
+fn footprint(run: &Run) -> String {
+    let number = |key: &str| run.settings.get(key).and_then(Json::as_f64);
+    let ns = |key: &str| number(key).map(|time| unbroken(&human::ns(time)));
+    let parts = [
+        number("cpu").map(|cpu| format!("loop on CPU {}", human::number(cpu))),
+        ns("clock_step_ns").map(|step| format!("clock in steps of {step}")),
+        ns("window_ns").map(|window| format!("windows of at least {window} behind a tick")),
+        Some("lines by a curve measured in this run (table curves)".to_owned()),
+        Some(
+            "intervals: Welch's, repetitions as if independent, with the interrupt beyond idle"
+                .to_owned(),
+        ),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
     format!("method: {} bench; {}", plain(&run.bench), parts.join("; "))
 }
 

@@ -1,5 +1,6 @@
 //! The views of the tables of experiment `footprint`.
 
+use super::plain;
 use crate::human;
 use crate::view::{Row, View, ViewColumn};
 
@@ -7,12 +8,9 @@ use crate::view::{Row, View, ViewColumn};
 pub(super) const NEEDS: [&str; 3] = ["level", "source", "limit_lines"];
 
 pub(super) fn view() -> View {
-    View {
-        title: None,
-        group_by: Vec::new(),
-        filter: None,
-        rows_max: usize::MAX,
-        columns: vec![
+    plain(
+        usize::MAX,
+        vec![
             ViewColumn::text("level", "level", 100),
             ViewColumn::text("source", "source", 100),
             ViewColumn::text("method", "method", 90),
@@ -33,7 +31,7 @@ pub(super) fn view() -> View {
             ViewColumn::number("paused", "paused_count", 36),
             ViewColumn::text("pages", "pages", 30),
         ],
-    }
+    )
 }
 
 fn tenths(row: &Row<'_>, column: &str) -> String {

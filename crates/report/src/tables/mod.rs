@@ -14,7 +14,7 @@ mod scale;
 
 use record::{Table, Value};
 
-use crate::view::{Row, View};
+use crate::view::{Row, View, ViewColumn};
 
 /// The view made for this table; none for a table that nobody knows, or that lacks what the view
 /// of that name cannot do without.
@@ -44,6 +44,11 @@ pub(crate) fn view_of(table: &Table) -> Option<View> {
         _ => return None,
     };
     needs.iter().all(|column| table.column(column).is_some()).then(view)
+}
+
+/// A view of up to `rows_max` rows with neither groups nor filter.
+fn plain(rows_max: usize, columns: Vec<ViewColumn>) -> View {
+    View { title: None, group_by: Vec::new(), filter: None, rows_max, columns }
 }
 
 /// `36 virtio1-req.0` for a line of an interrupt controller, `TIMER` for all others.

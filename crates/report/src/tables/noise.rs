@@ -1,6 +1,6 @@
 //! The views of the tables of experiment `noise`.
 
-use super::source;
+use super::{plain, source};
 use crate::human;
 use crate::view::{Filter, Row, View, ViewColumn};
 
@@ -12,10 +12,6 @@ pub(super) const NEEDS_OF_AFTERMATH: [&str; 3] =
 pub(super) const NEEDS_OF_PLACEMENT: [&str; 3] = ["relation", "cpu", "slowdown_ratio"];
 pub(super) const NEEDS_OF_PERIODS: [&str; 3] = ["cpu", "method", "period_ns"];
 pub(super) const NEEDS_OF_SINGLES: [&str; 1] = ["cpu"];
-
-fn plain(rows_max: usize, columns: Vec<ViewColumn>) -> View {
-    View { title: None, group_by: Vec::new(), filter: None, rows_max, columns }
-}
 
 pub(super) fn view() -> View {
     plain(

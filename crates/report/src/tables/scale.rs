@@ -1,5 +1,6 @@
 //! The view of the table of experiment `scale`.
 
+use super::plain;
 use crate::human;
 use crate::view::{Row, View, ViewColumn};
 
@@ -7,12 +8,9 @@ use crate::view::{Row, View, ViewColumn};
 pub(super) const NEEDS: [&str; 3] = ["grain_ns", "node_count", "slowdown_ratio"];
 
 pub(super) fn view() -> View {
-    View {
-        title: None,
-        group_by: Vec::new(),
-        filter: None,
-        rows_max: usize::MAX,
-        columns: vec![
+    plain(
+        usize::MAX,
+        vec![
             ViewColumn::number("grain", "grain_ns", 100),
             ViewColumn::text("detours", "detours", 99),
             ViewColumn::number("nodes", "node_count", 98),
@@ -25,7 +23,7 @@ pub(super) fn view() -> View {
                 .made(&["slowdown_low_ratio", "slowdown_high_ratio"], interval),
             ViewColumn::text("", "", 94).made(&["is_least"], least),
         ],
-    }
+    )
 }
 
 fn interval(row: &Row<'_>) -> String {
