@@ -10,8 +10,6 @@ use crate::work;
 /// Where the records of a window go, and where the memory is that is walked through.
 const RECORDS_AT: u64 = HIGH + (16 << 20);
 const LINKS_AT: u64 = HIGH + (32 << 20);
-/// Runs in which the best time is looked for, as in the live loops.
-const TRIES: usize = 12;
 /// Turns of the body that a slot of fixed time is divided into, as in the live loops.
 const TURNS_PER_SLOT: u64 = 64;
 
@@ -163,24 +161,11 @@ impl Worker {
 
 /// How many turns of the body take `cycles`; at least 1.
 fn turns_of(worker: &mut Worker, cycles: u64) -> u64 {
-    let mut turns = 1;
-    while turns < 1 << 40 && least(worker, turns) < cycles / 8 {
-        turns *= 2;
-    }
-    for _ in 0..2 {
-        let took = least(worker, turns).max(1);
-        turns = (u128::from(turns) * u128::from(cycles) / u128::from(took)).max(1) as u64;
-    }
-    turns
-}
-
-fn least(worker: &mut Worker, turns: u64) -> u64 {
-    let timed = |_| {
+    work::turns_of(cycles, |turns| {
         let begun = now_after_work();
         worker.work(turns);
         now_after_work() - begun
-    };
-    (0..TRIES).map(timed).min().unwrap_or(1)
+    })
 }
 
 /// Frequency of the PC's timer, Hz, and how many of its steps are waited for: 50 ms.

@@ -7,6 +7,7 @@ use lab::noise::Loop;
 use super::body::Worker;
 use super::clock::{now, now_after_work};
 use super::ring::Ring;
+use super::work::{self, TRIES};
 
 /// In the third number of a record: it was made on another CPU than it should.
 pub const MIGRATED: u64 = 1 << 63;
@@ -188,28 +189,11 @@ fn ftq(order: &Order, worker: &mut Worker, turns: u64, ring: &Ring) -> Ran {
     }
 }
 
-/// Runs in which the best time is looked for.
-pub const TRIES: usize = 12;
-
 /// How many turns of the body take `cycles` when nobody interferes; at least 1.
 pub fn turns_of(worker: &mut Worker, cycles: u64) -> u64 {
-    let mut turns = 1;
-    // First a number that takes a part of it, then twice to the point.
-    while turns < 1 << 40 && least(worker, turns) < cycles / 8 {
-        turns *= 2;
-    }
-    for _ in 0..2 {
-        let took = least(worker, turns).max(1);
-        turns = (u128::from(turns) * u128::from(cycles) / u128::from(took)).max(1) as u64;
-    }
-    turns
-}
-
-fn least(worker: &mut Worker, turns: u64) -> u64 {
-    let timed = |_| {
+    work::turns_of(cycles, |turns| {
         let begun = now_after_work();
         worker.work(turns);
         now_after_work().saturating_sub(begun)
-    };
-    (0..TRIES).map(timed).min().unwrap_or(1)
+    })
 }

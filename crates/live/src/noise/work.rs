@@ -7,6 +7,25 @@ use core::hint::black_box;
 /// Links between two lines of 64 bytes.
 pub const STRIDE: usize = 64 / size_of::<u32>();
 
+/// Runs in which the best time is looked for.
+pub const TRIES: usize = 12;
+
+/// How many turns take `cycles` when nobody interferes; at least 1. `time_of` does so many turns, and says
+/// what they took.
+pub fn turns_of(cycles: u64, mut time_of: impl FnMut(u64) -> u64) -> u64 {
+    let mut least = |turns: u64| (0..TRIES).map(|_| time_of(turns)).min().unwrap_or(1);
+    let mut turns = 1;
+    // First a number that takes a part of it, then twice to the point.
+    while turns < 1 << 40 && least(turns) < cycles / 8 {
+        turns *= 2;
+    }
+    for _ in 0..2 {
+        let took = least(turns).max(1);
+        turns = (u128::from(turns) * u128::from(cycles) / u128::from(took)).max(1) as u64;
+    }
+    turns
+}
+
 /// Makes a ring that visits every line of the memory once, in an order that no prefetcher guesses
 /// (Sattolo's shuffle). A line has `stride` links, at least 2. All of it is written; what does not fill a
 /// line stays as it is.
@@ -101,6 +120,19 @@ mod tests {
             }
             assert_eq!(seen, 1000);
         }
+    }
+
+    #[test]
+    fn turns_take_the_time_that_they_are_to_take() {
+        assert_eq!(turns_of(3000, |turns| 3 * turns), 1000);
+        assert_eq!(turns_of(1, |turns| 3 * turns), 1);
+        // Each twelfth run is undisturbed, which is enough.
+        let mut run = 0;
+        let often_disturbed = |turns: u64| {
+            run += 1;
+            2 * turns + if run % TRIES == 0 { 0 } else { 10_000 }
+        };
+        assert_eq!(turns_of(3000, often_disturbed), 1500);
     }
 
     #[test]

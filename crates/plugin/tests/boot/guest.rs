@@ -10,7 +10,6 @@ mod init;
 mod marker;
 
 use std::fs;
-use std::io::Write;
 
 const SOFTIRQS: [&str; 10] =
     ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
@@ -18,29 +17,11 @@ const SOFTIRQS: [&str; 10] =
 fn main() {
     init::mount_all([(c"proc", c"/proc"), (c"devtmpfs", c"/dev")]);
     if std::env::var("phase").is_ok_and(|phase| phase == "symbols") {
-        hand_over_symbols();
+        init::hand_over_symbols();
     } else {
         measure();
     }
     init::power_off();
-}
-
-/// Wanted symbols, each with the one behind it: there it ends.
-fn hand_over_symbols() {
-    let wanted = fs::read_to_string("/wanted").unwrap();
-    let wanted: Vec<&str> = wanted.lines().collect();
-    let all = fs::read_to_string("/proc/kallsyms").unwrap();
-    let mut list = String::new();
-    let mut ends = false;
-    for line in all.lines() {
-        let words: Vec<&str> = line.split_ascii_whitespace().collect();
-        let is_wanted = wanted.contains(&words[2]);
-        if is_wanted || ends {
-            list += &format!("{} {}\n", words[0], words[2]);
-        }
-        ends = is_wanted;
-    }
-    fs::OpenOptions::new().write(true).open("/dev/ttyS1").unwrap().write_all(list.as_bytes()).unwrap();
 }
 
 fn measure() {

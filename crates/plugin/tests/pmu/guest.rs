@@ -4,6 +4,7 @@
 //! counted, then what it must be. `phase=perf` runs the tool of that name. `phase=checkpoint` counts
 //! for so long that there is time for one.
 
+#[allow(dead_code)]
 #[path = "../boot/init.rs"]
 mod init;
 #[allow(dead_code)]

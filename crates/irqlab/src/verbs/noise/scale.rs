@@ -8,7 +8,7 @@ use lab::noise::scale::{Arrivals, GRAIN_NS, Job, ScaleError};
 use record::Timestamp;
 use serde_json::{Map, json};
 
-use crate::args::{Format, Usage, short_time_ns};
+use crate::args::{Printing, Usage, short_time_ns};
 use crate::output;
 use crate::verbs::handlers::place::output_directory;
 
@@ -57,15 +57,8 @@ pub struct ScaleArgs {
     /// Directory of the new run [default: irqlab-runs/UTC-scale]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// How to print the results
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
-    /// Short for --format json
-    #[arg(long)]
-    json: bool,
-    /// No news on stderr
-    #[arg(short = 'q', long)]
-    quiet: bool,
+    #[command(flatten)]
+    printing: Printing,
 }
 
 /// Times of work, ns.
@@ -123,12 +116,12 @@ pub fn run(args: &ScaleArgs) -> anyhow::Result<ExitCode> {
             Usage(error.to_string()).into()
         }
     })?;
-    let format = if args.json { Format::Json } else { args.format };
+    let format = args.printing.format();
     let printed = output::print(&output::run_text(&run, &directory, format, "scale", true));
     record::write_run(&run, &directory)
         .context("the results above are not recorded (--out writes elsewhere)")?;
     printed?;
-    output::say(args.quiet, &format!("run: {}", directory.display()));
+    output::say(args.printing.quiet, &format!("run: {}", directory.display()));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -15,7 +15,7 @@ use sim::watch::Detail;
 use sim::{Cache, models, qemu};
 
 use super::bare_footprint::BareFootprintArgs;
-use crate::args::{Format, Usage, duration, short_time_ns};
+use crate::args::{Printing, Usage, duration, short_time_ns};
 use crate::output;
 use crate::verbs::handlers::place::output_directory;
 use crate::verbs::handlers::stop_on_signals;
@@ -75,15 +75,8 @@ pub struct BareNoiseArgs {
     /// Directory of the run [default: irqlab-runs/UTC-noise]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// How to print the results
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
-    /// Short for --format json
-    #[arg(long)]
-    json: bool,
-    /// No progress and no news on stderr
-    #[arg(short = 'q', long)]
-    quiet: bool,
+    #[command(flatten)]
+    printing: Printing,
 }
 
 /// Quanta that can be asked for, ns.
@@ -161,8 +154,9 @@ fn noise(cache: &Cache, args: &BareNoiseArgs) -> anyhow::Result<ExitCode> {
         host: Map::new(),
         settings: args.settings(),
     };
-    let mut progress =
-        |label: &str| output::say(!output::shows_progress(args.quiet), &format!("loop {label}"));
+    let mut progress = |label: &str| {
+        output::say(!output::shows_progress(args.printing.quiet), &format!("loop {label}"))
+    };
     let run = match lab::noise::run(&plan, &mut bench, &mut progress) {
         Ok(NoiseOutcome::Ran(run)) => run,
         Ok(NoiseOutcome::Nothing { reason, remedy })
@@ -172,11 +166,11 @@ fn noise(cache: &Cache, args: &BareNoiseArgs) -> anyhow::Result<ExitCode> {
         Err(error) => bail!(error),
     };
     let Some(main) = run.tables.first() else { bail!("stopped; nothing was written") };
-    let format = if args.json { Format::Json } else { args.format };
+    let format = args.printing.format();
     let printed = output::print(&output::run_text(&run, &directory, format, &main.name, false));
     record::write_run(&run, &directory)
         .context("the results above are not recorded (--out writes elsewhere)")?;
     printed?;
-    output::say(args.quiet, &format!("run: {}", directory.display()));
+    output::say(args.printing.quiet, &format!("run: {}", directory.display()));
     Ok(ExitCode::SUCCESS)
 }
