@@ -180,9 +180,9 @@ impl LiveBench {
             Until::Elapsed(_) => None,
             Until::CommandEnds { words, to_stderr } => Some(Workload::start(words, *to_stderr)?),
         };
-        move_gates(&loaded.probes, &self.settings.cpus, Edge::Open)?;
         let tell = |edge| self.settings.at_edge.map_or((), |at_edge| at_edge(edge));
         tell(WindowEdge::Open);
+        move_gates(&loaded.probes, &self.settings.cpus, Edge::Open)?;
         let deadline = match self.settings.until {
             Until::Elapsed(length) => Some(Instant::now() + self.window_length(length, pass)),
             Until::CommandEnds { .. } => None,
@@ -192,8 +192,8 @@ impl LiveBench {
         let ended = wait(deadline, workload.as_ref(), &self.settings.stop);
         sample.user_cpu_ns = own_cpu_ns().saturating_sub(cpu_before);
         bracket.closing = Files::read(&self.root);
-        tell(WindowEdge::Close);
         move_gates(&loaded.probes, &self.settings.cpus, Edge::Close)?;
+        tell(WindowEdge::Close);
         bracket.after = Files::read(&self.root);
         sample.interrupted = ended == Ended::Stopped;
         if let Some(workload) = workload {

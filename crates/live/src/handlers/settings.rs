@@ -34,7 +34,7 @@ pub struct LiveSettings {
     pub remedy_rights: Option<String>,
     /// The line that gives the machine a PMU.
     pub remedy_pmu: Option<String>,
-    /// Called when the gates have opened, and when they are about to close.
+    /// Called when the gates are about to open, and when they have closed.
     pub at_edge: Option<fn(WindowEdge)>,
     /// Requested to stop early.
     pub stop: Stop,

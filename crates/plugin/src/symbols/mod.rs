@@ -23,6 +23,9 @@ pub const BODY_FIRST: u32 = 0x1_0000;
 /// [`KernelContext::Function`] of the BPF programs at a class of tracepoints: this plus the position
 /// in [`probe_name`].
 pub const PROBE_FIRST: u32 = 0x2_0000;
+/// Position in [`probe_name`] of the function that runs the gate of the live bench's window on a CPU
+/// (net/bpf/test_run.c).
+pub const GATE_PROBE: u32 = 7;
 
 /// The function that calls the BPF programs of a class of tracepoints.
 #[must_use]
@@ -306,6 +309,7 @@ ffffffff81e00020 __x86_indirect_thunk_rax
     #[test]
     fn the_vectors_probe_is_where_the_tracker_expects_it() {
         assert_eq!(probe_name(3), Some("__bpf_trace_x86_irq_vector"));
+        assert_eq!(probe_name(GATE_PROBE), Some("__bpf_prog_test_run_raw_tp"));
         assert_eq!(probe_name(99), None);
     }
 

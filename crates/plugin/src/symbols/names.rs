@@ -31,7 +31,7 @@ pub(super) const POINTS: [(&str, Action); 21] = [
 
 /// Functions by which the kernel calls the BPF programs at tracepoints that the live bench uses, by
 /// classes of tracepoints.
-pub(super) const PROBES: [&str; 7] = [
+pub(super) const PROBES: [&str; 8] = [
     "__bpf_trace_irq_handler_entry",
     "__bpf_trace_irq_handler_exit",
     "__bpf_trace_softirq",
@@ -39,6 +39,7 @@ pub(super) const PROBES: [&str; 7] = [
     "__bpf_trace_x86_exceptions",
     "__bpf_trace_napi_poll",
     "__bpf_trace_nmi_handler",
+    "__bpf_prog_test_run_raw_tp",
 ];
 
 /// Symbols to which the processor jumps by itself.

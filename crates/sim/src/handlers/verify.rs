@@ -7,11 +7,11 @@ use lab::handlers::in_guest::{GuestOrder, Probed, ProbedSource};
 use lab::handlers::probe_check::{CheckedEvent, CheckedSource, ProbeCost};
 use lab::handlers::{BenchError, Condition};
 use plugin::counters::{CYCLES, INSTRUCTIONS};
-use plugin::symbols::{BODY_FIRST, PROBE_FIRST, probe_name};
+use plugin::symbols::{BODY_FIRST, GATE_PROBE, PROBE_FIRST, probe_name};
 
 use super::bench::SimBench;
 use super::convert::vector_of;
-use crate::account::{CpuUse, RegionUse};
+use crate::account::{CpuUse, RegionUse, SpanUse};
 
 /// What came of a condition.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -50,11 +50,22 @@ impl SimBench {
         let sources =
             sources.filter_map(|source| self.check(&label, &source, region, events)).collect();
         let costs = (0..).map_while(|position| Some((position, probe_name(position)?)));
+        let costs = costs.filter(|(position, _)| *position != GATE_PROBE);
         let costs = costs.filter_map(|(position, name)| self.cost(&label, position, name, region));
+        let mut warnings = outcome.window.warnings;
+        if outcome
+            .account
+            .regions
+            .iter()
+            .flat_map(|region| &region.cpus)
+            .any(|cpu| gates(cpu).is_none())
+        {
+            warnings.push(GATE_UNSEEN.to_owned());
+        }
         Ok(Some(Verified {
             sources,
             costs: costs.collect(),
-            warnings: outcome.window.warnings,
+            warnings,
             inside: outcome.window.facts.get("probes_inside_ns").cloned().unwrap_or_default(),
             probed,
         }))
@@ -120,12 +131,35 @@ impl SimBench {
     }
 }
 
-/// Spans of a context in a region, their own cycles and their own instructions.
+const GATE_UNSEEN: &str = "this kernel does not show where the probes' window opens and closes on a \
+                           CPU: counts of what is true are of a slightly longer one";
+
+/// Spans of a context that the probes' window holds, their own cycles and their own instructions.
 fn spans_of(region: &RegionUse, context: KernelContext) -> [u64; 3] {
-    let spans = region.cpus.iter().flat_map(|cpu| &cpu.spans);
+    let spans = region.cpus.iter().flat_map(between_gates);
     let spans = spans.filter(|span| span.context == context);
     spans.fold([0; 3], |[count, cycles, instructions], span| {
         [count + 1, cycles + span.own_cycles, instructions + span.own_instructions]
+    })
+}
+
+/// When the window opened on a CPU, and when it closed, on the CPU's time axis: the markers stand
+/// around the first and the last run of the gate there, in a task that other tasks and interrupts may
+/// hold up.
+fn gates(cpu: &CpuUse) -> Option<(u64, u64)> {
+    let is_gate =
+        |span: &&SpanUse| span.context == KernelContext::Function(PROBE_FIRST + GATE_PROBE);
+    let mut runs = cpu.spans.iter().filter(is_gate);
+    let opens = runs.next()?;
+    let closes = runs.next_back()?;
+    Some((opens.ended_at_cycles, closes.ended_at_cycles - closes.inclusive_cycles))
+}
+
+/// The spans that began and ended while the window was open; all if that is not known.
+fn between_gates(cpu: &CpuUse) -> impl Iterator<Item = &SpanUse> {
+    let (opened, closed) = gates(cpu).unwrap_or((0, u64::MAX));
+    cpu.spans.iter().filter(move |span| {
+        span.ended_at_cycles <= closed && span.ended_at_cycles - span.inclusive_cycles >= opened
     })
 }
 
@@ -188,6 +222,26 @@ mod tests {
         let timer = KernelContext::Function(BODY_FIRST + 0xec);
         assert_eq!(of("vector", 0, "local_timer"), Some(timer));
         assert_eq!((of("vector", 0, "unheard_of"), of("nmi", 2, "nmi")), (None, None));
+    }
+
+    #[test]
+    fn only_what_began_and_ended_between_the_gates_is_true() {
+        let span = |context, began: u64, ended: u64| SpanUse {
+            context,
+            ended_at_cycles: ended,
+            own_cycles: 1,
+            inclusive_cycles: ended - began,
+            own_instructions: 1,
+        };
+        let (gate, irq) =
+            (KernelContext::Function(PROBE_FIRST + GATE_PROBE), KernelContext::Irq(24));
+        let early = [span(irq, 10, 20), span(gate, 30, 40), span(irq, 25, 45), span(irq, 50, 60)];
+        let late = [span(irq, 60, 70), span(gate, 80, 90), span(irq, 75, 95), span(irq, 100, 110)];
+        let spans = [early, late].concat();
+        let mut region = RegionUse { cpus: vec![CpuUse { spans, ..CpuUse::default() }] };
+        assert_eq!(spans_of(&region, irq), [2, 2, 2]);
+        region.cpus[0].spans.retain(|span| span.context == irq);
+        assert_eq!((gates(&region.cpus[0]), spans_of(&region, irq)), (None, [6, 6, 6]));
     }
 
     #[test]
