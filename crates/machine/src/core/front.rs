@@ -125,7 +125,7 @@ impl Front {
     }
 
     /// Fetches the next instruction.
-    #[inline]
+    #[inline(always)]
     pub(super) fn fetch<M: Memory>(
         &mut self,
         block: &Template,
@@ -148,6 +148,7 @@ impl Front {
         Fetched { cycle: self.pace.take(earliest, self.block_width), wait }
     }
 
+    #[inline(never)]
     fn fetch_lines<M: Memory>(
         &mut self,
         block: &Template,

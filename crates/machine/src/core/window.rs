@@ -140,7 +140,7 @@ impl OutOfOrder {
     }
 
     /// Gives an instruction its times. Returns when it was fetched and when it is done.
-    #[inline]
+    #[inline(always)]
     fn step<M: Memory>(
         &mut self,
         block: &Template,
@@ -185,7 +185,7 @@ impl OutOfOrder {
     }
 
     /// When an instruction enters the window; and for how long it waited for stores that missed.
-    #[inline]
+    #[inline(always)]
     fn enter(&mut self, one: &Instruction, fetched: Fetched) -> (u64, Interval) {
         let mut earliest = fetched.cycle.max(self.reorder.oldest());
         let mut full = (0, 0);
@@ -215,7 +215,7 @@ impl OutOfOrder {
     }
 
     /// When the result of an instruction is there.
-    #[inline]
+    #[inline(always)]
     fn execute(
         &mut self,
         one: &Instruction,
@@ -238,6 +238,7 @@ impl OutOfOrder {
     }
 
     /// Loads from an address that is known at `address`.
+    #[inline(always)]
     fn load<M: Memory>(
         &mut self,
         one: &Instruction,
@@ -272,7 +273,7 @@ impl OutOfOrder {
 
     /// When the value of a load that begins at `begins` can be used, and whether it waited for a
     /// line.
-    #[inline]
+    #[inline(always)]
     fn load_one<M: Memory>(&mut self, load: &Access, begins: u64, memory: &mut M) -> (u64, bool) {
         let wait = memory.load(load, begins);
         let latency = self.latencies.of(Unit::Load);
@@ -291,6 +292,7 @@ impl OutOfOrder {
 
     /// Stores a value that is there at `executed` to an address that is known at `address`, and has
     /// the instruction graduate. Returns when it does.
+    #[inline(always)]
     fn store<M: Memory>(
         &mut self,
         accesses: &[Access],
