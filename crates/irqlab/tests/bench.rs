@@ -178,3 +178,24 @@ fn noise_peers_holds_what_is_installed_against_the_detour_loop() {
         .assert_says("2..=1023");
     place.run(&["bench", "noise-peers", "-d", "1ms"]).assert_code(2).assert_says("1s to 1h");
 }
+
+#[test]
+fn chase_holds_models_against_this_machine() {
+    let _alone = alone();
+    let place = Place::new();
+    let words = ["bench", "chase", "-q", "--json", "--rounds", "6", "--most", "1"];
+    let run = place.run(&[&words[..], &["--model", "zen3,t1"]].concat()).assert_code(0).json();
+    let of = |machine: &str| -> Vec<&Json> {
+        rows(&run, "chase").iter().filter(|row| row["machine"] == machine).collect()
+    };
+    assert_eq!((of("host").len(), of("zen3").len(), of("t1").len()), (15, 15, 0), "{run}");
+    assert!(absence(&run, "model t1").is_some(), "{run}");
+    assert!(of("host").iter().all(|row| row["load_ns"].as_f64() > Some(0.0)), "{run}");
+    // The model's figures are exact: 4 cycles in L1, 12 in L2.
+    let cycles = |bytes: u64| {
+        let row = of("zen3").into_iter().find(|row| row["bytes"] == bytes);
+        row.and_then(|row| row["load_cycles"].as_f64()).unwrap().round()
+    };
+    assert_eq!([cycles(16 << 10), cycles(128 << 10)], [4.0, 12.0], "{run}");
+    place.run(&["bench", "chase", "--model", "nosuch"]).assert_code(2).assert_says("nosuch");
+}

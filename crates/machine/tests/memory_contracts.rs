@@ -192,7 +192,7 @@ fn m7_a_walk_loads_a_table_for_each_level() {
 
 #[test]
 fn m8_coherence_takes_its_time_by_case() {
-    let mut model = plain(&set(SMP8, "cache_to_cache_cycles=70").unwrap());
+    let mut model = plain(&set(SMP8, &["cache_to_cache_cycles=70"]).unwrap());
     model.waits.upgrade_cycles = 30;
     let (memory, l2) = (model.waits.memory_cycles, model.waits.l2_hit_cycles);
     let mut system = System::new(&model, 8);

@@ -141,8 +141,9 @@ fn parts_must_fit_each_other() {
 
 #[test]
 fn fields_are_set_from_outside() {
-    let changed =
-        |name: &str, change: &str| SystemModel::parse(&set(&text(name), change).unwrap()).unwrap();
+    let changed = |name: &str, change: &str| {
+        SystemModel::parse(&set(&text(name), &[change]).unwrap()).unwrap()
+    };
     assert_eq!(changed("zen3", "l3.size=64MiB").l3.unwrap().cache.size_bytes, 64 << 20);
     assert_eq!(changed("r4400-1994", "l2.size=4MiB").l2.cache.size_bytes, 4 << 20);
     assert_eq!(changed("r4400-1994", "l1i.size_bytes=8192").l1i.cache.size_bytes, 8192);
@@ -159,9 +160,15 @@ fn fields_are_set_from_outside() {
     );
     assert_eq!(core("core.units.load.count=1").units.load.count, 1);
     assert_eq!(core("core.units.load.interval_cycles=2").units.load.interval_cycles, 2);
-    let twice =
-        set(&set(&text("zen3"), "l2.mshrs=1").unwrap_or(text("zen3")), "l3.ways=8").unwrap();
-    assert_eq!(SystemModel::parse(&twice).unwrap().l3.unwrap().cache.ways, 8);
+    // Either of the two alone makes no cache; in either order they make one.
+    for both in [["l1d.size=48KiB", "l1d.ways=12"], ["l1d.ways=12", "l1d.size=48KiB"]] {
+        let l1d = SystemModel::parse(&set(&text("zen3"), &both).unwrap()).unwrap().l1d.cache;
+        assert_eq!((l1d.size_bytes, l1d.ways), (48 << 10, 12));
+        let error = set(&text("zen3"), &both[..1]).unwrap_err().to_string();
+        assert!(error.contains("is not ways times"), "{error}");
+    }
+    let two = set(&text("zen3"), &["l3.ways=8", "l2.ways=0"]).unwrap_err().to_string();
+    assert!(two.starts_with("--set l3.ways=8 --set l2.ways=0: l2.ways"), "{two}");
     for (change, says) in [
         ("l2.size", "is not FIELD=VALUE"),
         ("l2.size=5", "l2.size: integer is given"),
@@ -175,7 +182,7 @@ fn fields_are_set_from_outside() {
         ("name.x=1", "is no table"),
         ("l2.size=\"4 MiB\"\nx", "l2.size"),
     ] {
-        let error = set(&text("zen3"), change).unwrap_err().to_string();
+        let error = set(&text("zen3"), &[change]).unwrap_err().to_string();
         assert!(error.starts_with("--set ") && error.contains(says), "{change}: {error}");
     }
 }
@@ -206,8 +213,8 @@ proptest! {
             let _ = model.blocking();
             prop_assert!(model.l1d.cache.sets().is_power_of_two());
         }
-        let _ = set(&broken, &change);
-        if let Ok(changed) = set(text, &change) {
+        let _ = set(&broken, &[&change]);
+        if let Ok(changed) = set(text, &[&change]) {
             prop_assert!(SystemModel::parse(&changed).is_ok());
         }
     }

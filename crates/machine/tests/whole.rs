@@ -6,7 +6,7 @@
 mod support;
 
 use machine::SystemModel;
-use machine::core::{Executed, OutOfOrder};
+use machine::core::{Executed, OutOfOrder, chase_cycles};
 use machine::memory::{PageSize, Port, System, without_miss_limit};
 use machine::schema::Prefetch;
 
@@ -50,24 +50,8 @@ const PUBLISHED: [Published; 3] = [
 
 /// Cycles of each load of a chain through `addresses`, once more after `warm` rounds.
 fn chain(model: &SystemModel, addresses: &[u64], warm: u32) -> u64 {
-    let core = model.core.as_ref().unwrap();
-    let mut system = System::new(&without_miss_limit(model), 1);
-    let mut runs = OutOfOrder::new(core, 64).unwrap();
-    let mut port = Port { system: &mut system, cpu: 0, pc: 0x40_0000, page: PageSize::Huge };
-    let mut before = 0;
-    for round in 0..=warm {
-        if round == warm {
-            before = runs.cycles();
-        }
-        for part in addresses.chunks(32) {
-            let steps: Vec<_> = part.iter().map(|at| load(0, 0, *at)).collect();
-            let block = block(layout(core), 0x40_0000, &steps);
-            let instructions = block.template.len() as u32;
-            let executed = Executed { instructions, accesses: &block.accesses, next: 0x40_0000 };
-            runs.run(&block.template, &executed, &mut port);
-        }
-    }
-    (runs.cycles() - before) / addresses.len() as u64
+    let cycles = chase_cycles(model, addresses, PageSize::Huge, warm).unwrap();
+    cycles / addresses.len() as u64
 }
 
 /// Lines of `bytes` of memory, each once, in no order that a prefetcher sees.

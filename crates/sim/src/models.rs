@@ -70,11 +70,11 @@ pub fn changed(name: &str, changes: &[String]) -> Result<(String, SystemModel)> 
     let parsed = |text: &str| {
         SystemModel::parse(text).map_err(|error| SimError::data(name, error.to_string()))
     };
-    let mut text = text(name)?;
+    let text = text(name)?;
     parsed(&text)?;
-    for change in changes {
-        text = schema::set(&text, change).map_err(|error| SimError::Invalid(error.to_string()))?;
-    }
+    let changes: Vec<&str> = changes.iter().map(String::as_str).collect();
+    let text =
+        schema::set(&text, &changes).map_err(|error| SimError::Invalid(error.to_string()))?;
     let model = parsed(&text)?;
     Ok((text, model))
 }

@@ -13,3 +13,4 @@ mod touch;
 mod window;
 
 pub use bench::{FootprintSettings, LiveFootprint};
+pub use memory::{Pages, Region};

@@ -1,8 +1,9 @@
 //! irqlab measured by itself: what its probes cost beside other tools ([`overhead`]), whether its
 //! times are those of the kernel's own trace ([`trace_agreement`]), and whether it keeps up with
 //! all interrupts that the machine can raise ([`storm`]); and its detours beside what other tools see
-//! of them ([`noise_peers`]). The first two need trace instances of their own ([`tracefs`]).
+//! of them ([`noise_peers`]). And the machine by itself: what its caches take ([`chase`]). The first two need trace instances of their own ([`tracefs`]).
 
+pub mod chase;
 pub mod noise_peers;
 pub mod overhead;
 mod peers;

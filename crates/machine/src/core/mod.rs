@@ -10,6 +10,7 @@
 //! 3.3; see [`CoreCounts`].
 
 mod calendar;
+mod chase;
 mod counts;
 mod execution;
 mod front;
@@ -26,6 +27,7 @@ mod thread;
 mod threads;
 mod window;
 
+pub use chase::chase_cycles;
 pub use counts::CoreCounts;
 pub use execution::Executed;
 pub use in_order::InOrderCore;

@@ -16,12 +16,30 @@ const SUFFIXES: [&str; 2] = ["_bytes", "_hz"];
 /// Tables within tables that there are in models, at most.
 const TABLES_MAX: usize = 4;
 
-/// The text of a model with one field changed or added. `assignment` is `FIELD=VALUE`, as
-/// `l2.size=4MiB` or `memory_cycles=200`.
+/// The text of a model with fields changed or added, one after the other. Each of `assignments` is
+/// `FIELD=VALUE`, as `l2.size=4MiB` or `memory_cycles=200`; what they make together is a model, what some of
+/// them make need not be one (`l1d.size=48KiB` alone, where there are 8 ways).
 ///
 /// # Errors
-/// [`ModelError`], when the assignment is none, or the model it makes is refused.
-pub fn set(text: &str, assignment: &str) -> Result<String, ModelError> {
+/// [`ModelError`], when the text is no model, an assignment is none, or the model they make is refused.
+pub fn set(text: &str, assignments: &[&str]) -> Result<String, ModelError> {
+    // The text that is changed must be one itself, so that an error below is of the assignments.
+    SystemModel::parse(text)?;
+    let mut changed = text.to_owned();
+    for assignment in assignments {
+        changed = edit(&changed, assignment)?;
+    }
+    match SystemModel::parse(&changed) {
+        Ok(_) => Ok(changed),
+        Err(error) => {
+            let problem = ModelError { line: None, ..error }.to_string();
+            Err(ModelError::new(format!("--set {}", assignments.join(" --set ")), problem))
+        }
+    }
+}
+
+/// The text with one field changed or added, which need not be a model.
+fn edit(text: &str, assignment: &str) -> Result<String, ModelError> {
     let refuse = |problem: &str| ModelError::new(format!("--set {assignment}"), problem);
     let (field, value) =
         assignment.split_once('=').ok_or_else(|| refuse("is not FIELD=VALUE, as l2.size=4MiB"))?;
@@ -34,8 +52,6 @@ pub fn set(text: &str, assignment: &str) -> Result<String, ModelError> {
         return Err(refuse("has no field before the =; fields are as memory_cycles or l2.size"));
     }
     let name = path.pop().unwrap_or_default();
-    // The text that is changed must be one itself, so that an error below is of the assignment.
-    SystemModel::parse(text)?;
     let file = DeTable::parse(text).map_err(|error| refuse(error.message()))?;
     let changed = match descend(file.get_ref(), &path) {
         Some(None) => in_table(text, file.get_ref(), Some((0, "\n")), name, &literal(value)),
@@ -45,11 +61,7 @@ pub fn set(text: &str, assignment: &str) -> Result<String, ModelError> {
         }
         None => Some(format!("{text}\n[{}]\n{name} = {}\n", path.join("."), literal(value))),
     };
-    let changed = changed.ok_or_else(|| refuse("has no table of its own to stand in"))?;
-    match SystemModel::parse(&changed) {
-        Ok(_) => Ok(changed),
-        Err(error) => Err(refuse(&ModelError { line: None, ..error }.to_string())),
-    }
+    changed.ok_or_else(|| refuse("has no table of its own to stand in"))
 }
 
 /// A number, list or truth as it is; all else is text.

@@ -1,5 +1,6 @@
 //! `irqlab bench`: irqlab measured by itself. What each bench does: docs/bench.md.
 
+mod chase;
 mod noise_peers;
 mod overhead;
 mod sim;
@@ -37,6 +38,8 @@ enum Which {
     Storm(storm::StormArgs),
     /// The detour loop beside oslat and cyclictest on the same CPU
     NoisePeers(noise_peers::NoisePeersArgs),
+    /// Latencies of this machine's caches, beside those of models
+    Chase(chase::ChaseArgs),
     /// How fast is the simulated machine, at each level of detail?
     Sim(sim::SimBenchArgs),
     /// Whether a simulated machine does the same again, to the byte
@@ -50,6 +53,7 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Which::TraceAgreement(args) => trace_agreement::run(&args),
         Which::Storm(args) => storm::run(&args),
         Which::NoisePeers(args) => noise_peers::run(&args),
+        Which::Chase(args) => chase::run(&args),
         Which::Sim(args) => sim::run(&args),
         Which::SimRepeat(args) => sim_repeat::run(&args),
     }

@@ -1,0 +1,192 @@
+//! `irqlab bench chase`: latencies of this machine's caches, beside those of models.
+
+use std::process::ExitCode;
+
+use anyhow::bail;
+use live::host::{Root, last_level_cache_bytes};
+use live::selfbench::chase::{ChaseSettings, Chased, chase_order, measure};
+use machine::SystemModel;
+use machine::core::chase_cycles;
+use machine::memory::PageSize;
+use record::{Kind, Table, Timestamp, Value};
+use serde_json::{Map, json};
+use sim::models;
+
+use super::{Measured, OutputArgs, columns, run_of, unavailable};
+use crate::args::{Usage, online_cpus};
+
+const KIB: u64 = 1 << 10;
+/// The smallest chase, and by what each is longer than the one before the last: 8, 12, 16, 24 KiB.
+const FIRST: [u64; 2] = [8 * KIB, 12 * KIB];
+/// Lines are taken to have so many bytes, as those of all modelled first data caches have or divide.
+const LINE_BYTES: u64 = 64;
+/// Times that a model goes through the memory before it is timed.
+const WARM_ROUNDS: u32 = 2;
+
+/// Latencies of this machine's caches, beside those of models
+#[derive(Debug, clap::Args)]
+pub struct ChaseArgs {
+    /// CPU to measure [default: the last online]
+    #[arg(short = 'c', long, value_name = "CPU")]
+    cpu: Option<u32>,
+    /// Models to hold against it, by name or file
+    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    model: Vec<String>,
+    /// Change a field of the models, as in l2.size=1MiB; may be repeated
+    #[arg(long, value_name = "FIELD=VALUE", requires = "model")]
+    set: Vec<String>,
+    /// The largest memory gone through, MiB
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1024), value_name = "MIB")]
+    most: u64,
+    /// Rounds of each size
+    #[arg(long, default_value_t = 21, value_parser = clap::value_parser!(u64).range(6..=1000), value_name = "N")]
+    rounds: u64,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Measures, computes, prints, records.
+pub fn run(args: &ChaseArgs) -> anyhow::Result<ExitCode> {
+    let started = Timestamp::now();
+    let asked = args.cpu.map(|cpu| online_cpus(Some(&cpu.to_string()))).transpose()?;
+    let Some(cpu) = asked.map_or_else(|| online_cpus(None), Ok)?.last().copied() else {
+        bail!(Usage("no CPU".to_owned()));
+    };
+    let model = |name: &String| models::changed(name, &args.set).map(|(_, model)| model);
+    let models: Vec<SystemModel> = args
+        .model
+        .iter()
+        .map(model)
+        .collect::<Result<_, _>>()
+        .map_err(|error| Usage(error.to_string()))?;
+    args.output.prepare()?;
+    let settings = ChaseSettings {
+        cpu,
+        sizes: sizes(args.most << 20),
+        line_bytes: LINE_BYTES,
+        rounds: args.rounds as usize,
+    };
+    let progress = |bytes: u64| args.output.progress(&format!("{} KiB", bytes / KIB));
+    match measure(&settings, &progress) {
+        Ok(chased) => {
+            let mut of = measured(&settings, &models, &chased);
+            of.settings.insert("set".into(), json!(args.set));
+            args.output.finish(&run_of("bench-chase", started, of))
+        }
+        Err(error) => unavailable(error),
+    }
+}
+
+/// Each size and half as much again, up to `most`.
+fn sizes(most: u64) -> Vec<u64> {
+    let doubled = (0..64).flat_map(|shift| FIRST.map(|first| first.checked_shl(shift)));
+    doubled.map_while(|size| size.filter(|size| *size <= most)).collect()
+}
+
+fn measured(settings: &ChaseSettings, models: &[SystemModel], chased: &[Chased]) -> Measured {
+    let mut of = Map::new();
+    of.insert("cpu".into(), json!(settings.cpu));
+    of.insert("rounds".into(), json!(settings.rounds));
+    of.insert("line_bytes".into(), json!(settings.line_bytes));
+    let names: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
+    of.insert("models".into(), json!(names));
+    of.insert("last_level_cache_bytes".into(), json!(last_level_cache_bytes(&Root::default())));
+    let mut observer = Map::new();
+    let method = "median of rounds; a round times dependent loads through the lines in a shuffled \
+                  order, and before them dependent additions, a cycle each: cycles are their ratio";
+    observer.insert("method".into(), json!(method));
+    let one_core = |model: &&SystemModel| chase_cycles(model, &[0], PageSize::Small, 0).is_none();
+    let absent = models.iter().filter(one_core).map(|model| {
+        let reason = "it has no core, or one that threads share".to_owned();
+        (format!("model {}", model.name), reason, None)
+    });
+    Measured {
+        settings: of,
+        observer,
+        absent: absent.collect(),
+        tables: vec![table(settings, models, chased)],
+        ..Measured::default()
+    }
+}
+
+fn table(settings: &ChaseSettings, models: &[SystemModel], chased: &[Chased]) -> Table {
+    let columns = columns(&[
+        ("bytes", Kind::Uint, "Memory gone through, bytes."),
+        ("machine", Kind::Text, "This one (host), or a model."),
+        ("pages", Kind::Text, "In what pages the memory is."),
+        ("load_cycles", Kind::Real, "Cycles of the core from a load to the next."),
+        ("low_cycles", Kind::Real, "The median of the rounds is no less, with 95 %."),
+        ("high_cycles", Kind::Real, "The median of the rounds is no more, with 95 %."),
+        ("load_ns", Kind::Real, "The same as time."),
+        ("of_host_ratio", Kind::Real, "The model's cycles over the host's."),
+    ]);
+    let doc = "What a load takes whose address is the value of the one before.";
+    let mut table = Table::new("chase", doc, columns);
+    for one in chased {
+        let (low, high) = one.cycles_95.unzip();
+        let host: [Value; 8] = [
+            one.bytes.into(),
+            "host".into(),
+            one.pages.word().into(),
+            one.load_cycles.into(),
+            low.into(),
+            high.into(),
+            one.load_ns.into(),
+            Value::Absent,
+        ];
+        table.push(host.to_vec());
+        let of_models = models.iter().filter_map(|model| of_model(settings, model, one));
+        of_models.for_each(|row| table.push(row));
+    }
+    table
+}
+
+/// The same chase through a model, in pages like the host's.
+fn of_model(settings: &ChaseSettings, model: &SystemModel, host: &Chased) -> Option<Vec<Value>> {
+    let page = match host.pages {
+        live::footprint::Pages::Small => PageSize::Small,
+        _ => PageSize::Large,
+    };
+    let order = chase_order(host.bytes, settings.line_bytes);
+    let addresses: Vec<u64> = order.iter().map(|line| line * settings.line_bytes).collect();
+    let cycles = chase_cycles(model, &addresses, page, WARM_ROUNDS)?;
+    let cycles = cycles as f64 / addresses.len() as f64;
+    let ns = cycles * 1e9 / model.clock_hz as f64;
+    Some(vec![
+        host.bytes.into(),
+        model.name.as_str().into(),
+        host.pages.word().into(),
+        cycles.into(),
+        Value::Absent,
+        Value::Absent,
+        ns.into(),
+        host.load_cycles.map(|host| cycles / host).into(),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_grow_by_a_half_and_a_third() {
+        let kib: Vec<u64> = sizes(64 * KIB).iter().map(|size| size / KIB).collect();
+        assert_eq!(kib, [8, 12, 16, 24, 32, 48, 64]);
+    }
+
+    #[test]
+    fn a_model_has_its_published_latencies() {
+        let (_, model) = models::changed("zen3", &[]).unwrap();
+        let settings =
+            ChaseSettings { cpu: 0, sizes: Vec::new(), line_bytes: LINE_BYTES, rounds: 6 };
+        let host = Chased {
+            bytes: 16 * KIB,
+            pages: live::footprint::Pages::Transparent,
+            load_ns: 1.0,
+            load_cycles: Some(8.0),
+            cycles_95: None,
+        };
+        let row = of_model(&settings, &model, &host).unwrap();
+        assert_eq!((&row[1], &row[7]), (&Value::from("zen3"), &Value::from(0.5)));
+    }
+}

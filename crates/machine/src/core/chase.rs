@@ -1,0 +1,94 @@
+//! A chain of loads through a model: what a pointer chase over so many lines takes there.
+
+use super::execution::Executed;
+use super::in_order::InOrderCore;
+use super::instruction::{Instruction, Register};
+use super::memory::{Access, Memory};
+use super::template::{Layout, Template};
+use super::window::OutOfOrder;
+use crate::CodeSpan;
+use crate::memory::{PageSize, Port, System, without_miss_limit};
+use crate::schema::SystemModel;
+
+/// Loads of a block of the chain.
+const BLOCK: usize = 32;
+/// Where its code lies.
+const CODE: u64 = 0x40_0000;
+
+enum Core {
+    OutOfOrder(Box<OutOfOrder>),
+    InOrder(Box<InOrderCore>),
+}
+
+impl Core {
+    fn of(model: &SystemModel) -> Option<Core> {
+        let core = model.core.as_ref()?;
+        let line_bytes = model.l1d.cache.line_bytes;
+        let window = OutOfOrder::new(core, line_bytes).map(|core| Core::OutOfOrder(Box::new(core)));
+        window.or_else(|| Some(Core::InOrder(Box::new(InOrderCore::new(core, line_bytes)?))))
+    }
+
+    fn run<M: Memory>(&mut self, block: &Template, executed: &Executed, memory: &mut M) {
+        match self {
+            Core::OutOfOrder(core) => core.run(block, executed, memory),
+            Core::InOrder(core) => core.run(block, executed, memory),
+        }
+    }
+
+    fn cycles(&self) -> u64 {
+        match self {
+            Core::OutOfOrder(core) => core.cycles(),
+            Core::InOrder(core) => core.cycles(),
+        }
+    }
+}
+
+/// Cycles that a chain of loads takes which depend on each other, from `addresses` in their order, once
+/// more after `warm` rounds; addresses are physical and virtual ones, in pages of `page`. All is as the
+/// model says, its prefetchers too. Absent if the model has no core, or one that threads share.
+#[must_use]
+pub fn chase_cycles(
+    model: &SystemModel,
+    addresses: &[u64],
+    page: PageSize,
+    warm: u32,
+) -> Option<u64> {
+    let mut core = Core::of(model)?;
+    let layout = Layout {
+        line_shift: model.l1i.cache.line_bytes.ilog2(),
+        follows_stack: model.core.as_ref()?.front.follows_stack,
+    };
+    let mut system = System::new(&without_miss_limit(model), 1);
+    let mut port = Port { system: &mut system, cpu: 0, pc: CODE, page };
+    let block = loads(layout);
+    let mut before = 0;
+    for round in 0..=warm {
+        if round == warm {
+            before = core.cycles();
+        }
+        for part in addresses.chunks(BLOCK) {
+            let accesses: Vec<Access> = part.iter().enumerate().map(access).collect();
+            let instructions = part.len() as u32;
+            let executed = Executed { instructions, accesses: &accesses, next: CODE };
+            core.run(&block, &executed, &mut port);
+        }
+    }
+    Some(core.cycles() - before)
+}
+
+fn loads(layout: Layout) -> Template {
+    let register = [Register::general(0)];
+    let load = Instruction::nothing(4).loading(&register).writing(&register);
+    let code = CodeSpan { virtual_address: CODE, physical: CODE, bytes: 4 * BLOCK as u32 };
+    Template::new(layout, (code, None), &[load; BLOCK], None)
+}
+
+fn access((instruction, address): (usize, &u64)) -> Access {
+    Access {
+        virtual_address: *address,
+        physical: Some(*address),
+        instruction: instruction as u16,
+        bytes: 8,
+        write: false,
+    }
+}
