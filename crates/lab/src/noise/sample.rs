@@ -98,6 +98,9 @@ pub struct CpuNoise {
     /// Time that the host says it took from this CPU, ns, in steps of /proc/stat; absent when it
     /// does not say.
     pub steal_ns: Option<u64>,
+    /// System management interrupts that the processor counted; absent when it does not, or may not
+    /// be asked.
+    pub smi_count: Option<u64>,
 }
 
 /// What a loop saw.

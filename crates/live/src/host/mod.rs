@@ -17,6 +17,7 @@ mod pmu;
 mod rights;
 mod root;
 mod run_block;
+mod smi;
 mod tracepoints;
 
 use serde::Serialize;
@@ -34,6 +35,7 @@ pub use pmu::{EventKind, EventScope, PmuEvent, PmuFacts, pmu_facts};
 pub use rights::{RightsFacts, rights_facts};
 pub use root::Root;
 pub use run_block::run_host_block;
+pub use smi::smi_count;
 pub use tracepoints::{BtfFacts, Tracepoint, X86_VECTORS, needed_tracepoints, tracepoint_facts};
 
 /// Everything that is known of the machine.

@@ -18,7 +18,7 @@ use super::settings::NoiseSettings;
 use super::way::way_ns;
 use crate::bpf::BpfError;
 use crate::handlers::wait::Ended;
-use crate::host::{Root, StealFacts, format_cpu_list, parse_cpu_list, steal_facts};
+use crate::host::{Root, StealFacts, format_cpu_list, parse_cpu_list, smi_count, steal_facts};
 
 /// The default threshold, where the clock is fine enough.
 pub(super) const THRESHOLD_NS: u64 = 100;
@@ -72,6 +72,10 @@ impl LiveNoise {
             bench.watch(cpu)?;
         }
         bench.warn_of_throttling();
+        if let Err(reason) = smi_count(&bench.root, cpu) {
+            let what = "counts of system management interrupts".to_owned();
+            bench.absent.push(("noise".to_owned(), what, reason, None));
+        }
         Ok(bench)
     }
 
@@ -213,7 +217,7 @@ impl LiveNoise {
         let locked = Locked::all();
         let mut joins = self.joins(looping, probes.is_some());
         let mut clocks = Clocks::default();
-        let before = Seen::now(&self.root, probes).map_err(failed)?;
+        let before = Seen::now(&self.root, &self.settings.cpus, probes).map_err(failed)?;
         let allowed = sched_getaffinity(None).ok();
         if !own.is_empty() {
             let _ = sched_setaffinity(None, &cpu_set(&own)); // else it is noise like others
@@ -224,7 +228,7 @@ impl LiveNoise {
             let _ = sched_setaffinity(None, &allowed); // we were allowed all of it a moment ago
         }
         let interrupted = ended.map_err(failed)? == Ended::Stopped;
-        let after = Seen::now(&self.root, probes).map_err(failed)?;
+        let after = Seen::now(&self.root, &self.settings.cpus, probes).map_err(failed)?;
         let mut sample = self.sample(looping, runners, joins, &clocks, (&before, &after))?;
         sample.interrupted = interrupted;
         if let Err(error) = &locked.result {
@@ -266,6 +270,7 @@ impl LiveNoise {
                 page_faults: back.counted.map(|counted| counted.page_faults),
                 switches: back.counted.map(|counted| counted.switches),
                 steal_ns: before.stolen_until(after, cpu),
+                smi_count: before.smis_until(after, cpu),
                 work: join.into_work(),
             });
         }
@@ -295,18 +300,28 @@ impl LiveNoise {
 struct Seen {
     watched: bool,
     steal: StealFacts,
+    /// CPU by CPU, where it is known.
+    smis: Vec<(u32, u32)>,
     lost: u64,
     to_first_process: u64,
 }
 
 impl Seen {
-    fn now(root: &Root, probes: Option<&NoiseProbes>) -> Result<Seen, BpfError> {
+    fn now(root: &Root, cpus: &[u32], probes: Option<&NoiseProbes>) -> Result<Seen, BpfError> {
+        let smis = cpus.iter().filter_map(|cpu| Some((*cpu, smi_count(root, *cpu).ok()?)));
         Ok(Seen {
             watched: probes.is_some(),
             steal: steal_facts(root),
+            smis: smis.collect(),
             lost: probes.map(NoiseProbes::lost).transpose()?.unwrap_or(0),
             to_first_process: probes.map_or(0, |p| p.with_marks(|marks| marks.to_first_process)),
         })
+    }
+
+    /// The register has 32 bits.
+    fn smis_until(&self, after: &Seen, cpu: u32) -> Option<u64> {
+        let of = |seen: &Seen| Some(seen.smis.iter().find(|(on, _)| *on == cpu)?.1);
+        Some(of(after)?.wrapping_sub(of(self)?).into())
     }
 
     fn stolen_until(&self, after: &Seen, cpu: u32) -> Option<u64> {

@@ -34,6 +34,7 @@ pub(super) fn view() -> View {
             ViewColumn::number("own gaps", "own_gap_count", 25),
             ViewColumn::number("explained", "explained_ratio", 95),
             ViewColumn::number("steal", "steal_ns", 30),
+            ViewColumn::number("SMIs", "smi_count", 31),
             ViewColumn::number("switches", "switch_count", 40),
             ViewColumn::number("faults", "page_fault_count", 20),
             ViewColumn::number("cut", "cut_count", 10),

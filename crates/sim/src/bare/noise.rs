@@ -122,6 +122,7 @@ impl<'a> BareNoise<'a> {
             page_faults: None,
             switches: None,
             steal_ns: None,
+            smi_count: None,
         };
         NoiseSample {
             looping,

@@ -221,6 +221,7 @@ impl SimNoise {
             page_faults: ran.page_faults,
             switches: ran.switches,
             steal_ns: None,
+            smi_count: None,
         });
     }
 }

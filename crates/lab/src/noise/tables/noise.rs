@@ -53,6 +53,12 @@ fn columns() -> Vec<Column> {
         column("named_ratio", Real, "named_ns over lost_ns."),
         column("explained_ratio", Real, "All but the remainder over lost_ns."),
         column("steal_ns", Uint, "What the host says it took (/proc/stat), in its steps of 10 ms."),
+        column(
+            "smi_count",
+            Uint,
+            "System management interrupts that the processor counted (Intel: MSR 34H): firmware, which no \
+             kernel sees.",
+        ),
         column("switch_count", Uint, "Switches away from the loop that the kernel counted."),
         column("page_fault_count", Uint, "Page faults of the loop that the kernel counted."),
         column("migrated_count", Uint, "Detours that ended on another CPU."),
@@ -117,6 +123,7 @@ fn row(sample: &NoiseSample, cpu: &CpuNoise) -> Option<Vec<Value>> {
         share(by_class.map(|sums| sums[Class::Named as usize])),
         share(explained),
         cpu.steal_ns.into(),
+        cpu.smi_count.into(),
         cpu.switches.into(),
         cpu.page_faults.into(),
         cpu.migrated.into(),

@@ -193,6 +193,7 @@ mod tests {
             page_faults: None,
             switches: None,
             steal_ns: None,
+            smi_count: None,
         }
     }
 

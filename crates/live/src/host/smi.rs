@@ -1,0 +1,73 @@
+//! How many system management interrupts a CPU has had: firmware that no kernel sees.
+//!
+//! Intel's processors count them in `MSR_SMI_COUNT`, 34H, bits 31:0 (Software Developer's Manual, volume
+//! 4). Linux gives it to whoever may read `/dev/cpu/N/msr` (module `msr`, CAP_SYS_RAWIO). Others have
+//! no such register.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use super::Root;
+use super::cpu::parse_cpuinfo;
+
+/// Where the register is in the file.
+const MSR_SMI_COUNT: u64 = 0x34;
+const INTEL: &str = "GenuineIntel";
+
+/// What the CPU has counted since its reset, modulo 2^32.
+///
+/// # Errors
+/// Why it is not known.
+pub fn smi_count(root: &Root, cpu: u32) -> Result<u32, String> {
+    let vendor = root.text("proc/cpuinfo").and_then(|text| parse_cpuinfo(&text).vendor);
+    let vendor = vendor.unwrap_or_else(|| "of no known vendor".to_owned());
+    if vendor != INTEL {
+        return Err(format!("only Intel's processors count them (MSR 34H); this one is {vendor}"));
+    }
+    let path = format!("dev/cpu/{cpu}/msr");
+    let told = |error: std::io::Error| format!("/{path}: {error}; modprobe msr, CAP_SYS_RAWIO");
+    let file = File::open(root.path(&path)).map_err(told)?;
+    let mut value = [0; 8];
+    file.read_exact_at(&mut value, MSR_SMI_COUNT).map_err(told)?;
+    Ok(u64::from_le_bytes(value) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn root(vendor: &str, register: Option<u64>) -> (tempfile::TempDir, Root) {
+        let directory = tempfile::tempdir().unwrap();
+        let cpuinfo = format!("processor\t: 0\nvendor_id\t: {vendor}\n");
+        fs::create_dir_all(directory.path().join("proc")).unwrap();
+        fs::write(directory.path().join("proc/cpuinfo"), cpuinfo).unwrap();
+        if let Some(register) = register {
+            let mut file = vec![0xaa; 0x34];
+            file.extend(register.to_le_bytes());
+            fs::create_dir_all(directory.path().join("dev/cpu/1")).unwrap();
+            fs::write(directory.path().join("dev/cpu/1/msr"), file).unwrap();
+        }
+        let root = Root::new(directory.path());
+        (directory, root)
+    }
+
+    #[test]
+    fn the_register_is_read_where_it_is() {
+        let (_kept, root) = root(INTEL, Some(0xffff_ffff_0000_0011));
+        assert_eq!(smi_count(&root, 1), Ok(0x11), "bits 63:32 are reserved");
+        assert!(smi_count(&root, 0).unwrap_err().contains("modprobe msr"));
+    }
+
+    #[test]
+    fn without_it_there_is_a_reason_and_no_zero() {
+        let (_kept, of_amd) = root("AuthenticAMD", Some(5));
+        assert!(smi_count(&of_amd, 1).unwrap_err().contains("AuthenticAMD"));
+        let (_kept, empty) = root(INTEL, None);
+        assert!(smi_count(&empty, 1).unwrap_err().contains("/dev/cpu/1/msr"));
+        let (_kept, short) = root(INTEL, Some(1));
+        fs::write(short.path("dev/cpu/1/msr"), [1, 2]).unwrap();
+        assert!(smi_count(&short, 1).is_err());
+    }
+}
