@@ -83,6 +83,7 @@ impl Cache {
                 ways[0].dirty |= write;
                 return Outcome::Hit;
             }
+            return push_in(ways, Way { line, dirty: write });
         }
         if let Some(at) = ways.iter().position(|way| way.line == line) {
             ways[at].dirty |= write;
@@ -116,6 +117,7 @@ impl Cache {
             return empty;
         }
         match &mut self.policy {
+            // What leaves is found where a line is pushed in.
             Policy::Lru => self.associativity - 1,
             Policy::TreePlru(trees) => plru_victim(trees[set], self.associativity),
             Policy::Random(state) => {
@@ -127,15 +129,28 @@ impl Cache {
 
     /// Notes that way `at` of `set` was used.
     fn used(&mut self, set: usize, at: usize) {
-        let first = set * self.associativity;
-        match &mut self.policy {
-            Policy::Lru => self.ways[first..=first + at].rotate_right(1),
-            Policy::TreePlru(trees) => {
-                trees[set] = plru_used(trees[set], at, self.associativity);
-            }
-            Policy::Random(_) => {}
+        if let Policy::TreePlru(trees) = &mut self.policy {
+            trees[set] = plru_used(trees[set], at, self.associativity);
         }
     }
+}
+
+/// Puts a line before those of its set, which are in order of use: each moves on by a place, as far as
+/// the one that leaves: itself, if it was in, an empty one, or the last.
+#[inline]
+fn push_in(ways: &mut [Way], new: Way) -> Outcome {
+    let mut moves = new;
+    for at in 0..ways.len() {
+        std::mem::swap(&mut ways[at], &mut moves);
+        if moves.line == new.line {
+            ways[0].dirty |= moves.dirty;
+            return Outcome::Hit;
+        }
+        if moves.line == EMPTY {
+            return Outcome::Miss(None);
+        }
+    }
+    Outcome::Miss(Some(Evicted { line: moves.line, dirty: moves.dirty }))
 }
 
 /// Marsaglia, "Xorshift RNGs", Journal of Statistical Software 8(14), 2003.

@@ -31,12 +31,15 @@ impl Btb {
         if ways[0].0 == address {
             return Some(std::mem::replace(&mut ways[0].1, target));
         }
-        let found = ways.iter().position(|(branch, _)| *branch == address);
-        let known = found.map(|way| ways[way].1);
-        let last = found.unwrap_or(self.associativity - 1);
-        ways.copy_within(..last, 1);
-        ways[0] = (address, target);
-        known
+        // Each moves on by a place, as far as the one that was known, or the last.
+        let mut moves = (address, target);
+        for way in ways {
+            std::mem::swap(way, &mut moves);
+            if moves.0 == address {
+                return Some(moves.1);
+            }
+        }
+        None
     }
 }
 
