@@ -138,6 +138,7 @@ const LOADS: u8 = 1;
 const STORES: u8 = 2;
 pub(super) const STACK: u8 = 4;
 pub(super) const NEW_LINE: u8 = 8;
+const PLAIN: u8 = 16;
 
 /// An instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -275,6 +276,25 @@ impl Instruction {
     #[inline]
     pub fn stores(&self) -> bool {
         self.flags & STORES != 0
+    }
+
+    /// Whether it does nothing but an operation on registers: known of those in a template.
+    #[inline]
+    pub(super) fn is_plain(&self) -> bool {
+        self.flags & PLAIN != 0
+    }
+
+    /// As one of a template.
+    pub(super) fn classified(mut self) -> Instruction {
+        let plain = !self.loads()
+            && !self.stores()
+            && self.special == Special::None
+            && self.branch.is_none()
+            && self.unit.is_some()
+            && self.addresses == [NOTHING; ADDRESSES]
+            && self.moves == [NOWHERE; MOVES];
+        self.flags = self.flags & !PLAIN | if plain { PLAIN } else { 0 };
+        self
     }
 
     /// Whether it is the first of its block in a line of instructions.

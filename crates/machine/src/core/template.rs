@@ -47,7 +47,7 @@ impl Template {
             let ends = Some(line(u64::from(offset.max(1)) - 1));
             one.flags |= if ends == last_line { 0 } else { NEW_LINE };
             last_line = ends;
-            one
+            one.classified()
         };
         Template {
             instructions: instructions.iter().map(&mut prepare).collect(),

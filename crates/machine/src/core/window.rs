@@ -106,7 +106,11 @@ impl OutOfOrder {
         let whole = number == block.len();
         for (index, one) in block.instructions[..number].iter().enumerate().skip(first) {
             let of_it = accesses.next(index);
-            let (fetched, done) = self.step(block, one, of_it, memory);
+            let (fetched, done) = if one.is_plain() {
+                self.step::<true, M>(block, one, of_it, memory)
+            } else {
+                self.step::<false, M>(block, one, of_it, memory)
+            };
             if let Some(kind) = one.branch.filter(|_| whole && index + 1 == number) {
                 self.branch(block, kind, executed.next, (fetched, done));
             }
@@ -139,9 +143,10 @@ impl OutOfOrder {
         self.graduation.counts()
     }
 
-    /// Gives an instruction its times. Returns when it was fetched and when it is done.
+    /// Gives an instruction its times. Returns when it was fetched and when it is done. Half of all
+    /// instructions are plain, and have a way of their own without what the others ask.
     #[inline(always)]
-    fn step<M: Memory>(
+    fn step<const PLAIN: bool, M: Memory>(
         &mut self,
         block: &Template,
         one: &Instruction,
@@ -149,36 +154,39 @@ impl OutOfOrder {
         memory: &mut M,
     ) -> (u64, u64) {
         let fetched = self.front.fetch(block, one, memory, &mut self.graduation.counts);
-        let (entered, full) = self.enter(one, fetched);
+        let (entered, full) = self.enter::<PLAIN>(one, fetched);
         self.front.entered(entered);
         let ready = |registers: &[u8]| {
             let times = registers.iter().map(|register| self.ready[place(*register)]);
             times.fold(entered, u64::max)
         };
-        let (address, operands) = (ready(&one.addresses), ready(&one.reads));
-        let loaded = if one.loads() {
+        let address = if PLAIN { entered } else { ready(&one.addresses) };
+        let operands = ready(&one.reads);
+        let loaded = if !PLAIN && one.loads() {
             self.load(one, accesses, address, memory)
         } else {
             Loaded { begins: operands, cycle: entered, wait: (0, 0) }
         };
-        let executed = self.execute(one, (entered, operands), &loaded);
+        let executed = self.execute::<PLAIN>(one, (entered, operands), &loaded);
         let waits = Waits { fetch: fetched.wait, full, data: loaded.wait, shared: (0, 0) };
-        let graduated = if one.stores() {
+        let graduated = if !PLAIN && one.stores() {
             self.store(accesses, (address, executed), waits, memory)
         } else {
             self.graduation.graduate(executed, &waits)
         };
         self.reorder.push(graduated);
-        if one.loads() {
+        if !PLAIN && one.loads() {
             self.loads.push(graduated);
         }
         for register in one.writes {
             self.ready[place(register)] = executed;
         }
-        for register in one.moves {
-            self.ready[place(register)] = address + 1;
+        if !PLAIN {
+            for register in one.moves {
+                self.ready[place(register)] = address + 1;
+            }
         }
-        if one.special != Special::None {
+        if !PLAIN && one.special != Special::None {
             self.finish_special(one.special, entered, executed.max(graduated));
         }
         (fetched.cycle, executed)
@@ -186,23 +194,23 @@ impl OutOfOrder {
 
     /// When an instruction enters the window; and for how long it waited for stores that missed.
     #[inline(always)]
-    fn enter(&mut self, one: &Instruction, fetched: Fetched) -> (u64, Interval) {
+    fn enter<const PLAIN: bool>(&mut self, one: &Instruction, fetched: Fetched) -> (u64, Interval) {
         let mut earliest = fetched.cycle.max(self.reorder.oldest());
         let mut full = (0, 0);
-        if one.loads() {
+        if !PLAIN && one.loads() {
             earliest = earliest.max(self.loads.oldest());
         }
-        if one.stores() {
+        if !PLAIN && one.stores() {
             let (free, missed) = self.stores.place();
             if missed && free > earliest {
                 full = (earliest + 1, free + 1);
             }
             earliest = earliest.max(free);
         }
-        if one.branch.is_some() && !self.unresolved.is_empty() {
+        if !PLAIN && one.branch.is_some() && !self.unresolved.is_empty() {
             earliest = earliest.max(self.unresolved.iter().copied().min().unwrap_or(0));
         }
-        if one.special.drains() {
+        if !PLAIN && one.special.drains() {
             earliest = earliest.max(self.graduation.cycle());
         }
         let mut entered = self.entering.take(earliest, self.width);
@@ -216,20 +224,20 @@ impl OutOfOrder {
 
     /// When the result of an instruction is there.
     #[inline(always)]
-    fn execute(
+    fn execute<const PLAIN: bool>(
         &mut self,
         one: &Instruction,
         (entered, operands): (u64, u64),
         loaded: &Loaded,
     ) -> u64 {
-        let latency = self.latencies.special(one.special);
+        let latency = if PLAIN { 0 } else { self.latencies.special(one.special) };
         let Some(unit) = one.unit else {
             // A load or store is nothing else; what is neither is done as soon as it is there.
             self.calendar.wait_until(loaded.begins);
             return operands.max(loaded.cycle).max(entered + 1) + latency;
         };
         let mut earliest = operands.max(loaded.cycle);
-        if one.special.orders_memory() {
+        if !PLAIN && one.special.orders_memory() {
             earliest = earliest.max(self.stores.all_left());
         }
         let begins = self.calendar.book(earliest, unit);
