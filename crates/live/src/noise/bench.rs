@@ -10,15 +10,17 @@ use serde_json::{Map, json};
 use super::beside::beside;
 use super::clock::{Clocks, Grain, grain_on};
 use super::collect::{Pace, Runner, Start, collect};
+use super::core_clock::CoreClock;
 use super::join::Join;
 use super::loops::Order;
 use super::place::{Locked, cpu_set};
 use super::probes::NoiseProbes;
+use super::seen::Seen;
 use super::settings::NoiseSettings;
 use super::way::way_ns;
 use crate::bpf::BpfError;
 use crate::handlers::wait::Ended;
-use crate::host::{Root, StealFacts, format_cpu_list, parse_cpu_list, smi_count, steal_facts};
+use crate::host::{Root, format_cpu_list, parse_cpu_list, smi_count};
 
 /// The default threshold, where the clock is fine enough.
 pub(super) const THRESHOLD_NS: u64 = 100;
@@ -192,6 +194,7 @@ impl LiveNoise {
                 cache_bytes: self.settings.cache_bytes,
                 warm_up_cycles: self.grain.cycles(self.settings.warm_up.as_nanos() as u64),
                 fifo: self.settings.fifo,
+                times_core: true,
             })
         };
         self.settings.cpus.iter().map(start).collect()
@@ -261,6 +264,9 @@ impl LiveNoise {
             traced.marks += join.marks_taken;
             traced.outside += join.outside;
             facts.insert(format!("turns_on_cpu_{cpu}"), json!(back.turns));
+            if let Some(core) = CoreClock::new(back.core_cycles, self.grain.hz) {
+                core.tell(cpu, &mut facts, &mut warnings);
+            }
             cpus.push(CpuNoise {
                 cpu,
                 start_ns,
@@ -293,43 +299,6 @@ impl LiveNoise {
             warnings,
             facts,
         })
-    }
-}
-
-/// What others have counted until an edge of a window.
-struct Seen {
-    watched: bool,
-    steal: StealFacts,
-    /// CPU by CPU, where it is known.
-    smis: Vec<(u32, u32)>,
-    lost: u64,
-    to_first_process: u64,
-}
-
-impl Seen {
-    fn now(root: &Root, cpus: &[u32], probes: Option<&NoiseProbes>) -> Result<Seen, BpfError> {
-        let smis = cpus.iter().filter_map(|cpu| Some((*cpu, smi_count(root, *cpu).ok()?)));
-        Ok(Seen {
-            watched: probes.is_some(),
-            steal: steal_facts(root),
-            smis: smis.collect(),
-            lost: probes.map(NoiseProbes::lost).transpose()?.unwrap_or(0),
-            to_first_process: probes.map_or(0, |p| p.with_marks(|marks| marks.to_first_process)),
-        })
-    }
-
-    /// The register has 32 bits.
-    fn smis_until(&self, after: &Seen, cpu: u32) -> Option<u64> {
-        let of = |seen: &Seen| Some(seen.smis.iter().find(|(on, _)| *on == cpu)?.1);
-        Some(of(after)?.wrapping_sub(of(self)?).into())
-    }
-
-    fn stolen_until(&self, after: &Seen, cpu: u32) -> Option<u64> {
-        let ticks = |seen: &Seen| {
-            let of_cpu = seen.steal.per_cpu.iter().find(|one| one.cpu == cpu);
-            of_cpu.map(|one| one.steal_ticks)
-        };
-        Some(ticks(after)?.saturating_sub(ticks(self)?).saturating_mul(after.steal.tick_ns?))
     }
 }
 

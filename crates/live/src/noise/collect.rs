@@ -13,6 +13,7 @@ use rustix::thread::gettid;
 
 use super::body::Worker;
 use super::clock::Clocks;
+use super::core_clock::core_cycle;
 use super::join::Join;
 use super::loops::{Order, Ran, run, turns_of};
 use super::place::{Counted, pin, real_time};
@@ -36,6 +37,8 @@ pub struct Start {
     pub cache_bytes: Option<u64>,
     pub warm_up_cycles: u64,
     pub fifo: Option<u32>,
+    /// Whether the clock of the core is measured around the loop.
+    pub times_core: bool,
 }
 
 /// What a thread brings back.
@@ -47,6 +50,8 @@ pub struct Back {
     pub turns: u64,
     /// The order as it was carried out.
     pub order: Order,
+    /// [`core_cycle`] before and behind the loop.
+    pub core_cycles: (Option<f64>, Option<f64>),
 }
 
 /// A loop on its thread.
@@ -129,10 +134,12 @@ fn in_thread(
         }
         Loop::Fwq | Loop::Ftq => start.order,
     };
+    let core = || start.times_core.then(core_cycle).flatten();
+    let core_before = core();
     let before = Counted::now();
     let ran = run(&order, &mut worker, turns, ring);
     let counted = Counted::now().zip(before).map(|(now, before)| now.since(before));
-    Some(Back { ran, counted, turns, order })
+    Some(Back { ran, counted, turns, order, core_cycles: (core_before, core()) })
 }
 
 fn place(cpu: u32, fifo: Option<u32>) -> Result<(), BenchError> {

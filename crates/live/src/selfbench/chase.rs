@@ -9,6 +9,7 @@ use stats::interval::order_95;
 
 use super::failed;
 use crate::footprint::{Pages, Region};
+use crate::noise::core_clock::add;
 use crate::noise::place::pin;
 
 /// Additions that depend on each other, of which the core's clock is taken.
@@ -130,32 +131,11 @@ impl Ring {
     }
 }
 
-/// What an addition takes that depends on the one before: a cycle of the core.
-#[cfg(target_arch = "x86_64")]
+/// What an addition takes that depends on the one before: a cycle of the core. Absent where none are
+/// written for this processor.
 fn addition_ns() -> Option<f64> {
-    const UNROLLED: u64 = 64;
-    let mut sum = 1_u64;
     let began = Instant::now();
-    for _ in 0..ADDITIONS / UNROLLED {
-        // SAFETY: adds to a register. The register is added to itself: no processor
-        // foresees the sum, as some do of constants.
-        unsafe {
-            std::arch::asm!(
-                ".rept 64",
-                "add {0}, {0}",
-                ".endr",
-                inout(reg) sum,
-                options(nomem, nostack),
-            );
-        }
-    }
-    Some(began.elapsed().as_nanos() as f64 / (ADDITIONS / UNROLLED * UNROLLED) as f64)
-}
-
-/// No loop of additions is written for this processor.
-#[cfg(not(target_arch = "x86_64"))]
-fn addition_ns() -> Option<f64> {
-    None
+    add(ADDITIONS).then(|| began.elapsed().as_nanos() as f64 / ADDITIONS as f64)
 }
 
 #[cfg(test)]
