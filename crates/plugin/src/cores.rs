@@ -1,11 +1,14 @@
 //! The processors of a model, as the level `ooo` runs them.
 
+use attribution::KernelContext;
 use machine::SystemModel;
 use machine::core::{
     CoreCounts, Executed, InOrderCore, Layout, Memory, OutOfOrder, Template, Threads,
 };
 use machine::memory::{System, without_miss_limit};
 
+use crate::misses::{Misses, context_of};
+use crate::record::MissCount;
 use crate::strand::Strand;
 
 /// The core that a vCPU executes on.
@@ -126,6 +129,8 @@ pub(crate) struct Processors {
     system: *mut System,
     /// Cores whose threads are vCPUs.
     shared: Vec<*mut Threads>,
+    /// Why lines are missed, once a region was opened in which that is asked for.
+    misses: Option<Misses>,
 }
 
 impl Processors {
@@ -148,8 +153,38 @@ impl Processors {
             // They live as long as the process, as the code that uses them may.
             system: Box::into_raw(Box::new(system)),
             shared: (0..cores).filter_map(|_| threads()).collect(),
+            misses: None,
             model,
         })
+    }
+
+    fn memory(&mut self) -> &mut System {
+        // SAFETY: lives as long as the process; one thread of the host uses it, and no use is nested in
+        // another.
+        unsafe { &mut *self.system }
+    }
+
+    /// Tells misses apart from now on.
+    pub(crate) fn watch_misses(&mut self) {
+        self.misses = Some(Misses::begin(self.memory()));
+    }
+
+    /// For whom a vCPU executes from now on; what it has executed was handed in.
+    pub(crate) fn tell_context(&mut self, vcpu: u32, context: KernelContext) {
+        if let Some(mut misses) = self.misses.take() {
+            misses.collect(self.memory());
+            self.memory().set_context(vcpu as usize, context_of(context));
+            self.misses = Some(misses);
+        }
+    }
+
+    /// The misses of the region that is open.
+    pub(crate) fn miss_rows(&mut self, region: u32) -> Vec<MissCount> {
+        let Some(mut misses) = self.misses.take() else { return Vec::new() };
+        misses.collect(self.memory());
+        let rows = misses.rows(self.memory(), region);
+        self.misses = Some(misses);
+        rows
     }
 
     /// What executes for a vCPU.

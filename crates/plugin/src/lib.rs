@@ -37,6 +37,7 @@ mod idle;
 mod install;
 mod irq;
 mod limit;
+pub mod misses;
 mod pages;
 mod physical;
 mod pmu;

@@ -91,6 +91,8 @@ pub struct Options {
     pub also: Vec<PathBuf>,
     /// Whether caches of all sizes are, too.
     pub curves: bool,
+    /// Whether misses are told apart by why, for whom and where: for [`Detail::Ooo`].
+    pub misses: bool,
     /// How guest time advances.
     pub time: Time,
     /// An instruction takes `2^shift` ns of QEMU's clock: that of `-icount`.
@@ -137,6 +139,7 @@ impl Options {
             model: None,
             also: Vec::new(),
             curves: false,
+            misses: false,
             time: Time::Model,
             shift: 0,
             start_fast: false,
@@ -165,6 +168,9 @@ impl Options {
         }
         if options.has_beside() && options.detail != Detail::Count {
             return Err("also=FILE and curves=on are for detail=count".to_owned());
+        }
+        if options.misses && options.detail != Detail::Ooo {
+            return Err("misses=on is for detail=ooo".to_owned());
         }
         match (options.detail, &options.model) {
             (Detail::Timed | Detail::Ooo, None) => {
@@ -200,6 +206,8 @@ impl Options {
             ("also", _) => return wrong(&format!("given at most {ALSO_MAX} times")),
             ("curves", "on" | "off") => self.curves = value == "on",
             ("curves", _) => return wrong("on or off"),
+            ("misses", "on" | "off") => self.misses = value == "on",
+            ("misses", _) => return wrong("on or off"),
             ("time", "model") => self.time = Time::Model,
             ("time", "uniform") => self.time = Time::Uniform,
             ("time", "host") => self.time = Time::Host,
@@ -293,6 +301,7 @@ mod tests {
             ("detail=timed", "model=FILE"),
             ("detail=ooo", "model=FILE"),
             ("curves=yes", "on or off"),
+            ("misses=yes", "on or off"),
             ("model=/m", "detail=timed"),
             ("time=now", "uniform"),
             ("shift=11", "0 to 10"),

@@ -4,6 +4,7 @@
 //! little-endian.
 
 mod beside;
+mod misses;
 
 use std::fmt;
 
@@ -12,6 +13,7 @@ pub use crate::notes::{NoteRow, Values, ValuesSort};
 use crate::options::{Detail, Roi};
 
 pub use beside::{Beside, Curve, Group, Stream};
+pub use misses::{ELSEWHERE, MissCount, MissSort};
 
 /// Length of a record.
 pub const BYTES: usize = 64;
@@ -78,6 +80,8 @@ pub enum Record {
     Beside(Beside),
     /// What a cache beside, of one of all sizes, has missed in a region.
     Curve(Curve),
+    /// Misses of a region.
+    Misses(MissCount),
 }
 
 /// What was recorded, and how.

@@ -57,6 +57,9 @@ impl Session {
         if let Some(beside) = unsafe { self.beside.as_mut() } {
             beside.open_region();
         }
+        if let Some(processors) = self.processors.as_mut().filter(|_| self.options.misses) {
+            processors.watch_misses();
+        }
         for (tracked, now) in self.tracker.cpus.iter_mut().zip(counted) {
             tracked.stack.open_region(*now);
         }
@@ -95,8 +98,12 @@ impl Session {
         self.writer.flush();
     }
 
-    /// Writes what caches beside have counted.
+    /// Writes what caches beside have counted, and why the model's own have missed.
     fn write_beside(&mut self) {
+        let misses = self.processors.as_mut().map(|of| of.miss_rows(self.region));
+        for row in misses.into_iter().flatten() {
+            self.writer.write(&Record::Misses(row));
+        }
         // SAFETY: as above.
         let Some(beside) = (unsafe { self.beside.as_mut() }) else { return };
         for (row, counts) in beside.rows(self.region) {

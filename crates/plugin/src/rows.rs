@@ -6,8 +6,8 @@ use crate::counters::{COUNTERS, Counts};
 use crate::notes::Value;
 use crate::reader::Stream;
 use crate::record::{
-    Amounts, AmountsOf, Beside, ContextRow, Curve, KernelCount, Marker, NoteRow, Record, Region,
-    Span, Turn, Values,
+    Amounts, AmountsOf, Beside, ContextRow, Curve, KernelCount, Marker, MissCount, NoteRow, Record,
+    Region, Span, Turn, Values,
 };
 
 /// A context of a region, with its counters.
@@ -82,6 +82,8 @@ pub struct Story {
     pub beside: Vec<BesideCounts>,
     /// What caches of all sizes have missed.
     pub curves: Vec<Curve>,
+    /// Misses: why, for whom, where.
+    pub misses: Vec<MissCount>,
     /// Names of tasks by process id, the last one that was seen.
     pub tasks: Vec<(u32, String)>,
     /// Names of IRQ lines.
@@ -133,6 +135,7 @@ fn add(story: &mut Story, record: &Record) -> Option<()> {
             story.beside.push(BesideCounts { beside: *beside, counts: [0; COUNTERS] });
         }
         Record::Curve(curve) => story.curves.push(*curve),
+        Record::Misses(misses) => story.misses.push(*misses),
         Record::Notice(..) | Record::Check(_) => {}
         Record::Header(_) | Record::End(_) => return None,
     }

@@ -195,10 +195,13 @@ impl Session {
             let tsc = self.clock.tsc_at(vcpu, &turn.at);
             self.writer.write(&regions::turn(vcpu, region, &turn, tsc));
         }
-        let (awaited, idles) = (stack.awaits(), stack.context() == KernelContext::Idle);
+        let (awaited, context) = (stack.awaits(), stack.context());
+        if let Some(processors) = &mut self.processors {
+            processors.tell_context(vcpu, context);
+        }
         cpu::with(vcpu, |cpu| {
             cpu.await_at(awaited);
-            cpu.set_idles(idles);
+            cpu.set_idles(context == KernelContext::Idle);
         });
     }
 

@@ -5,6 +5,7 @@
 #[allow(dead_code)]
 mod machine;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -16,7 +17,7 @@ use plugin::counters::{
 };
 use plugin::marker;
 use plugin::reader::{self, Stream};
-use plugin::record::{Curve, Group, Record};
+use plugin::record::{Curve, Group, MissSort, Record};
 use plugin::rows::{self, CpuRegion};
 
 /// What user mode used on all CPUs between the snapshots around a loop, and the loop's size.
@@ -217,4 +218,52 @@ fn caches_beside_miss_what_those_of_a_run_of_their_own_miss() {
         assert!(pair[0].misses <= pair[1].misses && pair[0].accesses == pair[1].accesses);
     }
     assert!(points.iter().any(|point| point.misses > 1_000), "{points:?}");
+}
+
+/// Each miss has one class, one place in the code, and of data one place there; and to tell them apart
+/// changes nothing.
+#[test]
+fn misses_are_told_apart_to_the_last_one() {
+    let Some(machine) = find() else { return };
+    let options = format!("detail=ooo,model={}", model("zen3").display());
+    let [plain, told] = ["off", "on"].map(|misses| {
+        let options = format!("{options},misses={misses}");
+        let bytes = record_with(&machine, 2, &options, &format!("misses-{misses}"));
+        rows::story(&reader::read(bytes.as_slice()).unwrap()).unwrap()
+    });
+    assert_eq!(plain.regions, told.regions, "the guest was disturbed");
+    assert!(plain.misses.is_empty());
+    let region = told.regions.last().unwrap().region.region;
+    let of_cpus = told.regions.iter().rev().take(2);
+    let mut used = [0; COUNTERS];
+    for cpu in of_cpus {
+        (0..COUNTERS).for_each(|counter| used[counter] += cpu.used[counter]);
+    }
+    let counted = |names: &[&str]| -> u64 {
+        let counter = |wanted: &&str| (0..COUNTERS).find(|at| name(*at) == Some(*wanted)).unwrap();
+        names.iter().map(|name| used[counter(name)]).sum()
+    };
+    let caches: [&[&str]; 4] = [
+        &["l1i_misses"],
+        &["l1d_load_misses", "l1d_store_misses"],
+        &["l2_fetch_misses", "l2_data_misses"],
+        &["l3_misses"],
+    ];
+    // Rows are of the whole region; those of the last snapshot replace those before.
+    let last: BTreeMap<_, _> = told
+        .misses
+        .iter()
+        .map(|one| ((one.region, one.cache, one.sort, one.key), one.count))
+        .collect();
+    for (cache, counters) in (0..).zip(caches) {
+        let sum = |sort: MissSort| -> u64 {
+            let of =
+                |key: &(u32, u32, MissSort, u64)| (key.0, key.1, key.2) == (region, cache, sort);
+            last.iter().filter(|(key, _)| of(key)).map(|(_, count)| count).sum()
+        };
+        let all = counted(counters);
+        assert!(all > 100, "{counters:?}: {all}");
+        assert_eq!((sum(MissSort::Class), sum(MissSort::Code)), (all, all), "{counters:?}");
+        println!("{counters:?}: {all}, {} by evictors", sum(MissSort::Evictor));
+    }
 }

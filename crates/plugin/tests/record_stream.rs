@@ -6,8 +6,8 @@ use plugin::options::{Detail, Roi};
 use plugin::reader::{self, ReadError};
 use plugin::record::{
     AMOUNTS, Amounts, AmountsOf, BYTES, Beside, Check, ContextRow, Curve, End, Group, Header,
-    IrqName, KernelCount, Marker, NoteRow, Notice, Record, RecordError, Region, Span, Stream, Task,
-    Turn, Values, ValuesSort,
+    IrqName, KernelCount, Marker, MissCount, MissSort, NoteRow, Notice, Record, RecordError,
+    Region, Span, Stream, Task, Turn, Values, ValuesSort,
 };
 use proptest::prelude::*;
 
@@ -25,6 +25,12 @@ const HEADER: Header = Header {
 /// Records of caches beside.
 fn beside() -> impl Strategy<Value = Record> {
     prop_oneof![
+        (any::<(u32, u64, u64)>(), 0..4_u32, 0..MissSort::ALL.len()).prop_map(
+            |((region, key, count), cache, sort)| {
+                let sort = MissSort::ALL[sort];
+                Record::Misses(MissCount { region, cache, sort, key, count })
+            }
+        ),
         (any::<(u32, u32, u32)>(), 0..Group::ALL.len()).prop_map(
             |((region, model, counters), group)| {
                 let group = Group::ALL[group];

@@ -9,12 +9,14 @@ use attribution::KernelContext;
 use plugin::counters::Counts;
 use plugin::reader::Stream;
 use plugin::record::{
-    Curve, FEATURE_CONTEXTS, FEATURE_MODEL_TIME, FEATURE_TASKS, KernelCount, Record, Span, Turn,
+    Curve, FEATURE_CONTEXTS, FEATURE_MODEL_TIME, FEATURE_TASKS, KernelCount, MissCount, Record,
+    Span, Turn,
 };
 use plugin::rows::{ContextCounts, CpuRegion, story};
 
 use crate::annotate::{HitUse, NoteUse, outcome};
 use crate::beside::{self, BesideUse};
+use crate::tail::plain;
 use crate::{Result, SimError};
 
 /// What was executed in the regions of interest of a run.
@@ -52,6 +54,8 @@ pub struct Account {
     pub beside: Vec<BesideUse>,
     /// What caches of all sizes have missed.
     pub curves: Vec<Curve>,
+    /// Why lines were missed, for whom they had left, and where.
+    pub misses: Vec<MissCount>,
     /// What the plugin had to say.
     pub notices: Vec<String>,
     /// Why the numbers can't be trusted; empty when they can.
@@ -184,6 +188,7 @@ impl Account {
             account.broken.push(most.to_owned());
         }
         (account.beside, account.curves) = beside::of(&story);
+        account.misses = beside::misses(&story);
         (account.notes, account.hits) = outcome(&story)?;
         account.add_regions(&story.regions)?;
         if !account.has_contexts {
@@ -387,11 +392,6 @@ fn cpu_use(region: &CpuRegion) -> CpuUse {
         turns: Vec::new(),
         kernel: Vec::new(),
     }
-}
-
-/// Without control characters.
-fn plain(name: &str) -> String {
-    name.chars().map(|sign| if sign.is_control() { '?' } else { sign }).collect()
 }
 
 #[cfg(test)]

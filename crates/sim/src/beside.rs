@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use plugin::counters::{COUNTERS, is_of_memory};
-use plugin::record::{Curve, Group};
+use plugin::record::{Curve, Group, MissCount};
 use plugin::rows::{BesideCounts, Story};
 
 /// What the caches of a model have counted beside in a region, for whom, on all CPUs together.
@@ -17,6 +17,13 @@ pub struct BesideUse {
     pub group: Group,
     /// What they counted; absent what they don't have.
     pub counts: [Option<u64>; COUNTERS],
+}
+
+/// The misses that a record tells apart; what a snapshot says is replaced by what comes later.
+pub(crate) fn misses(story: &Story) -> Vec<MissCount> {
+    let key = |one: &MissCount| (one.region, one.cache, one.sort, one.key);
+    let last: BTreeMap<_, _> = story.misses.iter().map(|one| (key(one), *one)).collect();
+    last.into_values().collect()
 }
 
 /// What a record has of them; what a snapshot says is replaced by what comes later.

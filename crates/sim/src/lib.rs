@@ -52,6 +52,10 @@ mod tail;
 mod vm;
 pub mod watch;
 
+pub use ::machine::memory::MissClass;
+/// For whom a CPU executes, and why it misses a line.
+pub use attribution::KernelContext;
+
 pub use account::{Account, ContextUse, CpuUse, KernelUse, RegionUse, SpanUse, TurnUse};
 pub use agent::GuestReport;
 pub use beside::BesideUse;
@@ -64,8 +68,8 @@ pub use machine::{CPUS_MAX, Machine, Timing};
 pub use plugin::counters;
 /// Leaves a marker in the record of the simulator, if there is one; see `plugin::marker`.
 pub use plugin::marker;
-/// What caches beside are asked for, and for whom.
-pub use plugin::record::{Curve, Group, Stream};
+/// What caches beside are asked for, and for whom; and how misses are told apart.
+pub use plugin::record::{Curve, ELSEWHERE, Group, MissCount, MissSort, Stream};
 pub use process::children_cpu_ns;
 pub use symbols::{Symbol, Symbols};
 pub use vm::{More, Vm, VmEvent};

@@ -64,6 +64,11 @@ fn clean(line: &str) -> Option<String> {
     Some(line).filter(|line| !line.trim().is_empty())
 }
 
+/// A name that a guest gave, without control characters.
+pub(crate) fn plain(name: &str) -> String {
+    name.chars().map(|sign| if sign.is_control() { '?' } else { sign }).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

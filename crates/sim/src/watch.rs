@@ -45,6 +45,8 @@ pub struct Watch {
     pub also: Vec<Model>,
     /// Whether caches of all sizes are, too.
     pub curves: bool,
+    /// Whether misses are told apart by why, for whom and where, for [`Detail::Ooo`].
+    pub misses: bool,
     /// Whether only markers are recorded until one asks for all: the way there is faster.
     pub start_fast: bool,
     /// Whether each span of an interrupt is recorded.
@@ -69,6 +71,7 @@ impl Default for Watch {
             model: None,
             also: Vec::new(),
             curves: false,
+            misses: false,
             start_fast: false,
             spans: false,
             turns: false,
@@ -231,6 +234,7 @@ impl Recording {
         options.extend(watch.model.as_ref().map(|model| ("model", path(&model.path))));
         options.extend(watch.also.iter().map(|model| ("also", path(&model.path))));
         options.extend(watch.curves.then(|| ("curves", "on".to_owned())));
+        options.extend(watch.misses.then(|| ("misses", "on".to_owned())));
         options.extend(annotated.symbols.as_ref().map(|symbols| (SYMBOLS, path(symbols))));
         options.extend(annotated.offsets.as_ref().map(|offsets| (OFFSETS, path(offsets))));
         let annotations = watch.annotations.clone();

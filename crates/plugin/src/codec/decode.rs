@@ -2,16 +2,17 @@
 
 use super::{
     ABSENT, AMOUNTS_OF, AT_CLOSE, BESIDE, BY_ANNOTATION, BY_MARKER, CHECK, CONTEXT, CURVE, END,
-    HEADER, INSIDE, IRQ_NAME, KERNEL_COUNT, MARKER, NOTE, NOTICE, NUMBER, OPEN, REGION, SPAN, TASK,
-    TEXT, TOTAL, TRUNCATED, TURN, VALUE, VALUES, text_of,
+    HEADER, INSIDE, IRQ_NAME, KERNEL_COUNT, MARKER, MISSES, NOTE, NOTICE, NUMBER, OPEN, REGION,
+    SPAN, TASK, TEXT, TOTAL, TRUNCATED, TURN, VALUE, VALUES, text_of,
 };
 use crate::counters::COUNTERS;
+use crate::misses::CACHES;
 use crate::notes::Value;
 use crate::options::{CPUS_MAX, Detail, Roi};
 use crate::record::{
     Amounts, AmountsOf, Beside, Check, ContextRow, Curve, End, FORMAT_VERSION, Group, Header,
-    IrqName, KernelCount, MAGIC, Marker, NoteRow, Notice, Record, RecordError, Region, Span,
-    Stream, Task, Turn, Values, ValuesSort,
+    IrqName, KernelCount, MAGIC, Marker, MissCount, MissSort, NoteRow, Notice, Record, RecordError,
+    Region, Span, Stream, Task, Turn, Values, ValuesSort,
 };
 
 pub(super) fn record(kind: u32, cpu: u32, words: &[u64; 7]) -> Result<Record, RecordError> {
@@ -79,6 +80,7 @@ pub(super) fn record(kind: u32, cpu: u32, words: &[u64; 7]) -> Result<Record, Re
         VALUE => Record::Value(value(words).ok_or(wrong)?),
         BESIDE => Record::Beside(beside(words).ok_or(wrong)?),
         CURVE => Record::Curve(curve(words).ok_or(wrong)?),
+        MISSES => Record::Misses(misses(words).ok_or(wrong)?),
         _ => return Err(RecordError::Kind(kind)),
     })
 }
@@ -168,6 +170,16 @@ fn curve(words: &[u64; 7]) -> Option<Curve> {
         size_bytes: words[3],
         accesses: words[4],
         misses: words[5],
+    })
+}
+
+fn misses(words: &[u64; 7]) -> Option<MissCount> {
+    Some(MissCount {
+        region: u32::try_from(words[0]).ok()?,
+        cache: u32::try_from(words[1]).ok().filter(|cache| *cache < CACHES.len() as u32)?,
+        sort: MissSort::ALL.into_iter().find(|sort| *sort as u64 == words[2])?,
+        key: words[3],
+        count: words[4],
     })
 }
 

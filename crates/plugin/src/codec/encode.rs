@@ -2,14 +2,14 @@
 
 use super::{
     ABSENT, AMOUNTS_OF, AT_CLOSE, BESIDE, BY_ANNOTATION, BY_MARKER, CHECK, CONTEXT, CURVE, END,
-    HEADER, INSIDE, IRQ_NAME, KERNEL_COUNT, MARKER, NOTE, NOTICE, NUMBER, OPEN, REGION, SPAN, TASK,
-    TEXT, TOTAL, TRUNCATED, TURN, VALUE, VALUES, words_of,
+    HEADER, INSIDE, IRQ_NAME, KERNEL_COUNT, MARKER, MISSES, NOTE, NOTICE, NUMBER, OPEN, REGION,
+    SPAN, TASK, TEXT, TOTAL, TRUNCATED, TURN, VALUE, VALUES, words_of,
 };
 use crate::notes::Value;
 use crate::options::{Detail, Roi};
 use crate::record::{
     Amounts, Beside, ContextRow, Curve, End, FORMAT_VERSION, Header, IrqName, KernelCount, MAGIC,
-    Marker, NoteRow, Record, Region, Span, Turn, Values,
+    Marker, MissCount, NoteRow, Record, Region, Span, Turn, Values,
 };
 
 type Words = (u32, u32, [u64; 7]);
@@ -54,6 +54,10 @@ pub(super) fn words(record: &Record) -> Words {
             let Curve { region, group, stream, size_bytes, accesses, misses } = *curve;
             let (region, group, stream) = (u64::from(region), group as u64, stream as u64);
             (CURVE, 0, [region, group, stream, size_bytes, accesses, misses, 0])
+        }
+        Record::Misses(misses) => {
+            let MissCount { region, cache, sort, key, count } = *misses;
+            (MISSES, 0, [region.into(), cache.into(), sort as u64, key, count, 0, 0])
         }
     }
 }

@@ -23,6 +23,7 @@ const VALUE: u32 = 15;
 const BESIDE: u32 = 16;
 const CURVE: u32 = 17;
 const TURN: u32 = 18;
+const MISSES: u32 = 19;
 
 /// A marker with the region open behind it.
 const OPEN: u64 = 1;

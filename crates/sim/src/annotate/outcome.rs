@@ -7,6 +7,7 @@ use plugin::record::ValuesSort;
 use plugin::rows::Story;
 
 use super::{Recorded, Show};
+use crate::tail::plain;
 use crate::{Result, SimError};
 
 /// What came of an annotation in a region.
@@ -108,8 +109,7 @@ impl Recorded {
             (Value::Number(number), Show::Hex | Show::Text) => format!("{number:#x}"),
             (Value::Text(text), _) => {
                 let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
-                let text = String::from_utf8_lossy(&text[..end]);
-                text.chars().map(|sign| if sign.is_control() { '?' } else { sign }).collect()
+                plain(&String::from_utf8_lossy(&text[..end]))
             }
         }
     }

@@ -7,6 +7,7 @@ mod bare_truth;
 mod beside;
 mod contexts;
 mod facts;
+mod misses;
 mod run;
 mod terminal;
 mod verify_probes;

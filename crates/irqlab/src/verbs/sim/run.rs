@@ -16,7 +16,7 @@ use sim::watch::{self, ALSO_MAX, Detail, QUANTUM_DEFAULT, QUANTUM_MAX, Recording
 use sim::{Account, Cache, Held, Machine, More, Vm, boot, checkpoint, models, qemu};
 
 use super::terminal::Terminal;
-use super::{MachineArgs, annotations, beside, contexts};
+use super::{MachineArgs, annotations, beside, contexts, misses};
 use crate::args::{Format, Usage};
 use crate::output;
 use crate::shell;
@@ -56,6 +56,9 @@ pub struct WatchArgs {
     /// With --detail count: what caches of all sizes would have missed
     #[arg(long, requires = "detail")]
     curves: bool,
+    /// With --detail ooo: why lines were missed, for whom they had left, and where
+    #[arg(long, requires = "detail")]
+    misses: bool,
     /// Keep the plugin's record in this file
     #[arg(long, value_name = "FILE", requires = "detail")]
     record: Option<PathBuf>,
@@ -106,11 +109,24 @@ impl WatchArgs {
         if detail == Detail::Fast && !self.annotate.is_empty() {
             bail!(Usage("--annotate needs --detail count, timed or ooo".to_owned()));
         }
+        if self.misses && detail != Detail::Ooo {
+            bail!(Usage("--misses is for --detail ooo".to_owned()));
+        }
+        let misses = self.misses;
         let also = self.also(cache, detail)?;
         let (curves, quantum) = (self.curves, self.quantum);
         // Caches beside are slow, and the way to the command is long.
         let start_fast = curves || !also.is_empty();
-        Ok(Some(Watch { detail, model, also, curves, start_fast, quantum, ..Watch::default() }))
+        Ok(Some(Watch {
+            detail,
+            model,
+            also,
+            curves,
+            misses,
+            start_fast,
+            quantum,
+            ..Watch::default()
+        }))
     }
 
     fn also(&self, cache: &Cache, detail: Detail) -> anyhow::Result<Vec<Model>> {
@@ -217,8 +233,14 @@ fn watched(
     let beside = beside::tables(&options.also, &account);
     let first = beside.first().map(|table| table.name.clone());
     run.tables.extend(beside);
+    if options.misses {
+        let facts = sim::guest_facts(cache, &qemu, &kernel, &|text| output::say(false, text))?;
+        run.tables.extend(misses::tables(&account, facts.symbols.as_ref()));
+        run.warnings.extend(misses::warning(&account));
+    }
     let directory = std::path::Path::new("RUN");
     let plain = if how.annotations.is_empty() { "contexts" } else { "annotations" };
+    let plain = if options.misses { "misses" } else { plain };
     let shown = first.as_deref().unwrap_or(plain);
     let text = output::run_text(&run, directory, options.format(), shown, options.all);
     output::print(&text)?;

@@ -1,0 +1,261 @@
+//! Tables `misses`, `miss_evictors`, `miss_functions` and `miss_data`: why lines were missed, for whom they
+//! had left, and where.
+
+use std::collections::BTreeMap;
+
+use record::{Column, Kind, Table, Value};
+use sim::{Account, ELSEWHERE, KernelContext, MissClass, MissCount, MissSort, Symbols};
+
+const CACHES: [&str; 4] = ["L1I", "L1D", "L2", "L3"];
+/// Places that are told of each cache.
+const PLACES_MAX: usize = 50;
+
+/// Bit of a class's key: user mode missed.
+const BY_USER: u64 = 1 << 8;
+
+/// The tables, if misses were told apart.
+pub fn tables(account: &Account, symbols: Option<&Symbols>) -> Vec<Table> {
+    if account.misses.is_empty() {
+        return Vec::new();
+    }
+    let of = |sort| account.misses.iter().filter(move |one| one.sort == sort);
+    let function = |address: u64| code_name(address, symbols);
+    let data = |address: u64| data_name(address, symbols);
+    vec![
+        classes(account),
+        evictors(account),
+        places("miss_functions", "function", of(MissSort::Code), &function),
+        places("miss_data", "data", of(MissSort::Data), &data),
+    ]
+}
+
+/// What is true of all places that there were too many of, said once.
+pub fn warning(account: &Account) -> Option<String> {
+    let not_kept: u64 = of(account, MissSort::NotKept).map(|one| one.count).sum();
+    (not_kept > 0)
+        .then(|| format!("{not_kept} misses are in no function and no data: too many at once"))
+}
+
+fn of(account: &Account, sort: MissSort) -> impl Iterator<Item = &MissCount> {
+    account.misses.iter().filter(move |one| one.sort == sort)
+}
+
+fn cache(one: &MissCount) -> &'static str {
+    CACHES.get(one.cache as usize).copied().unwrap_or("")
+}
+
+fn class(key: u64) -> &'static str {
+    match MissClass::ALL.get((key & (BY_USER - 1)) as usize) {
+        Some(MissClass::Cold) => "cold",
+        Some(MissClass::SameSelf) => "self",
+        Some(MissClass::Other) => "other",
+        Some(MissClass::TrueSharing) => "true sharing",
+        Some(MissClass::FalseSharing) => "false sharing",
+        Some(MissClass::Device) => "device",
+        Some(MissClass::Untracked) | None => "untracked",
+    }
+}
+
+/// How many of a sort there are of each region and cache.
+fn sums(account: &Account, sort: MissSort) -> BTreeMap<(u32, u32), u64> {
+    let mut sums = BTreeMap::new();
+    for one in of(account, sort) {
+        *sums.entry((one.region, one.cache)).or_insert(0) += one.count;
+    }
+    sums
+}
+
+fn ratio(count: u64, sums: &BTreeMap<(u32, u32), u64>, one: &MissCount) -> Value {
+    let sum = sums.get(&(one.region, one.cache)).copied().unwrap_or(0);
+    (sum > 0).then(|| count as f64 / sum as f64).into()
+}
+
+fn columns(more: &[(&str, Kind, &str)]) -> Vec<Column> {
+    let first = [
+        ("region", Kind::Uint, "Region of interest, from 1."),
+        ("cache", Kind::Text, "The cache; of all CPUs together."),
+    ];
+    let all = first.iter().chain(more);
+    all.map(|(name, kind, doc)| Column::new(name, *kind, doc)).collect()
+}
+
+fn classes(account: &Account) -> Table {
+    let columns = columns(&[
+        ("by", Kind::Text, "Who missed: user or kernel."),
+        (
+            "class",
+            Kind::Text,
+            "cold: not asked for before in the region. self, other: it had left for a line of the same \
+             (the kernel, that process) or of another; true and false sharing: another core wrote what is \
+             asked for, or something else in the unit; device; untracked.",
+        ),
+        ("misses", Kind::Uint, "How often."),
+        ("misses_ratio", Kind::Real, "Of all misses of the cache."),
+    ]);
+    let doc = "Why lines were missed. Walks of page tables and prefetches are not among them.";
+    let mut table = Table::new("misses", doc, columns);
+    let sums = sums(account, MissSort::Class);
+    for one in of(account, MissSort::Class) {
+        let by = if one.key & BY_USER != 0 { "user" } else { "kernel" };
+        table.push(vec![
+            u64::from(one.region).into(),
+            cache(one).into(),
+            by.into(),
+            class(one.key).into(),
+            one.count.into(),
+            ratio(one.count, &sums, one),
+        ]);
+    }
+    table
+}
+
+fn evictors(account: &Account) -> Table {
+    let columns = columns(&[
+        (
+            "evicted_by",
+            Kind::Text,
+            "For whom the line had left: user, an interrupt, or the kernel.",
+        ),
+        ("misses", Kind::Uint, "Misses of such lines."),
+        ("misses_ratio", Kind::Real, "Of all misses of the cache."),
+    ]);
+    let doc = "For whom lines had left that were missed then, and how many of them more ways would have kept.";
+    let mut table = Table::new("miss_evictors", doc, columns);
+    let sums = sums(account, MissSort::Class);
+    let ways = of(account, MissSort::Ways);
+    for one in of(account, MissSort::Evictor).chain(ways) {
+        let who = match (one.sort, one.key) {
+            (MissSort::Ways, 0) => "all: too small a cache".to_owned(),
+            (MissSort::Ways, _) => "all: too few ways".to_owned(),
+            (_, code) => match KernelContext::from_code(code) {
+                Some(KernelContext::User(_)) => "user".to_owned(),
+                Some(KernelContext::Unknown) | None => "kernel outside of interrupts".to_owned(),
+                Some(context) => account.name_of(context),
+            },
+        };
+        table.push(vec![
+            u64::from(one.region).into(),
+            cache(one).into(),
+            who.into(),
+            one.count.into(),
+            ratio(one.count, &sums, one),
+        ]);
+    }
+    table
+}
+
+/// Misses by place, the most frequent places of each cache first.
+fn places<'a>(
+    name: &str,
+    what: &str,
+    counts: impl Iterator<Item = &'a MissCount>,
+    named: &dyn Fn(u64) -> String,
+) -> Table {
+    let columns = columns(&[
+        (what, Kind::Text, "Where."),
+        ("misses", Kind::Uint, "How often."),
+        ("misses_ratio", Kind::Real, "Of all misses of the cache whose place was kept."),
+    ]);
+    let doc = "Where lines were missed, of each cache the most frequent places.";
+    let mut table = Table::new(name, doc, columns);
+    let mut of_caches: BTreeMap<(u32, u32), BTreeMap<String, u64>> = BTreeMap::new();
+    for one in counts {
+        let place = if one.key == ELSEWHERE { "elsewhere".to_owned() } else { named(one.key) };
+        let of_cache = of_caches.entry((one.region, one.cache)).or_default();
+        *of_cache.entry(place).or_insert(0) += one.count;
+    }
+    for ((region, cache), places) in of_caches {
+        let sum: u64 = places.values().sum();
+        let mut places: Vec<_> = places.into_iter().collect();
+        places.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        let rest: u64 = places.iter().skip(PLACES_MAX).map(|(_, count)| count).sum();
+        places.truncate(PLACES_MAX);
+        places.extend((rest > 0).then(|| ("all other places".to_owned(), rest)));
+        for (place, count) in places {
+            table.push(vec![
+                u64::from(region).into(),
+                CACHES.get(cache as usize).copied().unwrap_or("").into(),
+                place.into(),
+                count.into(),
+                (count as f64 / sum as f64).into(),
+            ]);
+        }
+    }
+    table
+}
+
+/// The upper half of addresses is the kernel's.
+fn is_kernel(address: u64) -> bool {
+    address >> 63 == 1
+}
+
+fn code_name(address: u64, symbols: Option<&Symbols>) -> String {
+    if !is_kernel(address) {
+        return "user mode".to_owned();
+    }
+    let symbol = symbols.and_then(|symbols| symbols.at(address));
+    symbol.map_or_else(|| "kernel".to_owned(), |(symbol, _)| symbol.name.clone())
+}
+
+/// Data of the kernel's image and of modules by symbol, all else by the part of Linux's map that it lies in
+/// (Documentation/arch/x86/x86_64/mm.rst, four levels).
+fn data_name(address: u64, symbols: Option<&Symbols>) -> String {
+    let part = match address {
+        0..0x8000_0000_0000 => "user mode",
+        0xffff_8880_0000_0000..0xffff_c880_0000_0000 => "all memory: slabs, pages, per-CPU data",
+        0xffff_c900_0000_0000..0xffff_e900_0000_0000 => "vmalloc: stacks of tasks, and more",
+        0xffff_ea00_0000_0000..0xffff_eb00_0000_0000 => "struct page",
+        0xffff_fe00_0000_0000..0xffff_fe80_0000_0000 => "CPU entry area",
+        0xffff_ffff_8000_0000.. => {
+            let symbol = symbols.and_then(|symbols| symbols.at(address));
+            return symbol.map_or_else(|| "kernel".to_owned(), |(symbol, _)| symbol.name.clone());
+        }
+        _ => "elsewhere in the kernel",
+    };
+    part.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn account() -> Account {
+        let one = |cache, sort, key, count| MissCount { region: 1, cache, sort, key, count };
+        let timer = KernelContext::Interrupt(0xec).code();
+        Account {
+            misses: vec![
+                one(1, MissSort::Class, 0, 10),
+                one(1, MissSort::Class, BY_USER | 2, 30),
+                one(1, MissSort::Evictor, timer, 25),
+                one(1, MissSort::Ways, 1, 5),
+                one(1, MissSort::Code, 0x40_0000, 30),
+                one(1, MissSort::Code, 0xffff_ffff_8100_0010, 8),
+                one(1, MissSort::Code, ELSEWHERE, 2),
+                one(1, MissSort::Data, 0xffff_ea00_0000_0040, 40),
+            ],
+            ..Account::default()
+        }
+    }
+
+    #[test]
+    fn misses_have_a_class_an_evictor_and_a_place() {
+        let symbols =
+            Symbols::parse(b"ffffffff81000000 T do_it\nffffffff81000100 T next\n").unwrap();
+        let tables = tables(&account(), Some(&symbols));
+        let cells = |table: usize, column: usize| -> Vec<Value> {
+            tables[table].rows().iter().map(|row| row[column].clone()).collect()
+        };
+        assert_eq!(cells(0, 2), ["kernel".into(), "user".into()]);
+        assert_eq!(cells(0, 3), ["cold".into(), "other".into()]);
+        assert_eq!(cells(0, 5), [0.25.into(), 0.75.into()]);
+        assert_eq!(cells(1, 2), ["interrupt 0xec".into(), "all: too few ways".into()]);
+        assert_eq!(cells(2, 2), ["user mode".into(), "do_it".into(), "elsewhere".into()]);
+        assert_eq!(cells(3, 2), ["struct page".into()]);
+        assert_eq!(warning(&account()), None);
+    }
+
+    #[test]
+    fn what_was_not_asked_for_has_no_tables() {
+        assert!(super::tables(&Account::default(), None).is_empty());
+    }
+}

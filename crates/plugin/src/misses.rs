@@ -1,0 +1,146 @@
+//! Why lines miss in the caches of the level `ooo`, for whom they had left, and where they are missed.
+
+use attribution::KernelContext;
+use machine::memory::{CacheName, Context, Miss, MissClass, Mode, Places, System, Watch};
+
+use crate::record::{ELSEWHERE, MissCount, MissSort};
+
+/// Caches, in the order of [`MissCount::cache`].
+pub const CACHES: [CacheName; 4] = [CacheName::L1i, CacheName::L1d, CacheName::L2, CacheName::L3];
+/// Single misses that are kept until the next event: those of a tick, and more.
+const KEPT: usize = 1 << 20;
+/// Places of each cache that are told apart.
+const ROOM: usize = 1 << 17;
+/// Places of each cache that are written, the most frequent.
+const WRITTEN: usize = 32_768;
+/// Data is told apart by pieces of this many bytes.
+const DATA_BYTES: u64 = 64;
+
+/// Where lines are missed.
+pub(crate) struct Misses {
+    code: [Places; 4],
+    data: [Places; 4],
+    /// Misses whose place was not kept.
+    not_kept: u64,
+}
+
+impl Misses {
+    /// Watches a memory from now on: what was counted before is forgotten.
+    pub(crate) fn begin(system: &mut System) -> Misses {
+        system.watch(Watch { misses_kept: KEPT, twins: true, ..Watch::default() });
+        let places = || std::array::from_fn(|_| Places::new(ROOM));
+        Misses { code: places(), data: places(), not_kept: 0 }
+    }
+
+    /// Counts the misses since the last time by their places.
+    pub(crate) fn collect(&mut self, system: &mut System) {
+        let (misses, more) = system.take_misses();
+        self.not_kept += more;
+        for Miss { cache, pc, virtual_address, .. } in misses {
+            self.code[cache as usize].add(pc);
+            if cache != CacheName::L1i {
+                self.data[cache as usize].add(virtual_address / DATA_BYTES * DATA_BYTES);
+            }
+        }
+    }
+
+    /// The rows of a region.
+    pub(crate) fn rows(&self, system: &System, region: u32) -> Vec<MissCount> {
+        let mut rows = Vec::new();
+        for (cache, name) in (0..).zip(CACHES) {
+            let mut put = |sort, key, count| {
+                if count > 0 {
+                    rows.push(MissCount { region, cache, sort, key, count });
+                }
+            };
+            let counts = system.class_counts(name);
+            for (mode, classes) in (0_u64..).zip(counts.by_mode) {
+                for (class, count) in MissClass::ALL.into_iter().zip(classes) {
+                    put(MissSort::Class, mode << 8 | class as u64, count);
+                }
+            }
+            put(MissSort::Ways, 0, counts.capacity);
+            put(MissSort::Ways, 1, counts.conflict);
+            for (code, count) in evictors(&counts.evicted_by) {
+                put(MissSort::Evictor, code, count);
+            }
+            for (sort, places) in [(MissSort::Code, &self.code), (MissSort::Data, &self.data)] {
+                let sorted = places[cache as usize].sorted();
+                let (first, rest) = sorted.split_at(sorted.len().min(WRITTEN));
+                first.iter().for_each(|(place, count)| put(sort, *place, *count));
+                let rest: u64 = rest.iter().map(|(_, count)| count).sum();
+                put(sort, ELSEWHERE, rest + places[cache as usize].elsewhere());
+            }
+        }
+        rows.extend((self.not_kept > 0).then_some(MissCount {
+            region,
+            cache: 0,
+            sort: MissSort::NotKept,
+            key: 0,
+            count: self.not_kept,
+        }));
+        rows
+    }
+}
+
+/// For whom lines had left: user mode, the kernel outside of interrupts, and each interrupt, as the code of a
+/// [`KernelContext`] without the task; of the kernel it is that of [`KernelContext::Unknown`].
+fn evictors(by: &[(Context, u64)]) -> Vec<(u64, u64)> {
+    let mut sums = std::collections::BTreeMap::new();
+    for (who, count) in by {
+        let code = match (who.interrupt, who.mode) {
+            (Some(interrupt), _) => code_of(interrupt),
+            (None, Mode::User) => KernelContext::User(0).code(),
+            (None, Mode::Kernel) => KernelContext::Unknown.code(),
+        };
+        *sums.entry(code).or_insert(0) += count;
+    }
+    sums.into_iter().collect()
+}
+
+/// The kind of a context above, its number below: numbers of interrupts are small.
+fn number_of(code: u64) -> u32 {
+    ((code >> 32) as u32 & 0xff) << 24 | (code as u32 & 0xff_ffff)
+}
+
+fn code_of(number: u32) -> u64 {
+    u64::from(number >> 24) << 32 | u64::from(number & 0xff_ffff)
+}
+
+/// A context as the memory knows it: by the context on top alone.
+pub(crate) fn context_of(top: KernelContext) -> Context {
+    match top {
+        KernelContext::User(process) => Context { mode: Mode::User, process, interrupt: None },
+        KernelContext::Interrupt(_)
+        | KernelContext::Irq(_)
+        | KernelContext::Softirq(_)
+        | KernelContext::Nmi => {
+            let interrupt = Some(number_of(top.code()));
+            Context { mode: Mode::Kernel, process: 0, interrupt }
+        }
+        _ => Context::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interrupts_keep_their_names_on_the_way_through_the_memory() {
+        for context in [
+            KernelContext::Interrupt(0xec),
+            KernelContext::Irq(25),
+            KernelContext::Softirq(3),
+            KernelContext::Nmi,
+        ] {
+            let known = context_of(context);
+            assert_eq!(evictors(&[(known, 7)]), [(context.code(), 7)]);
+        }
+        let user = context_of(KernelContext::User(42));
+        assert_eq!((user.mode, user.process), (Mode::User, 42));
+        let both = [(user, 1), (context_of(KernelContext::User(43)), 2)];
+        assert_eq!(evictors(&both), [(KernelContext::User(0).code(), 3)]);
+        assert_eq!(context_of(KernelContext::Syscall(3)), Context::default());
+    }
+}
