@@ -142,7 +142,7 @@ impl LiveFootprint {
         let pass = looping.pass_cycles;
         let asked = self.grain.cycles(self.settings.window.as_nanos() as u64);
         Watch {
-            scale: looping.scale,
+            scale: looping.in_window,
             window_cycles: match method {
                 // A pass behind an interrupt that comes late, too.
                 Method::Refined => asked.max(delay) + 2 * pass,
@@ -207,8 +207,8 @@ impl LiveFootprint {
         });
         let kind = wanted.map(|wanted| wanted.kind);
         let added = before.zip(after).map(|(b, a)| b.until(&a, self.settings.cpu, kind));
-        let chunks = looping.chunks();
-        Ok(repetition(added, &window, wanted, chunks, misses))
+        let excess = window.excess_cycles(looping.chunks(), raised, looping.in_window);
+        Ok(repetition(added, &window, wanted, excess, misses))
     }
 }
 
@@ -216,10 +216,9 @@ fn repetition(
     added: Option<Added>,
     window: &Window,
     wanted: Option<Wanted>,
-    chunks: u64,
+    excess_cycles: Option<i64>,
     misses: Option<Misses>,
 ) -> Repetition {
-    let excess_cycles = window.excess_cycles(chunks, wanted.is_some());
     let verdict = added.map_or(Verdict::OthersToo, |added| verdict(added, window, wanted));
     // Too late for a whole pass behind it: as good as not at all.
     let is_late = verdict == Verdict::Kept && excess_cycles.is_none();
