@@ -23,8 +23,6 @@ const LINE_CYCLES_MIN: f64 = 3.0;
 /// What was interrupted took longer than so many displaced lines, if that is as long as an interrupt takes at
 /// least.
 const GAP_LINES: f64 = 128.0;
-/// A chunk that takes so many times what nine of ten do whose lines are all displaced had one from farther.
-const FAR_FACTOR: u64 = 2;
 
 enum Lines {
     Data(DataLines),
@@ -188,8 +186,8 @@ impl Loop {
         })
     }
 
-    fn pass_times(&mut self) -> Vec<u64> {
-        with_lines!(&mut self.lines, touch => pass_times(touch))
+    fn pass_times(&mut self, times: &mut [u64]) {
+        with_lines!(&mut self.lines, touch => pass_times(touch, times));
     }
 
     fn clipped_pass(&mut self) -> Option<Sum> {
@@ -222,27 +220,34 @@ impl Loop {
             one.displace(all);
         });
         // Not the dearest of all: that one may have been interrupted.
-        let (next, most) = (dearest[dearest.len() / 2], dearest[dearest.len() * 9 / 10]);
+        let (next, most) = (dearest[dearest.len() / 2], dearest[dearest.len() * 99 / 100]);
         let stopped = next + (self.line_cycles().max(0.0) * GAP_LINES) as u64;
-        self.scale.gap = stopped.max(interrupt_cycles);
-        self.scale.far = most * FAR_FACTOR;
         // Means, as a clock in steps has no medians between them.
         let near = |times: &[u64]| {
-            let near = &times[..times.partition_point(|time| *time <= most * FAR_FACTOR)];
+            let near = &times[..times.partition_point(|time| *time <= most)];
             near.iter().sum::<u64>() as f64 / near.len() as f64
         };
-        self.scale.displaced = (near(&dearest) - near(&usual)).max(0.0) as u64;
+        let displaced = (near(&dearest) - near(&usual)).max(0.0) as u64;
+        let noted =
+            Scale { gap: stopped.max(interrupt_cycles), far: most + displaced / 2, displaced };
+        // Where times are noted, a chunk does not take what it takes in a pass.
+        let longer = self.pass_cycles as f64 / self.chunks() as f64 - near(&usual);
+        self.scale = noted.of_slower_loop(longer.max(0.0) as u64);
     }
 
     /// The times of chunks behind that, in order.
     fn chunk_times(&mut self, prepare: impl Fn(&mut Self)) -> Vec<u64> {
-        let mut times = Vec::new();
+        let mut all = Vec::new();
+        // One memory for all: what is new comes from farther than the next level.
+        let mut times = vec![0; self.chunks() as usize];
+        self.pass_times(&mut times);
         for _ in 0..USUAL_PASSES {
             prepare(self);
-            times.extend(self.pass_times());
+            self.pass_times(&mut times);
+            all.extend_from_slice(&times);
         }
-        times.sort_unstable();
-        times
+        all.sort_unstable();
+        all
     }
 
     /// How much longer a chunk takes in a window.

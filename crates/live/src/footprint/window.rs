@@ -266,17 +266,15 @@ pub fn pass<T: Touch>(touch: &mut T, scale: Scale) -> Option<Sum> {
     whole.then_some(sum)
 }
 
-/// The chunks of one pass, each with its time, cycles. Noting them displaces lines itself.
-pub fn pass_times<T: Touch>(touch: &mut T) -> Vec<u64> {
-    let mut times = vec![0; touch.chunks() as usize];
+/// The chunks of one pass, each with its time, cycles, in `times`. Noting them displaces lines itself.
+pub fn pass_times<T: Touch>(touch: &mut T, times: &mut [u64]) {
     let mut last = now_after_work();
-    for time in &mut times {
+    for time in times {
         touch.chunk();
         let now = now_after_work();
         *time = now.wrapping_sub(last);
         last = now;
     }
-    times
 }
 
 #[cfg(test)]
