@@ -28,7 +28,7 @@ pub struct Shape {
     /// Bytes from a set's line to the next set's.
     pub line_bytes: u32,
     /// Bytes that are added for each line, so that lines of a TLB's entries differ in their caches'
-    /// sets; 0 for caches.
+    /// sets; 0 for caches. With them, lines are in small pages.
     pub skew_bytes: u32,
     /// Bytes of the memory before the first line. Two loops of the same level, one behind the other, meet
     /// in it and not in those below, as they would if both began a huge page.
@@ -46,6 +46,12 @@ impl Shape {
     #[must_use]
     pub fn bytes(self) -> usize {
         self.from_bytes as usize + self.lines() as usize * self.line_bytes as usize
+    }
+
+    /// Memory for it: contiguous, but for translation buffers, whose entries must be of pages.
+    fn memory(self) -> io::Result<Region> {
+        let pages = self.skew_bytes > 0;
+        if pages { Region::in_small_pages(self.bytes()) } else { Region::new(self.bytes()) }
     }
 
     /// Offset of a line.
@@ -81,7 +87,7 @@ impl DataLines {
     /// # Errors
     /// When there is no memory.
     pub fn new(shape: Shape, seed: u64, chunk_lines: usize) -> io::Result<Self> {
-        let mut region = Region::new(shape.bytes())?;
+        let mut region = shape.memory()?;
         let base = region.base() as usize;
         let passes = two_passes(shape.sets, shape.ways, seed);
         let half = passes.len() / 2;
@@ -157,7 +163,7 @@ impl CodeLines {
     /// # Errors
     /// When there is no memory, or the system allows none to be executed.
     pub fn new(shape: Shape, seed: u64, chunk_lines: usize) -> io::Result<Self> {
-        let mut region = Region::new(shape.bytes())?;
+        let mut region = shape.memory()?;
         let base = region.base() as usize;
         let passes = two_passes(shape.sets, shape.ways, seed);
         let half = passes.len() / 2;
