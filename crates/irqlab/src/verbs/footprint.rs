@@ -69,7 +69,7 @@ pub struct FootprintArgs {
     #[arg(long, value_name = "HOST:PORT")]
     peer: Option<String>,
     /// Watch one repetition of each series, too: which task or handler ran when, as trace.json in the run's
-    /// directory, for https://ui.perfetto.dev
+    /// directory, for Perfetto (ui.perfetto.dev)
     #[arg(long)]
     trace: bool,
     /// Move a device's interrupt to the loop's CPU for the run; it goes back afterwards
