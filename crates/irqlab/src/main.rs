@@ -24,17 +24,16 @@ enum Verb {
     Handlers(Box<verbs::handlers::HandlersArgs>),
     Noise(Box<verbs::noise::NoiseArgs>),
     Footprint(Box<verbs::footprint::FootprintArgs>),
+    Echo(verbs::echo::EchoArgs),
     Show(verbs::show::ShowArgs),
     /// The simulated machine: set it up, boot it, save its state
     Sim(Box<verbs::sim::SimArgs>),
-    /// The models of machines: list them, or draw one
     Machines(verbs::machines::MachinesArgs),
     /// Measure irqlab itself: what its probes cost, and whether they tell the truth
     Bench(verbs::bench::BenchArgs),
     /// Print a completion script for a shell
     Completions(verbs::completions::CompletionsArgs),
     Man(verbs::man::ManArgs),
-    /// A source of interrupts, started by `handlers`
     #[command(name = live::stimulus::HELPER_VERB, hide = true)]
     Stimulus(verbs::stimulus::StimulusArgs),
     #[command(name = verbs::in_guest::VERB, hide = true)]
@@ -47,6 +46,7 @@ fn main() -> ExitCode {
         Verb::Handlers(args) => verbs::handlers::run(&args),
         Verb::Noise(args) => verbs::noise::run(&args),
         Verb::Footprint(args) => verbs::footprint::run(&args),
+        Verb::Echo(args) => verbs::echo::run(&args),
         Verb::Show(args) => verbs::show::run(args),
         Verb::Sim(args) => verbs::sim::run(*args),
         Verb::Machines(args) => verbs::machines::run(&args),

@@ -25,6 +25,10 @@ fn what_is_typed_wrong_is_named() {
     refused(&["footprint", "--geometry", "l1d=48"], "expected LEVEL=SIZE:WAYS:LINE");
     refused(&["footprint", "--window", "2s"], "--window: allowed: up to 1s");
     refused(&["footprint", "--repetitions", "15"], "16..=100000");
+    refused(&["footprint", "--rounds", "0"], "1..=100");
+    refused(&["footprint", "--peer", "127.0.0.1:9"], "add --source net");
+    refused(&["footprint", "--on", "sim:zen3", "--rounds", "2"], "--rounds: one like the other");
+    refused(&["echo", "--listen", "here"], "invalid socket address");
 }
 
 fn uint(row: &Json, column: &str) -> u64 {
@@ -38,7 +42,7 @@ fn each_repetition_counts_or_was_removed_for_a_reason() {
     // Sizes by hand: what is told must be of these, whatever the machine has.
     let sizes = ["--geometry", "l1d=16KiB:4:64", "--geometry", "dtlb=32:32"];
     let words = ["footprint", "-q", "--json", "--source", "timer", "--repetitions", "32"];
-    let more = ["--level", "l1d,l1i,dtlb", "--method", "basic,refined"];
+    let more = ["--level", "l1d,l1i,dtlb", "--method", "basic,refined", "--rounds", "1"];
     let ended = place.run(&[&words[..], &sizes, &more].concat());
     if ended.code == Some(4) {
         return println!("not run: {}", ended.err);
@@ -78,7 +82,7 @@ fn an_interrupt_from_another_cpu_has_a_row_or_a_reason() {
     let _alone = alone();
     let place = Place::new();
     let words = ["footprint", "-q", "--json", "--source", "ipi,timer", "--level", "l1d", "-c", "0"];
-    let ended = place.run(&[&words[..], &["--repetitions", "16"]].concat());
+    let ended = place.run(&[&words[..], &["--repetitions", "16", "--rounds", "1"]].concat());
     if ended.code == Some(4) {
         return println!("not run: {}", ended.err);
     }
@@ -103,17 +107,109 @@ fn in_a_simulated_machine_counters_and_time_agree() {
     if !can_simulate(&place) {
         return;
     }
-    let words = ["footprint", "-q", "--json", "--on", "sim:r4400-1994", "--level", "l1d"];
-    let more = ["--source", "disk,net", "--repetitions", "48"];
+    let words = ["footprint", "-q", "--json", "--on", "sim:r4400-1994", "--level", "l1d,l1i"];
+    let more = ["--source", "disk,net", "--repetitions", "48", "--trace", "--out", "run"];
     let run = place.run(&[&words[..], &more].concat()).assert_code(0).json();
     assert_eq!(run["bench"], "sim");
     let table = rows(&run, "footprint");
-    let of = |source: &str| table.iter().find(|row| row["source"] == source).unwrap();
+    assert_eq!(table.len(), 4);
+    for row in table {
+        assert!(row["kept_count"].as_u64() >= Some(16), "{row}");
+        assert!(apart(row, "lines", "user_misses") < 0.05, "{row}");
+    }
+    let of = |source: &str| {
+        table.iter().find(|row| row["source"] == source && row["level"] == "l1d").unwrap()
+    };
     let (disk, net) = (of("disk"), of("net"));
     for row in [disk, net] {
-        assert!(row["kept_count"].as_u64() >= Some(16), "{row}");
-        assert!(apart(row, "lines", "user_misses") < 0.2, "{row}");
         assert!(apart(row, "kernel_misses", "user_misses") < 0.3, "{row}");
     }
     assert!(net["user_misses"].as_f64() > disk["user_misses"].as_f64(), "{disk} {net}");
+    for source in ["disk", "net"] {
+        let inside =
+            slices(&place.path().join("run/trace.json"), &format!("l1d, {source}, refined"));
+        let sort = if source == "disk" { "irq" } else { "softirq" };
+        assert!(inside.iter().any(|one| one.1 == sort), "{source}: {inside:?}");
+    }
+}
+
+/// The slices of the loop's CPU that lie in the stretch in which the loop stood still, each with its name
+/// and sort. All slices of the repetition are within its window.
+fn slices(file: &std::path::Path, group: &str) -> Vec<(String, String)> {
+    let text = std::fs::read_to_string(file).unwrap();
+    let json: Json = serde_json::from_str(&text).unwrap();
+    let events = json["traceEvents"].as_array().unwrap();
+    let names = |one: &&Json| one["name"] == "process_name" && one["args"]["name"] == group;
+    let pid = &events.iter().find(names).unwrap_or_else(|| panic!("{group}: {text}"))["pid"];
+    let ends = |one: &Json| {
+        let from = one["ts"].as_f64().unwrap();
+        (from, from + one["dur"].as_f64().unwrap())
+    };
+    let ours: Vec<&Json> =
+        events.iter().filter(|one| one["pid"] == *pid && one["ph"] == "X").collect();
+    let named = |name: &str| ends(ours.iter().find(|one| one["name"] == name).unwrap());
+    let (window, stopped) = (named("repetition"), named("stands still"));
+    let within =
+        |one: (f64, f64), other: (f64, f64)| one.0 >= other.0 - 0.001 && one.1 <= other.1 + 0.001;
+    assert!(within(stopped, window), "{text}");
+    assert!(ours.iter().all(|one| within(ends(one), window)), "{text}");
+    let inside = ours.iter().filter(|one| one["tid"] == 2 && within(ends(one), stopped));
+    let word = |one: &Json, key: &str| one[key].as_str().unwrap().to_owned();
+    inside.map(|one| (word(one, "name"), word(one, "cat"))).collect()
+}
+
+#[test]
+fn a_trace_has_the_interrupt_where_the_loop_stood_still() {
+    let _alone = alone();
+    let place = Place::new();
+    let words = ["footprint", "-q", "--json", "--source", "timer", "--level", "l1d", "--trace"];
+    let more = ["--repetitions", "16", "--rounds", "1", "--out", "run"];
+    let ended = place.run(&[&words[..], &more].concat());
+    if ended.code == Some(4) {
+        return println!("not run: {}", ended.err);
+    }
+    let run = ended.assert_code(0).json();
+    let absent = run["absent"].as_array().unwrap();
+    if let Some(why) = absent.iter().find(|one| one["what"] == "trace of l1d, timer") {
+        assert!(!place.path().join("run/trace.json").exists());
+        return println!("not run: {why}");
+    }
+    let inside = slices(&place.path().join("run/trace.json"), "l1d, timer, refined");
+    let is_timer =
+        |(name, kind): &(String, String)| kind == "vector" && name.contains("local_timer");
+    assert!(inside.iter().any(is_timer), "{inside:?}");
+    // The run is still one that can be read.
+    place.run(&["show", "run"]).assert_code(0);
+}
+
+/// Over the loopback nothing interrupts the loop's CPU: the peer is reached, and that is said.
+#[test]
+fn a_peer_is_asked_and_echoes() {
+    use std::io::{BufRead, BufReader};
+    let _alone = alone();
+    let place = Place::new();
+    let mut echo = place.irqlab(&["echo", "--listen", "127.0.0.1:0"]);
+    let mut echo = echo.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(echo.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.trim().strip_prefix("listening at ").unwrap().to_owned();
+    let words = ["footprint", "-q", "--json", "--source", "net", "--level", "l1d", "--rounds", "1"];
+    let more = ["--repetitions", "16", "--peer", &address];
+    let ended = place.run(&[&words[..], &more].concat());
+    echo.kill().unwrap();
+    echo.wait().unwrap();
+    match ended.code {
+        // Nothing came, or what others of this machine sent to another CPU.
+        Some(4) => {
+            let said = [format!("echoed by {address}"), "interrupts CPU".to_owned()];
+            assert!(said.iter().any(|words| ended.err.contains(words)), "{}", ended.err);
+        }
+        _ => {
+            let run = ended.assert_code(0).json();
+            let how = rows(&run, "footprint")[0]["raised_by"].as_str().unwrap().to_owned();
+            assert!(how.contains(&format!("echoed by {address}")), "{how}");
+        }
+    }
+    let gone = place.run(&[&words[..], &more].concat());
+    gone.assert_code(4).assert_says("irqlab echo --listen");
 }

@@ -13,6 +13,7 @@ mod noise;
 mod picture;
 mod tables;
 mod terminal;
+mod trace;
 pub mod view;
 mod words;
 
@@ -20,4 +21,5 @@ pub use export::{csv, json};
 pub use markdown::{markdown, markdown_run};
 pub use picture::{pictures, repetitions_svg, sizes_svg, spectrum_svg};
 pub use terminal::{TerminalOptions, terminal};
+pub use trace::{Group, Slice, Track, perfetto};
 pub use view::View;

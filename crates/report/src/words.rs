@@ -88,10 +88,16 @@ fn footprint(run: &Run) -> String {
         ns("clock_step_ns").map(|step| format!("clock in steps of {step}")),
         ns("window_ns").map(|window| format!("windows of at least {window} behind a tick")),
         Some("lines by a curve measured in this run (table curves)".to_owned()),
-        Some(
-            "intervals: Welch's, repetitions as if independent, with the interrupt beyond idle"
-                .to_owned(),
-        ),
+        Some(match run.settings.get("rounds").and_then(Json::as_u64) {
+            Some(rounds) if rounds > 3 => format!(
+                "intervals: by the means of {rounds} rounds, each with all of it made anew, with the \
+                 interrupt beyond idle"
+            ),
+            _ => {
+                "intervals: Welch's, repetitions as if independent, with the interrupt beyond idle"
+                    .to_owned()
+            }
+        }),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     format!("method: {} bench; {}", plain(&run.bench), parts.join("; "))

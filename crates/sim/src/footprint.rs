@@ -1,8 +1,10 @@
 //! The footprint experiment in a simulated machine: the irqlab in the guest carries it out by the code of
 //! the live bench, and its counters are the simulator's.
 
+mod trace;
+
 use lab::footprint::in_guest::{FootprintOrder, read};
-use lab::footprint::{FootprintFacts, Geometry, Level, Measured};
+use lab::footprint::{FootprintFacts, Geometry, Level, Measured, Missing};
 use lab::handlers::BenchError;
 use lab::noise::in_guest::Ordered as Order;
 use machine::SystemModel;
@@ -68,12 +70,19 @@ impl SimFootprint {
             watch: &self.watch,
             stop: &self.stop,
         };
-        let Some(((mut facts, measured), ending, account)) = ordered.run(&order, answer)? else {
+        let Some(((mut facts, mut measured), ending, account)) = ordered.run(&order, answer)?
+        else {
             return Ok(None);
         };
         if let Some(broken) = account.broken.first() {
             let words = format!("the record of the machine is broken: {broken}");
             return Err(BenchError::Failed(words));
+        }
+        for (_, _, trace) in &mut measured.traces {
+            let filled = trace.as_mut().map(|trace| trace::fill(trace, &account));
+            if let Ok(Err(reason)) = filled {
+                *trace = Err(Missing { reason, remedy: None });
+            }
         }
         let wall_ns = u64::try_from(ending.wall.as_nanos()).unwrap_or(u64::MAX);
         self.on_host.insert("wall_ns".into(), json!(wall_ns));

@@ -1,6 +1,7 @@
 //! `irqlab footprint`: what does an interrupt evict from the caches?
 
 mod sim;
+mod trace;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,7 +12,7 @@ use lab::footprint::{
     About, FootprintBench, FootprintFacts, FootprintPlan, Geometry, Level, Measured, Method, Source,
 };
 use lab::handlers::BenchError;
-use live::footprint::{FootprintSettings, LiveFootprint};
+use live::footprint::{FootprintSettings, LiveFootprint, Watcher};
 use live::host::{Root, host_facts, run_host_block};
 use record::Timestamp;
 use serde_json::{Map, Value as Json, json};
@@ -57,9 +58,20 @@ pub struct FootprintArgs {
     /// Most repetitions with the interrupt, and as many without; 16 to 100000
     #[arg(long, value_parser = clap::value_parser!(u32).range(16..=100_000), default_value_t = 512, value_name = "N")]
     repetitions: u32,
+    /// In how many rounds, each with everything made anew: what changes over seconds is then in the
+    /// interval; 1 to 100 [default: 5; on sim, where nothing changes, always 1]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100), value_name = "N")]
+    rounds: Option<u32>,
     /// How long an interrupt is waited for; the basic method always waits so long
     #[arg(long, allow_hyphen_values = true, value_parser = duration, default_value = "2ms", value_name = "TIME")]
     window: Duration,
+    /// Have the network sources' messages echoed by another machine, on which `irqlab echo` runs
+    #[arg(long, value_name = "HOST:PORT")]
+    peer: Option<String>,
+    /// Watch one repetition of each series, too: which task or handler ran when, as trace.json in the run's
+    /// directory, for Perfetto (ui.perfetto.dev)
+    #[arg(long)]
+    trace: bool,
     /// Move a device's interrupt to the loop's CPU for the run; it goes back afterwards
     #[arg(long)]
     move_irq: bool,
@@ -83,6 +95,8 @@ pub struct FootprintArgs {
 
 /// Longest window.
 const WINDOW_MAX: Duration = Duration::from_secs(1);
+/// Rounds on live, unless said otherwise.
+const ROUNDS: u32 = 5;
 
 fn once<T: PartialEq + Copy>(list: &[T]) -> Vec<T> {
     let mut kept = Vec::new();
@@ -111,6 +125,12 @@ impl FootprintArgs {
         if self.window > WINDOW_MAX {
             bail!(Usage("--window: allowed: up to 1s".to_owned()));
         }
+        let is_net = |source: &Source| matches!(source, Source::Net | Source::NetSignal);
+        if self.peer.is_some() && !self.source.iter().any(is_net) {
+            bail!(Usage(
+                "--peer is for the sources net and net-signal; add --source net".to_owned()
+            ));
+        }
         Ok(())
     }
 
@@ -120,11 +140,21 @@ impl FootprintArgs {
             sources: once(&self.source),
             methods: once(&self.method),
             repetitions_max: self.repetitions as usize,
+            trace: self.trace,
+            rounds: self.rounds() as usize,
+        }
+    }
+
+    fn rounds(&self) -> u32 {
+        match self.on {
+            On::Live => self.rounds.unwrap_or(ROUNDS),
+            On::Sim(_) => 1,
         }
     }
 
     fn settings(&self) -> Map<String, Json> {
         let mut settings = Map::new();
+        settings.insert("rounds".into(), json!(self.rounds()));
         settings.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
         settings.insert("repetitions_max".into(), json!(self.repetitions));
         settings.insert("seed".into(), json!(self.seed));
@@ -157,9 +187,11 @@ fn run_live(args: &FootprintArgs) -> anyhow::Result<ExitCode> {
         by_hand: args.geometry.iter().copied().collect(),
         window: args.window,
         device: None,
+        peer: args.peer.clone(),
         move_irq: args.move_irq,
         is_virtual: host.hypervisor.present == Some(true),
         seed: args.seed,
+        watcher: Watcher::Probes,
         stop: stop_on_signals()?,
     };
     let mut bench = match LiveFootprint::new(settings) {
@@ -218,7 +250,9 @@ impl Begun {
         // Recorded even when nobody could read it: the minutes are not lost.
         record::write_run(&run, directory)
             .context("the results above are not recorded (--out writes elsewhere)")?;
+        let traced = trace::write(measured, directory, args.printing.quiet);
         printed?;
+        traced?;
         let more = "the same again, other tables and formats: irqlab show";
         output::say(args.printing.quiet, &format!("run: {}  ({more} {0})", directory.display()));
         Ok(ExitCode::SUCCESS)

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod completions;
 pub mod doctor;
+pub mod echo;
 pub mod footprint;
 pub mod handlers;
 pub mod in_guest;

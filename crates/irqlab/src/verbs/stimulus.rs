@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// What the parent orders, in JSON.
+/// A source of interrupts, started by `handlers`
 #[derive(Debug, clap::Args)]
 pub struct StimulusArgs {
     /// The order

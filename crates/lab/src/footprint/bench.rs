@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use super::sample::{Curve, Repetition};
+use super::trace::Trace;
 use super::what::{Geometry, Level, Method, Source};
 use crate::handlers::BenchError;
 
@@ -73,6 +74,15 @@ pub trait FootprintBench {
         raised: bool,
         number: usize,
     ) -> Result<Vec<Repetition>, BenchError>;
+
+    /// One repetition with the interrupt, of what was made ready last, and who ran meanwhile.
+    ///
+    /// # Errors
+    /// Where who runs can't be seen, or no repetition was undisturbed.
+    fn trace(&mut self, source: Source, method: Method) -> Result<Trace, Missing>;
+
+    /// Makes everything anew when it is asked for next: memory, loop, curve, source.
+    fn forget(&mut self);
 
     /// Whether the user asked to stop.
     fn stop_requested(&self) -> bool;

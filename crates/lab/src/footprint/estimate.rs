@@ -11,7 +11,7 @@ pub const REPETITIONS_MIN: usize = 16;
 pub const HALF_WIDTH_RATIO: f64 = 0.05;
 /// Standard deviations of a nothing that is told from something, with 5 % of errors either way
 /// (Currie: Limits for qualitative detection, Anal. Chem. 40, 1968).
-const DETECTED_DEVIATIONS: f64 = 3.29;
+pub(super) const DETECTED_DEVIATIONS: f64 = 3.29;
 
 /// A mean with the half width of its 95 % interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -165,7 +165,7 @@ impl Curve {
     }
 
     /// What a pass takes longer with all lines displaced, cycles.
-    fn top(&self) -> Option<f64> {
+    pub(super) fn top(&self) -> Option<f64> {
         let points = self.rising();
         Some(points.last()?.1 - points.first()?.1)
     }

@@ -5,9 +5,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use super::bench::{FootprintBench, FootprintFacts, Missing, Ready};
-use super::estimate::{excess, kept, user_misses, wants_more};
-use super::sample::Repetition;
+use super::estimate::{REPETITIONS_MIN, excess, kept, user_misses, wants_more};
+use super::sample::{Curve, Repetition};
 use super::tables;
+use super::trace::Trace;
 use super::what::{Level, Method, Source};
 use crate::handlers::BenchError;
 
@@ -25,6 +26,12 @@ pub struct FootprintPlan {
     pub methods: Vec<Method>,
     /// Most repetitions with the interrupt, and as many without, of each series.
     pub repetitions_max: usize,
+    /// Whether one repetition of each series is watched: who ran when.
+    #[serde(default)]
+    pub trace: bool,
+    /// In how many rounds, each with everything made ready anew; 0 is 1.
+    #[serde(default)]
+    pub rounds: usize,
 }
 
 /// What the caller knows of the run.
@@ -45,6 +52,9 @@ pub struct Measured {
     pub series: Vec<Series>,
     /// What can't be had: the level and source, and why.
     pub missing: Vec<(Level, Source, Missing)>,
+    /// One repetition of each series with who ran meanwhile, or why there is none; empty unless asked for.
+    #[serde(default)]
+    pub traces: Vec<(Level, Source, Result<Trace, Missing>)>,
     /// Whether it was stopped.
     pub stopped: bool,
 }
@@ -64,6 +74,20 @@ pub struct Series {
     pub raised: Vec<Repetition>,
     /// Without.
     pub idle: Vec<Repetition>,
+    /// Where rounds end in both; empty where nothing was made anew.
+    #[serde(default)]
+    pub rounds: Vec<Round>,
+}
+
+/// A part of a series for which everything was made ready anew.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Round {
+    /// What displaced lines cost in it.
+    pub curve: Option<Curve>,
+    /// Repetitions with the interrupt until its end.
+    pub raised: usize,
+    /// And without.
+    pub idle: usize,
 }
 
 /// Runs every series of the plan. Repetitions with and without the interrupt alternate in small
@@ -77,25 +101,78 @@ pub fn measure(
     progress: &mut dyn FnMut(&str),
 ) -> Result<Measured, BenchError> {
     let mut measured = Measured::default();
+    for round in 1..=plan.rounds.max(1) {
+        let mut said = |words: &str| {
+            progress(&if plan.rounds > 1 {
+                format!("{words}, round {round}")
+            } else {
+                words.to_owned()
+            })
+        };
+        one_round(plan, bench, &mut measured, &mut said)?;
+        bench.forget();
+    }
+    measured.stopped = bench.stop_requested();
+    Ok(measured)
+}
+
+fn one_round(
+    plan: &FootprintPlan,
+    bench: &mut dyn FootprintBench,
+    measured: &mut Measured,
+    progress: &mut dyn FnMut(&str),
+) -> Result<(), BenchError> {
     for &level in &plan.levels {
         for &source in &plan.sources {
             if bench.stop_requested() {
-                break;
+                return Ok(());
             }
             match bench.ready(level, source) {
                 Ok(ready) => {
                     for &method in &plan.methods {
                         progress(&format!("{level}, {source}, {method}"));
                         let one = series(plan, bench, (level, source, method), &ready)?;
-                        measured.series.push(one);
+                        let is_first = measured.add(one, plan.rounds > 1);
+                        if plan.trace && is_first {
+                            measured.traces.push((level, source, bench.trace(source, method)));
+                        }
                     }
                 }
-                Err(missing) => measured.missing.push((level, source, missing)),
+                Err(missing) => measured.add_missing(level, source, missing),
             }
         }
     }
-    measured.stopped = bench.stop_requested();
-    Ok(measured)
+    Ok(())
+}
+
+impl Measured {
+    /// Puts a round's series behind those of the rounds before.
+    /// Whether it was the first.
+    fn add(&mut self, mut one: Series, of_many: bool) -> bool {
+        let round = |raised, idle| Round { curve: one.ready.curve.clone(), raised, idle };
+        let same = |other: &&mut Series| {
+            (other.level, other.source, other.method) == (one.level, one.source, one.method)
+        };
+        if let Some(all) = self.series.iter_mut().find(same) {
+            let (raised, idle) =
+                (all.raised.len() + one.raised.len(), all.idle.len() + one.idle.len());
+            all.rounds.push(round(raised, idle));
+            all.raised.append(&mut one.raised);
+            all.idle.append(&mut one.idle);
+            return false;
+        }
+        if of_many {
+            one.rounds = vec![round(one.raised.len(), one.idle.len())];
+        }
+        self.series.push(one);
+        true
+    }
+
+    fn add_missing(&mut self, level: Level, source: Source, missing: Missing) {
+        if !self.missing.iter().any(|(l, s, _)| (*l, *s) == (level, source)) {
+            self.missing.push((level, source, missing));
+        }
+    }
 }
 
 fn series(
@@ -105,8 +182,9 @@ fn series(
     ready: &Ready,
 ) -> Result<Series, BenchError> {
     let (mut raised, mut idle) = (Vec::new(), Vec::new());
-    while raised.len() < plan.repetitions_max && !bench.stop_requested() {
-        let number = BATCH.min(plan.repetitions_max - raised.len());
+    let most = (plan.repetitions_max / plan.rounds.max(1)).max(REPETITIONS_MIN);
+    while raised.len() < most && !bench.stop_requested() {
+        let number = BATCH.min(most - raised.len());
         raised.extend(bench.repeat(method, true, number)?);
         idle.extend(bench.repeat(method, false, number)?);
         let value = if ready.start_misses.is_some() { user_misses } else { excess };
@@ -114,7 +192,8 @@ fn series(
             break;
         }
     }
-    Ok(Series { level, source, method, ready: ready.clone(), raised, idle })
+    let (ready, rounds) = (ready.clone(), Vec::new());
+    Ok(Series { level, source, method, ready, raised, idle, rounds })
 }
 
 /// Puts the run together.
@@ -158,5 +237,9 @@ fn absences(facts: &FootprintFacts, measured: &Measured) -> Vec<Absence> {
     let counters = facts.no_counters.iter();
     let counters =
         counters.map(|(level, reason)| absence(format!("{level}: misses"), reason, None));
-    missing.chain(counters).collect()
+    let untraced = measured.traces.iter().filter_map(|(level, source, trace)| {
+        let why = trace.as_ref().err()?;
+        Some(absence(format!("trace of {level}, {source}"), &why.reason, why.remedy.clone()))
+    });
+    missing.chain(counters).chain(untraced).collect()
 }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::bench::{FootprintFacts, Missing, Ready};
 use super::experiment::{FootprintPlan, Measured, Series};
 use super::sample::Repetition;
+use super::trace::Trace;
 use super::what::{Geometry, Level, Method, Source};
 use crate::handlers::BenchError;
 
@@ -16,6 +17,9 @@ use crate::handlers::BenchError;
 const REPETITIONS_OF_A_LINE: usize = 128;
 /// The most repetitions of an answer.
 const REPETITIONS_MAX: usize = 1 << 20;
+
+/// The most traces of an answer.
+const TRACES_MAX: usize = 1024;
 
 /// What to measure in the guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +44,8 @@ pub enum FootprintLine {
     Series(Level, Source, Method, Ready),
     /// Repetitions of the series that began last; whether with the interrupt.
     Repetitions(bool, Vec<Repetition>),
+    /// One repetition of which it is to be said who ran.
+    Trace(Level, Source, Result<Trace, Missing>),
     /// What can't be had.
     Missing(Level, Source, Missing),
     /// All is said; what is the same for all.
@@ -64,6 +70,10 @@ pub fn lines(measured: &Measured, facts: FootprintFacts) -> Vec<FootprintLine> {
     lines.extend(
         missing.map(|(level, source, why)| FootprintLine::Missing(*level, *source, why.clone())),
     );
+    let traces = measured.traces.iter();
+    lines.extend(
+        traces.map(|(level, source, one)| FootprintLine::Trace(*level, *source, one.clone())),
+    );
     lines.push(FootprintLine::Done(facts));
     lines
 }
@@ -81,8 +91,8 @@ pub fn read<'a>(
         let line = serde_json::from_str(line).map_err(|error| broken(&error.to_string()))?;
         match line {
             FootprintLine::Series(level, source, method, ready) => {
-                let (raised, idle) = (Vec::new(), Vec::new());
-                measured.series.push(Series { level, source, method, ready, raised, idle });
+                let (raised, idle, rounds) = (Vec::new(), Vec::new(), Vec::new());
+                measured.series.push(Series { level, source, method, ready, raised, idle, rounds });
             }
             FootprintLine::Repetitions(raised, some) => {
                 count += some.len();
@@ -92,6 +102,12 @@ pub fn read<'a>(
                 let series = measured.series.last_mut();
                 let series = series.ok_or_else(|| broken("repetitions of no series"))?;
                 if raised { &mut series.raised } else { &mut series.idle }.extend(some);
+            }
+            FootprintLine::Trace(..) if measured.traces.len() >= TRACES_MAX => {
+                return Err(broken("too many traces"));
+            }
+            FootprintLine::Trace(level, source, trace) => {
+                measured.traces.push((level, source, trace));
             }
             FootprintLine::Missing(level, source, why) => {
                 measured.missing.push((level, source, why));
@@ -135,10 +151,12 @@ mod tests {
             },
             raised: vec![one; 300],
             idle: vec![one; 5],
+            rounds: Vec::new(),
         };
         let missing = Missing { reason: "none".to_owned(), remedy: None };
         Measured {
             series: vec![series],
+            traces: vec![(Level::L2, Source::Net, Err(missing.clone()))],
             missing: vec![(Level::L2, Source::Net, missing)],
             stopped: false,
         }

@@ -9,8 +9,10 @@ pub mod estimate;
 pub mod experiment;
 pub mod in_guest;
 pub mod order;
+pub mod rounds;
 pub mod sample;
 mod tables;
+pub mod trace;
 pub mod what;
 
 pub use bench::{FootprintBench, FootprintFacts, Missing, Ready};

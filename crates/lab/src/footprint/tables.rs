@@ -7,6 +7,7 @@ use super::estimate::{
     kernel_misses, lines, mean, user_misses,
 };
 use super::experiment::Series;
+use super::rounds::of_rounds;
 use super::sample::{Repetition, Verdict};
 use super::what::{Level, Source};
 
@@ -53,6 +54,7 @@ fn columns() -> Vec<Column> {
         column("aftermath_ns", Real, "What the pass behind the interrupt took longer, mean."),
         column("aftermath_ci95_ns", Real, "Half the width of its 95 % interval."),
         column("stopped_p50_ns", Uint, "Median time that the loop stood still at the interrupt."),
+        column("round_count", Uint, "Rounds, each with everything made anew; 1: no more than one."),
         column("kept_count", Uint, "Repetitions with the interrupt that count."),
         column("idle_kept_count", Uint, "Repetitions without it that count."),
         column("not_interrupted_count", Uint, "Removed: the interrupt did not come in the window."),
@@ -94,9 +96,14 @@ fn find(series: &Series) -> Found {
     let Some((raised, idle)) = mean(&raised).zip(mean(&idle)) else {
         return none("nothing was timed".to_owned());
     };
-    let aftermath = difference(raised, idle);
-    let curve = series.ready.curve.as_ref();
-    let found = aftermath.zip(curve).and_then(|(mean, curve)| lines(mean, idle, curve));
+    let (aftermath, found) = match of_rounds(series) {
+        Some(found) => (Some(found.aftermath), found.lines),
+        None => {
+            let aftermath = difference(raised, idle);
+            let curve = aftermath.zip(series.ready.curve.as_ref());
+            (aftermath, curve.and_then(|(mean, curve)| lines(mean, idle, curve)))
+        }
+    };
     let reason = match (&found, aftermath) {
         (None, _) => Some("the clock tells no displaced lines of this level".to_owned()),
         (Some(Lines { from_farther: true, .. }), _) => Some(
@@ -177,6 +184,7 @@ fn row(series: &Series, found: &Found, clock_hz: f64) -> Vec<Value> {
         real(found.aftermath.map(|mean| ns(mean.mean))),
         real(found.aftermath.map(|mean| ns(mean.half_width))),
         stopped_median(&series.raised).map(whole_ns).into(),
+        (series.rounds.len().max(1) as u64).into(),
         count(&series.raised),
         count(&series.idle),
         removed(series, Verdict::NotInterrupted),

@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use lab::footprint::trace::{Trace, TraceTimes};
 use lab::footprint::{
     FootprintBench, FootprintFacts, Geometry, Level, Method, Missing, Ready, Repetition, Source,
     Verdict,
@@ -20,6 +21,7 @@ use super::loops::Loop;
 use super::route::{Route, route};
 use super::seen::{Added, Seen, Wanted, verdict};
 use super::sources::{Raise, ready};
+use super::trace::Watcher;
 use super::window::{Watch, Window, wait_for_interrupt};
 use crate::handlers::Stop;
 use crate::host::Root;
@@ -57,12 +59,16 @@ pub struct FootprintSettings {
     pub window: Duration,
     /// Block device that the disk sources read; absent: files of their own.
     pub device: Option<PathBuf>,
+    /// HOST:PORT of an `irqlab echo` for the network sources; absent: an end of their own.
+    pub peer: Option<String>,
     /// Whether a device's interrupt may be moved to the loop's CPU for the run.
     pub move_irq: bool,
     /// Whether a hypervisor is below.
     pub is_virtual: bool,
     /// Chooses the order of lines and the times of interrupts.
     pub seed: u64,
+    /// Who says what runs, where that is asked for.
+    pub watcher: Watcher,
     /// Set when the user asks to stop.
     pub stop: Stop,
 }
@@ -142,7 +148,7 @@ impl LiveFootprint {
         let pass = looping.pass_cycles;
         let asked = self.grain.cycles(self.settings.window.as_nanos() as u64);
         Watch {
-            scale: looping.scale,
+            scale: looping.in_window,
             window_cycles: match method {
                 // A pass behind an interrupt that comes late, too.
                 Method::Refined => asked.max(delay) + 2 * pass,
@@ -155,7 +161,11 @@ impl LiveFootprint {
     }
 
     /// One repetition, from the counts before to the counts behind. It begins directly behind a tick.
-    fn once(&mut self, method: Method, raised: bool) -> Result<Repetition, BenchError> {
+    fn once(
+        &mut self,
+        method: Method,
+        raised: bool,
+    ) -> Result<(Repetition, TraceTimes), BenchError> {
         let Some(mut current) = self.current.take() else {
             return Err(BenchError::Failed("nothing was made ready".to_owned()));
         };
@@ -164,12 +174,24 @@ impl LiveFootprint {
         done.map_err(failed)
     }
 
+    /// One repetition with the interrupt, and when what happened.
+    pub(super) fn once_with_times(
+        &mut self,
+        method: Method,
+    ) -> Result<(Repetition, TraceTimes), BenchError> {
+        self.once(method, true)
+    }
+
+    pub(super) fn cpu(&self) -> u32 {
+        self.settings.cpu
+    }
+
     fn repetition(
         &mut self,
         current: &mut Current,
         method: Method,
         raised: bool,
-    ) -> io::Result<Repetition> {
+    ) -> io::Result<(Repetition, TraceTimes)> {
         let pass = current.looping.pass_cycles.max(1);
         // In the middle of any chunk with the same chance.
         let delay = (pass * PASSES_BEFORE).max(self.grain.cycles(DELAY_NS_MIN));
@@ -193,7 +215,9 @@ impl LiveFootprint {
         if let Some(counters) = &mut current.counters {
             counters.start()?;
         }
+        let opened = now();
         let window = looping.window(method, watch);
+        let ended = now();
         let misses = current.counters.as_mut().map(Counters::stop).transpose()?;
         let after = Seen::now(&self.root);
         if raised {
@@ -207,8 +231,10 @@ impl LiveFootprint {
         });
         let kind = wanted.map(|wanted| wanted.kind);
         let added = before.zip(after).map(|(b, a)| b.until(&a, self.settings.cpu, kind));
-        let chunks = looping.chunks();
-        Ok(repetition(added, &window, wanted, chunks, misses))
+        let excess = window.excess_cycles(looping.chunks(), raised, looping.in_window);
+        let times =
+            TraceTimes { opened, ended, resumed: window.gap_at, stopped_cycles: window.gap_cycles };
+        Ok((repetition(added, &window, wanted, excess, misses), times))
     }
 }
 
@@ -216,10 +242,9 @@ fn repetition(
     added: Option<Added>,
     window: &Window,
     wanted: Option<Wanted>,
-    chunks: u64,
+    excess_cycles: Option<i64>,
     misses: Option<Misses>,
 ) -> Repetition {
-    let excess_cycles = window.excess_cycles(chunks, wanted.is_some());
     let verdict = added.map_or(Verdict::OthersToo, |added| verdict(added, window, wanted));
     // Too late for a whole pass behind it: as good as not at all.
     let is_late = verdict == Verdict::Kept && excess_cycles.is_none();
@@ -253,8 +278,8 @@ impl FootprintBench for LiveFootprint {
                     .to_owned(),
             );
         }
-        let no_counters =
-            self.no_counters.iter().map(|(level, why)| (level.to_string(), why.clone()));
+        let no_counters = self.no_counters.iter();
+        let no_counters = no_counters.map(|(level, why)| (level.to_string(), why.clone()));
         FootprintFacts {
             no_counters: no_counters.collect(),
             bench: "live".to_owned(),
@@ -270,7 +295,7 @@ impl FootprintBench for LiveFootprint {
             source,
             self.settings.cpu,
             &self.settings.others,
-            self.settings.device.as_deref(),
+            (self.settings.device.as_deref(), self.settings.peer.as_deref()),
         )
         .map_err(|why| Missing { reason: why.reason, remedy: why.remedy })?;
         let (root, cpu) = (&self.root, self.settings.cpu);
@@ -309,7 +334,17 @@ impl FootprintBench for LiveFootprint {
         raised: bool,
         number: usize,
     ) -> Result<Vec<Repetition>, BenchError> {
-        (0..number).map(|_| self.once(method, raised)).collect()
+        (0..number).map(|_| Ok(self.once(method, raised)?.0)).collect()
+    }
+
+    fn trace(&mut self, source: Source, method: Method) -> Result<Trace, Missing> {
+        let level = self.current.as_ref().map(|current| current.level);
+        let level = level.ok_or_else(|| missing("nothing was made ready".to_owned()))?;
+        self.traced((level, source, method), self.settings.watcher)
+    }
+
+    fn forget(&mut self) {
+        self.current = None;
     }
 
     fn stop_requested(&self) -> bool {

@@ -7,6 +7,7 @@ use lab::footprint::{FootprintBench, FootprintFacts, Measured, measure};
 use lab::handlers::BenchError;
 
 use super::bench::{FootprintSettings, LiveFootprint};
+use super::trace::Watcher;
 use crate::handlers::Stop;
 use crate::handlers::in_guest::first_disk;
 use crate::host::{Root, parse_cpu_list};
@@ -33,9 +34,11 @@ fn run(order: &FootprintOrder) -> Result<(FootprintFacts, Measured), BenchError>
         window: Duration::from_nanos(order.window_ns),
         // What the guest has of a file system lies in memory.
         device: first_disk(&root).ok(),
+        peer: None,
         move_irq: true,
         is_virtual: false,
         seed: order.seed,
+        watcher: Watcher::Outside,
         stop: Stop::new().map_err(|error| BenchError::Failed(error.to_string()))?,
     };
     let mut bench = LiveFootprint::new(settings)?;

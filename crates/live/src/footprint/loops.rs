@@ -8,7 +8,7 @@ use lab::footprint::{Geometry, Level, Method};
 use super::counters::Counters;
 use super::memory::Pages;
 use super::touch::{CodeLines, DataLines, Shape, Touch};
-use super::window::{Scale, Watch, Window, basic, fill, pass, pass_times, refined};
+use super::window::{Scale, Sum, Watch, Window, basic, fill, pass, pass_times, refined};
 
 /// Turns for each point of the curve.
 const CURVE_TURNS: usize = 48;
@@ -23,8 +23,6 @@ const LINE_CYCLES_MIN: f64 = 3.0;
 /// What was interrupted took longer than so many displaced lines, if that is as long as an interrupt takes at
 /// least.
 const GAP_LINES: f64 = 128.0;
-/// A chunk that takes so many times what nine of ten do whose lines are all displaced had one from farther.
-const FAR_FACTOR: u64 = 2;
 
 enum Lines {
     Data(DataLines),
@@ -56,8 +54,10 @@ pub struct Loop {
     lines: Lines,
     foreign: Lines,
     shape: Shape,
-    /// What the time of a chunk says.
-    pub scale: Scale,
+    /// What the time of a chunk says in a pass.
+    scale: Scale,
+    /// The same in a window, which does more behind each.
+    pub in_window: Scale,
     /// Median time of a pass with nothing displaced, cycles.
     pub pass_cycles: u64,
     /// The same with all of it displaced.
@@ -115,10 +115,12 @@ impl Loop {
             foreign,
             shape,
             scale: Scale::default(),
+            in_window: Scale::default(),
             pass_cycles: 0,
             displaced_cycles: 0,
         };
         looping.measure_chunks(interrupt_cycles);
+        looping.measure_window();
         Ok(looping)
     }
 
@@ -159,16 +161,16 @@ impl Loop {
     }
 
     /// A window without an interrupt, so that its code is in the caches.
-    pub fn warm_up(&mut self) {
+    pub fn warm_up(&mut self) -> Window {
         let pass = self.pass_cycles.max(1);
         let watch = Watch {
-            scale: self.scale,
+            scale: self.in_window,
             window_cycles: 4 * pass,
             pretend_cycles: Some(2 * pass),
             warm_passes: 1,
             whole: false,
         };
-        with_lines!(&mut self.lines, touch => refined(touch, watch));
+        with_lines!(&mut self.lines, touch => refined(touch, watch))
     }
 
     /// Two untimed passes.
@@ -184,22 +186,22 @@ impl Loop {
         })
     }
 
-    fn pass_times(&mut self) -> Vec<u64> {
-        with_lines!(&mut self.lines, touch => pass_times(touch))
+    fn pass_times(&mut self, times: &mut [u64]) {
+        with_lines!(&mut self.lines, touch => pass_times(touch, times));
     }
 
-    fn clipped_pass(&mut self) -> Option<u64> {
+    fn clipped_pass(&mut self) -> Option<Sum> {
         let scale = self.scale;
         with_lines!(&mut self.lines, touch => pass(touch, scale))
     }
 
     /// The median time of passes behind that, with nothing clipped.
     fn median_pass(&mut self, prepare: impl Fn(&mut Self)) -> u64 {
-        self.scale = Scale { gap: u64::MAX, far: u64::MAX, next: 0 };
+        self.scale = Scale { gap: u64::MAX, far: u64::MAX, displaced: 0 };
         let mut passes: Vec<u64> = Vec::new();
         for _ in 0..USUAL_PASSES {
             prepare(self);
-            passes.extend(self.clipped_pass());
+            passes.extend(self.clipped_pass().map(|sum| sum.cycles));
         }
         passes.sort_unstable();
         passes[passes.len() / 2]
@@ -212,19 +214,51 @@ impl Loop {
             one.fill();
             one.displace(all);
         });
-        let mut dearest = Vec::new();
-        for _ in 0..USUAL_PASSES {
-            self.fill();
-            self.displace(all);
-            dearest.extend(self.pass_times());
-        }
-        dearest.sort_unstable();
+        let usual = self.chunk_times(Self::fill);
+        let dearest = self.chunk_times(|one| {
+            one.fill();
+            one.displace(all);
+        });
         // Not the dearest of all: that one may have been interrupted.
-        let (next, most) = (dearest[dearest.len() / 2], dearest[dearest.len() * 9 / 10]);
-        self.scale.next = next;
+        let (next, most) = (dearest[dearest.len() / 2], dearest[dearest.len() * 99 / 100]);
         let stopped = next + (self.line_cycles().max(0.0) * GAP_LINES) as u64;
-        self.scale.gap = stopped.max(interrupt_cycles);
-        self.scale.far = most * FAR_FACTOR;
+        // Means, as a clock in steps has no medians between them.
+        let near = |times: &[u64]| {
+            let near = &times[..times.partition_point(|time| *time <= most)];
+            near.iter().sum::<u64>() as f64 / near.len() as f64
+        };
+        let displaced = (near(&dearest) - near(&usual)).max(0.0) as u64;
+        let noted =
+            Scale { gap: stopped.max(interrupt_cycles), far: most + displaced / 2, displaced };
+        // Where times are noted, a chunk does not take what it takes in a pass.
+        let longer = self.pass_cycles as f64 / self.chunks() as f64 - near(&usual);
+        self.scale = noted.of_slower_loop(longer.max(0.0) as u64);
+    }
+
+    /// The times of chunks behind that, in order.
+    fn chunk_times(&mut self, prepare: impl Fn(&mut Self)) -> Vec<u64> {
+        let mut all = Vec::new();
+        // One memory for all: what is new comes from farther than the next level.
+        let mut times = vec![0; self.chunks() as usize];
+        self.pass_times(&mut times);
+        for _ in 0..USUAL_PASSES {
+            prepare(self);
+            self.pass_times(&mut times);
+            all.extend_from_slice(&times);
+        }
+        all.sort_unstable();
+        all
+    }
+
+    /// How much longer a chunk takes in a window.
+    fn measure_window(&mut self) {
+        let usual = self.pass_cycles as f64 / self.chunks() as f64;
+        self.in_window = Scale { gap: u64::MAX, far: u64::MAX, displaced: 0 };
+        let chunk = |one: &mut Self| one.warm_up().before.chunk_cycles();
+        let mut chunks: Vec<f64> = (0..USUAL_PASSES).filter_map(|_| chunk(self)).collect();
+        chunks.sort_unstable_by(f64::total_cmp);
+        let longer = chunks.get(chunks.len() / 2).map_or(0.0, |chunk| chunk - usual);
+        self.in_window = self.scale.of_slower_loop(longer.max(0.0) as u64);
     }
 
     /// Misses in user mode of a pass directly behind the start of the counters: what starting them
@@ -258,9 +292,11 @@ impl Loop {
                 self.fill();
                 let usual = self.clipped_pass().zip(self.clipped_pass());
                 self.displace(step);
-                if let (Some((one, other)), Some(after)) = (usual, self.clipped_pass()) {
-                    excess.push(after as i64 - ((one + other) / 2) as i64);
-                }
+                let after = self.clipped_pass();
+                let found = usual.zip(after).and_then(|((one, other), after)| {
+                    after.excess_cycles(one.and(other), self.scale)
+                });
+                excess.extend(found.map(|cycles| cycles.round() as i64));
             }
             excess.sort_unstable();
             if let Some(median) = excess.get(excess.len() / 2) {

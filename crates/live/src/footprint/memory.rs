@@ -56,7 +56,7 @@ impl Region {
             Ok(start) => {
                 Region { map: start, map_bytes: bytes, base: start, bytes, pages: Pages::Pool }
             }
-            Err(_) => Self::transparent(bytes)?,
+            Err(_) => Self::advised(bytes, Advice::LinuxHugepage)?,
         };
         region.bytes_mut().fill(0);
         if region.pages == Pages::Transparent && !region.is_huge() {
@@ -65,7 +65,19 @@ impl Region {
         Ok(region)
     }
 
-    fn transparent(bytes: usize) -> io::Result<Self> {
+    /// The same in small pages, for translation buffers: one entry would hold a huge page.
+    ///
+    /// # Errors
+    /// When there is no memory.
+    pub fn in_small_pages(bytes: usize) -> io::Result<Self> {
+        let bytes = bytes.max(1).next_multiple_of(HUGE_BYTES);
+        let mut region = Self::advised(bytes, Advice::LinuxNoHugepage)?;
+        region.bytes_mut().fill(0);
+        region.pages = if region.is_huge() { Pages::Transparent } else { Pages::Small };
+        Ok(region)
+    }
+
+    fn advised(bytes: usize, advice: Advice) -> io::Result<Self> {
         let map_bytes = bytes + HUGE_BYTES;
         let start = map(map_bytes, MapFlags::empty())?;
         let before = start.as_ptr().align_offset(HUGE_BYTES);
@@ -73,7 +85,7 @@ impl Region {
         let base = unsafe { start.add(before) };
         // SAFETY: the range is within the map that we have just made. Where the advice is not
         // followed, `pages` says so.
-        let _ = unsafe { madvise(base.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
+        let _ = unsafe { madvise(base.as_ptr().cast(), bytes, advice) };
         Ok(Region { map: start, map_bytes, base, bytes, pages: Pages::Transparent })
     }
 
@@ -147,5 +159,7 @@ mod tests {
         assert_eq!(region.bytes_mut().len(), 4 << 20);
         region.bytes_mut()[(4 << 20) - 1] = 7;
         assert!(region.pages.word().contains("iB"));
+        let mut small = Region::in_small_pages(3 << 20).unwrap();
+        assert_eq!((small.pages, small.bytes_mut().len()), (Pages::Small, 4 << 20));
     }
 }

@@ -10,7 +10,10 @@ mod route;
 mod seen;
 mod sources;
 mod touch;
+mod trace;
 mod window;
 
 pub use bench::{FootprintSettings, LiveFootprint};
 pub use memory::{Pages, Region};
+pub use sources::echo;
+pub use trace::Watcher;

@@ -67,10 +67,10 @@ pub fn route(
     if first.iter().any(|line| line.cpus.contains(&cpu)) {
         return Ok(());
     }
-    let device = raise.counted() == Counted::Device;
     let Some(line) = first.first() else {
         return Err(broken(format!("{} interrupts did not come", raise.method())));
     };
+    let device = Counted::Device.is(&line.label);
     let there = format_cpu_list(&line.cpus);
     let reason = format!("{} interrupts CPU {there}, and the loop is on CPU {cpu}", line.name);
     if !device || !may_move {

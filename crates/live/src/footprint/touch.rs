@@ -28,7 +28,7 @@ pub struct Shape {
     /// Bytes from a set's line to the next set's.
     pub line_bytes: u32,
     /// Bytes that are added for each line, so that lines of a TLB's entries differ in their caches'
-    /// sets; 0 for caches.
+    /// sets; 0 for caches. With them, lines are in small pages.
     pub skew_bytes: u32,
     /// Bytes of the memory before the first line. Two loops of the same level, one behind the other, meet
     /// in it and not in those below, as they would if both began a huge page.
@@ -46,6 +46,12 @@ impl Shape {
     #[must_use]
     pub fn bytes(self) -> usize {
         self.from_bytes as usize + self.lines() as usize * self.line_bytes as usize
+    }
+
+    /// Memory for it: contiguous, but for translation buffers, whose entries must be of pages.
+    fn memory(self) -> io::Result<Region> {
+        let pages = self.skew_bytes > 0;
+        if pages { Region::in_small_pages(self.bytes()) } else { Region::new(self.bytes()) }
     }
 
     /// Offset of a line.
@@ -81,7 +87,7 @@ impl DataLines {
     /// # Errors
     /// When there is no memory.
     pub fn new(shape: Shape, seed: u64, chunk_lines: usize) -> io::Result<Self> {
-        let mut region = Region::new(shape.bytes())?;
+        let mut region = shape.memory()?;
         let base = region.base() as usize;
         let passes = two_passes(shape.sets, shape.ways, seed);
         let half = passes.len() / 2;
@@ -137,16 +143,19 @@ impl Touch for DataLines {
 /// Instruction lines: jumps from line to line.
 #[derive(Debug)]
 pub struct CodeLines {
-    entries: Vec<usize>,
-    chunk_lines: u64,
     next: usize,
+    begin: usize,
+    chunk_lines: u64,
+    chunks: u64,
     region: Region,
 }
 
 /// Bytes of a jump with a distance of 32 bits (x86: E9, then the distance from its end).
 const JUMP_BYTES: usize = 5;
-/// Returns to the caller (x86: C3).
-const RETURN: u8 = 0xc3;
+/// Bytes of what ends a chunk: `lea rax, [rip + distance]`, where the next chunk begins, then `ret` (x86: 48
+/// 8D 05, the distance from its end, C3). So no table is read: data would be displaced for it, of which a
+/// pass forward misses other lines than a pass backward.
+const END_BYTES: usize = 8;
 
 impl CodeLines {
     /// Writes the routine; about `chunk_lines` lines are touched at once. Lines hold two jumps each, so they are of at least 16 bytes.
@@ -154,7 +163,7 @@ impl CodeLines {
     /// # Errors
     /// When there is no memory, or the system allows none to be executed.
     pub fn new(shape: Shape, seed: u64, chunk_lines: usize) -> io::Result<Self> {
-        let mut region = Region::new(shape.bytes())?;
+        let mut region = shape.memory()?;
         let base = region.base() as usize;
         let passes = two_passes(shape.sets, shape.ways, seed);
         let half = passes.len() / 2;
@@ -163,24 +172,25 @@ impl CodeLines {
             let place = passes[index % passes.len()];
             shape.offset(place) + usize::from(index % passes.len() >= half) * 8
         };
-        let mut entries = Vec::new();
         let bytes = region.bytes_mut();
         for index in 0..passes.len() {
-            let from = slot(index);
-            if index % chunk_lines == 0 {
-                entries.push(base + from);
-            }
+            let (from, to) = (slot(index), slot(index + 1) as i64);
+            let distance = |end: usize| i32::try_from(to - end as i64).map_err(io::Error::other);
             if index % chunk_lines == chunk_lines - 1 {
-                bytes[from] = RETURN;
-                continue;
+                bytes[from..from + 3].copy_from_slice(&[0x48, 0x8d, 0x05]);
+                let distance = distance(from + END_BYTES - 1)?.to_le_bytes();
+                bytes[from + 3..from + END_BYTES - 1].copy_from_slice(&distance);
+                bytes[from + END_BYTES - 1] = 0xc3;
+            } else {
+                bytes[from] = 0xe9;
+                let distance = distance(from + JUMP_BYTES)?.to_le_bytes();
+                bytes[from + 1..from + JUMP_BYTES].copy_from_slice(&distance);
             }
-            let distance = slot(index + 1) as i64 - (from + JUMP_BYTES) as i64;
-            let distance = i32::try_from(distance).map_err(io::Error::other)?;
-            bytes[from] = 0xe9;
-            bytes[from + 1..from + JUMP_BYTES].copy_from_slice(&distance.to_le_bytes());
         }
         region.make_executable()?;
-        Ok(CodeLines { entries, chunk_lines: chunk_lines as u64, next: 0, region })
+        let begin = base + slot(0);
+        let chunks = (half / chunk_lines) as u64;
+        Ok(CodeLines { next: begin, begin, chunk_lines: chunk_lines as u64, chunks, region })
     }
 
     /// In what pages the lines are.
@@ -193,19 +203,18 @@ impl CodeLines {
 impl Touch for CodeLines {
     #[inline(always)]
     fn chunk(&mut self) {
-        let entry = self.entries[self.next];
-        self.next = if self.next + 1 == self.entries.len() { 0 } else { self.next + 1 };
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: `entry` is the beginning of a chunk that `new` wrote into executable memory, which
-        // lives as long as this: jumps, and a return at their end. It changes no register and no
-        // flag, and uses of the stack what a call does: no red zone is in use across it.
+        // SAFETY: `next` is the beginning of a chunk that `new` wrote into executable memory, which
+        // lives as long as this: jumps, the address of the next chunk's beginning into rax, and a return.
+        // It changes no other register and no flag, and uses of the stack what a call does: no red zone
+        // is in use across it.
         unsafe {
-            std::arch::asm!("call {}", in(reg) entry);
+            std::arch::asm!("call rax", inlateout("rax") self.next);
         }
     }
 
     fn chunks(&self) -> u64 {
-        self.entries.len() as u64 / 2
+        self.chunks
     }
 
     fn chunk_lines(&self) -> u64 {
@@ -213,7 +222,7 @@ impl Touch for CodeLines {
     }
 
     fn rewind(&mut self) {
-        self.next = 0;
+        self.next = self.begin;
     }
 }
 
@@ -244,6 +253,6 @@ mod tests {
         for _ in 0..4 * lines.chunks() {
             lines.chunk();
         }
-        assert_eq!((lines.next, lines.chunks()), (0, 768 / 32));
+        assert_eq!((lines.next, lines.chunks()), (lines.begin, 768 / 32));
     }
 }

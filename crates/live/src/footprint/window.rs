@@ -10,16 +10,16 @@ pub struct Scale {
     pub gap: u64,
     /// One that takes longer had a line from farther than the next level.
     pub far: u64,
-    /// What one takes whose lines are all in the next level, median.
-    pub next: u64,
+    /// What one takes longer whose lines are all in the next level, median.
+    pub displaced: u64,
 }
 
 impl Scale {
-    /// The time that a chunk counts for: a line from farther is one displaced line, too.
-    #[inline(always)]
+    /// That of a loop that does more behind each chunk, and takes so many cycles longer for it.
     #[must_use]
-    pub fn clipped(self, took: u64) -> u64 {
-        if took > self.far { self.next } else { took }
+    pub fn of_slower_loop(self, cycles: u64) -> Scale {
+        let gap = self.gap.saturating_add(cycles);
+        Scale { gap, far: self.far.saturating_add(cycles), ..self }
     }
 }
 
@@ -42,7 +42,7 @@ pub struct Watch {
 /// What a window was like, cycles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
-    /// Chunks, and their time, before the interrupt.
+    /// Chunks before the interrupt.
     pub before: Sum,
     /// The pass behind it.
     pub after: Sum,
@@ -61,15 +61,50 @@ pub struct Window {
 pub struct Sum {
     /// How many.
     pub chunks: u64,
-    /// How long they took, cycles.
+    /// How many of them had a line from farther than the next level.
+    pub far: u64,
+    /// How long the others took, cycles.
     pub cycles: u64,
 }
 
 impl Sum {
     #[inline(always)]
-    fn add(&mut self, cycles: u64) {
+    fn add(&mut self, took: u64, scale: Scale) {
         self.chunks += 1;
-        self.cycles += cycles;
+        if took > scale.far {
+            self.far += 1;
+        } else {
+            self.cycles += took;
+        }
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn and(self, other: Sum) -> Sum {
+        Sum {
+            chunks: self.chunks + other.chunks,
+            far: self.far + other.far,
+            cycles: self.cycles + other.cycles,
+        }
+    }
+
+    /// What a chunk takes, cycles; none where all had lines from farther.
+    #[must_use]
+    pub fn chunk_cycles(self) -> Option<f64> {
+        let near = self.chunks.checked_sub(self.far).filter(|near| *near > 0)?;
+        Some(self.cycles as f64 / near as f64)
+    }
+
+    /// How much longer these chunks took than as many usual ones, cycles. A chunk with a line from
+    /// farther counts as one whose lines came from the next level: as a usual one of the same loop, and
+    /// what those cost. What it would take in another loop tells nothing here.
+    #[must_use]
+    pub fn excess_cycles(self, usual: Sum, scale: Scale) -> Option<f64> {
+        let chunk = usual.chunk_cycles()?;
+        let far = |sum: Sum| sum.far as f64 * (chunk + scale.displaced as f64);
+        let usual_far = far(usual) + usual.cycles as f64;
+        let pass = usual_far / usual.chunks as f64 * self.chunks as f64;
+        Some(self.cycles as f64 + far(self) - pass)
     }
 }
 
@@ -90,15 +125,22 @@ impl Window {
     /// Of the chunk that was interrupted, what was touched after the interrupt is not in it: half of
     /// a chunk on average, for which the rest stands.
     #[must_use]
-    pub fn excess_cycles(&self, chunks: u64, interrupted: bool) -> Option<i64> {
+    pub fn excess_cycles(&self, chunks: u64, interrupted: bool, scale: Scale) -> Option<i64> {
         if self.before.chunks == 0 || self.after.chunks != chunks {
             return None;
         }
-        let usual = self.before.cycles as f64 / self.before.chunks as f64 * chunks as f64;
+        let excess = self.after.excess_cycles(self.before, scale)?;
         let seen = if interrupted { chunks as f64 / (chunks as f64 - 0.5) } else { 1.0 };
-        Some(((self.after.cycles as f64 - usual) * seen).round() as i64)
+        Some((excess * seen).round() as i64)
     }
 }
+
+/// Where a window is. What is done behind a chunk is the same everywhere, so that what is counted before
+/// the interrupt and behind it takes the same time.
+const WARM: usize = 0;
+const BEFORE: usize = 1;
+const AFTER: usize = 2;
+const REST: usize = 3;
 
 /// Touches all lines again and again, until a pass behind the interrupt is done, or the window is
 /// over (the paper's refined method).
@@ -106,8 +148,10 @@ impl Window {
 pub fn refined<T: Touch>(touch: &mut T, watch: Watch) -> Window {
     let chunks = touch.chunks();
     let mut window = Window::default();
+    let mut sums = [Sum::default(); 4];
+    let ends = [watch.warm_passes * chunks, u64::MAX, chunks, u64::MAX];
     let begin = now_after_work();
-    let (mut last, mut left, mut warm) = (begin, None, watch.warm_passes * chunks);
+    let (mut last, mut place) = (begin, if ends[WARM] > 0 { WARM } else { BEFORE });
     let mut pretend = watch.pretend_cycles.map_or(u64::MAX, |after| begin + after);
     loop {
         touch.chunk();
@@ -116,22 +160,27 @@ pub fn refined<T: Touch>(touch: &mut T, watch: Watch) -> Window {
         last = time;
         if took > watch.scale.gap {
             window.gap(took, time);
-            left = left.or(Some(chunks));
-        } else if warm > 0 {
-            warm -= 1;
-        } else if time >= pretend {
-            pretend = u64::MAX;
-            left = left.or(Some(chunks));
-        } else if let Some(some) = left.filter(|some| *some > 0) {
-            window.after.add(watch.scale.clipped(took));
-            left = Some(some - 1);
-        } else if left.is_none() {
-            window.before.add(watch.scale.clipped(took));
+            // One that comes before there is anything to compare with serves nothing.
+            place = match place {
+                WARM => REST,
+                BEFORE => AFTER,
+                other => other,
+            };
+        } else {
+            sums[place].add(took, watch.scale);
+            if sums[place].chunks == ends[place] {
+                place += 1;
+            }
         }
-        let is_done = left == Some(0) && !watch.whole;
+        if time >= pretend {
+            pretend = u64::MAX;
+            place = if place == BEFORE { AFTER } else { place };
+        }
+        let is_done = place == REST && !watch.whole;
         // As much touching with an interrupt as without.
         let over = time.wrapping_sub(begin) > watch.window_cycles + window.stopped_cycles;
         if is_done || over {
+            (window.before, window.after) = (sums[BEFORE], sums[AFTER]);
             return window;
         }
     }
@@ -157,20 +206,22 @@ pub fn basic<T: Touch>(touch: &mut T, watch: Watch) -> Window {
             window.gap(took, time);
         }
     }
+    let mut sums = [Sum::default(); 5];
     last = now_after_work();
-    for turn in 0..5 * chunks {
-        touch.chunk();
-        let time = now_after_work();
-        let took = time.wrapping_sub(last);
-        last = time;
-        if took > watch.scale.gap {
-            window.gaps += 1;
-        } else if turn < chunks {
-            window.after.add(watch.scale.clipped(took));
-        } else if turn >= 3 * chunks {
-            window.before.add(watch.scale.clipped(took));
+    for sum in &mut sums {
+        for _ in 0..chunks {
+            touch.chunk();
+            let time = now_after_work();
+            let took = time.wrapping_sub(last);
+            last = time;
+            if took > watch.scale.gap {
+                window.gaps += 1;
+            } else {
+                sum.add(took, watch.scale);
+            }
         }
     }
+    (window.after, window.before) = (sums[0], sums[3].and(sums[4]));
     window
 }
 
@@ -198,11 +249,11 @@ pub fn fill<T: Touch>(touch: &mut T) {
     }
 }
 
-/// The time of one pass as a window counts it, cycles; `None` when it was interrupted. It writes nothing
-/// meanwhile: that would displace lines.
+/// One pass as a window counts it; `None` when it was interrupted. It writes nothing meanwhile: that would
+/// displace lines.
 #[inline(never)]
-pub fn pass<T: Touch>(touch: &mut T, scale: Scale) -> Option<u64> {
-    let (mut sum, mut whole) = (0, true);
+pub fn pass<T: Touch>(touch: &mut T, scale: Scale) -> Option<Sum> {
+    let (mut sum, mut whole) = (Sum::default(), true);
     let mut last = now_after_work();
     for _ in 0..touch.chunks() {
         touch.chunk();
@@ -210,20 +261,78 @@ pub fn pass<T: Touch>(touch: &mut T, scale: Scale) -> Option<u64> {
         let took = time.wrapping_sub(last);
         last = time;
         whole &= took <= scale.gap;
-        sum += scale.clipped(took);
+        sum.add(took, scale);
     }
     whole.then_some(sum)
 }
 
-/// The chunks of one pass, each with its time, cycles. Noting them displaces lines itself.
-pub fn pass_times<T: Touch>(touch: &mut T) -> Vec<u64> {
-    let mut times = vec![0; touch.chunks() as usize];
+/// The chunks of one pass, each with its time, cycles, in `times`. Noting them displaces lines itself.
+pub fn pass_times<T: Touch>(touch: &mut T, times: &mut [u64]) {
     let mut last = now_after_work();
-    for time in &mut times {
+    for time in times {
         touch.chunk();
         let now = now_after_work();
         *time = now.wrapping_sub(last);
         last = now;
     }
-    times
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SCALE: Scale = Scale { gap: 5000, far: 400, displaced: 50 };
+
+    fn sum(times: &[u64]) -> Sum {
+        let mut sum = Sum::default();
+        times.iter().for_each(|took| sum.add(*took, SCALE));
+        sum
+    }
+
+    /// In whatever loop: what the loop itself takes behind a chunk is in no excess.
+    #[test]
+    fn a_line_from_farther_counts_as_one_from_the_next_level() {
+        for usual in [140, 190, 265] {
+            let before = sum(&[usual; 100]);
+            let near = sum(&[[usual; 7].as_slice(), &[usual + 50; 3]].concat());
+            let far = sum(&[[usual; 7].as_slice(), &[usual + 50; 2], &[usual + 500]].concat());
+            assert_eq!(near.excess_cycles(before, SCALE), Some(150.0));
+            assert_eq!(far.excess_cycles(before, SCALE), Some(150.0));
+            assert_eq!(far.and(near).excess_cycles(before, SCALE), Some(300.0));
+        }
+        assert_eq!(sum(&[10]).excess_cycles(sum(&[900]), SCALE), None);
+        assert_eq!(sum(&[10]).excess_cycles(Sum::default(), SCALE), None);
+    }
+
+    /// Chunks that do nothing.
+    struct Nothing(u64);
+
+    impl Touch for Nothing {
+        fn chunk(&mut self) {
+            self.0 += 1;
+        }
+        fn chunks(&self) -> u64 {
+            10
+        }
+        fn chunk_lines(&self) -> u64 {
+            1
+        }
+        fn rewind(&mut self) {}
+    }
+
+    #[test]
+    fn a_window_has_a_pass_behind_what_is_pretended() {
+        let scale = Scale { gap: u64::MAX, far: u64::MAX, displaced: 0 };
+        let (window_cycles, whole) = (u64::MAX / 2, false);
+        let (pretend_cycles, warm_passes) = (Some(100_000), 1);
+        let watch = Watch { scale, window_cycles, pretend_cycles, warm_passes, whole };
+        let mut touch = Nothing(0);
+        let window = refined(&mut touch, watch);
+        assert_eq!((window.after.chunks, window.gaps), (10, 0));
+        assert_eq!(window.before.chunks + 20, touch.0);
+        assert!(window.excess_cycles(10, false, scale).is_some());
+        assert_eq!(window.excess_cycles(11, false, scale), None);
+        let basic = basic(&mut touch, Watch { window_cycles: 1000, ..watch });
+        assert_eq!((basic.after.chunks, basic.before.chunks), (10, 20));
+    }
 }

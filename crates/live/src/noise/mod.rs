@@ -12,7 +12,7 @@ mod join;
 mod loops;
 mod marks;
 pub(crate) mod place;
-mod probes;
+pub(crate) mod probes;
 mod ring;
 mod seen;
 mod settings;

@@ -82,6 +82,19 @@ pub fn connected_ends(cpu: u32) -> Result<Ends, (String, String)> {
     net::steered::connected(cpu).map_err(Trouble::into_words)
 }
 
+/// Runs `far` behind the far end of a veth pair and `near` before its near one, as
+/// [`connected_ends`] does.
+#[cfg(test)]
+pub(crate) fn across_pair<F: Send + 'static, N: Send + 'static>(
+    cpu: u32,
+    far: impl FnOnce(std::net::TcpListener) -> F + Send + 'static,
+    near: impl FnOnce(std::net::SocketAddr) -> N + Send + 'static,
+) -> Result<N, (String, String)> {
+    let made = std::thread::spawn(move || net::steered::across(cpu, far, near));
+    let made = made.join().expect("no panic in either");
+    made.map(|(near, _)| near).map_err(Trouble::into_words)
+}
+
 /// Starts the busy load (zlib compression, one thread per CPU) and waits until it really runs.
 ///
 /// # Errors

@@ -37,7 +37,8 @@ impl Names {
     }
 }
 
-fn name(piece: &Piece, account: &Account) -> SourceName {
+/// What a piece is, in words.
+pub(crate) fn name(piece: &Piece, account: &Account) -> SourceName {
     if let Some(context) = context_of(piece.context, account) {
         return SourceName::Context(context);
     }

@@ -12,31 +12,31 @@ const NS_PER_S: u128 = 1_000_000_000;
 
 /// A stretch of time in which a CPU executed for one context. Times are of the time-stamp counter, ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Piece {
-    pub(super) context: KernelContext,
+pub(crate) struct Piece {
+    pub(crate) context: KernelContext,
     /// The task at the foot of the stack.
-    pub(super) foot: KernelContext,
-    pub(super) from_ns: u64,
-    pub(super) to_ns: u64,
+    pub(crate) foot: KernelContext,
+    pub(crate) from_ns: u64,
+    pub(crate) to_ns: u64,
     /// Cycles that it executed.
-    pub(super) cycles: u64,
+    pub(crate) cycles: u64,
     /// By how much the counter advanced otherwise than by cycles, though nobody was idle.
-    pub(super) unaccounted_ns: u64,
+    pub(crate) unaccounted_ns: u64,
 }
 
 impl Piece {
-    pub(super) fn length_ns(&self) -> u64 {
+    pub(crate) fn length_ns(&self) -> u64 {
         self.to_ns - self.from_ns
     }
 
     /// Whether it is the loop's own.
-    pub(super) fn is_of(&self, thread: u32) -> bool {
+    pub(crate) fn is_of(&self, thread: u32) -> bool {
         self.context == KernelContext::User(thread)
     }
 }
 
 /// What one CPU executed for, in order.
-pub(super) struct Timeline<'a> {
+pub(crate) struct Timeline<'a> {
     turns: &'a [TurnUse],
     hz: u64,
 }
@@ -46,7 +46,7 @@ impl<'a> Timeline<'a> {
     ///
     /// # Errors
     /// When there are none, or they go back in time.
-    pub(super) fn new(turns: &'a [TurnUse], hz: u64) -> Result<Timeline<'a>, String> {
+    pub(crate) fn new(turns: &'a [TurnUse], hz: u64) -> Result<Timeline<'a>, String> {
         let is_behind =
             |two: &[TurnUse]| two[0].tsc <= two[1].tsc && two[0].cycles <= two[1].cycles;
         if turns.is_empty() || hz == 0 {
@@ -62,7 +62,7 @@ impl<'a> Timeline<'a> {
     ///
     /// # Errors
     /// When it was at no cycle when one of them was made.
-    pub(super) fn pieces(&self, from_ns: u64, to_ns: u64) -> Result<Vec<Piece>, String> {
+    pub(crate) fn pieces(&self, from_ns: u64, to_ns: u64) -> Result<Vec<Piece>, String> {
         let behind = self.turns.partition_point(|turn| turn.tsc <= from_ns);
         let first = behind.checked_sub(1).ok_or("a reading of before the window")?;
         let (mut at_ns, mut pieces) = (from_ns, Vec::new());

@@ -69,7 +69,13 @@ pub fn run(args: &FootprintArgs, model: Option<&str>) -> anyhow::Result<ExitCode
         window_ns: args.window.as_nanos() as u64,
         seed: args.seed,
     };
-    let watch = Watch { detail, model: Some(model), start_fast: true, ..Watch::default() };
+    let watch = Watch {
+        detail,
+        model: Some(model),
+        start_fast: true,
+        turns: args.trace,
+        ..Watch::default()
+    };
     let begun = Begun::new(args, host(&machine, &facts))?;
     let bench = SimFootprint {
         cache,
@@ -95,6 +101,12 @@ fn check(args: &FootprintArgs) -> anyhow::Result<u32> {
     if args.guest.free_running {
         let why = "the loops' clock must be the machine's, not the host's";
         bail!(Usage(format!("--free-running: {why}")));
+    }
+    if args.peer.is_some() {
+        bail!(Usage("--peer: nothing outside of a simulated machine can be reached".to_owned()));
+    }
+    if args.rounds.is_some() {
+        bail!(Usage("--rounds: one like the other; more --repetitions are as good".to_owned()));
     }
     let allowed = format!("on sim, how many CPUs the machine has: 1 to {}", sim::CPUS_MAX);
     match &args.cpu {

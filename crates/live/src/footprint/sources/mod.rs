@@ -1,6 +1,7 @@
 //! What raises one interrupt, at a time that is about known.
 
 mod disk;
+mod echo;
 mod ipi;
 mod net;
 mod timer;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use lab::footprint::Source;
 
 pub use disk::Disk;
+pub use echo::echo;
 pub use ipi::Ipi;
 pub use net::Net;
 pub use timer::Timer;
@@ -37,6 +39,8 @@ pub enum Counted {
     Line(&'static str),
     /// A line with a number: a device's.
     Device,
+    /// A device's, or the call by which another CPU hands over what came in there.
+    Arrival,
 }
 
 impl Counted {
@@ -46,6 +50,7 @@ impl Counted {
         match self {
             Counted::Line(line) => label == line,
             Counted::Device => label.parse::<u32>().is_ok(),
+            Counted::Arrival => label == "CAL" || label.parse::<u32>().is_ok(),
         }
     }
 }
@@ -76,7 +81,8 @@ pub trait Raise {
     fn method(&self) -> String;
 }
 
-/// Makes a source ready, for a loop on `cpu`. `device`: what the disk sources read, if no file of their own.
+/// Makes a source ready, for a loop on `cpu`. `device`: what the disk sources read, if no file of their own;
+/// `peer`: who echoes what the network sources send, if no end of their own.
 ///
 /// # Errors
 /// Where it can't be had.
@@ -84,7 +90,7 @@ pub fn ready(
     source: Source,
     cpu: u32,
     others: &[u32],
-    device: Option<&Path>,
+    (device, peer): (Option<&Path>, Option<&str>),
 ) -> Result<Box<dyn Raise>, Unavailable> {
     let other = || others.iter().copied().find(|other| *other != cpu);
     match source {
@@ -92,7 +98,12 @@ pub fn ready(
         Source::Ipi => Ok(Box::new(Ipi::new(other())?)),
         Source::Disk => Ok(Box::new(Disk::new(false, device)?)),
         Source::DiskEvent => Ok(Box::new(Disk::new(true, device)?)),
-        Source::Net => Ok(Box::new(Net::new(cpu, other(), false)?)),
-        Source::NetSignal => Ok(Box::new(Net::new(cpu, other(), true)?)),
+        Source::Net | Source::NetSignal => {
+            let signal = source == Source::NetSignal;
+            Ok(Box::new(match peer {
+                Some(peer) => Net::to_peer(peer, signal)?,
+                None => Net::new(cpu, other(), signal)?,
+            }))
+        }
     }
 }

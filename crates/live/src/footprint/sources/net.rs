@@ -1,19 +1,18 @@
 //! A short TCP message that comes in: from the far end of a veth pair, whose messages the kernel
-//! handles on the loop's CPU.
+//! handles on the loop's CPU, or from another machine.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::AsRawFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::echo::{MESSAGE_BYTES, answer, message};
 use super::{Counted, Raise, Unavailable};
 use crate::noise::place::pin;
 use crate::stimulus::{Ends, connected_ends};
 
-/// Bytes of a message: the delay, and as many again.
-const MESSAGE_BYTES: usize = 16;
-/// No delay is longer.
-const DELAY_MAX: Duration = Duration::from_secs(1);
+/// How long another machine may take to connect, and to answer beyond the delay.
+const PEER_MAX: Duration = Duration::from_secs(3);
 
 /// The near end of a connection, whose far end answers each message after a delay.
 #[derive(Debug)]
@@ -21,7 +20,16 @@ pub struct Net {
     near: TcpStream,
     is_under_way: bool,
     signal: bool,
-    from: u32,
+    from: From,
+}
+
+/// Where the far end is.
+#[derive(Debug)]
+enum From {
+    /// In a namespace of our own, on that CPU.
+    Cpu(u32),
+    /// Another machine, by that name.
+    Peer(String),
 }
 
 impl Net {
@@ -38,10 +46,33 @@ impl Net {
         let cannot = |error: io::Error| Unavailable::because(format!("the connection: {error}"));
         std::thread::Builder::new()
             .name("irqlab-far".to_owned())
-            .spawn(move || answer(far, from))
+            .spawn(move || pin(from).map(|()| answer(far)).ok()) // else the near end reads of an end
             .map_err(cannot)?;
+        Self::over(near, signal, From::Cpu(from)).map_err(cannot)
+    }
+
+    /// `peer`: HOST:PORT of an `irqlab echo`.
+    ///
+    /// # Errors
+    /// Where nobody answers there.
+    pub fn to_peer(peer: &str, signal: bool) -> Result<Self, Unavailable> {
+        let cannot = |error: io::Error| Unavailable {
+            reason: format!("--peer {peer}: {error}"),
+            remedy: Some("on the other machine: irqlab echo --listen ADDRESS:PORT".to_owned()),
+        };
+        let address = peer.to_socket_addrs().map_err(cannot)?.min_by_key(|one| one.is_ipv6());
+        let address = address.ok_or_else(|| cannot(io::ErrorKind::NotFound.into()))?;
+        let near = TcpStream::connect_timeout(&address, PEER_MAX).map_err(cannot)?;
+        near.set_nodelay(true).map_err(cannot)?;
+        near.set_read_timeout(Some(PEER_MAX)).map_err(cannot)?;
+        let mut net = Self::over(near, signal, From::Peer(peer.to_owned())).map_err(cannot)?;
+        net.schedule(Duration::ZERO).and_then(|()| net.reap()).map_err(cannot)?;
+        Ok(net)
+    }
+
+    fn over(near: TcpStream, signal: bool, from: From) -> io::Result<Self> {
         if signal {
-            tell_by_signal(&near).map_err(cannot)?;
+            tell_by_signal(&near)?;
         }
         Ok(Net { near, is_under_way: false, signal, from })
     }
@@ -53,24 +84,6 @@ impl Net {
             self.is_under_way = false;
         }
         Ok(())
-    }
-}
-
-/// The far end: answers until the near one is closed.
-fn answer(mut far: TcpStream, cpu: u32) {
-    let mut message = [0; MESSAGE_BYTES];
-    if pin(cpu).is_err() {
-        return; // the near end reads of an end
-    }
-    while far.read_exact(&mut message).is_ok() {
-        let begun = Instant::now();
-        let delay_ns = u64::from_ne_bytes(message[..8].try_into().unwrap_or_default());
-        while begun.elapsed().as_nanos() < u128::from(delay_ns) {
-            std::hint::spin_loop();
-        }
-        if far.write_all(&message).is_err() {
-            return;
-        }
     }
 }
 
@@ -112,15 +125,15 @@ fn tell_by_signal(stream: &TcpStream) -> io::Result<()> {
 
 impl Raise for Net {
     fn counted(&self) -> Counted {
-        Counted::Line("CAL")
+        match self.from {
+            From::Cpu(_) => Counted::Line("CAL"),
+            From::Peer(_) => Counted::Arrival,
+        }
     }
 
     fn schedule(&mut self, delay: Duration) -> io::Result<()> {
         self.reap()?;
-        let mut message = [0; MESSAGE_BYTES];
-        let delay_ns = delay.min(DELAY_MAX).as_nanos() as u64;
-        message[..8].copy_from_slice(&delay_ns.to_ne_bytes());
-        self.near.write_all(&message)?;
+        self.near.write_all(&message(delay))?;
         self.is_under_way = true;
         Ok(())
     }
@@ -131,9 +144,57 @@ impl Raise for Net {
 
     fn method(&self) -> String {
         let told = if self.signal { ", told by SIGIO" } else { "" };
-        format!(
-            "TCP, {MESSAGE_BYTES} bytes over a veth pair from CPU {}, steered here{told}",
-            self.from
-        )
+        let way = match &self.from {
+            From::Cpu(from) => format!("over a veth pair from CPU {from}, steered here"),
+            From::Peer(peer) => format!("echoed by {peer}"),
+        };
+        format!("TCP, {MESSAGE_BYTES} bytes {way}{told}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::footprint::route::{Route, route};
+    use crate::footprint::sources::echo::echo;
+    use crate::handlers::Stop;
+    use crate::host::{Root, parse_cpu_list};
+    use crate::stimulus::across_pair;
+
+    /// The far end is another machine as far as the network goes: a namespace of its own, without a veth
+    /// that this source made.
+    #[test]
+    fn a_peer_in_another_network_interrupts_the_loops_cpu() {
+        let root = Root::default();
+        let online = root.text("sys/devices/system/cpu/online").unwrap_or_default();
+        let cpus = parse_cpu_list(online.trim()).unwrap_or_default();
+        let [cpu, other, ..] = cpus[..] else { return println!("not run: one CPU") };
+        let stop = Stop::new().unwrap();
+        let (until, ends) = (stop.clone(), stop);
+        let tried = across_pair(
+            cpu,
+            move |listener| pin(other).and_then(|()| echo(&listener, &until)),
+            move |address| {
+                pin(cpu).unwrap();
+                let mut net = Net::to_peer(&address.to_string(), false).unwrap();
+                assert!(net.method().contains("echoed by"), "{}", net.method());
+                let routed = route(&root, cpu, &mut net, &mut Route::default(), false);
+                ends.request();
+                routed
+            },
+        );
+        match tried {
+            Ok(routed) => assert_eq!(routed, Ok(())),
+            Err((reason, _)) => println!("not run: {reason}"),
+        }
+    }
+
+    #[test]
+    fn a_peer_that_is_not_there_says_how_to_start_one() {
+        for peer in ["127.0.0.1:1", "nobody", "127.0.0.1:notaport"] {
+            let why = Net::to_peer(peer, false).unwrap_err();
+            assert!(why.reason.starts_with(&format!("--peer {peer}: ")), "{}", why.reason);
+            assert!(why.remedy.unwrap().contains("irqlab echo"));
+        }
     }
 }

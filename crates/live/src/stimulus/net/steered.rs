@@ -2,7 +2,7 @@
 //! CPU of choice.
 
 use std::io;
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc;
 
 use rustix::thread::{UnshareFlags, unshare_unsafe};
@@ -25,8 +25,28 @@ pub(in crate::stimulus) fn connected(cpu: u32) -> Result<Ends, Trouble> {
     made.join().unwrap_or_else(|_| Err(Trouble::failed("a thread for the network panicked")))
 }
 
+fn failed(what: &str, error: io::Error) -> Trouble {
+    Trouble::failed(format!("{what}: {error}"))
+}
+
 fn connect(cpu: u32) -> Result<Ends, Trouble> {
-    let failed = |what: &str, error: io::Error| Trouble::failed(format!("{what}: {error}"));
+    let accept = |listener: TcpListener| Ok(listener.accept()?.0);
+    let (near, far) = across(cpu, accept, TcpStream::connect)?;
+    let near = near.map_err(|error| failed("connect", error))?;
+    let far = far.map_err(|error| failed("accept", error))?;
+    for end in [&near, &far] {
+        end.set_nodelay(true).map_err(|error| failed("TCP_NODELAY", error))?;
+    }
+    Ok(Ends { near, far })
+}
+
+/// Makes the pair, and runs both closures: `far` on a thread behind its far end, with a listener there,
+/// and `near` on this thread, with the listener's address.
+pub(in crate::stimulus) fn across<F: Send + 'static, N>(
+    cpu: u32,
+    far: impl FnOnce(TcpListener) -> F + Send + 'static,
+    near: impl FnOnce(SocketAddr) -> N,
+) -> Result<(N, F), Trouble> {
     let pair = Pair::create()?;
     steer(cpu).map_err(|error| {
         Trouble::unavailable(
@@ -35,24 +55,17 @@ fn connect(cpu: u32) -> Result<Ends, Trouble> {
         )
     })?;
     let (ready, port) = mpsc::channel();
-    let far = std::thread::spawn(move || -> Result<TcpStream, Trouble> {
+    let far = std::thread::spawn(move || -> Result<F, Trouble> {
         pair.enter_far()?;
         let listener =
             TcpListener::bind((ADDRESS_FAR, 0)).map_err(|error| failed("bind", error))?;
         let address = listener.local_addr().map_err(|error| failed("bind", error))?;
         let _ = ready.send(address); // nobody waits any more if this fails
-        Ok(listener.accept().map_err(|error| failed("accept", error))?.0)
+        Ok(far(listener))
     });
-    let address = port.recv();
-    let near = address
-        .map_err(|_| Trouble::failed("no far end"))
-        .and_then(|address| TcpStream::connect(address).map_err(|error| failed("connect", error)));
-    let far = far.join().unwrap_or_else(|_| Err(Trouble::failed("the far end panicked")));
-    let (near, far) = (near?, far?);
-    for end in [&near, &far] {
-        end.set_nodelay(true).map_err(|error| failed("TCP_NODELAY", error))?;
-    }
-    Ok(Ends { near, far })
+    let near = port.recv().map(near);
+    let far = far.join().unwrap_or_else(|_| Err(Trouble::failed("the far end panicked")))?;
+    Ok((near.map_err(|_| Trouble::failed("no far end"))?, far))
 }
 
 /// Has packets that come in at the near end handled on `cpu` (receive packet steering,

@@ -1,0 +1,35 @@
+//! `irqlab echo`: the other end of `footprint --peer`.
+
+use std::net::{SocketAddr, TcpListener};
+use std::process::ExitCode;
+
+use anyhow::Context;
+
+use super::handlers::stop_on_signals;
+use crate::output;
+
+/// Echo the messages of another machine's `footprint --peer`, until Ctrl-C
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Whoever reaches the address can have messages of 16 bytes echoed, up to 16 at a time; so it is \
+one of this machine alone unless another is named.
+
+  irqlab echo --listen 192.0.2.7:7007                          on the other machine
+  irqlab footprint --source net --peer 192.0.2.7:7007 -c 1     on the one that is measured"
+)]
+pub struct EchoArgs {
+    /// Where to listen; port 0: one that is free
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7007")]
+    listen: SocketAddr,
+}
+
+/// Echoes until it is stopped.
+pub fn run(args: &EchoArgs) -> anyhow::Result<ExitCode> {
+    let place = || format!("cannot listen at {}", args.listen);
+    let listener = TcpListener::bind(args.listen).with_context(place)?;
+    let address = listener.local_addr().with_context(place)?;
+    let stop = stop_on_signals()?;
+    output::print(&format!("listening at {address}\n"))?;
+    live::footprint::echo(&listener, &stop)?;
+    Ok(ExitCode::SUCCESS)
+}

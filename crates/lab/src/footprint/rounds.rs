@@ -1,0 +1,161 @@
+//! From rounds to lines. In each round everything is made anew, the loop's memory and its curve, too, at
+//! another time. What a neighbour in a shared cache or the place in memory changes for a second or for
+//! longer differs between rounds, and not within one: so the interval is that of the means of rounds.
+
+use super::estimate::{DETECTED_DEVIATIONS, Lines, Mean, difference, excess, kept, lines, mean};
+use super::experiment::Series;
+use super::sample::{Curve, Repetition};
+
+/// Fewest rounds that an interval is made of.
+pub const ROUNDS_MIN: usize = 4;
+
+/// What one round found.
+struct OfRound {
+    excess_cycles: f64,
+    lines: Option<OfCurve>,
+}
+
+struct OfCurve {
+    lines: f64,
+    limit: f64,
+    is_beyond: bool,
+    all: f64,
+}
+
+/// What all rounds of a series found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OfRounds {
+    /// What the pass behind the interrupt took longer, cycles.
+    pub aftermath: Mean,
+    /// By the curve of each round; `None` where one of them does not rise.
+    pub lines: Option<Lines>,
+}
+
+fn of_round(raised: &[Repetition], idle: &[Repetition], curve: Option<&Curve>) -> Option<OfRound> {
+    let idle = mean(&kept(idle, excess))?;
+    let beyond = difference(mean(&kept(raised, excess))?, idle)?;
+    let of_curve = |curve: &Curve| {
+        Some(OfCurve {
+            lines: curve.lines(beyond.mean)?,
+            limit: lines(beyond, idle, curve)?.limit,
+            is_beyond: beyond.mean > curve.top()?,
+            all: curve.points.last()?.0 as f64,
+        })
+    };
+    Some(OfRound { excess_cycles: beyond.mean, lines: curve.and_then(of_curve) })
+}
+
+fn lines_of(rounds: &[OfRound]) -> Option<Lines> {
+    let found: Vec<&OfCurve> =
+        rounds.iter().map(|one| one.lines.as_ref()).collect::<Option<_>>()?;
+    let lines = mean(&found.iter().map(|one| one.lines).collect::<Vec<_>>())?;
+    let number = found.len() as f64;
+    let within = found.iter().map(|one| one.limit).sum::<f64>() / number / number.sqrt();
+    let between = DETECTED_DEVIATIONS * (lines.variance / number).sqrt();
+    let (limit, all) = (within.max(between), found.first()?.all);
+    let beyond = found.iter().filter(|one| one.is_beyond).count();
+    let from_farther = 2 * beyond > found.len();
+    let low = (lines.mean - lines.half_width).max(0.0);
+    // One that is beyond its curve may have had any number.
+    let high = if beyond > 0 { all } else { (lines.mean + lines.half_width).min(all) };
+    let told = (lines.mean >= limit && !from_farther).then_some(lines.mean);
+    Some(Lines { lines: told, interval: (low, high), limit, from_farther })
+}
+
+/// `None` with fewer than [`ROUNDS_MIN`] rounds in which enough repetitions count.
+#[must_use]
+pub fn of_rounds(series: &Series) -> Option<OfRounds> {
+    let (mut raised, mut idle) = (0, 0);
+    let mut rounds = Vec::new();
+    for round in &series.rounds {
+        let both = series.raised.get(raised..round.raised).zip(series.idle.get(idle..round.idle));
+        (raised, idle) = (round.raised, round.idle);
+        let found = both.and_then(|(raised, idle)| of_round(raised, idle, round.curve.as_ref()));
+        rounds.extend(found);
+    }
+    if rounds.len() < ROUNDS_MIN {
+        return None;
+    }
+    let aftermath = mean(&rounds.iter().map(|one| one.excess_cycles).collect::<Vec<_>>())?;
+    Some(OfRounds { aftermath, lines: lines_of(&rounds) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::footprint::bench::Ready;
+    use crate::footprint::experiment::Round;
+    use crate::footprint::sample::Verdict;
+    use crate::footprint::{Geometry, Level, Method, Source};
+
+    /// Rounds of 16 repetitions each: lines displaced, and what one costs in that round.
+    fn series(rounds: &[(f64, f64)]) -> Series {
+        let geometry = Geometry { size_bytes: 65_536, line_bytes: 64, ways: 8 };
+        let repetition = |cycles: f64| Repetition {
+            verdict: Verdict::Kept,
+            excess_cycles: Some(cycles as i64),
+            stopped_cycles: Some(1),
+            user_misses: None,
+            kernel_misses: None,
+        };
+        let mut series = Series {
+            level: Level::L2,
+            source: Source::Disk,
+            method: Method::Refined,
+            ready: Ready {
+                geometry,
+                pages: String::new(),
+                raised_by: String::new(),
+                curve: None,
+                pass_cycles: 1,
+                chunk_lines: 1,
+                start_misses: None,
+            },
+            raised: Vec::new(),
+            idle: Vec::new(),
+            rounds: Vec::new(),
+        };
+        for &(lines, cost) in rounds {
+            for turn in 0..16 {
+                let noise = f64::from(turn % 3) - 1.0;
+                series.raised.push(repetition(lines * cost + noise));
+                series.idle.push(repetition(noise));
+            }
+            let curve = Curve { points: vec![(0, 0.0), (1024, 1024.0 * cost)] };
+            let (raised, idle) = (series.raised.len(), series.idle.len());
+            series.rounds.push(Round { curve: Some(curve), raised, idle });
+        }
+        series
+    }
+
+    #[test]
+    fn what_changes_between_rounds_is_in_the_interval() {
+        // The same lines, each at the cost of its round: time differs, lines do not.
+        let found =
+            of_rounds(&series(&[(300.0, 10.0), (300.0, 13.0), (300.0, 9.0), (300.0, 12.0)]));
+        let found = found.unwrap();
+        let lines = found.lines.unwrap();
+        assert!((lines.lines.unwrap() - 300.0).abs() < 1.0, "{lines:?}");
+        assert!(lines.interval.1 - lines.interval.0 < 2.0, "{lines:?}");
+        assert!(found.aftermath.half_width > 500.0, "{found:?}");
+        // Other lines in each round: within one there is nothing of it.
+        let lines =
+            of_rounds(&series(&[(200.0, 10.0), (400.0, 10.0), (250.0, 10.0), (350.0, 10.0)]));
+        let lines = lines.unwrap().lines.unwrap();
+        assert!(lines.interval.0 < 200.0 && lines.interval.1 > 400.0, "{lines:?}");
+    }
+
+    #[test]
+    fn few_rounds_and_rounds_beyond_the_curve_have_no_number() {
+        assert_eq!(of_rounds(&series(&[(300.0, 10.0); 3])), None);
+        let mut few = series(&[(300.0, 10.0); 4]);
+        few.idle.iter_mut().skip(48).for_each(|one| one.verdict = Verdict::OthersToo);
+        assert_eq!(of_rounds(&few), None);
+        let beyond = of_rounds(&series(&[(1100.0, 10.0); 4])).unwrap().lines.unwrap();
+        assert!(beyond.from_farther && beyond.lines.is_none(), "{beyond:?}");
+        let one = of_rounds(&series(&[(900.0, 9.0), (900.0, 9.0), (900.0, 9.0), (1100.0, 9.0)]));
+        assert_eq!(one.unwrap().lines.unwrap().interval.1, 1024.0);
+        let none = of_rounds(&series(&[(0.0, 10.0); 4])).unwrap().lines.unwrap();
+        assert!(none.lines.is_none() && none.limit > 0.0, "{none:?}");
+    }
+}

@@ -1,0 +1,124 @@
+//! The far end of the network sources: answers each message after the delay that it asks for.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::handlers::Stop;
+
+/// Bytes of a message: the delay in ns, and as many again.
+pub(super) const MESSAGE_BYTES: usize = 16;
+/// No delay is longer.
+pub(super) const DELAY_MAX: Duration = Duration::from_secs(1);
+/// So long before its time an answer is waited for awake.
+const AWAKE: Duration = Duration::from_millis(2);
+/// Connections at a time.
+const CONNECTIONS_MAX: usize = 16;
+/// A connection that says nothing for so long is closed.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// What a message asks for.
+pub(super) fn message(delay: Duration) -> [u8; MESSAGE_BYTES] {
+    let mut message = [0; MESSAGE_BYTES];
+    let delay_ns = delay.min(DELAY_MAX).as_nanos() as u64;
+    message[..8].copy_from_slice(&delay_ns.to_ne_bytes());
+    message
+}
+
+/// Answers until the other end is closed. What asks for more than the longest delay gets that.
+pub(super) fn answer(mut far: TcpStream) {
+    let mut message = [0; MESSAGE_BYTES];
+    while far.read_exact(&mut message).is_ok() {
+        let begun = Instant::now();
+        let delay_ns = u64::from_ne_bytes(message[..8].try_into().unwrap_or_default());
+        let delay = Duration::from_nanos(delay_ns).min(DELAY_MAX);
+        std::thread::sleep(delay.saturating_sub(AWAKE));
+        while begun.elapsed() < delay {
+            std::hint::spin_loop();
+        }
+        if far.write_all(&message).is_err() {
+            return;
+        }
+    }
+}
+
+/// Answers whoever connects, a few at a time, until `stop`.
+///
+/// # Errors
+/// When no more connections can be taken.
+pub fn echo(listener: &TcpListener, stop: &Stop) -> io::Result<()> {
+    let open = Arc::new(());
+    while !stop.is_requested() {
+        let mut ready = [
+            PollFd::new(listener, PollFlags::IN),
+            PollFd::from_borrowed_fd(stop.descriptor(), PollFlags::IN),
+        ];
+        match poll(&mut ready, None) {
+            Err(rustix::io::Errno::INTR) => continue,
+            other => other?,
+        };
+        if ready[0].revents().is_empty() {
+            continue;
+        }
+        let (far, _) = listener.accept()?;
+        if Arc::strong_count(&open) > CONNECTIONS_MAX {
+            continue; // closed at once
+        }
+        far.set_nodelay(true)?;
+        far.set_read_timeout(Some(SILENCE_MAX))?;
+        let open = Arc::clone(&open);
+        std::thread::Builder::new().name("irqlab-echo".to_owned()).spawn(move || {
+            answer(far);
+            drop(open);
+        })?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_message_comes_back_after_its_delay() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = Stop::new().unwrap();
+        let until = stop.clone();
+        let serving = std::thread::spawn(move || echo(&listener, &until));
+        let mut near = TcpStream::connect(address).unwrap();
+        for delay in [Duration::ZERO, Duration::from_millis(5)] {
+            let begun = Instant::now();
+            near.write_all(&message(delay)).unwrap();
+            let mut back = [1; MESSAGE_BYTES];
+            near.read_exact(&mut back).unwrap();
+            assert_eq!(back, message(delay));
+            assert!(begun.elapsed() >= delay);
+        }
+        assert_eq!(message(Duration::from_secs(9)), message(DELAY_MAX));
+        stop.request();
+        serving.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn no_more_connections_than_there_may_be() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = Stop::new().unwrap();
+        let until = stop.clone();
+        let serving = std::thread::spawn(move || echo(&listener, &until));
+        let mut near: Vec<TcpStream> =
+            (0..=CONNECTIONS_MAX).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let answers = |one: &mut TcpStream| {
+            one.write_all(&message(Duration::ZERO)).is_ok()
+                && one.read_exact(&mut [0; MESSAGE_BYTES]).is_ok()
+        };
+        let answered = near.iter_mut().filter_map(|one| answers(one).then_some(())).count();
+        assert_eq!(answered, CONNECTIONS_MAX);
+        stop.request();
+        serving.join().unwrap().unwrap();
+    }
+}

@@ -1,0 +1,98 @@
+//! Who ran on each CPU while a repetition was made, by the simulator's turns.
+
+use attribution::KernelContext;
+use lab::footprint::trace::{LOOP, SPANS_MAX, Trace, TraceSpan, words};
+
+use crate::account::{Account, CpuUse, TurnUse};
+use crate::noise::names::name;
+use crate::noise::timeline::Piece;
+
+/// Fills in who ran. The guest's words are the times of the window, by its time-stamp counter.
+///
+/// # Errors
+/// When the machine was in no region then.
+pub(super) fn fill(trace: &mut Trace, account: &Account) -> Result<(), String> {
+    let times = trace.times;
+    let since = |at: u64| at.saturating_sub(times.opened);
+    trace.window_ns = since(times.ended);
+    trace.stopped_ns =
+        (since(times.resumed.saturating_sub(times.stopped_cycles)), since(times.resumed));
+    let of_loop = |cpu: &&CpuUse| cpu.cpu == trace.cpu;
+    let is_before = |cpu: &CpuUse| cpu.turns.first().is_some_and(|turn| turn.tsc <= times.opened);
+    let mut regions = account.regions.iter().rev();
+    let region = regions.find(|region| region.cpus.iter().find(of_loop).is_some_and(is_before));
+    let region = region.ok_or("no trace: no turn was recorded before it")?;
+    trace.spans.clear();
+    for cpu in &region.cpus {
+        let spans = spans(cpu, trace, account);
+        trace.spans.extend(spans);
+    }
+    trace.spans.truncate(SPANS_MAX);
+    Ok(())
+}
+
+fn spans(cpu: &CpuUse, trace: &Trace, account: &Account) -> Vec<TraceSpan> {
+    let (from, to) = (trace.times.opened, trace.times.ended);
+    let mut spans: Vec<TraceSpan> = Vec::new();
+    for (place, turn) in cpu.turns.iter().enumerate() {
+        let ends = cpu.turns.get(place + 1).map_or(to, |next| next.tsc);
+        let (begin, end) = (turn.tsc.max(from), ends.min(to));
+        if begin >= end {
+            continue;
+        }
+        let (who, kind) = who(turn, trace, account);
+        let (from_ns, to_ns) = (begin - from, end - from);
+        match spans.last_mut() {
+            Some(last) if last.who == who && last.to_ns == from_ns => last.to_ns = to_ns,
+            _ => spans.push(TraceSpan { cpu: cpu.cpu, who, kind, from_ns, to_ns }),
+        }
+    }
+    spans
+}
+
+fn who(turn: &TurnUse, trace: &Trace, account: &Account) -> (String, String) {
+    if turn.context == KernelContext::User(trace.thread) {
+        return (LOOP.0.to_owned(), LOOP.1.to_owned());
+    }
+    let (context, foot) = (turn.context, turn.foot);
+    words(&name(
+        &Piece { context, foot, from_ns: 0, to_ns: 0, cycles: 0, unaccounted_ns: 0 },
+        account,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::account::RegionUse;
+    use lab::footprint::trace::TraceTimes;
+    use lab::footprint::{Level, Method, Source};
+
+    fn turn(context: KernelContext, tsc: u64) -> TurnUse {
+        TurnUse { context, foot: KernelContext::User(7), cycles: 0, tsc }
+    }
+
+    #[test]
+    fn turns_of_the_window_become_stretches_of_each_cpu() {
+        let (own, irq) = (KernelContext::User(7), KernelContext::Irq(30));
+        let cpu = |cpu, turns| CpuUse { cpu, turns, ..CpuUse::default() };
+        let ours = cpu(1, vec![turn(own, 900), turn(irq, 1100), turn(own, 1200), turn(own, 1300)]);
+        let other = cpu(0, vec![turn(KernelContext::Idle, 950)]);
+        let late = RegionUse { cpus: vec![cpu(1, vec![turn(own, 5000)])] };
+        let early = RegionUse { cpus: vec![other, ours] };
+        let account = Account { regions: vec![early, late], ..Account::default() };
+        let times = TraceTimes { opened: 1000, ended: 1500, resumed: 1210, stopped_cycles: 120 };
+        let (level, source, method) = (Level::L1d, Source::Disk, Method::Refined);
+        let (spans, window_ns, stopped_ns) = (Vec::new(), 0, (0, 0));
+        let mut trace =
+            Trace { level, source, method, cpu: 1, thread: 7, times, window_ns, stopped_ns, spans };
+        fill(&mut trace, &account).unwrap();
+        assert_eq!((trace.window_ns, trace.stopped_ns), (500, (90, 210)));
+        let seen: Vec<_> =
+            trace.spans.iter().map(|one| (one.cpu, one.from_ns, one.to_ns)).collect();
+        assert_eq!(seen, [(0, 0, 500), (1, 0, 100), (1, 100, 200), (1, 200, 500)]);
+        assert_eq!((trace.spans[1].who.as_str(), trace.spans[2].kind.as_str()), ("loop", "irq"));
+        trace.times.opened = 10;
+        assert!(fill(&mut trace, &account).is_err());
+    }
+}
