@@ -150,11 +150,13 @@ extern "C" fn on_point(_: c_uint, point: *mut c_void) {
     let Some(session) = guard.as_mut() else { return };
     // SAFETY: the arena keeps the point while there is code that passes it.
     let point = unsafe { &*point.cast_const().cast::<Point>() };
-    cpu::with(vcpu, |cpu| cpu.settle(point.remaining));
     if point.action == Action::Halt {
+        // With the halt itself: what is handed in behind is of when the vCPU has woken.
+        cpu::with(vcpu, |cpu| cpu.settle(point.remaining - 1));
         session.halt(vcpu);
         return;
     }
+    cpu::with(vcpu, |cpu| cpu.settle(point.remaining));
     if point.action == Action::ReadClock {
         session.read_clock(vcpu);
         return;

@@ -1,7 +1,7 @@
 //! Guest time: slices of vCPUs, QEMU's clock beside the model's, and for how long vCPUs were halted.
 
 use crate::counters::{CYCLES, Counts, INSTRUCTIONS};
-use crate::cpu;
+use crate::cpu::{self, Cpu};
 use crate::qemu_internals::{Bias, GuestClock, Slices};
 use crate::rounds::Rounds;
 
@@ -22,6 +22,13 @@ pub(crate) struct Parts {
     pub(crate) guest: Option<GuestClock>,
 }
 
+/// When a vCPU was halted, and what its cycles were then, ns.
+#[derive(Clone, Copy)]
+struct Halt {
+    since_ns: u64,
+    counted_ns: u64,
+}
+
 /// The clock of a machine.
 pub(crate) struct Clock {
     parts: Parts,
@@ -30,7 +37,7 @@ pub(crate) struct Clock {
     /// Each vCPU's time at the end of its last slice, by its cycles.
     counted_ns: Vec<u64>,
     /// Since when each vCPU is halted.
-    halted_since: Vec<Option<u64>>,
+    halts: Vec<Option<Halt>>,
     /// What QEMU's clock has more than the instructions explain: where it began, and its jumps over
     /// the time in which all vCPUs were halted.
     jumps_ns: u64,
@@ -45,7 +52,7 @@ impl Clock {
             rounds: Rounds::new(cpus, parts.shift, ns_of(parts.quantum, parts.hz)),
             slices: vec![None; cpus],
             counted_ns: vec![0; cpus],
-            halted_since: vec![None; cpus],
+            halts: vec![None; cpus],
             jumps_ns: 0,
             unclocked: 0,
             parts,
@@ -54,13 +61,19 @@ impl Clock {
 
     /// vCPUs count anew or otherwise from here on.
     pub(crate) fn begin_again(&mut self) {
+        (0..self.parts.cpus).for_each(|vcpu| cpu::with(vcpu, Cpu::settle_threads));
         self.rounds.begin_again(self.instructions());
         for vcpu in 0..self.parts.cpus {
             cpu::with(vcpu, |cpu| cpu.set_slice(self.parts.quantum));
             let cycles = cpu::with(vcpu, |cpu| cpu.counts()[CYCLES]);
             self.counted_ns[vcpu as usize] = self.ns_of(cycles);
-            self.halted_since[vcpu as usize] = None;
+            self.halts[vcpu as usize] = None;
         }
+    }
+
+    /// A vCPU is about to halt while nothing is counted.
+    pub(crate) fn halt_uncounted(&mut self, vcpu: u32) {
+        self.set_halted(vcpu, true);
     }
 
     /// Whether vCPUs run in slices.
@@ -91,8 +104,8 @@ impl Clock {
 
     /// A vCPU is about to halt.
     pub(crate) fn halt(&mut self, vcpu: u32) {
-        let since = self.now_ns(vcpu);
-        self.halted_since[vcpu as usize] = Some(since);
+        let (since_ns, counted_ns) = (self.now_ns(vcpu), self.cycles_ns(vcpu));
+        self.halts[vcpu as usize] = Some(Halt { since_ns, counted_ns });
         self.set_halted(vcpu, true);
         self.advance(vcpu);
         if self.slices[vcpu as usize].is_some() {
@@ -118,12 +131,27 @@ impl Clock {
 
     /// A vCPU takes an interrupt, which ends a halt.
     pub(crate) fn wake(&mut self, vcpu: u32) {
-        let Some(since) = self.halted_since[vcpu as usize].take() else { return };
+        let halt = self.halts[vcpu as usize].take();
+        if halt.is_none() && !self.rounds.is_halted(vcpu as usize) {
+            return;
+        }
         self.set_halted(vcpu, false);
         let Some(guest) = self.parts.guest else { return };
         let shows = self.rounds.shows_ns(self.instructions());
         self.jumps_ns = guest.get_ns().wrapping_sub(shows);
-        self.add_halted(vcpu, self.now_ns(vcpu).saturating_sub(since));
+        if let Some(halt) = halt {
+            self.end_halt(vcpu, halt, self.now_ns(vcpu));
+        }
+        self.tell_time(vcpu);
+    }
+
+    /// Adds the time for which a vCPU was halted, until `now_ns`, and returns from when on it would be
+    /// halted further. What it executed before may have ended later than it was known to at the halt.
+    fn end_halt(&self, vcpu: u32, halt: Halt, now_ns: u64) -> Halt {
+        let counted_ns = self.cycles_ns(vcpu);
+        let began_ns = halt.since_ns + (counted_ns - halt.counted_ns);
+        self.add_halted(vcpu, now_ns.saturating_sub(began_ns));
+        Halt { since_ns: now_ns.max(began_ns), counted_ns }
     }
 
     /// Whether guest time follows a model.
@@ -137,10 +165,9 @@ impl Clock {
         let now = self.now_ns(running);
         for vcpu in 0..self.parts.cpus {
             if self.parts.guest.is_some()
-                && let Some(since) = self.halted_since[vcpu as usize]
+                && let Some(halt) = self.halts[vcpu as usize]
             {
-                self.halted_since[vcpu as usize] = Some(now.max(since));
-                self.add_halted(vcpu, now.saturating_sub(since));
+                self.halts[vcpu as usize] = Some(self.end_halt(vcpu, halt, now));
             }
         }
     }
@@ -191,10 +218,20 @@ impl Clock {
         let counted = &self.counted_ns;
         let of = |other: usize| since_ns(hz, counted, other as u32);
         bias.add(self.rounds.end_slice(vcpu as usize, since, of, instructions));
-        if self.parts.cpus > 1 {
+        self.tell_time(vcpu);
+    }
+
+    /// Tells the memory side of a vCPU which time it is, where time follows a model.
+    fn tell_time(&self, vcpu: u32) {
+        if self.parts.cpus > 1 && self.parts.bias.is_some() {
             let now = u128::from(self.now_ns(vcpu)) * u128::from(self.parts.hz) / NS_PER_S;
             cpu::with(vcpu, |cpu| cpu.set_time(now as u64));
         }
+    }
+
+    /// A vCPU's cycles, ns.
+    fn cycles_ns(&self, vcpu: u32) -> u64 {
+        self.ns_of(cpu::with(vcpu, |cpu| cpu.cycles()))
     }
 
     /// What a vCPU has used since its last slice ended, ns.

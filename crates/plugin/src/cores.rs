@@ -91,6 +91,13 @@ impl Core {
         }
     }
 
+    /// Has threads issue all that was handed in, and go on together.
+    pub(crate) fn settle_threads(&mut self) {
+        if let Core::Thread(of) = self {
+            of.core().settle();
+        }
+    }
+
     /// The vCPU is halted, or no longer is: what the others of its core do is not waited for then.
     pub(crate) fn set_halted(&mut self, halted: bool) {
         if let Core::Thread(of) = self {
@@ -106,6 +113,15 @@ impl Core {
             Core::OutOfOrder(core) => core.cycles(),
             Core::InOrder(core) => core.cycles(),
             Core::Thread(of) => of.known().cycles(of.thread),
+        }
+    }
+
+    /// The time at which it asks the memory for what is handed in next: its cycles, and what a thread of
+    /// a core was let past.
+    pub(crate) fn time(&self) -> u64 {
+        match self {
+            Core::Thread(of) => of.known().time(of.thread),
+            _ => self.cycles(),
         }
     }
 

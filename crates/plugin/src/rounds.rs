@@ -110,7 +110,9 @@ impl Rounds {
         let used = cpus.clone().filter(runs).map(|cpu| self.used(cpu, since(cpu)).max(0));
         let length = match (used.min(), self.halted.iter().filter(|halted| !**halted).count()) {
             // When all are halted, what the last one did is over.
-            (None, _) => self.used_ns.iter().copied().max().unwrap_or(0).max(0),
+            (None, _) => {
+                cpus.clone().map(|cpu| self.used(cpu, since(cpu))).max().unwrap_or(0).max(0)
+            }
             (Some(shortest), 1) => shortest,
             (Some(shortest), _) => shortest.min(self.quantum_ns.cast_signed()),
         };
@@ -122,15 +124,19 @@ impl Rounds {
         }
         self.began_ns += length.cast_unsigned();
         for cpu in 0..self.used_ns.len() {
-            // One that was left behind goes on from here.
-            let least = if self.halted[cpu] { 0 } else { -since(cpu).cast_signed() };
-            self.used_ns[cpu] = (self.used_ns[cpu] - length).max(least);
+            // One that was left behind, or is halted, goes on from here.
+            self.used_ns[cpu] = (self.used_ns[cpu] - length).max(-since(cpu).cast_signed());
         }
     }
 
     /// `cpu` is halted, or no longer is. Those that were not started yet are halted.
     pub(crate) fn set_halted(&mut self, cpu: usize, halted: bool) {
         (self.halted[cpu], self.gone[cpu]) = (halted, false);
+    }
+
+    /// Whether it is.
+    pub(crate) fn is_halted(&self, cpu: usize) -> bool {
+        self.halted[cpu]
     }
 
     /// What QEMU's clock shows, without its jumps, when all have executed `instructions`.
@@ -198,6 +204,17 @@ mod tests {
         assert_eq!(rounds.end_slice(0, 3_000, |_| 0, 1_000), 2_000);
         rounds.set_halted(1, false);
         assert_eq!(rounds.end_slice(0, 1_000, |_| 0, 2_000), -1_000);
+    }
+
+    #[test]
+    fn what_a_halted_one_ended_late_takes_none_of_the_time_behind() {
+        let mut rounds = running(2);
+        rounds.set_halted(0, true);
+        rounds.end_slice(0, 500, |_| 0, 500);
+        // Of what it executed, 300 ns are known of only when the other has executed, too.
+        let late = |cpu| if cpu == 0 { 300 } else { 0 };
+        rounds.end_slice(1, 1_000, late, 1_500);
+        assert_eq!((rounds.now_ns(0, late(0)), rounds.now_ns(1, 0)), (1_000, 1_000));
     }
 
     proptest! {

@@ -163,6 +163,8 @@ impl Session {
         idle::before_halt(self.cpus);
         if self.counts() {
             self.clock.halt(vcpu);
+        } else {
+            self.clock.halt_uncounted(vcpu);
         }
     }
 

@@ -30,7 +30,7 @@ pub(crate) struct Strand {
     accesses: Vec<Access>,
     /// Where pages are.
     pub(crate) pages: Pages,
-    /// From the core's cycles to those that all vCPUs have in common.
+    /// From the core's time to that which all vCPUs have in common.
     skew_cycles: u64,
 }
 
@@ -231,7 +231,7 @@ impl Strand {
 
     /// An access that nothing waits for.
     fn access_alone(&mut self, access: &Access) {
-        let now = self.cycles();
+        let now = self.core.time();
         let mut way = self.way(0);
         match access.write {
             true => way.store(access, now),
@@ -244,6 +244,11 @@ impl Strand {
         self.core.set_halted(halted);
     }
 
+    /// Threads of its core issue all, and go on together.
+    pub(crate) fn settle_threads(&mut self) {
+        self.core.settle_threads();
+    }
+
     /// Cycles of what was handed in.
     #[inline(always)]
     pub(crate) fn cycles(&self) -> u64 {
@@ -252,7 +257,7 @@ impl Strand {
 
     /// The common time is `cycles` where the core's is what it is now.
     pub(crate) fn set_time(&mut self, cycles: u64) {
-        self.skew_cycles = cycles.saturating_sub(self.core.cycles());
+        self.skew_cycles = cycles.saturating_sub(self.core.time());
     }
 
     /// Adds what was counted to the model's part of the counts.

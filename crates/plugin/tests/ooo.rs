@@ -20,11 +20,13 @@ use plugin::reader::{self, Stream};
 use plugin::record::{Curve, Group, MissSort, Record};
 use plugin::rows::{self, CpuRegion};
 
-/// What user mode used on all CPUs between the snapshots around a loop, and the loop's size.
+/// What user mode used on all CPUs between the snapshots around a loop, what the kernel used there without
+/// its idle task, and the loop's size.
 #[derive(Debug)]
 struct Used {
     size: u64,
     counts: Counts,
+    kernel: Counts,
 }
 
 impl Used {
@@ -51,14 +53,22 @@ fn record_with(machine: &Machine, cpus: u32, options: &str, name: &str) -> Vec<u
     fs::read(out).unwrap()
 }
 
-fn user(snapshot: &[CpuRegion]) -> Counts {
+fn sums(snapshot: &[CpuRegion], are: impl Fn(KernelContext) -> bool) -> Counts {
     let mut sums = [0; COUNTERS];
     for row in snapshot.iter().flat_map(|region| &region.contexts) {
-        if matches!(row.context, KernelContext::User(_)) {
+        if are(row.context) {
             (0..COUNTERS).for_each(|counter| sums[counter] += row.own[counter]);
         }
     }
     sums
+}
+
+fn is_user(context: KernelContext) -> bool {
+    matches!(context, KernelContext::User(_))
+}
+
+fn is_kernel(context: KernelContext) -> bool {
+    !is_user(context) && context != KernelContext::Idle
 }
 
 /// What each loop used, by its number from 1; behind the test that all sums close.
@@ -79,9 +89,12 @@ fn loops(stream: &Stream) -> Vec<Used> {
     for record in &stream.records {
         match record {
             Record::Marker(note) if note.number > marker::NOTE_FIRST => {
-                let (before, after) = (user(snapshots[at]), user(snapshots[at + 1]));
-                let counts = std::array::from_fn(|counter| after[counter] - before[counter]);
-                loops.push(Used { size: note.argument, counts });
+                let of = |are: fn(KernelContext) -> bool| {
+                    let (before, after) = (sums(snapshots[at], are), sums(snapshots[at + 1], are));
+                    std::array::from_fn(|counter| after[counter] - before[counter])
+                };
+                let (counts, kernel) = (of(is_user), of(is_kernel));
+                loops.push(Used { size: note.argument, counts, kernel });
             }
             Record::Marker(marker) if marker.number == marker::SNAPSHOT => at += 1,
             Record::Notice(..) => panic!("{record:?}"),
@@ -180,6 +193,14 @@ fn a_core_in_order_and_one_of_four_threads_run_the_guest() {
     // and three for a branch that is taken.
     near("dependent on a strand", loops_of[0].each(CYCLES), 69.0, 0.1);
     assert!(!counted(&stream, UPGRADES));
+    // Four strands with 66 instructions each: all have a fourth of the cycles, but where one begins or ends.
+    let at_once = loops_of[7].each(CYCLES);
+    assert!((4.0 * 4.0 * 66.0 * 0.7..4.0 * 4.0 * 66.0 * 1.1).contains(&at_once), "{at_once}");
+    // What another strand did while one slept is not charged to it, nor to who runs.
+    let [.., beside] = &loops_of[..] else { panic!("no loops") };
+    near("beside a sleeper", beside.each(CYCLES), 69.0, 0.1);
+    let (cycles, instructions) = (beside.kernel[CYCLES], beside.kernel[INSTRUCTIONS]);
+    assert!(instructions > 10_000 && cycles < 20 * instructions, "{cycles} for {instructions}");
 }
 
 /// Caches beside miss what those of a run with the model miss, where its time is that of instructions.

@@ -180,14 +180,7 @@ pub struct Recording {
     annotations: Annotations,
     /// Where the record is to be kept.
     keep_at: Option<PathBuf>,
-    /// Whether CPUs of the machine share a core.
-    shares_core: bool,
 }
-
-/// What is told of a machine whose CPUs share a core.
-const SHARED_CORE: &str = "CPUs share a core, and the level ooo gives its threads too much of each other's \
-                           time: times and cycles are no measurement where more than one of them runs \
-                           (docs/plugin.md)";
 
 impl Recording {
     /// Makes ready what a machine is watched with: the plugin in the cache, and a file for the
@@ -243,9 +236,7 @@ impl Recording {
         let counters = counters(cache, &annotations, machine)?;
         options.extend(counters.as_ref().map(|counters| ("pmu_save", inherited(counters))));
         let keep_at = to.map(Path::to_owned);
-        let shares_core = machine.cpus > 1
-            && watch.model.as_ref().is_some_and(|model| model.model.threads_per_core > 1);
-        Ok(Recording { plugin, options, file, notes, counters, annotations, keep_at, shares_core })
+        Ok(Recording { plugin, options, file, notes, counters, annotations, keep_at })
     }
 
     /// What a machine is to be started with.
@@ -314,7 +305,6 @@ impl Recording {
         }
         let mut account = Account::of(&stream)?;
         account.spans = self.annotations.spans;
-        account.notices.extend(self.shares_core.then(|| SHARED_CORE.to_owned()));
         Ok(account)
     }
 }

@@ -85,6 +85,15 @@ impl Thread {
         self.graduation.cycle().max(self.earliest.cycle()) + self.queued_cycles
     }
 
+    /// With nothing queued: cycles before `cycle` that are still to come are not its.
+    pub(super) fn skip_to(&mut self, cycle: u64) {
+        if cycle > self.time() {
+            // What it waited for before is its own.
+            self.graduation.wait_for_data(self.earliest.cycle());
+            self.graduation.skip_to(cycle);
+        }
+    }
+
     /// Waits for the lines of an instruction that are other than the last.
     pub(super) fn fetch<M: Memory>(
         &mut self,

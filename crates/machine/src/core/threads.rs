@@ -1,8 +1,12 @@
 //! A core whose threads share its pipeline cycle by cycle, as those of the UltraSPARC T1: in each
 //! cycle one of the threads that are ready issues, one after the other.
 //!
-//! Threads are handed in one after the other, and yet run at once: what a thread executes is queued,
-//! and [`Threads::settle`] has all of them issue what is queued.
+//! Threads are handed in one after the other, and yet run at once. What a thread executes is queued, and
+//! all threads have one axis of time. A cycle is given away once it is known of each thread whether it is
+//! ready then: what a thread has in its queue says so, one without any says so up to its own time, and
+//! one that is halted never is. So who has a cycle does not depend on the pieces in which threads were
+//! handed in, and a thread that is ready waits for one instruction of each other thread at most. One that
+//! wakes goes on where the others are, and what they had meanwhile is not charged to it.
 
 use super::counts::CoreCounts;
 use super::execution::{Accesses, Executed, Latencies};
@@ -76,23 +80,25 @@ impl Threads {
     /// [`OutOfOrder::run_from`](super::OutOfOrder::run_from).
     pub fn run_from<M: Memory>(
         &mut self,
-        thread: usize,
+        number: usize,
         (first, block): (usize, &Template),
         executed: &Executed,
         memory: &mut M,
     ) {
-        let thread = &mut self.threads[thread];
+        // Who executes is not halted, whatever was said of it.
+        self.set_halted(number, false);
+        let thread = &mut self.threads[number];
         let mut accesses = Accesses::new(executed.accesses);
-        let number = block.len().min(executed.instructions as usize);
-        let whole = number == block.len();
+        let until = block.len().min(executed.instructions as usize);
+        let whole = until == block.len();
         let empty = thread.queue.is_empty();
-        for (index, one) in block.instructions[..number].iter().enumerate().skip(first) {
+        for (index, one) in block.instructions[..until].iter().enumerate().skip(first) {
             let of_it = accesses.next(index);
             let now = thread.time();
             let fetch_wait = thread.fetch(block, one, memory, now);
             let (load_wait, store_wait) = thread.access(of_it, memory, now);
             let mut foreseen = Foreseen::Right;
-            if let Some(kind) = one.branch.filter(|_| whole && index + 1 == number) {
+            if let Some(kind) = one.branch.filter(|_| whole && index + 1 == until) {
                 let (address, behind, target) = (block.address_of(one), block.behind, block.target);
                 let branch = Branch { address, kind, behind, target, next: executed.next };
                 foreseen = thread.predictor.step(&branch);
@@ -127,34 +133,38 @@ impl Threads {
 
     /// `thread`, which has nothing queued, was halted until `cycle`: those cycles are not its.
     pub fn halt_until(&mut self, thread: usize, cycle: u64) {
-        let thread = &mut self.threads[thread];
-        if cycle > thread.time() {
-            // What it waited for before it was halted is its own.
-            thread.graduation.wait_for_data(thread.earliest.cycle());
-            thread.graduation.skip_to(cycle);
-        }
+        self.threads[thread].skip_to(cycle);
     }
 
-    /// `thread` is halted from here on, or no longer is: it goes on where the others are.
+    /// `thread` is halted behind what it has queued, or no longer is: it goes on where the others are.
     pub fn set_halted(&mut self, thread: usize, halted: bool) {
-        let was = std::mem::replace(&mut self.threads[thread].halted, halted);
-        if was && !halted && self.threads[thread].queue.is_empty() {
-            self.halt_until(thread, self.now);
+        let of_it = &mut self.threads[thread];
+        let was = std::mem::replace(&mut of_it.halted, halted);
+        if was && !halted && of_it.queue.is_empty() {
+            of_it.skip_to(self.now);
         }
     }
 
-    /// Threads issue what is queued, as long as none of those that are not halted has nothing: what
-    /// that one does next may come before. If one has very much, all is issued.
+    /// Threads issue what is queued, up to the first cycle in which one might be ready of which more has
+    /// to be known. If one has very much, all is issued.
     pub fn advance(&mut self) {
         if self.threads.iter().any(|thread| thread.queue.len() > QUEUED_MAX) {
             return self.settle();
         }
-        while self.threads.iter().all(|thread| thread.halted || !thread.queue.is_empty()) {
-            let Some((cycle, thread)) = self.next() else { return };
+        let mut known_until = self.known_until();
+        while let Some((cycle, thread)) = self.next().filter(|next| next.0 < known_until) {
             self.issue(thread, cycle);
-            self.now = cycle + 1;
-            self.last = thread;
+            if self.threads[thread].queue.is_empty() {
+                known_until = self.known_until();
+            }
         }
+    }
+
+    /// Before this cycle nothing issues but what is queued.
+    fn known_until(&self) -> u64 {
+        let running = self.threads.iter().filter(|thread| !thread.halted);
+        let empty = running.filter(|thread| thread.queue.is_empty());
+        empty.map(Thread::time).min().unwrap_or(u64::MAX)
     }
 
     /// Cycles that a thread takes for all that it has executed: at least so many, as long as some of
@@ -165,12 +175,14 @@ impl Threads {
         thread.time() - thread.graduation.skipped()
     }
 
-    /// All threads issue what is queued.
+    /// All threads issue what is queued. Those whose own is issued before that of others were not there
+    /// from then on, and go on where the others are.
     pub fn settle(&mut self) {
         while let Some((cycle, thread)) = self.next() {
             self.issue(thread, cycle);
-            self.now = cycle + 1;
-            self.last = thread;
+        }
+        for thread in &mut self.threads {
+            thread.skip_to(self.now);
         }
     }
 
@@ -197,6 +209,7 @@ impl Threads {
     fn issue(&mut self, number: usize, cycle: u64) {
         let thread = &mut self.threads[number];
         let Some(pending) = thread.queue.pop_front() else { return };
+        (self.now, self.last) = (cycle + 1, number);
         thread.queued_cycles -= pending.least_cycles(self.blocking);
         let own = thread.head.cycle;
         let shared = (own + 1, cycle + 1);
@@ -247,7 +260,14 @@ impl Threads {
         *earliest = (*earliest).max(until);
     }
 
-    /// The cycle up to which all has issued that was queued.
+    /// When a thread goes on at the earliest behind all that it has executed, on the axis of all threads,
+    /// which has the cycles in which it was not there, too. It never falls.
+    #[must_use]
+    pub fn time(&self, thread: usize) -> u64 {
+        self.threads[thread].time()
+    }
+
+    /// The cycle behind the last in which something has issued.
     #[must_use]
     pub fn now(&self) -> u64 {
         self.now

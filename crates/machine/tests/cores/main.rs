@@ -7,6 +7,7 @@ mod parts;
 mod presets;
 mod properties;
 mod schema;
+mod sharing;
 mod streams;
 mod support;
 mod threads;

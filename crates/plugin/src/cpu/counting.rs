@@ -31,6 +31,13 @@ impl Cpu {
         }
     }
 
+    /// The threads of its core issue all, and go on together.
+    pub(crate) fn settle_threads(&mut self) {
+        if let Some(strand) = self.strand() {
+            strand.settle_threads();
+        }
+    }
+
     /// The time that all vCPUs have in common is `cycles` now.
     pub(crate) fn set_time(&mut self, cycles: u64) {
         if let Some(strand) = self.strand() {

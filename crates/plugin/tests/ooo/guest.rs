@@ -10,6 +10,7 @@ mod marker;
 use std::arch::asm;
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 const TURNS: u64 = 2_000;
 const CHASE_TURNS: u64 = 20;
@@ -39,6 +40,8 @@ fn measure() {
     noted(5, TURNS, || branches(TURNS, u64::MAX));
     noted(6, TURNS, || branches(TURNS, 1 << 40));
     together();
+    all_at_once();
+    beside_a_sleeper();
     marker::mark(marker::END, 0);
 }
 
@@ -143,6 +146,29 @@ fn branches(turns: u64, mask: u64) {
         );
     }
     DRAWN.store(drawn, Ordering::Relaxed);
+}
+
+/// Four threads execute the same at once.
+fn all_at_once() {
+    let each = 10 * TURNS;
+    marker::mark(marker::NOTE_FIRST + 8, each);
+    marker::mark(marker::SNAPSHOT, 0);
+    std::thread::scope(|scope| {
+        (0..4).for_each(|_| drop(scope.spawn(|| dependent_adds(each))));
+    });
+    marker::mark(marker::SNAPSHOT, 0);
+}
+
+/// One thread executes without end, and another one sleeps and wakes.
+fn beside_a_sleeper() {
+    let turns = 50 * TURNS;
+    marker::mark(marker::NOTE_FIRST + 9, turns);
+    marker::mark(marker::SNAPSHOT, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| dependent_adds(turns));
+        scope.spawn(|| (0..10).for_each(|_| std::thread::sleep(Duration::from_micros(500))));
+    });
+    marker::mark(marker::SNAPSHOT, 0);
 }
 
 /// Two threads add to the same number.

@@ -9,7 +9,7 @@ use lab::noise::{
 };
 use serde_json::{Map, Value as Json, json};
 
-use super::beside::{beside, shared};
+use super::beside::beside;
 use super::inject::injected;
 use super::join::{Join, migrated, slots};
 use super::names::Names;
@@ -158,7 +158,6 @@ impl SimNoise {
         }
         made.traced.whole = true;
         let beside = beside(region, &threads, self.threads_per_core());
-        made.warnings.extend(shared(&beside, &threads).map(|words| format!("{BROKEN}{words}")));
         Ok(NoiseSample {
             looping,
             cpus: made.cpus,
@@ -214,7 +213,7 @@ impl SimNoise {
         made.cpus.push(CpuNoise {
             cpu: ran.cpu,
             start_ns: ran.start,
-            window_ns: ran.end - ran.start,
+            window_ns: ran.end.saturating_sub(ran.start),
             work,
             lost_records: ran.lost,
             migrated: migrated(noted),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use attribution::KernelContext;
-use lab::noise::{Beside, Place, Relation, Stretches};
+use lab::noise::{Beside, Place, Stretches};
 
 use crate::account::RegionUse;
 
@@ -26,29 +26,6 @@ pub(super) fn beside(
     region.cpus.iter().map(of_cpu).collect()
 }
 
-/// What is to be said where a loop's core had more to do than the loop: threads of a core are then given
-/// more of each other's time than is theirs (docs/noise.md).
-pub(super) fn shared(beside: &[Beside], threads: &BTreeMap<u32, u32>) -> Option<String> {
-    let is_shared = |one: &Beside| {
-        let is_busy =
-            |other: &Beside| threads.contains_key(&other.place.cpu) || !other.stretches.is_empty();
-        let beside_it = |other: &&Beside| {
-            Relation::of(one.place, other.place) == Relation::SameCore && is_busy(other)
-        };
-        threads.contains_key(&one.place.cpu) && beside.iter().any(|other| beside_it(&other))
-    };
-    let cpus = beside.iter().filter(|one| is_shared(one)).map(|one| one.place.cpu.to_string());
-    let cpus: Vec<String> = cpus.collect();
-    (!cpus.is_empty()).then(|| {
-        format!(
-            "CPUs {}: other threads of their cores ran, too, and the level ooo gives them too much of \
-             each other's time: times of these loops, and of handlers on these cores, are no \
-             measurement (docs/noise.md, Placement)",
-            cpus.join(",")
-        )
-    })
-}
-
 /// None of the loop and of an idle CPU; whether it is a handler of an interrupt.
 fn is_handlers(context: KernelContext, own: Option<u32>) -> Option<bool> {
     match context {
@@ -65,24 +42,6 @@ fn is_handlers(context: KernelContext, own: Option<u32>) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn loops_that_share_a_core_are_told() {
-        let of = |cpu: u32, busy: bool| {
-            let mut stretches = Stretches::default();
-            stretches.turn(if busy { 5 } else { 9 }, Some(true));
-            stretches.finish(Place { cpu, core: (cpu / 4).cast_signed(), socket: 0 }, 9)
-        };
-        let all = |busy| vec![of(0, busy), of(1, false), of(4, false)];
-        let on = |cpus: &[u32]| cpus.iter().map(|cpu| (*cpu, 77)).collect();
-        assert_eq!(shared(&all(true), &on(&[0, 4])), None);
-        assert_eq!(shared(&all(false), &on(&[1])), None);
-        for (busy, cpus, told) in [(true, vec![1, 4], "CPUs 1:"), (false, vec![0, 1], "CPUs 0,1:")]
-        {
-            let words = shared(&all(busy), &on(&cpus)).unwrap();
-            assert!(words.starts_with(told), "{words}");
-        }
-    }
 
     #[test]
     fn neither_the_loop_nor_an_idle_cpu_is_beside() {

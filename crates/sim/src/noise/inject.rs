@@ -26,7 +26,7 @@ pub(super) fn injected(
         let planned_ns = set.time(at);
         // What was under way then has them, or else what came next.
         let place = taken.partition_point(|(_, end_ns)| *end_ns <= planned_ns);
-        let of = taken.get(place).filter(|of| of.0 < planned_ns + order.every_ns / 2);
+        let of = taken.get(place).filter(|of| of.0 < planned_ns.saturating_add(order.every_ns / 2));
         let noted = of.and_then(|(begun_ns, end_ns)| {
             let behind = found.partition_point(|found| found.gap.end_ns < *end_ns);
             found.get(behind).filter(|found| found.last_ns <= *begun_ns)

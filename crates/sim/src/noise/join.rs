@@ -92,8 +92,9 @@ impl Join<'_> {
             if pieces.is_empty() {
                 continue; // told already
             }
-            detours.seen_ns += others(&pieces);
-            let own_ns = raw.length_ns() - others(&pieces);
+            let others_ns = others(&pieces);
+            detours.seen_ns = detours.seen_ns.saturating_add(others_ns);
+            let own_ns = raw.length_ns().saturating_sub(others_ns);
             // One turn of the gap is the loop's own, as it always is, or noting the gap before.
             let usual_ns = if is_plain(&&raw) { turn_ns } else { raw.taken_off_ns };
             let (usual_ns, last_ns) = (usual_ns.min(own_ns), raw.last_ns);
@@ -145,7 +146,7 @@ impl Join<'_> {
             before_ns = end_ns;
             let mut quantum = Quantum {
                 start_ns,
-                time_ns: end_ns - start_ns,
+                time_ns: end_ns.saturating_sub(start_ns),
                 named_ns: None,
                 main: None,
                 faulted: None,
@@ -200,10 +201,12 @@ fn departures(pieces: &[Piece], thread: u32) -> u64 {
 /// no gap was noted. `plain` of the gaps are of such turns.
 fn turn_ns(noted: &GuestLoop, gaps: &[Raw], plain: u64) -> u64 {
     let ran = &noted.ran;
-    let in_gaps: u64 = gaps.iter().map(Raw::length_ns).sum();
-    let rest = (ran.end - ran.start).saturating_sub(in_gaps).saturating_sub(ran.noting);
+    // What was taken off is the guest's word: gaps may overlap.
+    let in_gaps = gaps.iter().map(Raw::length_ns).fold(0, u64::saturating_add);
+    let rest = ran.end.saturating_sub(ran.start).saturating_sub(in_gaps);
+    let rest = rest.saturating_sub(ran.noting);
     let turns = ran.turns.saturating_sub(plain).max(1);
-    (rest + turns / 2) / turns
+    rest.saturating_add(turns / 2) / turns
 }
 
 /// A gap between two readings of the clock.
@@ -229,7 +232,7 @@ impl Raw {
 pub(super) fn slots(noted: &GuestLoop, slot_ns: u64) -> Slots {
     let mut slots = Slots::default();
     noted.records.iter().for_each(|record| slots.add(record[0], record[1]));
-    slots.finish(noted.ran.end - noted.ran.start, slot_ns);
+    slots.finish(noted.ran.end.saturating_sub(noted.ran.start), slot_ns);
     slots
 }
 

@@ -9,6 +9,8 @@ use attribution::KernelContext;
 use crate::account::TurnUse;
 
 const NS_PER_S: u128 = 1_000_000_000;
+/// Why readings are refused that are not in order.
+const BACK: &str = "a reading behind a later one";
 
 /// A stretch of time in which a CPU executed for one context. Times are of the time-stamp counter, ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +63,12 @@ impl<'a> Timeline<'a> {
     /// Who had the CPU from one reading of its counter to another.
     ///
     /// # Errors
-    /// When it was at no cycle when one of them was made.
+    /// When it was at no cycle when one of them was made, or the second is of before the first. Readings are
+    /// the guest's: any number.
     pub(crate) fn pieces(&self, from_ns: u64, to_ns: u64) -> Result<Vec<Piece>, String> {
+        if to_ns < from_ns {
+            return Err(BACK.to_owned());
+        }
         let behind = self.turns.partition_point(|turn| turn.tsc <= from_ns);
         let first = behind.checked_sub(1).ok_or("a reading of before the window")?;
         let (mut at_ns, mut pieces) = (from_ns, Vec::new());
@@ -73,7 +79,7 @@ impl<'a> Timeline<'a> {
                 Some(next) => (next.tsc, next.cycles),
                 None => (to_ns, self.cycle_at(turn, to_ns)?),
             };
-            let cycles = end_cycle.checked_sub(cycle).ok_or("a reading behind a later one")?;
+            let cycles = end_cycle.checked_sub(cycle).ok_or(BACK)?;
             let executed_ns = self.ns_of(end_cycle) - self.ns_of(cycle);
             let jumped_ns = (end_ns - at_ns).abs_diff(executed_ns);
             // An idle CPU is halted, and executes nothing: that is what idle is.
@@ -98,8 +104,14 @@ impl<'a> Timeline<'a> {
 
     /// The cycle at which a CPU whose last turn was `turn` has read `tsc`.
     fn cycle_at(&self, turn: &TurnUse, tsc: u64) -> Result<u64, String> {
-        let ns = self.ns_of(turn.cycles) + (tsc - turn.tsc);
-        let cycle = (u128::from(ns) * u128::from(self.hz)).div_ceil(NS_PER_S) as u64;
+        let behind_ns = tsc.checked_sub(turn.tsc).ok_or(BACK)?;
+        let at = || {
+            let ns = self.ns_of(turn.cycles).checked_add(behind_ns)?;
+            let cycle = (u128::from(ns) * u128::from(self.hz)).div_ceil(NS_PER_S);
+            Some((ns, u64::try_from(cycle).ok()?))
+        };
+        let (ns, cycle) =
+            at().ok_or_else(|| format!("the guest has read {tsc}, a time that never comes"))?;
         match self.ns_of(cycle) == ns {
             // Of the cycles of one ns, where there are several, none before the turn.
             true => Ok(cycle.max(turn.cycles)),
@@ -107,9 +119,9 @@ impl<'a> Timeline<'a> {
         }
     }
 
-    /// Cycles in ns, rounded down, as the plugin does for the counter.
+    /// Cycles in ns, rounded down, as the plugin does for the counter; at most what it can show.
     fn ns_of(&self, cycles: u64) -> u64 {
-        (u128::from(cycles) * NS_PER_S / u128::from(self.hz)) as u64
+        u64::try_from(u128::from(cycles) * NS_PER_S / u128::from(self.hz)).unwrap_or(u64::MAX)
     }
 }
 
@@ -152,7 +164,40 @@ mod tests {
         assert!(Timeline::new(&[], 1).is_err());
     }
 
+    #[test]
+    fn readings_that_no_clock_has_shown_are_refused() {
+        let turns = [turn(LOOP, 10, 1_050), turn(TIMER, 30, 1_150)];
+        let timeline = Timeline::new(&turns, 200_000_000).unwrap();
+        assert_eq!(timeline.pieces(1_200, 1_100), Err(BACK.to_owned()));
+        let fast = Timeline::new(&turns, 4_000_000_000).unwrap();
+        let never = fast.pieces(1_200, u64::MAX).unwrap_err();
+        assert!(never.contains("never comes"), "{never}");
+        let late = [turn(LOOP, u64::MAX, 5)];
+        let timeline = Timeline::new(&late, 1_000_000_000).unwrap();
+        assert!(timeline.pieces(5, 6).unwrap_err().contains("never comes"));
+    }
+
     proptest! {
+        /// Whatever was read: an answer or a refusal, and pieces that fill what lies between.
+        #[test]
+        fn any_readings_have_an_answer(
+            turns in prop::collection::vec((any::<u64>(), any::<u64>()), 1..6),
+            hz in 1..5_000_000_000_u64,
+            readings in (any::<u64>(), any::<u64>()),
+        ) {
+            let mut turns = turns;
+            turns.iter_mut().for_each(|(cycles, tsc)| (*cycles, *tsc) = (*cycles >> 2, *tsc >> 2));
+            turns.sort_unstable();
+            let turns = turns.into_iter().map(|(cycles, tsc)| turn(LOOP, cycles, tsc));
+            let turns: Vec<TurnUse> = turns.collect();
+            if let Ok(timeline) = Timeline::new(&turns, hz)
+                && let Ok(pieces) = timeline.pieces(readings.0, readings.1)
+            {
+                let sum: u64 = pieces.iter().map(Piece::length_ns).sum();
+                prop_assert_eq!(sum, readings.1 - readings.0);
+            }
+        }
+
         /// Whatever the contexts: the pieces lie end to end, and have all cycles between.
         #[test]
         fn pieces_fill_what_lies_between(

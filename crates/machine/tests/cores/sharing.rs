@@ -1,0 +1,236 @@
+//! What threads of a core take of each other's time, whatever the order in which they are handed in.
+
+use machine::core::{CoreCounts, CoreModel, Executed, Threads};
+use proptest::prelude::*;
+
+use crate::streams::{Program, program};
+use crate::support::{Step, Waits, block, layout, model, set};
+
+const T1: &str = include_str!("../../../../machines/t1.toml");
+const THREADS: usize = 4;
+
+/// The T1 without units that are taken for long: threads wait for each other's instructions alone.
+fn piped() -> CoreModel {
+    let mut model = model(T1);
+    model.units.multiply.interval_cycles = 1;
+    model.units.divide.interval_cycles = 1;
+    model.units.float_divide.interval_cycles = 1;
+    model
+}
+
+/// A core, and what each of its threads is to execute, with a memory of its own.
+struct Bench {
+    core: Threads,
+    programs: Vec<Program>,
+    memories: Vec<Waits>,
+    done: [usize; THREADS],
+}
+
+impl Bench {
+    fn new(model: &CoreModel, seed: u64, blocks: usize) -> Bench {
+        let programs = (0..THREADS as u64).map(|thread| program(model, seed ^ thread, blocks));
+        Bench {
+            core: Threads::new(model).expect("threads"),
+            programs: programs.collect(),
+            memories: (0..THREADS).map(|_| Waits::far(90)).collect(),
+            done: [0; THREADS],
+        }
+    }
+
+    /// Hands in so many blocks more of a thread, as far as there are any.
+    fn hand_in(&mut self, thread: usize, blocks: usize) {
+        let each = self.programs[thread].each().skip(self.done[thread]).take(blocks);
+        for (block, next, interrupted) in each {
+            let instructions = block.template.len() as u32;
+            let executed = Executed { instructions, accesses: &block.accesses, next };
+            let memory = &mut self.memories[thread];
+            self.core.run(thread, &block.template, &executed, memory);
+            if interrupted {
+                self.core.interrupt(thread);
+            }
+            self.done[thread] += 1;
+        }
+    }
+
+    fn settle(&mut self) -> Vec<CoreCounts> {
+        self.core.settle();
+        (0..THREADS).map(|thread| self.core.counts(thread)).collect()
+    }
+}
+
+/// Slices: whose, and how many blocks.
+fn slices(most: usize) -> impl Strategy<Value = Vec<(usize, usize)>> {
+    prop::collection::vec((0..THREADS, 1usize..40), 1..most)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Who has which cycle is the same in whatever slices the threads are handed in.
+    #[test]
+    fn slices_change_nothing(seed in any::<u64>(), slices in slices(80)) {
+        let model = model(T1);
+        let mut sliced = Bench::new(&model, seed, 300);
+        for (thread, blocks) in slices {
+            sliced.hand_in(thread, blocks);
+            sliced.core.advance();
+        }
+        let mut at_once = Bench::new(&model, seed, 300);
+        (0..THREADS).for_each(|thread| at_once.hand_in(thread, sliced.done[thread]));
+        prop_assert_eq!(sliced.settle(), at_once.settle());
+        prop_assert_eq!(sliced.core.now(), at_once.core.now());
+    }
+
+    /// Threads halt and wake, run alone for long, are settled in between: none waits for more than one
+    /// instruction of each other for each of its own, all cycles have one owner, and a core issues one
+    /// instruction in a cycle.
+    #[test]
+    fn no_thread_pays_for_what_others_did_while_it_was_not_there(
+        seed in any::<u64>(),
+        events in prop::collection::vec((0..THREADS, 0usize..60, 0..8u8), 1..120),
+    ) {
+        let model = piped();
+        let mut bench = Bench::new(&model, seed, 2_000);
+        for (thread, blocks, event) in events {
+            match event {
+                0 | 1 => bench.core.set_halted(thread, true),
+                2 => bench.core.set_halted(thread, false),
+                3 if blocks < 10 => bench.core.settle(),
+                _ => bench.hand_in(thread, blocks),
+            }
+            bench.core.advance();
+        }
+        let counts = bench.settle();
+        let mut instructions = 0;
+        for (thread, counts) in counts.iter().enumerate() {
+            prop_assert_eq!(counts.slots(), counts.cycles);
+            prop_assert!(counts.shared_slots <= 3 * counts.instructions, "{:?}", counts);
+            let mut alone = Bench::new(&model, seed, 2_000);
+            alone.hand_in(thread, bench.done[thread]);
+            let alone = alone.settle()[thread];
+            prop_assert_eq!(alone.instructions, counts.instructions);
+            let most = alone.cycles + 3 * counts.instructions;
+            prop_assert!(counts.cycles <= most, "{:?} and alone {:?}", counts, alone);
+            instructions += counts.instructions;
+        }
+        prop_assert!(instructions <= bench.core.now());
+    }
+
+    /// Threads that run all the time lose nothing but what others had.
+    #[test]
+    fn a_thread_takes_what_it_takes_alone_and_what_others_had(
+        seed in any::<u64>(), slices in slices(60),
+    ) {
+        let model = piped();
+        let mut bench = Bench::new(&model, seed, 300);
+        for (thread, blocks) in slices {
+            bench.hand_in(thread, blocks);
+            bench.core.advance();
+        }
+        for (thread, counts) in bench.settle().iter().enumerate() {
+            let mut alone = Bench::new(&model, seed, 300);
+            alone.hand_in(thread, bench.done[thread]);
+            let least = alone.settle()[thread].cycles;
+            prop_assert!(counts.cycles >= least, "{:?} and alone {}", counts, least);
+            // With what the last instruction keeps the thread from.
+            let most = alone.core.time(thread) + counts.shared_slots;
+            prop_assert!(counts.cycles <= most, "{:?}, at most {}", counts, most);
+        }
+    }
+}
+
+/// A core on which threads execute instructions of a cycle each, which wait for nothing.
+struct Plain {
+    core: Threads,
+    model: CoreModel,
+    waits: Waits,
+}
+
+impl Plain {
+    fn new() -> Plain {
+        let model = model(T1);
+        let core = Threads::new(&model).expect("threads");
+        Plain { core, model, waits: Waits::default() }
+    }
+
+    fn slice(&mut self, thread: usize, instructions: usize) {
+        let steps: Vec<Step> = (0..instructions as u64).map(|_| set(0)).collect();
+        for steps in steps.chunks(32) {
+            let block = block(layout(&self.model), 0x40_0000, steps);
+            let instructions = steps.len() as u32;
+            let executed = Executed { instructions, accesses: &[], next: block.behind };
+            self.core.run(thread, &block.template, &executed, &mut self.waits);
+        }
+        self.core.advance();
+    }
+
+    /// Cycles of a thread, of which nothing is queued but at the end of a slice.
+    fn cycles(&self, thread: usize) -> u64 {
+        self.core.counts(thread).cycles
+    }
+}
+
+#[test]
+fn contract_1_a_thread_that_wakes_shares_from_then_on_and_pays_for_nothing_before() {
+    let mut plain = Plain::new();
+    (1..4).for_each(|thread| plain.core.set_halted(thread, true));
+    for wake in 1..=20 {
+        // A loop runs alone for long, in slices.
+        (0..100).for_each(|_| plain.slice(0, 1_000));
+        assert_eq!(plain.core.now(), plain.core.time(0));
+        // Another wakes and executes 3,000: two slices of its own before the loop's, then another one.
+        for own in [2_000, 1_000] {
+            plain.slice(1, own);
+            plain.slice(0, 1_000);
+        }
+        plain.core.set_halted(1, true);
+        plain.slice(0, 1_000);
+        // Each had every second cycle for as long as both were there; the one that wakes begins.
+        let (hit, other) = (plain.core.counts(0), plain.core.counts(1));
+        assert_eq!((other.instructions, other.shared_slots), (3_000 * wake, 2_999 * wake));
+        assert_eq!((hit.instructions, hit.shared_slots), (103_000 * wake, 3_000 * wake));
+        assert_eq!((other.cycles, hit.cycles), (5_999 * wake, 106_000 * wake));
+    }
+}
+
+#[test]
+fn contract_2_nothing_is_given_away_before_it_is_known_who_is_ready() {
+    let mut plain = Plain::new();
+    (2..4).for_each(|thread| plain.core.set_halted(thread, true));
+    plain.slice(0, 1_000);
+    assert_eq!((plain.core.now(), plain.core.cycles(0)), (0, 1_000));
+    plain.slice(1, 100);
+    // Both take turns for the 100 that are known of the other.
+    assert_eq!((plain.core.now(), plain.cycles(0), plain.cycles(1)), (200, 199, 200));
+    assert_eq!((plain.core.cycles(0), plain.core.cycles(1)), (1_099, 200));
+    // It halts: all else is the first one's.
+    plain.core.set_halted(1, true);
+    plain.core.advance();
+    assert_eq!((plain.core.now(), plain.cycles(0), plain.cycles(1)), (1_100, 1_100, 200));
+}
+
+#[test]
+fn contract_3_a_thread_that_is_not_there_is_not_waited_for_without_end() {
+    let mut plain = Plain::new();
+    // Nobody says that the others are halted.
+    (0..100).for_each(|_| plain.slice(0, 1_000));
+    assert_eq!(plain.core.counts(0).instructions, plain.core.now());
+    assert!(plain.core.now() > 60_000, "{}", plain.core.now());
+    plain.slice(1, 10);
+    plain.core.settle();
+    // What it was let past is not its, and it has every second cycle as soon as it is there.
+    let (first, late) = (plain.core.counts(0), plain.core.counts(1));
+    assert_eq!((first.instructions, first.shared_slots), (100_000, 10));
+    assert_eq!((late.instructions, late.cycles, late.shared_slots), (10, 19, 9));
+}
+
+#[test]
+fn contract_4_one_that_executes_is_not_halted() {
+    let mut plain = Plain::new();
+    (1..4).for_each(|thread| plain.core.set_halted(thread, true));
+    plain.slice(0, 500);
+    // Nobody says that it woke.
+    plain.slice(1, 500);
+    plain.slice(0, 500);
+    assert_eq!((plain.core.now(), plain.cycles(1)), (1_499, 999));
+}
