@@ -131,6 +131,7 @@ fn in_a_simulated_machine_counters_and_time_agree() {
         let sort = if source == "disk" { "irq" } else { "softirq" };
         assert!(inside.iter().any(|one| one.1 == sort), "{source}: {inside:?}");
     }
+    check_modes(&run);
 }
 
 /// The slices of the loop's CPU that lie in the stretch in which the loop stood still, each with its name
@@ -212,4 +213,23 @@ fn a_peer_is_asked_and_echoes() {
     }
     let gone = place.run(&[&words[..], &more].concat());
     gone.assert_code(4).assert_says("irqlab echo --listen");
+}
+
+/// What the simulator counts of a window is what the guest's counters say, but for the calls that start
+/// and stop them.
+fn check_modes(run: &Json) {
+    let modes = rows(run, "modes");
+    for (source, mode) in [("disk", "user"), ("disk", "kernel + exception"), ("net", "user")] {
+        let row = modes.iter().find(|row| row["source"] == source && row["mode"] == mode).unwrap();
+        assert!(apart(row, "misses", "guest_misses") < 0.03, "{row}");
+    }
+    let of = |source: &str, mode: &str| {
+        let row = modes.iter().find(|row| row["source"] == source && row["mode"] == mode);
+        row.unwrap()["misses"].as_f64().unwrap()
+    };
+    assert!(of("disk", "kernel") > of("disk", "exception") && of("disk", "exception") > 0.0);
+    let contexts = rows(run, "by_context");
+    let has =
+        |words: &str| contexts.iter().any(|row| row["context"].as_str().unwrap().contains(words));
+    assert!(has("irq") && has("softirq NET_RX") && has("interrupt"), "{contexts:?}");
 }

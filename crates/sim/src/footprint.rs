@@ -2,6 +2,7 @@
 //! the live bench, and its counters are the simulator's.
 
 mod trace;
+mod windows;
 
 use lab::footprint::in_guest::{FootprintOrder, read};
 use lab::footprint::{FootprintFacts, Geometry, Level, Measured, Missing};
@@ -84,6 +85,7 @@ impl SimFootprint {
                 *trace = Err(Missing { reason, remedy: None });
             }
         }
+        measured.windows = windows::windows(&account, self.order.cpu);
         let wall_ns = u64::try_from(ending.wall.as_nanos()).unwrap_or(u64::MAX);
         self.on_host.insert("wall_ns".into(), json!(wall_ns));
         facts.bench = "sim".to_owned();

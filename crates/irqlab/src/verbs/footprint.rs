@@ -1,6 +1,6 @@
 //! `irqlab footprint`: what does an interrupt evict from the caches?
 
-mod sim;
+pub mod sim;
 mod trace;
 
 use std::path::PathBuf;
@@ -75,6 +75,13 @@ pub struct FootprintArgs {
     /// Move a device's interrupt to the loop's CPU for the run; it goes back afterwards
     #[arg(long)]
     move_irq: bool,
+    /// Where misses are counted, tell nothing by time: levels with a long pass are ready sooner
+    #[arg(long)]
+    counters_only: bool,
+    /// Let ticks come in windows: both sorts have as many. For levels with a pass longer than a tick; by
+    /// counters only
+    #[arg(long, requires = "counters_only")]
+    ticks: bool,
     /// Chooses the order of lines and the times of interrupts
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
@@ -159,6 +166,8 @@ impl FootprintArgs {
         settings.insert("repetitions_max".into(), json!(self.repetitions));
         settings.insert("seed".into(), json!(self.seed));
         settings.insert("move_irq".into(), json!(self.move_irq));
+        settings.insert("counters_only".into(), json!(self.counters_only));
+        settings.insert("ticks".into(), json!(self.ticks));
         settings
     }
 }
@@ -192,6 +201,9 @@ fn run_live(args: &FootprintArgs) -> anyhow::Result<ExitCode> {
         is_virtual: host.hypervisor.present == Some(true),
         seed: args.seed,
         watcher: Watcher::Probes,
+        counters_only: args.counters_only,
+        ticks: args.ticks,
+        mark: None,
         stop: stop_on_signals()?,
     };
     let mut bench = match LiveFootprint::new(settings) {
@@ -205,7 +217,7 @@ fn run_live(args: &FootprintArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Exit code 4 when nothing can be measured here; else the error.
-fn nothing_or(error: BenchError) -> anyhow::Result<ExitCode> {
+pub fn nothing_or(error: BenchError) -> anyhow::Result<ExitCode> {
     match error {
         BenchError::NothingMeasurable { reason, remedy } => {
             Ok(output::nothing(&reason, remedy.as_deref()))

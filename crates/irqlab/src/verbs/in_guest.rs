@@ -50,9 +50,7 @@ fn run_loops(order: &NoiseOrder) -> anyhow::Result<()> {
 
 /// Fills caches and has them interrupted.
 fn fill_caches(order: &FootprintOrder) -> anyhow::Result<()> {
-    mark(WindowEdge::Open);
-    let lines = live::footprint::in_guest::carry_out(order);
-    mark(WindowEdge::Close);
+    let lines = live::footprint::in_guest::carry_out(order, mark);
     sim::marker::mark(sim::marker::FAST, 0);
     for line in lines {
         output::print(&(serde_json::to_string(&line)? + "\n"))?;

@@ -5,11 +5,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use super::bench::{FootprintBench, FootprintFacts, Missing, Ready};
+use super::contexts::Windows;
 use super::estimate::{REPETITIONS_MIN, excess, kept, user_misses, wants_more};
 use super::sample::{Curve, Repetition};
-use super::tables;
 use super::trace::Trace;
 use super::what::{Level, Method, Source};
+use super::{contexts, sums, tables};
 use crate::handlers::BenchError;
 
 /// Repetitions of each sort before the interval is looked at again.
@@ -55,6 +56,9 @@ pub struct Measured {
     /// One repetition of each series with who ran meanwhile, or why there is none; empty unless asked for.
     #[serde(default)]
     pub traces: Vec<(Level, Source, Result<Trace, Missing>)>,
+    /// What was seen of its windows from outside; empty on a bench that nobody watches.
+    #[serde(skip)]
+    pub windows: Windows,
     /// Whether it was stopped.
     pub stopped: bool,
 }
@@ -204,7 +208,9 @@ pub fn assemble(about: &About, facts: FootprintFacts, measured: &Measured) -> Ru
     let mut tables = vec![
         tables::footprint(all, facts.clock_hz, &mut absent),
         tables::curves(all),
-        tables::sums(all),
+        sums::sums(all),
+        contexts::modes(all, &measured.windows),
+        contexts::by_context(all, &measured.windows),
     ];
     tables.retain(|table| !table.rows().is_empty());
     let mut settings = about.settings.clone();

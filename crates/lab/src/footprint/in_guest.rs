@@ -34,6 +34,12 @@ pub struct FootprintOrder {
     pub window_ns: u64,
     /// Chooses the order of lines and the times of interrupts.
     pub seed: u64,
+    /// Whether counters are enough, so that no curves are measured.
+    #[serde(default)]
+    pub counters_only: bool,
+    /// Whether ticks may come in windows.
+    #[serde(default)]
+    pub ticks: bool,
 }
 
 /// A line of the answer.
@@ -135,6 +141,7 @@ mod tests {
             stopped_cycles: None,
             user_misses: Some(7),
             kernel_misses: None,
+            window: Some(3),
         };
         let series = Series {
             level: Level::L1d,
@@ -158,7 +165,7 @@ mod tests {
             series: vec![series],
             traces: vec![(Level::L2, Source::Net, Err(missing.clone()))],
             missing: vec![(Level::L2, Source::Net, missing)],
-            stopped: false,
+            ..Measured::default()
         }
     }
 

@@ -5,13 +5,17 @@
 //! repetitions with and without the interrupt; here they become lines with intervals.
 
 pub mod bench;
+pub mod contexts;
 pub mod estimate;
 pub mod experiment;
 pub mod in_guest;
 pub mod order;
 pub mod rounds;
 pub mod sample;
+mod sums;
 mod tables;
+#[cfg(test)]
+pub(crate) mod tests;
 pub mod trace;
 pub mod what;
 

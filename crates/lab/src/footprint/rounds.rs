@@ -97,6 +97,7 @@ mod tests {
             stopped_cycles: Some(1),
             user_misses: None,
             kernel_misses: None,
+            window: None,
         };
         let mut series = Series {
             level: Level::L2,

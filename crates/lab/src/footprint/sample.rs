@@ -43,6 +43,9 @@ pub struct Repetition {
     pub user_misses: Option<u64>,
     /// Misses in kernel mode.
     pub kernel_misses: Option<u64>,
+    /// Its number among all windows of the bench, where something watches from outside.
+    #[serde(default)]
+    pub window: Option<u32>,
 }
 
 /// What touching costs behind known evictions.

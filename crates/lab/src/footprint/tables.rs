@@ -9,13 +9,12 @@ use super::estimate::{
 use super::experiment::Series;
 use super::rounds::of_rounds;
 use super::sample::{Repetition, Verdict};
-use super::what::{Level, Source};
 
-fn column(name: &str, kind: Kind, doc: &str) -> Column {
+pub(super) fn column(name: &str, kind: Kind, doc: &str) -> Column {
     Column::new(name, kind, doc)
 }
 
-fn key_columns() -> Vec<Column> {
+pub(super) fn key_columns() -> Vec<Column> {
     use Kind::Text;
     vec![
         column("level", Text, "What was filled: a cache or a translation buffer."),
@@ -104,6 +103,10 @@ fn find(series: &Series) -> Found {
             (aftermath, curve.and_then(|(mean, curve)| lines(mean, idle, curve)))
         }
     };
+    if series.ready.curve.is_none() {
+        let reason = user.and_then(too_wide);
+        return Found { aftermath, lines: None, user, kernel, reason };
+    }
     let reason = match (&found, aftermath) {
         (None, _) => Some("the clock tells no displaced lines of this level".to_owned()),
         (Some(Lines { from_farther: true, .. }), _) => Some(
@@ -114,13 +117,22 @@ fn find(series: &Series) -> Found {
         (Some(Lines { lines: None, limit, .. }), _) => {
             Some(format!("fewer than {limit:.1} lines are not told from none"))
         }
-        (_, Some(mean)) if mean.half_width > HALF_WIDTH_RATIO * mean.mean.abs() => {
-            let wide = mean.half_width / mean.mean.abs() * 100.0;
-            Some(format!("the interval is ± {wide:.0} %, more than ± 5 %, with all repetitions"))
-        }
-        _ => None,
+        (_, mean) => mean.and_then(too_wide),
     };
     Found { aftermath, lines: found, user, kernel, reason }
+}
+
+/// In words, where an interval is wider than it was to become.
+fn too_wide(mean: Mean) -> Option<String> {
+    let ratio = mean.half_width / mean.mean.abs();
+    let wide = ratio * 100.0;
+    (ratio > HALF_WIDTH_RATIO)
+        .then(|| format!("the interval is ± {wide:.0} %, more than ± 5 %, with all repetitions"))
+}
+
+/// Lines that are gone by time.
+pub(super) fn timed_lines(series: &Series) -> Option<f64> {
+    find(series).lines?.lines
 }
 
 fn removed(series: &Series, verdict: Verdict) -> Value {
@@ -135,7 +147,7 @@ fn stopped_median(repetitions: &[Repetition]) -> Option<u64> {
     stopped.get(stopped.len() / 2).copied()
 }
 
-fn key(series: &Series) -> Vec<Value> {
+pub(super) fn key(series: &Series) -> Vec<Value> {
     vec![series.level.word().into(), series.source.word().into(), series.method.word().into()]
 }
 
@@ -165,7 +177,8 @@ fn row(series: &Series, found: &Found, clock_hz: f64) -> Vec<Value> {
     let ns = |cycles: f64| cycles * 1e9 / clock_hz;
     let whole_ns = |cycles: u64| ns(cycles as f64).round() as u64;
     let lines = found.lines.and_then(|found| found.lines);
-    let count = |of: &[Repetition]| Value::Uint(kept(of, excess).len() as u64);
+    let value = |one: &Repetition| excess(one).or_else(|| user_misses(one));
+    let count = |of: &[Repetition]| Value::Uint(kept(of, value).len() as u64);
     let mut row = key(series);
     row.extend([
         real(found.user.map(|mean| mean.mean)),
@@ -215,40 +228,6 @@ pub(super) fn curves(all: &[Series]) -> Table {
             row.extend([Value::Uint(lines), Value::real(cycles)]);
             table.push(row);
         }
-    }
-    table
-}
-
-/// Displaced lines of both first-level caches against those of the second: close, where lines are
-/// equally long and nothing is shared (the paper, section 4.1).
-pub(super) fn sums(all: &[Series]) -> Table {
-    use Kind::{Real, Text};
-    let columns = vec![
-        column("source", Text, "What interrupted."),
-        column("method", Text, "basic or refined."),
-        column("l1d_lines", Real, "Displaced of the first-level data cache."),
-        column("l1i_lines", Real, "Displaced of the first-level instruction cache."),
-        column("l1_sum_lines", Real, "Both; absent when one of them is."),
-        column("l2_lines", Real, "Displaced of the second-level cache."),
-        column("l1_over_l2_ratio", Real, "Their ratio."),
-    ];
-    let doc = "Displaced lines of both first-level caches beside those of the second.";
-    let mut table = Table::new("sums", doc, columns);
-    let of = |level: Level, like: &Series| {
-        let same = |one: &&Series| {
-            (one.level, one.source, one.method) == (level, like.source, like.method)
-        };
-        all.iter().find(same).and_then(|series| find(series).lines?.lines)
-    };
-    for series in all.iter().filter(|series| series.level == Level::L2) {
-        let [l1d, l1i, l2] = [Level::L1d, Level::L1i, Level::L2].map(|level| of(level, series));
-        let sum = l1d.zip(l1i).map(|(d, i)| d + i);
-        let ratio = sum.zip(l2).map(|(sum, l2)| sum / l2);
-        let cell = |value: Option<f64>| value.map_or(Value::Absent, Value::real);
-        let source: Source = series.source;
-        let mut row = vec![source.word().into(), series.method.word().into()];
-        row.extend([l1d, l1i, sum, l2, ratio].map(cell));
-        table.push(row);
     }
     table
 }

@@ -19,11 +19,12 @@ use super::counters::{Counters, Misses};
 use super::geometry::{ByHand, geometry};
 use super::loops::Loop;
 use super::route::{Route, route};
-use super::seen::{Added, Seen, Wanted, verdict};
+use super::seen::{Added, Seen, Wanted, verdict, with_ticks};
 use super::sources::{Raise, ready};
+use super::tick::{check_pass, is_tickless};
 use super::trace::Watcher;
 use super::window::{Watch, Window, wait_for_interrupt};
-use crate::handlers::Stop;
+use crate::handlers::{Stop, WindowEdge};
 use crate::host::Root;
 use crate::noise::clock::{Grain, grain, now};
 use crate::noise::place::{Locked, pin};
@@ -43,8 +44,6 @@ const TICK_GAP_TURNS: u64 = 40;
 const TICK_NS_MAX: u64 = 12_000_000;
 /// How late a timer may be and still be the one that was set.
 const LATE_NS_MAX: u64 = 20_000;
-/// Longest pass, ns: with longer ones there is hardly one between two ticks.
-const PASS_NS_MAX: u64 = 1_000_000;
 
 /// What was asked for.
 #[derive(Debug)]
@@ -69,6 +68,13 @@ pub struct FootprintSettings {
     pub seed: u64,
     /// Who says what runs, where that is asked for.
     pub watcher: Watcher,
+    /// Whether counters are enough: where misses of a level are counted, its curve is not measured.
+    pub counters_only: bool,
+    /// Whether ticks may come in windows: as many with the interrupt as without, so that their misses are
+    /// taken off. Nothing is told by time then.
+    pub ticks: bool,
+    /// Called where counters start and stop: what watches from outside counts the same stretch.
+    pub mark: Option<fn(WindowEdge)>,
     /// Set when the user asks to stop.
     pub stop: Stop,
 }
@@ -81,6 +87,8 @@ pub struct LiveFootprint {
     random: Random,
     current: Option<Current>,
     route: Route,
+    tickless: bool,
+    windows: u32,
     no_counters: BTreeMap<Level, String>,
     allowed: CpuSet,
     _locked: Locked,
@@ -91,7 +99,7 @@ struct Current {
     level: Level,
     looping: Loop,
     geometry: Geometry,
-    curve: lab::footprint::Curve,
+    curve: Option<lab::footprint::Curve>,
     raise: Box<dyn Raise>,
     counters: Option<Counters>,
 }
@@ -116,10 +124,13 @@ impl LiveFootprint {
             remedy: None,
         })?;
         let random = Random::new(settings.seed);
+        let root = Root::default();
         Ok(LiveFootprint {
+            tickless: is_tickless(&root, settings.cpu),
+            windows: 0,
             settings,
             grain,
-            root: Root::default(),
+            root,
             random,
             current: None,
             route: Route::default(),
@@ -135,12 +146,8 @@ impl LiveFootprint {
         let looping = Loop::new(level, geometry, self.settings.seed, interrupt)
             .map_err(|error| missing(format!("memory for {level}: {error}")))?;
         let pass_ns = (looping.pass_cycles as f64 * 1e9 / self.grain.hz) as u64;
-        if pass_ns > PASS_NS_MAX {
-            return Err(missing(format!(
-                "a pass over {level} takes {pass_ns} ns; beyond {PASS_NS_MAX} other interrupts fall \
-                 into each"
-            )));
-        }
+        let LiveFootprint { tickless, settings, .. } = self;
+        check_pass(level, pass_ns, settings.cpu, (*tickless, settings.ticks))?;
         Ok((geometry, looping))
     }
 
@@ -195,7 +202,8 @@ impl LiveFootprint {
         let pass = current.looping.pass_cycles.max(1);
         // In the middle of any chunk with the same chance.
         let delay = (pass * PASSES_BEFORE).max(self.grain.cycles(DELAY_NS_MIN));
-        let delay = delay + self.random.below(pass);
+        let ticks_ns = if self.settings.ticks { TICK_NS_MAX } else { 0 };
+        let delay = delay + self.grain.cycles(ticks_ns) + self.random.below(pass);
         let delay_ns = (delay as f64 * 1e9 / self.grain.hz) as u64;
         let counted = current.counters.is_some();
         let mut watch = self.watch(&current.looping, delay, method, counted);
@@ -203,21 +211,30 @@ impl LiveFootprint {
         let looping = &mut current.looping;
         let before = Seen::now(&self.root);
         looping.warm_up();
-        let tick_gap = self.grain.cycles(TICK_GAP_NS).max(TICK_GAP_TURNS * self.grain.turn_cycles);
-        wait_for_interrupt(tick_gap, self.grain.cycles(TICK_NS_MAX));
+        let gap = self.grain.cycles(TICK_GAP_NS).max(TICK_GAP_TURNS * self.grain.turn_cycles);
+        let (tick_cycles, ticks) = (self.grain.cycles(TICK_NS_MAX), self.settings.ticks);
+        if !self.tickless && !ticks {
+            wait_for_interrupt(gap, tick_cycles);
+        }
         let asked_at = now();
         if raised {
             current.raise.schedule(Duration::from_nanos(delay_ns))?;
         }
         // What asking displaced comes back before anything is counted.
         looping.fill();
+        if ticks {
+            // Asking takes a while: windows of both sorts have as many ticks when they begin behind one.
+            wait_for_interrupt(gap, tick_cycles);
+        }
         let asking = now().wrapping_sub(asked_at);
         if let Some(counters) = &mut current.counters {
             counters.start()?;
         }
+        self.mark(WindowEdge::Open);
         let opened = now();
         let window = looping.window(method, watch);
         let ended = now();
+        self.mark(WindowEdge::Close);
         let misses = current.counters.as_mut().map(Counters::stop).transpose()?;
         let after = Seen::now(&self.root);
         if raised {
@@ -234,7 +251,20 @@ impl LiveFootprint {
         let excess = window.excess_cycles(looping.chunks(), raised, looping.in_window);
         let times =
             TraceTimes { opened, ended, resumed: window.gap_at, stopped_cycles: window.gap_cycles };
-        Ok((repetition(added, &window, wanted, excess, misses), times))
+        let mut done = repetition(added, &window, wanted, excess, misses);
+        done.window = self.settings.mark.map(|_| self.windows);
+        self.windows += 1;
+        if self.settings.ticks {
+            done.verdict = added.map_or(Verdict::OthersToo, |added| with_ticks(added, wanted));
+        }
+        Ok((done, times))
+    }
+
+    #[inline(always)]
+    fn mark(&self, edge: WindowEdge) {
+        if let Some(mark) = self.settings.mark {
+            mark(edge);
+        }
     }
 }
 
@@ -254,6 +284,7 @@ fn repetition(
         stopped_cycles: wanted.map(|_| window.gap_cycles),
         user_misses: misses.map(|misses| misses.user),
         kernel_misses: misses.map(|misses| misses.kernel),
+        window: None,
     }
 }
 
@@ -269,6 +300,8 @@ impl FootprintBench for LiveFootprint {
         settings.insert("tsc_hz".into(), json!(self.grain.hz));
         settings.insert("clock_step_ns".into(), json!(self.grain.step_ns));
         settings.insert("window_ns".into(), json!(self.settings.window.as_nanos() as u64));
+        settings.insert("tickless".into(), json!(self.tickless));
+        settings.insert("ticks".into(), json!(self.settings.ticks));
         settings.insert("moved_irqs".into(), json!(self.route.moved()));
         let mut warnings = Vec::new();
         if self.settings.is_virtual {
@@ -301,25 +334,26 @@ impl FootprintBench for LiveFootprint {
         let (root, cpu) = (&self.root, self.settings.cpu);
         route(root, cpu, raise.as_mut(), &mut self.route, self.settings.move_irq)?;
         let kept = self.current.take().filter(|current| current.level == level);
-        let (geometry, mut looping, curve) = match kept {
-            Some(current) => (current.geometry, current.looping, current.curve),
-            None => {
-                let (geometry, mut looping) = self.looping(level)?;
-                let curve = looping.curve();
-                (geometry, looping, curve)
-            }
-        };
         let mut counters = Counters::open(&self.root, level);
         if let Err(reason) = &counters {
             self.no_counters.insert(level, reason.clone());
         }
+        let (geometry, mut looping, curve) = match kept {
+            Some(current) => (current.geometry, current.looping, current.curve),
+            None => {
+                let (geometry, mut looping) = self.looping(level)?;
+                let by_time = counters.is_err() || !self.settings.counters_only;
+                let curve = by_time.then(|| looping.curve());
+                (geometry, looping, curve)
+            }
+        };
         let start_misses = counters.as_mut().ok().map(|one| looping.start_misses(one));
         let ready = Ready {
             start_misses: start_misses.transpose().map_err(|error| missing(error.to_string()))?,
             geometry,
             pages: looping.pages().word().to_owned(),
             raised_by: raise.method(),
-            curve: Some(curve.clone()),
+            curve: curve.clone(),
             pass_cycles: looping.pass_cycles,
             chunk_lines: looping.chunk_lines(),
         };

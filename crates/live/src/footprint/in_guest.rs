@@ -8,14 +8,15 @@ use lab::handlers::BenchError;
 
 use super::bench::{FootprintSettings, LiveFootprint};
 use super::trace::Watcher;
-use crate::handlers::Stop;
 use crate::handlers::in_guest::first_disk;
+use crate::handlers::{Stop, WindowEdge};
 use crate::host::{Root, parse_cpu_list};
 
-/// Carries out the order; what came of it, in lines, with the end as the last.
+/// Carries out the order; what came of it, in lines, with the end as the last. `mark` is called where
+/// counters start and stop.
 #[must_use]
-pub fn carry_out(order: &FootprintOrder) -> Vec<FootprintLine> {
-    match run(order) {
+pub fn carry_out(order: &FootprintOrder, mark: fn(WindowEdge)) -> Vec<FootprintLine> {
+    match run(order, mark) {
         Ok((facts, measured)) => lines(&measured, facts),
         Err(BenchError::Failed(reason)) => vec![FootprintLine::Failed(reason)],
         Err(
@@ -24,7 +25,10 @@ pub fn carry_out(order: &FootprintOrder) -> Vec<FootprintLine> {
     }
 }
 
-fn run(order: &FootprintOrder) -> Result<(FootprintFacts, Measured), BenchError> {
+fn run(
+    order: &FootprintOrder,
+    mark: fn(WindowEdge),
+) -> Result<(FootprintFacts, Measured), BenchError> {
     let root = Root::default();
     let online = root.text("sys/devices/system/cpu/online").unwrap_or_default();
     let settings = FootprintSettings {
@@ -39,6 +43,9 @@ fn run(order: &FootprintOrder) -> Result<(FootprintFacts, Measured), BenchError>
         is_virtual: false,
         seed: order.seed,
         watcher: Watcher::Outside,
+        counters_only: order.counters_only,
+        ticks: order.ticks,
+        mark: Some(mark),
         stop: Stop::new().map_err(|error| BenchError::Failed(error.to_string()))?,
     };
     let mut bench = LiveFootprint::new(settings)?;

@@ -9,6 +9,7 @@ mod memory;
 mod route;
 mod seen;
 mod sources;
+mod tick;
 mod touch;
 mod trace;
 mod window;

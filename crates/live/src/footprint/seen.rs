@@ -97,6 +97,20 @@ pub fn verdict(added: Added, window: &Window, wanted: Option<Wanted>) -> Verdict
     }
 }
 
+/// The same where ticks may come in windows, of both sorts as many. That the interrupt came while lines
+/// were touched is not known then: what raises it must be late enough.
+#[must_use]
+pub fn with_ticks(added: Added, wanted: Option<Wanted>) -> Verdict {
+    let is_tick = wanted.is_some_and(|wanted| wanted.kind == Kind::Line(TICK));
+    if added.switches > 0 {
+        return Verdict::Switched;
+    }
+    if added.others > 0 || (added.wanted > 1 && !is_tick) {
+        return Verdict::OthersToo;
+    }
+    if wanted.is_some() && added.wanted == 0 { Verdict::NotInterrupted } else { Verdict::Kept }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,5 +141,20 @@ mod tests {
         check((0, 0, 1, 0), 1, None, Verdict::OthersToo);
         check((0, 0, 0, 0), 1, None, Verdict::Paused);
         check((0, 1, 0, 0), 0, None, Verdict::OthersToo);
+    }
+
+    #[test]
+    fn where_ticks_may_come_they_remove_nothing() {
+        let disk = Some(Wanted { kind: Kind::Device, on_time: true });
+        let check = |(wanted, others, ticks, switches), how, expect| {
+            let added = Added { wanted, others, ticks, switches };
+            assert_eq!(with_ticks(added, how), expect, "{added:?} {how:?}");
+        };
+        check((1, 0, 6, 0), disk, Verdict::Kept);
+        check((0, 0, 6, 0), None, Verdict::Kept);
+        check((0, 0, 6, 0), disk, Verdict::NotInterrupted);
+        check((2, 0, 6, 0), disk, Verdict::OthersToo);
+        check((0, 1, 6, 0), None, Verdict::OthersToo);
+        check((1, 0, 6, 1), disk, Verdict::Switched);
     }
 }

@@ -15,6 +15,7 @@ pub(super) fn view() -> View {
             ViewColumn::text("source", "source", 100),
             ViewColumn::text("method", "method", 90),
             ViewColumn::number("user misses", "user_misses", 98),
+            ViewColumn::number("± user", "user_misses_ci95", 72),
             ViewColumn::number("kernel misses", "kernel_misses", 97),
             ViewColumn::number("lines", "", 99).made(&["lines", "at_most"], lines),
             ViewColumn::number("ci95", "", 95).made(&["lines_low", "lines_high"], interval),
@@ -49,5 +50,8 @@ fn limit(row: &Row<'_>) -> String {
 }
 
 fn interval(row: &Row<'_>) -> String {
-    format!("{} to {}", tenths(row, "lines_low"), tenths(row, "lines_high"))
+    match row.number("lines_low") {
+        None => human::ABSENT.to_owned(),
+        Some(_) => format!("{} to {}", tenths(row, "lines_low"), tenths(row, "lines_high")),
+    }
 }

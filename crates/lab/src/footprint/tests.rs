@@ -1,0 +1,52 @@
+//! Series for tests.
+
+use super::bench::Ready;
+use super::experiment::Series;
+use super::sample::{Repetition, Verdict};
+use super::what::{Geometry, Level, Method, Source};
+
+/// One that counts.
+pub(crate) fn repetition(user: Option<u64>, kernel: Option<u64>) -> Repetition {
+    Repetition {
+        verdict: Verdict::Kept,
+        excess_cycles: None,
+        stopped_cycles: None,
+        user_misses: user,
+        kernel_misses: kernel,
+        window: None,
+    }
+}
+
+/// Of L1d (256 lines), disk, refined; by counters.
+pub(crate) fn series(raised: Vec<Repetition>, idle: Vec<Repetition>) -> Series {
+    Series {
+        level: Level::L1d,
+        source: Source::Disk,
+        method: Method::Refined,
+        ready: Ready {
+            geometry: Geometry { size_bytes: 8192, line_bytes: 32, ways: 2 },
+            pages: "4 KiB".to_owned(),
+            raised_by: "a test".to_owned(),
+            curve: None,
+            pass_cycles: 500,
+            chunk_lines: 1,
+            start_misses: Some(7),
+        },
+        raised,
+        idle,
+        rounds: Vec::new(),
+    }
+}
+
+/// 20 repetitions of each sort that differ by one miss either way.
+pub(crate) fn counted(raised: u64, idle: u64) -> Series {
+    let around = |middle: u64| {
+        (0..20).map(|n| repetition(Some(middle + n % 3 - 1), Some(middle / 2))).collect()
+    };
+    let mut series = series(around(raised), around(idle));
+    // 20 are not a whole number of threes: two more make the mean exact.
+    for (all, middle) in [(&mut series.raised, raised), (&mut series.idle, idle)] {
+        all.push(repetition(Some(middle + 1), Some(middle / 2)));
+    }
+    series
+}

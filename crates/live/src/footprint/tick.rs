@@ -1,0 +1,69 @@
+//! Whether a CPU has a tick while one task runs on it.
+
+use lab::footprint::{Level, Missing};
+
+use crate::host::{Root, parse_cpu_list};
+
+/// Longest pass, ns: with longer ones there is hardly one between two ticks.
+const PASS_NS_MAX: u64 = 1_000_000;
+/// The same on a CPU that has no tick while one task runs: a repetition has some ten of them.
+const TICKLESS_PASS_NS_MAX: u64 = 20_000_000;
+
+/// Whether the kernel says that this CPU has none (`nohz_full=` on its command line).
+#[must_use]
+pub fn is_tickless(root: &Root, cpu: u32) -> bool {
+    // "(null)" where there is none (kernel/time, drivers/base/cpu.c).
+    let list = root.text("sys/devices/system/cpu/nohz_full").unwrap_or_default();
+    parse_cpu_list(list.trim()).is_ok_and(|cpus| cpus.contains(&cpu))
+}
+
+/// Whether a pass is short enough. `tickless`: the CPU has no tick; `ticks`: they may come.
+///
+/// # Errors
+/// When it is not.
+pub fn check_pass(
+    level: Level,
+    pass_ns: u64,
+    cpu: u32,
+    (tickless, ticks): (bool, bool),
+) -> Result<(), Missing> {
+    let most_ns = if tickless || ticks { TICKLESS_PASS_NS_MAX } else { PASS_NS_MAX };
+    if pass_ns <= most_ns {
+        return Ok(());
+    }
+    let reason = format!(
+        "a pass over {level} takes {pass_ns} ns; beyond {most_ns} other interrupts fall into each"
+    );
+    let remedy = format!("boot the kernel with nohz_full={cpu}: a CPU without a tick");
+    Err(Missing { reason, remedy: (!tickless).then_some(remedy) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn longer_passes_need_a_cpu_without_a_tick() {
+        let check = |pass_ns, how| check_pass(Level::L2, pass_ns, 3, how);
+        assert!(check(900_000, (false, false)).is_ok());
+        let missing = check(1_800_000, (false, false)).unwrap_err();
+        assert!(missing.remedy.unwrap().contains("nohz_full=3"));
+        assert!(check(1_800_000, (true, false)).is_ok() && check(1_800_000, (false, true)).is_ok());
+        assert!(check(30_000_000, (true, false)).unwrap_err().remedy.is_none());
+    }
+
+    #[test]
+    fn a_cpu_has_a_tick_unless_the_kernel_lists_it() {
+        let place = tempfile::tempdir().unwrap();
+        let root = Root::new(place.path());
+        assert!(!is_tickless(&root, 1));
+        let directory = place.path().join("sys/devices/system/cpu");
+        std::fs::create_dir_all(&directory).unwrap();
+        for (text, one, two) in
+            [("1\n", true, false), ("1-2\n", true, true), ("  (null)\n", false, false)]
+        {
+            std::fs::write(directory.join("nohz_full"), text).unwrap();
+            assert_eq!((is_tickless(&root, 1), is_tickless(&root, 2)), (one, two), "{text}");
+        }
+    }
+}
