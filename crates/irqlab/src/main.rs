@@ -19,17 +19,16 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// What can be measured here; for the rest, the exact line that unlocks it
     Doctor(verbs::doctor::DoctorArgs),
     Handlers(Box<verbs::handlers::HandlersArgs>),
     Noise(Box<verbs::noise::NoiseArgs>),
     Footprint(Box<verbs::footprint::FootprintArgs>),
     Echo(verbs::echo::EchoArgs),
+    Reproduce(verbs::reproduce::ReproduceArgs),
     Show(verbs::show::ShowArgs),
     /// The simulated machine: set it up, boot it, save its state
     Sim(Box<verbs::sim::SimArgs>),
     Machines(verbs::machines::MachinesArgs),
-    /// Measure irqlab itself: what its probes cost, and whether they tell the truth
     Bench(verbs::bench::BenchArgs),
     /// Print a completion script for a shell
     Completions(verbs::completions::CompletionsArgs),
@@ -47,6 +46,7 @@ fn main() -> ExitCode {
         Verb::Noise(args) => verbs::noise::run(&args),
         Verb::Footprint(args) => verbs::footprint::run(&args),
         Verb::Echo(args) => verbs::echo::run(&args),
+        Verb::Reproduce(args) => verbs::reproduce::run(&args),
         Verb::Show(args) => verbs::show::run(args),
         Verb::Sim(args) => verbs::sim::run(*args),
         Verb::Machines(args) => verbs::machines::run(&args),

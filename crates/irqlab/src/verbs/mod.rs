@@ -11,6 +11,7 @@ pub mod machine;
 pub mod machines;
 pub mod man;
 pub mod noise;
+pub mod reproduce;
 pub mod show;
 pub mod sim;
 pub mod stimulus;

@@ -10,6 +10,7 @@ pub mod estimate;
 pub mod experiment;
 pub mod in_guest;
 pub mod order;
+pub mod paper;
 pub mod rounds;
 pub mod sample;
 mod sums;

@@ -9,6 +9,7 @@ mod footprint;
 mod handlers;
 mod napi;
 mod noise;
+mod paper;
 mod probes;
 mod scale;
 
@@ -37,6 +38,8 @@ pub(crate) fn view_of(table: &Table) -> Option<View> {
         "detours" | "repetitions" | "slots" | "sizes" | "spectrum" | "injected" => {
             (&noise::NEEDS_OF_SINGLES, noise::view_of_singles)
         }
+        "paper" => (&paper::NEEDS, paper::view),
+        "statements" => (&paper::NEEDS_OF_STATEMENTS, paper::view_of_statements),
         "probes" => (&probes::NEEDS, probes::view),
         "probe_costs" => (&probes::NEEDS_OF_COSTS, probes::view_of_costs),
         "scale" => (&scale::NEEDS, scale::view),

@@ -1,0 +1,204 @@
+//! `reproduce footprint-1999`: what an interrupt evicts, model by model.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use lab::footprint::paper::{ModelRun, Paper, Part, paper, statements};
+use lab::footprint::{About, FootprintFacts, Measured, assemble};
+use lab::handlers::BenchError;
+use live::handlers::Stop;
+use record::{Column, Kind, Run, SCHEMA, Table, Timestamp, Value};
+use serde_json::{Map, Value as Json, json};
+use sim::models;
+
+use super::super::footprint::nothing_or;
+use super::super::footprint::sim::{Prepared, Wanted, prepare};
+use super::super::handlers::place::output_directory;
+use super::super::handlers::stop_on_signals;
+use super::super::machine::GuestArgs;
+use super::ReproduceArgs;
+use super::parts::{GuestPart, left_out, parts};
+use crate::args::Usage;
+use crate::output;
+
+/// Tables of a part that go into the run, and their names there.
+const TABLES: [(&str, &str); 4] =
+    [("footprint", "series"), ("sums", "sums"), ("modes", "modes"), ("by_context", "by_context")];
+
+/// What is put together.
+#[derive(Default)]
+struct Gathered {
+    runs: Vec<ModelRun>,
+    tables: Vec<Table>,
+    absent: Vec<record::Absence>,
+    warnings: Vec<String>,
+    host: Map<String, Json>,
+    machines: Map<String, Json>,
+    stopped: bool,
+}
+
+/// Measures, prints, records.
+pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
+    let figures = Paper::footprint_1999().context("papers/footprint-1999.toml")?;
+    for name in &args.models {
+        models::changed(name, &[]).map_err(|error| Usage(error.to_string()))?;
+    }
+    let started = Timestamp::now();
+    let (directory, _made) = output_directory("reproduce", args.out.as_deref(), started)?;
+    let stop = stop_on_signals()?;
+    let mut all = Gathered::default();
+    for name in &args.models {
+        if let Err(error) = measure_model(args, name, &stop, &mut all) {
+            return match error.downcast::<BenchError>() {
+                Ok(error) => nothing_or(error),
+                Err(error) => Err(error.context(name.clone())),
+            };
+        }
+        if all.stopped {
+            break;
+        }
+    }
+    if all.runs.iter().all(|run| run.parts.is_empty()) {
+        bail!("stopped before anything was measured; nothing was written");
+    }
+    let run = assemble_all(args, &figures, all, started);
+    let (format, quiet) = (args.printing.format(), args.printing.quiet);
+    let printed = output::print(&output::run_text(&run, &directory, format, "paper", args.all));
+    record::write_run(&run, &directory)
+        .context("the results above are not recorded (--out writes elsewhere)")?;
+    printed?;
+    let more = "the same again, other tables and formats: irqlab show";
+    output::say(quiet, &format!("run: {}  ({more} {0})", directory.display()));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn measure_model(
+    args: &ReproduceArgs,
+    name: &str,
+    stop: &Stop,
+    all: &mut Gathered,
+) -> anyhow::Result<()> {
+    let (_, model) = models::changed(name, &[]).map_err(|error| Usage(error.to_string()))?;
+    let left_out = left_out(&model);
+    all.runs.push(ModelRun { model: name.to_owned(), parts: Vec::new(), left_out });
+    for part in parts(&model, args.repetitions as usize, args.seed) {
+        output::say(args.printing.quiet, &format!("{name}: {}", part.name));
+        let Some((facts, measured)) = measure_part(args, name, &part, stop, all)? else {
+            all.stopped = true;
+            return Ok(());
+        };
+        gather(name, &part, facts, &measured, all);
+        let GuestPart { long, change, .. } = part;
+        if let Some(run) = all.runs.last_mut() {
+            run.parts.push(Part { long, change, measured });
+        }
+    }
+    Ok(())
+}
+
+/// `None` when the user asked to stop.
+fn measure_part(
+    args: &ReproduceArgs,
+    name: &str,
+    part: &GuestPart,
+    stop: &Stop,
+    all: &mut Gathered,
+) -> anyhow::Result<Option<(FootprintFacts, Measured)>> {
+    let guest =
+        GuestArgs { limit: Some(args.limit), append: part.append.clone(), ..GuestArgs::default() };
+    let set: Vec<String> = part.change.iter().chain(&part.clock).cloned().collect();
+    let wanted = Wanted {
+        guest: &guest,
+        model: name,
+        set: &set,
+        disk: part.disk,
+        geometry: &[],
+        order: part.order.clone(),
+        quiet: args.printing.quiet,
+    };
+    let Prepared { bench, host } = prepare(wanted, stop.clone())?;
+    all.host = host;
+    Ok(bench.measure()?)
+}
+
+/// Adds the tables of a part, with whose they are.
+fn gather(
+    name: &str,
+    part: &GuestPart,
+    facts: FootprintFacts,
+    seen: &Measured,
+    all: &mut Gathered,
+) {
+    let machine = json!({
+        "model": facts.settings.get("model"), "machine": facts.settings.get("machine"),
+        "window_ns": part.order.window_ns, "ticks": part.order.ticks,
+    });
+    all.machines.insert(format!("{name}, {}", part.name), machine);
+    for warning in &facts.warnings {
+        let words = format!("{name}, {}: {warning}", part.name);
+        if !all.warnings.contains(&words) {
+            all.warnings.push(words);
+        }
+    }
+    if let Some(clock) =
+        part.clock.as_ref().filter(|_| all.runs.last().is_some_and(|run| run.parts.is_empty()))
+    {
+        all.warnings.push(format!(
+            "{name}: run with {clock}: at its own, windows are too long for the host"
+        ));
+    }
+    let run = assemble(&About::default(), facts, seen);
+    for absence in run.absent {
+        let what = format!("{name}, {}: {}", part.name, absence.what);
+        all.absent.push(record::Absence { table: "series".to_owned(), what, ..absence });
+    }
+    for table in run.tables {
+        let Some((_, to)) = TABLES.iter().find(|(from, _)| *from == table.name) else { continue };
+        add(to, [("model", name), ("guest", part.name)], table, &mut all.tables);
+    }
+}
+
+/// Appends rows to the table of that name, with what is the same for all of them in front.
+fn add(to: &str, of: [(&str, &str); 2], from: Table, tables: &mut Vec<Table>) {
+    let front = |(name, _): (&str, &str)| {
+        let doc = if name == "model" { "The model." } else { "Which of its guests." };
+        Column::new(name, Kind::Text, doc)
+    };
+    if !tables.iter().any(|table| table.name == to) {
+        let columns = of.into_iter().map(front).chain(from.columns.iter().cloned()).collect();
+        tables.push(Table::new(to, &from.doc, columns));
+    }
+    let Some(table) = tables.iter_mut().find(|table| table.name == to) else { return };
+    for row in from.rows() {
+        let front = of.iter().map(|(_, value)| Value::from(*value));
+        table.push(front.chain(row.iter().cloned()).collect());
+    }
+}
+
+fn assemble_all(args: &ReproduceArgs, figures: &Paper, all: Gathered, started: Timestamp) -> Run {
+    let mut absent = all.absent;
+    let mut tables = vec![paper(figures, &all.runs, &mut absent), statements(figures, &all.runs)];
+    tables.extend(all.tables);
+    tables.retain(|table| !table.rows().is_empty());
+    let settings = json!({
+        "version": env!("CARGO_PKG_VERSION"), "paper": figures.title, "models": args.models,
+        "repetitions_max": args.repetitions, "seed": args.seed, "guests": all.machines,
+    });
+    let mut warnings = all.warnings;
+    let words = "the guest is Linux on x86-64 with the caches and the clock of the model: other code and \
+                 another system than the paper measured, so that figures are compared in kind";
+    warnings.insert(0, words.to_owned());
+    Run {
+        schema: SCHEMA.to_owned(),
+        experiment: "footprint".to_owned(),
+        bench: "sim".to_owned(),
+        started_utc: started.to_string(),
+        complete: !all.stopped,
+        host: all.host,
+        settings: settings.as_object().cloned().unwrap_or_default(),
+        observer: Map::new(),
+        warnings,
+        absent,
+        tables,
+    }
+}

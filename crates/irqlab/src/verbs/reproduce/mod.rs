@@ -1,0 +1,66 @@
+//! `irqlab reproduce`: a paper's tables, with ours beside them.
+
+mod footprint_1999;
+mod parts;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use crate::args::{Printing, duration};
+
+/// A paper's tables, with ours beside them
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  irqlab reproduce footprint-1999                                       five models; some ten minutes each
+  irqlab reproduce footprint-1999 --models origin-200,ultra-1 --out paper
+  irqlab show paper statements                                          which findings hold
+
+Exit codes: 0 done, 1 failed, 2 a mistake in what was typed, 4 nothing can be measured here.")]
+pub struct ReproduceArgs {
+    /// The paper
+    paper: PaperName,
+    /// Models of machines, in order
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "LIST",
+        default_value = "origin-200,ultra-1,r4400-1994,p3-600,zen3"
+    )]
+    models: Vec<String>,
+    /// Most repetitions with the interrupt, and as many without, of each series; 16 to 100000
+    #[arg(long, value_parser = clap::value_parser!(u32).range(16..=100_000), default_value_t = 32,
+        value_name = "N")]
+    repetitions: u32,
+    /// Chooses the order of lines and the times of interrupts
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
+    /// Kill a machine after this time on the host's clock
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1h")]
+    limit: Duration,
+    /// Directory of the run [default: irqlab-runs/UTC-reproduce]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    #[command(flatten)]
+    printing: Printing,
+    /// Print every row, too
+    #[arg(long)]
+    all: bool,
+}
+
+/// Papers whose tables can be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum PaperName {
+    /// What an interrupt evicts (Tables 2 to 9)
+    #[value(name = "footprint-1999")]
+    Footprint1999,
+}
+
+/// Measures, prints, records.
+pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
+    match args.paper {
+        PaperName::Footprint1999 => footprint_1999::run(args),
+    }
+}

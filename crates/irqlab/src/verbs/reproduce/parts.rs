@@ -1,0 +1,193 @@
+//! What is measured of a model for the paper `footprint-1999`: guests, each with a plan.
+
+use lab::footprint::in_guest::FootprintOrder;
+use lab::footprint::{FootprintPlan, Level, Method, Source};
+use machine::SystemModel;
+
+use super::super::footprint::sim::CPUS;
+
+/// How long an interrupt is waited for, where ticks are kept out.
+const SHORT_NS: u64 = 2_000_000;
+/// The paper's, for the disk.
+const LONG_NS: u64 = 25_000_000;
+/// Repetitions of such a window, at most: each takes as many cycles as ten of the others.
+const LONG_REPETITIONS_MAX: usize = 24;
+/// A model with a faster clock is run at a twentieth of it. Its windows would be too many cycles for the host;
+/// how many lines are displaced does not depend on how many cycles a microsecond has.
+const FAST_HZ: u64 = 1_000_000_000;
+const FAST_FACTOR: u64 = 20;
+/// Reads complete later than the loop has asked, filled its cache, and waited for a tick.
+const LATE_DISK: &str = "virtio-blk,latency=12ms";
+const DISK: &str = "virtio-blk,latency=1ms";
+/// A pass that is estimated longer needs a CPU without a tick: a read of 1 ms must find the cache filled
+/// twice and touched once.
+const TICK_PASS_NS: f64 = 200_000.0;
+/// Windows of a slow level: its disk, and passes.
+const SLOW_NS: u64 = 12_000_000;
+const PASSES: f64 = 3.0;
+/// Longest line that L2 is given.
+const LINE_BYTES_MAX: u64 = 256;
+
+/// A guest, and what is asked of it.
+pub struct GuestPart {
+    /// In words, for progress.
+    pub name: &'static str,
+    /// Whether ticks come in its windows.
+    pub long: bool,
+    /// A change of the model, of which the paper asks.
+    pub change: Option<String>,
+    /// A change for the host's sake.
+    pub clock: Option<String>,
+    /// Its disk.
+    pub disk: &'static str,
+    /// More for its kernel's command line.
+    pub append: Vec<String>,
+    /// The order.
+    pub order: FootprintOrder,
+}
+
+const READS: [Source; 2] = [Source::Disk, Source::DiskEvent];
+
+/// The parts of a model. `repetitions_max`, `seed`: of each.
+pub fn parts(model: &SystemModel, repetitions_max: usize, seed: u64) -> Vec<GuestPart> {
+    let order = |levels: &[Level], sources: &[Source], methods: &[Method]| FootprintOrder {
+        plan: FootprintPlan {
+            levels: levels.to_vec(),
+            sources: sources.to_vec(),
+            methods: methods.to_vec(),
+            repetitions_max,
+            ..FootprintPlan::default()
+        },
+        cpu: CPUS - 1,
+        window_ns: SHORT_NS,
+        seed,
+        counters_only: true,
+        ..FootprintOrder::default()
+    };
+    let part = |name, order| GuestPart {
+        name,
+        long: false,
+        change: None,
+        clock: clock(model),
+        disk: DISK,
+        append: Vec::new(),
+        order,
+    };
+    let first: &[Level] = if model.l1i.trace { &[Level::L1d] } else { &[Level::L1d, Level::L1i] };
+    let all = [Source::Disk, Source::DiskEvent, Source::Net];
+    let mut parts = vec![part("first level", order(first, &all, &[Method::Refined]))];
+    let both = [Method::Basic, Method::Refined];
+    let long = order(&[Level::L1d], &READS, &both);
+    let repetitions_max = repetitions_max.min(LONG_REPETITIONS_MAX);
+    let plan = FootprintPlan { repetitions_max, ..long.plan };
+    let long = FootprintOrder { plan, ticks: true, window_ns: LONG_NS, ..long };
+    parts.push(GuestPart { long: true, disk: LATE_DISK, ..part("long windows", long) });
+    let l2 = |sources: &[Source]| order(&[Level::L2], sources, &[Method::Refined]);
+    let change = other_line(model);
+    if l2_pass_ns(model) < TICK_PASS_NS {
+        parts.push(part("L2", l2(&all)));
+        let other = part("L2, other lines", l2(&[Source::Disk, Source::Net]));
+        parts.extend(change.map(|change| GuestPart { change: Some(change), ..other }));
+        return parts;
+    }
+    // A kernel steers no packets to a CPU without a tick, so the network comes with ticks.
+    let window_ns = SLOW_NS + (PASSES * l2_pass_ns(model)) as u64;
+    let slow = |name, sources: &[Source]| {
+        let order = FootprintOrder { window_ns, ..l2(sources) };
+        GuestPart {
+            disk: LATE_DISK,
+            append: vec![format!("nohz_full={}", CPUS - 1)],
+            ..part(name, order)
+        }
+    };
+    parts.push(slow("L2, a CPU without a tick", &READS));
+    let net = FootprintOrder { ticks: true, window_ns, ..l2(&[Source::Net]) };
+    parts.push(part("L2, network", net));
+    let other = slow("L2, other lines", &[Source::Disk]);
+    parts.extend(change.map(|change| GuestPart { change: Some(change), ..other }));
+    parts
+}
+
+/// What is left out of a model, and why.
+pub fn left_out(model: &SystemModel) -> Vec<(Option<Level>, String)> {
+    let mut left = Vec::new();
+    if model.l1i.trace {
+        let why =
+            "its first instruction cache begins lines where code is entered: no loop fills it";
+        left.push((Some(Level::L1i), why.to_owned()));
+    }
+    if l2_pass_ns(model) >= TICK_PASS_NS {
+        let why =
+            "with other lines the network was left out: with ticks in its windows it takes many";
+        left.push((Some(Level::L2), why.to_owned()));
+    }
+    left
+}
+
+/// The clock that a fast model is run at.
+fn clock_hz(model: &SystemModel) -> u64 {
+    if model.clock_hz > FAST_HZ { model.clock_hz / FAST_FACTOR } else { model.clock_hz }
+}
+
+fn clock(model: &SystemModel) -> Option<String> {
+    let hz = clock_hz(model);
+    (hz != model.clock_hz).then(|| format!("clock={}MHz", hz / 1_000_000))
+}
+
+/// What a pass over L2 is estimated to take: each line misses L1 and, with pages of 4 KiB, the TLB.
+fn l2_pass_ns(model: &SystemModel) -> f64 {
+    let lines = model.l2.cache.size_bytes / model.l2.cache.line_bytes.max(1);
+    let waits = &model.waits;
+    let walk = if model.stlb.is_some() { waits.stlb_hit_cycles } else { waits.tlb_miss_cycles };
+    let cycles = waits.l1_hit_cycles + waits.l2_hit_cycles + walk;
+    lines as f64 * cycles as f64 * 1e9 / clock_hz(model) as f64
+}
+
+/// L2 with lines half as long, or twice where L1 has lines as long; none where neither can be.
+fn other_line(model: &SystemModel) -> Option<String> {
+    let line = model.l2.cache.line_bytes;
+    let first = model.l1d.cache.line_bytes.max(model.l1i.cache.line_bytes);
+    let other = if line / 2 >= first { line / 2 } else { line * 2 };
+    (other <= LINE_BYTES_MAX).then(|| format!("l2.line={other}B"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(name: &str) -> (SystemModel, Vec<GuestPart>) {
+        let model = SystemModel::parse(&sim::models::text(name).unwrap()).unwrap();
+        let parts = parts(&model, 32, 1);
+        (model, parts)
+    }
+
+    #[test]
+    fn a_slow_second_level_gets_a_cpu_without_a_tick() {
+        let (model, slow) = of("origin-200");
+        assert!(l2_pass_ns(&model) > TICK_PASS_NS);
+        let without_tick: Vec<&GuestPart> =
+            slow.iter().filter(|part| !part.append.is_empty()).collect();
+        assert_eq!(without_tick.len(), 2);
+        for part in &without_tick {
+            assert!(!part.order.plan.sources.contains(&Source::Net), "{}", part.name);
+            // The read completes when the cache is filled, and a pass before the window ends.
+            let late_ns = 12_000_000.0 + l2_pass_ns(&model);
+            assert!(part.order.window_ns as f64 > late_ns && 4.0 * l2_pass_ns(&model) < 12e6);
+        }
+        assert!(slow.iter().any(|part| part.order.ticks && part.order.plan.levels == [Level::L2]));
+        let (_, fast) = of("p3-600");
+        assert!(fast.iter().all(|part| part.append.is_empty()));
+        assert!(fast.iter().any(|part| part.order.plan.levels == [Level::L2]));
+    }
+
+    #[test]
+    fn each_model_is_measured_with_other_lines_that_it_can_have() {
+        for name in sim::models::names() {
+            let (_, parts) = of(name);
+            let change = parts.iter().find_map(|part| part.change.clone());
+            let change = change.unwrap_or_else(|| panic!("{name}"));
+            let (_, changed) = sim::models::changed(name, &[change]).unwrap();
+            assert!(changed.l2.cache.line_bytes >= changed.l1d.cache.line_bytes, "{name}");
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! `irqlab reproduce` as a user types it. What it measures takes minutes: its tables are tested where they
+//! are made, and its guests by `cli_footprint`.
+
+mod cli_support;
+
+use cli_support::check_refused;
+
+#[test]
+fn papers_and_models_are_named() {
+    check_refused(&["reproduce"], "<PAPER>");
+    check_refused(&["reproduce", "moby-dick"], "possible values: footprint-1999");
+    let paper = ["reproduce", "footprint-1999"];
+    let refused = |more: &[&str], says: &str| check_refused(&[&paper, more].concat(), says);
+    refused(&["--models", "pdp-11"], "no model \"pdp-11\"; there are: ");
+    refused(&["--repetitions", "15"], "16..=100000");
+    refused(&["--limit", "0"], "allowed: 1us to 168h");
+}

@@ -1,0 +1,331 @@
+//! The paper's findings, each asked of every model, and of the published figures.
+
+use record::{Column, Kind, Table, Value};
+
+use super::super::contexts::Mode;
+use super::super::what::{Level, Method, Source};
+use super::judge::{
+    CLOSE_RATIO, Judged, Known, Verdict, close, exactly, greater, half_way, narrower, no_benefit,
+};
+use super::published::{Count, Paper};
+use super::tables::{ModelRun, Which};
+
+/// Reads of a disk, silent and told.
+const READS: [Source; 2] = [Source::Disk, Source::DiskEvent];
+const LEVELS: [Level; 3] = [Level::L1d, Level::L1i, Level::L2];
+
+/// A statement about one thing.
+struct Statement {
+    name: &'static str,
+    model: String,
+    of: String,
+    claim: String,
+    ours: Judged,
+    /// None where the paper tells no figures for it.
+    published: Option<Judged>,
+}
+
+/// What asks: one model, and the paper's figures of it.
+struct Asked<'a> {
+    run: &'a ModelRun,
+    paper: &'a Paper,
+}
+
+impl Asked<'_> {
+    fn ours(&self, change: Option<&str>, level: Level, source: Source) -> Known {
+        let which = Which { long: false, change, level, source, method: Method::Refined };
+        self.run.beyond(which, Mode::User, true)
+    }
+
+    fn published(&self, level: Level, source: Source) -> Known {
+        let what = (Method::Refined, Mode::User, Count::Beyond);
+        figure(self.paper, &self.run.model, level, source, what)
+    }
+
+    /// What a judge says of the figures, if there are any of this machine.
+    fn told(&self, judged: Judged) -> Option<Judged> {
+        self.paper.machines.contains_key(&self.run.model).then_some(judged)
+    }
+
+    fn statement(&self, name: &'static str, of: String, claim: String, ours: Judged) -> Statement {
+        let model = self.run.model.clone();
+        Statement { name, model, of, claim, ours, published: None }
+    }
+}
+
+fn figure(
+    paper: &Paper,
+    model: &str,
+    level: Level,
+    source: Source,
+    what: (Method, Mode, Count),
+) -> Known {
+    let found = paper.figure(model, level, source, what);
+    found.map(exactly).ok_or_else(|| "the paper has no figure".to_owned())
+}
+
+/// All statements.
+#[must_use]
+pub fn statements(paper: &Paper, runs: &[ModelRun]) -> Table {
+    let mut all = Vec::new();
+    for run in runs {
+        let asked = Asked { run, paper };
+        all.extend(refined_beats_basic(&asked));
+        all.extend(network_over_disk(&asked));
+        all.extend(sum_is_l2(&asked));
+        all.extend(longer_lines(&asked));
+    }
+    all.extend(longer_lines_between(paper, runs));
+    let doc = "The paper's findings as statements of numbers. Whether they hold is asked of ours, and of \
+               the published figures.";
+    let mut table = Table::new("statements", doc, columns());
+    all.into_iter().for_each(|one| table.push(cells(one)));
+    table
+}
+
+/// Section 4: over 25 ms the basic method hides the disk behind the clock.
+fn refined_beats_basic(asked: &Asked<'_>) -> Vec<Statement> {
+    let effect = |source, method| asked.run.long_effect(source, method);
+    let published = |source, method| {
+        let of = |source, count| {
+            figure(asked.paper, &asked.run.model, Level::L1d, source, (method, Mode::User, count))
+        };
+        // The idle row is one for both reads.
+        let (with, without) = (of(source, Count::With)?, of(Source::Disk, Count::Without)?);
+        Ok(exactly((with.mean - without.mean) as u32))
+    };
+    let mut all = Vec::new();
+    for source in READS {
+        let (refined, basic) = (effect(source, Method::Refined), effect(source, Method::Basic));
+        let claim = "refined ± over its effect < basic ± over its effect".to_owned();
+        let judged = narrower(refined.clone(), basic.clone());
+        let of = format!("l1d, {source}, long windows");
+        all.push(asked.statement("refined beats basic: spread", of.clone(), claim, judged));
+        let claim = "effect by refined > effect by basic".to_owned();
+        let judged = greater(refined, basic);
+        let told = greater(published(source, Method::Refined), published(source, Method::Basic));
+        let one = asked.statement("refined beats basic: effect", of, claim, judged);
+        all.push(Statement { published: asked.told(told), ..one });
+    }
+    all
+}
+
+/// Section 4.2.
+fn network_over_disk(asked: &Asked<'_>) -> Vec<Statement> {
+    let one = |level: Level| {
+        let judged =
+            greater(asked.ours(None, level, Source::Net), asked.ours(None, level, Source::Disk));
+        let told =
+            greater(asked.published(level, Source::Net), asked.published(level, Source::Disk));
+        let claim = "net > disk".to_owned();
+        let one = asked.statement("network > disk", format!("{level}, user"), claim, judged);
+        Statement { published: asked.told(told), ..one }
+    };
+    LEVELS.into_iter().map(one).collect()
+}
+
+/// Section 4.1.
+fn sum_is_l2(asked: &Asked<'_>) -> Vec<Statement> {
+    let one = |source: Source| {
+        let [l1d, l1i, l2] = LEVELS.map(|level| asked.ours(None, level, source));
+        let [told_l1d, told_l1i, told_l2] = LEVELS.map(|level| asked.published(level, source));
+        let claim = format!("L1D + L1I within {:.0} % of L2", CLOSE_RATIO * 100.0);
+        let judged = close([l1d, l1i], l2);
+        let one =
+            asked.statement("L1I + L1D close to L2", format!("{source}, user"), claim, judged);
+        Statement { published: asked.told(close([told_l1d, told_l1i], told_l2)), ..one }
+    };
+    [Source::Disk, Source::DiskEvent, Source::Net].into_iter().map(one).collect()
+}
+
+/// Section 4.1, on one machine: the same L2 with lines of another length.
+fn longer_lines(asked: &Asked<'_>) -> Vec<Statement> {
+    let changes: Vec<&str> =
+        asked.run.parts.iter().filter_map(|part| part.change.as_deref()).collect();
+    let line = |change, source| {
+        let which =
+            Which { long: false, change, level: Level::L2, source, method: Method::Refined };
+        asked.run.series(which).map(|(series, _)| series.ready.geometry.line_bytes)
+    };
+    let mut all = Vec::new();
+    for change in changes {
+        for source in [Source::Disk, Source::Net] {
+            let lengths =
+                line(None, source).and_then(|as_is| Ok((as_is, line(Some(change), source)?)));
+            let (as_is, changed) = (Ok(None), Ok(Some(change)));
+            let (judged, of) = match lengths {
+                Err(why) => (no_benefit(Err(why.clone()), Err(why), 2.0), change.to_owned()),
+                Ok((one, other)) => {
+                    let (long, short) =
+                        if one > other { (as_is, changed) } else { (changed, as_is) };
+                    let known = |change: Result<Option<&str>, String>| {
+                        change.and_then(|change| asked.ours(change, Level::L2, source))
+                    };
+                    let (most, least) = (one.max(other), one.min(other));
+                    let factor = f64::from(most) / f64::from(least.max(1));
+                    (
+                        no_benefit(known(long), known(short), factor),
+                        format!("{most} B and {least} B"),
+                    )
+                }
+            };
+            let claim =
+                format!("misses with lines of twice the length > {} of those", half_way(2.0));
+            let of = format!("l2, {source}, lines of {of}");
+            all.push(asked.statement("no benefit from longer lines", of, claim, judged));
+        }
+    }
+    all
+}
+
+/// The same, as the paper had it: its two machines, whose lines differ by 2.
+fn longer_lines_between(paper: &Paper, runs: &[ModelRun]) -> Vec<Statement> {
+    let of = |model: &str| runs.iter().find(|run| run.model == model);
+    let (Some(long), Some(short)) = (of("origin-200"), of("ultra-1")) else { return Vec::new() };
+    let (long, short) = (Asked { run: long, paper }, Asked { run: short, paper });
+    let one = |source: Source| {
+        let known = |asked: &Asked<'_>| asked.ours(None, Level::L2, source);
+        let told = |asked: &Asked<'_>| asked.published(Level::L2, source);
+        Statement {
+            name: "no benefit from longer lines",
+            model: "origin-200, ultra-1".to_owned(),
+            of: format!("l2, {source}, lines of 128 B and 64 B"),
+            claim: format!("misses of the first > {} of the second's", half_way(2.0)),
+            ours: no_benefit(known(&long), known(&short), 2.0),
+            published: Some(no_benefit(told(&long), told(&short), 2.0)),
+        }
+    };
+    [Source::Disk, Source::DiskEvent, Source::Net].into_iter().map(one).collect()
+}
+
+fn columns() -> Vec<Column> {
+    use Kind::{Real, Text};
+    let column = Column::new;
+    vec![
+        column("statement", Text, "The finding."),
+        column("model", Text, "Of which model."),
+        column("of", Text, "Of what on it."),
+        column("claim", Text, "What must be so for it to hold."),
+        column("verdict", Text, "holds, fails, or not judged: then it is neither."),
+        column("ours_ratio", Real, "The ratio that decides: of both sides of the claim."),
+        column("numbers", Text, "Misses that it is made of, with half of their 95 % intervals."),
+        column("published_verdict", Text, "Whether the published figures have it so."),
+        column("published_ratio", Real, "The same ratio of the published figures."),
+        column("why", Text, "Why it is not judged."),
+    ]
+}
+
+fn cells(one: Statement) -> Vec<Value> {
+    let real = |value: Option<f64>| value.map_or(Value::Absent, Value::real);
+    let text = |value: Option<String>| value.map_or(Value::Absent, Value::Text);
+    let why = match &one.ours.verdict {
+        Verdict::NotJudged(why) => Some(why.clone()),
+        _ => None,
+    };
+    let told = one.published.as_ref();
+    vec![
+        one.name.into(),
+        Value::Text(one.model),
+        Value::Text(one.of),
+        Value::Text(one.claim),
+        Value::Text(one.ours.verdict.to_string()),
+        real(one.ours.number),
+        text(Some(one.ours.numbers).filter(|words| !words.is_empty())),
+        text(told.map(|judged| judged.verdict.to_string())),
+        real(told.and_then(|judged| judged.number)),
+        text(why),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::experiment::{Measured, Series};
+    use super::super::tables::{Part, paper as tables};
+    use super::*;
+    use crate::footprint::tests::counted;
+
+    fn part(series: Vec<Series>) -> Part {
+        let measured = Measured { series, ..Measured::default() };
+        Part { long: false, change: None, measured }
+    }
+
+    /// L1d 40, L1i 60 and L2 95 for the disk; twice as much for the network, and no L2 of it.
+    fn run(model: &str) -> ModelRun {
+        let of = |level, source, misses: u64| Series { level, source, ..counted(misses + 10, 10) };
+        let series = vec![
+            of(Level::L1d, Source::Disk, 40),
+            of(Level::L1i, Source::Disk, 60),
+            of(Level::L2, Source::Disk, 95),
+            of(Level::L1d, Source::Net, 80),
+            of(Level::L1i, Source::Net, 120),
+        ];
+        let left_out = vec![(Some(Level::L2), "no time".to_owned())];
+        ModelRun { model: model.to_owned(), parts: vec![part(series)], left_out }
+    }
+
+    fn verdicts(table: &Table, name: &str) -> Vec<String> {
+        let rows = table.rows().iter().filter(|row| row[0] == Value::from(name));
+        rows.map(|row| row[4].to_json().as_str().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn findings_are_asked_of_what_there_is() {
+        let paper = Paper::footprint_1999().unwrap();
+        let table = statements(&paper, &[run("origin-200")]);
+        assert_eq!(verdicts(&table, "network > disk"), ["holds", "holds", "not judged"]);
+        let close = verdicts(&table, "L1I + L1D close to L2");
+        assert_eq!(close, ["holds", "not judged", "not judged"]);
+        let spread = verdicts(&table, "refined beats basic: spread");
+        assert_eq!(spread, ["not judged", "not judged"]);
+        let l2 = table.rows().iter().find(|row| row[2] == Value::from("l2, user")).unwrap();
+        assert_eq!(l2[9], Value::from("no time"));
+    }
+
+    /// Of the published figures: all findings hold where the paper says so, and nowhere else.
+    #[test]
+    fn the_published_figures_are_judged_as_the_paper_does() {
+        let paper = Paper::footprint_1999().unwrap();
+        let table = statements(&paper, &[run("origin-200"), run("ultra-1")]);
+        let told = |name: &str, model: &str| -> Vec<String> {
+            let (name, model) = (Value::from(name), Value::from(model));
+            let rows = table.rows().iter().filter(|row| row[0] == name && row[1] == model);
+            rows.filter_map(|row| Some(row[7].to_json().as_str()?.to_owned())).collect()
+        };
+        let holds = |count| vec!["holds".to_owned(); count];
+        for model in ["origin-200", "ultra-1"] {
+            assert_eq!(told("network > disk", model), holds(3), "{model}");
+        }
+        assert_eq!(told("refined beats basic: effect", "origin-200"), holds(2));
+        let close = "L1I + L1D close to L2";
+        assert_eq!(told(close, "origin-200"), ["holds", "holds", "fails"]);
+        assert_eq!(told(close, "ultra-1"), ["fails"; 3]);
+        assert_eq!(told("no benefit from longer lines", "origin-200, ultra-1"), holds(3));
+    }
+
+    #[test]
+    fn our_figures_stand_beside_the_published_ones() {
+        let paper = Paper::footprint_1999().unwrap();
+        let mut absent = Vec::new();
+        let table = tables(&paper, &[run("origin-200"), run("zen3")], &mut absent);
+        // No exception mode of ultra-1; all rows of the others.
+        assert_eq!(table.rows().len(), 2 * (3 + 6 + 6 + 6 + 6 + 3 + 3 + 3));
+        let of = |model: &str, number: u64, what: &str, mode: &str| {
+            let row = table.rows().iter().find(|row| {
+                row[0] == Value::from(model)
+                    && row[1] == Value::Uint(number)
+                    && row[5] == Value::from(what)
+                    && row[4] == Value::from(mode)
+            });
+            let row = row.unwrap();
+            (row[8].clone(), row[11].clone(), row[12].clone())
+        };
+        let (ours, published, ratio) = of("origin-200", 4, "no signal", "user");
+        assert_eq!((ours, published), (Value::Real(40.0), Value::Uint(104)));
+        assert_eq!(ratio, Value::Real(40.0 / 104.0));
+        let (ours, published, ratio) = of("zen3", 4, "no signal", "user");
+        assert_eq!((ours, published, ratio), (Value::Real(40.0), Value::Absent, Value::Absent));
+        // No simulator looked on: no exception mode, with the reason.
+        assert_eq!(of("zen3", 4, "no signal", "exception").0, Value::Absent);
+        assert!(absent.iter().any(|one| one.what.contains("zen3, table 9")));
+    }
+}

@@ -1,0 +1,195 @@
+//! A finding of the paper as a statement of numbers: whether it holds here.
+
+use std::fmt;
+
+use super::super::estimate::Mean;
+
+/// Two counts are close when their ratio is no farther from 1. The paper calls 273 and 298, 286 and
+/// 300 "almost equal".
+pub(super) const CLOSE_RATIO: f64 = 0.10;
+
+/// What became of a statement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It holds.
+    Holds,
+    /// It does not.
+    Fails,
+    /// It can't be told, for this reason.
+    NotJudged(String),
+}
+
+impl Verdict {
+    fn of(holds: bool) -> Verdict {
+        if holds { Verdict::Holds } else { Verdict::Fails }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Verdict::Holds => "holds",
+            Verdict::Fails => "fails",
+            Verdict::NotJudged(_) => "not judged",
+        })
+    }
+}
+
+/// A number with what becomes of the statement for it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Judged {
+    /// The number that decides, if there is one.
+    pub(super) number: Option<f64>,
+    /// The numbers that it is made of, in words.
+    pub(super) numbers: String,
+    /// The verdict.
+    pub(super) verdict: Verdict,
+}
+
+/// What was measured, or why it was not.
+pub(super) type Known = Result<Mean, String>;
+
+impl Judged {
+    fn not(why: String) -> Judged {
+        Judged { number: None, numbers: String::new(), verdict: Verdict::NotJudged(why) }
+    }
+}
+
+fn words(mean: Mean) -> String {
+    format!("{:.1} ± {:.1}", mean.mean, mean.half_width)
+}
+
+/// A figure without an interval, as a published one is.
+pub(super) fn exactly(figure: u32) -> Mean {
+    Mean { mean: f64::from(figure), ..Mean::default() }
+}
+
+/// `more` is more than `less`, beyond both intervals.
+pub(super) fn greater(more: Known, less: Known) -> Judged {
+    let (more, less) = match (more, less) {
+        (Ok(more), Ok(less)) => (more, less),
+        (Err(why), _) | (_, Err(why)) => return Judged::not(why),
+    };
+    let numbers = format!("{} and {}", words(more), words(less));
+    let number = (less.mean > 0.0).then(|| more.mean / less.mean);
+    let apart = (more.mean - less.mean).abs() - more.half_width - less.half_width;
+    let verdict = match apart > 0.0 {
+        true => Verdict::of(more.mean > less.mean),
+        false => Verdict::NotJudged("their intervals overlap".to_owned()),
+    };
+    Judged { number, numbers, verdict }
+}
+
+/// The interval of the refined method is narrower, as a part of what it is of.
+pub(super) fn narrower(refined: Known, basic: Known) -> Judged {
+    let (refined, basic) = match (refined, basic) {
+        (Ok(refined), Ok(basic)) => (refined, basic),
+        (Err(why), _) | (_, Err(why)) => return Judged::not(why),
+    };
+    let part = |mean: Mean| mean.half_width / mean.mean.abs();
+    let numbers = format!("refined {}, basic {}", words(refined), words(basic));
+    let (refined, basic) = (part(refined), part(basic));
+    if refined.is_nan() || basic.is_nan() {
+        return Judged::not(format!("both are nothing: {numbers}"));
+    }
+    let number = Some(basic / refined).filter(|ratio| ratio.is_finite());
+    Judged { number, numbers, verdict: Verdict::of(refined < basic) }
+}
+
+/// `one` and `other` are one count, but for [`CLOSE_RATIO`].
+pub(super) fn close(parts: [Known; 2], whole: Known) -> Judged {
+    let [one, other] = parts;
+    let (one, other, whole) = match (one, other, whole) {
+        (Ok(one), Ok(other), Ok(whole)) => (one, other, whole),
+        (Err(why), ..) | (_, Err(why), _) | (.., Err(why)) => return Judged::not(why),
+    };
+    let ratio = (one.mean + other.mean) / whole.mean;
+    let numbers = format!("{} and {}; {}", words(one), words(other), words(whole));
+    if !ratio.is_finite() {
+        return Judged::not(format!("nothing to compare with: {numbers}"));
+    }
+    let verdict = Verdict::of((ratio - 1.0).abs() <= CLOSE_RATIO);
+    Judged { number: Some(ratio), numbers, verdict }
+}
+
+/// Lines that are `factor` times as long don't make misses fewer. With all of the benefit there would
+/// be 1 / `factor` as many; it is none where the ratio is nearer to 1 than to that.
+pub(super) fn no_benefit(long: Known, short: Known, factor: f64) -> Judged {
+    let (long, short) = match (long, short) {
+        (Ok(long), Ok(short)) => (long, short),
+        (Err(why), _) | (_, Err(why)) => return Judged::not(why),
+    };
+    let ratio = long.mean / short.mean;
+    let numbers = format!("{} and {}", words(long), words(short));
+    if !ratio.is_finite() || factor <= 1.0 {
+        return Judged::not(format!("nothing to compare: {numbers}"));
+    }
+    let verdict = Verdict::of(ratio > half_way(factor));
+    Judged { number: Some(ratio), numbers, verdict }
+}
+
+/// Between no benefit, 1, and all of it.
+pub(super) fn half_way(factor: f64) -> f64 {
+    (1.0 + 1.0 / factor) / 2.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn mean(mean: f64, half_width: f64) -> Known {
+        Ok(Mean { mean, half_width, variance: 1.0, count: 20 })
+    }
+
+    fn not_measured() -> Known {
+        Err("no L2".to_owned())
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_judged() {
+        let none = Verdict::NotJudged("no L2".to_owned());
+        assert_eq!(greater(mean(1.0, 0.1), not_measured()).verdict, none);
+        assert_eq!(narrower(not_measured(), mean(1.0, 0.1)).verdict, none);
+        assert_eq!(close([mean(1.0, 0.1), not_measured()], mean(2.0, 0.1)).verdict, none);
+        assert_eq!(close([mean(1.0, 0.1), mean(1.0, 0.1)], not_measured()).verdict, none);
+        assert_eq!(no_benefit(not_measured(), not_measured(), 2.0).verdict, none);
+        let nothing = close([mean(0.0, 0.0), mean(0.0, 0.0)], mean(0.0, 0.0)).verdict;
+        assert!(matches!(nothing, Verdict::NotJudged(_)));
+        let nothing = narrower(mean(0.0, 0.0), mean(0.0, 0.0)).verdict;
+        assert!(matches!(nothing, Verdict::NotJudged(_)));
+    }
+
+    #[test]
+    fn numbers_decide() {
+        assert_eq!(greater(mean(30.0, 2.0), mean(20.0, 2.0)).verdict, Verdict::Holds);
+        assert_eq!(greater(mean(20.0, 2.0), mean(30.0, 2.0)).verdict, Verdict::Fails);
+        let overlap = greater(mean(30.0, 6.0), mean(20.0, 6.0)).verdict;
+        assert!(matches!(overlap, Verdict::NotJudged(_)));
+        let judged = narrower(mean(104.0, 5.0), mean(17.0, 30.0));
+        assert_eq!(judged.verdict, Verdict::Holds);
+        assert!(judged.number.is_some_and(|ratio| ratio > 36.0 && ratio < 37.0));
+        assert_eq!(narrower(mean(17.0, 30.0), mean(104.0, 5.0)).verdict, Verdict::Fails);
+        let of = |whole| close([mean(104.0, 1.0), mean(169.0, 1.0)], mean(whole, 1.0)).verdict;
+        assert_eq!((of(298.0), of(350.0)), (Verdict::Holds, Verdict::Fails));
+        let of = |long, factor| no_benefit(mean(long, 1.0), mean(100.0, 1.0), factor).verdict;
+        assert_eq!((of(80.0, 2.0), of(70.0, 2.0)), (Verdict::Holds, Verdict::Fails));
+        assert_eq!((of(70.0, 4.0), of(60.0, 4.0)), (Verdict::Holds, Verdict::Fails));
+    }
+
+    proptest! {
+        #[test]
+        fn more_and_less_never_both_hold(
+            a in 0.0..1e4_f64, b in 0.0..1e4_f64, wide in 0.0..100.0_f64,
+        ) {
+            let one = greater(mean(a, wide), mean(b, wide)).verdict;
+            let other = greater(mean(b, wide), mean(a, wide)).verdict;
+            let turned = match one {
+                Verdict::Holds => Verdict::Fails,
+                Verdict::Fails => Verdict::Holds,
+                not => not,
+            };
+            prop_assert_eq!(turned, other);
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! The tables of the paper `footprint-1999`, its figures beside ours, and its findings as statements.
+
+mod claims;
+mod judge;
+mod published;
+mod tables;
+
+pub use claims::statements;
+pub use judge::Verdict;
+pub use published::{Count, Paper, PaperRow, PaperTable, PublishedError, TEXT};
+pub use tables::{ModelRun, Part, paper};

@@ -1,0 +1,298 @@
+//! What was published: a data file, read with bounds.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::super::contexts::Mode;
+use super::super::what::{Level, Method, Source};
+
+/// The figures of the paper `footprint-1999`.
+pub const TEXT: &str = include_str!("../../../../../papers/footprint-1999.toml");
+
+const TEXT_BYTES_MAX: usize = 64 << 10;
+const TABLES_MAX: usize = 32;
+const ROWS_MAX: usize = 64;
+const WORDS_MAX: usize = 120;
+/// No published figure is larger.
+const FIGURE_MAX: u32 = 1_000_000;
+
+/// Why a text is no paper.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("published figures: {0}")]
+pub struct PublishedError(String);
+
+/// A paper's figures.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Paper {
+    /// Its title.
+    pub title: String,
+    /// Machines that it measured, by the model that stands for each: in words, and whether kernel
+    /// and exception mode are counted apart.
+    pub machines: BTreeMap<String, (String, bool)>,
+    /// Its tables, in order.
+    pub tables: Vec<PaperTable>,
+}
+
+/// A table of the paper.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PaperTable {
+    /// Its number.
+    pub number: u32,
+    /// What it is of.
+    pub title: String,
+    /// Whether windows are so long that the clock's interrupts are in them.
+    pub long: bool,
+    /// Its rows.
+    pub rows: Vec<PaperRow>,
+}
+
+/// A row of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PaperRow {
+    /// What is filled.
+    pub level: Level,
+    /// What interrupts; none where nothing does.
+    pub source: Option<Source>,
+    /// How.
+    pub method: Method,
+    /// Whose misses.
+    pub mode: Mode,
+    /// Which.
+    pub count: Count,
+    /// The row's words.
+    pub what: String,
+    /// Figures by model.
+    pub published: BTreeMap<String, u32>,
+}
+
+/// What a figure counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Count {
+    /// The loop's misses that starting the counters makes.
+    Start,
+    /// Misses of a repetition with the interrupt.
+    With,
+    /// Misses of one without.
+    Without,
+    /// The difference of both.
+    #[default]
+    Beyond,
+}
+
+impl Count {
+    /// As the data file has it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Count::Start => "start",
+            Count::With => "with",
+            Count::Without => "without",
+            Count::Beyond => "beyond",
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawPaper {
+    #[allow(dead_code)] // for who reads the file
+    name: String,
+    title: String,
+    machine: Vec<RawMachine>,
+    table: Vec<RawTable>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawMachine {
+    model: String,
+    measured: String,
+    apart: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawTable {
+    number: u32,
+    title: String,
+    level: Option<String>,
+    #[serde(default)]
+    long: bool,
+    rows: Vec<RawRow>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawRow {
+    level: Option<String>,
+    source: Option<String>,
+    method: Option<String>,
+    mode: Option<String>,
+    #[serde(default)]
+    count: Count,
+    what: String,
+    #[serde(default)]
+    published: BTreeMap<String, u32>,
+}
+
+fn wrong(what: impl Into<String>) -> PublishedError {
+    PublishedError(what.into())
+}
+
+impl Paper {
+    /// The paper of [`TEXT`].
+    ///
+    /// # Errors
+    /// As [`Paper::parse`].
+    pub fn footprint_1999() -> Result<Paper, PublishedError> {
+        Paper::parse(TEXT)
+    }
+
+    /// Reads figures.
+    ///
+    /// # Errors
+    /// When it is no TOML, too much of it, or speaks of levels, sources, methods or machines that there
+    /// are not.
+    pub fn parse(text: &str) -> Result<Paper, PublishedError> {
+        if text.len() > TEXT_BYTES_MAX {
+            return Err(wrong(format!("more than {TEXT_BYTES_MAX} bytes")));
+        }
+        let raw: RawPaper = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        if raw.table.len() > TABLES_MAX || raw.machine.len() > TABLES_MAX {
+            return Err(wrong(format!("more than {TABLES_MAX} tables or machines")));
+        }
+        let mut machines = BTreeMap::new();
+        for one in raw.machine {
+            machines.insert(short(one.model)?, (short(one.measured)?, one.apart));
+        }
+        let tables = raw.table.into_iter().map(|table| read_table(table, &machines));
+        let tables = tables.collect::<Result<Vec<PaperTable>, _>>()?;
+        Ok(Paper { title: short(raw.title)?, machines, tables })
+    }
+
+    /// The figure of a level, source, method, mode and count, of a machine.
+    #[must_use]
+    pub fn figure(
+        &self,
+        model: &str,
+        level: Level,
+        source: Source,
+        (method, mode, count): (Method, Mode, Count),
+    ) -> Option<u32> {
+        let like = |row: &&PaperRow| {
+            (row.level, row.source, row.method) == (level, Some(source), method)
+                && (row.mode, row.count) == (mode, count)
+        };
+        let rows = self.tables.iter().flat_map(|table| &table.rows);
+        rows.filter(like).find_map(|row| row.published.get(model).copied())
+    }
+}
+
+fn short(text: String) -> Result<String, PublishedError> {
+    let is_plain = !text.is_empty() && !text.chars().any(char::is_control);
+    if is_plain && text.len() <= WORDS_MAX { Ok(text) } else { Err(wrong(format!("{text:?}"))) }
+}
+
+fn read_table(
+    raw: RawTable,
+    machines: &BTreeMap<String, (String, bool)>,
+) -> Result<PaperTable, PublishedError> {
+    let number = raw.number;
+    if raw.rows.len() > ROWS_MAX {
+        return Err(wrong(format!("table {number}: more than {ROWS_MAX} rows")));
+    }
+    let row = |row| {
+        read_row(row, raw.level.as_deref(), machines)
+            .map_err(|PublishedError(why)| wrong(format!("table {number}: {why}")))
+    };
+    let rows = raw.rows.into_iter().map(row).collect::<Result<Vec<_>, _>>()?;
+    Ok(PaperTable { number, title: short(raw.title)?, long: raw.long, rows })
+}
+
+fn read_row(
+    raw: RawRow,
+    level: Option<&str>,
+    machines: &BTreeMap<String, (String, bool)>,
+) -> Result<PaperRow, PublishedError> {
+    let level = raw.level.as_deref().or(level).ok_or_else(|| wrong("a row without a level"))?;
+    let mode = raw.mode.as_deref().unwrap_or(Mode::User.word());
+    let mode = Mode::ALL.into_iter().find(|one| one.word() == mode);
+    for (model, figure) in &raw.published {
+        if !machines.contains_key(model) || *figure > FIGURE_MAX {
+            return Err(wrong(format!("{model} = {figure}")));
+        }
+    }
+    if raw.source.is_none() != (raw.count == Count::Start) {
+        return Err(wrong("a source belongs to each count but start"));
+    }
+    Ok(PaperRow {
+        level: level.parse().map_err(wrong)?,
+        source: raw.source.map(|one| one.parse()).transpose().map_err(wrong)?,
+        method: raw.method.as_deref().unwrap_or("refined").parse().map_err(wrong)?,
+        mode: mode.ok_or_else(|| wrong("no such mode"))?,
+        count: raw.count,
+        what: short(raw.what)?,
+        published: raw.published,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_paper_has_its_eight_tables_and_their_figures() {
+        let paper = Paper::footprint_1999().unwrap();
+        let numbers: Vec<u32> = paper.tables.iter().map(|table| table.number).collect();
+        assert_eq!(numbers, [2, 3, 4, 5, 6, 7, 8, 9]);
+        let figures = paper.tables.iter().flat_map(|table| &table.rows);
+        assert_eq!(figures.map(|row| row.published.len()).sum::<usize>(), 57);
+        let of = |model, level, source, mode| {
+            paper.figure(model, level, source, (Method::Refined, mode, Count::Beyond))
+        };
+        assert_eq!(of("origin-200", Level::L1i, Source::Net, Mode::User), Some(1621));
+        assert_eq!(of("ultra-1", Level::L2, Source::DiskEvent, Mode::Kernel), Some(264));
+        assert_eq!(of("ultra-1", Level::L2, Source::Disk, Mode::Exception), None);
+        let idle = (Method::Basic, Mode::User, Count::Without);
+        assert_eq!(paper.figure("origin-200", Level::L1d, Source::Disk, idle), Some(657));
+        // Table 3 less its idle row is Table 4.
+        let with = (Method::Refined, Mode::User, Count::With);
+        let without = (Method::Refined, Mode::User, Count::Without);
+        for source in [Source::Disk, Source::DiskEvent] {
+            let figure = |count| paper.figure("origin-200", Level::L1d, source, count);
+            let idle = paper.figure("origin-200", Level::L1d, Source::Disk, without).unwrap();
+            let beyond = figure(with).unwrap() - idle;
+            assert_eq!(of("origin-200", Level::L1d, source, Mode::User), Some(beyond));
+        }
+    }
+
+    #[test]
+    fn what_is_beyond_bounds_is_refused() {
+        let row = |row: &str| {
+            let head = "name='n'\ntitle='t'\n[[machine]]\nmodel='m'\nmeasured='x'\napart=true\n";
+            Paper::parse(&format!("{head}[[table]]\nnumber=1\ntitle='t'\nrows=[{{{row}}}]\n"))
+        };
+        let good = "level='l2',source='disk',what='w',published={m=3}";
+        assert_eq!(row(good).unwrap().tables[0].rows[0].published["m"], 3);
+        for bad in [
+            "level='l9',source='disk',what='w'",
+            "source='disk',what='w'",
+            "level='l2',what='w'",
+            "level='l2',source='disk',count='start',what='w'",
+            "level='l2',source='disk',what=''",
+            "level='l2',source='disk',what='w',mode='root'",
+            "level='l2',source='disk',what='w',published={other=3}",
+            "level='l2',source='disk',what='w',published={m=1000001}",
+            "level='l2',source='disk',what='w',published={m=-1}",
+            "level='l2',source='disk',what='w',more=1",
+        ] {
+            assert!(row(bad).is_err(), "{bad}");
+        }
+        let long = format!("level='l2',source='disk',what='{}'", "w".repeat(121));
+        assert!(row(&long).is_err());
+        let many = format!("name='n'{}", " ".repeat(TEXT_BYTES_MAX));
+        assert!(Paper::parse(&many).unwrap_err().to_string().contains("bytes"));
+    }
+}

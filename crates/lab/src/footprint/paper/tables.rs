@@ -1,0 +1,216 @@
+//! Our runs of the paper's experiments, and its tables with both figures.
+
+use record::{Absence, Column, Kind, Table, Value};
+
+use super::super::contexts::{Mode, of_mode};
+use super::super::estimate::{
+    Mean, beyond_idle, difference, kept, kernel_misses, mean, user_misses,
+};
+use super::super::experiment::{Measured, Series};
+use super::super::what::{Level, Method, Source};
+use super::judge::Known;
+use super::published::{Count, Paper, PaperRow, PaperTable};
+
+/// What one guest measured.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// Whether its windows are as long as the paper's, with the clock's interrupts in them.
+    pub long: bool,
+    /// A change of the model, as in `l2.line=64B`; none for the model itself.
+    pub change: Option<String>,
+    /// What came of it.
+    pub measured: Measured,
+}
+
+/// All that was measured of one model.
+#[derive(Clone, Debug)]
+pub struct ModelRun {
+    /// The model.
+    pub model: String,
+    /// Its guests.
+    pub parts: Vec<Part>,
+    /// What was left out, and why: the level, if it is one, and the reason.
+    pub left_out: Vec<(Option<Level>, String)>,
+}
+
+/// Which series.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Which<'a> {
+    pub(super) long: bool,
+    pub(super) change: Option<&'a str>,
+    pub(super) level: Level,
+    pub(super) source: Source,
+    pub(super) method: Method,
+}
+
+impl ModelRun {
+    /// The series, with the part that it is of.
+    pub(super) fn series(&self, which: Which<'_>) -> Result<(&Series, &Part), String> {
+        let parts = self.parts.iter();
+        let parts: Vec<&Part> = parts
+            .filter(|part| (part.long, part.change.as_deref()) == (which.long, which.change))
+            .collect();
+        let Which { level, source, method, .. } = which;
+        for part in &parts {
+            let like =
+                |one: &&Series| (one.level, one.source, one.method) == (level, source, method);
+            if let Some(series) = part.measured.series.iter().find(like) {
+                return Ok((series, part));
+            }
+        }
+        let missing = parts.iter().flat_map(|part| &part.measured.missing);
+        let missing = missing
+            .filter(|(of, from, _)| (*of, *from) == (level, source))
+            .map(|(.., why)| why.reason.clone());
+        let left = self.left_out.iter().filter(|(of, _)| of.is_none_or(|of| of == level));
+        let mut reasons = missing.chain(left.map(|(_, why)| why.clone()));
+        Err(reasons.next().unwrap_or_else(|| format!("{level}, {source}, {method}: not measured")))
+    }
+
+    /// A difference of both sorts, as the paper's tables have it. `apart`: kernel and exception mode
+    /// are counted apart, which a guest's counters can't and the simulator can.
+    pub(super) fn beyond(&self, which: Which<'_>, mode: Mode, apart: bool) -> Known {
+        let (series, part) = self.series(which)?;
+        let guest = |value| beyond_idle(&series.raised, &series.idle, value);
+        let found = match (mode, apart) {
+            (Mode::User, _) => guest(user_misses),
+            (Mode::Kernel, false) => guest(kernel_misses),
+            (Mode::Exception, false) => return Err("it is in kernel mode".to_owned()),
+            _ => of_mode(&part.measured.windows, series, mode),
+        };
+        found.ok_or_else(|| too_few(series))
+    }
+
+    /// The effect in the long windows, all misses in user mode.
+    pub(super) fn long_effect(&self, source: Source, method: Method) -> Known {
+        let which = Which { long: true, change: None, level: Level::L1d, source, method };
+        let (series, _) = self.series(which)?;
+        let of = |all| mean(&kept(all, user_misses));
+        let both = of(&series.raised).zip(of(&series.idle));
+        both.and_then(|(with, without)| difference(with, without)).ok_or_else(|| too_few(series))
+    }
+
+    fn ours(&self, table: &PaperTable, row: &PaperRow, apart: bool) -> Known {
+        let Some(source) = row.source else { return self.start(row.level) };
+        let (long, method) = (table.long, row.method);
+        let which = Which { long, change: None, level: row.level, source, method };
+        let all = |with: bool| {
+            let (series, _) = self.series(which)?;
+            let all = if with { &series.raised } else { &series.idle };
+            mean(&kept(all, user_misses)).ok_or_else(|| too_few(series))
+        };
+        match row.count {
+            Count::Start => self.start(row.level),
+            Count::With => all(true),
+            Count::Without => all(false),
+            Count::Beyond => self.beyond(which, row.mode, apart),
+        }
+    }
+
+    /// Misses that starting the counters makes: of any series of the level.
+    fn start(&self, level: Level) -> Known {
+        let parts = self.parts.iter().filter(|part| part.change.is_none());
+        let mut series = parts.flat_map(|part| &part.measured.series);
+        let found = series.find_map(|one| one.ready.start_misses.filter(|_| one.level == level));
+        let median = found.ok_or_else(|| format!("{level}: not measured"))?;
+        Ok(Mean { mean: median as f64, ..Mean::default() })
+    }
+}
+
+fn too_few(series: &Series) -> String {
+    let count = |all| kept(all, user_misses).len();
+    format!(
+        "{} repetitions with the interrupt and {} without count",
+        count(&series.raised),
+        count(&series.idle)
+    )
+}
+
+/// The paper's tables: our figures beside those that were published.
+#[must_use]
+pub fn paper(paper: &Paper, runs: &[ModelRun], absent: &mut Vec<Absence>) -> Table {
+    let doc = "The paper's tables: misses that one interrupt makes, ours beside those that were \
+               published. The guest is Linux on x86-64, not what the paper measured: differences are \
+               no errors.";
+    let mut out = Table::new("paper", doc, columns());
+    for run in runs {
+        let machine = paper.machines.get(&run.model);
+        let apart = machine.is_none_or(|(_, apart)| *apart);
+        for table in &paper.tables {
+            for row in &table.rows {
+                let is_told = row.mode != Mode::Exception || apart;
+                if !is_told {
+                    continue;
+                }
+                let ours = run.ours(table, row, apart);
+                if let Err(reason) = &ours {
+                    absent.push(absence(run, table, row, reason));
+                }
+                let measured = machine.map(|(measured, _)| measured.as_str());
+                out.push(cells(run, table, row, ours.ok(), measured));
+            }
+        }
+    }
+    out
+}
+
+fn absence(run: &ModelRun, table: &PaperTable, row: &PaperRow, reason: &str) -> Absence {
+    let (mode, what) = (row.mode.word(), &row.what);
+    Absence {
+        table: "paper".to_owned(),
+        what: format!("{}, table {}, {mode}, {what}", run.model, table.number),
+        reason: reason.to_owned(),
+        remedy: None,
+    }
+}
+
+fn columns() -> Vec<Column> {
+    use Kind::{Real, Text, Uint};
+    let column = Column::new;
+    vec![
+        column("model", Text, "The model of the simulated machine."),
+        column("paper_table", Uint, "Number of the table in the paper."),
+        column("title", Text, "What the table is of."),
+        column("level", Text, "What is filled."),
+        column("mode", Text, "Whose misses: user, kernel, exception."),
+        column("what", Text, "The row's words."),
+        column("method", Text, "basic or refined."),
+        column("count", Text, "start, with, without, beyond (the difference of these two)."),
+        column("ours", Real, "Misses on the simulated machine."),
+        column("ours_ci95", Real, "Half the width of their 95 % interval."),
+        column("ours_count", Uint, "Repetitions in it, of the sort that has fewer."),
+        column("published", Uint, "Misses that the paper has."),
+        column("ours_over_published_ratio", Real, "Ours over the published figure."),
+        column("published_on", Text, "What the paper measured."),
+    ]
+}
+
+fn cells(
+    run: &ModelRun,
+    table: &PaperTable,
+    row: &PaperRow,
+    ours: Option<Mean>,
+    measured: Option<&str>,
+) -> Vec<Value> {
+    let published = row.published.get(&run.model).copied();
+    let ratio = ours.zip(published).map(|(ours, figure)| ours.mean / f64::from(figure));
+    let real = |value: Option<f64>| value.map_or(Value::Absent, Value::real);
+    // A median of starts has no interval.
+    let spread = ours.filter(|mean| mean.count > 0);
+    vec![
+        run.model.as_str().into(),
+        u64::from(table.number).into(),
+        table.title.as_str().into(),
+        row.level.word().into(),
+        row.mode.word().into(),
+        row.what.as_str().into(),
+        row.method.word().into(),
+        row.count.word().into(),
+        real(ours.map(|mean| mean.mean)),
+        real(spread.map(|mean| mean.half_width)),
+        spread.map(|mean| mean.count as u64).into(),
+        published.map(u64::from).into(),
+        real(ratio),
+        measured.map_or(Value::Absent, Value::from),
+    ]
+}
