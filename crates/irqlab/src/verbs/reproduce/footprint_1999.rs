@@ -9,7 +9,7 @@ use lab::handlers::BenchError;
 use live::handlers::Stop;
 use record::{Column, Kind, Run, SCHEMA, Table, Timestamp, Value};
 use serde_json::{Map, Value as Json, json};
-use sim::models;
+use sim::{SimError, models};
 
 use super::super::footprint::nothing_or;
 use super::super::footprint::sim::{Prepared, Wanted, prepare};
@@ -41,7 +41,11 @@ struct Gathered {
 pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     let figures = Paper::footprint_1999().context("papers/footprint-1999.toml")?;
     for name in &args.models {
-        models::changed(name, &[]).map_err(|error| Usage(error.to_string()))?;
+        let usage = |error: SimError| Usage(error.to_string());
+        let (_, model) = models::changed(name, &[]).map_err(usage)?;
+        for part in parts(&model, args.repetitions as usize, args.seed) {
+            models::changed(name, &part.set()).map_err(usage)?;
+        }
     }
     let started = Timestamp::now();
     let (directory, _made) = output_directory("reproduce", args.out.as_deref(), started)?;
@@ -106,7 +110,7 @@ fn measure_part(
 ) -> anyhow::Result<Option<(FootprintFacts, Measured)>> {
     let guest =
         GuestArgs { limit: Some(args.limit), append: part.append.clone(), ..GuestArgs::default() };
-    let set: Vec<String> = part.change.iter().chain(&part.clock).cloned().collect();
+    let set = part.set();
     let wanted = Wanted {
         guest: &guest,
         model: name,

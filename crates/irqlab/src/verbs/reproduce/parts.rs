@@ -34,7 +34,7 @@ pub struct GuestPart {
     pub name: &'static str,
     /// Whether ticks come in its windows.
     pub long: bool,
-    /// A change of the model, of which the paper asks.
+    /// Changes of the model, of which the paper asks, with blanks between.
     pub change: Option<String>,
     /// A change for the host's sake.
     pub clock: Option<String>,
@@ -44,6 +44,14 @@ pub struct GuestPart {
     pub append: Vec<String>,
     /// The order.
     pub order: FootprintOrder,
+}
+
+impl GuestPart {
+    /// All changes of the model.
+    pub fn set(&self) -> Vec<String> {
+        let change = self.change.iter().flat_map(|change| change.split(' '));
+        change.map(str::to_owned).chain(self.clock.clone()).collect()
+    }
 }
 
 const READS: [Source; 2] = [Source::Disk, Source::DiskEvent];
@@ -148,7 +156,10 @@ fn other_line(model: &SystemModel) -> Option<String> {
     let line = model.l2.cache.line_bytes;
     let first = model.l1d.cache.line_bytes.max(model.l1i.cache.line_bytes);
     let other = if line / 2 >= first { line / 2 } else { line * 2 };
-    (other <= LINE_BYTES_MAX).then(|| format!("l2.line={other}B"))
+    // A third level's lines are no shorter.
+    let third = model.l3.as_ref().filter(|third| third.cache.line_bytes < other);
+    let third = third.map(|_| format!(" l3.line={other}B")).unwrap_or_default();
+    (other <= LINE_BYTES_MAX).then(|| format!("l2.line={other}B{third}"))
 }
 
 #[cfg(test)]
@@ -186,7 +197,8 @@ mod tests {
             let (_, parts) = of(name);
             let change = parts.iter().find_map(|part| part.change.clone());
             let change = change.unwrap_or_else(|| panic!("{name}"));
-            let (_, changed) = sim::models::changed(name, &[change]).unwrap();
+            let changes: Vec<String> = change.split(' ').map(str::to_owned).collect();
+            let (_, changed) = sim::models::changed(name, &changes).unwrap();
             assert!(changed.l2.cache.line_bytes >= changed.l1d.cache.line_bytes, "{name}");
         }
     }
