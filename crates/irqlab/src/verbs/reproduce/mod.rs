@@ -30,8 +30,8 @@ pub struct ReproduceArgs {
         default_value = "origin-200,ultra-1,r4400-1994,p3-600,zen3"
     )]
     models: Vec<String>,
-    /// Most repetitions with the interrupt, and as many without, of each series; 16 to 100000
-    #[arg(long, value_parser = clap::value_parser!(u32).range(16..=100_000), default_value_t = 32,
+    /// Most repetitions with the interrupt, and as many without, of each series, of which some do not count; 24 to 100000
+    #[arg(long, value_parser = clap::value_parser!(u32).range(24..=100_000), default_value_t = 32,
         value_name = "N")]
     repetitions: u32,
     /// Chooses the order of lines and the times of interrupts
