@@ -116,6 +116,15 @@ fn a_command_in_the_guest_and_what_the_guest_has_not() {
     let window_ns = rows(&run, "conditions")[0]["window_ns"].as_u64();
     assert!(window_ns >= Some(50_000_000), "{run}");
 
+    // Its cards, if it has two, take the place of the veth pair.
+    let net = ["--net", "virtio-net", "--source", "net", "--rate", "low", "--low-interval", "10ms"];
+    let short = ["-d", "100ms", "--warm-up", "10ms", "--out", "cards"];
+    let run = place.run(&[&words[..], &net[..], &short[..]].concat()).assert_code(0).json();
+    for card in ["virtio0-input.0", "virtio1-input.0"] {
+        let of_card = row(&run, "handlers", "idle/low/net", card);
+        assert_eq!(of_card["count"], 10, "a ping each 10 ms: {of_card}");
+    }
+
     let ipi = ["--source", "ipi", "-d", "1ms", "--warm-up", "1ms"];
     let ended = place.run(&[&words[..], &ipi[..]].concat());
     ended.assert_code(4).assert_says("an inter-processor interrupt needs two CPUs");

@@ -125,11 +125,17 @@ fn settings(order: &GuestOrder, root: &Root) -> Result<LiveSettings, BenchError>
     settings.warm_up = Duration::from_nanos(order.warm_up_ns);
     settings.low_interval = Some(Duration::from_nanos(order.low_interval_ns));
     settings.housekeeping.clone_from(&order.housekeeping);
+    settings.cards = has_cards(root);
     settings.disk_file = match (&order.disk_file, order.condition) {
         (None, Condition::Made { source: Source::Disk, .. }) => Some(first_disk(root)?),
         (given, _) => given.clone(),
     };
     Ok(settings)
+}
+
+/// Whether the guest has the two cards that a simulated machine joins back to back.
+pub(crate) fn has_cards(root: &Root) -> bool {
+    ["eth0", "eth1"].iter().all(|name| root.exists(format!("sys/class/net/{name}/device")))
 }
 
 /// The guest's first disk by name: what it has of a file system lies in memory.

@@ -22,6 +22,8 @@ pub struct LiveSettings {
     pub events: Vec<String>,
     /// `HOST[:PORT]` for the net source, behind a real NIC.
     pub peer: Option<String>,
+    /// See [`StimulusSettings::cards`](crate::stimulus::StimulusSettings::cards).
+    pub cards: bool,
     /// File or block device for the disk source.
     pub disk_file: Option<PathBuf>,
     /// Time between two operations at a low rate.
@@ -60,6 +62,7 @@ impl LiveSettings {
             warm_up: Duration::from_millis(500),
             events: Vec::new(),
             peer: None,
+            cards: false,
             disk_file: None,
             low_interval: None,
             helper: None,

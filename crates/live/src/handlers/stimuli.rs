@@ -116,6 +116,7 @@ fn stimulus_settings(source: Source, rate: Rate, settings: &LiveSettings) -> Sti
     let mut stimulus = StimulusSettings::new(source, rate, settings.cpus.clone());
     stimulus.housekeeping.clone_from(&settings.housekeeping);
     stimulus.peer.clone_from(&settings.peer);
+    stimulus.cards = settings.cards;
     stimulus.disk_file.clone_from(&settings.disk_file);
     if let Some(interval) = settings.low_interval {
         stimulus.low_interval = Duration::max(interval, Duration::from_micros(100));

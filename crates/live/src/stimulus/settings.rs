@@ -29,6 +29,9 @@ pub struct StimulusSettings {
     pub housekeeping: Vec<u32>,
     /// `HOST` or `HOST:PORT` behind a real NIC, instead of the veth pair.
     pub peer: Option<String>,
+    /// Whether the two cards of a simulated machine, `eth0` and `eth1`, which are joined back to back, take
+    /// the place of the veth pair.
+    pub cards: bool,
     /// An existing file or block device to read, instead of a scratch file. Never written.
     pub disk_file: Option<PathBuf>,
     /// Where the scratch file of the disk source is made; see
@@ -51,6 +54,7 @@ impl StimulusSettings {
             cpus,
             housekeeping: Vec::new(),
             peer: None,
+            cards: false,
             disk_file: None,
             scratch_dir: super::default_scratch_dir(),
             scratch_bytes: None,

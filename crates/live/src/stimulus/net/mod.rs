@@ -30,8 +30,11 @@ pub(super) fn start(settings: &StimulusSettings, crew: &mut Crew) -> Result<Fact
 /// A veth has no interrupt of its own: what one end sends is received in the NET_RX softirq of
 /// *the sending CPU*. So the sending end is on the measured CPU, and the reader elsewhere.
 fn start_pair(settings: &StimulusSettings, crew: &mut Crew) -> Result<Facts, Trouble> {
-    let pair = pair::Pair::create()?;
-    let mut facts = facts! { "source": "net", "path": "veth pair" };
+    let (pair, path) = match settings.cards {
+        true => (pair::Pair::of_cards()?, "two cards, joined back to back"),
+        false => (pair::Pair::create()?, "veth pair"),
+    };
+    let mut facts = facts! { "source": "net", "path": path };
     facts.extend(pair.facts()?);
     let measured = settings.cpus.first().copied();
     match settings.rate {

@@ -1,10 +1,13 @@
-//! Two unnamed network namespaces joined by a veth pair.
+//! Two unnamed network namespaces joined by a veth pair, or by two cards of a simulated machine that are
+//! joined back to back.
 
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
@@ -18,6 +21,10 @@ const ADDRESS_NEAR: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const PREFIX: u8 = 30;
 pub(super) const NEAR: &str = "irqlab-near";
 const FAR: &str = "irqlab-far";
+/// The cards of a simulated machine, as its kernel names them.
+const CARDS: [&str; 2] = ["eth0", "eth1"];
+/// For how long cards may be on their way back from namespaces that have ended.
+const RETURN_MAX: Duration = Duration::from_secs(5);
 
 /// The far namespace. The near one is that of the thread that called [`Pair::create`], and of the
 /// threads it starts. Both vanish with the process, for nothing has a name.
@@ -25,6 +32,8 @@ pub(super) struct Pair {
     far: File,
     near_offloads: Offloads,
     far_offloads: Offloads,
+    /// Of the near and the far end.
+    names: [&'static str; 2],
 }
 
 /// What is in force at one end after it was asked for.
@@ -39,6 +48,37 @@ impl Pair {
     /// Moves the calling thread, which must be the only one, into a new namespace that is joined
     /// to another.
     pub fn create() -> Result<Self, Trouble> {
+        Self::join([NEAR, FAR], |_, far| {
+            Rtnetlink::open()
+                .and_then(|netlink| netlink.create_veth(NEAR, FAR, far.as_raw_fd()))
+                .map_err(|error| no_veth(&error))
+        })
+    }
+
+    /// As [`Pair::create`], with the two cards of a simulated machine as the ends. They go back to the
+    /// network that they came from when the namespaces end.
+    pub fn of_cards() -> Result<Self, Trouble> {
+        let home = open_namespace()?;
+        let cards = CARDS.map(index_of_returned);
+        let cannot = |error: io::Error| Trouble::failed(format!("the cards: {error}"));
+        let [near_card, far_card] = cards;
+        let (near_card, far_card) = (near_card.map_err(cannot)?, far_card.map_err(cannot)?);
+        Self::join(CARDS, move |near, far| {
+            enter(&home)?;
+            Rtnetlink::open()
+                .and_then(|netlink| {
+                    netlink.move_to(near_card, near.as_raw_fd())?;
+                    netlink.move_to(far_card, far.as_raw_fd())
+                })
+                .map_err(cannot)
+        })
+    }
+
+    /// Makes both namespaces; `connect` brings their ends there, which have these names then.
+    fn join(
+        names: [&'static str; 2],
+        connect: impl FnOnce(&File, &File) -> Result<(), Trouble>,
+    ) -> Result<Self, Trouble> {
         leave_network()?;
         silence_ipv6();
         let far = open_namespace()?;
@@ -47,15 +87,18 @@ impl Pair {
         unshare_network().map_err(|error| refused(&error))?;
         silence_ipv6();
         let near = open_namespace()?;
-        Rtnetlink::open()
-            .and_then(|netlink| netlink.create_veth(NEAR, FAR, far.as_raw_fd()))
-            .map_err(|error| no_veth(&error))?;
-        let broken = |error: io::Error| Trouble::failed(format!("setting up a veth: {error}"));
+        connect(&near, &far)?;
+        let broken = |name: &str, error: io::Error| {
+            Trouble::failed(format!("setting up the interface {name}: {error}"))
+        };
+        let [near_name, far_name] = names;
         enter(&far)?;
-        let far_offloads = configure(FAR, ADDRESS_FAR).map_err(broken)?;
+        let far_offloads =
+            configure(far_name, ADDRESS_FAR).map_err(|error| broken(far_name, error))?;
         enter(&near)?;
-        let near_offloads = configure(NEAR, ADDRESS_NEAR).map_err(broken)?;
-        Ok(Pair { far, near_offloads, far_offloads })
+        let near_offloads =
+            configure(near_name, ADDRESS_NEAR).map_err(|error| broken(near_name, error))?;
+        Ok(Pair { far, near_offloads, far_offloads, names })
     }
 
     /// Moves the calling thread into the far namespace.
@@ -71,8 +114,9 @@ impl Pair {
                 "tso": offloads.tso, "gso": offloads.gso, "gro": offloads.gro,
             }
         };
+        let [near, far] = self.names;
         let ends =
-            [end(NEAR, ADDRESS_NEAR, self.near_offloads), end(FAR, ADDRESS_FAR, self.far_offloads)];
+            [end(near, ADDRESS_NEAR, self.near_offloads), end(far, ADDRESS_FAR, self.far_offloads)];
         Ok(facts! { "interfaces": ends })
     }
 }
@@ -117,13 +161,16 @@ fn silence_ipv6() {
 }
 
 /// Sets up one end. Only with the sender's TSO off *and* the receiver's GRO on does a veth receive
-/// through NAPI; either alone bypasses it silently. Both ends send (data, acknowledgements).
+/// through NAPI; either alone bypasses it silently. Both ends send (data, acknowledgements). A card keeps
+/// what its driver has set.
 fn configure(name: &str, address: Ipv4Addr) -> io::Result<Offloads> {
     let netlink = Rtnetlink::open()?;
     let ethtool = Ethtool::open()?;
     let index = index_of(name)?;
-    ethtool.set(name, TSO, false)?;
-    ethtool.set(name, GRO, true)?;
+    if !CARDS.contains(&name) {
+        ethtool.set(name, TSO, false)?;
+        ethtool.set(name, GRO, true)?;
+    }
     netlink.add_address(index, address, PREFIX)?;
     netlink.set_up(index)?;
     Ok(Offloads {
@@ -131,6 +178,17 @@ fn configure(name: &str, address: Ipv4Addr) -> io::Result<Offloads> {
         gso: ethtool.get(name, GSO)?,
         gro: ethtool.get(name, GRO)?,
     })
+}
+
+/// As [`index_of`], of a card that may be on its way back.
+fn index_of_returned(name: &str) -> io::Result<u32> {
+    let began = Instant::now();
+    loop {
+        match index_of(name) {
+            Err(_) if began.elapsed() < RETURN_MAX => sleep(Duration::from_millis(10)),
+            other => return other,
+        }
+    }
 }
 
 fn index_of(name: &str) -> io::Result<u32> {

@@ -1,4 +1,4 @@
-//! The four rtnetlink requests that a veth pair needs.
+//! The rtnetlink requests that a pair of interfaces needs.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -40,6 +40,14 @@ impl Rtnetlink {
             ]),
         ];
         self.request(RouteNetlinkMessage::NewLink(link), NLM_F_CREATE | NLM_F_EXCL)
+    }
+
+    /// Moves an interface into the namespace behind `namespace`.
+    pub fn move_to(&self, index: u32, namespace: RawFd) -> io::Result<()> {
+        let mut link = LinkMessage::default();
+        link.header.index = index;
+        link.attributes = vec![LinkAttribute::NetNsFd(namespace)];
+        self.request(RouteNetlinkMessage::SetLink(link), 0)
     }
 
     /// Switches an interface on.
