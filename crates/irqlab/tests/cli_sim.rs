@@ -122,8 +122,11 @@ fn a_command_in_the_guest_and_what_the_guest_has_not() {
     let run = place.run(&[&words[..], &net[..], &short[..]].concat()).assert_code(0).json();
     for card in ["virtio0-input.0", "virtio1-input.0"] {
         let of_card = row(&run, "handlers", "idle/low/net", card);
-        assert_eq!(of_card["count"], 10, "a ping each 10 ms: {of_card}");
+        // A ping each 10 ms, and one more or less by where the window's edges are.
+        let count = of_card["count"].as_u64().unwrap();
+        assert!((9..=11).contains(&count), "{of_card}");
     }
+    agrees_with_the_kernel(&run);
 
     let ipi = ["--source", "ipi", "-d", "1ms", "--warm-up", "1ms"];
     let ended = place.run(&[&words[..], &ipi[..]].concat());

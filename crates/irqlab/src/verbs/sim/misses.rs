@@ -31,7 +31,8 @@ pub fn tables(account: &Account, symbols: Option<&Symbols>) -> Vec<Table> {
 
 /// What is true of all places that there were too many of, said once.
 pub fn warning(account: &Account) -> Option<String> {
-    let not_kept: u64 = of(account, MissSort::NotKept).map(|one| one.count).sum();
+    let not_kept = of(account, MissSort::NotKept).map(|one| one.count);
+    let not_kept = not_kept.fold(0, u64::saturating_add);
     (not_kept > 0)
         .then(|| format!("{not_kept} misses are in no function and no data: too many at once"))
 }
@@ -60,7 +61,8 @@ fn class(key: u64) -> &'static str {
 fn sums(account: &Account, sort: MissSort) -> BTreeMap<(u32, u32), u64> {
     let mut sums = BTreeMap::new();
     for one in of(account, sort) {
-        *sums.entry((one.region, one.cache)).or_insert(0) += one.count;
+        let sum: &mut u64 = sums.entry((one.region, one.cache)).or_default();
+        *sum = sum.saturating_add(one.count);
     }
     sums
 }
@@ -162,13 +164,15 @@ fn places<'a>(
     for one in counts {
         let place = if one.key == ELSEWHERE { "elsewhere".to_owned() } else { named(one.key) };
         let of_cache = of_caches.entry((one.region, one.cache)).or_default();
-        *of_cache.entry(place).or_insert(0) += one.count;
+        let sum = of_cache.entry(place).or_default();
+        *sum = sum.saturating_add(one.count);
     }
     for ((region, cache), places) in of_caches {
-        let sum: u64 = places.values().sum();
+        let sum = places.values().fold(0_u64, |sum, count| sum.saturating_add(*count));
         let mut places: Vec<_> = places.into_iter().collect();
         places.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-        let rest: u64 = places.iter().skip(PLACES_MAX).map(|(_, count)| count).sum();
+        let rest = places.iter().skip(PLACES_MAX).map(|(_, count)| *count);
+        let rest = rest.fold(0, u64::saturating_add);
         places.truncate(PLACES_MAX);
         places.extend((rest > 0).then(|| ("all other places".to_owned(), rest)));
         for (place, count) in places {
