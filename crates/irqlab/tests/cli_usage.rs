@@ -40,6 +40,8 @@ fn words() {
     check_refused(&["handlers", "--on", "moon"], "allowed: live, sim, sim:MODEL");
     check_refused(&["handlers", "--events="], "allowed: names as in perf list, or none");
     check_refused(&["handle"], "unrecognized subcommand");
+    let misses = ["sim", "boot", "--detail", "count", "--misses", "--", "true"];
+    check_refused(&misses, "--misses is for --detail ooo");
 }
 
 #[test]

@@ -26,8 +26,8 @@ pub struct Chased {
     pub bytes: u64,
     /// In what pages it is.
     pub pages: Pages,
-    /// A load, ns: median of the rounds.
-    pub load_ns: f64,
+    /// A load, ns: median of the rounds; absent without any.
+    pub load_ns: Option<f64>,
     /// The same in cycles of the core: a load over an addition that depends on the one before, both
     /// of the same round. Absent where additions are not timed (another processor than x86).
     pub load_cycles: Option<f64>,
@@ -93,7 +93,7 @@ fn chase(bytes: u64, settings: &ChaseSettings) -> Result<Chased, BenchError> {
     Ok(Chased {
         bytes,
         pages: ring.region.pages,
-        load_ns: ns.get(ns.len() / 2).copied().unwrap_or_default(),
+        load_ns: ns.get(ns.len() / 2).copied(),
         load_cycles: cycles.get(cycles.len() / 2).copied(),
         cycles_95: between,
     })
@@ -166,7 +166,7 @@ mod tests {
         rustix::thread::sched_setaffinity(None, &cpus).unwrap();
         assert_eq!(chased.iter().map(|one| one.bytes).collect::<Vec<_>>(), sizes);
         for one in chased {
-            assert!(one.load_ns > 0.0, "{one:?}");
+            assert!(one.load_ns > Some(0.0), "{one:?}");
             let between = one.cycles_95.map(|(low, high)| low..=high);
             assert!(between.is_none_or(|it| it.contains(&one.load_cycles.unwrap())), "{one:?}");
         }

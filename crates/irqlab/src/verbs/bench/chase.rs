@@ -182,7 +182,7 @@ mod tests {
         let host = Chased {
             bytes: 16 * KIB,
             pages: live::footprint::Pages::Transparent,
-            load_ns: 1.0,
+            load_ns: Some(1.0),
             load_cycles: Some(8.0),
             cycles_95: None,
         };

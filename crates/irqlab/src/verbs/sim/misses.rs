@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use record::{Column, Kind, Table, Value};
+use record::{Absence, Column, Kind, Table, Value};
 use sim::{Account, ELSEWHERE, KernelContext, MissClass, MissCount, MissSort, Symbols};
 
 const CACHES: [&str; 4] = ["L1I", "L1D", "L2", "L3"];
@@ -13,9 +13,19 @@ const PLACES_MAX: usize = 50;
 /// Bit of a class's key: user mode missed.
 const BY_USER: u64 = 1 << 8;
 
-/// The tables, if misses were told apart.
+/// Why there are no tables: where contexts are not known, all misses would be the kernel's.
+pub fn absent(account: &Account) -> Option<Absence> {
+    (!account.has_contexts).then(|| Absence {
+        table: "misses".to_owned(),
+        what: "why lines were missed, and for whom they had left".to_owned(),
+        reason: "this kernel has no symbols (CONFIG_KALLSYMS)".to_owned(),
+        remedy: None,
+    })
+}
+
+/// The tables, if misses were told apart and contexts are known.
 pub fn tables(account: &Account, symbols: Option<&Symbols>) -> Vec<Table> {
-    if account.misses.is_empty() {
+    if account.misses.is_empty() || !account.has_contexts {
         return Vec::new();
     }
     let of = |sort| account.misses.iter().filter(move |one| one.sort == sort);
@@ -227,6 +237,7 @@ mod tests {
         let one = |cache, sort, key, count| MissCount { region: 1, cache, sort, key, count };
         let timer = KernelContext::Interrupt(0xec).code();
         Account {
+            has_contexts: true,
             misses: vec![
                 one(1, MissSort::Class, 0, 10),
                 one(1, MissSort::Class, BY_USER | 2, 30),
@@ -256,6 +267,14 @@ mod tests {
         assert_eq!(cells(2, 2), ["user mode".into(), "do_it".into(), "elsewhere".into()]);
         assert_eq!(cells(3, 2), ["struct page".into()]);
         assert_eq!(warning(&account()), None);
+        assert!(absent(&account()).is_none());
+    }
+
+    #[test]
+    fn without_contexts_nobody_is_blamed() {
+        let account = Account { has_contexts: false, ..account() };
+        assert!(super::tables(&account, None).is_empty());
+        assert!(absent(&account).unwrap().reason.contains("no symbols"));
     }
 
     #[test]

@@ -237,10 +237,11 @@ fn watched(
         let facts = sim::guest_facts(cache, &qemu, &kernel, &|text| output::say(false, text))?;
         run.tables.extend(misses::tables(&account, facts.symbols.as_ref()));
         run.warnings.extend(misses::warning(&account));
+        run.absent.extend(misses::absent(&account));
     }
     let directory = std::path::Path::new("RUN");
     let plain = if how.annotations.is_empty() { "contexts" } else { "annotations" };
-    let plain = if options.misses { "misses" } else { plain };
+    let plain = if options.misses && account.has_contexts { "misses" } else { plain };
     let shown = first.as_deref().unwrap_or(plain);
     let text = output::run_text(&run, directory, options.format(), shown, options.all);
     output::print(&text)?;
