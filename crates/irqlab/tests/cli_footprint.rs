@@ -136,6 +136,32 @@ fn in_a_simulated_machine_counters_and_time_agree() {
     check_modes(&run);
 }
 
+/// With cards in the machine, messages come over them, one interrupt of the near card each; nothing of what
+/// the far end does comes to the loop's CPU.
+#[test]
+fn cards_of_a_simulated_machine_interrupt_the_loop() {
+    let place = Place::new();
+    if !can_simulate(&place) {
+        return;
+    }
+    let words = ["footprint", "-q", "--json", "--on", "sim:r4400-1994", "--level", "l1d"];
+    let more = ["--source", "net", "--net", "virtio-net", "--counters-only", "--out", "run"];
+    let some = ["--repetitions", "24", "--trace"];
+    let run = place.run(&[&words[..], &more, &some].concat()).assert_code(0).json();
+    let row = &rows(&run, "footprint")[0];
+    assert!(row["kept_count"].as_u64() >= Some(16), "{row}");
+    assert!(row["raised_by"].as_str().unwrap().contains("card beside"), "{row}");
+    let contexts = rows(&run, "by_context");
+    let irqs: Vec<&Json> =
+        contexts.iter().filter(|row| row["context"].as_str().unwrap().starts_with("irq")).collect();
+    assert_eq!(irqs.len(), 1, "{contexts:?}");
+    assert!(irqs[0]["context"].as_str().unwrap().contains("input"), "{contexts:?}");
+    assert_eq!(irqs[0]["entries"], 1.0, "{contexts:?}");
+    let inside = slices(&place.path().join("run/trace.json"), "l1d, net, refined");
+    let sorts: Vec<&str> = inside.iter().map(|one| one.1.as_str()).collect();
+    assert!(sorts.contains(&"irq") && sorts.contains(&"softirq"), "{inside:?}");
+}
+
 /// The slices of the loop's CPU that lie in the stretch in which the loop stood still, each with its name
 /// and sort. All slices of the repetition are within its window.
 fn slices(file: &std::path::Path, group: &str) -> Vec<(String, String)> {
@@ -173,11 +199,16 @@ fn a_trace_has_the_interrupt_where_the_loop_stood_still() {
     }
     let run = ended.assert_code(0).json();
     let absent = run["absent"].as_array().unwrap();
-    if let Some(why) = absent.iter().find(|one| one["what"] == "trace of l1d, timer") {
-        assert!(!place.path().join("run/trace.json").exists());
-        return println!("not run: {why}");
+    let file = place.path().join("run/trace.json");
+    for (what, is_written) in
+        [("trace of l1d, timer", false), ("trace of l1d, timer, undisturbed", true)]
+    {
+        if let Some(why) = absent.iter().find(|one| one["what"] == what) {
+            assert_eq!(file.exists(), is_written);
+            return println!("not run: {why}");
+        }
     }
-    let inside = slices(&place.path().join("run/trace.json"), "l1d, timer, refined");
+    let inside = slices(&file, "l1d, timer, refined");
     let is_timer =
         |(name, kind): &(String, String)| kind == "vector" && name.contains("local_timer");
     assert!(inside.iter().any(is_timer), "{inside:?}");

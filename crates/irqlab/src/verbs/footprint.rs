@@ -12,7 +12,7 @@ use lab::footprint::{
     About, FootprintBench, FootprintFacts, FootprintPlan, Geometry, Level, Measured, Method, Source,
 };
 use lab::handlers::BenchError;
-use live::footprint::{FootprintSettings, LiveFootprint, Watcher};
+use live::footprint::{FarEnd, FootprintSettings, LiveFootprint, Watcher};
 use live::host::{Root, host_facts, run_host_block};
 use record::Timestamp;
 use serde_json::{Map, Value as Json, json};
@@ -196,7 +196,7 @@ fn run_live(args: &FootprintArgs) -> anyhow::Result<ExitCode> {
         by_hand: args.geometry.iter().copied().collect(),
         window: args.window,
         device: None,
-        peer: args.peer.clone(),
+        far: args.peer.clone().map_or(FarEnd::Veth, FarEnd::Peer),
         move_irq: args.move_irq,
         is_virtual: host.hypervisor.present == Some(true),
         seed: args.seed,

@@ -244,8 +244,15 @@ fn absences(facts: &FootprintFacts, measured: &Measured) -> Vec<Absence> {
     let counters =
         counters.map(|(level, reason)| absence(format!("{level}: misses"), reason, None));
     let untraced = measured.traces.iter().filter_map(|(level, source, trace)| {
-        let why = trace.as_ref().err()?;
-        Some(absence(format!("trace of {level}, {source}"), &why.reason, why.remedy.clone()))
+        let what = format!("trace of {level}, {source}");
+        match trace {
+            Err(why) => Some(absence(what, &why.reason, why.remedy.clone())),
+            Ok(trace) => trace.verdict.against().map(|why| {
+                let reason =
+                    format!("no repetition was undisturbed; of the one that is shown: {why}");
+                absence(format!("{what}, undisturbed"), &reason, None)
+            }),
+        }
     });
     missing.chain(counters).chain(untraced).collect()
 }

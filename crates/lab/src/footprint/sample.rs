@@ -27,6 +27,18 @@ impl Verdict {
         Verdict::Switched,
         Verdict::Paused,
     ];
+
+    /// Why it does not count, in words; `None` where it does.
+    #[must_use]
+    pub fn against(self) -> Option<&'static str> {
+        Some(match self {
+            Verdict::Kept => return None,
+            Verdict::NotInterrupted => "the interrupt did not come while lines were touched",
+            Verdict::OthersToo => "other interrupts came, too",
+            Verdict::Switched => "the loop was switched out, or had a page fault",
+            Verdict::Paused => "the loop stood still without an interrupt",
+        })
+    }
 }
 
 /// One repetition. Cycles are those of the clock that `NoiseFacts` names.

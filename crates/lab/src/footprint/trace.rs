@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::sample::Verdict;
 use super::what::{Level, Method, Source};
 use crate::noise::{Mark, SourceName, What};
 
@@ -49,6 +50,8 @@ pub struct Trace {
     pub source: Source,
     /// How.
     pub method: Method,
+    /// Whether the repetition counts. Where none did, the last one is here.
+    pub verdict: Verdict,
     /// CPU of the loop.
     pub cpu: u32,
     /// Its thread.
@@ -164,6 +167,7 @@ mod tests {
             level: Level::L1d,
             source: Source::Disk,
             method: Method::Refined,
+            verdict: Verdict::Kept,
             cpu: 1,
             thread: 7,
             times: TraceTimes::default(),

@@ -20,7 +20,7 @@ use super::geometry::{ByHand, geometry};
 use super::loops::Loop;
 use super::route::{Route, route};
 use super::seen::{Added, Seen, Wanted, verdict, with_ticks};
-use super::sources::{Raise, ready};
+use super::sources::{FarEnd, Raise, ready};
 use super::tick::{check_pass, is_tickless};
 use super::trace::Watcher;
 use super::window::{Watch, Window, wait_for_interrupt};
@@ -58,8 +58,8 @@ pub struct FootprintSettings {
     pub window: Duration,
     /// Block device that the disk sources read; absent: files of their own.
     pub device: Option<PathBuf>,
-    /// HOST:PORT of an `irqlab echo` for the network sources; absent: an end of their own.
-    pub peer: Option<String>,
+    /// From where messages come to the network sources.
+    pub far: FarEnd,
     /// Whether a device's interrupt may be moved to the loop's CPU for the run.
     pub move_irq: bool,
     /// Whether a hypervisor is below.
@@ -209,7 +209,7 @@ impl LiveFootprint {
         let mut watch = self.watch(&current.looping, delay, method, counted);
         watch.pretend_cycles = (!raised).then_some(delay);
         let looping = &mut current.looping;
-        let before = Seen::now(&self.root);
+        let mut before = Seen::now(&self.root);
         looping.warm_up();
         let gap = self.grain.cycles(TICK_GAP_NS).max(TICK_GAP_TURNS * self.grain.turn_cycles);
         let (tick_cycles, ticks) = (self.grain.cycles(TICK_NS_MAX), self.settings.ticks);
@@ -220,6 +220,8 @@ impl LiveFootprint {
         if raised {
             current.raise.schedule(Duration::from_nanos(delay_ns))?;
         }
+        // Some disks have a kernel thread of this CPU send the request (kblockd): that is now.
+        before.iter_mut().for_each(Seen::task_anew);
         // What asking displaced comes back before anything is counted.
         looping.fill();
         if ticks {
@@ -328,7 +330,7 @@ impl FootprintBench for LiveFootprint {
             source,
             self.settings.cpu,
             &self.settings.others,
-            (self.settings.device.as_deref(), self.settings.peer.as_deref()),
+            (self.settings.device.as_deref(), &self.settings.far),
         )
         .map_err(|why| Missing { reason: why.reason, remedy: why.remedy })?;
         let (root, cpu) = (&self.root, self.settings.cpu);

@@ -7,8 +7,9 @@ use lab::footprint::{FootprintBench, FootprintFacts, Measured, measure};
 use lab::handlers::BenchError;
 
 use super::bench::{FootprintSettings, LiveFootprint};
+use super::sources::FarEnd;
 use super::trace::Watcher;
-use crate::handlers::in_guest::first_disk;
+use crate::handlers::in_guest::{first_disk, has_cards};
 use crate::handlers::{Stop, WindowEdge};
 use crate::host::{Root, parse_cpu_list};
 
@@ -38,7 +39,7 @@ fn run(
         window: Duration::from_nanos(order.window_ns),
         // What the guest has of a file system lies in memory.
         device: first_disk(&root).ok(),
-        peer: None,
+        far: if has_cards(&root) { FarEnd::Cards } else { FarEnd::Veth },
         move_irq: true,
         is_virtual: false,
         seed: order.seed,

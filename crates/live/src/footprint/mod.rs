@@ -16,5 +16,5 @@ mod window;
 
 pub use bench::{FootprintSettings, LiveFootprint};
 pub use memory::{Pages, Region};
-pub use sources::echo;
+pub use sources::{FarEnd, echo};
 pub use trace::Watcher;

@@ -38,6 +38,11 @@ impl Seen {
         Some(Seen { interrupts: read_interrupts(root)?, task: Counted::now() })
     }
 
+    /// Switches and page faults count from now on only: what comes before is in no window.
+    pub fn task_anew(&mut self) {
+        self.task = Counted::now();
+    }
+
     /// What was added on `cpu` until `after`; without a source all interrupts are others.
     #[must_use]
     pub fn until(&self, after: &Seen, cpu: u32, kind: Option<Kind>) -> Added {
@@ -141,6 +146,22 @@ mod tests {
         check((0, 0, 1, 0), 1, None, Verdict::OthersToo);
         check((0, 0, 0, 0), 1, None, Verdict::Paused);
         check((0, 1, 0, 0), 0, None, Verdict::OthersToo);
+    }
+
+    #[test]
+    fn what_a_task_did_before_its_window_does_not_count() {
+        let root = Root::default();
+        let mut before = Seen::now(&root).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(1)); // a switch
+        let cpu = 0;
+        assert!(before.until(&Seen::now(&root).unwrap(), cpu, None).switches > 0);
+        // What runs beside may switch this thread out, too, but not each time.
+        let undisturbed = (0..1000).any(|_| {
+            before.task_anew();
+            let after = Seen { interrupts: Interrupts::default(), task: Counted::now() };
+            before.until(&after, cpu, None).switches == 0
+        });
+        assert!(undisturbed);
     }
 
     #[test]

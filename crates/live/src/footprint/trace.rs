@@ -28,12 +28,14 @@ fn missing(error: impl std::fmt::Display) -> Missing {
 
 /// What was seen of a repetition.
 struct Seen {
+    verdict: Verdict,
     times: TraceTimes,
     clocks: Clocks,
 }
 
 impl LiveFootprint {
-    /// One repetition with the interrupt of which nothing else is in the way.
+    /// One repetition with the interrupt, in whose way nothing else is; after many that all have
+    /// something in the way, the last one, which shows what.
     pub(super) fn traced(
         &mut self,
         (level, source, method): (Level, Source, Method),
@@ -53,6 +55,7 @@ impl LiveFootprint {
             level,
             source,
             method,
+            verdict: seen.verdict,
             cpu,
             thread,
             times: seen.times,
@@ -71,6 +74,7 @@ impl LiveFootprint {
         method: Method,
         probes: Option<&NoiseProbes>,
     ) -> Result<Seen, Missing> {
+        let mut last = Err(missing("nothing was tried"));
         for _ in 0..TRIALS {
             if let Some(probes) = probes {
                 probes.take().map_err(missing)?; // those of before
@@ -79,11 +83,13 @@ impl LiveFootprint {
             clocks.read();
             let (repetition, times) = self.once_with_times(method).map_err(missing)?;
             clocks.read();
-            if repetition.verdict == Verdict::Kept {
-                return Ok(Seen { times, clocks });
+            let verdict = repetition.verdict;
+            last = Ok(Seen { verdict, times, clocks });
+            if verdict == Verdict::Kept {
+                break;
             }
         }
-        Err(missing(format!("{TRIALS} repetitions, and none undisturbed")))
+        last
     }
 }
 

@@ -82,6 +82,15 @@ pub fn connected_ends(cpu: u32) -> Result<Ends, (String, String)> {
     net::steered::connected(cpu).map_err(Trouble::into_words)
 }
 
+/// As [`connected_ends`], over the two cards of a simulated machine, which are joined back to back; what
+/// the far one does is handled on CPU `other`.
+///
+/// # Errors
+/// Where that can't be had: the reason, and what would help.
+pub fn connected_cards(cpu: u32, other: u32) -> Result<Ends, (String, String)> {
+    net::steered::connected_cards(cpu, other).map_err(Trouble::into_words)
+}
+
 /// Runs `far` behind the far end of a veth pair and `near` before its near one, as
 /// [`connected_ends`] does.
 #[cfg(test)]
@@ -90,7 +99,8 @@ pub(crate) fn across_pair<F: Send + 'static, N: Send + 'static>(
     far: impl FnOnce(std::net::TcpListener) -> F + Send + 'static,
     near: impl FnOnce(std::net::SocketAddr) -> N + Send + 'static,
 ) -> Result<N, (String, String)> {
-    let made = std::thread::spawn(move || net::steered::across(cpu, far, near));
+    let made =
+        std::thread::spawn(move || net::steered::across(net::steered::veth(cpu)?, far, near));
     let made = made.join().expect("no panic in either");
     made.map(|(near, _)| near).map_err(Trouble::into_words)
 }

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
     use crate::account::RegionUse;
     use lab::footprint::trace::TraceTimes;
-    use lab::footprint::{Level, Method, Source};
+    use lab::footprint::{Level, Method, Source, Verdict};
 
     fn turn(context: KernelContext, tsc: u64) -> TurnUse {
         TurnUse { context, foot: KernelContext::User(7), cycles: 0, tsc }
@@ -82,10 +82,18 @@ mod tests {
         let early = RegionUse { cpus: vec![other, ours] };
         let account = Account { regions: vec![early, late], ..Account::default() };
         let times = TraceTimes { opened: 1000, ended: 1500, resumed: 1210, stopped_cycles: 120 };
-        let (level, source, method) = (Level::L1d, Source::Disk, Method::Refined);
-        let (spans, window_ns, stopped_ns) = (Vec::new(), 0, (0, 0));
-        let mut trace =
-            Trace { level, source, method, cpu: 1, thread: 7, times, window_ns, stopped_ns, spans };
+        let mut trace = Trace {
+            level: Level::L1d,
+            source: Source::Disk,
+            method: Method::Refined,
+            verdict: Verdict::Kept,
+            cpu: 1,
+            thread: 7,
+            times,
+            window_ns: 0,
+            stopped_ns: (0, 0),
+            spans: Vec::new(),
+        };
         fill(&mut trace, &account).unwrap();
         assert_eq!((trace.window_ns, trace.stopped_ns), (500, (90, 210)));
         let seen: Vec<_> =

@@ -47,6 +47,8 @@ fn group(trace: &Trace) -> Group {
         let slices = there.map(of).collect();
         tracks.push(Track { name: format!("CPU {cpu}"), slices });
     }
-    let name = format!("{}, {}, {}", trace.level, trace.source, trace.method);
+    let against = trace.verdict.against().map(|why| format!(" (does not count: {why})"));
+    let against = against.unwrap_or_default();
+    let name = format!("{}, {}, {}{against}", trace.level, trace.source, trace.method);
     Group { name, tracks }
 }

@@ -28,6 +28,14 @@ pub(super) fn message(delay: Duration) -> [u8; MESSAGE_BYTES] {
     message
 }
 
+/// Asleep first, then awake.
+pub(super) fn wait_until(due: Instant) {
+    std::thread::sleep(due.saturating_duration_since(Instant::now()).saturating_sub(AWAKE));
+    while Instant::now() < due {
+        std::hint::spin_loop();
+    }
+}
+
 /// Answers until the other end is closed. What asks for more than the longest delay gets that.
 pub(super) fn answer(mut far: TcpStream) {
     let mut message = [0; MESSAGE_BYTES];
@@ -35,10 +43,7 @@ pub(super) fn answer(mut far: TcpStream) {
         let begun = Instant::now();
         let delay_ns = u64::from_ne_bytes(message[..8].try_into().unwrap_or_default());
         let delay = Duration::from_nanos(delay_ns).min(DELAY_MAX);
-        std::thread::sleep(delay.saturating_sub(AWAKE));
-        while begun.elapsed() < delay {
-            std::hint::spin_loop();
-        }
+        wait_until(begun + delay);
         if far.write_all(&message).is_err() {
             return;
         }

@@ -1,5 +1,6 @@
 //! What raises one interrupt, at a time that is about known.
 
+mod cued;
 mod disk;
 mod echo;
 mod ipi;
@@ -14,7 +15,7 @@ use lab::footprint::Source;
 pub use disk::Disk;
 pub use echo::echo;
 pub use ipi::Ipi;
-pub use net::Net;
+pub use net::{FarEnd, Net};
 pub use timer::Timer;
 
 /// Why a source can't be had: the reason, and the line that unlocks it.
@@ -82,7 +83,7 @@ pub trait Raise {
 }
 
 /// Makes a source ready, for a loop on `cpu`. `device`: what the disk sources read, if no file of their own;
-/// `peer`: who echoes what the network sources send, if no end of their own.
+/// `far`: from where messages come to the network sources.
 ///
 /// # Errors
 /// Where it can't be had.
@@ -90,7 +91,7 @@ pub fn ready(
     source: Source,
     cpu: u32,
     others: &[u32],
-    (device, peer): (Option<&Path>, Option<&str>),
+    (device, far): (Option<&Path>, &FarEnd),
 ) -> Result<Box<dyn Raise>, Unavailable> {
     let other = || others.iter().copied().find(|other| *other != cpu);
     match source {
@@ -100,9 +101,10 @@ pub fn ready(
         Source::DiskEvent => Ok(Box::new(Disk::new(true, device)?)),
         Source::Net | Source::NetSignal => {
             let signal = source == Source::NetSignal;
-            Ok(Box::new(match peer {
-                Some(peer) => Net::to_peer(peer, signal)?,
-                None => Net::new(cpu, other(), signal)?,
+            Ok(Box::new(match far {
+                FarEnd::Peer(peer) => Net::to_peer(peer, signal)?,
+                FarEnd::Cards => Net::over_cards(cpu, other(), signal)?,
+                FarEnd::Veth => Net::new(cpu, other(), signal)?,
             }))
         }
     }

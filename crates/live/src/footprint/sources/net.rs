@@ -1,20 +1,32 @@
 //! A short TCP message that comes in: from the far end of a veth pair, whose messages the kernel
-//! handles on the loop's CPU, or from another machine.
+//! handles on the loop's CPU, from the second card of a simulated machine, or from another machine.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::AsRawFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::cued::{Cue, acknowledge, cued, hold_acknowledgements};
 use super::echo::{MESSAGE_BYTES, answer, message};
 use super::{Counted, Raise, Unavailable};
 use crate::noise::place::pin;
-use crate::stimulus::{Ends, connected_ends};
+use crate::stimulus::{Ends, connected_cards, connected_ends};
 
 /// How long another machine may take to connect, and to answer beyond the delay.
 const PEER_MAX: Duration = Duration::from_secs(3);
 
-/// The near end of a connection, whose far end answers each message after a delay.
+/// From where messages come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FarEnd {
+    /// A veth pair of our own.
+    Veth,
+    /// The second of the two cards of a simulated machine, which are joined back to back.
+    Cards,
+    /// Another machine: HOST:PORT of an `irqlab echo`.
+    Peer(String),
+}
+
+/// The near end of a connection, whose far end sends a message after a delay.
 #[derive(Debug)]
 pub struct Net {
     near: TcpStream,
@@ -28,8 +40,23 @@ pub struct Net {
 enum From {
     /// In a namespace of our own, on that CPU.
     Cpu(u32),
+    /// Behind the other card, on that CPU; it is told when to send.
+    Card(u32, Cue),
     /// Another machine, by that name.
     Peer(String),
+}
+
+fn unavailable((reason, remedy): (String, String)) -> Unavailable {
+    Unavailable { reason, remedy: Some(remedy).filter(|remedy| !remedy.is_empty()) }
+}
+
+fn other_cpu(from: Option<u32>) -> Result<u32, Unavailable> {
+    let alone = "a message from another CPU needs two CPUs, and there is one";
+    from.ok_or_else(|| Unavailable::because(alone))
+}
+
+fn no_connection(error: io::Error) -> Unavailable {
+    Unavailable::because(format!("the connection: {error}"))
 }
 
 impl Net {
@@ -38,17 +65,25 @@ impl Net {
     /// # Errors
     /// Where there is no other CPU, no network namespace can be made, or packets can't be steered.
     pub fn new(cpu: u32, from: Option<u32>, signal: bool) -> Result<Self, Unavailable> {
-        let from = from.ok_or_else(|| {
-            Unavailable::because("a message from another CPU needs two CPUs, and there is one")
-        })?;
-        let Ends { near, far } = connected_ends(cpu)
-            .map_err(|(reason, remedy)| Unavailable { reason, remedy: Some(remedy) })?;
-        let cannot = |error: io::Error| Unavailable::because(format!("the connection: {error}"));
+        let from = other_cpu(from)?;
+        let Ends { near, far } = connected_ends(cpu).map_err(unavailable)?;
         std::thread::Builder::new()
             .name("irqlab-far".to_owned())
             .spawn(move || pin(from).map(|()| answer(far)).ok()) // else the near end reads of an end
-            .map_err(cannot)?;
-        Self::over(near, signal, From::Cpu(from)).map_err(cannot)
+            .map_err(no_connection)?;
+        Self::over(near, signal, From::Cpu(from)).map_err(no_connection)
+    }
+
+    /// As [`Net::new`], over the two cards of a simulated machine.
+    ///
+    /// # Errors
+    /// Where there is no other CPU, or the cards can't be used.
+    pub fn over_cards(cpu: u32, from: Option<u32>, signal: bool) -> Result<Self, Unavailable> {
+        let from = other_cpu(from)?;
+        let Ends { near, far } = connected_cards(cpu, from).map_err(unavailable)?;
+        hold_acknowledgements(&near).map_err(no_connection)?;
+        let cue = cued(far, from).map_err(no_connection)?;
+        Self::over(near, signal, From::Card(from, cue)).map_err(no_connection)
     }
 
     /// `peer`: HOST:PORT of an `irqlab echo`.
@@ -82,6 +117,10 @@ impl Net {
         if self.is_under_way {
             self.near.read_exact(&mut [0; MESSAGE_BYTES])?;
             self.is_under_way = false;
+            if let From::Card(..) = self.from {
+                acknowledge(&self.near)?;
+                hold_acknowledgements(&self.near)?;
+            }
         }
         Ok(())
     }
@@ -127,13 +166,20 @@ impl Raise for Net {
     fn counted(&self) -> Counted {
         match self.from {
             From::Cpu(_) => Counted::Line("CAL"),
+            From::Card(..) => Counted::Device,
             From::Peer(_) => Counted::Arrival,
         }
     }
 
     fn schedule(&mut self, delay: Duration) -> io::Result<()> {
         self.reap()?;
-        self.near.write_all(&message(delay))?;
+        match &self.from {
+            From::Card(_, cue) => {
+                let ended = |_| io::Error::from(io::ErrorKind::BrokenPipe);
+                cue.send(Instant::now() + delay).map_err(ended)?;
+            }
+            From::Cpu(_) | From::Peer(_) => self.near.write_all(&message(delay))?,
+        }
         self.is_under_way = true;
         Ok(())
     }
@@ -146,6 +192,7 @@ impl Raise for Net {
         let told = if self.signal { ", told by SIGIO" } else { "" };
         let way = match &self.from {
             From::Cpu(from) => format!("over a veth pair from CPU {from}, steered here"),
+            From::Card(from, _) => format!("from the card beside, sent by CPU {from}"),
             From::Peer(peer) => format!("echoed by {peer}"),
         };
         format!("TCP, {MESSAGE_BYTES} bytes {way}{told}")

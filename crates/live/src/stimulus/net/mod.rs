@@ -1,6 +1,7 @@
 //! The net source: pings or bulk TCP, over a veth pair between two unnamed network namespaces, or
 //! to a peer behind a real NIC.
 
+mod cards;
 mod ethtool;
 mod icmp;
 mod pair;

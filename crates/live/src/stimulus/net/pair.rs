@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
+use super::cards::CARDS;
 use super::ethtool::{Ethtool, GRO, GSO, TSO};
 use super::rtnetlink::Rtnetlink;
 use crate::stimulus::wire::{Facts, Trouble, facts};
@@ -21,14 +22,12 @@ const ADDRESS_NEAR: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const PREFIX: u8 = 30;
 pub(super) const NEAR: &str = "irqlab-near";
 const FAR: &str = "irqlab-far";
-/// The cards of a simulated machine, as its kernel names them.
-const CARDS: [&str; 2] = ["eth0", "eth1"];
 /// For how long cards may be on their way back from namespaces that have ended.
 const RETURN_MAX: Duration = Duration::from_secs(5);
 
 /// The far namespace. The near one is that of the thread that called [`Pair::create`], and of the
 /// threads it starts. Both vanish with the process, for nothing has a name.
-pub(super) struct Pair {
+pub(in crate::stimulus) struct Pair {
     far: File,
     near_offloads: Offloads,
     far_offloads: Offloads,

@@ -1,5 +1,5 @@
-//! Two ends of a connection over a veth pair, where what comes in at the near end is handled on a
-//! CPU of choice.
+//! Two ends of a connection over a veth pair or two cards, where what comes in at the near end is handled
+//! on a CPU of choice.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,6 +7,7 @@ use std::sync::mpsc;
 
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
+use super::cards::{CARDS, irqs_of, place};
 use super::pair::{ADDRESS_FAR, NEAR, Pair};
 use crate::stimulus::wire::Trouble;
 
@@ -19,9 +20,21 @@ pub struct Ends {
     pub far: TcpStream,
 }
 
-/// Makes the pair and connects its ends, on a thread of its own: the caller stays in its network.
+/// Makes a veth pair and connects its ends, on a thread of its own: the caller stays in its network.
 pub(in crate::stimulus) fn connected(cpu: u32) -> Result<Ends, Trouble> {
-    let made = std::thread::spawn(move || connect(cpu));
+    apart(move || connect(veth(cpu)?))
+}
+
+/// As [`connected`], over the two cards of a simulated machine; what the far one does is handled on
+/// another CPU.
+pub(in crate::stimulus) fn connected_cards(cpu: u32, other: u32) -> Result<Ends, Trouble> {
+    apart(move || connect(cards(cpu, other)?))
+}
+
+fn apart(
+    connect: impl FnOnce() -> Result<Ends, Trouble> + Send + 'static,
+) -> Result<Ends, Trouble> {
+    let made = std::thread::spawn(connect);
     made.join().unwrap_or_else(|_| Err(Trouble::failed("a thread for the network panicked")))
 }
 
@@ -29,9 +42,9 @@ fn failed(what: &str, error: io::Error) -> Trouble {
     Trouble::failed(format!("{what}: {error}"))
 }
 
-fn connect(cpu: u32) -> Result<Ends, Trouble> {
+fn connect(pair: Pair) -> Result<Ends, Trouble> {
     let accept = |listener: TcpListener| Ok(listener.accept()?.0);
-    let (near, far) = across(cpu, accept, TcpStream::connect)?;
+    let (near, far) = across(pair, accept, TcpStream::connect)?;
     let near = near.map_err(|error| failed("connect", error))?;
     let far = far.map_err(|error| failed("accept", error))?;
     for end in [&near, &far] {
@@ -40,13 +53,8 @@ fn connect(cpu: u32) -> Result<Ends, Trouble> {
     Ok(Ends { near, far })
 }
 
-/// Makes the pair, and runs both closures: `far` on a thread behind its far end, with a listener there,
-/// and `near` on this thread, with the listener's address.
-pub(in crate::stimulus) fn across<F: Send + 'static, N>(
-    cpu: u32,
-    far: impl FnOnce(TcpListener) -> F + Send + 'static,
-    near: impl FnOnce(SocketAddr) -> N,
-) -> Result<(N, F), Trouble> {
+/// Moves this thread before a veth pair, and has packets steered to `cpu`.
+pub(in crate::stimulus) fn veth(cpu: u32) -> Result<Pair, Trouble> {
     let pair = Pair::create()?;
     steer(cpu).map_err(|error| {
         Trouble::unavailable(
@@ -54,6 +62,28 @@ pub(in crate::stimulus) fn across<F: Send + 'static, N>(
             "run as root, on a kernel with CONFIG_RPS",
         )
     })?;
+    Ok(pair)
+}
+
+/// Moves this thread before the first card. Its interrupts go to `cpu`, those of the second to `other`.
+fn cards(cpu: u32, other: u32) -> Result<Pair, Trouble> {
+    let [near, far] = CARDS.map(irqs_of); // in their namespaces they are not seen any more
+    if let Some(shared) = near.iter().find(|irq| far.contains(irq)) {
+        return Err(Trouble::failed(format!("both cards interrupt by the line {shared}")));
+    }
+    let pair = Pair::of_cards()?;
+    let placed = place(&near, cpu).and_then(|()| place(&far, other));
+    placed.map_err(|error| failed("the cards' interrupts can't be moved", error))?;
+    Ok(pair)
+}
+
+/// Runs both closures: `far` on a thread behind the pair's far end, with a listener there, and `near` on
+/// this thread, which is before the near end, with the listener's address.
+pub(in crate::stimulus) fn across<F: Send + 'static, N>(
+    pair: Pair,
+    far: impl FnOnce(TcpListener) -> F + Send + 'static,
+    near: impl FnOnce(SocketAddr) -> N,
+) -> Result<(N, F), Trouble> {
     let (ready, port) = mpsc::channel();
     let far = std::thread::spawn(move || -> Result<F, Trouble> {
         pair.enter_far()?;

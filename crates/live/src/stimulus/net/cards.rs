@@ -1,0 +1,56 @@
+//! Interrupts of the two cards of a simulated machine, and which CPU they go to.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// The cards, as the machine's kernel names them.
+pub(super) const CARDS: [&str; 2] = ["eth0", "eth1"];
+
+/// Numbers of a card's interrupts: its messages, or else its line. A virtio device is the child of what
+/// interrupts (Documentation/ABI/testing/sysfs-bus-pci: irq, msi_irqs).
+///
+/// A card that is in another namespace is not seen here.
+pub(super) fn irqs_of(card: &str) -> Vec<u32> {
+    let Ok(device) = fs::canonicalize(format!("/sys/class/net/{card}/device")) else {
+        return Vec::new();
+    };
+    let is_pci = |at: &&Path| at.join("irq").exists();
+    device.ancestors().take(2).find(is_pci).map(irqs_at).unwrap_or_default()
+}
+
+fn irqs_at(device: &Path) -> Vec<u32> {
+    let messages = fs::read_dir(device.join("msi_irqs")).into_iter().flatten().flatten();
+    let messages = messages.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let messages: Vec<u32> = messages.collect();
+    if !messages.is_empty() {
+        return messages;
+    }
+    let line = fs::read_to_string(device.join("irq")).ok();
+    line.and_then(|line| line.trim().parse().ok()).filter(|line| *line > 0).into_iter().collect()
+}
+
+/// Has interrupts go to a CPU. Nothing puts them back: the machine ends with its experiment.
+pub(super) fn place(irqs: &[u32], cpu: u32) -> io::Result<()> {
+    irqs.iter().try_for_each(|irq| {
+        fs::write(format!("/proc/irq/{irq}/smp_affinity_list"), cpu.to_string())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_come_before_the_line() {
+        let device = tempfile::tempdir().unwrap();
+        assert!(irqs_at(device.path()).is_empty());
+        fs::write(device.path().join("irq"), "0\n").unwrap();
+        assert!(irqs_at(device.path()).is_empty());
+        fs::write(device.path().join("irq"), "11\n").unwrap();
+        assert_eq!(irqs_at(device.path()), [11]);
+        fs::create_dir(device.path().join("msi_irqs")).unwrap();
+        fs::write(device.path().join("msi_irqs/24"), "msix\n").unwrap();
+        assert_eq!(irqs_at(device.path()), [24]);
+    }
+}
