@@ -5,6 +5,11 @@
 //! the set miss in turn: the line that it displaces is always the one that is touched next. Touched
 //! backward, the displaced line comes last, and displaces the foreign one: as many misses as foreign
 //! lines. The order of the sets, and of the ways in them, is shuffled, so that no prefetcher follows.
+//!
+//! In a set that is kept tree-pseudo-least-recently-used the same is true, if its lines came into it in the
+//! order of the forward pass, with nothing of them there before: the tree then has them as the order has,
+//! and foreign lines come and go without changing that, up to half of the set. In any other order of coming
+//! a foreign line may make several miss. So a loop displaces all of its lines before it fills the cache.
 
 use stats::Random;
 
@@ -79,6 +84,60 @@ mod tests {
         };
         set.push(line);
         missed
+    }
+
+    /// A tree-pseudo-least-recently-used set: its lines, and the tree, whose bits say which half comes next.
+    struct Tree {
+        lines: Vec<u64>,
+        next_is_upper: Vec<bool>,
+    }
+
+    impl Tree {
+        /// From the root down: to `way`, or else to what comes next. All nodes on the way point away from it.
+        fn walk(&mut self, way: Option<usize>) -> usize {
+            let (mut node, mut from, mut to) = (1, 0, self.lines.len());
+            while to - from > 1 {
+                let middle = (from + to) / 2;
+                let is_upper = way.map_or(self.next_is_upper[node], |way| way >= middle);
+                self.next_is_upper[node] = !is_upper;
+                (from, to) = if is_upper { (middle, to) } else { (from, middle) };
+                node = 2 * node + usize::from(is_upper);
+            }
+            from
+        }
+
+        fn touch(&mut self, line: u64) -> u64 {
+            let there = self.lines.iter().position(|one| *one == line);
+            let way = self.walk(there);
+            self.lines[way] = line;
+            u64::from(there.is_none())
+        }
+    }
+
+    #[test]
+    fn a_renewed_set_counts_foreign_lines_whatever_its_tree_was() {
+        for (ways, tree) in
+            [2, 4, 8, 16].into_iter().flat_map(|ways| (0..64).map(move |t| (ways, t)))
+        {
+            let passes = two_passes(1, ways, 3);
+            let (forward, backward) = passes.split_at(ways as usize);
+            let mut random = Random::new(tree);
+            let next_is_upper = (0..ways).map(|_| random.below(2) > 0).collect();
+            let lines = (0..u64::from(ways)).map(|line| 2000 + line).collect();
+            let mut set = Tree { lines, next_is_upper };
+            let pass = |set: &mut Tree, order: &[Place]| -> u64 {
+                order.iter().map(|place| set.touch(u64::from(place.way))).sum()
+            };
+            assert_eq!(pass(&mut set, forward), u64::from(ways));
+            for turn in 0..8 {
+                let order = if turn % 2 == 0 { backward } else { forward };
+                // More than half of a set only once: it mixes them.
+                let most = u64::from(if turn < 7 { ways / 2 } else { ways });
+                let foreign = random.below(most + 1);
+                let came: u64 = (0..foreign).map(|line| set.touch(1000 + line)).sum();
+                assert_eq!((came, pass(&mut set, order)), (foreign, foreign), "{ways} {turn}");
+            }
+        }
     }
 
     #[test]

@@ -41,8 +41,9 @@ fn columns() -> Vec<Column> {
         column(
             "at_most",
             Bool,
-            "Whether lines is an upper bound: the clock tells no single lines here, and one that came \
-             from farther than the next level counts for several.",
+            "Whether lines is an upper bound: what else the interrupt displaces is in the time, too, and no \
+             counter says that it is little; where the clock tells no single lines, one that came from \
+             farther than the next level counts for several.",
         ),
         column("lines_low", Real, "Least lines that the 95 % interval allows."),
         column("lines_high", Real, "Most lines that it allows."),
@@ -171,6 +172,14 @@ pub(super) fn footprint(all: &[Series], clock_hz: f64, absent: &mut Vec<Absence>
     table
 }
 
+/// Whether lines by time are an upper bound: where one is not timed alone, and what else the interrupt made
+/// slower (translation buffers, other caches) is in the time, and no counter says that it is little.
+fn is_bound(series: &Series, found: &Found) -> bool {
+    let is_less = |(user, lines): (Mean, Lines)| user.mean + user.half_width < lines.interval.0;
+    let counted = found.user.zip(found.lines);
+    series.ready.chunk_lines > 1 || counted.is_none_or(is_less)
+}
+
 fn row(series: &Series, found: &Found, clock_hz: f64) -> Vec<Value> {
     let geometry = series.ready.geometry;
     let real = |value: Option<f64>| value.map_or(Value::Absent, Value::real);
@@ -187,7 +196,7 @@ fn row(series: &Series, found: &Found, clock_hz: f64) -> Vec<Value> {
         real(found.kernel.map(|mean| mean.half_width)),
         series.ready.start_misses.into(),
         real(lines),
-        lines.map(|_| series.ready.chunk_lines > 1).into(),
+        lines.map(|_| is_bound(series, found)).into(),
         real(found.lines.map(|found| found.interval.0)),
         real(found.lines.map(|found| found.interval.1)),
         real(found.lines.map(|found| found.limit)),

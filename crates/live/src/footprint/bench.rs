@@ -1,50 +1,34 @@
 //! [`LiveFootprint`]: this machine as a bench for the footprint experiment.
 
+mod repetition;
+
 use std::collections::BTreeMap;
-use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lab::footprint::trace::{Trace, TraceTimes};
+use lab::footprint::trace::Trace;
 use lab::footprint::{
     FootprintBench, FootprintFacts, Geometry, Level, Method, Missing, Ready, Repetition, Source,
-    Verdict,
 };
 use lab::handlers::BenchError;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::{Map, json};
 use stats::Random;
 
-use super::counters::{Counters, Misses};
+use super::counters::Counters;
 use super::geometry::{ByHand, geometry};
 use super::loops::Loop;
 use super::route::{Route, route};
-use super::seen::{Added, Seen, Wanted, verdict, with_ticks};
 use super::sources::{FarEnd, Raise, ready};
 use super::tick::{check_pass, is_tickless};
 use super::trace::Watcher;
-use super::window::{Watch, Window, wait_for_interrupt};
 use crate::handlers::{Stop, WindowEdge};
 use crate::host::Root;
-use crate::noise::clock::{Grain, grain, now};
+use crate::noise::clock::{Grain, grain};
 use crate::noise::place::{Locked, pin};
 
-/// Passes of touching before the interrupt is to come.
-const PASSES_BEFORE: u64 = 5;
-/// Of which so many are within the window and not timed: what starting it displaced comes back.
-const WARM_PASSES: u64 = 1;
-/// The interrupt comes no earlier: asking for it takes a while.
-const DELAY_NS_MIN: u64 = 400_000;
 /// An interrupt stops a loop for longer: the way into the kernel and back, and the least handler.
 const INTERRUPT_NS_MIN: u64 = 700;
-/// What is no turn of a loop that reads the clock, but an interrupt.
-const TICK_GAP_NS: u64 = 1000;
-const TICK_GAP_TURNS: u64 = 40;
-/// Longest period of a tick (HZ=100), and some more.
-const TICK_NS_MAX: u64 = 12_000_000;
-/// How late a timer may be and still be the one that was set.
-const LATE_NS_MAX: u64 = 20_000;
-
 /// What was asked for.
 #[derive(Debug)]
 pub struct FootprintSettings {
@@ -86,6 +70,11 @@ pub struct LiveFootprint {
     root: Root,
     random: Random,
     current: Option<Current>,
+    raise: Option<Box<dyn Raise>>,
+    /// When interrupts came since their window began, cycles: the ends of windows without.
+    came_after: Vec<u64>,
+    /// How long it took last from asking for an interrupt to the window.
+    asking_cycles: u64,
     route: Route,
     tickless: bool,
     windows: u32,
@@ -100,7 +89,6 @@ struct Current {
     looping: Loop,
     geometry: Geometry,
     curve: Option<lab::footprint::Curve>,
-    raise: Box<dyn Raise>,
     counters: Option<Counters>,
 }
 
@@ -133,6 +121,9 @@ impl LiveFootprint {
             root,
             random,
             current: None,
+            raise: None,
+            came_after: Vec::new(),
+            asking_cycles: 0,
             route: Route::default(),
             no_counters: BTreeMap::new(),
             allowed,
@@ -145,148 +136,14 @@ impl LiveFootprint {
         let interrupt = self.grain.cycles(INTERRUPT_NS_MIN);
         let looping = Loop::new(level, geometry, self.settings.seed, interrupt)
             .map_err(|error| missing(format!("memory for {level}: {error}")))?;
-        let pass_ns = (looping.pass_cycles as f64 * 1e9 / self.grain.hz) as u64;
+        let pass_ns = self.ns(looping.pass_cycles);
         let LiveFootprint { tickless, settings, .. } = self;
         check_pass(level, pass_ns, settings.cpu, (*tickless, settings.ticks))?;
         Ok((geometry, looping))
     }
 
-    fn watch(&self, looping: &Loop, delay: u64, method: Method, counted: bool) -> Watch {
-        let pass = looping.pass_cycles;
-        let asked = self.grain.cycles(self.settings.window.as_nanos() as u64);
-        Watch {
-            scale: looping.in_window,
-            window_cycles: match method {
-                // A pass behind an interrupt that comes late, too.
-                Method::Refined => asked.max(delay) + 2 * pass,
-                Method::Basic => asked.max(delay + pass),
-            },
-            pretend_cycles: None,
-            warm_passes: WARM_PASSES,
-            whole: counted,
-        }
-    }
-
-    /// One repetition, from the counts before to the counts behind. It begins directly behind a tick.
-    fn once(
-        &mut self,
-        method: Method,
-        raised: bool,
-    ) -> Result<(Repetition, TraceTimes), BenchError> {
-        let Some(mut current) = self.current.take() else {
-            return Err(BenchError::Failed("nothing was made ready".to_owned()));
-        };
-        let done = self.repetition(&mut current, method, raised);
-        self.current = Some(current);
-        done.map_err(failed)
-    }
-
-    /// One repetition with the interrupt, and when what happened.
-    pub(super) fn once_with_times(
-        &mut self,
-        method: Method,
-    ) -> Result<(Repetition, TraceTimes), BenchError> {
-        self.once(method, true)
-    }
-
     pub(super) fn cpu(&self) -> u32 {
         self.settings.cpu
-    }
-
-    fn repetition(
-        &mut self,
-        current: &mut Current,
-        method: Method,
-        raised: bool,
-    ) -> io::Result<(Repetition, TraceTimes)> {
-        let pass = current.looping.pass_cycles.max(1);
-        // In the middle of any chunk with the same chance.
-        let delay = (pass * PASSES_BEFORE).max(self.grain.cycles(DELAY_NS_MIN));
-        let ticks_ns = if self.settings.ticks { TICK_NS_MAX } else { 0 };
-        let delay = delay + self.grain.cycles(ticks_ns) + self.random.below(pass);
-        let delay_ns = (delay as f64 * 1e9 / self.grain.hz) as u64;
-        let counted = current.counters.is_some();
-        let mut watch = self.watch(&current.looping, delay, method, counted);
-        watch.pretend_cycles = (!raised).then_some(delay);
-        let looping = &mut current.looping;
-        let mut before = Seen::now(&self.root);
-        looping.warm_up();
-        let gap = self.grain.cycles(TICK_GAP_NS).max(TICK_GAP_TURNS * self.grain.turn_cycles);
-        let (tick_cycles, ticks) = (self.grain.cycles(TICK_NS_MAX), self.settings.ticks);
-        if !self.tickless && !ticks {
-            wait_for_interrupt(gap, tick_cycles);
-        }
-        let asked_at = now();
-        if raised {
-            current.raise.schedule(Duration::from_nanos(delay_ns))?;
-        }
-        // Some disks have a kernel thread of this CPU send the request (kblockd): that is now.
-        before.iter_mut().for_each(Seen::task_anew);
-        // What asking displaced comes back before anything is counted.
-        looping.fill();
-        if ticks {
-            // Asking takes a while: windows of both sorts have as many ticks when they begin behind one.
-            wait_for_interrupt(gap, tick_cycles);
-        }
-        let asking = now().wrapping_sub(asked_at);
-        if let Some(counters) = &mut current.counters {
-            counters.start()?;
-        }
-        self.mark(WindowEdge::Open);
-        let opened = now();
-        let window = looping.window(method, watch);
-        let ended = now();
-        self.mark(WindowEdge::Close);
-        let misses = current.counters.as_mut().map(Counters::stop).transpose()?;
-        let after = Seen::now(&self.root);
-        if raised {
-            current.raise.settle()?;
-        }
-        let late = window.gap_at.wrapping_sub(asked_at.wrapping_add(delay)) as i64;
-        let most_late = (self.grain.cycles(LATE_NS_MAX) + asking + window.gap_cycles) as i64;
-        let wanted = raised.then(|| Wanted {
-            kind: current.raise.counted(),
-            on_time: !current.raise.is_timed() || (0..most_late).contains(&late),
-        });
-        let kind = wanted.map(|wanted| wanted.kind);
-        let added = before.zip(after).map(|(b, a)| b.until(&a, self.settings.cpu, kind));
-        let excess = window.excess_cycles(looping.chunks(), raised, looping.in_window);
-        let times =
-            TraceTimes { opened, ended, resumed: window.gap_at, stopped_cycles: window.gap_cycles };
-        let mut done = repetition(added, &window, wanted, excess, misses);
-        done.window = self.settings.mark.map(|_| self.windows);
-        self.windows += 1;
-        if self.settings.ticks {
-            done.verdict = added.map_or(Verdict::OthersToo, |added| with_ticks(added, wanted));
-        }
-        Ok((done, times))
-    }
-
-    #[inline(always)]
-    fn mark(&self, edge: WindowEdge) {
-        if let Some(mark) = self.settings.mark {
-            mark(edge);
-        }
-    }
-}
-
-fn repetition(
-    added: Option<Added>,
-    window: &Window,
-    wanted: Option<Wanted>,
-    excess_cycles: Option<i64>,
-    misses: Option<Misses>,
-) -> Repetition {
-    let verdict = added.map_or(Verdict::OthersToo, |added| verdict(added, window, wanted));
-    // Too late for a whole pass behind it: as good as not at all.
-    let is_late = verdict == Verdict::Kept && excess_cycles.is_none();
-    Repetition {
-        verdict: if is_late { Verdict::NotInterrupted } else { verdict },
-        excess_cycles,
-        stopped_cycles: wanted.map(|_| window.gap_cycles),
-        user_misses: misses.map(|misses| misses.user),
-        kernel_misses: misses.map(|misses| misses.kernel),
-        window: None,
     }
 }
 
@@ -326,6 +183,7 @@ impl FootprintBench for LiveFootprint {
     }
 
     fn ready(&mut self, level: Level, source: Source) -> Result<Ready, Missing> {
+        self.raise = None; // what one has, the next one may need
         let mut raise = ready(
             source,
             self.settings.cpu,
@@ -359,8 +217,9 @@ impl FootprintBench for LiveFootprint {
             pass_cycles: looping.pass_cycles,
             chunk_lines: looping.chunk_lines(),
         };
-        self.current =
-            Some(Current { level, looping, geometry, curve, raise, counters: counters.ok() });
+        let counters = counters.ok();
+        self.current = Some(Current { level, looping, geometry, curve, counters });
+        self.raise = Some(raise);
         Ok(ready)
     }
 
@@ -370,6 +229,9 @@ impl FootprintBench for LiveFootprint {
         raised: bool,
         number: usize,
     ) -> Result<Vec<Repetition>, BenchError> {
+        if raised {
+            self.came_after.clear();
+        }
         (0..number).map(|_| Ok(self.once(method, raised)?.0)).collect()
     }
 

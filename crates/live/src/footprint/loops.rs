@@ -20,6 +20,8 @@ const CHUNKS_MAX: usize = 1024;
 const MANY_LINES: usize = 32;
 /// What a displaced line must cost, cycles of the clock, for single ones to be told.
 const LINE_CYCLES_MIN: f64 = 3.0;
+/// Where refilling takes longer than so many interrupts at least take, devices don't wait for it.
+const RENEW_INTERRUPTS: u64 = 40;
 /// What was interrupted took longer than so many displaced lines, if that is as long as an interrupt takes at
 /// least.
 const GAP_LINES: f64 = 128.0;
@@ -62,6 +64,8 @@ pub struct Loop {
     pub pass_cycles: u64,
     /// The same with all of it displaced.
     displaced_cycles: u64,
+    /// Longer ones are too long between asking for an interrupt and its coming.
+    quick_cycles: u64,
 }
 
 /// How the lines of a level lie in memory.
@@ -118,6 +122,7 @@ impl Loop {
             in_window: Scale::default(),
             pass_cycles: 0,
             displaced_cycles: 0,
+            quick_cycles: RENEW_INTERRUPTS * interrupt_cycles,
         };
         looping.measure_chunks(interrupt_cycles);
         looping.measure_window();
@@ -168,14 +173,29 @@ impl Loop {
             window_cycles: 4 * pass,
             pretend_cycles: Some(2 * pass),
             warm_passes: 1,
-            whole: false,
+            rest_passes: Some(0),
         };
         with_lines!(&mut self.lines, touch => refined(touch, watch))
     }
 
-    /// Two untimed passes.
+    /// Displaces all lines, and touches them from the first on: in what order they came into a set decides
+    /// whether each displaced line is one miss there ([`lab::footprint::order`]).
+    pub fn renew(&mut self) {
+        let all = with_lines!(&self.foreign, touch => touch.chunks());
+        self.displace(all);
+        with_lines!(&mut self.lines, touch => {
+            touch.rewind();
+            fill(touch);
+        });
+    }
+
+    /// Two untimed passes; where that is quick, of lines that are renewed.
     pub fn fill(&mut self) {
-        with_lines!(&mut self.lines, touch => fill(touch));
+        if self.displaced_cycles <= self.quick_cycles {
+            self.renew();
+        } else {
+            with_lines!(&mut self.lines, touch => fill(touch));
+        }
     }
 
     /// A window by that method.

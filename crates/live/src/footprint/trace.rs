@@ -81,7 +81,7 @@ impl LiveFootprint {
             }
             let mut clocks = Clocks::default();
             clocks.read();
-            let (repetition, times) = self.once_with_times(method).map_err(missing)?;
+            let (repetition, times) = self.once(method, true).map_err(missing)?;
             clocks.read();
             let verdict = repetition.verdict;
             last = Ok(Seen { verdict, times, clocks });

@@ -34,9 +34,8 @@ pub struct Watch {
     pub pretend_cycles: Option<u64>,
     /// Passes before the first that is timed.
     pub warm_passes: u64,
-    /// Touch for the whole window, also behind the interrupt: what is counted meanwhile can then be
-    /// compared.
-    pub whole: bool,
+    /// Passes behind the one that is timed; absent: as many as the window has room for.
+    pub rest_passes: Option<u64>,
 }
 
 /// What a window was like, cycles.
@@ -149,7 +148,8 @@ pub fn refined<T: Touch>(touch: &mut T, watch: Watch) -> Window {
     let chunks = touch.chunks();
     let mut window = Window::default();
     let mut sums = [Sum::default(); 4];
-    let ends = [watch.warm_passes * chunks, u64::MAX, chunks, u64::MAX];
+    let rest = watch.rest_passes.map_or(u64::MAX, |passes| passes * chunks);
+    let ends = [watch.warm_passes * chunks, u64::MAX, chunks, rest];
     let begin = now_after_work();
     let (mut last, mut place) = (begin, if ends[WARM] > 0 { WARM } else { BEFORE });
     let mut pretend = watch.pretend_cycles.map_or(u64::MAX, |after| begin + after);
@@ -168,7 +168,7 @@ pub fn refined<T: Touch>(touch: &mut T, watch: Watch) -> Window {
             };
         } else {
             sums[place].add(took, watch.scale);
-            if sums[place].chunks == ends[place] {
+            if place < REST && sums[place].chunks == ends[place] {
                 place += 1;
             }
         }
@@ -176,7 +176,7 @@ pub fn refined<T: Touch>(touch: &mut T, watch: Watch) -> Window {
             pretend = u64::MAX;
             place = if place == BEFORE { AFTER } else { place };
         }
-        let is_done = place == REST && !watch.whole;
+        let is_done = place == REST && sums[REST].chunks >= rest;
         // As much touching with an interrupt as without.
         let over = time.wrapping_sub(begin) > watch.window_cycles + window.stopped_cycles;
         if is_done || over {
@@ -323,13 +323,13 @@ mod tests {
     #[test]
     fn a_window_has_a_pass_behind_what_is_pretended() {
         let scale = Scale { gap: u64::MAX, far: u64::MAX, displaced: 0 };
-        let (window_cycles, whole) = (u64::MAX / 2, false);
+        let (window_cycles, rest_passes) = (u64::MAX / 2, Some(2));
         let (pretend_cycles, warm_passes) = (Some(100_000), 1);
-        let watch = Watch { scale, window_cycles, pretend_cycles, warm_passes, whole };
+        let watch = Watch { scale, window_cycles, pretend_cycles, warm_passes, rest_passes };
         let mut touch = Nothing(0);
         let window = refined(&mut touch, watch);
         assert_eq!((window.after.chunks, window.gaps), (10, 0));
-        assert_eq!(window.before.chunks + 20, touch.0);
+        assert_eq!(window.before.chunks + 40, touch.0); // one to warm up, the timed one, two behind
         assert!(window.excess_cycles(10, false, scale).is_some());
         assert_eq!(window.excess_cycles(11, false, scale), None);
         let basic = basic(&mut touch, Watch { window_cycles: 1000, ..watch });

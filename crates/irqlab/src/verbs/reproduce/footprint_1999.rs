@@ -108,8 +108,12 @@ fn measure_part(
     stop: &Stop,
     all: &mut Gathered,
 ) -> anyhow::Result<Option<(FootprintFacts, Measured)>> {
-    let guest =
-        GuestArgs { limit: Some(args.limit), append: part.append.clone(), ..GuestArgs::default() };
+    let guest = GuestArgs {
+        limit: Some(args.limit),
+        append: part.append.clone(),
+        net: part.cards(),
+        ..GuestArgs::default()
+    };
     let set = part.set();
     let wanted = Wanted {
         guest: &guest,
