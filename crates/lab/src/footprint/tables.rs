@@ -70,6 +70,9 @@ fn columns() -> Vec<Column> {
     columns
 }
 
+/// Time that finds more or less lines than counters do by so much is said.
+const DISAGREE_RATIO: f64 = 0.10;
+
 /// What is known of a series.
 struct Found {
     aftermath: Option<Mean>,
@@ -80,21 +83,22 @@ struct Found {
 }
 
 fn find(series: &Series) -> Found {
-    let (raised, idle) = (kept(&series.raised, excess), kept(&series.idle, excess));
+    let value = |one: &Repetition| excess(one).or_else(|| user_misses(one));
+    let [with, without] = [&series.raised, &series.idle].map(|all| kept(all, value).len());
     let [user, kernel] =
         [user_misses, kernel_misses].map(|value| beyond_idle(&series.raised, &series.idle, value));
     let none =
         |reason: String| Found { aftermath: None, lines: None, user, kernel, reason: Some(reason) };
-    if raised.len() < REPETITIONS_MIN || idle.len() < REPETITIONS_MIN {
+    if with < REPETITIONS_MIN || without < REPETITIONS_MIN {
         return none(format!(
-            "{} repetitions with the interrupt and {} without count; {REPETITIONS_MIN} of each are \
-             needed",
-            raised.len(),
-            idle.len()
+            "{with} repetitions with the interrupt and {without} without count; {REPETITIONS_MIN} of \
+             each are needed"
         ));
     }
-    let Some((raised, idle)) = mean(&raised).zip(mean(&idle)) else {
-        return none("nothing was timed".to_owned());
+    let [raised, idle] = [&series.raised, &series.idle].map(|all| mean(&kept(all, excess)));
+    let Some((raised, idle)) = raised.zip(idle) else {
+        let reason = user.map_or(Some("nothing was timed".to_owned()), too_wide);
+        return Found { aftermath: None, lines: None, user, kernel, reason };
     };
     let (aftermath, found) = match of_rounds(series) {
         Some(found) => (Some(found.aftermath), found.lines),
@@ -118,7 +122,9 @@ fn find(series: &Series) -> Found {
         (Some(Lines { lines: None, limit, .. }), _) => {
             Some(format!("fewer than {limit:.1} lines are not told from none"))
         }
-        (_, mean) => mean.and_then(too_wide),
+        (Some(lines), mean) => {
+            user.and_then(|user| disagree(user, lines)).or_else(|| mean.and_then(too_wide))
+        }
     };
     Found { aftermath, lines: found, user, kernel, reason }
 }
@@ -129,6 +135,22 @@ fn too_wide(mean: Mean) -> Option<String> {
     let wide = ratio * 100.0;
     (ratio > HALF_WIDTH_RATIO)
         .then(|| format!("the interval is ± {wide:.0} %, more than ± 5 %, with all repetitions"))
+}
+
+/// In words, where time finds other than counters do: beyond both intervals, and by more than
+/// [`DISAGREE_RATIO`].
+fn disagree(user: Mean, by_time: &Lines) -> Option<String> {
+    let (low, high) = by_time.interval;
+    let apart = low - (user.mean + user.half_width);
+    let apart = apart.max(user.mean - user.half_width - high);
+    let lines = by_time.lines?;
+    let ratio = (lines - user.mean).abs() / user.mean.abs();
+    (apart > 0.0 && ratio > DISAGREE_RATIO).then(|| {
+        let (mean, percent) = (user.mean, ratio * 100.0);
+        format!(
+            "time and counters disagree by {percent:.0} %: {lines:.1} lines and {mean:.1} misses"
+        )
+    })
 }
 
 /// Lines that are gone by time.
@@ -239,4 +261,42 @@ pub(super) fn curves(all: &[Series]) -> Table {
         }
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::Curve;
+    use super::super::tests::counted;
+    use super::*;
+
+    /// 100 misses by counters; by time as many lines as cycles, with a curve of a cycle a line.
+    fn timed(cycles: i64) -> Series {
+        let mut series = counted(300, 200);
+        series.ready.curve = Some(Curve { points: vec![(0, 0.0), (256, 256.0)] });
+        series.raised.iter_mut().for_each(|one| one.excess_cycles = Some(cycles));
+        series.idle.iter_mut().for_each(|one| one.excess_cycles = Some(0));
+        series
+    }
+
+    #[test]
+    fn time_that_disagrees_with_counters_is_said_and_more_is_a_bound() {
+        for (cycles, disagrees, bound) in
+            [(100, false, false), (105, false, true), (120, true, true), (80, true, false)]
+        {
+            let found = find(&timed(cycles));
+            let says = found.reason.as_ref().is_some_and(|why| why.contains("disagree"));
+            assert_eq!((says, is_bound(&timed(cycles), &found)), (disagrees, bound), "{cycles}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_timed_is_still_counted() {
+        let found = find(&counted(300, 200));
+        assert_eq!(found.user.map(|user| user.mean), Some(100.0));
+        assert!(found.aftermath.is_none() && found.lines.is_none() && found.reason.is_none());
+        let mut uncounted = counted(300, 200);
+        let all = uncounted.raised.iter_mut().chain(&mut uncounted.idle);
+        all.for_each(|one| one.user_misses = None);
+        assert!(find(&uncounted).reason.is_some_and(|why| why.starts_with("0 repetitions")));
+    }
 }

@@ -49,6 +49,9 @@ pub struct BareFootprintArgs {
     /// Model of the processor, by name or file
     #[arg(long, default_value = "r4400-1994", value_name = "MODEL")]
     model: String,
+    /// Change a setting of the model, as in clock=200MHz
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
     /// Which cache is filled; its size and its line are the model's
     #[arg(long, value_enum, default_value_t = LevelName::L1d)]
     level: LevelName,
@@ -147,9 +150,9 @@ impl BareFootprintArgs {
     fn settings(&self, cache: &Cache) -> anyhow::Result<FootprintSettings> {
         let args = self;
         // The simplest level that runs it.
-        let timed = models::find(cache, &args.model, &[], Detail::Timed);
+        let timed = models::find(cache, &args.model, &args.set, Detail::Timed);
         let model = timed
-            .or_else(|_| models::find(cache, &args.model, &[], Detail::Ooo))
+            .or_else(|_| models::find(cache, &args.model, &args.set, Detail::Ooo))
             .map_err(|error| Usage(error.to_string()))?;
         Ok(FootprintSettings {
             model,

@@ -123,6 +123,8 @@ impl LiveFootprint {
         self.windows += 1;
         if self.settings.ticks {
             done.verdict = added.map_or(Verdict::OthersToo, |added| with_ticks(added, wanted));
+            // Which of the gaps is the interrupt's is not known.
+            (done.excess_cycles, done.stopped_cycles) = (None, None);
         }
         Ok((done, times))
     }
