@@ -9,7 +9,7 @@ use lab::footprint::{FootprintFacts, Geometry, Level, Measured, Missing};
 use lab::handlers::BenchError;
 use lab::noise::in_guest::Ordered as Order;
 use machine::SystemModel;
-use machine::schema::{LevelModel, TlbLevel};
+use machine::schema::{LevelModel, Prefetch, TlbLevel};
 use serde_json::{Map, Value as Json, json};
 
 use crate::boot::{Ending, Limits};
@@ -90,6 +90,9 @@ impl SimFootprint {
         self.on_host.insert("wall_ns".into(), json!(wall_ns));
         facts.bench = "sim".to_owned();
         facts.warnings.extend(account.notices.iter().cloned());
+        if let Some(model) = &self.watch.model {
+            facts.warnings.extend(prefetched(&model.model, &self.order.plan.levels));
+        }
         let model = self.watch.model.as_ref().map(|model| &model.described);
         facts.settings.extend([
             ("qemu".to_owned(), json!(self.qemu.version_text)),
@@ -115,6 +118,23 @@ pub fn geometries(model: &SystemModel) -> Vec<(Level, Geometry)> {
     let caches = caches.into_iter().filter_map(|(level, model)| Some((level, cache(model?)?)));
     let tlbs = tlbs.into_iter().filter_map(|(level, model)| Some((level, tlb(model)?)));
     caches.chain(tlbs).collect()
+}
+
+/// What is to be said of levels with a prefetcher: displaced lines that it brings back are no misses.
+fn prefetched(model: &SystemModel, levels: &[Level]) -> Option<String> {
+    let is_prefetched = |level: &&Level| match level {
+        Level::L1d => model.l1d.prefetch != Prefetch::None,
+        Level::L1i => model.l1i.prefetch != Prefetch::None,
+        Level::L2 => model.l2.prefetch != Prefetch::None,
+        Level::L3 => model.l3.as_ref().is_some_and(|level| level.prefetch != Prefetch::None),
+        Level::Dtlb | Level::Itlb => false,
+    };
+    let names: Vec<String> =
+        levels.iter().filter(is_prefetched).map(ToString::to_string).collect();
+    let names = names.join(", ");
+    (!names.is_empty()).then(|| {
+        format!("{names}: the model prefetches; of displaced lines those that come back so are no misses")
+    })
 }
 
 /// A line is what a miss brings in: where that is a part of a line, the cache is one of such parts, in
@@ -148,7 +168,11 @@ mod tests {
                 assert!(geometry.lines() > 0 && geometry.sets() > 0, "{name} {level}");
             }
         }
+        let model = SystemModel::parse(&models::text("zen3").unwrap()).unwrap();
+        let said = prefetched(&model, &Level::ALL).unwrap();
+        assert!(said.starts_with("l1d, l1i, l2: "), "{said}");
         let model = SystemModel::parse(&models::text("ultra-1").unwrap()).unwrap();
+        assert_eq!(prefetched(&model, &Level::ALL), None);
         let levels = geometries(&model);
         let l1d = levels.iter().find(|(level, _)| *level == Level::L1d).unwrap().1;
         // The halves of its lines, as the paper has them.
