@@ -129,8 +129,7 @@ fn prefetched(model: &SystemModel, levels: &[Level]) -> Option<String> {
         Level::L3 => model.l3.as_ref().is_some_and(|level| level.prefetch != Prefetch::None),
         Level::Dtlb | Level::Itlb => false,
     };
-    let names: Vec<String> =
-        levels.iter().filter(is_prefetched).map(ToString::to_string).collect();
+    let names: Vec<String> = levels.iter().filter(is_prefetched).map(ToString::to_string).collect();
     let names = names.join(", ");
     (!names.is_empty()).then(|| {
         format!("{names}: the model prefetches; of displaced lines those that come back so are no misses")
