@@ -7,10 +7,15 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, mprotect,
 
 /// Bytes of a huge page.
 pub const HUGE_BYTES: usize = 2 << 20;
+/// Bytes of the largest.
+const GIANT_BYTES: usize = 1 << 30;
 
 /// In what pages memory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
+    /// 1 GiB, from the pool of such pages (`hugepagesz=1G hugepages=N` on the kernel's command line). Tried
+    /// where one of 2 MiB does not hold it all.
+    Giant,
     /// 2 MiB, from the pool of huge pages (`vm.nr_hugepages`).
     Pool,
     /// 2 MiB, by the kernel's own choice when asked (transparent).
@@ -24,6 +29,7 @@ impl Pages {
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
+            Pages::Giant => "1 GiB (pool)",
             Pages::Pool => "2 MiB (pool)",
             Pages::Transparent => "2 MiB (transparent)",
             Pages::Small => "4 KiB",
@@ -52,12 +58,18 @@ impl Region {
     /// When there is no memory.
     pub fn new(bytes: usize) -> io::Result<Self> {
         let bytes = bytes.max(1).next_multiple_of(HUGE_BYTES);
-        let mut region = match map(bytes, MapFlags::HUGETLB) {
-            Ok(start) => {
-                Region { map: start, map_bytes: bytes, base: start, bytes, pages: Pages::Pool }
-            }
-            Err(_) => Self::advised(bytes, Advice::LinuxHugepage)?,
+        let giant = bytes.next_multiple_of(GIANT_BYTES);
+        let pooled = |pages, map_bytes, flags| {
+            let start = map(map_bytes, MapFlags::HUGETLB | flags)?;
+            Ok::<Region, io::Error>(Region { map: start, map_bytes, base: start, bytes, pages })
         };
+        let giant = || match bytes {
+            ..=HUGE_BYTES => Err(io::ErrorKind::Unsupported.into()),
+            _ => pooled(Pages::Giant, giant, MapFlags::HUGE_1GB),
+        };
+        let mut region = giant()
+            .or_else(|_| pooled(Pages::Pool, bytes, MapFlags::HUGE_2MB))
+            .or_else(|_| Self::advised(bytes, Advice::LinuxHugepage))?;
         region.bytes_mut().fill(0);
         if region.pages == Pages::Transparent && !region.is_huge() {
             region.pages = Pages::Small;
