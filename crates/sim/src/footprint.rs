@@ -168,10 +168,10 @@ mod tests {
             }
         }
         let model = SystemModel::parse(&models::text("zen3").unwrap()).unwrap();
-        let said = prefetched(&model, &Level::ALL).unwrap();
+        let said = prefetched(&model, Level::ALL).unwrap();
         assert!(said.starts_with("l1d, l1i, l2: "), "{said}");
         let model = SystemModel::parse(&models::text("ultra-1").unwrap()).unwrap();
-        assert_eq!(prefetched(&model, &Level::ALL), None);
+        assert_eq!(prefetched(&model, Level::ALL), None);
         let levels = geometries(&model);
         let l1d = levels.iter().find(|(level, _)| *level == Level::L1d).unwrap().1;
         // The halves of its lines, as the paper has them.
