@@ -77,6 +77,8 @@ pub struct LiveFootprint {
     asking_cycles: u64,
     route: Route,
     tickless: bool,
+    /// From one tick to the next; absent where there are none, or they may come in windows.
+    tick_cycles: Option<u64>,
     windows: u32,
     no_counters: BTreeMap<Level, String>,
     allowed: CpuSet,
@@ -113,7 +115,8 @@ impl LiveFootprint {
         })?;
         let random = Random::new(settings.seed);
         let root = Root::default();
-        Ok(LiveFootprint {
+        let mut bench = LiveFootprint {
+            tick_cycles: None,
             tickless: is_tickless(&root, settings.cpu),
             windows: 0,
             settings,
@@ -128,7 +131,9 @@ impl LiveFootprint {
             no_counters: BTreeMap::new(),
             allowed,
             _locked: Locked::all(),
-        })
+        };
+        bench.tick_cycles = bench.measure_tick();
+        Ok(bench)
     }
 
     fn looping(&mut self, level: Level) -> Result<(Geometry, Loop), Missing> {

@@ -70,7 +70,7 @@ impl Seen {
 pub struct Wanted {
     /// How the kernel counts it.
     pub kind: Kind,
-    /// Whether the first gap came when it was to come.
+    /// Whether the first gap came when it was to come, or, where that is not known, not when a tick was due.
     pub on_time: bool,
 }
 
@@ -125,6 +125,7 @@ mod tests {
         let timer = Some(Wanted { kind: Kind::Line(TICK), on_time: true });
         let disk = Some(Wanted { kind: Kind::Device, on_time: true });
         let late = Some(Wanted { kind: Kind::Line(TICK), on_time: false });
+        let early = Some(Wanted { kind: Kind::Device, on_time: false });
         let check = |(wanted, others, ticks, switches), gaps, how, expect| {
             let added = Added { wanted, others, ticks, switches };
             let window = Window { gaps, ..Window::default() };
@@ -135,6 +136,7 @@ mod tests {
         check((2, 0, 0, 0), 1, late, Verdict::NotInterrupted); // a tick, not the timer
         check((2, 0, 0, 0), 2, timer, Verdict::OthersToo);
         check((1, 0, 1, 0), 1, disk, Verdict::Kept);
+        check((1, 0, 1, 0), 1, early, Verdict::NotInterrupted); // the gap is the tick's
         check((2, 0, 0, 0), 1, disk, Verdict::OthersToo);
         check((1, 0, 0, 0), 0, disk, Verdict::NotInterrupted);
         check((0, 0, 1, 0), 1, disk, Verdict::NotInterrupted);

@@ -29,6 +29,11 @@ const TICK_GAP_NS: u64 = 1000;
 const TICK_GAP_TURNS: u64 = 40;
 /// Longest period of a tick (HZ=100), and some more.
 const TICK_NS_MAX: u64 = 12_000_000;
+/// Ticks from which their period is taken.
+const TICKS_MEASURED: usize = 5;
+/// A tick comes earlier by such a part of its period at most: asking for an interrupt begins some time behind the
+/// one before.
+const TICK_EARLY_PARTS: u64 = 16;
 /// How late a timer may be and still be the one that was set.
 const LATE_NS_MAX: u64 = 20_000;
 
@@ -107,14 +112,15 @@ impl LiveFootprint {
         }
         let asking = opened.wrapping_sub(asked_at);
         self.note(asking, &window, raised.then_some(opened));
+        let kind = raised.then(|| raise.counted());
+        let added = before.zip(after).map(|(b, a)| b.until(&a, self.settings.cpu, kind));
         let late = window.gap_at.wrapping_sub(asked_at.wrapping_add(delay)) as i64;
         let most_late = (self.grain.cycles(LATE_NS_MAX) + asking + window.gap_cycles) as i64;
-        let wanted = raised.then(|| Wanted {
-            kind: raise.counted(),
-            on_time: !raise.is_timed() || (0..most_late).contains(&late),
-        });
-        let kind = wanted.map(|wanted| wanted.kind);
-        let added = before.zip(after).map(|(b, a)| b.until(&a, self.settings.cpu, kind));
+        let on_time = match raise.is_timed() {
+            true => (0..most_late).contains(&late),
+            false => added.is_none_or(|added| added.ticks == 0) || !self.is_tick(asked_at, &window),
+        };
+        let wanted = kind.map(|kind| Wanted { kind, on_time });
         let excess = window.excess_cycles(looping.chunks(), raised, looping.in_window);
         let times =
             TraceTimes { opened, ended, resumed: window.gap_at, stopped_cycles: window.gap_cycles };
@@ -151,11 +157,36 @@ impl LiveFootprint {
         if !self.settings.ticks {
             self.asking_cycles = asking;
         }
-        if let Some(opened) = opened.filter(|_| window.gaps > 0) {
+        if let Some(opened) = opened.filter(|_| window.after.chunks > 0) {
             // Without it, there is as much touching before an interrupt is pretended.
             let came_at = window.gap_at.wrapping_sub(window.gap_cycles);
             self.came_after.push(came_at.saturating_sub(opened));
         }
+    }
+
+    /// Whether the first gap began when the tick behind the one before `asked_at` was due. What was asked for may
+    /// have come before the window, and a tick in it.
+    fn is_tick(&self, asked_at: u64, window: &Window) -> bool {
+        let came_after = window.gap_at.wrapping_sub(window.gap_cycles).wrapping_sub(asked_at);
+        self.tick_cycles.is_some_and(|period| came_after >= period - period / TICK_EARLY_PARTS)
+    }
+
+    /// The period of the tick, which is on while this runs: the median of some.
+    pub(super) fn measure_tick(&self) -> Option<u64> {
+        if self.tickless || self.settings.ticks {
+            return None;
+        }
+        self.wait_for_tick();
+        let mut last = now();
+        let mut periods = [0; TICKS_MEASURED];
+        for period in &mut periods {
+            self.wait_for_tick();
+            let time = now();
+            *period = time.wrapping_sub(last);
+            last = time;
+        }
+        periods.sort_unstable();
+        Some(periods[TICKS_MEASURED / 2])
     }
 
     fn wait_for_tick(&self) {
