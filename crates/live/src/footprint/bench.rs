@@ -20,7 +20,7 @@ use super::geometry::{ByHand, geometry};
 use super::loops::Loop;
 use super::route::{Route, route};
 use super::sources::{FarEnd, Raise, ready};
-use super::tick::{check_pass, is_tickless};
+use super::tick::{check_pass, is_tickless, tick_ns};
 use super::trace::Watcher;
 use crate::handlers::{Stop, WindowEdge};
 use crate::host::Root;
@@ -115,9 +115,11 @@ impl LiveFootprint {
         })?;
         let random = Random::new(settings.seed);
         let root = Root::default();
-        let mut bench = LiveFootprint {
-            tick_cycles: None,
-            tickless: is_tickless(&root, settings.cpu),
+        let tickless = is_tickless(&root, settings.cpu);
+        let has_ticks = !tickless && !settings.ticks;
+        Ok(LiveFootprint {
+            tick_cycles: has_ticks.then(|| grain.cycles(tick_ns())),
+            tickless,
             windows: 0,
             settings,
             grain,
@@ -131,9 +133,7 @@ impl LiveFootprint {
             no_counters: BTreeMap::new(),
             allowed,
             _locked: Locked::all(),
-        };
-        bench.tick_cycles = bench.measure_tick();
-        Ok(bench)
+        })
     }
 
     fn looping(&mut self, level: Level) -> Result<(Geometry, Loop), Missing> {

@@ -1,6 +1,7 @@
 //! Whether a CPU has a tick while one task runs on it.
 
 use lab::footprint::{Level, Missing};
+use rustix::time::{ClockId, clock_getres};
 
 use crate::host::{Root, parse_cpu_list};
 
@@ -15,6 +16,14 @@ pub fn is_tickless(root: &Root, cpu: u32) -> bool {
     // "(null)" where there is none (kernel/time, drivers/base/cpu.c).
     let list = root.text("sys/devices/system/cpu/nohz_full").unwrap_or_default();
     parse_cpu_list(list.trim()).is_ok_and(|cpus| cpus.contains(&cpu))
+}
+
+/// From one tick to the next, ns: the step of the clocks that the tick moves (kernel/time/posix-timers.c,
+/// `posix_get_coarse_res`).
+#[must_use]
+pub fn tick_ns() -> u64 {
+    let step = clock_getres(ClockId::MonotonicCoarse);
+    step.tv_nsec.unsigned_abs()
 }
 
 /// Whether a pass is short enough. `tickless`: the CPU has no tick; `ticks`: they may come.
@@ -50,6 +59,11 @@ mod tests {
         assert!(missing.remedy.unwrap().contains("nohz_full=3"));
         assert!(check(1_800_000, (true, false)).is_ok() && check(1_800_000, (false, true)).is_ok());
         assert!(check(30_000_000, (true, false)).unwrap_err().remedy.is_none());
+    }
+
+    #[test]
+    fn a_tick_is_a_step_of_some_milliseconds() {
+        assert!((500_000..=20_000_000).contains(&tick_ns()), "{}", tick_ns()); // HZ is 100 to 1024
     }
 
     #[test]

@@ -29,8 +29,6 @@ const TICK_GAP_NS: u64 = 1000;
 const TICK_GAP_TURNS: u64 = 40;
 /// Longest period of a tick (HZ=100), and some more.
 const TICK_NS_MAX: u64 = 12_000_000;
-/// Ticks from which their period is taken.
-const TICKS_MEASURED: usize = 5;
 /// A tick comes earlier by such a part of its period at most: asking for an interrupt begins some time behind the
 /// one before.
 const TICK_EARLY_PARTS: u64 = 16;
@@ -169,24 +167,6 @@ impl LiveFootprint {
     fn is_tick(&self, asked_at: u64, window: &Window) -> bool {
         let came_after = window.gap_at.wrapping_sub(window.gap_cycles).wrapping_sub(asked_at);
         self.tick_cycles.is_some_and(|period| came_after >= period - period / TICK_EARLY_PARTS)
-    }
-
-    /// The period of the tick, which is on while this runs: the median of some.
-    pub(super) fn measure_tick(&self) -> Option<u64> {
-        if self.tickless || self.settings.ticks {
-            return None;
-        }
-        self.wait_for_tick();
-        let mut last = now();
-        let mut periods = [0; TICKS_MEASURED];
-        for period in &mut periods {
-            self.wait_for_tick();
-            let time = now();
-            *period = time.wrapping_sub(last);
-            last = time;
-        }
-        periods.sort_unstable();
-        Some(periods[TICKS_MEASURED / 2])
     }
 
     fn wait_for_tick(&self) {
