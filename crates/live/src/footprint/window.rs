@@ -172,7 +172,8 @@ pub fn refined<T: Touch>(touch: &mut T, watch: Watch) -> Window {
                 place += 1;
             }
         }
-        if time >= pretend {
+        // Not before there is anything to compare with.
+        if time >= pretend && sums[BEFORE].chunks > 0 {
             pretend = u64::MAX;
             place = if place == BEFORE { AFTER } else { place };
         }
@@ -318,6 +319,17 @@ mod tests {
             1
         }
         fn rewind(&mut self) {}
+    }
+
+    /// Whatever the host does meanwhile: a first pass that takes longer than that is followed by others.
+    #[test]
+    fn what_is_pretended_early_comes_when_there_is_something_to_compare_with() {
+        let scale = Scale { gap: u64::MAX, far: u64::MAX, displaced: 0 };
+        let (window_cycles, rest_passes) = (u64::MAX / 2, Some(0));
+        let (pretend_cycles, warm_passes) = (Some(0), 1);
+        let watch = Watch { scale, window_cycles, pretend_cycles, warm_passes, rest_passes };
+        let window = refined(&mut Nothing(0), watch);
+        assert_eq!((window.before.chunks, window.after.chunks), (1, 10));
     }
 
     #[test]
