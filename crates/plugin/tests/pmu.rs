@@ -181,9 +181,6 @@ fn the_distributions_perf_counts_and_samples_in_the_guest() {
     }
 }
 
-/// Checkpoints until one is of a machine that counts.
-const CHECKPOINTS_MAX: usize = 4;
-
 #[test]
 fn a_counter_goes_on_in_a_restored_machine() {
     let mut machine = match Machine::find(GUEST, &[]) {
@@ -196,16 +193,17 @@ fn a_counter_goes_on_in_a_restored_machine() {
     machine.line = LINE;
     let path = |name| machine.path(name).display().to_string();
     let (state, pmu) = (path("state"), path("pmu"));
-    // Where another task has the CPU when the machine is stopped, or the host is so busy that the counting is over,
-    // the counter is off.
-    let is_counting = (0..CHECKPOINTS_MAX).any(|_| {
-        save(&machine, &state, &pmu);
-        let selects = fs::read_to_string(&pmu).unwrap();
-        let selects = selects.lines().skip(1).map(|line| line.split(' ').nth(2).unwrap());
-        let on = selects.filter(|select| u64::from_str_radix(select, 16).unwrap() & 1 << 22 != 0);
-        on.count() == 1
+    let options = format!("out={},pmu=on,pmu_save={pmu}", path("first"));
+    let mut first = Monitor::start(machine.command(1, "checkpoint", Some(&options)));
+    monitor::wait(|| {
+        fs::read_to_string(path("checkpoint")).is_ok_and(|said| said.contains("counting"))
     });
-    assert!(is_counting, "no checkpoint is of a machine that counts");
+    first.save(&state);
+    machine.finish(first.quit());
+    let selects = fs::read_to_string(&pmu).unwrap();
+    let selects = selects.lines().skip(1).map(|line| line.split(' ').nth(2).unwrap());
+    let on = selects.filter(|select| u64::from_str_radix(select, 16).unwrap() & 1 << 22 != 0);
+    assert_eq!(on.count(), 1, "the checkpoint is not of a machine that counts");
 
     let record = path("record");
     let options = format!("out={record},pmu=on,pmu_state={pmu}");
@@ -217,17 +215,6 @@ fn a_counter_goes_on_in_a_restored_machine() {
     let stream = reader::read(fs::read(record).unwrap().as_slice()).unwrap();
     let notes = notes(&stream);
     as_expected(&notes[&8], "counted before and after");
-}
-
-/// Saves a machine that has said that it counts.
-fn save(machine: &Machine, state: &str, pmu: &str) {
-    let said = machine.path("checkpoint");
-    let _ = fs::remove_file(&said); // that of the one before
-    let options = format!("out={},pmu=on,pmu_save={pmu}", machine.path("first").display());
-    let mut first = Monitor::start(machine.command(1, "checkpoint", Some(&options)));
-    monitor::wait(|| fs::read_to_string(&said).is_ok_and(|said| said.contains("counting")));
-    first.save(state);
-    machine.finish(first.quit());
 }
 
 fn run_perf(machine: &Machine, cpus: u32) -> (Vec<u8>, String) {

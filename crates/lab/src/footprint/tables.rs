@@ -83,8 +83,7 @@ struct Found {
 }
 
 fn find(series: &Series) -> Found {
-    let value = |one: &Repetition| excess(one).or_else(|| user_misses(one));
-    let [with, without] = [&series.raised, &series.idle].map(|all| kept(all, value).len());
+    let [with, without] = [&series.raised, &series.idle].map(|all| kept_count(all));
     let [user, kernel] =
         [user_misses, kernel_misses].map(|value| beyond_idle(&series.raised, &series.idle, value));
     let none =
@@ -97,7 +96,8 @@ fn find(series: &Series) -> Found {
     }
     let [raised, idle] = [&series.raised, &series.idle].map(|all| mean(&kept(all, excess)));
     let Some((raised, idle)) = raised.zip(idle) else {
-        let reason = user.map_or(Some("nothing was timed".to_owned()), too_wide);
+        let neither = "neither timed (windows with ticks are not) nor counted".to_owned();
+        let reason = user.map_or(Some(neither), too_wide);
         return Found { aftermath: None, lines: None, user, kernel, reason };
     };
     let (aftermath, found) = match of_rounds(series) {
@@ -144,13 +144,15 @@ fn disagree(user: Mean, by_time: &Lines) -> Option<String> {
     let apart = low - (user.mean + user.half_width);
     let apart = apart.max(user.mean - user.half_width - high);
     let lines = by_time.lines?;
-    let ratio = (lines - user.mean).abs() / user.mean.abs();
-    (apart > 0.0 && ratio > DISAGREE_RATIO).then(|| {
-        let (mean, percent) = (user.mean, ratio * 100.0);
-        format!(
-            "time and counters disagree by {percent:.0} %: {lines:.1} lines and {mean:.1} misses"
-        )
-    })
+    let mean = user.mean;
+    let differs = (lines - mean).abs() > DISAGREE_RATIO * mean.abs();
+    (apart > 0.0 && differs)
+        .then(|| format!("time and counters disagree: {lines:.1} lines and {mean:.1} misses"))
+}
+
+/// Repetitions that count.
+fn kept_count(all: &[Repetition]) -> usize {
+    all.iter().filter(|one| one.verdict == Verdict::Kept).count()
 }
 
 /// Lines that are gone by time.
@@ -208,8 +210,7 @@ fn row(series: &Series, found: &Found, clock_hz: f64) -> Vec<Value> {
     let ns = |cycles: f64| cycles * 1e9 / clock_hz;
     let whole_ns = |cycles: u64| ns(cycles as f64).round() as u64;
     let lines = found.lines.and_then(|found| found.lines);
-    let value = |one: &Repetition| excess(one).or_else(|| user_misses(one));
-    let count = |of: &[Repetition]| Value::Uint(kept(of, value).len() as u64);
+    let count = |of: &[Repetition]| Value::Uint(kept_count(of) as u64);
     let mut row = key(series);
     row.extend([
         real(found.user.map(|mean| mean.mean)),
@@ -297,6 +298,6 @@ mod tests {
         let mut uncounted = counted(300, 200);
         let all = uncounted.raised.iter_mut().chain(&mut uncounted.idle);
         all.for_each(|one| one.user_misses = None);
-        assert!(find(&uncounted).reason.is_some_and(|why| why.starts_with("0 repetitions")));
+        assert!(find(&uncounted).reason.is_some_and(|why| why.starts_with("neither")));
     }
 }

@@ -139,9 +139,11 @@ impl Region {
     /// When the system forbids it.
     pub fn make_executable(&mut self) -> io::Result<()> {
         let flags = rustix::mm::MprotectFlags::READ | rustix::mm::MprotectFlags::EXEC;
+        // A page of 1 GiB has one right for all of it.
+        let bytes = if self.pages == Pages::Giant { self.map_bytes } else { self.bytes };
         // SAFETY: the range is our own map, and `bytes_mut` is not called any more once this has
         // been: the one caller keeps the region to itself.
-        unsafe { mprotect(self.base.as_ptr().cast(), self.bytes, flags) }.map_err(Into::into)
+        unsafe { mprotect(self.base.as_ptr().cast(), bytes, flags) }.map_err(Into::into)
     }
 }
 
