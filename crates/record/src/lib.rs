@@ -19,4 +19,4 @@ pub use place::{default_dir, default_dir_name, partial_dirs, remove_leftovers};
 pub use reader::{ReadError, read_run};
 pub use run::{Absence, Run, SCHEMA};
 pub use table::{Column, Kind, Table, Value};
-pub use writer::{WriteError, write_run};
+pub use writer::{Attachment, WriteError, write_run};

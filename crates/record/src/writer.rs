@@ -45,22 +45,31 @@ pub enum WriteError {
     },
 }
 
-/// Writes `run` as the new directory `dir`.
+/// A file of the run directory that is not a table: a picture, a trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attachment {
+    /// Name of the file in the run directory: letters, digits, `-`, `_` and `.`, not first.
+    pub name: String,
+    /// What is written into it.
+    pub contents: Vec<u8>,
+}
+
+/// Writes `run` with its attachments as the new directory `dir`.
 ///
-/// It is written beside it under a hidden name, made durable, and then renamed: whoever sees `dir`
-/// sees all of it. Missing parent directories are made.
+/// All files are written into a hidden directory next to `dir`, made durable, and the directory is
+/// then renamed: whoever sees `dir` sees all of it. Missing parent directories are created.
 ///
 /// # Errors
 /// When `dir` exists, when the system refuses, or when the run is beyond [`crate::limits`].
-pub fn write_run(run: &Run, dir: &Path) -> Result<(), WriteError> {
-    check(run).map_err(|what| WriteError::Invalid { what })?;
+pub fn write_run(run: &Run, attachments: &[Attachment], dir: &Path) -> Result<(), WriteError> {
+    check(run, attachments).map_err(|what| WriteError::Invalid { what })?;
     let (parent, name) =
         place::parent_and_name(dir).ok_or_else(|| WriteError::NoName { path: dir.to_owned() })?;
     refuse_existing(dir)?;
     fs::create_dir_all(&parent).map_err(failed(&parent))?;
 
     let partial = Partial::create(parent.join(place::partial_name(&name)))?;
-    write_contents(run, &partial.path)?;
+    write_contents(run, attachments, &partial.path)?;
     refuse_existing(dir)?;
     // Rename would replace an empty directory made since the last line, and nothing else.
     fs::rename(&partial.path, dir).map_err(|source| match source.kind() {
@@ -76,11 +85,23 @@ pub fn write_run(run: &Run, dir: &Path) -> Result<(), WriteError> {
     Ok(())
 }
 
-fn check(run: &Run) -> Result<(), String> {
+fn check(run: &Run, attachments: &[Attachment]) -> Result<(), String> {
     if run.schema != SCHEMA {
         return Err(format!("its schema is {:?}, and this version writes {SCHEMA}", run.schema));
     }
+    if let Some(bad) = attachments.iter().find(|attachment| !is_attachment_name(&attachment.name)) {
+        return Err(format!("{:?} is not the name of an attachment", bad.name));
+    }
     limits::check_run(run)
+}
+
+/// Whether the name stays in the run directory and is not that of the run's own files.
+fn is_attachment_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let is_taken = name == manifest::FILE || name == manifest::TABLES;
+    name.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && name.bytes().all(is_plain)
+        && !is_taken
 }
 
 fn refuse_existing(dir: &Path) -> Result<(), WriteError> {
@@ -125,7 +146,11 @@ impl Drop for Partial {
     }
 }
 
-fn write_contents(run: &Run, dir: &Path) -> Result<(), WriteError> {
+fn write_contents(
+    run: &Run,
+    attachments: &[Attachment],
+    dir: &Path,
+) -> Result<(), WriteError> {
     let tables_dir = dir.join(manifest::TABLES);
     fs::create_dir(&tables_dir).map_err(failed(&tables_dir))?;
     let mut entries = Vec::new();
@@ -141,6 +166,9 @@ fn write_contents(run: &Run, dir: &Path) -> Result<(), WriteError> {
     json.push(b'\n');
     if json.len() as u64 > MANIFEST_BYTES_MAX {
         return Err(invalid(format!("its manifest has more than {MANIFEST_BYTES_MAX} bytes")));
+    }
+    for attachment in attachments {
+        write_file(&dir.join(&attachment.name), &attachment.contents)?;
     }
     write_file(&dir.join(manifest::FILE), &json)?;
     sync_dir(dir)

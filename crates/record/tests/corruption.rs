@@ -20,7 +20,7 @@ fn written() -> TempDir {
     let sound = SOUND.get_or_init(|| {
         let parent = tempfile::tempdir().unwrap();
         let dir = parent.path().join("run");
-        write_run(&common::sample(), &dir).unwrap();
+        write_run(&common::sample(), &[], &dir).unwrap();
         FILES.map(|file| fs::read(dir.join(file)).unwrap())
     });
     let parent = tempfile::tempdir().unwrap();

@@ -25,7 +25,7 @@ fn schema_1_is_read() {
 fn the_same_run_gives_the_same_bytes() {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("run-1");
-    write_run(&common::sample(), &dir).unwrap();
+    write_run(&common::sample(), &[], &dir).unwrap();
     for file in FILES {
         let written = fs::read(dir.join(file)).unwrap();
         assert!(written == fs::read(golden().join(file)).unwrap(), "{file} differs");
@@ -35,5 +35,5 @@ fn the_same_run_gives_the_same_bytes() {
 #[test]
 #[ignore = "writes the golden run, when there is none"]
 fn bless() {
-    write_run(&common::sample(), &golden()).unwrap();
+    write_run(&common::sample(), &[], &golden()).unwrap();
 }

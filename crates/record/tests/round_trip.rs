@@ -60,7 +60,7 @@ proptest! {
     fn what_is_written_is_read(run in run()) {
         let parent = tempfile::tempdir().unwrap();
         let dir = parent.path().join("run");
-        write_run(&run, &dir).unwrap();
+        write_run(&run, &[], &dir).unwrap();
         prop_assert_eq!(read_run(&dir).unwrap(), run);
     }
 }
@@ -73,6 +73,6 @@ fn many_rows_make_several_row_groups() {
     let run = Run { tables: vec![table], ..common::sample() };
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("run");
-    write_run(&run, &dir).unwrap();
+    write_run(&run, &[], &dir).unwrap();
     assert!(read_run(&dir).unwrap() == run);
 }

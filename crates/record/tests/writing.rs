@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use record::{Column, Kind, Run, Table, Value, WriteError, read_run, write_run};
+use record::{Attachment, Column, Kind, Run, Table, Value, WriteError, read_run, write_run};
 
 fn entries(dir: &Path) -> Vec<String> {
     let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());
@@ -20,10 +20,34 @@ fn entries(dir: &Path) -> Vec<String> {
 fn parents_are_made_and_nothing_else_is_left() {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("a/b");
-    write_run(&common::sample(), &dir).unwrap();
+    write_run(&common::sample(), &[], &dir).unwrap();
     assert_eq!(entries(&parent.path().join("a")), ["b"]);
     assert_eq!(entries(&dir), ["manifest.json", "tables"]);
     assert_eq!(entries(&dir.join("tables")), ["empty.parquet", "handlers.parquet"]);
+}
+
+fn attachment(name: &str) -> Attachment {
+    Attachment { name: name.to_owned(), contents: b"<svg>".to_vec() }
+}
+
+#[test]
+fn attachments_are_part_of_the_run() {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("run");
+    write_run(&common::sample(), &[attachment("sizes.svg")], &dir).unwrap();
+    assert_eq!(entries(&dir), ["manifest.json", "sizes.svg", "tables"]);
+    assert_eq!(fs::read(dir.join("sizes.svg")).unwrap(), b"<svg>");
+    assert_eq!(read_run(&dir).unwrap(), common::sample());
+}
+
+#[test]
+fn an_attachment_stays_in_the_run_and_replaces_nothing() {
+    for name in ["", "../x", "a/b", ".x", "manifest.json", "tables", "a b"] {
+        let parent = tempfile::tempdir().unwrap();
+        let error = write_run(&common::sample(), &[attachment(name)], &parent.path().join("run"));
+        assert!(matches!(error, Err(WriteError::Invalid { .. })), "{name:?}");
+        assert!(entries(parent.path()).is_empty());
+    }
 }
 
 #[test]
@@ -31,7 +55,7 @@ fn what_exists_is_never_overwritten() {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("run");
     fs::create_dir(&dir).unwrap();
-    let error = write_run(&common::sample(), &dir).unwrap_err();
+    let error = write_run(&common::sample(), &[], &dir).unwrap_err();
     assert!(matches!(error, WriteError::Exists { ref path } if *path == dir));
     let message = format!("{}: exists already, and a run is never overwritten", dir.display());
     assert_eq!(error.to_string(), message);
@@ -42,7 +66,7 @@ fn what_exists_is_never_overwritten() {
 #[test]
 fn a_path_without_a_name_is_refused() {
     for path in ["..", "/", ""] {
-        let outcome = write_run(&common::sample(), Path::new(path));
+        let outcome = write_run(&common::sample(), &[], Path::new(path));
         assert!(matches!(outcome, Err(WriteError::NoName { .. })), "{path}");
     }
 }
@@ -65,7 +89,7 @@ fn what_could_not_be_read_back_is_not_written() {
     ] {
         let parent = tempfile::tempdir().unwrap();
         let run = Run { tables, ..common::sample() };
-        let error = write_run(&run, &parent.path().join("run")).unwrap_err().to_string();
+        let error = write_run(&run, &[], &parent.path().join("run")).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
         assert!(entries(parent.path()).is_empty());
     }
@@ -77,7 +101,7 @@ fn what_a_killed_process_left_under_our_name_is_replaced() {
     let left = parent.path().join(format!(".run.partial-{}", std::process::id()));
     fs::create_dir(&left).unwrap();
     fs::write(left.join("manifest.json"), "{").unwrap();
-    write_run(&common::sample(), &parent.path().join("run")).unwrap();
+    write_run(&common::sample(), &[], &parent.path().join("run")).unwrap();
     assert_eq!(entries(parent.path()), ["run"]);
     read_run(&parent.path().join("run")).unwrap();
 }
@@ -91,7 +115,7 @@ fn no_permission_names_path_and_cause() {
         println!("skipped: this user may write anywhere");
         return;
     }
-    let error = write_run(&common::sample(), &parent.path().join("run")).unwrap_err();
+    let error = write_run(&common::sample(), &[], &parent.path().join("run")).unwrap_err();
     let start = format!("cannot write {}", parent.path().display());
     assert!(error.to_string().starts_with(&start), "{error}");
     assert!(error.to_string().contains("Permission denied"), "{error}");
@@ -138,14 +162,14 @@ fn disk_full() {
 fn inside_a_full_file_system() {
     let parent = std::env::var("FULL_DIR").unwrap();
     let parent = Path::new(&parent);
-    let error = write_run(&large(), &parent.join("run")).unwrap_err();
+    let error = write_run(&large(), &[], &parent.join("run")).unwrap_err();
     let partial = format!(".run.partial-{}/tables/large.parquet", std::process::id());
     let path = parent.join(partial);
     let expected = "No space left on device (os error 28)";
     assert_eq!(error.to_string(), format!("cannot write {}: {expected}", path.display()));
     assert!(entries(parent).is_empty());
     // What fits is still written.
-    write_run(&common::sample(), &parent.join("run")).unwrap();
+    write_run(&common::sample(), &[], &parent.join("run")).unwrap();
 }
 
 #[test]
@@ -157,7 +181,7 @@ fn read_only() {
 #[ignore = "run by read_only on a read-only file system"]
 fn inside_a_read_only_file_system() {
     let parent = std::env::var("FULL_DIR").unwrap();
-    let error = write_run(&large(), &Path::new(&parent).join("run")).unwrap_err();
+    let error = write_run(&large(), &[], &Path::new(&parent).join("run")).unwrap_err();
     assert!(error.to_string().starts_with(&format!("cannot write {parent}/.run.partial-")));
     assert!(error.to_string().ends_with("Read-only file system (os error 30)"), "{error}");
 }

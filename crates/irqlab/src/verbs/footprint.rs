@@ -260,7 +260,7 @@ impl Begun {
         let printed =
             output::print(&output::run_text(&run, directory, format, &main.name, args.all));
         // Recorded even when nobody could read it: the minutes are not lost.
-        record::write_run(&run, directory)
+        record::write_run(&run, &[], directory)
             .context("the results above are not recorded (--out writes elsewhere)")?;
         let traced = trace::write(measured, directory, args.printing.quiet);
         printed?;

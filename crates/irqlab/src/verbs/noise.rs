@@ -320,7 +320,7 @@ fn finish(args: &NoiseArgs, run: &Run, directory: &Path) -> anyhow::Result<ExitC
         args.all,
     ));
     // Recorded even when nobody could read it: the minutes are not lost.
-    record::write_run(run, directory)
+    record::write_run(run, &[], directory)
         .context("the results above are not recorded (--out writes elsewhere)")?;
     if let Some(file) = &args.picture {
         pictures::draw(run, file)?;

@@ -98,7 +98,7 @@ impl OutputArgs {
         let directory = self.out.as_deref().unwrap_or(Path::new("RUN"));
         let printed = output::print(&output::run_text(run, directory, format, &main, true));
         if let Some(out) = &self.out {
-            record::write_run(run, out)?;
+            record::write_run(run, &[], out)?;
             output::say(self.printing.quiet, &format!("run: {}", out.display()));
         }
         printed?;

@@ -258,7 +258,7 @@ impl Begun {
         let text = output::run_text(run, directory, args.printing.format(), "handlers", args.all);
         let printed = output::print(&text);
         // Recorded even when nobody could read it: the minutes are not lost.
-        record::write_run(run, directory)
+        record::write_run(run, &[], directory)
             .context("the results above are not recorded (--out writes elsewhere)")?;
         let lost = run.observer.get("events_lost").and_then(Json::as_u64).unwrap_or(0);
         if lost > 0 {

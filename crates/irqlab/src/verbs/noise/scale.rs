@@ -118,7 +118,7 @@ pub fn run(args: &ScaleArgs) -> anyhow::Result<ExitCode> {
     })?;
     let format = args.printing.format();
     let printed = output::print(&output::run_text(&run, &directory, format, "scale", true));
-    record::write_run(&run, &directory)
+    record::write_run(&run, &[], &directory)
         .context("the results above are not recorded (--out writes elsewhere)")?;
     printed?;
     output::say(args.printing.quiet, &format!("run: {}", directory.display()));

@@ -68,7 +68,7 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     let run = assemble_all(args, &figures, all, started);
     let (format, quiet) = (args.printing.format(), args.printing.quiet);
     let printed = output::print(&output::run_text(&run, &directory, format, "paper", args.all));
-    record::write_run(&run, &directory)
+    record::write_run(&run, &[], &directory)
         .context("the results above are not recorded (--out writes elsewhere)")?;
     printed?;
     let more = "the same again, other tables and formats: irqlab show";

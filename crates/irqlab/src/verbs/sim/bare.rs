@@ -168,7 +168,7 @@ fn noise(cache: &Cache, args: &BareNoiseArgs) -> anyhow::Result<ExitCode> {
     let Some(main) = run.tables.first() else { bail!("stopped; nothing was written") };
     let format = args.printing.format();
     let printed = output::print(&output::run_text(&run, &directory, format, &main.name, false));
-    record::write_run(&run, &directory)
+    record::write_run(&run, &[], &directory)
         .context("the results above are not recorded (--out writes elsewhere)")?;
     printed?;
     output::say(args.printing.quiet, &format!("run: {}", directory.display()));

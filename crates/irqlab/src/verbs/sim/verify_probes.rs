@@ -115,7 +115,7 @@ pub fn run(cache: Cache, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     let run = assemble(args, started, host, bench.facts(), all);
     let format = args.printing.format();
     output::print(&output::run_text(&run, &directory, format, "probes", true))?;
-    record::write_run(&run, &directory).context("the results above are not recorded")?;
+    record::write_run(&run, &[], &directory).context("the results above are not recorded")?;
     output::say(args.printing.quiet, &format!("run: {}", directory.display()));
     Ok(ExitCode::SUCCESS)
 }
