@@ -30,9 +30,6 @@ mod ring;
 mod routine;
 #[cfg(feature = "freestanding")]
 mod serial;
-#[cfg(any(test, feature = "freestanding"))]
-#[path = "../../live/src/noise/work.rs"]
-mod work;
 
 #[cfg(not(feature = "freestanding"))]
 fn main() {

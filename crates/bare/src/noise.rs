@@ -1,11 +1,12 @@
 //! The loops of `irqlab noise`, with interrupts off and nobody else there.
 
+use loop_bodies as bodies;
+
 use crate::boot::HIGH;
 use crate::command::{Body, Loop, Noise, RECORDS_MAX};
 use crate::cpu::{now, now_after_work, read_port, write_port};
 use crate::marker::{CLOSE, END, FULL, OPEN, mark};
 use crate::serial::line;
-use crate::work;
 
 /// Where the records of a window go, and where the memory is that is walked through.
 const RECORDS_AT: u64 = HIGH + (16 << 20);
@@ -145,23 +146,23 @@ impl Worker {
         let number = order.bytes as usize / size_of::<u32>();
         // SAFETY: RAM that nothing else uses: the host gives the machine as much as it asks to walk.
         let links = unsafe { core::slice::from_raw_parts_mut(LINKS_AT as *mut u32, number) };
-        work::ring_of_lines(links, work::STRIDE);
+        bodies::ring_of_lines(links, bodies::LINKS_PER_LINE);
         Worker { body: order.body, links, at: 0, value: 0x9e37_79b9_7f4a_7c15 }
     }
 
     fn work(&mut self, turns: u64) {
         match self.body {
-            Body::Add => self.value = work::add(self.value, turns),
-            Body::Alu => self.value = work::alu(self.value, turns),
-            Body::Branch => self.value = work::branch(self.value, turns),
-            Body::Walk => self.at = work::walk(self.links, self.at, turns),
+            Body::Add => self.value = bodies::add(self.value, turns),
+            Body::Alu => self.value = bodies::alu(self.value, turns),
+            Body::Branch => self.value = bodies::branch(self.value, turns),
+            Body::Walk => self.at = bodies::walk(self.links, self.at, turns),
         }
     }
 }
 
 /// How many turns of the body take `cycles`; at least 1.
 fn turns_of(worker: &mut Worker, cycles: u64) -> u64 {
-    work::turns_of(cycles, |turns| {
+    bodies::iterations_for(cycles, |turns| {
         let begun = now_after_work();
         worker.work(turns);
         now_after_work() - begun

@@ -15,17 +15,18 @@ const FUNCTION_LINES_MAX: usize = 70;
 const MAIN_LINES_MAX: usize = 60;
 
 /// Which of our crates a crate may use. `irqlab`, the command, may use all; none uses it.
-const MAY_USE: [(&str, &[&str]); 12] = [
+const MAY_USE: [(&str, &[&str]); 13] = [
     ("attribution", &[]),
     ("stats", &[]),
     ("machine", &[]),
     ("guest", &[]),
-    ("bare", &[]),
+    ("loop_bodies", &[]),
+    ("bare", &["loop_bodies"]),
     ("plugin", &["attribution", "machine"]),
     ("record", &[]),
     ("report", &["record"]),
     ("lab", &["attribution", "record", "stats"]),
-    ("live", &["attribution", "lab", "stats"]),
+    ("live", &["attribution", "lab", "loop_bodies", "stats"]),
     ("sim", &["attribution", "lab", "machine", "plugin", "stats"]),
     ("irqlab", &["attribution", "lab", "live", "machine", "record", "report", "sim", "stats"]),
 ];

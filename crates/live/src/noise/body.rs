@@ -1,8 +1,7 @@
 //! What the loops with work in them do.
 
 use lab::noise::Body;
-
-use super::work::{STRIDE, add, alu, branch, ring_of_lines, walk};
+use loop_bodies::{LINKS_PER_LINE, add, alu, branch, ring_of_lines, walk};
 
 /// Bytes that stay in a first-level cache.
 const LOAD_BYTES: usize = 16 << 10;
@@ -31,7 +30,7 @@ impl Worker {
             Body::Add | Body::Alu | Body::Branch => 0,
         };
         let mut links = vec![0; bytes / size_of::<u32>()];
-        ring_of_lines(&mut links, STRIDE);
+        ring_of_lines(&mut links, LINKS_PER_LINE);
         Worker { body, links, at: 0, value: 0x9e37_79b9_7f4a_7c15 }
     }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use lab::handlers::BenchError;
 use lab::noise::in_guest::RECORDS_MAX;
 use lab::noise::{Body, Loop};
+use loop_bodies::ATTEMPTS;
 use rustix::thread::gettid;
 
 use super::body::Worker;
@@ -19,7 +20,6 @@ use super::loops::{Order, Ran, run, turns_of};
 use super::place::{Counted, pin, real_time};
 use super::probes::NoiseProbes;
 use super::ring::{Record, Ring};
-use super::work::TRIES;
 use crate::bpf::BpfError;
 use crate::handlers::Stop;
 use crate::handlers::wait::{Ended, wait};
@@ -130,7 +130,7 @@ fn in_thread(
     let order = match start.order.looping {
         Loop::Detour => {
             let tried = start.order.tried();
-            start.order.with_turn(&[(); TRIES].map(|()| run(&tried, &mut worker, turns, ring)))
+            start.order.with_turn(&[(); ATTEMPTS].map(|()| run(&tried, &mut worker, turns, ring)))
         }
         Loop::Fwq | Loop::Ftq => start.order,
     };

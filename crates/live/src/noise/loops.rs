@@ -3,11 +3,11 @@
 use std::sync::atomic::Ordering;
 
 use lab::noise::Loop;
+use loop_bodies::ATTEMPTS;
 
 use super::body::Worker;
 use super::clock::{now, now_after_work};
 use super::ring::Ring;
-use super::work::{self, TRIES};
 
 /// In the third number of a record: it was made on another CPU than it should.
 pub const MIGRATED: u64 = 1 << 63;
@@ -147,7 +147,7 @@ pub fn turn_of_detour(cpu: u32) -> u64 {
         turn_cycles: 1,
     };
     let ring = Ring::new(1);
-    let tries = [(); TRIES].map(|()| detour(&order.tried(), &ring));
+    let tries = [(); ATTEMPTS].map(|()| detour(&order.tried(), &ring));
     order.with_turn(&tries).turn_cycles
 }
 
@@ -191,7 +191,7 @@ fn ftq(order: &Order, worker: &mut Worker, turns: u64, ring: &Ring) -> Ran {
 
 /// How many turns of the body take `cycles` when nobody interferes; at least 1.
 pub fn turns_of(worker: &mut Worker, cycles: u64) -> u64 {
-    work::turns_of(cycles, |turns| {
+    loop_bodies::iterations_for(cycles, |turns| {
         let begun = now_after_work();
         worker.work(turns);
         now_after_work().saturating_sub(begun)

@@ -17,7 +17,6 @@ mod ring;
 mod seen;
 mod settings;
 mod way;
-mod work;
 
 pub use bench::LiveNoise;
 pub use settings::{Length, NoiseSettings};
