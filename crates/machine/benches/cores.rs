@@ -6,10 +6,10 @@
 use std::hint::black_box;
 
 use machine::core::{
-    Access, CoreCounts, CoreModel, Executed, InOrderCore, Instruction, Layout, Memory, OutOfOrder,
-    Register, Template, Threads, Unit,
+    Access, CoreCounts, CoreModel, ExecutedBlock, InOrderCore, Instruction, Layout, Memory,
+    MultithreadedCore, OutOfOrderCore, Register, Template, Unit,
 };
-use machine::memory::{PageSize, Port, System, without_miss_limit};
+use machine::memory::{MemoryPort, MemorySystem, PageSize, without_mshr_limit};
 use machine::predict::BranchKind;
 use machine::{CodeSpan, SystemModel};
 
@@ -104,14 +104,14 @@ fn cpu_seconds() -> f64 {
 fn execute(
     blocks: &[Block],
     thrown: &mut Thrown,
-    mut each: impl FnMut(&Template, &Executed, &mut Thrown),
+    mut each: impl FnMut(&Template, &ExecutedBlock, &mut Thrown),
 ) {
     for _ in 0..ROUNDS {
         for block in blocks {
             let coin = if block.taken == u64::MAX { thrown.throw() } else { block.taken };
             let next = if coin.is_multiple_of(2) { 0x1000 } else { block.template.address() + 24 };
             let instructions = block.template.len() as u32;
-            let executed = Executed { instructions, accesses: &block.accesses, next };
+            let executed = ExecutedBlock { instructions, accesses: &block.accesses, next };
             each(black_box(&block.template), &executed, thrown);
         }
     }
@@ -119,7 +119,7 @@ fn execute(
 
 /// Runs the blocks on the core that a model describes.
 fn on_core(model: &CoreModel, blocks: &[Block], thrown: &mut Thrown) -> CoreCounts {
-    if let Some(mut core) = OutOfOrder::new(model, 64) {
+    if let Some(mut core) = OutOfOrderCore::new(model, 64) {
         execute(blocks, thrown, |block, executed, memory| core.run(block, executed, memory));
         return core.counts();
     }
@@ -127,13 +127,13 @@ fn on_core(model: &CoreModel, blocks: &[Block], thrown: &mut Thrown) -> CoreCoun
         execute(blocks, thrown, |block, executed, memory| core.run(block, executed, memory));
         return core.counts();
     }
-    let mut core = Threads::new(model).expect("some sort of core");
+    let mut core = MultithreadedCore::new(model).expect("some sort of core");
     let mut number = 0;
     execute(blocks, thrown, |block, executed, memory| {
         core.run(number / 200 % 4, block, executed, memory);
         number += 1;
         if number % 800 == 0 {
-            core.settle();
+            core.drain();
         }
     });
     let mut counts = core.counts(0);
@@ -149,9 +149,9 @@ fn on_machine(
     thrown: &mut Thrown,
 ) -> CoreCounts {
     let machine = SystemModel::parse(machine).expect("a machine");
-    let mut system = System::new(&without_miss_limit(&machine), 1);
-    let mut port = Port { system: &mut system, cpu: 0, pc: 0, page: PageSize::Large };
-    let mut core = OutOfOrder::new(model, 64).expect("a window");
+    let mut system = MemorySystem::new(&without_mshr_limit(&machine), 1);
+    let mut port = MemoryPort { system: &mut system, cpu: 0, pc: 0, page: PageSize::Large };
+    let mut core = OutOfOrderCore::new(model, 64).expect("a window");
     execute(blocks, thrown, |block, executed, _| core.run(block, executed, &mut port));
     core.counts()
 }

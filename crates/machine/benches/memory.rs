@@ -5,7 +5,7 @@
 
 use std::hint::black_box;
 
-use machine::memory::{Access, PageSize, System, Watch};
+use machine::memory::{Access, ClassifierConfig, MemorySystem, PageSize};
 use machine::{AccessKind, SystemModel};
 
 const ZEN3: &str = include_str!("../../../machines/zen3.toml");
@@ -49,13 +49,13 @@ fn cpu_seconds() -> f64 {
     ns.expect("nanoseconds first") as f64 / 1e9
 }
 
-fn bench(name: &str, mut system: System, accesses: &[Access]) {
+fn bench(name: &str, mut system: MemorySystem, accesses: &[Access]) {
     let mut best = 0.0f64;
     for _ in 0..5 {
         let before = cpu_seconds();
         for _ in 0..ROUNDS {
             for access in accesses {
-                black_box(system.wait(access));
+                black_box(system.access_blocking(access));
             }
         }
         let number = (ROUNDS * accesses.len()) as f64;
@@ -70,22 +70,26 @@ fn bench(name: &str, mut system: System, accesses: &[Access]) {
 fn main() {
     let zen3 = SystemModel::parse(ZEN3).expect("a model that is tested");
     let smp8 = SystemModel::parse(SMP8).expect("a model that is tested");
-    let watched = |mut system: System, twins: bool| {
-        system.watch(Watch { twins, ..Watch::default() });
+    let watched = |mut system: MemorySystem, shadow_caches: bool| {
+        system.classify_misses(ClassifierConfig { shadow_caches, ..ClassifierConfig::default() });
         system
     };
     let hits = stream(24 << 10, 14, 1);
-    bench("zen3, 1 CPU, L1 hits", System::new(&zen3, 1), &hits);
+    bench("zen3, 1 CPU, L1 hits", MemorySystem::new(&zen3, 1), &hits);
     bench(
         "zen3, 1 CPU, L1 hits anywhere in 24 KiB",
-        System::new(&zen3, 1),
+        MemorySystem::new(&zen3, 1),
         &stream(24 << 10, 0, 1),
     );
     let mixed = stream(1 << 20, 14, 1);
-    bench("zen3, 1 CPU, 1 MiB, mostly local", System::new(&zen3, 1), &mixed);
-    bench("the same with classes", watched(System::new(&zen3, 1), false), &mixed);
-    bench("the same with classes and twins", watched(System::new(&zen3, 1), true), &mixed);
+    bench("zen3, 1 CPU, 1 MiB, mostly local", MemorySystem::new(&zen3, 1), &mixed);
+    bench("the same with classes", watched(MemorySystem::new(&zen3, 1), false), &mixed);
+    bench(
+        "the same with classes and shadow_caches",
+        watched(MemorySystem::new(&zen3, 1), true),
+        &mixed,
+    );
     let shared = stream(1 << 16, 14, 8);
-    bench("r4400-smp8, 8 CPUs, 64 KiB shared", System::new(&smp8, 8), &shared);
-    bench("the same with classes", watched(System::new(&smp8, 8), false), &shared);
+    bench("r4400-smp8, 8 CPUs, 64 KiB shared", MemorySystem::new(&smp8, 8), &shared);
+    bench("the same with classes", watched(MemorySystem::new(&smp8, 8), false), &shared);
 }

@@ -8,7 +8,7 @@
 use std::error::Error;
 use std::io::{BufRead, stdin};
 
-use machine::memory::{Access, PageSize, System};
+use machine::memory::{Access, MemorySystem, PageSize};
 use machine::{AccessKind, SystemModel};
 
 /// References and misses of a sort of access.
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let path = std::env::args().nth(1).ok_or("usage: lackey MODEL.toml < TRACE")?;
     let model = SystemModel::parse(&std::fs::read_to_string(path)?)?;
     let line_bytes = model.l1d.cache.line_bytes as u32;
-    let mut system = System::new(&model, 1);
+    let mut system = MemorySystem::new(&model, 1);
     let [mut code, mut reads, mut writes] = [(); 3].map(|()| Line::default());
     for line in stdin().lock().lines() {
         let line = line?;
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             _ => (AccessKind::Load, &mut reads),
         };
         let before = system.counts(0).basic;
-        system.wait(&Access {
+        system.access_blocking(&Access {
             cpu: 0,
             kind,
             virtual_address: address,

@@ -1,4 +1,4 @@
-//! What `InOrder` costs the simulator: nanoseconds of an instruction of a synthetic program.
+//! What `BlockingMachine` costs the simulator: nanoseconds of an instruction of a synthetic program.
 //!
 //! ```text
 //! cargo run --release -p machine --example throughput [ROUNDS]
@@ -15,7 +15,7 @@ mod program;
 use std::hint::black_box;
 use std::time::Instant;
 
-use machine::{CodeBlock, Counts, InOrder, MachineModel};
+use machine::{BlockingMachine, BlockingModel, CodeBlock, Counts};
 use program::{Program, physical};
 
 const R4400: &str = include_str!("../../../machines/r4400-1994.toml");
@@ -54,20 +54,20 @@ trait Machine {
     fn store(&mut self, address: u64);
 }
 
-impl Machine for InOrder {
+impl Machine for BlockingMachine {
     #[inline(never)]
     fn block(&mut self, block: &CodeBlock) {
-        InOrder::block(self, block);
+        BlockingMachine::execute_block(self, block);
     }
 
     #[inline(never)]
     fn load(&mut self, address: u64) {
-        InOrder::load(self, address, physical);
+        BlockingMachine::load(self, address, physical);
     }
 
     #[inline(never)]
     fn store(&mut self, address: u64) {
-        InOrder::store(self, address, physical);
+        BlockingMachine::store(self, address, physical);
     }
 }
 
@@ -105,8 +105,8 @@ fn least_and_median(mut values: Vec<f64>) -> [f64; 2] {
 }
 
 fn report(text: &str, objects: u64, rounds: usize) {
-    let model = MachineModel::parse(text).expect("a good model");
-    let mut machine = InOrder::new(&model);
+    let model = BlockingModel::parse(text).expect("a good model");
+    let mut machine = BlockingMachine::new(&model);
     let program = Program::new(machine.fetch_line_shift(), objects);
     let mut sum = Sum(0);
     play(&program, &mut machine);

@@ -39,9 +39,9 @@ impl LineRun {
     }
 }
 
-/// A block of instructions that execute one after the other, for [`InOrder::block`].
+/// A block of instructions that execute one after the other, for [`BlockingMachine::execute_block`].
 ///
-/// [`InOrder::block`]: crate::InOrder::block
+/// [`BlockingMachine::execute_block`]: crate::BlockingMachine::execute_block
 #[derive(Default, Clone, Debug, PartialEq, Eq)]
 pub struct CodeBlock {
     pub(crate) instructions: u32,
@@ -59,9 +59,9 @@ pub struct CodeBlock {
 
 impl CodeBlock {
     /// A block of `instructions`, in the one or two pages that it spans. `fetch_line_shift` is that of
-    /// the model that it will execute on: [`InOrder::fetch_line_shift`].
+    /// the model that it will execute on: [`BlockingMachine::fetch_line_shift`].
     ///
-    /// [`InOrder::fetch_line_shift`]: crate::InOrder::fetch_line_shift
+    /// [`BlockingMachine::fetch_line_shift`]: crate::BlockingMachine::fetch_line_shift
     #[must_use]
     pub fn new(
         fetch_line_shift: u32,

@@ -1,11 +1,11 @@
 //! The reference: caches and TLBs of one processor, with what each access makes it wait, written
-//! to be read. [`InOrder`](crate::InOrder) counts the same, fast.
+//! to be read. [`BlockingMachine`](crate::BlockingMachine) counts the same, fast.
 //!
 //! Blocking, as the paper's 1994 model: the processor does nothing while a miss is served.
 
 use crate::cache::{Cache, Outcome};
 use crate::counts::Counts;
-use crate::model::MachineModel;
+use crate::model::BlockingModel;
 use crate::tlb::Tlb;
 
 /// What an access is for.
@@ -44,9 +44,9 @@ pub struct Hierarchy {
 }
 
 impl Hierarchy {
-    /// Cold caches of a model that [`MachineModel::check`] has accepted.
+    /// Cold caches of a model that [`BlockingModel::check`] has accepted.
     #[must_use]
-    pub fn new(model: &MachineModel) -> Self {
+    pub fn new(model: &BlockingModel) -> Self {
         Hierarchy {
             l1i: Cache::new(&model.l1i),
             l1d: Cache::new(&model.l1d),
@@ -75,7 +75,7 @@ impl Hierarchy {
 
     /// Takes back `number` instructions that were counted and were not executed after all; what was
     /// fetched for them stays.
-    pub fn take_back(&mut self, number: u64) {
+    pub fn uncount_instructions(&mut self, number: u64) {
         self.counts.instructions -= number;
         self.counts.cycles -= number * self.instruction_cycles;
     }
@@ -98,7 +98,7 @@ impl Hierarchy {
     /// A load or store of a device at `virtual_address`: its page is looked up in the data TLB as any
     /// other. The caches are not asked, and it waits for a round trip as long as that to memory,
     /// `memory_cycles`. Returns what the processor waits, in cycles.
-    pub fn device(&mut self, virtual_address: u64, write: bool) -> u64 {
+    pub fn access_device(&mut self, virtual_address: u64, write: bool) -> u64 {
         let stall = self.data(virtual_address, None, write);
         self.counts.cycles += stall;
         stall

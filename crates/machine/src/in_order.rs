@@ -5,7 +5,7 @@ use crate::cache::Outcome;
 use crate::code::{CodeBlock, LineRun};
 use crate::counts::Counts;
 use crate::lines::Lines;
-use crate::model::MachineModel;
+use crate::model::BlockingModel;
 use crate::pages::Pages;
 
 /// One processor with its caches and TLBs. It counts what [`Hierarchy`] counts, which says what each
@@ -13,13 +13,13 @@ use crate::pages::Pages;
 ///
 /// - Its caches are its own and not coherent with those of others: see the crate's page.
 /// - Physical addresses may be any but those of the last 4 KiB of 64 bits. They come with each block, and for data from the caller, once for each page of
-///   4 KiB until [`InOrder::flush_tlbs`]. How often the caller is asked has no bearing on the counts.
+///   4 KiB until [`BlockingMachine::flush_tlbs`]. How often the caller is asked has no bearing on the counts.
 /// - LRU is fast with any number of ways, best with 1, 2, 4, 8 and 16. With other replacement each
 ///   access takes the way of the reference.
 ///
 /// [`Hierarchy`]: crate::Hierarchy
 #[derive(Clone, Debug)]
-pub struct InOrder {
+pub struct BlockingMachine {
     l1i: Lines,
     l1d: Lines,
     l2: Lines,
@@ -52,11 +52,11 @@ struct LastFetch {
 
 const NO_FETCH: LastFetch = LastFetch { virtual_address: 0, physical: 0, page_bytes: 0 };
 
-impl InOrder {
-    /// Cold caches of a model that [`MachineModel::check`] has accepted.
+impl BlockingMachine {
+    /// Cold caches of a model that [`BlockingModel::check`] has accepted.
     #[must_use]
-    pub fn new(model: &MachineModel) -> Self {
-        InOrder {
+    pub fn new(model: &BlockingModel) -> Self {
+        BlockingMachine {
             l1i: Lines::new(&model.l1i),
             l1d: Lines::new(&model.l1d),
             l2: Lines::new(&model.l2),
@@ -88,7 +88,7 @@ impl InOrder {
 
     /// Executes a block, whose loads and stores the caller tells behind it.
     #[inline]
-    pub fn block(&mut self, block: &CodeBlock) {
+    pub fn execute_block(&mut self, block: &CodeBlock) {
         self.counts.instructions += u64::from(block.instructions);
         if !self.fetched_at_once(block) {
             self.fetch_all(block);
@@ -98,11 +98,11 @@ impl InOrder {
     /// Takes back the last `instructions` of a block, at most as many as it has, which were not
     /// executed after all: an exception in its middle. What was fetched for them stays.
     #[inline]
-    pub fn take_back(&mut self, instructions: u32) {
+    pub fn uncount_instructions(&mut self, instructions: u32) {
         self.counts.instructions -= u64::from(instructions);
     }
 
-    /// Loads at `virtual_address`; an access that [crosses](InOrder::crosses) a line is two accesses
+    /// Loads at `virtual_address`; an access that [crosses](BlockingMachine::crosses) a line is two accesses
     /// of the caller's. `translate` gives the physical address of `virtual_address`, when its page is
     /// not known, or none for a device: see [`Hierarchy::device`]. A device is asked for each time.
     ///
@@ -112,26 +112,26 @@ impl InOrder {
         self.data(virtual_address, false, translate);
     }
 
-    /// Stores at `virtual_address`, as [`InOrder::load`] does.
+    /// Stores at `virtual_address`, as [`BlockingMachine::load`] does.
     #[inline]
     pub fn store(&mut self, virtual_address: u64, translate: impl FnOnce(u64) -> Option<u64>) {
         self.counts.stores += 1;
         self.data(virtual_address, true, translate);
     }
 
-    /// Loads `bytes` at `virtual_address` as [`InOrder::load`] does, if they lie in one line of a
+    /// Loads `bytes` at `virtual_address` as [`BlockingMachine::load`] does, if they lie in one line of a
     /// page that the TLB had when it was used last. Else does nothing and returns false. It calls
     /// nothing that the caller has to come back from, so that a caller can do without a frame.
     #[inline(always)]
     #[must_use]
-    pub fn load_at_once(&mut self, virtual_address: u64, bytes: u64) -> bool {
+    pub fn load_fast(&mut self, virtual_address: u64, bytes: u64) -> bool {
         self.data_at_once(virtual_address, bytes, false)
     }
 
-    /// Stores as [`InOrder::load_at_once`] loads.
+    /// Stores as [`BlockingMachine::load_fast`] loads.
     #[inline(always)]
     #[must_use]
-    pub fn store_at_once(&mut self, virtual_address: u64, bytes: u64) -> bool {
+    pub fn store_fast(&mut self, virtual_address: u64, bytes: u64) -> bool {
         self.data_at_once(virtual_address, bytes, true)
     }
 
@@ -184,7 +184,7 @@ impl InOrder {
 
     /// Fetches a block of one page, whose page is known or that of the last fetch. Of its lines it
     /// fetches those that were each used last in their sets, for which no cache has to note anything,
-    /// and leaves the rest to [`InOrder::fetch_rest`]. Does nothing for other blocks.
+    /// and leaves the rest to [`BlockingMachine::fetch_rest`]. Does nothing for other blocks.
     #[inline(always)]
     fn fetched_at_once(&mut self, block: &CodeBlock) -> bool {
         let run = block.first();

@@ -7,9 +7,9 @@
 //!
 //! - Blocking caches of two levels, as of the paper's 1994 machine (`simos-1995`, section 3.1): what the
 //!   simulated bench's `timed` level runs on. It is there twice: [`Hierarchy`] is written to be read,
-//!   [`InOrder`] to be fast, and tests hold their counts equal. It is of one processor: several have one
+//!   [`BlockingMachine`] to be fast, and tests hold their counts equal. It is of one processor: several have one
 //!   each, not coherent, so that misses that processors cause each other are not counted.
-//! - Any memory side that a model describes ([`SystemModel`]): [`memory::System`], of all processors of a
+//! - Any memory side that a model describes ([`SystemModel`]): [`memory::MemorySystem`], of all processors of a
 //!   machine, coherent, with classes of misses. With two blocking levels it counts what [`Hierarchy`]
 //!   counts; tests hold that, too.
 //!
@@ -36,7 +36,7 @@ pub use cache::{Cache, Evicted, Outcome};
 pub use code::{CodeBlock, CodeSpan};
 pub use counts::Counts;
 pub use hierarchy::{AccessKind, Hierarchy};
-pub use in_order::InOrder;
-pub use model::{CacheModel, MachineModel, ModelError, Replacement, TlbModel};
+pub use in_order::BlockingMachine;
+pub use model::{BlockingModel, CacheModel, ModelError, Replacement, TlbModel};
 pub use schema::SystemModel;
 pub use tlb::Tlb;

@@ -167,7 +167,7 @@ impl TlbModel {
 /// there, in its cycles.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct MachineModel {
+pub struct BlockingModel {
     /// Its name.
     pub name: String,
     /// Clock, Hz.
@@ -192,9 +192,9 @@ pub struct MachineModel {
     pub tlb_miss_cycles: u64,
 }
 
-impl MachineModel {
+impl BlockingModel {
     /// Parses and checks a model of a blocking processor with two levels of caches: what
-    /// [`InOrder`](crate::InOrder) runs. Any other is refused by name of what is too much;
+    /// [`BlockingMachine`](crate::BlockingMachine) runs. Any other is refused by name of what is too much;
     /// [`SystemModel::parse`] takes all.
     ///
     /// # Errors
@@ -203,7 +203,7 @@ impl MachineModel {
         SystemModel::parse(text)?.blocking()
     }
 
-    /// Refuses what cannot be built; [`MachineModel::parse`] has asked it already.
+    /// Refuses what cannot be built; [`BlockingModel::parse`] has asked it already.
     ///
     /// # Errors
     /// [`ModelError`], naming the field.
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn the_1994_machine_is_that_of_the_paper() {
-        let model = MachineModel::parse(R4400).unwrap();
+        let model = BlockingModel::parse(R4400).unwrap();
         let ns = |cycles: u64| cycles * 1_000_000_000 / model.clock_hz;
         assert_eq!((ns(model.l2_hit_cycles), ns(model.memory_cycles)), (50, 500));
         assert_eq!((model.l1d.sets(), model.l2.sets()), (512, 8192));
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn what_cannot_be_built_is_refused_by_name() {
         let refused = |from: &str, to: &str| {
-            MachineModel::parse(&R4400.replacen(from, to, 1)).unwrap_err().to_string()
+            BlockingModel::parse(&R4400.replacen(from, to, 1)).unwrap_err().to_string()
         };
         assert!(refused("ways = 2", "ways = 3").starts_with("line 17: l1i.size_bytes: "));
         assert!(refused("ways = 2", "ways = 0").starts_with("line 18: l1i.ways: 0 is not in 1..="));
@@ -262,7 +262,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_makes_it_panic(text in "\\PC{0,200}") {
-            let _ = MachineModel::parse(&text);
+            let _ = BlockingModel::parse(&text);
         }
     }
 }

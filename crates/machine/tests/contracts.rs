@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 
 use machine::{
-    AccessKind, Cache, CacheModel, CodeBlock, CodeSpan, Counts, Hierarchy, InOrder, MachineModel,
-    Outcome, Replacement,
+    AccessKind, BlockingMachine, BlockingModel, Cache, CacheModel, CodeBlock, CodeSpan, Counts,
+    Hierarchy, Outcome, Replacement,
 };
 use proptest::prelude::*;
 
@@ -36,33 +36,33 @@ impl Machine for Hierarchy {
     }
 }
 
-impl Machine for InOrder {
+impl Machine for BlockingMachine {
     fn execute(&mut self, number: u32) {
         let nowhere = CodeSpan { virtual_address: 0, physical: 0, bytes: 0 };
-        self.block(&CodeBlock::new(self.fetch_line_shift(), number, nowhere, None));
+        self.execute_block(&CodeBlock::new(self.fetch_line_shift(), number, nowhere, None));
     }
 
     fn load(&mut self, address: u64) -> u64 {
         let before = self.cycles();
-        InOrder::load(self, address, Some);
+        BlockingMachine::load(self, address, Some);
         self.cycles() - before
     }
 
     fn store(&mut self, address: u64) {
-        InOrder::store(self, address, Some);
+        BlockingMachine::store(self, address, Some);
     }
 
     fn counts(&self) -> Counts {
-        InOrder::counts(self)
+        BlockingMachine::counts(self)
     }
 }
 
 /// Holds a contract on a cold machine of each sort.
 fn on_both(contract: fn(&mut dyn Machine)) {
     let text = include_str!("../../../machines/r4400-1994.toml");
-    let model = MachineModel::parse(text).expect("a good model");
+    let model = BlockingModel::parse(text).expect("a good model");
     contract(&mut Hierarchy::new(&model));
-    contract(&mut InOrder::new(&model));
+    contract(&mut BlockingMachine::new(&model));
 }
 
 /// Loads one address in each of `lines` lines of `line_bytes`, `rounds` times.

@@ -2,8 +2,8 @@
 //! any stream.
 
 use machine::{
-    AccessKind, CacheModel, CodeBlock, CodeSpan, Hierarchy, InOrder, MachineModel, Replacement,
-    TlbModel,
+    AccessKind, BlockingMachine, BlockingModel, CacheModel, CodeBlock, CodeSpan, Hierarchy,
+    Replacement, TlbModel,
 };
 use proptest::prelude::*;
 
@@ -83,10 +83,10 @@ fn tlb() -> impl Strategy<Value = TlbModel> {
     })
 }
 
-fn model() -> impl Strategy<Value = MachineModel> {
+fn model() -> impl Strategy<Value = BlockingModel> {
     let caches = (cache(3..8), cache(2..8), cache(7..10));
     (caches, tlb(), tlb(), [1u64..4, 0..20, 0..300, 0..50]).prop_map(
-        |((l1i, l1d, l2), itlb, dtlb, cycles)| MachineModel {
+        |((l1i, l1d, l2), itlb, dtlb, cycles)| BlockingModel {
             name: "any".to_owned(),
             clock_hz: 1_000_000_000,
             instruction_cycles: cycles[0],
@@ -133,17 +133,17 @@ fn stream() -> impl Strategy<Value = Vec<Operation>> {
 
 struct Pair {
     reference: Hierarchy,
-    fast: InOrder,
+    fast: BlockingMachine,
     tables: PageTables,
     /// Instructions of the last block that may be taken back.
     executed: u32,
 }
 
 impl Pair {
-    fn new(model: &MachineModel) -> Pair {
+    fn new(model: &BlockingModel) -> Pair {
         Pair {
             reference: Hierarchy::new(model),
-            fast: InOrder::new(model),
+            fast: BlockingMachine::new(model),
             tables: PageTables { flushes: 0 },
             executed: 0,
         }
@@ -157,8 +157,8 @@ impl Pair {
             Operation::TakeBack(part) => {
                 let number = self.executed * u32::from(part) / 255;
                 self.executed -= number;
-                self.reference.take_back(number.into());
-                self.fast.take_back(number);
+                self.reference.uncount_instructions(number.into());
+                self.fast.uncount_instructions(number);
             }
             Operation::Data { address, bytes, write } => self.data(address, bytes, write),
             Operation::Flush(times) => {
@@ -187,7 +187,7 @@ impl Pair {
         let second = (second.bytes > 0).then_some(second);
         let first = span(address, in_page);
         let shift = self.fast.fetch_line_shift();
-        self.fast.block(&CodeBlock::new(shift, instructions, first, second));
+        self.fast.execute_block(&CodeBlock::new(shift, instructions, first, second));
         self.executed = instructions;
     }
 
@@ -195,14 +195,14 @@ impl Pair {
         let lines: Vec<u64> = self.fast.data_lines(address, bytes).collect();
         assert_eq!(self.fast.crosses(address, bytes), lines.len() > 1);
         let at_once = match write {
-            true => self.fast.store_at_once(address, bytes),
-            false => self.fast.load_at_once(address, bytes),
+            true => self.fast.store_fast(address, bytes),
+            false => self.fast.load_fast(address, bytes),
         };
         assert!(!at_once || lines.len() == 1);
         for line in lines {
             let physical = self.tables.data(line);
             match (physical, write) {
-                (None, _) => self.reference.device(line, write),
+                (None, _) => self.reference.access_device(line, write),
                 (Some(physical), true) => self.reference.access(AccessKind::Store, line, physical),
                 (Some(physical), false) => self.reference.access(AccessKind::Load, line, physical),
             };
@@ -219,7 +219,7 @@ impl Pair {
     }
 }
 
-fn hold_equal(model: &MachineModel, operations: &[Operation]) -> Result<(), TestCaseError> {
+fn hold_equal(model: &BlockingModel, operations: &[Operation]) -> Result<(), TestCaseError> {
     prop_assert_eq!(model.check(), Ok(()));
     let mut pair = Pair::new(model);
     for (at, operation) in operations.iter().enumerate() {
@@ -231,8 +231,8 @@ fn hold_equal(model: &MachineModel, operations: &[Operation]) -> Result<(), Test
     Ok(())
 }
 
-fn r4400() -> MachineModel {
-    MachineModel::parse(include_str!("../../../machines/r4400-1994.toml")).expect("a good model")
+fn r4400() -> BlockingModel {
+    BlockingModel::parse(include_str!("../../../machines/r4400-1994.toml")).expect("a good model")
 }
 
 proptest! {
@@ -252,7 +252,7 @@ proptest! {
 #[test]
 fn each_line_of_an_access_has_an_address() {
     // Lines of 16 bytes.
-    let machine = InOrder::new(&r4400());
+    let machine = BlockingMachine::new(&r4400());
     let lines = |address, bytes| machine.data_lines(address, bytes).collect::<Vec<_>>();
     assert_eq!((lines(8, 8), lines(8, 9), lines(15, 18)), (vec![8], vec![8, 16], vec![15, 16, 32]));
     assert_eq!(lines(u64::MAX, 2), [u64::MAX, 0]);
@@ -261,7 +261,7 @@ fn each_line_of_an_access_has_an_address() {
 
 #[test]
 fn a_known_page_is_not_asked_for_until_a_flush() {
-    let mut machine = InOrder::new(&r4400());
+    let mut machine = BlockingMachine::new(&r4400());
     let mut asked = Vec::new();
     for round in 0..3 {
         // More pages than the data TLB has.
@@ -282,7 +282,7 @@ fn a_known_page_is_not_asked_for_until_a_flush() {
 
 #[test]
 fn a_page_stays_forgotten_however_many_flushes_later() {
-    let mut machine = InOrder::new(&r4400());
+    let mut machine = BlockingMachine::new(&r4400());
     let span = CodeSpan { virtual_address: 0x1000, physical: 0x1000, bytes: 8 };
     let block = CodeBlock::new(machine.fetch_line_shift(), 2, span, None);
     let mut asked = 0;
@@ -290,7 +290,7 @@ fn a_page_stays_forgotten_however_many_flushes_later() {
     for flushes in [1, 255, 256, 1023, 1024, 2047, 2048, 4094, 4095, 4096, 65_535, 65_536] {
         let before = (machine.counts(), asked);
         for _ in 0..2 {
-            machine.block(&block);
+            machine.execute_block(&block);
             machine.load(0x2000, |address| {
                 asked += 1;
                 Some(address)
@@ -305,7 +305,7 @@ fn a_page_stays_forgotten_however_many_flushes_later() {
 
 #[test]
 fn a_device_waits_for_memory_and_leaves_the_caches_alone() {
-    let mut machine = InOrder::new(&r4400());
+    let mut machine = BlockingMachine::new(&r4400());
     machine.load(0x1000, Some);
     let before = machine.counts();
     machine.load(0xfee0_0000, |_| None);

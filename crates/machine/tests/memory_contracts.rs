@@ -2,7 +2,8 @@
 //! Numbered, so that a change can say which of them it touches.
 
 use machine::memory::{
-    Access, CacheName, Context, MissClass, Mode, PageSize, Served, System, Watch,
+    Access, CacheName, ClassifierConfig, Context, MemorySystem, MissClass, Mode, PageSize,
+    SupplyingLevel,
 };
 use machine::schema::{Prefetch, Walk, set};
 use machine::{AccessKind, SystemModel};
@@ -42,11 +43,11 @@ fn store(cpu: usize, address: u64, now_cycles: u64) -> Access {
 
 /// Wait of each step of a pointer chase through `bytes`, warm; it goes by lines of `line_bytes`.
 fn chase(model: &SystemModel, bytes: u64, line_bytes: u64) -> u64 {
-    let mut system = System::new(model, 1);
+    let mut system = MemorySystem::new(model, 1);
     let addresses: Vec<u64> = (0..bytes).step_by(line_bytes as usize).collect();
     let mut waits = Vec::new();
     for _ in 0..3 {
-        waits = addresses.iter().map(|at| system.wait(&load(0, *at, 0))).collect();
+        waits = addresses.iter().map(|at| system.access_blocking(&load(0, *at, 0))).collect();
     }
     assert!(waits.iter().all(|wait| *wait == waits[0]), "each step waits as long");
     waits[0]
@@ -56,12 +57,12 @@ fn chase(model: &SystemModel, bytes: u64, line_bytes: u64) -> u64 {
 fn m1_a_pointer_chase_takes_the_latency_of_the_level_it_fits_into() {
     for text in [ZEN3, R4400] {
         let mut model = plain(text);
-        (model.waits.tlb_miss_cycles, model.waits.memory_line_cycles) = (0, 0);
+        (model.latencies.tlb_miss_cycles, model.latencies.memory_line_cycles) = (0, 0);
         if let Some(l3) = &mut model.l3 {
             // Smaller, so that it takes less time to fill.
             l3.cache.size_bytes = 2 << 20;
         }
-        let waits = model.waits;
+        let waits = model.latencies;
         let (l1, l2) = (&model.l1d.cache, &model.l2.cache);
         assert_eq!(chase(&model, l1.size_bytes, l1.line_bytes), 0);
         // What is twice a cache misses it each time under LRU.
@@ -81,15 +82,15 @@ fn m2_a_stride_over_sets_keeps_as_many_lines_as_there_are_ways() {
     let model = plain(ZEN3);
     let way_bytes = model.l1d.cache.size_bytes / u64::from(model.l1d.cache.ways);
     for lines in 1..=16u64 {
-        let mut system = System::new(&model, 1);
+        let mut system = MemorySystem::new(&model, 1);
         for _ in 0..3 {
             (0..lines).for_each(|n| {
-                system.wait(&load(0, n * way_bytes, 0));
+                system.access_blocking(&load(0, n * way_bytes, 0));
             });
         }
         let before = system.counts(0).basic.l1d_load_misses;
         (0..lines).for_each(|n| {
-            system.wait(&load(0, n * way_bytes, 0));
+            system.access_blocking(&load(0, n * way_bytes, 0));
         });
         let misses = system.counts(0).basic.l1d_load_misses - before;
         assert_eq!(misses, if lines <= 8 { 0 } else { lines }, "{lines} lines of a set");
@@ -100,16 +101,20 @@ fn m2_a_stride_over_sets_keeps_as_many_lines_as_there_are_ways() {
 fn m3_misses_overlap_up_to_the_registers_and_take_turns_beyond() {
     for mshrs in [1u64, 4, 10] {
         let mut model = plain(ZEN3);
-        (model.l1d.mshrs, model.waits.memory_line_cycles) = (mshrs as u32, 0);
-        let memory = model.waits.memory_cycles;
-        let mut system = System::new(&model, 1);
+        (model.l1d.mshrs, model.latencies.memory_line_cycles) = (mshrs as u32, 0);
+        let memory = model.latencies.memory_cycles;
+        let mut system = MemorySystem::new(&model, 1);
         // Translated before.
-        system.request(&load(0, 1 << 29, 0));
+        system.access(&load(0, 1 << 29, 0));
         let start = 10_000;
         for n in 0..40u64 {
-            let answer = system.request(&load(0, n * 4096, start));
+            let answer = system.access(&load(0, n * 4096, start));
             let expected = start + (n / mshrs + 1) * memory;
-            assert_eq!((answer.ready_cycles, answer.served), (expected, Served::Memory), "{n}");
+            assert_eq!(
+                (answer.ready_cycles, answer.supplier),
+                (expected, SupplyingLevel::Memory),
+                "{n}"
+            );
         }
     }
 }
@@ -117,24 +122,24 @@ fn m3_misses_overlap_up_to_the_registers_and_take_turns_beyond() {
 #[test]
 fn m4_a_second_miss_of_a_line_waits_for_the_first() {
     let model = plain(ZEN3);
-    let mut system = System::new(&model, 1);
-    system.request(&load(0, 1 << 29, 0));
-    let first = system.request(&load(0, 0, 1000)).ready_cycles;
-    assert_eq!(first, 1000 + model.waits.memory_cycles);
-    assert_eq!(system.request(&load(0, 8, 1100)).ready_cycles, first);
-    assert_eq!(system.request(&load(0, 8, first + 5)).ready_cycles, first + 5);
+    let mut system = MemorySystem::new(&model, 1);
+    system.access(&load(0, 1 << 29, 0));
+    let first = system.access(&load(0, 0, 1000)).ready_cycles;
+    assert_eq!(first, 1000 + model.latencies.memory_cycles);
+    assert_eq!(system.access(&load(0, 8, 1100)).ready_cycles, first);
+    assert_eq!(system.access(&load(0, 8, first + 5)).ready_cycles, first + 5);
     assert_eq!(system.counts(0).memory_reads, 2);
 }
 
 #[test]
 fn m5_the_way_to_memory_limits_the_bandwidth() {
     let mut model = plain(ZEN3);
-    (model.waits.memory_line_cycles, model.l1d.mshrs) = (50, 64);
-    let mut system = System::new(&model, 1);
-    system.request(&load(0, 1 << 29, 0));
+    (model.latencies.memory_line_cycles, model.l1d.mshrs) = (50, 64);
+    let mut system = MemorySystem::new(&model, 1);
+    system.access(&load(0, 1 << 29, 0));
     for n in 0..30u64 {
-        let ready = system.request(&load(0, n * 64, 5000)).ready_cycles;
-        assert_eq!(ready, 5000 + n * 50 + model.waits.memory_cycles, "{n}");
+        let ready = system.access(&load(0, n * 64, 5000)).ready_cycles;
+        assert_eq!(ready, 5000 + n * 50 + model.latencies.memory_cycles, "{n}");
     }
     assert_eq!(system.counts(0).bus_wait_cycles, (0..30).map(|n| n * 50).sum::<u64>());
 }
@@ -143,23 +148,23 @@ fn m5_the_way_to_memory_limits_the_bandwidth() {
 fn m6_tlbs_reach_as_far_as_their_entries() {
     // 64 entries; pages of 4 KiB, each line in another set.
     let mut model = plain(ZEN3);
-    model.waits.tlb_miss_cycles = 33;
+    model.latencies.tlb_miss_cycles = 33;
     let wait = |pages: u64, page: PageSize, shift: u32, model: &SystemModel| {
-        let mut system = System::new(model, 1);
+        let mut system = MemorySystem::new(model, 1);
         let mut total = 0;
         for _ in 0..4 {
             let each =
                 (0..pages).map(|n| Access { page, ..load(0, (n << shift) | (n % 64 * 64), 0) });
-            total = each.map(|access| system.wait(&access)).sum();
+            total = each.map(|access| system.access_blocking(&access)).sum();
         }
         total / pages
     };
     assert_eq!(wait(64, PageSize::Small, 12, &model), 0);
     // 65 in turn under LRU miss each time; the second TLB has them.
-    assert_eq!(wait(65, PageSize::Small, 12, &model), model.waits.stlb_hit_cycles);
+    assert_eq!(wait(65, PageSize::Small, 12, &model), model.latencies.stlb_hit_cycles);
     assert_eq!(wait(64, PageSize::Large, 21, &model), 0);
     // The second TLB has pages of 1 GiB as pages of 2 MiB; here these are all of one set.
-    assert_eq!(wait(65, PageSize::Huge, 30, &model), model.waits.stlb_hit_cycles + 33);
+    assert_eq!(wait(65, PageSize::Huge, 30, &model), model.latencies.stlb_hit_cycles + 33);
     model.stlb = None;
     assert_eq!(wait(65, PageSize::Small, 12, &model), 33);
 }
@@ -167,25 +172,25 @@ fn m6_tlbs_reach_as_far_as_their_entries() {
 #[test]
 fn m7_a_walk_loads_a_table_for_each_level() {
     let mut model = plain(ZEN3);
-    (model.walk, model.waits.memory_line_cycles) = (Walk::Caches, 0);
-    let waits = model.waits;
+    (model.walk, model.latencies.memory_line_cycles) = (Walk::Caches, 0);
+    let waits = model.latencies;
     let cold = waits.stlb_hit_cycles + waits.memory_cycles;
     let table = waits.l1_hit_cycles + waits.memory_cycles;
     for (page, levels) in [(PageSize::Small, 4), (PageSize::Large, 3), (PageSize::Huge, 2)] {
-        let mut system = System::new(&model, 1);
+        let mut system = MemorySystem::new(&model, 1);
         let first = Access { page, ..load(0, 0x7123_4567_8000, 0) };
         let first = Access { physical: 0x8000, ..first };
-        assert_eq!(system.wait(&first), cold + levels * table, "{page:?}");
+        assert_eq!(system.access_blocking(&first), cold + levels * table, "{page:?}");
         assert_eq!(system.counts(0).walk_loads, levels);
     }
     // A neighbour's entry lies in the same line; with upper tables at hand it is one load.
     for (entries, loads) in [(0, 4), (16, 1)] {
         model.walk_entries = entries;
-        let mut system = System::new(&model, 1);
-        system.wait(&Access { page: PageSize::Small, ..load(0, 0x10_0000, 0) });
+        let mut system = MemorySystem::new(&model, 1);
+        system.access_blocking(&Access { page: PageSize::Small, ..load(0, 0x10_0000, 0) });
         let next = Access { page: PageSize::Small, ..load(0, 0x10_1000, 0) };
         let hits = loads * waits.l1_hit_cycles;
-        assert_eq!(system.wait(&next), cold + hits, "{entries} entries");
+        assert_eq!(system.access_blocking(&next), cold + hits, "{entries} entries");
         assert_eq!(system.counts(0).walk_loads, 4 + loads);
     }
 }
@@ -193,74 +198,78 @@ fn m7_a_walk_loads_a_table_for_each_level() {
 #[test]
 fn m8_coherence_takes_its_time_by_case() {
     let mut model = plain(&set(SMP8, &["cache_to_cache_cycles=70"]).unwrap());
-    model.waits.upgrade_cycles = 30;
-    let (memory, l2) = (model.waits.memory_cycles, model.waits.l2_hit_cycles);
-    let mut system = System::new(&model, 8);
+    model.latencies.upgrade_cycles = 30;
+    let (memory, l2) = (model.latencies.memory_cycles, model.latencies.l2_hit_cycles);
+    let mut system = MemorySystem::new(&model, 8);
     for cpu in 0..8 {
         // Another unit of the same page, so that it is translated.
-        system.wait(&load(cpu, 0x4800 + 128 * cpu as u64, 0));
+        system.access_blocking(&load(cpu, 0x4800 + 128 * cpu as u64, 0));
     }
     let at = 0x4000;
     // Nobody has it: memory. Others read it: memory again, in three states.
-    assert_eq!(system.wait(&load(0, at, 0)), memory);
-    assert_eq!(system.wait(&load(1, at, 0)), memory);
+    assert_eq!(system.access_blocking(&load(0, at, 0)), memory);
+    assert_eq!(system.access_blocking(&load(1, at, 0)), memory);
     // In three states even the only one has to say that it writes.
-    assert_eq!(system.wait(&store(0, at, 0)), 30);
-    assert_eq!(system.wait(&store(0, at + 8, 0)), 0);
+    assert_eq!(system.access_blocking(&store(0, at, 0)), 30);
+    assert_eq!(system.access_blocking(&store(0, at + 8, 0)), 0);
     // The other lost it, and gets it from the writer, who keeps it for reading.
-    assert_eq!(system.wait(&load(1, at, 0)), 70);
-    assert_eq!(system.wait(&load(0, at, 0)), 0);
+    assert_eq!(system.access_blocking(&load(1, at, 0)), 70);
+    assert_eq!(system.access_blocking(&load(0, at, 0)), 0);
     // It has all 128 bytes: another line of L1 is in L2.
-    assert_eq!(system.wait(&load(1, at + 64, 0)), l2);
+    assert_eq!(system.access_blocking(&load(1, at + 64, 0)), l2);
     // A writer without it takes it from readers: memory has it.
-    assert_eq!(system.wait(&store(2, at, 0)), memory);
+    assert_eq!(system.access_blocking(&store(2, at, 0)), memory);
     // And from a writer: the cache has it.
-    assert_eq!(system.wait(&store(3, at, 0)), 70);
+    assert_eq!(system.access_blocking(&store(3, at, 0)), 70);
     let counts: Vec<_> = (0..4).map(|cpu| system.counts(cpu)).collect();
     assert_eq!(counts.iter().map(|counts| counts.upgrades).collect::<Vec<_>>(), [1, 0, 0, 0]);
     assert_eq!(counts.iter().map(|counts| counts.cache_to_cache).collect::<Vec<_>>(), [0, 1, 0, 1]);
     // L1D and L2 of each that lost it; core 1 had two lines of L1.
     assert_eq!(counts.iter().map(|counts| counts.invalidated).collect::<Vec<_>>(), [2, 5, 2, 0]);
     // In four states the only one writes without asking.
-    let mut system = System::new(&plain(ZEN3), 8);
-    system.wait(&load(0, at, 0));
-    assert_eq!((system.wait(&store(0, at, 0)), system.counts(0).upgrades), (0, 0));
+    let mut system = MemorySystem::new(&plain(ZEN3), 8);
+    system.access_blocking(&load(0, at, 0));
+    assert_eq!((system.access_blocking(&store(0, at, 0)), system.counts(0).upgrades), (0, 0));
 }
 
 #[test]
 fn m9_true_and_false_sharing_are_told_apart() {
-    let mut system = System::new(&plain(SMP8), 2);
-    system.watch(Watch::default());
-    let sharing = |system: &System| {
+    let mut system = MemorySystem::new(&plain(SMP8), 2);
+    system.classify_misses(ClassifierConfig::default());
+    let sharing = |system: &MemorySystem| {
         let counts = system.class_counts(CacheName::L1d);
         (counts.of(MissClass::TrueSharing), counts.of(MissClass::FalseSharing))
     };
     let at = 0x8000;
-    system.wait(&load(0, at, 0));
-    system.wait(&store(1, at, 0));
+    system.access_blocking(&load(0, at, 0));
+    system.access_blocking(&store(1, at, 0));
     // What the other wrote is what is read.
-    system.wait(&load(0, at, 0));
+    system.access_blocking(&load(0, at, 0));
     assert_eq!(sharing(&system), (1, 0));
     // It writes the neighbour.
-    system.wait(&store(1, at + 8, 0));
-    system.wait(&load(0, at, 0));
+    system.access_blocking(&store(1, at + 8, 0));
+    system.access_blocking(&load(0, at, 0));
     assert_eq!(sharing(&system), (1, 1));
     // It takes the line for the neighbour, and writes what is read later, while it has it.
-    system.wait(&store(1, at + 8, 0));
-    system.wait(&store(1, at, 0));
-    system.wait(&load(0, at, 0));
+    system.access_blocking(&store(1, at + 8, 0));
+    system.access_blocking(&store(1, at, 0));
+    system.access_blocking(&load(0, at, 0));
     assert_eq!(sharing(&system), (2, 1));
     // In the same 128 bytes of L2, and another line of L1: false there as well.
-    system.wait(&load(0, at + 16, 0));
-    system.wait(&store(1, at + 64, 0));
-    system.wait(&load(0, at + 16, 0));
+    system.access_blocking(&load(0, at + 16, 0));
+    system.access_blocking(&store(1, at + 64, 0));
+    system.access_blocking(&load(0, at + 16, 0));
     assert_eq!(sharing(&system), (2, 2));
 }
 
 #[test]
 fn m10_misses_are_charged_to_who_evicted() {
-    let mut system = System::new(&plain(R4400), 1);
-    system.watch(Watch { twins: true, misses_kept: 100, ..Watch::default() });
+    let mut system = MemorySystem::new(&plain(R4400), 1);
+    system.classify_misses(ClassifierConfig {
+        shadow_caches: true,
+        misses_kept: 100,
+        ..ClassifierConfig::default()
+    });
     let context = |mode, process, interrupt| Context { mode, process, interrupt };
     let a = context(Mode::User, 1, None);
     let b = context(Mode::User, 2, None);
@@ -270,7 +279,7 @@ fn m10_misses_are_charged_to_who_evicted() {
     let line = |n: u64| n << 13;
     let mut touch = |context, n| {
         system.set_context(0, context);
-        system.wait(&load(0, line(n), 0));
+        system.access_blocking(&load(0, line(n), 0));
     };
     touch(a, 0); // cold
     touch(a, 1); // cold
@@ -295,11 +304,11 @@ fn m10_misses_are_charged_to_who_evicted() {
 
 #[test]
 fn m11_a_trace_cache_holds_code_by_entry() {
-    let mut system = System::new(&plain(P4), 1);
+    let mut system = MemorySystem::new(&plain(P4), 1);
     let mut fetch = |address: u64, bytes: u32| {
         let access = Access { kind: AccessKind::Fetch, bytes, ..load(0, address, 0) };
         let before = system.counts(0).basic.l1i_misses;
-        system.wait(&access);
+        system.access_blocking(&access);
         system.counts(0).basic.l1i_misses - before
     };
     // 40 bytes from an entry are three traces; entered at another byte they are others.
@@ -315,9 +324,9 @@ fn m12_prefetchers_hide_what_they_foresee() {
     let mut model = plain(ZEN3);
     model.l1d.prefetch = Prefetch::NextLine;
     let misses = |model: &SystemModel, step: u64| {
-        let mut system = System::new(model, 1);
+        let mut system = MemorySystem::new(model, 1);
         (0..64).for_each(|n| {
-            system.wait(&load(0, n * step, 0));
+            system.access_blocking(&load(0, n * step, 0));
         });
         let counts = system.counts(0);
         (counts.basic.l1d_load_misses, counts.prefetches_used)
@@ -336,8 +345,8 @@ fn m12_prefetchers_hide_what_they_foresee() {
 fn m13_a_fixed_stream_counts_the_same_for_ever() {
     let mut model = SystemModel::parse(ZEN3).unwrap();
     (model.l1d.cache.replacement, model.cpus) = (machine::Replacement::Random, 4);
-    let mut system = System::new(&model, 4);
-    system.watch(Watch::default());
+    let mut system = MemorySystem::new(&model, 4);
+    system.classify_misses(ClassifierConfig::default());
     let mut state = 1u64;
     for n in 0..200_000u64 {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -347,7 +356,7 @@ fn m13_a_fixed_stream_counts_the_same_for_ever() {
             [AccessKind::Load, AccessKind::Store, AccessKind::Fetch][(state >> 61) as usize % 3];
         let cpu = (n / 100 % 4) as usize;
         let access = Access { kind, page: PageSize::Small, ..load(cpu, address, 0) };
-        system.wait(&access);
+        system.access_blocking(&access);
     }
     let sum = |of: fn(&machine::memory::CpuCounts) -> u64| -> u64 {
         (0..4).map(|cpu| of(&system.counts(cpu))).sum()

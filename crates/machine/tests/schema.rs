@@ -1,7 +1,7 @@
 //! Model files: the ones that irqlab brings, and ones that are wrong.
 
 use machine::schema::{draw, set};
-use machine::{MachineModel, SystemModel};
+use machine::{BlockingModel, SystemModel};
 use proptest::prelude::*;
 
 fn models() -> Vec<(String, String)> {
@@ -42,18 +42,18 @@ fn each_model_has_a_core_that_waits_for_what_its_cache_can_have_under_way() {
     for (name, text) in models() {
         let model = SystemModel::parse(&text).unwrap();
         let core = model.core.expect("each has one");
-        assert_eq!(core.data.misses * model.threads_per_core, model.l1d.mshrs, "{name}");
+        assert_eq!(core.data.mshrs * model.threads_per_core, model.l1d.mshrs, "{name}");
     }
 }
 
 #[test]
 fn the_timed_level_says_what_it_does_not_run() {
-    assert!(MachineModel::parse(&text("r4400-1994")).is_ok());
-    let error = MachineModel::parse(&text("zen3")).unwrap_err().to_string();
+    assert!(BlockingModel::parse(&text("r4400-1994")).is_ok());
+    let error = BlockingModel::parse(&text("zen3")).unwrap_err().to_string();
     for part in ["has cpus", "l3", "stlb", "mshrs", "timed level does not run"] {
         assert!(error.contains(part), "{part}: {error}");
     }
-    let error = MachineModel::parse(&text("ultra-1")).unwrap_err().to_string();
+    let error = BlockingModel::parse(&text("ultra-1")).unwrap_err().to_string();
     assert!(error.contains("sub_block") && error.contains("write = \"through\""), "{error}");
 }
 
@@ -100,8 +100,8 @@ fn what_is_wrong_is_named_with_line_field_and_range() {
         ("shared = true", "shared = \"yes\"", "l3.shared: string is given; allowed: true, false"),
         ("[l3]", "[l3", "line "),
         ("width = 6 ", "width = 16 ", "core.width: 16 is not in 1..=15"),
-        ("misses = 24", "mises = 24", "core.data.mises: unknown field `mises`, expected one of"),
-        ("misses = 24", "misses = -1", "core.data.misses: invalid value: integer `-1`"),
+        ("mshrs = 24", "mshr = 24", "core.data.mshr: unknown field `mshr`, expected one of"),
+        ("misses = 24", "misses = -1", "core.data.mshrs: invalid value: integer `-1`"),
         (
             "reorder_entries = 256",
             "reorder_entries = 0",
@@ -147,7 +147,7 @@ fn fields_are_set_from_outside() {
     assert_eq!(changed("zen3", "l3.size=64MiB").l3.unwrap().cache.size_bytes, 64 << 20);
     assert_eq!(changed("r4400-1994", "l2.size=4MiB").l2.cache.size_bytes, 4 << 20);
     assert_eq!(changed("r4400-1994", "l1i.size_bytes=8192").l1i.cache.size_bytes, 8192);
-    assert_eq!(changed("r4400-1994", "memory_cycles = 200").waits.memory_cycles, 200);
+    assert_eq!(changed("r4400-1994", "memory_cycles = 200").latencies.memory_cycles, 200);
     assert_eq!(changed("r4400-1994", "clock=1GHz").clock_hz, 1_000_000_000);
     assert!(changed("zen3", "l2.replacement=random") != changed("zen3", "l2.ways=8"));
     assert_eq!(changed("zen3", "dtlb.pages=[\"4 KiB\"]").dtlb.pages_bytes, [4096]);

@@ -1,6 +1,6 @@
 //! All sizes in one pass: against caches of these sizes, one by one.
 
-use machine::memory::{SetDepths, StackDistances};
+use machine::memory::{SetStackDistances, StackDistances};
 use machine::{Cache, CacheModel, Outcome, Replacement};
 use proptest::prelude::*;
 
@@ -49,7 +49,7 @@ proptest! {
         sets_log in 0u32..6,
         addresses in addresses(),
     ) {
-        let mut depths = SetDepths::new(64, 1 << sets_log, 16);
+        let mut depths = SetStackDistances::new(64, 1 << sets_log, 16);
         addresses.iter().for_each(|at| depths.access(*at));
         for ways in 1..=16u32 {
             let ours = depths.misses(ways as usize).unwrap();

@@ -1,8 +1,10 @@
 //! The memory system of any machine: against the reference of two levels, and against what must hold of
 //! every hierarchy.
 
-use machine::memory::{Access, CacheName, Context, MissClass, Mode, PageSize, System, Watch};
-use machine::schema::{Content, Dma, Index, LevelModel, Prefetch, Protocol, Write};
+use machine::memory::{
+    Access, CacheName, ClassifierConfig, Context, MemorySystem, MissClass, Mode, PageSize,
+};
+use machine::schema::{Dma, Inclusion, Index, LevelModel, Prefetch, Protocol, WritePolicy};
 use machine::{AccessKind, CacheModel, Hierarchy, Replacement, SystemModel};
 use proptest::prelude::*;
 
@@ -60,7 +62,7 @@ proptest! {
         stream in prop::collection::vec((kind(), 0u64..1 << 15, 0u64..20, 0u8..40), 1..400),
     ) {
         let mut reference = Hierarchy::new(&model.blocking().unwrap());
-        let mut system = System::new(&model, 1);
+        let mut system = MemorySystem::new(&model, 1);
         for (kind, address, executed, event) in stream {
             let address = address & !7;
             if event == 0 {
@@ -71,9 +73,9 @@ proptest! {
             system.execute(0, executed);
             let asked = access(0, kind, address, 8);
             let waits = if event == 1 && kind != AccessKind::Fetch {
-                (system.wait_for_device(&asked), reference.device(address, kind == AccessKind::Store))
+                (system.access_device_blocking(&asked), reference.access_device(address, kind == AccessKind::Store))
             } else {
-                (system.wait(&asked), reference.access(kind, address, address))
+                (system.access_blocking(&asked), reference.access(kind, address, address))
             };
             prop_assert_eq!(waits.0, waits.1);
         }
@@ -84,30 +86,30 @@ proptest! {
 
 /// Any machine, of small caches.
 fn any_machine() -> impl Strategy<Value = SystemModel> {
-    let contents = &[Content::Inclusive, Content::Exclusive, Content::NonInclusive][..];
+    let contents = &[Inclusion::Inclusive, Inclusion::Exclusive, Inclusion::NonInclusive][..];
     let flags = prop::array::uniform8(any::<bool>());
-    let content = (prop::sample::select(contents), prop::sample::select(contents));
+    let inclusion = (prop::sample::select(contents), prop::sample::select(contents));
     let prefetch =
         prop::sample::select(&[Prefetch::None, Prefetch::NextLine, Prefetch::Stride][..]);
-    (flags, content, replacement(), prefetch, 0u32..3, 1u32..5).prop_map(
+    (flags, inclusion, replacement(), prefetch, 0u32..3, 1u32..5).prop_map(
         |(flags, (l2, l3), replacement, prefetch, ways, mshrs)| {
             let mut model = SystemModel::parse(ZEN3).unwrap();
-            let level = |ways: u32, sets, content, shared| LevelModel {
+            let level = |ways: u32, sets, inclusion, shared| LevelModel {
                 cache: cache(ways, sets, 64, replacement),
-                write: Write::Back,
+                write: WritePolicy::Back,
                 allocate: true,
                 index: Index::Physical,
                 sub_block_bytes: 64,
                 mshrs: 1,
                 prefetch: Prefetch::None,
-                content,
+                inclusion,
                 shared,
                 trace: false,
             };
             let [through, around, parts, virtual_index, two, shared, msi, next] = flags;
-            model.l1i = level(1 << ways, 4, Content::NonInclusive, false);
+            model.l1i = level(1 << ways, 4, Inclusion::NonInclusive, false);
             model.l1d = LevelModel {
-                write: if through { Write::Through } else { Write::Back },
+                write: if through { WritePolicy::Through } else { WritePolicy::Back },
                 allocate: !around,
                 sub_block_bytes: if parts { 16 } else { 64 },
                 index: if virtual_index { Index::Virtual } else { Index::Physical },
@@ -116,7 +118,7 @@ fn any_machine() -> impl Strategy<Value = SystemModel> {
                 ..level(
                     1 << ways,
                     if virtual_index { 256 } else { 4 },
-                    Content::NonInclusive,
+                    Inclusion::NonInclusive,
                     false,
                 )
             };
@@ -155,13 +157,13 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-fn play(system: &mut System, event: &Event) {
+fn play(system: &mut MemorySystem, event: &Event) {
     match *event {
         Event::Access { cpu, kind, address, bytes } => {
-            system.wait(&access(cpu, kind, address, bytes));
+            system.access_blocking(&access(cpu, kind, address, bytes));
         }
-        Event::Writes { address, bytes } => system.device_writes(address, bytes),
-        Event::Reads { address, bytes } => system.device_reads(address, bytes),
+        Event::Writes { address, bytes } => system.dma_write(address, bytes),
+        Event::Reads { address, bytes } => system.dma_read(address, bytes),
         Event::Flush { cpu } => system.flush_tlbs(cpu),
         Event::Context { cpu, process, user } => {
             let mode = if user { Mode::User } else { Mode::Kernel };
@@ -181,9 +183,9 @@ proptest! {
         events in prop::collection::vec(event(), 1..160),
     ) {
         let model = SystemModel { threads_per_core: threads, ..model };
-        let mut system = System::new(&model, 8);
+        let mut system = MemorySystem::new(&model, 8);
         if watched {
-            system.watch(Watch { twins: true, ..Watch::default() });
+            system.classify_misses(ClassifierConfig { shadow_caches: true, ..ClassifierConfig::default() });
         }
         for event in &events {
             play(&mut system, event);
@@ -197,9 +199,9 @@ proptest! {
         model in any_machine(),
         events in prop::collection::vec(event(), 1..300),
     ) {
-        let mut plain = System::new(&model, 8);
-        let mut watched = System::new(&model, 8);
-        watched.watch(Watch { twins: true, misses_kept: 1 << 20, ..Watch::default() });
+        let mut plain = MemorySystem::new(&model, 8);
+        let mut watched = MemorySystem::new(&model, 8);
+        watched.classify_misses(ClassifierConfig { shadow_caches: true, misses_kept: 1 << 20, ..ClassifierConfig::default() });
         for event in &events {
             play(&mut plain, event);
             play(&mut watched, event);
@@ -222,7 +224,7 @@ proptest! {
             prop_assert_eq!(counts.of(MissClass::Untracked), 0);
         }
         let l2 = watched.class_counts(CacheName::L2);
-        if model.l1d.write == Write::Back {
+        if model.l1d.write == WritePolicy::Back {
             prop_assert_eq!(l2.total(), sum(|counts| counts.l2_fetch_misses + counts.l2_data_misses));
         }
         let all = [CacheName::L1i, CacheName::L1d, CacheName::L2, CacheName::L3];
@@ -272,14 +274,14 @@ proptest! {
         model.l1d.cache = cache(ways, 256, 64, Replacement::Lru);
         model.l1d.index = Index::Virtual;
         model.l1d.sub_block_bytes = 1 << part_log;
-        let mut system = System::new(&model, 1);
+        let mut system = MemorySystem::new(&model, 1);
         let mut naive = Naive::default();
         let mut misses = 0;
         for (virtual_page, frame, eighth) in loads {
             let offset = eighth * 64 % 4096 + eighth % 8 * 8;
             let mut load = access(0, AccessKind::Load, virtual_page << 12 | offset, 8);
             load.physical = frame << 12 | offset;
-            system.wait(&load);
+            system.access_blocking(&load);
             let set = load.virtual_address >> 6 & 255;
             let part = (load.physical & 63) >> part_log;
             misses += u64::from(!naive.access(set, load.physical >> 6, part, ways as usize));
@@ -295,19 +297,19 @@ fn devices_drop_or_update_lines() {
         model.dma = dma;
         model.l1d.prefetch = Prefetch::None;
         model.l2.prefetch = Prefetch::None;
-        let mut system = System::new(&model, 2);
-        system.watch(Watch::default());
-        system.wait(&access(0, AccessKind::Store, 0x10_0000, 8));
-        system.device_reads(0x10_0000, 64);
+        let mut system = MemorySystem::new(&model, 2);
+        system.classify_misses(ClassifierConfig::default());
+        system.access_blocking(&access(0, AccessKind::Store, 0x10_0000, 8));
+        system.dma_read(0x10_0000, 64);
         // L1D has it dirty; the L2 that includes it has it clean.
-        assert_eq!(system.device_counts().supplied, 1);
-        system.device_writes(0x10_0010, 4);
-        system.wait(&access(0, AccessKind::Load, 0x10_0000, 8));
+        assert_eq!(system.dma_counts().supplied, 1);
+        system.dma_write(0x10_0010, 4);
+        system.access_blocking(&access(0, AccessKind::Load, 0x10_0000, 8));
         let counts = system.counts(0).basic;
         assert_eq!(counts.l1d_load_misses + counts.l1d_store_misses, misses);
         let devices = system.class_counts(CacheName::L1d).of(MissClass::Device);
         assert_eq!(devices, misses - 1);
-        let counts = system.device_counts();
+        let counts = system.dma_counts();
         assert_eq!((counts.dropped, counts.updated), if misses == 2 { (2, 0) } else { (0, 2) });
         assert_eq!(system.verify(), Ok(()));
     }
@@ -316,10 +318,11 @@ fn devices_drop_or_update_lines() {
 #[test]
 fn what_has_no_room_for_notes_is_untracked() {
     let model = SystemModel::parse(R4400).unwrap();
-    let mut system = System::new(&model, 1);
-    system.watch(Watch { notes_bytes: 10_000, ..Watch::default() });
+    let mut system = MemorySystem::new(&model, 1);
+    system
+        .classify_misses(ClassifierConfig { history_bytes: 10_000, ..ClassifierConfig::default() });
     for n in 0..10_000u64 {
-        system.wait(&access(0, AccessKind::Load, n * 4096, 8));
+        system.access_blocking(&access(0, AccessKind::Load, n * 4096, 8));
     }
     let counts = system.class_counts(CacheName::L1d);
     assert_eq!(counts.total(), 10_000);
@@ -329,11 +332,11 @@ fn what_has_no_room_for_notes_is_untracked() {
 
 #[test]
 fn places_are_bounded() {
-    let mut places = machine::memory::Places::new(2);
+    let mut places = machine::memory::LocationCounts::new(2);
     for place in [7, 5, 7, 9, 9, 7] {
         places.add(place);
     }
-    assert_eq!((places.sorted(), places.elsewhere()), (vec![(7, 3), (5, 1)], 2));
+    assert_eq!((places.sorted(), places.other()), (vec![(7, 3), (5, 1)], 2));
 }
 
 /// Each machine that irqlab brings, with as many processors as it has.
@@ -343,8 +346,8 @@ fn what_must_hold_holds_of_each_model() {
     for entry in std::fs::read_dir(folder).unwrap() {
         let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
         let model = SystemModel::parse(&text).unwrap();
-        let mut system = System::new(&model, model.cpus);
-        system.watch(Watch::default());
+        let mut system = MemorySystem::new(&model, model.cpus);
+        system.classify_misses(ClassifierConfig::default());
         let mut state = 1u64;
         for n in 0..30_000u64 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -352,7 +355,7 @@ fn what_must_hold_holds_of_each_model() {
             let kinds = [AccessKind::Load, AccessKind::Store, AccessKind::Fetch];
             let (cpu, kind) = (state >> 58, kinds[(state >> 40) as usize % 3]);
             let at = ((state >> 20) % reach) & !7;
-            system.wait(&access(cpu as usize % model.cpus as usize, kind, at, 8));
+            system.access_blocking(&access(cpu as usize % model.cpus as usize, kind, at, 8));
         }
         assert_eq!(system.verify(), Ok(()), "{}", model.name);
         let classes = system.class_counts(CacheName::L1d).total();

@@ -6,8 +6,8 @@
 mod support;
 
 use machine::SystemModel;
-use machine::core::{Executed, OutOfOrder, chase_cycles};
-use machine::memory::{PageSize, Port, System, without_miss_limit};
+use machine::core::{ExecutedBlock, OutOfOrderCore, chase_cycles};
+use machine::memory::{MemoryPort, MemorySystem, PageSize, without_mshr_limit};
 use machine::schema::Prefetch;
 
 use support::{block, layout, load};
@@ -91,21 +91,22 @@ fn misses_of_a_core_overlap() {
     for level in [&mut model.l1i, &mut model.l1d, &mut model.l2] {
         level.prefetch = Prefetch::None;
     }
-    model.waits.memory_line_cycles = 0;
+    model.latencies.memory_line_cycles = 0;
     let core = model.core.clone().unwrap();
-    let mut system = System::new(&without_miss_limit(&model), 1);
-    let mut runs = OutOfOrder::new(&core, 64).unwrap();
-    let mut port = Port { system: &mut system, cpu: 0, pc: 0x40_0000, page: PageSize::Huge };
+    let mut system = MemorySystem::new(&without_mshr_limit(&model), 1);
+    let mut runs = OutOfOrderCore::new(&core, 64).unwrap();
+    let mut port = MemoryPort { system: &mut system, cpu: 0, pc: 0x40_0000, page: PageSize::Huge };
     let addresses = lines(1 << 20);
     for part in addresses.chunks(32) {
         let steps: Vec<_> = part.iter().map(|at| load(1, 2, *at)).collect();
         let block = block(layout(&core), 0x40_0000, &steps);
-        let executed = Executed { instructions: 32, accesses: &block.accesses, next: 0x40_0000 };
+        let executed =
+            ExecutedBlock { instructions: 32, accesses: &block.accesses, next: 0x40_0000 };
         runs.run(&block.template, &executed, &mut port);
     }
     // A register is taken until the line is there; what a hit takes passes without it.
-    let each = model.waits.memory_cycles;
-    let ideal = each * addresses.len() as u64 / u64::from(core.data.misses);
+    let each = model.latencies.memory_cycles;
+    let ideal = each * addresses.len() as u64 / u64::from(core.data.mshrs);
     let ours = runs.cycles();
     assert!(ours >= ideal && ours < ideal * 11 / 10, "{ours} cycles, {ideal} at least");
 }

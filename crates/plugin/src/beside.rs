@@ -1,7 +1,7 @@
 //! Caches beside: at the level `count`, what other machines' caches and caches of all sizes would have
 //! missed of the same accesses. Time doesn't follow them.
 
-use machine::memory::{Access, PageSize, StackDistances, System, without_miss_limit};
+use machine::memory::{Access, MemorySystem, PageSize, StackDistances, without_mshr_limit};
 use machine::{AccessKind, CodeSpan, SystemModel};
 
 use crate::counters::{COUNTERS, Counts, add_memory, mask_of};
@@ -22,7 +22,7 @@ const COLD: usize = BUCKETS - 1;
 
 /// The caches of one model, and what they missed for whom.
 struct Hierarchy {
-    system: System,
+    system: MemorySystem,
     counters: u32,
     sums: [Counts; GROUPS],
     /// What each vCPU had counted when its group changed last.
@@ -56,7 +56,7 @@ impl Beside {
     /// Caches of the models, and of all sizes if `curves`.
     pub(crate) fn new(models: &[SystemModel], curves: bool, cpus: u32) -> Beside {
         let hierarchy = |model: &SystemModel| Hierarchy {
-            system: System::new(&without_miss_limit(model), cpus),
+            system: MemorySystem::new(&without_mshr_limit(model), cpus),
             counters: mask_of(model, cpus),
             sums: [[0; COUNTERS]; GROUPS],
             last: vec![[0; COUNTERS]; cpus as usize],
@@ -105,7 +105,7 @@ impl Beside {
         let kind = if write { AccessKind::Store } else { AccessKind::Load };
         let access = self.access(cpu, kind, (virtual_address, 0), 1);
         for hierarchy in &mut self.hierarchies {
-            hierarchy.system.device(&access);
+            hierarchy.system.access_device(&access);
         }
     }
 
@@ -144,7 +144,7 @@ impl Beside {
     fn request(&mut self, cpu: usize, kind: AccessKind, place: (u64, u64), bytes: u32) {
         let access = self.access(cpu, kind, place, bytes);
         for hierarchy in &mut self.hierarchies {
-            hierarchy.system.request(&access);
+            hierarchy.system.access(&access);
         }
         if let Some(curves) = &mut self.curves {
             let group = self.vcpus[cpu].group;

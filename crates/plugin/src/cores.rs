@@ -3,9 +3,10 @@
 use attribution::KernelContext;
 use machine::SystemModel;
 use machine::core::{
-    CoreCounts, Executed, InOrderCore, Layout, Memory, OutOfOrder, Template, Threads,
+    CoreCounts, ExecutedBlock, InOrderCore, Layout, Memory, MultithreadedCore, OutOfOrderCore,
+    Template,
 };
-use machine::memory::{System, without_miss_limit};
+use machine::memory::{MemorySystem, without_mshr_limit};
 
 use crate::misses::{Misses, context_of};
 use crate::record::MissCount;
@@ -16,25 +17,25 @@ pub(crate) enum Core {
     /// One in order.
     InOrder(Box<InOrderCore>),
     /// One with a window.
-    OutOfOrder(Box<OutOfOrder>),
+    OutOfOrder(Box<OutOfOrderCore>),
     /// A thread of a core that several vCPUs share.
     Thread(Thread),
 }
 
 /// A thread of a core.
 pub(crate) struct Thread {
-    core: *mut Threads,
+    core: *mut MultithreadedCore,
     thread: usize,
 }
 
 impl Thread {
-    fn core(&mut self) -> &mut Threads {
+    fn core(&mut self) -> &mut MultithreadedCore {
         // SAFETY: lives as long as the process; one thread of the host uses it, and no use is nested in
         // another.
         unsafe { &mut *self.core }
     }
 
-    fn known(&self) -> &Threads {
+    fn known(&self) -> &MultithreadedCore {
         // SAFETY: as above.
         unsafe { &*self.core }
     }
@@ -47,7 +48,7 @@ impl Core {
         &mut self,
         first: usize,
         block: &Template,
-        executed: &Executed,
+        executed: &ExecutedBlock,
         memory: &mut M,
     ) {
         match self {
@@ -75,11 +76,11 @@ impl Core {
     /// Translations are no longer what they were.
     pub(crate) fn forget_translations(&mut self) {
         match self {
-            Core::OutOfOrder(core) => core.forget_translations(),
-            Core::InOrder(core) => core.forget_translations(),
+            Core::OutOfOrder(core) => core.flush_translations(),
+            Core::InOrder(core) => core.flush_translations(),
             Core::Thread(of) => {
                 let thread = of.thread;
-                of.core().forget_translations(thread);
+                of.core().flush_translations(thread);
             }
         }
     }
@@ -94,7 +95,7 @@ impl Core {
     /// Has threads issue all that was handed in, and go on together.
     pub(crate) fn settle_threads(&mut self) {
         if let Core::Thread(of) = self {
-            of.core().settle();
+            of.core().drain();
         }
     }
 
@@ -142,9 +143,9 @@ pub(crate) struct Processors {
     pub(crate) layout: Layout,
     /// Cycles of a second.
     pub(crate) hz: u64,
-    system: *mut System,
+    system: *mut MemorySystem,
     /// Cores whose threads are vCPUs.
-    shared: Vec<*mut Threads>,
+    shared: Vec<*mut MultithreadedCore>,
     /// Why lines are missed, once a region was opened in which that is asked for.
     misses: Option<Misses>,
 }
@@ -160,9 +161,9 @@ impl Processors {
             line_shift: model.l1i.cache.line_bytes.ilog2(),
             follows_stack: core.front.follows_stack,
         };
-        let system = System::new(&without_miss_limit(&model), cpus);
+        let system = MemorySystem::new(&without_mshr_limit(&model), cpus);
         let cores = core.threads.map_or(0, |threads| cpus.div_ceil(threads));
-        let threads = || Threads::new(core).map(|core| Box::into_raw(Box::new(core)));
+        let threads = || MultithreadedCore::new(core).map(|core| Box::into_raw(Box::new(core)));
         Ok(Processors {
             layout,
             hz: model.clock_hz,
@@ -174,7 +175,7 @@ impl Processors {
         })
     }
 
-    fn memory(&mut self) -> &mut System {
+    fn memory(&mut self) -> &mut MemorySystem {
         // SAFETY: lives as long as the process; one thread of the host uses it, and no use is nested in
         // another.
         unsafe { &mut *self.system }
@@ -213,7 +214,7 @@ impl Processors {
                 thread: (vcpu % threads) as usize,
             }),
             None if model.window.is_some() => {
-                Core::OutOfOrder(Box::new(OutOfOrder::new(model, line_bytes)?))
+                Core::OutOfOrder(Box::new(OutOfOrderCore::new(model, line_bytes)?))
             }
             None => Core::InOrder(Box::new(InOrderCore::new(model, line_bytes)?)),
         };

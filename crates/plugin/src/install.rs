@@ -10,7 +10,7 @@ use crate::callbacks::Callbacks;
 use crate::cpu;
 use crate::ffi::{API_VERSION, Id, Info};
 use machine::decode::Instructions;
-use machine::{InOrder, MachineModel, SystemModel};
+use machine::{BlockingMachine, BlockingModel, SystemModel};
 
 use crate::clock::{Clock, Parts};
 use crate::cores::Processors;
@@ -102,7 +102,10 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
         tracker: Tracker::new(cpus as usize, annotations, offsets),
         writer,
         clock: Clock::new(parts),
-        fetch_line_shift: models.timed.as_ref().map(|model| InOrder::new(model).fetch_line_shift()),
+        fetch_line_shift: models
+            .timed
+            .as_ref()
+            .map(|model| BlockingMachine::new(model).fetch_line_shift()),
         model: models.timed,
         processors: models.processors,
         decoder: Instructions::default(),
@@ -155,7 +158,7 @@ fn pmus(options: &Options, cpus: u32) -> Result<Option<Pmus>, String> {
 /// What the level counts with, and what it counts.
 #[derive(Default)]
 struct Models {
-    timed: Option<MachineModel>,
+    timed: Option<BlockingModel>,
     processors: Option<Processors>,
     counters: u32,
 }
@@ -171,7 +174,7 @@ fn models(options: &Options, cpus: u32) -> Result<Models, String> {
     let path = options.model.as_deref();
     Ok(match (options.detail, path) {
         (Detail::Timed, Some(path)) => {
-            let parsed = |text: &str| MachineModel::parse(text).map_err(|error| error.to_string());
+            let parsed = |text: &str| BlockingModel::parse(text).map_err(|error| error.to_string());
             let timed = Some(parse(path, parsed)?);
             Models { timed, counters: MASK_TIMED, ..Models::default() }
         }

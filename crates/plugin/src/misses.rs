@@ -1,7 +1,9 @@
 //! Why lines miss in the caches of the level `ooo`, for whom they had left, and where they are missed.
 
 use attribution::KernelContext;
-use machine::memory::{CacheName, Context, Miss, MissClass, Mode, Places, System, Watch};
+use machine::memory::{
+    CacheName, ClassifierConfig, Context, LocationCounts, MemorySystem, Miss, MissClass, Mode,
+};
 
 use crate::record::{ELSEWHERE, MissCount, MissSort};
 
@@ -18,22 +20,26 @@ const DATA_BYTES: u64 = 64;
 
 /// Where lines are missed.
 pub(crate) struct Misses {
-    code: [Places; 4],
-    data: [Places; 4],
+    code: [LocationCounts; 4],
+    data: [LocationCounts; 4],
     /// Misses whose place was not kept.
     not_kept: u64,
 }
 
 impl Misses {
     /// Watches a memory from now on: what was counted before is forgotten.
-    pub(crate) fn begin(system: &mut System) -> Misses {
-        system.watch(Watch { misses_kept: KEPT, twins: true, ..Watch::default() });
-        let places = || std::array::from_fn(|_| Places::new(ROOM));
+    pub(crate) fn begin(system: &mut MemorySystem) -> Misses {
+        system.classify_misses(ClassifierConfig {
+            misses_kept: KEPT,
+            shadow_caches: true,
+            ..ClassifierConfig::default()
+        });
+        let places = || std::array::from_fn(|_| LocationCounts::new(ROOM));
         Misses { code: places(), data: places(), not_kept: 0 }
     }
 
     /// Counts the misses since the last time by their places.
-    pub(crate) fn collect(&mut self, system: &mut System) {
+    pub(crate) fn collect(&mut self, system: &mut MemorySystem) {
         let (misses, more) = system.take_misses();
         self.not_kept += more;
         for Miss { cache, pc, virtual_address, .. } in misses {
@@ -45,7 +51,7 @@ impl Misses {
     }
 
     /// The rows of a region.
-    pub(crate) fn rows(&self, system: &System, region: u32) -> Vec<MissCount> {
+    pub(crate) fn rows(&self, system: &MemorySystem, region: u32) -> Vec<MissCount> {
         let mut rows = Vec::new();
         for (cache, name) in (0..).zip(CACHES) {
             let mut put = |sort, key, count| {
@@ -69,7 +75,7 @@ impl Misses {
                 let (first, rest) = sorted.split_at(sorted.len().min(WRITTEN));
                 first.iter().for_each(|(place, count)| put(sort, *place, *count));
                 let rest: u64 = rest.iter().map(|(_, count)| count).sum();
-                put(sort, ELSEWHERE, rest + places[cache as usize].elsewhere());
+                put(sort, ELSEWHERE, rest + places[cache as usize].other());
             }
         }
         rows.extend((self.not_kept > 0).then_some(MissCount {

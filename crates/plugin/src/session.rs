@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
 use attribution::KernelContext;
-use machine::MachineModel;
+use machine::BlockingModel;
 use machine::decode::Instructions;
 
 use crate::beside::Beside;
@@ -54,7 +54,7 @@ pub(crate) struct Session {
     pub(crate) clock: Clock,
     /// That of the model, if there is one.
     pub(crate) fetch_line_shift: Option<u32>,
-    pub(crate) model: Option<MachineModel>,
+    pub(crate) model: Option<BlockingModel>,
     /// Those of the level `ooo`.
     pub(crate) processors: Option<Processors>,
     pub(crate) decoder: Instructions,

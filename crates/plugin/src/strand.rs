@@ -1,8 +1,8 @@
 //! What executes for a vCPU at the level `ooo`: a core of the model, fed with blocks once it is known
 //! what they accessed and where they led.
 
-use machine::core::{Access, Executed, Memory, Template};
-use machine::memory::{PageSize, Port, System};
+use machine::core::{Access, ExecutedBlock, Memory, Template};
+use machine::memory::{MemoryPort, MemorySystem, PageSize};
 
 use crate::cores::Core;
 use crate::counters::{Counts, add_core, add_memory};
@@ -18,7 +18,7 @@ pub(crate) struct Strand {
     /// Slots of a cycle.
     width: u64,
     /// Of all vCPUs.
-    system: *mut System,
+    system: *mut MemorySystem,
     cpu: usize,
     /// The block that was started last; null if it was handed in whole.
     block: *const Template,
@@ -36,7 +36,7 @@ pub(crate) struct Strand {
 
 /// The way of a core into the memory of the machine, on the time that all vCPUs have in common.
 struct Way<'s> {
-    port: Port<'s>,
+    port: MemoryPort<'s>,
     skew_cycles: u64,
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn page_size(address: u64) -> PageSize {
 
 impl Strand {
     /// Of vCPU `cpu`, on the memory of all.
-    pub(crate) fn new(core: Core, width: u32, system: *mut System, cpu: usize) -> Strand {
+    pub(crate) fn new(core: Core, width: u32, system: *mut MemorySystem, cpu: usize) -> Strand {
         Strand {
             core,
             width: width.into(),
@@ -176,7 +176,7 @@ impl Strand {
     fn way(&mut self, pc: u64) -> Way<'static> {
         // SAFETY: as above; what is returned is used up before the next use.
         let system = unsafe { &mut *self.system };
-        let port = Port { system, cpu: self.cpu, pc, page: PageSize::Small };
+        let port = MemoryPort { system, cpu: self.cpu, pc, page: PageSize::Small };
         Way { port, skew_cycles: self.skew_cycles }
     }
 
@@ -189,7 +189,7 @@ impl Strand {
         // SAFETY: as in `settle`; callers have seen that it is there.
         let block = unsafe { &*self.block };
         let mut way = self.way(block.address());
-        let executed = Executed { instructions: until, accesses: &self.accesses, next };
+        let executed = ExecutedBlock { instructions: until, accesses: &self.accesses, next };
         self.core.run_from(self.ran as usize, block, &executed, &mut way);
         self.ran = until;
         // Accesses come in the order of the program: all but those of an instruction behind.

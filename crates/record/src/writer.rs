@@ -146,11 +146,7 @@ impl Drop for Partial {
     }
 }
 
-fn write_contents(
-    run: &Run,
-    attachments: &[Attachment],
-    dir: &Path,
-) -> Result<(), WriteError> {
+fn write_contents(run: &Run, attachments: &[Attachment], dir: &Path) -> Result<(), WriteError> {
     let tables_dir = dir.join(manifest::TABLES);
     fs::create_dir(&tables_dir).map_err(failed(&tables_dir))?;
     let mut entries = Vec::new();

@@ -1,13 +1,13 @@
 //! A chain of loads through a model: what a pointer chase over so many lines takes there.
 
-use super::execution::Executed;
+use super::execution::ExecutedBlock;
 use super::in_order::InOrderCore;
 use super::instruction::{Instruction, Register};
 use super::memory::{Access, Memory};
 use super::template::{Layout, Template};
-use super::window::OutOfOrder;
+use super::window::OutOfOrderCore;
 use crate::CodeSpan;
-use crate::memory::{PageSize, Port, System, without_miss_limit};
+use crate::memory::{MemoryPort, MemorySystem, PageSize, without_mshr_limit};
 use crate::schema::SystemModel;
 
 /// Loads of a block of the chain.
@@ -16,7 +16,7 @@ const BLOCK: usize = 32;
 const CODE: u64 = 0x40_0000;
 
 enum Core {
-    OutOfOrder(Box<OutOfOrder>),
+    OutOfOrder(Box<OutOfOrderCore>),
     InOrder(Box<InOrderCore>),
 }
 
@@ -24,11 +24,12 @@ impl Core {
     fn of(model: &SystemModel) -> Option<Core> {
         let core = model.core.as_ref()?;
         let line_bytes = model.l1d.cache.line_bytes;
-        let window = OutOfOrder::new(core, line_bytes).map(|core| Core::OutOfOrder(Box::new(core)));
+        let window =
+            OutOfOrderCore::new(core, line_bytes).map(|core| Core::OutOfOrder(Box::new(core)));
         window.or_else(|| Some(Core::InOrder(Box::new(InOrderCore::new(core, line_bytes)?))))
     }
 
-    fn run<M: Memory>(&mut self, block: &Template, executed: &Executed, memory: &mut M) {
+    fn run<M: Memory>(&mut self, block: &Template, executed: &ExecutedBlock, memory: &mut M) {
         match self {
             Core::OutOfOrder(core) => core.run(block, executed, memory),
             Core::InOrder(core) => core.run(block, executed, memory),
@@ -58,8 +59,8 @@ pub fn chase_cycles(
         line_shift: model.l1i.cache.line_bytes.ilog2(),
         follows_stack: model.core.as_ref()?.front.follows_stack,
     };
-    let mut system = System::new(&without_miss_limit(model), 1);
-    let mut port = Port { system: &mut system, cpu: 0, pc: CODE, page };
+    let mut system = MemorySystem::new(&without_mshr_limit(model), 1);
+    let mut port = MemoryPort { system: &mut system, cpu: 0, pc: CODE, page };
     let block = loads(layout);
     let mut before = 0;
     for round in 0..=warm {
@@ -69,7 +70,7 @@ pub fn chase_cycles(
         for part in addresses.chunks(BLOCK) {
             let accesses: Vec<Access> = part.iter().enumerate().map(access).collect();
             let instructions = part.len() as u32;
-            let executed = Executed { instructions, accesses: &accesses, next: CODE };
+            let executed = ExecutedBlock { instructions, accesses: &accesses, next: CODE };
             core.run(&block, &executed, &mut port);
         }
     }

@@ -26,7 +26,7 @@ pub struct CoreCounts {
     /// Branches that were not foreseen.
     pub mispredicted_branches: u64,
     /// Taken branches whose target was not known before they were decoded.
-    pub late_branches: u64,
+    pub btb_misses: u64,
     /// Accesses that load.
     pub loads: u64,
     /// Accesses that store.

@@ -6,7 +6,7 @@ use super::model::CoreModel;
 
 /// What was executed of a block.
 #[derive(Clone, Copy, Debug)]
-pub struct Executed<'a> {
+pub struct ExecutedBlock<'a> {
     /// How many of its instructions, from the first: fewer than all where an exception ended it.
     pub instructions: u32,
     /// What they loaded and stored, in that order.

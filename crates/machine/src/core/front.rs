@@ -8,7 +8,7 @@ use super::model::{CoreModel, DecodedModel};
 use super::ring::Ring;
 use super::template::Template;
 use crate::cache::{Cache, Outcome};
-use crate::predict::{Branch, BranchKind, Foreseen, Predictor};
+use crate::predict::{Branch, BranchKind, Prediction, Predictor};
 
 /// So many of something a cycle, in order.
 #[derive(Clone, Debug, Default)]
@@ -82,7 +82,7 @@ pub(super) struct Fetched {
 pub(super) struct Front {
     width: u32,
     mispredict_cycles: u64,
-    late_target_cycles: u64,
+    btb_miss_cycles: u64,
     taken_ends_cycle: bool,
     pace: Pace,
     /// When those in the queue have left it.
@@ -103,7 +103,7 @@ impl Front {
         Front {
             width: model.width,
             mispredict_cycles: model.front.mispredict_cycles.into(),
-            late_target_cycles: model.front.late_target_cycles.into(),
+            btb_miss_cycles: model.front.btb_miss_cycles.into(),
             taken_ends_cycle: model.front.taken_ends_cycle,
             pace: Pace::default(),
             queue: Ring::new(model.front.queue_entries),
@@ -194,16 +194,17 @@ impl Front {
         counts: &mut CoreCounts,
     ) {
         let Some(last) = block.instructions.last() else { return };
-        let (address, behind, target) = (block.address_of(last), block.behind, block.target);
-        let branch = Branch { address, kind, behind, target, next };
+        let (address, fall_through, target) =
+            (block.address_of(last), block.fall_through, block.target);
+        let branch = Branch { address, kind, fall_through, target, next };
         counts.branches += 1;
         match self.predictor.step(&branch) {
-            Foreseen::Right => {}
-            Foreseen::Late => {
-                counts.late_branches += 1;
-                self.resume_at(fetched + 1 + self.late_target_cycles);
+            Prediction::Predicted => {}
+            Prediction::BtbMiss => {
+                counts.btb_misses += 1;
+                self.resume_at(fetched + 1 + self.btb_miss_cycles);
             }
-            Foreseen::Wrong => {
+            Prediction::Mispredicted => {
                 counts.mispredicted_branches += 1;
                 self.resume_at(done + self.mispredict_cycles);
             }

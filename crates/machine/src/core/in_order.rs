@@ -3,7 +3,7 @@
 
 use super::calendar::{Cycle, Limits};
 use super::counts::CoreCounts;
-use super::execution::{Accesses, Executed, Latencies};
+use super::execution::{Accesses, ExecutedBlock, Latencies};
 use super::front::{Fetched, Front};
 use super::graduation::{Graduation, Waits};
 use super::instruction::{Instruction, REGISTERS, Special, UNITS, Unit, place};
@@ -91,7 +91,7 @@ impl InOrderCore {
             free: [0; UNITS],
             intervals: model.units.all().map(|(_, unit)| unit.interval_cycles.into()),
             stores: Stores::new(model.data.store_entries, model.units.store.count),
-            misses: Misses::new(model.data.misses, data_line_bytes),
+            misses: Misses::new(model.data.mshrs, data_line_bytes),
             ready: Box::new([Until::default(); REGISTERS]),
             earliest: Until::default(),
             loads_from: 0,
@@ -101,7 +101,7 @@ impl InOrderCore {
     }
 
     /// Executes a block, or as much of it as was executed.
-    pub fn run<M: Memory>(&mut self, block: &Template, executed: &Executed, memory: &mut M) {
+    pub fn run<M: Memory>(&mut self, block: &Template, executed: &ExecutedBlock, memory: &mut M) {
         self.run_from(0, block, executed, memory);
     }
 
@@ -111,7 +111,7 @@ impl InOrderCore {
         &mut self,
         first: usize,
         block: &Template,
-        executed: &Executed,
+        executed: &ExecutedBlock,
         memory: &mut M,
     ) {
         if first == 0 {
@@ -138,7 +138,7 @@ impl InOrderCore {
     }
 
     /// Translations of addresses are no longer what they were.
-    pub fn forget_translations(&mut self) {
+    pub fn flush_translations(&mut self) {
         self.front.forget_line();
     }
 

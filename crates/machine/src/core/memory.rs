@@ -47,7 +47,7 @@ impl Hierarchy {
             let address = first.wrapping_add(offset);
             match access.physical {
                 Some(physical) => self.access(kind, address, physical.wrapping_add(offset)),
-                None => self.device(address, kind == AccessKind::Store),
+                None => self.access_device(address, kind == AccessKind::Store),
             }
         })
         .sum()

@@ -3,10 +3,10 @@
 //! A block of instructions is prepared once as a [`Template`]: registers read and written, unit, branch,
 //! what else it does. It is then executed any number of times, each time with the accesses that it made
 //! and the address that came behind. Caches are somebody else's: a [`Memory`] says how long each access
-//! waits, such as [`Port`](crate::memory::Port), the memory side of a machine model.
+//! waits, such as [`MemoryPort`](crate::memory::MemoryPort), the memory side of a machine model.
 //!
-//! [`OutOfOrder`] is a core with a window, [`InOrderCore`] one without,
-//! [`Threads`] one whose threads share its pipeline. Lost slots are charged by the rule of `simos-1995`, section
+//! [`OutOfOrderCore`] is a core with a window, [`InOrderCore`] one without,
+//! [`MultithreadedCore`] one whose threads share its pipeline. Lost slots are charged by the rule of `simos-1995`, section
 //! 3.3; see [`CoreCounts`].
 
 mod calendar;
@@ -29,7 +29,7 @@ mod window;
 
 pub use chase::chase_cycles;
 pub use counts::CoreCounts;
-pub use execution::Executed;
+pub use execution::ExecutedBlock;
 pub use in_order::InOrderCore;
 pub use instruction::{Instruction, Register, Special, Unit};
 pub use memory::{Access, Memory};
@@ -37,5 +37,5 @@ pub use model::{
     CoreModel, DataModel, DecodedModel, EventsModel, FrontModel, UnitModel, UnitsModel, WindowModel,
 };
 pub use template::{Layout, Template};
-pub use threads::Threads;
-pub use window::OutOfOrder;
+pub use threads::MultithreadedCore;
+pub use window::OutOfOrderCore;

@@ -41,7 +41,7 @@ pub struct FrontModel {
     /// From the execution of a branch that was not foreseen until the right instruction enters.
     pub mispredict_cycles: u32,
     /// Cycles without fetch behind a taken branch whose target was not known.
-    pub late_target_cycles: u32,
+    pub btb_miss_cycles: u32,
     /// Whether nothing more is fetched in the cycle of a taken branch.
     pub taken_ends_cycle: bool,
     /// Whether pushes, pops, calls and returns follow the stack pointer before execution, so that
@@ -84,7 +84,7 @@ pub struct WindowModel {
     pub loads_pass_stores: bool,
     /// Whether a store that missed keeps what is behind it from graduating, as for want of a
     /// buffer behind graduation.
-    pub stores_hold_graduation: bool,
+    pub stores_hold_retirement: bool,
 }
 
 /// Units of a sort.
@@ -139,7 +139,7 @@ pub struct DataModel {
     /// Stores that have entered and are not in the cache yet.
     pub store_entries: u32,
     /// Lines that are waited for at once.
-    pub misses: u32,
+    pub mshrs: u32,
     /// From a store's value to a load that takes it from there.
     pub forward_cycles: u32,
     /// Whether a core in order does nothing while a miss is served.
@@ -259,7 +259,7 @@ impl CoreModel {
         }
         in_range(field("data.load_entries"), self.data.load_entries, 1, WINDOW_MAX)?;
         in_range(field("data.store_entries"), self.data.store_entries, 1, WINDOW_MAX)?;
-        in_range(field("data.misses"), self.data.misses, 1, MISSES_MAX)?;
+        in_range(field("data.mshrs"), self.data.mshrs, 1, MISSES_MAX)?;
         in_range(field("data.forward_cycles"), self.data.forward_cycles, 0, LATENCY_MAX)?;
         self.check_order(name)?;
         self.check_events(&field("events"))?;
@@ -271,7 +271,7 @@ impl CoreModel {
         in_range(format!("{name}.queue_entries"), front.queue_entries, self.width, WINDOW_MAX)?;
         let waits = [
             ("mispredict_cycles", front.mispredict_cycles),
-            ("late_target_cycles", front.late_target_cycles),
+            ("btb_miss_cycles", front.btb_miss_cycles),
         ];
         for (field, cycles) in waits {
             in_range(format!("{name}.{field}"), cycles, 0, LATENCY_MAX)?;

@@ -20,7 +20,7 @@ pub struct Template {
     second: Option<CodeSpan>,
     line_shift: u32,
     /// The address behind it.
-    pub(super) behind: u64,
+    pub(super) fall_through: u64,
     /// Where the branch at its end leads, if that stands in it.
     pub(super) target: Option<u64>,
 }
@@ -51,7 +51,7 @@ impl Template {
         };
         Template {
             instructions: instructions.iter().map(&mut prepare).collect(),
-            behind: first.virtual_address.wrapping_add(offset.into()),
+            fall_through: first.virtual_address.wrapping_add(offset.into()),
             first,
             second,
             line_shift: layout.line_shift,

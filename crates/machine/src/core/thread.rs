@@ -10,7 +10,7 @@ use super::memory::{Access, Memory};
 use super::model::CoreModel;
 use super::stores::Stores;
 use super::template::Template;
-use crate::predict::{Foreseen, Predictor};
+use crate::predict::{Prediction, Predictor};
 
 /// An instruction that is to issue, and what is known of it before.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ pub(super) struct Pending {
     /// Whether it comes behind an interrupt.
     pub(super) interrupted: bool,
     /// If it is a branch: what the predictor made of it.
-    pub(super) foreseen: Foreseen,
+    pub(super) foreseen: Prediction,
 }
 
 impl Pending {

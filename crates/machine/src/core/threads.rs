@@ -9,7 +9,7 @@
 //! wakes goes on where the others are, and what they had meanwhile is not charged to it.
 
 use super::counts::CoreCounts;
-use super::execution::{Accesses, Executed, Latencies};
+use super::execution::{Accesses, ExecutedBlock, Latencies};
 use super::graduation::Waits;
 use super::in_order::Until;
 use super::instruction::{Special, UNITS, Unit, place};
@@ -17,19 +17,19 @@ use super::memory::Memory;
 use super::model::CoreModel;
 use super::template::Template;
 use super::thread::{Pending, Thread};
-use crate::predict::{Branch, Foreseen};
+use crate::predict::{Branch, Prediction};
 
 /// Most instructions that are queued while another thread's are waited for.
 const QUEUED_MAX: usize = 1 << 16;
 
 /// A core of several threads.
 #[derive(Clone, Debug)]
-pub struct Threads {
+pub struct MultithreadedCore {
     threads: Vec<Thread>,
     blocking: bool,
     latencies: Latencies,
     mispredict_cycles: u64,
-    late_target_cycles: u64,
+    btb_miss_cycles: u64,
     intervals: [u64; UNITS],
     /// When units, which all threads share, are free.
     free: [u64; UNITS],
@@ -39,18 +39,18 @@ pub struct Threads {
     last: usize,
 }
 
-impl Threads {
+impl MultithreadedCore {
     /// A core that has executed nothing, of a model that [`CoreModel::check`] has accepted. Absent if
     /// the model has no threads.
     #[must_use]
-    pub fn new(model: &CoreModel) -> Option<Threads> {
+    pub fn new(model: &CoreModel) -> Option<MultithreadedCore> {
         let threads = model.threads?;
-        Some(Threads {
+        Some(MultithreadedCore {
             threads: (0..threads).map(|_| Thread::new(model)).collect(),
             blocking: model.data.blocking,
             latencies: Latencies::new(model),
             mispredict_cycles: model.front.mispredict_cycles.into(),
-            late_target_cycles: model.front.late_target_cycles.into(),
+            btb_miss_cycles: model.front.btb_miss_cycles.into(),
             intervals: model.units.all().map(|(_, unit)| unit.interval_cycles.into()),
             free: [0; UNITS],
             now: 0,
@@ -70,19 +70,19 @@ impl Threads {
         &mut self,
         thread: usize,
         block: &Template,
-        executed: &Executed,
+        executed: &ExecutedBlock,
         memory: &mut M,
     ) {
         self.run_from(thread, (0, block), executed, memory);
     }
 
     /// Queues a block from instruction `first` on, behind those before it; see
-    /// [`OutOfOrder::run_from`](super::OutOfOrder::run_from).
+    /// [`OutOfOrderCore::run_from`](super::OutOfOrderCore::run_from).
     pub fn run_from<M: Memory>(
         &mut self,
         number: usize,
         (first, block): (usize, &Template),
-        executed: &Executed,
+        executed: &ExecutedBlock,
         memory: &mut M,
     ) {
         // Who executes is not halted, whatever was said of it.
@@ -97,15 +97,16 @@ impl Threads {
             let now = thread.time();
             let fetch_wait = thread.fetch(block, one, memory, now);
             let (load_wait, store_wait) = thread.access(of_it, memory, now);
-            let mut foreseen = Foreseen::Right;
+            let mut foreseen = Prediction::Predicted;
             if let Some(kind) = one.branch.filter(|_| whole && index + 1 == until) {
-                let (address, behind, target) = (block.address_of(one), block.behind, block.target);
-                let branch = Branch { address, kind, behind, target, next: executed.next };
+                let (address, fall_through, target) =
+                    (block.address_of(one), block.fall_through, block.target);
+                let branch = Branch { address, kind, fall_through, target, next: executed.next };
                 foreseen = thread.predictor.step(&branch);
                 let counts = &mut thread.graduation.counts;
                 counts.branches += 1;
-                counts.late_branches += u64::from(foreseen == Foreseen::Late);
-                counts.mispredicted_branches += u64::from(foreseen == Foreseen::Wrong);
+                counts.btb_misses += u64::from(foreseen == Prediction::BtbMiss);
+                counts.mispredicted_branches += u64::from(foreseen == Prediction::Mispredicted);
             }
             let interrupted = std::mem::take(&mut thread.interrupted);
             let one = *one;
@@ -127,7 +128,7 @@ impl Threads {
     }
 
     /// Translations of a thread's addresses are no longer what they were.
-    pub fn forget_translations(&mut self, thread: usize) {
+    pub fn flush_translations(&mut self, thread: usize) {
         self.threads[thread].last_line = None;
     }
 
@@ -149,7 +150,7 @@ impl Threads {
     /// to be known. If one has very much, all is issued.
     pub fn advance(&mut self) {
         if self.threads.iter().any(|thread| thread.queue.len() > QUEUED_MAX) {
-            return self.settle();
+            return self.drain();
         }
         let mut known_until = self.known_until();
         while let Some((cycle, thread)) = self.next().filter(|next| next.0 < known_until) {
@@ -177,7 +178,7 @@ impl Threads {
 
     /// All threads issue what is queued. Those whose own is issued before that of others were not there
     /// from then on, and go on where the others are.
-    pub fn settle(&mut self) {
+    pub fn drain(&mut self) {
         while let Some((cycle, thread)) = self.next() {
             self.issue(thread, cycle);
         }
@@ -242,9 +243,11 @@ impl Threads {
         let special = pending.one.special;
         let mut until = Until::default();
         match pending.foreseen {
-            Foreseen::Right => {}
-            Foreseen::Late => until = Until::new(cycle + 1 + self.late_target_cycles, false),
-            Foreseen::Wrong => until = Until::new(done.cycle() + self.mispredict_cycles, false),
+            Prediction::Predicted => {}
+            Prediction::BtbMiss => until = Until::new(cycle + 1 + self.btb_miss_cycles, false),
+            Prediction::Mispredicted => {
+                until = Until::new(done.cycle() + self.mispredict_cycles, false)
+            }
         }
         if special.drains() || special.orders_memory() {
             until = until.at_least(done.cycle());

@@ -7,7 +7,7 @@
 
 use super::calendar::Calendar;
 use super::counts::CoreCounts;
-use super::execution::{Accesses, Executed, Latencies};
+use super::execution::{Accesses, ExecutedBlock, Latencies};
 use super::front::{Fetched, Front, Pace};
 use super::graduation::{Graduation, Interval, Waits};
 use super::instruction::{Instruction, REGISTERS, Special, Unit, place};
@@ -21,11 +21,11 @@ use crate::predict::BranchKind;
 
 /// A core with a window.
 #[derive(Clone, Debug)]
-pub struct OutOfOrder {
+pub struct OutOfOrderCore {
     width: u32,
     scheduler_entries: u32,
     loads_pass_stores: bool,
-    stores_hold_graduation: bool,
+    stores_hold_retirement: bool,
     latencies: Latencies,
     front: Front,
     entering: Pace,
@@ -56,18 +56,18 @@ struct Loaded {
     wait: Interval,
 }
 
-impl OutOfOrder {
+impl OutOfOrderCore {
     /// A core that has executed nothing, of a model that [`CoreModel::check`] has accepted; lines of
     /// its first data cache have `data_line_bytes`, a power of two. Absent if the model has no
     /// window.
     #[must_use]
-    pub fn new(model: &CoreModel, data_line_bytes: u64) -> Option<OutOfOrder> {
+    pub fn new(model: &CoreModel, data_line_bytes: u64) -> Option<OutOfOrderCore> {
         let window: &WindowModel = model.window.as_ref()?;
-        Some(OutOfOrder {
+        Some(OutOfOrderCore {
             width: model.width,
             scheduler_entries: window.scheduler_entries,
             loads_pass_stores: window.loads_pass_stores,
-            stores_hold_graduation: window.stores_hold_graduation,
+            stores_hold_retirement: window.stores_hold_retirement,
             latencies: Latencies::new(model),
             front: Front::new(model),
             entering: Pace::default(),
@@ -75,7 +75,7 @@ impl OutOfOrder {
             reorder: Ring::new(window.reorder_entries),
             loads: Ring::new(model.data.load_entries),
             stores: Stores::new(model.data.store_entries, model.units.store.count),
-            misses: Misses::new(model.data.misses, data_line_bytes),
+            misses: Misses::new(model.data.mshrs, data_line_bytes),
             unresolved: vec![0; window.unresolved_branches.unwrap_or(0) as usize].into(),
             ready: Box::new([0; REGISTERS]),
             loads_from: 0,
@@ -85,7 +85,7 @@ impl OutOfOrder {
     }
 
     /// Executes a block, or as much of it as was executed.
-    pub fn run<M: Memory>(&mut self, block: &Template, executed: &Executed, memory: &mut M) {
+    pub fn run<M: Memory>(&mut self, block: &Template, executed: &ExecutedBlock, memory: &mut M) {
         self.run_from(0, block, executed, memory);
     }
 
@@ -95,7 +95,7 @@ impl OutOfOrder {
         &mut self,
         first: usize,
         block: &Template,
-        executed: &Executed,
+        executed: &ExecutedBlock,
         memory: &mut M,
     ) {
         if first == 0 {
@@ -126,7 +126,7 @@ impl OutOfOrder {
     }
 
     /// Translations of addresses are no longer what they were.
-    pub fn forget_translations(&mut self) {
+    pub fn flush_translations(&mut self) {
         self.front.forget_line();
     }
 
@@ -320,7 +320,7 @@ impl OutOfOrder {
             filled = filled.max(served.cycle);
         }
         let mut done = executed.max(begins + self.latencies.of(Unit::Store));
-        if self.stores_hold_graduation && filled > done {
+        if self.stores_hold_retirement && filled > done {
             let from = begins.max(self.calendar.now() + 1);
             let from = if waits.data.1 == 0 { from } else { waits.data.0 };
             waits.data = (from, filled);

@@ -1,8 +1,8 @@
 //! Finds a line behind L1, and fills the levels on its way.
 
 use super::store::{DIRTY, PREFETCHED, only_if};
-use super::system::{Served, System};
-use crate::schema::{Content, Prefetch};
+use super::system::{MemorySystem, SupplyingLevel};
+use crate::schema::{Inclusion, Prefetch};
 
 /// What a line is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(super) struct Bringing {
 /// A line that was brought.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Brought {
-    pub(super) served: Served,
+    pub(super) supplier: SupplyingLevel,
     pub(super) ready_cycles: u64,
     /// Whether no other core has it.
     pub(super) writable: bool,
@@ -45,7 +45,7 @@ pub(super) struct Brought {
     pub(super) missed: u8,
 }
 
-impl System {
+impl MemorySystem {
     pub(super) fn bring(&mut self, wish: &Bringing) -> Brought {
         let core = self.core_of(wish.cpu);
         self.cpus[wish.cpu].now_cycles = wish.at_cycles;
@@ -76,7 +76,7 @@ impl System {
         let mut ready_cycles = match other {
             Some(dirty) => {
                 flags |= dirty;
-                wish.at_cycles + self.plan.waits.cache_to_cache_cycles
+                wish.at_cycles + self.plan.latencies.cache_to_cache_cycles
             }
             None if level == levels => self.read_memory(wish),
             None => wish.at_cycles + self.outer[level].hit_cycles,
@@ -89,21 +89,21 @@ impl System {
         if wish.what != For::Prefetch && missed & 1 != 0 {
             self.prefetch_l2(wish);
         }
-        let served = match (other, level) {
-            (Some(_), _) => Served::OtherCore,
-            (None, level) if level == levels => Served::Memory,
-            (None, 0) => Served::L2,
-            (None, _) => Served::L3,
+        let supplier = match (other, level) {
+            (Some(_), _) => SupplyingLevel::OtherCore,
+            (None, level) if level == levels => SupplyingLevel::Memory,
+            (None, 0) => SupplyingLevel::L2,
+            (None, _) => SupplyingLevel::L3,
         };
         let writable = self.is_owner(core, wish.physical);
-        Brought { served, ready_cycles, writable, flags, missed }
+        Brought { supplier, ready_cycles, writable, flags, missed }
     }
 
     /// Looks a level up; returns whether the line comes dirty, if it gives it away.
     fn look_up(&mut self, k: usize, core: usize, wish: &Bringing) -> Option<u8> {
         let line = wish.physical >> self.outer[k].shift;
         self.seen_outer(k, core, line);
-        let gives_away = self.outer[k].content == Content::Exclusive && wish.what != For::Code;
+        let gives_away = self.outer[k].inclusion == Inclusion::Exclusive && wish.what != For::Code;
         let store = self.outer[k].of(core);
         let slot = store.used(line, line)?;
         let flags = store.flags(slot);
@@ -136,7 +136,7 @@ impl System {
         if wish.what != For::Prefetch {
             counts.bus_wait_cycles += begins - wish.at_cycles;
         }
-        begins + self.plan.waits.memory_cycles
+        begins + self.plan.latencies.memory_cycles
     }
 
     fn count_missed(&mut self, wish: &Bringing, missed: u8) {
@@ -157,7 +157,7 @@ impl System {
     fn fill(&mut self, wish: &Bringing, level: usize, mut flags: u8) -> u8 {
         let core = self.core_of(wish.cpu);
         for k in (0..level.min(self.outer.len())).rev() {
-            if self.outer[k].content == Content::Exclusive && wish.what != For::Code {
+            if self.outer[k].inclusion == Inclusion::Exclusive && wish.what != For::Code {
                 continue;
             }
             let line = wish.physical >> self.outer[k].shift;
@@ -182,7 +182,8 @@ impl System {
         let outer = &self.outer[0];
         let next = wish.physical + (1 << outer.shift);
         let same_page = (next ^ wish.physical) >> 12 == 0;
-        if outer.prefetch == Prefetch::None || !same_page || outer.content == Content::Exclusive {
+        if outer.prefetch == Prefetch::None || !same_page || outer.inclusion == Inclusion::Exclusive
+        {
             return;
         }
         let (line, core) = (next >> outer.shift, self.core_of(wish.cpu));

@@ -69,7 +69,7 @@ pub struct ClassCounts {
     /// `by_mode[0][1]`, USER-other `by_mode[1][2]`.
     pub by_mode: [[u64; 7]; 2],
     /// Of those that left for others: how many a fully associative LRU cache of the same size would
-    /// have had, too. Zero without twins.
+    /// have had, too. Zero without shadow_caches.
     pub capacity: u64,
     /// And how many it would not have had: there were too few ways.
     pub conflict: u64,

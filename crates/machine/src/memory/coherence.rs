@@ -8,7 +8,7 @@
 use super::bring::Bringing;
 use super::miss::CacheName;
 use super::store::{DIRTY, WRITABLE};
-use super::system::System;
+use super::system::MemorySystem;
 use crate::hash::NumberMap;
 use crate::schema::Protocol;
 
@@ -27,7 +27,7 @@ pub(super) struct Directory {
     units: NumberMap<Holders>,
 }
 
-impl System {
+impl MemorySystem {
     /// Whether a core may write the unit of an address without asking.
     pub(super) fn is_owner(&self, core: usize, physical: u64) -> bool {
         let Some(directory) = &self.directory else { return true };
@@ -85,7 +85,7 @@ impl System {
         if self.invalidate_all(others, unit, core, mask) != 0 {
             self.hand_back(cpu, unit);
         }
-        self.plan.waits.upgrade_cycles
+        self.plan.latencies.upgrade_cycles
     }
 
     /// What another core wrote goes to the first level that all share.
@@ -261,7 +261,7 @@ impl System {
         for (k, outer) in self.outer.iter().enumerate().skip(from) {
             let line = physical >> outer.shift;
             let there = outer.stores[outer.at(core)].find(line, line).is_some();
-            if outer.content == crate::schema::Content::Inclusive && !there {
+            if outer.inclusion == crate::schema::Inclusion::Inclusive && !there {
                 return Err(format!("level {} does not include {physical:#x}", k + 2));
             }
         }

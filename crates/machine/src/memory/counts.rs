@@ -51,7 +51,7 @@ counts! {
     /// Prefetched lines that were asked for later.
     prefetches_used,
     /// Cycles that misses waited for a register.
-    register_wait_cycles,
+    mshr_wait_cycles,
     /// Cycles that misses waited for the way to memory.
     bus_wait_cycles,
 }

@@ -3,13 +3,13 @@
 use super::bring::{Bringing, For};
 use super::miss::CacheName;
 use super::store::{DIRTY, PREFETCHED, Slot, WRITABLE, only_if};
-use super::system::{Access, Answer, Served, System};
+use super::system::{Access, MemorySystem, Response, SupplyingLevel};
 use crate::schema::Prefetch;
 
-impl System {
+impl MemorySystem {
     /// A load or store.
     #[inline]
-    pub(super) fn data(&mut self, access: &Access, write: bool) -> Answer {
+    pub(super) fn data(&mut self, access: &Access, write: bool) -> Response {
         let last = access.physical + u64::from(access.bytes - 1);
         if (access.physical ^ last) >> self.plan.l1d_shift != 0 {
             return self.data_across(access, write);
@@ -19,9 +19,9 @@ impl System {
 
     /// An access that crosses lines is one to each, one behind the other.
     #[inline(never)]
-    fn data_across(&mut self, access: &Access, write: bool) -> Answer {
+    fn data_across(&mut self, access: &Access, write: bool) -> Response {
         let (start, end) = (access.physical, access.physical + u64::from(access.bytes));
-        let mut answer = Answer { ready_cycles: access.now_cycles, served: Served::L1 };
+        let mut answer = Response { ready_cycles: access.now_cycles, supplier: SupplyingLevel::L1 };
         let mut at = start;
         while at < end {
             let next = ((at >> self.plan.l1d_shift) + 1) << self.plan.l1d_shift;
@@ -33,17 +33,17 @@ impl System {
                 now_cycles: answer.ready_cycles,
                 ..*access
             };
-            let served = self.data_in_line(&part, write);
-            let farther = served.served as u8 > answer.served as u8;
-            answer.ready_cycles = served.ready_cycles;
-            answer.served = if farther { served.served } else { answer.served };
+            let supplier = self.data_in_line(&part, write);
+            let farther = supplier.supplier as u8 > answer.supplier as u8;
+            answer.ready_cycles = supplier.ready_cycles;
+            answer.supplier = if farther { supplier.supplier } else { answer.supplier };
             at = next;
         }
         answer
     }
 
     #[inline]
-    fn data_in_line(&mut self, access: &Access, write: bool) -> Answer {
+    fn data_in_line(&mut self, access: &Access, write: bool) -> Response {
         let cpu = &mut self.cpus[access.cpu];
         *(if write { &mut cpu.counts.basic.stores } else { &mut cpu.counts.basic.loads }) += 1;
         let core = cpu.core;
@@ -72,12 +72,12 @@ impl System {
         if write && flags & DIRTY == 0 {
             l1d.l1d.set_flags(slot, flags | DIRTY);
         }
-        Answer { ready_cycles: l1d.flights.ready(line, now_cycles), served: Served::L1 }
+        Response { ready_cycles: l1d.flights.ready(line, now_cycles), supplier: SupplyingLevel::L1 }
     }
 
     /// A line that is in, with which there is more to do.
     #[inline(never)]
-    fn slow_hit(&mut self, access: &Access, slot: Slot, now: u64, write: bool) -> Answer {
+    fn slow_hit(&mut self, access: &Access, slot: Slot, now: u64, write: bool) -> Response {
         let core = self.core_of(access.cpu);
         let line = access.physical >> self.plan.l1d_shift;
         let of = &mut self.cores[core];
@@ -94,7 +94,7 @@ impl System {
         if write {
             ready_cycles += self.store_in_line(access, slot);
         }
-        Answer { ready_cycles, served: Served::L1 }
+        Response { ready_cycles, supplier: SupplyingLevel::L1 }
     }
 
     /// Stores into a line that is in; returns what it takes to be allowed to.
@@ -120,14 +120,14 @@ impl System {
     }
 
     #[inline(never)]
-    fn data_miss(&mut self, access: &Access, index: u64, now: u64, write: bool) -> Answer {
+    fn data_miss(&mut self, access: &Access, index: u64, now: u64, write: bool) -> Response {
         let core = self.core_of(access.cpu);
         self.count_data_miss(access, write);
         if write && !self.plan.allocate {
             let brought = self.pass_on(access);
             self.gone(core, access.physical);
             self.missed(access, CacheName::L1d, brought, false);
-            return Answer { ready_cycles: now, served: Served::L1 };
+            return Response { ready_cycles: now, supplier: SupplyingLevel::L1 };
         }
         let line = access.physical >> self.plan.l1d_shift;
         if self.plan.l1d_virtual {
@@ -153,17 +153,17 @@ impl System {
             self.store_in_line(access, slot);
         }
         self.prefetch_data(access, brought.ready_cycles);
-        Answer { ready_cycles: brought.ready_cycles, served: brought.served }
+        Response { ready_cycles: brought.ready_cycles, supplier: brought.supplier }
     }
 
     /// The line is in, and the part of it is not.
-    fn part_miss(&mut self, access: &Access, slot: Slot, now: u64, write: bool) -> Answer {
+    fn part_miss(&mut self, access: &Access, slot: Slot, now: u64, write: bool) -> Response {
         let core = self.core_of(access.cpu);
         self.count_data_miss(access, write);
         if write && !self.plan.allocate {
             let brought = self.pass_on(access);
             self.missed(access, CacheName::L1d, brought, false);
-            return Answer { ready_cycles: now, served: Served::L1 };
+            return Response { ready_cycles: now, supplier: SupplyingLevel::L1 };
         }
         let brought = self.bring_data(access, now, write);
         self.missed(access, CacheName::L1d, brought.missed, true);
@@ -177,13 +177,13 @@ impl System {
                 self.store_in_line(access, slot);
             }
         }
-        Answer { ready_cycles: brought.ready_cycles, served: brought.served }
+        Response { ready_cycles: brought.ready_cycles, supplier: brought.supplier }
     }
 
     fn bring_data(&mut self, access: &Access, now: u64, write: bool) -> super::bring::Brought {
         let core = self.core_of(access.cpu);
         let at = self.cores[core].flights.admit(now);
-        self.cpus[access.cpu].counts.register_wait_cycles += at - now;
+        self.cpus[access.cpu].counts.mshr_wait_cycles += at - now;
         self.bring(&Bringing {
             cpu: access.cpu,
             physical: access.physical,
@@ -201,14 +201,17 @@ impl System {
     }
 
     /// A load or store of a device: the caches are not asked, and it takes as long as memory.
-    pub fn device(&mut self, access: &Access) -> Answer {
+    pub fn access_device(&mut self, access: &Access) -> Response {
         let write = access.kind == crate::AccessKind::Store;
         let cpu = &mut self.cpus[access.cpu];
         *(if write { &mut cpu.counts.basic.stores } else { &mut cpu.counts.basic.loads }) += 1;
         cpu.counts.basic.device_accesses += 1;
         let page = access.virtual_address >> 12 | cpu.thread << 58;
         let now = self.page_of_data(access, page);
-        Answer { ready_cycles: now + self.plan.waits.memory_cycles, served: Served::Memory }
+        Response {
+            ready_cycles: now + self.plan.latencies.memory_cycles,
+            supplier: SupplyingLevel::Memory,
+        }
     }
 
     fn prefetch_data(&mut self, access: &Access, now: u64) {

@@ -2,12 +2,12 @@
 
 use super::miss::CacheName;
 use super::store::DIRTY;
-use super::system::System;
+use super::system::MemorySystem;
 use crate::schema::Dma;
 
 /// What devices did to caches. All are sums since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DeviceCounts {
+pub struct DmaCounts {
     /// Lines that a device wrote and a cache dropped.
     pub dropped: u64,
     /// Lines that a device wrote and a cache kept, with the new content.
@@ -19,11 +19,11 @@ pub struct DeviceCounts {
 /// Longest transfer that is looked at line by line.
 const TRANSFER_BYTES_MAX: u64 = 1 << 30;
 
-impl System {
+impl MemorySystem {
     /// A device writes memory. What caches hold of it is dropped, or updated, as the model says; what
     /// they had not written back of it is lost, as the device's is newer. At most the first GiB is
     /// looked at.
-    pub fn device_writes(&mut self, physical: u64, bytes: u64) {
+    pub fn dma_write(&mut self, physical: u64, bytes: u64) {
         let update = self.plan.dma == Dma::Update;
         self.each_line(physical, bytes, |system, name, at, line_start| {
             if update {
@@ -52,7 +52,7 @@ impl System {
 
     /// A device reads memory. Caches supply what they have dirty, and keep it. At most the first GiB is
     /// looked at.
-    pub fn device_reads(&mut self, physical: u64, bytes: u64) {
+    pub fn dma_read(&mut self, physical: u64, bytes: u64) {
         self.each_line(physical, bytes, |system, name, at, line_start| {
             let flags = system.flags_at(name, at, line_start).unwrap_or(0);
             system.devices.supplied += u64::from(flags & DIRTY != 0);
@@ -61,7 +61,7 @@ impl System {
 
     /// What devices did so far.
     #[must_use]
-    pub fn device_counts(&self) -> DeviceCounts {
+    pub fn dma_counts(&self) -> DmaCounts {
         self.devices
     }
 
@@ -70,7 +70,7 @@ impl System {
         &mut self,
         physical: u64,
         bytes: u64,
-        mut with: impl FnMut(&mut System, CacheName, usize, u64),
+        mut with: impl FnMut(&mut MemorySystem, CacheName, usize, u64),
     ) {
         for core in 0..self.cores.len() {
             for at in lines(physical, bytes, 1 << self.plan.l1d_shift) {

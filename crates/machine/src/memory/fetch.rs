@@ -3,19 +3,19 @@
 use super::bring::{Bringing, For};
 use super::miss::CacheName;
 use super::store::PREFETCHED;
-use super::system::{Access, Answer, Served, System};
+use super::system::{Access, MemorySystem, Response, SupplyingLevel};
 use crate::schema::Prefetch;
 
-impl System {
+impl MemorySystem {
     /// A fetch of some bytes of code, line by line. Code of the line of the last fetch was fetched with
     /// it.
     #[inline]
-    pub(super) fn fetch(&mut self, access: &Access) -> Answer {
+    pub(super) fn fetch(&mut self, access: &Access) -> Response {
         let step = 1u64 << self.plan.l1i_shift;
         let end = access.physical + u64::from(access.bytes);
         // A trace begins where it is entered.
         let start = if self.plan.trace { access.physical } else { access.physical & !(step - 1) };
-        let mut answer = Answer { ready_cycles: access.now_cycles, served: Served::L1 };
+        let mut answer = Response { ready_cycles: access.now_cycles, supplier: SupplyingLevel::L1 };
         let mut at = start;
         while at < end {
             let virtual_address =
@@ -26,10 +26,10 @@ impl System {
                 now_cycles: answer.ready_cycles,
                 ..*access
             };
-            let served = self.fetch_line(&part);
-            answer.ready_cycles = served.ready_cycles;
-            if served.served as u8 > answer.served as u8 {
-                answer.served = served.served;
+            let supplier = self.fetch_line(&part);
+            answer.ready_cycles = supplier.ready_cycles;
+            if supplier.supplier as u8 > answer.supplier as u8 {
+                answer.supplier = supplier.supplier;
             }
             at += step;
         }
@@ -37,12 +37,12 @@ impl System {
     }
 
     #[inline]
-    fn fetch_line(&mut self, access: &Access) -> Answer {
+    fn fetch_line(&mut self, access: &Access) -> Response {
         let line = self.code_line(access.physical);
         let page = access.virtual_address >> 12;
         let cpu = &mut self.cpus[access.cpu];
         if cpu.last_fetch == Some((page, line)) {
-            return Answer { ready_cycles: access.now_cycles, served: Served::L1 };
+            return Response { ready_cycles: access.now_cycles, supplier: SupplyingLevel::L1 };
         }
         let same_page = cpu.last_fetch.is_some_and(|(last, _)| last == page);
         cpu.last_fetch = Some((page, line));
@@ -66,7 +66,7 @@ impl System {
                 self.cpus[access.cpu].counts.prefetches_used += 1;
                 self.prefetch_code(access);
             }
-            return Answer { ready_cycles: now, served: Served::L1 };
+            return Response { ready_cycles: now, supplier: SupplyingLevel::L1 };
         }
         self.fetch_miss(access, index, line, now)
     }
@@ -81,7 +81,7 @@ impl System {
     }
 
     #[inline(never)]
-    fn fetch_miss(&mut self, access: &Access, index: u64, line: u64, now: u64) -> Answer {
+    fn fetch_miss(&mut self, access: &Access, index: u64, line: u64, now: u64) -> Response {
         let core = self.core_of(access.cpu);
         self.cpus[access.cpu].counts.basic.l1i_misses += 1;
         if self.plan.l1i_virtual
@@ -103,7 +103,7 @@ impl System {
         }
         self.missed(access, CacheName::L1i, brought.missed, true);
         self.prefetch_code(access);
-        Answer { ready_cycles: brought.ready_cycles, served: brought.served }
+        Response { ready_cycles: brought.ready_cycles, supplier: brought.supplier }
     }
 
     /// Brings the next line into L1I.

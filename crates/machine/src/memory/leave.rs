@@ -3,10 +3,10 @@
 use super::bring::{Bringing, For};
 use super::miss::CacheName;
 use super::store::{DIRTY, Held, Slot};
-use super::system::{Access, System};
-use crate::schema::Content;
+use super::system::{Access, MemorySystem};
+use crate::schema::Inclusion;
 
-impl System {
+impl MemorySystem {
     /// A line left L1D, whose place is `slot`.
     pub(super) fn leave_l1d(&mut self, cpu: usize, slot: Slot, held: Held) {
         let core = self.core_of(cpu);
@@ -14,7 +14,7 @@ impl System {
         self.tell_written(core, slot, physical);
         self.evicted(cpu, CacheName::L1d, core, held.line);
         let dirty = held.flags & DIRTY;
-        if dirty != 0 || self.outer[0].content == Content::Exclusive {
+        if dirty != 0 || self.outer[0].inclusion == Inclusion::Exclusive {
             self.put(0, cpu, physical, dirty);
         }
         self.gone(core, physical);
@@ -32,12 +32,12 @@ impl System {
     /// A line left a level below L1.
     pub(super) fn leave_outer(&mut self, k: usize, cpu: usize, held: Held) {
         let core = self.core_of(cpu);
-        let (shift, content) = (self.outer[k].shift, self.outer[k].content);
+        let (shift, content) = (self.outer[k].shift, self.outer[k].inclusion);
         let physical = held.line << shift;
         self.evicted(cpu, CacheName::outer(k), self.outer[k].at(core), held.line);
         let mut dirty = held.flags & DIRTY;
         let cores = if self.outer[k].shared { 0..self.cores.len() } else { core..core + 1 };
-        if content == Content::Inclusive {
+        if content == Inclusion::Inclusive {
             for core in cores.clone() {
                 dirty |= self.back_invalidate(k, cpu, core, physical);
             }
@@ -45,15 +45,15 @@ impl System {
         if k == 0 && dirty != 0 {
             self.cpus[cpu].counts.basic.l2_writebacks += 1;
         }
-        let next = self.outer.get(k + 1).map(|outer| outer.content);
+        let next = self.outer.get(k + 1).map(|outer| outer.inclusion);
         match next {
-            Some(Content::Exclusive) => self.put(k + 1, cpu, physical, dirty),
+            Some(Inclusion::Exclusive) => self.put(k + 1, cpu, physical, dirty),
             Some(_) if dirty != 0 => self.put(k + 1, cpu, physical, dirty),
             None if dirty != 0 => self.write_memory(cpu),
             _ => {}
         }
         // Only now, as it may have gone to another private level.
-        if k < self.plan.private_levels || content == Content::Inclusive {
+        if k < self.plan.private_levels || content == Inclusion::Inclusive {
             for unit in (physical..physical + (1 << shift)).step_by(1 << self.plan.unit_shift) {
                 cores.clone().for_each(|core| self.gone(core, unit));
             }

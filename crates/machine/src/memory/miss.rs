@@ -7,7 +7,7 @@ use super::classes::{
     Notes,
 };
 use super::sharing::Sharing;
-use super::system::{Access, System};
+use super::system::{Access, MemorySystem};
 use super::twin::Twin;
 use crate::hash::NumberMap;
 
@@ -32,20 +32,20 @@ impl CacheName {
 
 /// What is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Watch {
+pub struct ClassifierConfig {
     /// Whether capacity and conflict are told apart. That needs a second cache beside each.
-    pub twins: bool,
-    /// Misses that are kept one by one until [`System::take_misses`]; what is more is not kept. 0 for
+    pub shadow_caches: bool,
+    /// Misses that are kept one by one until [`MemorySystem::take_misses`]; what is more is not kept. 0 for
     /// none.
     pub misses_kept: usize,
     /// Room for notes of lines, bytes.
-    pub notes_bytes: u64,
+    pub history_bytes: u64,
 }
 
-impl Default for Watch {
-    /// 640 MiB of notes, no twins, no single misses.
+impl Default for ClassifierConfig {
+    /// 640 MiB of notes, no shadow_caches, no single misses.
     fn default() -> Self {
-        Watch { twins: false, misses_kept: 0, notes_bytes: 640 << 20 }
+        ClassifierConfig { shadow_caches: false, misses_kept: 0, history_bytes: 640 << 20 }
     }
 }
 
@@ -71,17 +71,17 @@ pub struct Miss {
 /// How often something was at each of some places, as functions or data, which the caller numbers. Room
 /// is bounded: what comes when it is full is counted as elsewhere.
 #[derive(Clone, Debug)]
-pub struct Places {
+pub struct LocationCounts {
     counts: NumberMap<u64>,
     room: usize,
     elsewhere: u64,
 }
 
-impl Places {
+impl LocationCounts {
     /// With room for so many places.
     #[must_use]
     pub fn new(room: usize) -> Self {
-        Places { counts: NumberMap::default(), room, elsewhere: 0 }
+        LocationCounts { counts: NumberMap::default(), room, elsewhere: 0 }
     }
 
     /// Once more at a place.
@@ -104,7 +104,7 @@ impl Places {
 
     /// What had no room.
     #[must_use]
-    pub fn elsewhere(&self) -> u64 {
+    pub fn other(&self) -> u64 {
         self.elsewhere
     }
 }
@@ -121,7 +121,7 @@ struct Watched {
 
 #[derive(Clone, Debug)]
 pub(super) struct Watcher {
-    watch: Watch,
+    watch: ClassifierConfig,
     caches: [Vec<Watched>; 4],
     budget_bytes: u64,
     contexts: Vec<Context>,
@@ -144,10 +144,10 @@ impl Watcher {
     }
 }
 
-impl System {
+impl MemorySystem {
     /// Watches misses from now on; what was counted before by an earlier watch is forgotten.
-    pub fn watch(&mut self, watch: Watch) {
-        let twin = |lines: usize| watch.twins.then(|| Twin::new(lines));
+    pub fn classify_misses(&mut self, watch: ClassifierConfig) {
+        let twin = |lines: usize| watch.shadow_caches.then(|| Twin::new(lines));
         let watched = |lines: usize| Watched { twin: twin(lines), ..Watched::default() };
         let outer = |k: usize| -> Vec<Watched> {
             let level = self.outer.get(k);
@@ -169,7 +169,7 @@ impl System {
         self.watcher = Some(Box::new(Watcher {
             watch,
             caches,
-            budget_bytes: watch.notes_bytes,
+            budget_bytes: watch.history_bytes,
             contexts: vec![Context::default()],
             numbers: [(Context::default(), 0)].into_iter().collect(),
             now: vec![0; self.cpus.len()],
@@ -234,7 +234,7 @@ impl System {
         }
     }
 
-    /// As [`System::filled`], of a level below L1.
+    /// As [`MemorySystem::filled`], of a level below L1.
     pub(super) fn filled_outer(&mut self, k: usize, core: usize, line: u64) {
         self.filled(CacheName::outer(k), self.outer[k].at(core), line);
     }

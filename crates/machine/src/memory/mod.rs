@@ -1,6 +1,6 @@
 //! The memory side of any machine that a model describes: caches, TLBs, coherence, the way to memory.
 //!
-//! [`System`] is of all processors of a machine. It says when an access is ready; whether a processor
+//! [`MemorySystem`] is of all processors of a machine. It says when an access is ready; whether a processor
 //! waits for it is that processor's affair. Caches hold line numbers, not data.
 
 mod bring;
@@ -24,8 +24,8 @@ mod twin;
 
 pub use classes::{ClassCounts, Context, MissClass, Mode};
 pub use counts::CpuCounts;
-pub use devices::DeviceCounts;
-pub use miss::{CacheName, Miss, Places, Watch};
-pub use port::{Port, without_miss_limit};
-pub use stack::{SetDepths, StackDistances};
-pub use system::{Access, Answer, PageSize, Served, System};
+pub use devices::DmaCounts;
+pub use miss::{CacheName, ClassifierConfig, LocationCounts, Miss};
+pub use port::{MemoryPort, without_mshr_limit};
+pub use stack::{SetStackDistances, StackDistances};
+pub use system::{Access, MemorySystem, PageSize, Response, SupplyingLevel};

@@ -1,7 +1,7 @@
 //! The memory side as a core sees it.
 
 use super::flight::WITHOUT_LIMIT;
-use super::system::{Access, PageSize, System};
+use super::system::{Access, MemorySystem, PageSize};
 use crate::core::Memory;
 use crate::hierarchy::AccessKind;
 use crate::schema::SystemModel;
@@ -9,20 +9,20 @@ use crate::schema::SystemModel;
 /// A model whose first caches wait for any number of lines.
 ///
 /// How many lines are waited for at once is the core's affair, because it knows when each access begins;
-/// a [`System`] that limits them, too, would have some wait twice.
+/// a [`MemorySystem`] that limits them, too, would have some wait twice.
 #[must_use]
-pub fn without_miss_limit(model: &SystemModel) -> SystemModel {
+pub fn without_mshr_limit(model: &SystemModel) -> SystemModel {
     let mut model = model.clone();
     (model.l1d.mshrs, model.l1i.mshrs) = (WITHOUT_LIMIT, WITHOUT_LIMIT);
     model
 }
 
-/// One processor's way into a [`System`], for the cores of [`core`](crate::core), while a block
-/// executes. The system is made [`without_miss_limit`].
+/// One processor's way into a [`MemorySystem`], for the cores of [`core`](crate::core), while a block
+/// executes. The system is made [`without_mshr_limit`].
 #[derive(Debug)]
-pub struct Port<'s> {
+pub struct MemoryPort<'s> {
     /// The memory side of all processors.
-    pub system: &'s mut System,
+    pub system: &'s mut MemorySystem,
     /// Which processor executes.
     pub cpu: usize,
     /// Address of the block, from which prefetchers tell instructions apart.
@@ -31,7 +31,7 @@ pub struct Port<'s> {
     pub page: PageSize,
 }
 
-impl Port<'_> {
+impl MemoryPort<'_> {
     fn data(&mut self, access: &crate::core::Access, kind: AccessKind, now_cycles: u64) -> u64 {
         let asked = Access {
             cpu: self.cpu,
@@ -44,16 +44,16 @@ impl Port<'_> {
             now_cycles,
         };
         let answer = match access.physical {
-            Some(_) => self.system.request(&asked),
-            None => self.system.device(&asked),
+            Some(_) => self.system.access(&asked),
+            None => self.system.access_device(&asked),
         };
         answer.ready_cycles - now_cycles
     }
 }
 
-impl Memory for Port<'_> {
+impl Memory for MemoryPort<'_> {
     fn fetch(&mut self, virtual_address: u64, physical: u64, now_cycles: u64) -> u64 {
-        let answer = self.system.request(&Access {
+        let answer = self.system.access(&Access {
             cpu: self.cpu,
             kind: AccessKind::Fetch,
             virtual_address,

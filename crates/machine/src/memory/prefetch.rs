@@ -3,7 +3,7 @@
 use super::bring::{Bringing, For};
 use super::miss::CacheName;
 use super::store::{PREFETCHED, WRITABLE, only_if};
-use super::system::{Access, System};
+use super::system::{Access, MemorySystem};
 
 /// Instructions whose strides are followed.
 const INSTRUCTIONS: usize = 64;
@@ -50,7 +50,7 @@ impl Strides {
     }
 }
 
-impl System {
+impl MemorySystem {
     /// Brings the line of `physical` into L1D, if it lies in the page of the access.
     pub(super) fn prefetch_l1d(&mut self, access: &Access, physical: u64, now: u64) {
         let core = self.core_of(access.cpu);

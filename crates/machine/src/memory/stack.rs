@@ -117,7 +117,7 @@ impl StackDistances {
 /// Depths in the stacks of sets: for LRU caches with a fixed number of sets and any number of ways up to
 /// some.
 #[derive(Clone, Debug)]
-pub struct SetDepths {
+pub struct SetStackDistances {
     line_shift: u32,
     set_mask: u64,
     ways: usize,
@@ -127,11 +127,11 @@ pub struct SetDepths {
     accesses: u64,
 }
 
-impl SetDepths {
+impl SetStackDistances {
     /// For lines of `line_bytes` and `sets`, both powers of two, and up to `ways` ways, at least one.
     #[must_use]
     pub fn new(line_bytes: u64, sets: u64, ways: usize) -> Self {
-        SetDepths {
+        SetStackDistances {
             line_shift: line_bytes.ilog2(),
             set_mask: sets - 1,
             ways,

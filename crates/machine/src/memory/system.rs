@@ -2,7 +2,7 @@
 
 use super::coherence::Directory;
 use super::counts::CpuCounts;
-use super::devices::DeviceCounts;
+use super::devices::DmaCounts;
 use super::flight::{Bus, Flights};
 use super::miss::Watcher;
 use super::prefetch::Strides;
@@ -10,7 +10,7 @@ use super::store::Store;
 use super::translate::Tlbs;
 use crate::hierarchy::AccessKind;
 use crate::schema::{
-    Content, Dma, Index, LevelModel, Prefetch, Protocol, SystemModel, Waits, Write,
+    Dma, Inclusion, Index, Latencies, LevelModel, Prefetch, Protocol, SystemModel, WritePolicy,
 };
 
 /// Size of the page of the guest that an access lies in.
@@ -48,7 +48,7 @@ pub struct Access {
 
 /// Who answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Served {
+pub enum SupplyingLevel {
     /// The first cache, or the line of the last fetch.
     L1,
     /// The second level.
@@ -63,12 +63,12 @@ pub enum Served {
 
 /// What came of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct Response {
     /// When it is done, beyond what an L1 hit takes: `now_cycles` of a hit. Stores that miss are done
     /// when their line is there; that a processor may go on before is its affair.
     pub ready_cycles: u64,
     /// Who had it.
-    pub served: Served,
+    pub supplier: SupplyingLevel,
 }
 
 /// A core: what its threads share and others don't.
@@ -83,7 +83,7 @@ pub(super) struct Core {
     pub(super) flights: Flights,
     pub(super) strides: Strides,
     pub(super) tlbs: Tlbs,
-    /// Thread and page of the last data access; see [`System::page_of_data`].
+    /// Thread and page of the last data access; see [`MemorySystem::page_of_data`].
     pub(super) last_page: u64,
 }
 
@@ -93,7 +93,7 @@ pub(super) struct Outer {
     /// One, or one for each core.
     pub(super) stores: Vec<Store>,
     pub(super) shift: u32,
-    pub(super) content: Content,
+    pub(super) inclusion: Inclusion,
     pub(super) shared: bool,
     pub(super) prefetch: Prefetch,
     pub(super) hit_cycles: u64,
@@ -138,7 +138,7 @@ pub(super) struct Plan {
     pub(super) trace: bool,
     pub(super) through: bool,
     pub(super) allocate: bool,
-    pub(super) waits: Waits,
+    pub(super) latencies: Latencies,
     pub(super) instruction_cycles: u64,
     pub(super) protocol: Protocol,
     pub(super) dma: Dma,
@@ -150,7 +150,7 @@ pub(super) struct Plan {
 
 /// The memory side of a machine.
 #[derive(Clone, Debug)]
-pub struct System {
+pub struct MemorySystem {
     pub(super) plan: Plan,
     pub(super) cpus: Vec<Cpu>,
     pub(super) cores: Vec<Core>,
@@ -158,13 +158,13 @@ pub struct System {
     /// Who has what, if there are several cores.
     pub(super) directory: Option<Directory>,
     pub(super) bus: Bus,
-    pub(super) devices: DeviceCounts,
+    pub(super) devices: DmaCounts,
     pub(super) watcher: Option<Box<Watcher>>,
     /// Whether hits of stores have more to do than to make a line dirty.
     pub(super) slow_stores: bool,
 }
 
-impl System {
+impl MemorySystem {
     /// Cold caches of the first `cpus` processors of a model, at least one and at most 64. It may be
     /// more than the model has: then there are more of the same cores.
     ///
@@ -176,19 +176,20 @@ impl System {
         let threads = model.threads_per_core.min(cpus);
         let cores = cpus.div_ceil(threads) as usize;
         let plan = plan(model);
-        let outer = model.outer().zip([model.waits.l2_hit_cycles, model.waits.l3_hit_cycles]);
+        let outer =
+            model.outer().zip([model.latencies.l2_hit_cycles, model.latencies.l3_hit_cycles]);
         let cpu = |cpu: u32| Cpu {
             core: (cpu / threads) as usize,
             thread: u64::from(cpu % threads),
             ..Cpu::default()
         };
-        System {
+        MemorySystem {
             cpus: (0..cpus).map(cpu).collect(),
             cores: (0..cores).map(|_| core(model)).collect(),
             outer: outer.map(|(level, wait)| outer_level(level, cores, wait)).collect(),
             directory: (cores > 1).then(Directory::default),
-            bus: Bus::new(model.waits.memory_line_cycles),
-            devices: DeviceCounts::default(),
+            bus: Bus::new(model.latencies.memory_line_cycles),
+            devices: DmaCounts::default(),
             watcher: None,
             slow_stores: plan.through || model.l1d.sub_block_bytes != model.l1d.cache.line_bytes,
             plan,
@@ -197,7 +198,7 @@ impl System {
 
     /// Serves an access.
     #[inline]
-    pub fn request(&mut self, access: &Access) -> Answer {
+    pub fn access(&mut self, access: &Access) -> Response {
         match access.kind {
             AccessKind::Fetch => self.fetch(access),
             AccessKind::Load => self.data(access, false),
@@ -208,16 +209,16 @@ impl System {
     /// Serves an access of a processor that waits for it: it sets out at the processor's own cycle,
     /// whatever `now_cycles` says. Returns the wait, which is counted.
     #[inline]
-    pub fn wait(&mut self, access: &Access) -> u64 {
+    pub fn access_blocking(&mut self, access: &Access) -> u64 {
         let now_cycles = self.cpus[access.cpu].counts.basic.cycles;
-        let answer = self.request(&Access { now_cycles, ..*access });
+        let answer = self.access(&Access { now_cycles, ..*access });
         self.waited(access, answer.ready_cycles - now_cycles)
     }
 
-    /// As [`System::wait`], of a device's register; see [`System::device`].
-    pub fn wait_for_device(&mut self, access: &Access) -> u64 {
+    /// As [`MemorySystem::wait`], of a device's register; see [`MemorySystem::device`].
+    pub fn access_device_blocking(&mut self, access: &Access) -> u64 {
         let now_cycles = self.cpus[access.cpu].counts.basic.cycles;
-        let answer = self.device(&Access { now_cycles, ..*access });
+        let answer = self.access_device(&Access { now_cycles, ..*access });
         self.waited(access, answer.ready_cycles - now_cycles)
     }
 
@@ -242,8 +243,8 @@ impl System {
         counts.cycles += number * self.plan.instruction_cycles;
     }
 
-    /// What was counted of a processor so far. Cycles and stalls are of [`System::wait`] and
-    /// [`System::execute`].
+    /// What was counted of a processor so far. Cycles and stalls are of [`MemorySystem::wait`] and
+    /// [`MemorySystem::execute`].
     #[must_use]
     pub fn counts(&self, cpu: usize) -> CpuCounts {
         self.cpus[cpu].counts
@@ -255,10 +256,10 @@ impl System {
         self.cpus.len()
     }
 
-    /// Waits of the model.
+    /// Latencies of the model.
     #[must_use]
-    pub fn waits(&self) -> &Waits {
-        &self.plan.waits
+    pub fn latencies(&self) -> &Latencies {
+        &self.plan.latencies
     }
 
     pub(super) fn core_of(&self, cpu: usize) -> usize {
@@ -279,9 +280,9 @@ fn plan(model: &SystemModel) -> Plan {
         l1i_prefetch: model.l1i.prefetch,
         l1d_prefetch: model.l1d.prefetch,
         trace: model.l1i.trace,
-        through: model.l1d.write == Write::Through,
+        through: model.l1d.write == WritePolicy::Through,
         allocate: model.l1d.allocate,
-        waits: model.waits,
+        latencies: model.latencies,
         instruction_cycles: model.instruction_cycles,
         protocol: model.protocol,
         dma: model.dma,
@@ -310,7 +311,7 @@ fn outer_level(level: &LevelModel, cores: usize, hit_cycles: u64) -> Outer {
     Outer {
         stores: (0..caches).map(|_| Store::new(&level.cache, Index::Physical)).collect(),
         shift: level.cache.line_bytes.ilog2(),
-        content: level.content,
+        inclusion: level.inclusion,
         shared: level.shared,
         prefetch: level.prefetch,
         hit_cycles,

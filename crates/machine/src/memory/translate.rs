@@ -2,9 +2,9 @@
 
 use super::bring::{Bringing, For};
 use super::store::{DIRTY, Store, WRITABLE, only_if};
-use super::system::{Access, PageSize, System};
+use super::system::{Access, MemorySystem, PageSize};
 use crate::model::{CacheModel, Replacement};
-use crate::schema::{Content, Index, SystemModel, TlbLevel, Walk};
+use crate::schema::{Inclusion, Index, SystemModel, TlbLevel, Walk};
 
 /// Shifts of the guest's pages.
 const GUEST_SHIFTS: [u32; 3] = [12, 21, 30];
@@ -144,7 +144,7 @@ impl Tlbs {
     }
 }
 
-impl System {
+impl MemorySystem {
     /// A data access to another page than the last one; returns when it is translated. The page that was
     /// used last was used last in its set, too: to use it again would change nothing.
     #[inline(never)]
@@ -182,13 +182,13 @@ impl System {
         let mut now = access.now_cycles;
         if let Some((second, shifts)) = &mut tlbs.second {
             let shift = shifts[access.page as usize];
-            now += self.plan.waits.stlb_hit_cycles;
+            now += self.plan.latencies.stlb_hit_cycles;
             if second.access(&Page::new(access.virtual_address, shift, thread)) {
                 self.cpus[access.cpu].counts.stlb_hits += 1;
                 return now;
             }
         }
-        now += self.plan.waits.tlb_miss_cycles;
+        now += self.plan.latencies.tlb_miss_cycles;
         if self.cores[core].tlbs.walks { self.walk(access, now) } else { now }
     }
 
@@ -223,7 +223,7 @@ impl System {
     fn load_table(&mut self, cpu: usize, physical: u64, now: u64) -> u64 {
         let core = self.core_of(cpu);
         self.cpus[cpu].counts.walk_loads += 1;
-        let hit = now + self.plan.waits.l1_hit_cycles;
+        let hit = now + self.plan.latencies.l1_hit_cycles;
         let line = physical >> self.plan.l1d_shift;
         let part = self.plan.part(physical);
         if let Some(slot) = self.cores[core].l1d.used(line, line)
@@ -242,7 +242,7 @@ impl System {
         });
         // Where L2 has what left L1, the line would be nowhere else.
         let flags = (brought.flags & DIRTY) | only_if(brought.writable, WRITABLE);
-        debug_assert!(self.outer[0].content == Content::Exclusive || flags & DIRTY == 0);
+        debug_assert!(self.outer[0].inclusion == Inclusion::Exclusive || flags & DIRTY == 0);
         self.table_into_l1d(cpu, physical, flags);
         brought.ready_cycles
     }
@@ -282,8 +282,8 @@ impl System {
     }
 
     /// A processor goes to another address space, whose tables lie elsewhere; `space` is any number of
-    /// it, as cr3. Translations are not forgotten: see [`System::flush_tlbs`].
-    pub fn set_space(&mut self, cpu: usize, space: u64) {
+    /// it, as cr3. Translations are not forgotten: see [`MemorySystem::flush_tlbs`].
+    pub fn set_address_space(&mut self, cpu: usize, space: u64) {
         self.cpus[cpu].space = (space >> 12) ^ (space >> 21);
     }
 }

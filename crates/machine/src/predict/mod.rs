@@ -43,7 +43,7 @@ pub struct Branch {
     /// Its sort.
     pub kind: BranchKind,
     /// The address behind it.
-    pub behind: u64,
+    pub fall_through: u64,
     /// Where its target stands in the instruction: that. Used of conditional branches, by the rule
     /// that those that lead back are taken.
     pub target: Option<u64>,
@@ -55,20 +55,20 @@ impl Branch {
     /// Whether it led elsewhere than behind itself.
     #[must_use]
     pub fn taken(&self) -> bool {
-        self.kind != BranchKind::Conditional || self.next != self.behind
+        self.kind != BranchKind::Conditional || self.next != self.fall_through
     }
 }
 
 /// What a predictor made of a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Foreseen {
-    /// Foreseen: the processor fetched on at the right place.
-    Right,
+pub enum Prediction {
+    /// Prediction: the processor fetched on at the right place.
+    Predicted,
     /// Its target was not known, and stands in the instruction: the processor knows it once the
     /// instruction is decoded.
-    Late,
+    BtbMiss,
     /// Not foreseen, which the processor knows once it has executed the branch.
-    Wrong,
+    Mispredicted,
 }
 
 #[derive(Clone, Debug)]
@@ -134,7 +134,7 @@ impl Predictor {
 
     /// Says whether `branch` was foreseen, and learns it.
     #[inline]
-    pub fn step(&mut self, branch: &Branch) -> Foreseen {
+    pub fn step(&mut self, branch: &Branch) -> Prediction {
         match branch.kind {
             BranchKind::Conditional => self.conditional(branch),
             BranchKind::Jump => self.direct(branch),
@@ -151,43 +151,43 @@ impl Predictor {
         }
     }
 
-    fn conditional(&mut self, branch: &Branch) -> Foreseen {
+    fn conditional(&mut self, branch: &Branch) -> Prediction {
         if self.direction.step(branch) != branch.taken() {
             // It is the branch that leads there, so it is learnt.
             if branch.taken() {
                 self.direct(branch);
             }
-            return Foreseen::Wrong;
+            return Prediction::Mispredicted;
         }
-        if branch.taken() { self.direct(branch) } else { Foreseen::Right }
+        if branch.taken() { self.direct(branch) } else { Prediction::Predicted }
     }
 
-    fn direct(&mut self, branch: &Branch) -> Foreseen {
+    fn direct(&mut self, branch: &Branch) -> Prediction {
         match self.known_target(branch) {
-            Some(known) if known == branch.next => Foreseen::Right,
-            _ => Foreseen::Late,
+            Some(known) if known == branch.next => Prediction::Predicted,
+            _ => Prediction::BtbMiss,
         }
     }
 
-    fn indirect(&mut self, branch: &Branch) -> Foreseen {
+    fn indirect(&mut self, branch: &Branch) -> Prediction {
         let foreseen = match &mut self.indirect {
             Some(indirect) => Some(indirect.step(branch.address, branch.next)),
             None => self.known_target(branch),
         };
-        if foreseen == Some(branch.next) { Foreseen::Right } else { Foreseen::Wrong }
+        if foreseen == Some(branch.next) { Prediction::Predicted } else { Prediction::Mispredicted }
     }
 
     fn called(&mut self, branch: &Branch) {
         if let Some(returns) = &mut self.returns {
-            returns.push(branch.behind);
+            returns.push(branch.fall_through);
         }
     }
 
-    fn returned(&mut self, branch: &Branch) -> Foreseen {
+    fn returned(&mut self, branch: &Branch) -> Prediction {
         match &mut self.returns {
             Some(returns) => match returns.pop() {
-                Some(foreseen) if foreseen == branch.next => Foreseen::Right,
-                _ => Foreseen::Wrong,
+                Some(foreseen) if foreseen == branch.next => Prediction::Predicted,
+                _ => Prediction::Mispredicted,
             },
             None => self.indirect(branch),
         }

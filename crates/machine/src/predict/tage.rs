@@ -178,13 +178,13 @@ impl Tage {
         let provider = found(known);
         let other = provider.and_then(|provider| found(known & !(1 << provider.table)));
         let base = self.base.foresees(address);
-        let behind = other.map_or(base, |found| found.taken);
+        let alternate = other.map_or(base, |found| found.taken);
         let foreseen = provider.map_or(base, |found| {
             let entry = self.entries[places[found.table].0];
-            if is_new(entry) && self.distrust >= 8 { behind } else { found.taken }
+            if is_new(entry) && self.distrust >= 8 { alternate } else { found.taken }
         });
         match provider {
-            Some(found) => self.learn(found, places[found.table].0, behind, taken),
+            Some(found) => self.learn(found, places[found.table].0, alternate, taken),
             None => self.base.learn(address, taken),
         }
         // Also where only the new entry was right: it is on its way then.
@@ -196,9 +196,9 @@ impl Tage {
         foreseen
     }
 
-    fn learn(&mut self, found: Found, index: usize, behind: bool, taken: bool) {
+    fn learn(&mut self, found: Found, index: usize, alternate: bool, taken: bool) {
         let entry = &mut self.entries[index];
-        if found.taken != behind {
+        if found.taken != alternate {
             let right = found.taken == taken;
             if is_new(*entry) {
                 self.distrust = if right {

@@ -1,7 +1,7 @@
 //! What must hold between the parts of a model.
 
 use super::reader::Reader;
-use super::{Content, Index, LevelModel, Prefetch, SystemModel, Walk};
+use super::{Inclusion, Index, LevelModel, Prefetch, SystemModel, Walk};
 use crate::model::ModelError;
 
 /// Page sizes of the guest, bytes.
@@ -30,7 +30,7 @@ pub(super) fn check(model: &SystemModel, file: &Reader<'_>) -> Result<(), ModelE
             let problem = format!("{} beside core.threads of {threads}", model.threads_per_core);
             return Err(file.fail("threads_per_core", problem));
         }
-        let (load, hit) = (core.units.load.latency_cycles, model.waits.l1_hit_cycles);
+        let (load, hit) = (core.units.load.latency_cycles, model.latencies.l1_hit_cycles);
         if u64::from(load) != hit {
             let problem = format!("{hit} beside core.units.load.latency_cycles of {load}");
             return Err(file.fail("l1_hit_cycles", problem));
@@ -63,7 +63,7 @@ fn level(
 ) -> Result<(), ModelError> {
     for (other_name, other) in above {
         let (line, other_line) = (level.cache.line_bytes, other.cache.line_bytes);
-        let exclusive = level.content == Content::Exclusive;
+        let exclusive = level.inclusion == Inclusion::Exclusive;
         if line < other_line || exclusive && line != other_line {
             let allowed = if exclusive { "" } else { " or more" };
             let problem =
@@ -71,7 +71,7 @@ fn level(
             return Err(inside(file, name, "line", problem));
         }
         let (size, least) = (level.cache.size_bytes, other.cache.size_bytes);
-        if level.content == Content::Inclusive && size < least && !other.trace {
+        if level.inclusion == Inclusion::Inclusive && size < least && !other.trace {
             let problem = format!(
                 "{size}, and {other_name} that it includes has {least}; allowed: that or more"
             );

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use super::units::{frequency_text, size_text};
-use super::{Content, Dma, Index, LevelModel, Prefetch, SystemModel, TlbLevel, Walk, Write};
+use super::{
+    Dma, Inclusion, Index, LevelModel, Prefetch, SystemModel, TlbLevel, Walk, WritePolicy,
+};
 use crate::core::CoreModel;
 use crate::model::Replacement;
 use crate::predict::DirectionModel;
@@ -31,16 +33,16 @@ pub fn draw(model: &SystemModel) -> String {
     if let Some(core) = &model.core {
         text += &executes(core);
     }
-    let waits = &model.waits;
+    let latencies = &model.latencies;
     let first = answer(model, 0);
     text += &row(0, "L1I", &level(&model.l1i, false), &first);
     text += &row(0, "L1D", &level(&model.l1d, false), &first);
-    text += &row(1, "L2", &level(&model.l2, true), &answer(model, waits.l2_hit_cycles));
+    text += &row(1, "L2", &level(&model.l2, true), &answer(model, latencies.l2_hit_cycles));
     if let Some(l3) = &model.l3 {
-        text += &row(2, "L3", &level(l3, true), &answer(model, waits.l3_hit_cycles));
+        text += &row(2, "L3", &level(l3, true), &answer(model, latencies.l3_hit_cycles));
     }
     let depth = 2 + usize::from(model.l3.is_some());
-    text += &row(depth, "memory", &memory(model), &answer(model, waits.memory_cycles));
+    text += &row(depth, "memory", &memory(model), &answer(model, latencies.memory_cycles));
     text += "\n";
     for (name, tlb) in tlbs(model) {
         let _ = writeln!(text, "{name:<11}{tlb}");
@@ -109,7 +111,7 @@ fn row(depth: usize, name: &str, what: &str, answer: &str) -> String {
 
 /// What a load takes that is served after `wait` cycles more than by L1.
 fn answer(model: &SystemModel, wait: u64) -> String {
-    let total = model.waits.l1_hit_cycles + wait;
+    let total = model.latencies.l1_hit_cycles + wait;
     let tenths_of_ns = u128::from(total) * 10_000_000_000 / u128::from(model.clock_hz);
     format!("{total:>5} cycles {:>5}.{} ns", tenths_of_ns / 10, tenths_of_ns % 10)
 }
@@ -125,13 +127,13 @@ fn level(level: &LevelModel, outer: bool) -> String {
     say(cache.replacement == Replacement::TreePlru, "tree-plru");
     say(cache.replacement == Replacement::Random, "random");
     say(level.trace, "by entry (trace)");
-    say(level.write == Write::Through, "write-through");
+    say(level.write == WritePolicy::Through, "write-through");
     say(!level.allocate, "no allocation");
     say(level.index == Index::Virtual, "virtual index");
     say(level.prefetch == Prefetch::NextLine, "prefetches the next line");
     say(level.prefetch == Prefetch::Stride, "prefetches strides");
-    say(level.content == Content::Inclusive, "inclusive");
-    say(level.content == Content::Exclusive, "exclusive");
+    say(level.inclusion == Inclusion::Inclusive, "inclusive");
+    say(level.inclusion == Inclusion::Exclusive, "exclusive");
     say(outer && level.shared, "shared");
     if level.sub_block_bytes != cache.line_bytes {
         words.push(format!("in parts of {}", size_text(level.sub_block_bytes)));
@@ -143,7 +145,7 @@ fn level(level: &LevelModel, outer: bool) -> String {
 }
 
 fn memory(model: &SystemModel) -> String {
-    match model.waits.memory_line_cycles {
+    match model.latencies.memory_line_cycles {
         0 => "any number of lines at once".to_owned(),
         line => {
             let outermost = model.l3.as_ref().unwrap_or(&model.l2).cache.line_bytes;
@@ -161,7 +163,7 @@ fn tlbs(model: &SystemModel) -> Vec<(&'static str, String)> {
         ("DTLB large", model.dtlb_large.as_ref()),
         ("STLB", model.stlb.as_ref()),
     ];
-    let second = match model.waits.stlb_hit_cycles {
+    let second = match model.latencies.stlb_hit_cycles {
         0 => String::new(),
         wait => format!(", {} more", cycles(wait)),
     };
@@ -183,7 +185,7 @@ fn tlb(level: &TlbLevel) -> String {
 }
 
 fn walk(model: &SystemModel) -> String {
-    let fixed = cycles(model.waits.tlb_miss_cycles);
+    let fixed = cycles(model.latencies.tlb_miss_cycles);
     match (model.walk, model.walk_entries) {
         (Walk::Fixed, _) => fixed,
         (Walk::Caches, 0) => format!("{fixed}, and loads of the tables through the caches"),
@@ -198,10 +200,10 @@ fn coherence(model: &SystemModel) -> String {
         Protocol::Msi => "invalid, shared, dirty (MSI)",
         Protocol::Mesi => "MESI",
     };
-    let waits = &model.waits;
+    let latencies = &model.latencies;
     format!(
         "{protocol}; from another core {}, upgrade {}",
-        cycles(waits.cache_to_cache_cycles),
-        cycles(waits.upgrade_cycles)
+        cycles(latencies.cache_to_cache_cycles),
+        cycles(latencies.upgrade_cycles)
     )
 }

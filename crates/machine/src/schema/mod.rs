@@ -11,11 +11,11 @@ pub use draw::draw;
 pub use set::set;
 
 use crate::core::CoreModel;
-use crate::model::{CacheModel, MachineModel, ModelError, TlbModel};
+use crate::model::{BlockingModel, CacheModel, ModelError, TlbModel};
 
 /// Whether a store that hits is passed on at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Write {
+pub enum WritePolicy {
     /// The line becomes dirty, and is written when it leaves.
     #[default]
     Back,
@@ -47,7 +47,7 @@ pub enum Prefetch {
 
 /// What a level holds of what the levels above it hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Content {
+pub enum Inclusion {
     /// All of it: a line that leaves takes its copies above along.
     Inclusive,
     /// None of it: it holds what left them.
@@ -93,7 +93,7 @@ pub struct LevelModel {
     /// Geometry and replacement.
     pub cache: CacheModel,
     /// Stores that hit.
-    pub write: Write,
+    pub write: WritePolicy,
     /// Whether a store that misses brings the line in.
     pub allocate: bool,
     /// Which address picks the set.
@@ -105,7 +105,7 @@ pub struct LevelModel {
     /// Prefetching.
     pub prefetch: Prefetch,
     /// What it holds of the levels above.
-    pub content: Content,
+    pub inclusion: Inclusion,
     /// Whether all processors share it. If not, each core has its own.
     pub shared: bool,
     /// Whether it holds decoded code under the addresses at which it was entered, so that what is
@@ -124,7 +124,7 @@ pub struct TlbLevel {
 
 /// Cycles that a processor waits. Of a miss they are counted beyond an L1 hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Waits {
+pub struct Latencies {
     /// From a load that hits L1 to the first instruction that can use it.
     pub l1_hit_cycles: u64,
     /// An L1 miss that hits L2.
@@ -184,8 +184,8 @@ pub struct SystemModel {
     pub walk: Walk,
     /// Entries of the cache of upper tables that a walk through the caches has; 0 for none.
     pub walk_entries: u32,
-    /// All waits.
-    pub waits: Waits,
+    /// All latencies.
+    pub latencies: Latencies,
     /// How caches agree.
     pub protocol: Protocol,
     /// What devices do to caches.
@@ -215,12 +215,12 @@ impl SystemModel {
         self.cpus / self.threads_per_core
     }
 
-    /// The same machine for [`InOrder`](crate::InOrder), which is fast and knows less: two levels,
-    /// one processor (of several, each has its own, not coherent), blocking, fixed waits.
+    /// The same machine for [`BlockingMachine`](crate::BlockingMachine), which is fast and knows less: two levels,
+    /// one processor (of several, each has its own, not coherent), blocking, fixed latencies.
     ///
     /// # Errors
     /// [`ModelError`], with all that is too much for it.
-    pub fn blocking(&self) -> Result<MachineModel, ModelError> {
+    pub fn blocking(&self) -> Result<BlockingModel, ModelError> {
         let excess = self.beyond_blocking();
         if !excess.is_empty() {
             let problem = format!(
@@ -230,7 +230,7 @@ impl SystemModel {
             );
             return Err(ModelError::new("", problem));
         }
-        let model = MachineModel {
+        let model = BlockingModel {
             name: self.name.clone(),
             clock_hz: self.clock_hz,
             instruction_cycles: self.instruction_cycles,
@@ -239,15 +239,15 @@ impl SystemModel {
             l2: self.l2.cache.clone(),
             itlb: self.itlb.tlb.clone(),
             dtlb: self.dtlb.tlb.clone(),
-            l2_hit_cycles: self.waits.l2_hit_cycles,
-            memory_cycles: self.waits.memory_cycles,
-            tlb_miss_cycles: self.waits.tlb_miss_cycles,
+            l2_hit_cycles: self.latencies.l2_hit_cycles,
+            memory_cycles: self.latencies.memory_cycles,
+            tlb_miss_cycles: self.latencies.tlb_miss_cycles,
         };
         model.check()?;
         Ok(model)
     }
 
-    /// What [`InOrder`](crate::InOrder) would leave out.
+    /// What [`BlockingMachine`](crate::BlockingMachine) would leave out.
     fn beyond_blocking(&self) -> Vec<&'static str> {
         let caches = [&self.l1i, &self.l1d, &self.l2];
         let any = |has: fn(&LevelModel) -> bool| caches.iter().any(|level| has(level));
@@ -261,14 +261,14 @@ impl SystemModel {
                 self.itlb.pages_bytes.len() > 1 || self.dtlb.pages_bytes.len() > 1
             }),
             ("walk = \"caches\"", self.walk == Walk::Caches),
-            ("memory_line_cycles", self.waits.memory_line_cycles > 0),
-            ("write = \"through\"", any(|level| level.write == Write::Through)),
+            ("memory_line_cycles", self.latencies.memory_line_cycles > 0),
+            ("write = \"through\"", any(|level| level.write == WritePolicy::Through)),
             ("allocate = false", any(|level| !level.allocate)),
             ("index = \"virtual\"", any(|level| level.index == Index::Virtual)),
             ("sub_block", any(|level| level.sub_block_bytes != level.cache.line_bytes)),
             ("mshrs", any(|level| level.mshrs > 1)),
             ("prefetch", any(|level| level.prefetch != Prefetch::None)),
-            ("content", any(|level| level.content != Content::NonInclusive)),
+            ("inclusion", any(|level| level.inclusion != Inclusion::NonInclusive)),
             ("trace", any(|level| level.trace)),
         ];
         excess.iter().filter(|(_, has)| *has).map(|(name, _)| *name).collect()

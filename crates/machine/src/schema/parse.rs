@@ -5,8 +5,8 @@ use toml::de::DeTable;
 use super::reader::{Reader, line_of};
 use super::units::{BYTES, HZ};
 use super::{
-    Content, Dma, Index, LevelModel, Prefetch, Protocol, SystemModel, TEXT_BYTES_MAX, TlbLevel,
-    Waits, Walk, Write, check,
+    Dma, Inclusion, Index, Latencies, LevelModel, Prefetch, Protocol, SystemModel, TEXT_BYTES_MAX,
+    TlbLevel, Walk, WritePolicy, check,
 };
 use crate::core::CoreModel;
 use crate::model::{
@@ -32,10 +32,10 @@ const REPLACEMENTS: &[(&str, Replacement)] = &[
     ("tree-plru", Replacement::TreePlru),
     ("random", Replacement::Random),
 ];
-const CONTENTS: &[(&str, Content)] = &[
-    ("inclusive", Content::Inclusive),
-    ("exclusive", Content::Exclusive),
-    ("non-inclusive", Content::NonInclusive),
+const INCLUSIONS: &[(&str, Inclusion)] = &[
+    ("inclusive", Inclusion::Inclusive),
+    ("exclusive", Inclusion::Exclusive),
+    ("non-inclusive", Inclusion::NonInclusive),
 ];
 
 pub(super) fn parse(text: &str) -> Parsed<SystemModel> {
@@ -59,7 +59,7 @@ fn system(file: &Reader<'_>) -> Parsed<SystemModel> {
         |field| move |value: Option<_>| value.ok_or_else(|| file.fail(field, "is missing"));
     let l3 = outer(file, "l3")?;
     let stlb = tlb(file, "stlb")?;
-    let waits = waits(file, l3.is_some(), stlb.is_some())?;
+    let latencies = latencies(file, l3.is_some(), stlb.is_some())?;
     Ok(SystemModel {
         name: file.words("name").and_then(needed("name"))?,
         about: file.words("about")?.unwrap_or_default(),
@@ -83,7 +83,7 @@ fn system(file: &Reader<'_>) -> Parsed<SystemModel> {
             .choice("walk", &[("fixed", Walk::Fixed), ("caches", Walk::Caches)])?
             .unwrap_or_default(),
         walk_entries: file.integer("walk_entries", 0..=WALK_ENTRIES_MAX)?.unwrap_or(0) as u32,
-        waits,
+        latencies,
         protocol: file
             .choice("protocol", &[("msi", Protocol::Msi), ("mesi", Protocol::Mesi)])?
             .unwrap_or_default(),
@@ -102,12 +102,12 @@ fn core(file: &Reader<'_>) -> Parsed<Option<CoreModel>> {
 }
 
 /// Those of levels that there are none of are refused as unknown.
-fn waits(file: &Reader<'_>, l3: bool, stlb: bool) -> Parsed<Waits> {
+fn latencies(file: &Reader<'_>, l3: bool, stlb: bool) -> Parsed<Latencies> {
     let range = 0..=CYCLES_MAX;
     let memory_cycles = file.needed("memory_cycles", range.clone())?;
     let or_memory = |field| Ok(file.integer(field, 0..=CYCLES_MAX)?.unwrap_or(memory_cycles));
     let of = |there: bool, field| if there { file.needed(field, 0..=CYCLES_MAX) } else { Ok(0) };
-    Ok(Waits {
+    Ok(Latencies {
         l1_hit_cycles: file.integer("l1_hit_cycles", 1..=CYCLES_MAX)?.unwrap_or(1),
         l2_hit_cycles: file.needed("l2_hit_cycles", range.clone())?,
         l3_hit_cycles: of(l3, "l3_hit_cycles")?,
@@ -136,7 +136,8 @@ fn l1d(file: &Reader<'_>) -> Parsed<LevelModel> {
     let table = file.table("l1d")?.ok_or_else(|| file.fail("l1d", "is missing"))?;
     let basis = plain("l1d", &table)?;
     let line_bytes = basis.cache.line_bytes;
-    let write = table.choice("write", &[("back", Write::Back), ("through", Write::Through)])?;
+    let write =
+        table.choice("write", &[("back", WritePolicy::Back), ("through", WritePolicy::Through)])?;
     let prefetches =
         [("none", Prefetch::None), ("next-line", Prefetch::NextLine), ("stride", Prefetch::Stride)];
     let level = LevelModel {
@@ -163,7 +164,7 @@ fn outer(file: &Reader<'_>, name: &str) -> Parsed<Option<LevelModel>> {
     let Some(table) = file.table(name)? else { return Ok(None) };
     let level = LevelModel {
         prefetch: next_line(&table)?,
-        content: table.choice("content", CONTENTS)?.unwrap_or_default(),
+        inclusion: table.choice("inclusion", INCLUSIONS)?.unwrap_or_default(),
         shared: table.flag("shared")?.unwrap_or(false),
         ..plain(name, &table)?
     };
@@ -195,12 +196,12 @@ fn plain(name: &str, table: &Reader<'_>) -> Parsed<LevelModel> {
     Ok(LevelModel {
         sub_block_bytes: cache.line_bytes,
         cache,
-        write: Write::Back,
+        write: WritePolicy::Back,
         allocate: true,
         index: Index::Physical,
         mshrs: 1,
         prefetch: Prefetch::None,
-        content: Content::NonInclusive,
+        inclusion: Inclusion::NonInclusive,
         shared: false,
         trace: false,
     })

@@ -64,7 +64,7 @@ fn contract_4_a_chain_of_loads_takes_the_latency_of_each() {
 fn contract_5_independent_misses_overlap_as_far_as_there_are_places() {
     for misses in [1, 2, 4, 8] {
         let mut model = plain();
-        model.data.misses = misses;
+        model.data.mshrs = misses;
         let counts =
             far(&model, 100, &repeat(64, |number| load(number % 8, 15, FAR + 64 * number)));
         // Four begin a cycle: the first four are there after 100 cycles and one for the load itself.
@@ -76,7 +76,7 @@ fn contract_5_independent_misses_overlap_as_far_as_there_are_places() {
 #[test]
 fn contract_6_two_loads_of_a_line_wait_for_one_miss() {
     let mut model = plain();
-    model.data.misses = 1;
+    model.data.mshrs = 1;
     let both = [load(0, 15, FAR), load(1, 15, FAR + 8)];
     assert_eq!(far(&model, 100, &both).cycles, 101);
     let apart = [load(0, 15, FAR), load(1, 15, FAR + 64)];
@@ -122,7 +122,7 @@ fn contract_9_a_load_takes_the_value_of_a_store_before_it() {
     let forwarded = [operation(Unit::Multiply, 0, 0), store(15, 0, 0x1000), load(1, 15, 0x1000)];
     let counts = run(&model, &forwarded, &mut Waits::default());
     assert_eq!((counts.cycles, counts.forwarded_loads), (10 + 3, 1));
-    // Elsewhere: a load on its own, behind what graduates in order.
+    // Elsewhere: a load on its own, after what graduates in order.
     let apart = [forwarded[0], forwarded[1], load(1, 15, 0x2000)];
     let counts = run(&model, &apart, &mut Waits::default());
     assert_eq!((counts.cycles, counts.forwarded_loads), (10, 0));
@@ -152,10 +152,10 @@ fn rounds(
 ) -> CoreCounts {
     let mut core = out_of_order(model);
     let steps = [steps, &[branch(0)]].concat();
-    let Block { template, accesses, behind } = block(layout(model), 0x40_0000, &steps);
-    let block = Block { template, accesses, behind };
+    let Block { template, accesses, fall_through } = block(layout(model), 0x40_0000, &steps);
+    let block = Block { template, accesses, fall_through };
     for round in 0..times {
-        let next = if taken(round) { 0x40_0000 } else { behind };
+        let next = if taken(round) { 0x40_0000 } else { fall_through };
         core.play(&block, next, &mut Waits::default());
     }
     closed(core.counts(), model)
@@ -165,12 +165,12 @@ fn rounds(
 fn contract_11_a_branch_that_was_not_foreseen_costs_its_penalty() {
     let mut model = plain();
     model.front.mispredict_cycles = 12;
-    // Taken never, and foreseen as never taken: four instructions a cycle, the last a cycle behind
+    // Taken never, and foreseen as never taken: four instructions a cycle, the last a cycle after
     // the one that it waits for.
     let right = rounds(&model, &repeat(3, set), |_| false, 100);
     assert_eq!((right.cycles, right.mispredicted_branches), (100 + 1, 0));
     model.predictor.direction = machine::predict::DirectionModel::Taken;
-    // The branch is done two cycles behind its entry, as it waits for `set`: one for each.
+    // The branch is done two cycles after its entry, as it waits for `set`: one for each.
     let wrong = rounds(&model, &repeat(3, |_| set(0)), |_| false, 100);
     assert_eq!(wrong.mispredicted_branches, 100);
     assert_eq!(wrong.cycles, 100 * 2 + 99 * 12);
@@ -187,12 +187,12 @@ fn contract_12_taken_branches_end_a_cycle_of_fetch_and_wait_for_unknown_targets(
     model.predictor.direction = machine::predict::DirectionModel::Taken;
     let taken = |model: &CoreModel| rounds(model, &repeat(1, set), |_| true, 100);
     // No BTB: each is late, so that nothing is fetched in its cycle anyway.
-    assert_eq!((taken(&model).cycles, taken(&model).late_branches), (101, 100));
-    model.front.late_target_cycles = 3;
+    assert_eq!((taken(&model).cycles, taken(&model).btb_misses), (101, 100));
+    model.front.btb_miss_cycles = 3;
     assert_eq!(taken(&model).cycles, 99 * 4 + 2);
     model.predictor.btb = Some(machine::predict::TableModel { entries: 16, ways: 4 });
     // Late once; then two blocks of two instructions a cycle.
-    assert_eq!((taken(&model).cycles, taken(&model).late_branches), (4 + 49 + 2, 1));
+    assert_eq!((taken(&model).cycles, taken(&model).btb_misses), (4 + 49 + 2, 1));
     model.front.taken_ends_cycle = true;
     assert_eq!(taken(&model).cycles, 4 + 98 + 2);
 }
@@ -206,7 +206,7 @@ fn contract_13_so_many_branches_may_be_unresolved() {
         let mut core = out_of_order(model);
         for number in 0..8 {
             let block = block(layout(model), 0x40_0000 + 64 * number, &steps(number));
-            let next = block.behind;
+            let next = block.fall_through;
             core.play(&block, next, &mut Waits::default());
         }
         closed(core.counts(), model).cycles
@@ -258,8 +258,8 @@ fn contract_16_locked_instructions_come_behind_stores_and_before_loads() {
     let mut loaded = of_steps.accesses[1];
     loaded.write = false;
     of_steps.accesses.insert(1, loaded);
-    core.play(&of_steps, of_steps.behind, &mut Waits::far(100));
-    // The load behind begins when it is done.
+    core.play(&of_steps, of_steps.fall_through, &mut Waits::far(100));
+    // The load after begins when it is done.
     assert_eq!(closed(core.counts(), &model).cycles, 100 + 1 + 19 + 1);
 }
 
@@ -269,9 +269,9 @@ fn contract_17_an_interrupt_costs_its_entry_and_nothing_before_it_is_lost() {
     model.events.interrupt_cycles = 40;
     let mut core = out_of_order(&model);
     let product = block(layout(&model), 0x40_0000, &[operation(Unit::Multiply, 0, 0)]);
-    core.play(&product, product.behind, &mut Waits::default());
+    core.play(&product, product.fall_through, &mut Waits::default());
     core.interrupt();
-    core.play(&product, product.behind, &mut Waits::default());
+    core.play(&product, product.fall_through, &mut Waits::default());
     let counts = closed(core.counts(), &model);
     assert_eq!((counts.cycles, counts.interrupts), (10 + 40 + 10, 1));
 }
@@ -294,13 +294,13 @@ fn contract_18_the_stack_pointer_is_followed_where_the_front_does() {
 #[test]
 fn contract_19_a_full_store_buffer_waits_for_misses() {
     let mut model = plain();
-    (model.data.store_entries, model.data.misses) = (4, 1);
+    (model.data.store_entries, model.data.mshrs) = (4, 1);
     let stores = repeat(40, |number| store(15, 14, FAR + 64 * number));
     let counts = far(&model, 100, &stores);
     // Each line takes 100, one after the other; the last four need not be there to graduate.
     assert_eq!((counts.cycles, counts.store_misses), (36 * 100 + 1, 40));
     assert!(counts.data_stall_slots > counts.cycles * 4 * 9 / 10, "{counts:?}");
     // Where stores hold graduation, all are waited for.
-    model.window.as_mut().unwrap().stores_hold_graduation = true;
+    model.window.as_mut().unwrap().stores_hold_retirement = true;
     assert_eq!(far(&model, 100, &stores).cycles, 40 * 100);
 }

@@ -1,7 +1,7 @@
 //! Timing contracts of cores in order, and the one that waits for each miss against the reference.
 
-use machine::core::{Access, CoreCounts, CoreModel, Executed, InOrderCore, Memory, Unit};
-use machine::{AccessKind, CodeBlock, CodeSpan, Hierarchy, InOrder, MachineModel};
+use machine::core::{Access, CoreCounts, CoreModel, ExecutedBlock, InOrderCore, Memory, Unit};
+use machine::{AccessKind, BlockingMachine, BlockingModel, CodeBlock, CodeSpan, Hierarchy};
 use proptest::prelude::*;
 
 use crate::support::{
@@ -14,7 +14,7 @@ const R4400: &str = include_str!("../../../../machines/r4400-1994.toml");
 impl Core for InOrderCore {
     fn play(&mut self, block: &Block, next: u64, waits: &mut Waits) {
         let instructions = block.template.len() as u32;
-        let executed = Executed { instructions, accesses: &block.accesses, next };
+        let executed = ExecutedBlock { instructions, accesses: &block.accesses, next };
         self.run(&block.template, &executed, waits);
     }
 
@@ -30,7 +30,7 @@ fn two_wide() -> CoreModel {
     model.front.queue_entries = 8;
     model.units.integer.count = 2;
     model.data.blocking = false;
-    (model.data.misses, model.data.store_entries) = (4, 8);
+    (model.data.mshrs, model.data.store_entries) = (4, 8);
     model
 }
 
@@ -102,8 +102,8 @@ fn contract_5_a_branch_that_was_not_foreseen_costs_its_penalty() {
     model.front.mispredict_cycles = 4;
     let block = block(layout(&model), 0x40_0000, &[set(1), branch(0)]);
     let mut core = in_order(&model);
-    // Foreseen as taken, and never so.
-    (0..100).for_each(|_| core.play(&block, block.behind, &mut Waits::default()));
+    // Prediction as taken, and never so.
+    (0..100).for_each(|_| core.play(&block, block.fall_through, &mut Waits::default()));
     let counts = closed(core.counts(), &model);
     assert_eq!((counts.cycles, counts.mispredicted_branches), (100 + 99 * 4, 100));
 }
@@ -111,7 +111,7 @@ fn contract_5_a_branch_that_was_not_foreseen_costs_its_penalty() {
 #[test]
 fn contract_6_a_full_store_buffer_waits() {
     let mut model = two_wide();
-    (model.data.store_entries, model.data.misses) = (4, 1);
+    (model.data.store_entries, model.data.mshrs) = (4, 1);
     let counts = run(&model, &repeat(40, |number| store(15, 14, FAR + 64 * number)), 100);
     // The last begins when the 36th has left; lines come each 100 cycles.
     assert_eq!(counts.cycles, 36 * 100 + 1);
@@ -130,9 +130,9 @@ fn runs() -> impl Strategy<Value = Vec<Run>> {
     prop::collection::vec(run.prop_map(|(line, steps)| Run { line, steps }), 1..60)
 }
 
-fn reference_model() -> MachineModel {
+fn reference_model() -> BlockingModel {
     let text = include_str!("../../../../machines/r4400-1994.toml");
-    MachineModel::parse(text).expect("a good model")
+    BlockingModel::parse(text).expect("a good model")
 }
 
 proptest! {
@@ -144,7 +144,7 @@ proptest! {
         let core_model = model(R4400);
         let mut caches = Hierarchy::new(&machine);
         let mut core = InOrderCore::new(&core_model, machine.l1d.line_bytes).expect("no window");
-        let mut fast = InOrder::new(&machine);
+        let mut fast = BlockingMachine::new(&machine);
         for run in &runs {
             let address = run.line * 4096;
             let data = |at: u64| 0x100_0000 + at * 88;
@@ -157,12 +157,12 @@ proptest! {
             layout.line_shift = fast.fetch_line_shift();
             let block = block(layout, address, &steps);
             let instructions = steps.len() as u32;
-            let executed = Executed { instructions, accesses: &block.accesses, next: block.behind };
+            let executed = ExecutedBlock { instructions, accesses: &block.accesses, next: block.fall_through };
             core.run(&block.template, &executed, &mut caches);
             // It fetches a block at once; the core fetches what it executes.
             for (at, access) in (address..).step_by(4).zip(&block.accesses) {
                 let span = CodeSpan { virtual_address: at, physical: at, bytes: 4 };
-                fast.block(&CodeBlock::new(fast.fetch_line_shift(), 1, span, None));
+                fast.execute_block(&CodeBlock::new(fast.fetch_line_shift(), 1, span, None));
                 match access.write {
                     true => fast.store(access.virtual_address, Some),
                     false => fast.load(access.virtual_address, Some),

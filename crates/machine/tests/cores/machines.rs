@@ -1,8 +1,8 @@
 //! Cores on the memory side of their machines: latencies and overlap as published.
 
 use machine::SystemModel;
-use machine::core::{Executed, Layout, OutOfOrder};
-use machine::memory::{PageSize, Port, System, without_miss_limit};
+use machine::core::{ExecutedBlock, Layout, OutOfOrderCore};
+use machine::memory::{MemoryPort, MemorySystem, PageSize, without_mshr_limit};
 
 use crate::streams::Thrown;
 use crate::support::{Step, block, layout, load};
@@ -13,8 +13,8 @@ const NEOVERSE_N1: &str = include_str!("../../../../machines/neoverse-n1.toml");
 
 /// A core on its machine.
 struct Bench {
-    core: OutOfOrder,
-    system: System,
+    core: OutOfOrderCore,
+    system: MemorySystem,
     layout: Layout,
 }
 
@@ -24,8 +24,8 @@ impl Bench {
         let line_bytes = machine.l1d.cache.line_bytes;
         let core = machine.core.as_ref().expect("with a core");
         Bench {
-            core: OutOfOrder::new(core, line_bytes).expect("a window"),
-            system: System::new(&without_miss_limit(&machine), 1),
+            core: OutOfOrderCore::new(core, line_bytes).expect("a window"),
+            system: MemorySystem::new(&without_mshr_limit(&machine), 1),
             layout: layout(core),
         }
     }
@@ -35,10 +35,10 @@ impl Bench {
         let before = self.core.cycles();
         for steps in steps.chunks(8) {
             let block = block(self.layout, 0x40_0000, steps);
-            let (instructions, next) = (steps.len() as u32, block.behind);
-            let executed = Executed { instructions, accesses: &block.accesses, next };
+            let (instructions, next) = (steps.len() as u32, block.fall_through);
+            let executed = ExecutedBlock { instructions, accesses: &block.accesses, next };
             let (pc, page) = (0x40_0000, PageSize::Huge);
-            let mut port = Port { system: &mut self.system, cpu: 0, pc, page };
+            let mut port = MemoryPort { system: &mut self.system, cpu: 0, pc, page };
             self.core.run(&block.template, &executed, &mut port);
         }
         self.core.cycles() - before
@@ -73,7 +73,7 @@ fn a_chase_takes_the_latency_of_the_level_that_holds_it() {
         (NEOVERSE_N1, [32 << 10, 512 << 10, 8 << 20]),
     ];
     for (text, footprints) in machines {
-        let waits = *Bench::new(text).system.waits();
+        let waits = *Bench::new(text).system.latencies();
         let hit = waits.l1_hit_cycles;
         // What the machines' files have from their sources.
         let published = [hit, hit + waits.l2_hit_cycles, hit + waits.l3_hit_cycles];
@@ -92,7 +92,7 @@ fn a_chase_takes_the_latency_of_the_level_that_holds_it() {
 fn independent_misses_overlap_as_far_as_the_core_has_places() {
     let lines = 1 << 18;
     let mut bench = Bench::new(ZEN3);
-    let waits = *bench.system.waits();
+    let waits = *bench.system.latencies();
     let steps: Vec<Step> = order(lines)[..20_000]
         .iter()
         .map(|line| load(line % 8, 15, 0x4000_0000 + line * 64))

@@ -1,6 +1,8 @@
 //! Blocks that are handed in in parts, and threads that are handed in while others go on.
 
-use machine::core::{Access, CoreCounts, CoreModel, Executed, InOrderCore, OutOfOrder, Threads};
+use machine::core::{
+    Access, CoreCounts, CoreModel, ExecutedBlock, InOrderCore, MultithreadedCore, OutOfOrderCore,
+};
 use proptest::prelude::*;
 
 use crate::presets::ALL;
@@ -26,12 +28,12 @@ fn parts(block: &Block, cut: usize) -> Vec<(usize, usize, Vec<Access>)> {
 fn play(model: &CoreModel, seed: u64, cut: usize) -> CoreCounts {
     let program = program(model, seed, 200);
     let mut waits = Waits { fetch_cycles: 20, ..Waits::far(80) };
-    let mut out_of_order = OutOfOrder::new(model, 64);
+    let mut out_of_order = OutOfOrderCore::new(model, 64);
     let mut in_order = InOrderCore::new(model, 64);
-    let mut threads = Threads::new(model);
+    let mut threads = MultithreadedCore::new(model);
     for (at, (block, next, _)) in program.each().enumerate() {
         for (from, to, accesses) in parts(block, cut * at) {
-            let executed = Executed { instructions: to as u32, accesses: &accesses, next };
+            let executed = ExecutedBlock { instructions: to as u32, accesses: &accesses, next };
             let template = &block.template;
             if let Some(core) = &mut out_of_order {
                 core.run_from(from, template, &executed, &mut waits);
@@ -45,7 +47,7 @@ fn play(model: &CoreModel, seed: u64, cut: usize) -> CoreCounts {
         }
     }
     let settled = threads.map(|mut core| {
-        core.settle();
+        core.drain();
         core.counts(0)
     });
     let counts = out_of_order.map(|core| core.counts()).or(in_order.map(|core| core.counts()));
@@ -76,7 +78,7 @@ proptest! {
         let model = model(T1);
         let program = program(&model, seed, 400);
         let blocks: Vec<_> = program.each().collect();
-        let mut core = Threads::new(&model).expect("threads");
+        let mut core = MultithreadedCore::new(&model).expect("threads");
         if alone {
             (1..4).for_each(|thread| core.set_halted(thread, true));
         }
@@ -88,7 +90,7 @@ proptest! {
                 let (block, next, _) = blocks[at % blocks.len()];
                 at += 1;
                 let instructions = block.template.len() as u32;
-                let executed = Executed { instructions, accesses: &block.accesses, next };
+                let executed = ExecutedBlock { instructions, accesses: &block.accesses, next };
                 core.run(thread, &block.template, &executed, &mut waits);
             }
             core.advance();
@@ -98,7 +100,7 @@ proptest! {
                 *said = now;
             }
         }
-        core.settle();
+        core.drain();
         for (thread, said) in said.into_iter().enumerate() {
             prop_assert!(core.cycles(thread) >= said);
             let counts = core.counts(thread);

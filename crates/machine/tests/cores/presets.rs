@@ -1,6 +1,6 @@
 //! The cores of real machines: their files, what is published of each, and results that stay.
 
-use machine::core::{CoreModel, InOrderCore, Instruction, OutOfOrder, Unit};
+use machine::core::{CoreModel, InOrderCore, Instruction, OutOfOrderCore, Unit};
 
 use crate::streams::{play, program};
 use crate::support::{Core, MXS, Step, Waits, add, block, branch, layout, load, model, set};
@@ -30,14 +30,15 @@ fn round_cycles(model: &CoreModel, steps: &[Step], next: impl Fn(u64, u64) -> u6
     let mut waits = Waits::default();
     let mut run = |core: &mut dyn Core| {
         let mut rounds = |from: u64, to: u64| {
-            (from..to).for_each(|round| core.play(&block, next(round, block.behind), &mut waits));
+            (from..to)
+                .for_each(|round| core.play(&block, next(round, block.fall_through), &mut waits));
             core.counted().cycles
         };
         // Learnt, and warm.
         let before = rounds(0, 2_000);
         (rounds(2_000, 4_000) - before) * 100 / 2_000
     };
-    match OutOfOrder::new(model, 64) {
+    match OutOfOrderCore::new(model, 64) {
         Some(mut core) => run(&mut core),
         None => run(&mut InOrderCore::new(model, 64).expect("one or the other")),
     }
@@ -47,8 +48,8 @@ fn repeat(number: u64, step: impl Fn(u64) -> Step) -> Vec<Step> {
     (0..number).map(step).collect()
 }
 
-fn straight(_: u64, behind: u64) -> u64 {
-    behind
+fn straight(_: u64, fall_through: u64) -> u64 {
+    fall_through
 }
 
 fn nothing(_: u64) -> Step {
@@ -107,19 +108,19 @@ fn a_branch_that_cannot_be_foreseen_costs_what_is_published() {
     for published in PUBLISHED {
         let model = named(published.name);
         // A thrown coin: half of the time it is foreseen, in which case it costs what `never` does.
-        let coin = |round: u64, behind: u64| {
+        let coin = |round: u64, fall_through: u64| {
             let thrown = round.wrapping_mul(0xd134_2543_de82_ef95) ^ round >> 3;
             let thrown = (thrown ^ thrown >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            if thrown >> 40 & 1 == 1 { behind } else { 0x40_0000 }
+            if thrown >> 40 & 1 == 1 { fall_through } else { 0x40_0000 }
         };
-        let mut core = match OutOfOrder::new(&model, 64) {
+        let mut core = match OutOfOrderCore::new(&model, 64) {
             Some(core) => Box::new(core) as Box<dyn Core>,
             None => Box::new(InOrderCore::new(&model, 64).expect("one or the other")),
         };
         let block = block(layout(&model), 0x40_0000, &[branch(0)]);
         let mut waits = Waits::default();
         for round in 0..10_000 {
-            core.play(&block, coin(round, block.behind), &mut waits);
+            core.play(&block, coin(round, block.fall_through), &mut waits);
         }
         let counts = core.counted();
         let (wrong, name) = (counts.mispredicted_branches, published.name);
@@ -140,7 +141,7 @@ fn the_trace_cache_gives_three_a_cycle_and_the_decoder_one() {
     let decoded = model.front.decoded.as_mut().expect("a trace cache");
     (decoded.lines, decoded.ways) = (8, 8);
     assert_eq!(round_cycles(&model, &steps, straight), 6_000);
-    // Traces go on behind taken branches.
+    // Traces go on after taken branches.
     let mut model = named("p4-1700");
     let jump = Instruction::of(Unit::Branch).branching(machine::predict::BranchKind::Jump);
     let around = [nothing(0), (jump, None)];

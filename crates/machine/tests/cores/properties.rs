@@ -26,13 +26,13 @@ fn any_core() -> impl Strategy<Value = CoreModel> {
             (model.units.integer, model.units.multiply) = (units.0, units.1);
             (model.units.divide, model.units.load, model.units.store) = (units.2, units.3, units.4);
             (model.data.load_entries, model.data.store_entries) = (data.0, data.1);
-            (model.data.misses, model.data.forward_cycles) = (data.2, data.3);
+            (model.data.mshrs, model.data.forward_cycles) = (data.2, data.3);
             model.front.follows_stack = follows_stack;
             if let Some(of_it) = &mut model.window {
                 of_it.reorder_entries = model.width + window.0;
                 of_it.scheduler_entries = window.1.min(of_it.reorder_entries);
                 of_it.unresolved_branches = window.2;
-                (of_it.loads_pass_stores, of_it.stores_hold_graduation) = (window.3, window.4);
+                (of_it.loads_pass_stores, of_it.stores_hold_retirement) = (window.3, window.4);
             }
             model
         },
@@ -51,7 +51,7 @@ fn without_choice() -> CoreModel {
     model.front.queue_entries = 4;
     let window = model.window.as_mut().expect("it has one");
     (window.reorder_entries, window.scheduler_entries) = (5, 5);
-    model.data.misses = 64;
+    model.data.mshrs = 64;
     model
 }
 

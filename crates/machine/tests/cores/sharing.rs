@@ -1,6 +1,6 @@
 //! What threads of a core take of each other's time, whatever the order in which they are handed in.
 
-use machine::core::{CoreCounts, CoreModel, Executed, Threads};
+use machine::core::{CoreCounts, CoreModel, ExecutedBlock, MultithreadedCore};
 use proptest::prelude::*;
 
 use crate::streams::{Program, program};
@@ -20,7 +20,7 @@ fn piped() -> CoreModel {
 
 /// A core, and what each of its threads is to execute, with a memory of its own.
 struct Bench {
-    core: Threads,
+    core: MultithreadedCore,
     programs: Vec<Program>,
     memories: Vec<Waits>,
     done: [usize; THREADS],
@@ -30,7 +30,7 @@ impl Bench {
     fn new(model: &CoreModel, seed: u64, blocks: usize) -> Bench {
         let programs = (0..THREADS as u64).map(|thread| program(model, seed ^ thread, blocks));
         Bench {
-            core: Threads::new(model).expect("threads"),
+            core: MultithreadedCore::new(model).expect("threads"),
             programs: programs.collect(),
             memories: (0..THREADS).map(|_| Waits::far(90)).collect(),
             done: [0; THREADS],
@@ -42,7 +42,7 @@ impl Bench {
         let each = self.programs[thread].each().skip(self.done[thread]).take(blocks);
         for (block, next, interrupted) in each {
             let instructions = block.template.len() as u32;
-            let executed = Executed { instructions, accesses: &block.accesses, next };
+            let executed = ExecutedBlock { instructions, accesses: &block.accesses, next };
             let memory = &mut self.memories[thread];
             self.core.run(thread, &block.template, &executed, memory);
             if interrupted {
@@ -52,8 +52,8 @@ impl Bench {
         }
     }
 
-    fn settle(&mut self) -> Vec<CoreCounts> {
-        self.core.settle();
+    fn drain(&mut self) -> Vec<CoreCounts> {
+        self.core.drain();
         (0..THREADS).map(|thread| self.core.counts(thread)).collect()
     }
 }
@@ -77,7 +77,7 @@ proptest! {
         }
         let mut at_once = Bench::new(&model, seed, 300);
         (0..THREADS).for_each(|thread| at_once.hand_in(thread, sliced.done[thread]));
-        prop_assert_eq!(sliced.settle(), at_once.settle());
+        prop_assert_eq!(sliced.drain(), at_once.drain());
         prop_assert_eq!(sliced.core.now(), at_once.core.now());
     }
 
@@ -95,19 +95,19 @@ proptest! {
             match event {
                 0 | 1 => bench.core.set_halted(thread, true),
                 2 => bench.core.set_halted(thread, false),
-                3 if blocks < 10 => bench.core.settle(),
+                3 if blocks < 10 => bench.core.drain(),
                 _ => bench.hand_in(thread, blocks),
             }
             bench.core.advance();
         }
-        let counts = bench.settle();
+        let counts = bench.drain();
         let mut instructions = 0;
         for (thread, counts) in counts.iter().enumerate() {
             prop_assert_eq!(counts.slots(), counts.cycles);
             prop_assert!(counts.shared_slots <= 3 * counts.instructions, "{:?}", counts);
             let mut alone = Bench::new(&model, seed, 2_000);
             alone.hand_in(thread, bench.done[thread]);
-            let alone = alone.settle()[thread];
+            let alone = alone.drain()[thread];
             prop_assert_eq!(alone.instructions, counts.instructions);
             let most = alone.cycles + 3 * counts.instructions;
             prop_assert!(counts.cycles <= most, "{:?} and alone {:?}", counts, alone);
@@ -127,10 +127,10 @@ proptest! {
             bench.hand_in(thread, blocks);
             bench.core.advance();
         }
-        for (thread, counts) in bench.settle().iter().enumerate() {
+        for (thread, counts) in bench.drain().iter().enumerate() {
             let mut alone = Bench::new(&model, seed, 300);
             alone.hand_in(thread, bench.done[thread]);
-            let least = alone.settle()[thread].cycles;
+            let least = alone.drain()[thread].cycles;
             prop_assert!(counts.cycles >= least, "{:?} and alone {}", counts, least);
             // With what the last instruction keeps the thread from.
             let most = alone.core.time(thread) + counts.shared_slots;
@@ -141,7 +141,7 @@ proptest! {
 
 /// A core on which threads execute instructions of a cycle each, which wait for nothing.
 struct Plain {
-    core: Threads,
+    core: MultithreadedCore,
     model: CoreModel,
     waits: Waits,
 }
@@ -149,7 +149,7 @@ struct Plain {
 impl Plain {
     fn new() -> Plain {
         let model = model(T1);
-        let core = Threads::new(&model).expect("threads");
+        let core = MultithreadedCore::new(&model).expect("threads");
         Plain { core, model, waits: Waits::default() }
     }
 
@@ -158,7 +158,7 @@ impl Plain {
         for steps in steps.chunks(32) {
             let block = block(layout(&self.model), 0x40_0000, steps);
             let instructions = steps.len() as u32;
-            let executed = Executed { instructions, accesses: &[], next: block.behind };
+            let executed = ExecutedBlock { instructions, accesses: &[], next: block.fall_through };
             self.core.run(thread, &block.template, &executed, &mut self.waits);
         }
         self.core.advance();
@@ -217,7 +217,7 @@ fn contract_3_a_thread_that_is_not_there_is_not_waited_for_without_end() {
     assert_eq!(plain.core.counts(0).instructions, plain.core.now());
     assert!(plain.core.now() > 60_000, "{}", plain.core.now());
     plain.slice(1, 10);
-    plain.core.settle();
+    plain.core.drain();
     // What it was let past is not its, and it has every second cycle as soon as it is there.
     let (first, late) = (plain.core.counts(0), plain.core.counts(1));
     assert_eq!((first.instructions, first.shared_slots), (100_000, 10));

@@ -2,8 +2,8 @@
 //! them. The same on any host.
 
 use machine::core::{
-    CoreCounts, CoreModel, Executed, InOrderCore, Instruction, Layout, OutOfOrder, Register,
-    Special, Unit,
+    CoreCounts, CoreModel, ExecutedBlock, InOrderCore, Instruction, Layout, OutOfOrderCore,
+    Register, Special, Unit,
 };
 use machine::predict::BranchKind;
 
@@ -116,7 +116,8 @@ impl Program {
             let next = self.order.get(at + 1).copied().unwrap_or(0);
             let untaken = self.conditional[*number] && self.untaken[at];
             let block = &self.blocks[*number];
-            let next = if untaken { block.behind } else { self.blocks[next].template.address() };
+            let next =
+                if untaken { block.fall_through } else { self.blocks[next].template.address() };
             (block, next, self.interrupts.binary_search(&at).is_ok())
         })
     }
@@ -129,7 +130,7 @@ impl Program {
 /// Runs a program on the core that a model describes, and holds what is true of any.
 pub fn play(model: &CoreModel, program: &Program, far_cycles: u64) -> CoreCounts {
     let mut waits = Waits { fetch_cycles: far_cycles / 4, ..Waits::far(far_cycles) };
-    let counts = match OutOfOrder::new(model, 64) {
+    let counts = match OutOfOrderCore::new(model, 64) {
         Some(mut core) => {
             for (block, next, interrupted) in program.each() {
                 core.play(block, next, &mut waits);
@@ -163,16 +164,16 @@ fn play_in_order(model: &CoreModel, program: &Program, waits: &mut Waits) -> Cor
 
 /// All on one of the threads, with all others idle.
 fn play_threads(model: &CoreModel, program: &Program, waits: &mut Waits) -> CoreCounts {
-    let mut core = machine::core::Threads::new(model).expect("some sort of core");
+    let mut core = machine::core::MultithreadedCore::new(model).expect("some sort of core");
     for (block, next, interrupted) in program.each() {
         let instructions = block.template.len() as u32;
-        let executed = Executed { instructions, accesses: &block.accesses, next };
+        let executed = ExecutedBlock { instructions, accesses: &block.accesses, next };
         core.run(0, &block.template, &executed, waits);
         if interrupted {
             core.interrupt(0);
         }
     }
-    core.settle();
+    core.drain();
     closed(core.counts(0), model)
 }
 

@@ -1,8 +1,8 @@
 //! Streams and a memory whose waits are given, so that cycles can be worked out by hand.
 
 use machine::core::{
-    Access, CoreCounts, CoreModel, Executed, Instruction, Layout, Memory, OutOfOrder, Register,
-    Template, Unit,
+    Access, CoreCounts, CoreModel, ExecutedBlock, Instruction, Layout, Memory, OutOfOrderCore,
+    Register, Template, Unit,
 };
 use machine::predict::BranchKind;
 use machine::{CodeSpan, SystemModel};
@@ -22,9 +22,9 @@ pub fn plain() -> CoreModel {
     let mut model = model(MXS);
     model.issue_width = 8;
     model.front.queue_entries = 64;
-    model.front.late_target_cycles = 0;
+    model.front.btb_miss_cycles = 0;
     model.front.taken_ends_cycle = false;
-    model.data.misses = 64;
+    model.data.mshrs = 64;
     model.data.load_entries = 512;
     model.data.store_entries = 512;
     model.data.forward_cycles = 1;
@@ -35,7 +35,7 @@ pub fn plain() -> CoreModel {
     window.reorder_entries = 512;
     window.scheduler_entries = 512;
     window.unresolved_branches = None;
-    window.stores_hold_graduation = false;
+    window.stores_hold_retirement = false;
     model
 }
 
@@ -119,7 +119,7 @@ pub fn branch(on: u64) -> Step {
 pub struct Block {
     pub template: Template,
     pub accesses: Vec<Access>,
-    pub behind: u64,
+    pub fall_through: u64,
 }
 
 pub fn block(layout: Layout, address: u64, steps: &[Step]) -> Block {
@@ -138,7 +138,7 @@ pub fn block(layout: Layout, address: u64, steps: &[Step]) -> Block {
     Block {
         template: Template::new(layout, (span, None), &instructions, Some(address)),
         accesses: steps.iter().enumerate().filter_map(access).collect(),
-        behind: address + u64::from(bytes),
+        fall_through: address + u64::from(bytes),
     }
 }
 
@@ -152,21 +152,21 @@ pub trait Core {
     fn counted(&self) -> CoreCounts;
 }
 
-impl Core for OutOfOrder {
+impl Core for OutOfOrderCore {
     fn play(&mut self, block: &Block, next: u64, waits: &mut Waits) {
         let instructions = block.template.len() as u32;
-        let executed = Executed { instructions, accesses: &block.accesses, next };
-        OutOfOrder::run(self, &block.template, &executed, waits);
+        let executed = ExecutedBlock { instructions, accesses: &block.accesses, next };
+        OutOfOrderCore::run(self, &block.template, &executed, waits);
     }
 
     fn counted(&self) -> CoreCounts {
-        OutOfOrder::counts(self)
+        OutOfOrderCore::counts(self)
     }
 }
 
-pub fn out_of_order(model: &CoreModel) -> OutOfOrder {
+pub fn out_of_order(model: &CoreModel) -> OutOfOrderCore {
     assert_eq!(model.check("core"), Ok(()));
-    OutOfOrder::new(model, 64).expect("it has a window")
+    OutOfOrderCore::new(model, 64).expect("it has a window")
 }
 
 /// Runs `steps` once, in blocks of up to 32 that follow one another, on a core out of order.
@@ -179,7 +179,7 @@ pub fn run(model: &CoreModel, steps: &[Step], waits: &mut Waits) -> CoreCounts {
 pub fn run_on(core: &mut impl Core, layout: Layout, steps: &[Step], waits: &mut Waits) {
     for (number, steps) in steps.chunks(32).enumerate() {
         let block = block(layout, 0x40_0000 + 128 * number as u64, steps);
-        let next = block.behind;
+        let next = block.fall_through;
         core.play(&block, next, waits);
     }
 }

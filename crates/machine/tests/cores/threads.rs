@@ -1,6 +1,6 @@
 //! Timing contracts of a core that threads share.
 
-use machine::core::{CoreModel, Executed, Threads};
+use machine::core::{CoreModel, ExecutedBlock, MultithreadedCore};
 
 use crate::support::{FAR, Step, Waits, add, block, branch, layout, load, model, operation, set};
 
@@ -10,29 +10,34 @@ const T1: &str = include_str!("../../../../machines/t1.toml");
 fn plain() -> CoreModel {
     let mut model = model(T1);
     model.units.load.latency_cycles = 1;
-    (model.front.mispredict_cycles, model.front.late_target_cycles) = (0, 0);
+    (model.front.mispredict_cycles, model.front.btb_miss_cycles) = (0, 0);
     model
 }
 
 /// Queues what each thread does, has all issue, and returns the core.
-fn run(model: &CoreModel, far_cycles: u64, of_threads: &[Vec<Step>]) -> Threads {
-    let mut core = Threads::new(model).expect("threads");
+fn run(model: &CoreModel, far_cycles: u64, of_threads: &[Vec<Step>]) -> MultithreadedCore {
+    let mut core = MultithreadedCore::new(model).expect("threads");
     run_on(&mut core, model, far_cycles, of_threads);
     core
 }
 
-fn run_on(core: &mut Threads, model: &CoreModel, far_cycles: u64, of_threads: &[Vec<Step>]) {
+fn run_on(
+    core: &mut MultithreadedCore,
+    model: &CoreModel,
+    far_cycles: u64,
+    of_threads: &[Vec<Step>],
+) {
     let mut waits = Waits::far(far_cycles);
     for (thread, steps) in of_threads.iter().enumerate() {
         for steps in steps.chunks(32) {
             let block = block(layout(model), 0x40_0000, steps);
             let instructions = steps.len() as u32;
-            let next = block.behind;
-            let executed = Executed { instructions, accesses: &block.accesses, next };
+            let next = block.fall_through;
+            let executed = ExecutedBlock { instructions, accesses: &block.accesses, next };
             core.run(thread, &block.template, &executed, &mut waits);
         }
     }
-    core.settle();
+    core.drain();
     for thread in 0..core.threads() {
         let counts = core.counts(thread);
         assert_eq!(counts.slots(), counts.cycles, "{counts:?}");
@@ -109,19 +114,19 @@ fn contract_5_units_that_are_taken_are_taken_from_all() {
 fn contract_6_a_taken_branch_keeps_its_thread_and_no_other() {
     let mut model = plain();
     model.front.mispredict_cycles = 3;
-    let mut core = Threads::new(&model).expect("threads");
+    let mut core = MultithreadedCore::new(&model).expect("threads");
     let one = block(layout(&model), 0x40_0000, &[branch(0)]);
     let mut waits = Waits::default();
     for _ in 0..50 {
-        let executed = Executed { instructions: 1, accesses: &[], next: 0x40_0000 };
+        let executed = ExecutedBlock { instructions: 1, accesses: &[], next: 0x40_0000 };
         core.run(0, &one.template, &executed, &mut waits);
     }
-    core.settle();
+    core.drain();
     // Each is done a cycle behind its own, and then it takes three.
     assert_eq!((core.now(), core.counts(0).mispredicted_branches), (49 * 4 + 1, 50));
-    let mut both = Threads::new(&model).expect("threads");
+    let mut both = MultithreadedCore::new(&model).expect("threads");
     for _ in 0..50 {
-        let executed = Executed { instructions: 1, accesses: &[], next: 0x40_0000 };
+        let executed = ExecutedBlock { instructions: 1, accesses: &[], next: 0x40_0000 };
         both.run(0, &one.template, &executed, &mut waits);
     }
     // Three in four cycles are the other's.
@@ -133,7 +138,7 @@ fn contract_6_a_taken_branch_keeps_its_thread_and_no_other() {
 fn contract_7_an_interrupt_keeps_its_thread_and_no_other() {
     let mut model = plain();
     model.events.interrupt_cycles = 50;
-    let mut core = Threads::new(&model).expect("threads");
+    let mut core = MultithreadedCore::new(&model).expect("threads");
     run_on(&mut core, &model, 0, &[repeat(10, set)]);
     core.interrupt(0);
     core.halt_until(1, core.now());

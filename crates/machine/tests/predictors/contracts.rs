@@ -1,7 +1,7 @@
 use crate::naive::Naive;
 use machine::ModelError;
 use machine::predict::{
-    Branch, BranchKind, DirectionModel, EntriesModel, Foreseen, HistoryModel, Predictor,
+    Branch, BranchKind, DirectionModel, EntriesModel, HistoryModel, Prediction, Predictor,
     PredictorModel, TableModel, TageModel, TournamentModel,
 };
 use proptest::prelude::*;
@@ -39,16 +39,16 @@ fn tage() -> DirectionModel {
 }
 
 fn conditional(address: u64, taken: bool) -> Branch {
-    let (behind, target) = (address + 2, address - 64);
-    let next = if taken { target } else { behind };
-    Branch { address, kind: BranchKind::Conditional, behind, target: Some(target), next }
+    let (fall_through, target) = (address + 2, address - 64);
+    let next = if taken { target } else { fall_through };
+    Branch { address, kind: BranchKind::Conditional, fall_through, target: Some(target), next }
 }
 
 /// Of the second half of `branches`: how many were not foreseen.
 fn wrong(direction: DirectionModel, branches: &[(u64, bool)]) -> usize {
     let mut predictor = Predictor::new(&with(direction));
     let met = branches.iter().map(|(address, taken)| {
-        usize::from(predictor.step(&conditional(*address, *taken)) == Foreseen::Wrong)
+        usize::from(predictor.step(&conditional(*address, *taken)) == Prediction::Mispredicted)
     });
     met.collect::<Vec<_>>()[branches.len() / 2..].iter().sum()
 }
@@ -105,7 +105,7 @@ fn contract_4_static_rules_see_only_where_a_branch_leads() {
         [Branch { target: Some(0x2000), next, ..conditional(0x1000, taken) }]
     };
     let right = |direction, branches: [Branch; 1]| {
-        Predictor::new(&with(direction)).step(&branches[0]) != Foreseen::Wrong
+        Predictor::new(&with(direction)).step(&branches[0]) != Prediction::Mispredicted
     };
     for taken in [false, true] {
         for branch in [backward(taken), forward(taken)] {
@@ -123,14 +123,20 @@ fn nested(predictor: &mut Predictor, depth: u64) -> usize {
     for level in 0..depth {
         let (address, next) = (place(level), place(level + 1));
         let kind = BranchKind::Call;
-        predictor.step(&Branch { address, kind, behind: address + 5, target: Some(next), next });
+        predictor.step(&Branch {
+            address,
+            kind,
+            fall_through: address + 5,
+            target: Some(next),
+            next,
+        });
     }
     let returns = (0..depth).rev().map(|level| {
         let (address, next) = (place(level + 1) + 0x100, place(level) + 5);
         let kind = BranchKind::Return;
-        Branch { address, kind, behind: address + 1, target: None, next }
+        Branch { address, kind, fall_through: address + 1, target: None, next }
     });
-    returns.filter(|branch| predictor.step(branch) == Foreseen::Wrong).count()
+    returns.filter(|branch| predictor.step(branch) == Prediction::Mispredicted).count()
 }
 
 #[test]
@@ -146,14 +152,14 @@ fn contract_6_a_jump_is_late_until_its_target_is_known() {
     let mut predictor = Predictor::new(&with(bimodal()));
     let jump = |address: u64, next: u64| {
         let kind = BranchKind::Jump;
-        Branch { address, kind, behind: address + 5, target: Some(next), next }
+        Branch { address, kind, fall_through: address + 5, target: Some(next), next }
     };
     // Five branches 16 bytes apart share a set of four ways: the least recently used is gone.
     let mut round = || (0..5).map(|at| predictor.step(&jump(at * 16, 0x9000))).collect::<Vec<_>>();
-    assert_eq!((round(), round()), (vec![Foreseen::Late; 5], vec![Foreseen::Late; 5]));
+    assert_eq!((round(), round()), (vec![Prediction::BtbMiss; 5], vec![Prediction::BtbMiss; 5]));
     let mut four = || (0..4).map(|at| predictor.step(&jump(at * 16, 0x9000))).collect::<Vec<_>>();
     four();
-    assert_eq!(four(), [Foreseen::Right; 4]);
+    assert_eq!(four(), [Prediction::Predicted; 4]);
 }
 
 #[test]
@@ -167,12 +173,12 @@ fn contract_7_an_indirect_branch_is_known_by_its_last_target_or_by_history() {
         let branches = (0..300u64).map(|at| {
             let (address, next) = (0x1000, 0x2000 + 0x123 * (at % 3));
             let kind = BranchKind::IndirectJump;
-            Branch { address, kind, behind: address + 2, target: None, next }
+            Branch { address, kind, fall_through: address + 2, target: None, next }
         });
         branches
             .map(|branch| predictor.step(&branch))
             .skip(150)
-            .fold(0, |wrong, met| wrong + u32::from(met == Foreseen::Wrong))
+            .fold(0, |wrong, met| wrong + u32::from(met == Prediction::Mispredicted))
     };
     assert_eq!((wrong(&plain), wrong(&by_history)), (150, 0));
 }
@@ -235,15 +241,15 @@ fn branch() -> impl Strategy<Value = Branch> {
         2 => Just(BranchKind::Return),
     ];
     (kind, 100u64..140, 100u64..108, any::<bool>()).prop_map(|(kind, address, other, taken)| {
-        let behind = address + 2;
+        let fall_through = address + 2;
         let next = match kind {
-            BranchKind::Conditional if !taken => behind,
-            // A return leads behind some call, sometimes the right one.
+            BranchKind::Conditional if !taken => fall_through,
+            // A return leads after some call, sometimes the right one.
             BranchKind::Return => other + 2,
             _ => other * 7,
         };
         let direct = matches!(kind, BranchKind::Conditional | BranchKind::Jump | BranchKind::Call);
-        Branch { address, kind, behind, target: direct.then_some(other * 7), next }
+        Branch { address, kind, fall_through, target: direct.then_some(other * 7), next }
     })
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use machine::predict::{
-    Branch, BranchKind, DirectionModel, Foreseen, HistoryModel, PredictorModel, TableModel,
+    Branch, BranchKind, DirectionModel, HistoryModel, Prediction, PredictorModel, TableModel,
     TageModel, TournamentModel,
 };
 
@@ -44,9 +44,9 @@ pub struct Naive {
 }
 
 impl Naive {
-    pub fn step(&mut self, model: &PredictorModel, branch: &Branch) -> Foreseen {
+    pub fn step(&mut self, model: &PredictorModel, branch: &Branch) -> Prediction {
         if matches!(branch.kind, BranchKind::Call | BranchKind::IndirectCall) {
-            self.returns.push(branch.behind);
+            self.returns.push(branch.fall_through);
             if self.returns.len() > model.return_stack_entries.unwrap_or(0) as usize {
                 self.returns.remove(0);
             }
@@ -56,14 +56,14 @@ impl Naive {
                 let foreseen = self.direction(&model.direction, branch);
                 let known = branch.taken().then(|| self.btb(model.btb.as_ref(), branch));
                 match known {
-                    _ if foreseen != branch.taken() => Foreseen::Wrong,
-                    Some(false) => Foreseen::Late,
-                    _ => Foreseen::Right,
+                    _ if foreseen != branch.taken() => Prediction::Mispredicted,
+                    Some(false) => Prediction::BtbMiss,
+                    _ => Prediction::Predicted,
                 }
             }
             BranchKind::Jump | BranchKind::Call => match self.btb(model.btb.as_ref(), branch) {
-                true => Foreseen::Right,
-                false => Foreseen::Late,
+                true => Prediction::Predicted,
+                false => Prediction::BtbMiss,
             },
             BranchKind::Return if model.return_stack_entries.is_some() => {
                 right(self.returns.pop() == Some(branch.next))
@@ -139,8 +139,8 @@ impl Naive {
     }
 }
 
-fn right(right: bool) -> Foreseen {
-    if right { Foreseen::Right } else { Foreseen::Wrong }
+fn right(right: bool) -> Prediction {
+    if right { Prediction::Predicted } else { Prediction::Mispredicted }
 }
 
 #[derive(Clone, Copy)]
@@ -194,15 +194,15 @@ impl Tage {
         };
         let mut found: Vec<_> = places.iter().filter(known).map(|(place, _)| *place).collect();
         let provider = found.pop();
-        let behind = found.pop().map_or(base, |place| self.entries[&place].counter >= 4);
+        let fall_through = found.pop().map_or(base, |place| self.entries[&place].counter >= 4);
         let mut foreseen = base;
         let mut provided = base;
         if let Some(place) = provider {
             let entry = self.entries.get_mut(&place).expect("found");
             let new = entry.useful == 0 && matches!(entry.counter, 3 | 4);
             provided = entry.counter >= 4;
-            foreseen = if new && self.distrust >= 8 { behind } else { provided };
-            if provided != behind {
+            foreseen = if new && self.distrust >= 8 { fall_through } else { provided };
+            if provided != fall_through {
                 let sign = if provided == taken { 1 } else { -1 };
                 if new {
                     self.distrust = (self.distrust - sign).clamp(0, 15);

@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-use machine::{InOrder, MachineModel};
+use machine::{BlockingMachine, BlockingModel};
 
 use super::{Counting, Cpu};
 use crate::beside::Beside;
@@ -13,9 +13,9 @@ use crate::strand::Strand;
 
 impl Cpu {
     /// Counts with a model from now on.
-    pub(crate) fn set_model(&mut self, model: &MachineModel) {
+    pub(crate) fn set_model(&mut self, model: &BlockingModel) {
         // Lives as long as the process, as the code that uses it may.
-        self.model = Box::into_raw(Box::new(InOrder::new(model)));
+        self.model = Box::into_raw(Box::new(BlockingMachine::new(model)));
     }
 
     /// Executes on a core of a model from now on.
@@ -94,7 +94,7 @@ impl Cpu {
         unsafe { self.strand.as_mut() }
     }
 
-    pub(super) fn model(&mut self) -> Option<&mut InOrder> {
+    pub(super) fn model(&mut self) -> Option<&mut BlockingMachine> {
         // SAFETY: null, or of `set_model`; no use is nested in another.
         unsafe { self.model.as_mut() }
     }
@@ -238,7 +238,7 @@ impl Cpu {
             Counting::Plain => {}
             Counting::Timed => {
                 if let Some(model) = self.model() {
-                    model.take_back(count);
+                    model.uncount_instructions(count);
                 }
             }
             Counting::Ooo => {

@@ -10,7 +10,7 @@ use std::cell::UnsafeCell;
 use std::ffi::{c_uint, c_void};
 use std::ptr;
 
-use machine::InOrder;
+use machine::BlockingMachine;
 
 use crate::beside::Beside;
 use crate::block::Block;
@@ -55,7 +55,7 @@ pub(crate) struct Cpu {
     /// Branches of the blocks that were started. With a model only.
     branches: u64,
     /// The model of the level `timed`, null without one.
-    model: *mut InOrder,
+    model: *mut BlockingMachine,
     /// What executes at the level `ooo`, null without one.
     strand: *mut Strand,
     /// Caches beside, null without any.

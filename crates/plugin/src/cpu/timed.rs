@@ -3,7 +3,7 @@
 
 use std::ffi::{c_uint, c_void};
 
-use machine::InOrder;
+use machine::BlockingMachine;
 
 use super::{known_running, running, with};
 use crate::block::Block;
@@ -48,7 +48,7 @@ fn begin(vcpu: u32, block: *const Block) {
         let (known, model) = unsafe { (&*block, &mut *cpu.model) };
         cpu.block = block;
         cpu.branches += u64::from(known.ends_in_branch);
-        model.block(&known.code);
+        model.execute_block(&known.code);
     });
 }
 
@@ -72,8 +72,8 @@ pub(crate) extern "C" fn on_access<const ALONE: bool, const STORES: bool>(
             // SAFETY: as above.
             let model = unsafe { &mut *cpu.model };
             match STORES {
-                true => model.store_at_once(address, bytes),
-                false => model.load_at_once(address, bytes),
+                true => model.store_fast(address, bytes),
+                false => model.load_fast(address, bytes),
             }
         }),
         _ => false,
@@ -102,7 +102,7 @@ fn access_late<const STORES: bool>(access: u32, address: u64) {
 
 /// The further lines of an access that lies in more than one.
 #[inline(never)]
-fn beyond(model: &mut InOrder, access: u32, (address, bytes): (u64, u64), write: bool) {
+fn beyond(model: &mut BlockingMachine, access: u32, (address, bytes): (u64, u64), write: bool) {
     for line in model.data_lines(address, bytes).skip(1) {
         // The page behind is not the one that QEMU has just looked up.
         let translate = |line: u64| {

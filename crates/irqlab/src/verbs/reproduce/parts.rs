@@ -3,7 +3,7 @@
 use lab::footprint::in_guest::FootprintOrder;
 use lab::footprint::{FootprintPlan, Level, Method, Source};
 use machine::SystemModel;
-use machine::schema::Content;
+use machine::schema::Inclusion;
 use sim::devices::NicModel;
 
 use super::super::footprint::sim::CPUS;
@@ -146,7 +146,7 @@ fn clock(model: &SystemModel) -> Option<String> {
 /// What a pass over L2 is estimated to take: each line misses L1 and, with pages of 4 KiB, the TLB.
 fn l2_pass_ns(model: &SystemModel) -> f64 {
     let lines = model.l2.cache.size_bytes / model.l2.cache.line_bytes.max(1);
-    let waits = &model.waits;
+    let waits = &model.latencies;
     let walk = if model.stlb.is_some() { waits.stlb_hit_cycles } else { waits.tlb_miss_cycles };
     let cycles = waits.l1_hit_cycles + waits.l2_hit_cycles + walk;
     lines as f64 * cycles as f64 * 1e9 / clock_hz(model) as f64
@@ -154,7 +154,7 @@ fn l2_pass_ns(model: &SystemModel) -> f64 {
 
 /// L2 with lines half as long, or twice where L1 has lines as long; none where neither can be.
 fn other_line(model: &SystemModel) -> Option<String> {
-    if model.l2.content == Content::Exclusive {
+    if model.l2.inclusion == Inclusion::Exclusive {
         return None; // lines go from L1 to it as they are
     }
     let line = model.l2.cache.line_bytes;
@@ -199,7 +199,7 @@ mod tests {
         for name in sim::models::names() {
             let (model, parts) = of(name);
             let Some(change) = parts.iter().find_map(|part| part.change.clone()) else {
-                assert_eq!(model.l2.content, Content::Exclusive, "{name}");
+                assert_eq!(model.l2.inclusion, Inclusion::Exclusive, "{name}");
                 continue;
             };
             let changes: Vec<String> = change.split(' ').map(str::to_owned).collect();
