@@ -11,7 +11,7 @@
 //!   guest that has neither `ip` nor `ping` nor a shell.
 //! - **What cannot be raised here says so** ([`StimulusError::Unavailable`], reason and remedy).
 //!
-//! What each source does, where its threads are pinned and what it raises: `docs/sources.md`.
+//! What each source does, where its threads are pinned and what it raises: `docs/stimuli.md`.
 //!
 //! # Architecture invariant
 //! This module uses nothing of `live` but `journal`.

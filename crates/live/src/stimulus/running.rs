@@ -50,7 +50,7 @@ impl Helper {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Report {
     /// Reads, pings answered, blocks sent, timer expirations asked for, barriers or compressed
-    /// chunks, after the source (`docs/sources.md`).
+    /// chunks, after the source (`docs/stimuli.md`).
     pub operations: u64,
     /// Bytes read, received, sent or compressed; 0 where no data moves.
     pub bytes: u64,

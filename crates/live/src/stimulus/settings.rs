@@ -23,7 +23,7 @@ pub struct StimulusSettings {
     /// Time between two expirations of the timer source at [`Rate::High`]; 50 µs by default,
     /// 10 µs (the kernel's own limit) to 100 ms allowed.
     pub timer_period: Duration,
-    /// CPUs under measurement; `docs/sources.md` says which threads are pinned to them.
+    /// CPUs under measurement; `docs/stimuli.md` says which threads are pinned to them.
     pub cpus: Vec<u32>,
     /// CPUs for what must run but should not disturb; may be empty.
     pub housekeeping: Vec<u32>,
