@@ -1,18 +1,21 @@
 //! irqlab: a laboratory for interrupts. Each verb of the command has a file in `verbs/`.
 
-mod args;
-mod output;
-mod shell;
+mod console;
+mod options;
+mod run;
+mod simulated;
 mod verbs;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Measures what interrupts and the operating system cost
 #[derive(Debug, Parser)]
 #[command(version, about, propagate_version = true)]
 struct Cli {
+    #[command(flatten)]
+    console: console::ConsoleArgs,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -40,7 +43,16 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().verb {
+    run().unwrap_or_else(|error| run::failure(&error))
+}
+
+fn run() -> anyhow::Result<ExitCode> {
+    let command = Cli::command();
+    let matches = command.clone().get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    console::set_up(cli.console);
+    options::check_bench(&command, &matches)?;
+    match cli.verb {
         Verb::Doctor(args) => verbs::doctor::run(args),
         Verb::Handlers(args) => verbs::handlers::run(&args),
         Verb::Noise(args) => verbs::noise::run(&args),
@@ -51,10 +63,9 @@ fn main() -> ExitCode {
         Verb::Sim(args) => verbs::sim::run(*args),
         Verb::Machines(args) => verbs::machines::run(&args),
         Verb::Bench(args) => verbs::bench::run(args),
-        Verb::Completions(args) => verbs::completions::run(&args, Cli::command()),
-        Verb::Man(args) => verbs::man::run(&args, Cli::command()),
+        Verb::Completions(args) => verbs::completions::run(&args, command),
+        Verb::Man(args) => verbs::man::run(&args, command),
         Verb::Stimulus(args) => verbs::stimulus::run(&args),
         Verb::InGuest(args) => verbs::in_guest::run(&args),
-    };
-    result.unwrap_or_else(|error| output::failure(&error))
+    }
 }

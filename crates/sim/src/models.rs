@@ -104,14 +104,15 @@ pub fn find(cache: &Cache, name: &str, changes: &[String], detail: Detail) -> Re
     Ok(Model { model, detail, described: json!(table), sha256, path })
 }
 
-/// The model of that name or file, for [`Detail::Timed`] if that level runs it, else for [`Detail::Ooo`].
+/// The model of that name or file with the changes, for [`Detail::Timed`] if that level runs it, else
+/// for [`Detail::Ooo`].
 ///
 /// # Errors
 /// As [`find`], when neither runs it.
-pub fn find_level(cache: &Cache, name: &str) -> Result<Model> {
-    let (_, model) = changed(name, &[])?;
+pub fn find_level(cache: &Cache, name: &str, changes: &[String]) -> Result<Model> {
+    let (_, model) = changed(name, changes)?;
     let needs_ooo = model.blocking().is_err() && model.core.is_some();
-    find(cache, name, &[], if needs_ooo { Detail::Ooo } else { Detail::Timed })
+    find(cache, name, changes, if needs_ooo { Detail::Ooo } else { Detail::Timed })
 }
 
 #[cfg(test)]
@@ -133,14 +134,18 @@ mod tests {
                 Ok(found) => {
                     let path = found.path.display().to_string();
                     assert_eq!(find(&cache, &path, &[], Detail::Timed).unwrap(), found);
-                    assert_eq!(find_level(&cache, name).unwrap(), found);
+                    assert_eq!(find_level(&cache, name, &[]).unwrap(), found);
                     timed.push(name);
                 }
                 Err(error) => {
                     let error = error.to_string();
                     assert!(error.contains("which the timed level does not run"), "{error}");
                     assert!(error.contains("--detail ooo runs it"), "{error}");
-                    assert_eq!(find_level(&cache, name).unwrap().detail, Detail::Ooo, "{name}");
+                    assert_eq!(
+                        find_level(&cache, name, &[]).unwrap().detail,
+                        Detail::Ooo,
+                        "{name}"
+                    );
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap_complete::Shell;
 
-use crate::output;
+use crate::console;
 
 /// Print a completion script for a shell
 #[derive(Debug, clap::Args)]
@@ -22,6 +22,6 @@ pub struct CompletionsArgs {
 pub fn run(args: &CompletionsArgs, mut command: clap::Command) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "irqlab", &mut script);
-    output::print(&String::from_utf8(script)?)?;
+    console::print(&String::from_utf8(script)?)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,13 +1,15 @@
 //! `irqlab doctor`: what can be measured here, and for the rest, the line that unlocks it.
 
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use live::host::diagnosis::verdict;
 use live::host::{Finding, HostFacts, Root, Status, diagnose, host_facts};
+use report::escape;
 use serde_json::json;
+
+use crate::console;
 
 /// The schema of `--json`.
 const SCHEMA: &str = "irqlab.doctor/1";
@@ -26,22 +28,14 @@ pub struct DoctorArgs {
     pub json: bool,
 }
 
-/// Looks at the machine and says what was found. Fails only when it can't be written.
+/// Looks at the machine and prints what was found. Fails only when that cannot be written.
 pub fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     let facts = host_facts(&Root::default());
     let findings = diagnose(&facts);
-    let stdout = io::stdout();
-    let text = if args.json {
-        document(&facts, &findings)?
-    } else {
-        render(&findings, stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none())
-    };
-    let mut out = stdout.lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // `irqlab doctor | head`: the reader has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-        written => written.context("cannot write to standard output")?,
-    }
+    console::print(&match args.json {
+        true => document(&facts, &findings)?,
+        false => render(&findings, console::has_color()),
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -60,7 +54,7 @@ fn render(findings: &[Finding], is_colored: bool) -> String {
     let count = |status| findings.iter().filter(|finding| finding.status == status).count();
     let (ok, limited, missing) =
         (count(Status::Ok), count(Status::Limited), count(Status::Missing));
-    let summary = escaped(&verdict(findings));
+    let summary = escape::plain(&verdict(findings));
     // Writing to a String never fails.
     let _ = writeln!(text, "\n{ok} ok, {limited} limited, {missing} missing. {summary}");
     text
@@ -74,15 +68,15 @@ fn render_finding(text: &mut String, finding: &Finding, is_colored: bool) {
     };
     let mark = format!("{mark:<8}");
     let mark = if is_colored { format!("\x1b[{color}m{mark}\x1b[0m") } else { mark };
-    let subject = escaped(&finding.subject);
-    let says = wrapped(&escaped(&finding.says));
+    let subject = escape::plain(&finding.subject);
+    let says = wrapped(&escape::plain(&finding.says));
     let _ = writeln!(text, "{mark} {subject:<19} {}", says.trim_start());
     if let Some(consequence) = &finding.consequence {
-        let _ = writeln!(text, "{}", wrapped(&format!("so: {}", escaped(consequence))));
+        let _ = writeln!(text, "{}", wrapped(&format!("so: {}", escape::plain(consequence))));
     }
     if let Some(unlock) = &finding.unlock {
         // In one line, however long: it is there to be copied.
-        let _ = writeln!(text, "{:INDENT$}unlock: {}", "", escaped(unlock));
+        let _ = writeln!(text, "{:INDENT$}unlock: {}", "", escape::plain(unlock));
     }
 }
 
@@ -101,22 +95,6 @@ fn wrapped(text: &str) -> String {
     let indented: Vec<String> =
         lines.into_iter().map(|line| format!("{:INDENT$}{line}", "")).collect();
     indented.join("\n")
-}
-
-/// Without anything that a terminal obeys: names of devices and handlers come from outside.
-fn escaped(text: &str) -> String {
-    let is_direction = |sign: char| {
-        ('\u{202a}'..='\u{202e}').contains(&sign) || ('\u{2066}'..='\u{2069}').contains(&sign)
-    };
-    let mut clean = String::with_capacity(text.len());
-    for sign in text.chars() {
-        if sign.is_control() || is_direction(sign) {
-            clean.extend(sign.escape_default());
-        } else {
-            clean.push(sign);
-        }
-    }
-    clean
 }
 
 #[cfg(test)]

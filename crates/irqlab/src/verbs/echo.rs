@@ -1,12 +1,12 @@
-//! `irqlab echo`: the other end of `footprint --peer`.
+//! `irqlab echo`: the other side of `footprint --peer`.
 
 use std::net::{SocketAddr, TcpListener};
 use std::process::ExitCode;
 
 use anyhow::Context;
 
-use super::handlers::stop_on_signals;
-use crate::output;
+use crate::console;
+use crate::run::stop_on_signals;
 
 /// Echo the messages of another machine's `footprint --peer`, until Ctrl-C
 #[derive(Debug, clap::Args)]
@@ -15,7 +15,7 @@ use crate::output;
 one of this machine alone unless another is named.
 
   irqlab echo --listen 192.0.2.7:7007                          on the other machine
-  irqlab footprint --source net --peer 192.0.2.7:7007 -c 1     on the one that is measured"
+  irqlab footprint --stimulus net --peer 192.0.2.7:7007 -c 1     on the one that is measured"
 )]
 pub struct EchoArgs {
     /// Where to listen; port 0: one that is free
@@ -29,7 +29,7 @@ pub fn run(args: &EchoArgs) -> anyhow::Result<ExitCode> {
     let listener = TcpListener::bind(args.listen).with_context(place)?;
     let address = listener.local_addr().with_context(place)?;
     let stop = stop_on_signals()?;
-    output::print(&format!("listening at {address}\n"))?;
+    console::print(&format!("listening at {address}\n"))?;
     live::footprint::echo(&listener, &stop)?;
     Ok(ExitCode::SUCCESS)
 }

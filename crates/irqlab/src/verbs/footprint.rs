@@ -1,50 +1,56 @@
 //! `irqlab footprint`: what does an interrupt evict from the caches?
 
-pub mod sim;
-mod trace;
-
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
+use lab::footprint::in_guest::FootprintOrder;
+use lab::footprint::trace::{Trace, TraceSpan};
 use lab::footprint::{
     About, FootprintBench, FootprintFacts, FootprintPlan, Geometry, Level, Measured, Method, Source,
 };
-use lab::handlers::BenchError;
 use live::footprint::{FarEnd, FootprintSettings, LiveFootprint, Watcher};
+use live::handlers::Stop;
 use live::host::{Root, host_facts, run_host_block};
-use record::Timestamp;
+use record::Attachment;
+use report::{Group, Slice, Track, perfetto};
 use serde_json::{Map, Value as Json, json};
+use sim::Cache;
+use sim::footprint::{SimFootprint, geometries};
+use sim::models::Model;
+use sim::watch::Watch;
 
-use super::handlers::live::clean_up_after_the_dead;
-use super::handlers::place::{MadeDirectories, output_directory};
-use super::handlers::{On, stop_on_signals};
-use super::machine::GuestArgs;
-use crate::args::{Printing, Usage, duration, online_cpus};
-use crate::output;
+use crate::console::{self, Progress, Redraw};
+use crate::options::{
+    LIVE, On, ResultArgs, SIMULATED, Usage, duration_between, guest_cpus, help_with_exit_codes, ns,
+    one_cpu, online_cpus, unique,
+};
+use crate::run::{OpenRun, stop_on_signals};
+use crate::simulated::{GuestArgs, Simulated, SimulatedArgs, add_disk};
 
 /// What does an interrupt evict from the caches, and what does that cost after the return?
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
+#[command(after_help = help_with_exit_codes("Examples:
   irqlab footprint                               timer, IPI and disk interrupts; L1d, L1i, L2
-  irqlab footprint -c 1 --source disk --level l1d,l2
-  irqlab footprint --source timer --method basic,refined
-  irqlab footprint --on sim:r4400-1994           in a simulated machine, by its counters
-
-Ctrl-C stops, prints and records what was measured until then (\"complete\": false), and ends in 0.
-
-Exit codes: 0 done, 1 failed, 2 a mistake in what was typed, 4 nothing can be measured here.")]
+  irqlab footprint -c 1 --stimulus disk --level l1d,l2
+  irqlab footprint --stimulus timer --method basic,refined
+  irqlab footprint --on sim:r4400-1994           in a simulated machine, by its counters"))]
 pub struct FootprintArgs {
     /// Where to measure: live or sim:MODEL
     #[arg(long, default_value = "live", value_name = "BENCH")]
     on: On,
-    /// CPU of the loop [default: the last one online]; on sim, how many the machine has [default: 2]
-    #[arg(short = 'c', long, value_name = "CPU")]
-    cpu: Option<String>,
+    /// The CPU that runs the loop: exactly one [default: the last one]
+    #[arg(short = 'c', long, alias = "cpu", value_name = "LIST")]
+    cpus: Option<String>,
     /// What interrupts: timer, ipi, disk, disk-event, net, net-signal
-    #[arg(long, value_delimiter = ',', default_value = "timer,ipi,disk", value_name = "LIST")]
-    source: Vec<Source>,
+    #[arg(
+        long,
+        alias = "source",
+        value_delimiter = ',',
+        default_value = "timer,ipi,disk",
+        value_name = "LIST"
+    )]
+    stimulus: Vec<Source>,
     /// What is filled: l1d, l1i, l2, l3, dtlb, itlb
     #[arg(long, value_delimiter = ',', default_value = "l1d,l1i,l2", value_name = "LIST")]
     level: Vec<Level>,
@@ -58,84 +64,62 @@ pub struct FootprintArgs {
     /// Most repetitions with the interrupt, and as many without; 16 to 100000
     #[arg(long, value_parser = clap::value_parser!(u32).range(16..=100_000), default_value_t = 512, value_name = "N")]
     repetitions: u32,
-    /// In how many rounds, each with everything made anew: what changes over seconds is then in the
-    /// interval; 1 to 100 [default: 5; on sim, where nothing changes, always 1]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100), value_name = "N")]
+    /// Number of rounds, each with new memory and stimuli: changes over seconds are then part of the
+    /// confidence interval; 1 to 100 [default: 5; on sim, where nothing changes, always 1]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100), value_name = "N",
+          help_heading = LIVE)]
     rounds: Option<u32>,
-    /// How long an interrupt is waited for; the basic method always waits so long
-    #[arg(long, allow_hyphen_values = true, value_parser = duration, default_value = "2ms", value_name = "TIME")]
+    /// Longest wait for an interrupt, up to 1s; the basic method always waits so long
+    #[arg(long, allow_hyphen_values = true, value_parser = duration_between("1us", "1s"), default_value = "2ms",
+          value_name = "TIME")]
     window: Duration,
-    /// Have the network sources' messages echoed by another machine, on which `irqlab echo` runs
-    #[arg(long, value_name = "HOST:PORT")]
+    /// Let another machine, on which `irqlab echo` runs, echo the messages of net and net-signal
+    #[arg(long, value_name = "HOST:PORT", help_heading = LIVE)]
     peer: Option<String>,
-    /// Watch one repetition of each series, too: which task or handler ran when, as trace.json in the run's
-    /// directory, for Perfetto (ui.perfetto.dev)
+    /// Also record one repetition of each series: which task or handler ran when, as trace.json in the
+    /// run's directory, for Perfetto (ui.perfetto.dev)
     #[arg(long)]
     trace: bool,
     /// Move a device's interrupt to the loop's CPU for the run; it goes back afterwards
-    #[arg(long)]
+    #[arg(long, help_heading = LIVE)]
     move_irq: bool,
-    /// Where misses are counted, tell nothing by time: levels with a long pass are ready sooner
+    /// Where misses are counted, skip the estimate by time: levels with a long pass are ready sooner
     #[arg(long)]
     counters_only: bool,
-    /// Let ticks come in windows: both sorts have as many. For levels with a pass longer than a tick; by
-    /// counters only
+    /// Allow ticks in windows: treatment and control have equally many. For levels with a pass longer
+    /// than a tick; by counters only
     #[arg(long, requires = "counters_only")]
     ticks: bool,
     /// Chooses the order of lines and the times of interrupts
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// Directory of the run [default: irqlab-runs/UTC-footprint]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
     #[command(flatten)]
-    printing: Printing,
-    /// Print every row, too
-    #[arg(long)]
-    all: bool,
-    /// Change a field of the model, as in l2.size=4MiB
-    #[arg(long, value_name = "FIELD=VALUE")]
-    set: Vec<String>,
-    #[command(flatten, next_help_heading = "The simulated machine (--on sim)")]
-    guest: GuestArgs,
+    results: ResultArgs,
+    #[command(flatten, next_help_heading = SIMULATED)]
+    simulated: SimulatedArgs,
 }
 
-/// Longest window.
-const WINDOW_MAX: Duration = Duration::from_secs(1);
-/// Rounds on live, unless said otherwise.
+/// Rounds on live, unless another number is given.
 const ROUNDS: u32 = 5;
-
-fn once<T: PartialEq + Copy>(list: &[T]) -> Vec<T> {
-    let mut kept = Vec::new();
-    for one in list {
-        if !kept.contains(one) {
-            kept.push(*one);
-        }
-    }
-    kept
-}
+/// CPUs of the simulated machine, unless another number is given: one for the loop, one for what
+/// interrupts it.
+pub const VCPUS: u32 = 2;
+/// Its memory, unless another size is given.
+const MEMORY_MIB: u32 = 1024;
+/// The disk of the disk stimuli, unless one is asked for: with a latency, so that a cache is filled
+/// before the read completes.
+const DISK: &str = "virtio-blk,latency=1ms";
+/// The kernel's watchdog would keep one of the counters for itself.
+const NO_WATCHDOG: &str = "nmi_watchdog=0";
+/// The trace's file in the run's directory.
+const TRACE: &str = "trace.json";
 
 impl FootprintArgs {
-    fn cpu(&self) -> anyhow::Result<(u32, Vec<u32>)> {
-        let online = online_cpus(None)?;
-        let wanted = match &self.cpu {
-            Some(list) => online_cpus(Some(list))?,
-            None => online.last().copied().into_iter().collect(),
-        };
-        match wanted[..] {
-            [cpu] => Ok((cpu, online)),
-            _ => bail!(Usage("-c: one CPU: the loop has one thread".to_owned())),
-        }
-    }
-
     fn check(&self) -> anyhow::Result<()> {
-        if self.window > WINDOW_MAX {
-            bail!(Usage("--window: allowed: up to 1s".to_owned()));
-        }
         let is_net = |source: &Source| matches!(source, Source::Net | Source::NetSignal);
-        if self.peer.is_some() && !self.source.iter().any(is_net) {
+        if self.peer.is_some() && !self.stimulus.iter().any(is_net) {
             bail!(Usage(
-                "--peer is for the sources net and net-signal; add --source net".to_owned()
+                "--peer is for the stimuli net and net-signal; add --stimulus net".to_owned()
             ));
         }
         Ok(())
@@ -143,9 +127,9 @@ impl FootprintArgs {
 
     fn plan(&self) -> FootprintPlan {
         FootprintPlan {
-            levels: once(&self.level),
-            sources: once(&self.source),
-            methods: once(&self.method),
+            levels: unique(&self.level),
+            sources: unique(&self.stimulus),
+            methods: unique(&self.method),
             repetitions_max: self.repetitions as usize,
             trace: self.trace,
             rounds: self.rounds() as usize,
@@ -159,16 +143,18 @@ impl FootprintArgs {
         }
     }
 
-    fn settings(&self) -> Map<String, Json> {
-        let mut settings = Map::new();
-        settings.insert("rounds".into(), json!(self.rounds()));
-        settings.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
-        settings.insert("repetitions_max".into(), json!(self.repetitions));
-        settings.insert("seed".into(), json!(self.seed));
-        settings.insert("move_irq".into(), json!(self.move_irq));
-        settings.insert("counters_only".into(), json!(self.counters_only));
-        settings.insert("ticks".into(), json!(self.ticks));
-        settings
+    fn about(&self, open: &OpenRun, host: Map<String, Json>) -> About {
+        let settings = [
+            ("rounds", json!(self.rounds())),
+            ("version", json!(env!("CARGO_PKG_VERSION"))),
+            ("repetitions_max", json!(self.repetitions)),
+            ("seed", json!(self.seed)),
+            ("move_irq", json!(self.move_irq)),
+            ("counters_only", json!(self.counters_only)),
+            ("ticks", json!(self.ticks)),
+        ];
+        let settings = settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        About { started_utc: open.started().to_string(), host, settings }
     }
 }
 
@@ -177,22 +163,19 @@ pub fn run(args: &FootprintArgs) -> anyhow::Result<ExitCode> {
     args.check()?;
     match &args.on {
         On::Live => run_live(args),
-        On::Sim(model) => sim::run(args, model.as_deref()),
+        On::Sim(model) => run_simulated(args, model.as_deref()),
     }
 }
 
 fn run_live(args: &FootprintArgs) -> anyhow::Result<ExitCode> {
-    let set = (!args.set.is_empty()).then_some("--set");
-    if let Some(flag) = args.guest.first_given().or(set) {
-        bail!(Usage(format!("{flag} is for a simulated machine; add --on sim")));
-    }
-    let (cpu, others) = args.cpu()?;
+    let all = online_cpus(None)?;
+    let cpu = one_cpu(args.cpus.as_deref(), &online_cpus(args.cpus.as_deref())?)?;
     let host = host_facts(&Root::default());
-    let begun = Begun::new(args, run_host_block(&host))?;
-    clean_up_after_the_dead(args.printing.quiet);
-    let settings = FootprintSettings {
+    let open = OpenRun::new("footprint", &args.results)?;
+    let about = args.about(&open, run_host_block(&host));
+    let mut bench = LiveFootprint::new(FootprintSettings {
         cpu,
-        others,
+        others: all,
         by_hand: args.geometry.iter().copied().collect(),
         window: args.window,
         device: None,
@@ -205,68 +188,159 @@ fn run_live(args: &FootprintArgs) -> anyhow::Result<ExitCode> {
         ticks: args.ticks,
         mark: None,
         stop: stop_on_signals()?,
+    })?;
+    let plan = args.plan();
+    let series = plan.levels.len() * plan.sources.len() * plan.methods.len();
+    let mut progress = Progress::new(series * plan.rounds, None, Redraw::EachStep);
+    let mut number = 0;
+    let measured = lab::footprint::measure(&plan, &mut bench, &mut |label| {
+        progress.step(number, label);
+        number += 1;
+    });
+    drop(progress);
+    finish(&open, &about, bench.facts(), &measured?)
+}
+
+fn finish(
+    open: &OpenRun,
+    about: &About,
+    facts: FootprintFacts,
+    measured: &Measured,
+) -> anyhow::Result<ExitCode> {
+    let run = lab::footprint::assemble(about, facts, measured);
+    open.finish(&run, trace(measured).as_slice())
+}
+
+/// A footprint to be measured in a simulated machine.
+pub struct SimulatedFootprint<'a> {
+    /// What the guest is made of.
+    pub guest: &'a GuestArgs,
+    /// Its CPUs.
+    pub vcpus: u32,
+    /// The model, and how it is watched.
+    pub model: &'a Model,
+    pub watch: Watch,
+    /// Its disk, if the guest has no other and a stimulus reads one.
+    pub disk: &'a str,
+    /// Sizes of levels that are not the model's.
+    pub geometry: &'a [(Level, Geometry)],
+    /// The guest's part. Its sizes are added here.
+    pub order: FootprintOrder,
+}
+
+/// Prepares the machine; gives the bench and what a run says about the machine.
+pub fn prepare(
+    cache: Cache,
+    footprint: SimulatedFootprint<'_>,
+    stop: Stop,
+) -> anyhow::Result<(SimFootprint, Map<String, Json>)> {
+    let SimulatedFootprint { guest, vcpus, model, watch, disk, geometry, mut order } = footprint;
+    let reads = |one: &Source| matches!(one, Source::Disk | Source::DiskEvent);
+    let prepared = Simulated::prepare(cache, guest, vcpus, |machine| {
+        machine.pmu = true;
+        // With less the kernel gives no huge pages (mm/huge_memory.c, hugepage_init).
+        machine.memory_mib = guest.mem.unwrap_or(MEMORY_MIB);
+        machine.append.push(NO_WATCHDOG.to_owned());
+        add_disk(machine, order.plan.sources.iter().any(reads), disk)
+    })?;
+    order.geometry = geometries(&model.model);
+    order.geometry.retain(|(level, _)| !geometry.iter().any(|(given, _)| given == level));
+    order.geometry.extend(geometry);
+    let host = prepared.host(Some(model));
+    let bench = SimFootprint {
+        cache: prepared.cache,
+        qemu: prepared.qemu,
+        machine: prepared.machine,
+        annotated: prepared.annotated,
+        from: guest.from.clone(),
+        limits: guest.limits(),
+        watch: Watch { turns: order.plan.trace, ..watch },
+        order,
+        on_host: Map::new(),
+        stop: Box::new(move || stop.is_requested()),
     };
-    let mut bench = match LiveFootprint::new(settings) {
-        Ok(bench) => bench,
-        Err(error) => return nothing_or(error),
+    Ok((bench, host))
+}
+
+fn run_simulated(args: &FootprintArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {
+    let simulated = &args.simulated;
+    if simulated.guest.free_running {
+        let why = "the loops' clock must be the machine's, not the host's";
+        bail!(Usage(format!("--free-running: {why}")));
+    }
+    let vcpus = simulated.vcpus.unwrap_or(VCPUS);
+    let all: Vec<u32> = (0..vcpus).collect();
+    let given = args.cpus.as_deref().map(|list| guest_cpus(list, vcpus)).transpose()?;
+    let cpu = one_cpu(args.cpus.as_deref(), given.as_ref().unwrap_or(&all))?;
+    let cache = Cache::from_environment()?;
+    let Some(model) = simulated.model(&cache, model)? else {
+        bail!(Usage("--on sim: the caches to fill are a model's; name one (--on sim:MODEL)".into()))
     };
-    let mut progress =
-        |label: &str| output::say(!output::shows_progress(args.printing.quiet), label);
-    let measured = lab::footprint::measure(&args.plan(), &mut bench, &mut progress)?;
-    begun.finish(args, bench.facts(), &measured)
-}
-
-/// Exit code 4 when nothing can be measured here; else the error.
-pub fn nothing_or(error: BenchError) -> anyhow::Result<ExitCode> {
-    match error {
-        BenchError::NothingMeasurable { reason, remedy } => {
-            Ok(output::nothing(&reason, remedy.as_deref()))
-        }
-        other => bail!(other),
+    let open = OpenRun::new("footprint", &args.results)?;
+    let footprint = SimulatedFootprint {
+        guest: &simulated.guest,
+        vcpus,
+        model: &model,
+        watch: simulated.watch(Some(model.clone())),
+        disk: DISK,
+        geometry: &args.geometry,
+        order: FootprintOrder {
+            plan: args.plan(),
+            cpu,
+            window_ns: ns(args.window),
+            seed: args.seed,
+            counters_only: args.counters_only,
+            ticks: args.ticks,
+            ..FootprintOrder::default()
+        },
+    };
+    let (mut bench, host) = prepare(cache, footprint, stop_on_signals()?)?;
+    bench.on_host.insert("out".to_owned(), json!(open.directory()));
+    let about = args.about(&open, host);
+    let mut progress = Progress::new(1, None, Redraw::EverySecond);
+    progress.step(0, "the simulated machine runs");
+    let measured = bench.measure();
+    drop(progress);
+    match measured? {
+        Some((facts, measured)) => finish(&open, &about, facts, &measured),
+        None => bail!("stopped before anything was measured; nothing was written"),
     }
 }
 
-/// A run that has a place, and what is known of it before it is measured.
-struct Begun {
-    about: About,
-    directory: PathBuf,
-    _made: MadeDirectories,
+/// The trace of one repetition of each series, for Perfetto; none unless it was recorded.
+fn trace(measured: &Measured) -> Option<Attachment> {
+    let traces = measured.traces.iter().filter_map(|(_, _, trace)| trace.as_ref().ok());
+    let groups: Vec<Group> = traces.map(group).collect();
+    if groups.is_empty() {
+        return None;
+    }
+    console::say_more("trace.json opens in https://ui.perfetto.dev");
+    Some(Attachment { name: TRACE.to_owned(), contents: perfetto(&groups).into_bytes() })
 }
 
-impl Begun {
-    fn new(args: &FootprintArgs, host: Map<String, Json>) -> anyhow::Result<Begun> {
-        let started = Timestamp::now();
-        let (directory, made) = output_directory("footprint", args.out.as_deref(), started)?;
-        let settings = args.settings();
-        let about = About { started_utc: started.to_string(), host, settings };
-        Ok(Begun { about, directory, _made: made })
-    }
+fn slice(name: &str, kind: &str, (from_ns, to_ns): (u64, u64)) -> Slice {
+    let (name, kind) = (name.to_owned(), kind.to_owned());
+    Slice { name, kind, from_ns, length_ns: to_ns.saturating_sub(from_ns) }
+}
 
-    /// Prints and records.
-    fn finish(
-        self,
-        args: &FootprintArgs,
-        facts: FootprintFacts,
-        measured: &Measured,
-    ) -> anyhow::Result<ExitCode> {
-        let run = lab::footprint::assemble(&self.about, facts, measured);
-        let Some(main) = run.tables.first() else {
-            let words = |one: &record::Absence| format!("{}: {}", one.what, one.reason);
-            let reasons: Vec<String> = run.absent.iter().map(words).collect();
-            let remedy = run.absent.iter().find_map(|one| one.remedy.as_deref());
-            return Ok(output::nothing(&reasons.join("; "), remedy));
-        };
-        let (directory, format) = (&self.directory, args.printing.format());
-        let printed =
-            output::print(&output::run_text(&run, directory, format, &main.name, args.all));
-        // Recorded even when nobody could read it: the minutes are not lost.
-        record::write_run(&run, &[], directory)
-            .context("the results above are not recorded (--out writes elsewhere)")?;
-        let traced = trace::write(measured, directory, args.printing.quiet);
-        printed?;
-        traced?;
-        let more = "the same again, other tables and formats: irqlab show";
-        output::say(args.printing.quiet, &format!("run: {}  ({more} {0})", directory.display()));
-        Ok(ExitCode::SUCCESS)
+/// A repetition: what the loop measured by its own clock, then each CPU, the loop's first.
+fn group(trace: &Trace) -> Group {
+    let seen = vec![
+        slice("repetition", "loop", (0, trace.window_ns)),
+        slice("stalled", "loop", trace.stopped_ns),
+    ];
+    let mut tracks = vec![Track { name: "by the loop's clock".to_owned(), slices: seen }];
+    let mut cpus: Vec<u32> = trace.spans.iter().map(|span| span.cpu).collect();
+    cpus.sort_unstable_by_key(|cpu| (*cpu != trace.cpu, *cpu));
+    cpus.dedup();
+    for cpu in cpus {
+        let there = trace.spans.iter().filter(|span| span.cpu == cpu);
+        let of = |span: &TraceSpan| slice(&span.who, &span.kind, (span.from_ns, span.to_ns));
+        let slices = there.map(of).collect();
+        tracks.push(Track { name: format!("CPU {cpu}"), slices });
     }
+    let against = trace.verdict.against().map(|why| format!(" (not accepted: {why})"));
+    let against = against.unwrap_or_default();
+    let name = format!("{}, {}, {}{against}", trace.level, trace.source, trace.method);
+    Group { name, tracks }
 }

@@ -8,7 +8,7 @@ use lab::noise::in_guest::{NoiseOrder, Ordered};
 use live::handlers::WindowEdge;
 use live::handlers::in_guest::carry_out;
 
-use crate::output;
+use crate::console;
 
 /// The verb.
 pub const VERB: &str = "__in-guest";
@@ -30,7 +30,7 @@ pub fn run(args: &InGuestArgs) -> anyhow::Result<ExitCode> {
         Ordered::Footprint { footprint } => fill_caches(&footprint)?,
         Ordered::Handlers(order) => {
             let answer = carry_out(&order, mark);
-            output::print(&(serde_json::to_string(&answer)? + "\n"))?;
+            console::print(&(serde_json::to_string(&answer)? + "\n"))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -43,7 +43,7 @@ fn run_loops(order: &NoiseOrder) -> anyhow::Result<()> {
     // What follows is not of interest, and goes faster so.
     sim::marker::mark(sim::marker::FAST, 0);
     for line in lines {
-        output::print(&(serde_json::to_string(&line)? + "\n"))?;
+        console::print(&(serde_json::to_string(&line)? + "\n"))?;
     }
     Ok(())
 }
@@ -53,7 +53,7 @@ fn fill_caches(order: &FootprintOrder) -> anyhow::Result<()> {
     let lines = live::footprint::in_guest::carry_out(order, mark);
     sim::marker::mark(sim::marker::FAST, 0);
     for line in lines {
-        output::print(&(serde_json::to_string(&line)? + "\n"))?;
+        console::print(&(serde_json::to_string(&line)? + "\n"))?;
     }
     Ok(())
 }

@@ -1,15 +1,16 @@
-//! `irqlab machines`: the models of machines there are, and what one looks like.
+//! `irqlab machines`: lists the models of machines, or draws one.
 
 use std::process::ExitCode;
 
 use machine::SystemModel;
 use machine::schema;
+use serde_json::{Value as Json, json};
 use sim::models;
 
-use crate::args::Usage;
-use crate::output;
+use crate::console;
+use crate::options::Usage;
 
-/// The models of machines: list them, or draw one
+/// List the models of machines, or draw one
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   irqlab machines                                    their names
@@ -25,31 +26,42 @@ pub struct MachinesArgs {
     /// Print its text, as a file to start from, instead of drawing it
     #[arg(long, requires = "model")]
     toml: bool,
+    /// Print one JSON document: names and descriptions, or all fields of the model
+    #[arg(long, conflicts_with = "toml")]
+    json: bool,
 }
 
 /// Lists, draws or prints.
 pub fn run(args: &MachinesArgs) -> anyhow::Result<ExitCode> {
     let text = match &args.model {
-        None => list()?,
+        None if args.json => format!(
+            "{:#}\n",
+            Json::Array(list(|name, about| { json!({ "name": name, "about": about }) })?)
+        ),
+        None => list(|name, about| format!("{name:<13} {about}\n"))?.concat(),
         Some(name) => {
             let changed = models::changed(name, &args.set);
             let (text, model) = changed.map_err(|error| Usage(error.to_string()))?;
-            if args.toml { text } else { schema::draw(&model) }
+            match (args.toml, args.json) {
+                (true, _) => text,
+                (_, true) => {
+                    let fields: toml::Table = toml::from_str(&text)?;
+                    format!("{:#}\n", json!(fields))
+                }
+                _ => schema::draw(&model),
+            }
         }
     };
-    output::print(&text)?;
+    console::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn parsed(name: &str, text: &str) -> anyhow::Result<SystemModel> {
-    SystemModel::parse(text).map_err(|error| Usage(format!("{name}: {error}")).into())
-}
-
-fn list() -> anyhow::Result<String> {
-    let mut text = String::new();
-    for name in models::names() {
-        let model = parsed(name, &models::text(name)?)?;
-        text += &format!("{name:<13} {}\n", model.about);
-    }
-    Ok(text)
+/// Each model by its name and what it is.
+fn list<T>(item: impl Fn(&str, &str) -> T) -> anyhow::Result<Vec<T>> {
+    let one = |name: &str| {
+        let model = SystemModel::parse(&models::text(name)?);
+        let model = model.map_err(|error| Usage(format!("{name}: {error}")))?;
+        Ok(item(name, &model.about))
+    };
+    models::names().into_iter().map(one).collect()
 }

@@ -1,4 +1,4 @@
-//! One file a verb.
+//! One module for each verb.
 
 pub mod bench;
 pub mod completions;
@@ -7,10 +7,10 @@ pub mod echo;
 pub mod footprint;
 pub mod handlers;
 pub mod in_guest;
-pub mod machine;
 pub mod machines;
 pub mod man;
 pub mod noise;
+mod noise_scale;
 pub mod reproduce;
 pub mod show;
 pub mod sim;

@@ -1,55 +1,53 @@
 //! `irqlab noise`: how much of each CPU does the system take, when, and who took it?
 
-mod sim;
-
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use lab::handlers::BenchError;
-use lab::noise::in_guest::Inject;
+use lab::noise::in_guest::{Inject, NoiseOrder, RECORDS_MAX, TIMERS_MAX};
 use lab::noise::{Body, Loop, NoiseBench, NoiseOutcome, NoisePlan};
-use live::host::{HostFacts, Root, diagnose, format_cpu_list, host_facts, run_host_block};
+use live::host::{
+    HostFacts, Root, diagnose, diagnosis, format_cpu_list, host_facts, run_host_block,
+};
 use live::noise::{Length, LiveNoise, NoiseSettings};
-use record::{Run, Timestamp};
+use record::{Attachment, Run};
 use serde_json::{Map, Value as Json, json};
+use sim::Cache;
+use sim::boot::Limits;
+use sim::noise::{SimNoise, SimNoiseSettings};
+use sim::watch::Watch;
 
-use super::handlers::place::{MadeDirectories, output_directory};
-use super::handlers::{On, stop_on_signals};
-use super::machine::GuestArgs;
-use crate::args::{Printing, Usage, duration, online_cpus, short_time_ns};
-use crate::output;
-
-mod pictures;
-mod scale;
+use super::noise_scale;
+use crate::console::{Progress, Redraw};
+use crate::options::{
+    LIVE, On, ResultArgs, SIMULATED, Usage, any_duration, duration, duration_between, guest_cpus,
+    help_with_exit_codes, ns, online_cpus, unique,
+};
+use crate::run::{OpenRun, stop_on_signals};
+use crate::simulated::{Simulated, SimulatedArgs};
 
 /// How much of each CPU does the system take, when, and who took it?
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
-#[command(after_help = "Examples:
+#[command(after_help = help_with_exit_codes("Examples:
   irqlab noise                              1,000 quanta of 100 us, as in the paper, on every CPU
   irqlab noise -c 1 -d 60s --loop detour    a minute of one CPU's detours, with their causes
-  irqlab noise --no-trace --body memory     bare, leaning on the memory
+  irqlab noise --no-trace --body memory     without probes, with loops that use the memory
   irqlab noise scale --run RUN              what that does to a parallel job
-  irqlab noise --on sim:r4400-1994          in a simulated machine: each cycle has its cause
-
-Ctrl-C stops, prints and records what was measured until then (\"complete\": false), and ends in 0.
-
-Exit codes: 0 done, 1 failed, 2 a mistake in what was typed, 4 nothing can be measured here.")]
+  irqlab noise --on sim:r4400-1994          in a simulated machine: each cycle has its cause"))]
 pub struct NoiseArgs {
     #[command(subcommand)]
     verb: Option<NoiseVerb>,
     /// Where to measure: live, sim or sim:MODEL
     #[arg(long, default_value = "live", value_name = "BENCH")]
     on: On,
-    /// CPUs to measure, as in 0-3,8 [default: all online but those of -H]; on sim, how many the
-    /// machine has [default: 1]
-    #[arg(short = 'c', long, value_name = "LIST")]
+    /// CPUs that run the loops, as in 0-3,8 [default: all; live, all but those of -H]
+    #[arg(short = 'c', long, alias = "loops-on", value_name = "LIST")]
     cpus: Option<String>,
-    /// CPUs for irqlab's own thread [default: those not measured]
-    #[arg(short = 'H', long, value_name = "LIST")]
-    housekeeping: Option<String>,
     /// fwq: fixed work, ftq: fixed time, detour: each gap one by one, with its causes
     #[arg(
         long = "loop",
@@ -61,68 +59,63 @@ pub struct NoiseArgs {
     /// What fwq and ftq do: add, alu, load, branch, memory
     #[arg(long, default_value = "add", value_name = "BODY")]
     body: Body,
-    /// Time of a quantum of work and of a slot; 10us to 1s
-    #[arg(long, allow_hyphen_values = true, value_parser = short_time_ns, default_value = "100us", value_name = "TIME")]
-    quantum: u64,
+    /// Time of a quantum of work (fwq) and of time (ftq); 10us to 1s
+    #[arg(long, allow_hyphen_values = true, value_parser = duration_between("10us", "1s"),
+          default_value = "100us", value_name = "TIME")]
+    quantum: Duration,
     /// Length of each loop in quanta [default: 1000, as in the paper]
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000), conflicts_with = "duration", value_name = "N")]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000),
+          conflicts_with = "duration", value_name = "N")]
     repetitions: Option<u64>,
     /// Length of each loop in time
-    #[arg(short = 'd', long, allow_hyphen_values = true, value_parser = duration, value_name = "TIME")]
+    #[arg(short, long, allow_hyphen_values = true, value_parser = duration, value_name = "TIME")]
     duration: Option<Duration>,
     /// How long a loop runs before it is measured
-    #[arg(long, allow_hyphen_values = true, value_parser = duration, default_value = "100ms", value_name = "TIME")]
+    #[arg(long, allow_hyphen_values = true, value_parser = duration, default_value = "100ms",
+          value_name = "TIME")]
     warm_up: Duration,
     /// Shortest gap that is a detour [default: 100ns, or what the clock allows]
-    #[arg(long, allow_hyphen_values = true, value_parser = short_time_ns, value_name = "TIME")]
-    threshold: Option<u64>,
+    #[arg(long, allow_hyphen_values = true, value_parser = duration_between("1ns", "10s"),
+          value_name = "TIME")]
+    threshold: Option<Duration>,
     /// Run the loops under SCHED_FIFO at this priority, 1 to 99. A loop never sleeps, and the kernel
     /// takes real-time tasks that never sleep off their CPU for 50 ms of each second
     /// (kernel.sched_rt_runtime_us): the run then shows that, too
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=99), value_name = "PRIO")]
     fifo: Option<u32>,
-    /// Run bare: no probes, and no causes
-    #[arg(long)]
-    no_trace: bool,
-    /// On sim, set timers while the detour loop runs, one, then two, up to TIMERS and again, each TIME
-    /// later, and tell in table `injected` whether each was found: a check of the bench
-    #[arg(long, allow_hyphen_values = true, value_parser = sim::inject, value_name = "TIMERS:TIME")]
-    inject: Option<Inject>,
-    /// On sim, CPUs that run the loops [default: all]
-    #[arg(long, value_name = "LIST")]
-    loops_on: Option<String>,
-    /// Chooses which single detours are kept of many
+    /// Chooses which single detours are recorded of many
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// Directory of the run [default: irqlab-runs/UTC-noise]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// Draw what each repetition of fwq took, in the colour of its cause, into this SVG file
-    #[arg(long, value_name = "FILE")]
-    picture: Option<PathBuf>,
-    /// Draw repetitions, sizes of detours and the spectrum of ftq, of what was measured, into the
-    /// directory of the run: repetitions.svg, sizes.svg, spectrum.svg
-    #[arg(long)]
-    pictures: bool,
+    /// CPUs for irqlab's own thread [default: those not measured]
+    #[arg(short = 'H', long, value_name = "LIST", help_heading = LIVE)]
+    housekeeping: Option<String>,
+    /// Run without probes, and without causes
+    #[arg(long, help_heading = LIVE)]
+    no_trace: bool,
     #[command(flatten)]
-    printing: Printing,
-    /// Print every row, too
-    #[arg(long)]
-    all: bool,
-    #[command(flatten, next_help_heading = "On sim")]
-    guest: GuestArgs,
+    results: ResultArgs,
+    /// Draw what each repetition of fwq took, in the colour of its cause, into this SVG file
+    #[arg(long, value_name = "FILE", help_heading = "Results")]
+    picture: Option<PathBuf>,
+    /// Draw the repetitions, the sizes of detours and the spectrum of ftq into the run's directory
+    #[arg(long, help_heading = "Results")]
+    pictures: bool,
+    /// Set timers while the detour loop runs: one, then two, up to TIMERS and again, TIME apart. Table
+    /// `injected` says whether each was found: a check of the bench
+    #[arg(long, allow_hyphen_values = true, value_parser = inject, value_name = "TIMERS:TIME",
+          help_heading = SIMULATED)]
+    inject: Option<Inject>,
+    #[command(flatten, next_help_heading = SIMULATED)]
+    simulated: SimulatedArgs,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum NoiseVerb {
-    Scale(scale::ScaleArgs),
+    Scale(noise_scale::ScaleArgs),
 }
 
 /// Repetitions of the paper.
 const REPETITIONS: u64 = 1000;
-/// Quanta that can be asked for, ns.
-const QUANTUM_NS: std::ops::RangeInclusive<u64> = 10_000..=1_000_000_000;
-
 impl NoiseArgs {
     fn length(&self) -> Length {
         match self.duration {
@@ -132,13 +125,7 @@ impl NoiseArgs {
     }
 
     fn loops(&self) -> Vec<Loop> {
-        let mut loops: Vec<Loop> = Vec::new();
-        for &one in &self.loops {
-            if !loops.contains(&one) {
-                loops.push(one);
-            }
-        }
-        loops
+        unique(&self.loops)
     }
 
     /// CPUs to measure, and those for irqlab's own thread.
@@ -168,27 +155,19 @@ impl NoiseArgs {
     }
 
     fn check(&self) -> anyhow::Result<()> {
-        if !QUANTUM_NS.contains(&self.quantum) {
-            bail!(Usage("--quantum: allowed: 10us to 1s".to_owned()));
+        let Some(file) = &self.picture else { return Ok(()) };
+        if !self.loops.contains(&Loop::Fwq) {
+            bail!(Usage("--picture is of repetitions; add fwq to --loop".to_owned()));
         }
-        if let Some(file) = &self.picture {
-            if !self.loops.contains(&Loop::Fwq) {
-                bail!(Usage("--picture is of repetitions; add fwq to --loop".to_owned()));
-            }
-            if file.symlink_metadata().is_ok() {
-                bail!(Usage(format!(
-                    "{} exists already; a picture never replaces one",
-                    file.display()
-                )));
-            }
+        if file.symlink_metadata().is_ok() {
+            let file = file.display();
+            bail!(Usage(format!("{file} exists already; a picture never replaces one")));
         }
         Ok(())
     }
 
     fn settings(&self) -> Map<String, Json> {
-        let ns = |time: Duration| json!(time.as_nanos() as u64);
-        let (mut settings, length) = (Map::new(), self.length());
-        let repetitions = match length {
+        let repetitions = match self.length() {
             Length::Repetitions(number) => Some(number),
             Length::Time(_) => None,
         };
@@ -197,31 +176,42 @@ impl NoiseArgs {
             Some(priority) => format!("SCHED_FIFO {priority}"),
             None => "SCHED_OTHER".to_owned(),
         };
-        settings.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
-        settings.insert("loops".into(), json!(words));
-        settings.insert("quantum_ns".into(), json!(self.quantum));
-        settings.insert("repetitions".into(), json!(repetitions));
-        settings.insert("duration_ns".into(), json!(self.duration.map(ns)));
-        settings.insert("warm_up_ns".into(), ns(self.warm_up));
-        settings.insert("scheduler".into(), json!(scheduler));
-        settings.insert("trace".into(), json!(!self.no_trace));
-        settings.insert("seed".into(), json!(self.seed));
-        settings
+        let settings = [
+            ("version", json!(env!("CARGO_PKG_VERSION"))),
+            ("loops", json!(words)),
+            ("quantum_ns", json!(ns(self.quantum))),
+            ("repetitions", json!(repetitions)),
+            ("duration_ns", json!(self.duration.map(ns))),
+            ("warm_up_ns", json!(ns(self.warm_up))),
+            ("scheduler", json!(scheduler)),
+            ("trace", json!(!self.no_trace)),
+            ("seed", json!(self.seed)),
+        ];
+        settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
-    fn bench(&self, host: &HostFacts) -> anyhow::Result<Result<LiveNoise, BenchError>> {
+    fn plan(&self, open: &OpenRun, host: Map<String, Json>) -> NoisePlan {
+        NoisePlan {
+            loops: self.loops(),
+            trace: !self.no_trace,
+            started_utc: open.started().to_string(),
+            host,
+            settings: self.settings(),
+        }
+    }
+
+    fn live_bench(&self, host: &HostFacts) -> anyhow::Result<LiveNoise> {
         let (cpus, housekeeping) = self.places(host)?;
         let findings = diagnose(host);
-        let rights = live::host::diagnosis::RIGHTS;
-        let of_rights = findings.iter().find(|finding| finding.subject == rights);
-        Ok(LiveNoise::new(NoiseSettings {
+        let of_rights = findings.iter().find(|finding| finding.subject == diagnosis::RIGHTS);
+        let bench = LiveNoise::new(NoiseSettings {
             cpus,
             housekeeping,
             body: self.body,
-            quantum_ns: self.quantum,
+            quantum_ns: ns(self.quantum),
             length: self.length(),
             warm_up: self.warm_up,
-            threshold_ns: self.threshold,
+            threshold_ns: self.threshold.map(ns),
             fifo: self.fifo,
             trace: !self.no_trace,
             is_virtual: host.hypervisor.present == Some(true),
@@ -229,42 +219,20 @@ impl NoiseArgs {
             seed: self.seed,
             remedy_rights: of_rights.and_then(|finding| finding.unlock.clone()),
             stop: stop_on_signals()?,
-        }))
-    }
-}
-
-/// A run that can be measured.
-struct Begun {
-    plan: NoisePlan,
-    directory: PathBuf,
-    _made: MadeDirectories,
-}
-
-impl Begun {
-    /// After a check that it can be written.
-    fn new(args: &NoiseArgs, host: Map<String, Json>) -> anyhow::Result<Begun> {
-        let started = Timestamp::now();
-        let (directory, made) = output_directory("noise", args.out.as_deref(), started)?;
-        let plan = NoisePlan {
-            loops: args.loops(),
-            trace: !args.no_trace,
-            started_utc: started.to_string(),
-            host,
-            settings: args.settings(),
-        };
-        Ok(Begun { plan, directory, _made: made })
+        })?;
+        match bench.threshold_too_low() {
+            Some(min_ns) => bail!(Usage(format!(
+                "--threshold: below what the loop itself takes on this clock; at least {min_ns}ns"
+            ))),
+            None => Ok(bench),
+        }
     }
 
-    /// Measures, prints, records.
-    fn measure(&self, args: &NoiseArgs, bench: &mut dyn NoiseBench) -> anyhow::Result<ExitCode> {
-        let mut progress = |label: &str| {
-            output::say(!output::shows_progress(args.printing.quiet), &format!("loop {label}"));
-        };
-        match lab::noise::run(&self.plan, bench, &mut progress)? {
-            NoiseOutcome::Nothing { reason, remedy } => {
-                Ok(output::nothing(&reason, remedy.as_deref()))
-            }
-            NoiseOutcome::Ran(run) => finish(args, &run, &self.directory),
+    /// Length of a window, ns.
+    fn window_ns(&self) -> u64 {
+        match self.length() {
+            Length::Repetitions(number) => number.saturating_mul(ns(self.quantum)),
+            Length::Time(time) => ns(time),
         }
     }
 }
@@ -272,68 +240,181 @@ impl Begun {
 /// Measures, prints, records.
 pub fn run(args: &NoiseArgs) -> anyhow::Result<ExitCode> {
     if let Some(NoiseVerb::Scale(args)) = &args.verb {
-        return scale::run(args);
+        return noise_scale::run(args);
     }
     args.check()?;
     match &args.on {
         On::Live => run_live(args),
-        On::Sim(model) => sim::run(args, model.as_deref()),
+        On::Sim(model) => run_simulated(args, model.as_deref()),
     }
+}
+
+/// Has the plan measured.
+fn measure(
+    args: &NoiseArgs,
+    open: &OpenRun,
+    plan: &NoisePlan,
+    bench: &mut dyn NoiseBench,
+) -> anyhow::Result<ExitCode> {
+    let is_live = args.on == On::Live;
+    let window = args.warm_up + Duration::from_nanos(args.window_ns());
+    // Live, the detour loop runs twice: without probes and with them.
+    let runs_twice = is_live && plan.trace && plan.loops.contains(&Loop::Detour);
+    let steps = plan.loops.len() + usize::from(runs_twice);
+    // All measured CPUs run loops: a line that is drawn each second would be noise itself.
+    let redraw = if is_live { Redraw::EachStep } else { Redraw::EverySecond };
+    let mut progress = Progress::new(steps, is_live.then_some(window), redraw);
+    let mut number = 0;
+    let outcome = lab::noise::run(plan, bench, &mut |label| {
+        progress.step(number, &format!("loop {label}"));
+        number += 1;
+    });
+    drop(progress);
+    match outcome? {
+        NoiseOutcome::Nothing { reason, remedy } => {
+            bail!(BenchError::NothingMeasurable { reason, remedy })
+        }
+        NoiseOutcome::Ran(run) => {
+            let ended = open.finish(&run, &pictures(args, &run))?;
+            if let Some(file) = &args.picture {
+                draw(&run, file)?;
+            }
+            Ok(ended)
+        }
+    }
+}
+
+/// The pictures of `--pictures`.
+fn pictures(args: &NoiseArgs, run: &Run) -> Vec<Attachment> {
+    if !args.pictures {
+        return Vec::new();
+    }
+    let pictures = report::pictures(run).into_iter();
+    let attachment = |(name, svg): (&str, String)| Attachment {
+        name: name.to_owned(),
+        contents: svg.into_bytes(),
+    };
+    pictures.map(attachment).collect()
+}
+
+/// The picture of repetitions, in a file that is not of the run.
+fn draw(run: &Run, file: &Path) -> anyhow::Result<()> {
+    let svg = report::repetitions_svg(run).context("there is no repetition to draw")?;
+    let cannot = || format!("cannot write {}; the run itself is recorded", file.display());
+    let mut out = File::create_new(file).with_context(cannot)?;
+    out.write_all(svg.as_bytes()).with_context(cannot)
 }
 
 fn run_live(args: &NoiseArgs) -> anyhow::Result<ExitCode> {
-    if let Some(flag) = args
-        .guest
-        .first_given()
-        .or(args.inject.map(|_| "--inject"))
-        .or(args.loops_on.as_ref().map(|_| "--loops-on"))
-    {
-        bail!(Usage(format!("{flag} is for a simulated machine; add --on sim")));
-    }
     let host = host_facts(&Root::default());
     args.places(&host)?;
-    let begun = Begun::new(args, run_host_block(&host))?;
-    let mut bench = match args.bench(&host)? {
-        Ok(bench) => bench,
-        Err(BenchError::NothingMeasurable { reason, remedy }) => {
-            return Ok(output::nothing(&reason, remedy.as_deref()));
-        }
-        Err(error) => bail!(error),
-    };
-    if let Some(least_ns) = bench.threshold_too_low() {
-        bail!(Usage(format!(
-            "--threshold: below what the loop itself takes on this clock; at least {least_ns}ns"
-        )));
-    }
-    begun.measure(args, &mut bench)
+    let open = OpenRun::new("noise", &args.results)?;
+    let plan = args.plan(&open, run_host_block(&host));
+    let mut bench = args.live_bench(&host)?;
+    measure(args, &open, &plan, &mut bench)
 }
 
-fn finish(args: &NoiseArgs, run: &Run, directory: &Path) -> anyhow::Result<ExitCode> {
-    let Some(main) = run.tables.first() else {
-        bail!("stopped before anything was measured; nothing was written");
+fn run_simulated(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {
+    let vcpus = args.simulated.vcpus.unwrap_or(1);
+    check_simulated(args, model, vcpus)?;
+    let cpus = args.cpus.as_deref().map(|list| guest_cpus(list, vcpus)).transpose()?;
+    let cache = Cache::from_environment()?;
+    let model = args.simulated.model(&cache, model)?;
+    let open = OpenRun::new("noise", &args.results)?;
+    let stop = stop_on_signals()?;
+    let guest = &args.simulated.guest;
+    let prepared = Simulated::prepare(cache, guest, vcpus, |_| Ok(()))?;
+    let plan = args.plan(&open, prepared.host(model.as_ref()));
+    let mut bench = SimNoise::new(SimNoiseSettings {
+        cache: prepared.cache,
+        qemu: prepared.qemu,
+        machine: prepared.machine,
+        annotated: prepared.annotated,
+        from: guest.from.clone(),
+        limits: limits(args),
+        watch: Watch { turns: true, ..args.simulated.watch(model) },
+        order: guest_order(args, cpus),
+        seed: args.seed,
+        on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),
+        stop: Box::new(move || stop.is_requested()),
+    });
+    measure(args, &open, &plan, &mut bench)
+}
+
+/// Refuses what a simulated machine cannot do.
+fn check_simulated(args: &NoiseArgs, model: Option<&str>, vcpus: u32) -> Result<(), Usage> {
+    if args.simulated.guest.free_running {
+        let why = "the loops' clock must be the machine's, not the host's";
+        return Err(Usage(format!("--free-running: {why}")));
+    }
+    let quanta = match args.length() {
+        Length::Repetitions(number) => number,
+        Length::Time(time) => ns(time) / ns(args.quantum).max(1),
     };
-    let printed = output::print(&output::run_text(
-        run,
-        directory,
-        args.printing.format(),
-        &main.name,
-        args.all,
-    ));
-    // Recorded even when nobody could read it: the minutes are not lost.
-    record::write_run(run, &[], directory)
-        .context("the results above are not recorded (--out writes elsewhere)")?;
-    if let Some(file) = &args.picture {
-        pictures::draw(run, file)?;
+    if quanta > RECORDS_MAX as u64 {
+        let why = "the guest keeps all records until the end: at most";
+        return Err(Usage(format!("{quanta} quanta; {why} {RECORDS_MAX}")));
     }
-    if args.pictures {
-        pictures::draw_all(run, directory)?;
+    if vcpus > 1 && model.is_none() {
+        return Err(Usage(format!(
+            "--vcpus {vcpus}: without a model virtual CPUs share one time, and each would be the \
+             other's noise; name one (--on sim:r4400-1994)"
+        )));
     }
-    printed?;
-    let more = "the same again, other tables and formats: irqlab show";
-    output::say(args.printing.quiet, &format!("run: {}  ({more} {0})", directory.display()));
-    if run.settings.get("broken").and_then(Json::as_u64).is_some_and(|broken| broken > 0) {
-        eprintln!("irqlab: broken: do not use these tables (see the warnings)");
-        return Ok(ExitCode::FAILURE);
+    Ok(())
+}
+
+/// The guest needs as long as it is asked to.
+fn limits(args: &NoiseArgs) -> Limits {
+    let guest = &args.simulated.guest;
+    let mut limits = guest.limits();
+    if guest.guest_limit.is_none() {
+        let window = args.warm_up + Duration::from_nanos(args.window_ns());
+        let asked = (args.loops().len() as u32 * window).as_secs();
+        let asked = u32::try_from(asked).unwrap_or(u32::MAX);
+        limits.guest_s = limits.guest_s.saturating_add(asked);
     }
-    Ok(ExitCode::SUCCESS)
+    limits
+}
+
+fn guest_order(args: &NoiseArgs, cpus: Option<Vec<u32>>) -> NoiseOrder {
+    NoiseOrder {
+        loops: args.loops(),
+        cpus,
+        body: args.body,
+        quantum_ns: ns(args.quantum),
+        repetitions: match args.length() {
+            Length::Repetitions(number) => Some(number),
+            Length::Time(_) => None,
+        },
+        duration_ns: args.window_ns(),
+        warm_up_ns: ns(args.warm_up),
+        threshold_ns: args.threshold.map(ns),
+        fifo: args.fifo,
+        inject: args.inject,
+    }
+}
+
+/// Reads `TIMERS:TIME`.
+fn inject(text: &str) -> Result<Inject, String> {
+    let allowed = || format!("allowed: TIMERS:TIME, as in 4:1.7ms; 1 to {TIMERS_MAX} timers");
+    let (timers, every) = text.split_once(':').ok_or_else(allowed)?;
+    let timers = timers.parse().ok().filter(|timers| (1..=TIMERS_MAX).contains(timers));
+    match (timers, ns(any_duration(every)?)) {
+        (Some(timers), every_ns @ 1..=10_000_000_000) => Ok(Inject { timers, every_ns }),
+        _ => Err(allowed()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timers_and_their_distance() {
+        assert_eq!(inject("4:1ms"), Ok(Inject { timers: 4, every_ns: 1_000_000 }));
+        for nonsense in ["", "4", "0:1ms", "65:1ms", "4:", "4:0ns", "x:1ms", "4:11s"] {
+            assert!(inject(nonsense).is_err(), "{nonsense}");
+        }
+    }
 }

@@ -3,53 +3,51 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::bail;
+use serde_json::{Value as Json, json};
 
-use crate::args::{Format, Usage};
-use crate::output;
+use crate::console;
+use crate::options::{Format, FormatArgs};
+use crate::run::{table, text};
 
 /// Print a run's tables
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  irqlab show RUN                          the tables, as they were printed
+  irqlab show RUN handlers                 one table, with all of its rows
+  irqlab show RUN handlers --format csv    the same for a spreadsheet
+  irqlab show RUN --columns                what the tables and columns mean")]
 pub struct ShowArgs {
     /// Run directory
     run: PathBuf,
     /// Table to print; all of them by default
-    table: Option<String>,
-    /// How to print it
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
-    /// Short for --format json
-    #[arg(long)]
-    json: bool,
-    /// List the tables and their columns instead
-    #[arg(long)]
+    #[arg(value_name = "TABLE", conflicts_with = "table")]
+    name: Option<String>,
+    /// Print what the tables and columns mean instead
+    #[arg(long, conflicts_with_all = ["all", "format"])]
     columns: bool,
-    /// Also the rows of each CPU
-    #[arg(long)]
-    all: bool,
+    #[command(flatten)]
+    printing: FormatArgs,
 }
 
 /// Reads the run directory and prints.
 pub fn run(args: ShowArgs) -> anyhow::Result<ExitCode> {
-    let run = record::read_run(&args.run)?;
-    let format = if args.json { Format::Json } else { args.format };
-    let text = if args.columns {
-        columns(&run)
-    } else if let Some(name) = &args.table {
-        let Some(table) = run.table(name) else {
-            let names: Vec<&str> = run.tables.iter().map(|table| table.name.as_str()).collect();
-            bail!(Usage(format!("no table {name:?} in this run; it has: {}", names.join(", "))));
-        };
-        output::table_text(&run, &args.run, table, format)
-    } else {
-        let main = run.tables.first().map(|table| table.name.clone()).unwrap_or_default();
-        output::run_text(&run, &args.run, format, &main, args.all)
-    };
-    output::print(&text)?;
+    let ShowArgs { run: directory, name, columns, mut printing } = args;
+    let mut run = record::read_run(&directory)?;
+    printing.table = printing.table.or(name);
+    if !columns {
+        console::print(&text(&run, &directory, &printing, None)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(name) = &printing.table {
+        let table = table(&run, name)?.clone();
+        run.tables = vec![table];
+    }
+    let is_json = printing.format() == Format::Json;
+    console::print(&if is_json { columns_document(&run) } else { columns_text(&run) })?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn columns(run: &record::Run) -> String {
+fn columns_text(run: &record::Run) -> String {
     let mut text = String::new();
     for table in &run.tables {
         text += &format!("{}: {}\n", table.name, table.doc);
@@ -59,4 +57,17 @@ fn columns(run: &record::Run) -> String {
     }
     // The run may have come from anywhere: one line at a time, so that line ends survive.
     text.lines().map(|line| report::escape::plain(line) + "\n").collect()
+}
+
+fn columns_document(run: &record::Run) -> String {
+    let column = |column: &record::Column| {
+        let kind = column.kind.to_string();
+        json!({ "name": column.name, "kind": kind, "doc": column.doc })
+    };
+    let tables = run.tables.iter().map(|table| {
+        let columns: Vec<Json> = table.columns.iter().map(column).collect();
+        json!({ "name": table.name, "doc": table.doc, "columns": columns })
+    });
+    let document = json!({ "schema": run.schema, "tables": tables.collect::<Vec<Json>>() });
+    format!("{document:#}\n")
 }

@@ -1,19 +1,20 @@
-//! `irqlab bench chase`: latencies of this machine's caches, beside those of models.
+//! `irqlab bench chase`: latencies of this machine's caches, compared with those of models.
 
 use std::process::ExitCode;
 
-use anyhow::bail;
 use live::host::{Root, last_level_cache_bytes};
 use live::selfbench::chase::{ChaseSettings, Chased, chase_order, measure};
 use machine::SystemModel;
 use machine::core::chase_cycles;
 use machine::memory::PageSize;
-use record::{Kind, Table, Timestamp, Value};
+use record::{Kind, Table, Value};
 use serde_json::{Map, json};
 use sim::models;
 
-use super::{Measured, OutputArgs, columns, run_of, unavailable};
-use crate::args::{Usage, online_cpus};
+use super::{Measured, columns, open, run_of};
+use crate::console;
+use crate::options::{OptionalResultArgs, Usage, one_cpu, online_cpus};
+use crate::run::with_remedy_for_rights;
 
 const KIB: u64 = 1 << 10;
 /// The smallest chase, and by what each is longer than the one before the last: 8, 12, 16, 24 KiB.
@@ -23,13 +24,13 @@ const LINE_BYTES: u64 = 64;
 /// Times that a model goes through the memory before it is timed.
 const WARM_ROUNDS: u32 = 2;
 
-/// Latencies of this machine's caches, beside those of models
+/// Latencies of this machine's caches, compared with those of models
 #[derive(Debug, clap::Args)]
 pub struct ChaseArgs {
-    /// CPU to measure [default: the last online]
-    #[arg(short = 'c', long, value_name = "CPU")]
-    cpu: Option<u32>,
-    /// Models to hold against it, by name or file
+    /// The CPU to measure: exactly one [default: the last one online]
+    #[arg(short = 'c', long, alias = "cpu", value_name = "LIST")]
+    cpus: Option<String>,
+    /// Models to compare it with, by name or file
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     model: Vec<String>,
     /// Change a field of the models, as in l2.size=1MiB; may be repeated
@@ -42,16 +43,13 @@ pub struct ChaseArgs {
     #[arg(long, default_value_t = 21, value_parser = clap::value_parser!(u64).range(6..=1000), value_name = "N")]
     rounds: u64,
     #[command(flatten)]
-    output: OutputArgs,
+    results: OptionalResultArgs,
 }
 
 /// Measures, computes, prints, records.
 pub fn run(args: &ChaseArgs) -> anyhow::Result<ExitCode> {
-    let started = Timestamp::now();
-    let asked = args.cpu.map(|cpu| online_cpus(Some(&cpu.to_string()))).transpose()?;
-    let Some(cpu) = asked.map_or_else(|| online_cpus(None), Ok)?.last().copied() else {
-        bail!(Usage("no CPU".to_owned()));
-    };
+    let list = args.cpus.as_deref();
+    let cpu = one_cpu(list, &online_cpus(list)?)?;
     let model = |name: &String| models::changed(name, &args.set).map(|(_, model)| model);
     let models: Vec<SystemModel> = args
         .model
@@ -59,22 +57,18 @@ pub fn run(args: &ChaseArgs) -> anyhow::Result<ExitCode> {
         .map(model)
         .collect::<Result<_, _>>()
         .map_err(|error| Usage(error.to_string()))?;
-    args.output.prepare()?;
+    let open = open(&args.results)?;
     let settings = ChaseSettings {
         cpu,
         sizes: sizes(args.most << 20),
         line_bytes: LINE_BYTES,
         rounds: args.rounds as usize,
     };
-    let progress = |bytes: u64| args.output.progress(&format!("{} KiB", bytes / KIB));
-    match measure(&settings, &progress) {
-        Ok(chased) => {
-            let mut of = measured(&settings, &models, &chased);
-            of.settings.insert("set".into(), json!(args.set));
-            args.output.finish(&run_of("bench-chase", started, of))
-        }
-        Err(error) => unavailable(error),
-    }
+    let progress = |bytes: u64| console::say_more(&format!("{} KiB", bytes / KIB));
+    let chased = measure(&settings, &progress).map_err(with_remedy_for_rights)?;
+    let mut of = measured(&settings, &models, &chased);
+    of.settings.insert("set".into(), json!(args.set));
+    open.finish(&run_of("bench-chase", open.started(), of), &[])
 }
 
 /// Each size and half as much again, up to `most`.

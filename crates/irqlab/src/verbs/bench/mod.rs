@@ -8,20 +8,18 @@ mod sim_repeat;
 mod storm;
 mod trace_agreement;
 
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::bail;
-use lab::handlers::BenchError;
-use live::host::{Root, diagnose, host_facts, run_host_block};
+use live::host::{Root, host_facts, run_host_block};
 use live::selfbench::tracefs::{Tracefs, remove_leftovers};
 use record::{Absence, Column, Kind, Run, SCHEMA, Table, Timestamp};
 use serde_json::{Map, Value as Json, json};
 
-use crate::args::{Printing, Usage};
-use crate::output;
+use crate::console;
+use crate::options::OptionalResultArgs;
+use crate::run::OpenRun;
 
-/// Measure irqlab itself: what its probes cost, and whether they tell the truth
+/// Measure irqlab itself: what its probes cost, and how accurate they are
 #[derive(Debug, clap::Args)]
 pub struct BenchArgs {
     #[command(subcommand)]
@@ -30,19 +28,19 @@ pub struct BenchArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum Which {
-    /// What an entry/exit pair of probes costs, beside other tools on the same loop
+    /// What an entry/exit pair of probes costs, compared with other tools on the same loop
     Overhead(overhead::OverheadArgs),
-    /// irqlab's times beside the kernel's own trace of the same interrupts
+    /// irqlab's times compared with the kernel's own trace of the same interrupts
     TraceAgreement(trace_agreement::TraceAgreementArgs),
     /// Timer, inter-processor and disk interrupts at once: nothing lost, memory flat, user space idle?
     Storm(storm::StormArgs),
-    /// The detour loop beside oslat and cyclictest on the same CPU
+    /// The detour loop compared with oslat and cyclictest on the same CPU
     NoisePeers(noise_peers::NoisePeersArgs),
-    /// Latencies of this machine's caches, beside those of models
+    /// Latencies of this machine's caches, compared with those of models
     Chase(chase::ChaseArgs),
     /// How fast is the simulated machine, at each level of detail?
     Sim(sim::SimBenchArgs),
-    /// Whether a simulated machine does the same again, to the byte
+    /// Whether a simulated machine repeats a run to the byte
     SimRepeat(Box<sim_repeat::SimRepeatArgs>),
 }
 
@@ -59,70 +57,18 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Options that all benches have.
-#[derive(Debug, clap::Args)]
-struct OutputArgs {
-    /// Also write a run directory
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    #[command(flatten)]
-    printing: Printing,
+/// Opens the run of a bench, after undoing what killed benches left behind.
+fn open(results: &OptionalResultArgs) -> anyhow::Result<OpenRun> {
+    let open = OpenRun::if_asked(results)?;
+    if let Ok(tracefs) = Tracefs::find() {
+        for message in remove_leftovers(&tracefs) {
+            console::say(&format!("left by a run that was killed: {message}"));
+        }
+    }
+    Ok(open)
 }
 
-impl OutputArgs {
-    /// Refuses an output directory that exists, and undoes what killed runs left behind.
-    fn prepare(&self) -> anyhow::Result<()> {
-        if let Some(out) = &self.out
-            && out.exists()
-        {
-            bail!(Usage(format!("{} exists already; a run never replaces one", out.display())));
-        }
-        let mut messages = live::journal::replay_dead();
-        if let Ok(tracefs) = Tracefs::find() {
-            messages.extend(remove_leftovers(&tracefs));
-        }
-        for message in messages {
-            output::say(self.printing.quiet, &format!("left by a run that was killed: {message}"));
-        }
-        Ok(())
-    }
-
-    fn progress(&self, text: &str) {
-        output::say(!output::shows_progress(self.printing.quiet), text);
-    }
-
-    /// Prints and, if asked for, records.
-    fn finish(&self, run: &Run) -> anyhow::Result<ExitCode> {
-        let format = self.printing.format();
-        let main = run.tables.first().map(|table| table.name.clone()).unwrap_or_default();
-        let directory = self.out.as_deref().unwrap_or(Path::new("RUN"));
-        let printed = output::print(&output::run_text(run, directory, format, &main, true));
-        if let Some(out) = &self.out {
-            record::write_run(run, &[], out)?;
-            output::say(self.printing.quiet, &format!("run: {}", out.display()));
-        }
-        printed?;
-        Ok(ExitCode::SUCCESS)
-    }
-}
-
-/// The end of a bench that cannot be had: exit code 4 with the reason, or an error.
-fn unavailable(error: BenchError) -> anyhow::Result<ExitCode> {
-    match error {
-        BenchError::NothingMeasurable { reason, remedy }
-        | BenchError::Unavailable { reason, remedy } => {
-            let remedy = remedy.or_else(|| {
-                let findings = diagnose(&host_facts(&Root::default()));
-                let rights = live::host::diagnosis::RIGHTS;
-                findings.into_iter().find(|finding| finding.subject == rights)?.unlock
-            });
-            Ok(output::nothing(&reason, remedy.as_deref()))
-        }
-        error => bail!(error),
-    }
-}
-
-/// What a bench hands in.
+/// The results of a bench.
 #[derive(Default)]
 struct Measured {
     settings: Map<String, Json>,
@@ -133,7 +79,7 @@ struct Measured {
     interrupted: bool,
 }
 
-/// The run of the bench `name`, begun at `started`.
+/// The run of the bench `name`, started at `started`.
 fn run_of(name: &str, started: Timestamp, result: Measured) -> Run {
     let main = result.tables.first().map(|table| table.name.clone()).unwrap_or_default();
     let mut settings = Map::new();

@@ -1,27 +1,29 @@
-//! `irqlab bench noise-peers`: the detour loop beside other tools.
+//! `irqlab bench noise-peers`: the detour loop compared with other tools.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::bail;
 use live::selfbench::noise_peers::{Compared, NoisePeers, Seen, Tool, measure};
-use record::{Kind, Table, Timestamp};
+use record::{Kind, Table};
 use serde_json::{Map, json};
 
-use super::{Measured, OutputArgs, columns, run_of, unavailable};
-use crate::args::{Usage, duration, online_cpus};
-use crate::verbs::handlers::stop_on_signals;
+use super::{Measured, columns, open, run_of};
+use crate::console;
+use crate::options::{OptionalResultArgs, Usage, duration_between, one_cpu, online_cpus};
+use crate::run::{stop_on_signals, with_remedy_for_rights};
 
-/// The detour loop beside oslat and cyclictest on the same CPU
+/// The detour loop compared with oslat and cyclictest on the same CPU
 #[derive(Debug, clap::Args)]
 pub struct NoisePeersArgs {
-    /// CPU to measure [default: the last online]
-    #[arg(short = 'c', long, value_name = "CPU")]
-    cpu: Option<u32>,
+    /// The CPU to measure: exactly one [default: the last one online]
+    #[arg(short = 'c', long, alias = "cpu", value_name = "LIST")]
+    cpus: Option<String>,
     /// Length of each tool's window, whole seconds; 1s to 1h
-    #[arg(short = 'd', long, value_parser = duration, default_value = "5s", value_name = "TIME")]
+    #[arg(short = 'd', long, value_parser = duration_between("1s", "1h"), default_value = "5s",
+          value_name = "TIME")]
     duration: Duration,
-    /// How often each tool has its turn
+    /// How often each tool is measured
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000), value_name = "N")]
     rounds: u64,
     /// Thresholds in microseconds, each 2 to 1023
@@ -29,18 +31,14 @@ pub struct NoisePeersArgs {
           value_parser = clap::value_parser!(u64).range(2..=NoisePeers::THRESHOLD_US_MAX), value_name = "LIST")]
     thresholds_us: Vec<u64>,
     #[command(flatten)]
-    output: OutputArgs,
+    results: OptionalResultArgs,
 }
 
 /// Measures, prints, records.
 pub fn run(args: &NoisePeersArgs) -> anyhow::Result<ExitCode> {
-    let started = Timestamp::now();
-    if !(Duration::from_secs(1)..=Duration::from_secs(3600)).contains(&args.duration) {
-        bail!(Usage("-d: allowed: 1s to 1h".to_owned()));
-    }
     let online = online_cpus(None)?;
-    let asked = args.cpu.map(|cpu| online_cpus(Some(&cpu.to_string()))).transpose()?;
-    let cpu = asked.as_ref().unwrap_or(&online).last().copied().unwrap_or(0);
+    let list = args.cpus.as_deref();
+    let cpu = one_cpu(list, &online_cpus(list)?)?;
     let Some(housekeeping) = online.iter().copied().find(|other| *other != cpu) else {
         bail!(Usage("this bench needs a second CPU, for the tools' own threads".to_owned()));
     };
@@ -52,14 +50,10 @@ pub fn run(args: &NoisePeersArgs) -> anyhow::Result<ExitCode> {
         thresholds_us: args.thresholds_us.clone(),
         stop: stop_on_signals()?,
     };
-    args.output.prepare()?;
-    match measure(&settings, &|text| args.output.progress(text)) {
-        Ok(compared) => {
-            let run = run_of("bench-noise-peers", started, measured(&settings, compared));
-            args.output.finish(&run)
-        }
-        Err(error) => unavailable(error),
-    }
+    let open = open(&args.results)?;
+    let compared = measure(&settings, &console::say_more).map_err(with_remedy_for_rights)?;
+    let run = run_of("bench-noise-peers", open.started(), measured(&settings, compared));
+    open.finish(&run, &[])
 }
 
 fn measured(settings: &NoisePeers, compared: Compared) -> Measured {
@@ -136,7 +130,7 @@ fn windows(seen: &[Seen]) -> Table {
         ("look_count", Kind::Uint, "Readings of the clock, or wake-ups."),
         ("max_ns", Kind::Uint, "The longest gap, or latest wake-up."),
     ]);
-    let mut table = Table::new("windows", "Each tool's turns, in order.", columns);
+    let mut table = Table::new("windows", "Each tool's windows, in order.", columns);
     for one in seen {
         table.push(vec![
             (one.round + 1).into(),

@@ -1,24 +1,24 @@
-//! `irqlab bench overhead`: what a pair of probes costs, beside other tools.
+//! `irqlab bench overhead`: what a pair of probes costs, compared with other tools.
 
 use std::process::ExitCode;
 
-use anyhow::bail;
 use live::bpf::Flavour;
 use live::handlers::syscall_loop::median;
 use live::selfbench::overhead::{Attached, Cost, Overhead, OverheadSettings, measure};
-use record::{Kind, Table, Timestamp, Value};
+use record::{Kind, Table, Value};
 use serde_json::{Map, json};
 
-use super::{Measured, OutputArgs, columns, run_of, unavailable};
-use crate::args::{Usage, online_cpus};
-use crate::verbs::handlers::stop_on_signals;
+use super::{Measured, columns, open, run_of};
+use crate::console::{Progress, Redraw};
+use crate::options::{OptionalResultArgs, one_cpu, online_cpus};
+use crate::run::{stop_on_signals, with_remedy_for_rights};
 
-/// What an entry/exit pair of probes costs, beside other tools on the same loop
+/// What an entry/exit pair of probes costs, compared with other tools on the same loop
 #[derive(Debug, clap::Args)]
 pub struct OverheadArgs {
-    /// CPU of the system call loop [default: the last one that is online]
-    #[arg(short = 'c', long, value_name = "CPU")]
-    cpu: Option<u32>,
+    /// The CPU of the system call loop: exactly one [default: the last one online]
+    #[arg(short = 'c', long, alias = "cpu", value_name = "LIST")]
+    cpus: Option<String>,
     /// How often each tool is measured
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
@@ -26,28 +26,24 @@ pub struct OverheadArgs {
     #[arg(long, default_value_t = 4_000, value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
     calls: u32,
     #[command(flatten)]
-    output: OutputArgs,
+    results: OptionalResultArgs,
 }
 
 /// Measures, prints, records.
 pub fn run(args: &OverheadArgs) -> anyhow::Result<ExitCode> {
-    let started = Timestamp::now();
-    args.output.prepare()?;
-    let list = args.cpu.map(|cpu| cpu.to_string());
-    let Some(&cpu) = online_cpus(list.as_deref())?.last() else {
-        bail!(Usage("no CPU is online".to_owned()));
-    };
+    let open = open(&args.results)?;
+    let list = args.cpus.as_deref();
+    let cpu = one_cpu(list, &online_cpus(list)?)?;
     let settings =
         OverheadSettings { rounds: args.rounds, calls: args.calls, ..OverheadSettings::new(cpu) };
     let stop = stop_on_signals()?;
-    let mut progress =
-        |round: u32| args.output.progress(&format!("round {} of {}", round + 1, args.rounds));
-    match measure(&settings, &stop, &mut progress) {
-        Ok(overhead) => {
-            args.output.finish(&run_of("bench-overhead", started, result(&settings, &overhead)))
-        }
-        Err(error) => unavailable(error),
-    }
+    let mut progress = Progress::new(args.rounds as usize, None, Redraw::EachStep);
+    let measured = measure(&settings, &stop, &mut |round: u32| {
+        progress.step(round as usize, "round");
+    });
+    drop(progress);
+    let overhead = measured.map_err(with_remedy_for_rights)?;
+    open.finish(&run_of("bench-overhead", open.started(), result(&settings, &overhead)), &[])
 }
 
 fn result(settings: &OverheadSettings, overhead: &Overhead) -> Measured {

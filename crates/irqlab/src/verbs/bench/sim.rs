@@ -9,11 +9,12 @@ use ::sim::kernel::Flavour;
 use ::sim::qemu::Qemu;
 use ::sim::watch::{self, Annotated, Detail, Recording, Roi, Watch};
 use ::sim::{Cache, Machine, More, Timing, children_cpu_ns, image, kernel, models, qemu};
-use record::{Kind, Table, Timestamp, Value};
+use record::{Kind, Table, Value};
 use serde_json::{Map, json};
 
-use super::{Measured, OutputArgs, columns, run_of};
-use crate::args::Usage;
+use super::{Measured, columns, open, run_of};
+use crate::console::{self, Progress, Redraw};
+use crate::options::{OptionalResultArgs, Usage};
 
 /// The two workloads: the machine boots, runs a command that does nothing, and ends; and what the
 /// guest's loop adds to that.
@@ -25,9 +26,10 @@ const ROUND: &str =
 /// How fast is the simulated machine?
 #[derive(Debug, clap::Args)]
 pub struct SimBenchArgs {
-    /// CPUs of the machine
-    #[arg(short, long, default_value_t = 1)]
-    cpus: u32,
+    /// CPUs of the simulated machine, 1 to 16
+    #[arg(long, default_value_t = 1, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=16))]
+    vcpus: u32,
     /// Rounds of the guest's loop
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     work: u32,
@@ -41,7 +43,7 @@ pub struct SimBenchArgs {
     #[arg(long, value_delimiter = ',', value_name = "LIST", default_value = "r10000-1996,zen3")]
     ooo: Vec<String>,
     #[command(flatten)]
-    output: OutputArgs,
+    results: OptionalResultArgs,
 }
 
 /// A way to run the machine.
@@ -65,22 +67,23 @@ struct Bench {
 
 /// Measures and prints.
 pub fn run(args: &SimBenchArgs) -> anyhow::Result<ExitCode> {
-    let started = Timestamp::now();
-    args.output.prepare()?;
+    let open = open(&args.results)?;
     let cache = Cache::from_environment()?;
-    let say = |text: &str| args.output.progress(text);
     let qemu = qemu::find(&cache)?;
-    let kernel = kernel::debian(&cache, Flavour::Cloud, &say)?;
+    let kernel = kernel::debian(&cache, Flavour::Cloud, &console::say)?;
     let mut machine = Machine::new(&kernel, &image::build(&cache, &kernel, Tools::None)?);
-    machine.cpus = args.cpus;
+    machine.cpus = args.vcpus;
     machine.check()?;
-    let annotated = watch::annotated(&cache, &qemu, &kernel, &say)?;
+    let annotated = watch::annotated(&cache, &qemu, &kernel, &console::say)?;
     let mut levels = levels(&cache, args)?;
     let bench = Bench { cache, qemu, machine, annotated };
     // Interleaved: what the host does besides meets all levels.
-    for round in 1..=args.rounds {
+    let steps = levels.len() * args.rounds as usize;
+    let (mut progress, mut step) = (Progress::new(steps, None, Redraw::EachStep), 0);
+    for _ in 0..args.rounds {
         for level in &mut levels {
-            say(&format!("[{round}/{}] {}", args.rounds, level.name));
+            progress.step(step, &level.name);
+            step += 1;
             for (at, work) in [0, args.work].into_iter().enumerate() {
                 bench.measure(level, at, work)?;
             }
@@ -89,15 +92,12 @@ pub fn run(args: &SimBenchArgs) -> anyhow::Result<ExitCode> {
     let mut settings = Map::new();
     settings.insert("work".into(), json!(args.work));
     settings.insert("rounds".into(), json!(args.rounds));
-    settings.insert("cpus".into(), json!(args.cpus));
+    settings.insert("cpus".into(), json!(args.vcpus));
     settings.insert("guest_loop".into(), json!(ROUND));
     settings.insert("qemu".into(), json!(bench.qemu.version_text));
-    let tables = vec![table(&levels)];
-    args.output.finish(&run_of(
-        "bench-sim",
-        started,
-        Measured { settings, tables, ..Measured::default() },
-    ))
+    drop(progress);
+    let measured = Measured { settings, tables: vec![table(&levels)], ..Measured::default() };
+    open.finish(&run_of("bench-sim", open.started(), measured), &[])
 }
 
 fn levels(cache: &Cache, args: &SimBenchArgs) -> anyhow::Result<Vec<Level>> {

@@ -1,21 +1,21 @@
-//! `irqlab bench sim-repeat`: whether a simulated machine does the same again, to the byte.
+//! `irqlab bench sim-repeat`: whether a simulated machine repeats a run to the byte.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use record::{Kind, Run, Table, Timestamp};
+use record::{Kind, Run, Table};
 use serde_json::{Map, json};
 use sim::image::Tools;
 use sim::qemu::Qemu;
-use sim::watch::{self, Annotated, Detail, QUANTUM_DEFAULT, QUANTUM_MAX, Recording, Watch};
-use sim::{Cache, Machine, boot, checkpoint, models, qemu};
+use sim::watch::{self, Annotated, Detail, Recording, Watch};
+use sim::{Cache, Machine, boot, checkpoint, qemu};
 
-use super::{Measured, OutputArgs, columns, run_of};
-use crate::output;
-use crate::shell;
-use crate::verbs::handlers::stop::stop_on_signals;
-use crate::verbs::machine::{GuestArgs, ModelDetail};
+use super::{Measured, columns, open, run_of};
+use crate::console::{self, Progress, Redraw};
+use crate::options::OptionalResultArgs;
+use crate::run::stop_on_signals;
+use crate::simulated::{self, GuestArgs, ModelDetail, SliceArgs, shell_line};
 
 /// Processes that sleep, run beside each other, and read files.
 const COMMAND: &str = "i=0; while [ $i -lt 30 ]; do \
@@ -24,29 +24,28 @@ const COMMAND: &str = "i=0; while [ $i -lt 30 ]; do \
 /// Signs of a record's hash that are shown.
 const HASH_SIGNS: usize = 16;
 
-/// Whether a simulated machine does the same again, to the byte
+/// Whether a simulated machine repeats a run to the byte
 #[derive(Debug, clap::Args)]
 pub struct SimRepeatArgs {
     /// How often the machine is run
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(2..=100_000))]
     times: u32,
-    /// CPUs, 1 to 16
-    #[arg(short, long, default_value_t = 2)]
-    cpus: u32,
+    /// CPUs of the simulated machine, 1 to 16
+    #[arg(long, default_value_t = 2, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=16))]
+    vcpus: u32,
     /// Model of the processor, by name or file: records cycles and misses, too
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
-    /// How the model is run
-    #[arg(long, value_enum, requires = "model", default_value_t = ModelDetail::Timed)]
-    detail: ModelDetail,
-    /// Cycles of a CPU's turn, with two or more CPUs
-    #[arg(long, value_name = "N", default_value_t = QUANTUM_DEFAULT,
-          value_parser = clap::value_parser!(u64).range(1..=QUANTUM_MAX))]
-    quantum: u64,
+    /// How the model is run [default: timed if it runs the model, else ooo]
+    #[arg(long, value_enum, requires = "model")]
+    detail: Option<ModelDetail>,
+    #[command(flatten)]
+    slice: SliceArgs,
     #[command(flatten)]
     guest: GuestArgs,
     #[command(flatten)]
-    output: OutputArgs,
+    results: OptionalResultArgs,
     /// Command for the guest's shell [default: some processes that sleep and read files]
     #[arg(last = true)]
     command: Vec<String>,
@@ -65,15 +64,15 @@ struct Same {
 
 /// Runs, prints, records.
 pub fn run(args: &SimRepeatArgs) -> anyhow::Result<ExitCode> {
-    let started = Timestamp::now();
-    args.output.prepare()?;
+    let open = open(&args.results)?;
     let cache = Cache::from_environment()?;
     let bench = Bench::new(&cache, args)?;
     let stop = stop_on_signals()?;
     let mut outcomes: BTreeMap<Outcome, Same> = BTreeMap::new();
     let mut interrupted = false;
+    let mut progress = Progress::new(args.times as usize, None, Redraw::EverySecond);
     for number in 1..=u64::from(args.times) {
-        args.output.progress(&format!("run {number} of {}", args.times));
+        progress.step(number as usize - 1, "run");
         let Some((outcome, instructions)) = bench.once(&|| stop.is_requested())? else {
             interrupted = true;
             break;
@@ -81,8 +80,9 @@ pub fn run(args: &SimRepeatArgs) -> anyhow::Result<ExitCode> {
         let new = Same { runs: 0, first_run: number, instructions };
         outcomes.entry(outcome).or_insert(new).runs += 1;
     }
-    let of = run_of("bench-sim-repeat", started, bench.result(&outcomes, interrupted));
-    let ended = args.output.finish(&Run { bench: "sim".to_owned(), host: Map::new(), ..of })?;
+    drop(progress);
+    let of = run_of("bench-sim-repeat", open.started(), bench.result(&outcomes, interrupted));
+    let ended = open.finish(&Run { bench: "sim".to_owned(), host: Map::new(), ..of }, &[])?;
     match outcomes.len() {
         0 | 1 => Ok(ended),
         several => bail!("{several} different outcomes: these runs are not repeatable"),
@@ -103,14 +103,14 @@ struct Bench<'a> {
 impl Bench<'_> {
     fn new<'a>(cache: &'a Cache, args: &'a SimRepeatArgs) -> anyhow::Result<Bench<'a>> {
         let qemu = qemu::find(cache)?;
-        let (machine, kernel) = args.guest.machine(cache, args.cpus, Tools::None)?;
-        let annotated = watch::annotated(cache, &qemu, &kernel, &|text| output::say(false, text))?;
-        let detail = Detail::from(args.detail);
-        let find = |name: &str| models::find(cache, name, &[], detail);
-        let model = args.model.as_deref().map(find).transpose()?;
-        let detail = if model.is_some() { detail } else { Detail::Count };
-        let watch = Watch { detail, model, quantum: args.quantum, ..Watch::default() };
-        let words = shell::line(&args.command);
+        let (machine, kernel) = args.guest.machine(cache, args.vcpus, Tools::None)?;
+        let annotated = watch::annotated(cache, &qemu, &kernel, &console::say)?;
+        let model = args.model.as_deref();
+        let model =
+            model.map(|name| simulated::model(cache, name, &[], args.detail)).transpose()?;
+        let detail = model.as_ref().map_or(Detail::Count, |model| model.detail);
+        let watch = Watch { detail, model, quantum: args.slice.vcpu_slice, ..Watch::default() };
+        let words = shell_line(&args.command);
         let command = if words.is_empty() { COMMAND } else { &words };
         let order = format!("run:{command}");
         Ok(Bench { cache, args, qemu, machine, annotated, watch, order })
@@ -149,7 +149,7 @@ impl Bench<'_> {
             ("machine", self.machine.described()),
             ("model", json!(self.args.model)),
             ("detail", json!(format!("{:?}", self.watch.detail).to_lowercase())),
-            ("quantum", json!(self.args.quantum)),
+            ("quantum", json!(self.args.slice.vcpu_slice)),
             ("checkpoint", json!(self.args.guest.from)),
             ("order", json!(self.order)),
         ];

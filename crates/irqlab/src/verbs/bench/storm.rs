@@ -4,16 +4,15 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::bail;
 use lab::handlers::{Agreement, Timing};
 use live::selfbench::storm::{Storm, StormSettings, measure};
-use record::{Kind, Table, Timestamp, Value};
+use record::{Kind, Table, Value};
 use serde_json::{Map, json};
 
-use super::{Measured, OutputArgs, columns, run_of, unavailable};
-use crate::args::{Usage, duration, online_cpus};
-use crate::output;
-use crate::verbs::handlers::stop_on_signals;
+use super::{Measured, columns, open, run_of};
+use crate::console::{Progress, Redraw};
+use crate::options::{OptionalResultArgs, duration, duration_between, online_cpus};
+use crate::run::{stop_on_signals, with_remedy_for_rights};
 
 /// Most that the process may grow during the window: a stray page or two are not a leak.
 const GROWTH_BYTES_MAX: u64 = 256 << 10;
@@ -30,19 +29,15 @@ pub struct StormArgs {
     #[arg(short = 'd', long, value_parser = duration, default_value = "60s", value_name = "TIME")]
     duration: Duration,
     /// Time between two timer interrupts on each CPU, 10us to 100ms
-    #[arg(long, value_parser = duration, default_value = "20us", value_name = "TIME")]
+    #[arg(long, value_parser = duration_between("10us", "100ms"), default_value = "20us",
+          value_name = "TIME")]
     timer_period: Duration,
     #[command(flatten)]
-    output: OutputArgs,
+    results: OptionalResultArgs,
 }
 
 /// Measures, prints, records.
 pub fn run(args: &StormArgs) -> anyhow::Result<ExitCode> {
-    let started = Timestamp::now();
-    let allowed = Duration::from_micros(10)..=Duration::from_millis(100);
-    if !allowed.contains(&args.timer_period) {
-        bail!(Usage("allowed for --timer-period: 10us to 100ms".to_owned()));
-    }
     let settings = StormSettings {
         cpus: online_cpus(args.cpus.as_deref())?,
         duration: args.duration,
@@ -50,19 +45,12 @@ pub fn run(args: &StormArgs) -> anyhow::Result<ExitCode> {
         helper: None,
         stop: stop_on_signals()?,
     };
-    args.output.prepare()?;
-    args.output.progress("starting the sources, then measuring");
-    match measure(&settings) {
-        Ok(storm) => {
-            let run = run_of("bench-storm", started, measured(&settings, &storm));
-            let code = args.output.finish(&run)?;
-            if storm.sample.lost() > 0 {
-                output::say(false, &format!("irqlab: {} events were lost", storm.sample.lost()));
-            }
-            Ok(code)
-        }
-        Err(error) => unavailable(error),
-    }
+    let open = open(&args.results)?;
+    let mut progress = Progress::new(1, Some(args.duration), Redraw::EverySecond);
+    progress.step(0, "timer, inter-processor and disk interrupts");
+    let storm = measure(&settings).map_err(with_remedy_for_rights)?;
+    drop(progress);
+    open.finish(&run_of("bench-storm", open.started(), measured(&settings, &storm)), &[])
 }
 
 fn measured(settings: &StormSettings, storm: &Storm) -> Measured {

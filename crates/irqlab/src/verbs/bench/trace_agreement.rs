@@ -1,27 +1,25 @@
-//! `irqlab bench trace-agreement`: irqlab's times beside the kernel's own trace of the same
+//! `irqlab bench trace-agreement`: irqlab's times compared with the kernel's own trace of the same
 //! interrupts.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::bail;
-use live::selfbench::trace_agreement::{
-    LineSums, TraceAgreement, TraceAgreementSettings, WINDOW_MAX, measure,
-};
-use record::{Kind, Table, Timestamp, Value};
+use live::selfbench::trace_agreement::{LineSums, TraceAgreement, TraceAgreementSettings, measure};
+use record::{Kind, Table, Value};
 use serde_json::{Map, json};
 
-use super::{Measured, OutputArgs, columns, run_of, unavailable};
-use crate::args::{Usage, duration, online_cpus};
-use crate::verbs::handlers::stop_on_signals;
+use super::{Measured, columns, open, run_of};
+use crate::console::{Progress, Redraw};
+use crate::options::{OptionalResultArgs, duration_between, online_cpus};
+use crate::run::{stop_on_signals, with_remedy_for_rights};
 
 /// How far apart the two means may be.
 const LIMIT: f64 = 0.1;
 /// Lines with fewer interrupts are not compared.
 const COUNT_MIN: u64 = 100;
 
-/// irqlab's times beside the kernel's own trace of the same interrupts
+/// irqlab's times compared with the kernel's own trace of the same interrupts
 #[derive(Debug, clap::Args)]
 pub struct TraceAgreementArgs {
     /// CPUs to watch [default: all online]
@@ -30,22 +28,19 @@ pub struct TraceAgreementArgs {
     /// Windows with the trace, and as many without
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Length of a window, up to 3s
-    #[arg(short = 'd', long, value_parser = duration, default_value = "1s", value_name = "TIME")]
+    /// Length of a window, up to 3s: the trace must fit into its buffer
+    #[arg(short = 'd', long, value_parser = duration_between("1us", "3s"), default_value = "1s",
+          value_name = "TIME")]
     duration: Duration,
     /// File or block device to read, instead of a scratch file
     #[arg(long, value_name = "FILE")]
     disk_file: Option<PathBuf>,
     #[command(flatten)]
-    output: OutputArgs,
+    results: OptionalResultArgs,
 }
 
 /// Measures, prints, records.
 pub fn run(args: &TraceAgreementArgs) -> anyhow::Result<ExitCode> {
-    let started = Timestamp::now();
-    if args.duration > WINDOW_MAX {
-        bail!(Usage("allowed for -d: 1us to 3s, as the trace must fit into its buffer".to_owned()));
-    }
     let settings = TraceAgreementSettings {
         cpus: online_cpus(args.cpus.as_deref())?,
         rounds: args.rounds,
@@ -53,17 +48,13 @@ pub fn run(args: &TraceAgreementArgs) -> anyhow::Result<ExitCode> {
         disk_file: args.disk_file.clone(),
         helper: None,
     };
-    args.output.prepare()?;
+    let open = open(&args.results)?;
     let stop = stop_on_signals()?;
-    let mut progress =
-        |round: u32| args.output.progress(&format!("round {} of {}", round + 1, args.rounds));
-    match measure(&settings, &stop, &mut progress) {
-        Ok(seen) => {
-            let run = run_of("bench-trace-agreement", started, measured(&settings, &seen));
-            args.output.finish(&run)
-        }
-        Err(error) => unavailable(error),
-    }
+    let mut progress = Progress::new(args.rounds as usize, None, Redraw::EachStep);
+    let seen = measure(&settings, &stop, &mut |round: u32| progress.step(round as usize, "round"));
+    drop(progress);
+    let seen = seen.map_err(with_remedy_for_rights)?;
+    open.finish(&run_of("bench-trace-agreement", open.started(), measured(&settings, &seen)), &[])
 }
 
 fn measured(settings: &TraceAgreementSettings, seen: &TraceAgreement) -> Measured {

@@ -5,21 +5,20 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use lab::footprint::paper::{ModelRun, Paper, Part, paper, statements};
 use lab::footprint::{About, FootprintFacts, Measured, assemble};
-use lab::handlers::BenchError;
 use live::handlers::Stop;
+use machine::SystemModel;
 use record::{Column, Kind, Run, SCHEMA, Table, Timestamp, Value};
 use serde_json::{Map, Value as Json, json};
-use sim::{SimError, models};
+use sim::watch::Watch;
+use sim::{Cache, models};
 
-use super::super::footprint::nothing_or;
-use super::super::footprint::sim::{Prepared, Wanted, prepare};
-use super::super::handlers::place::output_directory;
-use super::super::handlers::stop_on_signals;
-use super::super::machine::GuestArgs;
 use super::ReproduceArgs;
 use super::parts::{GuestPart, left_out, parts};
-use crate::args::Usage;
-use crate::output;
+use crate::console::{Progress, Redraw};
+use crate::options::Usage;
+use crate::run::{OpenRun, stop_on_signals};
+use crate::simulated::{self, GuestArgs};
+use crate::verbs::footprint::{SimulatedFootprint, VCPUS, prepare};
 
 /// Tables of a part that go into the run, and their names there.
 const TABLES: [(&str, &str); 4] =
@@ -40,40 +39,38 @@ struct Gathered {
 /// Measures, prints, records.
 pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     let figures = Paper::footprint_1999().context("papers/footprint-1999.toml")?;
+    let mut steps = 0;
     for name in &args.models {
-        let usage = |error: SimError| Usage(error.to_string());
-        let (_, model) = models::changed(name, &[]).map_err(usage)?;
-        for part in parts(&model, args.repetitions as usize, args.seed) {
-            models::changed(name, &part.set()).map_err(usage)?;
+        for part in parts(&changed(name, &[])?, args.repetitions as usize, args.seed) {
+            changed(name, &part.set())?;
+            steps += 1;
         }
     }
-    let started = Timestamp::now();
-    let (directory, _made) = output_directory("reproduce", args.out.as_deref(), started)?;
+    let open = OpenRun::new("reproduce", &args.results)?;
     let stop = stop_on_signals()?;
+    let mut progress = Progress::new(steps, None, Redraw::EverySecond);
+    let mut step = 0;
     let mut all = Gathered::default();
     for name in &args.models {
-        if let Err(error) = measure_model(args, name, &stop, &mut all) {
-            return match error.downcast::<BenchError>() {
-                Ok(error) => nothing_or(error),
-                Err(error) => Err(error.context(name.clone())),
-            };
-        }
+        let mut next = |part: &str| {
+            progress.step(step, &format!("{name}: {part}"));
+            step += 1;
+        };
+        measure_model(args, name, &stop, &mut all, &mut next).with_context(|| name.clone())?;
         if all.stopped {
             break;
         }
     }
+    drop(progress);
     if all.runs.iter().all(|run| run.parts.is_empty()) {
         bail!("stopped before anything was measured; nothing was written");
     }
-    let run = assemble_all(args, &figures, all, started);
-    let (format, quiet) = (args.printing.format(), args.printing.quiet);
-    let printed = output::print(&output::run_text(&run, &directory, format, "paper", args.all));
-    record::write_run(&run, &[], &directory)
-        .context("the results above are not recorded (--out writes elsewhere)")?;
-    printed?;
-    let more = "the same again, other tables and formats: irqlab show";
-    output::say(quiet, &format!("run: {}  ({more} {0})", directory.display()));
-    Ok(ExitCode::SUCCESS)
+    open.finish(&assemble_all(args, &figures, all, open.started()), &[])
+}
+
+fn changed(name: &str, changes: &[String]) -> Result<SystemModel, Usage> {
+    let changed = models::changed(name, changes);
+    changed.map(|(_, model)| model).map_err(|error| Usage(error.to_string()))
 }
 
 fn measure_model(
@@ -81,12 +78,13 @@ fn measure_model(
     name: &str,
     stop: &Stop,
     all: &mut Gathered,
+    progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<()> {
-    let (_, model) = models::changed(name, &[]).map_err(|error| Usage(error.to_string()))?;
+    let model = changed(name, &[])?;
     let left_out = left_out(&model);
     all.runs.push(ModelRun { model: name.to_owned(), parts: Vec::new(), left_out });
     for part in parts(&model, args.repetitions as usize, args.seed) {
-        output::say(args.printing.quiet, &format!("{name}: {}", part.name));
+        progress(part.name);
         let Some((facts, measured)) = measure_part(args, name, &part, stop, all)? else {
             all.stopped = true;
             return Ok(());
@@ -114,17 +112,24 @@ fn measure_part(
         net: part.cards(),
         ..GuestArgs::default()
     };
-    let set = part.set();
-    let wanted = Wanted {
+    let cache = Cache::from_environment()?;
+    let model = simulated::model(&cache, name, &part.set(), None)?;
+    let watch = Watch {
+        detail: model.detail,
+        model: Some(model.clone()),
+        start_fast: true,
+        ..Watch::default()
+    };
+    let footprint = SimulatedFootprint {
         guest: &guest,
-        model: name,
-        set: &set,
+        vcpus: VCPUS,
+        model: &model,
+        watch,
         disk: part.disk,
         geometry: &[],
         order: part.order.clone(),
-        quiet: args.printing.quiet,
     };
-    let Prepared { bench, host } = prepare(wanted, stop.clone())?;
+    let (bench, host) = prepare(cache, footprint, stop.clone())?;
     all.host = host;
     Ok(bench.measure()?)
 }

@@ -1,24 +1,21 @@
-//! `irqlab reproduce`: a paper's tables, with ours beside them.
+//! `irqlab reproduce`: a paper's tables, next to simulated ones.
 
 mod footprint_1999;
 mod parts;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::ValueEnum;
 
-use crate::args::{Printing, duration};
+use crate::options::{ResultArgs, duration, help_with_exit_codes};
 
-/// A paper's tables, with ours beside them
+/// Reproduce a paper's tables in simulated machines
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
+#[command(after_help = help_with_exit_codes("Examples:
   irqlab reproduce footprint-1999                                       five models; some ten minutes each
   irqlab reproduce footprint-1999 --models origin-200,ultra-1 --out paper
-  irqlab show paper statements                                          which findings hold
-
-Exit codes: 0 done, 1 failed, 2 a mistake in what was typed, 4 nothing can be measured here.")]
+  irqlab show paper statements                                          which findings hold"))]
 pub struct ReproduceArgs {
     /// The paper
     paper: PaperName,
@@ -30,7 +27,8 @@ pub struct ReproduceArgs {
         default_value = "origin-200,ultra-1,r4400-1994,p3-600,zen3"
     )]
     models: Vec<String>,
-    /// Most repetitions with the interrupt, and as many without, of each series, of which some do not count; 24 to 100000
+    /// Most repetitions of each series with the interrupt, and as many without; some are not accepted;
+    /// 24 to 100000
     #[arg(long, value_parser = clap::value_parser!(u32).range(24..=100_000), default_value_t = 32,
         value_name = "N")]
     repetitions: u32,
@@ -40,14 +38,8 @@ pub struct ReproduceArgs {
     /// Kill a machine after this time on the host's clock
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1h")]
     limit: Duration,
-    /// Directory of the run [default: irqlab-runs/UTC-reproduce]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
     #[command(flatten)]
-    printing: Printing,
-    /// Print every row, too
-    #[arg(long)]
-    all: bool,
+    results: ResultArgs,
 }
 
 /// Papers whose tables can be had.

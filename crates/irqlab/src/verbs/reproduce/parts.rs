@@ -6,7 +6,7 @@ use machine::SystemModel;
 use machine::schema::Inclusion;
 use sim::devices::NicModel;
 
-use super::super::footprint::sim::CPUS;
+use crate::verbs::footprint::VCPUS;
 
 /// How long an interrupt is waited for, where ticks are kept out.
 const SHORT_NS: u64 = 2_000_000;
@@ -75,7 +75,7 @@ pub fn parts(model: &SystemModel, repetitions_max: usize, seed: u64) -> Vec<Gues
             repetitions_max,
             ..FootprintPlan::default()
         },
-        cpu: CPUS - 1,
+        cpu: VCPUS - 1,
         window_ns: SHORT_NS,
         seed,
         counters_only: true,
@@ -112,7 +112,7 @@ pub fn parts(model: &SystemModel, repetitions_max: usize, seed: u64) -> Vec<Gues
         let order = FootprintOrder { window_ns, ..l2(sources) };
         GuestPart {
             disk: LATE_DISK,
-            append: vec![format!("nohz_full={}", CPUS - 1)],
+            append: vec![format!("nohz_full={}", VCPUS - 1)],
             ..part(name, order)
         }
     };

@@ -1,24 +1,23 @@
 //! `irqlab sim bare`: the machine without any kernel.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use lab::handlers::BenchError;
 use lab::noise::{Body, Loop, NoiseOutcome, NoisePlan};
-use record::Timestamp;
 use serde_json::{Map, Value as Json, json};
 use sim::bare::{BareNoise, BareNoiseSettings};
 use sim::boot::Limits;
-use sim::watch::Detail;
-use sim::{Cache, models, qemu};
+use sim::{Cache, qemu};
 
 use super::bare_footprint::BareFootprintArgs;
-use crate::args::{Printing, Usage, duration, short_time_ns};
-use crate::output;
-use crate::verbs::handlers::place::output_directory;
-use crate::verbs::handlers::stop_on_signals;
+use crate::console::{Progress, Redraw};
+use crate::options::{
+    ResultArgs, Usage, duration, duration_between, help_with_exit_codes, ns, unique,
+};
+use crate::run::{OpenRun, stop_on_signals};
+use crate::simulated::{self, ModelDetail};
 
 /// What runs on the machine without a kernel.
 #[derive(Debug, clap::Subcommand)]
@@ -27,14 +26,12 @@ pub enum BareVerb {
     Footprint(BareFootprintArgs),
 }
 
-/// The loops of `irqlab noise` where nobody takes anything from them: the reference
+/// The loops of `irqlab noise` on a machine where nothing interrupts them: the reference
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
+#[command(after_help = help_with_exit_codes("Examples:
   irqlab sim bare noise                               1,000 quanta of 100 us
-  irqlab sim bare noise --loop fwq --turns 1999       as many turns a quantum as a run under a kernel had
-  irqlab sim bare noise --model r4400-1994 --json     on a model of a processor
-
-Exit codes: 0 done, 1 failed, 2 a mistake in what was typed, 4 nothing can be measured here.")]
+  irqlab sim bare noise --loop fwq --iterations 1999  as many per quantum as in a run under a kernel
+  irqlab sim bare noise --model r4400-1994 --json     on a model of a processor"))]
 pub struct BareNoiseArgs {
     /// fwq: fixed work, ftq: fixed time, detour: gaps of the clock
     #[arg(
@@ -47,40 +44,37 @@ pub struct BareNoiseArgs {
     /// What fwq and ftq do: add, alu, load, branch, memory
     #[arg(long, default_value = "add", value_name = "BODY")]
     body: Body,
-    /// Time of a quantum of work and of a slot, on the machine's clock; 10us to 1s
-    #[arg(long, allow_hyphen_values = true, value_parser = short_time_ns, default_value = "100us", value_name = "TIME")]
-    quantum: u64,
-    /// Turns of the body in a quantum [default: as many as take --quantum]
+    /// Time of a quantum of work (fwq) and of time (ftq), on the machine's clock; 10us to 1s
+    #[arg(long, allow_hyphen_values = true, value_parser = duration_between("10us", "1s"),
+          default_value = "100us", value_name = "TIME")]
+    quantum: Duration,
+    /// Iterations of the body in a quantum [default: as many as take --quantum]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000), value_name = "N")]
-    turns: Option<u64>,
-    /// Quanta, and slots
+    iterations: Option<u64>,
+    /// Number of quanta
     #[arg(long, default_value_t = 1000,
           value_parser = clap::value_parser!(u64).range(1..=BareNoise::REPETITIONS_MAX), value_name = "N")]
     repetitions: u64,
     /// Shortest gap that is a detour [default: 100ns; with a model twice a slice of its clock]
-    #[arg(long, allow_hyphen_values = true, value_parser = short_time_ns, value_name = "TIME")]
-    threshold: Option<u64>,
+    #[arg(long, allow_hyphen_values = true, value_parser = duration_between("1ns", "10s"),
+          value_name = "TIME")]
+    threshold: Option<Duration>,
     /// Model of the processor, by name or file [default: none; an instruction takes 1 ns]
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
-    /// Longest time of the machine's own
+    /// Longest time on the machine's clock
     #[arg(long, allow_hyphen_values = true, value_parser = duration, default_value = "10m", value_name = "TIME")]
     guest_limit: Duration,
     /// Longest time on this host's clock
     #[arg(long, allow_hyphen_values = true, value_parser = duration, default_value = "30m", value_name = "TIME")]
     limit: Duration,
-    /// Chooses which single detours are kept of many
+    /// Chooses which single detours are recorded of many
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// Directory of the run [default: irqlab-runs/UTC-noise]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
     #[command(flatten)]
-    printing: Printing,
+    results: ResultArgs,
 }
 
-/// Quanta that can be asked for, ns.
-const QUANTUM_NS: std::ops::RangeInclusive<u64> = 10_000..=1_000_000_000;
 /// The shortest gap that is a detour, where the clock counts instructions.
 const THRESHOLD_NS: u64 = 100;
 
@@ -94,21 +88,15 @@ pub fn run(cache: &Cache, verb: &BareVerb) -> anyhow::Result<ExitCode> {
 
 impl BareNoiseArgs {
     fn bench_settings(&self, cache: &Cache) -> anyhow::Result<BareNoiseSettings> {
-        if !QUANTUM_NS.contains(&self.quantum) {
-            bail!(Usage("--quantum: allowed: 10us to 1s".to_owned()));
-        }
-        let found = self
-            .model
-            .as_ref()
-            .map(|name| models::find(cache, name, &[], Detail::Timed))
-            .transpose();
-        let model = found.map_err(|error| Usage(error.to_string()))?;
+        let timed = Some(ModelDetail::Timed);
+        let model = self.model.as_ref();
+        let model = model.map(|name| simulated::model(cache, name, &[], timed)).transpose()?;
         // The model's time shows at the ends of slices.
         let slice_ns = model.as_ref().map(|model| {
             sim::watch::QUANTUM_DEFAULT.saturating_mul(1_000_000_000) / model.model.clock_hz.max(1)
         });
         let threshold_ns = slice_ns.map_or(THRESHOLD_NS, |slice_ns| 2 * slice_ns.max(THRESHOLD_NS));
-        if let (Some(asked), Some(slice_ns)) = (self.threshold, slice_ns)
+        if let (Some(asked), Some(slice_ns)) = (self.threshold.map(ns), slice_ns)
             && asked <= slice_ns
         {
             let words = "--threshold: the model's time shows at the ends of slices; at least";
@@ -116,10 +104,10 @@ impl BareNoiseArgs {
         }
         Ok(BareNoiseSettings {
             body: self.body,
-            quantum_ns: self.quantum,
-            turns: self.turns,
+            quantum_ns: ns(self.quantum),
+            turns: self.iterations,
             repetitions: self.repetitions,
-            threshold_ns: self.threshold.unwrap_or(threshold_ns),
+            threshold_ns: self.threshold.map_or(threshold_ns, ns),
             model,
             limits: Limits { wall: self.limit, guest_s: self.guest_limit.as_secs().max(1) as u32 },
             seed: self.seed,
@@ -131,7 +119,7 @@ impl BareNoiseArgs {
         let loops: Vec<&str> = self.loops.iter().map(|one| one.word()).collect();
         settings.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
         settings.insert("loops".into(), json!(loops));
-        settings.insert("quantum_ns".into(), json!(self.quantum));
+        settings.insert("quantum_ns".into(), json!(ns(self.quantum)));
         settings.insert("repetitions".into(), json!(self.repetitions));
         settings.insert("trace".into(), json!(false));
         settings.insert("seed".into(), json!(self.seed));
@@ -141,36 +129,29 @@ impl BareNoiseArgs {
 
 fn noise(cache: &Cache, args: &BareNoiseArgs) -> anyhow::Result<ExitCode> {
     let settings = args.bench_settings(cache)?;
+    let open = OpenRun::new("noise", &args.results)?;
     let qemu = qemu::find(cache)?;
-    let started = Timestamp::now();
-    let (directory, _made) = output_directory("noise", args.out.as_deref(), started)?;
     let stop = stop_on_signals()?;
     let is_stopped = || stop.is_requested();
     let mut bench = BareNoise::new(cache.clone(), qemu, settings, &is_stopped);
     let plan = NoisePlan {
-        loops: args.loops.clone(),
+        loops: unique(&args.loops),
         trace: false,
-        started_utc: started.to_string(),
+        started_utc: open.started().to_string(),
         host: Map::new(),
         settings: args.settings(),
     };
-    let mut progress = |label: &str| {
-        output::say(!output::shows_progress(args.printing.quiet), &format!("loop {label}"))
-    };
-    let run = match lab::noise::run(&plan, &mut bench, &mut progress) {
-        Ok(NoiseOutcome::Ran(run)) => run,
-        Ok(NoiseOutcome::Nothing { reason, remedy })
-        | Err(BenchError::NothingMeasurable { reason, remedy }) => {
-            return Ok(output::nothing(&reason, remedy.as_deref()));
+    let mut progress = Progress::new(plan.loops.len(), None, Redraw::EverySecond);
+    let mut number = 0;
+    let outcome = lab::noise::run(&plan, &mut bench, &mut |label| {
+        progress.step(number, &format!("loop {label}"));
+        number += 1;
+    });
+    drop(progress);
+    match outcome? {
+        NoiseOutcome::Ran(run) => open.finish(&run, &[]),
+        NoiseOutcome::Nothing { reason, remedy } => {
+            bail!(BenchError::NothingMeasurable { reason, remedy })
         }
-        Err(error) => bail!(error),
-    };
-    let Some(main) = run.tables.first() else { bail!("stopped; nothing was written") };
-    let format = args.printing.format();
-    let printed = output::print(&output::run_text(&run, &directory, format, &main.name, false));
-    record::write_run(&run, &[], &directory)
-        .context("the results above are not recorded (--out writes elsewhere)")?;
-    printed?;
-    output::say(args.printing.quiet, &format!("run: {}", directory.display()));
-    Ok(ExitCode::SUCCESS)
+    }
 }

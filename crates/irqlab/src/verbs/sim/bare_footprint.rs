@@ -12,12 +12,12 @@ use sim::bare::{
 };
 use sim::boot::Limits;
 use sim::watch::{Detail, QUANTUM_MAX};
-use sim::{Cache, counters, models, qemu};
+use sim::{Cache, counters, qemu};
 
 use super::bare_truth;
-use crate::args::{Format, Usage, duration, short_time_ns};
-use crate::output;
-use crate::verbs::handlers::stop_on_signals;
+use crate::options::{OptionalResultArgs, Usage, duration, duration_between, ns};
+use crate::run::{OpenRun, stop_on_signals};
+use crate::simulated;
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum LevelName {
@@ -65,34 +65,30 @@ pub struct BareFootprintArgs {
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..=1_000_000), value_name = "N")]
     passes: u64,
     /// When the interrupt comes after it is scheduled, on the machine's clock; up to 4 s
-    #[arg(long, value_parser = short_time_ns, default_value = "100us", value_name = "TIME")]
-    delay: u64,
+    #[arg(long, value_parser = duration_between("1ns", "4s"), default_value = "100us",
+          value_name = "TIME")]
+    delay: Duration,
     /// How long to wait before all is touched again (basic)
-    #[arg(long, value_parser = short_time_ns, default_value = "200us", value_name = "TIME")]
-    wait: u64,
-    /// Hold the methods against the truth: tables of lines found behind 0 to all lines, by counters of
-    /// user mode and by time
+    #[arg(long, value_parser = duration_between("1ns", "10s"), default_value = "200us",
+          value_name = "TIME")]
+    wait: Duration,
+    /// Compare the methods with the lines that were displaced, from 0 to all: by counters of user mode
+    /// and by time
     #[arg(long, conflicts_with_all = ["data", "code", "method", "passes", "delay", "wait", "pmu"])]
     sweep: bool,
-    /// Read the misses with the guest's performance counters, too
+    /// Also read the misses with the guest's performance counters
     #[arg(long)]
     pmu: bool,
-    /// Cycles of a slice, the steps of the program's clock
+    /// Cycles of the virtual CPU's time slice: the steps of the program's clock
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=QUANTUM_MAX), value_name = "N")]
-    quantum: u64,
+    vcpu_slice: u64,
     /// Longest time on this host's clock
     #[arg(long, value_parser = duration, default_value = "30m", value_name = "TIME")]
     limit: Duration,
-    /// How to print the results
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
-    /// Short for --format json
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    results: OptionalResultArgs,
 }
 
-/// Longest delay, ns: the timer has 32 bits.
-const DELAY_NS_MAX: u64 = 4_000_000_000;
 /// Guest time that it may take, s.
 const GUEST_LIMIT_S: u32 = 3600;
 /// Events of the guest's PMU: name, event, unit mask (docs/guest-pmu.md), and whose.
@@ -123,37 +119,29 @@ fn select(event: u64, mask: u64, whose: u64) -> u64 {
 
 /// Runs it and prints the repetitions.
 pub fn run(cache: &Cache, args: &BareFootprintArgs) -> anyhow::Result<ExitCode> {
-    if args.delay > DELAY_NS_MAX {
-        bail!(Usage("--delay: allowed: 1ns to 4s".to_owned()));
+    if args.sweep && args.repetitions < 2 {
+        bail!(Usage("--sweep: --repetitions: at least 2".to_owned()));
     }
-    let started = Timestamp::now();
     let settings = args.settings(cache)?;
+    let open = OpenRun::if_asked(&args.results)?;
     let qemu = qemu::find(cache)?;
     let stop = stop_on_signals()?;
-    let format = if args.json { Format::Json } else { args.format };
+    let is_stopped = || stop.is_requested();
+    let started = open.started();
     let run = if args.sweep {
-        if args.repetitions < 2 {
-            bail!(Usage("--sweep: --repetitions: at least 2".to_owned()));
-        }
-        bare_truth::run(cache, &qemu, started, settings, &|| stop.is_requested())?
+        bare_truth::run(cache, &qemu, started, settings, &is_stopped)?
     } else {
-        let found = footprint(cache, &qemu, &settings, &|| stop.is_requested())?;
+        let found = footprint(cache, &qemu, &settings, &is_stopped)?;
         found.map(|found| run_of(started, &qemu.version_text, &settings, &found.repetitions))
     };
     let Some(run) = run else { bail!("stopped before anything was measured") };
-    let main = if args.sweep { "bare_truth" } else { "bare_footprint" };
-    output::print(&output::run_text(&run, std::path::Path::new("RUN"), format, main, true))?;
-    Ok(ExitCode::SUCCESS)
+    open.finish(&run, &[])
 }
 
 impl BareFootprintArgs {
     fn settings(&self, cache: &Cache) -> anyhow::Result<FootprintSettings> {
         let args = self;
-        // The simplest level that runs it.
-        let timed = models::find(cache, &args.model, &args.set, Detail::Timed);
-        let model = timed
-            .or_else(|_| models::find(cache, &args.model, &args.set, Detail::Ooo))
-            .map_err(|error| Usage(error.to_string()))?;
+        let model = simulated::model(cache, &args.model, &args.set, None)?;
         Ok(FootprintSettings {
             model,
             level: match args.level {
@@ -169,8 +157,8 @@ impl BareFootprintArgs {
             code_lines: args.code,
             repetitions: args.repetitions,
             passes: args.passes,
-            delay_ns: args.delay,
-            wait_ns: args.wait,
+            delay_ns: ns(args.delay),
+            wait_ns: ns(args.wait),
             events: match args.pmu {
                 true => EVENTS
                     .iter()
@@ -178,7 +166,7 @@ impl BareFootprintArgs {
                     .collect(),
                 false => Vec::new(),
             },
-            quantum: args.quantum,
+            quantum: args.vcpu_slice,
             limits: Limits { wall: args.limit, guest_s: GUEST_LIMIT_S },
             by: By::Interrupt,
         })

@@ -1,18 +1,18 @@
-//! `irqlab sim facts`: what a kernel tells about itself.
+//! `irqlab sim facts`: what a kernel says about itself.
 
 use std::process::ExitCode;
 
 use sim::{Cache, qemu};
 
-use crate::args::Usage;
-use crate::output;
-use crate::verbs::machine::KernelArgs;
+use crate::console;
+use crate::options::Usage;
+use crate::simulated::KernelArgs;
 
 /// Prints all of it, or what is looked up.
 pub fn facts(cache: &Cache, args: &KernelArgs, look_up: &[String]) -> anyhow::Result<ExitCode> {
     let qemu = qemu::find(cache)?;
     let kernel = args.kernel(cache)?;
-    let facts = sim::guest_facts(cache, &qemu, &kernel, &|text| output::say(false, text))?;
+    let facts = sim::guest_facts(cache, &qemu, &kernel, &console::say)?;
     let count = |count: Option<usize>| count.map_or("none".to_owned(), |count| count.to_string());
     let mut text = String::new();
     if look_up.is_empty() {
@@ -27,7 +27,7 @@ pub fn facts(cache: &Cache, args: &KernelArgs, look_up: &[String]) -> anyhow::Re
     for name in look_up {
         text += &format!("{name}  {}\n", found(&facts, name)?);
     }
-    output::print(&text)?;
+    console::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -5,10 +5,10 @@ mod bare;
 mod bare_footprint;
 mod bare_truth;
 mod beside;
+mod boot;
 mod contexts;
 mod facts;
 mod misses;
-mod run;
 mod terminal;
 mod verify_probes;
 
@@ -21,9 +21,9 @@ use sim::kernel::{Flavour, Kernel};
 use sim::qemu::Qemu;
 use sim::{Cache, Machine, checkpoint, image, kernel, qemu, setup};
 
-use crate::args::Usage;
-use crate::output;
-use crate::verbs::machine::{FlavourName, GuestArgs, KernelArgs};
+use crate::console;
+use crate::options::Usage;
+use crate::simulated::{FlavourName, GuestArgs, KernelArgs};
 
 /// The simulated machine: set it up, boot it, save its state
 #[derive(Debug, clap::Args)]
@@ -34,26 +34,26 @@ pub struct SimArgs {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Get QEMU, a kernel and the guest's tools into the cache, unless they are there
+    /// Download QEMU, a kernel and the guest's tools into the cache, unless they are there
     Setup {
         /// Debian kernel to get
         #[arg(long, value_enum, default_value_t = FlavourName::Cloud)]
         flavour: FlavourName,
-        /// Get all of it anew
+        /// Download all of it again
         #[arg(long)]
         again: bool,
     },
-    /// Pack the guest's initramfs for a kernel, and say what is in it
+    /// Pack the guest's initramfs for a kernel, and print what is in it
     Image {
         #[command(flatten)]
         kernel: KernelArgs,
     },
-    /// Boot a machine; its console on stdout, the exit status is that of what it ran
+    /// Boot a machine; its console goes to stdout, and the exit code is that of its command
     Boot {
         #[command(flatten)]
         machine: MachineArgs,
         #[command(flatten)]
-        watch: run::WatchArgs,
+        watch: Box<boot::WatchArgs>,
         /// Command for the guest's shell; powers off at once without one
         #[arg(last = true)]
         command: Vec<String>,
@@ -65,22 +65,22 @@ enum What {
     },
     /// Boot a machine to the point where it waits for work, and save its whole state
     Checkpoint {
-        /// Name of the checkpoint; lists those that are there without one
+        /// Name of the checkpoint; without a name, lists the checkpoints
         name: Option<String>,
-        /// Give the guest performance counters; it is restored with --pmu then
+        /// Give the guest performance counters; restore it with --pmu then
         #[arg(long, requires = "name")]
         pmu: bool,
         #[command(flatten)]
         machine: MachineArgs,
     },
-    /// The machine without any kernel: what nobody disturbs
+    /// Programs on the machine without a kernel: references that nothing disturbs
     Bare {
         #[command(subcommand)]
         verb: bare::BareVerb,
     },
-    /// Run the live bench in the guest, and hold what its probes say against the truth
+    /// Run the live bench in the guest, and compare its results with the simulator's exact ones
     VerifyProbes(Box<verify_probes::VerifyArgs>),
-    /// What a kernel tells about itself: symbols, types, tick rate (read once, then cached)
+    /// Print what a kernel says about itself: symbols, types, tick rate (read once, then cached)
     Facts {
         #[command(flatten)]
         kernel: KernelArgs,
@@ -91,9 +91,10 @@ enum What {
 
 #[derive(Debug, clap::Args)]
 struct MachineArgs {
-    /// CPUs, 1 to 16
-    #[arg(short, long, default_value_t = 1)]
-    cpus: u32,
+    /// CPUs of the simulated machine, 1 to 16
+    #[arg(long, default_value_t = 1, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=16))]
+    vcpus: u32,
     /// Put this irqlab into the guest, with its libraries
     #[arg(long)]
     with_irqlab: bool,
@@ -104,22 +105,22 @@ struct MachineArgs {
 impl MachineArgs {
     fn machine(&self, cache: &Cache) -> anyhow::Result<(Machine, Kernel)> {
         let tools = if self.with_irqlab { Tools::Irqlab } else { Tools::None };
-        self.guest.machine(cache, self.cpus, tools)
+        self.guest.machine(cache, self.vcpus, tools)
     }
 }
 
-/// Carries out one of the verbs.
+/// Runs one of the verbs.
 pub fn run(args: SimArgs) -> anyhow::Result<ExitCode> {
     let cache = Cache::from_environment()?;
     match args.what {
         What::Setup { flavour, again } => set_up(&cache, flavour.into(), again),
         What::Image { kernel } => make_image(&cache, &kernel),
-        What::Boot { machine, watch, command } => run::boot(&cache, &machine, &watch, &command),
-        What::Shell { machine } => run::shell(&cache, &machine),
+        What::Boot { machine, watch, command } => boot::boot(&cache, &machine, &watch, &command),
+        What::Shell { machine } => boot::shell(&cache, &machine),
         What::Checkpoint { name: None, .. } => {
             let names: String =
                 checkpoint::list(&cache).iter().map(|name| format!("{name}\n")).collect();
-            output::print(&names)?;
+            console::print(&names)?;
             Ok(ExitCode::SUCCESS)
         }
         What::Checkpoint { name: Some(name), pmu, machine } => save(&cache, &machine, pmu, &name),
@@ -129,14 +130,10 @@ pub fn run(args: SimArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn say(text: &str) {
-    output::say(false, text);
-}
-
 fn set_up(cache: &Cache, flavour: Flavour, again: bool) -> anyhow::Result<ExitCode> {
-    let qemu = setup::setup(cache, flavour, again, &say)?;
-    let kernel = kernel::debian(cache, flavour, &say)?;
-    output::print(&format!("{}\n{}\n", described(&qemu), kernel.image.display()))?;
+    let qemu = setup::setup(cache, flavour, again, &console::say)?;
+    let kernel = kernel::debian(cache, flavour, &console::say)?;
+    console::print(&format!("{}\n{}\n", described(&qemu), kernel.image.display()))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -150,7 +147,7 @@ fn make_image(cache: &Cache, args: &KernelArgs) -> anyhow::Result<ExitCode> {
     let shell = if image.has_busybox { "busybox" } else { "built in (no busybox in the cache)" };
     let modules =
         if image.modules.is_empty() { "none".to_owned() } else { image.modules.join(", ") };
-    output::print(&format!(
+    console::print(&format!(
         "kernel   {}\n         sha256 {}\nimage    {} ({} bytes)\n         sha256 {}\n\
          modules  {modules}\nshell    {shell}\n",
         kernel.image.display(),
@@ -170,10 +167,11 @@ fn save(cache: &Cache, args: &MachineArgs, pmu: bool, name: &str) -> anyhow::Res
     let (mut machine, _) = args.machine(cache)?;
     machine.pmu = pmu;
     let start = Instant::now();
-    let made = checkpoint::create(cache, &qemu, &machine, name, args.guest.limits(), &say)?;
+    let made =
+        checkpoint::create(cache, &qemu, &machine, name, args.guest.limits(), &console::say)?;
     let (seconds, mib) = (start.elapsed().as_secs_f64(), made.state_bytes >> 20);
     let release = made.report.map(|report| format!(", kernel {}", report.release));
     let release = release.unwrap_or_default();
-    say(&format!("checkpoint {name}: {mib} MiB{release}, {seconds:.1} s"));
+    console::say(&format!("checkpoint {name}: {mib} MiB{release}, {seconds:.1} s"));
     Ok(ExitCode::SUCCESS)
 }

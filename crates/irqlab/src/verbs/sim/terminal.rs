@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Read, Write};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use sim::Vm;
 
-use crate::output;
+use crate::console;
 
 /// Ctrl-]: leaves the guest's console, as in telnet.
 const ESCAPE: u8 = 0x1d;
@@ -22,7 +22,7 @@ impl Terminal {
         let stdin = io::stdin();
         let before = if stdin.is_terminal() { tcgetattr(&stdin).ok() } else { None };
         if let Some(before) = &before {
-            output::say(false, "Ctrl-] leaves");
+            console::say("Ctrl-] leaves");
             let mut raw = before.clone();
             raw.make_raw();
             tcsetattr(&stdin, OptionalActions::Now, &raw)?;

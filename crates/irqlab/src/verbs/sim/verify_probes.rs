@@ -1,26 +1,22 @@
-//! `irqlab sim verify-probes`: the live bench in a simulated machine, held against the truth.
+//! `irqlab sim verify-probes`: the live bench in a simulated machine, compared with the simulator's exact results.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use lab::handlers::in_guest::GuestOrder;
 use lab::handlers::probe_check::{CheckedSource, ProbeCost, probe_costs, probes};
 use lab::handlers::{BenchError, BenchFacts, Condition, HandlersBench, Load, Rate, Source};
 use record::{Absence, Run, SCHEMA, Timestamp};
 use serde_json::{Map, Value as Json, json};
+use sim::Cache;
 use sim::handlers::{SimBench, SimSettings};
-use sim::image::Tools;
-use sim::watch::{self, Detail, QUANTUM_DEFAULT, QUANTUM_MAX, Watch};
-use sim::{Cache, models, qemu};
+use sim::watch::Watch;
 
-use crate::args::{Printing, Usage, duration};
-use crate::output;
-use crate::verbs::handlers::place::output_directory;
-use crate::verbs::handlers::sim::host;
-use crate::verbs::handlers::stop::stop_on_signals;
-use crate::verbs::machine::GuestArgs;
+use crate::console::{Progress, Redraw};
+use crate::options::{ResultArgs, duration, ns};
+use crate::run::{OpenRun, stop_on_signals};
+use crate::simulated::{self, GuestArgs, Simulated, SliceArgs};
 
 /// Which conditions, on which machine.
 #[derive(Debug, clap::Args)]
@@ -28,9 +24,10 @@ pub struct VerifyArgs {
     /// Model of the processor, by name or file
     #[arg(long, value_name = "MODEL", default_value = "r4400-1994")]
     model: String,
-    /// CPUs, 1 to 16
-    #[arg(short, long, default_value_t = 1)]
-    cpus: u32,
+    /// CPUs of the simulated machine, 1 to 16
+    #[arg(long, default_value_t = 1, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=16))]
+    vcpus: u32,
     /// idle, busy
     #[arg(long, value_delimiter = ',', value_name = "LIST", default_value = "idle")]
     load: Vec<Load>,
@@ -38,26 +35,27 @@ pub struct VerifyArgs {
     #[arg(long, value_delimiter = ',', value_name = "LIST", default_value = "high")]
     rate: Vec<Rate>,
     /// disk, net, timer, ipi, none
-    #[arg(long, value_delimiter = ',', value_name = "LIST", default_value = "timer")]
-    source: Vec<Source>,
+    #[arg(
+        long,
+        alias = "source",
+        value_delimiter = ',',
+        value_name = "LIST",
+        default_value = "timer"
+    )]
+    stimulus: Vec<Source>,
     /// How long to measure each condition, in guest time
     #[arg(short = 'd', long, value_parser = duration, default_value = "1s", value_name = "TIME")]
     duration: Duration,
     /// How long a condition runs before it is measured, in guest time
     #[arg(long, value_parser = duration, default_value = "200ms", value_name = "TIME")]
     warm_up: Duration,
-    /// Cycles of a CPU's turn, with two or more CPUs
-    #[arg(long, value_name = "N", default_value_t = QUANTUM_DEFAULT,
-          value_parser = clap::value_parser!(u64).range(1..=QUANTUM_MAX))]
-    quantum: u64,
-    /// Read cycles and instructions, too, from performance counters of the guest
+    #[command(flatten)]
+    slice: SliceArgs,
+    /// Also read cycles and instructions from the guest's performance counters
     #[arg(long)]
     events: bool,
-    /// Directory of the run [default: irqlab-runs/UTC-verify-probes]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
     #[command(flatten)]
-    printing: Printing,
+    results: ResultArgs,
     #[command(flatten)]
     guest: GuestArgs,
 }
@@ -75,14 +73,14 @@ struct All {
 
 /// Measures, prints, records.
 pub fn run(cache: Cache, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
-    let started = Timestamp::now();
-    let (directory, _made) = output_directory("verify-probes", args.out.as_deref(), started)?;
+    let open = OpenRun::new("verify-probes", &args.results)?;
     let (mut bench, host) = bench(cache, args)?;
-    let conditions = Condition::combinations(&args.load, &args.rate, &args.source);
+    let conditions = Condition::combinations(&args.load, &args.rate, &args.stimulus);
+    let mut progress = Progress::new(conditions.len(), None, Redraw::EverySecond);
     let mut all = All::default();
     for (at, condition) in conditions.iter().enumerate() {
         let label = condition.label();
-        output::say(args.printing.quiet, &format!("[{}/{}] {label}", at + 1, conditions.len()));
+        progress.step(at, &label);
         match bench.verify(*condition) {
             Ok(None) => break,
             Ok(Some(verified)) => {
@@ -108,37 +106,25 @@ pub fn run(cache: Cache, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    if all.sources.is_empty() {
-        let reason = all.absent.first().map_or("no condition was measured", |one| &one.reason);
-        return Ok(output::nothing(reason, None));
-    }
-    let run = assemble(args, started, host, bench.facts(), all);
-    let format = args.printing.format();
-    output::print(&output::run_text(&run, &directory, format, "probes", true))?;
-    record::write_run(&run, &[], &directory).context("the results above are not recorded")?;
-    output::say(args.printing.quiet, &format!("run: {}", directory.display()));
-    Ok(ExitCode::SUCCESS)
+    drop(progress);
+    open.finish(&assemble(args, open.started(), host, bench.facts(), all), &[])
 }
 
 fn bench(cache: Cache, args: &VerifyArgs) -> anyhow::Result<(SimBench, Map<String, Json>)> {
-    let model = models::find(&cache, &args.model, &[], Detail::Timed);
-    let model = model.map_err(|error| Usage(error.to_string()))?;
-    let qemu = qemu::find(&cache)?;
+    let model = simulated::model(&cache, &args.model, &[], None)?;
     let stop = stop_on_signals()?;
-    let say = |text: &str| output::say(args.printing.quiet, text);
-    let (mut machine, kernel) = args.guest.machine(&cache, args.cpus, Tools::Irqlab)?;
-    machine.pmu = args.events;
+    let prepared = Simulated::prepare(cache, &args.guest, args.vcpus, |machine| {
+        machine.pmu = args.events;
+        Ok(())
+    })?;
     let events: &[&str] = if args.events { &["cycles", "instructions"] } else { &[] };
-    let annotated = watch::annotated(&cache, &qemu, &kernel, &say)?;
-    let facts = sim::guest_facts(&cache, &qemu, &kernel, &say)?;
-    let host = host(&machine, &facts);
-    let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let host = prepared.host(Some(&model));
     let bench = SimBench::new(SimSettings {
         watch: Watch {
-            detail: Detail::Timed,
+            detail: model.detail,
             model: Some(model),
             spans: true,
-            quantum: args.quantum,
+            quantum: args.slice.vcpu_slice,
             ..Watch::default()
         },
         order: GuestOrder {
@@ -152,10 +138,10 @@ fn bench(cache: Cache, args: &VerifyArgs) -> anyhow::Result<(SimBench, Map<Strin
             probed: true,
             events: events.iter().map(|name| (*name).to_owned()).collect(),
         },
-        cache,
-        qemu,
-        machine,
-        annotated,
+        cache: prepared.cache,
+        qemu: prepared.qemu,
+        machine: prepared.machine,
+        annotated: prepared.annotated,
         from: args.guest.from.clone(),
         limits: args.guest.limits(),
         events: vec!["none".to_owned()],

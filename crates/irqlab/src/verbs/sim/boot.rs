@@ -6,20 +6,20 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::ValueEnum;
-use record::Timestamp;
 use sim::annotate::Annotations;
 use sim::boot::Ending;
 use sim::kernel::Kernel;
 use sim::models::Model;
 use sim::qemu::Qemu;
-use sim::watch::{self, ALSO_MAX, Detail, QUANTUM_DEFAULT, QUANTUM_MAX, Recording, Roi, Watch};
+use sim::watch::{self, ALSO_MAX, Detail, Recording, Roi, Watch};
 use sim::{Account, Cache, Held, Machine, More, Vm, boot, checkpoint, models, qemu};
 
 use super::terminal::Terminal;
 use super::{MachineArgs, annotations, beside, contexts, misses};
-use crate::args::{Format, Usage};
-use crate::output;
-use crate::shell;
+use crate::console::{self, Progress, Redraw};
+use crate::options::{Format, OptionalResultArgs, Usage};
+use crate::run::OpenRun;
+use crate::simulated::{SliceArgs, shell_line};
 
 const LIMIT_REACHED: &str = "the guest reached its time limit (--guest-limit)";
 
@@ -30,10 +30,19 @@ enum DetailName {
     Fast,
     /// Instructions, by context
     Count,
-    /// The same, and cycles, misses and stalls of a model of the simplest sort; needs --model
+    /// The same, and cycles, misses and stalls of an in-order, blocking model; needs --model
     Timed,
     /// The same of any model: cores in and out of order, all caches, predictors; needs --model
     Ooo,
+}
+
+/// How the machine runs until the command starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum BootLevel {
+    /// At the level fast: the caches are empty when the command starts
+    Fast,
+    /// At the level of --detail, from power-on: minutes with ooo
+    Full,
 }
 
 /// Whether and how a machine is watched.
@@ -49,24 +58,25 @@ pub struct WatchArgs {
     /// Change a field of the model, as in l2.size=4MiB; may be repeated
     #[arg(long, value_name = "FIELD=VALUE", requires = "model")]
     set: Vec<String>,
-    /// With --detail count: what the caches of these models would have missed of the same accesses, in
-    /// one run, beside what is counted
+    /// How the machine runs until the command starts [default: fast with --detail ooo, --also and
+    /// --curves, else full]
+    #[arg(long, value_enum, value_name = "LEVEL", requires = "detail")]
+    boot: Option<BootLevel>,
+    /// With --detail count: also count the misses of these models' caches, in the same run
     #[arg(long, value_delimiter = ',', value_name = "MODEL,...", requires = "detail")]
     also: Vec<String>,
-    /// With --detail count: what caches of all sizes would have missed
+    /// With --detail count: also count the misses of caches of all sizes
     #[arg(long, requires = "detail")]
     curves: bool,
-    /// With --detail ooo: why lines were missed, for whom they had left, and where
+    /// With --detail ooo: why lines were missed, who evicted them, and where
     #[arg(long, requires = "detail")]
     misses: bool,
     /// Keep the plugin's record in this file
     #[arg(long, value_name = "FILE", requires = "detail")]
     record: Option<PathBuf>,
-    /// Cycles of a CPU's turn, with two or more CPUs
-    #[arg(long, value_name = "N", requires = "detail", default_value_t = QUANTUM_DEFAULT,
-          value_parser = clap::value_parser!(u64).range(1..=QUANTUM_MAX))]
-    quantum: u64,
-    /// Do something where the guest comes to: `[NAME=]AT[: DO, DO]`, or a file FILE.toml with
+    #[command(flatten)]
+    slice: SliceArgs,
+    /// Do something where the guest arrives: `[NAME=]AT[: DO, DO]`, or a file FILE.toml with
     /// annotations; see docs/annotations.md
     #[arg(long, value_name = "ANNOTATION", requires = "detail")]
     annotate: Vec<String>,
@@ -76,15 +86,10 @@ pub struct WatchArgs {
     /// Give the guest performance counters, backed by what is counted (perf works in it then)
     #[arg(long, requires = "detail")]
     pmu: bool,
-    /// How to print what was recorded
-    #[arg(long, value_enum, requires = "detail", default_value_t = Format::Table)]
-    format: Format,
-    /// Short for --format json; the console goes to stderr
-    #[arg(long, requires = "detail")]
-    json: bool,
-    /// Print the rows of each CPU, too
-    #[arg(long, requires = "detail")]
-    all: bool,
+    /// What is printed and recorded with --detail. In other formats than table, the console goes to
+    /// stderr
+    #[command(flatten)]
+    results: OptionalResultArgs,
 }
 
 impl WatchArgs {
@@ -114,9 +119,9 @@ impl WatchArgs {
         }
         let misses = self.misses;
         let also = self.also(cache, detail)?;
-        let (curves, quantum) = (self.curves, self.quantum);
-        // Caches beside are slow, and the way to the command is long.
-        let start_fast = curves || !also.is_empty();
+        let (curves, quantum) = (self.curves, self.slice.vcpu_slice);
+        let is_slow = curves || !also.is_empty() || detail == Detail::Ooo;
+        let start_fast = self.boot.map_or(is_slow, |level| level == BootLevel::Fast);
         Ok(Some(Watch {
             detail,
             model,
@@ -152,13 +157,9 @@ impl WatchArgs {
         if self.annotate.is_empty() {
             return Ok(Annotations::default());
         }
-        let facts = sim::guest_facts(cache, qemu, kernel, &|text| output::say(false, text))?;
+        let facts = sim::guest_facts(cache, qemu, kernel, &console::say)?;
         let read = Annotations::read(&self.annotate, self.annotate_log, &facts);
         Ok(read.map_err(|error| Usage(error.to_string()))?)
-    }
-
-    fn format(&self) -> Format {
-        if self.json { Format::Json } else { self.format }
     }
 }
 
@@ -174,7 +175,7 @@ pub fn boot(
     let order = match command {
         [] if going.is_some() => checkpoint::GO_ON.to_owned(),
         [] => "poweroff".to_owned(),
-        words => format!("run:{}", shell::line(words)),
+        words => format!("run:{}", shell_line(words)),
     };
     let Some(mut how) = watch.watch(cache)? else {
         let qemu = qemu::find(cache)?;
@@ -198,59 +199,55 @@ fn watched(
     mut how: Watch,
     order: &str,
 ) -> anyhow::Result<ExitCode> {
-    let started = Timestamp::now();
+    let mut open = OpenRun::if_asked(&options.results)?;
     let qemu = qemu::find(cache)?;
     let (mut machine, kernel) = args.machine(cache)?;
     machine.pmu = options.pmu;
-    let annotated = watch::annotated(cache, &qemu, &kernel, &|text| output::say(false, text))?;
+    let annotated = watch::annotated(cache, &qemu, &kernel, &console::say)?;
     how.annotations = options.annotations(cache, &qemu, &kernel)?;
     let recording =
         Recording::new(cache, &qemu, &machine, &annotated, &how, options.record.as_deref())?;
     let mut vm = start(cache, &qemu, &machine, args, order, recording.more())?;
-    let to_stdout = options.format() == Format::Table;
+    let progress = boot_progress(&how, args);
+    let to_stdout = options.results.printing.format() == Format::Table;
     let saver = recording.saver(cache, &qemu, &machine);
     let mut saved = Vec::new();
     let mut save = |vm: &mut Vm, held: Held| {
         saved.push(held.number);
-        saver.save(vm, held, &|text: &str| output::say(false, text))
+        saver.save(vm, held, &console::say)
     };
     let stop = || recording.was_stopped();
     let mut console = |bytes: &[u8]| print(bytes, to_stdout);
     let limits = args.guest.limits();
     let ending = boot::follow_saving(&mut vm, limits, &mut console, &stop, &mut save)?;
-    drop(vm);
+    drop((vm, progress));
     for (name, number) in how.annotations.checkpoints.iter().zip(0..) {
         if !saved.contains(&number) {
-            output::say(
-                false,
-                &format!("checkpoint {name}: not saved, the guest never came there"),
-            );
+            console::say(&format!("checkpoint {name}: not saved, the guest never arrived there"));
         }
     }
     let account = recording.account()?;
-    let mut run = contexts::run(started, &qemu, &machine, &annotated, &account);
+    let mut run = contexts::run(open.started(), &qemu, &machine, &annotated, &account);
     run.tables.extend(annotations::tables(&how.annotations, &account));
     let beside = beside::tables(&options.also, &account);
     let first = beside.first().map(|table| table.name.clone());
     run.tables.extend(beside);
     if options.misses {
-        let facts = sim::guest_facts(cache, &qemu, &kernel, &|text| output::say(false, text))?;
+        let facts = sim::guest_facts(cache, &qemu, &kernel, &console::say)?;
         run.tables.extend(misses::tables(&account, facts.symbols.as_ref()));
         run.warnings.extend(misses::warning(&account));
         run.absent.extend(misses::absent(&account));
     }
-    let directory = std::path::Path::new("RUN");
     let plain = if how.annotations.is_empty() { "contexts" } else { "annotations" };
     let plain = if options.misses && account.has_contexts { "misses" } else { plain };
-    let shown = first.as_deref().unwrap_or(plain);
-    let text = output::run_text(&run, directory, options.format(), shown, options.all);
-    output::print(&text)?;
+    open.set_main_table(first.as_deref().unwrap_or(plain));
+    open.finish(&run, &[])?;
     if let Some(broken) = account.broken.first() {
         bail!("the record is broken, its numbers must not be used: {broken}");
     }
     match ending {
         None if account.stopped => {
-            output::say(false, "stopped by an annotation");
+            console::say("stopped by an annotation");
             Ok(ExitCode::SUCCESS)
         }
         None => bail!("the machine was stopped"),
@@ -259,6 +256,28 @@ fn watched(
             Ok(end(&ending))
         }
     }
+}
+
+/// The line of progress of a machine that boots; and how to boot it but once.
+fn boot_progress(watch: &Watch, args: &MachineArgs) -> Progress {
+    let level = match watch.detail {
+        Detail::Fast => "fast",
+        Detail::Count => "count",
+        Detail::Timed => "timed",
+        Detail::Ooo => "ooo",
+    };
+    let mut progress = Progress::new(1, None, Redraw::EverySecond);
+    let is_cold = args.guest.from.is_none();
+    if is_cold && watch.detail.has_model() {
+        let first = if watch.start_fast { "fast" } else { level };
+        console::say(&format!(
+            "the guest boots at level {first}, then runs the command at level {level}; to boot but \
+             once: irqlab sim checkpoint NAME, with the same options of the machine, then --from NAME"
+        ));
+    }
+    progress
+        .step(0, if is_cold { "the guest boots and runs the command" } else { "the command runs" });
+    progress
 }
 
 /// A record that the guest did not end holds what it executed on its way off, too.
@@ -300,20 +319,21 @@ fn follow(vm: &mut Vm, args: &MachineArgs) -> anyhow::Result<Ending> {
     Ok(boot::follow(vm, args.guest.limits(), &mut |bytes| print(bytes, true))?)
 }
 
-/// Prints what the console says, on stderr where stdout is taken.
+/// Prints the guest's console, on stderr where stdout is for results.
 fn print(bytes: &[u8], to_stdout: bool) {
     // A reader that has seen enough does not end the machine.
-    let _ = if to_stdout {
-        let mut out = io::stdout().lock();
-        out.write_all(bytes).and_then(|()| out.flush())
-    } else {
-        io::stderr().write_all(bytes)
-    };
+    let _ = console::above_progress(|| match to_stdout {
+        true => {
+            let mut out = io::stdout().lock();
+            out.write_all(bytes).and_then(|()| out.flush())
+        }
+        false => io::stderr().write_all(bytes),
+    });
 }
 
 fn end(ending: &Ending) -> ExitCode {
     let (status, seconds) = (ending.status, ending.wall.as_secs_f64());
     let why = if ending.reached_limit { format!(": {LIMIT_REACHED}") } else { String::new() };
-    output::say(false, &format!("status {status}{why}, {seconds:.1} s"));
+    console::say(&format!("status {status}{why}, {seconds:.1} s"));
     ExitCode::from(status)
 }

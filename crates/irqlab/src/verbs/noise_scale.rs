@@ -2,32 +2,29 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use lab::noise::scale::{Arrivals, GRAIN_NS, Job, ScaleError};
-use record::Timestamp;
 use serde_json::{Map, json};
 
-use crate::args::{Printing, Usage, short_time_ns};
-use crate::output;
-use crate::verbs::handlers::place::output_directory;
+use crate::options::{ResultArgs, Usage, any_duration, duration_between, help_with_exit_codes, ns};
+use crate::run::OpenRun;
 
 /// Numbers of nodes that can be asked for.
 const NODES: std::ops::RangeInclusive<u64> = 1..=1_000_000_000;
 /// Most numbers of nodes, and most grains.
 const VALUES_MAX: usize = 32;
 
-/// What the detours of a run would do to a parallel job: grains of work with a barrier behind each
+/// What the detours of a run would do to a parallel job: grains of work with a barrier after each
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
+#[command(after_help = help_with_exit_codes("Examples:
   irqlab noise scale --run irqlab-runs/RUN
   irqlab noise scale --run irqlab-runs/RUN --nodes 1,512,1000000 --grain 250us,1ms --latency 2us
 
 Every node is a CPU like those measured. The mean delay of the slowest of all nodes is computed from
-the delays of the measured detours, not drawn. What is rarer than anything measured is not known: rows
-that would need it are marked as least ones, and have no upper end.
-
-Exit codes: 0 done, 1 failed, 2 a mistake in what was typed.")]
+the delays of the measured detours, not drawn. Events rarer than any that was measured are not known:
+rows that would need them are marked as lower bounds, and have no upper end."))]
 pub struct ScaleArgs {
     /// Run directory of `irqlab noise` with the loop detour
     #[arg(long, value_name = "RUN")]
@@ -45,8 +42,8 @@ pub struct ScaleArgs {
     #[arg(long, value_parser = grains, default_value = "100us..10ms", value_name = "LIST")]
     grain: Grains,
     /// Time of a message; a barrier is as many as doublings reach all nodes. Or 0
-    #[arg(long, value_parser = latency_ns, default_value = "1us", value_name = "TIME")]
-    latency: u64,
+    #[arg(long, value_parser = duration_between("0", "10s"), default_value = "1us", value_name = "TIME")]
+    latency: Duration,
     /// When detours come: measured, or at random times, independent of one another [default:
     /// measured, where the run kept all of them]
     #[arg(long, value_name = "HOW")]
@@ -54,11 +51,8 @@ pub struct ScaleArgs {
     /// Chooses resamples, and the times of detours that come at random
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// Directory of the new run [default: irqlab-runs/UTC-scale]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
     #[command(flatten)]
-    printing: Printing,
+    results: ResultArgs,
 }
 
 /// Times of work, ns.
@@ -69,8 +63,8 @@ fn grains(text: &str) -> Result<Grains, String> {
     let mut grains = Vec::new();
     for part in text.split(',') {
         let (first, last) = match part.split_once("..") {
-            Some((first, last)) => (short_time_ns(first)?, short_time_ns(last)?),
-            None => (short_time_ns(part)?, short_time_ns(part)?),
+            Some((first, last)) => (ns(any_duration(first)?), ns(any_duration(last)?)),
+            None => (ns(any_duration(part)?), ns(any_duration(part)?)),
         };
         if first > last || !GRAIN_NS.contains(&first) || !GRAIN_NS.contains(&last) {
             return Err("allowed: 1us to 10s, the shorter first".to_owned());
@@ -88,41 +82,35 @@ fn grains(text: &str) -> Result<Grains, String> {
     Ok(Grains(grains))
 }
 
-fn latency_ns(text: &str) -> Result<u64, String> {
-    if text == "0" { Ok(0) } else { short_time_ns(text) }
-}
-
 /// Reads the run, computes, prints and records.
 pub fn run(args: &ScaleArgs) -> anyhow::Result<ExitCode> {
     if args.nodes.len() > VALUES_MAX {
         bail!(Usage(format!("--nodes: at most {VALUES_MAX} numbers")));
     }
     let measured = record::read_run(&args.run)?;
-    let started = Timestamp::now();
-    let (directory, _made) = output_directory("scale", args.out.as_deref(), started)?;
+    let open = OpenRun::new("scale", &args.results)?;
     let job = Job {
         nodes: args.nodes.clone(),
         grains_ns: args.grain.0.clone(),
-        latency_ns: args.latency,
+        latency_ns: ns(args.latency),
         seed: args.seed,
     };
     let mut settings = Map::new();
     settings.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
-    let scaled =
-        lab::noise::scale::run(&measured, &job, args.arrivals, started.to_string(), settings);
+    let scaled = lab::noise::scale::run(
+        &measured,
+        &job,
+        args.arrivals,
+        open.started().to_string(),
+        settings,
+    );
     let run = scaled.map_err(|error| match error {
         ScaleError::Damaged { .. } => anyhow::Error::new(error),
         ScaleError::Missing(_) | ScaleError::Thinned { .. } | ScaleError::Grain { .. } => {
             Usage(error.to_string()).into()
         }
     })?;
-    let format = args.printing.format();
-    let printed = output::print(&output::run_text(&run, &directory, format, "scale", true));
-    record::write_run(&run, &[], &directory)
-        .context("the results above are not recorded (--out writes elsewhere)")?;
-    printed?;
-    output::say(args.printing.quiet, &format!("run: {}", directory.display()));
-    Ok(ExitCode::SUCCESS)
+    open.finish(&run, &[])
 }
 
 #[cfg(test)]
@@ -131,12 +119,12 @@ mod tests {
 
     #[test]
     fn a_range_of_grains_goes_by_tens() {
-        let ns = |text: &str| grains(text).map(|grains| grains.0);
-        assert_eq!(ns("100us..10ms").unwrap(), [100_000, 1_000_000, 10_000_000]);
-        assert_eq!(ns("100us..5ms,7us").unwrap(), [100_000, 1_000_000, 5_000_000, 7_000]);
-        for nonsense in ["", "..", "1ms..1us", "100ns", "1ms..", "1us..11s", "1"] {
-            assert!(ns(nonsense).is_err(), "{nonsense}");
+        let of = |text: &str| grains(text).map(|grains| grains.0);
+        assert_eq!(of("100us..10ms").unwrap(), [100_000, 1_000_000, 10_000_000]);
+        assert_eq!(of("100us..5ms,7us").unwrap(), [100_000, 1_000_000, 5_000_000, 7_000]);
+        for nonsense in ["", "..", "1ms..1us", "100ns", "1ms..", "1us..11s", "11"] {
+            assert!(of(nonsense).is_err(), "{nonsense}");
         }
-        assert!(ns(&vec!["1us"; 33].join(",")).is_err());
+        assert!(of(&vec!["1us"; 33].join(",")).is_err());
     }
 }

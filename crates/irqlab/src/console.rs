@@ -1,0 +1,260 @@
+//! The terminal: results on stdout; news, progress and errors on stderr.
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::ValueEnum;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use report::escape;
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    /// On a terminal, unless NO_COLOR is set and not empty
+    #[default]
+    Auto,
+    /// Also into files and pipes
+    Always,
+    /// Nowhere
+    Never,
+}
+
+/// Options that every verb has.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub struct ConsoleArgs {
+    /// Print no news and no progress on stderr
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    quiet: bool,
+    /// Print more on stderr: each step with its time, and what a run is made of
+    #[arg(short, long, global = true)]
+    verbose: bool,
+    /// When to use colours
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t)]
+    color: Color,
+}
+
+static CONSOLE: OnceLock<ConsoleArgs> = OnceLock::new();
+/// The line of progress that is on the terminal.
+static PROGRESS: Mutex<Option<ProgressBar>> = Mutex::new(None);
+
+/// Puts the options in force, once and before anything is printed.
+pub fn set_up(args: ConsoleArgs) {
+    let _ = CONSOLE.set(args);
+}
+
+fn options() -> ConsoleArgs {
+    CONSOLE.get().copied().unwrap_or_default()
+}
+
+/// Prints a line of news on stderr, unless `-q` was given.
+pub fn say(text: &str) {
+    if !options().quiet {
+        line(text);
+    }
+}
+
+/// Prints a line on stderr where `-v` was given.
+pub fn say_more(text: &str) {
+    if options().verbose && !options().quiet {
+        line(text);
+    }
+}
+
+/// Prints what must be read, whatever the options.
+pub fn warn(text: &str) {
+    line(&format!("irqlab: {text}"));
+}
+
+fn line(text: &str) {
+    above_progress(|| eprintln!("{}", escape::lines(text)));
+}
+
+/// Takes the line of progress off the terminal while something else is printed.
+pub fn above_progress<T>(print: impl FnOnce() -> T) -> T {
+    let progress = PROGRESS.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    match progress {
+        Some(progress) => progress.suspend(print),
+        None => print(),
+    }
+}
+
+/// Writes results to stdout; a reader that has seen enough is no error.
+///
+/// # Errors
+/// When stdout cannot be written, as on a full disk.
+pub fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("cannot write to standard output"),
+    }
+}
+
+/// Whether stdout gets colours.
+pub fn has_color() -> bool {
+    let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    is_colored(options().color, io::stdout().is_terminal(), no_color)
+}
+
+/// NO_COLOR (no-color.org) counts where it is set and not empty; the option overrides it.
+fn is_colored(color: Color, is_terminal: bool, no_color: bool) -> bool {
+    match color {
+        Color::Auto => is_terminal && !no_color,
+        Color::Always => true,
+        Color::Never => false,
+    }
+}
+
+/// Columns of the terminal, of `COLUMNS`, or 120.
+pub fn width() -> u16 {
+    let stdout = io::stdout();
+    let from_terminal = || rustix::termios::tcgetwinsize(&stdout).ok().map(|size| size.ws_col);
+    let from_environment = || std::env::var("COLUMNS").ok()?.parse().ok();
+    let width = if stdout.is_terminal() { from_terminal() } else { None };
+    width.filter(|width| *width > 0).or_else(from_environment).unwrap_or(120)
+}
+
+/// How often the line of progress is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Redraw {
+    /// Each second.
+    EverySecond,
+    /// At the start of each step: drawing in between would disturb what is measured.
+    EachStep,
+}
+
+/// A line of progress on a terminal: the step, and an estimate of the time left. It goes when dropped.
+pub struct Progress {
+    state: Arc<Mutex<Estimate>>,
+    bar: Option<ProgressBar>,
+    redraw: Redraw,
+}
+
+/// What the time left is estimated from.
+#[derive(Debug)]
+struct Estimate {
+    started: Instant,
+    step_started: Instant,
+    /// Steps that have ended.
+    done: usize,
+    /// All steps.
+    total: usize,
+    /// How long a step takes, where that is known before.
+    step: Option<Duration>,
+}
+
+impl Estimate {
+    fn left(&self, now: Instant) -> Option<Duration> {
+        let of_step = now.saturating_duration_since(self.step_started);
+        let before = self.step_started.saturating_duration_since(self.started);
+        let step = match (self.step, u32::try_from(self.done)) {
+            (Some(step), _) => step,
+            (None, Ok(done @ 1..)) => before / done,
+            (None, _) => return None,
+        };
+        let steps = u32::try_from(self.total.saturating_sub(self.done)).ok()?;
+        Some((step * steps).saturating_sub(of_step))
+    }
+}
+
+impl Progress {
+    /// Progress of so many steps, each of this length where that is known.
+    pub fn new(total: usize, step: Option<Duration>, redraw: Redraw) -> Progress {
+        let now = Instant::now();
+        let estimate = Estimate { started: now, step_started: now, done: 0, total, step };
+        let state = Arc::new(Mutex::new(estimate));
+        let is_shown = !options().quiet && io::stderr().is_terminal();
+        let bar = is_shown.then(|| bar(Arc::clone(&state)));
+        *PROGRESS.lock().unwrap_or_else(PoisonError::into_inner) = bar.clone();
+        Progress { state, bar, redraw }
+    }
+
+    /// Says which step starts now; the one before has ended.
+    pub fn step(&mut self, number: usize, label: &str) {
+        let now = Instant::now();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        (state.done, state.step_started) = (number, now);
+        let elapsed = now.saturating_duration_since(state.started).as_secs_f64();
+        let text = format!("[{}/{}] {label}", number + 1, state.total.max(number + 1));
+        drop(state);
+        say_more(&format!("{elapsed:8.1} s  {text}"));
+        let Some(bar) = &self.bar else { return };
+        bar.set_message(escape::plain(&text));
+        if self.redraw == Redraw::EverySecond {
+            bar.enable_steady_tick(Duration::from_secs(1));
+        }
+        bar.tick();
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        PROGRESS.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn bar(state: Arc<Mutex<Estimate>>) -> ProgressBar {
+    let left = move |_: &ProgressState, text: &mut dyn std::fmt::Write| {
+        let state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = match state.left(Instant::now()) {
+            Some(left) => write!(text, "about {} left", rounded(left)),
+            None => write!(text, "time left not known yet"),
+        };
+    };
+    let style = ProgressStyle::with_template("{msg}  ({elapsed}, {left})");
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner()).with_key("left", left);
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(2));
+    bar.set_style(style);
+    bar
+}
+
+/// `12 s`, `3 min`, `2 h`: an estimate is no more exact than that.
+fn rounded(time: Duration) -> String {
+    let mut text = String::new();
+    let seconds = time.as_secs_f64().ceil();
+    let _ = match seconds {
+        ..100.0 => write!(text, "{seconds} s"),
+        ..6000.0 => write!(text, "{:.0} min", seconds / 60.0),
+        _ => write!(text, "{:.0} h", seconds / 3600.0),
+    };
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_option_comes_before_no_color_and_that_before_the_terminal() {
+        assert!(is_colored(Color::Auto, true, false));
+        assert!(!is_colored(Color::Auto, true, true) && !is_colored(Color::Auto, false, false));
+        assert!(is_colored(Color::Always, false, true) && !is_colored(Color::Never, true, false));
+    }
+
+    #[test]
+    fn the_time_left_is_planned_or_taken_from_the_steps_before() {
+        let second = Duration::from_secs(1);
+        let started = Instant::now();
+        let mut estimate =
+            Estimate { started, step_started: started, done: 0, total: 4, step: None };
+        assert_eq!(estimate.left(started + second), None);
+        estimate.step = Some(10 * second);
+        assert_eq!(estimate.left(started + second), Some(39 * second));
+        (estimate.step, estimate.done) = (None, 2);
+        estimate.step_started = started + 12 * second;
+        assert_eq!(estimate.left(started + 13 * second), Some(11 * second));
+        assert_eq!(estimate.left(started + 99 * second), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn estimates_are_rounded() {
+        let text = |seconds| rounded(Duration::from_secs_f64(seconds));
+        assert_eq!([text(1.2), text(150.0), text(7200.0)], ["2 s", "2 min", "2 h"]);
+    }
+}

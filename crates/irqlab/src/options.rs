@@ -1,0 +1,272 @@
+//! What the options of several verbs have in common: times, CPU lists, where to measure, and how
+//! results are printed.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Command, ValueEnum};
+use jiff::SignedDuration;
+use live::host::{Root, format_cpu_list, parse_cpu_list};
+
+/// A mistake in what was typed: exit code 2.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Usage(pub String);
+
+/// The heading of options that only a simulated machine has.
+pub const SIMULATED: &str = "Simulated machine (--on sim)";
+/// The heading of options that only this machine has.
+pub const LIVE: &str = "This machine (--on live)";
+
+/// What each verb's help ends with.
+const EXIT_CODES: &str = "\
+Ctrl-C stops; what was measured until then is printed and recorded (\"complete\": false).
+
+Exit codes: 0 done; 1 failed; 2 a mistake in what was typed; 4 nothing can be measured here;
+5 done, but events were lost. With `-- CMD`: the exit code of CMD where that fails, 128 + N where
+signal N ends it.";
+
+/// The end of a verb's help: its examples, and the exit codes.
+pub fn help_with_exit_codes(text: &str) -> String {
+    format!("{text}\n\n{EXIT_CODES}")
+}
+
+/// Where an experiment measures.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum On {
+    /// This machine.
+    Live,
+    /// A simulated machine, under a model of a processor if one is named.
+    Sim(Option<String>),
+}
+
+impl FromStr for On {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<On, String> {
+        match text.split_once(':').unwrap_or((text, "")) {
+            ("live", "") if !text.contains(':') => Ok(On::Live),
+            ("sim", "") if !text.contains(':') => Ok(On::Sim(None)),
+            ("sim", model) if !model.is_empty() => Ok(On::Sim(Some(model.to_owned()))),
+            _ => Err("allowed: live, sim, sim:MODEL".to_owned()),
+        }
+    }
+}
+
+/// Refuses an option of the simulated machine with `--on live`, and the other way round. The heading
+/// under which an option is listed says whose it is.
+///
+/// # Errors
+/// With the first option that does not fit.
+pub fn check_bench(command: &Command, matches: &ArgMatches) -> Result<(), Usage> {
+    let Some((name, matches)) = matches.subcommand() else { return Ok(()) };
+    let Some(command) = command.find_subcommand(name) else { return Ok(()) };
+    let Ok(Some(on)) = matches.try_get_one::<On>("on") else { return Ok(()) };
+    let (heading, reason) = match on {
+        On::Live => (SIMULATED, "is for a simulated machine; add --on sim or --on sim:MODEL"),
+        On::Sim(_) => (LIVE, "is for --on live; a simulated machine has no such thing"),
+    };
+    for option in command.get_arguments().filter(|arg| arg.get_help_heading() == Some(heading)) {
+        if matches.value_source(option.get_id().as_str()) == Some(ValueSource::CommandLine) {
+            let long = option.get_long().map_or_else(String::new, |long| format!("--{long}"));
+            return Err(Usage(format!("{long} {reason}")));
+        }
+    }
+    Ok(())
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Tables for people
+    Table,
+    /// One JSON document
+    Json,
+    /// One table as comma-separated values
+    Csv,
+    /// Markdown tables
+    Markdown,
+}
+
+/// Options on how results are printed.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Results")]
+pub struct FormatArgs {
+    /// How to print the results
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    /// Short for --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+    /// Print this table alone, with all of its rows [default: all tables; with csv, the first]
+    #[arg(long, value_name = "NAME")]
+    pub table: Option<String>,
+    /// Print every row: also those of each CPU
+    #[arg(long)]
+    pub all: bool,
+}
+
+impl FormatArgs {
+    /// The format that was chosen.
+    pub fn format(&self) -> Format {
+        if self.json { Format::Json } else { self.format }
+    }
+}
+
+/// Options on where a run is written and how its results are printed.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Results")]
+pub struct ResultArgs {
+    /// Directory of the run [default: irqlab-runs/TIME-VERB]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    #[command(flatten)]
+    pub printing: FormatArgs,
+}
+
+/// As [`ResultArgs`], for verbs that record nothing unless asked.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Results")]
+pub struct OptionalResultArgs {
+    /// Also write a run directory
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    #[command(flatten)]
+    pub printing: FormatArgs,
+}
+
+/// The times that most options allow: from 1 µs to a week.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    duration_within(text, "1us", "168h")
+}
+
+/// A parser of times from `min` to `max`, both included.
+pub fn duration_between(
+    min: &'static str,
+    max: &'static str,
+) -> impl Fn(&str) -> Result<Duration, String> + Clone + Send + Sync + 'static {
+    move |text| duration_within(text, min, max)
+}
+
+fn duration_within(text: &str, min: &str, max: &str) -> Result<Duration, String> {
+    let time = any_duration(text)?;
+    match any_duration(min)? <= time && time <= any_duration(max)? {
+        true => Ok(time),
+        false => Err(format!("allowed: {min} to {max}")),
+    }
+}
+
+/// The one syntax of times: `30s`, `1.5ms`, `2m30s`; a number without a unit is seconds, as with
+/// sleep(1).
+pub fn any_duration(text: &str) -> Result<Duration, String> {
+    let wrong = || "a number and a unit (ns, us, ms, s, m, h), as in 30s or 1.5ms".to_owned();
+    let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let text = if is_number { format!("{text}s") } else { text.to_owned() };
+    let parsed: SignedDuration = text.parse().map_err(|_| wrong())?;
+    Duration::try_from(parsed).map_err(|_| wrong())
+}
+
+/// A time in ns.
+pub fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The CPUs of a list such as `0-3,8`, all of them online; all that are online without a list.
+pub fn online_cpus(list: Option<&str>) -> anyhow::Result<Vec<u32>> {
+    let online = Root::default()
+        .text("sys/devices/system/cpu/online")
+        .context("cannot read /sys/devices/system/cpu/online")?;
+    let online = parse_cpu_list(online.trim()).context("/sys/devices/system/cpu/online")?;
+    let Some(list) = list else { return Ok(online) };
+    let cpus = cpu_list(list, &format!("; online: {}", format_cpu_list(&online)))?;
+    if let Some(absent) = cpus.iter().find(|cpu| !online.contains(cpu)) {
+        let online = format_cpu_list(&online);
+        bail!(Usage(format!("CPU {absent} is not online here; online: {online}")));
+    }
+    Ok(cpus)
+}
+
+/// The CPUs of a list, all of them among the `vcpus` of a simulated machine.
+pub fn guest_cpus(list: &str, vcpus: u32) -> anyhow::Result<Vec<u32>> {
+    let cpus = cpu_list(list, "")?;
+    if let Some(absent) = cpus.iter().find(|cpu| **cpu >= vcpus) {
+        bail!(Usage(format!("the machine has no CPU {absent}; it has {vcpus} (--vcpus)")));
+    }
+    Ok(cpus)
+}
+
+/// The one CPU that a loop of one thread has: that of the list, or the last of `all`.
+pub fn one_cpu(list: Option<&str>, cpus: &[u32]) -> Result<u32, Usage> {
+    match (list, cpus) {
+        (None, [.., cpu]) | (Some(_), [cpu]) => Ok(*cpu),
+        _ => Err(Usage("--cpus: exactly one CPU: the loop has one thread".to_owned())),
+    }
+}
+
+fn cpu_list(list: &str, allowed: &str) -> Result<Vec<u32>, Usage> {
+    let cpus =
+        parse_cpu_list(list).map_err(|error| Usage(format!("CPU list {list:?}: {error}")))?;
+    match cpus.is_empty() {
+        true => Err(Usage(format!("CPU list {list:?} is empty{allowed}"))),
+        false => Ok(cpus),
+    }
+}
+
+/// A list without what it has twice, in its order.
+pub fn unique<T: PartialEq + Copy>(list: &[T]) -> Vec<T> {
+    let mut unique = Vec::new();
+    for one in list {
+        if !unique.contains(one) {
+            unique.push(*one);
+        }
+    }
+    unique
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn benches() {
+        assert_eq!("live".parse(), Ok(On::Live));
+        assert_eq!("sim".parse(), Ok(On::Sim(None)));
+        assert_eq!("sim:r4400-1994".parse(), Ok(On::Sim(Some("r4400-1994".to_owned()))));
+        for nonsense in ["", "sim:", "live:", "live:x", "moon", ":", "Sim"] {
+            assert!(nonsense.parse::<On>().is_err(), "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn durations() {
+        for (text, ns) in [
+            ("30s", 30_000_000_000),
+            ("1.5m", 90_000_000_000),
+            ("2m30s", 150_000_000_000),
+            ("500ms", 500_000_000),
+            ("1.5us", 1_500),
+            ("100ns", 100),
+            ("7", 7_000_000_000),
+            ("0.5", 500_000_000),
+            ("0", 0),
+        ] {
+            assert_eq!(any_duration(text), Ok(Duration::from_nanos(ns)), "{text}");
+        }
+        for nonsense in ["", "s", "-1s", "1e9h", "1y", "nan", "inf", "..", "1.2.3s", "5 apples"] {
+            assert!(any_duration(nonsense).is_err(), "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn times_outside_of_what_is_allowed_are_refused_with_it() {
+        assert_eq!(duration("0"), Err("allowed: 1us to 168h".to_owned()));
+        assert_eq!(duration("168h"), Ok(Duration::from_secs(168 * 3600)));
+        assert!(duration("168h1ns").is_err());
+        let quantum = duration_between("10us", "1s");
+        assert_eq!(quantum("10us"), Ok(Duration::from_micros(10)));
+        assert_eq!(quantum("2s"), Err("allowed: 10us to 1s".to_owned()));
+    }
+}

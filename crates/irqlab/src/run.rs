@@ -1,0 +1,361 @@
+//! What all verbs that measure have in common: the output directory is opened before anything is
+//! measured; the run is printed, recorded with its attachments, and its place is named; outcomes and
+//! errors become exit codes.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, bail};
+use lab::handlers::BenchError;
+use live::handlers::Stop;
+use live::host::{Root, diagnose, diagnosis, host_facts};
+use record::{Attachment, Run, Table, Timestamp, Value};
+use report::TerminalOptions;
+use serde_json::Value as Json;
+use sim::SimError;
+
+use crate::console;
+use crate::options::{Format, FormatArgs, OptionalResultArgs, ResultArgs, Usage};
+
+/// Exit code of an error.
+const FAILED: u8 = 1;
+/// Exit code of a mistake in what was typed.
+const USAGE: u8 = 2;
+/// Exit code when nothing can be measured here.
+const NOTHING_MEASURABLE: u8 = 4;
+/// Exit code of a run that is whole but for events that were lost.
+const EVENTS_LOST: u8 = 5;
+
+/// Where runs are written unless `--out` is given.
+const RUNS: &str = "irqlab-runs";
+
+/// Prints an error with its causes; gives its exit code.
+pub fn failure(error: &anyhow::Error) -> ExitCode {
+    for cause in error.chain() {
+        match (cause.downcast_ref::<BenchError>(), cause.downcast_ref::<SimError>()) {
+            (
+                Some(
+                    BenchError::NothingMeasurable { reason, remedy }
+                    | BenchError::Unavailable { reason, remedy },
+                ),
+                _,
+            ) => return nothing(reason, remedy.as_deref()),
+            (_, Some(SimError::Missing { what, remedy })) => return nothing(what, Some(remedy)),
+            _ => {}
+        }
+    }
+    console::warn(&with_causes(error));
+    let is_usage = |cause: &(dyn std::error::Error + 'static)| {
+        cause.is::<Usage>() || matches!(cause.downcast_ref(), Some(SimError::Invalid(_)))
+    };
+    ExitCode::from(if error.chain().any(is_usage) { USAGE } else { FAILED })
+}
+
+/// The error and its causes; a cause that the words before it end in is not printed twice.
+fn with_causes(error: &anyhow::Error) -> String {
+    let mut words = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if words.is_empty() {
+            words = cause;
+        } else if !words.ends_with(&cause) {
+            words = format!("{words}: {cause}");
+        }
+    }
+    words
+}
+
+/// Says why nothing can be measured, and what unlocks it.
+fn nothing(reason: &str, remedy: Option<&str>) -> ExitCode {
+    console::warn(&format!("nothing can be measured: {reason}"));
+    if let Some(remedy) = remedy {
+        eprintln!("to unlock it:\n  {}", report::escape::plain(remedy));
+    }
+    ExitCode::from(NOTHING_MEASURABLE)
+}
+
+/// The remedy of a bench that is unavailable, or the one for missing rights.
+pub fn with_remedy_for_rights(error: BenchError) -> BenchError {
+    match error {
+        BenchError::Unavailable { reason, remedy }
+        | BenchError::NothingMeasurable { reason, remedy } => {
+            let remedy = remedy.or_else(|| unlock(diagnosis::RIGHTS));
+            BenchError::NothingMeasurable { reason, remedy }
+        }
+        error => error,
+    }
+}
+
+/// The line that unlocks a subject of `irqlab doctor` on this machine.
+fn unlock(subject: &str) -> Option<String> {
+    let findings = diagnose(&host_facts(&Root::default()));
+    findings.into_iter().find(|finding| finding.subject == subject)?.unlock
+}
+
+/// A stop that Ctrl-C and SIGTERM request; a second one ends the program at once.
+pub fn stop_on_signals() -> anyhow::Result<Stop> {
+    let stop = Stop::new().context("cannot create a pipe")?;
+    let was_requested = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        let writer = stop.writer().context("cannot create a pipe")?;
+        signal_hook::flag::register_conditional_default(signal, Arc::clone(&was_requested))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&was_requested)))
+            .and_then(|_| signal_hook::low_level::pipe::register(signal, writer))
+            .context("cannot handle signals")?;
+    }
+    Ok(stop)
+}
+
+/// A run that can be written: its directory has been tried.
+pub struct OpenRun {
+    directory: Option<PathBuf>,
+    printing: FormatArgs,
+    started: Timestamp,
+    main_table: Option<String>,
+    /// Directories created for the run. Those that are still empty at the end are removed.
+    created: Vec<PathBuf>,
+}
+
+impl Drop for OpenRun {
+    fn drop(&mut self) {
+        for directory in &self.created {
+            // With a run in it, of this process or another, it is not empty, and stays.
+            let _ = std::fs::remove_dir(directory);
+        }
+    }
+}
+
+impl OpenRun {
+    /// A run that is recorded, in `--out` or in a new directory of `irqlab-runs`.
+    ///
+    /// # Errors
+    /// When nothing can be written there: better now than after the minutes of measuring.
+    pub fn new(verb: &str, results: &ResultArgs) -> anyhow::Result<OpenRun> {
+        let started = Timestamp::now();
+        let in_runs = || record::default_dir(Path::new(RUNS), verb, started);
+        let directory = results.out.clone().unwrap_or_else(in_runs);
+        OpenRun::open(Some(directory), &results.printing, started)
+    }
+
+    /// A run that is recorded where `--out` was given, and printed in any case.
+    ///
+    /// # Errors
+    /// As [`OpenRun::new`].
+    pub fn if_asked(results: &OptionalResultArgs) -> anyhow::Result<OpenRun> {
+        OpenRun::open(results.out.clone(), &results.printing, Timestamp::now())
+    }
+
+    fn open(
+        directory: Option<PathBuf>,
+        printing: &FormatArgs,
+        started: Timestamp,
+    ) -> anyhow::Result<OpenRun> {
+        for message in live::journal::replay_dead() {
+            console::say(&format!("left by a run that was killed: {message}"));
+        }
+        let created = directory.as_deref().map(try_directory).transpose()?.unwrap_or_default();
+        Ok(OpenRun { directory, printing: printing.clone(), started, main_table: None, created })
+    }
+
+    /// Chooses the table that CSV prints, unless another one is asked for [default: the first].
+    pub fn set_main_table(&mut self, name: &str) {
+        self.main_table = Some(name.to_owned());
+    }
+
+    /// When the run started.
+    pub fn started(&self) -> Timestamp {
+        self.started
+    }
+
+    /// The directory that the run will have; `RUN` where none was asked for.
+    pub fn directory(&self) -> &Path {
+        self.directory.as_deref().unwrap_or(Path::new("RUN"))
+    }
+
+    /// Prints the run, records it with its attachments, and says where it is.
+    ///
+    /// # Errors
+    /// When nothing was measured, or the run can be neither printed nor recorded.
+    pub fn finish(&self, run: &Run, attachments: &[Attachment]) -> anyhow::Result<ExitCode> {
+        if run.tables.iter().all(|table| table.rows().is_empty()) {
+            return nothing_measured(run);
+        }
+        let printed = self.print(run);
+        // Recorded even when nobody could read it: the minutes are not lost.
+        self.record(run, attachments)?;
+        printed?;
+        Ok(self.ending(run))
+    }
+
+    fn print(&self, run: &Run) -> anyhow::Result<()> {
+        let main_table = self.main_table.as_deref();
+        console::print(&text(run, self.directory(), &self.printing, main_table)?)
+    }
+
+    fn record(&self, run: &Run, attachments: &[Attachment]) -> anyhow::Result<()> {
+        let Some(directory) = &self.directory else { return Ok(()) };
+        record::write_run(run, attachments, directory)
+            .context("the results above are not recorded (--out writes elsewhere)")?;
+        let directory = directory.display();
+        for attachment in attachments {
+            console::say(&format!("{}: {directory}/{0}", attachment.name));
+        }
+        let more = "the same again, other tables and formats: irqlab show";
+        console::say(&format!("run: {directory}  ({more} {directory})"));
+        Ok(())
+    }
+
+    /// The exit code of a run that is printed and recorded.
+    fn ending(&self, run: &Run) -> ExitCode {
+        let number = |map: &serde_json::Map<String, Json>, key: &str| {
+            map.get(key).and_then(Json::as_u64).filter(|number| *number > 0)
+        };
+        if number(&run.settings, "broken").is_some() {
+            console::warn("broken: do not use these tables (see the warnings)");
+            return ExitCode::from(FAILED);
+        }
+        let lost = number(&run.observer, "events_lost");
+        if let Some(lost) = lost {
+            console::warn(&format!("{lost} events were lost: counts are too low by that much"));
+        }
+        match command_status(run) {
+            Some(status @ 1..) => ExitCode::from(status),
+            _ if lost.is_some() => ExitCode::from(EVENTS_LOST),
+            _ => ExitCode::SUCCESS,
+        }
+    }
+}
+
+/// Says why a run has no rows: it was stopped, or everything in it is absent for a reason.
+fn nothing_measured(run: &Run) -> anyhow::Result<ExitCode> {
+    if run.absent.is_empty() {
+        bail!("stopped before anything was measured; nothing was written");
+    }
+    let reasons = run.absent.iter().map(|one| format!("{}: {}", one.what, one.reason));
+    let remedy = run.absent.iter().find_map(|one| one.remedy.as_deref());
+    Ok(nothing(&reasons.collect::<Vec<_>>().join("; "), remedy))
+}
+
+/// The exit status of the command that was measured, as a shell gives it.
+fn command_status(run: &Run) -> Option<u8> {
+    let conditions = run.settings.get("conditions")?.as_object()?;
+    let status = conditions.values().find_map(|one| one.get("command_status")?.as_u64())?;
+    Some(u8::try_from(status).unwrap_or(FAILED))
+}
+
+/// Creates what is missing above the directory, and tries whether one can be created there; gives
+/// what was created.
+fn try_directory(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    if directory.symlink_metadata().is_ok() {
+        let directory = directory.display();
+        bail!(Usage(format!("{directory} exists already; a run never replaces one (--out)")));
+    }
+    let parent = match directory.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    for removed in record::remove_leftovers(parent) {
+        let removed = removed.display();
+        console::say(&format!("removed what a killed run had half written: {removed}"));
+    }
+    let missing = parent.ancestors().filter(|dir| !dir.as_os_str().is_empty() && !dir.exists());
+    let missing: Vec<PathBuf> = missing.map(Path::to_owned).collect();
+    let probe = parent.join(format!(".irqlab-probe-{}", std::process::id()));
+    let tried = std::fs::create_dir_all(parent)
+        .and_then(|()| std::fs::create_dir(&probe))
+        .and_then(|()| std::fs::remove_dir(&probe));
+    if let Err(error) = tried {
+        missing.iter().for_each(|dir| drop(std::fs::remove_dir(dir)));
+        let parent = parent.display();
+        bail!(Usage(format!("cannot write runs into {parent}: {error} (--out writes elsewhere)")));
+    }
+    Ok(missing)
+}
+
+/// A run, which is (or will be) in `directory`, as the options ask for it; as CSV, its main table or
+/// the first.
+///
+/// # Errors
+/// When it has no table of the name that was asked for.
+pub fn text(
+    run: &Run,
+    directory: &Path,
+    printing: &FormatArgs,
+    main_table: Option<&str>,
+) -> anyhow::Result<String> {
+    let all_rows = printing.all || printing.table.is_some();
+    let selected = match &printing.table {
+        Some(name) => {
+            let tables = vec![table(run, name)?.clone()];
+            Run { tables, ..run.clone() }
+        }
+        None => run.clone(),
+    };
+    Ok(match printing.format() {
+        Format::Table => report::terminal(&selected, terminal_options(directory, all_rows)),
+        Format::Json => report::json(&selected),
+        Format::Csv => csv(&selected, main_table, all_rows),
+        Format::Markdown => match &selected.tables[..] {
+            [only] if printing.table.is_some() => report::markdown(only),
+            _ => report::markdown_run(&selected),
+        },
+    })
+}
+
+/// The table of that name.
+///
+/// # Errors
+/// When there is none.
+pub fn table<'a>(run: &'a Run, name: &str) -> Result<&'a Table, Usage> {
+    run.table(name).ok_or_else(|| {
+        let names: Vec<&str> = run.tables.iter().map(|table| table.name.as_str()).collect();
+        Usage(format!("no table {name:?} in this run; it has: {}", names.join(", ")))
+    })
+}
+
+/// One table as CSV. What the format has no room for is named on stderr.
+fn csv(run: &Run, main_table: Option<&str>, all_rows: bool) -> String {
+    let tables = || run.tables.iter().filter(|table| !table.rows().is_empty());
+    let main = main_table.and_then(|name| tables().find(|table| table.name == name));
+    let Some(main) = main.or_else(|| tables().next()) else { return String::new() };
+    let (shown, left_out) = if all_rows { (main.clone(), 0) } else { without_cpus(main) };
+    let mut left_out = match left_out {
+        0 => Vec::new(),
+        rows => vec![format!("{rows} rows of single CPUs (--all)")],
+    };
+    let others: Vec<&str> =
+        tables().map(|table| &*table.name).filter(|name| *name != main.name).collect();
+    if !others.is_empty() {
+        left_out.push(format!("tables {} (--table NAME)", others.join(", ")));
+    }
+    if !left_out.is_empty() {
+        console::say(&format!("csv: table {}; not in it: {}", main.name, left_out.join("; ")));
+    }
+    report::csv(&shown)
+}
+
+/// A table without the rows of single CPUs, where it has rows for all of them together; and how many
+/// are left out.
+fn without_cpus(table: &Table) -> (Table, usize) {
+    let all = Value::from("all");
+    let cpu = |row: &[Value]| table.get(row, "cpu").cloned();
+    let mut shown = Table::new(&table.name, &table.doc, table.columns.clone());
+    if !table.rows().iter().any(|row| cpu(row).as_ref() == Some(&all)) {
+        return (table.clone(), 0);
+    }
+    for row in table.rows().iter().filter(|row| cpu(row).as_ref() == Some(&all)) {
+        shown.push(row.to_vec());
+    }
+    let left_out = table.rows().len() - shown.rows().len();
+    (shown, left_out)
+}
+
+fn terminal_options(directory: &Path, all_rows: bool) -> TerminalOptions {
+    TerminalOptions {
+        width: Some(console::width()),
+        color: console::has_color(),
+        all_rows,
+        run_dir: Some(directory.display().to_string()),
+    }
+}

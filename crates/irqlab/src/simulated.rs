@@ -1,0 +1,345 @@
+//! The simulated machine: its options, and how it is prepared for an experiment.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::bail;
+use clap::ValueEnum;
+use serde_json::{Map, Value as Json, json};
+use sim::boot::Limits;
+use sim::devices::{Disk, NicModel};
+use sim::image::Tools;
+use sim::kernel::{Flavour, Kernel};
+use sim::models::Model;
+use sim::qemu::Qemu;
+use sim::watch::{self, Annotated, Detail, QUANTUM_DEFAULT, QUANTUM_MAX, Watch};
+use sim::{Cache, GuestFacts, Machine, image, kernel, models, qemu};
+
+use crate::console;
+use crate::options::{Usage, duration};
+
+/// A Debian kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FlavourName {
+    /// For virtual machines: boots fast, few drivers
+    Cloud,
+    /// With all drivers: e1000, AHCI, SCSI
+    Full,
+}
+
+impl From<FlavourName> for Flavour {
+    fn from(name: FlavourName) -> Flavour {
+        match name {
+            FlavourName::Cloud => Flavour::Cloud,
+            FlavourName::Full => Flavour::Full,
+        }
+    }
+}
+
+/// How a model of the processor is run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ModelDetail {
+    /// Fast: one instruction after the other, with two levels of blocking caches
+    #[default]
+    Timed,
+    /// Any model: its core in or out of order, all of its caches, its predictors
+    Ooo,
+}
+
+impl From<ModelDetail> for Detail {
+    fn from(detail: ModelDetail) -> Detail {
+        match detail {
+            ModelDetail::Timed => Detail::Timed,
+            ModelDetail::Ooo => Detail::Ooo,
+        }
+    }
+}
+
+/// Which kernel the guest has.
+#[derive(Debug, Default, clap::Args)]
+pub struct KernelArgs {
+    /// A kernel of your own: its bzImage
+    #[arg(long, value_name = "BZIMAGE")]
+    pub kernel: Option<PathBuf>,
+    /// Directory with its modules
+    #[arg(long, value_name = "DIR", requires = "kernel")]
+    pub modules: Option<PathBuf>,
+    /// Debian kernel to use [default: cloud]
+    #[arg(long, value_enum, conflicts_with = "kernel")]
+    pub flavour: Option<FlavourName>,
+}
+
+impl KernelArgs {
+    /// The kernel; fetched when it is Debian's and not there.
+    pub fn kernel(&self, cache: &Cache) -> anyhow::Result<Kernel> {
+        Ok(match &self.kernel {
+            Some(path) => kernel::of_file(path, self.modules.as_deref())?,
+            None => {
+                let flavour = self.flavour.unwrap_or(FlavourName::Cloud);
+                kernel::debian(cache, flavour.into(), &console::say)?
+            }
+        })
+    }
+}
+
+/// What the guest is made of, but for its CPUs.
+#[derive(Debug, Default, clap::Args)]
+pub struct GuestArgs {
+    #[command(flatten)]
+    pub kernel: KernelArgs,
+    /// The guest's memory, as in 512M or 2G [default: 512M]
+    #[arg(long, value_parser = memory_mib)]
+    pub mem: Option<u32>,
+    /// More for the kernel's command line
+    #[arg(long, value_name = "WORD")]
+    pub append: Vec<String>,
+    /// A disk: virtio-blk, nvme, ahci, ide or lsi, with `,size=64M` or `,file=FILE` (the guest works on a
+    /// copy), and `,latency=100us`, which a machine has that is watched; up to four
+    #[arg(long, value_name = "DISK")]
+    pub disk: Vec<Disk>,
+    /// Two network cards, joined back to back: virtio-net, e1000 or rtl8139
+    #[arg(long, value_name = "MODEL")]
+    pub net: Option<NicModel>,
+    /// Guest time follows the host's clock: about twice as fast, and not repeatable
+    #[arg(long)]
+    pub free_running: bool,
+    /// Start the guest from this checkpoint
+    #[arg(long, value_name = "NAME")]
+    pub from: Option<String>,
+    /// Kill the machine after this time on the host's clock [default: 30m]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub limit: Option<Duration>,
+    /// Have the guest power off after this time on its own clock [default: 10m]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub guest_limit: Option<Duration>,
+}
+
+impl GuestArgs {
+    /// How long it may run.
+    pub fn limits(&self) -> Limits {
+        let default = Limits::default();
+        let seconds = |limit: Duration| u32::try_from(limit.as_secs().max(1)).unwrap_or(u32::MAX);
+        Limits {
+            wall: self.limit.unwrap_or(default.wall),
+            guest_s: self.guest_limit.map_or(default.guest_s, seconds),
+        }
+    }
+
+    /// The machine, with its image packed, and its kernel.
+    pub fn machine(
+        &self,
+        cache: &Cache,
+        cpus: u32,
+        tools: Tools,
+    ) -> anyhow::Result<(Machine, Kernel)> {
+        let kernel = self.kernel.kernel(cache)?;
+        let mut machine = Machine::new(&kernel, &image::build(cache, &kernel, tools)?);
+        machine.cpus = cpus;
+        machine.memory_mib = self.mem.unwrap_or(machine.memory_mib);
+        machine.append.clone_from(&self.append);
+        machine.disks.clone_from(&self.disk);
+        machine.nics = self.net;
+        if self.free_running {
+            machine.timing = sim::Timing::HostClock;
+        }
+        machine.check()?;
+        Ok((machine, kernel))
+    }
+}
+
+/// Options of the simulated machine of an experiment; refused with `--on live`.
+#[derive(Debug, clap::Args)]
+pub struct SimulatedArgs {
+    /// CPUs of the simulated machine, 1 to 16 [default: 1; footprint: 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub vcpus: Option<u32>,
+    /// How the model is run [default: timed if it runs the model, else ooo]
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    detail: Option<ModelDetail>,
+    /// Change a field of the model, as in l2.size=4MiB; may be repeated
+    #[arg(long, value_name = "FIELD=VALUE")]
+    set: Vec<String>,
+    #[command(flatten)]
+    slice: SliceArgs,
+    #[command(flatten)]
+    pub guest: GuestArgs,
+}
+
+/// The time slice of a virtual CPU.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct SliceArgs {
+    /// Cycles of a virtual CPU's time slice, with two or more; without a model, instructions
+    #[arg(long, value_name = "N", default_value_t = QUANTUM_DEFAULT,
+          value_parser = clap::value_parser!(u64).range(1..=QUANTUM_MAX))]
+    pub vcpu_slice: u64,
+}
+
+impl SimulatedArgs {
+    /// The model of `--on sim:MODEL`, with its changes and its level of detail.
+    ///
+    /// # Errors
+    /// Where there is no such model, or an option for a model without one.
+    pub fn model(&self, cache: &Cache, name: Option<&str>) -> anyhow::Result<Option<Model>> {
+        match name {
+            Some(name) => model(cache, name, &self.set, self.detail).map(Some),
+            None if self.detail.is_some() || !self.set.is_empty() => {
+                bail!(Usage("--detail and --set are for a model: --on sim:MODEL".to_owned()))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// How the machine is watched under that model: from the guest's marker on.
+    pub fn watch(&self, model: Option<Model>) -> Watch {
+        Watch {
+            detail: model.as_ref().map_or(Detail::Count, |model| model.detail),
+            model,
+            start_fast: true,
+            quantum: self.slice.vcpu_slice,
+            ..Watch::default()
+        }
+    }
+}
+
+/// A model with its changes: at the level of detail that is asked for, or the simplest that runs it.
+///
+/// # Errors
+/// Where there is no such model, or the level does not run it: what was typed is wrong.
+pub fn model(
+    cache: &Cache,
+    name: &str,
+    set: &[String],
+    detail: Option<ModelDetail>,
+) -> anyhow::Result<Model> {
+    let model = match detail {
+        Some(detail) => models::find(cache, name, set, detail.into()),
+        None => models::find_level(cache, name, set),
+    };
+    Ok(model.map_err(|error| Usage(error.to_string()))?)
+}
+
+/// A machine with all that a simulated bench needs.
+pub struct Simulated {
+    pub cache: Cache,
+    pub qemu: Qemu,
+    pub machine: Machine,
+    pub annotated: Annotated,
+    pub facts: GuestFacts,
+}
+
+impl Simulated {
+    /// Finds the simulator and a kernel, packs the guest's image, and reads what the kernel says of
+    /// itself. `adjust` completes the machine before it is checked.
+    ///
+    /// # Errors
+    /// When something is missing, or the machine is none that can be built.
+    pub fn prepare(
+        cache: Cache,
+        guest: &GuestArgs,
+        vcpus: u32,
+        adjust: impl FnOnce(&mut Machine) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Simulated> {
+        let qemu = qemu::find(&cache)?;
+        let (mut machine, kernel) = guest.machine(&cache, vcpus, Tools::Irqlab)?;
+        adjust(&mut machine)?;
+        let annotated = watch::annotated(&cache, &qemu, &kernel, &console::say)?;
+        let facts = sim::guest_facts(&cache, &qemu, &kernel, &console::say)?;
+        Ok(Simulated { cache, qemu, machine, annotated, facts })
+    }
+
+    /// What a run says about the machine that was measured.
+    pub fn host(&self, model: Option<&Model>) -> Map<String, Json> {
+        let last = self.machine.cpus.saturating_sub(1);
+        let online = if last == 0 { "0".to_owned() } else { format!("0-{last}") };
+        let cpu = match model {
+            Some(model) => format!("model {} ({})", model.model.name, model.model.about),
+            None => {
+                format!("QEMU {}, no model: each instruction takes 1 ns", self.machine.cpu_model)
+            }
+        };
+        let pairs = [
+            ("cpu_model", json!(cpu)),
+            ("cpus_online", json!(online)),
+            ("virtualized", json!(true)),
+            ("hypervisor", json!("QEMU (TCG)")),
+            ("kernel", json!(self.facts.release)),
+            ("arch", json!("x86_64")),
+            ("hz", json!(self.facts.hz)),
+        ];
+        pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    }
+}
+
+/// Gives the machine this disk, unless it has one or none is needed.
+///
+/// # Errors
+/// When it is no disk.
+pub fn add_disk(machine: &mut Machine, is_needed: bool, disk: &str) -> anyhow::Result<()> {
+    if is_needed && machine.disks.is_empty() {
+        machine.disks = vec![disk.parse().map_err(Usage)?];
+    }
+    Ok(())
+}
+
+/// The line for the guest's shell that runs these words: one word is a line already, of several each
+/// is passed on as it is.
+pub fn shell_line(words: &[String]) -> String {
+    match words {
+        [line] => line.clone(),
+        // An argument of a process has no NUL, the one thing that cannot be quoted.
+        words => shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default(),
+    }
+}
+
+/// `512M` or `2G` in MiB.
+fn memory_mib(text: &str) -> Result<u32, String> {
+    let units = [("M", 1), ("G", 1024)];
+    units
+        .iter()
+        .find_map(|(unit, mib)| text.strip_suffix(unit)?.parse::<u32>().ok()?.checked_mul(*mib))
+        .ok_or_else(|| "a number with M or G, as in 512M".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn memory_sizes() {
+        assert_eq!(memory_mib("512M"), Ok(512));
+        assert_eq!(memory_mib("2G"), Ok(2048));
+        for nonsense in ["", "M", "512", "-1G", "1.5G", "9999999G", "1T"] {
+            assert!(memory_mib(nonsense).is_err(), "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn a_shell_gets_back_each_word() {
+        let hard = [
+            "",
+            "plain",
+            "a b",
+            "it's",
+            "'",
+            "''\"",
+            "$HOME `id` \\",
+            "*",
+            "a\nb",
+            "x=1",
+            "-n",
+            "~",
+        ];
+        let words: Vec<String> =
+            ["printf", "%s\\0"].iter().chain(&hard).map(|word| (*word).to_owned()).collect();
+        let ran = Command::new("sh").arg("-c").arg(shell_line(&words)).output().unwrap();
+        let expected: String = hard.iter().map(|word| format!("{word}\0")).collect();
+        assert_eq!(String::from_utf8(ran.stdout).unwrap(), expected);
+    }
+
+    #[test]
+    fn one_word_is_a_line_already() {
+        assert_eq!(shell_line(&["uname -a; ls".to_owned()]), "uname -a; ls");
+    }
+}

@@ -1,0 +1,353 @@
+//! `irqlab handlers`: what does each interrupt handler cost, and why?
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::bail;
+use clap::ValueEnum;
+use lab::handlers::in_guest::GuestOrder;
+use lab::handlers::{Condition, HandlersBench, Load, Outcome, Plan, Rate, Source};
+use live::bpf::Flavour;
+use live::handlers::perf::PAPER_EVENTS;
+use live::handlers::{LiveBench, LiveSettings, Until};
+use live::host::{HostFacts, Root, diagnose, diagnosis, host_facts, run_host_block};
+use live::stimulus::StimulusSettings;
+use record::Run;
+use serde_json::{Map, Value as Json, json};
+use sim::Cache;
+use sim::boot::Limits;
+use sim::handlers::{SimBench, SimSettings};
+use sim::watch::Watch;
+
+use crate::console::{self, Progress, Redraw};
+use crate::options::{
+    Format, LIVE, On, ResultArgs, SIMULATED, Usage, duration, guest_cpus, help_with_exit_codes, ns,
+    online_cpus,
+};
+use crate::run::{OpenRun, stop_on_signals};
+use crate::simulated::{Simulated, SimulatedArgs, add_disk, shell_line};
+
+/// The disk of the disk stimulus, unless one is asked for: with a latency, so that reads wait.
+const DISK: &str = "virtio-blk,latency=100us";
+
+/// How the probes are attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Attach {
+    /// The best that the kernel has
+    Auto,
+    /// Typed tracepoint programs; need BTF
+    #[value(name = "tp_btf")]
+    TpBtf,
+    /// Raw tracepoint programs, without BTF
+    #[value(name = "raw_tp")]
+    RawTp,
+}
+
+/// What does each interrupt handler cost, and why?
+#[derive(Debug, clap::Args)]
+#[command(after_help = help_with_exit_codes("Examples:
+  irqlab handlers -d 30s                                   measure the system as it is
+  irqlab handlers --load idle,busy --rate low,high --stimulus disk,net
+  irqlab handlers -- make -j2                              while a command runs
+  irqlab handlers --on sim:zen3 -d 100ms --stimulus timer  in a simulated machine"))]
+pub struct HandlersArgs {
+    /// Where to measure: live, sim or sim:MODEL
+    #[arg(long, default_value = "live", value_name = "BENCH")]
+    on: On,
+    /// CPUs to measure, as in 0-3,8 [default: all]
+    #[arg(short = 'c', long, value_name = "LIST")]
+    cpus: Option<String>,
+    /// CPUs for irqlab's own processes, such as the sender of the net stimulus
+    #[arg(short = 'H', long, value_name = "LIST")]
+    housekeeping: Option<String>,
+    /// How long to measure each condition; with PMU events, half of it without them
+    #[arg(short, long, allow_hyphen_values = true, value_parser = duration, default_value = "10s",
+          value_name = "TIME")]
+    duration: Duration,
+    /// How long a condition runs before it is measured
+    #[arg(long, allow_hyphen_values = true, value_parser = duration, default_value = "500ms",
+          value_name = "TIME")]
+    warm_up: Duration,
+    /// idle, busy: zlib compression on every measured CPU [default: idle]
+    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    load: Vec<Load>,
+    /// low, high: how often the stimulus interrupts [default: low,high]
+    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    rate: Vec<Rate>,
+    /// What interrupts: disk, net, timer, ipi, none [default: none]
+    #[arg(long, alias = "source", value_delimiter = ',', value_name = "LIST")]
+    stimulus: Vec<Source>,
+    /// Time between two operations at the low rate
+    #[arg(long, allow_hyphen_values = true, value_parser = duration, default_value = "50ms",
+          value_name = "TIME")]
+    low_interval: Duration,
+    /// File or block device that the disk stimulus reads [default: a scratch file; on sim, the
+    /// guest's first disk]
+    #[arg(long, value_name = "FILE")]
+    disk_file: Option<PathBuf>,
+    /// PMU events, as perf list names them; `none` for none [default: those of the paper]
+    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    events: Vec<String>,
+    /// Also record the histograms' buckets
+    #[arg(long)]
+    histograms: bool,
+    /// The other side of the net stimulus, over a real NIC [default: a veth pair on this machine]
+    #[arg(long, value_name = "HOST[:PORT]", help_heading = LIVE)]
+    peer: Option<String>,
+    /// How to attach the probes
+    #[arg(long, value_enum, default_value_t = Attach::Auto, help_heading = LIVE)]
+    attach: Attach,
+    #[command(flatten)]
+    results: ResultArgs,
+    #[command(flatten, next_help_heading = SIMULATED)]
+    simulated: SimulatedArgs,
+    /// Measure while this command runs; on sim, the guest's shell runs it
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+impl HandlersArgs {
+    fn conditions(&self) -> anyhow::Result<Vec<Condition>> {
+        let made = !(self.load.is_empty() && self.rate.is_empty() && self.stimulus.is_empty());
+        match (made, self.command.is_empty()) {
+            (true, false) => bail!(Usage(
+                "--load, --rate and --stimulus make a condition of their own, and so does a \
+                 command: leave out one or the other"
+                    .to_owned()
+            )),
+            (false, true) => Ok(vec![Condition::AsFound]),
+            (false, false) => Ok(vec![Condition::Command]),
+            (true, true) => Ok(Condition::combinations(
+                or_default(&self.load, &[Load::Idle]),
+                or_default(&self.rate, &Rate::ALL),
+                or_default(&self.stimulus, &[Source::None]),
+            )),
+        }
+    }
+
+    /// Refuses what no condition would use, and what no stimulus would take, before anything runs.
+    fn check(&self) -> anyhow::Result<()> {
+        for (flag, given, stimulus) in [
+            ("--peer", self.peer.is_some(), Source::Net),
+            ("--disk-file", self.disk_file.is_some(), Source::Disk),
+        ] {
+            if given && !self.stimulus.contains(&stimulus) {
+                bail!(Usage(format!(
+                    "{flag} is for the {stimulus} stimulus; add --stimulus {stimulus}"
+                )));
+            }
+        }
+        if self.events.iter().any(String::is_empty) {
+            let allowed = "names as in perf list, or none";
+            bail!(Usage(format!("--events: an empty name; allowed: {allowed}")));
+        }
+        let mut stimulus = StimulusSettings::new(Source::Net, Rate::Low, vec![0]);
+        stimulus.peer.clone_from(&self.peer);
+        stimulus.low_interval = self.low_interval;
+        stimulus.validate().map_err(|error| Usage(error.to_string()))?;
+        Ok(())
+    }
+
+    fn settings(&self) -> Map<String, Json> {
+        // A command takes its own time.
+        let duration_ns = self.command.is_empty().then(|| ns(self.duration));
+        let settings = [
+            ("version", json!(env!("CARGO_PKG_VERSION"))),
+            ("duration_ns", json!(duration_ns)),
+            ("warm_up_ns", json!(ns(self.warm_up))),
+            ("low_interval_ns", json!(ns(self.low_interval))),
+            ("housekeeping", json!(self.housekeeping)),
+            ("peer", json!(self.peer)),
+            ("disk_file", json!(self.disk_file)),
+            ("command", json!(self.command)),
+        ];
+        settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    }
+
+    fn plan(&self, open: &OpenRun, host: Map<String, Json>) -> anyhow::Result<Plan> {
+        Ok(Plan {
+            conditions: self.conditions()?,
+            started_utc: open.started().to_string(),
+            host,
+            settings: self.settings(),
+            histograms: self.histograms,
+        })
+    }
+}
+
+fn or_default<'a, T>(given: &'a [T], default: &'a [T]) -> &'a [T] {
+    if given.is_empty() { default } else { given }
+}
+
+/// Measures, prints, records.
+pub fn run(args: &HandlersArgs) -> anyhow::Result<ExitCode> {
+    args.conditions()?;
+    args.check()?;
+    match &args.on {
+        On::Live => run_live(args),
+        On::Sim(model) => run_simulated(args, model.as_deref()),
+    }
+}
+
+/// Has the plan measured.
+fn measure(
+    args: &HandlersArgs,
+    open: &OpenRun,
+    plan: &Plan,
+    bench: &mut dyn HandlersBench,
+    redraw: Redraw,
+) -> anyhow::Result<ExitCode> {
+    let passes = bench.passes().len();
+    // On sim, and with a command, nobody knows how long a window takes.
+    let is_known = args.on == On::Live && args.command.is_empty();
+    let step = is_known.then(|| args.warm_up + args.duration / passes.max(1) as u32);
+    let mut progress = Progress::new(plan.conditions.len() * passes, step, redraw);
+    let mut number = 0;
+    let outcome = lab::handlers::run(plan, bench, &mut |label| {
+        progress.step(number, label);
+        number += 1;
+    });
+    drop(progress);
+    match outcome? {
+        Outcome::Nothing { reason, remedy } => {
+            bail!(lab::handlers::BenchError::NothingMeasurable { reason, remedy })
+        }
+        Outcome::Ran(run) => {
+            let ended = open.finish(&run, &[])?;
+            say_how_the_command_ended(args, &run);
+            Ok(ended)
+        }
+    }
+}
+
+/// A command ends its window, whatever `-d` says.
+fn say_how_the_command_ended(args: &HandlersArgs, run: &Run) {
+    let Some(table) = run.table("conditions").filter(|_| !args.command.is_empty()) else { return };
+    let window = table.rows().iter().find_map(|row| match table.get(row, "window_ns") {
+        Some(record::Value::Uint(ns)) => Some(Duration::from_nanos(*ns).as_secs_f64()),
+        _ => None,
+    });
+    let status = run.settings["conditions"]["command"]["command_ended"].as_str();
+    if let (Some(seconds), Some(status)) = (window, status) {
+        console::say(&format!("the command ended the window after {seconds:.1} s ({status})"));
+    }
+}
+
+fn run_live(args: &HandlersArgs) -> anyhow::Result<ExitCode> {
+    let host = host_facts(&Root::default());
+    let settings = live_settings(args, &host)?;
+    let open = OpenRun::new("handlers", &args.results)?;
+    let mut plan = args.plan(&open, run_host_block(&host))?;
+    plan.settings.insert("out".into(), json!(open.directory()));
+    console::say_more("calibrating the probes");
+    let mut bench = LiveBench::new(settings)?;
+    measure(args, &open, &plan, &mut bench, Redraw::EverySecond)
+}
+
+fn live_events(args: &HandlersArgs, host: &HostFacts) -> Vec<String> {
+    if args.events.iter().any(|name| name == "none") {
+        return Vec::new();
+    }
+    if !args.events.is_empty() {
+        return args.events.clone();
+    }
+    // A command is not run several times over unless asked.
+    if !args.command.is_empty() && host.pmu.counts() == Some(true) {
+        return Vec::new();
+    }
+    PAPER_EVENTS.map(str::to_owned).to_vec()
+}
+
+fn live_settings(args: &HandlersArgs, host: &HostFacts) -> anyhow::Result<LiveSettings> {
+    let cpus = online_cpus(args.cpus.as_deref())?;
+    let until = if args.command.is_empty() {
+        Until::Elapsed(args.duration)
+    } else {
+        let to_stderr = args.results.printing.format() != Format::Table;
+        Until::CommandEnds { words: args.command.clone(), to_stderr }
+    };
+    let mut settings = LiveSettings::new(cpus, until, stop_on_signals()?);
+    if let Some(list) = &args.housekeeping {
+        settings.housekeeping = online_cpus(Some(list))?;
+    }
+    settings.warm_up = args.warm_up;
+    settings.events = live_events(args, host);
+    settings.peer.clone_from(&args.peer);
+    settings.disk_file.clone_from(&args.disk_file);
+    settings.low_interval = Some(args.low_interval);
+    settings.flavour = match args.attach {
+        Attach::Auto => None,
+        Attach::TpBtf => Some(Flavour::Btf),
+        Attach::RawTp => Some(Flavour::Raw),
+    };
+    let findings = diagnose(host);
+    let unlock =
+        |subject: &str| findings.iter().find(|finding| finding.subject == subject)?.unlock.clone();
+    settings.remedy_rights = unlock(diagnosis::RIGHTS);
+    settings.remedy_pmu = unlock(diagnosis::PMU);
+    Ok(settings)
+}
+
+fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {
+    let vcpus = args.simulated.vcpus.unwrap_or(1);
+    let order = guest_order(args, vcpus)?;
+    let cache = Cache::from_environment()?;
+    let model = args.simulated.model(&cache, model)?;
+    let open = OpenRun::new("handlers", &args.results)?;
+    let stop = stop_on_signals()?;
+    let guest = &args.simulated.guest;
+    let prepared = Simulated::prepare(cache, guest, vcpus, |machine| {
+        add_disk(machine, args.stimulus.contains(&Source::Disk), DISK)
+    })?;
+    let plan = args.plan(&open, prepared.host(model.as_ref()))?;
+    let mut bench = SimBench::new(SimSettings {
+        cache: prepared.cache,
+        qemu: prepared.qemu,
+        machine: prepared.machine,
+        annotated: prepared.annotated,
+        from: guest.from.clone(),
+        limits: limits(args),
+        watch: Watch { spans: true, ..args.simulated.watch(model) },
+        order,
+        events: args.events.clone(),
+        on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),
+        stop: Box::new(move || stop.is_requested()),
+    });
+    measure(args, &open, &plan, &mut bench, Redraw::EverySecond)
+}
+
+/// The guest needs as long as it is asked to, and what stimuli take to start.
+fn limits(args: &HandlersArgs) -> Limits {
+    let guest = &args.simulated.guest;
+    let mut limits = guest.limits();
+    if guest.guest_limit.is_none() {
+        let asked = (args.warm_up + args.duration).as_secs();
+        let asked = u32::try_from(asked).unwrap_or(u32::MAX);
+        limits.guest_s = limits.guest_s.saturating_add(asked);
+    }
+    limits
+}
+
+fn guest_order(args: &HandlersArgs, vcpus: u32) -> anyhow::Result<GuestOrder> {
+    if let Some(list) = &args.cpus
+        && guest_cpus(list, vcpus)?.len() < vcpus as usize
+    {
+        bail!(Usage(format!(
+            "--cpus {list}: on sim, all CPUs of the machine are measured; --vcpus N says how many \
+             it has"
+        )));
+    }
+    let housekeeping = args.housekeeping.as_deref().map(|list| guest_cpus(list, vcpus));
+    Ok(GuestOrder {
+        condition: Condition::AsFound,
+        warm_up_ns: ns(args.warm_up),
+        duration_ns: ns(args.duration),
+        command: (!args.command.is_empty()).then(|| shell_line(&args.command)),
+        low_interval_ns: ns(args.low_interval),
+        housekeeping: housekeeping.transpose()?.unwrap_or_default(),
+        disk_file: args.disk_file.clone(),
+        probed: false,
+        events: Vec::new(),
+    })
+}
