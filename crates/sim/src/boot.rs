@@ -1,22 +1,21 @@
-//! Starts a machine with an order for its first process, and follows it to its end.
+//! Starts a machine with a request for its first process, and follows it to its end.
 
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use crate::agent::{GuestReport, Message};
-use crate::held::Held;
-use crate::machine::{Machine, NO_ORDER};
+use crate::machine::agent::{GuestReport, Message};
+use crate::machine::vm::{GuestEvent, Instrumentation, StartConfig, Vm, VmEvent, ending};
+use crate::machine::{Held, Machine, NO_REQUEST};
 use crate::qemu::Qemu;
-use crate::vm::{GuestEvent, More, Start, Vm, VmEvent, ending};
 use crate::{Result, SimError};
 
 /// Exit status of a guest that reached its own time limit.
 pub const STATUS_LIMIT: u8 = 124;
-/// Most lines that are kept of what irqlab in the guest says.
+/// Maximum number of output lines of the guest's irqlab that are kept.
 const SAID_LINES_MAX: usize = 256;
-/// How long a machine that said how it ended may take to power off.
+/// Maximum time that a machine may take to power off after it has reported its exit status.
 const POWER_OFF_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often a machine is asked whether it is still wanted.
+/// How often the stop request is checked.
 pub(crate) const STOP_POLL: Duration = Duration::from_millis(100);
 
 /// How long a machine may run.
@@ -24,7 +23,7 @@ pub(crate) const STOP_POLL: Duration = Duration::from_millis(100);
 pub struct Limits {
     /// On the host's clock; the machine is killed then.
     pub wall: Duration,
-    /// On the guest's clock, in seconds from its first process on; it powers itself off then.
+    /// On the guest's clock, in seconds from the start of its first process; it powers itself off then.
     pub guest_s: u32,
 }
 
@@ -35,65 +34,65 @@ impl Default for Limits {
     }
 }
 
-/// How a machine ended that did what it was started for.
+/// How a machine ended that executed its request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ending {
-    /// Exit status of the order: that of a command, 0, or [`STATUS_LIMIT`].
+    /// Exit status of the request: that of a command, 0, or [`STATUS_LIMIT`].
     pub status: u8,
-    /// Whether the guest ended itself because its time was up.
+    /// Whether the guest ended itself because it reached its time limit.
     pub reached_limit: bool,
-    /// What the kernel said about itself; `None` after a restore, when it was said before.
+    /// What the kernel reported about itself; absent after a restore, because it reports that once.
     pub report: Option<GuestReport>,
-    /// What irqlab in the guest said, line by line.
+    /// The output of the guest's irqlab, line by line.
     pub said: Vec<String>,
     /// From the start of QEMU to the end.
     pub wall: Duration,
 }
 
-/// Starts a machine with an order: `shell`, `probe`, `idle`, `idle:SECONDS`, `run:COMMAND`,
+/// Starts a machine with a request: `shell`, `probe`, `idle`, `idle:SECONDS`, `run:COMMAND`,
 /// `irqlab:ARGUMENTS`, `ready` or `poweroff`.
 ///
 /// # Errors
-/// When QEMU does not start, or the order can't be told to the kernel.
-pub fn start(qemu: &Qemu, machine: &Machine, order: &str, limits: Limits) -> Result<Vm> {
-    start_with(qemu, machine, order, limits, More::default())
+/// When QEMU does not start, or the kernel's command line cannot hold the request.
+pub fn start(qemu: &Qemu, machine: &Machine, request: &str, limits: Limits) -> Result<Vm> {
+    start_with(qemu, machine, request, limits, Instrumentation::default())
 }
 
-/// [`start`], with what watches the machine.
+/// [`start`] with what observes the machine.
 ///
 /// # Errors
 /// As [`start`].
 pub fn start_with(
     qemu: &Qemu,
     machine: &Machine,
-    order: &str,
+    request: &str,
     limits: Limits,
-    more: More<'_>,
+    instrumentation: Instrumentation<'_>,
 ) -> Result<Vm> {
-    // What the kernel's command line cannot hold waits in the firmware when the guest is ready.
+    // The guest reads from the firmware what the kernel's command line cannot hold.
     let (on_line, in_firmware) =
-        if is_for_firmware(order) { ("ready", order) } else { (order, NO_ORDER) };
+        if is_for_firmware(request) { ("ready", request) } else { (request, NO_REQUEST) };
     let command_line = machine.command_line(on_line, limits.guest_s)?;
-    Vm::start(qemu, machine, &Start { command_line, order: in_firmware.to_owned(), more })
+    let request = in_firmware.to_owned();
+    Vm::start(qemu, machine, &StartConfig { command_line, request, instrumentation })
 }
 
-fn is_for_firmware(order: &str) -> bool {
-    order.starts_with("irqlab:") || order.chars().any(|sign| sign == '"' || sign.is_control())
+fn is_for_firmware(request: &str) -> bool {
+    let is_refused = |character: char| character == '"' || character.is_control();
+    request.starts_with("irqlab:") || request.chars().any(is_refused)
 }
 
-/// Follows a machine to its end; what its console prints goes to `console`.
+/// Follows a machine to its end; passes the output of its console to `console`.
 ///
 /// # Errors
 /// [`SimError::Machine`] with the last lines of the console when the kernel panics, resets or does
-/// not end in time, when its first process never speaks, or QEMU ends by itself.
+/// not end in time, when its first process sends nothing, or QEMU ends by itself.
 pub fn follow(vm: &mut Vm, limits: Limits, console: &mut dyn FnMut(&[u8])) -> Result<Ending> {
-    // Nobody asks it to stop.
     let ending = follow_unless(vm, limits, console, &|| false)?;
     ending.ok_or_else(|| vm.failure("the machine was stopped"))
 }
 
-/// [`follow`], unless `stop` says that the machine is not wanted any more: it is killed then, and
-/// nothing comes of it.
+/// [`follow`], but kills the machine and returns nothing when `stop` returns true.
 ///
 /// # Errors
 /// As [`follow`].
@@ -103,12 +102,12 @@ pub fn follow_unless(
     console: &mut dyn FnMut(&[u8]),
     stop: &dyn Fn() -> bool,
 ) -> Result<Option<Ending>> {
-    let nobody = |_: &mut Vm, _| Err(SimError::Invalid("nobody saves checkpoints here".to_owned()));
-    follow_saving(vm, limits, console, stop, &mut { nobody })
+    let refuse = |_: &mut Vm, _| Err(SimError::Invalid("no checkpoint is saved here".to_owned()));
+    follow_saving(vm, limits, console, stop, &mut { refuse })
 }
 
-/// [`follow_unless`]; where the machine is held, `save` saves it and lets it go on. The time that
-/// takes is not the machine's.
+/// [`follow_unless`], but calls `save` when the plugin holds the machine. The limit does not include the
+/// time that this takes.
 ///
 /// # Errors
 /// As [`follow`], and those of `save`.
@@ -127,7 +126,7 @@ pub fn follow_saving(
     let mut reached_limit = false;
     let ended = loop {
         let event = vm.next(deadline.min(Instant::now() + STOP_POLL))?;
-        // Ctrl-C reaches QEMU, too: its end is then no failure.
+        // Ctrl-C also reaches QEMU, whose end is then no failure.
         if stop() {
             vm.kill();
             return Ok(None);
@@ -145,9 +144,9 @@ pub fn follow_saving(
                 _ => {}
             },
             Some(VmEvent::Held(held)) => {
-                let began = Instant::now();
+                let start = Instant::now();
                 save(vm, held)?;
-                deadline += began.elapsed();
+                deadline += start.elapsed();
             }
             Some(VmEvent::Ended(ended)) => break Some(ended),
             None if Instant::now() < deadline => {}
@@ -155,33 +154,33 @@ pub fn follow_saving(
         }
     };
     let wall = start.elapsed();
-    let has_spoken = report.is_some();
+    let has_reported = report.is_some();
     let ending = |status| Ok(Some(Ending { status, reached_limit, report, said, wall }));
     match (status, ended) {
         (Some(status), Some(_)) => ending(status),
-        // It said all that it had to say: a kernel without a way to power off.
+        // It has reported its status, but the kernel cannot power the machine off.
         (Some(status), None) => vm.quit().and_then(|()| ending(status)),
-        (None, Some(ended)) => Err(ended_early(vm, ended, has_spoken)),
+        (None, Some(ended)) => Err(ended_early(vm, ended, has_reported)),
         (None, None) => {
             vm.kill();
-            let reached = if has_spoken { "" } else { "; its first process never spoke" };
+            let reached = if has_reported { "" } else { "; its first process has sent nothing" };
             let seconds = limits.wall.as_secs_f64();
             Err(vm.failure(&format!("the machine was killed after {seconds:.0} s{reached}")))
         }
     }
 }
 
-/// Why QEMU ended before the guest said how.
-fn ended_early(vm: &Vm, ended: ExitStatus, has_spoken: bool) -> SimError {
+/// Says why QEMU ended before the guest reported its status.
+fn ended_early(vm: &Vm, ended: ExitStatus, has_reported: bool) -> SimError {
     if vm.reached_limit() {
-        let hint = if has_spoken { "" } else { "; its first process has said nothing" };
-        return vm.failure(&format!("the guest's time is up (--guest-limit){hint}"));
+        let hint = if has_reported { "" } else { "; its first process has sent nothing" };
+        return vm.failure(&format!("the guest has reached its time limit (--guest-limit){hint}"));
     }
     if !ended.success() {
         return vm.failure(&format!("QEMU {} before the guest did", ending(ended)));
     }
-    // Its reason, before which the last lines may show but a trace of calls.
-    if let Some(reason) = vm.console_said("Kernel panic - ") {
+    // The last lines of the console may show only the call trace that follows the reason.
+    if let Some(reason) = vm.console_line_after("Kernel panic - ") {
         return vm.failure(&format!("the guest's kernel panicked: {}", reason.trim()));
     }
     let how = match vm.shutdown_reason() {
@@ -189,21 +188,21 @@ fn ended_early(vm: &Vm, ended: ExitStatus, has_spoken: bool) -> SimError {
         Some("guest-shutdown") => "powered the machine off",
         _ => "ended",
     };
-    let when = if has_spoken { "in the middle of its order" } else { "before its first process" };
+    let when = if has_reported { "during its request" } else { "before its first process" };
     vm.failure(&format!("the guest {how} {when}"))
 }
 
-/// Boots, follows, and gives back how it ended.
+/// Boots a machine, follows it, and returns how it ended.
 ///
 /// # Errors
 /// As [`start`] and [`follow`].
 pub fn run(
     qemu: &Qemu,
     machine: &Machine,
-    order: &str,
+    request: &str,
     limits: Limits,
     console: &mut dyn FnMut(&[u8]),
 ) -> Result<Ending> {
-    let mut vm = start(qemu, machine, order, limits)?;
+    let mut vm = start(qemu, machine, request, limits)?;
     follow(&mut vm, limits, console)
 }

@@ -104,8 +104,8 @@ impl Cache {
         let place = self.path(name);
         let aside = self.path(&format!("{name}.aside"));
         let old = self.path(&format!("{name}.old"));
-        remove(&aside)?;
-        remove(&old)?;
+        remove_directory(&aside)?;
+        remove_directory(&old)?;
         fs::create_dir(&aside).map_err(SimError::file(&aside))?;
         let made = make(&aside).and_then(|()| {
             if place.exists() {
@@ -113,7 +113,7 @@ impl Cache {
             }
             fs::rename(&aside, &place).map_err(SimError::file(&place))
         });
-        let cleaned = remove(&aside).and_then(|()| remove(&old));
+        let cleaned = remove_directory(&aside).and_then(|()| remove_directory(&old));
         made.and(cleaned).map(|()| place)
     }
 
@@ -150,13 +150,29 @@ impl Cache {
     }
 }
 
-fn remove(directory: &Path) -> Result<()> {
+/// Removes a directory with its content, if it exists.
+pub(crate) fn remove_directory(directory: &Path) -> Result<()> {
     match fs::remove_dir_all(directory) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(SimError::file(directory)(error))
         }
         _ => Ok(()),
     }
+}
+
+/// Maximum length of a checkpoint's name.
+const NAME_BYTES_MAX: usize = 64;
+
+/// Checks that a checkpoint may have this name: it becomes the name of a directory of the cache.
+pub(crate) fn check_checkpoint_name(name: &str) -> Result<()> {
+    let fits = |sign: char| sign.is_ascii_alphanumeric() || matches!(sign, '-' | '_' | '.');
+    let is_name = !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(fits);
+    if is_name && !name.starts_with('.') && !name.ends_with(".aside") && !name.ends_with(".old") {
+        return Ok(());
+    }
+    let allowed = "1 to 64 letters, digits, dots, dashes and underscores, not starting with a dot";
+    let reason = format!("this is no name for a checkpoint (allowed: {allowed})");
+    Err(SimError::Checkpoint { name: name.to_owned(), reason })
 }
 
 /// Reads a file of at most `bytes_max` bytes.

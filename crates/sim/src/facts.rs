@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::agent::{GuestReport, Message};
 use crate::boot::{self, Limits};
-use crate::btf::Btf;
 use crate::cache::read_bounded;
-use crate::image::{self, Tools};
-use crate::kernel::Kernel;
+use crate::guest::btf::Btf;
+use crate::guest::image::{self, Tools};
+use crate::guest::kernel::Kernel;
+use crate::machine::agent::{GuestReport, Message};
+use crate::machine::vm::{GuestEvent, Vm, VmEvent};
 use crate::machine::{Machine, Timing};
 use crate::qemu::Qemu;
-use crate::vm::{GuestEvent, Vm, VmEvent};
 use crate::{Cache, Progress, Result, SimError, Symbols, hash};
 
 /// Most bytes of a file that the guest hands over.

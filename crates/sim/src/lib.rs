@@ -1,69 +1,63 @@
-//! The bench that is a simulated machine: a stock Linux kernel on QEMU.
+//! The simulated bench: a stock Linux kernel on QEMU, observed by a plugin.
 //!
 //! Design constraints:
-//! - Nothing of the host is changed: QEMU, kernels and images live in the user's cache directory
-//!   ([`Cache`]), each thing keyed by what it is made of, made aside and renamed into place.
-//! - Same versions, same guest, same seed: the same run. What the guest can see comes from the
-//!   command line ([`Machine`]) and never from a moment at which the host does something.
-//! - Nothing outlives irqlab: QEMU is killed by the kernel when its starter goes.
-//! - What comes from the guest or out of a file is bounded and checked before it is used.
+//! - The host is not changed: QEMU, kernels and images are in the user's cache directory ([`Cache`]),
+//!   each keyed by its content, and renamed into place when complete.
+//! - The same versions, guest and seed give the same run. Whatever the guest can observe comes from the
+//!   command line ([`Machine`]) and never depends on when the host does something.
+//! - Nothing outlives irqlab: the kernel kills QEMU when the thread that started it ends.
+//! - Data from the guest or a file is bounded and checked before it is used.
 //!
-//! From top to bottom: [`qemu`] finds or installs the simulator, [`kernel`] gets a kernel,
-//! [`image`] packs an initramfs around our static first process, [`Machine`] says what the machine
-//! is made of, [`Vm`] runs it, [`boot`] and [`checkpoint`] use that, [`guest_facts`] asks a kernel
-//! for its symbols and types, [`watch`] puts the plugin into QEMU, and an [`Account`] is what comes
-//! of its record.
+//! Rooms, each of which uses only those before it:
+//! - [`qemu`] finds the simulator and [`setup`] installs what is missing;
+//! - `guest` finds a kernel, packs its initramfs, and reads symbols and types;
+//! - `machine` is the hardware as QEMU's command line, and the process that runs it; [`boot`] follows it
+//!   to its end, and [`guest_facts`] asks a kernel for symbols and types that way;
+//! - [`annotate`] translates annotations for the plugin, [`watch`] loads the plugin, and an
+//!   [`Accounting`] is the plugin's record, checked and summed up: only `accounting` reads records;
+//! - [`checkpoint`] saves and restores a machine;
+//! - [`handlers`], [`noise`] and [`footprint`] are the benches of the experiments, [`bare`] is the machine
+//!   without a kernel.
 
-mod account;
-mod agent;
+mod accounting;
 pub mod annotate;
-mod apt;
 pub mod bare;
-mod beside;
 pub mod boot;
-pub mod btf;
 mod cache;
-mod channel;
 pub mod checkpoint;
-pub mod devices;
+mod contexts;
 mod error;
 mod facts;
 pub mod footprint;
+mod guest;
 pub mod handlers;
 mod hash;
-mod held;
-pub mod image;
-pub mod kernel;
-mod layer;
 mod machine;
-mod mirror;
 pub mod models;
-mod modules;
-mod near;
 pub mod noise;
 mod ordered;
 mod process;
 pub mod qemu;
-mod qmp;
-mod record_file;
 pub mod setup;
-mod symbols;
-mod tail;
-mod vm;
+mod text;
 pub mod watch;
 
 pub use ::machine::memory::MissClass;
-/// For whom a CPU executes, and why it misses a line.
+/// For whom a CPU executes.
 pub use attribution::KernelContext;
 
-pub use account::{Account, ContextUse, CpuUse, KernelUse, RegionUse, SpanUse, TurnUse};
-pub use agent::GuestReport;
-pub use beside::BesideUse;
+pub use accounting::{
+    Accounting, BesideUse, ContextUse, CpuUse, HitUse, KernelUse, NoteUse, RegionUse, SpanUse,
+    TurnUse, ValuesUse,
+};
 pub use cache::Cache;
 pub use error::SimError;
 pub use facts::{GuestFacts, guest_facts};
-pub use held::Held;
-pub use machine::{CPUS_MAX, Machine, Timing};
+pub use guest::symbols::{Symbol, Symbols};
+pub use guest::{btf, image, kernel};
+pub use machine::agent::GuestReport;
+pub use machine::vm::{Instrumentation, Vm, VmEvent};
+pub use machine::{CPUS_MAX, Held, Machine, Timing, devices};
 /// What is counted of each context, and its names.
 pub use plugin::counters;
 /// Leaves a marker in the record of the simulator, if there is one; see `plugin::marker`.
@@ -71,8 +65,6 @@ pub use plugin::marker;
 /// What caches beside are asked for, and for whom; and how misses are told apart.
 pub use plugin::record::{Curve, ELSEWHERE, Group, MissCount, MissSort, Stream};
 pub use process::children_cpu_ns;
-pub use symbols::{Symbol, Symbols};
-pub use vm::{More, Vm, VmEvent};
 
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, SimError>;

@@ -5,7 +5,7 @@ use lab::handlers::BenchError;
 use crate::boot::{self, Ending, Limits};
 use crate::qemu::Qemu;
 use crate::watch::{Annotated, Recording, Watch};
-use crate::{Account, Cache, Machine, Result, SimError, checkpoint};
+use crate::{Accounting, Cache, Machine, Result, SimError, checkpoint};
 
 /// The machine, and how it is watched.
 pub(crate) struct Ordered<'a> {
@@ -28,7 +28,7 @@ impl Ordered<'_> {
         &self,
         order: &str,
         accept: impl Fn(&Ending) -> std::result::Result<T, BenchError>,
-    ) -> std::result::Result<Option<(T, Ending, Account)>, BenchError> {
+    ) -> std::result::Result<Option<(T, Ending, Accounting)>, BenchError> {
         let (cache, qemu) = (self.cache, self.qemu);
         let start = || -> Result<_> {
             let recording =
@@ -40,7 +40,7 @@ impl Ordered<'_> {
                 self.from,
                 &format!("irqlab:{order}"),
                 self.limits,
-                recording.more(),
+                recording.instrumentation(),
             )?;
             let ending = boot::follow_unless(&mut vm, self.limits, &mut |_| {}, self.stop)?;
             Ok((recording, ending))

@@ -1,17 +1,18 @@
-//! Helper programs, and processes that die with us.
+//! Helper programs, and child processes that end with this one.
 
 use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use crate::tail::Tail;
+use crate::text::Tail;
 use crate::{Result, SimError};
 
-/// Bytes of a helper's messages that are kept.
+/// How much of a helper's messages is kept, bytes.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024;
 
-/// Has the kernel kill the program when the *thread* that starts it ends, however it ends.
-pub(crate) fn dies_with_us(command: &mut Command) {
+/// Makes the kernel kill the program when the *thread* that started it ends, for whatever reason.
+pub(crate) fn dies_with_parent(command: &mut Command) {
     let parent = rustix::process::getpid();
     // SAFETY: between fork and exec only two system calls are made, which neither allocate nor
     // take locks.
@@ -29,7 +30,7 @@ pub(crate) fn dies_with_us(command: &mut Command) {
     }
 }
 
-/// CPU time, user and system, of all processes that this one started and that have ended, ns.
+/// Returns the CPU time, user and system, of all child processes that have ended, ns.
 #[must_use]
 pub fn children_cpu_ns() -> u64 {
     // SAFETY: all-zero is a valid rusage to be overwritten.
@@ -43,14 +44,14 @@ pub fn children_cpu_ns() -> u64 {
     ns(usage.ru_utime) + ns(usage.ru_stime)
 }
 
-/// Runs a helper program to its end; what it wrote to stdout.
+/// Runs a helper program to its end; returns what it wrote to stdout.
 pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
     let arguments = command.get_args().take(2).map(|argument| argument.to_string_lossy());
     let program = command.get_program().to_string_lossy();
     let program: Vec<_> = std::iter::once(program).chain(arguments).collect();
     let program = program.join(" ");
     let fail = |detail: String| SimError::Program { program: program.clone(), detail };
-    dies_with_us(command.stdin(Stdio::null()).env("LC_ALL", "C"));
+    dies_with_parent(command.stdin(Stdio::null()).env("LC_ALL", "C"));
     let output = command.output().map_err(|error| fail(error.to_string()))?;
     if !output.status.success() {
         let mut tail = Tail::new(MESSAGE_BYTES_MAX);
@@ -59,6 +60,12 @@ pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
         return Err(fail(format!("{}\n{}", output.status, tail.lines())));
     }
     Ok(output.stdout)
+}
+
+/// Returns where a program is on `PATH`.
+pub(crate) fn which(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|place| place.join(program)).find(|file| file.is_file())
 }
 
 #[cfg(test)]

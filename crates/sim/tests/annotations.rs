@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 
 use attribution::KernelContext;
 use parts::{Bench, LIMITS, bench};
-use sim::annotate::{Annotations, NoteUse, Value};
+use sim::NoteUse;
+use sim::annotate::{Annotations, Value};
 use sim::watch::{self, Recording, Watch};
-use sim::{Account, boot, guest_facts};
+use sim::{Accounting, boot, guest_facts};
 
 const ORDER: &str = r#"run:ls / > /dev/null; sleep 0.05"#;
 
@@ -20,14 +21,15 @@ fn annotations(bench: &Bench, arguments: &[&str], log: bool) -> Annotations {
 }
 
 /// What came of a run with these annotations; `None` if one of them stopped it.
-fn watched(bench: &Bench, cpus: u32, annotations: Annotations) -> (Account, Option<u8>) {
+fn watched(bench: &Bench, cpus: u32, annotations: Annotations) -> (Accounting, Option<u8>) {
     let mut machine = bench.machine();
     machine.cpus = cpus;
     let (cache, qemu) = (&bench.cache, &bench.qemu);
     let annotated = watch::annotated(cache, qemu, &bench.kernel, &|_| {}).unwrap();
     let watch = Watch { annotations, ..Watch::default() };
     let recording = Recording::new(cache, qemu, &machine, &annotated, &watch, None).unwrap();
-    let mut vm = boot::start_with(qemu, &machine, ORDER, LIMITS, recording.more()).unwrap();
+    let mut vm =
+        boot::start_with(qemu, &machine, ORDER, LIMITS, recording.instrumentation()).unwrap();
     let stop = || recording.was_stopped();
     let ending = boot::follow_unless(&mut vm, LIMITS, &mut |_| {}, &stop).unwrap();
     drop(vm);
@@ -35,17 +37,17 @@ fn watched(bench: &Bench, cpus: u32, annotations: Annotations) -> (Account, Opti
 }
 
 /// The account without what annotations add.
-fn rest(account: &Account) -> Account {
+fn rest(account: &Accounting) -> Accounting {
     let (notes, hits, spans) = (BTreeMap::new(), Vec::new(), Vec::new());
-    Account { notes, hits, spans, ..account.clone() }
+    Accounting { notes, hits, spans, ..account.clone() }
 }
 
-fn entries(account: &Account, is_wanted: fn(KernelContext) -> bool) -> u64 {
+fn entries(account: &Accounting, is_wanted: fn(KernelContext) -> bool) -> u64 {
     let rows = account.regions[0].cpus.iter().flat_map(|cpu| &cpu.contexts);
     rows.filter(|row| is_wanted(row.context)).map(|row| row.entries).sum()
 }
 
-fn note(account: &Account, number: u32) -> (&NoteUse, u64) {
+fn note(account: &Accounting, number: u32) -> (&NoteUse, u64) {
     let note = &account.notes[&(1, number)];
     (note, note.hits.iter().sum())
 }

@@ -33,7 +33,7 @@ impl Runs<'_> {
             Recording::new(cache, qemu, &self.machine, &annotated, &watch, Some(&path)).unwrap();
         let order = format!("run:{order}");
         let mut console = Vec::new();
-        let more = recording.more();
+        let more = recording.instrumentation();
         let mut vm =
             checkpoint::start(cache, qemu, &self.machine, from, &order, LIMITS, more).unwrap();
         let ending = boot::follow(&mut vm, LIMITS, &mut |bytes| console.extend(bytes)).unwrap();

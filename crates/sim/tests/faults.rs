@@ -8,7 +8,7 @@ use std::path::Path;
 
 use parts::{Bench, LIMITS, bench};
 use sim::boot::{self, Limits};
-use sim::{Machine, More, Timing, checkpoint};
+use sim::{Instrumentation, Machine, Timing, checkpoint};
 
 /// What comes of a machine whose kernel does nothing but this, again and again.
 fn ended(bench: &Bench, code: [u8; 2], place: &Path) -> String {
@@ -21,7 +21,7 @@ fn ended(bench: &Bench, code: [u8; 2], place: &Path) -> String {
     // Some 1 us an instruction: the limit is then some 30 million of them away.
     machine.timing = Timing::Instructions { shift: 10 };
     let limits = Limits { guest_s: 1, ..LIMITS };
-    let (cache, qemu, more) = (&bench.cache, &bench.qemu, More::default());
+    let (cache, qemu, more) = (&bench.cache, &bench.qemu, Instrumentation::default());
     let mut vm = checkpoint::start(cache, qemu, &machine, None, "idle", limits, more).unwrap();
     boot::follow(&mut vm, limits, &mut |_| {}).unwrap_err().to_string()
 }
@@ -47,7 +47,7 @@ fn a_restored_guest_has_its_time_from_there_on() {
     let (cache, qemu) = (&bench.cache, &bench.qemu);
     let ended = |order: &str| {
         let limits = Limits { guest_s: 2, ..LIMITS };
-        let (from, more) = (Some(name.as_str()), More::default());
+        let (from, more) = (Some(name.as_str()), Instrumentation::default());
         let mut vm = checkpoint::start(cache, qemu, &machine, from, order, limits, more).unwrap();
         boot::follow(&mut vm, limits, &mut |_| {}).map_err(|error| error.to_string())
     };

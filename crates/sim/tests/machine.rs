@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use parts::{Bench, LIMITS, bench};
 use sim::boot::{self, Limits};
 use sim::image::Tools;
-use sim::{Cache, Machine, More, VmEvent, checkpoint, image};
+use sim::{Cache, Instrumentation, Machine, VmEvent, checkpoint, image};
 
 /// What a restored machine printed, and its status.
 fn restored(bench: &Bench, name: &str, machine: &Machine, order: &str) -> (u8, String) {
-    let more = More::default();
+    let more = Instrumentation::default();
     let mut vm =
         checkpoint::restore(&bench.cache, &bench.qemu, machine, name, order, more).unwrap();
     let mut console = Vec::new();
@@ -91,8 +91,14 @@ fn a_checkpoint_restored_twice_goes_on_the_same() {
 
     let mut other = machine.clone();
     other.cpus = 2;
-    let refused =
-        checkpoint::restore(&bench.cache, &bench.qemu, &other, &name, "poweroff", More::default());
+    let refused = checkpoint::restore(
+        &bench.cache,
+        &bench.qemu,
+        &other,
+        &name,
+        "poweroff",
+        Instrumentation::default(),
+    );
     assert!(refused.unwrap_err().to_string().contains("2 CPUs"));
     fs::remove_dir_all(bench.cache.path(&format!("checkpoint-{name}"))).unwrap();
     fs::remove_file(bench.cache.path(&format!("checkpoint-{name}.lock"))).unwrap();

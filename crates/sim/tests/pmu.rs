@@ -10,7 +10,7 @@ use std::process::Command;
 use cpio::newc::{Builder, trailer};
 use parts::{Bench, LIMITS, bench};
 use sim::watch::{self, Detail, Recording, Watch};
-use sim::{Machine, More, Result, Vm, boot, checkpoint};
+use sim::{Instrumentation, Machine, Result, Vm, boot, checkpoint};
 
 /// A machine with a PMU whose first process is `pmu/counter.rs`; `None`, with the reason on stderr,
 /// where that can't be compiled.
@@ -57,7 +57,7 @@ fn recording(bench: &Bench, machine: &Machine, detail: Detail) -> Recording {
     Recording::new(cache, qemu, machine, &annotated, &watch, None).unwrap()
 }
 
-fn restore(bench: &Bench, machine: &Machine, name: &str, more: More<'_>) -> Result<Vm> {
+fn restore(bench: &Bench, machine: &Machine, name: &str, more: Instrumentation<'_>) -> Result<Vm> {
     let order = "run:until test -e /counted; do sleep 0.05; done; cat /counted; echo";
     checkpoint::restore(&bench.cache, &bench.qemu, machine, name, order, more)
 }
@@ -80,7 +80,7 @@ fn a_counter_that_was_open_goes_on_in_a_restored_machine() {
     assert_eq!(counting(bench, &name), 1, "the checkpoint is of a machine that counts");
 
     let recording = recording(bench, &machine, Detail::Count);
-    let mut vm = restore(bench, &machine, &name, recording.more()).unwrap();
+    let mut vm = restore(bench, &machine, &name, recording.instrumentation()).unwrap();
     let mut console = Vec::new();
     let ending = boot::follow(&mut vm, LIMITS, &mut |bytes| console.extend(bytes)).unwrap();
     assert_eq!(ending.status, 0);
@@ -92,7 +92,7 @@ fn a_counter_that_was_open_goes_on_in_a_restored_machine() {
     assert!(words[1] == words[3] && words[3].len() > 9, "{line}");
 
     let other = Machine { pmu: false, ..machine };
-    let error = restore(bench, &other, &name, More::default()).unwrap_err().to_string();
+    let error = restore(bench, &other, &name, Instrumentation::default()).unwrap_err().to_string();
     assert!(error.contains("PMU: made with one (--pmu), this is none"), "{error}");
     fs::remove_dir_all(bench.cache.path(&format!("checkpoint-{name}"))).unwrap();
     fs::remove_file(bench.cache.path(&format!("checkpoint-{name}.lock"))).unwrap();

@@ -8,7 +8,7 @@ use std::fs;
 
 use parts::{Bench, LIMITS, bench};
 use sim::annotate::Annotations;
-use sim::checkpoint::{self, GO_ON};
+use sim::checkpoint::{self, RESUME};
 use sim::watch::{self, Recording, Roi, Watch};
 use sim::{Machine, boot, guest_facts};
 
@@ -59,10 +59,10 @@ fn run(
     let roi = if from.is_some() { Roi::Always } else { Roi::Marker };
     let watch = Watch { annotations, roi, ..Watch::default() };
     let recording = Recording::new(cache, qemu, machine, &annotated, &watch, None).unwrap();
-    let more = recording.more();
+    let more = recording.instrumentation();
     let mut vm = checkpoint::start(cache, qemu, machine, from, order, LIMITS, more).unwrap();
     let (mut console, mut saved) = (Vec::new(), 0);
-    let saver = recording.saver(cache, qemu, machine);
+    let saver = checkpoint::Saver::new(cache, qemu, machine, &recording);
     let ending = boot::follow_saving(
         &mut vm,
         LIMITS,
@@ -92,9 +92,9 @@ fn a_machine_that_is_saved_goes_on_as_if_it_were_not() {
         let (held, times) = run(bench, &machine, &annotation, (None, ORDER));
         assert_eq!((times, plain.status), (1, Some(7)), "it comes there twice, and is saved once");
         assert_eq!(held, plain, "{cpus} CPUs");
-        let going = checkpoint::open(&bench.cache, &saved.name).unwrap().going.unwrap();
-        assert!(going.in_region);
-        let restored = || run(bench, &machine, PLACE, (Some(&saved.name), GO_ON)).0;
+        let mid_run = checkpoint::open(&bench.cache, &saved.name).unwrap().mid_run.unwrap();
+        assert!(mid_run.in_region);
+        let restored = || run(bench, &machine, PLACE, (Some(&saved.name), RESUME)).0;
         let (first, again) = (restored(), restored());
         assert_eq!(first, again);
         assert_eq!(first.status, plain.status);
@@ -133,9 +133,9 @@ fn a_record_can_end_where_the_machine_is_saved() {
         Some(&saved.name),
         "run:true",
         LIMITS,
-        sim::More::default(),
+        sim::Instrumentation::default(),
     );
     assert!(refused.unwrap_err().to_string().contains("without a command"));
-    let (restored, _) = run(bench, &machine, PLACE, (Some(&saved.name), GO_ON));
+    let (restored, _) = run(bench, &machine, PLACE, (Some(&saved.name), RESUME));
     assert_eq!(restored.status, Some(7));
 }

@@ -10,7 +10,7 @@ use attribution::KernelContext;
 use parts::{Bench, LIMITS, bench};
 use sim::counters::CYCLES;
 use sim::watch::{self, Detail, Recording, Watch};
-use sim::{Account, Machine, boot, checkpoint, models};
+use sim::{Accounting, Machine, boot, checkpoint, models};
 
 /// Work with a child, system calls, page faults and a sleep; its quotes and its comma have a way to
 /// go to the guest.
@@ -23,9 +23,9 @@ fn recording(bench: &Bench, machine: &Machine, watch: &Watch) -> Recording {
     Recording::new(cache, qemu, machine, &annotated, watch, None).unwrap()
 }
 
-fn watched(bench: &Bench, machine: &Machine, from: Option<&str>, watch: &Watch) -> Account {
+fn watched(bench: &Bench, machine: &Machine, from: Option<&str>, watch: &Watch) -> Accounting {
     let recording = recording(bench, machine, watch);
-    let (cache, qemu, more) = (&bench.cache, &bench.qemu, recording.more());
+    let (cache, qemu, more) = (&bench.cache, &bench.qemu, recording.instrumentation());
     let mut vm = checkpoint::start(cache, qemu, machine, from, ORDER, LIMITS, more).unwrap();
     let ending = boot::follow(&mut vm, LIMITS, &mut |_| {}).unwrap();
     assert_eq!(ending.status, 0);
@@ -33,7 +33,7 @@ fn watched(bench: &Bench, machine: &Machine, from: Option<&str>, watch: &Watch) 
 }
 
 /// What all CPUs of the only region have of contexts like these.
-fn entries(account: &Account, is_wanted: fn(KernelContext) -> bool) -> u64 {
+fn entries(account: &Accounting, is_wanted: fn(KernelContext) -> bool) -> u64 {
     let [region] = account.regions.as_slice() else { panic!("{} regions", account.regions.len()) };
     let rows = region.cpus.iter().flat_map(|cpu| &cpu.contexts);
     rows.filter(|row| is_wanted(row.context)).map(|row| row.entries).sum()
@@ -76,8 +76,14 @@ fn a_restored_machine_is_watched_as_a_booted_one_is() {
 fn a_machine_that_was_killed_leaves_an_incomplete_record() {
     let Some((bench, _alone)) = bench() else { return };
     let recording = recording(bench, &bench.machine(), &Watch::default());
-    let mut vm =
-        boot::start_with(&bench.qemu, &bench.machine(), "idle", LIMITS, recording.more()).unwrap();
+    let mut vm = boot::start_with(
+        &bench.qemu,
+        &bench.machine(),
+        "idle",
+        LIMITS,
+        recording.instrumentation(),
+    )
+    .unwrap();
     let deadline = std::time::Instant::now() + LIMITS.wall;
     assert!(vm.next(deadline).unwrap().is_some());
     vm.kill();
@@ -92,7 +98,7 @@ fn ticks(bench: &Bench, machine: &Machine, from: &str, model: &std::path::Path) 
     let watch = Watch { detail: Detail::Timed, model: Some(model), ..Watch::default() };
     let order = "run:dd if=/dev/zero of=/tmp/filled bs=4M count=8";
     let recording = recording(bench, machine, &watch);
-    let (cache, qemu, more) = (&bench.cache, &bench.qemu, recording.more());
+    let (cache, qemu, more) = (&bench.cache, &bench.qemu, recording.instrumentation());
     let mut vm = checkpoint::start(cache, qemu, machine, Some(from), order, LIMITS, more).unwrap();
     assert_eq!(boot::follow(&mut vm, LIMITS, &mut |_| {}).unwrap().status, 0);
     let account = recording.account().unwrap();

@@ -3,8 +3,8 @@
 use plugin::notes::{Program, REGISTERS, Step, TEXT_BYTES_MAX};
 
 use super::expression::Expression;
-use crate::btf::{Btf, Field, Shape, TypeId};
-use crate::near::hint;
+use crate::guest::btf::{Btf, Field, Shape, TypeId};
+use crate::text::hint;
 use crate::{GuestFacts, Result, SimError};
 
 /// Registers of the first parameters, by the kernel's calling convention.

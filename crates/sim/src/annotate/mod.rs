@@ -5,7 +5,6 @@
 
 mod compile;
 mod expression;
-mod outcome;
 mod place;
 mod source;
 
@@ -15,13 +14,12 @@ use plugin::notes::{
 
 pub use compile::Show;
 use compile::{Scope, compile};
-pub(crate) use outcome::outcome;
-pub use outcome::{HitUse, NoteUse, ValuesUse};
 use place::{Placed, places, unknown};
 pub use plugin::notes::Value;
 use source::Written;
 
-use crate::checkpoint::check_name;
+use crate::cache::check_checkpoint_name;
+use crate::text::printable;
 use crate::{GuestFacts, Result, SimError};
 
 const DEEDS: [&str; 8] =
@@ -181,7 +179,7 @@ impl Annotations {
     }
 
     fn checkpoint(&mut self, name: &str) -> Result<u32> {
-        check_name(name)?;
+        check_checkpoint_name(name)?;
         number_in(&mut self.checkpoints, name, CHECKPOINTS_MAX, "checkpoints")
     }
 
@@ -197,6 +195,23 @@ impl Annotations {
             return Err(SimError::Invalid(format!("span {name:?} is {one}")));
         }
         Ok(())
+    }
+}
+
+impl Recorded {
+    /// The value in words.
+    #[must_use]
+    pub fn shown(&self, value: Value) -> String {
+        match (value, self.show) {
+            (Value::Absent, _) => "absent".to_owned(),
+            (Value::Number(number), Show::Signed) => number.cast_signed().to_string(),
+            (Value::Number(number), Show::Unsigned) => number.to_string(),
+            (Value::Number(number), Show::Hex | Show::Text) => format!("{number:#x}"),
+            (Value::Text(text), _) => {
+                let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+                printable(&String::from_utf8_lossy(&text[..end]))
+            }
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 use super::*;
 use crate::Symbols;
-use crate::btf::Btf;
-use crate::btf::tests::{ARRAY, INT, Maker, POINTER, STRUCT};
+use crate::guest::btf::Btf;
+use crate::guest::btf::tests::{ARRAY, INT, Maker, POINTER, STRUCT};
 
 const SYMBOLS: &str = "\
 0000000000000000 A __per_cpu_start

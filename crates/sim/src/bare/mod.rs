@@ -14,10 +14,10 @@ use std::time::Instant;
 
 use crate::boot::Limits;
 use crate::machine::Machine;
+use crate::machine::vm::{StartConfig, Vm, VmEvent, ending};
 use crate::qemu::Qemu;
-use crate::vm::{Start, Vm, VmEvent, ending};
 use crate::watch::{Annotated, Detail, Recording, Watch};
-use crate::{Account, Cache, Result, SimError};
+use crate::{Accounting, Cache, Result, SimError};
 
 pub use footprint::{
     By, FootprintSettings, Footprints, Geometry, LINES_MAX, Level, Method, Own, PMU_COUNTERS,
@@ -42,7 +42,7 @@ pub(crate) const WALK_BYTES_MAX: u64 = 256 << 20;
 #[derive(Debug)]
 struct Ran {
     said: Said,
-    account: Account,
+    account: Accounting,
 }
 
 /// The program as a file, and its hash.
@@ -77,11 +77,15 @@ fn run(
 ) -> Result<Option<Ran>> {
     let machine = Machine { pmu, ..machine(cache)? };
     let recording = Recording::new(cache, qemu, &machine, &Annotated::nothing(), watch, None)?;
-    let mut more = recording.more();
+    let mut instrumentation = recording.instrumentation();
     let limit_ns = u64::from(limits.guest_s).saturating_mul(1_000_000_000);
-    more.add_option("limit_ns", &limit_ns.to_string());
-    let start = Start { command_line: command_line.to_owned(), order: "bare".to_owned(), more };
-    let mut vm = Vm::start(qemu, &machine, &start)?;
+    instrumentation.add_option("limit_ns", &limit_ns.to_string());
+    let config = StartConfig {
+        command_line: command_line.to_owned(),
+        request: "bare".to_owned(),
+        instrumentation,
+    };
+    let mut vm = Vm::start(qemu, &machine, &config)?;
     let Some(said) = follow(&mut vm, limits, stop)? else { return Ok(None) };
     drop(vm);
     let account = recording.account()?;

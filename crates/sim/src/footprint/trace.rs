@@ -3,15 +3,14 @@
 use attribution::KernelContext;
 use lab::footprint::trace::{LOOP, SPANS_MAX, Trace, TraceSpan, words};
 
-use crate::account::{Account, CpuUse, TurnUse};
-use crate::noise::names::name;
-use crate::noise::timeline::Piece;
+use crate::accounting::{Accounting, CpuUse, TurnUse};
+use crate::contexts::source_name;
 
 /// Fills in who ran. The guest's words are the times of the window, by its time-stamp counter.
 ///
 /// # Errors
 /// When the machine was in no region then.
-pub(super) fn fill(trace: &mut Trace, account: &Account) -> Result<(), String> {
+pub(super) fn fill(trace: &mut Trace, account: &Accounting) -> Result<(), String> {
     let times = trace.times;
     let since = |at: u64| at.saturating_sub(times.opened);
     trace.window_ns = since(times.ended);
@@ -31,7 +30,7 @@ pub(super) fn fill(trace: &mut Trace, account: &Account) -> Result<(), String> {
     Ok(())
 }
 
-fn spans(cpu: &CpuUse, trace: &Trace, account: &Account) -> Vec<TraceSpan> {
+fn spans(cpu: &CpuUse, trace: &Trace, account: &Accounting) -> Vec<TraceSpan> {
     let (from, to) = (trace.times.opened, trace.times.ended);
     let mut spans: Vec<TraceSpan> = Vec::new();
     for (place, turn) in cpu.turns.iter().enumerate() {
@@ -50,21 +49,17 @@ fn spans(cpu: &CpuUse, trace: &Trace, account: &Account) -> Vec<TraceSpan> {
     spans
 }
 
-fn who(turn: &TurnUse, trace: &Trace, account: &Account) -> (String, String) {
+fn who(turn: &TurnUse, trace: &Trace, account: &Accounting) -> (String, String) {
     if turn.context == KernelContext::User(trace.thread) {
         return (LOOP.0.to_owned(), LOOP.1.to_owned());
     }
-    let (context, foot) = (turn.context, turn.foot);
-    words(&name(
-        &Piece { context, foot, from_ns: 0, to_ns: 0, cycles: 0, unaccounted_ns: 0 },
-        account,
-    ))
+    words(&source_name(turn.context, turn.foot, account))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::account::RegionUse;
+    use crate::accounting::RegionUse;
     use lab::footprint::trace::TraceTimes;
     use lab::footprint::{Level, Method, Source, Verdict};
 
@@ -80,7 +75,7 @@ mod tests {
         let other = cpu(0, vec![turn(KernelContext::Idle, 950)]);
         let late = RegionUse { cpus: vec![cpu(1, vec![turn(own, 5000)])] };
         let early = RegionUse { cpus: vec![other, ours] };
-        let account = Account { regions: vec![early, late], ..Account::default() };
+        let account = Accounting { regions: vec![early, late], ..Accounting::default() };
         let times = TraceTimes { opened: 1000, ended: 1500, resumed: 1210, stopped_cycles: 120 };
         let mut trace = Trace {
             level: Level::L1d,

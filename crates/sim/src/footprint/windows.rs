@@ -4,8 +4,8 @@ use lab::footprint::Level;
 use lab::footprint::contexts::{ContextMisses, LevelMisses, Windows};
 use plugin::counters::{COUNTERS, Counts, name};
 
-use crate::account::ContextUse;
-use crate::{Account, RegionUse};
+use crate::accounting::ContextUse;
+use crate::{Accounting, RegionUse};
 
 /// Names of the counters whose sum is what a level missed.
 fn counters(level: Level) -> &'static [&'static str] {
@@ -20,7 +20,7 @@ fn counters(level: Level) -> &'static [&'static str] {
 }
 
 /// Positions of the counters of each level that this account has.
-fn positions(account: &Account) -> Vec<Option<Vec<usize>>> {
+fn positions(account: &Accounting) -> Vec<Option<Vec<usize>>> {
     let position = |wanted: &&str| {
         let found = (0..COUNTERS).find(|at| name(*at) == Some(*wanted));
         found.filter(|at| account.counts(*at))
@@ -29,7 +29,7 @@ fn positions(account: &Account) -> Vec<Option<Vec<usize>>> {
 }
 
 /// What the loop's CPU did in each region, in order.
-pub(super) fn windows(account: &Account, cpu: u32) -> Windows {
+pub(super) fn windows(account: &Accounting, cpu: u32) -> Windows {
     let positions = positions(account);
     let misses = |own: &Counts| -> LevelMisses {
         std::array::from_fn(|level| {
@@ -59,7 +59,7 @@ mod tests {
     use attribution::KernelContext;
 
     use super::*;
-    use crate::account::CpuUse;
+    use crate::accounting::CpuUse;
 
     fn at(wanted: &str) -> usize {
         (0..COUNTERS).find(|at| name(*at) == Some(wanted)).unwrap()
@@ -83,7 +83,7 @@ mod tests {
         let region = RegionUse { cpus: vec![cpu(Vec::new()), cpu(vec![used])] };
         let all = ["l1d_load_misses", "l1d_store_misses", "l1i_misses", "dtlb_misses"];
         let counters = all.iter().fold(0, |bits, name| bits | 1 << at(name));
-        let account = Account { counters, regions: vec![region], ..Account::default() };
+        let account = Accounting { counters, regions: vec![region], ..Accounting::default() };
         let seen = windows(&account, 1);
         let expected = [Some(7), Some(5), None, None, Some(0), None];
         assert_eq!((seen.all[0][0].misses, seen.all[0][0].entries), (expected, 1));

@@ -7,7 +7,7 @@ use attribution::KernelContext;
 use attribution::context::SOFTIRQS;
 use lab::handlers::Agreement;
 
-use crate::account::{CpuUse, KernelUse};
+use crate::accounting::{CpuUse, KernelUse};
 
 /// Lines of /proc/interrupts by the vector under which their count is recorded: what is in them,
 /// and a second vector that they count, too.
@@ -61,7 +61,7 @@ mod tests {
     use plugin::counters::Counts;
 
     use super::*;
-    use crate::account::ContextUse;
+    use crate::accounting::ContextUse;
 
     #[test]
     fn lines_carry_the_names_of_the_live_bench() {

@@ -13,7 +13,7 @@ use crate::machine::Timing;
 use crate::ordered::{Ordered, no_answer};
 use crate::qemu::Qemu;
 use crate::watch::{Annotated, Detail, Watch};
-use crate::{Account, Cache, Machine};
+use crate::{Accounting, Cache, Machine};
 
 /// How to measure.
 pub struct SimSettings {
@@ -57,7 +57,7 @@ pub struct SimBench {
 
 /// What came of a machine: its record and the guest's words.
 pub(super) struct Outcome {
-    pub(super) account: Account,
+    pub(super) account: Accounting,
     pub(super) window: GuestWindow,
     wall: Duration,
 }

@@ -1,37 +1,18 @@
 //! From the account of a machine to the samples of the experiment.
 
-use attribution::context::{SOFTIRQS, VECTORS};
-use attribution::{Context, ContextKind, KernelContext};
+use attribution::Context;
 use lab::handlers::in_guest::GuestWindow;
 use lab::handlers::{CpuWindow, EventSums, SourceSample, Timing, WindowSample};
 use stats::{Batches, Distribution};
 
 use super::agreement::lines_of;
 use super::events::Event;
-use crate::account::{Account, ContextUse, CpuUse};
+use crate::accounting::{Accounting, ContextUse, CpuUse};
+use crate::contexts::context_of;
 
 const NS_PER_S: u128 = 1_000_000_000;
 /// Most batches of a window, as on the live bench.
 const BATCHES_MAX: u64 = 64;
-
-/// Vectors of the system (arch/x86/include/asm/irq_vectors.h) by their names in [`VECTORS`].
-const SYSTEM_VECTORS: [(u8, &str); 11] = [
-    (0xec, "local_timer"),
-    (0xfd, "reschedule"),
-    (0xfc, "call_function"),
-    (0xfb, "call_function_single"),
-    (0xf6, "irq_work"),
-    (0xf7, "x86_platform_ipi"),
-    (0xfe, "error_apic"),
-    (0xff, "spurious_apic"),
-    (0xfa, "thermal_apic"),
-    (0xf9, "threshold_apic"),
-    (0xf4, "deferred_error_apic"),
-];
-
-const PAGE_FAULT: u8 = 14;
-/// The vector of the NMI, as on the live bench.
-const NMI_VECTOR: u32 = 2;
 
 /// How a record is read.
 pub(super) struct Reading {
@@ -53,7 +34,7 @@ impl Reading {
 /// # Errors
 /// When there is none, or its numbers can't be trusted.
 pub(super) fn sample_of(
-    account: &Account,
+    account: &Accounting,
     window: GuestWindow,
     reading: &Reading,
 ) -> Result<WindowSample, String> {
@@ -137,70 +118,13 @@ fn add_spans(
     }
 }
 
-/// The source that a context is; `None` for what is no source of interrupts.
-pub(crate) fn context_of(context: KernelContext, account: &Account) -> Option<Context> {
-    let (kind, number, name) = match context {
-        KernelContext::Interrupt(vector) => {
-            let (number, name) = vector_name(vector);
-            (ContextKind::Vector, number, name)
-        }
-        KernelContext::Irq(line) => {
-            let name = account.irqs.get(&line).filter(|name| !name.is_empty()).cloned();
-            (ContextKind::HardIrq, line, name.unwrap_or_else(|| "(name not read)".to_owned()))
-        }
-        KernelContext::Softirq(number) => {
-            let name = SOFTIRQS.get(usize::from(number))?;
-            (ContextKind::Softirq, u32::from(number), (*name).to_owned())
-        }
-        KernelContext::Exception(vector) => {
-            (ContextKind::Exception, u32::from(vector), exception_name(vector))
-        }
-        KernelContext::Nmi => (ContextKind::Nmi, NMI_VECTOR, "nmi".to_owned()),
-        _ => return None,
-    };
-    Some(Context { kind, number, name })
-}
-
-/// The vector of a name in [`VECTORS`].
-pub(super) fn vector_of(name: &str) -> Option<u8> {
-    SYSTEM_VECTORS.iter().find(|(_, known)| *known == name).map(|(vector, _)| *vector)
-}
-
-/// A vector's number in tables and its name: the position in [`VECTORS`] of those that are there,
-/// as on the live bench; else the vector itself.
-fn vector_name(vector: u8) -> (u32, String) {
-    let known = SYSTEM_VECTORS.iter().find(|(number, _)| *number == vector);
-    let position = known.and_then(|(_, name)| VECTORS.iter().position(|other| other == name));
-    match (known, position) {
-        (Some((_, name)), Some(position)) => (position as u32, (*name).to_owned()),
-        _ => (u32::from(vector), format!("vector {vector:#04x}")),
-    }
-}
-
-fn exception_name(vector: u8) -> String {
-    match vector {
-        PAGE_FAULT => "page_fault".to_owned(),
-        _ => format!("exception {vector}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use attribution::KernelContext;
     use plugin::counters::{COUNTERS, CYCLES, Counts, INSTRUCTIONS};
 
     use super::*;
-    use crate::account::{RegionUse, SpanUse};
-
-    #[test]
-    fn every_system_vector_has_its_place_in_the_tables() {
-        let mut names: Vec<&str> = SYSTEM_VECTORS.iter().map(|(_, name)| *name).collect();
-        names.sort_unstable();
-        let mut expected = VECTORS.to_vec();
-        expected.sort_unstable();
-        assert_eq!(names, expected);
-        assert_eq!(vector_name(0xec), (0, "local_timer".to_owned()));
-        assert_eq!(vector_name(0x25), (0x25, "vector 0x25".to_owned()));
-    }
+    use crate::accounting::{RegionUse, SpanUse};
 
     const READING: Reading = Reading { clock_hz: 500_000_000, events: Vec::new() };
 
@@ -210,7 +134,7 @@ mod tests {
         ContextUse { context, own, inclusive: own, entries: 4, completed: 2 }
     }
 
-    fn account() -> Account {
+    fn account() -> Accounting {
         let timer = KernelContext::Interrupt(0xec);
         let contexts = vec![
             used(KernelContext::User(7)),
@@ -230,11 +154,11 @@ mod tests {
         let cpu =
             CpuUse { opened_at_cycles: 1000, contexts, spans, overflows: 2, ..CpuUse::default() };
         let region = RegionUse { cpus: vec![cpu] };
-        Account {
+        Accounting {
             ended_by_guest: true,
             regions: vec![region],
             irqs: [(24, "nvme0q0".to_owned())].into(),
-            ..Account::default()
+            ..Accounting::default()
         }
     }
 
@@ -257,7 +181,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_trusted_is_no_sample() {
-        type Change = (fn(&mut Account), &'static str);
+        type Change = (fn(&mut Accounting), &'static str);
         let changes: [Change; 3] = [
             (|account| account.broken.push("why".to_owned()), "broken: why"),
             (|account| account.ended_by_guest = false, "did not end"),

@@ -3,7 +3,7 @@
 
 mod agreement;
 mod bench;
-pub(crate) mod convert;
+mod convert;
 mod events;
 mod verify;
 

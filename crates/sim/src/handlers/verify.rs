@@ -10,8 +10,8 @@ use plugin::counters::{CYCLES, INSTRUCTIONS};
 use plugin::symbols::{BODY_FIRST, GATE_PROBE, PROBE_FIRST, probe_name};
 
 use super::bench::SimBench;
-use super::convert::vector_of;
-use crate::account::{CpuUse, RegionUse, SpanUse};
+use crate::accounting::{CpuUse, RegionUse, SpanUse};
+use crate::contexts::vector_of;
 
 /// What came of a condition.
 #[derive(Clone, Debug, Default, PartialEq)]

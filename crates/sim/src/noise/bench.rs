@@ -14,12 +14,12 @@ use super::inject::injected;
 use super::join::{Join, migrated, slots};
 use super::names::Names;
 use super::timeline::Timeline;
-use crate::account::RegionUse;
+use crate::accounting::RegionUse;
 use crate::boot::{Ending, Limits};
 use crate::ordered::{Ordered, no_answer};
 use crate::qemu::Qemu;
 use crate::watch::{Annotated, Watch};
-use crate::{Account, Cache, Machine};
+use crate::{Accounting, Cache, Machine};
 
 /// How to measure.
 pub struct SimNoiseSettings {
@@ -124,7 +124,11 @@ impl SimNoise {
     }
 
     /// A sample for each loop that was ordered; each has a region of its own.
-    fn join(&self, noted: &[GuestLoop], account: &Account) -> Result<Vec<NoiseSample>, BenchError> {
+    fn join(
+        &self,
+        noted: &[GuestLoop],
+        account: &Accounting,
+    ) -> Result<Vec<NoiseSample>, BenchError> {
         let mut samples = Vec::new();
         for (place, &looping) in self.settings.order.loops.iter().enumerate() {
             let noted = noted.iter().filter(|one| one.ran.looping == looping);
@@ -140,7 +144,7 @@ impl SimNoise {
         &self,
         looping: Loop,
         noted: impl Iterator<Item = &'a GuestLoop>,
-        (account, region): (&Account, &RegionUse),
+        (account, region): (&Accounting, &RegionUse),
     ) -> Result<NoiseSample, BenchError> {
         let mut names = Names::default();
         let mut made = Made::default();

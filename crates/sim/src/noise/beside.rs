@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use attribution::KernelContext;
 use lab::noise::{Beside, Place, Stretches};
 
-use crate::account::RegionUse;
+use crate::accounting::RegionUse;
 
 /// Of all CPUs; `threads` are those of the loops, by CPU.
 pub(super) fn beside(
@@ -13,7 +13,7 @@ pub(super) fn beside(
     threads: &BTreeMap<u32, u32>,
     threads_per_core: u32,
 ) -> Vec<Beside> {
-    let of_cpu = |cpu: &crate::account::CpuUse| {
+    let of_cpu = |cpu: &crate::accounting::CpuUse| {
         let mut stretches = Stretches::default();
         let own = threads.get(&cpu.cpu).copied();
         for turn in &cpu.turns {

@@ -6,7 +6,7 @@ use lab::noise::{Fixed, Gap, GapLedger, Part, Quantum, QuantumCycles, Rules, Slo
 
 use super::names::Names;
 use super::timeline::{Piece, Timeline};
-use crate::account::Account;
+use crate::accounting::Accounting;
 
 /// In the third number of a record: it was made on another CPU than it should. Below, of a detour:
 /// what the loop has taken off at its begin (`live::noise`'s loops).
@@ -17,7 +17,7 @@ const PAGE_FAULT: KernelContext = KernelContext::Exception(14);
 pub(super) struct Join<'a> {
     pub(super) noted: &'a GuestLoop,
     pub(super) timeline: Timeline<'a>,
-    pub(super) account: &'a Account,
+    pub(super) account: &'a Accounting,
     pub(super) names: &'a mut Names,
     /// Why the ledger is not to be believed.
     pub(super) broken: Vec<String>,

@@ -5,7 +5,7 @@ mod bench;
 mod beside;
 mod inject;
 mod join;
-pub(crate) mod names;
-pub(crate) mod timeline;
+mod names;
+mod timeline;
 
 pub use bench::{SimNoise, SimNoiseSettings};

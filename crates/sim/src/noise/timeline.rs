@@ -6,7 +6,7 @@
 
 use attribution::KernelContext;
 
-use crate::account::TurnUse;
+use crate::accounting::TurnUse;
 
 const NS_PER_S: u128 = 1_000_000_000;
 /// Why readings are refused that are not in order.
@@ -14,31 +14,31 @@ const BACK: &str = "a reading behind a later one";
 
 /// A stretch of time in which a CPU executed for one context. Times are of the time-stamp counter, ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
-    pub(crate) context: KernelContext,
+pub(super) struct Piece {
+    pub(super) context: KernelContext,
     /// The task at the foot of the stack.
-    pub(crate) foot: KernelContext,
-    pub(crate) from_ns: u64,
-    pub(crate) to_ns: u64,
+    pub(super) foot: KernelContext,
+    pub(super) from_ns: u64,
+    pub(super) to_ns: u64,
     /// Cycles that it executed.
-    pub(crate) cycles: u64,
+    pub(super) cycles: u64,
     /// By how much the counter advanced otherwise than by cycles, though nobody was idle.
-    pub(crate) unaccounted_ns: u64,
+    pub(super) unaccounted_ns: u64,
 }
 
 impl Piece {
-    pub(crate) fn length_ns(&self) -> u64 {
+    pub(super) fn length_ns(&self) -> u64 {
         self.to_ns - self.from_ns
     }
 
     /// Whether it is the loop's own.
-    pub(crate) fn is_of(&self, thread: u32) -> bool {
+    pub(super) fn is_of(&self, thread: u32) -> bool {
         self.context == KernelContext::User(thread)
     }
 }
 
 /// What one CPU executed for, in order.
-pub(crate) struct Timeline<'a> {
+pub(super) struct Timeline<'a> {
     turns: &'a [TurnUse],
     hz: u64,
 }
@@ -48,7 +48,7 @@ impl<'a> Timeline<'a> {
     ///
     /// # Errors
     /// When there are none, or they go back in time.
-    pub(crate) fn new(turns: &'a [TurnUse], hz: u64) -> Result<Timeline<'a>, String> {
+    pub(super) fn new(turns: &'a [TurnUse], hz: u64) -> Result<Timeline<'a>, String> {
         let is_behind =
             |two: &[TurnUse]| two[0].tsc <= two[1].tsc && two[0].cycles <= two[1].cycles;
         if turns.is_empty() || hz == 0 {
@@ -65,7 +65,7 @@ impl<'a> Timeline<'a> {
     /// # Errors
     /// When it was at no cycle when one of them was made, or the second is of before the first. Readings are
     /// the guest's: any number.
-    pub(crate) fn pieces(&self, from_ns: u64, to_ns: u64) -> Result<Vec<Piece>, String> {
+    pub(super) fn pieces(&self, from_ns: u64, to_ns: u64) -> Result<Vec<Piece>, String> {
         if to_ns < from_ns {
             return Err(BACK.to_owned());
         }

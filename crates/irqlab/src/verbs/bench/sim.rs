@@ -8,7 +8,9 @@ use ::sim::image::Tools;
 use ::sim::kernel::Flavour;
 use ::sim::qemu::Qemu;
 use ::sim::watch::{self, Annotated, Detail, Recording, Roi, Watch};
-use ::sim::{Cache, Machine, More, Timing, children_cpu_ns, image, kernel, models, qemu};
+use ::sim::{
+    Cache, Instrumentation, Machine, Timing, children_cpu_ns, image, kernel, models, qemu,
+};
 use record::{Kind, Table, Value};
 use serde_json::{Map, json};
 
@@ -139,7 +141,8 @@ impl Bench {
             Recording::new(&self.cache, &self.qemu, &machine, &self.annotated, watch, None)
         });
         let recording = recording.transpose()?;
-        let more = recording.as_ref().map_or_else(More::default, Recording::more);
+        let more =
+            recording.as_ref().map_or_else(Instrumentation::default, Recording::instrumentation);
         let limits = Limits { wall: Duration::from_secs(1_800), guest_s: 1_700 };
         let before = children_cpu_ns();
         let mut vm = boot::start_with(&self.qemu, &machine, &order, limits, more)?;

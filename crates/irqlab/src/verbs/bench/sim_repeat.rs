@@ -122,7 +122,7 @@ impl Bench<'_> {
         let recording =
             Recording::new(self.cache, &self.qemu, machine, &self.annotated, &self.watch, None)?;
         let from = self.args.guest.from.as_deref();
-        let more = recording.more();
+        let more = recording.instrumentation();
         let mut vm =
             checkpoint::start(self.cache, &self.qemu, machine, from, &self.order, limits, more)?;
         let mut console = Vec::new();

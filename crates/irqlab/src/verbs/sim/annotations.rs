@@ -2,12 +2,13 @@
 
 use attribution::KernelContext;
 use record::{Column, Kind, Table, Value};
-use sim::annotate::{self, Annotation, Annotations, NoteUse};
+use sim::NoteUse;
+use sim::annotate::{self, Annotation, Annotations};
 use sim::counters::{CYCLES, INSTRUCTIONS};
-use sim::{Account, ContextUse, CpuUse};
+use sim::{Accounting, ContextUse, CpuUse};
 
 /// The tables; none without annotations.
-pub fn tables(annotations: &Annotations, account: &Account) -> Vec<Table> {
+pub fn tables(annotations: &Annotations, account: &Accounting) -> Vec<Table> {
     if annotations.is_empty() {
         return Vec::new();
     }
@@ -25,7 +26,7 @@ fn columns(columns: &[(&str, Kind, &str)]) -> Vec<Column> {
 /// What came of each annotation in each region, with the CPUs of the region.
 fn uses<'a>(
     annotations: &'a Annotations,
-    account: &'a Account,
+    account: &'a Accounting,
 ) -> impl Iterator<Item = (u64, &'a Annotation, &'a NoteUse, &'a [CpuUse])> {
     account.notes.iter().filter_map(|((region, note), used)| {
         let annotation = annotations.list.get(*note as usize)?;
@@ -34,7 +35,7 @@ fn uses<'a>(
     })
 }
 
-fn hits(annotations: &Annotations, account: &Account) -> Table {
+fn hits(annotations: &Annotations, account: &Accounting) -> Table {
     let columns = columns(&[
         ("region", Kind::Uint, "Region of interest, from 1."),
         ("annotation", Kind::Text, "Its name."),
@@ -93,7 +94,7 @@ fn span_cells(
     annotations: &Annotations,
     annotation: &Annotation,
     used: Option<&ContextUse>,
-    account: &Account,
+    account: &Accounting,
 ) -> [Value; 6] {
     let name = annotation.spans.first().and_then(|span| annotations.spans.get(*span as usize));
     let name = name.map_or(Value::Absent, |name| name.as_str().into());
@@ -131,7 +132,7 @@ fn shown(
     Some([expressions.join(", ").into(), values.into()])
 }
 
-fn values(annotations: &Annotations, account: &Account) -> Table {
+fn values(annotations: &Annotations, account: &Accounting) -> Table {
     let columns = columns(&[
         ("region", Kind::Uint, "Region of interest, from 1."),
         ("annotation", Kind::Text, "Its name."),
@@ -159,7 +160,7 @@ fn values(annotations: &Annotations, account: &Account) -> Table {
     table
 }
 
-fn log(annotations: &Annotations, account: &Account) -> Table {
+fn log(annotations: &Annotations, account: &Accounting) -> Table {
     let columns = columns(&[
         ("region", Kind::Uint, "Region of interest, from 1."),
         ("at_cycles", Kind::Uint, "When, in cycles of the CPU's time since the record began."),

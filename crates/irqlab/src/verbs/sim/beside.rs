@@ -2,7 +2,7 @@
 
 use record::{Column, Kind, Table, Value};
 use sim::counters::{COUNTERS, is_of_memory, name};
-use sim::{Account, Group, Stream};
+use sim::{Accounting, Group, Stream};
 
 fn group(group: Group) -> &'static str {
     match group {
@@ -13,13 +13,13 @@ fn group(group: Group) -> &'static str {
 }
 
 /// The tables that there is something for; `models` are the names of the models beside.
-pub fn tables(models: &[String], account: &Account) -> Vec<Table> {
+pub fn tables(models: &[String], account: &Accounting) -> Vec<Table> {
     let caches = (!account.beside.is_empty()).then(|| caches(models, account));
     let curves = (!account.curves.is_empty()).then(|| curves(account));
     caches.into_iter().chain(curves).collect()
 }
 
-fn caches(models: &[String], account: &Account) -> Table {
+fn caches(models: &[String], account: &Accounting) -> Table {
     let columns = [
         ("region", Kind::Uint, "Region of interest, from 1."),
         ("model", Kind::Text, "The model whose caches they are."),
@@ -42,7 +42,7 @@ fn caches(models: &[String], account: &Account) -> Table {
     table
 }
 
-fn curves(account: &Account) -> Table {
+fn curves(account: &Accounting) -> Table {
     let columns = [
         ("region", Kind::Uint, "Region of interest, from 1."),
         ("context", Kind::Text, "user, kernel, or idle: the idle task without its interrupts."),

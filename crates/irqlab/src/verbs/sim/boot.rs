@@ -12,7 +12,7 @@ use sim::kernel::Kernel;
 use sim::models::Model;
 use sim::qemu::Qemu;
 use sim::watch::{self, ALSO_MAX, Detail, Recording, Roi, Watch};
-use sim::{Account, Cache, Held, Machine, More, Vm, boot, checkpoint, models, qemu};
+use sim::{Accounting, Cache, Held, Instrumentation, Machine, Vm, boot, checkpoint, models, qemu};
 
 use super::terminal::Terminal;
 use super::{MachineArgs, annotations, beside, contexts, misses};
@@ -170,23 +170,24 @@ pub fn boot(
     watch: &WatchArgs,
     command: &[String],
 ) -> anyhow::Result<ExitCode> {
-    let going = args.guest.from.as_deref().map(|name| checkpoint::open(cache, name)).transpose()?;
-    let going = going.and_then(|checkpoint| checkpoint.going);
+    let mid_run =
+        args.guest.from.as_deref().map(|name| checkpoint::open(cache, name)).transpose()?;
+    let mid_run = mid_run.and_then(|checkpoint| checkpoint.mid_run);
     let order = match command {
-        [] if going.is_some() => checkpoint::GO_ON.to_owned(),
+        [] if mid_run.is_some() => checkpoint::RESUME.to_owned(),
         [] => "poweroff".to_owned(),
         words => format!("run:{}", shell_line(words)),
     };
     let Some(mut how) = watch.watch(cache)? else {
         let qemu = qemu::find(cache)?;
         let (machine, _) = args.machine(cache)?;
-        let mut vm = start(cache, &qemu, &machine, args, &order, More::default())?;
+        let mut vm = start(cache, &qemu, &machine, args, &order, Instrumentation::default())?;
         return Ok(end(&follow(&mut vm, args)?));
     };
-    if going.is_some_and(|going| going.in_region) {
+    if mid_run.is_some_and(|mid_run| mid_run.in_region) {
         how.roi = Roi::Always;
     }
-    if command.is_empty() && order != checkpoint::GO_ON {
+    if command.is_empty() && order != checkpoint::RESUME {
         bail!(Usage("--detail watches a command: add -- COMMAND".to_owned()));
     }
     watched(cache, args, watch, how, &order)
@@ -207,10 +208,10 @@ fn watched(
     how.annotations = options.annotations(cache, &qemu, &kernel)?;
     let recording =
         Recording::new(cache, &qemu, &machine, &annotated, &how, options.record.as_deref())?;
-    let mut vm = start(cache, &qemu, &machine, args, order, recording.more())?;
+    let mut vm = start(cache, &qemu, &machine, args, order, recording.instrumentation())?;
     let progress = boot_progress(&how, args);
     let to_stdout = options.results.printing.format() == Format::Table;
-    let saver = recording.saver(cache, &qemu, &machine);
+    let saver = checkpoint::Saver::new(cache, &qemu, &machine, &recording);
     let mut saved = Vec::new();
     let mut save = |vm: &mut Vm, held: Held| {
         saved.push(held.number);
@@ -281,7 +282,7 @@ fn boot_progress(watch: &Watch, args: &MachineArgs) -> Progress {
 }
 
 /// A record that the guest did not end holds what it executed on its way off, too.
-fn check_ended(account: &Account, ending: &Ending) -> anyhow::Result<()> {
+fn check_ended(account: &Accounting, ending: &Ending) -> anyhow::Result<()> {
     if account.ended_by_guest || account.stopped {
         return Ok(());
     }
@@ -295,7 +296,7 @@ fn check_ended(account: &Account, ending: &Ending) -> anyhow::Result<()> {
 pub fn shell(cache: &Cache, args: &MachineArgs) -> anyhow::Result<ExitCode> {
     let qemu = qemu::find(cache)?;
     let (machine, _) = args.machine(cache)?;
-    let mut vm = start(cache, &qemu, &machine, args, "shell", More::default())?;
+    let mut vm = start(cache, &qemu, &machine, args, "shell", Instrumentation::default())?;
     let terminal = Terminal::connect(&vm)?;
     let ending = follow(&mut vm, args);
     drop(terminal);
@@ -308,7 +309,7 @@ fn start(
     machine: &Machine,
     args: &MachineArgs,
     order: &str,
-    more: More<'_>,
+    more: Instrumentation<'_>,
 ) -> anyhow::Result<Vm> {
     let from = args.guest.from.as_deref();
     Ok(checkpoint::start(cache, qemu, machine, from, order, args.guest.limits(), more)?)

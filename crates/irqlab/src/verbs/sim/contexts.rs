@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json, json};
 use sim::counters::{COUNTERS, INSTRUCTIONS, TIME, name};
 use sim::qemu::Qemu;
 use sim::watch::Annotated;
-use sim::{Account, ContextUse, Machine};
+use sim::{Accounting, ContextUse, Machine};
 
 /// The run of a watched machine.
 pub fn run(
@@ -16,7 +16,7 @@ pub fn run(
     qemu: &Qemu,
     machine: &Machine,
     annotated: &Annotated,
-    account: &Account,
+    account: &Accounting,
 ) -> Run {
     let absent = annotated.absent().into_iter().map(|(what, reason)| Absence {
         table: "contexts".to_owned(),
@@ -51,7 +51,7 @@ fn settings(qemu: &Qemu, machine: &Machine) -> Map<String, Json> {
     pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-fn table(account: &Account) -> Table {
+fn table(account: &Accounting) -> Table {
     let columns = [
         ("region", Kind::Uint, "Region of interest, from 1."),
         ("cpu", Kind::Text, "CPU number, or `all` for the sum over the CPUs."),
@@ -96,7 +96,7 @@ fn table(account: &Account) -> Table {
 }
 
 /// Counters beside instructions: those that only a model has. Without one a cycle is an instruction.
-fn more_counters(account: &Account) -> impl Iterator<Item = usize> {
+fn more_counters(account: &Accounting) -> impl Iterator<Item = usize> {
     let wanted = |counter: usize| ![TIME, INSTRUCTIONS].contains(&counter);
     (0..COUNTERS)
         .filter(move |counter| account.has_model() && account.counts(*counter) && wanted(*counter))
@@ -109,7 +109,7 @@ fn add(sum: &mut ContextUse, used: &ContextUse) {
     sum.completed += used.completed;
 }
 
-fn row(region: u64, cpu: &str, total: u64, used: &ContextUse, account: &Account) -> Vec<Value> {
+fn row(region: u64, cpu: &str, total: u64, used: &ContextUse, account: &Accounting) -> Vec<Value> {
     let share = (total > 0).then(|| used.own[INSTRUCTIONS] as f64 / total as f64);
     let mut row: Vec<Value> = vec![
         region.into(),

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use record::{Absence, Column, Kind, Table, Value};
-use sim::{Account, ELSEWHERE, KernelContext, MissClass, MissCount, MissSort, Symbols};
+use sim::{Accounting, ELSEWHERE, KernelContext, MissClass, MissCount, MissSort, Symbols};
 
 const CACHES: [&str; 4] = ["L1I", "L1D", "L2", "L3"];
 /// Places that are told of each cache.
@@ -14,7 +14,7 @@ const PLACES_MAX: usize = 50;
 const BY_USER: u64 = 1 << 8;
 
 /// Why there are no tables: where contexts are not known, all misses would be the kernel's.
-pub fn absent(account: &Account) -> Option<Absence> {
+pub fn absent(account: &Accounting) -> Option<Absence> {
     (!account.has_contexts).then(|| Absence {
         table: "misses".to_owned(),
         what: "why lines were missed, and for whom they had left".to_owned(),
@@ -24,7 +24,7 @@ pub fn absent(account: &Account) -> Option<Absence> {
 }
 
 /// The tables, if misses were told apart and contexts are known.
-pub fn tables(account: &Account, symbols: Option<&Symbols>) -> Vec<Table> {
+pub fn tables(account: &Accounting, symbols: Option<&Symbols>) -> Vec<Table> {
     if account.misses.is_empty() || !account.has_contexts {
         return Vec::new();
     }
@@ -40,14 +40,14 @@ pub fn tables(account: &Account, symbols: Option<&Symbols>) -> Vec<Table> {
 }
 
 /// What is true of all places that there were too many of, said once.
-pub fn warning(account: &Account) -> Option<String> {
+pub fn warning(account: &Accounting) -> Option<String> {
     let not_kept = of(account, MissSort::NotKept).map(|one| one.count);
     let not_kept = not_kept.fold(0, u64::saturating_add);
     (not_kept > 0)
         .then(|| format!("{not_kept} misses are in no function and no data: too many at once"))
 }
 
-fn of(account: &Account, sort: MissSort) -> impl Iterator<Item = &MissCount> {
+fn of(account: &Accounting, sort: MissSort) -> impl Iterator<Item = &MissCount> {
     account.misses.iter().filter(move |one| one.sort == sort)
 }
 
@@ -68,7 +68,7 @@ fn class(key: u64) -> &'static str {
 }
 
 /// How many of a sort there are of each region and cache.
-fn sums(account: &Account, sort: MissSort) -> BTreeMap<(u32, u32), u64> {
+fn sums(account: &Accounting, sort: MissSort) -> BTreeMap<(u32, u32), u64> {
     let mut sums = BTreeMap::new();
     for one in of(account, sort) {
         let sum: &mut u64 = sums.entry((one.region, one.cache)).or_default();
@@ -91,7 +91,7 @@ fn columns(more: &[(&str, Kind, &str)]) -> Vec<Column> {
     all.map(|(name, kind, doc)| Column::new(name, *kind, doc)).collect()
 }
 
-fn classes(account: &Account) -> Table {
+fn classes(account: &Accounting) -> Table {
     let columns = columns(&[
         ("by", Kind::Text, "Who missed: user or kernel."),
         (
@@ -121,7 +121,7 @@ fn classes(account: &Account) -> Table {
     table
 }
 
-fn evictors(account: &Account) -> Table {
+fn evictors(account: &Accounting) -> Table {
     let columns = columns(&[
         (
             "evicted_by",
@@ -233,10 +233,10 @@ fn data_name(address: u64, symbols: Option<&Symbols>) -> String {
 mod tests {
     use super::*;
 
-    fn account() -> Account {
+    fn account() -> Accounting {
         let one = |cache, sort, key, count| MissCount { region: 1, cache, sort, key, count };
         let timer = KernelContext::Interrupt(0xec).code();
-        Account {
+        Accounting {
             has_contexts: true,
             misses: vec![
                 one(1, MissSort::Class, 0, 10),
@@ -248,7 +248,7 @@ mod tests {
                 one(1, MissSort::Code, ELSEWHERE, 2),
                 one(1, MissSort::Data, 0xffff_ea00_0000_0040, 40),
             ],
-            ..Account::default()
+            ..Accounting::default()
         }
     }
 
@@ -272,13 +272,13 @@ mod tests {
 
     #[test]
     fn without_contexts_nobody_is_blamed() {
-        let account = Account { has_contexts: false, ..account() };
+        let account = Accounting { has_contexts: false, ..account() };
         assert!(super::tables(&account, None).is_empty());
         assert!(absent(&account).unwrap().reason.contains("no symbols"));
     }
 
     #[test]
     fn what_was_not_asked_for_has_no_tables() {
-        assert!(super::tables(&Account::default(), None).is_empty());
+        assert!(super::tables(&Accounting::default(), None).is_empty());
     }
 }

@@ -1,11 +1,12 @@
-//! QEMU's monitor protocol: a JSON document a line (docs/interop/qmp-spec.rst). Pure: what goes
-//! over the socket is the launcher's.
+//! QEMU's monitor protocol: one JSON document per line (docs/interop/qmp-spec.rst). This module does no
+//! IO: [`super::vm`] owns the socket.
 
 use serde_json::{Value, json};
 
+use crate::text::LineSplitter;
 use crate::{Result, SimError};
 
-/// Longest answer. The commands used here have short ones.
+/// Maximum length of a reply. The commands used here have short ones.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
 /// What QEMU sent.
@@ -21,15 +22,19 @@ pub(crate) enum Reply {
     Error(u64, String),
 }
 
-/// The protocol's state: numbers of commands and an incomplete line.
-#[derive(Debug, Default)]
+/// The state of the protocol: the number of the last command, and an incomplete line.
+#[derive(Debug)]
 pub(crate) struct Qmp {
     commands: u64,
-    line: Vec<u8>,
+    lines: LineSplitter,
 }
 
 impl Qmp {
-    /// The line of a command, and its number.
+    pub(crate) fn new() -> Qmp {
+        Qmp { commands: 0, lines: LineSplitter::new(LINE_BYTES_MAX) }
+    }
+
+    /// Returns the number of the next command, and its line.
     pub(crate) fn command(&mut self, name: &str, arguments: &Value) -> (u64, Vec<u8>) {
         self.commands += 1;
         let mut command = json!({ "execute": name, "id": self.commands });
@@ -39,18 +44,11 @@ impl Qmp {
         (self.commands, format!("{command}\n").into_bytes())
     }
 
-    /// Takes bytes; the replies that they complete.
+    /// Takes bytes; returns the replies that they complete.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<Vec<Reply>> {
         let mut replies = Vec::new();
-        for &byte in bytes {
-            if byte != b'\n' {
-                self.line.push(byte);
-                if self.line.len() > LINE_BYTES_MAX {
-                    return Err(SimError::Monitor("an answer that is too long".to_owned()));
-                }
-                continue;
-            }
-            let line = std::mem::take(&mut self.line);
+        for line in self.lines.push(bytes) {
+            let line = line.map_err(|_| SimError::Monitor("a reply is too long".to_owned()))?;
             if !line.trim_ascii().is_empty() {
                 replies.push(reply(&line)?);
             }
@@ -64,7 +62,7 @@ fn reply(line: &[u8]) -> Result<Reply> {
         let line: String = String::from_utf8_lossy(line).chars().take(200).collect();
         SimError::Monitor(format!("{what}: {line:?}"))
     };
-    let mut value: Value = serde_json::from_slice(line).map_err(|_| nonsense("no JSON"))?;
+    let mut value: Value = serde_json::from_slice(line).map_err(|_| nonsense("not JSON"))?;
     if value.get("QMP").is_some() {
         return Ok(Reply::Greeting);
     }
@@ -78,7 +76,7 @@ fn reply(line: &[u8]) -> Result<Reply> {
     }
     match (id, value.get_mut("return")) {
         (Some(id), Some(answer)) => Ok(Reply::Return(id, answer.take())),
-        _ => Err(nonsense("neither event nor answer")),
+        _ => Err(nonsense("neither event nor reply")),
     }
 }
 
@@ -88,7 +86,7 @@ mod tests {
 
     #[test]
     fn a_conversation() {
-        let mut qmp = Qmp::default();
+        let mut qmp = Qmp::new();
         let (id, line) = qmp.command("qmp_capabilities", &Value::Null);
         assert_eq!(line, b"{\"execute\":\"qmp_capabilities\",\"id\":1}\n");
         assert!(qmp.push(br#"{"QMP": {"version": {}}}"#).unwrap().is_empty());
@@ -106,8 +104,8 @@ mod tests {
     #[test]
     fn nonsense_is_an_error() {
         for line in ["x\n", "[]\n", "{}\n", "{\"return\": 1}\n", "null\n", "1\n"] {
-            assert!(Qmp::default().push(line.as_bytes()).is_err(), "{line}");
+            assert!(Qmp::new().push(line.as_bytes()).is_err(), "{line}");
         }
-        assert!(Qmp::default().push(&vec![b'x'; LINE_BYTES_MAX + 1]).is_err());
+        assert!(Qmp::new().push(&vec![b'x'; LINE_BYTES_MAX + 1]).is_err());
     }
 }

@@ -5,6 +5,8 @@
 //! The record goes to a file that QEMU inherits, so that its path is nobody's concern, and none is
 //! left behind unless one was asked for.
 
+mod record_file;
+
 use std::fs::{self, File};
 use std::io::{BufReader, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd};
@@ -15,16 +17,17 @@ pub use plugin::beside::ALSO_MAX;
 pub use plugin::options::{Detail, QUANTUM_DEFAULT, QUANTUM_MAX, Roi};
 use plugin::reader;
 use plugin::record::Record;
+use record_file::{check_place, keep, unnamed};
 
-use crate::account::Account;
+use crate::accounting::Accounting;
 use crate::annotate::Annotations;
-use crate::checkpoint::{Saver, check_can_be_saved};
-use crate::kernel::Kernel;
-use crate::machine::{Machine, Timing};
+use crate::guest::kernel::Kernel;
+use crate::machine::{Machine, Timing, doubled_commas};
 use crate::models::Model;
 use crate::qemu::Qemu;
-use crate::record_file::{check_place, keep, unnamed};
-use crate::{Cache, GuestFacts, More, Progress, Result, SimError, Symbols, guest_facts, hash};
+use crate::{
+    Cache, GuestFacts, Instrumentation, Progress, Result, SimError, Symbols, guest_facts, hash,
+};
 
 const PLUGIN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/plugin"));
 /// Why it could not be built.
@@ -239,31 +242,30 @@ impl Recording {
         Ok(Recording { plugin, options, file, notes, counters, annotations, keep_at })
     }
 
-    /// What a machine is to be started with.
+    /// Returns what the machine is started with.
     #[must_use]
-    pub fn more(&self) -> More<'_> {
+    pub fn instrumentation(&self) -> Instrumentation<'_> {
         let options =
-            self.options.iter().map(|(name, value)| format!(",{name}={}", doubled(value)));
-        let plugin = doubled(&self.plugin.display().to_string()) + &options.collect::<String>();
+            self.options.iter().map(|(name, value)| format!(",{name}={}", doubled_commas(value)));
+        let path = self.plugin.display().to_string();
+        let plugin = doubled_commas(&path) + &options.collect::<String>();
         let files = [Some(&self.file), self.notes.as_ref(), self.counters.as_ref()];
         let files = files.into_iter().flatten();
-        More {
+        Instrumentation {
             arguments: vec!["-plugin".to_owned(), plugin],
             files: files.map(AsFd::as_fd).collect(),
             is_timed: self.options.iter().any(|(name, _)| *name == "model"),
         }
     }
 
-    /// What saves the machine where annotations hold it.
-    #[must_use]
-    pub fn saver<'a>(
-        &'a self,
-        cache: &'a Cache,
-        qemu: &'a Qemu,
-        machine: &'a Machine,
-    ) -> Saver<'a> {
-        let names = &self.annotations.checkpoints;
-        Saver { cache, qemu, machine, names, counters: self.counters.as_ref() }
+    /// Returns the names of the checkpoints that annotations save, by number.
+    pub(crate) fn checkpoints(&self) -> &[String] {
+        &self.annotations.checkpoints
+    }
+
+    /// Returns the file to which the plugin writes the guest's counters at a checkpoint, if it has any.
+    pub(crate) fn counters(&self) -> Option<&File> {
+        self.counters.as_ref()
     }
 
     /// Whether an annotation has ended the record. The machine may run still.
@@ -291,7 +293,7 @@ impl Recording {
     /// # Errors
     /// [`SimError::Data`] when it is incomplete, because QEMU was killed or the disk was full, or
     /// has been damaged; [`SimError::File`] when it can't be kept.
-    pub fn account(mut self) -> Result<Account> {
+    pub fn account(mut self) -> Result<Accounting> {
         self.file.seek(SeekFrom::Start(0)).map_err(SimError::system("reading the record"))?;
         let stream = reader::read(BufReader::new(&self.file)).map_err(|error| {
             let why = match error {
@@ -303,7 +305,7 @@ impl Recording {
         if let Some(place) = &self.keep_at {
             keep(&self.file, place)?;
         }
-        let mut account = Account::of(&stream)?;
+        let mut account = Accounting::of(&stream)?;
         account.spans = self.annotations.spans;
         Ok(account)
     }
@@ -317,7 +319,7 @@ pub(crate) fn limit(cache: &Cache, limit_s: u64) -> Result<Vec<String>> {
     }
     let (plugin, _) = cache.keyed("plugin", ".so", PLUGIN)?;
     let limit_ns = limit_s.saturating_mul(1_000_000_000);
-    let plugin = doubled(&plugin.display().to_string());
+    let plugin = doubled_commas(&plugin.display().to_string());
     Ok(vec!["-plugin".to_owned(), format!("{plugin},limit_ns={limit_ns}")])
 }
 
@@ -342,7 +344,7 @@ fn counters(cache: &Cache, annotations: &Annotations, machine: &Machine) -> Resu
     if annotations.checkpoints.is_empty() {
         return Ok(None);
     }
-    check_can_be_saved(machine)?;
+    machine.check_can_be_saved()?;
     machine.pmu.then(|| unnamed(cache)).transpose()
 }
 
@@ -362,11 +364,5 @@ fn roi_word(roi: Roi) -> &'static str {
     }
 }
 
-/// In QEMU's options a comma is written twice.
-fn doubled(text: &str) -> String {
-    text.replace(',', ",,")
-}
-
 #[cfg(test)]
-#[path = "watch_tests.rs"]
 mod tests;

@@ -85,7 +85,7 @@ fn later_rows_of_a_region_replace_earlier_ones() {
         row(1, user.code(), 2),
         vec![Record::Task(Task { pid: 7, comm: *b"a\x1bb\0junk\0\0\0\0\0\0\0\0" })],
     ];
-    let account = Account::of(&stream(2, records.concat())).unwrap();
+    let account = Accounting::of(&stream(2, records.concat())).unwrap();
     assert_eq!(account.broken, Vec::<String>::new());
     let rows = &account.regions[0].cpus[0].contexts;
     let owns: Vec<u64> = rows.iter().map(|row| row.own[INSTRUCTIONS]).collect();
@@ -114,7 +114,7 @@ fn spans_and_the_kernels_counts_go_to_their_cpu() {
             Record::IrqName(IrqName { irq: 24, name }),
         ],
     ];
-    let account = Account::of(&stream(1, records.concat())).unwrap();
+    let account = Accounting::of(&stream(1, records.concat())).unwrap();
     assert_eq!(account.broken, Vec::<String>::new());
     let cpu = &account.regions[0].cpus[0];
     assert_eq!((cpu.spans[0].ended_at_cycles, cpu.spans[0].own_cycles), (109, 7));
@@ -126,7 +126,7 @@ fn spans_and_the_kernels_counts_go_to_their_cpu() {
 fn sums_that_do_not_close_are_said() {
     let timer = KernelContext::Interrupt(0xec).code();
     let broken =
-        |records: &[Vec<Record>]| Account::of(&stream(1, records.concat())).unwrap().broken;
+        |records: &[Vec<Record>]| Accounting::of(&stream(1, records.concat())).unwrap().broken;
     let short = broken(&[region(0, 5, 0), row(0, timer, 4)]);
     assert!(short[0].contains("CPU 0: what contexts used"), "{short:?}");
     assert!(broken(&[region(0, 0, 2)])[0].contains("2 events out of order"));
@@ -139,7 +139,7 @@ fn sums_that_do_not_close_are_said() {
 #[test]
 fn each_cpu_says_when_the_region_opened_on_its_own_clock() {
     let records = [region(0, 0, 0), region(1, 0, 0)].concat();
-    let account = Account::of(&stream(2, records)).unwrap();
+    let account = Accounting::of(&stream(2, records)).unwrap();
     let opened = account.regions[0].cpus.iter().map(|cpu| cpu.opened_at_cycles);
     assert_eq!(opened.collect::<Vec<_>>(), [40, 41]);
 }
@@ -158,9 +158,9 @@ fn records_that_contradict_each_other_are_refused() {
         (1, [region(0, 0, 0), vec![span(1, timer)]].concat()),
         (1, vec![kernel(timer, false, 1), kernel(timer, true, 1)]),
     ] {
-        assert!(Account::of(&stream(cpus, records.clone())).is_err(), "{records:?}");
+        assert!(Accounting::of(&stream(cpus, records.clone())).is_err(), "{records:?}");
     }
-    let empty = Account::of(&stream(1, Vec::new())).unwrap();
+    let empty = Accounting::of(&stream(1, Vec::new())).unwrap();
     assert!(empty.regions.is_empty() && empty.ended_by_guest);
 }
 
@@ -170,7 +170,7 @@ fn without_symbols_no_row_says_more_than_is_known() {
     let rows = [region(0, 9, 0), row(0, user, 5), row(0, KernelContext::Unknown.code(), 4)];
     let mut stream = stream(1, rows.concat());
     stream.header.features = 0;
-    let account = Account::of(&stream).unwrap();
+    let account = Accounting::of(&stream).unwrap();
     let rows = &account.regions[0].cpus[0].contexts;
     let [only] = rows.as_slice() else { panic!("{rows:?}") };
     assert_eq!((only.context, only.own[INSTRUCTIONS]), (KernelContext::Unknown, 9));

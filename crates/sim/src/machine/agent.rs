@@ -1,10 +1,12 @@
-//! What the guest's first process says: lines `irqlab {JSON}` on the second serial port.
+//! Messages of the guest's first process: lines `irqlab {JSON}` on the second serial port.
 
 use serde::{Deserialize, Serialize};
 
-/// What marks such a line.
-const MARK: &[u8] = b"irqlab ";
-/// Longest line; the longest is that of a window in 1,024 pieces.
+use crate::text::LineSplitter;
+
+/// How such a line starts.
+const PREFIX: &[u8] = b"irqlab ";
+/// Maximum length of a line; the longest is that of a window in 1,024 pieces.
 const LINE_BYTES_MAX: usize = 256 * 1024;
 
 /// Facts of the running kernel.
@@ -12,15 +14,15 @@ const LINE_BYTES_MAX: usize = 256 * 1024;
 pub struct GuestReport {
     /// Release of the kernel.
     pub release: String,
-    /// Ticks per second; `None` when the kernel does not tell.
+    /// Ticks per second; absent if the kernel does not report them.
     pub hz: Option<u32>,
-    /// CPUs that the kernel brought up.
+    /// CPUs that are online.
     pub cpus: u32,
     /// Whether it has symbols.
     pub kallsyms: bool,
     /// Whether it has type information.
     pub btf: bool,
-    /// Whether it has its configuration inside.
+    /// Whether it contains its configuration.
     pub config: bool,
     /// Modules of the image that it refused.
     pub modules_failed: Vec<String>,
@@ -40,35 +42,21 @@ pub(crate) enum Message {
     Exit { status: u8 },
 }
 
-/// Cuts a stream into messages.
-#[derive(Debug, Default)]
+/// Splits the stream of the second serial port into messages.
+#[derive(Debug)]
 pub(crate) struct Messages {
-    line: Vec<u8>,
-    is_too_long: bool,
+    lines: LineSplitter,
 }
 
 impl Messages {
-    /// Takes bytes; the messages that they complete. Other lines, also the guest's nonsense, are
-    /// passed over.
+    pub(crate) fn new() -> Messages {
+        Messages { lines: LineSplitter::new(LINE_BYTES_MAX) }
+    }
+
+    /// Takes bytes; returns the messages that they complete. Other lines of the guest are ignored.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<Message> {
-        let mut messages = Vec::new();
-        for &byte in bytes {
-            if byte != b'\n' {
-                self.is_too_long |= self.line.len() >= LINE_BYTES_MAX;
-                if !self.is_too_long {
-                    self.line.push(byte);
-                }
-                continue;
-            }
-            if !std::mem::take(&mut self.is_too_long)
-                && let Some(json) = self.line.strip_prefix(MARK)
-                && let Ok(message) = serde_json::from_slice(json)
-            {
-                messages.push(message);
-            }
-            self.line.clear();
-        }
-        messages
+        let lines = self.lines.push(bytes).into_iter().flatten();
+        lines.filter_map(|line| serde_json::from_slice(line.strip_prefix(PREFIX)?).ok()).collect()
     }
 }
 
@@ -78,7 +66,7 @@ mod tests {
 
     #[test]
     fn messages_in_pieces_between_other_lines() {
-        let mut messages = Messages::default();
+        let mut messages = Messages::new();
         assert!(messages.push(b"noise\r\nirqlab {\"event\":\"re").is_empty());
         assert_eq!(messages.push(b"ady\"}\nirqlab {\"event\":\"x\"}\n"), [Message::Ready]);
         let facts = br#"irqlab {"event":"facts","release":"6.1","hz":250,"cpus":1,"kallsyms":true,"btf":false,"config":false,"modules_failed":[]}"#;
@@ -91,11 +79,10 @@ mod tests {
 
     #[test]
     fn a_line_without_end_is_dropped_in_bounded_memory() {
-        let mut messages = Messages::default();
+        let mut messages = Messages::new();
         for _ in 0..LINE_BYTES_MAX / 1000 + 2 {
             messages.push(&[b'x'; 1000]);
         }
-        assert!(messages.line.len() <= LINE_BYTES_MAX);
         assert_eq!(messages.push(b"\nirqlab {\"event\":\"shared\"}\n"), [Message::Shared]);
     }
 }

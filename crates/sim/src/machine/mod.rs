@@ -1,41 +1,50 @@
-//! What the simulated machine is made of, as QEMU's command line.
+//! The simulated machine: its hardware as QEMU's command line, and the QEMU process that runs it
+//! ([`vm`]).
+
+pub(crate) mod agent;
+mod channel;
+pub mod devices;
+mod held;
+mod monitor;
+pub(crate) mod vm;
 
 use std::path::PathBuf;
 use std::process::Command;
 
+use devices::{Backing, DISKS_MAX, Disk, LATENCY_NS_MAX, NicModel};
+pub use held::Held;
 use serde::{Deserialize, Serialize};
 
-use crate::devices::{DISKS_MAX, Disk, LATENCY_NS_MAX, NicModel};
-use crate::image::Image;
-use crate::kernel::Kernel;
+use crate::guest::image::Image;
+use crate::guest::kernel::Kernel;
 use crate::qemu::Qemu;
 use crate::{Result, SimError};
 
-/// Most CPUs of a machine.
+/// Maximum number of CPUs.
 pub const CPUS_MAX: u32 = 16;
 /// Memory of a machine, in MiB.
 const MEMORY_MIB: std::ops::RangeInclusive<u32> = 64..=65_536;
-/// Longest command line of a kernel: COMMAND_LINE_SIZE of x86.
+/// Maximum length of a kernel's command line: COMMAND_LINE_SIZE of x86.
 const COMMAND_LINE_BYTES_MAX: usize = 2047;
-/// Longest order, as in the guest.
-const ORDER_BYTES_MAX: usize = 4096;
-/// The order by which a guest waits for one.
-pub(crate) const NO_ORDER: &str = "wait";
+/// Maximum length of a request, as in the guest.
+const REQUEST_BYTES_MAX: usize = 4096;
+/// The content of the firmware's file while there is no request.
+pub(crate) const NO_REQUEST: &str = "wait";
 
 /// How guest time advances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Timing {
-    /// By instructions: one is `2^shift` nanoseconds. Repeatable; an idle machine jumps to its
-    /// next timer.
+    /// With instructions: each takes `2^shift` nanoseconds. Repeatable; an idle machine skips to its next
+    /// timer.
     Instructions {
         /// 0 to 10.
         shift: u8,
     },
-    /// With the host's clock: faster, and no two runs are the same.
+    /// With the host's clock: faster, but no two runs are the same.
     HostClock,
 }
 
-/// A machine.
+/// The hardware of a machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Machine {
     /// The kernel's bzImage.
@@ -54,9 +63,9 @@ pub struct Machine {
     pub cpu_model: String,
     /// How guest time advances.
     pub timing: Timing,
-    /// Seed of what QEMU draws by lot, such as the guest's random numbers.
+    /// Seed of QEMU's random numbers, such as those that the guest gets.
     pub seed: u64,
-    /// More of the kernel's command line.
+    /// Words that are appended to the kernel's command line.
     pub append: Vec<String>,
     /// Disks, at most `DISKS_MAX`.
     #[serde(default)]
@@ -64,16 +73,15 @@ pub struct Machine {
     /// Two network cards, joined back to back.
     #[serde(default)]
     pub nics: Option<NicModel>,
-    /// Whether the guest has a PMU, backed by what is counted; such a machine is watched.
+    /// Whether the guest has a PMU, which the plugin implements; such a machine is observed.
     #[serde(default)]
     pub pmu: bool,
-    /// Arguments of QEMU that make further devices (`-device`, `-drive`, `-netdev` and their
-    /// values).
+    /// Arguments of QEMU for further devices (`-device`, `-drive`, `-netdev` and their values).
     pub devices: Vec<String>,
 }
 
 impl Machine {
-    /// One CPU, 512 MiB, repeatable, no devices but the serial ports.
+    /// Returns a repeatable machine with one CPU and 512 MiB, and with serial ports as its only devices.
     #[must_use]
     pub fn new(kernel: &Kernel, image: &Image) -> Machine {
         Machine {
@@ -94,8 +102,8 @@ impl Machine {
         }
     }
 
-    /// The same with a program in place of a kernel (an ELF file with an entry for PVH), and without an
-    /// initramfs.
+    /// Returns the same machine with a program instead of a kernel (an ELF file with a PVH entry), and
+    /// without an initramfs.
     #[must_use]
     pub(crate) fn bare(program: PathBuf, sha256: String) -> Machine {
         let kernel = Kernel { image: program, sha256, modules: None, config: None };
@@ -109,26 +117,27 @@ impl Machine {
         Machine::new(&kernel, &image)
     }
 
-    /// The kernel's command line for an order of the guest (`docs/sim.md`).
+    /// Returns the kernel's command line with a request for the guest (`docs/sim.md`).
     ///
     /// # Errors
-    /// When it would be too long, or has signs that the kernel cannot be told.
-    pub fn command_line(&self, order: &str, guest_limit_s: u32) -> Result<String> {
+    /// When it would be too long, or has characters that the kernel cannot read there.
+    pub fn command_line(&self, request: &str, guest_limit_s: u32) -> Result<String> {
         // Symbols at the addresses of /proc/kallsyms; a panic resets, and the reset ends QEMU.
         let fixed = "console=ttyS0 nokaslr panic=-1 oops=panic";
         let words = self.append.iter().map(|word| quoted(word)).collect::<Result<Vec<_>>>()?;
-        let order = quoted(&format!("irqlab.do={order}"))?;
+        let request = quoted(&format!("irqlab.do={request}"))?;
         let mut parts = vec![fixed.to_owned()];
         if self.cpus > 1 {
-            // All CPUs have one clock. A kernel doubts it where the processor does not promise that,
-            // takes the HPET, and that shows the model's time at the ends of slices alone.
+            // The TSCs of all CPUs agree. Without this word the kernel would use the HPET where the
+            // processor does not promise that, and the HPET follows the model only at the ends of slices.
             parts.push("tsc=reliable".to_owned());
         }
         parts.extend(words);
-        parts.push(format!("irqlab.limit_s={guest_limit_s} {order}"));
+        parts.push(format!("irqlab.limit_s={guest_limit_s} {request}"));
         let line = parts.join(" ");
         if line.len() > COMMAND_LINE_BYTES_MAX {
-            let too_long = format!("kernel command line over {COMMAND_LINE_BYTES_MAX} bytes");
+            let too_long =
+                format!("the kernel's command line is over {COMMAND_LINE_BYTES_MAX} bytes");
             return Err(SimError::Invalid(too_long));
         }
         Ok(line)
@@ -159,7 +168,20 @@ impl Machine {
         Ok(())
     }
 
-    /// What a checkpoint depends on beside kernel, initramfs and QEMU, in words.
+    /// Checks that an annotation can save the machine in the middle of a command.
+    ///
+    /// # Errors
+    /// When a part of it is not in its state: the content of disks.
+    pub(crate) fn check_can_be_saved(&self) -> Result<()> {
+        if self.disks.iter().any(|disk| matches!(disk.backing, Backing::File { .. })) {
+            let reason = "what the guest has written to a disk with file= is not in a checkpoint";
+            let text = format!("no checkpoint can be saved by an annotation: {reason}");
+            return Err(SimError::Invalid(text));
+        }
+        Ok(())
+    }
+
+    /// Describes what a checkpoint depends on in addition to kernel, initramfs and QEMU.
     pub(crate) fn device_set(&self) -> String {
         let timing = match self.timing {
             Timing::Instructions { shift } => format!("one instruction = 2^{shift} ns"),
@@ -172,7 +194,7 @@ impl Machine {
         parts.join(" ")
     }
 
-    /// What it is made of, without where its files are on this host.
+    /// Describes the machine without the paths of its files on this host.
     #[must_use]
     pub fn described(&self) -> serde_json::Value {
         let mut described = serde_json::to_value(self).unwrap_or_default();
@@ -183,17 +205,23 @@ impl Machine {
         described
     }
 
-    /// QEMU's whole command line but the channels that the launcher adds.
-    pub(crate) fn command(&self, qemu: &Qemu, command_line: &str, order: &str) -> Result<Command> {
+    /// Returns QEMU's command line without the channels, which [`vm`] adds.
+    pub(crate) fn command(
+        &self,
+        qemu: &Qemu,
+        command_line: &str,
+        request: &str,
+    ) -> Result<Command> {
         self.check()?;
-        if order.is_empty() || order.len() > ORDER_BYTES_MAX {
-            return Err(SimError::Invalid(format!("an order has 1 to {ORDER_BYTES_MAX} bytes")));
+        if request.is_empty() || request.len() > REQUEST_BYTES_MAX {
+            let allowed = format!("a request has 1 to {REQUEST_BYTES_MAX} bytes");
+            return Err(SimError::Invalid(allowed));
         }
         let mut command = qemu.command();
         command.args(["-machine", "pc", "-accel", "tcg,thread=single", "-no-reboot"]);
         command.args(["-nodefaults", "-no-user-config", "-nographic"]);
-        // A restored machine would announce itself on its networks by timers on the host's clock,
-        // and those end the turns of CPUs, too.
+        // A restored machine would announce itself on its networks by timers of the host's clock, which
+        // also end the time slices of vCPUs.
         command.args(["-global", "migration.announce-rounds=0"]);
         if let Timing::Instructions { shift } = self.timing {
             command.args(["-icount", &format!("shift={shift},sleep=off")]);
@@ -206,9 +234,8 @@ impl Machine {
             command.arg("-initrd").arg(&self.initramfs);
         }
         command.args(["-append", command_line]);
-        // In QEMU's options a comma is written twice.
-        let order = order.replace(',', ",,");
-        command.args(["-fw_cfg", &format!("name=opt/irqlab/order,string={order}")]);
+        let request = doubled_commas(request);
+        command.args(["-fw_cfg", &format!("name=opt/irqlab/order,string={request}")]);
         for (index, disk) in self.disks.iter().enumerate() {
             command.args(disk.arguments(index));
         }
@@ -218,10 +245,17 @@ impl Machine {
     }
 }
 
-/// A word of the kernel's command line.
+/// Doubles the commas of a value: QEMU's options need that.
+pub(crate) fn doubled_commas(value: &str) -> String {
+    value.replace(',', ",,")
+}
+
+/// Quotes a word of the kernel's command line.
 fn quoted(word: &str) -> Result<String> {
-    if word.chars().any(|sign| sign == '"' || sign.is_control()) {
-        let text = format!("{word:?}: no quotes and no control characters for the kernel");
+    if word.chars().any(|character| character == '"' || character.is_control()) {
+        let text = format!(
+            "{word:?}: the kernel's command line allows no quotes and no control characters"
+        );
         return Err(SimError::Invalid(text));
     }
     Ok(if word.contains(' ') { format!("\"{word}\"") } else { word.to_owned() })
@@ -249,7 +283,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn orders_are_quoted_for_the_kernel() {
+    fn requests_are_quoted_for_the_kernel() {
         let mut machine = machine();
         machine.append.push("quiet".to_owned());
         let line = machine.command_line("run:echo a", 60).unwrap();
@@ -281,5 +315,17 @@ pub(crate) mod tests {
             assert!(machine.check().is_err(), "{machine:?}");
         }
         assert!(machine().check().is_ok());
+    }
+
+    #[test]
+    fn a_machine_with_a_disk_of_a_file_is_not_saved_by_an_annotation() {
+        let mut machine = machine();
+        machine.disks = vec!["virtio-blk,latency=1us".parse().unwrap()];
+        assert!(machine.check_can_be_saved().is_ok());
+        let path = "/a/disk".into();
+        machine.disks[0].backing = Backing::File { path, bytes: 512, sha256: String::new() };
+        assert!(
+            machine.check_can_be_saved().unwrap_err().to_string().contains("not in a checkpoint")
+        );
     }
 }

@@ -1,9 +1,11 @@
-//! What the plugin says on QEMU's standard error output when it holds the machine to be saved.
+//! The plugin's message on QEMU's standard error output that it holds the machine for a checkpoint.
 
-/// Longest line that is looked at.
+use crate::text::LineSplitter;
+
+/// Maximum length of a line that can be a message.
 const LINE_BYTES_MAX: usize = 256;
 
-/// The machine is held: it waits until it was stopped, saved, and let go on.
+/// The machine is held: it waits until it was stopped, saved and continued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
     /// The number of the checkpoint: its position in [`crate::annotate::Annotations::checkpoints`].
@@ -12,29 +14,24 @@ pub struct Held {
     pub in_region: bool,
 }
 
-/// Lines of the standard error output, as far as they came.
-#[derive(Debug, Default)]
+/// Finds the plugin's messages among the lines of QEMU's standard error output.
+#[derive(Debug)]
 pub(crate) struct HeldLines {
-    line: Vec<u8>,
+    lines: LineSplitter,
 }
 
 impl HeldLines {
-    /// Takes bytes; what the lines that they complete say.
+    pub(crate) fn new() -> HeldLines {
+        HeldLines { lines: LineSplitter::new(LINE_BYTES_MAX) }
+    }
+
+    /// Takes bytes; returns the messages in the lines that they complete.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<Held> {
-        let mut held = Vec::new();
-        for &byte in bytes {
-            if byte == b'\n' {
-                held.extend(of_line(&self.line));
-                self.line.clear();
-            } else if self.line.len() < LINE_BYTES_MAX {
-                self.line.push(byte);
-            }
-        }
-        held
+        self.lines.push(bytes).into_iter().flatten().filter_map(|line| parse(&line)).collect()
     }
 }
 
-fn of_line(line: &[u8]) -> Option<Held> {
+fn parse(line: &[u8]) -> Option<Held> {
     let line = std::str::from_utf8(line).ok()?.trim_end_matches('\r');
     let (number, region) = line.strip_prefix(plugin::HELD)?.split_once(' ')?;
     let in_region = match region {
@@ -51,7 +48,7 @@ mod tests {
 
     #[test]
     fn lines_come_in_pieces() {
-        let mut lines = HeldLines::default();
+        let mut lines = HeldLines::new();
         let text = format!("warning\n{}12 open\nx {0}1 open\n{0}3 closed\n", plugin::HELD);
         let held: Vec<Held> = text.as_bytes().chunks(5).flat_map(|part| lines.push(part)).collect();
         let expected = [(12, true), (3, false)];
@@ -59,13 +56,12 @@ mod tests {
     }
 
     #[test]
-    fn other_lines_say_nothing() {
+    fn other_lines_are_ignored() {
         let held = plugin::HELD;
         for line in [format!("{held}1\n"), format!("{held}-1 open\n"), format!("{held}1 ajar\n")] {
-            assert_eq!(HeldLines::default().push(line.as_bytes()), [], "{line}");
+            assert_eq!(HeldLines::new().push(line.as_bytes()), [], "{line}");
         }
-        let mut lines = HeldLines::default();
+        let mut lines = HeldLines::new();
         assert_eq!(lines.push(&[b'x'; 10_000]), []);
-        assert_eq!(lines.line.len(), LINE_BYTES_MAX);
     }
 }

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use cpio::newc::{Builder, trailer};
 
 use crate::cache::read_bounded;
-use crate::kernel::Kernel;
-use crate::layer::{self, LayerFile};
-use crate::modules::{self, Module};
+use crate::guest::kernel::Kernel;
+use crate::guest::layer::{self, LayerFile};
+use crate::guest::modules::{self, Module};
 use crate::{Cache, Result, SimError, setup};
 
 /// The guest's first process, as the build script made it; empty where it could not.

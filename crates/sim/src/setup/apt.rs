@@ -8,8 +8,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::process::output;
-use crate::{Progress, Result, SimError, mirror};
+use super::mirror;
+use crate::process::{output, which};
+use crate::{Progress, Result, SimError};
 
 /// Suites that are offered to apt. QEMU comes from the backports of the current release, the
 /// guest's kernel and tools from the release before.
@@ -171,12 +172,6 @@ fn check_host() -> Result<&'static str> {
     KEYRINGS.into_iter().find(|path| Path::new(path).exists()).ok_or_else(|| {
         missing("no keys to check Debian's packages with", "apt install debian-archive-keyring")
     })
-}
-
-/// Where a program is on `PATH`.
-pub(crate) fn which(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|place| place.join(program)).find(|file| file.is_file())
 }
 
 #[cfg(test)]

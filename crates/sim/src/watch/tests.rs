@@ -27,8 +27,8 @@ fn commas_of_paths_reach_the_plugin() {
     let recording =
         Recording::new(&cache, &qemu(), &machine(), &annotated, &Watch::default(), None);
     let recording = recording.unwrap();
-    let more = recording.more();
-    let [plugin, options] = more.arguments.as_slice() else { panic!("{more:?}") };
+    let added = recording.instrumentation();
+    let [plugin, options] = added.arguments.as_slice() else { panic!("{added:?}") };
     assert_eq!(plugin, "-plugin");
     assert!(options.contains("/a,,b/plugin-") && options.contains(",symbols=/s,,1"));
     let path = options.replace(",,", "\0").split(',').next().unwrap().replace('\0', ",");

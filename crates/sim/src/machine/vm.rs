@@ -1,8 +1,8 @@
-//! A running machine: QEMU as a child, its console, its monitor, and the guest's messages.
+//! A running machine: QEMU as a child process, its console, its monitor, and the guest's messages.
 //!
 //! Pipes, made before QEMU starts, are its first and second serial port, and a socket pair is its
-//! monitor: there is no path to guess or to clean up, and all end with the process. The monitor is
-//! silent while the guest runs, except when a command is given.
+//! monitor: no path has to be guessed or removed, and all end with the process. The monitor is silent
+//! while the guest runs, except for the reply to a command.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -16,37 +16,37 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
 
-use crate::agent::{Message, Messages};
-use crate::channel::{self, Serial};
-use crate::devices::hand_over;
-use crate::held::{Held, HeldLines};
-use crate::machine::Machine;
-use crate::process::dies_with_us;
+use super::agent::{Message, Messages};
+use super::channel::{self, Serial};
+use super::devices::hand_over;
+use super::held::{Held, HeldLines};
+use super::monitor::{Qmp, Reply};
+use super::{Machine, doubled_commas};
+use crate::process::dies_with_parent;
 use crate::qemu::Qemu;
-use crate::qmp::{Qmp, Reply};
-use crate::tail::Tail;
+use crate::text::Tail;
 use crate::{Result, SimError};
 
 const CONSOLE_TAIL_BYTES: usize = 64 * 1024;
 const QEMU_TAIL_BYTES: usize = 16 * 1024;
 const READ_BYTES: usize = 64 * 1024;
-/// Longest wait for the end of a process that was told to end.
+/// Maximum time that QEMU may take to quit.
 const QUIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What happened.
+/// An event of a running machine.
 #[derive(Debug)]
 pub enum VmEvent {
     /// The console printed this.
     Console(Vec<u8>),
-    /// The guest's first process said something.
+    /// The guest's first process sent a message.
     Guest(GuestEvent),
-    /// The plugin holds the machine, to be saved.
+    /// The plugin holds the machine for a checkpoint.
     Held(Held),
-    /// QEMU ended, and everything that it wrote was read.
+    /// QEMU ended, and all its output was read.
     Ended(ExitStatus),
 }
 
-/// What the guest's first process said; its parts are this crate's own.
+/// A message of the guest's first process. Only this crate reads its content.
 #[derive(Debug)]
 pub struct GuestEvent(pub(crate) Message);
 
@@ -73,53 +73,54 @@ pub struct Vm {
     ended: Option<ExitStatus>,
 }
 
-/// What a machine is started with, beside what it is made of.
+/// What a machine is started with, in addition to its hardware.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Start<'a> {
+pub(crate) struct StartConfig<'a> {
     /// The kernel's command line.
     pub(crate) command_line: String,
-    /// The order in the firmware.
-    pub(crate) order: String,
-    /// Further arguments, such as `-incoming`.
-    pub(crate) more: More<'a>,
+    /// The request in the firmware.
+    pub(crate) request: String,
+    /// What observes it, and further arguments, such as `-incoming`.
+    pub(crate) instrumentation: Instrumentation<'a>,
 }
 
-/// What QEMU gets that neither is the machine nor changes it: what watches it.
+/// Arguments and files for QEMU that are not part of the machine: mainly the plugin that observes it.
 #[derive(Clone, Debug, Default)]
-pub struct More<'a> {
+pub struct Instrumentation<'a> {
     /// Arguments.
     pub(crate) arguments: Vec<String>,
     /// Files that it inherits under their numbers.
     pub(crate) files: Vec<BorrowedFd<'a>>,
-    /// Whether guest time follows a model, by which a boot takes longer.
+    /// Whether guest time follows a model, which makes a boot take longer in guest time.
     pub(crate) is_timed: bool,
 }
 
-impl More<'_> {
-    /// One more option for the plugin, if there is one.
+impl Instrumentation<'_> {
+    /// Adds an option for the plugin, if it is loaded.
     pub(crate) fn add_option(&mut self, name: &str, value: &str) {
         let at = self.arguments.iter().position(|argument| argument == "-plugin");
         if let Some(plugin) = at.and_then(|at| self.arguments.get_mut(at + 1)) {
-            // In QEMU's options a comma is written twice.
-            *plugin += &format!(",{name}={}", value.replace(',', ",,"));
+            *plugin += &format!(",{name}={}", doubled_commas(value));
         }
     }
 }
 
 impl Vm {
     /// Starts QEMU.
-    pub(crate) fn start(qemu: &Qemu, machine: &Machine, start: &Start<'_>) -> Result<Vm> {
-        let mut command = machine.command(qemu, &start.command_line, &start.order)?;
+    pub(crate) fn start(qemu: &Qemu, machine: &Machine, config: &StartConfig<'_>) -> Result<Vm> {
+        let mut command = machine.command(qemu, &config.command_line, &config.request)?;
         let mut inherited = Vec::new();
         let console = channel::serial(&mut command, &mut inherited, "console")?;
         let agent = channel::serial(&mut command, &mut inherited, "agent")?;
         let monitor = channel::socket(&mut command, &mut inherited, "monitor")?;
         inherited.extend(hand_over(&machine.disks, &mut command)?);
         command.args(["-serial", "chardev:console", "-serial", "chardev:agent"]);
-        command.args(["-mon", "chardev=monitor,mode=control"]).args(&start.more.arguments);
-        dies_with_us(&mut command);
-        let others = start.more.files.iter().map(AsRawFd::as_raw_fd);
-        pass_on(&mut command, inherited.iter().map(AsRawFd::as_raw_fd).chain(others).collect());
+        command
+            .args(["-mon", "chardev=monitor,mode=control"])
+            .args(&config.instrumentation.arguments);
+        dies_with_parent(&mut command);
+        let others = config.instrumentation.files.iter().map(AsRawFd::as_raw_fd);
+        inherit(&mut command, inherited.iter().map(AsRawFd::as_raw_fd).chain(others).collect());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| SimError::Program {
             program: qemu.program().display().to_string(),
@@ -128,12 +129,11 @@ impl Vm {
         drop(inherited);
         let pidfd = pidfd(&child);
         let (Ok(pidfd), Some(stderr)) = (pidfd, child.stderr.take()) else {
-            // It is ours alone and has done nothing yet.
             let _ = child.kill();
             let _ = child.wait();
             return Err(SimError::Invalid("this kernel has no pidfd_open(2)".to_owned()));
         };
-        let mut qmp = Qmp::default();
+        let mut qmp = Qmp::new();
         // Opens the session; without it QEMU reports no events.
         let (_, line) = qmp.command("qmp_capabilities", &Value::Null);
         let _ = (&monitor).write_all(&line);
@@ -146,29 +146,29 @@ impl Vm {
             monitor,
             qmp,
             replies: VecDeque::new(),
-            messages: Messages::default(),
+            messages: Messages::new(),
             events: VecDeque::new(),
             console_tail: Tail::new(CONSOLE_TAIL_BYTES),
             qemu_tail: Tail::new(QEMU_TAIL_BYTES),
-            held: HeldLines::default(),
-            started: (start.command_line.clone(), start.order.clone()),
+            held: HeldLines::new(),
+            started: (config.command_line.clone(), config.request.clone()),
             shutdown_reason: None,
             ended: None,
         })
     }
 
-    /// The kernel's command line, and the order in the firmware.
+    /// Returns the kernel's command line and the request in the firmware.
     pub(crate) fn started_with(&self) -> (&str, &str) {
         (&self.started.0, &self.started.1)
     }
 
-    /// Process of QEMU.
+    /// Returns the process id of QEMU.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The console's other end, to type into it.
+    /// Returns the input of the console.
     ///
     /// # Errors
     /// When no descriptor is left.
@@ -176,7 +176,7 @@ impl Vm {
         self.console.to_guest.try_clone().map_err(SimError::system("duplicating the console"))
     }
 
-    /// The next event; `None` when `deadline` comes first. After [`VmEvent::Ended`] there is none.
+    /// Waits for the next event; none if `deadline` comes first, and after [`VmEvent::Ended`].
     ///
     /// # Errors
     /// When the monitor does not speak its protocol, or a system call fails.
@@ -191,7 +191,7 @@ impl Vm {
         }
     }
 
-    /// Gives the monitor a command and waits for its answer.
+    /// Sends the monitor a command and waits for its reply.
     pub(crate) fn command(
         &mut self,
         name: &str,
@@ -200,7 +200,7 @@ impl Vm {
     ) -> Result<Value> {
         let deadline = Instant::now() + timeout;
         let (wanted, line) = self.qmp.command(name, arguments);
-        // A monitor that is gone shows itself as the end of the process.
+        // A write to a closed monitor fails; the end of the process is found below.
         let _ = (&self.monitor).write_all(&line);
         loop {
             while let Some(reply) = self.replies.pop_front() {
@@ -213,10 +213,10 @@ impl Vm {
                 }
             }
             if self.ended.is_some() {
-                return Err(self.failure(&format!("QEMU ended at the command {name}")));
+                return Err(self.failure(&format!("QEMU ended during the command {name}")));
             }
             if !self.pump(deadline)? {
-                return Err(SimError::Monitor(format!("no answer to {name} in time")));
+                return Err(SimError::Monitor(format!("no reply to {name} in time")));
             }
         }
     }
@@ -226,7 +226,7 @@ impl Vm {
         (&self.agent.to_guest).write_all(b"\n").map_err(SimError::system("answering the guest"))
     }
 
-    /// Ends QEMU, first by asking.
+    /// Ends QEMU: by a command, and by a signal if it does not quit in time.
     pub(crate) fn quit(&mut self) -> Result<()> {
         if self.ended.is_none() && self.command("quit", &Value::Null, QUIT_TIMEOUT).is_ok() {
             let deadline = Instant::now() + QUIT_TIMEOUT;
@@ -236,29 +236,29 @@ impl Vm {
         Ok(())
     }
 
-    /// Kills QEMU and waits until it is gone.
+    /// Kills QEMU and waits until it has ended.
     pub fn kill(&mut self) {
-        // Both fail only when it is gone already.
+        // Both fail only when it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Why the machine went down, as QEMU names it: `guest-shutdown`, `guest-reset`.
+    /// Returns why the machine shut down, as QEMU names it: `guest-shutdown`, `guest-reset`.
     pub(crate) fn shutdown_reason(&self) -> Option<&str> {
         self.shutdown_reason.as_deref()
     }
 
-    /// What the console said lately behind these words, on the same line.
-    pub(crate) fn console_said(&self, words: &str) -> Option<String> {
-        self.console_tail.behind(words)
+    /// Returns the rest of a recent console line that contains `words`.
+    pub(crate) fn console_line_after(&self, words: &str) -> Option<String> {
+        self.console_tail.after(words)
     }
 
-    /// Whether the plugin ended the guest because its time was up.
+    /// Returns whether the plugin ended the guest because it reached its time limit.
     pub(crate) fn reached_limit(&self) -> bool {
-        self.qemu_tail.behind(plugin::LIMIT_REACHED).is_some()
+        self.qemu_tail.after(plugin::LIMIT_REACHED).is_some()
     }
 
-    /// An error with the last lines of the console and of QEMU, without what it says at each start.
+    /// Returns an error with the last lines of the console and of QEMU, without QEMU's usual warnings.
     pub(crate) fn failure(&self, what: &str) -> SimError {
         let qemu = self.qemu_tail.lines();
         let lines: Vec<&str> = qemu.lines().filter(|line| !line.contains(": warning: ")).collect();
@@ -266,12 +266,12 @@ impl Vm {
         SimError::Machine { what: what.to_owned(), console, qemu: lines.join("\n") }
     }
 
-    /// Waits for something and takes it in; `false` when `deadline` came first.
+    /// Waits for input and reads it; `false` if `deadline` came first.
     fn pump(&mut self, deadline: Instant) -> Result<bool> {
         let is_ended = self.wait(deadline)?;
         if is_ended {
             let status = self.child.wait().map_err(SimError::system("waiting for QEMU"))?;
-            // What it wrote before it ended is still in the sockets.
+            // Its last output is still in the pipes and the socket.
             while self.read_all()? {}
             self.ended = Some(status);
             self.events.push_back(VmEvent::Ended(status));
@@ -280,13 +280,12 @@ impl Vm {
         if self.read_all()? { Ok(true) } else { Ok(Instant::now() < deadline) }
     }
 
-    /// Waits until there is something to read; `true` when the process ended.
+    /// Waits until there is input; `true` if the process ended.
     fn wait(&mut self, deadline: Instant) -> Result<bool> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let left =
                 Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-            // A closed stream is readable forever: it is left out, the process ends soon.
             let fd = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
             let mut fds = [
                 fd(self.pidfd.as_fd()),
@@ -303,7 +302,7 @@ impl Vm {
         }
     }
 
-    /// Reads what is there; whether there was anything.
+    /// Reads the available input; returns whether there was any.
     fn read_all(&mut self) -> Result<bool> {
         let console = read_ready(&self.console.from_guest)?;
         let agent = read_ready(&self.agent.from_guest)?;
@@ -339,7 +338,7 @@ impl Drop for Vm {
     }
 }
 
-/// How a process ended, in words.
+/// Describes how a process ended.
 pub(crate) fn ending(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("ended with status {code}"),
@@ -349,7 +348,7 @@ pub(crate) fn ending(status: ExitStatus) -> String {
 }
 
 /// Lets the child inherit these descriptors under their numbers.
-fn pass_on(command: &mut Command, numbers: Vec<i32>) {
+fn inherit(command: &mut Command, numbers: Vec<i32>) {
     // SAFETY: between fork and exec only fcntl(2) is called; the vector was made before.
     unsafe {
         command.pre_exec(move || {
@@ -369,7 +368,7 @@ fn pidfd(child: &Child) -> io::Result<OwnedFd> {
     Ok(rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?)
 }
 
-/// What can be read without waiting; empty when nothing can, or the other end is closed.
+/// Reads without waiting; empty if there is no input, or the other end is closed.
 fn read_ready(stream: &impl AsFd) -> Result<Vec<u8>> {
     let mut fds = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -2,7 +2,7 @@
 
 use super::layout::{Kind, MEMBER_BYTES, read_u32};
 use super::{Btf, bad};
-use crate::near::hint;
+use crate::text::hint;
 use crate::{Result, SimError};
 
 /// Most members whose names are looked at for one that is not there.

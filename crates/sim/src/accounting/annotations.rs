@@ -6,8 +6,6 @@ use plugin::notes::Value;
 use plugin::record::ValuesSort;
 use plugin::rows::Story;
 
-use super::{Recorded, Show};
-use crate::tail::plain;
 use crate::{Result, SimError};
 
 /// What came of an annotation in a region.
@@ -96,21 +94,4 @@ pub(crate) fn outcome(story: &Story) -> Result<Outcome> {
         used.values.sort_by_key(|one| (one.deed, one.values.is_none(), u64::MAX - one.count));
     }
     Ok((notes, hits))
-}
-
-impl Recorded {
-    /// The value in words.
-    #[must_use]
-    pub fn shown(&self, value: Value) -> String {
-        match (value, self.show) {
-            (Value::Absent, _) => "absent".to_owned(),
-            (Value::Number(number), Show::Signed) => number.cast_signed().to_string(),
-            (Value::Number(number), Show::Unsigned) => number.to_string(),
-            (Value::Number(number), Show::Hex | Show::Text) => format!("{number:#x}"),
-            (Value::Text(text), _) => {
-                let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
-                plain(&String::from_utf8_lossy(&text[..end]))
-            }
-        }
-    }
 }

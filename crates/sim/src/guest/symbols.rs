@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::{Result, SimError, near};
+use crate::text;
+use crate::{Result, SimError};
 
 /// Most symbols that are taken; a full kernel with modules has some 200,000.
 const SYMBOLS_MAX: usize = 4_000_000;
@@ -86,9 +87,7 @@ impl Symbols {
     /// When there is none; the message names the nearest ones.
     pub fn address(&self, name: &str) -> Result<u64> {
         self.get(name).map(|symbol| symbol.address).ok_or_else(|| {
-            let nearest = self.nearest(name).join(", ");
-            let hint =
-                if nearest.is_empty() { String::new() } else { format!("; near: {nearest}") };
+            let hint = text::hint(name, self.names());
             SimError::data(format!("symbol {name:?}"), format!("not in this kernel{hint}"))
         })
     }
@@ -132,7 +131,11 @@ impl Symbols {
     /// The nearest names, by the number of signs to change; at most five, nearest first.
     #[must_use]
     pub fn nearest(&self, name: &str) -> Vec<&str> {
-        near::nearest(name, self.table.iter().map(|symbol| symbol.name.as_str()))
+        text::nearest(name, self.names())
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.table.iter().map(|symbol| symbol.name.as_str())
     }
 }
 

@@ -1,21 +1,19 @@
 //! `irqlab sim setup`: gets what is missing from Debian's packages, into the cache.
 
+mod apt;
+mod mirror;
+
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use apt::{Apt, Package};
 use serde::{Deserialize, Serialize};
 
-use crate::apt::{Apt, Package};
-use crate::cache::read_bounded;
-use crate::kernel::{self, Flavour};
+use crate::cache::{read_bounded, remove_directory};
 use crate::qemu::{self, Qemu};
-use crate::{Cache, Progress, Result, SimError, hash};
+use crate::{Cache, Progress, Result, SimError};
 
-/// Packages of the private QEMU, and the release that they are taken from.
-const QEMU_PACKAGES: [&str; 4] = ["qemu-system-x86", "qemu-system-data", "qemu-utils", "seabios"];
-const QEMU_RELEASE: &str = "trixie-backports";
-/// Changes when the way of making the root changes.
-const QEMU_RECIPE: u32 = 1;
 /// The release of the guest's kernel and tools.
 const GUEST_RELEASE: &str = "bookworm";
 
@@ -25,17 +23,37 @@ const TOOLS: &str = "guest-tools-1";
 const MANIFEST: &str = "irqlab.json";
 const MANIFEST_BYTES_MAX: u64 = 64 * 1024;
 
+/// A Debian kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flavour {
+    /// For virtual machines: boots fast, few drivers.
+    Cloud,
+    /// With all drivers: e1000, AHCI, SCSI.
+    Full,
+}
+
+impl fmt::Display for Flavour {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Flavour::Cloud => "cloud",
+            Flavour::Full => "full",
+        })
+    }
+}
+
+/// The package that depends on the current kernel of a flavour.
+fn meta_package(flavour: Flavour) -> &'static str {
+    match flavour {
+        Flavour::Cloud => "linux-image-cloud-amd64",
+        Flavour::Full => "linux-image-amd64",
+    }
+}
+
 /// What was installed.
 #[derive(Debug, Serialize, Deserialize)]
 struct Manifest {
     package: String,
     version: String,
-}
-
-/// Directory of the private QEMU.
-pub(crate) fn qemu_root(cache: &Cache) -> PathBuf {
-    let recipe = format!("{QEMU_RECIPE} {QEMU_RELEASE} {}", QEMU_PACKAGES.join(" "));
-    cache.path(&format!("qemu-root-{}", hash::key(&hash::of_bytes(recipe.as_bytes()))))
 }
 
 /// busybox of the guest, if it was fetched.
@@ -103,7 +121,7 @@ fn fetch(
     progress: Progress,
 ) -> Result<()> {
     let state = cache.path("apt.aside");
-    let made = remove(&state).and_then(|()| {
+    let made = remove_directory(&state).and_then(|()| {
         let apt = Apt::new(&state, progress)?;
         if with_qemu {
             install_qemu(cache, &apt, again, progress)?;
@@ -121,26 +139,26 @@ fn fetch(
         }
         Ok(())
     });
-    made.and(remove(&state))
+    made.and(remove_directory(&state))
 }
 
 fn install_qemu(cache: &Cache, apt: &Apt, again: bool, progress: Progress) -> Result<()> {
-    let package = apt.package(QEMU_PACKAGES[0], QEMU_RELEASE)?;
-    let place = qemu_root(cache);
+    let package = apt.package(qemu::PACKAGES[0], qemu::RELEASE)?;
+    let place = qemu::private_root(cache);
     if !again && manifest(&place).is_some_and(|made| made.version == package.version) {
         return Ok(());
     }
     progress(&format!("fetching QEMU {} (40 MB, 190 MB on disk)", package.version));
     let name = place.file_name().unwrap_or_default().to_string_lossy().into_owned();
     cache.replace_directory(&name, progress, |aside| {
-        apt.install(QEMU_RELEASE, &QEMU_PACKAGES, aside)?;
+        apt.install(qemu::RELEASE, &qemu::PACKAGES, aside)?;
         note(aside, &package)
     })?;
     Ok(())
 }
 
 fn install_kernel(cache: &Cache, apt: &Apt, flavour: Flavour, progress: Progress) -> Result<()> {
-    let meta = apt.package(kernel::meta_package(flavour), GUEST_RELEASE)?;
+    let meta = apt.package(meta_package(flavour), GUEST_RELEASE)?;
     let name = meta.dependency("linux-image-").ok_or_else(|| {
         SimError::data(format!("package {}", meta.name), "it depends on no kernel image")
     })?;
@@ -166,13 +184,4 @@ fn note(directory: &Path, package: &Package) -> Result<()> {
 
 fn manifest(directory: &Path) -> Option<Manifest> {
     serde_json::from_slice(&read_bounded(&directory.join(MANIFEST), MANIFEST_BYTES_MAX).ok()?).ok()
-}
-
-fn remove(directory: &Path) -> Result<()> {
-    match fs::remove_dir_all(directory) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(SimError::file(directory)(error))
-        }
-        _ => Ok(()),
-    }
 }

@@ -1,11 +1,17 @@
 //! What a machine executed, and for whom: the plugin's record, checked and summed up.
 //!
 //! The one place that knows the plugin's records. What must not be believed in them is said in
-//! [`Account::broken`]; the numbers must not be used then.
+//! [`Accounting::broken`]; the numbers must not be used then.
+
+mod annotations;
+mod beside;
 
 use std::collections::BTreeMap;
 
+use annotations::outcome;
+pub use annotations::{HitUse, NoteUse, ValuesUse};
 use attribution::KernelContext;
+pub use beside::BesideUse;
 use plugin::counters::Counts;
 use plugin::reader::Stream;
 use plugin::record::{
@@ -14,14 +20,12 @@ use plugin::record::{
 };
 use plugin::rows::{ContextCounts, CpuRegion, story};
 
-use crate::annotate::{HitUse, NoteUse, outcome};
-use crate::beside::{self, BesideUse};
-use crate::tail::plain;
+use crate::text::printable;
 use crate::{Result, SimError};
 
 /// What was executed in the regions of interest of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Account {
+pub struct Accounting {
     /// vCPUs of the machine.
     pub cpus: u32,
     /// Whether contexts are told apart.
@@ -157,19 +161,19 @@ pub struct KernelUse {
     pub edge_max: u64,
 }
 
-impl Account {
+impl Accounting {
     /// Sums up a record.
     ///
     /// # Errors
     /// When records contradict each other: rows of a region that was not opened, CPUs that the
     /// machine does not have, contexts that there are not.
-    pub(crate) fn of(stream: &Stream) -> Result<Account> {
+    pub(crate) fn of(stream: &Stream) -> Result<Accounting> {
         let has = |feature: u32| stream.header.features & feature != 0;
         let story = story(stream).map_err(|at| bad(&format!("record {at} does not fit")))?;
         let named = |names: &[(u32, String)]| -> BTreeMap<u32, String> {
-            names.iter().map(|(number, name)| (*number, plain(name))).collect()
+            names.iter().map(|(number, name)| (*number, printable(name))).collect()
         };
-        let mut account = Account {
+        let mut account = Accounting {
             cpus: stream.header.cpus,
             has_contexts: has(FEATURE_CONTEXTS),
             has_tasks: has(FEATURE_TASKS),
@@ -181,7 +185,7 @@ impl Account {
             tasks: named(&story.tasks),
             irqs: named(&story.irqs),
             notices: notices(stream),
-            ..Account::default()
+            ..Accounting::default()
         };
         if stream.end.truncated {
             let most = "more spans or markers than a record has room for: take a shorter window";
@@ -395,5 +399,4 @@ fn cpu_use(region: &CpuRegion) -> CpuUse {
 }
 
 #[cfg(test)]
-#[path = "account_tests.rs"]
 mod tests;

@@ -1,9 +1,9 @@
 //! The kernel of the guest: a stock one of Debian, or the user's own.
 
-use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+pub use crate::setup::Flavour;
 use crate::{Cache, Progress, Result, SimError, hash, setup};
 
 /// Most bytes of a kernel image; distribution kernels have 6 to 15 MB.
@@ -11,32 +11,6 @@ const IMAGE_BYTES_MAX: u64 = 256 << 20;
 /// Where a bzImage has its magic, and the magic (Documentation/arch/x86/boot.rst).
 const MAGIC_OFFSET: usize = 0x202;
 const MAGIC: &[u8] = b"HdrS";
-
-/// A Debian kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flavour {
-    /// For virtual machines: boots fast, few drivers.
-    Cloud,
-    /// With all drivers: e1000, AHCI, SCSI.
-    Full,
-}
-
-impl fmt::Display for Flavour {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Flavour::Cloud => "cloud",
-            Flavour::Full => "full",
-        })
-    }
-}
-
-/// The package that depends on the current kernel of a flavour.
-pub(crate) fn meta_package(flavour: Flavour) -> &'static str {
-    match flavour {
-        Flavour::Cloud => "linux-image-cloud-amd64",
-        Flavour::Full => "linux-image-amd64",
-    }
-}
 
 /// A kernel, and what belongs to it.
 #[derive(Clone, Debug)]

@@ -1,0 +1,503 @@
+//! Checkpoints: the whole state of a machine on disk, booted once and restored any number of times.
+//!
+//! The guest is stopped in the loop in which its first process waits for a request. Whoever restores it
+//! provides a request, so that each restored machine continues from the same instruction. An annotation
+//! may instead save the machine in the middle of a command, which a restored machine then continues. A
+//! checkpoint belongs to its QEMU, kernel, initramfs and devices, and is refused for others.
+
+mod pmu;
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::boot::Limits;
+use crate::cache::{check_checkpoint_name, read_bounded};
+use crate::machine::agent::{GuestReport, Message};
+use crate::machine::vm::{GuestEvent, Instrumentation, StartConfig, Vm, VmEvent};
+use crate::machine::{Held, Machine};
+use crate::qemu::Qemu;
+use crate::watch::{self, Recording};
+use crate::{Cache, Progress, Result, SimError, boot, hash};
+
+const STATE: &str = "state";
+const MANIFEST: &str = "checkpoint.json";
+const MANIFEST_BYTES_MAX: u64 = 256 * 1024;
+const SCHEMA: &str = "irqlab.checkpoint/2";
+/// Maximum time for a reply of the monitor, however busy the host is.
+const MONITOR_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum time for writing the state.
+const SAVE_TIMEOUT: Duration = Duration::from_secs(300);
+const SAVE_POLL: Duration = Duration::from_millis(20);
+/// Guest time that a kernel may take until its first process starts, in seconds: some ten times the usual.
+const BOOT_S_MAX: u64 = 30;
+/// The same where guest time follows a model.
+const BOOT_TIMED_S_MAX: u64 = 120;
+const RESTORE_POLL: Duration = Duration::from_millis(5);
+
+/// The description of a checkpoint.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Checkpoint {
+    schema: String,
+    /// Version of QEMU.
+    pub qemu: String,
+    /// The machine.
+    pub machine: Machine,
+    /// The kernel's command line.
+    pub command_line: String,
+    /// What the kernel reported about itself; absent if an annotation saved the machine.
+    pub report: Option<GuestReport>,
+    /// Bytes of the state.
+    pub state_bytes: u64,
+    /// What it executed when an annotation saved it; absent if it waits for a request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mid_run: Option<MidRun>,
+}
+
+/// Boots a machine until it is ready and saves it under a name; replaces a checkpoint of that name.
+///
+/// # Errors
+/// As [`boot::follow`]; and when the state cannot be written.
+pub fn create(
+    cache: &Cache,
+    qemu: &Qemu,
+    machine: &Machine,
+    name: &str,
+    limits: Limits,
+    progress: Progress,
+) -> Result<Checkpoint> {
+    check_checkpoint_name(name)?;
+    check_files(machine, name)?;
+    let mut made = None;
+    cache.replace_directory(&directory(name), progress, |aside| {
+        let counters = pmu::CounterSaver::new(cache, qemu, machine, aside)?;
+        let mut vm = boot::start_with(qemu, machine, "ready", limits, counters.instrumentation())?;
+        let report = wait_until_ready(&mut vm, limits)?;
+        save(&mut vm, &aside.join(STATE))?;
+        vm.quit()?;
+        counters.check()?;
+        made = Some(describe(aside, qemu, machine, &vm, (Some(report), None))?);
+        Ok(())
+    })?;
+    made.ok_or_else(|| refused(name, "it was not written".to_owned()))
+}
+
+/// Writes the description of a checkpoint next to its state.
+fn describe(
+    aside: &Path,
+    qemu: &Qemu,
+    machine: &Machine,
+    vm: &Vm,
+    (report, mid_run): (Option<GuestReport>, Option<MidRun>),
+) -> Result<Checkpoint> {
+    let state = aside.join(STATE);
+    let checkpoint = Checkpoint {
+        schema: SCHEMA.to_owned(),
+        qemu: qemu.version_text.clone(),
+        machine: machine.clone(),
+        command_line: vm.started_with().0.to_owned(),
+        report,
+        state_bytes: fs::metadata(&state).map_err(SimError::file(&state))?.len(),
+        mid_run,
+    };
+    let text = serde_json::to_string_pretty(&checkpoint)
+        .map_err(|error| SimError::data(MANIFEST, error.to_string()))?;
+    let path = aside.join(MANIFEST);
+    fs::write(&path, text + "\n").map_err(SimError::file(&path))?;
+    Ok(checkpoint)
+}
+
+/// Reads the description of a checkpoint.
+///
+/// # Errors
+/// When there is none, or its files are damaged.
+pub fn open(cache: &Cache, name: &str) -> Result<Checkpoint> {
+    check_checkpoint_name(name)?;
+    let directory = cache.path(&directory(name));
+    if !directory.is_dir() {
+        let known = list(cache);
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        return Err(refused(name, format!("it does not exist (there are: {known})")));
+    }
+    let damaged = |reason: String| refused(name, format!("it is damaged: {reason}"));
+    let text = read_bounded(&directory.join(MANIFEST), MANIFEST_BYTES_MAX)?;
+    let checkpoint: Checkpoint =
+        serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+    if checkpoint.schema != SCHEMA {
+        return Err(damaged(format!("schema {:?} instead of {SCHEMA:?}", checkpoint.schema)));
+    }
+    let state = directory.join(STATE);
+    let bytes = fs::metadata(&state).map_err(SimError::file(&state))?.len();
+    if bytes != checkpoint.state_bytes {
+        return Err(damaged(format!("{bytes} bytes instead of {}", checkpoint.state_bytes)));
+    }
+    Ok(checkpoint)
+}
+
+/// Returns the names of the checkpoints in the cache.
+#[must_use]
+pub fn list(cache: &Cache) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(cache.path("")) else { return Vec::new() };
+    let names = entries.flatten().filter_map(|entry| {
+        let name = entry.file_name().to_string_lossy().strip_prefix("checkpoint-")?.to_owned();
+        (check_checkpoint_name(&name).is_ok() && entry.path().join(MANIFEST).is_file())
+            .then_some(name)
+    });
+    let mut names: Vec<String> = names.collect();
+    names.retain(|name| !name.ends_with(".aside") && !name.ends_with(".old"));
+    names.sort();
+    names
+}
+
+impl Checkpoint {
+    /// Checks that the checkpoint belongs to this QEMU and this machine.
+    ///
+    /// # Errors
+    /// [`SimError::Checkpoint`] that names each difference.
+    pub fn check(&self, name: &str, qemu: &Qemu, machine: &Machine) -> Result<()> {
+        let cpus = |machine: &Machine| format!("{} CPUs, {} MiB", machine.cpus, machine.memory_mib);
+        let was = &self.machine;
+        let pairs = [
+            ("QEMU", self.qemu.clone(), qemu.version_text.clone()),
+            ("kernel", key(&was.kernel_sha256), key(&machine.kernel_sha256)),
+            ("initramfs", key(&was.initramfs_sha256), key(&machine.initramfs_sha256)),
+            ("size", cpus(was), cpus(machine)),
+            ("device set", was.device_set(), machine.device_set()),
+            ("PMU", pmu::described(was).to_owned(), pmu::described(machine).to_owned()),
+        ];
+        let differences: Vec<String> = pairs
+            .into_iter()
+            .filter(|(_, was, is)| was != is)
+            .map(|(what, was, is)| format!("{what}: made with {was}, this is {is}"))
+            .collect();
+        if differences.is_empty() {
+            return Ok(());
+        }
+        let differences = differences.join("\n  ");
+        let remedy =
+            format!("make it again with the same options: irqlab sim checkpoint {name} ...");
+        Err(refused(name, format!("it is of another machine:\n  {differences}\n({remedy})")))
+    }
+}
+
+/// Restores a checkpoint with a request; the machine continues at once.
+///
+/// # Errors
+/// When the checkpoint is of another machine, kernel or QEMU, or QEMU does not start.
+pub fn restore(
+    cache: &Cache,
+    qemu: &Qemu,
+    machine: &Machine,
+    name: &str,
+    request: &str,
+    mut instrumentation: Instrumentation<'_>,
+) -> Result<Vm> {
+    let checkpoint = open(cache, name)?;
+    checkpoint.check(name, qemu, machine)?;
+    let request = checkpoint.request(name, request)?;
+    check_files(machine, name)?;
+    let place = cache.path(&directory(name));
+    pmu::restore(machine, &place, &mut instrumentation)?;
+    let state = place.join(STATE);
+    instrumentation.arguments.extend(["-incoming".to_owned(), format!("file:{}", state.display())]);
+    let command_line = checkpoint.command_line;
+    let config = StartConfig { command_line, request, instrumentation };
+    let mut vm = Vm::start(qemu, machine, &config)?;
+    resume(&mut vm)?;
+    Ok(vm)
+}
+
+/// Restores a checkpoint if one is named, and otherwise boots. The plugin ends the guest when its time is
+/// over, whatever it executes; the time counts from the restore, or from the boot with some time added.
+///
+/// # Errors
+/// As [`restore`] and [`boot::start_with`].
+pub fn start(
+    cache: &Cache,
+    qemu: &Qemu,
+    machine: &Machine,
+    from: Option<&str>,
+    request: &str,
+    limits: Limits,
+    mut instrumentation: Instrumentation<'_>,
+) -> Result<Vm> {
+    // The guest's own limit counts from the start of its first process, after the kernel has booted.
+    let boot_s = match (from, instrumentation.is_timed) {
+        (Some(_), _) => 0,
+        (None, true) => BOOT_TIMED_S_MAX,
+        (None, false) => BOOT_S_MAX,
+    };
+    instrumentation.arguments.extend(watch::limit(cache, boot_s + u64::from(limits.guest_s))?);
+    match from {
+        Some(name) => restore(cache, qemu, machine, name, request, instrumentation),
+        None => boot::start_with(qemu, machine, request, limits, instrumentation),
+    }
+}
+
+/// Continues a restored machine when QEMU has read all its state. It was saved stopped.
+fn resume(vm: &mut Vm) -> Result<()> {
+    let deadline = Instant::now() + MONITOR_TIMEOUT;
+    loop {
+        let answer = vm.command("query-status", &Value::Null, MONITOR_TIMEOUT)?;
+        match answer["status"].as_str() {
+            Some("inmigrate") if Instant::now() < deadline => std::thread::sleep(RESTORE_POLL),
+            Some("paused") => {
+                return vm.command("cont", &Value::Null, MONITOR_TIMEOUT).map(drop);
+            }
+            other => {
+                let status = other.unwrap_or("unknown");
+                return Err(vm.failure(&format!("the state cannot be restored: {status}")));
+            }
+        }
+    }
+}
+
+fn wait_until_ready(vm: &mut Vm, limits: Limits) -> Result<GuestReport> {
+    let deadline = Instant::now() + limits.wall;
+    let mut report = None;
+    loop {
+        match vm.next(deadline)? {
+            Some(VmEvent::Guest(GuestEvent(Message::Facts(facts)))) => report = Some(facts),
+            Some(VmEvent::Guest(GuestEvent(Message::Ready))) => {
+                return report
+                    .ok_or_else(|| vm.failure("the guest is ready and has reported no facts"));
+            }
+            Some(VmEvent::Ended(_)) => {
+                return Err(vm.failure("the machine ended before it was ready"));
+            }
+            Some(_) => {}
+            None => {
+                vm.kill();
+                let seconds = limits.wall.as_secs();
+                return Err(vm.failure(&format!("the machine was not ready after {seconds} s")));
+            }
+        }
+    }
+}
+
+/// Stops the machine and writes its state.
+fn save(vm: &mut Vm, path: &Path) -> Result<()> {
+    vm.command("stop", &Value::Null, MONITOR_TIMEOUT)?;
+    let uri = format!("file:{}", path.display());
+    vm.command("migrate", &json!({ "uri": uri }), MONITOR_TIMEOUT)?;
+    let deadline = Instant::now() + SAVE_TIMEOUT;
+    loop {
+        let answer = vm.command("query-migrate", &Value::Null, MONITOR_TIMEOUT)?;
+        match answer["status"].as_str() {
+            Some("completed") => return Ok(()),
+            Some("failed" | "cancelled") => {
+                let reason = answer["error-desc"].as_str().unwrap_or("no reason given");
+                return Err(vm.failure(&format!("the state cannot be saved: {reason}")));
+            }
+            _ if Instant::now() > deadline => {
+                return Err(vm.failure("saving the state takes too long"));
+            }
+            _ => std::thread::sleep(SAVE_POLL),
+        }
+    }
+}
+
+/// Checks that the files still have their hashes.
+fn check_files(machine: &Machine, name: &str) -> Result<()> {
+    for (path, expected) in
+        [(&machine.kernel, &machine.kernel_sha256), (&machine.initramfs, &machine.initramfs_sha256)]
+    {
+        if hash::of_file(path)? != *expected {
+            return Err(refused(name, format!("{} has changed since it was made", path.display())));
+        }
+    }
+    Ok(())
+}
+
+fn directory(name: &str) -> String {
+    format!("checkpoint-{name}")
+}
+
+fn key(hash: &str) -> String {
+    hash::key(hash).to_owned()
+}
+
+fn refused(name: &str, reason: String) -> SimError {
+    SimError::Checkpoint { name: name.to_owned(), reason }
+}
+
+/// The request with which a machine that was saved in the middle of a command is restored.
+pub const RESUME: &str = "resume";
+/// Maximum length of the text that describes the counters.
+const COUNTERS_BYTES_MAX: u64 = 1 << 16;
+
+/// What a machine executed when an annotation saved it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MidRun {
+    /// The request in the firmware, which the guest may not have read yet.
+    request: String,
+    /// Whether the guest's command had started, and with it the region of interest.
+    pub in_region: bool,
+}
+
+impl Checkpoint {
+    /// Returns the request for the firmware of a machine that is restored with `request`.
+    fn request(&self, name: &str, request: &str) -> Result<String> {
+        match (&self.mid_run, request == RESUME) {
+            (Some(mid_run), true) => Ok(mid_run.request.clone()),
+            (None, false) => Ok(request.to_owned()),
+            (Some(_), false) => Err(refused(
+                name,
+                format!(
+                    "an annotation saved it in the middle of a command, which it continues \
+                     (irqlab sim boot --from {name}, without a command)"
+                ),
+            )),
+            (None, true) => {
+                Err(refused(name, "it waits for a command, and none is given".to_owned()))
+            }
+        }
+    }
+}
+
+/// Saves a machine where annotations hold it.
+pub struct Saver<'a> {
+    cache: &'a Cache,
+    qemu: &'a Qemu,
+    machine: &'a Machine,
+    recording: &'a Recording,
+}
+
+impl<'a> Saver<'a> {
+    /// Makes a saver for a machine that `recording` observes.
+    #[must_use]
+    pub fn new(
+        cache: &'a Cache,
+        qemu: &'a Qemu,
+        machine: &'a Machine,
+        recording: &'a Recording,
+    ) -> Saver<'a> {
+        Saver { cache, qemu, machine, recording }
+    }
+
+    /// Saves the machine, which is held, and continues it.
+    ///
+    /// # Errors
+    /// When the state cannot be written, or the machine does not continue.
+    pub fn save(&self, vm: &mut Vm, held: Held, progress: Progress) -> Result<()> {
+        let name = self.recording.checkpoints().get(held.number as usize);
+        let name = name.ok_or_else(|| {
+            vm.failure("the plugin holds it for a checkpoint that no annotation names")
+        })?;
+        let mut made = None;
+        self.cache.replace_directory(&directory(name), progress, |aside| {
+            save(vm, &aside.join(STATE))?;
+            if let Some(counters) = self.recording.counters() {
+                pmu::keep(aside, &counters_text(counters)?)?;
+            }
+            let request = vm.started_with().1.to_owned();
+            let mid_run = MidRun { request, in_region: held.in_region };
+            made = Some(describe(aside, self.qemu, self.machine, vm, (None, Some(mid_run)))?);
+            Ok(())
+        })?;
+        vm.command("cont", &Value::Null, MONITOR_TIMEOUT)?;
+        let mib = made.map_or(0, |made| made.state_bytes) >> 20;
+        progress(&format!("checkpoint {name}: {mib} MiB"));
+        Ok(())
+    }
+}
+
+/// Reads the text with the values of the guest's counters.
+fn counters_text(mut file: &File) -> Result<String> {
+    let mut text = String::new();
+    let read = file.seek(SeekFrom::Start(0));
+    let read = read.and_then(|_| file.take(COUNTERS_BYTES_MAX).read_to_string(&mut text));
+    read.map_err(SimError::system("reading the guest's counters"))?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::tests::machine;
+    use crate::qemu::tests::qemu;
+
+    fn checkpoint() -> Checkpoint {
+        Checkpoint {
+            schema: SCHEMA.to_owned(),
+            qemu: qemu().version_text,
+            machine: machine(),
+            command_line: String::new(),
+            report: Some(GuestReport::default()),
+            state_bytes: 3,
+            mid_run: None,
+        }
+    }
+
+    #[test]
+    fn another_machine_is_refused_by_what_differs() {
+        assert!(checkpoint().check("x", &qemu(), &machine()).is_ok());
+        type Change = (fn(&mut Machine), &'static str);
+        let changes: [Change; 8] = [
+            (|machine| machine.kernel_sha256 = "cc".to_owned(), "kernel: made with aa, this is cc"),
+            (|machine| machine.initramfs_sha256 = "cc".to_owned(), "initramfs: "),
+            (|machine| machine.cpus = 2, "size: made with 1 CPUs, 512 MiB, this is 2 CPUs"),
+            (|machine| machine.devices.push("-device e1000".to_owned()), "device set: "),
+            (|machine| machine.disks = vec!["nvme".parse().unwrap()], "nvme,drive=disk0"),
+            (|machine| machine.nics = "e1000".parse().ok(), "e1000,netdev=net1"),
+            (|machine| machine.seed = 2, "seed 2"),
+            (|machine| machine.pmu = true, "PMU: made with none, this is one (--pmu)"),
+        ];
+        for (change, words) in changes {
+            let mut other = machine();
+            change(&mut other);
+            let error = checkpoint().check("x", &qemu(), &other).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+        let mut other = qemu();
+        other.version_text = "QEMU 11.2".to_owned();
+        let error = checkpoint().check("x", &other, &machine()).unwrap_err().to_string();
+        assert!(error.contains("QEMU: made with") && error.contains("11.2"), "{error}");
+    }
+
+    #[test]
+    fn damaged_and_absent_ones_are_named() {
+        let scratch = tempfile::tempdir().unwrap();
+        let cache = Cache::at(scratch.path()).unwrap();
+        for name in ["", ".x", "a/b", "..", "a b", &"x".repeat(65), "x.aside"] {
+            assert!(open(&cache, name).unwrap_err().to_string().contains("no name"), "{name}");
+        }
+        assert!(open(&cache, "one").unwrap_err().to_string().contains("there are: none"));
+        let place = scratch.path().join("checkpoint-one");
+        fs::create_dir(&place).unwrap();
+        fs::write(place.join(MANIFEST), serde_json::to_string(&checkpoint()).unwrap()).unwrap();
+        fs::write(place.join(STATE), "abc").unwrap();
+        assert_eq!(list(&cache), ["one"]);
+        assert!(open(&cache, "one").is_ok());
+        fs::write(place.join(STATE), "ab").unwrap();
+        assert!(open(&cache, "one").unwrap_err().to_string().contains("2 bytes instead of 3"));
+        fs::write(place.join(MANIFEST), "{}").unwrap();
+        assert!(open(&cache, "one").unwrap_err().to_string().contains("damaged"));
+    }
+
+    #[test]
+    fn a_machine_in_the_middle_of_a_command_gets_no_other_request() {
+        let mut checkpoint: Checkpoint = serde_json::from_value(serde_json::json!({
+            "schema": "x", "qemu": "x", "machine": machine(), "command_line": "",
+            "report": null, "state_bytes": 1,
+        }))
+        .unwrap();
+        assert_eq!(checkpoint.request("a", "run:ls").unwrap(), "run:ls");
+        assert!(
+            checkpoint
+                .request("a", RESUME)
+                .unwrap_err()
+                .to_string()
+                .contains("waits for a command")
+        );
+        checkpoint.mid_run = Some(MidRun { request: "none".to_owned(), in_region: true });
+        assert_eq!(checkpoint.request("a", RESUME).unwrap(), "none");
+        let error = checkpoint.request("a", "run:ls").unwrap_err().to_string();
+        assert!(error.contains("without a command"), "{error}");
+    }
+}

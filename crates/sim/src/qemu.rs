@@ -1,0 +1,266 @@
+//! Finds the QEMU that runs the machine.
+//!
+//! The order of search is: the program that `IRQLAB_QEMU` names; `qemu-system-x86_64` of the system, if
+//! its version is supported; the private QEMU that [`setup`](crate::setup::setup) installs.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::process::{self, which};
+use crate::{Cache, Result, SimError, hash};
+
+/// The environment variable that names a QEMU.
+pub const VARIABLE: &str = "IRQLAB_QEMU";
+
+const PROGRAM: &str = "qemu-system-x86_64";
+
+/// Packages of the private QEMU, and the release that they are taken from.
+pub(crate) const PACKAGES: [&str; 4] =
+    ["qemu-system-x86", "qemu-system-data", "qemu-utils", "seabios"];
+pub(crate) const RELEASE: &str = "trixie-backports";
+/// Changes with the way in which [`setup`](crate::setup::setup) makes the private root.
+const RECIPE: u32 = 1;
+
+/// Returns the root directory of the private QEMU.
+pub(crate) fn private_root(cache: &Cache) -> PathBuf {
+    let recipe = format!("{RECIPE} {RELEASE} {}", PACKAGES.join(" "));
+    cache.path(&format!("qemu-root-{}", hash::key(&hash::of_bytes(recipe.as_bytes()))))
+}
+
+/// Supported major versions, for messages.
+const SUPPORTED: &str = "11.x";
+
+/// The first major version with plugin API 7 (interrupt callbacks, memory and register writes).
+const MAJOR_MIN: u32 = 11;
+/// The last major version that irqlab was tested with; a newer one may have another plugin API.
+const MAJOR_MAX: u32 = 11;
+
+/// Version of a QEMU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    /// Major.
+    pub major: u32,
+    /// Minor.
+    pub minor: u32,
+    /// Micro.
+    pub micro: u32,
+}
+
+impl Version {
+    /// Parses the first line of `qemu-system-x86_64 --version`.
+    fn parse(text: &str) -> Option<Version> {
+        let after = text.split_once("QEMU emulator version ")?.1;
+        let mut numbers = after.split([' ', '.', '-', '(']).map(str::parse);
+        let mut next = || numbers.next()?.ok();
+        Some(Version { major: next()?, minor: next()?, micro: next()? })
+    }
+
+    /// Checks that irqlab supports this version; the error says why it does not.
+    fn check(self) -> std::result::Result<(), String> {
+        if self.major < MAJOR_MIN {
+            Err(format!("is version {self}, too old: {SUPPORTED} has the plugin interface (API 7)"))
+        } else if self.major > MAJOR_MAX {
+            Err(format!("is version {self}, too new: this irqlab was tested with {SUPPORTED}"))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}.{}.{}", self.major, self.minor, self.micro)
+    }
+}
+
+/// Where a QEMU was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Named by the environment.
+    Environment,
+    /// Installed on the system.
+    System,
+    /// In irqlab's cache.
+    Private,
+}
+
+/// A QEMU of a supported version.
+#[derive(Clone, Debug)]
+pub struct Qemu {
+    program: PathBuf,
+    /// Arguments before all others.
+    first_arguments: Vec<OsString>,
+    /// Where it was found.
+    pub origin: Origin,
+    /// Its version.
+    pub version: Version,
+    /// The first line of `--version`, with the distribution's revision.
+    pub version_text: String,
+}
+
+impl Qemu {
+    /// Returns a command of the program with the arguments that every start needs.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.first_arguments);
+        command
+    }
+
+    /// Returns the path of the QEMU program, for messages.
+    #[must_use]
+    pub fn program(&self) -> &Path {
+        match self.origin {
+            // The command is the dynamic loader, whose argument is the program.
+            Origin::Private => {
+                self.first_arguments.get(4).map_or(&self.program, |path| Path::new(path))
+            }
+            _ => &self.program,
+        }
+    }
+
+    fn probe(program: PathBuf, first_arguments: Vec<OsString>, origin: Origin) -> Result<Qemu> {
+        let none = Version { major: 0, minor: 0, micro: 0 };
+        let mut qemu =
+            Qemu { program, first_arguments, origin, version: none, version_text: String::new() };
+        let output = process::output(qemu.command().arg("--version"))?;
+        let line = String::from_utf8_lossy(&output).lines().next().unwrap_or_default().to_owned();
+        let unfit =
+            |why: String| SimError::QemuUnfit { program: qemu.program.display().to_string(), why };
+        qemu.version = Version::parse(&line)
+            .ok_or_else(|| unfit(format!("is not QEMU: --version prints {line:?}")))?;
+        qemu.version.check().map_err(unfit)?;
+        qemu.version_text = line;
+        Ok(qemu)
+    }
+
+    /// Probes the QEMU in the cache. Its own dynamic loader runs it, because it has its own libc.
+    fn private(root: &Path) -> Result<Qemu> {
+        let libraries = root.join("usr/lib/x86_64-linux-gnu");
+        let path = format!("{0}:{0}/pulseaudio", libraries.display());
+        let mut first_arguments: Vec<OsString> = vec![
+            "--library-path".into(),
+            path.into(),
+            "--argv0".into(),
+            PROGRAM.into(),
+            root.join("usr/bin").join(PROGRAM).into(),
+        ];
+        for firmware in ["usr/share/qemu", "usr/share/seabios", "usr/lib/ipxe/qemu"] {
+            first_arguments.extend(["-L".into(), root.join(firmware).into()]);
+        }
+        let loader = root.join("usr/lib64/ld-linux-x86-64.so.2");
+        Qemu::probe(loader, first_arguments, Origin::Private)
+    }
+}
+
+/// Finds a QEMU.
+///
+/// # Errors
+/// [`SimError::QemuUnfit`] when `IRQLAB_QEMU` names a program that is not a supported QEMU;
+/// [`SimError::Missing`] when no QEMU is found, with what was found and how to get one.
+pub fn find(cache: &Cache) -> Result<Qemu> {
+    find_among(std::env::var_os(VARIABLE), which(PROGRAM), &private_root(cache))
+}
+
+fn find_among(named: Option<OsString>, system: Option<PathBuf>, private: &Path) -> Result<Qemu> {
+    if let Some(named) = named.filter(|named| !named.is_empty()) {
+        let program = named.to_string_lossy().into_owned();
+        return Qemu::probe(named.into(), Vec::new(), Origin::Environment).map_err(|error| {
+            let why = match error {
+                SimError::QemuUnfit { why, .. } => why,
+                other => format!("cannot be run: {other}"),
+            };
+            let remedy = format!("unset {VARIABLE}, which names it, to search elsewhere");
+            SimError::QemuUnfit { program, why: format!("{why} ({remedy})") }
+        });
+    }
+    let mut reasons = Vec::new();
+    match system.map(|program| Qemu::probe(program, Vec::new(), Origin::System)) {
+        Some(Ok(qemu)) => return Ok(qemu),
+        Some(Err(error)) => reasons.push(error.to_string()),
+        None => reasons.push(format!("{PROGRAM} is not on the PATH")),
+    }
+    if private.is_dir() {
+        match Qemu::private(private) {
+            Ok(qemu) => return Ok(qemu),
+            Err(error) => reasons.push(error.to_string()),
+        }
+    }
+    Err(SimError::Missing {
+        what: format!("no QEMU {} ({})", SUPPORTED, reasons.join("; ")),
+        remedy: format!(
+            "irqlab sim setup    (installs a private QEMU, 190 MB in the cache), or set {VARIABLE}=PROGRAM"
+        ),
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    pub(crate) fn qemu() -> Qemu {
+        Qemu {
+            program: "/q".into(),
+            first_arguments: Vec::new(),
+            origin: Origin::System,
+            version: Version { major: 11, minor: 1, micro: 3 },
+            version_text: "QEMU emulator version 11.1.3".to_owned(),
+        }
+    }
+
+    /// A program that answers `--version` as QEMU does.
+    fn qemu_of_version(directory: &Path, version: &str) -> PathBuf {
+        let path = directory.join(format!("qemu-{version}"));
+        fs::write(&path, format!("#!/bin/sh\necho 'QEMU emulator version {version} (x)'\n"))
+            .unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    #[test]
+    fn only_the_named_program_is_used_when_one_is_named() {
+        let scratch = tempfile::tempdir().unwrap();
+        let system = qemu_of_version(scratch.path(), "11.0.1");
+        let named = qemu_of_version(scratch.path(), "11.1.3");
+        let nowhere = Path::new("/nowhere/at-all");
+        let qemu = find_among(Some(named.into()), Some(system.clone()), nowhere).unwrap();
+        assert_eq!(qemu.origin, Origin::Environment);
+        assert_eq!(qemu.version_text, "QEMU emulator version 11.1.3 (x)");
+        let qemu = find_among(None, Some(system.clone()), nowhere).unwrap();
+        assert_eq!((qemu.origin, qemu.version.minor), (Origin::System, 0));
+        let missing = find_among(Some("/nowhere/qemu".into()), Some(system), nowhere);
+        let missing = missing.unwrap_err().to_string();
+        assert!(missing.contains("cannot be run") && missing.contains(VARIABLE), "{missing}");
+    }
+
+    #[test]
+    fn an_unsupported_qemu_is_refused_if_named_and_skipped_otherwise() {
+        let scratch = tempfile::tempdir().unwrap();
+        let nowhere = Path::new("/nowhere/at-all");
+        for (version, word) in [("7.2.19", "too old"), ("99.0.0", "too new"), ("x", "not QEMU")] {
+            let program = qemu_of_version(scratch.path(), version);
+            let named = find_among(Some(program.clone().into()), None, nowhere).unwrap_err();
+            assert!(named.to_string().contains(word), "{named}");
+            let passed = find_among(None, Some(program), nowhere).unwrap_err().to_string();
+            assert!(passed.contains(word) && passed.contains("irqlab sim setup"), "{passed}");
+        }
+        let none = find_among(None, None, nowhere).unwrap_err().to_string();
+        assert!(none.contains("not on the PATH"), "{none}");
+    }
+
+    #[test]
+    fn versions_of_distributions() {
+        let debian = "QEMU emulator version 11.1.3 (Debian 1:11.1.3+ds-1~bpo13+1)";
+        let version = Version::parse(debian).unwrap();
+        assert_eq!(version.to_string(), "11.1.3");
+        assert!(version.check().is_ok());
+        assert_eq!(Version::parse("QEMU emulator version 9.0.50-dirty").unwrap().micro, 50);
+        for nonsense in ["", "QEMU emulator version", "QEMU emulator version 11", "bash 5.2.15"] {
+            assert_eq!(Version::parse(nonsense), None, "{nonsense}");
+        }
+    }
+}
