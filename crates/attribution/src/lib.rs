@@ -4,6 +4,8 @@
 //! (`crates/live/bpf/span_stack.h`); the model here is what that C code is tested against. The
 //! simulated bench sees every instruction, and keeps the fuller [`KernelStack`].
 
+#![forbid(unsafe_code)]
+
 pub mod context;
 mod frames;
 pub mod kernel_context;

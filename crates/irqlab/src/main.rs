@@ -1,5 +1,7 @@
 //! irqlab: a laboratory for interrupts. Each verb of the command has a file in `verbs/`.
 
+#![forbid(unsafe_code)]
+
 mod console;
 mod options;
 mod run;

@@ -1,61 +1,17 @@
-//! The house rules that a program can check. Each rule says why it is there; each is also tried on
-//! files that break it, so that a rule which cannot fail is found out.
-
-#[path = "house/text.rs"]
-mod text;
+//! Rules on the repository's texts that no linter knows. Each rule says why it is there; each is also
+//! tried on files that break it, so that a rule which cannot fail is found.
+//!
+//! Other rules are the compiler's (`forbid(unsafe_code)`), clippy's (tools/lints/clippy.toml: pure
+//! crates do no IO, read no clock and hold no globals) and cargo-deny's (deny.toml: which crate may use
+//! which).
 
 use std::fs;
 use std::path::Path;
-
-use text::{bare, begins_function, dependencies, function_lines, has_word, links};
-
-/// Most lines of a file and of a function.
-const FILE_LINES_MAX: usize = 400;
-const FUNCTION_LINES_MAX: usize = 70;
-const MAIN_LINES_MAX: usize = 60;
-
-/// Which of our crates a crate may use. `irqlab`, the command, may use all; none uses it.
-const MAY_USE: [(&str, &[&str]); 13] = [
-    ("attribution", &[]),
-    ("stats", &[]),
-    ("machine", &[]),
-    ("guest", &[]),
-    ("loop_bodies", &[]),
-    ("bare", &["loop_bodies"]),
-    ("plugin", &["attribution", "machine"]),
-    ("record", &[]),
-    ("report", &["record"]),
-    ("lab", &["attribution", "record", "stats"]),
-    ("live", &["attribution", "lab", "loop_bodies", "stats"]),
-    ("sim", &["attribution", "lab", "machine", "plugin", "stats"]),
-    ("irqlab", &["attribution", "lab", "live", "machine", "record", "report", "sim", "stats"]),
-];
-const PURE: [&str; 4] = ["attribution", "lab", "machine", "stats"];
 
 /// A file of the house: its path from the root, with its text.
 struct File {
     path: String,
     text: String,
-}
-
-impl File {
-    fn is_rust(&self) -> bool {
-        self.path.ends_with(".rs")
-    }
-
-    fn is_c(&self) -> bool {
-        self.path.ends_with(".c") || self.path.ends_with(".h")
-    }
-
-    /// The crate that it belongs to.
-    fn krate(&self) -> Option<&str> {
-        self.path.strip_prefix("crates/")?.split('/').next()
-    }
-
-    /// Its lines, numbered, without comments and the contents of literals.
-    fn code(&self) -> Vec<(usize, String)> {
-        bare(&self.text).lines().enumerate().map(|(at, line)| (at + 1, line.to_owned())).collect()
-    }
 }
 
 /// What the walk does not enter: products, and what is not ours.
@@ -92,182 +48,6 @@ fn hold(rule: &str, check: fn(&[File]) -> Vec<String>, bad: &[(&str, &str)]) {
     }
     let broken = check(&house());
     assert!(broken.is_empty(), "{rule}\n  {}", broken.join("\n  "));
-}
-
-fn directions(files: &[File]) -> Vec<String> {
-    let ours = |name: &str| MAY_USE.iter().any(|(krate, _)| *krate == name);
-    let mut broken = Vec::new();
-    for file in files.iter().filter(|file| file.path.ends_with("/Cargo.toml")) {
-        let Some(krate) = file.krate() else { continue };
-        let Some((_, may)) = MAY_USE.iter().find(|(name, _)| *name == krate) else {
-            broken.push(format!("{}: {krate} has no line in MAY_USE", file.path));
-            continue;
-        };
-        for (line, name, _) in dependencies(&file.text) {
-            if ours(name) && !may.contains(&name) {
-                broken.push(format!("{}:{line}: {krate} uses {name}", file.path));
-            }
-        }
-    }
-    broken
-}
-
-#[test]
-fn dependencies_point_one_way() {
-    hold(
-        "command -> experiment -> bench -> statistics; results pass through `record` only. A new \
-         arrow is a design decision: see ARCHITECTURE.md",
-        directions,
-        &[
-            ("crates/stats/Cargo.toml", "[dependencies]\nlive.workspace = true\n"),
-            ("crates/report/Cargo.toml", "[dev-dependencies]\nlab = { workspace = true }\n"),
-            ("crates/lab/Cargo.toml", "[dependencies]\nirqlab.workspace = true\n"),
-            ("crates/cellar/Cargo.toml", "[dependencies]\n"),
-        ],
-    );
-}
-
-/// Lines of Rust that have one of `words`, in the files that `whose` picks.
-fn mentions(files: &[File], whose: fn(&File) -> bool, words: &[&str]) -> Vec<String> {
-    let mut broken = Vec::new();
-    for file in files.iter().filter(|file| file.is_rust() && whose(file)) {
-        for (line, code) in file.code() {
-            if let Some(word) = words.iter().find(|word| has_word(&code, word)) {
-                broken.push(format!("{}:{line}: {word}", file.path));
-            }
-        }
-    }
-    broken
-}
-
-fn impurities(files: &[File]) -> Vec<String> {
-    let is_pure = |file: &File| {
-        file.path.contains("/src/") && file.krate().is_some_and(|krate| PURE.contains(&krate))
-    };
-    let words = [
-        "std::fs",
-        "std::io",
-        "std::net",
-        "std::process",
-        "std::env",
-        "std::thread",
-        "std::{", // one `use` a module, so that this test sees it
-        "Instant",
-        "SystemTime",
-        "print!",
-        "println!",
-        "eprint!",
-        "eprintln!",
-        "static mut",
-        "thread_local!",
-        "OnceLock",
-        "LazyLock",
-    ];
-    mentions(files, is_pure, &words)
-}
-
-#[test]
-fn pure_crates_do_no_io_read_no_clock_and_hold_no_globals() {
-    hold(
-        "these crates compute: the same input gives the same result, on any bench and in any test",
-        impurities,
-        &[
-            ("crates/stats/src/a.rs", "use std::fs::File;\n"),
-            ("crates/lab/src/a.rs", "let now = std::time::Instant::now();\n"),
-            ("crates/attribution/src/a.rs", "static mut DEPTH: u32 = 0;\n"),
-        ],
-    );
-}
-
-/// The crates that talk to a kernel, to QEMU or to bare hardware.
-const MAY_BE_UNSAFE: [&str; 5] = ["bare", "guest", "live", "plugin", "sim"];
-
-fn unsafe_elsewhere(files: &[File]) -> Vec<String> {
-    let is_safe = |file: &File| file.krate().is_none_or(|krate| !MAY_BE_UNSAFE.contains(&krate));
-    mentions(files, is_safe, &["unsafe"])
-}
-
-#[test]
-fn only_the_benches_have_unsafe_code() {
-    let bad = [("crates/record/src/a.rs", "fn f() { unsafe { g() } }\n")];
-    hold("what talks to the kernel or to QEMU is read with care", unsafe_elsewhere, &bad);
-}
-
-fn parquet_elsewhere(files: &[File]) -> Vec<String> {
-    let mut broken = mentions(files, |file| file.krate() != Some("record"), &["parquet::"]);
-    let manifests = files.iter().filter(|file| file.path.ends_with("/Cargo.toml"));
-    for file in manifests.filter(|file| file.krate() != Some("record")) {
-        if dependencies(&file.text).iter().any(|(_, name, _)| *name == "parquet") {
-            broken.push(format!("{}: parquet", file.path));
-        }
-    }
-    broken
-}
-
-#[test]
-fn only_record_knows_the_file_format() {
-    hold(
-        "the format of a run changes in one place, with its version and its golden files",
-        parquet_elsewhere,
-        &[
-            ("crates/report/src/a.rs", "use parquet::file::reader::FileReader;\n"),
-            ("crates/lab/Cargo.toml", "[dependencies]\nparquet.workspace = true\n"),
-        ],
-    );
-}
-
-fn long_files(files: &[File]) -> Vec<String> {
-    let most = |file: &File| match file.path.ends_with("/main.rs") {
-        true => MAIN_LINES_MAX,
-        false => FILE_LINES_MAX,
-    };
-    let sources = files.iter().filter(|file| file.is_rust() || file.is_c());
-    sources
-        .map(|file| (file, file.text.lines().count()))
-        .filter(|(file, lines)| *lines > most(file))
-        .map(|(file, lines)| format!("{}: {lines} lines of at most {}", file.path, most(file)))
-        .collect()
-}
-
-#[test]
-fn files_are_short() {
-    let (long, main) = ("// line\n".repeat(FILE_LINES_MAX + 1), "\n".repeat(MAIN_LINES_MAX + 1));
-    hold(
-        "a file is one thought; main.rs is a table of contents",
-        long_files,
-        &[
-            ("crates/live/src/a.rs", &long),
-            ("crates/live/bpf/a.bpf.c", &long),
-            ("crates/irqlab/src/main.rs", &main),
-        ],
-    );
-}
-
-fn long_functions(files: &[File]) -> Vec<String> {
-    let mut broken = Vec::new();
-    for file in files.iter().filter(|file| file.is_rust() || file.is_c()) {
-        let lines = file.code();
-        for (at, (number, line)) in lines.iter().enumerate() {
-            let begins = if file.is_rust() { begins_function(line) } else { line == "{" };
-            let length = if begins { function_lines(&lines[at..]) } else { None };
-            if let Some(length) = length.filter(|length| *length > FUNCTION_LINES_MAX) {
-                broken.push(format!("{}:{number}: {length} lines", file.path));
-            }
-        }
-    }
-    broken
-}
-
-#[test]
-fn functions_are_short() {
-    let body = "    g();\n".repeat(FUNCTION_LINES_MAX - 1);
-    let rust = format!("pub fn f(a: [u8; 4]) -> char {{\n{body}    '}}'\n}}\n");
-    let c = format!("int f(void)\n{{\n{body}}}\n");
-    hold(
-        "a function fits on a screen",
-        long_functions,
-        &[("crates/live/src/a.rs", &rust), ("crates/live/bpf/a.h", &c)],
-    );
 }
 
 fn unexplained(files: &[File]) -> Vec<String> {
@@ -356,4 +136,42 @@ fn unlisted_pages(files: &[File]) -> Vec<String> {
 fn every_page_is_in_the_table_of_contents() {
     let bad = [("docs/lost.md", "# Lost\n")];
     hold("a page that SUMMARY.md does not list is in no book", unlisted_pages, &bad);
+}
+
+/// Whether `word` stands in `code`, and not as a part of a longer name.
+fn has_word(code: &str, word: &str) -> bool {
+    let of_name = |sign: char| sign.is_alphanumeric() || sign == '_';
+    code.match_indices(word).any(|(at, _)| {
+        let goes_on = word.ends_with(of_name) && code[at + word.len()..].starts_with(of_name);
+        !code[..at].ends_with(of_name) && !goes_on
+    })
+}
+
+/// Entries of the dependency sections of a Cargo.toml: line number, crate, whole line.
+fn dependencies(toml: &str) -> Vec<(usize, &str, &str)> {
+    let mut inside = false;
+    let mut entries = Vec::new();
+    for (at, line) in toml.lines().enumerate() {
+        if line.starts_with('[') {
+            inside = line.trim_end_matches(']').ends_with("dependencies");
+        } else if inside && !line.trim().is_empty() && !line.starts_with('#') {
+            let name = line.split(['.', ' ', '=']).next().unwrap_or_default();
+            entries.push((at + 1, name, line));
+        }
+    }
+    entries
+}
+
+/// Targets of the Markdown links of a text that are files: line number, path.
+fn links(text: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        for part in line.split("](").skip(1) {
+            let target = part.split([')', '#', ' ']).next().unwrap_or_default();
+            if !target.is_empty() && !target.contains("://") {
+                found.push((at + 1, target));
+            }
+        }
+    }
+    found
 }

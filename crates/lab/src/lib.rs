@@ -1,6 +1,8 @@
 //! The experiments: plan, bench, samples, tables. Nothing here is specific to Linux or QEMU; a
 //! bench hands in samples, and the same tables come out.
 
+#![forbid(unsafe_code)]
+
 pub mod footprint;
 pub mod handlers;
 pub mod noise;

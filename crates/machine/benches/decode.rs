@@ -2,6 +2,13 @@
 //!
 //! `cargo bench -p machine --bench decode`. Times are those of this process on this host's CPUs.
 
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a program that measures the pure crate: it reads files and the clock, and prints"
+)]
+
 use std::collections::BTreeMap;
 
 use machine::core::Special;

@@ -3,6 +3,13 @@
 //! `cargo bench -p machine --bench memory`. Times are those of this process on this host's CPUs, as Linux
 //! keeps them, and the best of five: others that run meanwhile slow it down, but are not counted.
 
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a program that measures the pure crate: it reads files and the clock, and prints"
+)]
+
 use std::hint::black_box;
 
 use machine::memory::{Access, ClassifierConfig, MemorySystem, PageSize};

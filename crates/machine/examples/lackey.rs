@@ -5,6 +5,13 @@
 //! that is followed by a store of the same (`M`) is a load; what is longer than a line is as long as one.
 //! Cachegrind keeps no dirty lines, so nothing is written to the second level: stores are played as loads.
 
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a program that measures the pure crate: it reads files and the clock, and prints"
+)]
+
 use std::error::Error;
 use std::io::{BufRead, stdin};
 

@@ -9,6 +9,13 @@
 //! same stream with calls that do nothing but add up; `net` is without it. The least of the
 //! rounds is less disturbed by what else the host does than their median.
 
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a program that measures the pure crate: it reads files and the clock, and prints"
+)]
+
 #[path = "throughput/program.rs"]
 mod program;
 

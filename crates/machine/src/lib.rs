@@ -16,6 +16,8 @@
 //! [`core`] has processors that do more than one thing at once, on caches of the caller's; [`predict`]
 //! their branch predictors, [`decode`] the way from bytes to them. See docs/cores.md.
 
+#![forbid(unsafe_code)]
+
 pub mod cache;
 pub mod code;
 pub mod core;

@@ -340,6 +340,7 @@ fn places_are_bounded() {
 }
 
 /// Each machine that irqlab brings, with as many processors as it has.
+#[allow(clippy::disallowed_methods, reason = "the models that irqlab ships are files")]
 #[test]
 fn what_must_hold_holds_of_each_model() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines");

@@ -3,6 +3,8 @@
 //! A run directory is written whole or not at all ([`write_run`]), and read with a limit on
 //! everything ([`read_run`]): it may come from another host. `docs/schema.md` describes it.
 
+#![forbid(unsafe_code)]
+
 mod checksum;
 mod decode;
 mod encode;

@@ -4,6 +4,8 @@
 //! reported anywhere. Text in a run may come from a device or a guest; what is written for people
 //! has its control characters neutralised ([`escape`]).
 
+#![forbid(unsafe_code)]
+
 pub mod escape;
 mod export;
 mod grid;

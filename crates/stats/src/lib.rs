@@ -1,5 +1,7 @@
 //! The statistics of the experiments. Pure: no IO, no clock, no globals.
 
+#![forbid(unsafe_code)]
+
 pub mod distribution;
 pub mod extremes;
 mod fourier;
