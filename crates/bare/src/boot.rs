@@ -1,6 +1,6 @@
-//! From the entry in 32 bits to Rust in 64: page tables in pages of 2 MiB, SSE, and a stack. The first
-//! 4 GiB are mapped to themselves, and the first of them again where kernels are: the program runs there,
-//! and works on memory there ([`HIGH`]). Interrupts stay off.
+//! From the 32-bit entry to 64-bit Rust code: page tables with pages of 2 MiB, SSE, and a stack. The first
+//! 4 GiB are mapped one to one, and the first GiB again at the addresses of kernels ([`HIGH`]), where the
+//! program and its memory are. Interrupts stay off.
 
 use core::arch::global_asm;
 use core::panic::PanicInfo;
@@ -88,16 +88,16 @@ global_asm!(
     "boot_stack: .skip 65536",
     "boot_stack_top:",
     ".text",
-    // The library `core` is compiled for programs that unwind, and names this; a panic ends us first.
+    // The library `core` is compiled for programs that unwind and refers to this; a panic never gets here.
     ".globl rust_eh_personality",
     "rust_eh_personality: ud2",
     options(att_syntax)
 );
 
-/// What is added to an address of memory for the place where the program sees it.
+/// The offset of the program's addresses from physical addresses.
 pub const HIGH: u64 = 0xffff_ffff_8000_0000;
 
-/// What the loader hands over (xen/include/public/arch-x86/hvm/start_info.h).
+/// The loader's information (xen/include/public/arch-x86/hvm/start_info.h).
 #[repr(C)]
 struct StartInfo {
     magic: u32,
@@ -109,17 +109,17 @@ struct StartInfo {
 }
 
 const MAGIC: u32 = 0x336e_c578;
-/// Longest command line that is read.
+/// Maximum length of the command line.
 const COMMAND_LINE_BYTES_MAX: usize = 2048;
 
-/// The command line; empty when there is none.
+/// Returns the command line; empty if there is none.
 fn command_line(info: u64) -> &'static [u8] {
     // SAFETY: the loader leaves the structure there, and all memory below 4 GiB is mapped.
     let info = unsafe { &*(info as *const StartInfo) };
     if info.magic != MAGIC || info.command_line_at == 0 {
         return b"";
     }
-    // SAFETY: mapped, as above; what lies behind the line is read at most, and not used.
+    // SAFETY: mapped, as above; bytes after the line are not used.
     let bytes = unsafe {
         core::slice::from_raw_parts(info.command_line_at as *const u8, COMMAND_LINE_BYTES_MAX)
     };
@@ -131,8 +131,8 @@ fn command_line(info: u64) -> &'static [u8] {
 extern "C" fn bare_main(info: u64) -> ! {
     serial::line("irqlab-bare 1", &[]);
     match Command::parse(command_line(info)) {
-        Ok(Command { program: Program::Noise(order) }) => noise::run(&order),
-        Ok(Command { program: Program::Footprint(order) }) => footprint::run(&order),
+        Ok(Command { program: Program::Noise(parameters) }) => noise::run(&parameters),
+        Ok(Command { program: Program::Footprint(parameters) }) => footprint::run(&parameters),
         Err(word) => serial::line(word, &[]),
     }
     serial::line("end", &[]);

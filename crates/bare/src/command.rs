@@ -1,69 +1,69 @@
-//! What the program is to do: words of its command line, `noise loop=fwq quantum=100000 ...`.
+//! The program's command line, such as `noise loop=fwq quantum=100000 ...`.
 
 use crate::ring::WAYS_MAX;
 
-/// What the loops of `noise` do.
+/// The loops of `noise`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loop {
     /// Fixed work.
     Fwq,
     /// Fixed time.
     Ftq,
-    /// The clock alone.
+    /// Reads the clock in a loop.
     Detour,
 }
 
-/// The work of a turn: the bodies of the live loops.
+/// What an iteration executes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// Additions that wait for one another.
+    /// Dependent additions.
     Add,
-    /// Multiplications and rotations that do not wait.
+    /// Independent multiplications and rotations.
     Alu,
-    /// Loads; of which memory, is a matter of its size.
+    /// Dependent loads. The size of the memory decides which cache serves them.
     Walk,
     /// Branches that cannot be predicted.
     Branch,
 }
 
-/// What `noise` is to do. Times are cycles of the time-stamp counter.
+/// The parameters of `noise`. Times are cycles of the time-stamp counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Noise {
     /// Which loop.
     pub looping: Loop,
-    /// What it does in a turn.
+    /// What an iteration executes.
     pub body: Body,
-    /// Memory that the body walks through, bytes.
+    /// Size of the memory that the body walks through, bytes.
     pub bytes: u64,
     /// Length of a quantum of work, or of a slot.
     pub quantum: u64,
-    /// Turns of the body in a quantum; 0: as many as take `quantum`.
-    pub turns: u64,
+    /// Iterations of the body in a quantum; 0 for as many as take `quantum`.
+    pub iterations: u64,
     /// Quanta or slots, 1 to [`RECORDS_MAX`].
     pub repetitions: u64,
     /// Length of the window of the detour loop.
     pub window: u64,
     /// Gaps longer than this are detours.
     pub threshold: u64,
-    /// Quanta before those that count.
+    /// Quanta before those that are recorded.
     pub warm_up: u64,
 }
 
-/// Which cache is filled, and by what.
+/// Which cache is filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// With data, by a chase of pointers.
+    /// A data cache, by a pointer chase.
     Data,
-    /// With instructions, by a routine of forward branches.
+    /// An instruction cache, by a routine of forward jumps.
     Code,
 }
 
-/// The paper's Figure 1.
+/// The two methods of the paper's Figure 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// Fill, wait, touch again.
+    /// Fills the cache, waits, and touches all lines again.
     Basic,
-    /// Touch all the time.
+    /// Touches all lines all the time.
     Refined,
 }
 
@@ -72,98 +72,98 @@ pub enum Method {
 pub enum By {
     /// The handler of an interrupt.
     Interrupt,
-    /// The program itself, by as many lines: what a displaced line costs.
+    /// The program itself, by as many lines: a calibration of the cost of a displaced line.
     Program,
 }
 
-/// What `footprint` is to do.
+/// The parameters of `footprint`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footprint {
     /// Data lines that the handler touches.
     pub data: u64,
-    /// Instruction lines that it touches.
+    /// Instruction lines that the handler touches.
     pub code: u64,
     /// Size of the cache that is filled, bytes.
     pub cache: u64,
-    /// Its line, bytes: a power of two from 16 to 256.
+    /// Size of its line, bytes: a power of two from 16 to 256.
     pub line: u64,
-    /// Lines of a set, 1 to [`WAYS_MAX`].
+    /// Ways, 1 to [`WAYS_MAX`].
     pub ways: u64,
-    /// What displaces.
+    /// What displaces lines.
     pub by: By,
-    /// With what it is filled.
+    /// Which cache is filled.
     pub side: Side,
-    /// In which way.
+    /// The method.
     pub method: Method,
-    /// Repetitions with an interrupt, and as many without.
+    /// Number of repetitions with an interrupt, and of repetitions without.
     pub repetitions: u64,
-    /// Times that all lines are touched in a repetition of the refined method.
+    /// Passes over all lines in a repetition of the refined method.
     pub passes: u64,
-    /// When the interrupt comes, in steps of the local APIC's timer (ns here) after it is scheduled.
+    /// Time from scheduling the interrupt to its arrival, in steps of the local APIC's timer (ns here).
     pub delay: u64,
-    /// How long the basic method waits, cycles of the time-stamp counter.
+    /// Waiting time of the basic method, cycles of the time-stamp counter.
     pub wait: u64,
-    /// Whether to read performance counters: event selects, 0 for none.
+    /// Event selects of the performance counters to read; 0 for none.
     pub events: [u64; COUNTERS],
 }
 
-/// Performance counters of the guest's processor.
+/// Number of performance counters of the guest's processor.
 pub const COUNTERS: usize = 6;
-/// Most lines that a handler touches, of a kind.
+/// Maximum number of data lines, and of instruction lines, that a handler touches.
 pub const LINES_MAX: u64 = 1 << 15;
-/// Largest cache that is filled, bytes.
+/// Maximum size of the cache that is filled, bytes.
 pub const CACHE_BYTES_MAX: u64 = 64 << 20;
-/// Most repetitions.
+/// Maximum number of repetitions.
 pub const REPETITIONS_MAX: u64 = 1 << 12;
 
-/// What was asked for.
+/// What to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
-    /// A loop that nobody disturbs.
+    /// A loop without interrupts.
     Noise(Noise),
-    /// A cache that an interrupt handler of known size disturbs.
+    /// A cache, and an interrupt handler that displaces a known number of lines.
     Footprint(Footprint),
 }
 
-/// A command line, read.
+/// A parsed command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
     /// What to run.
     pub program: Program,
 }
 
-/// Most quanta, slots or detours of a window.
+/// Maximum number of quanta, slots or detours of a window.
 pub const RECORDS_MAX: u64 = 1 << 17;
-/// Most memory that is walked through, bytes.
+/// Maximum size of the memory that is walked through, bytes.
 pub const BYTES_MAX: u64 = 256 << 20;
 
 impl Command {
-    /// Reads a command line: a program, then `name=value` in any order; what is not named is 0, or
+    /// Parses a command line: a program, then `name=value` in any order. The default of a value is 0 or
     /// the first of its kind.
     ///
     /// # Errors
-    /// Words for the host, when it is none.
+    /// A message for the host if it is malformed.
     pub fn parse(line: &[u8]) -> Result<Command, &'static str> {
         let line = core::str::from_utf8(line).map_err(|_| "error command-line")?;
-        // What the firmware or the loader may put before is not ours.
         let mut words = line.split_ascii_whitespace();
         match words.next() {
-            Some("noise") => noise(words).map(|order| Command { program: Program::Noise(order) }),
-            Some("footprint") => {
-                footprint(words).map(|order| Command { program: Program::Footprint(order) })
+            Some("noise") => {
+                noise(words).map(|parameters| Command { program: Program::Noise(parameters) })
             }
+            Some("footprint") => footprint(words)
+                .map(|parameters| Command { program: Program::Footprint(parameters) }),
             _ => Err("error program"),
         }
     }
 }
 
 fn noise<'a>(words: impl Iterator<Item = &'a str>) -> Result<Noise, &'static str> {
-    let mut order = Noise {
+    let mut parameters = Noise {
         looping: Loop::Fwq,
         body: Body::Add,
         bytes: 0,
         quantum: 0,
-        turns: 0,
+        iterations: 0,
         repetitions: 0,
         window: 0,
         threshold: 0,
@@ -173,32 +173,32 @@ fn noise<'a>(words: impl Iterator<Item = &'a str>) -> Result<Noise, &'static str
         let (name, value) = word.split_once('=').ok_or("error word")?;
         let number = || value.parse::<u64>().map_err(|_| "error number");
         match (name, value) {
-            ("loop", "fwq") => order.looping = Loop::Fwq,
-            ("loop", "ftq") => order.looping = Loop::Ftq,
-            ("loop", "detour") => order.looping = Loop::Detour,
-            ("body", "add") => order.body = Body::Add,
-            ("body", "alu") => order.body = Body::Alu,
-            ("body", "branch") => order.body = Body::Branch,
-            ("body", "walk") => order.body = Body::Walk,
-            ("bytes", _) => order.bytes = number()?,
-            ("quantum", _) => order.quantum = number()?,
-            ("turns", _) => order.turns = number()?,
-            ("repetitions", _) => order.repetitions = number()?,
-            ("window", _) => order.window = number()?,
-            ("threshold", _) => order.threshold = number()?,
-            ("warm_up", _) => order.warm_up = number()?,
+            ("loop", "fwq") => parameters.looping = Loop::Fwq,
+            ("loop", "ftq") => parameters.looping = Loop::Ftq,
+            ("loop", "detour") => parameters.looping = Loop::Detour,
+            ("body", "add") => parameters.body = Body::Add,
+            ("body", "alu") => parameters.body = Body::Alu,
+            ("body", "branch") => parameters.body = Body::Branch,
+            ("body", "walk") => parameters.body = Body::Walk,
+            ("bytes", _) => parameters.bytes = number()?,
+            ("quantum", _) => parameters.quantum = number()?,
+            ("turns", _) => parameters.iterations = number()?,
+            ("repetitions", _) => parameters.repetitions = number()?,
+            ("window", _) => parameters.window = number()?,
+            ("threshold", _) => parameters.threshold = number()?,
+            ("warm_up", _) => parameters.warm_up = number()?,
             _ => return Err("error word"),
         }
     }
-    let is_right = (1..=RECORDS_MAX).contains(&order.repetitions)
-        && order.bytes <= BYTES_MAX
-        && order.quantum > 0
-        && (order.body != Body::Walk || order.bytes >= 128);
-    is_right.then_some(order).ok_or("error range")
+    let is_right = (1..=RECORDS_MAX).contains(&parameters.repetitions)
+        && parameters.bytes <= BYTES_MAX
+        && parameters.quantum > 0
+        && (parameters.body != Body::Walk || parameters.bytes >= 128);
+    is_right.then_some(parameters).ok_or("error range")
 }
 
 fn footprint<'a>(words: impl Iterator<Item = &'a str>) -> Result<Footprint, &'static str> {
-    let mut order = Footprint {
+    let mut parameters = Footprint {
         data: 0,
         code: 0,
         cache: 0,
@@ -218,41 +218,41 @@ fn footprint<'a>(words: impl Iterator<Item = &'a str>) -> Result<Footprint, &'st
         let (name, value) = word.split_once('=').ok_or("error word")?;
         let number = || value.parse::<u64>().map_err(|_| "error number");
         match (name, value) {
-            ("side", "data") => order.side = Side::Data,
-            ("side", "code") => order.side = Side::Code,
-            ("method", "basic") => order.method = Method::Basic,
-            ("method", "refined") => order.method = Method::Refined,
-            ("by", "interrupt") => order.by = By::Interrupt,
-            ("by", "program") => order.by = By::Program,
-            ("ways", _) => order.ways = number()?,
-            ("data", _) => order.data = number()?,
-            ("code", _) => order.code = number()?,
-            ("cache", _) => order.cache = number()?,
-            ("line", _) => order.line = number()?,
-            ("repetitions", _) => order.repetitions = number()?,
-            ("passes", _) => order.passes = number()?,
-            ("delay", _) => order.delay = number()?,
-            ("wait", _) => order.wait = number()?,
+            ("side", "data") => parameters.side = Side::Data,
+            ("side", "code") => parameters.side = Side::Code,
+            ("method", "basic") => parameters.method = Method::Basic,
+            ("method", "refined") => parameters.method = Method::Refined,
+            ("by", "interrupt") => parameters.by = By::Interrupt,
+            ("by", "program") => parameters.by = By::Program,
+            ("ways", _) => parameters.ways = number()?,
+            ("data", _) => parameters.data = number()?,
+            ("code", _) => parameters.code = number()?,
+            ("cache", _) => parameters.cache = number()?,
+            ("line", _) => parameters.line = number()?,
+            ("repetitions", _) => parameters.repetitions = number()?,
+            ("passes", _) => parameters.passes = number()?,
+            ("delay", _) => parameters.delay = number()?,
+            ("wait", _) => parameters.wait = number()?,
             // One word for each counter, in order.
             ("event", _) => {
-                *order.events.get_mut(named).ok_or("error events")? = number()?;
+                *parameters.events.get_mut(named).ok_or("error events")? = number()?;
                 named += 1;
             }
             _ => return Err("error word"),
         }
     }
-    let is_line = order.line.is_power_of_two() && (16..=256).contains(&order.line);
+    let is_line = parameters.line.is_power_of_two() && (16..=256).contains(&parameters.line);
     let is_right = is_line
-        && order.data <= LINES_MAX
-        && order.code <= LINES_MAX
-        && order.cache >= 4 * order.line
-        && order.cache <= CACHE_BYTES_MAX
-        && (1..=WAYS_MAX as u64).contains(&order.ways)
-        && order.cache.is_multiple_of(order.line * order.ways)
-        && (1..=REPETITIONS_MAX).contains(&order.repetitions)
-        && (2..=1 << 20).contains(&order.passes)
-        && (1..=u64::from(u32::MAX)).contains(&order.delay);
-    is_right.then_some(order).ok_or("error range")
+        && parameters.data <= LINES_MAX
+        && parameters.code <= LINES_MAX
+        && parameters.cache >= 4 * parameters.line
+        && parameters.cache <= CACHE_BYTES_MAX
+        && (1..=WAYS_MAX as u64).contains(&parameters.ways)
+        && parameters.cache.is_multiple_of(parameters.line * parameters.ways)
+        && (1..=REPETITIONS_MAX).contains(&parameters.repetitions)
+        && (2..=1 << 20).contains(&parameters.passes)
+        && (1..=u64::from(u32::MAX)).contains(&parameters.delay);
+    is_right.then_some(parameters).ok_or("error range")
 }
 
 #[cfg(test)]
@@ -260,14 +260,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_read() {
+    fn a_command_line_is_parsed() {
         let line =
             b"noise loop=detour body=walk bytes=4096 quantum=7 repetitions=3 window=9 threshold=1";
         let Ok(Command { program: Program::Noise(order) }) = Command::parse(line) else {
             panic!("refused");
         };
         assert_eq!((order.looping, order.body, order.bytes), (Loop::Detour, Body::Walk, 4096));
-        assert_eq!((order.repetitions, order.window, order.turns), (3, 9, 0));
+        assert_eq!((order.repetitions, order.window, order.iterations), (3, 9, 0));
     }
 
     #[test]

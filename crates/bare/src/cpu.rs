@@ -1,24 +1,24 @@
-//! Instructions that have no function in `core`.
+//! Instructions for which `core` has no function.
 
 use core::arch::asm;
 use core::arch::x86_64::{_mm_lfence, _rdtsc};
 
-/// ACPI's PM1a control register of QEMU's machine `pc`, where its firmware puts it.
+/// ACPI's PM1a control register of QEMU's machine `pc`, at the port that its firmware assigns.
 const PM1A_CONTROL: u16 = 0x604;
-/// SLP_EN with the sleep type that is off there.
+/// SLP_EN with the sleep type of power off.
 const OFF: u16 = 0x2000;
 
-/// The time-stamp counter.
+/// Reads the time-stamp counter.
 #[inline]
 pub fn now() -> u64 {
-    // SAFETY: RDTSC has no effect but its result.
+    // SAFETY: RDTSC only returns a value.
     unsafe { _rdtsc() }
 }
 
-/// The counter, after everything before it is done; as in the live loops.
+/// Reads the counter after all previous instructions have completed, as the live loops do.
 #[inline]
 pub fn now_after_work() -> u64 {
-    // SAFETY: LFENCE has no effect but order.
+    // SAFETY: LFENCE only orders instructions.
     unsafe { _mm_lfence() };
     now()
 }
@@ -39,7 +39,7 @@ pub fn write_port(port: u16, value: u8) {
 
 /// Writes a model-specific register.
 pub fn write_msr(register: u32, value: u64) {
-    // SAFETY: called for the counters of the processor alone, which change nothing else.
+    // SAFETY: called only for performance counters, which affect nothing else.
     unsafe {
         asm!("wrmsr", in("ecx") register, in("eax") value as u32, in("edx") (value >> 32) as u32,
             options(nomem, nostack, preserves_flags));
@@ -58,30 +58,30 @@ pub fn read_counter(number: u32) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
-/// Lets interrupts come.
+/// Enables interrupts.
 pub fn allow_interrupts() {
     // SAFETY: the table of handlers is set up before.
     unsafe { asm!("sti", options(nostack)) };
 }
 
-/// Keeps them away.
+/// Disables interrupts.
 pub fn forbid_interrupts() {
-    // SAFETY: what waits comes later.
+    // SAFETY: pending interrupts are only delayed.
     unsafe { asm!("cli", options(nostack)) };
 }
 
-/// Ends the machine.
+/// Powers the machine off.
 pub fn power_off() -> ! {
     // SAFETY: as above.
     unsafe { asm!("out dx, ax", in("ax") OFF, in("dx") PM1A_CONTROL, options(nomem, nostack)) };
-    // Not halted: the clock of a machine that sleeps jumps to its next timer, which may be the one that
-    // ends it as overdue before QEMU has carried out what was asked.
+    // Not halted: the clock of a halted machine skips to its next timer, which may be the time limit, before
+    // QEMU has powered it off.
     loop {
         core::hint::spin_loop();
     }
 }
 
-// The compiler calls these; there is no library that has them.
+// The compiler emits calls of these functions, and no library provides them.
 
 /// # Safety
 /// As C's `memcpy`.

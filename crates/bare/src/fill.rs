@@ -1,7 +1,7 @@
-//! What fills the cache, and what the program displaces by itself.
+//! The lines that fill the cache, and the lines by which the program itself displaces others.
 //!
-//! The loops are linked, and the lines are used, at low addresses: what runs there the guest's PMU counts
-//! as user mode, so that misses of these loops stand apart from those of the handler.
+//! The loops and their lines are at low addresses, which the guest's PMU counts as user mode. Their misses
+//! are therefore counted separately from those of the handler.
 
 use core::arch::{asm, global_asm};
 
@@ -10,9 +10,9 @@ use crate::command::{Footprint, Side};
 use crate::ring::{Place, two_passes};
 use crate::routine;
 
-/// What fills the cache; what the program displaces by itself; the order of the sets, until the lines are laid.
-/// In a second level of 512 KiB or more, as many lines as a first level has lie in other sets than the
-/// program and the handler's lines do.
+/// Where the lines that fill the cache are, the lines by which the program displaces others, and the order
+/// of the sets while the lines are written. In a second-level cache of 512 KiB or more, as many lines as
+/// fill a first-level cache are in other sets than the program and the handler's lines.
 const FILL_AT: u64 = (64 << 20) + (192 << 10);
 const OWN_AT: u64 = (130 << 20) + (128 << 10);
 const ORDER_AT: u64 = 192 << 20;
@@ -21,13 +21,13 @@ global_asm!(
     ".section .boot, \"ax\"",
     ".balign 256",
     ".globl low_walk, low_calls",
-    // Goes rsi times from rdi to where rdi leads.
+    // Follows rsi links from rdi.
     "low_walk:",
     "2: mov rdi, [rdi]",
     "dec rsi",
     "jnz 2b",
     "ret",
-    // Calls rdi and rdx in turns, rsi times in all.
+    // Calls rdi and rdx alternately, rsi times in all.
     ".balign 64",
     "low_calls:",
     "3: call rdi",
@@ -38,9 +38,9 @@ global_asm!(
     ".text",
 );
 
-/// Goes `steps` links on from `at`; where that leads. At least one.
+/// Follows `steps` links from `at`, at least one; returns where the last leads.
 fn walk(mut at: u64, steps: u64) -> u64 {
-    // SAFETY: the links were laid by this module and lead to each other. The loop changes what is named,
+    // SAFETY: this module wrote the links, which lead to each other. The loop changes the named registers,
     // and uses the stack as a call does.
     unsafe {
         asm!("movabs {loop_at}, offset low_walk", "call {loop_at}", loop_at = out(reg) _,
@@ -49,9 +49,9 @@ fn walk(mut at: u64, steps: u64) -> u64 {
     at
 }
 
-/// Calls two routines in turns; which is next.
+/// Calls two routines alternately; returns them in the order of the next calls.
 fn calls(mut entries: [u64; 2], times: u64) -> [u64; 2] {
-    // SAFETY: the routines were written by this module: jumps and a return. As above.
+    // SAFETY: this module wrote the routines: jumps and a return. Registers as above.
     unsafe {
         asm!("movabs {loop_at}, offset low_calls", "call {loop_at}", loop_at = out(reg) _,
             inout("rdi") entries[0], inout("rdx") entries[1], inout("rsi") times => _);
@@ -63,42 +63,42 @@ fn calls(mut entries: [u64; 2], times: u64) -> [u64; 2] {
 pub enum Fill {
     /// The next link, and the links of a pass.
     Data(u64, u64),
-    /// The routine of the next pass, and that of the one behind it.
+    /// The routine of the next pass, and that of the pass after it.
     Code([u64; 2]),
 }
 
 impl Fill {
-    /// Lays as many lines as the cache has.
-    pub fn new(order: &Footprint) -> Fill {
-        let lines = order.cache / order.line;
-        let sets = (lines / order.ways) as usize;
-        // SAFETY: the memory is nobody else's, as far as the most sets that a command may ask for.
+    /// Writes as many lines as the cache has.
+    pub fn new(parameters: &Footprint) -> Fill {
+        let lines = parameters.cache / parameters.line;
+        let sets = (lines / parameters.ways) as usize;
+        // SAFETY: nothing else uses the memory, as far as the maximum number of sets.
         let shuffled = unsafe { core::slice::from_raw_parts_mut(ORDER_AT as *mut u32, sets) };
         let mut entries = [0; 2];
         let (mut before, mut number) = (0, 0);
-        two_passes(shuffled, order.ways as usize, |place: Place| {
+        two_passes(shuffled, parameters.ways as usize, |place: Place| {
             let line = u64::from(place.way) * sets as u64 + u64::from(place.set);
             // Each pass has its own slot in each line.
-            let slot = FILL_AT + line * order.line + number / lines * 8;
+            let slot = FILL_AT + line * parameters.line + number / lines * 8;
             let is_first = number % lines == 0;
             if is_first {
                 entries[(number / lines) as usize] = slot;
             }
-            // SAFETY: within CACHE_BYTES_MAX of memory that is nobody else's.
+            // SAFETY: within CACHE_BYTES_MAX of memory that nothing else uses.
             unsafe {
-                match order.side {
+                match parameters.side {
                     Side::Data if number > 0 => (before as *mut u64).write_volatile(slot),
                     Side::Data => {}
                     Side::Code if is_first => {}
                     Side::Code => routine::jump(before, slot),
                 }
-                if order.side == Side::Code && (number + 1) % lines == 0 {
+                if parameters.side == Side::Code && (number + 1) % lines == 0 {
                     routine::end(slot);
                 }
             }
             (before, number) = (slot, number + 1);
         });
-        match order.side {
+        match parameters.side {
             Side::Data => {
                 // SAFETY: as above.
                 unsafe { (before as *mut u64).write_volatile(entries[0]) };
@@ -108,7 +108,7 @@ impl Fill {
         }
     }
 
-    /// Touches all lines so many times; at least once.
+    /// Touches all lines `passes` times, at least once.
     pub fn touch(&mut self, passes: u64) {
         match self {
             Fill::Data(at, lines) => *at = walk(*at, *lines * passes),
@@ -117,18 +117,18 @@ impl Fill {
     }
 }
 
-/// Lines that the program displaces the others with: consecutive ones.
+/// Consecutive lines by which the program displaces others.
 pub struct Own {
     side: Side,
     lines: u64,
 }
 
 impl Own {
-    /// Lays them; of none, nothing.
+    /// Writes the lines, if there are any.
     pub fn new(side: Side, lines: u64, line: u64) -> Own {
         for number in 0..lines {
             let at = OWN_AT + number * line;
-            // SAFETY: within LINES_MAX lines of 256 bytes, of memory that is nobody else's.
+            // SAFETY: within LINES_MAX lines of 256 bytes, of memory that nothing else uses.
             unsafe { (at as *mut u64).write_volatile(at + line) };
         }
         if side == Side::Code {
@@ -138,7 +138,7 @@ impl Own {
         Own { side, lines }
     }
 
-    /// Touches each once.
+    /// Touches each line once.
     pub fn touch(&self) {
         match self.side {
             _ if self.lines == 0 => {}
@@ -148,7 +148,7 @@ impl Own {
     }
 }
 
-/// The place of something as the caches have it: without what the program adds to see it.
+/// Returns the physical address, which the caches use, of an address of the program.
 pub fn physical(address: u64) -> u64 {
     if address >= HIGH { address - HIGH } else { address }
 }

@@ -1,10 +1,8 @@
-//! A cache of known size, filled by the program, and an interrupt whose handler touches a known number of
-//! lines: how many of the program's lines does it displace? The phases are those of the paper
-//! `footprint-1999`, Figure 1.
+//! Fills a cache of known size, and has an interrupt handler touch a known number of lines: how many of the
+//! program's lines does it displace? The phases are those of the paper `footprint-1999`, Figure 1.
 //!
-//! Each repetition runs twice: without an interrupt (the idle baseline), and with it. What the handler
-//! touches beside what it is told (its own code, the stack, its table) is what a run with `data=0 code=0`
-//! shows.
+//! Each repetition runs twice: without an interrupt (the control), and with it. A run with `data=0 code=0`
+//! shows what the handler touches in addition: its own code, the stack and its table.
 
 use crate::boot::HIGH;
 use crate::command::{By, COUNTERS, Footprint, Method};
@@ -14,48 +12,57 @@ use crate::marker::{CLOSE, END, FULL, OPEN, mark};
 use crate::serial::line;
 use crate::{interrupts, noise, routine};
 
-/// Where the handler's data and its routine are: apart by more than any of them has, and in other sets of
-/// a second level of 512 KiB or 1 MiB than as many lines of what fills a first level.
+/// Where the handler's data and its routine are. They do not overlap, and in a second-level cache of
+/// 512 KiB or 1 MiB their sets differ from those of the lines that fill a first-level cache.
 const HANDLER_DATA_AT: u64 = HIGH + (16 << 20) + (256 << 10);
 const HANDLER_CODE_AT: u64 = HIGH + (32 << 20) + (384 << 10);
-/// The first event select and its counter, of AMD's family 17h; the others follow in pairs.
+/// The first event select and its counter on AMD family 17h; the others follow in pairs.
 const EVENT_SELECT: u32 = 0xc001_0200;
 const COUNTER: u32 = 0xc001_0201;
 
-/// Measures, and tells a line a repetition: `hz HZ`, `rep IRQ RAN TOUCH_CYCLES ALL_CYCLES COUNTER...`; then
-/// what the handler touches besides: `own STACK CODE CODE_END WORK`, physical addresses.
-pub fn run(order: &Footprint) {
+/// Measures and writes lines: `hz HZ`; for each repetition `rep IRQ RAN TOUCH_CYCLES ALL_CYCLES
+/// COUNTER...`; and what the handler touches in addition, `own STACK CODE CODE_END WORK`, as physical
+/// addresses.
+pub fn run(parameters: &Footprint) {
     mark(FULL, 0);
     line("hz", &[noise::counter_hz()]);
     interrupts::set_up();
-    // SAFETY: the memory is nobody else's, as far as LINES_MAX lines of 256 bytes.
-    let code = unsafe { routine::write(HANDLER_CODE_AT, order.code, order.line) };
-    match order.by {
-        By::Interrupt => interrupts::handle(HANDLER_DATA_AT, order.data, order.line, code),
-        By::Program => interrupts::handle(HANDLER_DATA_AT, 0, order.line, None),
+    // SAFETY: nothing else uses the memory, as far as LINES_MAX lines of 256 bytes.
+    let code = unsafe { routine::write(HANDLER_CODE_AT, parameters.code, parameters.line) };
+    match parameters.by {
+        By::Interrupt => {
+            interrupts::handle(HANDLER_DATA_AT, parameters.data, parameters.line, code)
+        }
+        By::Program => interrupts::handle(HANDLER_DATA_AT, 0, parameters.line, None),
     }
-    let displaced = if order.by == By::Program { order.data.max(order.code) } else { 0 };
-    let own = Own::new(order.side, displaced, order.line);
-    let mut fill = Fill::new(order);
-    let counters = order.events.iter().take_while(|event| **event != 0).count();
-    for (at, event) in order.events[..counters].iter().enumerate() {
+    let displaced =
+        if parameters.by == By::Program { parameters.data.max(parameters.code) } else { 0 };
+    let own = Own::new(parameters.side, displaced, parameters.line);
+    let mut fill = Fill::new(parameters);
+    let counters = parameters.events.iter().take_while(|event| **event != 0).count();
+    for (at, event) in parameters.events[..counters].iter().enumerate() {
         write_msr(EVENT_SELECT + 2 * at as u32, *event);
         write_msr(COUNTER + 2 * at as u32, 0);
     }
     allow_interrupts();
-    // Once for nothing: what is touched for the first time is no matter of the interrupt.
+    // Warm-up: first touches must not count as the interrupt's.
     for _ in 0..2 {
-        repetition(order, (&mut fill, &own), true, counters);
+        repetition(parameters, (&mut fill, &own), true, counters);
     }
-    let mut said = [0; 4 + COUNTERS];
-    for _ in 0..order.repetitions {
+    let mut numbers = [0; 4 + COUNTERS];
+    for _ in 0..parameters.repetitions {
         for irq in [false, true] {
             mark(OPEN, u64::from(irq));
-            let seen = repetition(order, (&mut fill, &own), irq, counters);
+            let outcome = repetition(parameters, (&mut fill, &own), irq, counters);
             mark(CLOSE, u64::from(irq));
-            said[..4].copy_from_slice(&[u64::from(irq), seen.ran, seen.touch, seen.all]);
-            said[4..].copy_from_slice(&seen.counted);
-            line("rep", &said[..4 + counters]);
+            numbers[..4].copy_from_slice(&[
+                u64::from(irq),
+                outcome.ran,
+                outcome.touch,
+                outcome.all,
+            ]);
+            numbers[4..].copy_from_slice(&outcome.counted);
+            line("rep", &numbers[..4 + counters]);
         }
     }
     line("own", &interrupts::own().map(physical));
@@ -63,10 +70,11 @@ pub fn run(order: &Footprint) {
     forbid_interrupts();
 }
 
-struct Seen {
-    /// Interrupts that came.
+/// The results of a repetition.
+struct Outcome {
+    /// Number of interrupts that arrived.
     ran: u64,
-    /// Cycles that the last touch of all lines took.
+    /// Cycles of the last pass over all lines.
     touch: u64,
     /// Cycles from the start of the counters to their end.
     all: u64,
@@ -82,27 +90,27 @@ fn read(counters: usize) -> [u64; COUNTERS] {
 }
 
 fn repetition(
-    order: &Footprint,
+    parameters: &Footprint,
     (fill, own): (&mut Fill, &Own),
     irq: bool,
     counters: usize,
-) -> Seen {
-    // What was between the repetitions is no matter of this one.
+) -> Outcome {
+    // Restores the cache after the work between repetitions.
     fill.touch(2);
-    // Phase 1: the interrupt is scheduled; without one the same is done for none.
+    // Phase 1: the interrupt is scheduled; the control does the same without one.
     let ran = interrupts::ran();
-    let is_raised = irq && order.by == By::Interrupt;
-    interrupts::schedule(if is_raised { order.delay as u32 } else { 0 });
+    let is_raised = irq && parameters.by == By::Interrupt;
+    interrupts::schedule(if is_raised { parameters.delay as u32 } else { 0 });
     // Phase 2: the counters start, and the cache is filled.
-    let (before, begin) = (read(counters), now_after_work());
+    let (before, start) = (read(counters), now_after_work());
     fill.touch(1);
     // Phase 3: until the interrupt has been handled.
-    if irq && order.by == By::Program {
+    if irq && parameters.by == By::Program {
         own.touch();
     }
-    match order.method {
-        Method::Basic => while now_after_work() - begin < order.wait {},
-        Method::Refined if order.passes > 2 => fill.touch(order.passes - 2),
+    match parameters.method {
+        Method::Basic => while now_after_work() - start < parameters.wait {},
+        Method::Refined if parameters.passes > 2 => fill.touch(parameters.passes - 2),
         Method::Refined => {}
     }
     // Phase 4: all lines again, and the counters stop.
@@ -111,5 +119,5 @@ fn repetition(
     let end = now_after_work();
     let mut counted = read(counters);
     counted.iter_mut().zip(before).for_each(|(after, before)| *after = after.wrapping_sub(before));
-    Seen { ran: interrupts::ran() - ran, touch: end - last, all: end - begin, counted }
+    Outcome { ran: interrupts::ran() - ran, touch: end - last, all: end - start, counted }
 }

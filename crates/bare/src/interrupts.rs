@@ -1,9 +1,9 @@
-//! One interrupt, of the local APIC's timer, and a handler that touches a given number of lines.
+//! An interrupt of the local APIC's timer, whose handler touches a given number of lines.
 
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Its vector.
+/// Its vector number.
 const VECTOR: u64 = 0x40;
 /// Registers of the local APIC.
 const APIC: u64 = 0xfee0_0000;
@@ -16,8 +16,8 @@ const ENABLED: u32 = 0x1ff;
 /// No division.
 const BY_ONE: u32 = 0xb;
 
-/// What the handler reads, together in a line: its data, how many lines, their distance; its routine, or
-/// 0; how often it ran; and its stack.
+/// The handler's parameters, in one line: the address of its data, the number of lines and their distance;
+/// the address of its routine, or 0; how often it ran; and its stack pointer.
 #[repr(C, align(256))]
 struct Work {
     data: AtomicU64,
@@ -39,7 +39,7 @@ static HANDLER_WORK: Work = Work {
 };
 
 global_asm!(
-    // What uses them may be compiled apart.
+    // Their users may be in another compilation unit.
     ".globl handler, handler_end, unexpected, interrupt_table",
     ".balign 256",
     "handler:",
@@ -82,7 +82,7 @@ global_asm!(
     "pop rax",
     "iretq",
     "handler_end:",
-    // Anything else is an error of the program.
+    // Any other interrupt is an error.
     "unexpected:",
     "call bare_unexpected",
     ".section .bss.interrupts, \"aw\", @nobits",
@@ -104,25 +104,25 @@ extern "C" fn bare_unexpected() -> ! {
     crate::cpu::power_off()
 }
 
-/// A gate of a table of 64 bits: present, an interrupt gate, code segment 8.
+/// Returns a 64-bit interrupt gate: present, code segment 8.
 fn gate(handler: u64) -> [u64; 2] {
     let low = (handler & 0xffff) | 8 << 16 | 0x8e00 << 32 | (handler >> 16 & 0xffff) << 48;
     [low, handler >> 32]
 }
 
 fn write_apic(register: u64, value: u32) {
-    // SAFETY: a register of the local APIC, mapped where it is after a reset.
+    // SAFETY: a register of the local APIC, at its address after a reset, which is mapped.
     unsafe { ((APIC + register) as *mut u32).write_volatile(value) };
 }
 
-/// Loads the table of handlers, and switches the local APIC on.
+/// Loads the interrupt descriptor table, and enables the local APIC.
 pub fn set_up() {
     #[repr(C, packed)]
     struct Pointer {
         limit: u16,
         base: u64,
     }
-    // SAFETY: one CPU, interrupts off: nobody else uses the table; the pointer is read at once.
+    // SAFETY: one CPU, interrupts off: nothing else uses the table; the pointer is read at once.
     unsafe {
         let table = &raw mut interrupt_table;
         for at in 0..256 {
@@ -132,7 +132,7 @@ pub fn set_up() {
         let pointer = Pointer { limit: 4095, base: table as u64 };
         asm!("lidt [{}]", in(reg) &raw const pointer, options(readonly, nostack, preserves_flags));
     }
-    // The old interrupt controllers keep silent.
+    // Masks the legacy interrupt controllers.
     crate::cpu::write_port(0x21, 0xff);
     crate::cpu::write_port(0xa1, 0xff);
     write_apic(SPURIOUS, ENABLED);
@@ -140,7 +140,7 @@ pub fn set_up() {
     write_apic(LVT_TIMER, VECTOR as u32);
 }
 
-/// What the handler touches from now on: `lines` of `line` bytes at `data`, and a routine.
+/// Sets what the handler touches: `lines` lines of `line` bytes at `data`, and a routine.
 pub fn handle(data: u64, lines: u64, line: u64, routine: Option<u64>) {
     HANDLER_WORK.data.store(data, Ordering::Relaxed);
     HANDLER_WORK.lines.store(lines, Ordering::Relaxed);
@@ -148,20 +148,20 @@ pub fn handle(data: u64, lines: u64, line: u64, routine: Option<u64>) {
     HANDLER_WORK.routine.store(routine.unwrap_or(0), Ordering::Relaxed);
 }
 
-/// Lets the interrupt come once, after so many steps of the timer; of 0 none comes.
+/// Schedules the interrupt once, after `steps` steps of the timer; cancels it if `steps` is 0.
 #[inline]
 pub fn schedule(steps: u32) {
     write_apic(INITIAL_COUNT, steps);
 }
 
-/// How often the handler ran.
+/// Returns how often the handler has run.
 #[inline]
 pub fn ran() -> u64 {
     HANDLER_WORK.ran.load(Ordering::Relaxed)
 }
 
-/// What the handler touches of its own: its stack, from the least address; begin and end of its
-/// instructions; and what it reads.
+/// Returns what the handler touches in addition: the lowest address of its stack, the start and the end of
+/// its instructions, and the address of its parameters.
 pub fn own() -> [u64; 4] {
     let stack = HANDLER_WORK.stack.load(Ordering::Relaxed);
     let work = &raw const HANDLER_WORK as u64;

@@ -1,11 +1,10 @@
-//! A program for the simulated machine without any kernel: what it measures nobody disturbs.
+//! A program for the simulated machine without a kernel: nothing interrupts its measurements.
 //!
-//! QEMU starts it directly (PVH: an ELF note names the entry, which is in 32 bits). What it is to do it
-//! reads from its command line; what it found goes to the first serial port, a line each (`sim::bare`
-//! reads it); then it powers the machine off.
+//! QEMU starts it directly (PVH: an ELF note names the 32-bit entry). It reads its command line, writes its
+//! results as lines to the first serial port (`sim::bare` reads them), and powers the machine off.
 //!
-//! Without feature `freestanding` it is an ordinary program that says so, with the same modules for
-//! tests.
+//! Without the feature `freestanding` it is an ordinary program that prints an error, with the same modules
+//! for tests.
 #![cfg_attr(feature = "freestanding", no_std, no_main)]
 
 #[cfg(feature = "freestanding")]

@@ -1,13 +1,13 @@
-//! In which order the lines of a cache are touched: as `lab::footprint::order` has it, without a library.
+//! The order in which the lines of a cache are touched: that of `lab::footprint::order`, without a library.
 //!
-//! Lines of one set are touched one after the other, forward in one pass and backward in the next: then a
-//! foreign line in a set that is kept least-recently-used costs one miss. The order of the sets, and of the
-//! ways in them, is shuffled.
+//! Lines of one set are touched one after the other, forward in one pass and backward in the next. A
+//! displaced line then costs one miss in a set with LRU replacement. The order of the sets, and of the ways
+//! in each, is shuffled.
 
-/// Most lines of a set.
+/// Maximum number of ways.
 pub const WAYS_MAX: usize = 64;
 
-/// A place in a cache's worth of memory: set and way, from 0.
+/// A line of memory of the size of the cache: its set and way, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
     /// Which set.
@@ -16,7 +16,7 @@ pub struct Place {
     pub way: u32,
 }
 
-/// A generator of numbers in no visible order (Knuth's MMIX), the upper half of each.
+/// A pseudo-random generator (Knuth's MMIX), of which the upper half of each number is used.
 struct Random(u64);
 
 impl Random {
@@ -33,9 +33,8 @@ impl Random {
     }
 }
 
-/// Hands `visit` the places of two passes over all lines, in order; the second has the ways of each set
-/// in the other direction. `sets` has an entry for each set, whatever is in it; `ways` is 1 to
-/// [`WAYS_MAX`].
+/// Calls `visit` with the places of two passes over all lines, in order; the second pass has the ways of
+/// each set in reverse order. `sets` has one entry per set, of any content; `ways` is 1 to [`WAYS_MAX`].
 pub fn two_passes(sets: &mut [u32], ways: usize, mut visit: impl FnMut(Place)) {
     sets.iter_mut().enumerate().for_each(|(at, set)| *set = at as u32);
     Random(1).shuffle(sets);
@@ -44,7 +43,7 @@ pub fn two_passes(sets: &mut [u32], ways: usize, mut visit: impl FnMut(Place)) {
             let mut all = [0; WAYS_MAX];
             let Some(order) = all.get_mut(..ways) else { return };
             order.iter_mut().enumerate().for_each(|(at, way)| *way = at as u32);
-            // The same in both passes.
+            // The same seed in both passes.
             Random(u64::from(set) + 2).shuffle(order);
             if backward {
                 order.reverse();
@@ -66,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn each_pass_touches_each_line_once_and_the_second_turns_the_ways_round() {
+    fn each_pass_touches_each_line_once_and_the_second_reverses_the_ways() {
         for (sets, ways) in [(64, 12), (1, 64), (128, 1), (512, 2), (1, 1)] {
             let all = passes(sets, ways);
             assert_eq!(all.len(), 2 * sets * ways);
@@ -82,7 +81,7 @@ mod tests {
         }
     }
 
-    /// Whether a touch of `line` misses in a set that is kept least-recently-used.
+    /// Returns whether a touch of `line` misses in a set with LRU replacement.
     fn misses(set: &mut Vec<u64>, ways: usize, line: u64) -> bool {
         let there = set.iter().position(|one| *one == line);
         match there {
@@ -95,24 +94,24 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_line_costs_one_miss() {
+    fn a_displaced_line_costs_one_miss() {
         for (sets, ways) in [(16, 8), (32, 2), (64, 1)] {
             let all = passes(sets, ways);
-            for foreign in 0..(sets * ways + 5) as u64 {
+            for displacing in 0..(sets * ways + 5) as u64 {
                 let mut cache = vec![Vec::new(); sets];
                 let mut found = 0;
-                for (turn, place) in all.iter().chain(&all).enumerate() {
-                    if turn == all.len() {
-                        for line in 0..foreign {
+                for (step, place) in all.iter().chain(&all).enumerate() {
+                    if step == all.len() {
+                        for line in 0..displacing {
                             let set = &mut cache[line as usize % sets];
                             misses(set, ways, 1000 + line);
                         }
                     }
                     let set = &mut cache[place.set as usize];
                     let missed = misses(set, ways, u64::from(place.way));
-                    found += u64::from(missed && turn >= all.len());
+                    found += u64::from(missed && step >= all.len());
                 }
-                assert_eq!(found, foreign.min((sets * ways) as u64));
+                assert_eq!(found, displacing.min((sets * ways) as u64));
             }
         }
     }

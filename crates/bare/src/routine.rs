@@ -1,6 +1,6 @@
-//! Routines of forward branches: one in each line, so that a call fetches each line once.
+//! Routines of forward jumps, one in each line, so that a call fetches each line once.
 
-/// The instruction that goes to another place: `jmp rel32`, from the end of itself.
+/// The opcode of `jmp rel32`, relative to its end.
 const JUMP: u8 = 0xe9;
 const JUMP_BYTES: u64 = 5;
 /// `ret`.
@@ -9,7 +9,7 @@ const RETURN: u8 = 0xc3;
 /// Writes a jump from `from` to `to`, less than 2 GiB away.
 ///
 /// # Safety
-/// The memory at `from` must be nobody else's.
+/// Nothing else may use the memory at `from`.
 pub unsafe fn jump(from: u64, to: u64) {
     let distance = to.wrapping_sub(from + JUMP_BYTES) as u32;
     // SAFETY: the caller promises the memory.
@@ -22,17 +22,17 @@ pub unsafe fn jump(from: u64, to: u64) {
 /// Writes a return at `at`.
 ///
 /// # Safety
-/// The memory must be nobody else's.
+/// Nothing else may use the memory.
 pub unsafe fn end(at: u64) {
     // SAFETY: the caller promises the memory.
     unsafe { (at as *mut u8).write_volatile(RETURN) };
 }
 
-/// Writes a routine of `lines` lines of `line` bytes at `at`: each but the last goes to the next, the last
-/// returns. Returns its address; none for no lines.
+/// Writes a routine of `lines` lines of `line` bytes at `at`: each line but the last jumps to the next, and
+/// the last returns. Returns the routine's address; none if `lines` is 0.
 ///
 /// # Safety
-/// The memory must be nobody else's, and `line` at least 8.
+/// Nothing else may use the memory, and `line` must be at least 8.
 pub unsafe fn write(at: u64, lines: u64, line: u64) -> Option<u64> {
     for number in 0..lines {
         let place = at + number * line;

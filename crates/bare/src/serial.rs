@@ -1,10 +1,10 @@
-//! The first serial port: lines of a word and numbers.
+//! Writes lines of a word and numbers to the first serial port.
 
 use crate::cpu::{read_port, write_port};
 
 const DATA: u16 = 0x3f8;
 const LINE_STATUS: u16 = 0x3fd;
-/// The transmitter takes a byte.
+/// The transmitter can take a byte.
 const EMPTY: u8 = 0x20;
 
 fn byte(byte: u8) {

@@ -1,14 +1,14 @@
-//! What this program tells the host: lines `irqlab {JSON}` on the second serial port, where the
+//! Messages to the host: lines `irqlab {JSON}` on the second serial port, where the
 //! kernel prints nothing, or on the console when there is no second port.
 //!
 //! | event | fields |
 //! |---|---|
 //! | `facts` | see [`crate::facts`] |
-//! | `ready` | none: the machine is up and waits for an order from the firmware |
+//! | `ready` | none: the machine is up and waits for a request from the firmware |
 //! | `window`, `chunk`, `shared` | see [`crate::share`] |
-//! | `said` | `line`: what irqlab in the guest has to say
+//! | `said` | `line`: a line of output of the guest's irqlab |
 //! | `limit` | none: the guest time limit was reached |
-//! | `exit` | `status`: the last thing that is said |
+//! | `exit` | `status`: the last message |
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -17,13 +17,13 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use crate::sys;
 
-/// Longest line taken from the host.
+/// Maximum length of a line from the host.
 const LINE_BYTES_MAX: usize = 256;
 
-/// Where the alarm says that it went off.
+/// The port to which the alarm writes its message.
 static ALARM_FD: AtomicI32 = AtomicI32::new(2);
 
-/// The line to the host.
+/// The connection to the host.
 pub struct Agent {
     port: File,
 }
@@ -33,8 +33,7 @@ impl Agent {
     pub fn open() -> Agent {
         let open = |path| OpenOptions::new().read(true).write(true).open(path);
         let port = open("/dev/ttyS1").and_then(|port| {
-            // Without this the port would send back what it gets. A port without a chip behind
-            // it refuses.
+            // Otherwise the port would echo its input. The call fails for a port without hardware.
             sys::make_raw(&port)?;
             Ok(port)
         });
@@ -48,13 +47,13 @@ impl Agent {
 
     /// Sends one JSON object.
     pub fn send(&mut self, object: &str) {
-        // The host that does not listen will end this machine by itself.
+        // A host that does not read ends this machine by itself.
         let _ = self.port.write_all(format!("irqlab {object}\n").as_bytes());
     }
 
-    /// Waits for a line from the host; `false` when it does not come.
+    /// Waits for a line from the host; returns false if none comes.
     ///
-    /// For probes only: when the host answers is not the same in two runs.
+    /// Only the request `probe` may use this: the time of the reply differs between runs.
     pub fn wait_for_line(&mut self) -> bool {
         let mut byte = [0];
         for _ in 0..LINE_BYTES_MAX {
@@ -68,14 +67,14 @@ impl Agent {
         false
     }
 
-    /// Powers the machine off after `limit_s` guest seconds, whatever else goes on.
-    pub fn watch_over(&self, limit_s: u32) {
+    /// Powers the machine off after `limit_s` guest seconds, whatever it executes then.
+    pub fn limit_time(&self, limit_s: u32) {
         if let Err(error) = sys::on_alarm(limit_s, alarm) {
             eprintln!("guest: no alarm: {error}");
         }
     }
 
-    /// Says how it ended, waits until all is said, and powers the machine off.
+    /// Reports the exit status, waits until all output is sent, and powers the machine off.
     pub fn power_off(mut self, status: u8) -> ! {
         self.send(&format!(r#"{{"event":"exit","status":{status}}}"#));
         let _ = io::stdout().flush();
@@ -85,9 +84,9 @@ impl Agent {
     }
 }
 
-/// Runs as a signal handler: nothing here allocates or takes a lock.
+/// The signal handler of the alarm: it neither allocates nor takes a lock.
 extern "C" fn alarm(_signal: i32) {
-    let said = b"irqlab {\"event\":\"limit\"}\nirqlab {\"event\":\"exit\",\"status\":124}\n";
-    sys::write_raw(ALARM_FD.load(Ordering::Relaxed), said);
+    let messages = b"irqlab {\"event\":\"limit\"}\nirqlab {\"event\":\"exit\",\"status\":124}\n";
+    sys::write_raw(ALARM_FD.load(Ordering::Relaxed), messages);
     sys::power_off()
 }

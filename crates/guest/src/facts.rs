@@ -12,7 +12,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// Sends `facts` to the host and prints the same on the console.
 pub fn report(agent: &mut Agent, modules_failed: &[String]) {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    // The kernel's coarse clocks advance by the tick: TICK_NSEC is what clock_getres answers.
+    // The kernel's coarse clocks advance with the tick, so clock_getres returns TICK_NSEC.
     let hz = sys::coarse_resolution_ns().map(|tick_ns| (SECOND_NS + tick_ns / 2) / tick_ns);
     let hz = hz.map_or("null".to_owned(), |hz| hz.to_string());
     let has = |name: &str| {
@@ -33,7 +33,7 @@ pub fn report(agent: &mut Agent, modules_failed: &[String]) {
     println!("irqlab {facts}");
 }
 
-/// A JSON string.
+/// Returns text as a JSON string.
 pub fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for sign in text.chars() {

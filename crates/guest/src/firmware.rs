@@ -1,12 +1,12 @@
-//! Orders through QEMU's firmware configuration device (fw_cfg), read by port I/O.
+//! Requests through QEMU's firmware configuration device (fw_cfg), read by port I/O.
 //!
-//! A checkpoint holds the guest in [`wait_for_order`]. The process that restores it offers the
-//! file `opt/irqlab/order` with other content, and the guest finds it by the same instruction in
-//! every run: port reads are answered within the instruction. No driver is needed.
+//! A checkpoint is saved while the guest is in [`wait_for_request`]. Whoever restores it provides the
+//! file `opt/irqlab/order` with a request, and the guest reads it at the same instruction in every run:
+//! QEMU answers a port read within the instruction. No driver is needed.
 //! Interface: QEMU's docs/specs/fw_cfg.rst.
 
-use crate::order::Order;
 use crate::ports;
+use crate::request::Request;
 
 const SELECTOR_PORT: u16 = 0x510;
 const DATA_PORT: u16 = 0x511;
@@ -15,17 +15,17 @@ const DIRECTORY_KEY: u16 = 0x19;
 const SIGNATURE: &[u8] = b"QEMU";
 /// Bytes of a directory entry: size (4), key (2), reserved (2), name (56).
 const ENTRY_BYTES: usize = 64;
-/// Most files that are looked through; QEMU has some twenty.
+/// Maximum number of files that are searched; QEMU has some twenty.
 const FILES_MAX: u32 = 256;
-/// Longest order.
-const ORDER_BYTES_MAX: u32 = 4096;
-/// The file.
-const ORDER_NAME: &[u8] = b"opt/irqlab/order\0";
-/// Its content as long as there is no order.
-const NO_ORDER: &[u8] = b"wait";
+/// Maximum length of a request.
+const REQUEST_BYTES_MAX: u32 = 4096;
+/// The name of the file.
+const FILE_NAME: &[u8] = b"opt/irqlab/order\0";
+/// The content of the file while there is no request.
+const NO_REQUEST: &[u8] = b"wait";
 
-/// Reads until there is an order. The machine is to be stopped and saved in this loop.
-pub fn wait_for_order() -> Result<Order, String> {
+/// Reads the file until it holds a request. A checkpoint is saved in this loop.
+pub fn wait_for_request() -> Result<Request, String> {
     ports::allow().map_err(|error| format!("no access to ports: {error}"))?;
     select(SIGNATURE_KEY);
     if read(SIGNATURE.len() as u32) != SIGNATURE {
@@ -33,28 +33,28 @@ pub fn wait_for_order() -> Result<Order, String> {
     }
     loop {
         let file = file().ok_or("no file opt/irqlab/order")?;
-        let order = contents(file);
-        // The machine may have been saved in the middle of this: then the file is another's by now, of
-        // which only the length of the old one was read.
-        let whole = || self::file() == Some(file) && contents(file) == order;
-        if order.trim_ascii() != NO_ORDER && whole() {
-            return Ok(Order::parse(&String::from_utf8_lossy(&order)));
+        let request = contents(file);
+        // If the machine was saved between the two reads, the content is that of the new file cut to the
+        // length of the old one.
+        let whole = || self::file() == Some(file) && contents(file) == request;
+        if request.trim_ascii() != NO_REQUEST && whole() {
+            return Ok(Request::parse(&String::from_utf8_lossy(&request)));
         }
     }
 }
 
-/// Key and size of the order's file. Looked for twice, as the machine may have been saved in the middle
-/// of the first search.
+/// Returns the key and size of the file. Searches twice, because the machine may have been saved during
+/// the first search.
 fn file() -> Option<(u16, u32)> {
-    find(ORDER_NAME).or_else(|| find(ORDER_NAME))
+    find(FILE_NAME).or_else(|| find(FILE_NAME))
 }
 
 fn contents((key, size): (u16, u32)) -> Vec<u8> {
     select(key);
-    read(size.min(ORDER_BYTES_MAX))
+    read(size.min(REQUEST_BYTES_MAX))
 }
 
-/// Key and size of a file.
+/// Returns the key and size of a file.
 fn find(name: &[u8]) -> Option<(u16, u32)> {
     select(DIRECTORY_KEY);
     let count = read(4);

@@ -1,4 +1,4 @@
-//! Orders that the image's irqlab carries out.
+//! Requests that the image's irqlab executes.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
@@ -9,16 +9,16 @@ use crate::work::{self, CANNOT_START};
 
 /// The program.
 const PROGRAM: &str = "/irqlab/irqlab";
-/// Its verb for the orders.
+/// Its verb for requests.
 const VERB: &str = "__in-guest";
-/// Most bytes that it may say: all that loops note in a long window.
+/// Maximum length of its output: all records of the loops in a long window.
 const SAID_BYTES_MAX: u64 = 16 << 20;
 
-/// Runs irqlab with an order; what it says on stdout goes to the host, line by line, when it has
-/// ended: nothing of this program runs meanwhile.
-pub fn carry_out(order: &str, agent: &mut Agent) -> u8 {
+/// Runs irqlab with a request. Sends its standard output to the host, line by line, after it has ended, so
+/// that nothing else runs during a measurement.
+pub fn execute(request: &str, agent: &mut Agent) -> u8 {
     let mut process = Command::new(PROGRAM);
-    process.args([VERB, order]).stdin(Stdio::null()).stdout(Stdio::piped());
+    process.args([VERB, request]).stdin(Stdio::null()).stdout(Stdio::piped());
     work::set_environment(&mut process);
     let mut child = match process.spawn() {
         Ok(child) => child,
@@ -27,13 +27,13 @@ pub fn carry_out(order: &str, agent: &mut Agent) -> u8 {
             return CANNOT_START;
         }
     };
-    let mut said = Vec::new();
+    let mut output = Vec::new();
     if let Some(stdout) = child.stdout.take() {
         let lines = BufReader::new(stdout.take(SAID_BYTES_MAX)).lines();
-        said.extend(lines.map_while(Result::ok));
+        output.extend(lines.map_while(Result::ok));
     }
     let status = child.wait();
-    for line in said {
+    for line in output {
         agent.send(&format!(r#"{{"event":"said","line":{}}}"#, quoted(&line)));
     }
     work::code_of(status)

@@ -1,4 +1,4 @@
-//! File systems and modules: what every kernel needs before anything else can run.
+//! File systems and modules, which must be there before anything else runs.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ const MOUNTS: [(&str, &str); 5] = [
 /// Modules to load, one file name a line, in this order.
 const MODULE_LIST: &str = "/irqlab/modules";
 
-/// Mounts what the kernel has; what it has not is named on the console.
+/// Mounts all file systems that the kernel has; names the others on the console.
 pub fn mount_all() {
     for (kind, place) in MOUNTS {
         if let Err(error) = sys::mount(kind, place) {
@@ -26,7 +26,7 @@ pub fn mount_all() {
     }
 }
 
-/// Loads the modules of the image; the names of those that the kernel refused.
+/// Loads the modules of the image; returns the names of those that the kernel refused.
 pub fn load_modules() -> Vec<String> {
     let list = fs::read_to_string(MODULE_LIST).unwrap_or_default();
     let mut failed = Vec::new();

@@ -1,13 +1,13 @@
-//! Hands files of the guest to the host, through the guest's memory.
+//! Transfers files of the guest to the host, through the guest's memory.
 //!
-//! Every kernel has memory, not every kernel has a file system or a device that it shares with the
-//! host. A buffer is filled, the host is told where it lies in physical memory (`window`, once)
-//! and what is in it (`chunk`), copies it by a monitor command, and answers with an empty line.
+//! Every kernel has memory, but not every kernel has a file system or a device that it shares with the
+//! host. This program fills a buffer and reports its physical address (`window`, once) and its content
+//! (`chunk`); the host copies it by a monitor command, and replies with an empty line.
 //!
 //! - `window`: `runs`, a list of `[physical address, bytes]` in the order of the buffer
 //! - `chunk`: `name`, `bytes` from the start of the window, `fnv1a` of them (a 64-bit hash in hex),
 //!   `last`: whether the file ends here
-//! - `shared`: all files are through
+//! - `shared`: all files are transferred
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -15,22 +15,22 @@ use std::io::{self, Read};
 use crate::agent::Agent;
 use crate::sys::Window;
 
-/// What the host wants to know: names and files.
+/// The files that are transferred, with their names.
 pub const FILES: [(&str, &str); 3] = [
     ("kallsyms", "/proc/kallsyms"),
     ("btf", "/sys/kernel/btf/vmlinux"),
     ("config", "/proc/config.gz"),
 ];
 
-/// Bytes of the window: two huge pages, so that it lies in few pieces.
+/// Size of the window, bytes: two huge pages, so that it consists of few pieces.
 const WINDOW_BYTES: usize = 4 << 20;
 
-/// Hands over all files that are there; the exit status of the order.
+/// Transfers all files that exist; returns the exit status of the request.
 pub fn share_all(agent: &mut Agent) -> u8 {
     match try_share_all(agent) {
         Ok(()) => 0,
         Err(error) => {
-            eprintln!("guest: cannot hand files to the host: {error}");
+            eprintln!("guest: cannot transfer files to the host: {error}");
             1
         }
     }
@@ -59,7 +59,7 @@ fn share(agent: &mut Agent, window: &mut Window, name: &str, mut file: File) -> 
             r#"{{"event":"chunk","name":"{name}","bytes":{bytes},"fnv1a":"{hash:016x}","last":{last}}}"#
         ));
         if !agent.wait_for_line() {
-            return Err(io::Error::other("the host does not answer"));
+            return Err(io::Error::other("the host does not reply"));
         }
         if last {
             return Ok(());
@@ -81,7 +81,7 @@ fn fill(file: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// FNV-1a, 64 bits: tells a copy that went wrong.
+/// FNV-1a, 64 bits: detects a damaged copy.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

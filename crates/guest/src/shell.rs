@@ -1,4 +1,4 @@
-//! A shell on the console: busybox when the image has it, else a few commands of our own.
+//! A shell on the console: busybox if the image has it, and otherwise a few built-in commands.
 
 use std::fs;
 use std::io::{self, BufRead, Write};
@@ -6,10 +6,10 @@ use std::process::Command;
 
 use crate::{sys, work};
 
-/// Most bytes of a file that `cat` shows.
+/// Maximum number of bytes of a file that `cat` prints.
 const CAT_BYTES_MAX: usize = 64 * 1024;
 
-/// Runs until the user leaves; the exit status.
+/// Runs until the user exits; returns the exit status.
 pub fn interactive() -> u8 {
     if work::has_busybox() {
         println!("irqlab: busybox shell; `exit` powers the machine off");

@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 const PAGE_BYTES: usize = 4096;
-/// /proc/PID/pagemap: bit 63 says "present", bits 0 to 54 are the page frame number.
+/// /proc/PID/pagemap: bit 63 means "present", bits 0 to 54 are the page frame number.
 const PAGE_PRESENT: u64 = 1 << 63;
 const PAGE_FRAME: u64 = (1 << 55) - 1;
 
@@ -18,7 +18,7 @@ fn checked(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Mounts a file system that has no device; makes the place when it is not there.
+/// Mounts a file system that has no device; creates the mount point if needed.
 pub fn mount(kind: &str, place: &str) -> io::Result<()> {
     let _ = std::fs::create_dir(place);
     let kind = CString::new(kind)?;
@@ -37,7 +37,7 @@ pub fn load_module(file: &File) -> io::Result<()> {
     checked(result as libc::c_int)
 }
 
-/// Powers the machine off; resets it when it has no way to power off (the host ends it then).
+/// Powers the machine off, or resets it if it cannot be powered off (the host ends it then).
 pub fn power_off() -> ! {
     loop {
         // SAFETY: reboot(2) takes no pointers; both calls are safe in a signal handler.
@@ -48,7 +48,7 @@ pub fn power_off() -> ! {
     }
 }
 
-/// Writes without buffers or locks, for signal handlers. What cannot be written is lost.
+/// Writes without buffers or locks, for signal handlers. Output that cannot be written is lost.
 pub fn write_raw(fd: i32, bytes: &[u8]) {
     // SAFETY: the buffer is valid for its length.
     unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) };
@@ -67,7 +67,7 @@ pub fn on_alarm(seconds: u32, handler: extern "C" fn(i32)) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a terminal pass bytes on as they are, without echo.
+/// Makes a terminal pass bytes unchanged, without echo.
 pub fn make_raw(port: &File) -> io::Result<()> {
     // SAFETY: all-zero is a valid termios to be overwritten.
     let mut settings: libc::termios = unsafe { std::mem::zeroed() };
@@ -92,7 +92,7 @@ pub fn give_terminal(command: &mut Command) {
         command.pre_exec(|| {
             checked(libc::setsid())?;
             let console = libc::open(c"/dev/ttyS0".as_ptr(), libc::O_RDWR);
-            // Without a serial console there is a shell without job control.
+            // Without a serial console the shell has no job control.
             if console >= 0 {
                 libc::ioctl(console, libc::TIOCSCTTY, 0);
                 for fd in 0..3 {
@@ -104,7 +104,7 @@ pub fn give_terminal(command: &mut Command) {
     }
 }
 
-/// Nanoseconds of a tick.
+/// Returns the resolution of the coarse clocks, which is the length of a tick, ns.
 pub fn coarse_resolution_ns() -> Option<u64> {
     let mut resolution = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is valid for the call.
@@ -112,13 +112,13 @@ pub fn coarse_resolution_ns() -> Option<u64> {
     u64::try_from(resolution.tv_nsec).ok().filter(|&ns| result == 0 && ns > 0)
 }
 
-/// CPUs that the kernel has brought up.
+/// Returns the number of CPUs that are online.
 pub fn cpus_online() -> i64 {
     // SAFETY: no pointers.
     unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }
 }
 
-/// Memory of which the physical place is known.
+/// Memory whose physical addresses are known.
 pub struct Window {
     start: *mut u8,
     len: usize,
@@ -150,7 +150,7 @@ impl Window {
         unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
     }
 
-    /// Pieces of physical memory behind the window, in its order: address and bytes.
+    /// Returns the pieces of physical memory of the window, in its order: address and bytes.
     pub fn physical_runs(&self) -> io::Result<Vec<(u64, usize)>> {
         let pages = self.len / PAGE_BYTES;
         let mut map = vec![0; pages * 8];
@@ -161,7 +161,7 @@ impl Window {
             let entry = entry.try_into().map_or(0, u64::from_le_bytes);
             let address = (entry & PAGE_FRAME) * PAGE_BYTES as u64;
             if entry & PAGE_PRESENT == 0 || address == 0 {
-                return Err(io::Error::other("the kernel hides where the memory is"));
+                return Err(io::Error::other("the kernel hides physical addresses"));
             }
             match runs.last_mut() {
                 Some((start, bytes)) if *start + *bytes as u64 == address => *bytes += PAGE_BYTES,

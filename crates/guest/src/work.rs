@@ -1,4 +1,4 @@
-//! Commands, and doing nothing.
+//! Commands and idling.
 
 use std::io;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Where the image has busybox.
 pub const BUSYBOX: &str = "/bin/busybox";
 
-/// Exit status of a command that cannot be started, as shells have it.
+/// Exit status of a command that cannot be started, as in shells.
 pub const CANNOT_START: u8 = 127;
 /// Exit status of a command that a signal ended.
 const BY_SIGNAL: u8 = 128;
@@ -19,7 +19,7 @@ pub fn has_busybox() -> bool {
     Path::new(BUSYBOX).exists()
 }
 
-/// Runs a command by busybox's shell; without one, its words as they are. Its exit status.
+/// Runs a command by busybox's shell, or directly if there is none; returns its exit status.
 pub fn run(command: &str) -> u8 {
     let mut process;
     if has_busybox() {
@@ -34,12 +34,12 @@ pub fn run(command: &str) -> u8 {
     status_of(process)
 }
 
-/// Where programs and libraries are found.
+/// Sets where programs and libraries are found.
 pub fn set_environment(process: &mut Command) {
     process.env("PATH", "/bin:/irqlab").env("LD_LIBRARY_PATH", "/irqlab/lib").env("HOME", "/");
 }
 
-/// Runs a process to its end.
+/// Runs a process to its end; returns its exit status.
 pub fn status_of(mut process: Command) -> u8 {
     match process.status() {
         Ok(status) => code_of(Ok(status)),
@@ -50,7 +50,7 @@ pub fn status_of(mut process: Command) -> u8 {
     }
 }
 
-/// The exit status of a process that has ended, as shells have it.
+/// Returns the exit status of a process that has ended, as in shells.
 pub fn code_of(status: io::Result<ExitStatus>) -> u8 {
     let code = status.ok().and_then(|status| status.code());
     code.map_or(BY_SIGNAL, |code| code as u8)

@@ -33,7 +33,7 @@ fn a_kernel_that_hangs_is_ended_by_the_guests_time() {
     // `jmp .`, which takes no alarm, and `cli; hlt`, after which nothing ever happens.
     for code in [[0xeb, 0xfe], [0xfa, 0xf4]] {
         let error = ended(bench, code, &scratch.path().join("bzImage"));
-        let words = "the guest's time is up (--guest-limit); its first process has said nothing";
+        let words = "the guest has reached its time limit (--guest-limit); its first process has sent nothing";
         assert!(error.starts_with(words) && error.contains("  | "), "{error}");
     }
 }
@@ -53,7 +53,7 @@ fn a_restored_guest_has_its_time_from_there_on() {
     };
     assert_eq!(ended("run:sleep 1.5").unwrap().status, 0);
     let error = ended("run:sleep 1; while true; do :; done").unwrap_err();
-    assert!(error.starts_with("the guest's time is up (--guest-limit)"), "{error}");
+    assert!(error.starts_with("the guest has reached its time limit (--guest-limit)"), "{error}");
     fs::remove_dir_all(cache.path(&format!("checkpoint-{name}"))).unwrap();
     fs::remove_file(cache.path(&format!("checkpoint-{name}.lock"))).unwrap();
 }

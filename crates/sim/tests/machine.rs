@@ -127,7 +127,7 @@ fn a_kernel_that_does_not_come_up_is_an_error_with_its_last_words() {
     let limits = Limits { wall: Duration::from_secs(4), ..LIMITS };
     for (code, words) in [
         ([0x0f, 0x0b], "the guest reset the machine before its first process"),
-        ([0xeb, 0xfe], "killed after 4 s; its first process never spoke"),
+        ([0xeb, 0xfe], "killed after 4 s; its first process has sent nothing"),
     ] {
         let mut bytes = whole.clone();
         for pair in bytes[start..].chunks_exact_mut(2) {

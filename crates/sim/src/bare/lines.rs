@@ -12,8 +12,8 @@ pub const NUMBERS_MAX: usize = 16;
 pub struct Said {
     /// Frequency of its clock, Hz; above 0.
     pub hz: u64,
-    /// Turns of the body in a quantum.
-    pub turns: u64,
+    /// Iterations of the body in a quantum.
+    pub iterations: u64,
     /// When the window began and ended, cycles.
     pub begin: u64,
     /// As above.
@@ -51,7 +51,7 @@ impl Said {
             let numbers: Option<Vec<u64>> = words.map(|number| number.parse().ok()).collect();
             match (word, numbers.as_deref()) {
                 ("hz", Some([hz])) if *hz > 0 => said.hz = *hz,
-                ("turns", Some([turns])) => said.turns = *turns,
+                ("turns", Some([iterations])) => said.iterations = *iterations,
                 ("ran", Some([begin, end, lost, loops])) if begin <= end => {
                     (said.begin, said.end) = (*begin, *end);
                     (said.lost, said.loops) = (*lost, *loops);
@@ -91,7 +91,7 @@ mod tests {
         let text = "SeaBIOS\nBooting from ROM..irqlab-bare 1\r\nhz 2000000000\nturns 7\n\
                     ran 10 90 0 8\nrecord 10 20\nrecord 20 31\nend\n";
         let said = Said::parse(text.as_bytes()).unwrap();
-        assert_eq!((said.turns, said.begin, said.end, said.loops), (7, 10, 90, 8));
+        assert_eq!((said.iterations, said.begin, said.end, said.loops), (7, 10, 90, 8));
         assert_eq!((said.records.as_slice(), said.ns(80)), (&[[10, 20], [20, 31]][..], 40));
     }
 

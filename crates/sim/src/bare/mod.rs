@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use crate::boot::Limits;
+use crate::guest::image::frozen;
 use crate::machine::Machine;
 use crate::machine::vm::{StartConfig, Vm, VmEvent, ending};
 use crate::qemu::Qemu;
@@ -56,7 +57,8 @@ fn program(cache: &Cache) -> Result<(PathBuf, String)> {
             remedy: "build irqlab on x86-64 Linux".to_owned(),
         });
     }
-    cache.keyed("bare", "", PROGRAM)
+    let frozen = frozen("bare")?;
+    cache.keyed("bare", "", frozen.as_deref().unwrap_or(PROGRAM))
 }
 
 /// The machine that runs it.

@@ -191,7 +191,7 @@ impl<'a> BareNoise<'a> {
 /// What the window took of the machine.
 fn facts(looping: Loop, ran: &Ran) -> Map<String, serde_json::Value> {
     let (mut facts, said) = (Map::new(), &ran.said);
-    facts.insert("turns_on_cpu_0".into(), json!(said.turns));
+    facts.insert("turns_on_cpu_0".into(), json!(said.iterations));
     facts.insert("clock_hz".into(), json!(said.hz));
     if looping == Loop::Detour && said.loops > 0 {
         let iteration_ns = said.ns(said.end - said.begin) as f64 / said.loops as f64;

@@ -21,14 +21,15 @@ const GUEST_MISSING: &str = include_str!(concat!(env!("OUT_DIR"), "/guest-missin
 
 const BUSYBOX_BYTES_MAX: u64 = 64 << 20;
 
-/// Names a directory whose files `init` and `irqlab` replace the guest's first process and the guest's
-/// irqlab. Two builds of irqlab then measure the same guest, address by address, so that their exact
-/// counts can be compared: code of another build lies elsewhere and misses other cache lines.
+/// Names a directory whose files `init`, `irqlab` and `bare` replace the guest's first process, the guest's
+/// irqlab and the program of the bare machine. Two builds of irqlab then measure the same guest, address by
+/// address, so that their exact counts can be compared: code of another build is at other addresses and
+/// misses other cache lines.
 const FROZEN_GUEST_VARIABLE: &str = "IRQLAB_FROZEN_GUEST";
 const FROZEN_BYTES_MAX: u64 = 256 << 20;
 
-/// The file of the frozen guest, where the user names one that has it.
-fn frozen(name: &str) -> Result<Option<Vec<u8>>> {
+/// Returns a file of the frozen guest, if the user names a directory that has it.
+pub(crate) fn frozen(name: &str) -> Result<Option<Vec<u8>>> {
     let Some(directory) = std::env::var_os(FROZEN_GUEST_VARIABLE) else { return Ok(None) };
     let path = Path::new(&directory).join(name);
     if !path.try_exists().map_err(SimError::file(&path))? {
