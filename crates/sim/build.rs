@@ -46,7 +46,7 @@ const PRODUCTS: [Product; 3] = [
         // At a fixed address, so that its own symbols need no relocation either.
         flags: "-Ctarget-feature=+crt-static\x1f-Crelocation-model=static",
         features: "",
-        crates: &["guest"],
+        crates: &["guest", "simrecord"],
         files: &[],
         needs: "it needs a static libc (Debian: libc6-dev, Fedora: glibc-static)",
     },
@@ -56,7 +56,7 @@ const PRODUCTS: [Product; 3] = [
         // An interrupt's frame lies right below the stack pointer.
         flags: "-Crelocation-model=static\x1f-Ccode-model=kernel\x1f-Cno-redzone",
         features: "freestanding",
-        crates: &["bare", "loop_bodies"],
+        crates: &["bare", "loop_bodies", "simrecord"],
         files: &["bare/build.rs", "bare/link.ld"],
         needs: "it is linked by its own script",
     },
@@ -65,7 +65,7 @@ const PRODUCTS: [Product; 3] = [
         file: "libplugin.so",
         flags: "",
         features: "",
-        crates: &["plugin", "attribution", "machine"],
+        crates: &["plugin", "attribution", "machine", "simrecord"],
         files: &[],
         needs: "it is a shared object for QEMU",
     },

@@ -1,4 +1,4 @@
-//! The contexts a CPU can execute in on behalf of an interrupt, and their names.
+//! The contexts in which a CPU executes on behalf of an interrupt: their kinds, names and numbers.
 
 /// The kind of a context; its order is the order of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,7 +28,7 @@ impl ContextKind {
         ContextKind::Exception,
     ];
 
-    /// The name used in tables and JSON (`irq`, `vector`, `softirq`, `napi`, `nmi`, `exception`).
+    /// The name in tables and JSON (`irq`, `vector`, `softirq`, `napi`, `nmi`, `exception`).
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -42,12 +42,12 @@ impl ContextKind {
     }
 }
 
-/// One source of interrupt cost: its kind, its number within the kind, and its name.
+/// One thing that a CPU executes for: its kind, its number within the kind, and its name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Context {
-    /// What sort of context this is.
+    /// The kind.
     pub kind: ContextKind,
-    /// IRQ line, position in [`VECTORS`] or softirq number; the order of rows within a kind.
+    /// IRQ line, position in [`SYSTEM_VECTORS`] or softirq number; the order of rows within a kind.
     pub number: u32,
     /// Action, vector, softirq or device name, as the kernel spells it.
     pub name: String,
@@ -57,18 +57,59 @@ pub struct Context {
 pub const SOFTIRQS: [&str; 10] =
     ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
 
-/// x86 system vectors that have an entry/exit tracepoint pair
-/// (arch/x86/include/asm/trace/irq_vectors.h), named as their tracepoints.
-pub const VECTORS: [&str; 11] = [
-    "local_timer",
-    "reschedule",
-    "call_function",
-    "call_function_single",
-    "irq_work",
-    "x86_platform_ipi",
-    "error_apic",
-    "spurious_apic",
-    "thermal_apic",
-    "threshold_apic",
-    "deferred_error_apic",
+/// An x86 system vector that has a pair of entry and exit tracepoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SystemVector {
+    /// The name of its tracepoints, without `_entry` and `_exit`
+    /// (arch/x86/include/asm/trace/irq_vectors.h).
+    pub name: &'static str,
+    /// Its number (arch/x86/include/asm/irq_vectors.h).
+    pub vector: u8,
+    /// The kernel's entry point for it (arch/x86/include/asm/idtentry.h).
+    pub entry_symbol: &'static str,
+}
+
+/// All system vectors that have tracepoints.
+///
+/// This is the only definition of their order and numbers: the BPF programs are compiled with what
+/// [`crate::key::c_header`] makes of it, and the simulated bench recognises interrupts by it.
+pub const SYSTEM_VECTORS: [SystemVector; 11] = [
+    system_vector("local_timer", 0xec, "asm_sysvec_apic_timer_interrupt"),
+    system_vector("reschedule", 0xfd, "asm_sysvec_reschedule_ipi"),
+    system_vector("call_function", 0xfc, "asm_sysvec_call_function"),
+    system_vector("call_function_single", 0xfb, "asm_sysvec_call_function_single"),
+    system_vector("irq_work", 0xf6, "asm_sysvec_irq_work"),
+    system_vector("x86_platform_ipi", 0xf7, "asm_sysvec_x86_platform_ipi"),
+    system_vector("error_apic", 0xfe, "asm_sysvec_error_interrupt"),
+    system_vector("spurious_apic", 0xff, "asm_sysvec_spurious_apic_interrupt"),
+    system_vector("thermal_apic", 0xfa, "asm_sysvec_thermal"),
+    system_vector("threshold_apic", 0xf9, "asm_sysvec_threshold"),
+    system_vector("deferred_error_apic", 0xf4, "asm_sysvec_deferred_error"),
 ];
+
+const fn system_vector(name: &'static str, vector: u8, entry_symbol: &'static str) -> SystemVector {
+    SystemVector { name, vector, entry_symbol }
+}
+
+/// The names of [`SYSTEM_VECTORS`], in its order.
+pub const VECTORS: [&str; SYSTEM_VECTORS.len()] = {
+    let mut names = [""; SYSTEM_VECTORS.len()];
+    let mut position = 0;
+    while position < names.len() {
+        names[position] = SYSTEM_VECTORS[position].name;
+        position += 1;
+    }
+    names
+};
+
+/// The position in [`SYSTEM_VECTORS`] of the vector with this number.
+#[must_use]
+pub fn position_of_vector(vector: u8) -> Option<usize> {
+    SYSTEM_VECTORS.iter().position(|known| known.vector == vector)
+}
+
+/// The number of the system vector with this name.
+#[must_use]
+pub fn vector_named(name: &str) -> Option<u8> {
+    SYSTEM_VECTORS.iter().find(|known| known.name == name).map(|known| known.vector)
+}

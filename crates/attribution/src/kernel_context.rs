@@ -1,29 +1,29 @@
-//! What a CPU that is seen whole can execute for: the contexts of a simulated machine.
+//! The contexts of a simulated machine, on which every instruction is observed.
 
 use std::fmt;
 
 /// The process id of a task whose id is not known (yet).
 pub const PID_UNKNOWN: u32 = u32::MAX;
 
-/// Added to the number of a system call that was made by an entry for programs of 32 bits, whose
-/// numbers are others.
+/// Added to the number of a system call that came through an entry for 32-bit programs, which have
+/// other numbers.
 pub const SYSCALL_32: u32 = 1 << 31;
 
-/// What a simulated CPU executes for. Each instruction belongs to exactly one.
+/// The context in which a simulated CPU executes. Each instruction belongs to exactly one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KernelContext {
-    /// Not known: firmware, decompressor, and the kernel before the first event that says more.
+    /// Unknown: firmware, decompressor, and the kernel before the first event that identifies a task.
     Unknown,
-    /// The idle task of the CPU, without what interrupts it.
+    /// The idle task of the CPU, without the interrupts that it takes.
     Idle,
     /// User mode of the task with this id.
     User(u32),
     /// A kernel thread with this id.
     KernelThread(u32),
-    /// Kernel code of a task whose way in was not seen: a new task on its way to user mode, or one
-    /// that was inside the kernel when tracking began.
+    /// Kernel code of a task whose kernel entry was not observed: a new task before its first user
+    /// instruction, or one that was in the kernel when tracking started.
     Task(u32),
-    /// A system call, by number, with [`SYSCALL_32`] for programs of 32 bits.
+    /// A system call, by number, with [`SYSCALL_32`] for 32-bit programs.
     Syscall(u32),
     /// A processor exception, by vector.
     Exception(u8),
@@ -35,12 +35,12 @@ pub enum KernelContext {
     Nmi,
     /// The handler (action) of a device's IRQ line, by the line's number.
     Irq(u32),
-    /// A function of the kernel that was asked for, by the caller's number.
+    /// A function of the kernel that the caller follows, by the caller's number.
     Function(u32),
 }
 
 impl KernelContext {
-    /// The context as a number that a record can hold: the kind above, the number below.
+    /// The context as one number: its kind in the upper half, its number in the lower.
     #[must_use]
     pub fn code(self) -> u64 {
         let (kind, number) = match self {
@@ -60,7 +60,7 @@ impl KernelContext {
         u64::from(kind as u32) << 32 | u64::from(number)
     }
 
-    /// The context of a number made by [`KernelContext::code`]; none of any other number.
+    /// The context with this [`KernelContext::code`]; none if there is none.
     #[must_use]
     pub fn from_code(code: u64) -> Option<KernelContext> {
         let number = u32::try_from(code & u64::from(u32::MAX)).ok()?;
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_go_there_and_back_and_other_numbers_are_refused() {
+    fn codes_round_trip_and_other_numbers_are_refused() {
         let contexts = [
             KernelContext::Unknown,
             KernelContext::Idle,
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn names_say_kind_and_number() {
+    fn names_have_kind_and_number() {
         assert_eq!(KernelContext::Softirq(3).to_string(), "softirq NET_RX");
         assert_eq!(KernelContext::Softirq(99).to_string(), "softirq 99");
         assert_eq!(KernelContext::Interrupt(0xec).to_string(), "interrupt 0xec");

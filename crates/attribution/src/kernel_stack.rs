@@ -1,33 +1,109 @@
 //! The context stack of a simulated CPU: which context each instruction belongs to.
 //!
-//! At the foot of the stack is the task (user mode, kernel thread, idle); above it are the system
-//! call, exceptions, interrupts and softirqs it is inside of. The stack belongs to the *task*, as
-//! its kernel stack does: a task that is switched away in the middle of a page fault is in that
-//! fault still when it comes back, on whichever CPU.
+//! At the bottom of the stack is the task (user mode, kernel thread, idle); above it are the system
+//! call, exceptions, interrupts and softirqs that it is in. The stack belongs to the *task*, as
+//! its kernel stack does: a task that is switched out in the middle of a page fault is still in that
+//! fault when it is switched in again, on whichever CPU.
 //!
 //! ```text
-//! user 7       |====|                                  |====|     own = the "="
+//! user 7       |====|                                  |====|     self = the "="
 //! syscall 0         |===|                          |===|
 //! softirq NET_RX                                                  inclusive = from entry to exit,
 //! interrupt 0xec        |==|    |=|                               without other tasks
 //! idle                     |====|  (7 waits; 0xec wakes it)
 //! ```
 //!
-//! Frames are told apart by what the processor does: a frame of an interrupt or exception by the
-//! stack pointer with which its handler starts, which is where its `iret` returns from; a softirq by
-//! the return address of its handler.
+//! What the processor does identifies a frame: that of an interrupt or exception is identified by
+//! the stack pointer with which its handler starts, which is where its `iret` returns from; that of a
+//! softirq by the return address of its handler.
 
-use crate::frames::{Entry, Frame, Frames, KernelSpan, KernelTurn};
 use crate::kernel_context::KernelContext;
 use crate::ledger::{Counts, Ledger, add};
 use crate::stack::DEPTH_MAX;
 
-/// What the processor may push below the return address.
+/// An error code, which the processor may push below the return address.
 const ERROR_CODE_BYTES: u64 = 8;
-/// From where a handler starts, with an error code, down to where it may return from.
+/// The farthest that an `iret` can be above where its handler started, without the error code.
 const RETURN_WINDOW: u64 = ERROR_CODE_BYTES + 6 * 8;
 
-/// Events that did not fit, since the stack was made.
+/// What opened a frame, which determines what closes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Entry {
+    /// The task at the bottom of the stack; another task replaces it.
+    Bottom,
+    /// `syscall`: closed by the return to user mode.
+    Syscall,
+    /// Interrupt or exception: closed by an `iret` at this stack pointer.
+    Hardware { stack_pointer: u64 },
+    /// A section of the context below: closed by [`KernelStack::leave_section`].
+    Section,
+    /// A function: closed at its return address, with the stack pointer above it.
+    Call { return_to: u64, stack_pointer: u64 },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Frame<const N: usize> {
+    context: KernelContext,
+    entry: Entry,
+    self_counts: Counts<N>,
+    nested: Counts<N>,
+    /// The first count of the CPU when the span started.
+    start: u64,
+    /// The region of interest in which the span started; 0 for none.
+    region: u32,
+}
+
+impl<const N: usize> Frame<N> {
+    fn new(context: KernelContext, entry: Entry) -> Self {
+        Frame { context, entry, self_counts: [0; N], nested: [0; N], start: 0, region: 0 }
+    }
+
+    fn inclusive(&self) -> Counts<N> {
+        let mut sum = self.self_counts;
+        add(&mut sum, &self.nested);
+        sum
+    }
+}
+
+/// The stack of a task that is not running.
+#[derive(Clone, Debug)]
+pub struct Frames<const N: usize = 1>(Vec<Frame<N>>);
+
+impl<const N: usize> Frames<N> {
+    /// A stack with nothing but `task`.
+    #[must_use]
+    pub fn new(task: KernelContext) -> Frames<N> {
+        let mut frames = Vec::with_capacity(4);
+        frames.push(Frame::new(task, Entry::Bottom));
+        Frames(frames)
+    }
+}
+
+/// A span that started and ended in the region of interest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelSpan<const N: usize = 1> {
+    /// Its context.
+    pub context: KernelContext,
+    /// When it started: the first count of the CPU on which it started.
+    pub start: u64,
+    /// Counts of the context itself.
+    pub self_counts: Counts<N>,
+    /// Counts with what was nested in it.
+    pub inclusive: Counts<N>,
+}
+
+/// A transition: another context is on top of the stack from here on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContextTransition<const N: usize = 1> {
+    /// The context on top.
+    pub context: KernelContext,
+    /// The task at the bottom, which may be the same.
+    pub task: KernelContext,
+    /// The CPU's counts at that moment.
+    pub at: Counts<N>,
+}
+
+/// Events that did not fit, since the stack was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelStackFaults {
     /// Returns from an interrupt inside the kernel that match no frame: the kernel's own use of
@@ -50,12 +126,12 @@ pub struct KernelStack<const N: usize = 1> {
     region: u32,
     counting: bool,
     keeps_spans: bool,
-    keeps_turns: bool,
+    keeps_transitions: bool,
     ledger: Ledger<N>,
-    /// Where in the ledger the row of the context on top is.
+    /// Position in the ledger of the row of the context on top.
     place: usize,
     spans: Vec<KernelSpan<N>>,
-    turns: Vec<KernelTurn<N>>,
+    transitions: Vec<ContextTransition<N>>,
     faults: KernelStackFaults,
 }
 
@@ -67,38 +143,39 @@ impl<const N: usize> Default for KernelStack<N> {
             region: 0,
             counting: false,
             keeps_spans: false,
-            keeps_turns: false,
+            keeps_transitions: false,
             ledger: Ledger::default(),
             place: 0,
             spans: Vec::new(),
-            turns: Vec::new(),
+            transitions: Vec::new(),
             faults: KernelStackFaults::default(),
         }
     }
 }
 
 impl<const N: usize> KernelStack<N> {
-    /// Has spans kept for [`KernelStack::take_spans`], which is to be called after each event then.
+    /// Keeps spans for [`KernelStack::take_spans`], which must be called after each event from now on.
     pub fn keep_spans(&mut self) {
         self.keeps_spans = true;
     }
 
-    /// The spans that ended since the last call: those of hardware and of calls.
+    /// The spans that ended since the last call, except those of system calls.
     pub fn take_spans(&mut self) -> impl Iterator<Item = KernelSpan<N>> + '_ {
         self.spans.drain(..)
     }
 
-    /// Has turns kept for [`KernelStack::take_turns`], which is to be called after each event then.
-    pub fn keep_turns(&mut self) {
-        self.keeps_turns = true;
+    /// Keeps transitions for [`KernelStack::take_transitions`], which must be called after each
+    /// event from now on.
+    pub fn keep_transitions(&mut self) {
+        self.keeps_transitions = true;
     }
 
-    /// What came to be on top since the last call, in order; while a region is open.
-    pub fn take_turns(&mut self) -> impl Iterator<Item = KernelTurn<N>> + '_ {
-        self.turns.drain(..)
+    /// The transitions since the last call, in order, while a region is open.
+    pub fn take_transitions(&mut self) -> impl Iterator<Item = ContextTransition<N>> + '_ {
+        self.transitions.drain(..)
     }
 
-    /// Begins a region of interest: rows start at zero.
+    /// Starts a region of interest: rows start at zero.
     pub fn open_region(&mut self, now: Counts<N>) {
         self.advance(now);
         self.region += 1;
@@ -113,21 +190,20 @@ impl<const N: usize> KernelStack<N> {
         &self.ledger
     }
 
-    /// Ends the region of interest and hands its rows over.
+    /// Ends the region of interest and returns its rows.
     pub fn close_region(&mut self, now: Counts<N>) -> Ledger<N> {
         self.advance(now);
         self.counting = false;
         std::mem::take(&mut self.ledger)
     }
 
-    /// Whether the CPU is inside of `context`, on top or below.
+    /// Whether the CPU is in `context`, on top or below.
     #[must_use]
     pub fn is_inside(&self, context: KernelContext) -> bool {
         self.frames.iter().any(|frame| frame.context == context)
     }
 
-    /// Where the function that was called last, of those that are followed, returns to; none if
-    /// none is open.
+    /// The return address of the innermost followed function; none if none is open.
     #[must_use]
     pub fn awaits(&self) -> Option<u64> {
         self.frames.iter().rev().find_map(|frame| match frame.entry {
@@ -136,19 +212,19 @@ impl<const N: usize> KernelStack<N> {
         })
     }
 
-    /// What the CPU executes for now.
+    /// The context on top.
     #[must_use]
     pub fn context(&self) -> KernelContext {
         self.top().context
     }
 
-    /// How many frames are open, with the foot.
+    /// How many frames are open, with the task's.
     #[must_use]
     pub fn depth(&self) -> usize {
         self.frames.len()
     }
 
-    /// What did not fit, so far.
+    /// Events that did not fit so far.
     #[must_use]
     pub fn faults(&self) -> KernelStackFaults {
         self.faults
@@ -178,7 +254,7 @@ impl<const N: usize> KernelStack<N> {
     }
 
     /// A function is called that is followed as `context`: the handler of a softirq or of an IRQ, or
-    /// one that was asked for. `stack_pointer` points at the return address.
+    /// one that an annotation names. `stack_pointer` points at the return address.
     pub fn enter_call(
         &mut self,
         context: KernelContext,
@@ -190,39 +266,39 @@ impl<const N: usize> KernelStack<N> {
         self.push(context, Entry::Call { return_to, stack_pointer });
     }
 
-    /// A part of what the CPU executes for begins; it ends by [`KernelStack::leave_part`].
-    pub fn enter_part(&mut self, context: KernelContext, now: Counts<N>) {
+    /// A section of the context on top starts; [`KernelStack::leave_section`] ends it.
+    pub fn enter_section(&mut self, context: KernelContext, now: Counts<N>) {
         self.advance(now);
-        self.push(context, Entry::Part);
+        self.push(context, Entry::Section);
     }
 
-    /// The part on top ends; whether there is one.
-    pub fn leave_part(&mut self, now: Counts<N>) -> bool {
-        let is_part = self.top().entry == Entry::Part;
-        if is_part {
+    /// Ends the section on top; returns whether there is one.
+    pub fn leave_section(&mut self, now: Counts<N>) -> bool {
+        let is_section = self.top().entry == Entry::Section;
+        if is_section {
             self.advance(now);
             self.close_down_to(self.frames.len() - 1);
         }
-        is_part
+        is_section
     }
 
-    /// The innermost part that is `context` ends, if nothing but functions and parts is nested in it;
-    /// whether there is one.
-    pub fn leave_part_of(&mut self, context: KernelContext, now: Counts<N>) -> bool {
-        let is_of_ours =
-            |frame: &&Frame<N>| matches!(frame.entry, Entry::Part | Entry::Call { .. });
-        let above = self.frames.iter().rev().take_while(is_of_ours);
+    /// Ends the innermost section of `context`, if nothing but functions and sections is nested in
+    /// it; returns whether there is one.
+    pub fn leave_section_of(&mut self, context: KernelContext, now: Counts<N>) -> bool {
+        let is_followed =
+            |frame: &&Frame<N>| matches!(frame.entry, Entry::Section | Entry::Call { .. });
+        let above = self.frames.iter().rev().take_while(is_followed);
         let found = above
             .enumerate()
-            .find(|(_, frame)| frame.context == context && frame.entry == Entry::Part);
+            .find(|(_, frame)| frame.context == context && frame.entry == Entry::Section);
         let Some(depth) = found.map(|(depth, _)| depth) else { return false };
         self.advance(now);
         self.close_down_to(self.frames.len() - 1 - depth);
         true
     }
 
-    /// The CPU is at `address` with `stack_pointer`, to where a function that is followed may have
-    /// returned; so may one that it ended with a jump to.
+    /// The CPU is at `address` with `stack_pointer`: the followed functions that return there have
+    /// returned. There may be several, as a function can end with a jump to another one.
     pub fn at_return_address(&mut self, address: u64, stack_pointer: u64, now: Counts<N>) {
         let called_from = stack_pointer.wrapping_sub(8);
         let entry = Entry::Call { return_to: address, stack_pointer: called_from };
@@ -255,38 +331,38 @@ impl<const N: usize> KernelStack<N> {
         }
     }
 
-    /// The CPU goes to user mode of task `pid`; all the task was inside of ends.
+    /// The CPU returns to user mode of task `pid`: all contexts above the task end.
     pub fn return_to_user(&mut self, pid: u32, now: Counts<N>) {
         self.advance(now);
         if self.frames.len() > 1 {
             self.close_down_to(1);
         }
-        self.set_foot(KernelContext::User(pid));
+        self.set_task(KernelContext::User(pid));
     }
 
-    /// The task at the foot, if nothing was known of it, is `foot`; what it is inside of stays.
-    pub fn identify(&mut self, foot: KernelContext, now: Counts<N>) {
+    /// The task at the bottom, if it was unknown, is `task`; the contexts above it stay.
+    pub fn identify(&mut self, task: KernelContext, now: Counts<N>) {
         self.advance(now);
         if self.frames[0].context == KernelContext::Unknown {
-            self.set_foot(foot);
+            self.set_task(task);
         }
     }
 
-    /// The task starts anew as `foot`, inside of nothing.
-    pub fn restart(&mut self, foot: KernelContext, now: Counts<N>) {
+    /// The task starts again as `task`, with no context above it.
+    pub fn restart(&mut self, task: KernelContext, now: Counts<N>) {
         self.advance(now);
         self.abandon_all();
-        self.set_foot(foot);
+        self.set_task(task);
     }
 
-    /// Another task runs from here on. Returns the stack of the one that ran.
+    /// Another task runs from here on. Returns the stack of the one that ran until now.
     pub fn switch_to(&mut self, next: Frames<N>, now: Counts<N>) -> Frames<N> {
         self.advance(now);
         let previous = std::mem::replace(&mut self.frames, next.0);
-        if let Some(foot) = self.frames.first()
+        if let Some(task) = self.frames.first()
             && self.counting
         {
-            self.ledger.enter(foot.context);
+            self.ledger.enter(task.context);
         }
         self.top_changed();
         Frames(previous)
@@ -296,7 +372,7 @@ impl<const N: usize> KernelStack<N> {
         &self.frames[self.frames.len() - 1]
     }
 
-    /// Charges what was used since the last event to the context that was on top.
+    /// Charges the counts since the last event to the context on top.
     fn advance(&mut self, now: Counts<N>) {
         let mut amount = [0; N];
         for (index, amount) in amount.iter_mut().enumerate() {
@@ -311,27 +387,27 @@ impl<const N: usize> KernelStack<N> {
             return;
         }
         if let Some(top) = self.frames.last_mut() {
-            add(&mut top.own, &amount);
+            add(&mut top.self_counts, &amount);
             self.ledger.charge_at(self.place, &amount);
         }
     }
 
-    /// Another context is on top: finds the row that it is charged to.
+    /// Another context is on top: finds its row.
     fn top_changed(&mut self) {
         if !self.counting {
             return;
         }
-        let (context, foot) = (self.top().context, self.frames[0].context);
+        let (context, task) = (self.top().context, self.frames[0].context);
         self.place = self.ledger.place(context);
-        if self.keeps_turns {
-            self.turns.push(KernelTurn { context, foot, at: self.charged_to });
+        if self.keeps_transitions {
+            self.transitions.push(ContextTransition { context, task, at: self.charged_to });
         }
     }
 
     fn leave_user_mode(&mut self, pid: u32) {
         self.abandon_all();
         if self.frames[0].context != KernelContext::User(pid) {
-            self.set_foot(KernelContext::User(pid));
+            self.set_task(KernelContext::User(pid));
         }
     }
 
@@ -341,11 +417,11 @@ impl<const N: usize> KernelStack<N> {
         self.top_changed();
     }
 
-    fn set_foot(&mut self, foot: KernelContext) {
-        if self.frames[0].context != foot {
-            self.frames[0].context = foot;
+    fn set_task(&mut self, task: KernelContext) {
+        if self.frames[0].context != task {
+            self.frames[0].context = task;
             if self.counting {
-                self.ledger.enter(foot);
+                self.ledger.enter(task);
             }
             self.top_changed();
         }
@@ -357,7 +433,7 @@ impl<const N: usize> KernelStack<N> {
             return;
         }
         let mut frame = Frame::new(context, entry);
-        frame.began = self.charged_to[0];
+        frame.start = self.charged_to[0];
         frame.region = if self.counting { self.region } else { 0 };
         self.frames.push(frame);
         if self.counting {
@@ -366,12 +442,12 @@ impl<const N: usize> KernelStack<N> {
         self.top_changed();
     }
 
-    /// Ends the frame at `position` and drops those above it. `position` is not the foot's.
+    /// Closes the frame at `position` and drops those above it. `position` is not 0.
     fn close_down_to(&mut self, position: usize) {
         self.faults.abandoned += (self.frames.len() - position - 1) as u64;
         let mut frame = self.frames[position];
         for above in &self.frames[position + 1..] {
-            add(&mut frame.nested, &above.own);
+            add(&mut frame.nested, &above.self_counts);
             add(&mut frame.nested, &above.nested);
         }
         let inclusive = frame.inclusive();
@@ -387,11 +463,11 @@ impl<const N: usize> KernelStack<N> {
     }
 
     fn keep_span(&mut self, frame: &Frame<N>, inclusive: Counts<N>) {
-        // System calls are told from the ledger: there are too many, and they may never end.
-        let is_kept = !matches!(frame.entry, Entry::Foot | Entry::Syscall);
+        // System calls are in the ledger only: there are many, and some never end.
+        let is_kept = !matches!(frame.entry, Entry::Bottom | Entry::Syscall);
         if self.keeps_spans && is_kept {
-            let Frame { context, began, own, .. } = *frame;
-            self.spans.push(KernelSpan { context, began, own, inclusive });
+            let Frame { context, start, self_counts, .. } = *frame;
+            self.spans.push(KernelSpan { context, start, self_counts, inclusive });
         }
     }
 }

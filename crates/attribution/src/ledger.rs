@@ -1,15 +1,15 @@
-//! What each context has used on one CPU, in the caller's counts.
+//! The counts of each context on one CPU.
 
 use std::collections::BTreeMap;
 
 use crate::kernel_context::KernelContext;
 
-/// The most contexts a ledger tells apart; what more there are is charged to
+/// The most contexts of a ledger; the counts of further ones are charged to
 /// [`KernelContext::Unknown`].
 pub const ROWS_MAX: usize = 16_384;
 
-/// What a CPU has counted. The first is its time, in any unit, with the time it was halted; the
-/// others are what the caller likes (instructions, cycles, misses). None of them decreases.
+/// The counts of a CPU. The first is its time in any unit, including the time it was halted; the
+/// caller chooses the others (instructions, cycles, misses). None of them decreases.
 pub type Counts<const N: usize> = [u64; N];
 
 /// Adds to each count.
@@ -20,16 +20,16 @@ pub(crate) fn add<const N: usize>(to: &mut Counts<N>, amount: &Counts<N>) {
     }
 }
 
-/// What one context has used.
+/// The counts of one context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row<const N: usize = 1> {
-    /// Used by the context itself. The sum over all rows is what the CPU has used.
-    pub own: Counts<N>,
-    /// Used from entry to exit, with what was nested inside but without other tasks, over spans
-    /// that began and ended while counting.
+    /// Counts of the context itself. They add up, over all rows, to the counts of the CPU.
+    pub self_counts: Counts<N>,
+    /// Counts from entry to exit, with what was nested inside but without other tasks, of the spans
+    /// that started and ended while the region was open.
     pub inclusive: Counts<N>,
-    /// Times the context was entered. For the context at the foot of a stack (user, kernel thread,
-    /// task, idle): times it came to be there, by a switch or a return.
+    /// How often the context was entered; for a task at the bottom of a stack (user, kernel thread,
+    /// task, idle), how often a switch or a return led to it.
     pub entries: u64,
     /// Spans in `inclusive`.
     pub completed: u64,
@@ -37,7 +37,7 @@ pub struct Row<const N: usize = 1> {
 
 impl<const N: usize> Default for Row<N> {
     fn default() -> Self {
-        Row { own: [0; N], inclusive: [0; N], entries: 0, completed: 0 }
+        Row { self_counts: [0; N], inclusive: [0; N], entries: 0, completed: 0 }
     }
 }
 
@@ -56,7 +56,7 @@ impl<const N: usize> Default for Ledger<N> {
 }
 
 impl<const N: usize> Ledger<N> {
-    /// Where the row of `context` is, for [`Ledger::charge_at`].
+    /// The position of the row of `context`, for [`Ledger::charge_at`].
     pub(crate) fn place(&mut self, context: KernelContext) -> usize {
         if let Some(place) = self.places.get(&context) {
             return *place;
@@ -73,14 +73,14 @@ impl<const N: usize> Ledger<N> {
         })
     }
 
-    /// Adds `amount` to what the context at `place` has used itself.
+    /// Adds `amount` to the self counts of the context at `place`.
     pub(crate) fn charge_at(&mut self, place: usize, amount: &Counts<N>) {
         if let Some((_, row)) = self.rows.get_mut(place) {
-            add(&mut row.own, amount);
+            add(&mut row.self_counts, amount);
         }
     }
 
-    /// Adds `amount` to what `context` has used itself.
+    /// Adds `amount` to the self counts of `context`.
     pub fn charge(&mut self, context: KernelContext, amount: &Counts<N>) {
         let place = self.place(context);
         self.charge_at(place, amount);
@@ -100,26 +100,26 @@ impl<const N: usize> Ledger<N> {
         row.completed += 1;
     }
 
-    /// The rows in the order of contexts; those that nothing was charged to or entered are left out.
+    /// The rows in the order of contexts, without those that were neither charged nor entered.
     pub fn rows(&self) -> impl Iterator<Item = (KernelContext, Row<N>)> + '_ {
         let used = |row: &Row<N>| {
-            row.entries + row.completed > 0 || row.own.iter().any(|amount| *amount > 0)
+            row.entries + row.completed > 0 || row.self_counts.iter().any(|amount| *amount > 0)
         };
         let rows = self.places.iter().map(|(context, place)| (*context, self.rows[*place].1));
         rows.filter(move |(_, row)| used(row))
     }
 
-    /// What all contexts have used themselves.
+    /// The sum of the self counts.
     #[must_use]
     pub fn total(&self) -> Counts<N> {
         let mut total = [0; N];
         for (_, row) in &self.rows {
-            add(&mut total, &row.own);
+            add(&mut total, &row.self_counts);
         }
         total
     }
 
-    /// Times that [`KernelContext::Unknown`] was used for want of a row.
+    /// How often [`KernelContext::Unknown`] was charged because there was no room for a row.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_no_row_of_its_own_is_unknown_and_still_in_the_sum() {
+    fn counts_without_a_row_are_charged_to_unknown_and_stay_in_the_sum() {
         let mut ledger = Ledger::<2>::default();
         for pid in 0..ROWS_MAX as u32 + 3 {
             ledger.charge(KernelContext::User(pid), &[2, 1]);
@@ -139,6 +139,6 @@ mod tests {
         assert_eq!(ledger.total(), [2 * (ROWS_MAX as u64 + 3), ROWS_MAX as u64 + 3]);
         assert_eq!(ledger.refused(), 3);
         let (context, row) = ledger.rows().next().unwrap();
-        assert_eq!((context, row.own), (KernelContext::Unknown, [6, 3]));
+        assert_eq!((context, row.self_counts), (KernelContext::Unknown, [6, 3]));
     }
 }

@@ -1,23 +1,26 @@
-//! What a CPU is executing for, and the stacks that tell self time from inclusive time.
+//! The contexts in which a CPU executes, and the stacks that separate self time from inclusive time.
 //!
-//! Pure: no IO, no clock, no globals. The live bench keeps the span stack inside its BPF program
-//! (`crates/live/bpf/span_stack.h`); the model here is what that C code is tested against. The
-//! simulated bench sees every instruction, and keeps the fuller [`KernelStack`].
+//! Pure: no IO, no clock, no globals. The live bench keeps its span stack in a BPF program
+//! (`crates/live/bpf/span_stack.h`); [`SpanStack`] is the model that this program is tested against.
+//! The simulated bench sees every instruction, and keeps the more detailed [`KernelStack`].
+//!
+//! [`context`] and [`key`] are the only definitions of system vectors, softirqs and context keys; the
+//! C code is compiled with what [`key::c_header`] generates.
 
 #![forbid(unsafe_code)]
 
 pub mod context;
-mod frames;
 pub mod kernel_context;
 pub mod kernel_stack;
+pub mod key;
 pub mod ledger;
 pub mod stack;
 pub mod tasks;
 
-pub use context::{Context, ContextKind};
-pub use frames::{Frames, KernelSpan, KernelTurn};
+pub use context::{Context, ContextKind, SystemVector};
 pub use kernel_context::{KernelContext, PID_UNKNOWN, SYSCALL_32};
-pub use kernel_stack::{KernelStack, KernelStackFaults};
+pub use kernel_stack::{ContextTransition, Frames, KernelSpan, KernelStack, KernelStackFaults};
+pub use key::ContextKey;
 pub use ledger::{Counts, Ledger, Row};
 pub use stack::{ClosedSpan, SpanStack, StackFaults};
 pub use tasks::TaskStacks;

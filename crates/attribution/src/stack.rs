@@ -1,5 +1,5 @@
-//! The span stack of one CPU: entries push, exits pop, and each span's time is split into what it
-//! used itself and what was used by the spans nested in it.
+//! The span stack of one CPU: entries push, exits pop, and each span's time is split into self time
+//! and the time of the spans nested in it.
 //!
 //! ```text
 //! softirq NET_RX   |=======|         |========|      inclusive = the whole, self = the "="
@@ -7,13 +7,13 @@
 //! ```
 
 /// The deepest nesting that is followed. Linux nests at most task, softirq, hard IRQ and NMI, plus
-/// exceptions in between; 16 leaves room for faults in the event stream.
+/// exceptions in between; the rest is a margin for lost exits.
 pub const DEPTH_MAX: usize = 16;
 
 /// A span that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClosedSpan<K> {
-    /// What the span was for.
+    /// Its context.
     pub key: K,
     /// Time of the span less that of the spans nested in it, in the unit of the caller's clock.
     pub self_time: u64,
@@ -23,10 +23,10 @@ pub struct ClosedSpan<K> {
     pub descendants: u32,
 }
 
-/// Events that did not fit a well-nested sequence, since the stack was made.
+/// Events that did not fit a well-nested sequence, since the stack was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StackFaults {
-    /// Exits with no open entry of that key: begun before the measurement, or entry lost.
+    /// Exits with no open entry of that key: it was before the measurement, or was lost.
     pub unmatched_exits: u64,
     /// Entries dropped because an exit closed an older span below them (their exit was lost).
     pub abandoned: u64,
@@ -105,7 +105,7 @@ impl<K: Copy + PartialEq> SpanStack<K> {
         self.frames.iter().map(|frame| frame.key)
     }
 
-    /// What did not fit, so far.
+    /// Events that did not fit so far.
     #[must_use]
     pub fn faults(&self) -> StackFaults {
         self.faults

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::frames::Frames;
 use crate::kernel_context::KernelContext;
-use crate::kernel_stack::KernelStack;
+use crate::kernel_stack::{Frames, KernelStack};
 use crate::ledger::Counts;
 
 /// The most tasks whose stacks are kept.
@@ -24,16 +23,16 @@ impl<const N: usize> Default for TaskStacks<N> {
 }
 
 impl<const N: usize> TaskStacks<N> {
-    /// On the CPU of `stack`, task `next` runs in place of `previous`. A task that was not seen
-    /// before starts with `foot`. The stack of a task that `died` is not kept.
+    /// The CPU of `stack` switches from task `previous` to task `next`. A task that was not seen
+    /// before starts as `context`. The stack of a task that `died` is not kept.
     pub fn switch(
         &mut self,
         stack: &mut KernelStack<N>,
         (previous, died): (u64, bool),
-        (next, foot): (u64, KernelContext),
+        (next, context): (u64, KernelContext),
         now: Counts<N>,
     ) {
-        let frames = self.saved.remove(&next).unwrap_or_else(|| Frames::new(foot));
+        let frames = self.saved.remove(&next).unwrap_or_else(|| Frames::new(context));
         let frames = stack.switch_to(frames, now);
         if died {
             return;

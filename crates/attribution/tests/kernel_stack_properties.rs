@@ -67,22 +67,22 @@ fn apply(cpu: &mut Cpu, tasks: &mut TaskStacks, event: &Event) {
         Event::ReturnAddress(to, at) => cpu.stack.at_return_address(to, at + 8, now),
         Event::Iret(at) => cpu.stack.return_to_kernel(at, now),
         Event::ToUser => cpu.stack.return_to_user(pid, now),
-        Event::Part(number) => cpu.stack.enter_part(KernelContext::Function(number), now),
-        Event::LeavePart => drop(cpu.stack.leave_part(now)),
+        Event::Part(number) => cpu.stack.enter_section(KernelContext::Function(number), now),
+        Event::LeavePart => drop(cpu.stack.leave_section(now)),
         Event::LeavePartOf(number) => {
-            let _ = cpu.stack.leave_part_of(KernelContext::Function(number), now);
+            let _ = cpu.stack.leave_section_of(KernelContext::Function(number), now);
         }
         Event::Idle => cpu.stack.restart(KernelContext::Idle, now),
         Event::Switch(task, died) => {
-            let foot = KernelContext::Task(task as u32);
-            tasks.switch(&mut cpu.stack, (cpu.task, died), (task, foot), now);
+            let context = KernelContext::Task(task as u32);
+            tasks.switch(&mut cpu.stack, (cpu.task, died), (task, context), now);
             cpu.task = task;
         }
     }
 }
 
-fn own(ledger: &Ledger, context: KernelContext) -> u64 {
-    ledger.rows().find(|row| row.0 == context).map_or(0, |row| row.1.own[0])
+fn self_count(ledger: &Ledger, context: KernelContext) -> u64 {
+    ledger.rows().find(|row| row.0 == context).map_or(0, |row| row.1.self_counts[0])
 }
 
 proptest! {
@@ -108,15 +108,15 @@ proptest! {
             let cpu = &mut cpus[*at];
             let context = cpu.stack.context();
             let now = [cpu.now];
-            let before = own(cpu.stack.rows(now), context);
+            let before = self_count(cpu.stack.rows(now), context);
             cpu.now += amount;
             apply(cpu, &mut tasks, event);
             for span in cpu.stack.take_spans() {
-                prop_assert!(span.own[0] <= span.inclusive[0]);
+                prop_assert!(span.self_counts[0] <= span.inclusive[0]);
                 *kept.entry(span.context).or_insert(0) += span.inclusive[0];
             }
             let now = [cpu.now];
-            let after = own(cpu.stack.rows(now), context);
+            let after = self_count(cpu.stack.rows(now), context);
             prop_assert_eq!(after - before, if opened[*at].is_some() { *amount } else { 0 });
             prop_assert!(cpu.stack.depth() >= 1 && cpu.stack.depth() <= attribution::stack::DEPTH_MAX);
         }
@@ -138,7 +138,7 @@ proptest! {
         inclusive.retain(|_, sum| *sum > 0);
         kept.retain(|_, sum| *sum > 0);
         prop_assert_eq!(kept, inclusive);
-        // A span may end on another CPU than it began.
+        // A span may end on another CPU than the one on which it started.
         for (context, (entries, completed)) in spans {
             prop_assert!(completed <= entries, "{}: {} of {}", context, completed, entries);
         }
@@ -153,7 +153,7 @@ proptest! {
         let (mut now, mut inclusive) = (0, 0);
         for depth in depths {
             now += 5;
-            let began = now;
+            let start = now;
             for level in 0..depth {
                 let context = KernelContext::Exception(level as u8);
                 stack.enter_hardware(context, 0x9000 - 64 * level, (level == 0).then_some(1), [now]);
@@ -164,7 +164,7 @@ proptest! {
                 now += 1;
             }
             stack.return_to_user(1, [now]);
-            inclusive += now - began;
+            inclusive += now - start;
         }
         prop_assert_eq!(stack.faults(), Default::default());
         prop_assert_eq!(stack.depth(), 1);
@@ -184,17 +184,17 @@ fn a_task_switched_away_in_a_fault_is_in_that_fault_when_it_comes_back_on_anothe
         cpu.restart(KernelContext::Idle, [0]);
         cpu.open_region([0]);
     }
-    let foot = KernelContext::Task(7);
-    tasks.switch(&mut cpus[0], (1, false), (7, foot), [10]); // idle for 10
+    let context = KernelContext::Task(7);
+    tasks.switch(&mut cpus[0], (1, false), (7, context), [10]); // idle for 10
     cpus[0].return_to_user(7, [20]); // task 7 on its way out for 10
     cpus[0].enter_hardware(KernelContext::Exception(14), 0x8000, Some(7), [50]); // user for 30
     tasks.switch(&mut cpus[0], (7, false), (1, KernelContext::Idle), [60]); // in the fault for 10
-    tasks.switch(&mut cpus[1], (2, false), (7, foot), [100]); // the other one idle for 100
+    tasks.switch(&mut cpus[1], (2, false), (7, context), [100]); // the other one idle for 100
     cpus[1].return_to_user(7, [105]); // in the fault for 5
     let (first, second) = (cpus[0].close_region([60]), cpus[1].close_region([105]));
     let fault = KernelContext::Exception(14);
-    assert_eq!((own(&first, fault), own(&second, fault)), (10, 5));
-    assert_eq!(own(&first, KernelContext::User(7)), 30);
+    assert_eq!((self_count(&first, fault), self_count(&second, fault)), (10, 5));
+    assert_eq!(self_count(&first, KernelContext::User(7)), 30);
     let row = second.rows().find(|row| row.0 == fault).unwrap().1;
     assert_eq!((row.inclusive, row.completed), ([15], 1));
     assert_eq!((first.total(), second.total()), ([60], [105]));
@@ -229,8 +229,8 @@ fn a_task_is_identified_once_and_stays_inside_of_what_it_was() {
     stack.return_to_kernel(0x7fd8, [7]);
     assert_eq!(stack.context(), KernelContext::Idle);
     let ledger = stack.close_region([9]);
-    assert_eq!(own(&ledger, KernelContext::Unknown), 3);
-    assert_eq!(own(&ledger, KernelContext::Idle), 2);
+    assert_eq!(self_count(&ledger, KernelContext::Unknown), 3);
+    assert_eq!(self_count(&ledger, KernelContext::Idle), 2);
 }
 
 #[test]
@@ -255,29 +255,29 @@ fn a_part_ends_when_it_is_told_to_or_with_what_it_is_part_of() {
     stack.open_region([0]);
     let (timer, body) = (KernelContext::Interrupt(0xec), KernelContext::Function(1));
     stack.enter_hardware(timer, 0x7fd8, None, [10]);
-    stack.enter_part(body, [12]);
-    assert!(stack.leave_part([17]) && !stack.leave_part([17]));
+    stack.enter_section(body, [12]);
+    assert!(stack.leave_section([17]) && !stack.leave_section([17]));
     stack.return_to_kernel(0x7fd8, [18]);
     assert_eq!((stack.depth(), stack.faults().abandoned), (1, 0));
     stack.enter_hardware(timer, 0x7fd8, None, [20]);
-    stack.enter_part(body, [21]);
+    stack.enter_section(body, [21]);
     stack.return_to_kernel(0x7fd8, [25]);
     assert_eq!((stack.depth(), stack.faults().abandoned), (1, 1));
     let ledger = stack.close_region([30]);
-    assert_eq!((own(&ledger, body), own(&ledger, timer)), (5 + 4, 2 + 1 + 1));
+    assert_eq!((self_count(&ledger, body), self_count(&ledger, timer)), (5 + 4, 2 + 1 + 1));
 }
 
 #[test]
 fn a_part_is_found_below_functions_and_not_below_an_interrupt() {
     let mut stack = KernelStack::default();
     let [part, called] = [1, 2].map(KernelContext::Function);
-    stack.enter_part(part, [0]);
+    stack.enter_section(part, [0]);
     stack.enter_call(called, 0x10, 0x7000, [1]);
     stack.enter_hardware(KernelContext::Interrupt(0xec), 0x6000, None, [2]);
-    assert!(!stack.leave_part_of(part, [3]));
+    assert!(!stack.leave_section_of(part, [3]));
     stack.return_to_kernel(0x6000, [4]);
-    assert!(!stack.leave_part_of(called, [5]));
-    assert!(stack.leave_part_of(part, [6]));
+    assert!(!stack.leave_section_of(called, [5]));
+    assert!(stack.leave_section_of(part, [6]));
     assert_eq!((stack.depth(), stack.faults().abandoned), (1, 1));
 }
 

@@ -8,9 +8,9 @@ use crate::boot::HIGH;
 use crate::command::{By, COUNTERS, Footprint, Method};
 use crate::cpu::{allow_interrupts, forbid_interrupts, now_after_work, read_counter, write_msr};
 use crate::fill::{Fill, Own, physical};
-use crate::marker::{CLOSE, END, FULL, OPEN, mark};
 use crate::serial::line;
 use crate::{interrupts, noise, routine};
+use simrecord::marker::{CLOSE, END, FULL, OPEN, mark};
 
 /// Where the handler's data and its routine are. They do not overlap, and in a second-level cache of
 /// 512 KiB or 1 MiB their sets differ from those of the lines that fill a first-level cache.

@@ -20,8 +20,6 @@ mod footprint;
 #[cfg(feature = "freestanding")]
 mod interrupts;
 #[cfg(feature = "freestanding")]
-mod marker;
-#[cfg(feature = "freestanding")]
 mod noise;
 #[cfg(any(test, feature = "freestanding"))]
 mod ring;

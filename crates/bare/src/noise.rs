@@ -5,8 +5,8 @@ use loop_bodies as bodies;
 use crate::boot::HIGH;
 use crate::command::{Body, Loop, Noise, RECORDS_MAX};
 use crate::cpu::{now, now_after_work, read_port, write_port};
-use crate::marker::{CLOSE, END, FULL, OPEN, mark};
 use crate::serial::line;
+use simrecord::marker::{CLOSE, END, FULL, OPEN, mark};
 
 /// Where the records of a window and the memory that is walked through are.
 const RECORDS_AT: u64 = HIGH + (16 << 20);

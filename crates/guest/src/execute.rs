@@ -1,9 +1,9 @@
 //! Executes requests.
 
 use crate::agent::Agent;
-use crate::marker::{self, mark};
 use crate::request::{KNOWN, Request};
 use crate::{firmware, irqlab, share, shell, work};
+use simrecord::marker::{self, mark};
 
 /// Executes a request; returns its exit status.
 pub fn execute(request: Request, agent: &mut Agent) -> u8 {
@@ -13,15 +13,15 @@ pub fn execute(request: Request, agent: &mut Agent) -> u8 {
         Request::Shell => shell::interactive(),
         Request::Idle { seconds } => work::idle(seconds),
         Request::Run(command) => {
-            mark(marker::OPEN);
+            mark(marker::OPEN, 0);
             let status = work::run(&command);
-            mark(marker::CLOSE);
-            mark(marker::END);
+            mark(marker::CLOSE, 0);
+            mark(marker::END, 0);
             status
         }
         Request::Irqlab(request) => {
             let status = irqlab::execute(&request, agent);
-            mark(marker::END);
+            mark(marker::END, 0);
             status
         }
         Request::Ready => {

@@ -16,7 +16,6 @@ mod execute;
 mod facts;
 mod firmware;
 mod irqlab;
-mod marker;
 mod mounts;
 mod ports;
 mod request;

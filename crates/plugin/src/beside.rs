@@ -4,10 +4,11 @@
 use machine::memory::{Access, MemorySystem, PageSize, StackDistances, without_mshr_limit};
 use machine::{AccessKind, CodeSpan, SystemModel};
 
-use crate::counters::{COUNTERS, Counts, add_memory, mask_of};
+use crate::counters::add_memory;
 use crate::pages::Pages;
-use crate::record::{Beside as BesideRecord, Curve, Group, Stream};
 use crate::strand::page_size;
+use simrecord::counters::{COUNTERS, Counts, mask_of};
+use simrecord::record::{AccessStream, Group, MissCurvePoint, ShadowCaches};
 
 /// The most models.
 pub const ALSO_MAX: usize = 16;
@@ -183,12 +184,12 @@ impl Beside {
     }
 
     /// What each model's caches missed in the region so far, with their counts.
-    pub(crate) fn rows(&mut self, region: u32) -> Vec<(BesideRecord, Counts)> {
+    pub(crate) fn rows(&mut self, region: u32) -> Vec<(ShadowCaches, Counts)> {
         (0..self.vcpus.len()).for_each(|cpu| self.settle(cpu));
         let models = self.hierarchies.iter().zip(0..);
         let rows = models.flat_map(|(one, model)| {
             let row = move |group: Group| {
-                let record = BesideRecord { region, model, group, counters: one.counters };
+                let record = ShadowCaches { region, model, group, counters: one.counters };
                 (record, one.sums[group as usize])
             };
             Group::ALL.map(row)
@@ -197,15 +198,15 @@ impl Beside {
     }
 
     /// What caches of all sizes missed in the region so far.
-    pub(crate) fn points(&self, region: u32) -> Vec<Curve> {
-        let streams = [Stream::Instructions, Stream::Data];
+    pub(crate) fn points(&self, region: u32) -> Vec<MissCurvePoint> {
+        let streams = [AccessStream::Instructions, AccessStream::Data];
         let curves = self.curves.iter().flat_map(|curves| curves.iter()).zip(streams);
         let points = curves.flat_map(|(distances, stream)| {
             Group::ALL.into_iter().flat_map(move |group| {
                 SIZES.map(move |size| {
                     let (accesses, misses) = distances.misses(group, size);
                     let size_bytes = 1 << size;
-                    Curve { region, group, stream, size_bytes, accesses, misses }
+                    MissCurvePoint { region, group, stream, size_bytes, accesses, misses }
                 })
             })
         });
@@ -253,8 +254,8 @@ mod tests {
         }
         let point = |size_bytes| {
             let points = beside.points(1).into_iter();
-            let mut of_kernel =
-                points.filter(|point| point.group == Group::Kernel && point.stream == Stream::Data);
+            let mut of_kernel = points
+                .filter(|point| point.group == Group::Kernel && point.stream == AccessStream::Data);
             of_kernel.find(|point| point.size_bytes == size_bytes).unwrap()
         };
         assert_eq!((point(1024).accesses, point(1024).misses), (320, 320));
@@ -265,7 +266,7 @@ mod tests {
         let rows = beside.rows(1);
         let of = |group: Group| rows.iter().find(|(row, _)| row.group == group).unwrap().1;
         let [loads, fetches] = ["loads", "fetches"]
-            .map(|wanted| (0..COUNTERS).find(|at| crate::counters::name(*at) == Some(wanted)));
+            .map(|wanted| (0..COUNTERS).find(|at| simrecord::counters::name(*at) == Some(wanted)));
         assert_eq!(of(Group::Kernel)[loads.unwrap()], 320);
         assert_eq!((of(Group::User)[loads.unwrap()], of(Group::User)[fetches.unwrap()]), (0, 1));
     }

@@ -13,11 +13,11 @@ use crate::idle;
 use crate::limit;
 use crate::qemu::TranslatedBlock;
 use crate::qemu_internals::{CurrentCpu, Slices, ignore_reclamation};
-use crate::record::Notice;
 use crate::session::{self, Session};
 use crate::settle;
 use crate::symbols::Action;
 use crate::translate;
+use simrecord::record::Notice;
 
 /// The callbacks of a machine.
 pub(crate) struct Callbacks {
@@ -90,7 +90,7 @@ fn begin_slices(session: &mut Session, vcpu: c_uint) {
         Some(current) if slices.is_some() => {
             cpu::watch(current);
             if vcpu == 0 && !ignore_reclamation() {
-                session.notice(Notice::NotSettled, vcpu, 1);
+                session.notice(Notice::DevicesNotDrained, vcpu, 1);
             }
         }
         _ => {

@@ -1,9 +1,9 @@
 //! Guest time: slices of vCPUs, QEMU's clock beside the model's, and for how long vCPUs were halted.
 
-use crate::counters::{CYCLES, Counts, INSTRUCTIONS};
 use crate::cpu::{self, Cpu};
 use crate::qemu_internals::{Bias, GuestClock, Slices};
 use crate::rounds::Rounds;
+use simrecord::counters::{CYCLES, Counts, INSTRUCTIONS};
 
 const NS_PER_S: u128 = 1_000_000_000;
 

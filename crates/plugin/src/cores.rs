@@ -9,8 +9,8 @@ use machine::core::{
 use machine::memory::{MemorySystem, without_mshr_limit};
 
 use crate::misses::{Misses, context_of};
-use crate::record::MissCount;
 use crate::strand::Strand;
+use simrecord::record::MissCount;
 
 /// The core that a vCPU executes on.
 pub(crate) enum Core {

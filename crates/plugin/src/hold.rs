@@ -16,6 +16,7 @@ use crate::delay;
 use crate::idle;
 use crate::qemu_internals::holding::Holding;
 use crate::session::{self, Session};
+use simrecord::messages::{HELD, REGION_CLOSED, REGION_OPEN};
 
 /// Checkpoints that were asked for.
 struct Wanted {
@@ -134,8 +135,8 @@ fn say(number: u32) {
     let mut guard = session::lock();
     let Some(session) = guard.as_mut() else { return };
     session.save_pmus();
-    let region = if session.open { crate::HELD_OPEN } else { crate::HELD_CLOSED };
-    eprintln!("{}{number} {region}", crate::HELD);
+    let region = if session.open { REGION_OPEN } else { REGION_CLOSED };
+    eprintln!("{}{number} {region}", HELD);
 }
 
 impl Session {

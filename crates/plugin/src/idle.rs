@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::options::Time;
 use crate::qemu_internals::idle::{Jump, Jumps};
-use crate::record::Notice;
 use crate::session::{self, Session};
+use simrecord::record::Notice;
 
 /// Jumps in a row. A machine that sleeps for longer, or for ever, is left to the main loop, which
 /// must have its turn to end it. With several vCPUs a jump is at most 0.1 s of guest time.
@@ -31,7 +31,7 @@ pub(crate) fn begin(session: &mut Session) {
         return;
     }
     if JUMPS.get_or_init(Jumps::find).is_none() {
-        session.notice(Notice::NotSettled, 0, 2);
+        session.notice(Notice::DevicesNotDrained, 0, 2);
     }
 }
 
@@ -68,6 +68,6 @@ fn give_up() {
     if let Some(session) = session::lock().as_mut()
         && !session.ended
     {
-        session.notice(Notice::NotSettled, 0, 3);
+        session.notice(Notice::DevicesNotDrained, 0, 3);
     }
 }

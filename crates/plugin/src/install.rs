@@ -14,25 +14,25 @@ use machine::{BlockingMachine, BlockingModel, SystemModel};
 
 use crate::clock::{Clock, Parts};
 use crate::cores::Processors;
-use crate::counters::{COUNTERS, MASK_PLAIN, MASK_TIMED, mask_of};
 use crate::ffi::Access;
 use crate::limit;
 use crate::notes::{Notes, Tally};
-use crate::options::{CPUS_MAX, Detail, Options, Roi, Time, VERSION_BYTES_MAX};
+use crate::options::{Options, Time, VERSION_BYTES_MAX};
 use crate::physical;
 use crate::pmu::machine::Pmus;
 use crate::qemu::Qemu;
 use crate::qemu_internals::{
     Bias, CurrentCpu, GuestClock, Icount, MiddleOfBlock, NonMaskable, Slices,
 };
-use crate::record::{
-    FEATURE_CONTEXTS, FEATURE_HALTED, FEATURE_MODEL_TIME, FEATURE_PMU, FEATURE_SLICES,
-    FEATURE_TASKS, Header, Notice, Record,
-};
 use crate::session::{self, Session};
 use crate::symbols::{Annotations, FILE_BYTES_MAX, Offsets};
 use crate::tracker::Tracker;
 use crate::writer::Writer;
+use simrecord::counters::{COUNTERS, MASK_PLAIN, MASK_TIMED, mask_of};
+use simrecord::record::{
+    CPUS_MAX, Detail, FEATURE_CONTEXTS, FEATURE_HALTED, FEATURE_MODEL_TIME, FEATURE_PMU,
+    FEATURE_SLICES, FEATURE_TASKS, Header, Notice, Record, Roi,
+};
 
 /// The API version that QEMU looks for before it loads a plugin.
 #[unsafe(no_mangle)]
@@ -129,7 +129,7 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
         session.tracker.cpus.iter_mut().for_each(|cpu| cpu.stack.keep_spans());
     }
     if session.options.turns {
-        session.tracker.cpus.iter_mut().for_each(|cpu| cpu.stack.keep_turns());
+        session.tracker.cpus.iter_mut().for_each(|cpu| cpu.stack.keep_transitions());
     }
     for notice in notices {
         session.notice(notice, 0, 0);

@@ -3,22 +3,14 @@
 use std::collections::BTreeMap;
 
 use attribution::KernelContext;
+use attribution::context::{SOFTIRQS, vector_named};
 
 use crate::qemu::Qemu;
-use crate::record::IRQ_NAME_BYTES;
 use crate::symbols::{KernelCountSymbols, Offsets};
+use simrecord::record::IRQ_NAME_BYTES;
 
 /// The most lines that are known by name.
 const LINES_MAX: usize = 4_096;
-/// Softirqs of the kernel.
-const SOFTIRQS: u8 = 10;
-/// Vectors of interrupts that the kernel counts: the count's offset, and the vector. Function call
-/// IPIs have two vectors and one count; the lower stands for both.
-const TIMER: u8 = 0xec;
-const RESCHEDULE: u8 = 0xfd;
-const CALL: u8 = 0xfb;
-const IRQ_WORK: u8 = 0xf6;
-
 #[derive(Clone, Copy, Debug)]
 struct Line {
     name: [u8; IRQ_NAME_BYTES],
@@ -83,17 +75,19 @@ impl IrqLines {
             let count = at.and_then(|at| qemu.memory(area.wrapping_add(at)));
             counts.extend(count.map(|count| (context, u32::from_le_bytes(count))));
         };
+        // Both sorts of function call IPIs have one count: the lower vector stands for both.
         let vectors = [
-            (TIMER, offsets.timer_count),
-            (RESCHEDULE, offsets.reschedule_count),
-            (CALL, offsets.call_count),
-            (IRQ_WORK, offsets.irq_work_count),
+            ("local_timer", offsets.timer_count),
+            ("reschedule", offsets.reschedule_count),
+            ("call_function_single", offsets.call_count),
+            ("irq_work", offsets.irq_work_count),
         ];
-        for (vector, offset) in vectors {
+        for (name, offset) in vectors {
+            let Some(vector) = vector_named(name) else { continue };
             let at = symbols.irq_stat.zip(offset).map(|(base, offset)| base + offset);
             add(KernelContext::Interrupt(vector), at);
         }
-        for softirq in 0..SOFTIRQS {
+        for softirq in 0..SOFTIRQS.len() as u8 {
             let base = symbols.kstat.zip(offsets.softirq_counts);
             let at = base.map(|(base, offset)| base + offset + 4 * u64::from(softirq));
             add(KernelContext::Softirq(softirq), at);

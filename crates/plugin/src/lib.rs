@@ -14,21 +14,16 @@
 //! `sim` starts QEMU with the plugin and reads the record ([`reader`]); the guest leaves notes by
 //! [`marker`]s. See docs/plugin.md.
 
-pub mod counters;
-pub mod marker;
 pub mod notes;
 pub mod options;
-pub mod reader;
-pub mod record;
-pub mod rows;
 pub mod symbols;
 
 pub mod beside;
 mod block;
 mod callbacks;
 mod clock;
-mod codec;
 mod cores;
+mod counters;
 mod cpu;
 mod delay;
 mod ffi;
@@ -52,13 +47,3 @@ mod template;
 mod tracker;
 mod translate;
 mod writer;
-
-/// What the plugin says there when it holds the machine until that was stopped and goes on: behind it
-/// come the checkpoint's number, a space, and [`HELD_OPEN`] or [`HELD_CLOSED`].
-pub const HELD: &str = "irqlab plugin: held for checkpoint ";
-/// The region of interest is open.
-pub const HELD_OPEN: &str = "open";
-/// It is not.
-pub const HELD_CLOSED: &str = "closed";
-/// What the plugin says on QEMU's standard error output when it ends a guest whose time is up.
-pub const LIMIT_REACHED: &str = "irqlab plugin: the guest's time is up";

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::qemu_internals::devices::{Timer, on_run_or_stop, shut_down};
+use simrecord::messages::LIMIT_REACHED;
 
 /// Guest time that is allowed, in nanoseconds.
 static LIMIT_NS: AtomicI64 = AtomicI64::new(i64::MAX);
@@ -46,7 +47,7 @@ extern "C" fn on_state(_: *mut c_void, runs: bool, _: i32) {
 
 /// The time is up.
 extern "C" fn on_timer(_: *mut c_void) {
-    eprintln!("{}", crate::LIMIT_REACHED);
+    eprintln!("{}", LIMIT_REACHED);
     if !shut_down() {
         std::process::abort();
     }

@@ -5,10 +5,11 @@ use machine::memory::{
     CacheName, ClassifierConfig, Context, LocationCounts, MemorySystem, Miss, MissClass, Mode,
 };
 
-use crate::record::{ELSEWHERE, MissCount, MissSort};
+use simrecord::record::{ELSEWHERE, MissCount, MissKind};
 
 /// Caches, in the order of [`MissCount::cache`].
-pub const CACHES: [CacheName; 4] = [CacheName::L1i, CacheName::L1d, CacheName::L2, CacheName::L3];
+const CACHES: [CacheName; simrecord::record::CACHES] =
+    [CacheName::L1i, CacheName::L1d, CacheName::L2, CacheName::L3];
 /// Single misses that are kept until the next event: those of a tick, and more.
 const KEPT: usize = 1 << 20;
 /// Places of each cache that are told apart.
@@ -54,34 +55,34 @@ impl Misses {
     pub(crate) fn rows(&self, system: &MemorySystem, region: u32) -> Vec<MissCount> {
         let mut rows = Vec::new();
         for (cache, name) in (0..).zip(CACHES) {
-            let mut put = |sort, key, count| {
+            let mut put = |kind, key, count| {
                 if count > 0 {
-                    rows.push(MissCount { region, cache, sort, key, count });
+                    rows.push(MissCount { region, cache, kind, key, count });
                 }
             };
             let counts = system.class_counts(name);
             for (mode, classes) in (0_u64..).zip(counts.by_mode) {
                 for (class, count) in MissClass::ALL.into_iter().zip(classes) {
-                    put(MissSort::Class, mode << 8 | class as u64, count);
+                    put(MissKind::Class, mode << 8 | class as u64, count);
                 }
             }
-            put(MissSort::Ways, 0, counts.capacity);
-            put(MissSort::Ways, 1, counts.conflict);
+            put(MissKind::Associativity, 0, counts.capacity);
+            put(MissKind::Associativity, 1, counts.conflict);
             for (code, count) in evictors(&counts.evicted_by) {
-                put(MissSort::Evictor, code, count);
+                put(MissKind::Evictor, code, count);
             }
-            for (sort, places) in [(MissSort::Code, &self.code), (MissSort::Data, &self.data)] {
+            for (kind, places) in [(MissKind::Code, &self.code), (MissKind::Data, &self.data)] {
                 let sorted = places[cache as usize].sorted();
                 let (first, rest) = sorted.split_at(sorted.len().min(WRITTEN));
-                first.iter().for_each(|(place, count)| put(sort, *place, *count));
+                first.iter().for_each(|(place, count)| put(kind, *place, *count));
                 let rest: u64 = rest.iter().map(|(_, count)| count).sum();
-                put(sort, ELSEWHERE, rest + places[cache as usize].other());
+                put(kind, ELSEWHERE, rest + places[cache as usize].other());
             }
         }
         rows.extend((self.not_kept > 0).then_some(MissCount {
             region,
             cache: 0,
-            sort: MissSort::NotKept,
+            kind: MissKind::NotKept,
             key: 0,
             count: self.not_kept,
         }));

@@ -2,29 +2,9 @@
 
 use std::path::PathBuf;
 
+use simrecord::record::{Detail, Roi};
+
 use crate::beside::ALSO_MAX;
-
-/// How much is recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Detail {
-    /// Markers only, without counts: for booting and positioning.
-    Fast,
-    /// Instructions, by context where symbols are given.
-    Count,
-    /// The same, and what a model of the processor says: cycles, misses, stalls. Of a processor that
-    /// executes one instruction after the other, with blocking caches.
-    Timed,
-    /// The same, of any model: its core, in order or out of order, its caches and predictors.
-    Ooo,
-}
-
-impl Detail {
-    /// Whether a model counts.
-    #[must_use]
-    pub fn has_model(self) -> bool {
-        matches!(self, Detail::Timed | Detail::Ooo)
-    }
-}
 
 /// How guest time advances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,17 +17,6 @@ pub enum Time {
     Host,
 }
 
-/// Where the region of interest begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Roi {
-    /// At the guest's first marker to open one.
-    Marker,
-    /// With the first instruction.
-    Always,
-}
-
-/// The most vCPUs.
-pub const CPUS_MAX: usize = 16;
 /// Cycles of a slice.
 pub const QUANTUM_DEFAULT: u64 = 1_000;
 /// The longest slice: beyond it QEMU's own round robin is as good.

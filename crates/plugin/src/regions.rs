@@ -2,23 +2,23 @@
 
 use std::collections::BTreeSet;
 
-use attribution::{KernelContext, KernelSpan, KernelTurn};
+use attribution::{ContextTransition, KernelContext, KernelSpan};
 
-use crate::counters::{COUNTERS, CYCLES, Counts, INSTRUCTIONS, TIME};
-use crate::options::Detail;
-use crate::record::{
-    AMOUNTS, Amounts, AmountsOf, ContextRow, IrqName, KernelCount, Record, Region, Span, Task, Turn,
-};
 use crate::session::Session;
 use crate::writer::Writer;
+use simrecord::counters::{COUNTERS, CYCLES, Counts, INSTRUCTIONS, TIME};
+use simrecord::record::{
+    COUNTERS_PER_RECORD, ContextRow, Counters, CountersOf, Detail, IrqName, KernelCount, Record,
+    Region, Span, Task, Transition,
+};
 
 /// Writes counters, some a record.
-pub(crate) fn write_amounts(writer: &mut Writer, cpu: u32, of: AmountsOf, counts: &Counts) {
-    for (part, some) in counts.chunks(AMOUNTS).enumerate() {
-        let mut values = [0; AMOUNTS];
+pub(crate) fn write_counters(writer: &mut Writer, cpu: u32, of: CountersOf, counts: &Counts) {
+    for (part, some) in counts.chunks(COUNTERS_PER_RECORD).enumerate() {
+        let mut values = [0; COUNTERS_PER_RECORD];
         values[..some.len()].copy_from_slice(some);
-        let first = (part * AMOUNTS) as u32;
-        writer.write(&Record::Amounts(Amounts { cpu, of, first, values }));
+        let first = (part * COUNTERS_PER_RECORD) as u32;
+        writer.write(&Record::Counters(Counters { cpu, of, first, values }));
     }
 }
 
@@ -28,19 +28,24 @@ pub(crate) fn span(cpu: u32, region: u32, span: &KernelSpan<COUNTERS>) -> Record
         cpu,
         region,
         code: span.context.code(),
-        began: span.began,
-        own_cycles: span.own[CYCLES],
+        start: span.start,
+        self_cycles: span.self_counts[CYCLES],
         inclusive_cycles: span.inclusive[CYCLES],
-        own_instructions: span.own[INSTRUCTIONS],
+        self_instructions: span.self_counts[INSTRUCTIONS],
         inclusive_instructions: span.inclusive[INSTRUCTIONS],
     })
 }
 
-/// The record of another context on top.
-pub(crate) fn turn(cpu: u32, region: u32, turn: &KernelTurn<COUNTERS>, tsc: u64) -> Record {
-    let (code, foot) = (turn.context.code(), turn.foot.code());
-    let (at, cycles) = (turn.at[TIME], turn.at[CYCLES]);
-    Record::Turn(Turn { cpu, region, code, foot, at, cycles, tsc })
+/// The record of a transition to another context.
+pub(crate) fn transition(
+    cpu: u32,
+    region: u32,
+    to: &ContextTransition<COUNTERS>,
+    tsc: u64,
+) -> Record {
+    let (code, task) = (to.context.code(), to.task.code());
+    let (at, cycles) = (to.at[TIME], to.at[CYCLES]);
+    Record::Transition(Transition { cpu, region, code, task, at, cycles, tsc })
 }
 
 impl Session {
@@ -107,11 +112,11 @@ impl Session {
         // SAFETY: as above.
         let Some(beside) = (unsafe { self.beside.as_mut() }) else { return };
         for (row, counts) in beside.rows(self.region) {
-            self.writer.write(&Record::Beside(row));
-            write_amounts(&mut self.writer, 0, AmountsOf::Beside, &counts);
+            self.writer.write(&Record::ShadowCaches(row));
+            write_counters(&mut self.writer, 0, CountersOf::ShadowCaches, &counts);
         }
         for point in beside.points(self.region) {
-            self.writer.write(&Record::Curve(point));
+            self.writer.write(&Record::MissCurvePoint(point));
         }
     }
 
@@ -135,7 +140,7 @@ impl Session {
             broken: faults.backward + ledger.refused() + lost + open_sums,
             opened_at: self.opened_at[index][TIME],
         }));
-        write_amounts(&mut self.writer, cpu, AmountsOf::Region, &used);
+        write_counters(&mut self.writer, cpu, CountersOf::Region, &used);
         let mut pids = Vec::new();
         for (context, row) in ledger.rows() {
             pids.extend(pid_of(context));
@@ -143,8 +148,8 @@ impl Session {
             let code = context.code();
             let row_of = ContextRow { cpu, region, code, entries, completed };
             self.writer.write(&Record::Context(row_of));
-            write_amounts(&mut self.writer, cpu, AmountsOf::Own, &row.own);
-            write_amounts(&mut self.writer, cpu, AmountsOf::Inclusive, &row.inclusive);
+            write_counters(&mut self.writer, cpu, CountersOf::SelfCounts, &row.self_counts);
+            write_counters(&mut self.writer, cpu, CountersOf::Inclusive, &row.inclusive);
         }
         pids
     }

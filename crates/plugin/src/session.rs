@@ -12,20 +12,20 @@ use crate::block::Arena;
 use crate::callbacks;
 use crate::clock::Clock;
 use crate::cores::Processors;
-use crate::counters::{Counts, INSTRUCTIONS};
 use crate::cpu;
 use crate::hold;
 use crate::idle;
-use crate::marker;
 use crate::notes::Tally;
-use crate::options::{Detail, Options};
+use crate::options::Options;
 use crate::pmu::machine::Pmus;
 use crate::qemu::{Qemu, Registers};
 use crate::qemu_internals::Icount;
-use crate::record::{AmountsOf, Check, Marker, Notice, Record};
 use crate::regions;
 use crate::tracker::{Moment, Tracker};
 use crate::writer::{Ending, Writer};
+use simrecord::counters::{Counts, INSTRUCTIONS};
+use simrecord::marker;
+use simrecord::record::{Check, CountersOf, Detail, Marker, Notice, Record};
 
 /// The recording of this process. Blocks don't take the lock; what is rarer does.
 static SESSION: Mutex<Option<Session>> = Mutex::new(None);
@@ -193,9 +193,9 @@ impl Session {
         for span in stack.take_spans() {
             self.writer.write(&regions::span(vcpu, region, &span));
         }
-        for turn in stack.take_turns() {
-            let tsc = self.clock.tsc_at(vcpu, &turn.at);
-            self.writer.write(&regions::turn(vcpu, region, &turn, tsc));
+        for transition in stack.take_transitions() {
+            let tsc = self.clock.tsc_at(vcpu, &transition.at);
+            self.writer.write(&regions::transition(vcpu, region, &transition, tsc));
         }
         let (awaited, context) = (stack.awaits(), stack.context());
         if let Some(processors) = &mut self.processors {
@@ -240,7 +240,7 @@ impl Session {
         let marker = Marker { cpu: vcpu, number, argument, open, interrupts, exceptions };
         self.writer.write(&Record::Marker(marker));
         if let Some(counts) = counted.get(vcpu as usize) {
-            regions::write_amounts(&mut self.writer, vcpu, AmountsOf::Marker, counts);
+            regions::write_counters(&mut self.writer, vcpu, CountersOf::Marker, counts);
         }
         self.tracker.name_current(vcpu as usize, &mut self.qemu);
         self.settle_pmus(vcpu, remaining);

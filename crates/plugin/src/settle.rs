@@ -16,9 +16,9 @@ use crate::delay;
 use crate::ffi::WRITES;
 use crate::qemu::TranslatedInstruction;
 use crate::qemu_internals::devices::EventLoop;
-use crate::record::Notice;
 use crate::session::{self, Session};
 use crate::{cpu, delay::Delays, physical};
+use simrecord::record::Notice;
 
 /// Devices in which nothing goes on behind a store: VGA; IO-APIC, HPET and local APIC.
 const QUIET_ADDRESSES: [std::ops::Range<u64>; 2] = [0xa_0000..0xc_0000, 0xfec0_0000..0xfef0_0000];
@@ -51,7 +51,7 @@ pub(crate) fn begin(session: &mut Session) {
         return;
     }
     if EVENTS.get_or_init(EventLoop::find).is_none() {
-        session.notice(Notice::NotSettled, 0, 0);
+        session.notice(Notice::DevicesNotDrained, 0, 0);
     } else if let Err(disk) = Delays::begin(&session.options.disks) {
         session.notice(Notice::NoDisk, 0, disk as u64);
     }

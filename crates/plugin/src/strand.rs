@@ -5,8 +5,9 @@ use machine::core::{Access, ExecutedBlock, Memory, Template};
 use machine::memory::{MemoryPort, MemorySystem, PageSize};
 
 use crate::cores::Core;
-use crate::counters::{Counts, add_core, add_memory};
+use crate::counters::{add_core, add_memory};
 use crate::pages::Pages;
+use simrecord::counters::Counts;
 
 /// Accesses of one block that are kept. An instruction that repeats itself without end is a block each
 /// time, and so has none.

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use attribution::{KernelContext, KernelStack, KernelStackFaults, PID_UNKNOWN, TaskStacks};
 
-use crate::counters::{COUNTERS, Counts};
 use crate::cpu;
 use crate::irq::IrqLines;
 use crate::qemu::{Qemu, Registers};
 use crate::symbols::{Action, Annotations, BODY_FIRST, Offsets, PROBE_FIRST};
+use simrecord::counters::{COUNTERS, Counts};
 
 type Stack = KernelStack<COUNTERS>;
 
@@ -210,7 +210,7 @@ impl Tracker {
             && !std::mem::replace(&mut tracked.body_begun, true)
         {
             let body = KernelContext::Function(BODY_FIRST + u32::from(vector));
-            tracked.stack.enter_part(body, at.now);
+            tracked.stack.enter_section(body, at.now);
         }
     }
 
@@ -220,7 +220,7 @@ impl Tracker {
         let Some(return_to) = at.word(stack_pointer) else { return };
         let stack = &mut self.cpus[cpu].stack;
         if u32::from(position) == VECTOR_PROBE {
-            stack.leave_part(at.now);
+            stack.leave_section(at.now);
         }
         let context = KernelContext::Function(PROBE_FIRST + u32::from(position));
         stack.enter_call(context, return_to, stack_pointer, at.now);

@@ -11,9 +11,7 @@ use crate::ffi::{
     MemoryCallback, READS, READS_AND_WRITES, READS_REGISTERS, VcpuCallback, WRITES,
     WRITES_REGISTERS,
 };
-use crate::marker;
 use crate::notes;
-use crate::options::Detail;
 use crate::physical;
 use crate::pmu::msr;
 use crate::qemu::{TranslatedBlock, TranslatedInstruction};
@@ -22,6 +20,8 @@ use crate::settle::{self, Rings};
 use crate::symbols::Action;
 use crate::template::template;
 use crate::tracker::is_kernel;
+use simrecord::marker;
+use simrecord::record::Detail;
 
 /// The pages of the guest.
 const PAGE_BYTES: u64 = 4_096;

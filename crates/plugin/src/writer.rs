@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use crate::record::{End, RECORDS_MAX, Record};
+use simrecord::record::{End, RECORDS_MAX, Record};
 
 /// What ends a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

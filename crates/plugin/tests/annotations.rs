@@ -10,14 +10,13 @@ use std::path::Path;
 
 use attribution::KernelContext;
 use machine::Machine;
-use plugin::counters::{COUNTERS, INSTRUCTIONS};
-use plugin::marker;
-use plugin::notes::Value;
-use plugin::reader::{self, Stream};
-use plugin::record::{Record, ValuesSort};
-use plugin::rows::{self, CpuRegion, Story};
+use simrecord::counters::{COUNTERS, INSTRUCTIONS};
+use simrecord::marker;
+use simrecord::parsed::{self, CpuRegion, ParsedRecord};
+use simrecord::reader::{self, Stream};
+use simrecord::record::{Record, Value, ValuesKind};
 
-/// Some of it at addresses that mean something to the plugin itself; two at one address.
+/// Some of them at addresses that the plugin watches itself; two at one address.
 const COUNTED: &str = "\
 memory 536870912
 note address {entry_SYSCALL_64}
@@ -89,12 +88,12 @@ fn read(path: &Path) -> Stream {
 }
 
 fn is_of_annotations(record: &Record) -> bool {
-    matches!(record, Record::Note(_) | Record::Values(_) | Record::Value(_))
+    matches!(record, Record::Annotation(_) | Record::Values(_) | Record::Value(_))
 }
 
 /// The rows of the last snapshot, or of the end.
-fn last(story: &Story, cpus: u32) -> &[CpuRegion] {
-    &story.regions[story.regions.len() - cpus as usize..]
+fn last(parsed: &ParsedRecord, cpus: u32) -> &[CpuRegion] {
+    &parsed.regions[parsed.regions.len() - cpus as usize..]
 }
 
 fn entries(regions: &[CpuRegion], wanted: impl Fn(KernelContext) -> bool) -> u64 {
@@ -102,23 +101,27 @@ fn entries(regions: &[CpuRegion], wanted: impl Fn(KernelContext) -> bool) -> u64
     rows.filter(|row| wanted(row.context)).map(|row| row.row.entries).sum()
 }
 
-/// Hits of a note up to the end, on all CPUs.
-fn hits(story: &Story, note: u32, cpus: u32) -> u64 {
-    let rows: Vec<u64> =
-        story.notes.iter().filter(|row| row.note == note).map(|row| row.hits).collect();
+/// Hits of an annotation up to the end, on all CPUs.
+fn hits(parsed: &ParsedRecord, annotation: u32, cpus: u32) -> u64 {
+    let rows: Vec<u64> = parsed
+        .annotations
+        .iter()
+        .filter(|row| row.annotation == annotation)
+        .map(|row| row.hits)
+        .collect();
     rows[rows.len() - cpus as usize..].iter().sum()
 }
 
-/// The values of a note's first deed as they are told at the end, with how often each was recorded.
-fn values(story: &Story, note: u32) -> (BTreeMap<Vec<Value>, u64>, u64) {
+/// The values of an annotation's first action at the end, with how often each was recorded.
+fn values(parsed: &ParsedRecord, annotation: u32) -> (BTreeMap<Vec<Value>, u64>, u64) {
     let mut told = BTreeMap::new();
     let mut others = 0;
-    for one in story.values.iter().filter(|one| one.values.note == note) {
-        match one.values.sort {
+    for one in parsed.values.iter().filter(|one| one.values.annotation == annotation) {
+        match one.values.kind {
             // Told anew at each snapshot, and never less.
-            ValuesSort::Count => drop(told.insert(one.recorded.clone(), one.values.number)),
-            ValuesSort::Others => others = one.values.number,
-            ValuesSort::Hit => panic!("{one:?}"),
+            ValuesKind::Count => drop(told.insert(one.recorded.clone(), one.values.number)),
+            ValuesKind::Others => others = one.values.number,
+            ValuesKind::Hit => panic!("{one:?}"),
         }
     }
     (told, others)
@@ -134,31 +137,31 @@ fn annotations_change_nothing_and_count_what_contexts_count() {
             noted.records.iter().filter(|record| !is_of_annotations(record)).collect();
         assert!(plain.records.iter().eq(rest), "{cpus} CPUs: the rest of the record differs");
         assert_eq!(plain.end.instructions, noted.end.instructions);
-        let story = rows::story(&noted).unwrap();
-        let regions = last(&story, cpus);
-        let hits = |note| hits(&story, note, cpus);
+        let parsed = parsed::parse(&noted).unwrap();
+        let regions = last(&parsed, cpus);
+        let hits = |annotation| hits(&parsed, annotation, cpus);
         let is_syscall = |context| matches!(context, KernelContext::Syscall(_));
         let syscalls = entries(regions, is_syscall);
         assert!(syscalls > 100);
         assert_eq!((hits(0), hits(1)), (syscalls, syscalls));
-        let (numbers, others) = values(&story, 0);
+        let (numbers, others) = values(&parsed, 0);
         assert_eq!(others, 0);
         for (values, count) in &numbers {
             let [Value::Number(number)] = values[..] else { panic!("{values:?}") };
             let context = KernelContext::Syscall(number as u32);
             assert_eq!(*count, entries(regions, |one| one == context), "{context}");
         }
-        let (switches, others) = values(&story, 2);
+        let (switches, others) = values(&parsed, 2);
         assert_eq!(switches.values().sum::<u64>() + others, hits(2));
         assert!(switches.keys().all(|pair| !pair.contains(&Value::Absent) && pair.len() == 2));
         let is_interrupt = |one| matches!(one, KernelContext::Interrupt(_) | KernelContext::Nmi);
         assert!(hits(3) >= entries(regions, is_interrupt), "firmware has some, too");
         assert_eq!(hits(4), entries(regions, |one| one == KernelContext::Interrupt(0xec)));
         assert_eq!(hits(5), entries(regions, |one| one == KernelContext::Exception(14)));
-        let (faults, others) = values(&story, 5);
+        let (faults, others) = values(&parsed, 5);
         assert_eq!(faults.values().sum::<u64>() + others, hits(5));
         let notes = plain.records.iter().filter(
-            |record| matches!(record, Record::Marker(one) if one.number == marker::NOTE_FIRST),
+            |record| matches!(record, Record::Marker(one) if one.number == marker::USER_FIRST),
         );
         assert_eq!(hits(6), notes.count() as u64);
     }
@@ -169,14 +172,14 @@ fn spans_are_contexts_and_the_guest_does_not_notice() {
     let Some(bench) = bench() else { return };
     let (plain, spans) = (bench.record(1, "plain", None), bench.record(1, "spans", Some(SPANS)));
     assert_eq!(plain.end.instructions, spans.end.instructions);
-    let [plain, story] = [&plain, &spans].map(|stream| rows::story(stream).unwrap());
-    assert_eq!(plain.markers, story.markers);
-    let (before, regions) = (last(&plain, 1), last(&story, 1));
+    let [plain, parsed] = [&plain, &spans].map(|stream| parsed::parse(stream).unwrap());
+    assert_eq!(plain.markers, parsed.markers);
+    let (before, regions) = (last(&plain, 1), last(&parsed, 1));
     assert_eq!(before[0].used, regions[0].used);
     assert_eq!(regions[0].region.broken, 0);
     for row in &before[0].contexts {
         let with_spans = regions[0].contexts.iter().find(|one| one.context == row.context).unwrap();
-        let of = |one: &rows::ContextCounts| (one.row.entries, one.row.completed, one.inclusive);
+        let of = |one: &parsed::ContextCounts| (one.row.entries, one.row.completed, one.inclusive);
         assert_eq!(of(row), of(with_spans), "{}", row.context);
     }
     let span = |number| {
@@ -186,9 +189,9 @@ fn spans_are_contexts_and_the_guest_does_not_notice() {
     // The last one may be open still.
     let softirqs = span(7).row;
     assert!(softirqs.completed > 5 && softirqs.entries - softirqs.completed <= 1, "{softirqs:?}");
-    assert_eq!(softirqs.entries, hits(&story, 0, 1));
+    assert_eq!(softirqs.entries, hits(&parsed, 0, 1));
     let closed = span(8).row;
-    assert!(closed.completed > 5 && closed.completed <= hits(&story, 2, 1), "{closed:?}");
+    assert!(closed.completed > 5 && closed.completed <= hits(&parsed, 2, 1), "{closed:?}");
 }
 
 #[test]
@@ -199,19 +202,19 @@ fn an_annotation_ends_the_record_where_it_is() {
         (bench.record(1, "stopped", Some(stop)), bench.record(1, "again", Some(stop)));
     assert_eq!(first, again);
     assert!(first.end.by_annotation && !first.end.by_marker);
-    let story = rows::story(&first).unwrap();
-    let last = story.markers.last().unwrap();
+    let parsed = parsed::parse(&first).unwrap();
+    let last = parsed.markers.last().unwrap();
     assert_eq!(last.marker.number, 116);
     assert_eq!(last.counts[INSTRUCTIONS], first.end.instructions.unwrap());
 }
 
 /// What user mode has executed up to each snapshot, and to the end.
-fn user_instructions(story: &Story) -> Vec<u64> {
-    let is_user = |row: &&rows::ContextCounts| matches!(row.context, KernelContext::User(_));
+fn user_instructions(parsed: &ParsedRecord) -> Vec<u64> {
+    let is_user = |row: &&parsed::ContextCounts| matches!(row.context, KernelContext::User(_));
     let user = |region: &CpuRegion| {
-        region.contexts.iter().filter(is_user).map(|row| row.own[INSTRUCTIONS]).sum()
+        region.contexts.iter().filter(is_user).map(|row| row.self_counts[INSTRUCTIONS]).sum()
     };
-    story.regions.iter().map(user).collect()
+    parsed.regions.iter().map(user).collect()
 }
 
 #[test]
@@ -219,14 +222,14 @@ fn an_annotation_switches_the_level() {
     let Some(bench) = bench() else { return };
     // Off where the guest of this test begins, on again at its first loop.
     let notes = "memory 536870912\nnote marker 16\ndetail fast\nnote marker 116\ndetail full\n";
-    let story = rows::story(&bench.record(1, "part", Some(notes))).unwrap();
-    let region = &last(&story, 1)[0];
+    let parsed = parsed::parse(&bench.record(1, "part", Some(notes))).unwrap();
+    let region = &last(&parsed, 1)[0];
     let mut sum = [0; COUNTERS];
     for row in &region.contexts {
-        sum.iter_mut().zip(row.own).for_each(|(sum, own)| *sum += own);
+        sum.iter_mut().zip(row.self_counts).for_each(|(sum, own)| *sum += own);
     }
     assert_eq!(sum, region.used);
-    let user = user_instructions(&story);
+    let user = user_instructions(&parsed);
     // Nothing is counted between the first snapshots.
     let [first, second, ..] = user[..] else { panic!("{user:?}") };
     assert_eq!(first, second);

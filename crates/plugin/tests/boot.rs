@@ -10,18 +10,18 @@ use std::path::Path;
 
 use attribution::KernelContext;
 use machine::Machine;
-use plugin::counters::{COUNTERS, CYCLES, Counts, INSTRUCTIONS, TIME};
-use plugin::marker;
-use plugin::reader::{self, Stream};
-use plugin::record::{Check, Marker, Record};
-use plugin::rows::{self, ContextCounts, CpuRegion};
+use simrecord::counters::{COUNTERS, CYCLES, Counts, INSTRUCTIONS, TIME};
+use simrecord::marker;
+use simrecord::parsed::{self, ContextCounts, CpuRegion};
+use simrecord::reader::{self, Stream};
+use simrecord::record::{Check, Marker, Record};
 
 /// A region up to a snapshot, on all CPUs.
 type Snapshot = Vec<CpuRegion>;
 
 /// What the record says, in order: snapshots, and notes behind the snapshot they follow.
 #[derive(Default)]
-struct Story {
+struct Booted {
     snapshots: Vec<Snapshot>,
     notes: Vec<(usize, Marker)>,
     checks: Vec<Check>,
@@ -40,28 +40,28 @@ fn entries(snapshot: &Snapshot, cpu: u32, context: KernelContext) -> u64 {
 fn user(snapshot: &Snapshot, counter: usize) -> u64 {
     let rows = snapshot.iter().flat_map(|region| &region.contexts);
     let rows = rows.filter(|row| matches!(row.context, KernelContext::User(_)));
-    rows.map(|row| row.own[counter]).sum()
+    rows.map(|row| row.self_counts[counter]).sum()
 }
 
-fn story(stream: &Stream) -> Story {
+fn booted(stream: &Stream) -> Booted {
     let cpus = stream.header.cpus as usize;
-    let mut story = Story::default();
+    let mut booted = Booted::default();
     for record in &stream.records {
         match record {
-            Record::Marker(marker) if marker.number >= marker::NOTE_FIRST => {
-                story.notes.push((story.snapshots.len(), *marker));
+            Record::Marker(marker) if marker.number >= marker::USER_FIRST => {
+                booted.notes.push((booted.snapshots.len(), *marker));
             }
             Record::Marker(marker) if marker.number == marker::FULL => {}
-            Record::Marker(_) => story.snapshots.push(Snapshot::new()),
-            Record::Check(check) => story.checks.push(*check),
+            Record::Marker(_) => booted.snapshots.push(Snapshot::new()),
+            Record::Check(check) => booted.checks.push(*check),
             Record::Notice(..) => panic!("{record:?}"),
             _ => {}
         }
     }
-    let regions = rows::story(stream).unwrap().regions;
-    assert_eq!(regions.len(), cpus * story.snapshots.len());
-    story.snapshots = regions.chunks(cpus).map(<[CpuRegion]>::to_vec).collect();
-    story
+    let regions = parsed::parse(stream).unwrap().regions;
+    assert_eq!(regions.len(), cpus * booted.snapshots.len());
+    booted.snapshots = regions.chunks(cpus).map(<[CpuRegion]>::to_vec).collect();
+    booted
 }
 
 fn record(machine: &Machine, cpus: u32, name: &str, options: &str) -> Vec<u8> {
@@ -72,11 +72,11 @@ fn record(machine: &Machine, cpus: u32, name: &str, options: &str) -> Vec<u8> {
 }
 
 /// Every instruction, cycle and miss belongs to one context, and nothing was lost.
-fn sums_close(story: &Story) {
-    for region in story.snapshots.iter().flatten() {
+fn sums_close(booted: &Booted) {
+    for region in booted.snapshots.iter().flatten() {
         let mut sums: Counts = [0; COUNTERS];
         for row in &region.contexts {
-            (0..COUNTERS).for_each(|counter| sums[counter] += row.own[counter]);
+            (0..COUNTERS).for_each(|counter| sums[counter] += row.self_counts[counter]);
         }
         assert_eq!(sums, region.used, "{:?}", region.region);
         let region = region.region;
@@ -86,17 +86,17 @@ fn sums_close(story: &Story) {
 
 /// Interrupts and softirqs equal the guest's own counts wherever none came between the snapshots
 /// around the reading. Returns how many counts were compared, by what they count.
-fn counts_agree(story: &Story) -> BTreeMap<u32, usize> {
+fn counts_agree(booted: &Booted) -> BTreeMap<u32, usize> {
     let mut compared = BTreeMap::new();
-    for (position, note) in &story.notes {
-        let (number, cpu) = (note.number - marker::NOTE_FIRST, (note.argument >> 32) as u32);
+    for (position, note) in &booted.notes {
+        let (number, cpu) = (note.number - marker::USER_FIRST, (note.argument >> 32) as u32);
         let context = match number {
             1 => KernelContext::Interrupt(0xec),
             2..12 => KernelContext::Softirq((number - 2) as u8),
             _ => continue,
         };
         let around = [position - 1, *position];
-        let [Some(before), Some(after)] = around.map(|at| story.snapshots.get(at)) else {
+        let [Some(before), Some(after)] = around.map(|at| booted.snapshots.get(at)) else {
             continue;
         };
         let (before, after) = (entries(before, cpu, context), entries(after, cpu, context));
@@ -109,13 +109,13 @@ fn counts_agree(story: &Story) -> BTreeMap<u32, usize> {
 }
 
 /// A loop of so many instructions more takes so many instructions more.
-fn loops_count_exactly(story: &Story) {
-    let loops: Vec<u64> = story
+fn loops_count_exactly(booted: &Booted) {
+    let loops: Vec<u64> = booted
         .notes
         .iter()
-        .filter(|(_, note)| note.number == marker::NOTE_FIRST + 100)
+        .filter(|(_, note)| note.number == marker::USER_FIRST + 100)
         .map(|(at, _)| {
-            let at_edge = |at: usize| user(&story.snapshots[at], INSTRUCTIONS);
+            let at_edge = |at: usize| user(&booted.snapshots[at], INSTRUCTIONS);
             at_edge(at + 1) - at_edge(*at)
         })
         .collect();
@@ -140,16 +140,16 @@ fn the_same_guest_gives_the_same_record_and_its_counts_are_the_kernels_own() {
         assert!(bytes == again, "records of {cpus} CPUs differ");
         let stream = reader::read(bytes.as_slice()).unwrap();
         assert!(stream.end.by_marker && stream.header.cpus == cpus);
-        let story = story(&stream);
-        sums_close(&story);
-        let compared = counts_agree(&story);
+        let booted = booted(&stream);
+        sums_close(&booted);
+        let compared = counts_agree(&booted);
         println!("{cpus} CPUs: counts compared, by kind: {compared:?}");
         assert!(compared[&1] >= 5 && compared[&3] >= 5, "{compared:?}");
-        loops_count_exactly(&story);
+        loops_count_exactly(&booted);
         // Starting another CPU makes QEMU's clock jump, once; from then on, the counts agree.
         let ahead = |check: &Check| check.counted.wrapping_sub(check.icount);
-        assert!(story.checks.len() >= 2);
-        assert!(story.checks.windows(2).all(|pair| ahead(&pair[0]) == ahead(&pair[1])));
+        assert!(booted.checks.len() >= 2);
+        assert!(booted.checks.windows(2).all(|pair| ahead(&pair[0]) == ahead(&pair[1])));
     }
 }
 
@@ -161,9 +161,9 @@ fn a_level_that_is_switched_at_a_marker_counts_the_same_from_there_on() {
         let options = format!("symbols={symbols},{options}");
         let bytes = record(&machine, 1, name, &options);
         let stream = reader::read(bytes.as_slice()).unwrap();
-        let story = story(&stream);
-        sums_close(&story);
-        loops_count_exactly(&story);
+        let booted = booted(&stream);
+        sums_close(&booted);
+        loops_count_exactly(&booted);
         (bytes, stream.end.instructions.unwrap())
     };
     // The guest of this test asks for the full level behind its boot.
@@ -193,11 +193,11 @@ fn with_a_model_guest_time_follows_its_cycles() {
         let options = format!("detail=timed,model={model},symbols={symbols}");
         let bytes = record(&machine, 1, &format!("{memory_cycles}"), &options);
         let stream = reader::read(bytes.as_slice()).unwrap();
-        let story = story(&stream);
-        sums_close(&story);
-        counts_agree(&story);
-        loops_count_exactly(&story);
-        let edges = [&story.snapshots[0], story.snapshots.last().unwrap()];
+        let booted = booted(&stream);
+        sums_close(&booted);
+        counts_agree(&booted);
+        loops_count_exactly(&booted);
+        let edges = [&booted.snapshots[0], booted.snapshots.last().unwrap()];
         let timer = KernelContext::Interrupt(0xec);
         let [before, after] = edges.map(|edge| (entries(edge, 0, timer), edge[0].used));
         assert!(after.1[CYCLES] > after.1[INSTRUCTIONS] && after.1[TIME] > after.1[CYCLES]);
@@ -217,5 +217,5 @@ fn with_a_model_two_cpus_run_at_once_and_repeat() {
     let options = format!("detail=timed,model={},symbols={symbols}", model(&machine, 100));
     let bytes = record(&machine, 2, "timed", &options);
     assert!(bytes == record(&machine, 2, "timed-again", &options), "records differ");
-    sums_close(&story(&reader::read(bytes.as_slice()).unwrap()));
+    sums_close(&booted(&reader::read(bytes.as_slice()).unwrap()));
 }

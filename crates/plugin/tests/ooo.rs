@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 
 use attribution::KernelContext;
 use machine::Machine;
-use plugin::counters::{
+use simrecord::counters::{
     BRANCH_MISSES, BRANCHES, CACHE_TO_CACHE, COUNTERS, CYCLES, Counts, INSTRUCTIONS, L3_MISSES,
     PIPELINE_STALL_CYCLES, STLB_MISSES, TIME, UPGRADES, is_of_memory, name,
 };
-use plugin::marker;
-use plugin::reader::{self, Stream};
-use plugin::record::{Curve, Group, MissSort, Record};
-use plugin::rows::{self, CpuRegion};
+use simrecord::marker;
+use simrecord::parsed::{self, CpuRegion};
+use simrecord::reader::{self, Stream};
+use simrecord::record::{Group, MissCurvePoint, MissKind, Record};
 
 /// What user mode used on all CPUs between the snapshots around a loop, what the kernel used there without
 /// its idle task, and the loop's size.
@@ -57,7 +57,7 @@ fn sums(snapshot: &[CpuRegion], are: impl Fn(KernelContext) -> bool) -> Counts {
     let mut sums = [0; COUNTERS];
     for row in snapshot.iter().flat_map(|region| &region.contexts) {
         if are(row.context) {
-            (0..COUNTERS).for_each(|counter| sums[counter] += row.own[counter]);
+            (0..COUNTERS).for_each(|counter| sums[counter] += row.self_counts[counter]);
         }
     }
     sums
@@ -74,11 +74,11 @@ fn is_kernel(context: KernelContext) -> bool {
 /// What each loop used, by its number from 1; behind the test that all sums close.
 fn loops(stream: &Stream) -> Vec<Used> {
     let cpus = stream.header.cpus as usize;
-    let regions = rows::story(stream).unwrap().regions;
+    let regions = parsed::parse(stream).unwrap().regions;
     for region in &regions {
         let mut sums: Counts = [0; COUNTERS];
         for row in &region.contexts {
-            (0..COUNTERS).for_each(|counter| sums[counter] += row.own[counter]);
+            (0..COUNTERS).for_each(|counter| sums[counter] += row.self_counts[counter]);
         }
         assert_eq!(sums, region.used, "{:?}", region.region);
         let region = region.region;
@@ -88,7 +88,7 @@ fn loops(stream: &Stream) -> Vec<Used> {
     let (mut at, mut loops) = (0, Vec::new());
     for record in &stream.records {
         match record {
-            Record::Marker(note) if note.number > marker::NOTE_FIRST => {
+            Record::Marker(note) if note.number > marker::USER_FIRST => {
                 let of = |are: fn(KernelContext) -> bool| {
                     let (before, after) = (sums(snapshots[at], are), sums(snapshots[at + 1], are));
                     std::array::from_fn(|counter| after[counter] - before[counter])
@@ -215,13 +215,13 @@ fn caches_beside_miss_what_those_of_a_run_of_their_own_miss() {
     let [alone, beside] = [&alone, &bytes].map(|bytes| {
         let stream = reader::read(bytes.as_slice()).unwrap();
         loops(&stream);
-        rows::story(&stream).unwrap()
+        parsed::parse(&stream).unwrap()
     });
     let last = alone.regions.last().unwrap();
     let region = last.region.region;
     let of = |model: u32| {
-        let rows = beside.beside.iter().rev().take(2 * Group::ALL.len());
-        let rows = rows.filter(|row| row.beside.model == model && row.beside.region == region);
+        let rows = beside.shadow_caches.iter().rev().take(2 * Group::ALL.len());
+        let rows = rows.filter(|row| row.caches.model == model && row.caches.region == region);
         let mut sums = [0; COUNTERS];
         for row in rows {
             (0..COUNTERS).for_each(|counter| sums[counter] += row.counts[counter]);
@@ -234,7 +234,7 @@ fn caches_beside_miss_what_those_of_a_run_of_their_own_miss() {
         println!("{:?}: {} and {}", name(counter), first[counter], second[counter]);
     }
     // All caches are asked for the same; a larger one misses less.
-    let points: Vec<&Curve> = beside.curves.iter().rev().take(6 * 21).collect();
+    let points: Vec<&MissCurvePoint> = beside.miss_curves.iter().rev().take(6 * 21).collect();
     for pair in points.windows(2).filter(|pair| pair[0].size_bytes == 2 * pair[1].size_bytes) {
         assert!(pair[0].misses <= pair[1].misses && pair[0].accesses == pair[1].accesses);
     }
@@ -250,7 +250,7 @@ fn misses_are_told_apart_to_the_last_one() {
     let [plain, told] = ["off", "on"].map(|misses| {
         let options = format!("{options},misses={misses}");
         let bytes = record_with(&machine, 2, &options, &format!("misses-{misses}"));
-        rows::story(&reader::read(bytes.as_slice()).unwrap()).unwrap()
+        parsed::parse(&reader::read(bytes.as_slice()).unwrap()).unwrap()
     });
     assert_eq!(plain.regions, told.regions, "the guest was disturbed");
     assert!(plain.misses.is_empty());
@@ -274,17 +274,17 @@ fn misses_are_told_apart_to_the_last_one() {
     let last: BTreeMap<_, _> = told
         .misses
         .iter()
-        .map(|one| ((one.region, one.cache, one.sort, one.key), one.count))
+        .map(|one| ((one.region, one.cache, one.kind, one.key), one.count))
         .collect();
     for (cache, counters) in (0..).zip(caches) {
-        let sum = |sort: MissSort| -> u64 {
+        let sum = |sort: MissKind| -> u64 {
             let of =
-                |key: &(u32, u32, MissSort, u64)| (key.0, key.1, key.2) == (region, cache, sort);
+                |key: &(u32, u32, MissKind, u64)| (key.0, key.1, key.2) == (region, cache, sort);
             last.iter().filter(|(key, _)| of(key)).map(|(_, count)| count).sum()
         };
         let all = counted(counters);
         assert!(all > 100, "{counters:?}: {all}");
-        assert_eq!((sum(MissSort::Class), sum(MissSort::Code)), (all, all), "{counters:?}");
-        println!("{counters:?}: {all}, {} by evictors", sum(MissSort::Evictor));
+        assert_eq!((sum(MissKind::Class), sum(MissKind::Code)), (all, all), "{counters:?}");
+        println!("{counters:?}: {all}, {} by evictors", sum(MissKind::Evictor));
     }
 }

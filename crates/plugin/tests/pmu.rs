@@ -15,10 +15,10 @@ use std::path::Path;
 
 use machine::Machine;
 use monitor::Monitor;
-use plugin::counters::{self, COUNTERS};
-use plugin::marker;
-use plugin::reader::{self, Stream};
-use plugin::record::{AmountsOf, FEATURE_PMU, Notice, Record};
+use simrecord::counters::{self, COUNTERS};
+use simrecord::marker;
+use simrecord::reader::{self, Stream};
+use simrecord::record::{CountersOf, FEATURE_PMU, Notice, Record};
 
 const GUEST: &str = "tests/pmu/guest.rs";
 const MODEL: &str = "r4400-1994.toml";
@@ -44,13 +44,13 @@ fn notes(stream: &Stream) -> BTreeMap<u32, Vec<Note>> {
     for record in &stream.records {
         match record {
             Record::Marker(marker) => {
-                last = marker.number.checked_sub(marker::NOTE_FIRST);
+                last = marker.number.checked_sub(marker::USER_FIRST);
                 if let Some(number) = last {
                     let note = Note { argument: marker.argument, counts: [0; COUNTERS] };
                     notes.entry(number).or_default().push(note);
                 }
             }
-            Record::Amounts(amounts) if amounts.of == AmountsOf::Marker => {
+            Record::Counters(amounts) if amounts.of == CountersOf::Marker => {
                 if let Some(note) = last.and_then(|number| notes.get_mut(&number)?.last_mut()) {
                     for (count, value) in
                         note.counts[amounts.first as usize..].iter_mut().zip(amounts.values)

@@ -58,13 +58,13 @@ pub use guest::{btf, image, kernel};
 pub use machine::agent::GuestReport;
 pub use machine::vm::{Instrumentation, Vm, VmEvent};
 pub use machine::{CPUS_MAX, Held, Machine, Timing, devices};
-/// What is counted of each context, and its names.
-pub use plugin::counters;
-/// Leaves a marker in the record of the simulator, if there is one; see `plugin::marker`.
-pub use plugin::marker;
-/// What caches beside are asked for, and for whom; and how misses are told apart.
-pub use plugin::record::{Curve, ELSEWHERE, Group, MissCount, MissSort, Stream};
 pub use process::children_cpu_ns;
+/// What is counted of each context, and its names.
+pub use simrecord::counters;
+/// Leaves a marker in the record of the simulator, if there is one; see `simrecord::marker`.
+pub use simrecord::marker;
+/// What caches beside are asked for, and for whom; and how misses are told apart.
+pub use simrecord::record::{AccessStream, ELSEWHERE, Group, MissCount, MissCurvePoint, MissKind};
 
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, SimError>;

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use machine::{SystemModel, schema};
-use plugin::counters::{MASK_TIMED, mask_of};
-use plugin::options::Detail;
 use serde_json::{Value as Json, json};
+use simrecord::counters::{MASK_TIMED, mask_of};
+use simrecord::record::Detail;
 
 use crate::cache::read_bounded;
 use crate::{Cache, Result, SimError};
@@ -55,7 +55,7 @@ pub fn text(name: &str) -> Result<String> {
 }
 
 impl Model {
-    /// Bits of the counters that it counts on a machine with so many vCPUs: see [`plugin::counters`].
+    /// Bits of the counters that it counts on a machine with so many vCPUs: see [`simrecord::counters`].
     #[must_use]
     pub fn counters(&self, cpus: u32) -> u32 {
         if self.detail == Detail::Ooo { mask_of(&self.model, cpus) } else { MASK_TIMED }

@@ -7,7 +7,7 @@ use crate::block::BesideBlock;
 use crate::ffi::MemoryCallback;
 use crate::pages::bytes_in_first;
 use crate::physical;
-use crate::record::Group;
+use simrecord::record::Group;
 
 /// A block starts; on a machine with one vCPU, if `ALONE`.
 pub(crate) extern "C" fn on_block<const ALONE: bool>(_: c_uint, block: *mut c_void) {

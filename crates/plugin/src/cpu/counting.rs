@@ -7,9 +7,10 @@ use machine::{BlockingMachine, BlockingModel};
 use super::{Counting, Cpu};
 use crate::beside::Beside;
 use crate::block::Block;
-use crate::counters::{self, BRANCHES, CYCLES, Counts, INSTRUCTIONS, TIME};
-use crate::options::Detail;
+use crate::counters;
 use crate::strand::Strand;
+use simrecord::counters::{BRANCHES, COUNTERS, CYCLES, Counts, INSTRUCTIONS, TIME};
+use simrecord::record::Detail;
 
 impl Cpu {
     /// Counts with a model from now on.
@@ -116,7 +117,7 @@ impl Cpu {
 
     /// What was counted, if the block that was started last ran to its end.
     pub(crate) fn counts(&mut self) -> Counts {
-        let mut counts = [0; counters::COUNTERS];
+        let mut counts = [0; COUNTERS];
         counts[INSTRUCTIONS] = self.instructions;
         counts[CYCLES] = self.instructions;
         if let Some(model) = self.model() {

@@ -15,10 +15,10 @@ use machine::BlockingMachine;
 use crate::beside::Beside;
 use crate::block::Block;
 use crate::callbacks;
-use crate::counters::{self, Counts};
-use crate::options::CPUS_MAX;
 use crate::qemu_internals::CurrentCpu;
 use crate::strand::Strand;
+use simrecord::counters::{COUNTERS, Counts};
+use simrecord::record::CPUS_MAX;
 
 /// No block starts at this address.
 const NOWHERE: u64 = u64::MAX;
@@ -220,8 +220,8 @@ impl Cpu {
         left: false,
         handle: ptr::null_mut(),
         halted_cycles: 0,
-        user: [0; counters::COUNTERS],
-        changed_at: [0; counters::COUNTERS],
+        user: [0; COUNTERS],
+        changed_at: [0; COUNTERS],
     };
 
     /// Whether something is to be done before `block` starts.

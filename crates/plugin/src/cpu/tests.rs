@@ -4,7 +4,7 @@ use machine::CodeBlock;
 
 use super::*;
 use crate::block::Kind;
-use crate::counters::INSTRUCTIONS;
+use simrecord::counters::INSTRUCTIONS;
 
 fn cpu(block: &Block) -> Cpu {
     Cpu { instructions: 1_000, block, ..Cpu::NEW }

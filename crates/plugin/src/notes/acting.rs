@@ -7,18 +7,18 @@ use attribution::KernelContext;
 use attribution::stack::DEPTH_MAX;
 
 use super::list::{Deed, Place, VALUES_MAX};
-use super::program::{Guest, Program, Value};
+use super::program::{Guest, Program};
 use super::tally::{on_hit, size, write_values};
-use crate::counters::{Counts, TIME};
 use crate::cpu;
 use crate::ffi::NO_REGISTERS;
 use crate::hold;
 use crate::physical;
 use crate::qemu::{Qemu, Registers, TranslatedInstruction};
-use crate::record::{Values, ValuesSort};
 use crate::session::{self, Session};
 use crate::tracker::is_kernel;
 use crate::writer::Ending;
+use simrecord::counters::{Counts, TIME};
+use simrecord::record::{Value, Values, ValuesKind};
 
 /// Nested deeper than this, spans are not opened: contexts need the room above.
 const DEPTH_FOR_SPANS: usize = DEPTH_MAX - 6;
@@ -139,8 +139,8 @@ impl Session {
         self.notes.add(note, at, values);
         if self.notes.takes_log() {
             let number = cpu::with(vcpu, |cpu| cpu.counts_before(remaining))[TIME];
-            let (region, deed, sort) = (self.region, at as u32, ValuesSort::Hit);
-            let head = Values { cpu: vcpu, region, note, deed, sort, number };
+            let (region, action, kind) = (self.region, at as u32, ValuesKind::Hit);
+            let head = Values { cpu: vcpu, region, annotation: note, action, kind, number };
             let size = size(&self.notes.list[note as usize].deeds[at]);
             write_values(&mut self.writer, head, &values[..size]);
         }
@@ -164,7 +164,7 @@ impl Session {
             let context = KernelContext::Function(span);
             let opens = stack.depth() < DEPTH_FOR_SPANS && !stack.is_inside(context);
             if opens {
-                stack.enter_part(context, at.now);
+                stack.enter_section(context, at.now);
             }
             opens
         });
@@ -174,7 +174,7 @@ impl Session {
     fn note_close(&mut self, vcpu: u32, note: u32, span: u32, remaining: u32) {
         let closed = self.moment(vcpu, remaining).is_some_and(|(tracker, at)| {
             let stack = &mut tracker.cpus[vcpu as usize].stack;
-            stack.leave_part_of(KernelContext::Function(span), at.now)
+            stack.leave_section_of(KernelContext::Function(span), at.now)
         });
         self.note_moved(vcpu, note, closed);
     }

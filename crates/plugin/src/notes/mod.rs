@@ -6,14 +6,12 @@
 mod acting;
 mod list;
 mod program;
-mod records;
 mod tally;
 
 pub use list::{
     CHECKPOINTS_MAX, DEEDS_MAX, Deed, NOTES_MAX, Note, Notes, Place, SPANS_MAX, VALUES_MAX,
 };
-pub use program::{Guest, Program, REGISTERS, STEPS_MAX, Step, TEXT_BYTES_MAX, Value};
-pub use records::{NoteRow, Values, ValuesSort};
+pub use program::{Guest, Program, REGISTERS, STEPS_MAX, Step};
 
 pub(crate) use acting::{NotePoint, watch};
 pub(crate) use tally::Tally;

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
+use simrecord::record::{TEXT_BYTES_MAX, Value};
+
 /// The most steps of a program.
 pub const STEPS_MAX: usize = 32;
-/// The most bytes of a text.
-pub const TEXT_BYTES_MAX: usize = 32;
 /// Registers that a program can begin with, as QEMU calls them.
 pub const REGISTERS: [&str; 22] = [
     "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13",
@@ -31,17 +31,6 @@ pub enum Step {
     Sign(u8),
     /// The text there, up to its zero, at most so many bytes. Only as the last step.
     Text(u8),
-}
-
-/// What a program gives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Value {
-    /// A register or a place in memory that can't be read.
-    Absent,
-    /// A number.
-    Number(u64),
-    /// A text, filled up with zeros.
-    Text([u8; TEXT_BYTES_MAX]),
 }
 
 /// What programs read.

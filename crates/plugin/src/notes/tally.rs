@@ -6,11 +6,9 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use super::list::{Deed, Note, Notes, Place, VALUES_MAX};
-use super::program::Value;
 use crate::cpu;
-use crate::options::CPUS_MAX;
-use crate::record::{NoteRow, Record, Values, ValuesSort};
 use crate::writer::Writer;
+use simrecord::record::{AnnotationRow, CPUS_MAX, Record, Value, Values, ValuesKind};
 
 /// The most different values that are told apart, for each list of them.
 const DIFFERENT_MAX: usize = 256;
@@ -161,17 +159,30 @@ impl Tally {
             for (cpu, at) in (0..cpus).zip(0..) {
                 let hits = hits[at] - noted.hits_before[at];
                 let refused = if cpu == 0 { noted.refused } else { 0 };
-                writer.write(&Record::Note(NoteRow { cpu, region, note, hits, refused }));
+                writer.write(&Record::Annotation(AnnotationRow {
+                    cpu,
+                    region,
+                    annotation: note,
+                    hits,
+                    refused,
+                }));
             }
             for (recorded, deed) in noted.recorded.iter().zip(0..) {
                 let deeds = self.list.get(note as usize).map(|note| &note.deeds);
                 let size = deeds.map_or(0, |deeds| size(&deeds[deed as usize]));
-                let head = |sort, number| Values { cpu: 0, region, note, deed, sort, number };
+                let head = |kind, number| Values {
+                    cpu: 0,
+                    region,
+                    annotation: note,
+                    action: deed,
+                    kind,
+                    number,
+                };
                 for (values, count) in &recorded.counts {
-                    write_values(writer, head(ValuesSort::Count, *count), &values[..size]);
+                    write_values(writer, head(ValuesKind::Count, *count), &values[..size]);
                 }
                 if recorded.others > 0 {
-                    write_values(writer, head(ValuesSort::Others, recorded.others), &[]);
+                    write_values(writer, head(ValuesKind::Others, recorded.others), &[]);
                 }
             }
         }

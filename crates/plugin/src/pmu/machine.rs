@@ -7,12 +7,12 @@ use std::path::Path;
 use super::core::{Counts as CountsOfVcpu, Pmu, Rings};
 use super::events::Event;
 use super::state;
-use crate::counters::{self, BRANCH_MISSES, BRANCHES, CYCLES, Counts, INSTRUCTIONS};
+use crate::counters;
 use crate::cpu;
-use crate::options::Detail;
 use crate::qemu_internals::NonMaskable;
-use crate::record::{Notice, Record};
 use crate::session::Session;
+use simrecord::counters::{BRANCH_MISSES, BRANCHES, CYCLES, Counts, INSTRUCTIONS};
+use simrecord::record::{Detail, Notice, Record};
 
 /// The most events that are named as not counted.
 const TOLD_MAX: usize = 64;

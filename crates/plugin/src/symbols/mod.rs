@@ -5,7 +5,7 @@ use attribution::KernelContext;
 mod names;
 mod offsets;
 
-use names::{GATES, IRQ_CALLERS, OTHERS, POINTS, PROBES, SOFTIRQ_CALLERS, THUNKS};
+use names::{IRQ_CALLERS, OTHERS, POINTS, PROBES, SOFTIRQ_CALLERS, THUNKS, gates};
 pub use offsets::{Offsets, wanted_members};
 
 /// The largest file of symbols or offsets.
@@ -82,7 +82,7 @@ impl Action {
 pub fn wanted() -> impl Iterator<Item = &'static str> {
     let points = POINTS.iter().map(|point| point.0);
     let callers = SOFTIRQ_CALLERS.into_iter().chain(THUNKS).chain(PROBES);
-    points.chain(GATES.iter().map(|gate| gate.0)).chain(callers).chain(OTHERS)
+    points.chain(gates().map(|gate| gate.0)).chain(callers).chain(OTHERS)
 }
 
 /// The annotations of a kernel.
@@ -153,8 +153,8 @@ impl Annotations {
             if THUNKS.contains(name) {
                 made.thunks.push(*address);
             }
-            if let Some((_, context)) = GATES.iter().find(|gate| gate.0 == *name) {
-                made.gates.push((*address, *context));
+            if let Some((_, context)) = gates().find(|gate| gate.0 == *name) {
+                made.gates.push((*address, context));
             }
         }
         let find = |wanted| symbols.iter().find(|symbol| symbol.1 == wanted).map(|found| found.0);
@@ -164,9 +164,6 @@ impl Annotations {
             irq_stat: find("irq_stat"),
             kstat: find("kstat"),
         });
-        if let Some(address) = find("asm_sysvec_spurious_apic_interrupt") {
-            made.gates.push((address, KernelContext::Interrupt(0xff)));
-        }
         made.add_stubs(find("irq_entries_start"), find("spurious_entries_start"));
         made.points.dedup_by_key(|point| point.0);
         made.gates.sort_unstable();

@@ -1,5 +1,6 @@
 //! Names of the kernel that mean something here.
 
+use attribution::context::SYSTEM_VECTORS;
 use attribution::{KernelContext, SYSCALL_32};
 
 use super::Action;
@@ -42,8 +43,9 @@ pub(super) const PROBES: [&str; 8] = [
     "__bpf_prog_test_run_raw_tp",
 ];
 
-/// Symbols to which the processor jumps by itself.
-pub(super) const GATES: [(&str, KernelContext); 41] = [
+/// Entry points of exceptions and of those system vectors that are not in
+/// [`attribution::context::SYSTEM_VECTORS`].
+const OTHER_GATES: [(&str, KernelContext); 31] = [
     ("asm_exc_divide_error", KernelContext::Exception(0)),
     ("asm_exc_debug", KernelContext::Exception(1)),
     ("asm_exc_nmi", KernelContext::Nmi),
@@ -68,24 +70,22 @@ pub(super) const GATES: [(&str, KernelContext); 41] = [
     ("asm_exc_virtualization_exception", KernelContext::Exception(20)),
     ("asm_exc_control_protection", KernelContext::Exception(21)),
     ("asm_exc_vmm_communication", KernelContext::Exception(29)),
-    ("asm_sysvec_apic_timer_interrupt", KernelContext::Interrupt(0xec)),
     ("asm_sysvec_hyperv_stimer0", KernelContext::Interrupt(0xed)),
     ("asm_sysvec_hyperv_reenlightenment", KernelContext::Interrupt(0xee)),
     ("asm_sysvec_kvm_posted_intr_nested_ipi", KernelContext::Interrupt(0xf0)),
     ("asm_sysvec_kvm_posted_intr_wakeup_ipi", KernelContext::Interrupt(0xf1)),
     ("asm_sysvec_kvm_posted_intr_ipi", KernelContext::Interrupt(0xf2)),
     ("asm_sysvec_kvm_asyncpf_interrupt", KernelContext::Interrupt(0xf3)),
-    ("asm_sysvec_deferred_error", KernelContext::Interrupt(0xf4)),
-    ("asm_sysvec_irq_work", KernelContext::Interrupt(0xf6)),
-    ("asm_sysvec_x86_platform_ipi", KernelContext::Interrupt(0xf7)),
     ("asm_sysvec_reboot", KernelContext::Interrupt(0xf8)),
-    ("asm_sysvec_threshold", KernelContext::Interrupt(0xf9)),
-    ("asm_sysvec_thermal", KernelContext::Interrupt(0xfa)),
-    ("asm_sysvec_call_function_single", KernelContext::Interrupt(0xfb)),
-    ("asm_sysvec_call_function", KernelContext::Interrupt(0xfc)),
-    ("asm_sysvec_reschedule_ipi", KernelContext::Interrupt(0xfd)),
-    ("asm_sysvec_error_interrupt", KernelContext::Interrupt(0xfe)),
 ];
+
+/// The kernel's entry points to which the processor jumps by itself, and the context that starts
+/// there.
+pub(super) fn gates() -> impl Iterator<Item = (&'static str, KernelContext)> {
+    let system = SYSTEM_VECTORS.iter();
+    let system = system.map(|one| (one.entry_symbol, KernelContext::Interrupt(one.vector)));
+    OTHER_GATES.into_iter().chain(system)
+}
 
 /// Functions that call the handlers of softirqs, from Linux 6.11 (and stable 6.1) and before.
 pub(super) const SOFTIRQ_CALLERS: [&str; 4] =
@@ -116,10 +116,9 @@ pub(super) const THUNKS: [&str; 16] = [
 ];
 
 /// Symbols that are used in another way.
-pub(super) const OTHERS: [&str; 8] = [
+pub(super) const OTHERS: [&str; 7] = [
     "irq_entries_start",
     "spurious_entries_start",
-    "asm_sysvec_spurious_apic_interrupt",
     "current_task",
     "pcpu_hot",
     "irq_stat",

@@ -6,7 +6,7 @@
 #[path = "init.rs"]
 mod init;
 #[allow(dead_code)]
-#[path = "../../src/marker.rs"]
+#[path = "../../../simrecord/src/marker.rs"]
 mod marker;
 
 use std::fs;
@@ -26,7 +26,7 @@ fn main() {
 
 fn measure() {
     marker::mark(marker::FULL, 0);
-    marker::mark(marker::NOTE_FIRST, 0);
+    marker::mark(marker::USER_FIRST, 0);
     let workers: Vec<_> = (0..2).map(|_| std::thread::spawn(work)).collect();
     for worker in workers {
         worker.join().unwrap();
@@ -35,11 +35,11 @@ fn measure() {
         marker::mark(marker::SNAPSHOT, 0);
         let counts = kernel_counts();
         for (number, cpu, count) in counts {
-            marker::mark(marker::NOTE_FIRST + number, (cpu as u64) << 32 | count);
+            marker::mark(marker::USER_FIRST + number, (cpu as u64) << 32 | count);
         }
     }
     for iterations in [1_000_000, 3_000_000] {
-        marker::mark(marker::NOTE_FIRST + 100, iterations);
+        marker::mark(marker::USER_FIRST + 100, iterations);
         marker::mark(marker::SNAPSHOT, 0);
         two_instructions_each(iterations);
         marker::mark(marker::SNAPSHOT, 0);

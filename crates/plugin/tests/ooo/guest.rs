@@ -4,7 +4,7 @@
 #[path = "../boot/init.rs"]
 mod init;
 #[allow(dead_code)]
-#[path = "../../src/marker.rs"]
+#[path = "../../../simrecord/src/marker.rs"]
 mod marker;
 
 use std::arch::asm;
@@ -48,7 +48,7 @@ fn measure() {
 /// Does something between two snapshots, behind a note of its number and size.
 fn noted(number: u32, size: u64, work: impl Fn()) {
     work();
-    marker::mark(marker::NOTE_FIRST + number, size);
+    marker::mark(marker::USER_FIRST + number, size);
     marker::mark(marker::SNAPSHOT, 0);
     work();
     marker::mark(marker::SNAPSHOT, 0);
@@ -151,7 +151,7 @@ fn branches(turns: u64, mask: u64) {
 /// Four threads execute the same at once.
 fn all_at_once() {
     let each = 10 * TURNS;
-    marker::mark(marker::NOTE_FIRST + 8, each);
+    marker::mark(marker::USER_FIRST + 8, each);
     marker::mark(marker::SNAPSHOT, 0);
     std::thread::scope(|scope| {
         (0..4).for_each(|_| drop(scope.spawn(|| dependent_adds(each))));
@@ -162,7 +162,7 @@ fn all_at_once() {
 /// One thread executes without end, and another one sleeps and wakes.
 fn beside_a_sleeper() {
     let turns = 50 * TURNS;
-    marker::mark(marker::NOTE_FIRST + 9, turns);
+    marker::mark(marker::USER_FIRST + 9, turns);
     marker::mark(marker::SNAPSHOT, 0);
     std::thread::scope(|scope| {
         scope.spawn(|| dependent_adds(turns));
@@ -174,7 +174,7 @@ fn beside_a_sleeper() {
 /// Two threads add to the same number.
 fn together() {
     static SUM: AtomicU64 = AtomicU64::new(0);
-    marker::mark(marker::NOTE_FIRST + 7, 0);
+    marker::mark(marker::USER_FIRST + 7, 0);
     marker::mark(marker::SNAPSHOT, 0);
     let add = || {
         (0..20_000).for_each(|_| {

@@ -8,7 +8,7 @@
 #[path = "../boot/init.rs"]
 mod init;
 #[allow(dead_code)]
-#[path = "../../src/marker.rs"]
+#[path = "../../../simrecord/src/marker.rs"]
 mod marker;
 #[path = "events.rs"]
 mod events;
@@ -50,8 +50,8 @@ fn main() {
 
 /// Leaves what was counted, and what it must be.
 fn note(number: u32, counted: u64, expected: u64) {
-    marker::mark(marker::NOTE_FIRST + number, counted);
-    marker::mark(marker::NOTE_FIRST + number, expected);
+    marker::mark(marker::USER_FIRST + number, counted);
+    marker::mark(marker::USER_FIRST + number, expected);
 }
 
 fn counters() {
@@ -115,8 +115,8 @@ fn beside_markers() {
         let index = counter.index_in_user_mode();
         for iterations in [10, 100_000, 1_000_000] {
             let counted = events::counted_beside_markers(index, iterations);
-            marker::mark(marker::NOTE_FIRST + 14, number);
-            marker::mark(marker::NOTE_FIRST + 4, counted);
+            marker::mark(marker::USER_FIRST + 14, number);
+            marker::mark(marker::USER_FIRST + 4, counted);
         }
     }
 }
@@ -140,7 +140,7 @@ fn one_after_the_other() {
     }
     let switches = fs::read_to_string("/proc/stat").unwrap();
     let switches = switches.lines().find_map(|line| line.strip_prefix("ctxt ")).unwrap();
-    marker::mark(marker::NOTE_FIRST + 6, switches.trim().parse().unwrap());
+    marker::mark(marker::USER_FIRST + 6, switches.trim().parse().unwrap());
 }
 
 /// A task that goes from CPU to CPU, or stays if there is one.

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use plugin::notes::Value;
-use plugin::record::ValuesSort;
-use plugin::rows::Story;
+use simrecord::parsed::ParsedRecord;
+use simrecord::record::{Value, ValuesKind};
 
 use crate::{Result, SimError};
 
@@ -57,11 +56,11 @@ type Told = BTreeMap<(u32, Option<Vec<Value>>), u64>;
 ///
 /// # Errors
 /// When records contradict each other.
-pub(crate) fn outcome(story: &Story) -> Result<Outcome> {
+pub(crate) fn outcome(parsed: &ParsedRecord) -> Result<Outcome> {
     let bad = |reason: &str| SimError::data("the record of the machine", reason);
     let (mut notes, mut hits) = (BTreeMap::new(), Vec::new());
-    for row in &story.notes {
-        let used: &mut NoteUse = notes.entry((row.region, row.note)).or_default();
+    for row in &parsed.annotations {
+        let used: &mut NoteUse = notes.entry((row.region, row.annotation)).or_default();
         // A snapshot tells all; what comes later replaces it.
         if row.cpu == 0 {
             *used = NoteUse { refused: row.refused, ..NoteUse::default() };
@@ -72,20 +71,21 @@ pub(crate) fn outcome(story: &Story) -> Result<Outcome> {
         used.hits.push(row.hits);
     }
     let mut told: BTreeMap<(u32, u32), Told> = BTreeMap::new();
-    for one in &story.values {
+    for one in &parsed.values {
         let (head, values) = (one.values, one.recorded.clone());
-        let key = (head.region, head.note);
-        let values = match head.sort {
-            ValuesSort::Count => Some(values),
-            ValuesSort::Others => None,
-            ValuesSort::Hit => {
-                let (region, note, deed, cpu) = (head.region, head.note, head.deed, head.cpu);
+        let key = (head.region, head.annotation);
+        let values = match head.kind {
+            ValuesKind::Count => Some(values),
+            ValuesKind::Others => None,
+            ValuesKind::Hit => {
+                let (region, note, deed, cpu) =
+                    (head.region, head.annotation, head.action, head.cpu);
                 hits.push(HitUse { region, note, deed, cpu, at_cycles: head.number, values });
                 continue;
             }
         };
         // Counts never decrease, so the last is right.
-        told.entry(key).or_default().insert((head.deed, values), head.number);
+        told.entry(key).or_default().insert((head.action, values), head.number);
     }
     for (key, told) in told {
         let used = notes.get_mut(&key).ok_or_else(|| bad("values of no annotation"))?;

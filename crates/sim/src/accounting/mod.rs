@@ -12,13 +12,13 @@ use annotations::outcome;
 pub use annotations::{HitUse, NoteUse, ValuesUse};
 use attribution::KernelContext;
 pub use beside::BesideUse;
-use plugin::counters::Counts;
-use plugin::reader::Stream;
-use plugin::record::{
-    Curve, FEATURE_CONTEXTS, FEATURE_MODEL_TIME, FEATURE_TASKS, KernelCount, MissCount, Record,
-    Span, Turn,
+use simrecord::counters::Counts;
+use simrecord::parsed::{ContextCounts, CpuRegion, parse};
+use simrecord::reader::Stream;
+use simrecord::record::{
+    FEATURE_CONTEXTS, FEATURE_MODEL_TIME, FEATURE_TASKS, KernelCount, MissCount, MissCurvePoint,
+    Record, Span, Transition,
 };
-use plugin::rows::{ContextCounts, CpuRegion, story};
 
 use crate::text::printable;
 use crate::{Result, SimError};
@@ -34,7 +34,7 @@ pub struct Accounting {
     pub has_tasks: bool,
     /// Whether guest time followed the model's cycles.
     pub has_model_time: bool,
-    /// Bit N is set if counter N of [`plugin::counters`] was counted.
+    /// Bit N is set if counter N of [`simrecord::counters`] was counted.
     pub counters: u32,
     /// Instructions of the whole run on all CPUs, where they were counted.
     pub instructions: Option<u64>,
@@ -57,7 +57,7 @@ pub struct Accounting {
     /// What caches of other models have counted beside; of a region that was open to the end.
     pub beside: Vec<BesideUse>,
     /// What caches of all sizes have missed.
-    pub curves: Vec<Curve>,
+    pub curves: Vec<MissCurvePoint>,
     /// Why lines were missed, for whom they had left, and where.
     pub misses: Vec<MissCount>,
     /// What the plugin had to say.
@@ -169,7 +169,7 @@ impl Accounting {
     /// machine does not have, contexts that there are not.
     pub(crate) fn of(stream: &Stream) -> Result<Accounting> {
         let has = |feature: u32| stream.header.features & feature != 0;
-        let story = story(stream).map_err(|at| bad(&format!("record {at} does not fit")))?;
+        let parsed = parse(stream).map_err(|at| bad(&format!("record {at} does not fit")))?;
         let named = |names: &[(u32, String)]| -> BTreeMap<u32, String> {
             names.iter().map(|(number, name)| (*number, printable(name))).collect()
         };
@@ -182,8 +182,8 @@ impl Accounting {
             instructions: stream.end.instructions,
             ended_by_guest: stream.end.by_marker,
             stopped: stream.end.by_annotation,
-            tasks: named(&story.tasks),
-            irqs: named(&story.irqs),
+            tasks: named(&parsed.tasks),
+            irqs: named(&parsed.irqs),
             notices: notices(stream),
             ..Accounting::default()
         };
@@ -191,16 +191,16 @@ impl Accounting {
             let most = "more spans or markers than a record has room for: take a shorter window";
             account.broken.push(most.to_owned());
         }
-        (account.beside, account.curves) = beside::of(&story);
-        account.misses = beside::misses(&story);
-        (account.notes, account.hits) = outcome(&story)?;
-        account.add_regions(&story.regions)?;
+        (account.beside, account.curves) = beside::of(&parsed);
+        account.misses = beside::misses(&parsed);
+        (account.notes, account.hits) = outcome(&parsed)?;
+        account.add_regions(&parsed.regions)?;
         if !account.has_contexts {
             account.forget_contexts();
         }
-        account.add_spans(&story.spans)?;
-        account.add_turns(&story.turns)?;
-        account.add_kernel_counts(&story.kernel_counts)?;
+        account.add_spans(&parsed.spans)?;
+        account.add_turns(&parsed.transitions)?;
+        account.add_kernel_counts(&parsed.kernel_counts)?;
         account.check();
         Ok(account)
     }
@@ -252,19 +252,19 @@ impl Accounting {
         for span in spans {
             let used = SpanUse {
                 context: context_of(span.code)?,
-                ended_at_cycles: span.began.saturating_add(span.inclusive_cycles),
-                own_cycles: span.own_cycles,
+                ended_at_cycles: span.start.saturating_add(span.inclusive_cycles),
+                own_cycles: span.self_cycles,
                 inclusive_cycles: span.inclusive_cycles,
-                own_instructions: span.own_instructions,
+                own_instructions: span.self_instructions,
             };
             self.cpu_mut(span.region, span.cpu)?.spans.push(used);
         }
         Ok(())
     }
 
-    fn add_turns(&mut self, turns: &[Turn]) -> Result<()> {
+    fn add_turns(&mut self, turns: &[Transition]) -> Result<()> {
         for turn in turns {
-            let (context, foot) = (context_of(turn.code)?, context_of(turn.foot)?);
+            let (context, foot) = (context_of(turn.code)?, context_of(turn.task)?);
             let used = TurnUse { context, foot, cycles: turn.cycles, tsc: turn.tsc };
             self.cpu_mut(turn.region, turn.cpu)?.turns.push(used);
         }
@@ -325,7 +325,7 @@ impl Accounting {
     /// Whether a model counted: without one a cycle is an instruction.
     #[must_use]
     pub fn has_model(&self) -> bool {
-        self.counts(plugin::counters::BRANCHES)
+        self.counts(simrecord::counters::BRANCHES)
     }
 
     /// The name of a context, with that of its task or line where it has one.
@@ -379,7 +379,7 @@ fn notices(stream: &Stream) -> Vec<String> {
 fn cpu_use(region: &CpuRegion) -> CpuUse {
     let of = |one: &ContextCounts| ContextUse {
         context: one.context,
-        own: one.own,
+        own: one.self_counts,
         inclusive: one.inclusive,
         entries: one.row.entries,
         completed: one.row.completed,

@@ -1,8 +1,9 @@
 //! Tests of accounts, on records made by hand.
 
-use plugin::counters::{COUNTERS, CYCLES, INSTRUCTIONS, MASK_PLAIN};
-use plugin::options::{Detail, Roi};
-use plugin::record::{Amounts, AmountsOf, ContextRow, End, Header, IrqName, Region, Task};
+use simrecord::counters::{COUNTERS, CYCLES, INSTRUCTIONS, MASK_PLAIN};
+use simrecord::record::{
+    ContextRow, Counters, CountersOf, Detail, End, Header, IrqName, Region, Roi, Task,
+};
 
 use super::*;
 
@@ -27,10 +28,10 @@ fn stream(cpus: u32, records: Vec<Record>) -> Stream {
     Stream { header, records, end }
 }
 
-fn amounts(cpu: u32, of: AmountsOf, instructions: u64) -> Record {
+fn amounts(cpu: u32, of: CountersOf, instructions: u64) -> Record {
     let mut values = [0; 6];
     values[INSTRUCTIONS] = instructions;
-    Record::Amounts(Amounts { cpu, of, first: 0, values })
+    Record::Counters(Counters { cpu, of, first: 0, values })
 }
 
 fn region(cpu: u32, instructions: u64, broken: u64) -> Vec<Record> {
@@ -44,12 +45,12 @@ fn region(cpu: u32, instructions: u64, broken: u64) -> Vec<Record> {
         broken,
         opened_at: 40 + u64::from(cpu),
     };
-    vec![Record::Region(region), amounts(cpu, AmountsOf::Region, instructions)]
+    vec![Record::Region(region), amounts(cpu, CountersOf::Region, instructions)]
 }
 
 fn row(cpu: u32, code: u64, own: u64) -> Vec<Record> {
     let row = ContextRow { cpu, region: 1, code, entries: 1, completed: 1 };
-    vec![Record::Context(row), amounts(cpu, AmountsOf::Own, own)]
+    vec![Record::Context(row), amounts(cpu, CountersOf::SelfCounts, own)]
 }
 
 fn span(cpu: u32, context: KernelContext) -> Record {
@@ -57,10 +58,10 @@ fn span(cpu: u32, context: KernelContext) -> Record {
         cpu,
         region: 1,
         code: context.code(),
-        began: 100,
-        own_cycles: 7,
+        start: 100,
+        self_cycles: 7,
         inclusive_cycles: 9,
-        own_instructions: 7,
+        self_instructions: 7,
         inclusive_instructions: 9,
     })
 }

@@ -1,6 +1,7 @@
 //! Expressions to programs of the plugin, by the types of the kernel.
 
-use plugin::notes::{Program, REGISTERS, Step, TEXT_BYTES_MAX};
+use plugin::notes::{Program, REGISTERS, Step};
+use simrecord::record::TEXT_BYTES_MAX;
 
 use super::expression::Expression;
 use crate::guest::btf::{Btf, Field, Shape, TypeId};

@@ -15,7 +15,7 @@ use plugin::notes::{
 pub use compile::Show;
 use compile::{Scope, compile};
 use place::{Placed, places, unknown};
-pub use plugin::notes::Value;
+pub use simrecord::record::Value;
 use source::Written;
 
 use crate::cache::check_checkpoint_name;

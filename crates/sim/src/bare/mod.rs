@@ -152,7 +152,7 @@ mod tests {
         if PROGRAM.is_empty() {
             return println!("not run: {PROGRAM_MISSING}");
         }
-        let bytes = plugin::marker::BYTES;
+        let bytes = simrecord::marker::BYTES;
         let marks = PROGRAM.windows(bytes.len()).filter(|window| *window == bytes).count();
         assert!(marks >= 3, "{marks} markers");
     }

@@ -2,7 +2,7 @@
 
 use lab::footprint::Level;
 use lab::footprint::contexts::{ContextMisses, LevelMisses, Windows};
-use plugin::counters::{COUNTERS, Counts, name};
+use simrecord::counters::{COUNTERS, Counts, name};
 
 use crate::accounting::ContextUse;
 use crate::{Accounting, RegionUse};

@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn the_guest_marks_as_the_plugin_expects() {
-        let marker = plugin::marker::BYTES;
+        let marker = simrecord::marker::BYTES;
         let marks = GUEST.windows(marker.len()).filter(|bytes| *bytes == marker).count();
         assert!(marks >= 3, "{marks} markers: one to open, close and end each");
     }

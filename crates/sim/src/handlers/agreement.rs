@@ -58,7 +58,7 @@ fn line_of(used: &CpuUse, kernel: &KernelUse, irqs: &BTreeMap<u32, String>) -> O
 
 #[cfg(test)]
 mod tests {
-    use plugin::counters::Counts;
+    use simrecord::counters::Counts;
 
     use super::*;
     use crate::accounting::ContextUse;

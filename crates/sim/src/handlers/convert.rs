@@ -121,7 +121,7 @@ fn add_spans(
 #[cfg(test)]
 mod tests {
     use attribution::KernelContext;
-    use plugin::counters::{COUNTERS, CYCLES, Counts, INSTRUCTIONS};
+    use simrecord::counters::{COUNTERS, CYCLES, Counts, INSTRUCTIONS};
 
     use super::*;
     use crate::accounting::{RegionUse, SpanUse};

@@ -1,6 +1,6 @@
 //! Counters of the simulator under the names that perf has for the same.
 
-use plugin::counters::{COUNTERS, CYCLES, INSTRUCTIONS, TIME, name};
+use simrecord::counters::{COUNTERS, CYCLES, INSTRUCTIONS, TIME, name};
 
 /// Names of perf; the plugin's own ones are kept for what perf has no name for.
 const PERF_NAMES: [(&str, &str); 10] = [

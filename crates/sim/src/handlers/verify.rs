@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use attribution::KernelContext;
+use attribution::context::vector_named;
 use lab::handlers::in_guest::{GuestOrder, Probed, ProbedSource};
 use lab::handlers::probe_check::{CheckedEvent, CheckedSource, ProbeCost};
 use lab::handlers::{BenchError, Condition};
-use plugin::counters::{CYCLES, INSTRUCTIONS};
 use plugin::symbols::{BODY_FIRST, GATE_PROBE, PROBE_FIRST, probe_name};
+use simrecord::counters::{CYCLES, INSTRUCTIONS};
 
 use super::bench::SimBench;
 use crate::accounting::{CpuUse, RegionUse, SpanUse};
-use crate::contexts::vector_of;
 
 /// What came of a condition.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -187,7 +187,7 @@ fn context_of(source: &ProbedSource) -> Option<KernelContext> {
         "irq" => Some(KernelContext::Irq(source.number)),
         "softirq" => Some(KernelContext::Softirq(u8::try_from(source.number).ok()?)),
         "vector" => {
-            let vector = vector_of(&source.name)?;
+            let vector = vector_named(&source.name)?;
             Some(KernelContext::Function(BODY_FIRST + u32::from(vector)))
         }
         _ => None,

@@ -2,6 +2,8 @@
 
 use crate::text::LineSplitter;
 
+use simrecord::messages;
+
 /// Maximum length of a line that can be a message.
 const LINE_BYTES_MAX: usize = 256;
 
@@ -33,10 +35,10 @@ impl HeldLines {
 
 fn parse(line: &[u8]) -> Option<Held> {
     let line = std::str::from_utf8(line).ok()?.trim_end_matches('\r');
-    let (number, region) = line.strip_prefix(plugin::HELD)?.split_once(' ')?;
+    let (number, region) = line.strip_prefix(messages::HELD)?.split_once(' ')?;
     let in_region = match region {
-        plugin::HELD_OPEN => true,
-        plugin::HELD_CLOSED => false,
+        messages::REGION_OPEN => true,
+        messages::REGION_CLOSED => false,
         _ => return None,
     };
     Some(Held { number: number.parse().ok()?, in_region })
@@ -49,7 +51,7 @@ mod tests {
     #[test]
     fn lines_come_in_pieces() {
         let mut lines = HeldLines::new();
-        let text = format!("warning\n{}12 open\nx {0}1 open\n{0}3 closed\n", plugin::HELD);
+        let text = format!("warning\n{}12 open\nx {0}1 open\n{0}3 closed\n", messages::HELD);
         let held: Vec<Held> = text.as_bytes().chunks(5).flat_map(|part| lines.push(part)).collect();
         let expected = [(12, true), (3, false)];
         assert_eq!(held, expected.map(|(number, in_region)| Held { number, in_region }));
@@ -57,7 +59,7 @@ mod tests {
 
     #[test]
     fn other_lines_are_ignored() {
-        let held = plugin::HELD;
+        let held = messages::HELD;
         for line in [format!("{held}1\n"), format!("{held}-1 open\n"), format!("{held}1 ajar\n")] {
             assert_eq!(HeldLines::new().push(line.as_bytes()), [], "{line}");
         }

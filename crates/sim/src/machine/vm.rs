@@ -255,7 +255,7 @@ impl Vm {
 
     /// Returns whether the plugin ended the guest because it reached its time limit.
     pub(crate) fn reached_limit(&self) -> bool {
-        self.qemu_tail.after(plugin::LIMIT_REACHED).is_some()
+        self.qemu_tail.after(simrecord::messages::LIMIT_REACHED).is_some()
     }
 
     /// Returns an error with the last lines of the console and of QEMU, without QEMU's usual warnings.

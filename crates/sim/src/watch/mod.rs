@@ -14,10 +14,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 pub use plugin::beside::ALSO_MAX;
-pub use plugin::options::{Detail, QUANTUM_DEFAULT, QUANTUM_MAX, Roi};
-use plugin::reader;
-use plugin::record::Record;
+pub use plugin::options::{QUANTUM_DEFAULT, QUANTUM_MAX};
 use record_file::{check_place, keep, unnamed};
+use simrecord::reader;
+use simrecord::record::Record;
+pub use simrecord::record::{Detail, Roi};
 
 use crate::accounting::Accounting;
 use crate::annotate::Annotations;
@@ -271,7 +272,7 @@ impl Recording {
     /// Whether an annotation has ended the record. The machine may run still.
     #[must_use]
     pub fn was_stopped(&self) -> bool {
-        let mut last = [0; plugin::record::BYTES];
+        let mut last = [0; simrecord::record::BYTES];
         let bytes = self.file.metadata().map_or(0, |data| data.len());
         let whole = bytes - bytes % last.len() as u64;
         let read = whole.checked_sub(last.len() as u64);

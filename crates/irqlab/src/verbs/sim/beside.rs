@@ -2,7 +2,7 @@
 
 use record::{Column, Kind, Table, Value};
 use sim::counters::{COUNTERS, is_of_memory, name};
-use sim::{Accounting, Group, Stream};
+use sim::{AccessStream, Accounting, Group};
 
 fn group(group: Group) -> &'static str {
     match group {
@@ -57,8 +57,8 @@ fn curves(account: &Accounting) -> Table {
     let mut table = Table::new("curves", doc, columns);
     for point in &account.curves {
         let stream = match point.stream {
-            Stream::Instructions => "instructions",
-            Stream::Data => "data",
+            AccessStream::Instructions => "instructions",
+            AccessStream::Data => "data",
         };
         let ratio = (point.accesses > 0).then(|| point.misses as f64 / point.accesses as f64);
         table.push(vec![

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use record::{Absence, Column, Kind, Table, Value};
-use sim::{Accounting, ELSEWHERE, KernelContext, MissClass, MissCount, MissSort, Symbols};
+use sim::{Accounting, ELSEWHERE, KernelContext, MissClass, MissCount, MissKind, Symbols};
 
 const CACHES: [&str; 4] = ["L1I", "L1D", "L2", "L3"];
 /// Places that are told of each cache.
@@ -28,27 +28,27 @@ pub fn tables(account: &Accounting, symbols: Option<&Symbols>) -> Vec<Table> {
     if account.misses.is_empty() || !account.has_contexts {
         return Vec::new();
     }
-    let of = |sort| account.misses.iter().filter(move |one| one.sort == sort);
+    let of = |sort| account.misses.iter().filter(move |one| one.kind == sort);
     let function = |address: u64| code_name(address, symbols);
     let data = |address: u64| data_name(address, symbols);
     vec![
         classes(account),
         evictors(account),
-        places("miss_functions", "function", of(MissSort::Code), &function),
-        places("miss_data", "data", of(MissSort::Data), &data),
+        places("miss_functions", "function", of(MissKind::Code), &function),
+        places("miss_data", "data", of(MissKind::Data), &data),
     ]
 }
 
 /// What is true of all places that there were too many of, said once.
 pub fn warning(account: &Accounting) -> Option<String> {
-    let not_kept = of(account, MissSort::NotKept).map(|one| one.count);
+    let not_kept = of(account, MissKind::NotKept).map(|one| one.count);
     let not_kept = not_kept.fold(0, u64::saturating_add);
     (not_kept > 0)
         .then(|| format!("{not_kept} misses are in no function and no data: too many at once"))
 }
 
-fn of(account: &Accounting, sort: MissSort) -> impl Iterator<Item = &MissCount> {
-    account.misses.iter().filter(move |one| one.sort == sort)
+fn of(account: &Accounting, sort: MissKind) -> impl Iterator<Item = &MissCount> {
+    account.misses.iter().filter(move |one| one.kind == sort)
 }
 
 fn cache(one: &MissCount) -> &'static str {
@@ -68,7 +68,7 @@ fn class(key: u64) -> &'static str {
 }
 
 /// How many of a sort there are of each region and cache.
-fn sums(account: &Accounting, sort: MissSort) -> BTreeMap<(u32, u32), u64> {
+fn sums(account: &Accounting, sort: MissKind) -> BTreeMap<(u32, u32), u64> {
     let mut sums = BTreeMap::new();
     for one in of(account, sort) {
         let sum: &mut u64 = sums.entry((one.region, one.cache)).or_default();
@@ -106,8 +106,8 @@ fn classes(account: &Accounting) -> Table {
     ]);
     let doc = "Why lines were missed. Walks of page tables and prefetches are not among them.";
     let mut table = Table::new("misses", doc, columns);
-    let sums = sums(account, MissSort::Class);
-    for one in of(account, MissSort::Class) {
+    let sums = sums(account, MissKind::Class);
+    for one in of(account, MissKind::Class) {
         let by = if one.key & BY_USER != 0 { "user" } else { "kernel" };
         table.push(vec![
             u64::from(one.region).into(),
@@ -133,12 +133,12 @@ fn evictors(account: &Accounting) -> Table {
     ]);
     let doc = "For whom lines had left that were missed then, and how many of them more ways would have kept.";
     let mut table = Table::new("miss_evictors", doc, columns);
-    let sums = sums(account, MissSort::Class);
-    let ways = of(account, MissSort::Ways);
-    for one in of(account, MissSort::Evictor).chain(ways) {
-        let who = match (one.sort, one.key) {
-            (MissSort::Ways, 0) => "all: too small a cache".to_owned(),
-            (MissSort::Ways, _) => "all: too few ways".to_owned(),
+    let sums = sums(account, MissKind::Class);
+    let ways = of(account, MissKind::Associativity);
+    for one in of(account, MissKind::Evictor).chain(ways) {
+        let who = match (one.kind, one.key) {
+            (MissKind::Associativity, 0) => "all: too small a cache".to_owned(),
+            (MissKind::Associativity, _) => "all: too few ways".to_owned(),
             (_, code) => match KernelContext::from_code(code) {
                 Some(KernelContext::User(_)) => "user".to_owned(),
                 Some(KernelContext::Unknown) | None => "kernel outside of interrupts".to_owned(),
@@ -234,19 +234,19 @@ mod tests {
     use super::*;
 
     fn account() -> Accounting {
-        let one = |cache, sort, key, count| MissCount { region: 1, cache, sort, key, count };
+        let one = |cache, kind, key, count| MissCount { region: 1, cache, kind, key, count };
         let timer = KernelContext::Interrupt(0xec).code();
         Accounting {
             has_contexts: true,
             misses: vec![
-                one(1, MissSort::Class, 0, 10),
-                one(1, MissSort::Class, BY_USER | 2, 30),
-                one(1, MissSort::Evictor, timer, 25),
-                one(1, MissSort::Ways, 1, 5),
-                one(1, MissSort::Code, 0x40_0000, 30),
-                one(1, MissSort::Code, 0xffff_ffff_8100_0010, 8),
-                one(1, MissSort::Code, ELSEWHERE, 2),
-                one(1, MissSort::Data, 0xffff_ea00_0000_0040, 40),
+                one(1, MissKind::Class, 0, 10),
+                one(1, MissKind::Class, BY_USER | 2, 30),
+                one(1, MissKind::Evictor, timer, 25),
+                one(1, MissKind::Associativity, 1, 5),
+                one(1, MissKind::Code, 0x40_0000, 30),
+                one(1, MissKind::Code, 0xffff_ffff_8100_0010, 8),
+                one(1, MissKind::Code, ELSEWHERE, 2),
+                one(1, MissKind::Data, 0xffff_ea00_0000_0040, 40),
             ],
             ..Accounting::default()
         }

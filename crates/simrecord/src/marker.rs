@@ -1,10 +1,10 @@
 //! Markers: how a guest tells the simulator where a phase starts and ends.
 //!
-//! A marker is a long NOP whose unused displacement is [`DISPLACEMENT`]; on real hardware it does
-//! nothing. The plugin recognises its bytes when the code is translated. Compilers and kernels pad
-//! with the same NOP, but with a displacement of zero.
+//! A marker is a long NOP whose displacement is [`DISPLACEMENT`]; on real hardware it does nothing.
+//! The plugin recognises its bytes when it translates the code. Compilers and kernels pad with the
+//! same NOP, but with a displacement of zero.
 
-use std::arch::asm;
+use core::arch::asm;
 
 /// The displacement of the NOP: "irqk", little-endian.
 pub const DISPLACEMENT: u32 = 0x6b71_7269;
@@ -12,22 +12,22 @@ pub const DISPLACEMENT: u32 = 0x6b71_7269;
 /// The instruction: `nopl DISPLACEMENT(%rax,%rax,1)`.
 pub const BYTES: [u8; 8] = [0x0f, 0x1f, 0x84, 0x00, 0x69, 0x72, 0x71, 0x6b];
 
-/// Opens the region of interest: rows start at zero.
+/// Opens the region of interest: its rows start at zero.
 pub const OPEN: u32 = 1;
-/// Closes the region of interest: rows are written.
+/// Closes the region of interest, and writes its rows.
 pub const CLOSE: u32 = 2;
-/// Ends the record; what is executed after it is not recorded.
+/// Ends the record: nothing after it is recorded.
 pub const END: u32 = 3;
-/// Writes the rows of the open region as they stand.
+/// Writes the rows of the open region so far.
 pub const SNAPSHOT: u32 = 4;
 /// From the next block on only markers are recorded, as at the level `fast`.
 pub const FAST: u32 = 5;
-/// From the next block on all is recorded again. [`OPEN`] does the same.
+/// From the next block on everything is recorded again. [`OPEN`] does the same.
 pub const FULL: u32 = 6;
-/// The first number that is free for a guest's own notes.
-pub const NOTE_FIRST: u32 = 16;
+/// The first number that a guest may use for its own purposes: it is recorded, and does nothing else.
+pub const USER_FIRST: u32 = 16;
 
-/// Leaves marker `number` with `argument` in the record of the simulator, if there is one.
+/// Writes marker `number` with `argument` into the record of the simulator, if there is one.
 #[inline(always)]
 pub fn mark(number: u32, argument: u64) {
     // SAFETY: a NOP: it reads no register and no memory, and changes no flag.
@@ -48,15 +48,15 @@ mod tests {
 
     #[inline(never)]
     fn marked() {
-        mark(NOTE_FIRST, 7);
+        mark(USER_FIRST, 7);
     }
 
     #[test]
-    fn the_assembler_makes_the_bytes_that_are_looked_for() {
+    fn the_assembler_makes_the_bytes_that_the_plugin_recognises() {
         marked();
         let code = marked as fn() as *const u8;
         // SAFETY: the code of this test is mapped well beyond the short function.
-        let code = unsafe { std::slice::from_raw_parts(code, 256) };
+        let code = unsafe { core::slice::from_raw_parts(code, 256) };
         assert!(code.windows(BYTES.len()).any(|window| window == BYTES), "{code:x?}");
     }
 }

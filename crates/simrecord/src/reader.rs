@@ -1,23 +1,23 @@
-//! Reads a record stream, with bounds.
+//! Reads a stream of records, with bounds.
 
 use std::fmt;
 use std::io::{self, Read};
 
 use crate::record::{BYTES, End, Header, RECORDS_MAX, Record, RecordError};
 
-/// Why a stream can't be read.
+/// Why a stream cannot be read.
 #[derive(Debug)]
 pub enum ReadError {
-    /// The file can't be read.
+    /// The file cannot be read.
     Io(io::Error),
-    /// The record at this position is wrong.
+    /// The record at this position is invalid.
     Record(u64, RecordError),
-    /// It does not begin with a header, or has a second one.
+    /// It does not start with a header, or has a second one.
     Header(u64),
-    /// It ends without an end record, or in the middle of a record: QEMU was killed, or the disk was
-    /// full.
+    /// It stops without an end record, or in the middle of a record: QEMU was killed, or the disk
+    /// was full.
     Incomplete(u64),
-    /// Something follows the end record, or it counts other records than there are.
+    /// Something follows the end record, or its count of records is wrong.
     End(u64),
     /// It has more than [`RECORDS_MAX`] records.
     TooLong,
@@ -28,8 +28,8 @@ impl fmt::Display for ReadError {
         match self {
             ReadError::Io(error) => write!(out, "{error}"),
             ReadError::Record(at, error) => write!(out, "record {at}: {error}"),
-            ReadError::Header(at) => write!(out, "record {at}: a header is the first record only"),
-            ReadError::Incomplete(at) => write!(out, "incomplete: ends after record {at}"),
+            ReadError::Header(at) => write!(out, "record {at}: only the first record is a header"),
+            ReadError::Incomplete(at) => write!(out, "incomplete: it stops after record {at}"),
             ReadError::End(at) => write!(out, "record {at}: wrong end"),
             ReadError::TooLong => write!(out, "more than {RECORDS_MAX} records"),
         }
@@ -38,12 +38,12 @@ impl fmt::Display for ReadError {
 
 impl std::error::Error for ReadError {}
 
-/// A record stream that is whole.
+/// A complete stream of records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stream {
     /// Its header.
     pub header: Header,
-    /// What lies between header and end.
+    /// The records between header and end.
     pub records: Vec<Record>,
     /// Its end.
     pub end: End,
@@ -52,7 +52,7 @@ pub struct Stream {
 /// Reads a stream to its end.
 ///
 /// # Errors
-/// What is wrong with it. A stream that was not ended is [`ReadError::Incomplete`].
+/// What is wrong with it. A stream without an end is [`ReadError::Incomplete`].
 pub fn read(mut from: impl Read) -> Result<Stream, ReadError> {
     let header = match next(&mut from, 0)? {
         Some(Record::Header(header)) => header,

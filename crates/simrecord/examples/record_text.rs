@@ -1,11 +1,11 @@
-//! Prints a record stream as text, one line a record.
+//! Prints streams of records as text, one line for each record.
 
 use std::io::{self, Write};
 
 use attribution::KernelContext;
-use plugin::counters;
-use plugin::reader;
-use plugin::record::Record;
+use simrecord::counters;
+use simrecord::reader;
+use simrecord::record::Record;
 
 fn main() -> io::Result<()> {
     let mut out = io::stdout().lock();
@@ -42,13 +42,13 @@ fn print(record: &Record, out: &mut impl Write) -> io::Result<()> {
             let comm = String::from_utf8_lossy(&task.comm);
             writeln!(out, "task {} {}", task.pid, comm.trim_end_matches('\0').escape_debug())
         }
-        Record::Amounts(amounts) => {
-            let named = amounts.values.iter().zip(amounts.first as usize..);
+        Record::Counters(block) => {
+            let named = block.values.iter().zip(block.first as usize..);
             let values: Vec<String> = named
                 .filter(|(value, _)| **value > 0)
                 .filter_map(|(value, at)| Some(format!("{} {value}", counters::name(at)?)))
                 .collect();
-            writeln!(out, "    {:?}: {}", amounts.of, values.join(", "))
+            writeln!(out, "    {:?}: {}", block.of, values.join(", "))
         }
         other => writeln!(out, "{other:?}"),
     }

@@ -1,15 +1,14 @@
-//! The record format: there and back, and every way a stream can be wrong.
+//! The record format: round trips, and every way in which a stream can be invalid.
 
-use plugin::counters::COUNTERS;
-use plugin::notes::Value;
-use plugin::options::{Detail, Roi};
-use plugin::reader::{self, ReadError};
-use plugin::record::{
-    AMOUNTS, Amounts, AmountsOf, BYTES, Beside, Check, ContextRow, Curve, End, Group, Header,
-    IrqName, KernelCount, Marker, MissCount, MissSort, NoteRow, Notice, Record, RecordError,
-    Region, Span, Stream, Task, Turn, Values, ValuesSort,
-};
 use proptest::prelude::*;
+use simrecord::counters::COUNTERS;
+use simrecord::reader::{self, ReadError};
+use simrecord::record::{
+    AccessStream, AnnotationRow, BYTES, CACHES, COUNTERS_PER_RECORD, Check, ContextRow, Counters,
+    CountersOf, Detail, End, Group, Header, IrqName, KernelCount, Marker, MissCount,
+    MissCurvePoint, MissKind, Notice, Record, RecordError, Region, Roi, ShadowCaches, Span, Task,
+    Transition, Value, Values, ValuesKind,
+};
 
 const HEADER: Header = Header {
     cpus: 2,
@@ -22,26 +21,33 @@ const HEADER: Header = Header {
     counters: 7,
 };
 
-/// Records of caches beside.
-fn beside() -> impl Strategy<Value = Record> {
+/// Records of shadow caches and misses.
+fn caches() -> impl Strategy<Value = Record> {
     prop_oneof![
-        (any::<(u32, u64, u64)>(), 0..4_u32, 0..MissSort::ALL.len()).prop_map(
-            |((region, key, count), cache, sort)| {
-                let sort = MissSort::ALL[sort];
-                Record::Misses(MissCount { region, cache, sort, key, count })
+        (any::<(u32, u64, u64)>(), 0..CACHES as u32, 0..MissKind::ALL.len()).prop_map(
+            |((region, key, count), cache, kind)| {
+                let kind = MissKind::ALL[kind];
+                Record::Misses(MissCount { region, cache, kind, key, count })
             }
         ),
         (any::<(u32, u32, u32)>(), 0..Group::ALL.len()).prop_map(
             |((region, model, counters), group)| {
                 let group = Group::ALL[group];
-                Record::Beside(Beside { region, model, group, counters })
+                Record::ShadowCaches(ShadowCaches { region, model, group, counters })
             }
         ),
         (any::<(u32, bool)>(), 0..Group::ALL.len(), any::<[u64; 3]>()).prop_map(
             |((region, data), group, [size_bytes, accesses, misses])| {
-                let stream = if data { Stream::Data } else { Stream::Instructions };
+                let stream = if data { AccessStream::Data } else { AccessStream::Instructions };
                 let group = Group::ALL[group];
-                Record::Curve(Curve { region, group, stream, size_bytes, accesses, misses })
+                Record::MissCurvePoint(MissCurvePoint {
+                    region,
+                    group,
+                    stream,
+                    size_bytes,
+                    accesses,
+                    misses,
+                })
             }
         ),
     ]
@@ -80,30 +86,30 @@ fn record() -> impl Strategy<Value = Record> {
             value
         )),
         any::<(u64, u64)>().prop_map(|(counted, icount)| Record::Check(Check { counted, icount })),
-        beside(),
-        (cpu.clone(), 0..COUNTERS as u32, any::<[u64; AMOUNTS]>()).prop_map(
+        caches(),
+        (cpu.clone(), 0..COUNTERS as u32, any::<[u64; COUNTERS_PER_RECORD]>()).prop_map(
             |(cpu, first, mut values)| {
                 values.iter_mut().skip(COUNTERS - first as usize).for_each(|value| *value = 0);
-                Record::Amounts(Amounts { cpu, of: AmountsOf::Own, first, values })
+                Record::Counters(Counters { cpu, of: CountersOf::SelfCounts, first, values })
             }
         ),
         (cpu.clone(), any::<u32>(), any::<[u64; 6]>()).prop_map(|(cpu, region, words)| {
             let [
                 code,
-                began,
-                own_cycles,
+                start,
+                self_cycles,
                 inclusive_cycles,
-                own_instructions,
+                self_instructions,
                 inclusive_instructions,
             ] = words;
             Record::Span(Span {
                 cpu,
                 region,
                 code,
-                began,
-                own_cycles,
+                start,
+                self_cycles,
                 inclusive_cycles,
-                own_instructions,
+                self_instructions,
                 inclusive_instructions,
             })
         }),
@@ -113,28 +119,28 @@ fn record() -> impl Strategy<Value = Record> {
             }
         ),
         any::<(u32, [u8; 32])>().prop_map(|(irq, name)| Record::IrqName(IrqName { irq, name })),
-        noted(),
+        annotations(),
     ]
 }
 
-/// What annotations leave, and turns.
-fn noted() -> impl Strategy<Value = Record> {
+/// Records of annotations, and transitions.
+fn annotations() -> impl Strategy<Value = Record> {
     let cpu = 0..16_u32;
-    let sort = prop::sample::select(vec![ValuesSort::Count, ValuesSort::Others, ValuesSort::Hit]);
+    let kind = prop::sample::select(vec![ValuesKind::Count, ValuesKind::Others, ValuesKind::Hit]);
     prop_oneof![
         (cpu.clone(), any::<u32>(), any::<[u64; 5]>()).prop_map(
-            |(cpu, region, [code, foot, at, cycles, tsc])| {
-                Record::Turn(Turn { cpu, region, code, foot, at, cycles, tsc })
+            |(cpu, region, [code, task, at, cycles, tsc])| {
+                Record::Transition(Transition { cpu, region, code, task, at, cycles, tsc })
             }
         ),
         (cpu.clone(), any::<(u32, u32)>(), any::<(u64, u64)>()).prop_map(
-            |(cpu, (region, note), (hits, refused))| {
-                Record::Note(NoteRow { cpu, region, note, hits, refused })
+            |(cpu, (region, annotation), (hits, refused))| {
+                Record::Annotation(AnnotationRow { cpu, region, annotation, hits, refused })
             }
         ),
-        (cpu, any::<(u32, u32, u32)>(), sort, any::<u64>()).prop_map(
-            |(cpu, (region, note, deed), sort, number)| {
-                Record::Values(Values { cpu, region, note, deed, sort, number })
+        (cpu, any::<(u32, u32, u32)>(), kind, any::<u64>()).prop_map(
+            |(cpu, (region, annotation, action), kind, number)| {
+                Record::Values(Values { cpu, region, annotation, action, kind, number })
             }
         ),
         Just(Record::Value(Value::Absent)),
@@ -157,16 +163,16 @@ fn stream(records: &[Record]) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn records_go_there_and_back(records in prop::collection::vec(record(), 0..20)) {
+    fn records_round_trip(records in prop::collection::vec(record(), 0..20)) {
         let read = reader::read(stream(&records).as_slice()).unwrap();
         prop_assert_eq!(read.header, HEADER);
         prop_assert_eq!(read.records, records);
     }
 
-    /// Whatever is read is what would be written: nothing is passed over.
+    /// What is decoded is encoded to the same bytes: nothing is ignored.
     #[test]
     fn other_bytes_are_refused_or_mean_what_they_say(
-        kind in 0..17_u8,
+        kind in 0..20_u8,
         bytes in prop::collection::vec(any::<u8>(), BYTES..=BYTES),
         zeros in 8..BYTES,
     ) {

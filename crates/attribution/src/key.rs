@@ -1,0 +1,143 @@
+//! Context keys: the numbers by which the BPF programs tell the contexts of spans apart.
+//!
+//! A key is a small number, so that a program can use it as an index. This module is the only
+//! definition of the keys: [`c_header`] makes of it what the BPF programs are compiled with.
+
+use std::fmt::Write;
+
+use crate::context::SYSTEM_VECTORS;
+
+/// IRQ lines that have a key: those with a lower number.
+pub const IRQS_MAX: u32 = 4_096;
+
+/// How many keys there are: all of them are lower.
+pub const KEYS: u32 = KEY_IRQ + IRQS_MAX;
+
+macro_rules! keys {
+    ($($(#[doc = $doc:literal])* $name:ident = $value:expr;)*) => {
+        $($(#[doc = $doc])* pub const $name: u32 = $value;)*
+
+        /// All keys with their names in C.
+        const DEFINITIONS: &[(&str, u32)] = &[$((stringify!($name), $name)),*];
+    };
+}
+
+keys! {
+    /// No context.
+    KEY_NONE = 0;
+    /// The first system vector; the others follow in the order of [`SYSTEM_VECTORS`].
+    KEY_VECTOR = 1;
+    /// Softirq 0; the others follow by number.
+    KEY_SOFTIRQ = 32;
+    /// The handlers of the NMI.
+    KEY_NMI = 48;
+    /// Page faults from user mode.
+    KEY_FAULT_USER = 49;
+    /// Page faults from kernel mode.
+    KEY_FAULT_KERNEL = 50;
+    /// The system calls of calibration and of the benchmarks of the probes themselves.
+    KEY_BENCH = 51;
+    /// All NAPI instances.
+    KEY_NAPI = 52;
+    /// IRQ line 0; the others follow by number.
+    KEY_IRQ = 64;
+    /// Added to a key: the second of two consecutive empty spans at the entry of that context.
+    KEY_AGAIN = KEYS / 2;
+}
+
+/// What a key stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContextKey {
+    /// A system vector, by its position in [`SYSTEM_VECTORS`].
+    Vector(u32),
+    /// A softirq, by number.
+    Softirq(u32),
+    /// The handlers of the NMI.
+    Nmi,
+    /// Page faults from user mode.
+    FaultUser,
+    /// Page faults from kernel mode.
+    FaultKernel,
+    /// The system calls of calibration.
+    Bench,
+    /// All NAPI instances.
+    Napi,
+    /// An IRQ line, by number.
+    Irq(u32),
+}
+
+impl ContextKey {
+    /// What `key` stands for; none of numbers that are no keys.
+    #[must_use]
+    pub fn of(key: u32) -> Option<ContextKey> {
+        match key {
+            KEY_VECTOR..KEY_SOFTIRQ => Some(ContextKey::Vector(key - KEY_VECTOR)),
+            KEY_SOFTIRQ..KEY_NMI => Some(ContextKey::Softirq(key - KEY_SOFTIRQ)),
+            KEY_NMI => Some(ContextKey::Nmi),
+            KEY_FAULT_USER => Some(ContextKey::FaultUser),
+            KEY_FAULT_KERNEL => Some(ContextKey::FaultKernel),
+            KEY_BENCH => Some(ContextKey::Bench),
+            KEY_NAPI => Some(ContextKey::Napi),
+            KEY_IRQ..KEYS => Some(ContextKey::Irq(key - KEY_IRQ)),
+            _ => None,
+        }
+    }
+}
+
+/// A C header with the keys, the bound of IRQ lines, and the system vectors as the macro
+/// `VECTORS(DO)`, which expands to `DO(position, name)` for each.
+#[must_use]
+pub fn c_header() -> String {
+    let mut header = String::from(
+        "/* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */\n\
+         /* Generated from crates/attribution/src/key.rs. */\n\
+         #ifndef IRQLAB_KEYS_H\n#define IRQLAB_KEYS_H\n\n",
+    );
+    let bounds = [("IRQS_MAX", IRQS_MAX), ("KEYS", KEYS)];
+    for (name, value) in DEFINITIONS.iter().chain(&bounds) {
+        let _ = writeln!(header, "#define {name} {value}");
+    }
+    header.push_str("\n#define VECTORS(DO)");
+    for (position, vector) in SYSTEM_VECTORS.iter().enumerate() {
+        let _ = write!(header, " \\\n\tDO({position}, {})", vector.name);
+    }
+    header.push_str("\n\n#endif\n");
+    header
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::SOFTIRQS;
+
+    #[test]
+    fn each_key_stands_for_one_context() {
+        assert_eq!(ContextKey::of(KEY_NONE), None);
+        let last_vector = SYSTEM_VECTORS.len() as u32 - 1;
+        assert_eq!(ContextKey::of(KEY_VECTOR + last_vector), Some(ContextKey::Vector(last_vector)));
+        let last_softirq = SOFTIRQS.len() as u32 - 1;
+        let last = ContextKey::of(KEY_SOFTIRQ + last_softirq);
+        assert_eq!(last, Some(ContextKey::Softirq(last_softirq)));
+        assert_eq!(ContextKey::of(KEY_NMI), Some(ContextKey::Nmi));
+        assert_eq!(ContextKey::of(KEY_NAPI), Some(ContextKey::Napi));
+        assert_eq!(ContextKey::of(KEY_NAPI + 1), None);
+        assert_eq!(ContextKey::of(KEYS - 1), Some(ContextKey::Irq(IRQS_MAX - 1)));
+        assert_eq!(ContextKey::of(KEYS), None);
+    }
+
+    #[test]
+    fn the_header_defines_keys_and_vectors() {
+        let header = c_header();
+        for line in [
+            "#define KEY_NONE 0\n",
+            "#define KEY_NAPI 52\n",
+            "#define KEY_AGAIN 2080\n",
+            "#define IRQS_MAX 4096\n",
+            "#define KEYS 4160\n",
+            "#define VECTORS(DO) \\\n\tDO(0, local_timer) \\\n",
+            "\tDO(10, deferred_error_apic)\n",
+        ] {
+            assert!(header.contains(line), "{line:?} in\n{header}");
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! A parsed record: regions with their contexts, markers with their counters.
+
+use attribution::KernelContext;
+
+use crate::counters::{COUNTERS, Counts};
+use crate::reader::Stream;
+use crate::record::{
+    AnnotationRow, ContextRow, Counters, CountersOf, KernelCount, Marker, MissCount,
+    MissCurvePoint, Record, Region, ShadowCaches, Span, Transition, Value, Values,
+};
+
+/// A context of a region, with its counters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContextCounts {
+    /// The context.
+    pub context: KernelContext,
+    /// How often it was entered, and how many of its spans completed.
+    pub row: ContextRow,
+    /// Counters of the context itself.
+    pub self_counts: Counts,
+    /// Counters of its completed spans, with what was nested in them.
+    pub inclusive: Counts,
+}
+
+/// A region of interest on one CPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuRegion {
+    /// Its record.
+    pub region: Region,
+    /// Counters of the CPU in it.
+    pub used: Counts,
+    /// Its contexts, in the order of the record.
+    pub contexts: Vec<ContextCounts>,
+}
+
+/// A marker with its counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MarkerCounts {
+    /// Its record.
+    pub marker: Marker,
+    /// Counters of its CPU; zeros if nothing is counted.
+    pub counts: Counts,
+}
+
+/// Values that an annotation recorded together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedValues {
+    /// Their record.
+    pub values: Values,
+    /// The values.
+    pub recorded: Vec<Value>,
+}
+
+/// Shadow caches with their counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShadowCacheCounts {
+    /// Their record.
+    pub caches: ShadowCaches,
+    /// Their counters.
+    pub counts: Counts,
+}
+
+/// The content of a stream, in the order of the stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ParsedRecord {
+    /// Markers.
+    pub markers: Vec<MarkerCounts>,
+    /// Regions, and parts of them up to snapshots; the CPUs of a region are adjacent.
+    pub regions: Vec<CpuRegion>,
+    /// Spans.
+    pub spans: Vec<Span>,
+    /// Transitions from context to context.
+    pub transitions: Vec<Transition>,
+    /// The kernel's own counters.
+    pub kernel_counts: Vec<KernelCount>,
+    /// How often annotations were reached.
+    pub annotations: Vec<AnnotationRow>,
+    /// Values that they recorded.
+    pub values: Vec<RecordedValues>,
+    /// Shadow caches.
+    pub shadow_caches: Vec<ShadowCacheCounts>,
+    /// Points of miss curves.
+    pub miss_curves: Vec<MissCurvePoint>,
+    /// Classified misses.
+    pub misses: Vec<MissCount>,
+    /// Names of tasks by process id: the last one that was recorded.
+    pub tasks: Vec<(u32, String)>,
+    /// Names of IRQ lines.
+    pub irqs: Vec<(u32, String)>,
+}
+
+/// Parses a stream.
+///
+/// # Errors
+/// The position, from 1, of the first record that does not belong after those before it.
+pub fn parse(stream: &Stream) -> Result<ParsedRecord, u64> {
+    let mut parsed = ParsedRecord::default();
+    for (at, record) in (1_u64..).zip(&stream.records) {
+        parsed.add(record).ok_or(at)?;
+    }
+    Ok(parsed)
+}
+
+impl ParsedRecord {
+    fn add(&mut self, record: &Record) -> Option<()> {
+        match record {
+            Record::Marker(marker) => {
+                self.markers.push(MarkerCounts { marker: *marker, counts: [0; COUNTERS] });
+            }
+            Record::Region(region) => {
+                let (region, used) = (*region, [0; COUNTERS]);
+                self.regions.push(CpuRegion { region, used, contexts: Vec::new() });
+            }
+            Record::Context(row) => {
+                let context = KernelContext::from_code(row.code)?;
+                let region = self.regions.last_mut()?;
+                if (region.region.cpu, region.region.region) != (row.cpu, row.region) {
+                    return None;
+                }
+                let (self_counts, inclusive) = ([0; COUNTERS], [0; COUNTERS]);
+                region.contexts.push(ContextCounts { context, row: *row, self_counts, inclusive });
+            }
+            Record::Counters(counters) => self.add_counters(counters)?,
+            Record::Span(span) => self.spans.push(*span),
+            Record::Transition(transition) => self.transitions.push(*transition),
+            Record::KernelCount(count) => self.kernel_counts.push(*count),
+            Record::Task(task) => put(&mut self.tasks, task.pid, &task.comm),
+            Record::IrqName(name) => put(&mut self.irqs, name.irq, &name.name),
+            Record::Annotation(row) => self.annotations.push(*row),
+            Record::Values(values) => {
+                self.values.push(RecordedValues { values: *values, recorded: Vec::new() });
+            }
+            Record::Value(value) => self.values.last_mut()?.recorded.push(*value),
+            Record::ShadowCaches(caches) => {
+                let counts = [0; COUNTERS];
+                self.shadow_caches.push(ShadowCacheCounts { caches: *caches, counts });
+            }
+            Record::MissCurvePoint(point) => self.miss_curves.push(*point),
+            Record::Misses(misses) => self.misses.push(*misses),
+            Record::Notice(..) | Record::Check(_) => {}
+            Record::Header(_) | Record::End(_) => return None,
+        }
+        Some(())
+    }
+
+    fn add_counters(&mut self, counters: &Counters) -> Option<()> {
+        let to = match counters.of {
+            CountersOf::Marker => &mut self.markers.last_mut()?.counts,
+            CountersOf::Region => &mut self.regions.last_mut()?.used,
+            CountersOf::ShadowCaches => &mut self.shadow_caches.last_mut()?.counts,
+            CountersOf::SelfCounts => {
+                &mut self.regions.last_mut()?.contexts.last_mut()?.self_counts
+            }
+            CountersOf::Inclusive => &mut self.regions.last_mut()?.contexts.last_mut()?.inclusive,
+        };
+        for (to, value) in to.get_mut(counters.first as usize..)?.iter_mut().zip(counters.values) {
+            *to = value;
+        }
+        Some(())
+    }
+}
+
+/// Sets the name of a number.
+fn put(names: &mut Vec<(u32, String)>, number: u32, text: &[u8]) {
+    let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+    let name = String::from_utf8_lossy(&text[..end]).into_owned();
+    match names.iter_mut().find(|(known, _)| *known == number) {
+        Some(known) => known.1 = name,
+        None => names.push((number, name)),
+    }
+}
