@@ -43,15 +43,15 @@ fn overhead_measures_every_tool_or_says_why_not() {
     let ended = place.run(&[&words[..], &["--out", "run"]].concat());
     let run = ended.assert_code(0).json();
     for tool in ["nothing", "empty raw_tp", "irqlab raw_tp"] {
-        assert!(row(&run, "overhead", "attached", tool).is_some(), "{tool}: {run}");
+        assert!(row(&run, "overhead", "probe", tool).is_some(), "{tool}: {run}");
     }
     for tool in ["ftrace", "bpftrace", "perf record"] {
-        let measured = row(&run, "overhead", "attached", tool).is_some();
+        let measured = row(&run, "overhead", "probe", tool).is_some();
         let reason = absence(&run, tool);
         assert!(measured != reason.is_some_and(|reason| !reason.is_empty()), "{tool}: {run}");
     }
-    let ours = row(&run, "overhead", "attached", "irqlab raw_tp").expect("it was there");
-    assert!(count(ours, "counted") >= count(ours, "calls"), "every call is a span: {ours}");
+    let ours = row(&run, "overhead", "probe", "irqlab raw_tp").expect("it was there");
+    assert!(count(ours, "span_count") >= count(ours, "call_count"), "every call is a span: {ours}");
     assert_eq!(run["observer"]["events_lost"], 0);
     assert_eq!(leftovers(), [""; 0], "trace instances are removed");
     let shown = place.run(&["show", "run", "--json"]);
@@ -78,7 +78,7 @@ fn the_trace_of_the_same_interrupts_has_the_same_count() {
         println!("not run: this disk raises no interrupts of its own");
     }
     for line in lines {
-        let (counted, traced) = (count(line, "counted"), count(line, "traced"));
+        let (counted, traced) = (count(line, "irqlab_count"), count(line, "trace_count"));
         // Equal, but for a thread of PID 1 that ended meanwhile: its interrupts may be among these.
         assert!(counted <= traced && traced - counted <= traced / 100, "{line}");
         assert!(line["ratio"].as_f64().is_some_and(f64::is_finite), "{line}");
@@ -101,13 +101,13 @@ fn a_storm_is_counted_whole() {
         return;
     }
     let run = ended.assert_code(0).json();
-    let lost = row(&run, "storm", "measured", "events lost").expect("a row of its own");
+    let lost = row(&run, "storm", "quantity", "events lost").expect("a row of its own");
     assert_eq!(lost["value"], 0.0, "{run}");
-    let events = row(&run, "storm", "measured", "entry and exit events").expect("as well");
+    let events = row(&run, "storm", "quantity", "entry and exit events").expect("as well");
     assert!(events["value"].as_f64() > Some(0.0), "{run}");
-    for line in rows(&run, "counts").iter().filter(|line| line["kernel"].is_u64()) {
+    for line in rows(&run, "counts").iter().filter(|line| line["kernel_count"].is_u64()) {
         // A softirq is counted by the kernel before its tracepoint: one may lie on the edge.
-        assert!(count(line, "counted") <= count(line, "kernel") + 1, "{line}");
+        assert!(count(line, "irqlab_count") <= count(line, "kernel_count") + 1, "{line}");
     }
 }
 

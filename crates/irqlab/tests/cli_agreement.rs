@@ -16,9 +16,9 @@ fn count(row: &Json, column: &str) -> Option<u64> {
 fn undelivered(agreement: &[Json]) -> BTreeMap<(String, u64), u64> {
     let mut undelivered = BTreeMap::new();
     for row in agreement {
-        if let (Some(counted), Some(exact)) = (count(row, "counted"), count(row, "kernel_exact")) {
+        if let (Some(counted), Some(exact)) = (count(row, "irqlab_count"), count(row, "kernel_count")) {
             let key = (row["condition"].to_string(), count(row, "cpu").unwrap());
-            let lacks = exact.saturating_sub(counted + count(row, "edge_max").unwrap());
+            let lacks = exact.saturating_sub(counted + count(row, "edge_tolerance_count").unwrap());
             *undelivered.entry(key).or_default() += lacks;
         }
     }
@@ -26,20 +26,20 @@ fn undelivered(agreement: &[Json]) -> BTreeMap<(String, u64), u64> {
 }
 
 fn check(row: &Json, undelivered: u64) {
-    let Some(counted) = count(row, "counted") else {
+    let Some(counted) = count(row, "irqlab_count") else {
         assert!(row["agrees"].is_null(), "without a count there is nothing to agree: {row}");
         return;
     };
-    let edge = count(row, "edge_max").expect("every row has its edges");
-    if let Some(exact) = count(row, "kernel_exact") {
+    let edge = count(row, "edge_tolerance_count").expect("every row has its edges");
+    if let Some(exact) = count(row, "kernel_count") {
         assert!(counted <= exact + edge, "never more than the kernel: {row}");
         assert_eq!(row["agrees"], counted + edge >= exact, "{row}");
         return;
     }
-    if let Some(most) = count(row, "kernel_max") {
+    if let Some(most) = count(row, "kernel_max_count") {
         assert!(counted <= most, "never more than the files allow: {row}");
     }
-    if let Some(least) = count(row, "kernel_min") {
+    if let Some(least) = count(row, "kernel_min_count") {
         assert!(counted + undelivered >= least, "less than the files allow: {row}");
         if undelivered == 0 {
             assert_eq!(row["agrees"], true, "{row}");
@@ -64,13 +64,13 @@ fn counts_are_the_kernels_but_for_what_it_did_not_deliver() {
     for row in agreement {
         let key = (row["condition"].to_string(), count(row, "cpu").unwrap());
         check(row, undelivered.get(&key).copied().unwrap_or(0));
-        exact += count(row, "kernel_exact").unwrap_or(0);
+        exact += count(row, "kernel_count").unwrap_or(0);
     }
     assert!(exact > 1_000, "the sources raise thousands: {exact}");
     let total: u64 = undelivered.values().sum();
     assert!(total <= exact / 10, "{total} of {exact} undelivered: more than PID 1 explains");
     let said: u64 =
-        rows(&run, "conditions").iter().filter_map(|c| count(c, "undelivered_count")).sum();
+        rows(&run, "conditions").iter().filter_map(|c| count(c, "undelivered_event_count")).sum();
     assert_eq!(said, total, "table conditions says how many are lacking");
     assert_eq!(run["observer"]["events_undelivered"], total);
     assert_eq!(run["observer"]["events_lost"], 0);
@@ -91,9 +91,9 @@ fn the_handlers_table_counts_what_the_agreement_table_compares() {
         let cpu = count(line, "cpu").unwrap().to_string();
         let is_timer = |row: &&Json| row["name"] == "local_timer" && row["cpu"] == *cpu;
         let timer = rows(&run, "handlers").iter().find(is_timer).expect("its row");
-        let counted = count(line, "counted").unwrap();
+        let counted = count(line, "irqlab_count").unwrap();
         // A span that is open as the window closes is an entry, and not yet a span.
-        let ended = count(timer, "count").unwrap() + count(timer, "abandoned_count").unwrap();
+        let ended = count(timer, "count").unwrap() + count(timer, "unmatched_entry_count").unwrap();
         assert!(counted - ended <= 1, "{line} {timer}");
     }
 }

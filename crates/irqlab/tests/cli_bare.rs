@@ -30,8 +30,8 @@ fn the_reference_has_the_tables_of_the_experiment() {
     let run = ended.json();
     assert_eq!((&run["bench"], &run["settings"]["system"]), (&"sim".into(), &"none".into()));
     assert_eq!(rows(&run, "noise")[0]["detour_count"], 0);
-    assert_eq!(rows(&run, "fwq")[0]["repetition_count"], 50);
-    assert_eq!(rows(&run, "ftq")[0]["empty_count"], 0);
+    assert_eq!(rows(&run, "fwq")[0]["quantum_count"], 50);
+    assert_eq!(rows(&run, "ftq")[0]["empty_quantum_count"], 0);
     let words = ["sim", "bare", "footprint", "--data", "64", "--repetitions", "2", "--json"];
     let run = place.run(&words).assert_code(0).json();
     let handled = |row: &serde_json::Value| row["handled_count"].as_u64();

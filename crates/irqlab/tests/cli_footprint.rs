@@ -51,9 +51,9 @@ fn each_repetition_counts_or_was_removed_for_a_reason() {
     assert_eq!((&run["experiment"], &run["bench"]), (&"footprint".into(), &"live".into()));
     let table = rows(&run, "footprint");
     for row in table {
-        let removed = ["not_interrupted_count", "others_count", "switched_count", "paused_count"];
+        let removed = ["not_interrupted_count", "contaminated_count", "switched_or_faulted_count", "stalled_count"];
         let removed: u64 = removed.iter().map(|column| uint(row, column)).sum();
-        let all = uint(row, "kept_count") + uint(row, "idle_kept_count") + removed;
+        let all = uint(row, "accepted_treatment_count") + uint(row, "accepted_control_count") + removed;
         assert!(all.is_multiple_of(16) && (16..=64).contains(&all), "{all}: {row}");
         match row["level"].as_str() {
             Some("l1d") => {
@@ -62,11 +62,11 @@ fn each_repetition_counts_or_was_removed_for_a_reason() {
             Some("dtlb") => assert_eq!(uint(row, "level_lines"), 32),
             _ => {}
         }
-        if let Some(lines) = row["lines"].as_f64() {
-            assert!(lines >= row["limit_lines"].as_f64().unwrap(), "{row}");
+        if let Some(lines) = row["displaced_lines"].as_f64() {
+            assert!(lines >= row["detection_limit_lines"].as_f64().unwrap(), "{row}");
             assert!(lines <= uint(row, "level_lines") as f64, "{row}");
         } else {
-            let key = ["level", "source", "method"].map(|column| row[column].as_str().unwrap());
+            let key = ["level", "stimulus", "method"].map(|column| row[column].as_str().unwrap());
             let absent = run["absent"].as_array().unwrap();
             let why = absent.iter().find(|one| one["what"] == key.join(", "));
             assert!(why.is_some_and(|one| one["reason"].is_string()), "{row}");
@@ -74,7 +74,7 @@ fn each_repetition_counts_or_was_removed_for_a_reason() {
     }
     let methods: Vec<&Json> = table.iter().map(|row| &row["method"]).collect();
     assert!(methods.contains(&&"basic".into()) && methods.contains(&&"refined".into()));
-    assert!(!rows(&run, "curves").is_empty());
+    assert!(!rows(&run, "calibration").is_empty());
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn an_interrupt_from_another_cpu_has_a_row_or_a_reason() {
         return println!("not run: {}", ended.err);
     }
     let run = ended.assert_code(0).json();
-    let has_row = rows(&run, "footprint").iter().any(|row| row["source"] == "ipi");
+    let has_row = rows(&run, "footprint").iter().any(|row| row["stimulus"] == "ipi");
     let absent = run["absent"].as_array().unwrap();
     let has_reason = absent.iter().any(|one| one["what"] == "l1d, ipi");
     assert!(has_row != has_reason, "{run}");
@@ -114,11 +114,11 @@ fn in_a_simulated_machine_counters_and_time_agree() {
     let table = rows(&run, "footprint");
     assert_eq!(table.len(), 4);
     for row in table {
-        assert!(row["kept_count"].as_u64() >= Some(16), "{row}");
-        assert!(apart(row, "lines", "user_misses") < 0.05, "{row}");
+        assert!(row["accepted_treatment_count"].as_u64() >= Some(16), "{row}");
+        assert!(apart(row, "displaced_lines", "user_misses") < 0.05, "{row}");
     }
     let of = |source: &str| {
-        table.iter().find(|row| row["source"] == source && row["level"] == "l1d").unwrap()
+        table.iter().find(|row| row["stimulus"] == source && row["level"] == "l1d").unwrap()
     };
     let (disk, net) = (of("disk"), of("net"));
     for row in [disk, net] {
@@ -146,7 +146,7 @@ fn a_pseudo_lru_cache_loses_what_the_handler_misses() {
     let more = ["--source", "disk", "--counters-only", "--repetitions", "24", "--out", "run"];
     let run = place.run(&[&words[..], &more].concat()).assert_code(0).json();
     let row = &rows(&run, "footprint")[0];
-    assert!(row["kept_count"].as_u64() >= Some(16), "{row}");
+    assert!(row["accepted_treatment_count"].as_u64() >= Some(16), "{row}");
     assert!(apart(row, "user_misses", "kernel_misses") < 0.15, "{row}");
 }
 
@@ -163,7 +163,7 @@ fn cards_of_a_simulated_machine_interrupt_the_loop() {
     let some = ["--repetitions", "24", "--trace"];
     let run = place.run(&[&words[..], &more, &some].concat()).assert_code(0).json();
     let row = &rows(&run, "footprint")[0];
-    assert!(row["kept_count"].as_u64() >= Some(16), "{row}");
+    assert!(row["accepted_treatment_count"].as_u64() >= Some(16), "{row}");
     assert!(row["raised_by"].as_str().unwrap().contains("card beside"), "{row}");
     let contexts = rows(&run, "by_context");
     let irqs: Vec<&Json> =
@@ -267,11 +267,11 @@ fn a_peer_is_asked_and_echoes() {
 fn check_modes(run: &Json) {
     let modes = rows(run, "modes");
     for (source, mode) in [("disk", "user"), ("disk", "kernel + exception"), ("net", "user")] {
-        let row = modes.iter().find(|row| row["source"] == source && row["mode"] == mode).unwrap();
-        assert!(apart(row, "misses", "guest_misses") < 0.03, "{row}");
+        let row = modes.iter().find(|row| row["stimulus"] == source && row["mode"] == mode).unwrap();
+        assert!(apart(row, "misses", "guest_counter_misses") < 0.03, "{row}");
     }
     let of = |source: &str, mode: &str| {
-        let row = modes.iter().find(|row| row["source"] == source && row["mode"] == mode);
+        let row = modes.iter().find(|row| row["stimulus"] == source && row["mode"] == mode);
         row.unwrap()["misses"].as_f64().unwrap()
     };
     assert!(of("disk", "kernel") > of("disk", "exception") && of("disk", "exception") > 0.0);

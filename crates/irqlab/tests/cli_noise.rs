@@ -69,7 +69,7 @@ fn the_causes_of_each_cpu_add_up_to_what_it_lost() {
     assert_eq!(noise.len(), 2 * traced.len(), "each CPU bare and watched");
     assert!(run["observer"]["bare_lost_ratio"].is_number());
     for row in traced {
-        let classes = ["named_ns", "path_ns", "host_ns", "remainder_ns"];
+        let classes = ["attributed_ns", "entry_exit_ns", "host_ns", "remainder_ns"];
         let sum: u64 = classes.iter().map(|class| uint(row, class)).sum();
         assert_eq!(sum, uint(row, "lost_ns"), "{row}");
         let of_cpu = |cause: &&Json| cause["cpu"] == row["cpu"];
@@ -78,11 +78,11 @@ fn the_causes_of_each_cpu_add_up_to_what_it_lost() {
         assert_eq!(causes, uint(row, "lost_ns"), "{row}");
     }
     for detour in rows(&run, "detours") {
-        let classes = ["named_ns", "path_ns", "host_ns", "remainder_ns"];
+        let classes = ["attributed_ns", "entry_exit_ns", "host_ns", "remainder_ns"];
         let sum: u64 = classes.iter().map(|class| uint(detour, class)).sum();
         assert_eq!(sum, uint(detour, "length_ns"), "{detour}");
     }
-    for table in ["fwq", "ftq", "sizes", "repetitions", "slots"] {
+    for table in ["fwq", "ftq", "detour_histogram", "fwq_quanta", "ftq_quanta"] {
         assert!(!rows(&run, table).is_empty(), "{table}");
     }
     let directory = only_run(&place);
@@ -103,8 +103,8 @@ fn bare_is_without_causes() {
     let run = ended.assert_code(0).json();
     assert!(run["tables"].get("causes").is_none());
     let [row] = rows(&run, "noise") else { panic!("{}", run["tables"]) };
-    assert_eq!((&row["traced"], &row["named_ns"]), (&false.into(), &Json::Null));
-    assert_eq!(rows(&run, "fwq")[0]["repetition_count"], 200);
+    assert_eq!((&row["traced"], &row["attributed_ns"]), (&false.into(), &Json::Null));
+    assert_eq!(rows(&run, "fwq")[0]["quantum_count"], 200);
     let picture = std::fs::read_to_string(place.path().join("a.svg")).expect("a picture");
     let drawn = picture.matches("<circle").count() + picture.matches("stroke-width").count();
     assert_eq!(drawn, 200);
@@ -160,7 +160,7 @@ fn what_a_parallel_job_loses_is_computed_from_a_run() {
     assert_eq!((&run["experiment"], rows.len()), (&"scale".into(), 8));
     for row in rows {
         assert!(row["slowdown_ratio"].as_f64().is_some_and(|ratio| ratio >= 0.0), "{row}");
-        assert!(row["is_least"] == false || row["slowdown_high_ratio"].is_null(), "{row}");
+        assert!(row["is_lower_bound"] == false || row["slowdown_ci95_high_ratio"].is_null(), "{row}");
     }
     let again = with(&["--nodes", "1,64", "--grain", "10us,100us", "--out", "again"]);
     assert_eq!(again.assert_code(0).json()["tables"], run["tables"]);

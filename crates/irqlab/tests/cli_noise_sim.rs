@@ -29,16 +29,16 @@ fn closes(run: &Json) {
     for row in rows(run, "noise") {
         assert!(uint(row, "detour_count") > 0, "{row}");
         assert_eq!((uint(row, "remainder_ns"), row["explained_ratio"].as_f64()), (0, Some(1.0)));
-        assert_eq!(uint(row, "named_ns") + uint(row, "aftermath_ns"), uint(row, "lost_ns"));
+        assert_eq!(uint(row, "attributed_ns") + uint(row, "indirect_ns"), uint(row, "lost_ns"));
         // Neither a way in that is not seen nor a host: absent, not zero.
-        assert!(row["path_ns"].is_null() && row["host_ns"].is_null(), "{row}");
+        assert!(row["entry_exit_ns"].is_null() && row["host_ns"].is_null(), "{row}");
         let causes = rows(run, "causes").iter().filter(|cause| cause["cpu"] == row["cpu"]);
         assert_eq!(causes.map(|cause| uint(cause, "total_ns")).sum::<u64>(), uint(row, "lost_ns"));
     }
     for row in rows(run, "detours") {
         assert_eq!(uint(row, "remainder_ns"), 0, "{row}");
         assert!(row["trigger_name"].is_string(), "a detour without a cause: {row}");
-        let parts = uint(row, "named_ns") + uint(row, "aftermath_ns");
+        let parts = uint(row, "attributed_ns") + uint(row, "indirect_ns");
         assert_eq!(parts, uint(row, "length_ns"), "{row}");
     }
 }
@@ -78,15 +78,15 @@ fn every_injected_detour_is_found_and_the_same_again() {
     let injected = rows(&run, "injected");
     assert!(injected.len() >= 1000, "{}", injected.len());
     let is_right = |row: &&Json| {
-        let is_found = row["found"] == true && uint(row, "taken_ns") >= 100;
-        is_found && uint(row, "detour_ns").abs_diff(uint(row, "taken_ns")) <= turn_ns
+        let is_found = row["detected"] == true && uint(row, "stalled_ns") >= 100;
+        is_found && uint(row, "detour_length_ns").abs_diff(uint(row, "stalled_ns")) <= turn_ns
     };
     let right = injected.iter().filter(is_right).count();
     assert!(right as f64 >= 0.999 * injected.len() as f64, "{right} of {}", injected.len());
-    assert!(injected.iter().all(|row| uint(row, "late_ns") < 10_000), "late: {injected:?}");
+    assert!(injected.iter().all(|row| uint(row, "latency_ns") < 10_000), "late: {injected:?}");
     let longest = |timers: u64| {
         let of = injected.iter().filter(|row| row["timer_count"] == timers);
-        of.map(|row| uint(row, "taken_ns")).min().unwrap_or_else(|| panic!("{timers} timers"))
+        of.map(|row| uint(row, "stalled_ns")).min().unwrap_or_else(|| panic!("{timers} timers"))
     };
     assert!(longest(1) < longest(2) && longest(2) < longest(3), "more timers take longer");
     // Next to nothing that others took was missed, and an instruction takes no longer after an interrupt:
@@ -96,8 +96,8 @@ fn every_injected_detour_is_found_and_the_same_again() {
     let [taken, seen] = [taken, seen].map(|name| uint(window, name));
     assert!(seen <= taken && 1000 * seen >= 999 * taken, "{window}");
     let row = of_cpu(&run, "noise", 0);
-    assert!(100 * uint(row, "aftermath_ns") < uint(row, "lost_ns"), "{row}");
-    assert_eq!(uint(row, "own_gap_count"), 0, "{row}");
+    assert!(100 * uint(row, "indirect_ns") < uint(row, "lost_ns"), "{row}");
+    assert_eq!(uint(row, "uninterrupted_gap_count"), 0, "{row}");
 
     measured(&place, &[&words[..], &["--out", "second"]].concat());
     same_bytes(place.path(), "first", "second");
@@ -114,14 +114,14 @@ fn the_tick_is_seen_where_it_lives_and_leaves_an_aftermath() {
     closes(&periodic);
     ticks(&periodic, 0);
     ticks(&periodic, 1);
-    let is_tick = |row: &&Json| row["name"] == "local_timer" && row["switched"] == false;
+    let is_tick = |row: &&Json| row["name"] == "local_timer" && row["context_switch"] == false;
     for row in rows(&periodic, "aftermath").iter().filter(is_tick) {
         let of = |column: &str| row[column].as_f64().unwrap_or_else(|| panic!("{column}: {row}"));
         assert!(of("quantum_count") >= 10.0 && of("undisturbed_count") >= 500.0, "{row}");
         assert!(of("direct_mean_cycles") > 1000.0, "{row}");
         // A handler leaves lines behind in place of the loop's, which fill the cache.
         assert!(of("indirect_mean_cycles") > of("indirect_ci95_cycles"), "{row}");
-        assert!(of("indirect_p50_low_cycles") > 0.0, "{row}");
+        assert!(of("indirect_p50_ci95_low_cycles") > 0.0, "{row}");
     }
     assert!(rows(&periodic, "aftermath").iter().filter(is_tick).count() == 2);
 

@@ -25,7 +25,7 @@ fn json_is_one_document_with_everything_and_show_gives_the_same() {
     let _alone = alone();
     let place = Place::new();
     let run = place.run(&short(&["--json", "--histograms"])).assert_code(0).json();
-    assert_eq!(run["schema"], "irqlab.run/1");
+    assert_eq!(run["schema"], "irqlab.run/2");
     assert_eq!(run["experiment"], "handlers");
     assert_eq!(run["complete"], true);
     for block in ["host", "settings", "observer", "tables"] {
@@ -37,11 +37,11 @@ fn json_is_one_document_with_everything_and_show_gives_the_same() {
     for method in ["clock", "attachment", "cpus", "version", "histogram_error_max_ratio"] {
         assert!(!run["settings"][method].is_null(), "{method}");
     }
-    for cost in ["added_ns_per_span", "inside_ns_per_span", "events_per_second", "events_lost"] {
+    for cost in ["probe_overhead_ns", "probe_overhead_in_span_ns", "events_per_second", "events_lost"] {
         assert!(run["observer"][cost].is_number(), "{cost}");
     }
     let timer = rows(&run, "handlers").iter().find(|row| row["name"] == "local_timer");
-    for column in ["rate_hz", "self_mean_ns", "self_p999_ns", "self_max_at_ns", "incl_total_ns"] {
+    for column in ["rate_hz", "self_mean_ns", "self_p999_ns", "self_max_at_ns", "inclusive_total_ns"] {
         let timer = timer.expect("a CPU that waits takes timer interrupts");
         assert!(timer[column].is_number(), "{column}: {timer}");
     }
@@ -70,12 +70,12 @@ fn tables_csv_and_markdown() {
 
     let csv = place.run(&["show", "a", "--format", "csv"]).assert_code(0).out.clone();
     let header = csv.lines().next().unwrap_or_default();
-    assert!(header.starts_with("condition,cpu,kind,number,name,timing,count,rate_hz,self_mean_ns"));
+    assert!(header.starts_with("condition,cpu,kind,number,name,timed_by,count,rate_hz,self_mean_ns"));
     let columns = header.split(',').count();
     assert!(csv.lines().skip(1).all(|line| line.split(',').count() >= columns), "{csv}");
 
     let markdown = place.run(&["show", "a", "--format", "markdown"]);
-    assert!(markdown.assert_code(0).out.contains("\n| kind | source | count |"));
+    assert!(markdown.assert_code(0).out.contains("\n| kind | name | count |"));
     let whole = place.run(&["show", "a", "agreement"]);
     assert!(whole.assert_code(0).out.contains("agrees"), "{}", whole.out);
     let columns = place.run(&["show", "a", "--columns"]);
@@ -227,7 +227,7 @@ fn a_damaged_run_names_file_and_field() {
 
     for (from, to, says) in [
         ("\"complete\"", "\"complet\"", "copy/manifest.json: missing field `complete`"),
-        ("irqlab.run/1", "irqlab.run/99", "copy/manifest.json: schema \"irqlab.run/99\""),
+        ("irqlab.run/2", "irqlab.run/99", "copy/manifest.json: schema \"irqlab.run/99\""),
         ("{", "", "copy/manifest.json: "),
     ] {
         std::fs::write(copy.join("manifest.json"), manifest.replacen(from, to, 1)).unwrap();

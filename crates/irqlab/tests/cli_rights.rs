@@ -131,7 +131,7 @@ fn ipis_to_one_measured_cpu() {
     }
     let run = ended.assert_code(0).json();
     assert_eq!(conditions(&run), ["idle/high/ipi"]);
-    assert!(rows(&run, "conditions")[0]["stimulus_operations"].as_u64() > Some(0));
+    assert!(rows(&run, "conditions")[0]["stimulus_operation_count"].as_u64() > Some(0));
     assert!(rows(&run, "handlers").iter().all(|row| row["cpu"] == "all" || row["cpu"] == "0"));
 }
 
@@ -148,6 +148,6 @@ fn an_unknown_event_is_absent_and_the_rest_is_counted() {
     let absent = absence(&run, "PMU events no-such-event nor-this/one/");
     assert_eq!(absent, Some("no events of such names on this machine"));
     let counted = rows(&run, "events");
-    assert!(counted.iter().any(|row| row["event"] == "cpu-clock" && row["self_sum"] != 0));
+    assert!(counted.iter().any(|row| row["event"] == "cpu-clock" && row["self_total"] != 0));
     assert!(rows(&run, "ratios").is_empty(), "no ratio is made of these events");
 }

@@ -34,14 +34,14 @@ fn what_the_probes_of_a_disk_say_is_what_was() {
     let run = place.run(&[&words[..], &more[..]].concat()).assert_code(0).json();
     let disk = rows(&run, "probes").iter().find(|row| row["kind"] == "irq");
     let disk = disk.unwrap_or_else(|| panic!("no disk: {run}"));
-    assert!(number(disk, "probed_count") >= 100.0, "{disk}");
-    assert_eq!(disk["probed_count"], disk["true_count"], "{disk}");
-    assert_eq!(disk["event_span_count"], disk["true_event_span_count"], "{disk}");
-    assert!(number(disk, "error_ratio").abs() < TIME_OFF, "{disk}");
+    assert!(number(disk, "measured_count") >= 100.0, "{disk}");
+    assert_eq!(disk["measured_count"], disk["exact_count"], "{disk}");
+    assert_eq!(disk["measured_event_span_count"], disk["exact_event_span_count"], "{disk}");
+    assert!(number(disk, "self_mean_error_ratio").abs() < TIME_OFF, "{disk}");
     assert!(number(disk, "instructions_error_ratio").abs() < INSTRUCTIONS_OFF, "{disk}");
     assert!(number(disk, "cycles_error_ratio").abs() < CYCLES_OFF, "{disk}");
     // The same work in the window of the times and in that of the events, but for how it began.
-    let [times, events] = ["true_self_mean_instructions", "true_event_instructions"]
+    let [times, events] = ["exact_self_mean_instructions", "exact_mean_instructions"]
         .map(|column| number(disk, column));
     assert!(apart(times, events) < 0.1, "{disk}");
 }

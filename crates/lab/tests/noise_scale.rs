@@ -154,8 +154,8 @@ fn measured(window_ns: u64, detours: &[(u64, u64)], count: u64) -> Run {
     noise.push(vec![2_u64.into(), false.into(), 5_u64.into(), 77_u64.into()]);
     let columns = ["cpu", "start_ns", "length_ns"].map(uint).to_vec();
     let mut singles = Table::new("detours", "For a test.", columns);
-    let columns = ["cpu", "from_ns", "to_ns", "detour_count"].map(uint).to_vec();
-    let mut sizes = Table::new("sizes", "For a test.", columns);
+    let columns = ["cpu", "bucket_min_ns", "bucket_max_ns", "detour_count"].map(uint).to_vec();
+    let mut sizes = Table::new("detour_histogram", "For a test.", columns);
     for &(start_ns, length_ns) in detours {
         singles.push(vec![2_u64.into(), start_ns.into(), length_ns.into()]);
     }

@@ -11,7 +11,7 @@ use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
 
 use crate::encode::parquet_type;
 use crate::limits::TextBudget;
-use crate::manifest::{ColumnEntry, TableEntry};
+use crate::manifest::TableEntry;
 use crate::table::{Column, Kind, Table, Value};
 
 /// Rows decoded at a time.
@@ -38,8 +38,8 @@ fn decode_unguarded(file: File, entry: &TableEntry) -> Result<Table, String> {
         return Err(format!("{total} rows, but the manifest says {}", entry.rows));
     }
 
-    let columns = entry.columns.iter().map(Column::from).collect();
-    let mut table = Table::new(&entry.name, &entry.doc, columns);
+    let mut table = Table::new(&entry.name, &entry.doc, entry.columns.clone())
+        .displayed(entry.display.clone());
     let mut budget = TextBudget::new();
     for (index, &count) in counts.iter().enumerate() {
         let group = reader.get_row_group(index).map_err(|error| error.to_string())?;
@@ -76,7 +76,7 @@ fn column_places(schema: &SchemaDescriptor, entry: &TableEntry) -> Result<Vec<us
             format!("column {}: is {}, which no kind is", wanted.name, column.physical_type())
         })?;
         if kind != wanted.kind {
-            let ColumnEntry { name, kind: said, .. } = wanted;
+            let Column { name, kind: said, .. } = wanted;
             return Err(format!("column {name}: is {kind}, but the manifest says {said}"));
         }
         if column.max_def_level() != 1 || column.max_rep_level() != 0 {

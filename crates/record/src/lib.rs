@@ -1,12 +1,12 @@
-//! The run directory and its schema. The only place that knows the file format.
+//! The run directory and its schema: the only crate that knows the file format.
 //!
 //! A run directory is written whole or not at all ([`write_run`]), and read with a limit on
 //! everything ([`read_run`]): it may come from another host. `docs/schema.md` describes it.
 
 #![forbid(unsafe_code)]
 
-mod checksum;
 mod decode;
+pub mod display;
 mod encode;
 pub mod limits;
 mod manifest;
@@ -16,6 +16,7 @@ pub mod run;
 pub mod table;
 pub mod writer;
 
+pub use display::{ColumnDisplay, Combine, Format, Keep, RowFilter, TableDisplay};
 pub use jiff::Timestamp;
 pub use place::{default_dir, default_dir_name, partial_dirs, remove_leftovers};
 pub use reader::{ReadError, read_run};

@@ -1,7 +1,8 @@
 //! A limit on everything in a run: the writer refuses what the reader would refuse.
 
+use crate::display::{self, TableDisplay};
 use crate::run::Run;
-use crate::table::{Table, Value};
+use crate::table::{Column, Table, Value};
 
 /// Largest `manifest.json`.
 pub const MANIFEST_BYTES_MAX: u64 = 16 << 20;
@@ -21,6 +22,14 @@ pub const TABLE_TEXT_BYTES_MAX: usize = 1 << 30;
 pub const TABLE_BYTES_MAX: u64 = 4 << 30;
 /// Longest name of a table or column.
 pub const NAME_BYTES_MAX: usize = 64;
+/// Longest heading of a column.
+pub const TITLE_BYTES_MAX: usize = 128;
+/// Longest title, headline or note of a table.
+pub const TEMPLATE_BYTES_MAX: usize = 1024;
+/// Most notes of a table.
+pub const NOTES_MAX: usize = 16;
+/// Most columns that form groups of rows.
+pub const GROUP_COLUMNS_MAX: usize = 8;
 
 /// Whether a table or column may have that name: `[a-z0-9_]+`, so that it is a file name without
 /// surprises.
@@ -30,14 +39,19 @@ pub fn is_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.bytes().all(plain)
 }
 
-/// Name, names of the columns and number of rows of a table.
-pub(crate) type Shape<'a> = (&'a str, Vec<&'a str>, u64);
+/// A table without its rows.
+pub(crate) struct Shape<'a> {
+    pub name: &'a str,
+    pub columns: &'a [Column],
+    pub display: &'a TableDisplay,
+    pub rows: u64,
+}
 
-/// Checks names and counts of all tables of a run.
+/// Checks names, counts and display hints of all tables of a run.
 pub(crate) fn check_shape<'a>(tables: impl Iterator<Item = Shape<'a>>) -> Result<(), String> {
     let mut names = Vec::new();
     let mut cells = 0_u64;
-    for (name, columns, rows) in tables {
+    for Shape { name, columns, display, rows } in tables {
         check_name("table", name, &names)?;
         names.push(name);
         if names.len() > TABLES_MAX {
@@ -52,10 +66,13 @@ pub(crate) fn check_shape<'a>(tables: impl Iterator<Item = Shape<'a>>) -> Result
         if columns.is_empty() {
             return Err(format!("table {name}: no columns"));
         }
-        for (index, column) in columns.iter().enumerate() {
-            check_name("column", column, &columns[..index])
-                .map_err(|error| format!("table {name}: {error}"))?;
+        let in_table = |error: String| format!("table {name}: {error}");
+        let mut earlier = Vec::new();
+        for column in columns {
+            check_name("column", &column.name, &earlier).map_err(in_table)?;
+            earlier.push(column.name.as_str());
         }
+        display::check(columns, display).map_err(in_table)?;
         if rows > ROWS_MAX {
             return Err(format!("table {name}: {rows} rows, more than {ROWS_MAX}"));
         }
@@ -86,8 +103,8 @@ pub(crate) fn check_run(run: &Run) -> Result<(), String> {
 }
 
 fn shape(table: &Table) -> Shape<'_> {
-    let columns = table.columns.iter().map(|column| column.name.as_str());
-    (&table.name, columns.collect(), table.rows().len() as u64)
+    let Table { name, columns, display, .. } = table;
+    Shape { name, columns, display, rows: table.rows().len() as u64 }
 }
 
 fn check_cells(table: &Table) -> Result<(), String> {

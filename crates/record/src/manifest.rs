@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use crate::run::{Absence, Run};
-use crate::table::{Column, Kind};
+use crate::display::TableDisplay;
+use crate::table::Column;
 
 /// Name of the manifest in a run directory.
 pub(crate) const FILE: &str = "manifest.json";
@@ -37,24 +38,19 @@ pub(crate) struct SchemaOnly {
 pub(crate) struct TableEntry {
     pub name: String,
     pub doc: String,
-    /// Where it is, from the run directory.
+    /// The path of its file in the run directory.
     pub file: String,
     /// Size of that file.
     pub bytes: u64,
     /// CRC-32 of that file.
     pub crc32: u32,
     pub rows: u64,
-    pub columns: Vec<ColumnEntry>,
+    #[serde(default, skip_serializing_if = "TableDisplay::is_default")]
+    pub display: TableDisplay,
+    pub columns: Vec<Column>,
 }
 
-#[derive(Serialize, Deserialize)]
-pub(crate) struct ColumnEntry {
-    pub name: String,
-    pub kind: Kind,
-    pub doc: String,
-}
-
-/// The file of a table, from the run directory.
+/// The path of a table's file in the run directory.
 pub(crate) fn table_file(name: &str) -> String {
     format!("{TABLES}/{name}.parquet")
 }
@@ -77,7 +73,7 @@ impl Manifest {
         }
     }
 
-    /// The run, as yet without tables, and where those are.
+    /// The run without its tables, and the tables' entries.
     pub fn into_run(self) -> (Run, Vec<TableEntry>) {
         let run = Run {
             schema: self.schema,
@@ -93,18 +89,5 @@ impl Manifest {
             tables: Vec::new(),
         };
         (run, self.tables)
-    }
-}
-
-impl From<&Column> for ColumnEntry {
-    fn from(column: &Column) -> Self {
-        let Column { name, kind, doc } = column.clone();
-        ColumnEntry { name, kind, doc }
-    }
-}
-
-impl From<&ColumnEntry> for Column {
-    fn from(entry: &ColumnEntry) -> Self {
-        Column::new(&entry.name, entry.kind, &entry.doc)
     }
 }

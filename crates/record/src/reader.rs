@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::checksum::Crc32;
 use crate::decode::decode;
 use crate::limits::{self, MANIFEST_BYTES_MAX, TABLE_BYTES_MAX};
 use crate::manifest::{self, Manifest, SchemaOnly, TableEntry};
@@ -93,8 +92,8 @@ fn check(manifest: &Manifest) -> Result<(), String> {
 }
 
 fn shape(entry: &TableEntry) -> limits::Shape<'_> {
-    let columns = entry.columns.iter().map(|column| column.name.as_str());
-    (&entry.name, columns.collect(), entry.rows)
+    let TableEntry { name, columns, display, rows, .. } = entry;
+    limits::Shape { name, columns, display, rows: *rows }
 }
 
 fn read_table(dir: &Path, entry: &TableEntry) -> Result<Table, ReadError> {
@@ -106,7 +105,7 @@ fn read_table(dir: &Path, entry: &TableEntry) -> Result<Table, ReadError> {
 
 /// Compares size and checksum with the manifest's.
 fn check_bytes(path: &Path, mut file: &File, entry: &TableEntry) -> Result<(), ReadError> {
-    let mut crc = Crc32::new();
+    let mut crc = crc32fast::Hasher::new();
     let mut size = 0_u64;
     let mut buffer = vec![0; 1 << 16];
     // One byte past the announced size is enough to know that it is wrong.
@@ -122,7 +121,7 @@ fn check_bytes(path: &Path, mut file: &File, entry: &TableEntry) -> Result<(), R
         let than = if size < entry.bytes { "fewer" } else { "more" };
         return Err(corrupt(path, format!("{than} bytes than the {} it had", entry.bytes)));
     }
-    if crc.finish() != entry.crc32 {
+    if crc.finalize() != entry.crc32 {
         return Err(corrupt(path, "damaged: its checksum is not the manifest's".to_owned()));
     }
     Ok(())

@@ -6,7 +6,7 @@ use serde_json::{Map, Value as Json, json};
 use crate::table::{Table, Value};
 
 /// The schema that this version writes.
-pub const SCHEMA: &str = "irqlab.run/1";
+pub const SCHEMA: &str = "irqlab.run/2";
 
 /// Something that was asked for, or usual, and is not in the tables, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,7 +25,7 @@ pub struct Absence {
 /// One run of an experiment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
-    /// Schema it was written in, such as `irqlab.run/1`.
+    /// Schema it was written in, such as `irqlab.run/2`.
     pub schema: String,
     /// Name of the experiment, such as `handlers`.
     pub experiment: String,
@@ -120,7 +120,7 @@ mod tests {
             tables: vec![table],
         };
         let expected = concat!(
-            r#"{"schema":"irqlab.run/1","experiment":"handlers","bench":"live","#,
+            r#"{"schema":"irqlab.run/2","experiment":"handlers","bench":"live","#,
             r#""started_utc":"2026-11-21T07:50:41Z","complete":true,"host":{},"#,
             r#""settings":{"z":1,"a":2},"observer":{},"warnings":["careful"],"#,
             r#""absent":[{"table":"handlers","what":"net","reason":"no veth"}],"#,

@@ -5,6 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
+use crate::display::{ColumnDisplay, TableDisplay};
+
 /// One cell. Absent is not zero: what could not be measured is [`Value::Absent`], and the run says
 /// why (see [`crate::Absence`]).
 #[derive(Clone, Debug, PartialEq)]
@@ -40,14 +42,17 @@ pub enum Kind {
 }
 
 /// A column: its name ends in its unit (`_ns`, `_cycles`, `_bytes`, `_ratio`, `_hz`).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Column {
     /// Name, as in JSON, CSV and Parquet.
     pub name: String,
     /// Type of its values.
     pub kind: Kind,
-    /// What it holds and how it was had, in a sentence.
+    /// What it holds and how it was measured, in a sentence.
     pub doc: String,
+    /// How people see it.
+    #[serde(default, skip_serializing_if = "ColumnDisplay::is_default")]
+    pub display: ColumnDisplay,
 }
 
 /// A table: every row has a value, perhaps absent, for every column, of the column's kind.
@@ -57,6 +62,8 @@ pub struct Table {
     pub name: String,
     /// What a row is, in a sentence.
     pub doc: String,
+    /// How people see it.
+    pub display: TableDisplay,
     /// Its columns, in order.
     pub columns: Vec<Column>,
     rows: Vec<Vec<Value>>,
@@ -151,16 +158,18 @@ impl<T: Into<Value>> From<Option<T>> for Value {
 }
 
 impl Column {
-    /// A column from its parts.
+    /// A column without display hints.
     pub fn new(name: &str, kind: Kind, doc: &str) -> Self {
-        Column { name: name.to_owned(), kind, doc: doc.to_owned() }
+        let display = ColumnDisplay::default();
+        Column { name: name.to_owned(), kind, doc: doc.to_owned(), display }
     }
 }
 
 impl Table {
-    /// An empty table.
+    /// An empty table without display hints.
     pub fn new(name: &str, doc: &str, columns: Vec<Column>) -> Self {
-        Table { name: name.to_owned(), doc: doc.to_owned(), columns, rows: Vec::new() }
+        let (name, doc) = (name.to_owned(), doc.to_owned());
+        Table { name, doc, display: TableDisplay::default(), columns, rows: Vec::new() }
     }
 
     /// Adds a row.

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::checksum::crc32;
 use crate::encode::encode;
 use crate::limits::{self, MANIFEST_BYTES_MAX, TABLE_BYTES_MAX};
 use crate::manifest::{self, Manifest, TableEntry};
@@ -184,9 +183,10 @@ fn write_table(table: &Table, dir: &Path) -> Result<TableEntry, WriteError> {
         doc: table.doc.clone(),
         file,
         bytes: bytes.len() as u64,
-        crc32: crc32(&bytes),
+        crc32: crc32fast::hash(&bytes),
         rows: table.rows().len() as u64,
-        columns: table.columns.iter().map(Into::into).collect(),
+        display: table.display.clone(),
+        columns: table.columns.clone(),
     })
 }
 

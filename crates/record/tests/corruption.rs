@@ -50,7 +50,7 @@ fn edit_manifest(dir: &Path, edit: impl Fn(&mut Json)) {
 #[test]
 fn an_unknown_schema_is_named_with_those_that_can_be_read() {
     let error = error_after(|manifest| *manifest = serde_json::json!({"schema": "irqlab.run/9"}));
-    let expected = r#"manifest.json: schema "irqlab.run/9"; this version reads irqlab.run/1"#;
+    let expected = r#"manifest.json: schema "irqlab.run/9"; this version reads irqlab.run/2"#;
     assert_eq!(error, expected);
 }
 
@@ -86,6 +86,10 @@ fn errors_name_the_file_and_the_field() {
     check(
         &|m| drop(m["tables"][0]["columns"].as_array_mut().unwrap().pop()),
         &format!("{TABLE}: 5 columns, but the manifest says 4"),
+    );
+    check(
+        &|m| m["tables"][0]["display"]["sort_by"] = "x".into(),
+        r#"manifest.json: table handlers: display: there is no column "x""#,
     );
     check(
         &|m| table(m, "crc32", 1.into()),

@@ -1,99 +1,90 @@
-//! A view applied to a table: cells of text in groups, fitted to a width.
+//! A table as people see it: the rows and columns that its display hints choose, as cells of text
+//! in groups, fitted to a width.
 
-use record::{Table, Value};
+use std::cmp::Reverse;
+
+use record::{Column, Keep, Kind, RowFilter, Table, Value};
 use unicode_width::UnicodeWidthStr;
 
 use crate::escape;
-use crate::human;
-use crate::view::{Align, Row, View, ViewColumn};
+use crate::human::{self, Unit};
+use crate::row::Row;
 
 /// Spaces between columns.
 const GAP: usize = 2;
 
-/// The least that a text column is cut to.
+/// The narrowest width that a text column is cut to.
 const TEXT_WIDTH_MIN: usize = 16;
+
+/// Rows that are shown of a table without a limit of its own.
+const ROWS_MAX: usize = 100;
+
+/// Side of its column on which a cell is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Align {
+    /// Text.
+    Left,
+    /// Numbers.
+    Right,
+}
 
 /// Rows under one heading.
 pub(crate) struct Group {
-    /// `condition idle/low/disk`; none when the view has no groups.
+    /// `condition idle/low/disk`; none when the table has no groups.
     pub heading: Option<String>,
+    /// The answer to the question that a reader asks first.
+    pub headline: Option<String>,
     pub rows: Vec<Vec<String>>,
 }
 
-/// What a view shows of a table.
+/// What is shown of a table.
 pub(crate) struct Grid {
     pub headings: Vec<String>,
+    /// The unit of each column; empty for those without.
+    pub units: Vec<String>,
     pub aligns: Vec<Align>,
-    keeps: Vec<u8>,
+    priorities: Vec<u8>,
     pub groups: Vec<Group>,
     /// Headings of the columns left out for width.
     pub dropped: Vec<String>,
-    /// How many rows are left out, and what they are (`rows per CPU`).
+    /// How many columns are shown on request only.
+    pub details: usize,
+    /// How many rows are left out, and what they are (`4 rows per CPU`).
     pub hidden: Vec<String>,
 }
 
 impl Grid {
-    pub fn new(table: &Table, view: &View, all_rows: bool) -> Grid {
-        let is_shown =
-            |column: &&ViewColumn| column.is_in(table) && (all_rows || !column.all_rows_only);
-        let columns: Vec<_> = view.columns.iter().filter(is_shown).collect();
-        let mut grid = Grid {
-            headings: columns.iter().map(|column| escape::plain(&column.heading)).collect(),
-            aligns: columns.iter().map(|column| column.align).collect(),
-            keeps: columns.iter().map(|column| column.keep).collect(),
-            groups: Vec::new(),
-            dropped: Vec::new(),
-            hidden: Vec::new(),
+    pub fn new(table: &Table, all_rows: bool) -> Grid {
+        let columns: Vec<&Column> =
+            table.columns.iter().filter(|column| is_shown(table, column, all_rows)).collect();
+        let mut hidden = Vec::new();
+        let groups = groups(table, all_rows, &mut hidden);
+        let units: Vec<Unit> = columns
+            .iter()
+            .map(|column| {
+                let rows = groups.iter().flatten();
+                human::unit_of(column, rows.filter_map(|row| row.number(&column.name)))
+            })
+            .collect();
+        let group = |rows: &Vec<Row<'_>>| Group {
+            heading: rows.first().and_then(|row| heading(table, row)),
+            headline: rows.first().and_then(|row| headline(table, row)),
+            rows: rows
+                .iter()
+                .map(|row| columns.iter().zip(&units).map(|(one, unit)| row.cell(one, *unit)))
+                .map(Iterator::collect)
+                .collect(),
         };
-        let rows = grid.select(table, view, all_rows);
-        let mut current: Option<Vec<&Value>> = None;
-        for row in rows {
-            let key: Vec<_> = view.group_by.iter().map(|column| row.get(column)).collect();
-            if current.as_ref() != Some(&key) {
-                grid.groups.push(Group { heading: heading(view, &row), rows: Vec::new() });
-                current = Some(key);
-            }
-            if let Some(group) = grid.groups.last_mut() {
-                group.rows.push(columns.iter().map(|column| column.show(&row)).collect());
-            }
+        Grid {
+            headings: columns.iter().map(|column| human::heading(column)).collect(),
+            units: units.iter().map(|unit| unit.label.to_owned()).collect(),
+            aligns: columns.iter().map(|column| align(column)).collect(),
+            priorities: columns.iter().map(|column| column.display.priority).collect(),
+            groups: groups.iter().map(group).collect(),
+            dropped: Vec::new(),
+            details: table.columns.iter().filter(|column| is_detail(table, column)).count(),
+            hidden,
         }
-        if !all_rows {
-            grid.remove_empty_columns();
-        }
-        grid
-    }
-
-    /// A column without a value in any row says nothing; why it is so is among the absences.
-    fn remove_empty_columns(&mut self) {
-        for index in (0..self.headings.len()).rev() {
-            let mut rows = self.groups.iter().flat_map(|group| &group.rows).peekable();
-            if rows.peek().is_some() && rows.all(|row| row[index] == human::ABSENT) {
-                self.remove(index);
-            }
-        }
-    }
-
-    fn select<'a>(&mut self, table: &'a Table, view: &View, all_rows: bool) -> Vec<Row<'a>> {
-        let rows = table.rows().iter().map(|values| Row::new(table, values));
-        if all_rows {
-            return rows.collect();
-        }
-        let is_wanted = |row: &Row<'_>| view.filter.is_none_or(|filter| (filter.keeps)(row));
-        let (mut shown, mut wanted) = (Vec::new(), 0);
-        for row in rows.filter(is_wanted) {
-            wanted += 1;
-            if wanted <= view.rows_max {
-                shown.push(row);
-            }
-        }
-        let others = table.rows().len() - wanted;
-        if let Some(filter) = view.filter.filter(|_| others > 0) {
-            self.hidden.push(format!("{} {}", rows_of(others), filter.others));
-        }
-        if wanted > shown.len() {
-            self.hidden.push(format!("{} more", rows_of(wanted - shown.len())));
-        }
-        shown
     }
 
     /// Leaves out columns, and cuts text, until lines fit; gives the widths of the columns.
@@ -108,7 +99,7 @@ impl Grid {
             }
         }
         while widths.len() > 1 && widths.iter().sum::<usize>() + GAP * (widths.len() - 1) > width {
-            let index = self.least();
+            let index = self.least_important();
             widths.remove(index);
             let heading = self.remove(index);
             self.dropped.push(heading);
@@ -121,7 +112,9 @@ impl Grid {
     }
 
     fn natural_widths(&self) -> Vec<usize> {
-        let mut widths: Vec<_> = self.headings.iter().map(|heading| heading.width()).collect();
+        let headings = self.headings.iter().zip(&self.units);
+        let mut widths: Vec<_> =
+            headings.map(|(heading, unit)| heading.width().max(unit.width())).collect();
         for row in self.groups.iter().flat_map(|group| &group.rows) {
             for (width, cell) in widths.iter_mut().zip(row) {
                 *width = cell.width().max(*width);
@@ -130,15 +123,16 @@ impl Grid {
         widths
     }
 
-    /// The column to leave out first.
-    fn least(&self) -> usize {
-        let ranked = self.keeps.iter().enumerate().rev().min_by_key(|(_, keep)| **keep);
+    /// The column to leave out first; among equals, the one on the right.
+    fn least_important(&self) -> usize {
+        let ranked = self.priorities.iter().enumerate().rev().min_by_key(|(_, one)| **one);
         ranked.map_or(0, |(index, _)| index)
     }
 
     fn remove(&mut self, index: usize) -> String {
         self.aligns.remove(index);
-        self.keeps.remove(index);
+        self.priorities.remove(index);
+        self.units.remove(index);
         for row in self.groups.iter_mut().flat_map(|group| &mut group.rows) {
             row.remove(index);
         }
@@ -146,13 +140,120 @@ impl Grid {
     }
 }
 
-fn heading(view: &View, row: &Row<'_>) -> Option<String> {
-    let parts = view.group_by.iter().map(|column| format!("{column} {}", row.cell(column)));
+/// Whether the column is part of another column's cell, or decides about rows.
+fn is_auxiliary(table: &Table, column: &Column) -> bool {
+    let in_filter = table.display.filter.iter().any(|filter| filter.column == column.name);
+    let in_cell = |other: &Column| {
+        let combine = other.display.combine.as_ref();
+        combine.is_some_and(|combine| combine.columns().contains(&column.name.as_str()))
+    };
+    in_filter || table.columns.iter().any(in_cell)
+}
+
+fn is_detail(table: &Table, column: &Column) -> bool {
+    column.display.priority == 0 && !is_auxiliary(table, column)
+}
+
+fn is_shown(table: &Table, column: &Column, all_rows: bool) -> bool {
+    let in_heading = table.display.group_by.contains(&column.name);
+    // Rows of one kind need no column that says which kind they are.
+    let says_which = table.display.filter.as_ref().is_some_and(|filter| {
+        !all_rows && filter.column == column.name && !matches!(filter.keep, Keep::AtLeast(_))
+    });
+    column.display.priority > 0 && !in_heading && !says_which
+}
+
+fn align(column: &Column) -> Align {
+    match column.kind {
+        Kind::Text | Kind::Bool => Align::Left,
+        Kind::Uint | Kind::Int | Kind::Real => Align::Right,
+    }
+}
+
+/// Whether the filter keeps the row. A number that is not known is not below the limit.
+pub(crate) fn is_kept(filter: &RowFilter, row: &Row<'_>) -> bool {
+    match (&filter.keep, row.get(&filter.column)) {
+        (Keep::Text(wanted), Value::Text(text)) => wanted == text,
+        (Keep::Bool(wanted), Value::Bool(value)) => wanted == value,
+        (Keep::AtLeast(least), _) => row.number(&filter.column).is_none_or(|it| it >= *least),
+        _ => false,
+    }
+}
+
+/// The rows that are shown, in groups; notes what is left out.
+fn groups<'a>(table: &'a Table, all_rows: bool, hidden: &mut Vec<String>) -> Vec<Vec<Row<'a>>> {
+    let display = &table.display;
+    let filter = display.filter.as_ref().filter(|_| !all_rows);
+    let mut groups: Vec<Vec<Row<'a>>> = Vec::new();
+    let (mut key, mut others): (Option<Vec<&Value>>, usize) = (None, 0);
+    for row in table.rows().iter().map(|values| Row::new(table, values)) {
+        if filter.is_some_and(|filter| !is_kept(filter, &row)) {
+            others += 1;
+            continue;
+        }
+        let of_row: Vec<_> = display.group_by.iter().map(|column| row.get(column)).collect();
+        if key.as_ref() != Some(&of_row) {
+            groups.push(Vec::new());
+            key = Some(of_row);
+        }
+        groups.last_mut().into_iter().for_each(|group| group.push(row));
+    }
+    if let Some(column) = &display.sort_by {
+        let size = |row: &Row<'_>| row.number(column).map(|number| Reverse(Total(number)));
+        // Rows without a number come last.
+        groups.iter_mut().for_each(|group| {
+            group.sort_by_key(|row| (row.number(column).is_none(), size(row)));
+        });
+    }
+    if let Some(filter) = filter.filter(|_| others > 0) {
+        hidden.push(format!("{} {}", rows_of(others), escape::plain(&filter.others)));
+    }
+    if !all_rows {
+        let max = display.rows_max.map_or(ROWS_MAX, |max| usize::try_from(max).unwrap_or(ROWS_MAX));
+        let mut left = max;
+        let mut more = 0;
+        for group in &mut groups {
+            more += group.len().saturating_sub(left);
+            group.truncate(left);
+            left -= group.len();
+        }
+        groups.retain(|group| !group.is_empty());
+        hidden.extend((more > 0).then(|| format!("{} more", rows_of(more))));
+    }
+    groups
+}
+
+/// Numbers in their total order.
+#[derive(PartialEq)]
+struct Total(f64);
+
+impl Eq for Total {}
+
+impl Ord for Total {
+    fn cmp(&self, other: &Total) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+impl PartialOrd for Total {
+    fn partial_cmp(&self, other: &Total) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+fn heading(table: &Table, row: &Row<'_>) -> Option<String> {
+    let column = |name: &String| table.columns.iter().find(|column| column.name == *name);
+    let columns = table.display.group_by.iter().filter_map(column);
+    let parts = columns.map(|one| format!("{} {}", human::heading(one), row.alone(&one.name)));
     let heading = parts.collect::<Vec<_>>().join(", ");
     Some(heading).filter(|heading| !heading.is_empty())
 }
 
-fn rows_of(number: usize) -> String {
+fn headline(table: &Table, row: &Row<'_>) -> Option<String> {
+    row.fill(&table.display.headline).filter(|headline| !headline.is_empty())
+}
+
+pub(crate) fn rows_of(number: usize) -> String {
     let unit = if number == 1 { "row" } else { "rows" };
     format!("{} {unit}", human::count(number as u64))
 }
@@ -160,8 +261,8 @@ fn rows_of(number: usize) -> String {
 /// A line of cells in columns of those widths.
 pub(crate) fn line(cells: &[String], aligns: &[Align], widths: &[usize]) -> String {
     let mut out = String::new();
-    for ((cell, align), &width) in cells.iter().zip(aligns).zip(widths) {
-        if !out.is_empty() {
+    for (at, ((cell, align), &width)) in cells.iter().zip(aligns).zip(widths).enumerate() {
+        if at > 0 {
             out.push_str(&" ".repeat(GAP));
         }
         let cell = cut(cell, width);
@@ -184,7 +285,7 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
     // Characters without width do not count, so they have a limit of their own.
     for character in text.chars().take(4 * width) {
         out.push(character);
-        // Of the text so far and not of the character: some change the width of the one before.
+        // The width of the text so far, not of the character: some change the one before.
         if out.width() + 1 > width {
             out.pop();
             break;

@@ -1,52 +1,184 @@
-//! Values as people read them: the unit is the suffix of the column's name.
+//! Values as people read them. The unit is the suffix of the column's name, unless the column's
+//! display hints choose another.
 
-use record::Value;
+use record::{Column, Format, Value};
 
 use crate::escape;
 
-/// What stands for a value that could not be measured.
+/// What is shown for a value that could not be measured.
 pub const ABSENT: &str = "–";
 
-/// Units and their sizes, ascending.
-type Scale = &'static [(&'static str, f64)];
+/// Significant digits of a number that has no hint.
+const DIGITS: usize = 3;
 
-const TIME: Scale = &[("ns", 1.0), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)];
-const RATE: Scale = &[("/s", 1.0), ("k/s", 1e3), ("M/s", 1e6), ("G/s", 1e9)];
+/// The unit in which the numbers of a column are shown.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Unit {
+    /// What follows a number, or is written above a column: `µs`; empty for a count.
+    pub label: &'static str,
+    /// The size of one unit, in the unit of the column's name.
+    pub size: f64,
+}
+
+const fn unit(label: &'static str, size: f64) -> Unit {
+    Unit { label, size }
+}
+
+/// Units of the same quantity, ascending.
+type Scale = &'static [Unit];
+
+const NS: Unit = unit("ns", 1.0);
+const US: Unit = unit("µs", 1e3);
+const MS: Unit = unit("ms", 1e6);
+const S: Unit = unit("s", 1e9);
+const TIME: Scale = &[NS, US, MS, S];
+const RATE: Scale = &[unit("/s", 1.0), unit("k/s", 1e3), unit("M/s", 1e6), unit("G/s", 1e9)];
 const SIZE: Scale = &[
-    ("B", 1.0),
-    ("KiB", 1024.0),
-    ("MiB", 1_048_576.0),
-    ("GiB", 1_073_741_824.0),
-    ("TiB", 1_099_511_627_776.0),
+    unit("B", 1.0),
+    unit("KiB", 1024.0),
+    unit("MiB", 1_048_576.0),
+    unit("GiB", 1_073_741_824.0),
+    unit("TiB", 1_099_511_627_776.0),
+];
+const SIZE_RATE: Scale = &[
+    unit("B/s", 1.0),
+    unit("KiB/s", 1024.0),
+    unit("MiB/s", 1_048_576.0),
+    unit("GiB/s", 1_073_741_824.0),
+];
+const PERCENT: Scale = &[unit("%", 0.01)];
+const CYCLES: Scale = &[unit("cycles", 1.0)];
+const NONE: Scale = &[unit("", 1.0)];
+
+/// Suffixes of names of columns, and the units that they stand for.
+const SUFFIXES: [(&str, Scale); 6] = [
+    ("_ns", TIME),
+    ("_hz", RATE),
+    ("_bytes_per_second", SIZE_RATE),
+    ("_bytes", SIZE),
+    ("_ratio", PERCENT),
+    ("_cycles", CYCLES),
 ];
 
-/// Suffixes that the formatted value makes superfluous in a heading.
-const SHOWN_UNITS: [&str; 4] = ["_ns", "_hz", "_bytes", "_ratio"];
+/// Columns (or last words of their names) whose numbers identify something: no thousands
+/// separators.
+const IDENTIFIERS: [&str; 11] =
+    ["number", "cpu", "core", "node", "socket", "pid", "tid", "irq", "vector", "seed", "id"];
 
-/// Columns (or last words of their names) whose numbers name something: no thousands separators.
-const NAMES: [&str; 10] =
-    ["number", "cpu", "core", "node", "socket", "pid", "tid", "irq", "vector", "seed"];
-
-/// A cell of the column of that name. Text is made [`escape::plain`].
+/// The heading of a column: its title or, without one, its name without the unit.
 #[must_use]
-pub fn cell(column: &str, value: &Value) -> String {
-    match value {
-        Value::Absent => ABSENT.to_owned(),
-        Value::Bool(true) => "yes".to_owned(),
-        Value::Bool(false) => "no".to_owned(),
-        Value::Text(text) => escape::plain(text),
-        Value::Uint(number) => integer(column, false, *number),
-        Value::Int(number) => integer(column, *number < 0, number.unsigned_abs()),
-        Value::Real(number) if *number < 0.0 => format!("-{}", real(column, -number)),
-        Value::Real(number) => real(column, *number),
+pub fn heading(column: &Column) -> String {
+    if !column.display.title.is_empty() {
+        return escape::plain(&column.display.title);
+    }
+    escape::plain(&without_unit(&column.name).replace('_', " "))
+}
+
+/// The column's name without its unit, where values show the unit.
+fn without_unit(column: &str) -> &str {
+    let stem = SUFFIXES.iter().find_map(|(suffix, _)| column.strip_suffix(suffix));
+    stem.filter(|stem| !stem.is_empty()).unwrap_or(column)
+}
+
+/// The units among which a column's numbers are shown.
+fn scale(name: &str, format: Format) -> Scale {
+    match format {
+        Format::Nanoseconds => &[NS],
+        Format::Microseconds => &[US],
+        Format::Milliseconds => &[MS],
+        Format::Seconds => &[S],
+        Format::Factor | Format::Identifier => NONE,
+        Format::Auto => {
+            let found = SUFFIXES.iter().find(|(suffix, _)| name.ends_with(suffix));
+            found.map_or(NONE, |(_, scale)| scale)
+        }
     }
 }
 
-/// The column's name without the unit that its formatted values carry.
+/// The one unit in which all numbers of a column are shown: that of their median.
 #[must_use]
-pub fn without_unit(column: &str) -> &str {
-    let stem = SHOWN_UNITS.iter().find_map(|unit| column.strip_suffix(unit));
-    stem.filter(|stem| !stem.is_empty()).unwrap_or(column)
+pub fn unit_of(column: &Column, numbers: impl Iterator<Item = f64>) -> Unit {
+    let mut numbers: Vec<f64> = numbers.map(f64::abs).filter(|number| *number > 0.0).collect();
+    numbers.sort_by(f64::total_cmp);
+    let median = numbers.get(numbers.len() / 2).copied().unwrap_or(0.0);
+    pick(median, scale(&column.name, column.display.format))
+}
+
+/// A cell of the column in that unit, which is not written. Text is made [`escape::plain`].
+#[must_use]
+pub fn cell(column: &Column, unit: Unit, value: &Value) -> String {
+    let digits = match column.display.digits {
+        0 => DIGITS,
+        digits => digits.into(),
+    };
+    let is_identifier = column.display.format == Format::Identifier
+        || (column.display.format == Format::Auto && is_identifier(&column.name));
+    show(value, unit, digits, is_identifier)
+}
+
+fn show(value: &Value, unit: Unit, digits: usize, is_identifier: bool) -> String {
+    let (negative, whole) = match value {
+        Value::Absent => return ABSENT.to_owned(),
+        Value::Bool(true) => return "yes".to_owned(),
+        Value::Bool(false) => return "no".to_owned(),
+        Value::Text(text) => return escape::plain(text),
+        Value::Uint(number) => (false, *number),
+        Value::Int(number) => (*number < 0, number.unsigned_abs()),
+        Value::Real(number) => {
+            let sign = if *number < 0.0 { "-" } else { "" };
+            return format!("{sign}{}", significant(number.abs() / unit.size, digits));
+        }
+    };
+    let sign = if negative { "-" } else { "" };
+    match unit.size {
+        _ if is_identifier => format!("{sign}{whole}"),
+        // A whole number of the smallest unit is exact: no decimals to add.
+        1.0 => format!("{sign}{}", count(whole)),
+        size => format!("{sign}{}", significant(whole as f64 / size, digits)),
+    }
+}
+
+/// A number with the half width of its interval, both in `unit`: `1.28 ± 0.02`; `1.28 ± –` when
+/// there is no interval.
+#[must_use]
+pub fn with_half_width(column: &Column, unit: Unit, number: f64, half_width: Option<f64>) -> String {
+    let digits = match column.display.digits {
+        0 => DIGITS,
+        digits => digits.into(),
+    };
+    let sign = if number < 0.0 { "-" } else { "" };
+    let value = number.abs() / unit.size;
+    let shown = significant(value, digits);
+    let Some(half_width) = half_width else { return format!("{sign}{shown} ± {ABSENT}") };
+    let half_width = half_width.abs() / unit.size;
+    let places = decimals(value, digits).min(decimals(half_width, digits));
+    let least = 10_f64.powi(-i32::try_from(places).unwrap_or(3));
+    let half_width = if half_width > 0.0 && half_width < least / 2.0 {
+        format!("<{least:.places$}")
+    } else {
+        format!("{half_width:.places$}")
+    };
+    format!("{sign}{shown} ± {half_width}")
+}
+
+/// A value on its own, in the unit that suits it: `1.28 µs`.
+#[must_use]
+pub fn alone(name: &str, format: Format, value: &Value) -> String {
+    let number = match value {
+        Value::Uint(number) => *number as f64,
+        Value::Int(number) => *number as f64,
+        Value::Real(number) => *number,
+        Value::Absent | Value::Bool(_) | Value::Text(_) => {
+            return show(value, NONE[0], DIGITS, false);
+        }
+    };
+    let unit = pick(number.abs(), scale(name, format));
+    let identifier = format == Format::Identifier || is_identifier(name);
+    with_label(show(value, unit, DIGITS, identifier), unit)
+}
+
+fn with_label(number: String, unit: Unit) -> String {
+    if unit.label.is_empty() { number } else { format!("{number} {}", unit.label) }
 }
 
 /// A number of events or rows, with thousands separators.
@@ -63,63 +195,15 @@ pub fn count(number: u64) -> String {
     out
 }
 
-/// A time with its confidence interval, both in the unit of the time: `1.28 ± 0.02 µs`; `1.28 ± –
-/// µs` when one value alone gives no interval.
-#[must_use]
-pub fn ns_with_half_width(mean: f64, half_width: Option<f64>) -> String {
-    let sign = if mean < 0.0 { "-" } else { "" };
-    let mean = mean.abs();
-    let (unit, size) = pick(mean, TIME);
-    let value = mean / size;
-    let Some(half_width) = half_width else {
-        return format!("{sign}{} ± {ABSENT} {unit}", significant(value));
-    };
-    let half_width = half_width.abs() / size;
-    let places = decimals(value).min(decimals(half_width));
-    let least = 10_f64.powi(-i32::try_from(places).unwrap_or(3));
-    let half_width = if half_width > 0.0 && half_width < least / 2.0 {
-        format!("<{least:.places$}")
-    } else {
-        format!("{half_width:.places$}")
-    };
-    format!("{sign}{} ± {half_width} {unit}", significant(value))
-}
-
-fn integer(column: &str, negative: bool, number: u64) -> String {
-    let sign = if negative { "-" } else { "" };
-    let magnitude = number as f64;
-    match scale(column) {
-        // A whole number of the smallest unit is exact: no decimals to add.
-        Some(scale) if number < 1000 => format!("{sign}{number} {}", scale[0].0),
-        Some(scale) => format!("{sign}{}", scaled(magnitude, scale)),
-        None if column.ends_with("_ratio") => format!("{sign}{}", percent(magnitude)),
-        None if is_naming(column) => format!("{sign}{number}"),
-        None => format!("{sign}{}", count(number)),
-    }
-}
-
-fn real(column: &str, number: f64) -> String {
-    match scale(column) {
-        Some(scale) => scaled(number, scale),
-        None if column.ends_with("_ratio") => percent(number),
-        None => significant(number),
-    }
-}
-
-fn scale(column: &str) -> Option<Scale> {
-    let scales = [("_ns", TIME), ("_hz", RATE), ("_bytes", SIZE)];
-    scales.iter().find(|(suffix, _)| column.ends_with(suffix)).map(|(_, scale)| *scale)
-}
-
-fn is_naming(column: &str) -> bool {
+fn is_identifier(column: &str) -> bool {
     let last = column.rsplit('_').next().unwrap_or(column);
-    NAMES.contains(&last) || last == "id"
+    IDENTIFIERS.contains(&last)
 }
 
 /// A share of 1 as per cent.
 #[must_use]
 pub fn percent(ratio: f64) -> String {
-    format!("{} %", significant(ratio * 100.0))
+    scaled(ratio, PERCENT)
 }
 
 /// A time in nanoseconds, in its unit.
@@ -143,39 +227,44 @@ pub fn bytes(number: f64) -> String {
 /// A number that is not negative, with three significant digits.
 #[must_use]
 pub fn number(number: f64) -> String {
-    significant(number)
+    significant(number, DIGITS)
 }
 
 fn scaled(number: f64, scale: Scale) -> String {
-    let (unit, size) = pick(number, scale);
-    format!("{} {unit}", significant(number / size))
+    let unit = pick(number, scale);
+    with_label(significant(number / unit.size, DIGITS), unit)
 }
 
-/// The smallest unit in which the number, once rounded, has not yet become one of the next.
-fn pick(number: f64, scale: Scale) -> (&'static str, f64) {
-    let fits = |pair: &&[(&str, f64)]| number / pair[0].1 < pair[1].1 / pair[0].1 - 0.5;
+/// The smallest unit in which the number, once rounded, is less than one of the next unit.
+fn pick(number: f64, scale: Scale) -> Unit {
+    let fits = |pair: &&[Unit]| number / pair[0].size < pair[1].size / pair[0].size - 0.5;
     let found = scale.windows(2).find(fits).map(|pair| pair[0]);
     found.unwrap_or(scale[scale.len() - 1])
 }
 
-/// Decimals that make three significant digits, and never more than three.
-fn decimals(number: f64) -> usize {
-    match number {
-        _ if number < 0.9995 => 3,
-        _ if number < 9.995 => 2,
-        _ if number < 99.95 => 1,
-        _ => 0,
+/// Decimals that make so many significant digits, and never more decimals than digits.
+fn decimals(number: f64, digits: usize) -> usize {
+    let mut limit = 1.0;
+    for decimals in (1..=digits).rev() {
+        let half = 0.5 * 10_f64.powi(-i32::try_from(decimals).unwrap_or(0));
+        if number < limit - half {
+            return decimals;
+        }
+        limit *= 10.0;
     }
+    0
 }
 
-/// Three significant digits, or a whole number with separators; not negative.
-fn significant(number: f64) -> String {
+/// So many significant digits, or a whole number with separators; not negative.
+fn significant(number: f64, digits: usize) -> String {
+    let least = 10_f64.powi(-i32::try_from(digits).unwrap_or(3));
+    let decimals = decimals(number, digits);
     if number == 0.0 {
         "0".to_owned()
-    } else if number < 0.0005 {
-        "<0.001".to_owned()
-    } else if number < 999.5 {
-        format!("{number:.*}", decimals(number))
+    } else if number < least / 2.0 {
+        format!("<{least:.digits$}")
+    } else if decimals > 0 {
+        format!("{number:.decimals$}")
     } else if number < 1e15 {
         count(number.round() as u64)
     } else {
@@ -186,9 +275,10 @@ fn significant(number: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use record::Kind;
 
     #[test]
-    fn values_have_the_unit_of_their_column() {
+    fn a_value_alone_has_the_unit_that_suits_it() {
         for (column, value, expected) in [
             ("self_max_ns", Value::Uint(0), "0 ns"),
             ("self_max_ns", Value::Uint(920), "920 ns"),
@@ -206,11 +296,12 @@ mod tests {
             ("self_mean_ns", Value::Real(-12.34), "-12.3 ns"),
             ("rate_hz", Value::Real(14_210.0), "14.2 k/s"),
             ("rate_hz", Value::Real(0.5), "0.500 /s"),
-            ("self_share_ratio", Value::Real(0.0123), "1.23 %"),
-            ("self_share_ratio", Value::Uint(1), "100 %"),
-            ("self_mean_cycles", Value::Real(12_345.6), "12,346"),
+            ("self_cpu_ratio", Value::Real(0.0123), "1.23 %"),
+            ("self_cpu_ratio", Value::Uint(1), "100 %"),
+            ("self_mean_cycles", Value::Real(12_345.6), "12,346 cycles"),
             ("cache_bytes", Value::Uint(1000), "1,000 B"),
             ("cache_bytes", Value::Uint(32_768), "32.0 KiB"),
+            ("load_bytes_per_second", Value::Real(2048.0), "2.00 KiB/s"),
             ("count", Value::Uint(1_234_567), "1,234,567"),
             ("count", Value::Uint(u64::MAX), "18,446,744,073,709,551,615"),
             ("change", Value::Int(i64::MIN), "-9,223,372,036,854,775,808"),
@@ -221,35 +312,57 @@ mod tests {
             ("name", Value::Text("a\u{1b}b".to_owned()), "a\\u{1b}b"),
             ("self_max_ns", Value::Absent, "–"),
         ] {
-            assert_eq!(cell(column, &value), expected, "{column} {value:?}");
+            assert_eq!(alone(column, Format::Auto, &value), expected, "{column} {value:?}");
         }
+        let ratio = Value::Real(1.234);
+        assert_eq!(alone("over_host_ratio", Format::Factor, &ratio), "1.23");
+    }
+
+    #[test]
+    fn all_numbers_of_a_column_have_one_unit() {
+        let column = |name: &str| Column::new(name, Kind::Real, "");
+        let shown = |column: &Column, numbers: &[f64]| {
+            let unit = unit_of(column, numbers.iter().copied());
+            let cells = numbers.iter().map(|number| cell(column, unit, &Value::Real(*number)));
+            (unit.label, cells.collect::<Vec<_>>().join(" "))
+        };
+        let times = [85.0, 1_280.5, 3_400_000.0, 0.0];
+        assert_eq!(shown(&column("max_ns"), &times), ("µs", "0.085 1.28 3,400 0".to_owned()));
+        let fixed = column("max_ns").format(Format::Milliseconds);
+        assert_eq!(shown(&fixed, &times), ("ms", "<0.001 0.001 3.40 0".to_owned()));
+        let precise = column("period_ns").digits(5);
+        assert_eq!(shown(&precise, &[4_000_012.0]), ("ms", "4.0000".to_owned()));
+        assert_eq!(shown(&column("lost_ratio"), &[0.0123]), ("%", "1.23".to_owned()));
+        assert_eq!(shown(&column("x_cycles"), &[]), ("cycles", String::new()));
     }
 
     #[test]
     fn a_mean_and_its_interval_share_a_unit() {
-        for (mean, half_width, expected) in [
-            (1280.5, Some(21.0), "1.28 ± 0.02 µs"),
-            (920.4, Some(12.3), "920 ± 12 ns"),
-            (920.4, None, "920 ± – ns"),
-            (1280.5, Some(0.1), "1.28 ± <0.01 µs"),
-            (1280.5, Some(0.0), "1.28 ± 0.00 µs"),
-            (999.7, Some(4.0), "1.00 ± <0.01 µs"),
-            (1280.5, Some(13_500.0), "1.28 ± 13.5 µs"),
+        for (mean, half_width, unit, expected) in [
+            (1280.5, Some(21.0), US, "1.28 ± 0.02"),
+            (920.4, Some(12.3), NS, "920 ± 12"),
+            (920.4, None, NS, "920 ± –"),
+            (1280.5, Some(0.1), US, "1.28 ± <0.01"),
+            (1280.5, Some(0.0), US, "1.28 ± 0.00"),
+            (1280.5, Some(13_500.0), US, "1.28 ± 13.5"),
+            (-1280.5, Some(21.0), US, "-1.28 ± 0.02"),
         ] {
-            assert_eq!(ns_with_half_width(mean, half_width), expected);
+            let column = Column::new("mean_ns", Kind::Real, "");
+            assert_eq!(with_half_width(&column, unit, mean, half_width), expected);
         }
     }
 
     #[test]
     fn headings_lose_only_what_the_values_show() {
         for (column, expected) in [
-            ("self_max_ns", "self_max"),
+            ("self_max_ns", "self max"),
             ("rate_hz", "rate"),
-            ("self_mean_cycles", "self_mean_cycles"),
+            ("self_mean_cycles", "self mean"),
             ("count", "count"),
-            ("_ns", "_ns"),
+            ("_ns", " ns"),
         ] {
-            assert_eq!(without_unit(column), expected);
+            assert_eq!(heading(&Column::new(column, Kind::Uint, "")), expected);
         }
+        assert_eq!(heading(&Column::new("self_max_ns", Kind::Uint, "").title("max")), "max");
     }
 }

@@ -1,8 +1,9 @@
 //! Terminal tables, Markdown, CSV and JSON from a run.
 //!
 //! Reads a [`record::Run`] and nothing else, and does no IO: a run made on another host is
-//! reported anywhere. Text in a run may come from a device or a guest; what is written for people
-//! has its control characters neutralised ([`escape`]).
+//! reported anywhere. How a table looks is part of the run ([`record::display`]): this crate knows
+//! no experiment, except for the pictures. Text in a run may come from a device or a guest; what is
+//! written for people has its control characters neutralised ([`escape`]).
 
 #![forbid(unsafe_code)]
 
@@ -11,17 +12,14 @@ mod export;
 mod grid;
 pub mod human;
 mod markdown;
-mod noise;
 mod picture;
-mod tables;
+mod row;
 mod terminal;
 mod trace;
-pub mod view;
 mod words;
 
-pub use export::{csv, json};
+pub use export::{csv, csv_omissions, json};
 pub use markdown::{markdown, markdown_run};
 pub use picture::{pictures, repetitions_svg, sizes_svg, spectrum_svg};
 pub use terminal::{TerminalOptions, terminal};
 pub use trace::{Group, Slice, Track, perfetto};
-pub use view::View;

@@ -3,24 +3,30 @@
 use record::{Run, Table};
 
 use crate::escape;
-use crate::grid::Grid;
-use crate::view::{Align, View};
+use crate::grid::{Align, Grid};
 use crate::words;
 
-/// The view of the table as GitHub tables, one per group.
+/// The table as GitHub tables, one per group.
 #[must_use]
 pub fn markdown(table: &Table) -> String {
-    let grid = Grid::new(table, &View::of(table), false);
+    let grid = Grid::new(table, false);
     let mut blocks = Vec::new();
     for group in &grid.groups {
         if let Some(heading) = &group.heading {
             blocks.push(format!("**{}**\n", escape::markdown(heading)));
         }
+        if let Some(headline) = &group.headline {
+            blocks.push(escape::markdown(&headline.replace('\u{a0}', " ")) + "\n");
+        }
         let rule = grid.aligns.iter().map(|align| match align {
             Align::Left => "---".to_owned(),
             Align::Right => "---:".to_owned(),
         });
-        let mut block = row(grid.headings.iter().map(|heading| escape::markdown(heading)));
+        let headings = grid.headings.iter().zip(&grid.units).map(|(heading, unit)| {
+            let unit = if unit.is_empty() { String::new() } else { format!(" ({unit})") };
+            escape::markdown(&format!("{heading}{unit}"))
+        });
+        let mut block = row(headings);
         block.push_str(&row(rule));
         for cells in &group.rows {
             block.push_str(&row(cells.iter().map(|cell| escape::markdown(cell))));
@@ -49,8 +55,7 @@ pub fn markdown_run(run: &Run) -> String {
     blocks.push(warnings.collect());
     for table in run.tables.iter().filter(|table| !table.rows().is_empty()) {
         blocks.push(format!("## {}\n", escape::markdown(&table.name)));
-        let title = View::of(table).title.map_or_else(|| table.doc.clone(), |title| title(table));
-        blocks.push(escape::markdown(&title) + "\n");
+        blocks.push(escape::markdown(words::table_title(table)) + "\n");
         blocks.push(markdown(table));
         let method = words::method(run, table).replace('\u{a0}', " ");
         if !method.is_empty() {

@@ -4,18 +4,17 @@ use record::{Run, Table};
 
 use crate::escape::plain;
 use crate::grid::{Grid, cut, line};
-use crate::view::View;
 use crate::words::{self, unbroken, wrap};
 
 /// How to write for a terminal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TerminalOptions {
-    /// Columns of the terminal; `None` when it is none, and lines may be as long as they get.
+    /// Columns of the terminal; `None`: lines may be as long as they get.
     pub width: Option<u16>,
     /// Whether to use colours and bold.
     pub color: bool,
-    /// Every row: also those that a view leaves out, such as one per CPU, or beyond the first 100;
-    /// and tables without rows.
+    /// Every row: also those that a table leaves out by default, such as one per CPU, or beyond the
+    /// first 100; and tables without rows.
     pub all_rows: bool,
     /// The run directory, for the commands that show the rest.
     pub run_dir: Option<String>,
@@ -29,7 +28,7 @@ enum Style {
 }
 
 impl TerminalOptions {
-    /// Every line in that style: a pager shows each line rightly.
+    /// Every line in that style: a pager shows each line in its style.
     fn paint(&self, style: Style, text: &str) -> String {
         let code = match style {
             Style::Strong => "1",
@@ -73,11 +72,9 @@ fn head(run: &Run, options: &TerminalOptions) -> String {
 }
 
 fn table(run: &Run, table: &Table, options: &TerminalOptions) -> String {
-    let view = View::of(table);
-    let mut grid = Grid::new(table, &view, options.all_rows);
+    let mut grid = Grid::new(table, options.all_rows);
     let widths = grid.fit(options.width);
-    let title = view.title.map_or_else(|| table.doc.clone(), |title| title(table));
-    let title = plain(&format!("{}: {title}", table.name));
+    let title = plain(&format!("{}: {}", table.name, words::table_title(table)));
     let mut out = options.paint(Style::Strong, &wrap(&title, "", options.width));
     if table.rows().is_empty() {
         out.push_str("(no rows)\n");
@@ -90,9 +87,17 @@ fn table(run: &Run, table: &Table, options: &TerminalOptions) -> String {
             let width = options.width.map_or(usize::MAX, usize::from);
             out.push_str(&options.paint(Style::Strong, &cut(heading, width)));
         }
+        if let Some(headline) = &group.headline {
+            out.push_str(&wrap(headline, "", options.width));
+            out.push('\n');
+        }
         // Above each group: of a long table, the first is soon out of sight.
         let headings = line(&grid.headings, &grid.aligns, &widths);
         out.push_str(&options.paint(Style::Quiet, &headings));
+        let units = line(&grid.units, &grid.aligns, &widths);
+        if !units.is_empty() {
+            out.push_str(&options.paint(Style::Quiet, &units));
+        }
         for row in &group.rows {
             out.push_str(&line(row, &grid.aligns, &widths));
             out.push('\n');
@@ -105,19 +110,27 @@ fn table(run: &Run, table: &Table, options: &TerminalOptions) -> String {
     out
 }
 
-/// What of the table is not to be seen, and how to see it; empty when all is.
+/// What is left out of the table, and the command that shows it; empty when nothing is.
 fn left_out(table: &Table, grid: &Grid, options: &TerminalOptions) -> String {
-    let mut parts = grid.hidden.clone();
+    let mut parts = Vec::new();
     if !grid.dropped.is_empty() {
-        parts.insert(0, grid.dropped.join(", "));
+        parts.push(grid.dropped.join(", "));
     }
+    match grid.details {
+        0 => {}
+        1 => parts.push("1 more column".to_owned()),
+        details => parts.push(format!("{details} more columns")),
+    }
+    // All columns fit only in a format that no terminal limits.
+    let format = if parts.is_empty() { "" } else { " --format csv" };
+    parts.extend_from_slice(&grid.hidden);
     if parts.is_empty() {
         return String::new();
     }
     let run_dir = options.run_dir.as_deref().map_or("RUN".to_owned(), words::shell_word);
-    // All columns have room only in a format that no terminal limits.
-    let format = if grid.dropped.is_empty() { "" } else { " --format csv" };
-    let command = unbroken(&format!("irqlab show {run_dir} {}{format}", plain(&table.name)));
+    let all = if grid.hidden.is_empty() { "" } else { " --all" };
+    let command = format!("irqlab show {run_dir} {}{format}{all}", plain(&table.name));
+    let command = unbroken(&command);
     format!("not shown: {}; see {command}", parts.join("; "))
 }
 

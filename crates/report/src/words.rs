@@ -1,12 +1,12 @@
-//! What stands around the tables: host, method, observer and absences, in words.
+//! The text around the tables: host, method, observer and absences.
 
-use record::{Absence, Run, Table, Value};
+use record::{Absence, Run, Table};
 use serde_json::Value as Json;
 use unicode_width::UnicodeWidthStr;
 
 use crate::escape::{lines, plain};
 use crate::human;
-use crate::noise;
+use crate::row::fill_from_run;
 
 /// `handlers on live, 2026-11-21T07:50:41Z`
 pub(crate) fn title(run: &Run) -> String {
@@ -44,79 +44,19 @@ pub(crate) fn host(run: &Run) -> String {
     parts.collect::<Vec<_>>().join("; ")
 }
 
-/// How the numbers of the table were had; empty for a table that has no method of its own.
+/// What the table shows.
+pub(crate) fn table_title(table: &Table) -> &str {
+    if table.display.title.is_empty() { &table.doc } else { &table.display.title }
+}
+
+/// How the numbers of the table were measured; empty for a table without notes.
 pub(crate) fn method(run: &Run, table: &Table) -> String {
-    if table.name == "noise" {
-        return noise::method(run);
-    }
-    if table.name == "footprint" {
-        return footprint(run);
-    }
-    if table.name != "handlers" {
+    let notes = table.display.notes.iter();
+    let notes: Vec<String> = notes.filter_map(|note| fill_from_run(note, run)).collect();
+    if notes.is_empty() {
         return String::new();
     }
-    let setting = |key: &str| run.settings.get(key).and_then(Json::as_str).map(plain);
-    let inside = run.observer.get("inside_ns_per_span").and_then(Json::as_f64);
-    let error = run.settings.get("histogram_error_max_ratio").and_then(Json::as_f64);
-    let parts = [
-        setting("attachment").map(|how| format!("{how} probes at entry and exit")),
-        setting("cpus").map(|cpus| format!("CPUs {cpus}")),
-        setting("clock"),
-        intervals(table),
-        // A bench without probes has nothing to subtract.
-        inside.filter(|_| setting("attachment").is_some()).map(|time| {
-            let time = unbroken(&human::ns(time));
-            format!("{time}, or what it is in place, subtracted from each span for the probes")
-        }),
-        error.map(|error| {
-            format!("quantiles within {}, max and total exact", unbroken(&human::percent(error)))
-        }),
-    ];
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
-    if parts.is_empty() {
-        return String::new();
-    }
-    format!("method: {} bench; {}", plain(&run.bench), parts.join("; "))
-}
-
-/// Of displaced lines: the clock, the window, and what is told without counters.
-fn footprint(run: &Run) -> String {
-    let number = |key: &str| run.settings.get(key).and_then(Json::as_f64);
-    let ns = |key: &str| number(key).map(|time| unbroken(&human::ns(time)));
-    let parts = [
-        number("cpu").map(|cpu| format!("loop on CPU {}", human::number(cpu))),
-        ns("clock_step_ns").map(|step| format!("clock in steps of {step}")),
-        ns("window_ns").map(|window| format!("windows of at least {window} behind a tick")),
-        Some("lines by a curve measured in this run (table curves)".to_owned()),
-        Some(match run.settings.get("rounds").and_then(Json::as_u64) {
-            Some(rounds) if rounds > 3 => format!(
-                "intervals: by the means of {rounds} rounds, each with all of it made anew, with the \
-                 interrupt beyond idle"
-            ),
-            _ => {
-                "intervals: Welch's, repetitions as if independent, with the interrupt beyond idle"
-                    .to_owned()
-            }
-        }),
-    ];
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
-    format!("method: {} bench; {}", plain(&run.bench), parts.join("; "))
-}
-
-/// By which methods the intervals of the means were had.
-fn intervals(table: &Table) -> Option<String> {
-    let column = table.column("interval_method")?;
-    let has = |method: &str| {
-        let mut cells = table.rows().iter().map(|row| &row[column]);
-        cells.any(|cell| matches!(cell, Value::Text(text) if text == method))
-    };
-    let how = match (has("batch-means"), has("independent")) {
-        (true, true) => "by batch means, and as if independent where spans are few",
-        (true, false) => "by batch means",
-        (false, true) => "as if spans were independent",
-        (false, false) => return None,
-    };
-    Some(format!("± half of the mean's 95\u{a0}% interval over N = count spans, {how}"))
+    format!("method: {} bench; {}", plain(&run.bench), notes.join("; "))
 }
 
 /// The text as one word of a command line.
@@ -136,21 +76,26 @@ pub(crate) fn warnings(run: &Run) -> Vec<String> {
     cut.into_iter().chain(run.warnings.iter().map(|warning| plain(warning))).collect()
 }
 
-/// Stands where [`wrap`] must not break: between a number and its unit, within a command.
+/// The text as one word for [`wrap`]: a number and its unit, a command.
 pub(crate) fn unbroken(text: &str) -> String {
     text.replace(' ', "\u{a0}")
 }
 
-/// What the measurement cost and lost; empty when nothing of it is known.
+/// What the measurement cost and lost; empty when nothing is known.
 pub(crate) fn observer(run: &Run) -> String {
     let ns = |time| unbroken(&human::ns(time));
     let percent = |share| unbroken(&human::percent(share));
     let number = |key: &str| run.observer.get(key).and_then(Json::as_f64);
     let count = |key: &str| run.observer.get(key).and_then(Json::as_u64);
     let parts = [
-        number("added_ns_per_span").map(|time| format!("{} added per span", ns(time))),
-        number("inside_ns_per_span")
-            .map(|time| format!("{} per span inside the measured time", ns(time))),
+        number("probe_overhead_ns").map(|time| match number("probe_overhead_in_span_ns") {
+            Some(inside) => format!(
+                "probe overhead {} per span, {} of it within the span",
+                ns(time),
+                ns(inside)
+            ),
+            None => format!("probe overhead {} per span", ns(time)),
+        }),
         count("events").map(|events| format!("{} events", human::count(events))),
         number("events_per_second").map(|rate| unbroken(&human::rate(rate))),
         number("cpu_share_ratio").map(|share| format!("{} of CPU time", percent(share))),
@@ -161,9 +106,12 @@ pub(crate) fn observer(run: &Run) -> String {
             1 => "1 event LOST".to_owned(),
             _ => format!("{} events LOST", human::count(lost)),
         }),
+        number("peak_memory_bytes").map(|bytes| {
+            format!("at most {} of memory in use", unbroken(&human::bytes(bytes)))
+        }),
+        number("guest_overhead_ns").map(|time| format!("{} added to the guest", ns(time))),
     ];
-    let parts = parts.into_iter().flatten().chain(noise::observer(run));
-    parts.collect::<Vec<_>>().join("; ")
+    parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 /// Absences with the same reason and remedy.

@@ -3,7 +3,7 @@
 mod common;
 
 use proptest::prelude::*;
-use record::{Column, Kind, Table, Value};
+use record::{Column, Keep, Kind, RowFilter, Table, TableDisplay, Value};
 use report::{TerminalOptions, terminal};
 use unicode_width::UnicodeWidthStr;
 
@@ -20,31 +20,13 @@ x86_64; 250 Hz tick; no PMU
 
 warning: the machine is virtual: the host can take its CPUs away
 
-handlers: what each source of interrupts cost; times are self times, without
-what was nested inside
+handlers: what each interrupt handler costs
 condition idle/low/disk
-kind     source                count     mean ± ci95      p99      max    share
-irq      36 virtio1-req.0      6,000  1.28 ± 0.03 µs  2.56 µs  14.2 µs  0.013 %
-vector   LOC                  15,011     920 ± 18 ns  1.84 µs  3.40 ms  0.023 %
-
-condition idle/high/disk
-kind     source                count     mean ± ci95      p99      max    share
-irq      36 virtio1-req.0  1,234,567  1.19 ± 0.02 µs  2.38 µs  28.0 µs   2.45 %
-softirq  BLOCK             1,234,560  2.35 ± 0.05 µs  4.69 µs  99.1 µs   4.83 %
-method: live bench; tp_btf probes at entry and exit; CPUs 0-1; CLOCK_MONOTONIC;
-± half of the mean's 95 % interval over N = count spans, by batch means;
-85.0 ns, or what it is in place, subtracted from each span for the probes;
-quantiles within 6.25 %, max and total exact
-not shown: rate, p50, p90, p99.9, total, incl mean; 1 row per CPU; see
-irqlab show RUN handlers --format csv
-
-observer: 212 ns added per span; 85.0 ns per span inside the measured time;
-1,255,578 events; 20.9 k/s; 0.440 % of CPU time; no events lost
-
-not measured
-  handlers: self_mean_cycles, instructions: no PMU in this machine
-  handlers: net: may not make a veth pair
-    sudo setcap cap_net_admin+ep irqlab
+largest: vector LOC, 0.023 % of CPU time, 920 ns × 15,011
+kind    name               count  mean ± ci95   p50   p99    max  total    CPU
+                                           µs    µs    µs     µs     ms      %
+vector  LOC               15,011  0.920 ± 0.018  0.828  1.84  3,400  13.8  0.023
+irq     36 virtio1-req.0   6,000  1.28 ± 0.03  1.15  2.56   14.2   7.68  0.013
 ";
     let run = common::run(vec![common::handlers()]);
     assert_eq!(terminal(&run, at_width(80)), expected);
@@ -53,19 +35,18 @@ not measured
 /// The line of headings at that width.
 fn headings(table: Table, options: TerminalOptions) -> String {
     let text = terminal(&common::run(vec![table]), options);
-    let title = text.lines().position(|line| line.starts_with("condition idle/low/disk")).unwrap();
+    let title = text.lines().position(|line| line.starts_with("largest: ")).unwrap();
     let line = text.lines().nth(title + 1).unwrap();
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[test]
-fn columns_go_by_value_and_come_with_width() {
+fn columns_go_by_priority_and_come_with_width() {
     for (width, expected) in [
-        (60, "kind source mean ± ci95 p99 max"),
-        (80, "kind source count mean ± ci95 p99 max share"),
-        (100, "kind source count rate mean ± ci95 p50 p99 max share"),
-        (120, "kind source count rate mean ± ci95 p50 p99 max total share incl mean"),
-        (200, "kind source count rate mean ± ci95 p50 p90 p99 p99.9 max total share incl mean"),
+        (60, "kind name mean ± ci95 p99 max CPU"),
+        (80, "kind name count mean ± ci95 p50 p99 max CPU"),
+        (100, "kind name count rate mean ± ci95 p50 p99 max total CPU"),
+        (200, "kind name count rate mean ± ci95 p50 p90 p99 max total CPU"),
     ] {
         assert_eq!(headings(common::handlers(), at_width(width)), expected);
     }
@@ -74,28 +55,40 @@ fn columns_go_by_value_and_come_with_width() {
 #[test]
 fn all_rows_come_with_their_cpu() {
     let options = TerminalOptions { all_rows: true, ..at_width(80) };
-    let expected = "kind source cpu count mean ± ci95 p99 max";
+    let expected = "cpu kind name count mean ± ci95 p99 max CPU";
     assert_eq!(headings(common::handlers(), options.clone()), expected);
     let text = terminal(&common::run(vec![common::handlers()]), options);
-    assert!(text.contains("\nirq      36 virtio1-req.0  0        6,000  1.28"), "{text}");
+    assert!(text.contains("\n0    irq     36 virtio1-req.0   6,000"), "{text}");
     assert!(!text.contains("per CPU"));
 }
 
 #[test]
-fn other_tables_lose_columns_from_the_right() {
+fn the_largest_rows_come_first_and_those_without_a_number_last() {
     let mut table = common::handlers();
-    table.name = "other".to_owned();
+    let mut row = table.rows()[2].clone();
+    row[4] = "counted only".into();
+    row[16] = Value::Absent;
+    let rows = table.rows().to_vec();
+    table = Table::new(&table.name, &table.doc, table.columns.clone()).displayed(table.display);
+    table.push(row);
+    rows.into_iter().for_each(|row| table.push(row));
+    let text = terminal(&common::run(vec![table]), at_width(200));
+    let at = |name: &str| text.lines().position(|line| line.contains(name)).unwrap();
+    assert!(at("vector  LOC") < at("36 virtio1-req.0"), "{text}");
+    assert!(at("36 virtio1-req.0") < at("counted only"), "{text}");
+}
+
+#[test]
+fn tables_without_hints_lose_columns_from_the_right() {
+    let columns = common::handlers().columns.into_iter();
+    let plain = columns.map(|one| Column::new(&one.name, one.kind, &one.doc)).collect();
+    let mut table = Table::new("other", "One row per context and CPU.", plain);
+    common::handlers().rows().iter().for_each(|row| table.push(row.clone()));
     let expected = "\
-other: One row per source and CPU.
-condition       cpu  kind     number  name               count      rate
-idle/low/disk   all  irq          36  virtio1-req.0      6,000    100 /s
-idle/low/disk   0    irq          36  virtio1-req.0      6,000    100 /s
-idle/low/disk   all  vector      236  LOC               15,011    250 /s
-idle/high/disk  all  irq          36  virtio1-req.0  1,234,567  20.6 k/s
-idle/high/disk  all  softirq       4  BLOCK          1,234,560  20.6 k/s
-not shown: self_mean, self_mean_ci95, interval_method, self_p50, self_p90,
-self_p99, self_p999, self_max, self_max_at, self_total, self_share, incl_mean,
-incl_max; see irqlab show RUN other --format csv
+other: One row per context and CPU.
+condition       cpu  kind     number  name               count     rate
+                                                                     /s
+idle/low/disk   all  irq          36  virtio1-req.0      6,000      100
 ";
     let text = terminal(&common::run(vec![table]), at_width(80));
     assert!(text.contains(expected), "{text}");
@@ -107,7 +100,7 @@ fn long_tables_end_with_what_is_left_out() {
     (0..101_u64).for_each(|n| table.push(vec![n.into()]));
     let run = common::run(vec![table, Table::new("none", "Nothing.", Vec::new())]);
     let text = terminal(&run, TerminalOptions::default());
-    let end = "\n99\nnot shown: 1 row more; see irqlab show RUN gaps\n";
+    let end = "\n99\nnot shown: 1 row more; see irqlab show RUN gaps --all\n";
     assert!(text.contains(end), "{text}");
     assert!(!text.contains("none: Nothing."), "an empty table has nothing to say: {text}");
     let all = terminal(&run, TerminalOptions { all_rows: true, ..TerminalOptions::default() });
@@ -133,96 +126,68 @@ warning: the machine is virtual: the host can take its CPUs away
 #[test]
 fn the_observer_says_what_it_knows() {
     let mut run = common::run(Vec::new());
-    run.observer.retain(|key, _| key == "added_ns_per_span");
+    run.observer.retain(|key, _| key == "probe_overhead_ns");
     run.observer.insert("events_lost".to_owned(), 1_234.into());
     run.observer.insert("cpu_share_ratio".to_owned(), Value::Absent.to_json());
     let text = terminal(&run, at_width(80));
-    assert!(text.contains("\nobserver: 212 ns added per span; 1,234 events LOST\n"), "{text}");
+    assert!(text.contains("\nobserver: probe overhead 212 ns per span; 1,234 events LOST\n"), "{text}");
     run.observer.clear();
     assert!(!terminal(&run, at_width(80)).contains("observer"));
 }
 
-/// Condition, line, counted, exact, least, most, edge, agrees.
-type AgreementRow =
-    (&'static str, &'static str, Option<u64>, Option<u64>, [Option<u64>; 2], Option<bool>);
-
-fn agreement(rows: &[AgreementRow]) -> Table {
-    let mut columns: Vec<Column> =
-        ["condition", "line"].iter().map(|name| Column::new(name, Kind::Text, "")).collect();
-    let counts = ["counted", "kernel_exact", "kernel_min", "kernel_max", "edge_max"];
-    columns.extend(counts.iter().map(|name| Column::new(name, Kind::Uint, "")));
-    columns.push(Column::new("agrees", Kind::Bool, ""));
+#[test]
+fn a_filter_hides_rows_and_says_so() {
+    let columns = vec![
+        Column::new("line", Kind::Text, ""),
+        Column::new("agrees", Kind::Bool, ""),
+        Column::new("share_ratio", Kind::Real, ""),
+    ];
     let mut table = Table::new("agreement", "A row per counter.", columns);
-    for (condition, line, counted, exact, [least, most], agrees) in rows {
-        table.push(vec![
-            (*condition).into(),
-            (*line).into(),
-            (*counted).into(),
-            (*exact).into(),
-            (*least).into(),
-            (*most).into(),
-            1.into(),
-            (*agrees).into(),
-        ]);
+    for (line, agrees, share) in [
+        ("LOC", Some(true), Some(0.5)),
+        ("SCHED", Some(false), Some(0.0001)),
+        ("TLB", None, None),
+    ] {
+        table.push(vec![line.into(), agrees.into(), share.into()]);
     }
-    table
-}
-
-#[test]
-fn of_the_agreement_only_what_differs_is_shown_after_a_line_in_words() {
-    let none = [None; 2];
-    let table = agreement(&[
-        ("as found", "LOC", Some(100), Some(100), none, Some(true)),
-        ("as found", "RCU", Some(99), Some(100), none, Some(true)),
-        ("as found", "36", Some(7), None, [Some(7), Some(9)], Some(true)),
-        ("as found", "SCHED", Some(1_000), Some(1_004), none, Some(false)),
-        ("as found", "37", Some(12), None, [Some(7), Some(9)], Some(false)),
-        ("as found", "TLB", None, Some(5), none, None),
-    ]);
+    let filtered = |column: &str, keep: Keep| {
+        let (column, others) = (column.to_owned(), "left out".to_owned());
+        let filter = Some(RowFilter { column, keep, others });
+        let table = table.clone().displayed(TableDisplay { filter, ..TableDisplay::default() });
+        let options =
+            TerminalOptions { run_dir: Some("my runs/1".to_owned()), ..TerminalOptions::default() };
+        terminal(&common::run(vec![table]), options)
+    };
     let expected = "
-agreement: 3 of 5 counters agree with the kernel's own: 1 to the last one, 2
-within what the window's edges leave open; 2 differ (in all, 0.415 % of what it
-counted):
-condition  line   counted  kernel  difference  edges allow
-as found   SCHED    1,000   1,004          -4            1
-as found   37          12  7 to 9          +3            1
-not shown: 4 rows in agreement or without a probe; see
-irqlab show 'my runs/1' agreement
+line   share
+           %
+SCHED  0.010
+not shown: 2 rows left out; see irqlab show 'my runs/1' agreement --all
 ";
-    let options = TerminalOptions { run_dir: Some("my runs/1".to_owned()), ..at_width(80) };
-    let text = terminal(&common::run(vec![table.clone()]), options);
+    let text = filtered("agrees", Keep::Bool(false));
     assert!(text.contains(expected), "{text}");
-    let all = TerminalOptions { all_rows: true, ..at_width(80) };
-    let text = terminal(&common::run(vec![table]), all);
-    assert!(text.contains("as found   TLB          –       5           –"), "{text}");
-}
-
-#[test]
-fn an_agreement_without_exception_is_one_line() {
-    let row = ("as found", "LOC", Some(100), Some(100), [None; 2], Some(true));
-    let text = terminal(&common::run(vec![agreement(&[row])]), TerminalOptions::default());
+    // What is not known is not below the limit.
     let expected = "
-agreement: the one counter that moved agrees with the kernel's own: 1 to the last one
-not shown: 1 row in agreement or without a probe; see irqlab show RUN agreement
+line  agrees  share
+                  %
+LOC   yes      50.0
+TLB   –           –
+not shown: 1 row left out; see irqlab show 'my runs/1' agreement --all
 ";
+    let text = filtered("share_ratio", Keep::AtLeast(0.001));
     assert!(text.contains(expected), "{text}");
-    let text = terminal(
-        &common::run(vec![agreement(&[("c", "TLB", None, Some(1), [None; 2], None)])]),
-        TerminalOptions::default(),
-    );
-    assert!(text.contains("none of the kernel's counters could be compared"), "{text}");
 }
 
 #[test]
-fn columns_without_a_value_are_left_out() {
-    let columns = [("condition", Kind::Text), ("kind", Kind::Text), ("number", Kind::Uint)];
-    let more = [("name", Kind::Text), ("ipc_ratio", Kind::Real), ("l1i_miss_ratio", Kind::Real)];
-    let columns = columns.iter().chain(&more).map(|(name, kind)| Column::new(name, *kind, ""));
-    let mut table = Table::new("ratios", "Ratios.", columns.collect());
-    let keys: [Value; 4] = ["as found".into(), "softirq".into(), 1.into(), "TIMER".into()];
-    table.push([&keys[..], &[1.5.into(), Value::Absent]].concat());
+fn a_run_has_the_same_columns_whatever_was_measured() {
+    let columns = vec![
+        Column::new("name", Kind::Text, ""),
+        Column::new("l1i_miss_ratio", Kind::Real, "").title("L1I miss"),
+    ];
+    let mut table = Table::new("ratios", "Ratios.", columns);
+    table.push(vec!["TIMER".into(), Value::Absent]);
     let text = terminal(&common::run(vec![table]), TerminalOptions::default());
-    assert!(text.contains("kind     source   IPC\nsoftirq  TIMER   1.50\n"), "{text}");
+    assert!(text.contains("name   L1I miss\n              %\nTIMER         –\n"), "{text}");
 }
 
 #[test]

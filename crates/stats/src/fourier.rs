@@ -1,54 +1,21 @@
-//! The discrete Fourier transform, radix 2, in place (Cooley and Tukey, 1965).
+//! The power spectrum of a real series.
 
-use std::f64::consts::PI;
+use realfft::RealFftPlanner;
 
-/// A complex number: real and imaginary part.
-pub type Complex = (f64, f64);
-
-/// The power at each frequency from 0 to the half of the series' length, of a series that is
-/// filled with zeros up to `length`.
+/// The power at each frequency from 0 to half of the sampling rate, of a series that is padded with
+/// zeros to `length`.
 ///
 /// # Panics
-/// When `length` is no power of two or shorter than the series.
+/// When `length` is shorter than the series.
 #[must_use]
 pub fn power(series: &[f64], length: usize) -> Vec<f64> {
-    assert!(length.is_power_of_two() && length >= series.len(), "transform of {length}");
-    let mut values: Vec<Complex> = series.iter().map(|value| (*value, 0.0)).collect();
-    values.resize(length, (0.0, 0.0));
-    transform(&mut values);
-    values[..=length / 2].iter().map(|(re, im)| re * re + im * im).collect()
-}
-
-fn transform(values: &mut [Complex]) {
-    let length = values.len();
-    if length < 2 {
-        return;
-    }
-    let shift = usize::BITS - length.trailing_zeros();
-    for at in 0..length {
-        let other = at.reverse_bits() >> shift;
-        if at < other {
-            values.swap(at, other);
-        }
-    }
-    let twiddles: Vec<Complex> = (0..length / 2)
-        .map(|k| (-2.0 * PI * k as f64 / length as f64).sin_cos())
-        .map(|(sin, cos)| (cos, sin))
-        .collect();
-    let mut half = 1;
-    while half < length {
-        let stride = length / (2 * half);
-        for block in values.chunks_exact_mut(2 * half) {
-            let (low, high) = block.split_at_mut(half);
-            for (k, (a, b)) in low.iter_mut().zip(high).enumerate() {
-                let (wr, wi) = twiddles[k * stride];
-                let turned = (b.0 * wr - b.1 * wi, b.0 * wi + b.1 * wr);
-                *b = (a.0 - turned.0, a.1 - turned.1);
-                *a = (a.0 + turned.0, a.1 + turned.1);
-            }
-        }
-        half *= 2;
-    }
+    assert!(length >= series.len(), "transform of {length}");
+    let transform = RealFftPlanner::<f64>::new().plan_fft_forward(length);
+    let (mut input, mut output) = (transform.make_input_vec(), transform.make_output_vec());
+    input[..series.len()].copy_from_slice(series);
+    let done = transform.process(&mut input, &mut output);
+    done.expect("the buffers have the lengths that the transform asked for");
+    output.iter().map(|line| line.norm_sqr()).collect()
 }
 
 #[cfg(test)]

@@ -1,17 +1,18 @@
 //! Periods in a stream of events.
 //!
-//! Where events keep to a clock of period P, their phases (the fraction of P at which they come) lie
-//! together. R, the length of the mean of the phases as unit vectors, is 1 when they are all the
-//! same and about 0 when they are even (Mardia and Jupp, Directional Statistics, ch. 6: Rayleigh's
-//! test). Candidates come from the Fourier transform of the stream; the period is then refined on
-//! the events' own times. A clock has its harmonics too: the lowest frequency that is nearly as
-//! strong as the strongest is its own. What keeps to it is taken away, and the rest searched again.
+//! Where events follow a clock of period P, their phases (the fraction of P at which they come) are
+//! concentrated. The mean resultant length R, the length of the mean of the phases as unit vectors,
+//! is 1 when all phases are identical and about 0 when they are uniform (Mardia and Jupp, Directional
+//! Statistics, ch. 6: Rayleigh's test). Candidates come from the Fourier transform of the stream; the
+//! period is then refined on the events' own times. A clock also has harmonics: the lowest frequency
+//! that is nearly as strong as the strongest is the fundamental. The events that follow it are
+//! removed, and the rest is searched again.
 
 use std::f64::consts::TAU;
 
 use crate::fourier::power;
 
-/// An event: when it came, and how much it counts (its length, say; 1 for all alike).
+/// An event: its time and its weight (such as its length; 1 where all count the same).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Event {
     /// Time in ns, from any origin.
@@ -20,19 +21,19 @@ pub struct Event {
     pub weight: f64,
 }
 
-/// What to look for.
+/// What to search for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Search {
     /// The shortest period, ns.
     pub period_ns_min: u64,
-    /// The longest, ns; never more than an eighth of the stream's length.
+    /// The longest period, ns; never more than an eighth of the stream's length.
     pub period_ns_max: u64,
     /// The most periods to find.
     pub periods_max: usize,
-    /// The least R that is worth telling.
-    pub concentration_ratio_min: f64,
-    /// How likely a stream without any period may be to show one: 1e-6 is one in a million.
-    pub chance_max: f64,
+    /// The smallest mean resultant length R of a period that is reported.
+    pub resultant_length_min: f64,
+    /// The largest p-value of a period that is reported.
+    pub p_value_max: f64,
 }
 
 /// A period that was found.
@@ -40,15 +41,15 @@ pub struct Search {
 pub struct Period {
     /// Its length, ns.
     pub period_ns: f64,
-    /// Half the width of its 95 % interval, ns.
+    /// Half width of its 95 % confidence interval, ns.
     pub half_width_ns: f64,
-    /// R of all the events in which it was found, 0 to 1.
-    pub concentration_ratio: f64,
-    /// How likely such an R is by chance, at any of the frequencies searched.
-    pub chance_ratio: f64,
-    /// Events in which it was found: those that keep to no period found before.
+    /// Mean resultant length R of the phases of all events searched, 0 to 1.
+    pub mean_resultant_length: f64,
+    /// Probability of such an R by chance, corrected for the number of frequencies searched.
+    pub p_value: f64,
+    /// Number of events searched: those that follow no period found before.
     pub searched: usize,
-    /// Positions of the events that keep to it.
+    /// Positions of the events that follow it.
     pub locked: Vec<usize>,
 }
 
@@ -58,14 +59,14 @@ pub const EVENTS_MIN: usize = 8;
 const CELLS_MAX: usize = 1 << 18;
 /// Candidates that are refined.
 const CANDIDATES_MAX: usize = 24;
-/// How near a frequency's power must come to the greatest to be taken for the clock's own.
+/// Share of the greatest power from which a lower frequency counts as the fundamental.
 const NEARLY: f64 = 0.45;
-/// Widest part of the period, to each side of the mean, in which an event keeps to it.
+/// Largest and smallest part of the period, on each side of the mean, within which an event follows
+/// it.
 const WINDOW_MAX: f64 = 0.125;
 const WINDOW_MIN: f64 = 0.01;
 
-/// The periods of a stream, the surest first. Events after the first that make more cells than
-/// the transform has are not looked at.
+/// The periods of a stream, strongest first. Events beyond the cells of the transform are ignored.
 #[must_use]
 pub fn periods(events: &[Event], search: &Search) -> Vec<Period> {
     let mut left: Vec<usize> = (0..events.len()).collect();
@@ -79,7 +80,7 @@ pub fn periods(events: &[Event], search: &Search) -> Vec<Period> {
     found
 }
 
-/// The events that are left, from the first one on.
+/// The remaining events.
 struct Stream {
     /// Position among all events, seconds since the first, weight.
     events: Vec<(usize, f64, f64)>,
@@ -107,7 +108,7 @@ impl Stream {
     }
 
     /// The mean of the phases at that frequency: its length times all weights, and its direction
-    /// as a fraction of a turn.
+    /// as a fraction of the period.
     fn mean_phase(&self, hz: f64) -> (f64, f64) {
         let (mut x, mut y) = (0.0, 0.0);
         for (_, at_s, weight) in &self.events {
@@ -135,13 +136,13 @@ impl Stream {
         let most = refined.iter().map(|(_, strength)| *strength).fold(0.0, f64::max);
         let own = refined.into_iter().filter(|(_, strength)| *strength >= NEARLY * most);
         let (hz, strength) = own.min_by(|a, b| a.0.total_cmp(&b.0))?;
-        let chance_ratio = (independent * (-strength).exp()).min(1.0);
-        let period = self.period(hz, chance_ratio);
-        let is_sure = chance_ratio <= search.chance_max;
-        (is_sure && period.concentration_ratio >= search.concentration_ratio_min).then_some(period)
+        let p_value = (independent * (-strength).exp()).min(1.0);
+        let period = self.period(hz, p_value);
+        let is_sure = p_value <= search.p_value_max;
+        (is_sure && period.mean_resultant_length >= search.resultant_length_min).then_some(period)
     }
 
-    /// Frequencies at which the transform has a peak, the highest ones.
+    /// Frequencies of the highest peaks of the transform.
     fn candidates(&self, hz_min: f64, hz_max: f64) -> Vec<f64> {
         let cells = (self.length_s / self.cell_s) as usize + 1;
         let mut series = vec![0.0; cells];
@@ -163,7 +164,7 @@ impl Stream {
         peaks.into_iter().map(|(hz, _)| hz).collect()
     }
 
-    /// The top of the peak near `hz`, with its strength.
+    /// The maximum of the peak near `hz`, with its strength.
     fn refine(&self, hz: f64) -> (f64, f64) {
         let (mut best, mut step) = ((hz, self.strength(hz)), 0.25 / self.length_s);
         while step > 1e-2 / self.length_s {
@@ -176,8 +177,8 @@ impl Stream {
         best
     }
 
-    /// The period at `hz`, made exact by a line through the phases of the events that keep to it.
-    fn period(&self, hz: f64, chance_ratio: f64) -> Period {
+    /// The period at `hz`, refined by a line through the phases of the events that follow it.
+    fn period(&self, hz: f64, p_value: f64) -> Period {
         let (length, direction) = self.mean_phase(hz);
         let mut clock = Clock { hz, direction, window: WINDOW_MAX, spread: WINDOW_MAX };
         for _ in 0..6 {
@@ -191,16 +192,16 @@ impl Stream {
         Period {
             period_ns: 1e9 / clock.hz,
             half_width_ns: 1.96 * error_turns / (clock.hz * clock.hz) * 1e9,
-            concentration_ratio: (length / self.weights).min(1.0),
-            chance_ratio,
+            mean_resultant_length: (length / self.weights).min(1.0),
+            p_value,
             searched: self.events.len(),
             locked,
         }
     }
 }
 
-/// A clock: its frequency, the phase of its beats in turns, how far off an event may be and still
-/// keep to it, and how far off those are.
+/// A clock: its frequency, its phase as a fraction of the period, how far off an event that follows
+/// it may be, and how far off those events are.
 #[derive(Clone, Copy)]
 struct Clock {
     hz: f64,
@@ -210,13 +211,13 @@ struct Clock {
 }
 
 impl Clock {
-    /// By how much of a turn an event is off, -0.5 to 0.5.
+    /// How far an event is off, as a fraction of the period, -0.5 to 0.5.
     fn offset(&self, at_s: f64) -> f64 {
         let turns = self.hz * at_s - self.direction;
         turns - turns.round()
     }
 
-    /// The clock that fits the events near this one better: a line through their offsets.
+    /// The clock that fits the events near this one better, by a line through their offsets.
     fn fitted(&self, events: &[(usize, f64, f64)]) -> Option<Clock> {
         let near = || {
             let off = events.iter().map(|(_, at_s, weight)| (*at_s, self.offset(*at_s), *weight));
@@ -233,7 +234,7 @@ impl Clock {
             along += weight * (at_s - mean_s).powi(2);
             square += weight * (offset - mean_offset).powi(2);
         }
-        // Not so of a single instant, or without any weight.
+        // No line goes through a single instant, or through events without weight.
         let slope = (along > 0.0 && weights > 0.0).then(|| across / along)?;
         let spread = ((square - slope * across) / weights).max(0.0).sqrt();
         Some(Clock {

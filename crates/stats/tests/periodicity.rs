@@ -7,8 +7,8 @@ const SEARCH: Search = Search {
     period_ns_min: 500_000,
     period_ns_max: 50_000_000,
     periods_max: 3,
-    concentration_ratio_min: 0.1,
-    chance_max: 1e-6,
+    resultant_length_min: 0.1,
+    p_value_max: 1e-6,
 };
 
 /// Even numbers below 1, from a seed.
@@ -52,7 +52,7 @@ fn the_ticks_of_usual_kernels_and_a_host_of_100_hz_beside_them() {
         let ticks = clock(period_ns, 12_345, 3_000, 1_000_000_000, 1);
         let one = found(ticks.clone());
         assert!(is_near(&one[0], period_ns), "{hz} Hz: {:?}", one[0].period_ns);
-        assert!(one[0].concentration_ratio > 0.99);
+        assert!(one[0].mean_resultant_length > 0.99);
         assert_eq!(one[0].locked.len(), ticks.len());
         assert_eq!(one.len(), 1, "{hz} Hz: a harmonic was taken for a clock of its own");
     }
@@ -92,7 +92,7 @@ proptest! {
         let found = found(times);
         prop_assert!(!found.is_empty());
         prop_assert!(is_near(&found[0], period_ns), "{} ± {}", found[0].period_ns, found[0].half_width_ns);
-        prop_assert!(found[0].concentration_ratio > 0.35);
+        prop_assert!(found[0].mean_resultant_length > 0.35);
         prop_assert!(found[0].locked.len() * 10 >= beats * 9, "{} of {beats}", found[0].locked.len());
     }
 
@@ -110,7 +110,7 @@ proptest! {
             events.into_iter().map(|(at_ns, weight)| Event { at_ns, weight }).collect();
         for period in periods(&events, &SEARCH) {
             prop_assert!(period.period_ns.is_finite() && period.half_width_ns.is_finite());
-            prop_assert!((0.0..=1.0).contains(&period.concentration_ratio));
+            prop_assert!((0.0..=1.0).contains(&period.mean_resultant_length));
         }
     }
 }

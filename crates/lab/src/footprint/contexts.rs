@@ -1,17 +1,17 @@
-//! What a simulator counted of each window, by the context that missed: user, kernel and the entry of
-//! the interrupt apart, beside what the guest read of its own counters.
+//! Tables `modes` and `by_context`: what a simulator counted in each window, by the context that
+//! missed; user, kernel, and entry and return separately, next to the guest's own counters.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use attribution::KernelContext;
-use record::{Kind, Table, Value};
+use record::{Column, Kind, Table, Value};
 
 use super::estimate::{
     Mean, REPETITIONS_MIN, beyond_idle, difference, kernel_misses, mean, user_misses,
 };
 use super::experiment::Series;
 use super::sample::{Repetition, Verdict};
-use super::tables::{column, key, key_columns};
+use super::tables::{all_rows, column, key, key_columns};
 use super::what::Level;
 
 /// Misses of each level, in the order of [`Level::ALL`]; absent where the machine has no such level.
@@ -113,7 +113,17 @@ pub fn of_mode(windows: &Windows, series: &Series, mode: Mode) -> Option<Mean> {
     beyond(windows, series, |context| Mode::of(context) == mode).map(|[_, _, beyond]| beyond)
 }
 
-/// Misses by mode, beside the guest's own counters.
+fn misses_column(doc: &str) -> Column {
+    let misses = column("misses", Kind::Real, doc).title("misses ± ci95").digits(4).priority(99);
+    misses.plus_minus("misses_ci95")
+}
+
+fn misses_ci95_column() -> Column {
+    let doc = "Half width of the 95 % confidence interval of misses.";
+    column("misses_ci95", Kind::Real, doc).detail()
+}
+
+/// Misses by mode, next to the guest's own counters.
 pub(super) fn modes(all: &[Series], windows: &Windows) -> Table {
     use Kind::{Real, Text};
     let mut columns = key_columns();
@@ -121,16 +131,17 @@ pub(super) fn modes(all: &[Series], windows: &Windows) -> Table {
         column(
             "mode",
             Text,
-            "user, kernel, exception (entry and return), or the last two together.",
+            "user, kernel, exception (entry and return), or kernel + exception.",
         ),
-        column("misses", Real, "Misses that the interrupt makes, by the simulator; idle ones off."),
-        column("misses_ci95", Real, "Half the width of their 95 % interval."),
-        column("raised_misses", Real, "With the interrupt, mean of a window."),
-        column("idle_misses", Real, "Without it."),
-        column("guest_misses", Real, "The same as misses, by the counters that the guest has."),
+        misses_column("Misses per interrupt, by the simulator: treatment minus control."),
+        misses_ci95_column(),
+        column("treatment_misses", Real, "Misses per window with the interrupt, mean.").digits(4),
+        column("control_misses", Real, "Misses per window without the interrupt, mean.").digits(4),
+        column("guest_counter_misses", Real, "Same as misses, by the guest's own counters.").digits(4),
     ]);
-    let doc = "Misses by mode, counted from outside where the guest's counters run.";
-    let mut table = Table::new("modes", doc, columns);
+    let doc = "Misses per interrupt by processor mode, as the simulator counts them within the guest's \
+               windows.";
+    let mut table = Table::new("modes", doc, columns).displayed(all_rows());
     let sorts: [(&str, &[Mode]); 4] = [
         ("user", &[Mode::User]),
         ("kernel", &[Mode::Kernel]),
@@ -165,16 +176,16 @@ pub(super) fn by_context(all: &[Series], windows: &Windows) -> Table {
     use Kind::{Real, Text};
     let mut columns = key_columns();
     columns.extend([
-        column("mode", Text, "user, kernel, or exception: entry and return."),
-        column("context", Text, "For whom the loop's CPU executed."),
-        column("misses", Real, "Its own misses that the interrupt makes; idle ones off."),
-        column("misses_ci95", Real, "Half the width of their 95 % interval."),
-        column("raised_misses", Real, "With the interrupt, mean of a window."),
-        column("idle_misses", Real, "Without it."),
-        column("entries", Real, "Times it was entered in a window with the interrupt, mean."),
+        column("mode", Text, "user, kernel, or exception (entry and return)."),
+        column("context", Text, "What the loop's CPU executed for.").priority(95),
+        misses_column("Misses of this context per interrupt: treatment minus control."),
+        misses_ci95_column(),
+        column("treatment_misses", Real, "Misses per window with the interrupt, mean.").digits(4),
+        column("control_misses", Real, "Misses per window without the interrupt, mean.").digits(4),
+        column("mean_entries", Real, "Entries into it per window with the interrupt, mean."),
     ]);
-    let doc = "Misses of each context on the loop's CPU, counted from outside.";
-    let mut table = Table::new("by_context", doc, columns);
+    let doc = "Misses per interrupt of each context on the loop's CPU, as the simulator counts them.";
+    let mut table = Table::new("by_context", doc, columns).displayed(all_rows());
     for series in all {
         for context in contexts(windows, series) {
             let Some([raised, idle, beyond]) = beyond(windows, series, |one| one == context) else {

@@ -1,18 +1,17 @@
-//! Displaced lines of both first-level caches against those of the second, and which part of each cache
-//! that is.
+//! Table `sums`: displaced lines of both L1 caches compared with those of the L2 cache.
 
-use record::{Kind, Table, Value};
+use record::{Format, Kind, Table, Value};
 
 use super::estimate::{beyond_idle, user_misses};
 use super::experiment::Series;
-use super::tables::{column, timed_lines};
+use super::tables::{all_rows, column, timed_lines};
 use super::what::{Level, Method, Source};
 
 /// How displaced lines were counted.
 const COUNTERS: &str = "counters";
 const TIME: &str = "time";
 
-/// Displaced lines of a level: by counters the loop's misses, by time what the curve says.
+/// Displaced lines of a level: the loop's misses by counters, or by time and the calibration curve.
 fn displaced(series: &Series, by: &str) -> Option<f64> {
     match by {
         COUNTERS => Some(beyond_idle(&series.raised, &series.idle, user_misses)?.mean),
@@ -20,30 +19,38 @@ fn displaced(series: &Series, by: &str) -> Option<f64> {
     }
 }
 
-/// The series of a level that are like one of another.
+/// The series of a level with this stimulus and method.
 fn find(all: &[Series], level: Level, source: Source, method: Method) -> Option<&Series> {
     all.iter().find(|one| (one.level, one.source, one.method) == (level, source, method))
 }
 
-/// Displaced lines of both first-level caches beside those of the second: close, where lines are
-/// equally long and nothing is shared (the paper, section 4.1).
+/// Displaced lines of both L1 caches compared with those of the L2 cache: about equal where their
+/// lines have the same length and the L1 caches share none (the paper, section 4.1).
 pub(super) fn sums(all: &[Series]) -> Table {
     use Kind::{Real, Text};
+    let lines = |name: &str, doc: &str| column(name, Real, doc).digits(4);
     let columns = vec![
-        column("source", Text, "What interrupted."),
-        column("method", Text, "basic or refined."),
-        column("by", Text, "How lines were counted: by counters (misses of the loop), or by time."),
-        column("l1d_lines", Real, "Displaced of the first-level data cache."),
-        column("l1i_lines", Real, "Displaced of the first-level instruction cache."),
-        column("l1_sum_lines", Real, "Both; absent when one of them is."),
-        column("l2_lines", Real, "Displaced of the second-level cache."),
-        column("l1_over_l2_ratio", Real, "Their ratio."),
-        column("l1d_ratio", Real, "Share of the first-level data cache that is gone."),
-        column("l1i_ratio", Real, "Share of the first-level instruction cache."),
-        column("l2_ratio", Real, "Share of the second-level cache."),
+        column("stimulus", Text, "What interrupted the loop."),
+        column("method", Text, "basic or refined, as in the paper's Figure 1."),
+        column(
+            "counted_by",
+            Text,
+            "How lines were counted: counters (misses of the loop) or time.",
+        )
+        .title("counted by"),
+        lines("l1d_lines", "Displaced lines of the L1 data cache."),
+        lines("l1i_lines", "Displaced lines of the L1 instruction cache."),
+        lines("l1_sum_lines", "Their sum; absent when one of them is."),
+        lines("l2_lines", "Displaced lines of the L2 cache."),
+        column("l1_over_l2_ratio", Real, "l1_sum_lines over l2_lines.")
+            .title("L1 / L2")
+            .format(Format::Factor),
+        column("l1d_displaced_ratio", Real, "Share of the L1 data cache that was displaced."),
+        column("l1i_displaced_ratio", Real, "Share of the L1 instruction cache that was displaced."),
+        column("l2_displaced_ratio", Real, "Share of the L2 cache that was displaced."),
     ];
-    let doc = "Displaced lines of both first-level caches beside those of the second.";
-    let mut table = Table::new("sums", doc, columns);
+    let doc = "Displaced lines of both L1 caches compared with those of the L2 cache.";
+    let mut table = Table::new("sums", doc, columns).displayed(all_rows());
     let first = [Level::L1d, Level::L1i, Level::L2];
     let mut told = Vec::new();
     for like in all.iter().filter(|series| first.contains(&series.level)) {

@@ -1,6 +1,7 @@
-//! The tables of the experiment, from its series.
+//! The tables `footprint` and `calibration`, from the series of the experiment.
 
-use record::{Absence, Column, Kind, Table, Value};
+use record::limits::ROWS_MAX;
+use record::{Absence, Column, Format, Kind, Table, TableDisplay, Value};
 
 use super::estimate::{
     HALF_WIDTH_RATIO, Lines, Mean, REPETITIONS_MIN, beyond_idle, difference, excess, kept,
@@ -14,66 +15,168 @@ pub(super) fn column(name: &str, kind: Kind, doc: &str) -> Column {
     Column::new(name, kind, doc)
 }
 
+/// Hints of a table of which people see every row.
+pub(super) fn all_rows() -> TableDisplay {
+    TableDisplay { rows_max: Some(ROWS_MAX), ..TableDisplay::default() }
+}
+
 pub(super) fn key_columns() -> Vec<Column> {
     use Kind::Text;
     vec![
-        column("level", Text, "What was filled: a cache or a translation buffer."),
-        column("source", Text, "What interrupted."),
-        column("method", Text, "basic or refined, as in the paper's Figure 1."),
+        column("level", Text, "What was filled: a level of cache or a TLB.").priority(100),
+        column("stimulus", Text, "What interrupted the loop.").priority(100),
+        column("method", Text, "basic or refined, as in the paper's Figure 1.").priority(90),
     ]
 }
 
 fn columns() -> Vec<Column> {
     use Kind::{Bool, Real, Text, Uint};
+    let ci95 = |name: &str, of: &str| {
+        column(name, Real, &format!("Half width of the 95 % confidence interval of {of}.")).detail()
+    };
+    let us = |name: &str, kind, doc: &str| column(name, kind, doc).format(Format::Microseconds);
+    let count = |name: &str, doc: &str| column(name, Uint, doc);
     let mut columns = key_columns();
     columns.extend([
-        column("user_misses", Real, "Misses of the loop that the interrupt makes; idle ones off."),
-        column("user_misses_ci95", Real, "Half the width of their 95 % interval."),
-        column("kernel_misses", Real, "Misses in the kernel that it makes; idle ones off."),
-        column("kernel_misses_ci95", Real, "Half the width of their 95 % interval."),
-        column("start_misses", Uint, "Misses of the loop that starting the counters makes."),
         column(
-            "lines",
+            "user_misses",
             Real,
-            "Lines (entries) displaced, by what touching takes longer and the curve. Absent below \
-             limit_lines.",
-        ),
+            "Misses in user mode (the loop) per interrupt: treatment minus control.",
+        )
+        .title("user misses ± ci95")
+        .plus_minus("user_misses_ci95")
+        .priority(98),
+        ci95("user_misses_ci95", "user_misses"),
+        column("kernel_misses", Real, "Misses in kernel mode per interrupt: treatment minus control.")
+            .title("kernel misses")
+            .priority(97),
+        ci95("kernel_misses_ci95", "kernel_misses"),
+        count("counter_start_misses", "Misses of the loop that starting the counters causes.").detail(),
         column(
-            "at_most",
+            "displaced_lines",
+            Real,
+            "Lines (entries) that one interrupt displaces, from the extra time of the pass after it \
+             and the calibration curve. Absent below detection_limit_lines.",
+        )
+        .title("lines")
+        .bound("is_upper_bound", "≤")
+        .digits(4)
+        .priority(99),
+        column(
+            "is_upper_bound",
             Bool,
-            "Whether lines is an upper bound: what else the interrupt displaces is in the time, too, and no \
-             counter says that it is little; where the clock tells no single lines, one that came from \
-             farther than the next level counts for several.",
-        ),
-        column("lines_low", Real, "Least lines that the 95 % interval allows."),
-        column("lines_high", Real, "Most lines that it allows."),
-        column("limit_lines", Real, "Fewer lines are not told from none (Currie, 5 % errors)."),
-        column("level_ratio", Real, "lines over all lines of the level."),
-        column("displaced_bytes", Uint, "lines times the line size."),
-        column("line_cycles", Real, "What a displaced line costs, over the whole curve."),
-        column("aftermath_ns", Real, "What the pass behind the interrupt took longer, mean."),
-        column("aftermath_ci95_ns", Real, "Half the width of its 95 % interval."),
-        column("stopped_p50_ns", Uint, "Median time that the loop stood still at the interrupt."),
-        column("round_count", Uint, "Rounds, each with everything made anew; 1: no more than one."),
-        column("kept_count", Uint, "Repetitions with the interrupt that count."),
-        column("idle_kept_count", Uint, "Repetitions without it that count."),
-        column("not_interrupted_count", Uint, "Removed: the interrupt did not come in the window."),
-        column("others_count", Uint, "Removed: other interrupts came, too, of both sorts."),
-        column("switched_count", Uint, "Removed: the loop was switched out or had a page fault."),
-        column("paused_count", Uint, "Removed: it stood still without an interrupt of the kernel."),
-        column("pass_ns", Uint, "A pass over all lines with nothing displaced, median."),
-        column("level_lines", Uint, "Lines, or entries, of the level."),
-        column("line_bytes", Uint, "Bytes of a line, or of a page."),
-        column("pages", Text, "In what pages the touched memory is."),
-        column("raised_by", Text, "How the interrupt was raised."),
+            "Whether displaced_lines is an upper bound: the extra time also includes what else the \
+             interrupt displaced, and no counter shows that this is little; where the clock does not \
+             resolve single lines, a line from a more distant level counts as several.",
+        )
+        .detail(),
+        column(
+            "displaced_ci95_low_lines",
+            Real,
+            "Lower end of the 95 % confidence interval of displaced_lines.",
+        )
+        .title("ci95")
+        .up_to("displaced_ci95_high_lines")
+        .digits(4)
+        .priority(95),
+        column(
+            "displaced_ci95_high_lines",
+            Real,
+            "Upper end of the 95 % confidence interval of displaced_lines.",
+        )
+        .detail(),
+        column(
+            "detection_limit_lines",
+            Real,
+            "Detection limit: fewer lines are not distinguishable from none (Currie, 5 % errors).",
+        )
+        .title("limit")
+        .digits(4)
+        .priority(80),
+        column("displaced_ratio", Real, "displaced_lines over level_lines.")
+            .title("of level")
+            .priority(85),
+        count("displaced_bytes", "displaced_lines times line_bytes.").title("size").priority(60),
+        column(
+            "displaced_line_mean_cycles",
+            Real,
+            "Cost of one displaced line, mean over the calibration curve.",
+        )
+        .detail(),
+        us("indirect_mean_ns", Real, "Indirect cost: extra time of the pass after the interrupt, mean.")
+            .title("indirect ± ci95")
+            .plus_minus("indirect_ci95_ns")
+            .priority(92),
+        ci95("indirect_ci95_ns", "indirect_mean_ns"),
+        us("stalled_p50_ns", Uint, "Median time for which the interrupt stalled the loop.")
+            .title("stalled p50")
+            .priority(88),
+        count("round_count", "Rounds, each with new memory and a new calibration; 1: no rounds.").detail(),
+        count("accepted_treatment_count", "Repetitions with the interrupt (treatment) that count.")
+            .title("treatment")
+            .priority(75),
+        count("accepted_control_count", "Repetitions without the interrupt (control) that count.")
+            .title("control")
+            .priority(50),
+        count(
+            "not_interrupted_count",
+            "Repetitions excluded because the interrupt did not come within the window.",
+        )
+        .title("not interrupted")
+        .detail(),
+        count(
+            "contaminated_count",
+            "Repetitions excluded because other interrupts came, treatment and control together.",
+        )
+        .title("contaminated")
+        .priority(40),
+        count(
+            "switched_or_faulted_count",
+            "Repetitions excluded because the loop was switched out or had a page fault.",
+        )
+        .detail(),
+        count(
+            "stalled_count",
+            "Repetitions excluded because the loop stalled without an interrupt of the kernel.",
+        )
+        .detail(),
+        count("pass_p50_ns", "Median time of a pass over all lines with nothing displaced.").detail(),
+        count("level_lines", "Lines, or entries, of the level.").detail(),
+        count("line_bytes", "Size of a line, or of a page.").detail(),
+        column("pages", Text, "Size of the pages of the touched memory.").priority(30),
+        column("raised_by", Text, "How the interrupt was raised.").detail(),
     ]);
     columns
 }
 
-/// Time that finds more or less lines than counters do by so much is said.
+/// How the numbers were measured.
+fn notes(all: &[Series]) -> Vec<String> {
+    let rounds = all.iter().map(|series| series.rounds.len()).max().unwrap_or(0);
+    let intervals = match rounds {
+        4.. => format!(
+            "intervals from the means of {rounds} rounds, each with new memory and calibration, \
+             treatment minus control"
+        ),
+        _ => "intervals by Welch's method, as if repetitions were independent, treatment minus \
+              control"
+            .to_owned(),
+    };
+    let mut notes = [
+        "loop on CPU {settings.cpu}",
+        "clock resolution {settings.clock_step_ns}",
+        "windows of at least {settings.window_ns} after a tick",
+        "lines from the calibration curve of this run (table calibration)",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    notes.push(intervals);
+    notes
+}
+
+/// Time and counters disagree when they find numbers of lines that differ by more than this.
 const DISAGREE_RATIO: f64 = 0.10;
 
-/// What is known of a series.
+/// The results of a series.
 struct Found {
     aftermath: Option<Mean>,
     lines: Option<Lines>,
@@ -90,7 +193,7 @@ fn find(series: &Series) -> Found {
         |reason: String| Found { aftermath: None, lines: None, user, kernel, reason: Some(reason) };
     if with < REPETITIONS_MIN || without < REPETITIONS_MIN {
         return none(format!(
-            "{with} repetitions with the interrupt and {without} without count; {REPETITIONS_MIN} of \
+            "{with} treatment and {without} control repetitions were accepted; {REPETITIONS_MIN} of \
              each are needed"
         ));
     }
@@ -113,14 +216,14 @@ fn find(series: &Series) -> Found {
         return Found { aftermath, lines: None, user, kernel, reason };
     }
     let reason = match (&found, aftermath) {
-        (None, _) => Some("the clock tells no displaced lines of this level".to_owned()),
+        (None, _) => Some("the clock cannot resolve displaced lines of this level".to_owned()),
         (Some(Lines { from_farther: true, .. }), _) => Some(
-            "touching took longer than with all lines displaced: some came from farther than the \
-             next level"
+            "the pass took longer than with all lines displaced: some lines came from beyond the next \
+             level"
                 .to_owned(),
         ),
         (Some(Lines { lines: None, limit, .. }), _) => {
-            Some(format!("fewer than {limit:.1} lines are not told from none"))
+            Some(format!("below the detection limit of {limit:.1} lines"))
         }
         (Some(lines), mean) => {
             user.and_then(|user| disagree(user, lines)).or_else(|| mean.and_then(too_wide))
@@ -129,15 +232,15 @@ fn find(series: &Series) -> Found {
     Found { aftermath, lines: found, user, kernel, reason }
 }
 
-/// In words, where an interval is wider than it was to become.
+/// A sentence, where an interval is wider than the target.
 fn too_wide(mean: Mean) -> Option<String> {
     let ratio = mean.half_width / mean.mean.abs();
     let wide = ratio * 100.0;
     (ratio > HALF_WIDTH_RATIO)
-        .then(|| format!("the interval is ± {wide:.0} %, more than ± 5 %, with all repetitions"))
+        .then(|| format!("the interval is ± {wide:.0} %, wider than ± 5 %, after all repetitions"))
 }
 
-/// In words, where time finds other than counters do: beyond both intervals, and by more than
+/// A sentence, where time and counters disagree: beyond both intervals, and by more than
 /// [`DISAGREE_RATIO`].
 fn disagree(user: Mean, by_time: &Lines) -> Option<String> {
     let (low, high) = by_time.interval;
@@ -155,7 +258,7 @@ fn kept_count(all: &[Repetition]) -> usize {
     all.iter().filter(|one| one.verdict == Verdict::Kept).count()
 }
 
-/// Lines that are gone by time.
+/// Displaced lines, by time.
 pub(super) fn timed_lines(series: &Series) -> Option<f64> {
     find(series).lines?.lines
 }
@@ -176,11 +279,12 @@ pub(super) fn key(series: &Series) -> Vec<Value> {
     vec![series.level.word().into(), series.source.word().into(), series.method.word().into()]
 }
 
-/// One row a series.
+/// One row per series.
 pub(super) fn footprint(all: &[Series], clock_hz: f64, absent: &mut Vec<Absence>) -> Table {
-    let doc = "What one interrupt displaces of what a loop keeps in a cache, and what it costs the \
-               loop after the return.";
-    let mut table = Table::new("footprint", doc, columns());
+    let doc = "What one interrupt displaces of the lines that a loop keeps in a cache or TLB, and what \
+               that costs the loop afterwards.";
+    let display = TableDisplay { notes: notes(all), ..all_rows() };
+    let mut table = Table::new("footprint", doc, columns()).displayed(display);
     for series in all {
         let found = find(series);
         if let Some(reason) = &found.reason {
@@ -196,8 +300,9 @@ pub(super) fn footprint(all: &[Series], clock_hz: f64, absent: &mut Vec<Absence>
     table
 }
 
-/// Whether lines by time are an upper bound: where one is not timed alone, and what else the interrupt made
-/// slower (translation buffers, other caches) is in the time, and no counter says that it is little.
+/// Whether lines by time are an upper bound: where single lines are not timed, or where the time
+/// includes what else the interrupt made slower (TLBs, other caches) and no counter shows that it is
+/// little.
 fn is_bound(series: &Series, found: &Found) -> bool {
     let is_less = |(user, lines): (Mean, Lines)| user.mean + user.half_width < lines.interval.0;
     let counted = found.user.zip(found.lines);
@@ -245,15 +350,15 @@ fn row(series: &Series, found: &Found, clock_hz: f64) -> Vec<Value> {
     row
 }
 
-/// The curves by which times were turned into lines.
+/// The curves by which times were converted into lines.
 pub(super) fn curves(all: &[Series]) -> Table {
     let mut columns = key_columns();
     columns.extend([
         column("displaced_lines", Kind::Uint, "Lines that the loop itself displaced."),
-        column("excess_cycles", Kind::Real, "What a pass took longer behind that, median."),
+        column("excess_cycles", Kind::Real, "Extra time of the pass after that, median."),
     ]);
-    let mut table =
-        Table::new("curves", "What a pass takes longer behind known displacements.", columns);
+    let doc = "Calibration: extra time of a pass after a known number of lines was displaced.";
+    let mut table = Table::new("calibration", doc, columns);
     for series in all {
         for &(lines, cycles) in series.ready.curve.iter().flat_map(|curve| &curve.points) {
             let mut row = key(series);

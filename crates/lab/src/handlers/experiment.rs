@@ -220,8 +220,8 @@ fn observer(facts: &BenchFacts, measured: &[Measured]) -> Map<String, Json> {
     let user_ns: u64 = windows().map(|window| window.user_cpu_ns).sum();
     let ratio = |part: f64, whole: u64| (whole > 0).then(|| part / whole as f64);
     let mut observer = facts.observer.clone();
-    observer.insert("added_ns_per_span".into(), json!(facts.added_ns));
-    observer.insert("inside_ns_per_span".into(), json!(facts.inside_ns));
+    observer.insert("probe_overhead_ns".into(), json!(facts.added_ns));
+    observer.insert("probe_overhead_in_span_ns".into(), json!(facts.inside_ns));
     observer.insert("outside_ns_per_span".into(), json!(facts.added_ns - facts.inside_ns));
     observer.insert("events".into(), json!(events));
     let per_second = ratio(events as f64 * 1e9, length_ns);

@@ -1,6 +1,8 @@
-//! The live bench held against the truth: what its probes said in a simulated machine, and what was.
+//! The live bench compared with exact values: what its probes measured in a simulated machine, and
+//! what the simulator saw.
 
-use record::{Column, Kind, Table, Value};
+use record::limits::ROWS_MAX;
+use record::{Column, Format, Kind, Table, TableDisplay, Value};
 
 /// A source in a condition.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,32 +90,63 @@ fn mean(sum: f64, count: u64) -> Option<f64> {
     (count > 0).then(|| sum / count as f64)
 }
 
-/// Table `probes`: one row a source and condition.
+/// Hints of both tables.
+fn by_condition() -> TableDisplay {
+    TableDisplay {
+        group_by: vec!["condition".to_owned()],
+        rows_max: Some(ROWS_MAX),
+        ..TableDisplay::default()
+    }
+}
+
+/// Table `probes`: one row per context and condition.
 #[must_use]
 pub fn probes(checked: &[CheckedSource]) -> Table {
-    let doc = "What the live bench's probes said of each source in the guest, beside the truth.";
-    let columns = [
-        ("condition", Kind::Text, "Load, rate and source."),
-        ("kind", Kind::Text, "Kind of the source."),
-        ("number", Kind::Uint, "IRQ line, vector or softirq."),
-        ("name", Kind::Text, "Name of the source."),
-        ("probed_count", Kind::Uint, "Spans that the probes saw."),
-        ("true_count", Kind::Uint, "Spans that there were between the markers."),
-        ("probed_self_mean_ns", Kind::Real, "Mean self time by the probes, their cost subtracted."),
-        ("true_self_mean_ns", Kind::Real, "True mean self time, without what the probes used."),
-        ("error_ratio", Kind::Real, "Probed over true mean, less one."),
-        ("true_self_mean_instructions", Kind::Real, "True mean of instructions."),
-        ("event_span_count", Kind::Uint, "Spans whose events the probes read, in another window."),
-        ("true_event_span_count", Kind::Uint, "Spans that there were in that window."),
-        ("probed_event_instructions", Kind::Real, "Mean of instructions there, by the probes."),
-        ("true_event_instructions", Kind::Real, "True mean of instructions there."),
-        ("instructions_error_ratio", Kind::Real, "The first over the second, less one."),
-        ("probed_event_cycles", Kind::Real, "Mean of cycles there, by the probes."),
-        ("true_event_cycles", Kind::Real, "True mean of cycles there."),
-        ("cycles_error_ratio", Kind::Real, "The first over the second, less one."),
+    let doc = "What the live bench's probes measured of each context in the guest, and the exact values \
+               of the simulator.";
+    let ns = |name: &str, doc: &str| {
+        Column::new(name, Kind::Real, doc).format(Format::Microseconds)
+    };
+    let uint = |name: &str, doc: &str| Column::new(name, Kind::Uint, doc);
+    let real = |name: &str, doc: &str| Column::new(name, Kind::Real, doc);
+    let columns = vec![
+        Column::new("condition", Kind::Text, "Condition: load/rate/stimulus."),
+        Column::new("kind", Kind::Text, "Kind of context.").priority(90),
+        uint("number", "IRQ number, index of the vector or softirq number.").detail(),
+        Column::new("name", Kind::Text, "Name of the context.")
+            .prefixed("number", "kind", "irq")
+            .priority(100),
+        uint("measured_count", "Spans that the probes counted.").title("measured").priority(80),
+        uint("exact_count", "Spans between the markers, by the simulator.")
+            .title("exact")
+            .priority(79),
+        ns("measured_self_mean_ns", "Mean self time by the probes, probe overhead subtracted.")
+            .title("measured mean")
+            .priority(98),
+        ns("exact_self_mean_ns", "Exact mean self time, without the time of the probes.")
+            .title("exact mean")
+            .priority(97),
+        real("self_mean_error_ratio", "measured_self_mean_ns over exact_self_mean_ns, minus 1.")
+            .title("error")
+            .priority(99),
+        real("exact_self_mean_instructions", "Exact mean of the instructions of a span.")
+            .title("instructions")
+            .priority(60),
+        uint(
+            "measured_event_span_count",
+            "Spans whose PMU events the probes read, in a window of its own.",
+        )
+        .detail(),
+        uint("exact_event_span_count", "Spans in that window, by the simulator.").detail(),
+        real("measured_mean_instructions", "Mean instructions per span there, by the probes.")
+            .detail(),
+        real("exact_mean_instructions", "Exact mean of the instructions per span there.").detail(),
+        real("instructions_error_ratio", "measured over exact mean instructions, minus 1.").detail(),
+        real("measured_mean_cycles", "Mean cycles per span there, by the probes.").detail(),
+        real("exact_mean_cycles", "Exact mean of the cycles per span there.").detail(),
+        real("cycles_error_ratio", "measured over exact mean cycles, minus 1.").detail(),
     ];
-    let columns = columns.map(|(name, kind, doc)| Column::new(name, kind, doc));
-    let mut table = Table::new("probes", doc, columns.to_vec());
+    let mut table = Table::new("probes", doc, columns).displayed(by_condition());
     for one in checked {
         let instructions = mean(one.true_self_instructions as f64, one.true_count);
         let mut row: Vec<Value> = vec![
@@ -137,20 +170,21 @@ pub fn probes(checked: &[CheckedSource]) -> Table {
     table
 }
 
-/// Table `probe_costs`: one row a class of tracepoints and condition.
+/// Table `probe_costs`: one row per class of tracepoints and condition.
 #[must_use]
 pub fn probe_costs(costs: &[ProbeCost]) -> Table {
-    let doc = "What a call of the BPF programs at a class of tracepoints used.";
-    let columns = [
-        ("condition", Kind::Text, "Load, rate and source."),
-        ("function", Kind::Text, "The kernel's function that calls the programs."),
-        ("calls", Kind::Uint, "Calls in the window."),
-        ("mean_instructions", Kind::Real, "Instructions of a call."),
-        ("mean_cycles", Kind::Real, "Cycles of a call."),
-        ("mean_ns", Kind::Real, "Time of a call."),
+    let doc = "What one call of the BPF programs at a class of tracepoints costs.";
+    let columns = vec![
+        Column::new("condition", Kind::Text, "Condition: load/rate/stimulus."),
+        Column::new("function", Kind::Text, "Kernel function that calls the programs.").priority(100),
+        Column::new("call_count", Kind::Uint, "Calls in the window.").title("calls").priority(90),
+        Column::new("mean_instructions", Kind::Real, "Instructions per call.")
+            .title("instructions")
+            .priority(80),
+        Column::new("mean_cycles", Kind::Real, "Cycles per call.").priority(85),
+        Column::new("mean_ns", Kind::Real, "Time per call.").priority(95),
     ];
-    let columns = columns.map(|(name, kind, doc)| Column::new(name, kind, doc));
-    let mut table = Table::new("probe_costs", doc, columns.to_vec());
+    let mut table = Table::new("probe_costs", doc, columns).displayed(by_condition());
     for one in costs {
         let row: Vec<Value> = vec![
             one.condition.as_str().into(),
@@ -207,7 +241,7 @@ mod tests {
         assert_eq!(checked((0, 0), (9, 900.0)).error_ratio(), None);
         assert_eq!(checked((3, 30), (0, 0.0)).error_ratio(), None);
         let table = probes(&[checked((0, 0), (9, 900.0))]);
-        let error = table.columns.iter().position(|column| column.name == "error_ratio");
+        let error = table.columns.iter().position(|column| column.name == "self_mean_error_ratio");
         assert_eq!(table.rows()[0][error.unwrap()], Value::Absent);
     }
 }

@@ -100,11 +100,11 @@ impl Class {
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
-            Class::Named => "named",
-            Class::Path => "path",
+            Class::Named => "attributed",
+            Class::Path => "entry/exit",
             Class::Host => "host",
             Class::Remainder => "remainder",
-            Class::Aftermath => "aftermath",
+            Class::Aftermath => "indirect",
         }
     }
 }

@@ -269,8 +269,8 @@ impl HandlersBench for LiveBench {
         observer.insert("method".into(), json!(method));
         observer.insert("rounds".into(), json!(ROUNDS));
         observer.insert("calls_per_round".into(), json!(CALLS));
-        observer.insert("added_ns_per_span_min".into(), json!(timing.added_range_ns.0));
-        observer.insert("added_ns_per_span_max".into(), json!(timing.added_range_ns.1));
+        observer.insert("probe_overhead_min_ns".into(), json!(timing.added_range_ns.0));
+        observer.insert("probe_overhead_max_ns".into(), json!(timing.added_range_ns.1));
         BenchFacts {
             bench: "live".to_owned(),
             tsc_hz,

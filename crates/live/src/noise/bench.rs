@@ -313,7 +313,7 @@ impl NoiseBench for LiveNoise {
         let settings = &self.settings;
         let mut map = Map::new();
         map.insert("cpus".into(), json!(format_cpu_list(&settings.cpus)));
-        map.insert("own_cpus".into(), json!(format_cpu_list(&self.own_cpus())));
+        map.insert("observer_cpus".into(), json!(format_cpu_list(&self.own_cpus())));
         map.insert("body".into(), json!(settings.body.word()));
         map.insert("tsc_hz".into(), json!(self.grain.hz));
         map.insert("clock_step_ns".into(), json!(self.grain.step_ns));
@@ -321,7 +321,7 @@ impl NoiseBench for LiveNoise {
         map.insert("threshold_ns".into(), json!(self.threshold_ns));
         map.insert("threshold_ns_min".into(), json!(self.grain.threshold_ns_min()));
         if self.probes.is_some() {
-            map.insert("way_ns".into(), json!(self.way.0));
+            map.insert("entry_latency_max_ns".into(), json!(self.way.0));
             map.insert("way_measured".into(), json!(self.way.1));
         }
         let mut observer = Map::new();

@@ -3,29 +3,29 @@
 use record::{Table, Value};
 
 use crate::escape::plain;
-use crate::view::Row;
+use crate::row::Row;
 
 const WIDTH: f64 = 960.0;
 /// Height of a panel.
-pub const PANEL: f64 = 260.0;
-/// Where the plot begins, from the left.
+pub const PANEL: f64 = 270.0;
+/// Where the plot starts, from the left.
 pub const LEFT: f64 = 90.0;
 /// Width of the plot.
 pub const PLOT: f64 = WIDTH - LEFT - 20.0;
 const TOP: f64 = 30.0;
 /// Height of the plot in a panel.
-const HEIGHT: f64 = PANEL - TOP - 40.0;
+const HEIGHT: f64 = PANEL - TOP - 50.0;
 /// Where the plot ends, from the top of its panel.
 pub const BOTTOM_Y: f64 = TOP + HEIGHT;
 /// Most panels: a picture of more is none.
 const PANELS_MAX: usize = 64;
-/// Colours that people with any sight of colours tell apart (Okabe and Ito, 2008), for the causes
-/// that took most; the others share the last.
+/// Colours that colour-blind people can distinguish, too (Okabe and Ito, 2008), for the causes that
+/// took most; the others share the last.
 pub const COLOURS: [&str; 7] =
     ["#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#666666"];
-/// What is as usual.
+/// The colour of what is not noise, or not split by cause.
 pub const QUIET: &str = "#bbbbbb";
-/// What has no cause with a name.
+/// The colour of what has no named cause.
 pub const UNNAMED: &str = "#000000";
 
 /// The rows of a table.
@@ -37,7 +37,7 @@ pub fn rows(table: &Table) -> impl Iterator<Item = Row<'_>> {
 pub fn cpus(table: &Table) -> Vec<String> {
     let mut cpus: Vec<String> = Vec::new();
     for row in rows(table) {
-        let cpu = row.cell("cpu");
+        let cpu = row.alone("cpu");
         if cpus.last() != Some(&cpu) && !cpus.contains(&cpu) {
             cpus.push(cpu);
         }
@@ -58,8 +58,8 @@ pub fn name_of(row: &Row<'_>, column: &str) -> Option<String> {
 pub struct Causes(pub Vec<String>);
 
 impl Causes {
-    /// Those that took most, of names and times; the dearest first.
-    pub fn dearest(shares: impl Iterator<Item = (String, f64)>) -> Causes {
+    /// Those that took most time, largest first, from names and times.
+    pub fn largest(shares: impl Iterator<Item = (String, f64)>) -> Causes {
         let mut sums: Vec<(String, f64)> = Vec::new();
         for (cause, time) in shares {
             match sums.iter_mut().find(|(name, _)| *name == cause) {
@@ -82,52 +82,64 @@ impl Causes {
         cause.map_or(UNNAMED, |cause| COLOURS[self.place(cause)])
     }
 
-    fn legend(&self, top: f64) -> String {
+    /// The entries whose colours the drawing uses: name and colour.
+    fn used<'a>(&'a self, quiet: &'a str, drawing: &str) -> Vec<(&'a str, &'static str)> {
         let named = self.0.iter().zip(COLOURS).map(|(name, colour)| (name.as_str(), colour));
-        let rest = [("other causes", COLOURS[COLOURS.len() - 1]), ("no cause named", UNNAMED)];
-        let line = |(at, (name, colour)): (usize, (&str, &str))| {
-            let y = top + 20.0 * at as f64;
-            format!(
-                "<rect x=\"{LEFT}\" y=\"{y:.1}\" width=\"12\" height=\"12\" fill=\"{colour}\"/>\n"
-            ) + &text(LEFT + 18.0, y + 11.0, "start", name)
-        };
-        named.chain(rest).enumerate().map(line).collect()
+        let rest = [("other causes", COLOURS[COLOURS.len() - 1]), ("no named cause", UNNAMED)];
+        let all = [(quiet, QUIET)].into_iter().chain(named).chain(rest);
+        all.filter(|(_, colour)| drawing.contains(colour)).collect()
     }
 }
 
-/// The whole picture: a panel for each CPU, made by `panel` from its name and its top, and the
-/// legend of the causes. None without a CPU.
+fn legend(entries: &[(&str, &str)], top: f64) -> String {
+    let line = |(at, (name, colour)): (usize, &(&str, &str))| {
+        let y = top + 20.0 * at as f64;
+        format!(
+            "<rect x=\"{LEFT}\" y=\"{y:.1}\" width=\"12\" height=\"12\" fill=\"{colour}\"/>\n"
+        ) + &text(LEFT + 18.0, y + 11.0, "start", name)
+    };
+    entries.iter().enumerate().map(line).collect()
+}
+
+/// The whole picture: a panel for each CPU, made by `panel` from its name and its top, and a legend
+/// of the colours that it uses; `quiet` says what is grey. None without a CPU.
 pub fn picture(
     cpus: &[String],
-    causes: Option<&Causes>,
+    causes: Option<(&Causes, &str)>,
     panel: impl Fn(&str, f64) -> String,
 ) -> Option<String> {
     if cpus.is_empty() {
         return None;
     }
+    let panels: String =
+        cpus.iter().enumerate().map(|(at, cpu)| panel(cpu, PANEL * at as f64)).collect();
     let under = PANEL * cpus.len() as f64;
-    let height = under + causes.map_or(0.0, |causes| 20.0 * (causes.0.len() + 2) as f64) + 10.0;
-    let mut svg = format!(
+    let entries = causes.map_or(Vec::new(), |(causes, quiet)| causes.used(quiet, &panels));
+    let height = under + 20.0 * entries.len() as f64 + 10.0;
+    let legend = legend(&entries, under + 5.0);
+    Some(format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
          font-family=\"sans-serif\" font-size=\"12\">\n\
-         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"white\"/>\n"
-    );
-    for (at, cpu) in cpus.iter().enumerate() {
-        svg += &panel(cpu, PANEL * at as f64);
-    }
-    svg += &causes.map_or(String::new(), |causes| causes.legend(under + 15.0));
-    svg += "</svg>\n";
-    Some(svg)
+         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"white\"/>\n\
+         {panels}{legend}</svg>\n"
+    ))
 }
 
-/// Title and axes of the panel that begins at `top`.
-pub fn axes(top: f64, title: &str) -> String {
+/// Title and axes, each with its own title, of the panel that starts at `top`.
+pub fn axes(top: f64, title: &str, [x_title, y_title]: [&str; 2]) -> String {
     let floor = top + BOTTOM_Y;
+    let middle = top + TOP + HEIGHT / 2.0;
     text(LEFT, top + 18.0, "start", title)
         + &format!(
             "<path d=\"M{LEFT} {:.1}V{floor:.1}H{:.1}\" fill=\"none\" stroke=\"black\"/>\n",
             top + TOP,
             LEFT + PLOT
+        )
+        + &text(LEFT + PLOT / 2.0, floor + 34.0, "middle", x_title)
+        + &format!(
+            "<text transform=\"translate(16 {middle:.1}) rotate(-90)\" \
+             text-anchor=\"middle\">{}</text>\n",
+            xml(y_title)
         )
 }
 

@@ -11,7 +11,7 @@ pub use repetitions::repetitions_svg;
 pub use sizes::sizes_svg;
 pub use spectrum::spectrum_svg;
 
-/// All pictures that the run has tables for: name of the file, and what is in it.
+/// All pictures that the run has tables for: file name and content.
 #[must_use]
 pub fn pictures(run: &Run) -> Vec<(&'static str, String)> {
     let all = [
@@ -28,7 +28,7 @@ mod tests {
     use record::{Column, Kind, Table};
     use serde_json::Map;
 
-    /// A run with a table of numbers, and one of detours of CPU 1: length and main cause.
+    /// A run with a table of numbers, and one of detours of CPU 1: length and largest cause.
     pub(super) fn run_of(
         columns: &[&str],
         name: &str,
@@ -36,7 +36,7 @@ mod tests {
         detours: &[(u64, Option<&str>)],
     ) -> Run {
         let uint = |name: &str| Column::new(name, Kind::Uint, "For a test.");
-        let text = Column::new("main_name", Kind::Text, "For a test.");
+        let text = Column::new("largest_name", Kind::Text, "For a test.");
         let mut table =
             Table::new(name, "For a test.", columns.iter().map(|name| uint(name)).collect());
         for row in numbers {
@@ -64,8 +64,8 @@ mod tests {
 
     #[test]
     fn a_run_has_the_pictures_that_it_has_tables_for() {
-        let columns = ["cpu", "from_ns", "to_ns", "detour_count"];
-        let run = run_of(&columns, "sizes", &[&[1, 1000, 1063, 9]], &[(1020, None)]);
+        let columns = ["cpu", "bucket_min_ns", "bucket_max_ns", "detour_count"];
+        let run = run_of(&columns, "detour_histogram", &[&[1, 1000, 1063, 9]], &[(1020, None)]);
         let names: Vec<&str> = pictures(&run).into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["sizes.svg"]);
     }

@@ -1,5 +1,5 @@
-//! What each repetition took against when it began (the figures of paper `noise-t1`), a panel for each
-//! CPU, peaks in the colour of their cause.
+//! The duration of each quantum of fixed work against its start time (the figures of paper
+//! `noise-t1`), a panel for each CPU, peaks in the colour of their cause.
 
 use record::Run;
 
@@ -7,38 +7,37 @@ use super::frame::{
     BOTTOM_Y, Causes, LEFT, PLOT, QUIET, Scale, axes, cpus, name_of, picture, rows, text,
 };
 use crate::human;
-use crate::view::Row;
+use crate::row::Row;
 
-/// A repetition is a peak, and has the colour of its cause, when it took so much more than the
-/// least.
+/// A quantum is a peak, and has the colour of its cause, when it took so many times the minimum.
 const PEAK: f64 = 1.02;
 
-/// A repetition: begin and time in ns, and who took most of it.
+/// A quantum: start and duration in ns, and what took most of the time lost in it.
 struct Point {
     start_ns: f64,
     time_ns: f64,
     cause: Option<String>,
 }
 
-/// The picture of table `repetitions`; none for a run without one.
+/// The picture of table `fwq_quanta`; none for a run without one.
 #[must_use]
 pub fn repetitions_svg(run: &Run) -> Option<String> {
-    let table = run.table("repetitions")?;
-    let causes = Causes::dearest(rows(table).filter_map(|row| {
-        let cause = name_of(&row, "main_name")?;
-        Some((cause, row.number("named_ns")?))
+    let table = run.table("fwq_quanta")?;
+    let causes = Causes::largest(rows(table).filter_map(|row| {
+        let cause = name_of(&row, "largest_name")?;
+        Some((cause, row.number("attributed_ns")?))
     }));
     let panel = |cpu: &str, top: f64| {
-        let of_cpu = rows(table).filter(|row| row.cell("cpu") == cpu);
+        let of_cpu = rows(table).filter(|row| row.alone("cpu") == cpu);
         let points: Vec<Point> = of_cpu.filter_map(|row| point(&row)).collect();
         panel(cpu, &points, &causes, top)
     };
-    picture(&cpus(table), Some(&causes), panel)
+    picture(&cpus(table), Some((&causes, "within 2 % of the minimum")), panel)
 }
 
 fn point(row: &Row<'_>) -> Option<Point> {
-    let cause = name_of(row, "main_name");
-    Some(Point { start_ns: row.number("start_ns")?, time_ns: row.number("time_ns")?, cause })
+    let cause = name_of(row, "largest_name");
+    Some(Point { start_ns: row.number("start_ns")?, time_ns: row.number("duration_ns")?, cause })
 }
 
 fn panel(cpu: &str, points: &[Point], causes: &Causes, top: f64) -> String {
@@ -47,10 +46,10 @@ fn panel(cpu: &str, points: &[Point], causes: &Causes, top: f64) -> String {
     let (last_ns, most_ns) = (most(|point| point.start_ns), most(|point| point.time_ns));
     let floor = top + BOTTOM_Y;
     let x = |start_ns: f64| LEFT + PLOT * start_ns / last_ns;
-    // By the logarithm: a peak may be a hundred times what is usual.
+    // Logarithmic: a peak may be a hundred times the usual duration.
     let y = Scale::logarithmic(least_ns * 0.95, most_ns * 1.05);
-    let title = format!("CPU {cpu}: time of each repetition (logarithmic) against when it began");
-    let mut svg = axes(top, &title);
+    let title = format!("CPU {cpu}: duration of each quantum of fixed work (FWQ)");
+    let mut svg = axes(top, &title, ["start time", "duration (logarithmic)"]);
     for point in points {
         let is_peak = point.time_ns > least_ns * PEAK;
         let colour = if is_peak { causes.colour(point.cause.as_deref()) } else { QUIET };
@@ -82,11 +81,11 @@ mod tests {
         let columns = vec![
             column("cpu", Kind::Uint),
             column("start_ns", Kind::Uint),
-            column("time_ns", Kind::Uint),
-            column("named_ns", Kind::Uint),
-            column("main_name", Kind::Text),
+            column("duration_ns", Kind::Uint),
+            column("attributed_ns", Kind::Uint),
+            column("largest_name", Kind::Text),
         ];
-        let mut table = Table::new("repetitions", "For a test.", columns);
+        let mut table = Table::new("fwq_quanta", "For a test.", columns);
         for &(start_ns, time_ns, cause) in points {
             let named = cause.map(|_| time_ns - 100);
             table.push(vec![

@@ -1,4 +1,4 @@
-//! How many detours were how long, both on logarithmic scales, by what took most of each.
+//! The number of detours by length, both on logarithmic scales, by what took most of each.
 
 use record::{Run, Table};
 
@@ -8,31 +8,31 @@ use super::frame::{
 };
 use crate::human;
 
-/// Bars to a doubling of length.
+/// Bars per doubling of length.
 const BARS: f64 = 2.0;
 /// Most bars: lengths below 2^64.
 const BARS_MAX: usize = 128;
 /// Colours of causes, and that of no cause.
 const LINES: usize = COLOURS.len() + 1;
 
-/// Detours of a CPU by length: how many in all, and of the single ones that were kept how many had
+/// Detours of a CPU by length: how many in all and, of the sample of single detours, how many had
 /// which cause.
 struct Bars {
     all: Vec<f64>,
     kept: Vec<[f64; LINES]>,
 }
 
-/// The picture of table `sizes`, with the causes that `detours` has; none for a run without sizes.
+/// The picture of table `detour_histogram`, with the causes that `detours` has; none for a run without it.
 #[must_use]
 pub fn sizes_svg(run: &Run) -> Option<String> {
-    let (sizes, detours) = (run.table("sizes")?, run.table("detours"));
+    let (sizes, detours) = (run.table("detour_histogram")?, run.table("detours"));
     let shares = detours.into_iter().flat_map(rows).filter_map(|row| {
-        let cause = name_of(&row, "main_name")?;
+        let cause = name_of(&row, "largest_name")?;
         Some((cause, row.number("length_ns")?))
     });
-    let causes = Causes::dearest(shares);
+    let causes = Causes::largest(shares);
     let panel = |cpu: &str, top: f64| panel(cpu, &bars(cpu, sizes, detours, &causes), top);
-    picture(&cpus(sizes), Some(&causes), panel)
+    picture(&cpus(sizes), Some((&causes, "all detours")), panel)
 }
 
 fn bar_of(length_ns: f64) -> usize {
@@ -46,8 +46,8 @@ fn length_of(bar: usize) -> f64 {
 fn bars(cpu: &str, sizes: &Table, detours: Option<&Table>, causes: &Causes) -> Bars {
     let mut bars = Bars { all: vec![0.0; BARS_MAX], kept: vec![[0.0; LINES]; BARS_MAX] };
     let mut ends_of_bars: Vec<(f64, usize)> = Vec::new();
-    for row in rows(sizes).filter(|row| row.cell("cpu") == cpu) {
-        let ends = row.number("from_ns").zip(row.number("to_ns"));
+    for row in rows(sizes).filter(|row| row.alone("cpu") == cpu) {
+        let ends = row.number("bucket_min_ns").zip(row.number("bucket_max_ns"));
         if let (Some((from, to)), Some(count)) = (ends, row.number("detour_count")) {
             let bar = bar_of(from.midpoint(to));
             bars.all[bar] += count;
@@ -55,10 +55,10 @@ fn bars(cpu: &str, sizes: &Table, detours: Option<&Table>, causes: &Causes) -> B
         }
     }
     ends_of_bars.sort_by(|one, other| one.0.total_cmp(&other.0));
-    for row in detours.into_iter().flat_map(rows).filter(|row| row.cell("cpu") == cpu) {
+    for row in detours.into_iter().flat_map(rows).filter(|row| row.alone("cpu") == cpu) {
         let Some(length_ns) = row.number("length_ns") else { continue };
-        let line = name_of(&row, "main_name").map_or(LINES - 1, |cause| causes.place(&cause));
-        // In the bar to which its row of the histogram went.
+        let line = name_of(&row, "largest_name").map_or(LINES - 1, |cause| causes.place(&cause));
+        // The bar that its bucket of the histogram belongs to.
         let at = ends_of_bars.partition_point(|(end, _)| *end < length_ns);
         if let Some((_, bar)) = ends_of_bars.get(at) {
             bars.kept[*bar][line] += 1.0;
@@ -69,10 +69,8 @@ fn bars(cpu: &str, sizes: &Table, detours: Option<&Table>, causes: &Causes) -> B
 
 fn panel(cpu: &str, bars: &Bars, top: f64) -> String {
     let floor = top + BOTTOM_Y;
-    let title = format!(
-        "CPU {cpu}: detours by length, both logarithmic; grey: all; colours: by what took most of them"
-    );
-    let mut svg = axes(top, &title);
+    let title = format!("CPU {cpu}: detours by length, and by what took most of each");
+    let mut svg = axes(top, &title, ["length (logarithmic)", "detours (logarithmic)"]);
     let filled = || (0..BARS_MAX).filter(|&bar| bars.all[bar] > 0.0);
     let (Some(first), Some(last)) = (filled().next(), filled().next_back()) else { return svg };
     let x = Scale::logarithmic(length_of(first), length_of(last + 1));
@@ -87,7 +85,7 @@ fn panel(cpu: &str, bars: &Bars, top: f64) -> String {
         );
         let kept: f64 = bars.kept[bar].iter().sum();
         for (line, of_cause) in bars.kept[bar].iter().enumerate().filter(|(_, of)| **of > 0.0) {
-            // Of those that were kept an even sample of all.
+            // The single detours are an even sample of all.
             let height = y.up(floor, bars.all[bar] * of_cause / kept);
             let colour = COLOURS.get(line).copied().unwrap_or(UNNAMED);
             let (from, to) = (left + 1.0, right - 2.0);
@@ -112,8 +110,8 @@ mod tests {
 
     fn run(detours: &[(u64, Option<&str>)]) -> Run {
         run_of(
-            &["cpu", "from_ns", "to_ns", "detour_count"],
-            "sizes",
+            &["cpu", "bucket_min_ns", "bucket_max_ns", "detour_count"],
+            "detour_histogram",
             &[&[1, 1000, 1063, 90], &[1, 64_000, 67_999, 3]],
             detours,
         )

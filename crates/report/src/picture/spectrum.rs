@@ -1,4 +1,4 @@
-//! The spectrum of the work that is missing in slots of fixed time.
+//! The spectrum of the work that is lost in quanta of fixed time.
 
 use record::Run;
 
@@ -7,7 +7,7 @@ use crate::human;
 
 /// The colour of the line.
 const LINE: &str = "#0072b2";
-/// Decades that are shown below the strongest.
+/// What is shown below the strongest line, as a factor: four decades.
 const DECADES: f64 = 1e4;
 
 /// The picture of table `spectrum`; none for a run without one.
@@ -15,7 +15,7 @@ const DECADES: f64 = 1e4;
 pub fn spectrum_svg(run: &Run) -> Option<String> {
     let table = run.table("spectrum")?;
     let panel = |cpu: &str, top: f64| {
-        let of_cpu = rows(table).filter(|row| row.cell("cpu") == cpu);
+        let of_cpu = rows(table).filter(|row| row.alone("cpu") == cpu);
         let points: Vec<(f64, f64)> = of_cpu
             .filter_map(|row| Some((row.number("frequency_hz")?, row.number("amplitude_ratio")?)))
             .filter(|(hz, amplitude)| *hz > 0.0 && *amplitude >= 0.0)
@@ -27,14 +27,13 @@ pub fn spectrum_svg(run: &Run) -> Option<String> {
 
 fn panel(cpu: &str, points: &[(f64, f64)], top: f64) -> String {
     let floor = top + BOTTOM_Y;
-    let title = format!(
-        "CPU {cpu}: share of the work of a slot that is missing, by frequency; both logarithmic"
-    );
-    let mut svg = axes(top, &title);
+    let title = format!("CPU {cpu}: spectrum of the work lost in quanta of fixed time (FTQ)");
+    let axis_titles = ["frequency (logarithmic)", "amplitude, share of a quantum's work"];
+    let mut svg = axes(top, &title, axis_titles);
     let most = points.iter().map(|(_, amplitude)| *amplitude).fold(0.0, f64::max);
     let (Some(first), Some(last)) = (points.first(), points.last()) else { return svg };
     if most == 0.0 {
-        return svg + &text(LEFT + 10.0, floor - 10.0, "start", "nothing is missing");
+        return svg + &text(LEFT + 10.0, floor - 10.0, "start", "no work is lost");
     }
     let (x, y) =
         (Scale::logarithmic(first.0, last.0), Scale::logarithmic(most / DECADES, most * 1.2));
@@ -50,7 +49,7 @@ fn panel(cpu: &str, points: &[(f64, f64)], top: f64) -> String {
     for amplitude in y.decades() {
         svg += &text(LEFT - 6.0, y.up(floor, amplitude) + 4.0, "end", &human::percent(amplitude));
     }
-    // The strongest has its frequency beside it.
+    // The strongest line is labelled with its frequency.
     let peak = points.iter().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(first);
     let words = format!("{} Hz", human::number(peak.0));
     svg + &text(x.along(peak.0), y.up(floor, peak.1) - 4.0, "middle", &words)

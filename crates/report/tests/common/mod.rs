@@ -1,31 +1,38 @@
-//! A run of `handlers` as the lab writes it, for the tests of what people see.
+//! A run with a table like `handlers`, for the tests of what people see.
 
-use record::{Absence, Column, Kind, Run, SCHEMA, Table, Value};
+use record::{
+    Absence, Column, Format, Kind, RowFilter, Run, SCHEMA, Table, TableDisplay, Value,
+};
 use serde_json::json;
 
-const COLUMNS: [(&str, Kind); 21] = [
-    ("condition", Kind::Text),
-    ("cpu", Kind::Text),
-    ("kind", Kind::Text),
-    ("number", Kind::Uint),
-    ("name", Kind::Text),
-    ("count", Kind::Uint),
-    ("rate_hz", Kind::Real),
-    ("self_mean_ns", Kind::Real),
-    ("self_mean_ci95_ns", Kind::Real),
-    ("interval_method", Kind::Text),
-    ("self_p50_ns", Kind::Uint),
-    ("self_p90_ns", Kind::Uint),
-    ("self_p99_ns", Kind::Uint),
-    ("self_p999_ns", Kind::Uint),
-    ("self_max_ns", Kind::Uint),
-    ("self_max_at_ns", Kind::Uint),
-    ("self_total_ns", Kind::Uint),
-    ("self_share_ratio", Kind::Real),
-    ("self_mean_cycles", Kind::Real),
-    ("incl_mean_ns", Kind::Real),
-    ("incl_max_ns", Kind::Uint),
-];
+fn columns() -> Vec<Column> {
+    let column = |name: &str, kind| Column::new(name, kind, ".");
+    let time = |name: &str, kind| column(name, kind).format(Format::Microseconds);
+    let (text, uint, real) = (Kind::Text, Kind::Uint, Kind::Real);
+    vec![
+        column("condition", text),
+        column("cpu", text).priority(95),
+        column("kind", text).priority(75),
+        column("number", uint).detail(),
+        column("name", text).prefixed("number", "kind", "irq").priority(100),
+        column("count", uint).priority(70),
+        column("rate_hz", real).priority(40),
+        time("self_mean_ns", real).title("mean ± ci95").plus_minus("self_mean_ci95_ns").priority(99),
+        column("self_mean_ci95_ns", real).detail(),
+        column("self_mean_ci95_method", text).detail(),
+        time("self_p50_ns", uint).title("p50").priority(50),
+        time("self_p90_ns", uint).title("p90").priority(10),
+        time("self_p99_ns", uint).title("p99").priority(80),
+        column("self_p999_ns", uint).detail(),
+        time("self_max_ns", uint).title("max").priority(90),
+        column("self_max_at_ns", uint).detail(),
+        column("self_total_ns", uint).title("total").format(Format::Milliseconds).priority(30),
+        column("self_cpu_ratio", real).title("CPU").priority(65),
+        column("self_mean_tsc_cycles", real).detail(),
+        column("inclusive_mean_ns", real).detail(),
+        column("inclusive_max_ns", uint).detail(),
+    ]
+}
 
 struct Source {
     condition: &'static str,
@@ -68,8 +75,25 @@ fn row(source: &Source) -> Vec<Value> {
 }
 
 pub fn handlers() -> Table {
-    let columns = COLUMNS.iter().map(|(name, kind)| Column::new(name, *kind, "."));
-    let mut table = Table::new("handlers", "One row per source and CPU.", columns.collect());
+    let display = TableDisplay {
+        title: "what each interrupt handler costs".to_owned(),
+        headline: "largest: {kind} {name}, {self_cpu_ratio} of CPU time, {self_mean_ns} × {count}"
+            .to_owned(),
+        group_by: vec!["condition".to_owned()],
+        sort_by: Some("self_total_ns".to_owned()),
+        filter: Some(RowFilter::sums_over_cpus()),
+        rows_max: None,
+        notes: [
+            "{settings.attachment} probes at entry and exit",
+            "CPUs {settings.cpus}",
+            "loop on CPU {settings.cpu}",
+            "{observer.probe_overhead_in_span_ns} subtracted from each span",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+    };
+    let doc = "One row per context and CPU.";
+    let mut table = Table::new("handlers", doc, columns()).displayed(display);
     let source = |condition, cpu, kind, number, name, count, mean_ns, max_ns| {
         row(&Source { condition, cpu, kind, number, name, count, mean_ns, max_ns })
     };
@@ -94,7 +118,7 @@ pub fn run(tables: Vec<Table>) -> Run {
         remedy: remedy.map(str::to_owned),
     };
     let observer = json!({
-        "added_ns_per_span": 212.4, "inside_ns_per_span": 85.0, "events": 1_255_578,
+        "probe_overhead_ns": 212.4, "probe_overhead_in_span_ns": 85.0, "events": 1_255_578,
         "events_per_second": 20_926.3, "cpu_share_ratio": 0.0044, "events_lost": 0,
     });
     let host = json!({
@@ -117,7 +141,7 @@ pub fn run(tables: Vec<Table>) -> Run {
         observer: observer.as_object().cloned().unwrap(),
         warnings: vec!["the machine is virtual: the host can take its CPUs away".to_owned()],
         absent: vec![
-            absence("self_mean_cycles", "no PMU in this machine", None),
+            absence("self_mean_tsc_cycles", "no PMU in this machine", None),
             absence("net", "may not make a veth pair", Some("sudo setcap cap_net_admin+ep irqlab")),
             absence("instructions", "no PMU in this machine", None),
         ],

@@ -263,7 +263,7 @@ impl NoiseBench for SimNoise {
         settings.insert("on_host".into(), Json::Object(of.on_host.clone()));
         let mut observer = Map::new();
         observer.insert("method".into(), json!("QEMU plugin; the guest does not see it"));
-        observer.insert("added_to_guest_ns".into(), json!(0));
+        observer.insert("guest_overhead_ns".into(), json!(0));
         let absent = of.annotated.absent().into_iter();
         let absent =
             absent.map(|(what, why)| ("causes".to_owned(), what.to_owned(), why.to_owned(), None));

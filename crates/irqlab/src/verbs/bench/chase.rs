@@ -105,16 +105,20 @@ fn measured(settings: &ChaseSettings, models: &[SystemModel], chased: &[Chased])
 
 fn table(settings: &ChaseSettings, models: &[SystemModel], chased: &[Chased]) -> Table {
     let columns = columns(&[
-        ("bytes", Kind::Uint, "Memory gone through, bytes."),
-        ("machine", Kind::Text, "This one (host), or a model."),
-        ("pages", Kind::Text, "In what pages the memory is."),
-        ("load_cycles", Kind::Real, "Cycles of the core from a load to the next."),
-        ("low_cycles", Kind::Real, "The median of the rounds is no less, with 95 %."),
-        ("high_cycles", Kind::Real, "The median of the rounds is no more, with 95 %."),
-        ("load_ns", Kind::Real, "The same as time."),
-        ("of_host_ratio", Kind::Real, "The model's cycles over the host's."),
+        ("working_set_bytes", Kind::Uint, "Size of the memory that is traversed."),
+        ("machine", Kind::Text, "host (this machine), or the name of a model."),
+        ("pages", Kind::Text, "Size of the memory's pages."),
+        ("load_cycles", Kind::Real, "Load-to-use latency, in cycles of the core."),
+        (
+            "load_ci95_low_cycles",
+            Kind::Real,
+            "Lower end of the 95 % confidence interval of the rounds' median.",
+        ),
+        ("load_ci95_high_cycles", Kind::Real, "Upper end of that interval."),
+        ("load_ns", Kind::Real, "Load-to-use latency, as time."),
+        ("over_host_ratio", Kind::Real, "The model's cycles over the host's."),
     ]);
-    let doc = "What a load takes whose address is the value of the one before.";
+    let doc = "Latency of dependent loads (pointer chasing), by the size of the memory.";
     let mut table = Table::new("chase", doc, columns);
     for one in chased {
         let (low, high) = one.cycles_95.unzip();

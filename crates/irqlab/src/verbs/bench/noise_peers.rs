@@ -71,7 +71,7 @@ fn measured(settings: &NoisePeers, compared: Compared) -> Measured {
     }
 }
 
-/// Median, least and most.
+/// Median, minimum and maximum.
 fn spread(mut values: Vec<f64>) -> [Option<f64>; 3] {
     values.sort_by(f64::total_cmp);
     let median = values.get(values.len() / 2).copied();
@@ -81,13 +81,17 @@ fn spread(mut values: Vec<f64>) -> [Option<f64>; 3] {
 /// How many gaps a second each tool found above each threshold, over the rounds.
 fn peers(settings: &NoisePeers, seen: &[Seen]) -> Table {
     let columns = columns(&[
-        ("threshold_ns", Kind::Uint, "Gaps, or wake-ups, longer than this."),
-        ("tool", Kind::Text, "Who looked."),
-        ("rate_hz", Kind::Real, "How many a second; median of the rounds."),
-        ("rate_min_hz", Kind::Real, "Least of the rounds."),
-        ("rate_max_hz", Kind::Real, "Most of the rounds."),
-        ("of_irqlab", Kind::Real, "The median over irqlab's."),
-        ("overlaps", Kind::Bool, "Whether its rounds and irqlab's overlap, least to most."),
+        ("threshold_ns", Kind::Uint, "Gaps (or wake-up latencies) longer than this are counted."),
+        ("tool", Kind::Text, "Tool that counted."),
+        ("rate_hz", Kind::Real, "Gaps per second; median of the rounds."),
+        ("rate_min_hz", Kind::Real, "Minimum of the rounds."),
+        ("rate_max_hz", Kind::Real, "Maximum of the rounds."),
+        ("over_irqlab_ratio", Kind::Real, "Median over irqlab's median."),
+        (
+            "overlaps",
+            Kind::Bool,
+            "Whether the range of its rounds, minimum to maximum, overlaps irqlab's.",
+        ),
     ]);
     let doc = "Gaps above a common threshold. cyclictest counts late wake-ups, which are not gaps.";
     let mut table = Table::new("noise_peers", doc, columns);
@@ -125,12 +129,12 @@ fn peers(settings: &NoisePeers, seen: &[Seen]) -> Table {
 fn windows(seen: &[Seen]) -> Table {
     let columns = columns(&[
         ("round", Kind::Uint, "Round, from 1."),
-        ("tool", Kind::Text, "Who looked."),
-        ("window_ns", Kind::Uint, "How long."),
-        ("look_count", Kind::Uint, "Readings of the clock, or wake-ups."),
-        ("max_ns", Kind::Uint, "The longest gap, or latest wake-up."),
+        ("tool", Kind::Text, "Tool that measured."),
+        ("window_ns", Kind::Uint, "Length of its window."),
+        ("sample_count", Kind::Uint, "Readings of the clock, or wake-ups."),
+        ("max_ns", Kind::Uint, "The longest gap, or wake-up latency."),
     ]);
-    let mut table = Table::new("windows", "Each tool's windows, in order.", columns);
+    let mut table = Table::new("windows", "The tools' windows, in order of time.", columns);
     for one in seen {
         table.push(vec![
             (one.round + 1).into(),

@@ -74,22 +74,26 @@ fn most(values: &[f64]) -> Option<f64> {
 
 fn table(cpu: u32, overhead: &Overhead) -> Table {
     let columns = columns(&[
-        ("attached", Kind::Text, "What was attached to the entry and exit of a system call."),
-        ("added_ns", Kind::Real, "What it adds to a call: median of the rounds."),
-        ("added_min_ns", Kind::Real, "The least of the rounds."),
-        ("added_max_ns", Kind::Real, "The most of the rounds."),
-        ("of_empty_ratio", Kind::Real, "Median of the rounds' ratios to the empty tp_btf pair."),
-        ("call_ns", Kind::Real, "A call with it: median of the rounds."),
-        ("rounds", Kind::Uint, "Rounds measured."),
-        ("counted", Kind::Uint, "Spans that the tool itself counted meanwhile."),
+        ("probe", Kind::Text, "What was attached to the entry and exit of a system call."),
+        ("probe_overhead_ns", Kind::Real, "Time that it adds to a call: median of the rounds."),
+        ("probe_overhead_min_ns", Kind::Real, "Minimum of the rounds."),
+        ("probe_overhead_max_ns", Kind::Real, "Maximum of the rounds."),
         (
-            "calls",
+            "over_empty_ratio",
+            Kind::Real,
+            "Overhead over that of the empty tp_btf pair: median of the rounds' ratios.",
+        ),
+        ("call_ns", Kind::Real, "Duration of a call with it: median of the rounds."),
+        ("round_count", Kind::Uint, "Rounds measured."),
+        ("span_count", Kind::Uint, "Spans that the tool itself counted meanwhile."),
+        (
+            "call_count",
             Kind::Uint,
-            "Calls that the loops made meanwhile; others on the CPU add to them.",
+            "Calls that the loops made meanwhile; other programs on the CPU add to span_count.",
         ),
         ("method", Kind::Text, "How it was attached."),
     ]);
-    let mut table = Table::new("overhead", "What each tool adds to a system call.", columns);
+    let mut table = Table::new("overhead", "Overhead of each tool per system call.", columns);
     for cost in &overhead.costs {
         table.push(vec![
             cost.attached.label().into(),
@@ -107,15 +111,15 @@ fn table(cpu: u32, overhead: &Overhead) -> Table {
     table
 }
 
-/// The promises of the design, and what came of them.
+/// The targets of the design, and whether they are met.
 fn targets(overhead: &Overhead) -> Table {
     let columns = columns(&[
-        ("target", Kind::Text, "What is promised."),
-        ("is_ratio", Kind::Real, "What was measured: median of the rounds' ratios."),
-        ("limit_ratio", Kind::Real, "The most that the promise allows."),
-        ("met", Kind::Bool, "Whether it is kept."),
+        ("target", Kind::Text, "What the target compares."),
+        ("measured_ratio", Kind::Real, "Measured: median of the rounds' ratios."),
+        ("limit_ratio", Kind::Real, "The largest ratio that meets the target."),
+        ("met", Kind::Bool, "Whether the target is met."),
     ]);
-    let mut table = Table::new("targets", "What is promised of irqlab's probes.", columns);
+    let mut table = Table::new("targets", "Targets for the overhead of irqlab's probes.", columns);
     let irqlab = overhead.cost(Attached::Irqlab(Flavour::Btf));
     let empty = overhead.cost(Attached::Empty(Flavour::Btf));
     let clocks = overhead.cost(Attached::Clocks(Flavour::Btf));

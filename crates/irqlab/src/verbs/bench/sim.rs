@@ -183,19 +183,19 @@ fn of_workload(measured: [Option<u64>; 2], workload: usize) -> Option<u64> {
 }
 
 fn table(levels: &[Level]) -> Table {
-    let doc = "How fast the simulated machine is at each level.";
+    let doc = "Speed of the simulated machine at each level of detail.";
     let columns = columns(&[
-        ("workload", Kind::Text, "From power-on to power-off, or what the guest's loop adds."),
-        ("level", Kind::Text, "How the machine runs."),
-        ("cpu_time_ns", Kind::Uint, "Least CPU time of QEMU."),
+        ("workload", Kind::Text, "boot: power-on to power-off; loop: what the guest's loop adds."),
+        ("level", Kind::Text, "Level of detail of the simulation."),
+        ("cpu_time_min_ns", Kind::Uint, "CPU time of QEMU, minimum of the rounds."),
         (
             "instructions",
             Kind::Uint,
-            "Instructions; where a level does not count them, those of `count`.",
+            "Instructions of the guest; where a level does not count them, those of `count`.",
         ),
-        ("mips", Kind::Real, "Millions of them for a second of CPU time."),
-        ("over_tcg_ratio", Kind::Real, "CPU time for an instruction over that of TCG."),
-        ("over_icount_ratio", Kind::Real, "The same over that of TCG+icount."),
+        ("mips", Kind::Real, "Millions of guest instructions per second of CPU time."),
+        ("over_tcg_ratio", Kind::Real, "CPU time per instruction over that of TCG."),
+        ("over_icount_ratio", Kind::Real, "CPU time per instruction over that of TCG+icount."),
     ]);
     let mut table = Table::new("speed", doc, columns);
     for workload in 0..WORKLOADS.len() {

@@ -171,12 +171,12 @@ fn said(console: &[u8]) -> String {
 
 fn table(outcomes: &BTreeMap<Outcome, Same>) -> Table {
     let columns = columns(&[
-        ("record", Kind::Text, "SHA-256 of the record, its first 64 bits."),
-        ("runs", Kind::Uint, "Runs with this record, and the same on the console."),
-        ("first_run", Kind::Uint, "The first of them, from 1."),
+        ("record_sha256", Kind::Text, "SHA-256 of the record, its first 64 bits."),
+        ("run_count", Kind::Uint, "Runs with this record and the same console output."),
+        ("first_run", Kind::Uint, "Number of the first of these runs, from 1."),
         ("instructions", Kind::Uint, "Instructions of the run on all CPUs."),
     ]);
-    let doc = "Different outcomes of the same run; there must be one.";
+    let doc = "Distinct outcomes of the same run; a repeatable machine has one.";
     let mut table = Table::new("outcomes", doc, columns);
     let mut sorted: Vec<_> = outcomes.iter().collect();
     sorted.sort_by_key(|(_, same)| same.first_run);

@@ -65,8 +65,8 @@ fn measured(settings: &StormSettings, storm: &Storm) -> Measured {
         );
     }
     let mut observer = storm.facts.observer.clone();
-    observer.insert("added_ns_per_span".into(), json!(storm.facts.added_ns));
-    observer.insert("inside_ns_per_span".into(), json!(storm.facts.inside_ns));
+    observer.insert("probe_overhead_ns".into(), json!(storm.facts.added_ns));
+    observer.insert("probe_overhead_in_span_ns".into(), json!(storm.facts.inside_ns));
     observer.insert("resident_bytes".into(), json!(storm.resident_bytes));
     observer.insert("user_cpu_share_ratio".into(), json!(storm.user_share()));
     observer.insert("events_lost".into(), json!(storm.sample.lost()));
@@ -82,10 +82,10 @@ fn measured(settings: &StormSettings, storm: &Storm) -> Measured {
 
 fn storm_table(storm: &Storm) -> Table {
     let columns = columns(&[
-        ("measured", Kind::Text, "What was measured."),
-        ("value", Kind::Real, "Its value."),
-        ("limit", Kind::Real, "What is promised at most."),
-        ("met", Kind::Bool, "Whether the promise is kept."),
+        ("quantity", Kind::Text, "What was measured, with its unit."),
+        ("value", Kind::Real, "Measured value."),
+        ("limit", Kind::Real, "Largest value that meets the target."),
+        ("met", Kind::Bool, "Whether the target is met."),
     ]);
     let mut table = Table::new("storm", "The whole window, all CPUs together.", columns);
     let sample = &storm.sample;
@@ -102,21 +102,21 @@ fn storm_table(storm: &Storm) -> Table {
     push("interrupts not handed to BPF by the kernel", Some(sample.undelivered() as f64), None);
     let (first, last) = (storm.resident_bytes.first(), storm.resident_bytes.last());
     let growth = first.zip(last).map(|(first, last)| last.saturating_sub(*first) as f64);
-    push("resident set at the begin, bytes", first.map(|bytes| *bytes as f64), None);
-    push("its growth, bytes", growth, Some(GROWTH_BYTES_MAX as f64));
+    push("resident set at the start, bytes", first.map(|bytes| *bytes as f64), None);
+    push("growth of the resident set, bytes", growth, Some(GROWTH_BYTES_MAX as f64));
     push("user-space share of a CPU", Some(storm.user_share()), Some(USER_SHARE_MAX));
     table
 }
 
 fn sources_table(storm: &Storm) -> Table {
     let columns = columns(&[
-        ("kind", Kind::Text, "What sort of context."),
-        ("name", Kind::Text, "Its action, vector or softirq."),
-        ("count", Kind::Uint, "How often, all CPUs together."),
-        ("rate_hz", Kind::Real, "The same per second."),
+        ("kind", Kind::Text, "Kind of context."),
+        ("name", Kind::Text, "Name of the action, vector or softirq."),
+        ("count", Kind::Uint, "Spans, all CPUs together."),
+        ("rate_hz", Kind::Real, "Spans per second."),
         ("mean_ns", Kind::Real, "Mean self time."),
     ]);
-    let mut table = Table::new("sources", "What was counted.", columns);
+    let mut table = Table::new("contexts", "Interrupts and softirqs that were counted.", columns);
     let mut sums: BTreeMap<_, (u64, u64)> = BTreeMap::new();
     for source in storm.sample.sources.iter().filter(|source| source.timing == Timing::Probes) {
         let sum = sums.entry(source.context.clone()).or_default();
@@ -137,19 +137,19 @@ fn sources_table(storm: &Storm) -> Table {
     table
 }
 
-/// The kernel's own counts beside irqlab's; lines on which nothing happened are left out.
+/// irqlab's counts and the kernel's own; lines on which nothing happened are left out.
 fn counts_table(storm: &Storm) -> Table {
     let columns = columns(&[
         ("cpu", Kind::Uint, "CPU."),
         ("line", Kind::Text, "Line of /proc/interrupts or /proc/softirqs."),
-        ("name", Kind::Text, "What it is."),
-        ("counted", Kind::Uint, "What irqlab counted."),
-        ("kernel", Kind::Uint, "The kernel's counter between the very edges of the window."),
-        ("kernel_min", Kind::Uint, "The least that /proc allows."),
-        ("kernel_max", Kind::Uint, "The most."),
-        ("missing", Kind::Int, "Kernel's count less irqlab's, where the kernel's is exact."),
+        ("name", Kind::Text, "Name of the line's interrupt or softirq."),
+        ("irqlab_count", Kind::Uint, "Entries that irqlab counted."),
+        ("kernel_count", Kind::Uint, "The kernel's counter, read at the edges of the window."),
+        ("kernel_min_count", Kind::Uint, "Lower bound by the files in /proc."),
+        ("kernel_max_count", Kind::Uint, "Upper bound by the files in /proc."),
+        ("missing_count", Kind::Int, "kernel_count minus irqlab_count."),
     ]);
-    let mut table = Table::new("counts", "irqlab's counts and the kernel's own.", columns);
+    let mut table = Table::new("counts", "irqlab's counts compared with the kernel's own.", columns);
     let seen = |line: &&Agreement| line.counted.unwrap_or(0) > 0 && line.kernel_max != Some(0);
     for line in storm.sample.agreement.iter().filter(seen) {
         let missing = line.counted.zip(line.kernel_exact);

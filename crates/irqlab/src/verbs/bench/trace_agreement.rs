@@ -62,10 +62,10 @@ fn measured(settings: &TraceAgreementSettings, seen: &TraceAgreement) -> Measure
     of.insert("cpus".into(), json!(settings.cpus));
     of.insert("rounds".into(), json!(settings.rounds));
     of.insert("window_ns".into(), json!(settings.window.as_nanos() as u64));
-    of.insert("source".into(), json!("disk high"));
+    of.insert("stimulus".into(), json!("disk high"));
     let mut observer = Map::new();
     observer.insert("events_lost".into(), json!(seen.lost));
-    observer.insert("inside_ns_per_span".into(), json!(seen.inside_ns));
+    observer.insert("probe_overhead_in_span_ns".into(), json!(seen.inside_ns));
     let clamped: u64 = seen.lines.values().map(|line| line.clamped).sum();
     let warning = (clamped > 0)
         .then(|| format!("{clamped} spans were shorter than what the probes add: counted as 0 ns"));
@@ -86,16 +86,30 @@ fn compared(seen: &TraceAgreement) -> impl Iterator<Item = (u32, &LineSums)> {
 fn lines_table(seen: &TraceAgreement) -> Table {
     let columns = columns(&[
         ("irq", Kind::Uint, "Interrupt line."),
-        ("name", Kind::Text, "Its action."),
-        ("counted", Kind::Uint, "Interrupts that irqlab counted in its windows."),
-        ("traced", Kind::Uint, "Interrupts in the kernel's trace within the same windows."),
-        ("undelivered", Kind::Uint, "Further ones, in threads of PID 1, not told to irqlab."),
-        ("irqlab_ns", Kind::Real, "Mean work by irqlab: less the trace, and inside_in_place_ns."),
-        ("trace_ns", Kind::Real, "Mean work by the trace, its own cost subtracted."),
-        ("ratio", Kind::Real, "irqlab_ns over trace_ns."),
-        ("agrees", Kind::Bool, "Counts are equal, and the ratio is within 0.9 to 1.1."),
-        ("hot_loop_ns", Kind::Real, "irqlab_ns, had inside_ns been subtracted instead."),
-        ("hot_loop_ratio", Kind::Real, "hot_loop_ns over trace_ns."),
+        ("name", Kind::Text, "Name of its action."),
+        ("irqlab_count", Kind::Uint, "Interrupts that irqlab counted in its windows."),
+        ("trace_count", Kind::Uint, "Interrupts in the kernel's trace within the same windows."),
+        (
+            "undelivered_count",
+            Kind::Uint,
+            "Further interrupts, in threads of PID 1, that the kernel did not deliver to irqlab.",
+        ),
+        (
+            "irqlab_mean_ns",
+            Kind::Real,
+            "Mean time of the action by irqlab, minus the trace's overhead and \
+             probe_overhead_in_span_in_situ_ns.",
+        ),
+        ("trace_mean_ns", Kind::Real, "Mean time of the action by the trace, minus its own overhead."),
+        ("irqlab_over_trace_ratio", Kind::Real, "irqlab_mean_ns over trace_mean_ns."),
+        ("agrees", Kind::Bool, "Whether the counts are equal and the ratio is within 0.9 to 1.1."),
+        (
+            "hot_loop_mean_ns",
+            Kind::Real,
+            "irqlab_mean_ns with probe_overhead_in_span_ns (calibrated in a hot loop) subtracted \
+             instead.",
+        ),
+        ("hot_loop_over_trace_ratio", Kind::Real, "hot_loop_mean_ns over trace_mean_ns."),
     ]);
     let doc = "The same interrupts measured by irqlab and by the kernel's trace events.";
     let mut table = Table::new("trace_agreement", doc, columns);
@@ -122,23 +136,48 @@ fn lines_table(seen: &TraceAgreement) -> Table {
 fn corrections_table(seen: &TraceAgreement) -> Table {
     let columns = columns(&[
         ("irq", Kind::Uint, "Interrupt line."),
-        ("irqlab_raw_ns", Kind::Real, "Mean span of irqlab with the trace inside."),
-        ("irqlab_correction_ns", Kind::Real, "The trace's four probe runs in it; subtracted."),
-        ("trace_raw_ns", Kind::Real, "Mean time from entry to exit in instance H."),
-        ("trace_between_ns", Kind::Real, "Mean time from instance I's entry to H's exit."),
-        ("trace_correction_ns", Kind::Real, "One trace probe, which that holds; subtracted."),
-        ("pair_ns", Kind::Real, "irqlab's two programs, in place."),
-        ("calibrated_ns", Kind::Uint, "The same by irqlab's calibration in a hot loop."),
-        ("inside_ns", Kind::Uint, "The part of it inside a span; subtracted in irqlab_raw_ns."),
+        ("irqlab_raw_mean_ns", Kind::Real, "Mean span by irqlab, the trace's probes included."),
         (
-            "inside_in_place_ns",
+            "irqlab_correction_ns",
             Kind::Real,
-            "The same in place, by spans without work; irqlab_ns has it.",
+            "Overhead of the trace's four probe runs in that span; subtracted.",
         ),
-        ("alone_ns", Kind::Real, "Mean work by irqlab in windows without any trace."),
-        ("alone_counted", Kind::Uint, "Interrupts in those."),
+        ("trace_raw_mean_ns", Kind::Real, "Mean time from entry to exit in trace instance H."),
+        (
+            "trace_between_mean_ns",
+            Kind::Real,
+            "Mean time from the entry in trace instance I to the exit in H.",
+        ),
+        (
+            "trace_correction_ns",
+            Kind::Real,
+            "Overhead of one trace probe within that time; subtracted.",
+        ),
+        (
+            "probe_overhead_in_situ_ns",
+            Kind::Real,
+            "Overhead of irqlab's two probes, calibrated in situ.",
+        ),
+        ("probe_overhead_ns", Kind::Uint, "The same overhead, calibrated in a hot loop."),
+        (
+            "probe_overhead_in_span_ns",
+            Kind::Uint,
+            "The part of probe_overhead_ns within a span; subtracted in irqlab_raw_mean_ns.",
+        ),
+        (
+            "probe_overhead_in_span_in_situ_ns",
+            Kind::Real,
+            "The same part in situ, by empty spans; subtracted in irqlab_mean_ns.",
+        ),
+        (
+            "untraced_mean_ns",
+            Kind::Real,
+            "Mean time of the action by irqlab in windows without any trace.",
+        ),
+        ("untraced_count", Kind::Uint, "Interrupts in these windows."),
     ]);
-    let mut table = Table::new("corrections", "What was subtracted, and raw means.", columns);
+    let doc = "The means as measured, and what was subtracted from them.";
+    let mut table = Table::new("corrections", doc, columns);
     for (irq, line) in compared(seen) {
         let mean = |sum: u64, count: u64| Value::real(sum as f64 / count as f64);
         table.push(vec![
@@ -163,13 +202,13 @@ fn rounds_table(seen: &TraceAgreement) -> Table {
     let columns = columns(&[
         ("round", Kind::Uint, "Number of the round."),
         ("irq", Kind::Uint, "Interrupt line."),
-        ("counted", Kind::Uint, "Interrupts that irqlab counted."),
-        ("traced", Kind::Uint, "Interrupts in the trace."),
-        ("irqlab_ns", Kind::Real, "Mean work by irqlab, as in trace_agreement."),
-        ("trace_ns", Kind::Real, "Mean work by the trace."),
-        ("ratio", Kind::Real, "irqlab_ns over trace_ns."),
+        ("irqlab_count", Kind::Uint, "Interrupts that irqlab counted."),
+        ("trace_count", Kind::Uint, "Interrupts in the trace."),
+        ("irqlab_mean_ns", Kind::Real, "Mean time of the action by irqlab, as in trace_agreement."),
+        ("trace_mean_ns", Kind::Real, "Mean time of the action by the trace."),
+        ("irqlab_over_trace_ratio", Kind::Real, "irqlab_mean_ns over trace_mean_ns."),
     ]);
-    let mut table = Table::new("rounds", "The same, round by round.", columns);
+    let mut table = Table::new("rounds", "The comparison of trace_agreement by round.", columns);
     for (round, lines) in seen.rounds.iter().enumerate() {
         for (irq, _) in compared(seen) {
             let Some(line) = lines.get(&irq).filter(|line| line.counted > 0) else { continue };

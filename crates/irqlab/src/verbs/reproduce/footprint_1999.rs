@@ -174,12 +174,15 @@ fn gather(
 /// Appends rows to the table of that name, with what is the same for all of them in front.
 fn add(to: &str, of: [(&str, &str); 2], from: Table, tables: &mut Vec<Table>) {
     let front = |(name, _): (&str, &str)| {
-        let doc = if name == "model" { "The model." } else { "Which of its guests." };
-        Column::new(name, Kind::Text, doc)
+        let doc = match name {
+            "model" => "Model of the simulated machine.",
+            _ => "Guest in which it was measured.",
+        };
+        Column::new(name, Kind::Text, doc).priority(101)
     };
     if !tables.iter().any(|table| table.name == to) {
         let columns = of.into_iter().map(front).chain(from.columns.iter().cloned()).collect();
-        tables.push(Table::new(to, &from.doc, columns));
+        tables.push(Table::new(to, &from.doc, columns).displayed(from.display.clone()));
     }
     let Some(table) = tables.iter_mut().find(|table| table.name == to) else { return };
     for row in from.rows() {

@@ -1,11 +1,13 @@
-//! Tables `annotations`, `annotation_values` and `annotation_hits`: what came of annotations.
+//! Tables `annotations`, `annotation_values` and `annotation_hits`: the results of annotations.
 
 use attribution::KernelContext;
-use record::{Column, Kind, Table, Value};
+use record::{Column, Kind, RowFilter, Table, TableDisplay, Value};
 use sim::NoteUse;
 use sim::annotate::{self, Annotation, Annotations};
 use sim::counters::{CYCLES, INSTRUCTIONS};
 use sim::{Accounting, ContextUse, CpuUse};
+
+use super::contexts::by_region;
 
 /// The tables; none without annotations.
 pub fn tables(annotations: &Annotations, account: &Accounting) -> Vec<Table> {
@@ -23,7 +25,7 @@ fn columns(columns: &[(&str, Kind, &str)]) -> Vec<Column> {
     columns.iter().map(|(name, kind, doc)| Column::new(name, *kind, doc)).collect()
 }
 
-/// What came of each annotation in each region, with the CPUs of the region.
+/// The results of each annotation in each region, with the CPUs of the region.
 fn uses<'a>(
     annotations: &'a Annotations,
     account: &'a Accounting,
@@ -38,21 +40,22 @@ fn uses<'a>(
 fn hits(annotations: &Annotations, account: &Accounting) -> Table {
     let columns = columns(&[
         ("region", Kind::Uint, "Region of interest, from 1."),
-        ("annotation", Kind::Text, "Its name."),
-        ("place", Kind::Text, "Where it matched: symbol, event."),
-        ("address", Kind::Text, "The address, where there is one."),
+        ("annotation", Kind::Text, "Name of the annotation."),
+        ("place", Kind::Text, "Symbol or event that it matched."),
+        ("address", Kind::Text, "Its address, where there is one."),
         ("cpu", Kind::Text, "CPU number, or `all` for the sum over the CPUs."),
-        ("hits", Kind::Uint, "How often the CPU came to it."),
-        ("span", Kind::Text, "The span that it opens."),
-        ("spans", Kind::Uint, "Spans of this name that began and ended in the region."),
-        ("self_instructions", Kind::Uint, "Of the spans, without contexts and spans inside."),
-        ("incl_instructions", Kind::Uint, "Of the spans, from start to end, without other tasks."),
-        ("self_cycles", Kind::Uint, "As self_instructions, by the model."),
-        ("incl_cycles", Kind::Uint, "As incl_instructions, by the model."),
-        ("refused", Kind::Uint, "Spans that could not be opened or closed there."),
+        ("hit_count", Kind::Uint, "How often the CPU reached it."),
+        ("span", Kind::Text, "Name of the span that it opens."),
+        ("span_count", Kind::Uint, "Spans of this name that started and ended in the region."),
+        ("self_instructions", Kind::Uint, "Of the spans, without contexts and spans nested in them."),
+        ("inclusive_instructions", Kind::Uint, "Of the spans from start to end, without other tasks."),
+        ("self_cycles", Kind::Uint, "Cycles of the model; as self_instructions."),
+        ("inclusive_cycles", Kind::Uint, "Cycles of the model; as inclusive_instructions."),
+        ("refused_span_count", Kind::Uint, "Spans that could not be opened or closed there."),
     ]);
-    let doc = "Annotations: how often the guest came to each, and what their spans used.";
-    let mut table = Table::new("annotations", doc, columns);
+    let doc = "Annotations: how often the guest reached each, and what their spans executed.";
+    let display = TableDisplay { filter: Some(RowFilter::sums_over_cpus()), ..by_region() };
+    let mut table = Table::new("annotations", doc, columns).displayed(display);
     for (region, annotation, used, cpus) in uses(annotations, account) {
         let mut push = |cpu: &str, hits: u64, span: Option<&ContextUse>, refused: Option<u64>| {
             let address = annotation.address.map(|address| format!("{address:#x}"));
@@ -135,14 +138,16 @@ fn shown(
 fn values(annotations: &Annotations, account: &Accounting) -> Table {
     let columns = columns(&[
         ("region", Kind::Uint, "Region of interest, from 1."),
-        ("annotation", Kind::Text, "Its name."),
-        ("place", Kind::Text, "Where it matched: symbol, event."),
-        ("recorded", Kind::Text, "What was recorded together."),
-        ("values", Kind::Text, "The values, in that order; `others` for what more there was."),
-        ("hits", Kind::Uint, "How often, on all CPUs."),
+        ("annotation", Kind::Text, "Name of the annotation."),
+        ("place", Kind::Text, "Symbol or event that it matched."),
+        ("recorded", Kind::Text, "Expressions that were recorded together."),
+        ("values", Kind::Text, "Their values, in that order; `others` stands for all further values."),
+        ("hit_count", Kind::Uint, "How often these values were recorded, on all CPUs."),
     ]);
-    let doc = "Values that annotations recorded, with how often each was recorded.";
-    let mut table = Table::new("annotation_values", doc, columns);
+    let doc = "Values that annotations recorded, and how often each was recorded.";
+    let display = TableDisplay { sort_by: Some("hit_count".to_owned()), ..by_region() };
+    let mut table = Table::new("annotation_values", doc, columns).displayed(display);
+    table.display.rows_max = None;
     for (region, annotation, used, _) in uses(annotations, account) {
         for one in &used.values {
             let shown = shown(annotation, one.deed, one.values.as_deref());
@@ -163,13 +168,13 @@ fn values(annotations: &Annotations, account: &Accounting) -> Table {
 fn log(annotations: &Annotations, account: &Accounting) -> Table {
     let columns = columns(&[
         ("region", Kind::Uint, "Region of interest, from 1."),
-        ("at_cycles", Kind::Uint, "When, in cycles of the CPU's time since the record began."),
-        ("cpu", Kind::Uint, "The CPU."),
-        ("annotation", Kind::Text, "Its name."),
-        ("recorded", Kind::Text, "What was recorded together."),
-        ("values", Kind::Text, "The values, in that order."),
+        ("at_cycles", Kind::Uint, "Time of the hit, in cycles of the CPU since the record started."),
+        ("cpu", Kind::Uint, "CPU."),
+        ("annotation", Kind::Text, "Name of the annotation."),
+        ("recorded", Kind::Text, "Expressions that were recorded together."),
+        ("values", Kind::Text, "Their values, in that order."),
     ]);
-    let doc = "Each hit that recorded values, in the order in which they came.";
+    let doc = "Each hit that recorded values, in order of time.";
     let mut table = Table::new("annotation_hits", doc, columns);
     for hit in &account.hits {
         let Some(annotation) = annotations.list.get(hit.note as usize) else { continue };

@@ -222,22 +222,22 @@ fn run_of(
 
 fn table(settings: &FootprintSettings, repetitions: &[Repetition]) -> Table {
     let mut columns = vec![
-        Column::new("repetition", Kind::Uint, "Number, from 1."),
+        Column::new("repetition", Kind::Uint, "Number of the repetition, from 1."),
         Column::new("interrupt", Kind::Bool, "Whether an interrupt was scheduled."),
         Column::new("handled_count", Kind::Uint, "How often the handler ran."),
         Column::new(
-            "touch_ns",
+            "last_pass_ns",
             Kind::Uint,
-            "What the last touch of all lines took, on the machine's clock.",
+            "Duration of the last pass over all lines, by the machine's clock.",
         ),
-        Column::new("all_ns", Kind::Uint, "From the start of the counters to their end."),
+        Column::new("counted_ns", Kind::Uint, "Time from the start to the end of the counters."),
     ];
     let read = &EVENTS[..settings.events.len()];
-    let words = "What the program read of its performance counters.";
+    let words = "Counted by the guest's performance counters.";
     columns.extend(read.iter().map(|(name, ..)| Column::new(name, Kind::Uint, words)));
-    let words = "What the simulator counted, counters' reading included.";
+    let words = "Counted by the simulator, including the reading of the counters.";
     columns.extend(EXACT.iter().map(|name| Column::new(name, Kind::Uint, words)));
-    let doc = "A filled cache, without an interrupt and with it.";
+    let doc = "Misses and times of a filled cache, without an interrupt and with it.";
     let mut table = Table::new("bare_footprint", doc, columns);
     for (at, one) in repetitions.iter().enumerate() {
         let mut row = vec![

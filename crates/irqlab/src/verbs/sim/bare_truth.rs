@@ -1,4 +1,4 @@
-//! `irqlab sim bare footprint --sweep`: what the methods find, against what was displaced.
+//! `irqlab sim bare footprint --sweep`: lines that the methods count, compared with lines displaced.
 
 use record::{Column, Kind, Run, Table, Timestamp, Value};
 use sim::Cache;
@@ -40,32 +40,44 @@ pub fn run(
 }
 
 fn table() -> Table {
-    let truth =
-        "Lines of the program that were displaced, by the handler's own stack, table and code, too";
-    let found = "Misses in user mode beyond those of idle repetitions";
+    let truth = "Exact number of displaced lines of the program, including those displaced by the \
+                 handler's own stack, table and code";
+    let found = "Misses in user mode, treatment minus control";
     let columns = vec![
-        Column::new("told_lines", Kind::Uint, "Lines that the handler was told to touch."),
-        Column::new("true_lines", Kind::Uint, &format!("{truth} (basic method).")),
-        Column::new("basic_lines", Kind::Int, &format!("{found}, basic method.")),
+        Column::new("handler_lines", Kind::Uint, "Lines that the handler touches."),
+        Column::new("displaced_basic_lines", Kind::Uint, &format!("{truth} (basic method).")),
+        Column::new("counted_basic_lines", Kind::Int, &format!("{found}, basic method.")),
         Column::new(
             "timed_lines",
             Kind::Real,
-            "By how much longer the last touch took (basic method); absent below the limit, and where it \
-             took longer than with all lines displaced.",
+            "Lines by the extra time of the last pass (basic method); absent below the detection limit, \
+             and where the pass took longer than with all lines displaced.",
         ),
-        Column::new("timed_error_ratio", Kind::Real, "Found by time less true, over true."),
-        Column::new("limit_lines", Kind::Real, "By time, fewer are not told from none."),
-        Column::new("refined_true_lines", Kind::Uint, &format!("{truth} (refined method).")),
-        Column::new("refined_lines", Kind::Int, &format!("{found}, refined method.")),
-        Column::new("refined_holds", Kind::Bool, "The refined count is within 2 lines or 1 %."),
-        Column::new("basic_holds", Kind::Bool, "The basic one is."),
+        Column::new("timed_error_ratio", Kind::Real, "timed_lines over displaced_basic_lines, minus 1."),
         Column::new(
-            "time_holds",
+            "detection_limit_lines",
+            Kind::Real,
+            "Detection limit by time: fewer lines are not distinguishable from none.",
+        ),
+        Column::new("displaced_refined_lines", Kind::Uint, &format!("{truth} (refined method).")),
+        Column::new("counted_refined_lines", Kind::Int, &format!("{found}, refined method.")),
+        Column::new(
+            "refined_is_accurate",
             Kind::Bool,
-            "Time is within 10 %, or says nothing where nothing can be seen.",
+            "Whether counted_refined_lines is within 2 lines or 1 % of the exact number.",
+        ),
+        Column::new(
+            "basic_is_accurate",
+            Kind::Bool,
+            "Whether counted_basic_lines is within 2 lines or 1 % of the exact number.",
+        ),
+        Column::new(
+            "timed_is_accurate",
+            Kind::Bool,
+            "Whether timed_lines is within 10 %, or absent where fewer lines are below the limit.",
         ),
     ];
-    Table::new("bare_truth", "Lines found, against lines displaced.", columns)
+    Table::new("bare_accuracy", "Lines counted by each method, and lines displaced.", columns)
 }
 
 fn row(point: &Point) -> Vec<Value> {
@@ -86,10 +98,10 @@ fn row(point: &Point) -> Vec<Value> {
 
 fn curve(truth: &Truth<'_>) -> Table {
     let columns = vec![
-        Column::new("lines", Kind::Uint, "Lines that the program displaced by itself."),
-        Column::new("excess_ns", Kind::Real, "How much longer the last touch of all took."),
+        Column::new("displaced_lines", Kind::Uint, "Lines that the program itself displaced."),
+        Column::new("excess_ns", Kind::Real, "Extra time of the last pass over all lines."),
     ];
-    let mut table = Table::new("bare_curve", "What displaced lines cost.", columns);
+    let mut table = Table::new("bare_calibration", "Calibration: the cost of displaced lines.", columns);
     for (lines, excess_ns) in &truth.curve().points {
         table.push(vec![(*lines).into(), (*excess_ns).into()]);
     }

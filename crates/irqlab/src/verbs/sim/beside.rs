@@ -1,4 +1,5 @@
-//! Tables `caches` and `curves`: what other machines' caches, and caches of all sizes, would have missed.
+//! Tables `shadow_caches` and `miss_curves`: what the caches of other models, and caches of all sizes,
+//! would have missed.
 
 use record::{Column, Kind, Table, Value};
 use sim::counters::{COUNTERS, is_of_memory, name};
@@ -12,7 +13,7 @@ fn group(group: Group) -> &'static str {
     }
 }
 
-/// The tables that there is something for; `models` are the names of the models beside.
+/// The tables that there is something for; `models` are the names of the models of the shadow caches.
 pub fn tables(models: &[String], account: &Accounting) -> Vec<Table> {
     let caches = (!account.beside.is_empty()).then(|| caches(models, account));
     let curves = (!account.curves.is_empty()).then(|| curves(account));
@@ -22,16 +23,17 @@ pub fn tables(models: &[String], account: &Accounting) -> Vec<Table> {
 fn caches(models: &[String], account: &Accounting) -> Table {
     let columns = [
         ("region", Kind::Uint, "Region of interest, from 1."),
-        ("model", Kind::Text, "The model whose caches they are."),
-        ("context", Kind::Text, "user, kernel, or idle: the idle task without its interrupts."),
+        ("model", Kind::Text, "Model whose caches these are."),
+        ("context", Kind::Text, "user, kernel, or idle (the idle task without its interrupts)."),
     ];
     let mut columns = columns.map(|(name, kind, doc)| Column::new(name, kind, doc)).to_vec();
     let counters: Vec<usize> = (0..COUNTERS).filter(|counter| is_of_memory(*counter)).collect();
     for name in counters.iter().filter_map(|counter| name(*counter)) {
-        columns.push(Column::new(name, Kind::Uint, "Of all CPUs; absent what the model has not."));
+        let doc = format!("{name} of all CPUs; absent where the model has no such level.");
+        columns.push(Column::new(name, Kind::Uint, &doc));
     }
-    let doc = "What the caches of other models would have done with the same accesses.";
-    let mut table = Table::new("caches", doc, columns);
+    let doc = "Misses that the caches of other models would have had with the same accesses.";
+    let mut table = Table::new("shadow_caches", doc, columns);
     for row in &account.beside {
         let model = models.get(row.model as usize).map_or("", String::as_str);
         let mut cells: Vec<Value> =
@@ -45,16 +47,16 @@ fn caches(models: &[String], account: &Accounting) -> Table {
 fn curves(account: &Accounting) -> Table {
     let columns = [
         ("region", Kind::Uint, "Region of interest, from 1."),
-        ("context", Kind::Text, "user, kernel, or idle: the idle task without its interrupts."),
-        ("stream", Kind::Text, "instructions or data."),
-        ("size_bytes", Kind::Uint, "Size of the cache."),
-        ("accesses", Kind::Uint, "Lines of 64 bytes that were asked for."),
-        ("misses", Kind::Uint, "Those that were not in it."),
-        ("misses_ratio", Kind::Real, "Of the accesses."),
+        ("context", Kind::Text, "user, kernel, or idle (the idle task without its interrupts)."),
+        ("stream", Kind::Text, "Accesses to instructions or to data."),
+        ("cache_bytes", Kind::Uint, "Size of the cache."),
+        ("accesses", Kind::Uint, "Accesses to lines of 64 bytes."),
+        ("misses", Kind::Uint, "Accesses that miss in a cache of that size."),
+        ("miss_ratio", Kind::Real, "misses over accesses."),
     ];
     let columns = columns.map(|(name, kind, doc)| Column::new(name, kind, doc)).to_vec();
-    let doc = "Misses of fully associative caches under LRU, of all sizes.";
-    let mut table = Table::new("curves", doc, columns);
+    let doc = "Miss curves: misses of fully associative LRU caches, by their size.";
+    let mut table = Table::new("miss_curves", doc, columns);
     for point in &account.curves {
         let stream = match point.stream {
             AccessStream::Instructions => "instructions",

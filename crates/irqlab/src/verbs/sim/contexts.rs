@@ -1,9 +1,12 @@
-//! Table `contexts`: what each context of a watched machine executed.
+//! Table `contexts`: what each context of a simulated machine executed.
 
 use std::collections::BTreeMap;
 
 use attribution::KernelContext;
-use record::{Absence, Column, Kind, Run, SCHEMA, Table, Timestamp, Value};
+use record::limits::ROWS_MAX;
+use record::{
+    Absence, Column, Kind, RowFilter, Run, SCHEMA, Table, TableDisplay, Timestamp, Value,
+};
 use serde_json::{Map, Value as Json, json};
 use sim::counters::{COUNTERS, INSTRUCTIONS, TIME, name};
 use sim::qemu::Qemu;
@@ -51,31 +54,61 @@ fn settings(qemu: &Qemu, machine: &Machine) -> Map<String, Json> {
     pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-fn table(account: &Accounting) -> Table {
-    let columns = [
-        ("region", Kind::Uint, "Region of interest, from 1."),
-        ("cpu", Kind::Text, "CPU number, or `all` for the sum over the CPUs."),
-        ("context", Kind::Text, "What the CPU executed for, with the name of the task."),
-        ("self_instructions", Kind::Uint, "Executed by the context itself."),
-        ("share_ratio", Kind::Real, "Of all instructions of the row's CPUs."),
-        (
-            "incl_instructions",
-            Kind::Uint,
-            "From entry to exit, without other tasks, over the spans that did both in the region.",
-        ),
-        ("entries", Kind::Uint, "Times the context was entered."),
-        ("completed", Kind::Uint, "Spans in incl_instructions."),
-    ];
-    let mut columns = columns.map(|(name, kind, doc)| Column::new(name, kind, doc)).to_vec();
-    for name in more_counters(account).filter_map(name) {
-        let doc = "Of the context itself, by the model.";
-        columns.push(Column::new(&format!("self_{name}"), Kind::Uint, doc));
-        let doc = "From entry to exit, by the model.";
-        columns.push(Column::new(&format!("incl_{name}"), Kind::Uint, doc));
+/// Hints of a table with rows of several regions of interest.
+pub(super) fn by_region() -> TableDisplay {
+    TableDisplay {
+        group_by: vec!["region".to_owned()],
+        rows_max: Some(ROWS_MAX),
+        ..TableDisplay::default()
     }
-    let doc = "Instructions of each context; the self instructions of a CPU sum up to all that it \
-               executed.";
-    let mut table = Table::new("contexts", doc, columns);
+}
+
+fn table(account: &Accounting) -> Table {
+    let mut columns = vec![
+        Column::new("region", Kind::Uint, "Region of interest, from 1."),
+        Column::new("cpu", Kind::Text, "CPU number, or `all` for the sum over the CPUs."),
+        Column::new("context", Kind::Text, "What the CPU executed for, with the name of the task.")
+            .priority(100),
+        Column::new("self_instructions", Kind::Uint, "Instructions of the context itself.")
+            .priority(99),
+        Column::new(
+            "self_instructions_ratio",
+            Kind::Real,
+            "self_instructions over all instructions of the row's CPUs.",
+        )
+        .title("share")
+        .priority(80),
+        Column::new(
+            "inclusive_instructions",
+            Kind::Uint,
+            "Instructions from entry to exit, without other tasks, of the spans that started and ended \
+             in the region.",
+        )
+        .priority(60),
+        Column::new("entry_count", Kind::Uint, "How often the context was entered.")
+            .title("entries")
+            .priority(90),
+        Column::new("span_count", Kind::Uint, "Spans behind inclusive_instructions.")
+            .title("spans")
+            .priority(50),
+    ];
+    for name in more_counters(account).filter_map(name) {
+        let doc = format!("{name} of the context itself, by the model.");
+        let own = Column::new(&format!("self_{name}"), Kind::Uint, &doc);
+        columns.push(if name == "cycles" { own.priority(85) } else { own.detail() });
+        let doc = format!("{name} from entry to exit, by the model.");
+        columns.push(Column::new(&format!("inclusive_{name}"), Kind::Uint, &doc).detail());
+    }
+    let doc = "Instructions by context; the self instructions of a CPU add up to all that it executed.";
+    let display = TableDisplay {
+        headline: "largest: {context}, {self_instructions_ratio} of the instructions, \
+                   {entry_count} entries"
+            .to_owned(),
+        sort_by: Some("self_instructions".to_owned()),
+        filter: Some(RowFilter::sums_over_cpus()),
+        ..by_region()
+    };
+    let mut table = Table::new("contexts", doc, columns).displayed(display);
     for (at, region) in account.regions.iter().enumerate() {
         let mut sums: BTreeMap<KernelContext, ContextUse> = BTreeMap::new();
         for used in region.cpus.iter().flat_map(|cpu| &cpu.contexts) {
@@ -95,7 +128,7 @@ fn table(account: &Accounting) -> Table {
     table
 }
 
-/// Counters beside instructions: those that only a model has. Without one a cycle is an instruction.
+/// Counters that only a model has. Without a model, a cycle is an instruction.
 fn more_counters(account: &Accounting) -> impl Iterator<Item = usize> {
     let wanted = |counter: usize| ![TIME, INSTRUCTIONS].contains(&counter);
     (0..COUNTERS)

@@ -1,5 +1,5 @@
-//! Tables `misses`, `miss_evictors`, `miss_functions` and `miss_data`: why lines were missed, for whom they
-//! had left, and where.
+//! Tables `misses`, `miss_evictors`, `miss_functions` and `miss_data`: misses by class, by the context
+//! that had evicted the line, and by place.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use record::{Absence, Column, Kind, Table, Value};
 use sim::{Accounting, ELSEWHERE, KernelContext, MissClass, MissCount, MissKind, Symbols};
 
 const CACHES: [&str; 4] = ["L1I", "L1D", "L2", "L3"];
-/// Places that are told of each cache.
+/// Most places per cache; the others are summed up.
 const PLACES_MAX: usize = 50;
 
 /// Bit of a class's key: user mode missed.
@@ -17,7 +17,7 @@ const BY_USER: u64 = 1 << 8;
 pub fn absent(account: &Accounting) -> Option<Absence> {
     (!account.has_contexts).then(|| Absence {
         table: "misses".to_owned(),
-        what: "why lines were missed, and for whom they had left".to_owned(),
+        what: "misses by class and by evicting context".to_owned(),
         reason: "this kernel has no symbols (CONFIG_KALLSYMS)".to_owned(),
         remedy: None,
     })
@@ -39,12 +39,12 @@ pub fn tables(account: &Accounting, symbols: Option<&Symbols>) -> Vec<Table> {
     ]
 }
 
-/// What is true of all places that there were too many of, said once.
+/// A warning when there were too many places to keep.
 pub fn warning(account: &Accounting) -> Option<String> {
     let not_kept = of(account, MissKind::NotKept).map(|one| one.count);
     let not_kept = not_kept.fold(0, u64::saturating_add);
     (not_kept > 0)
-        .then(|| format!("{not_kept} misses are in no function and no data: too many at once"))
+        .then(|| format!("{not_kept} misses are not attributed to a function or data: too many places"))
 }
 
 fn of(account: &Accounting, sort: MissKind) -> impl Iterator<Item = &MissCount> {
@@ -85,7 +85,7 @@ fn ratio(count: u64, sums: &BTreeMap<(u32, u32), u64>, one: &MissCount) -> Value
 fn columns(more: &[(&str, Kind, &str)]) -> Vec<Column> {
     let first = [
         ("region", Kind::Uint, "Region of interest, from 1."),
-        ("cache", Kind::Text, "The cache; of all CPUs together."),
+        ("cache", Kind::Text, "Level of cache; all CPUs together."),
     ];
     let all = first.iter().chain(more);
     all.map(|(name, kind, doc)| Column::new(name, *kind, doc)).collect()
@@ -93,18 +93,19 @@ fn columns(more: &[(&str, Kind, &str)]) -> Vec<Column> {
 
 fn classes(account: &Accounting) -> Table {
     let columns = columns(&[
-        ("by", Kind::Text, "Who missed: user or kernel."),
+        ("mode", Kind::Text, "Processor mode of the access: user or kernel."),
         (
             "class",
             Kind::Text,
-            "cold: not asked for before in the region. self, other: it had left for a line of the same \
-             (the kernel, that process) or of another; true and false sharing: another core wrote what is \
-             asked for, or something else in the unit; device; untracked.",
+            "cold: first access in the region. self, other: the line had been evicted by one of the same \
+             (the kernel, that process) or of another. true sharing, false sharing: another core had \
+             written the accessed bytes, or other bytes of the coherence granule. device: a device had. \
+             untracked: unknown.",
         ),
-        ("misses", Kind::Uint, "How often."),
-        ("misses_ratio", Kind::Real, "Of all misses of the cache."),
+        ("misses", Kind::Uint, "Misses of this class."),
+        ("share_ratio", Kind::Real, "misses over all misses of the cache."),
     ]);
-    let doc = "Why lines were missed. Walks of page tables and prefetches are not among them.";
+    let doc = "Misses by class, without those of page-table walks and prefetches.";
     let mut table = Table::new("misses", doc, columns);
     let sums = sums(account, MissKind::Class);
     for one in of(account, MissKind::Class) {
@@ -126,19 +127,20 @@ fn evictors(account: &Accounting) -> Table {
         (
             "evicted_by",
             Kind::Text,
-            "For whom the line had left: user, an interrupt, or the kernel.",
+            "Context that had evicted the missed line: user, an interrupt, or the kernel.",
         ),
         ("misses", Kind::Uint, "Misses of such lines."),
-        ("misses_ratio", Kind::Real, "Of all misses of the cache."),
+        ("share_ratio", Kind::Real, "misses over all misses of the cache."),
     ]);
-    let doc = "For whom lines had left that were missed then, and how many of them more ways would have kept.";
+    let doc = "Misses by the context that had evicted the line, and how many of them a fully associative \
+               cache of the same size would have avoided.";
     let mut table = Table::new("miss_evictors", doc, columns);
     let sums = sums(account, MissKind::Class);
     let ways = of(account, MissKind::Associativity);
     for one in of(account, MissKind::Evictor).chain(ways) {
         let who = match (one.kind, one.key) {
-            (MissKind::Associativity, 0) => "all: too small a cache".to_owned(),
-            (MissKind::Associativity, _) => "all: too few ways".to_owned(),
+            (MissKind::Associativity, 0) => "all: capacity".to_owned(),
+            (MissKind::Associativity, _) => "all: conflict".to_owned(),
             (_, code) => match KernelContext::from_code(code) {
                 Some(KernelContext::User(_)) => "user".to_owned(),
                 Some(KernelContext::Unknown) | None => "kernel outside of interrupts".to_owned(),
@@ -164,11 +166,11 @@ fn places<'a>(
     named: &dyn Fn(u64) -> String,
 ) -> Table {
     let columns = columns(&[
-        (what, Kind::Text, "Where."),
-        ("misses", Kind::Uint, "How often."),
-        ("misses_ratio", Kind::Real, "Of all misses of the cache whose place was kept."),
+        (what, Kind::Text, "Place of the access."),
+        ("misses", Kind::Uint, "Misses there."),
+        ("share_ratio", Kind::Real, "misses over all misses of the cache with a known place."),
     ]);
-    let doc = "Where lines were missed, of each cache the most frequent places.";
+    let doc = "Misses by place: the most frequent places of each cache.";
     let mut table = Table::new(name, doc, columns);
     let mut of_caches: BTreeMap<(u32, u32), BTreeMap<String, u64>> = BTreeMap::new();
     for one in counts {
@@ -263,7 +265,7 @@ mod tests {
         assert_eq!(cells(0, 2), ["kernel".into(), "user".into()]);
         assert_eq!(cells(0, 3), ["cold".into(), "other".into()]);
         assert_eq!(cells(0, 5), [0.25.into(), 0.75.into()]);
-        assert_eq!(cells(1, 2), ["interrupt 0xec".into(), "all: too few ways".into()]);
+        assert_eq!(cells(1, 2), ["interrupt 0xec".into(), "all: conflict".into()]);
         assert_eq!(cells(2, 2), ["user mode".into(), "do_it".into(), "elsewhere".into()]);
         assert_eq!(cells(3, 2), ["struct page".into()]);
         assert_eq!(warning(&account()), None);

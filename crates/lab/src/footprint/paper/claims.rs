@@ -1,6 +1,6 @@
 //! The paper's findings, each asked of every model, and of the published figures.
 
-use record::{Column, Kind, Table, Value};
+use record::{Column, Format, Kind, Table, Value};
 
 use super::super::contexts::Mode;
 use super::super::what::{Level, Method, Source};
@@ -8,7 +8,7 @@ use super::judge::{
     CLOSE_RATIO, Judged, Known, Verdict, close, exactly, greater, half_way, narrower, no_benefit,
 };
 use super::published::{Count, Paper};
-use super::tables::{ModelRun, Which};
+use super::tables::{ModelRun, Which, by_model};
 
 /// Reads of a disk, silent and told.
 const READS: [Source; 2] = [Source::Disk, Source::DiskEvent];
@@ -76,9 +76,9 @@ pub fn statements(paper: &Paper, runs: &[ModelRun]) -> Table {
         all.extend(longer_lines(&asked));
     }
     all.extend(longer_lines_between(paper, runs));
-    let doc = "The paper's findings as statements of numbers. Whether they hold is asked of ours, and of \
-               the published figures.";
-    let mut table = Table::new("statements", doc, columns());
+    let doc = "The paper's findings as claims about numbers, judged by the simulated and by the \
+               published figures.";
+    let mut table = Table::new("findings", doc, columns()).displayed(by_model());
     all.into_iter().for_each(|one| table.push(cells(one)));
     table
 }
@@ -201,17 +201,27 @@ fn longer_lines_between(paper: &Paper, runs: &[ModelRun]) -> Vec<Statement> {
 fn columns() -> Vec<Column> {
     use Kind::{Real, Text};
     let column = Column::new;
+    let ratio = |name: &str, doc: &str| column(name, Real, doc).format(Format::Factor);
     vec![
-        column("statement", Text, "The finding."),
-        column("model", Text, "Of which model."),
-        column("of", Text, "Of what on it."),
-        column("claim", Text, "What must be so for it to hold."),
-        column("verdict", Text, "holds, fails, or not judged: then it is neither."),
-        column("ours_ratio", Real, "The ratio that decides: of both sides of the claim."),
-        column("numbers", Text, "Misses that it is made of, with half of their 95 % intervals."),
-        column("published_verdict", Text, "Whether the published figures have it so."),
-        column("published_ratio", Real, "The same ratio of the published figures."),
-        column("why", Text, "Why it is not judged."),
+        column("finding", Text, "The paper's finding.").priority(100),
+        column("model", Text, "Model of the simulated machine."),
+        column("subject", Text, "What the finding is about: level, stimulus, mode.").priority(99),
+        column("claim", Text, "What must be true for the finding to hold.").priority(70),
+        column("verdict", Text, "holds, fails, or not judged.").priority(98),
+        ratio("simulated_ratio", "The ratio of both sides of the claim on the simulated machine.")
+            .title("ratio")
+            .priority(97),
+        column(
+            "evidence",
+            Text,
+            "The misses behind that ratio, with the half widths of their 95 % confidence intervals.",
+        )
+        .priority(90),
+        column("published_verdict", Text, "Verdict of the published figures.")
+            .title("published")
+            .priority(96),
+        ratio("published_ratio", "The same ratio of the published figures.").priority(95),
+        column("reason", Text, "Why the finding is not judged.").priority(60),
     ]
 }
 

@@ -1,6 +1,7 @@
 //! Our runs of the paper's experiments, and its tables with both figures.
 
-use record::{Absence, Column, Kind, Table, Value};
+use record::limits::ROWS_MAX;
+use record::{Absence, Column, Format, Kind, Table, TableDisplay, Value};
 
 use super::super::contexts::{Mode, of_mode};
 use super::super::estimate::{
@@ -120,19 +121,27 @@ impl ModelRun {
 fn too_few(series: &Series) -> String {
     let count = |all| kept(all, user_misses).len();
     format!(
-        "{} repetitions with the interrupt and {} without count",
+        "only {} treatment and {} control repetitions were accepted",
         count(&series.raised),
         count(&series.idle)
     )
 }
 
-/// The paper's tables: our figures beside those that were published.
+/// Hints of a table with rows of several models.
+pub(super) fn by_model() -> TableDisplay {
+    TableDisplay {
+        group_by: vec!["model".to_owned()],
+        rows_max: Some(ROWS_MAX),
+        ..TableDisplay::default()
+    }
+}
+
+/// The paper's tables: the simulated figures next to the published ones.
 #[must_use]
 pub fn paper(paper: &Paper, runs: &[ModelRun], absent: &mut Vec<Absence>) -> Table {
-    let doc = "The paper's tables: misses that one interrupt makes, ours beside those that were \
-               published. The guest is Linux on x86-64, not what the paper measured: differences are \
-               no errors.";
-    let mut out = Table::new("paper", doc, columns());
+    let doc = "The paper's tables: misses per interrupt, simulated and published. The guest is Linux on \
+               x86-64, not the system that the paper measured: differences are not errors.";
+    let mut out = Table::new("paper", doc, columns()).displayed(by_model());
     for run in runs {
         let machine = paper.machines.get(&run.model);
         let apart = machine.is_none_or(|(_, apart)| *apart);
@@ -168,20 +177,44 @@ fn columns() -> Vec<Column> {
     use Kind::{Real, Text, Uint};
     let column = Column::new;
     vec![
-        column("model", Text, "The model of the simulated machine."),
-        column("paper_table", Uint, "Number of the table in the paper."),
-        column("title", Text, "What the table is of."),
-        column("level", Text, "What is filled."),
-        column("mode", Text, "Whose misses: user, kernel, exception."),
-        column("what", Text, "The row's words."),
-        column("method", Text, "basic or refined."),
-        column("count", Text, "start, with, without, beyond (the difference of these two)."),
-        column("ours", Real, "Misses on the simulated machine."),
-        column("ours_ci95", Real, "Half the width of their 95 % interval."),
-        column("ours_count", Uint, "Repetitions in it, of the sort that has fewer."),
-        column("published", Uint, "Misses that the paper has."),
-        column("ours_over_published_ratio", Real, "Ours over the published figure."),
-        column("published_on", Text, "What the paper measured."),
+        column("model", Text, "Model of the simulated machine."),
+        column("paper_table", Uint, "Number of the table in the paper.").title("table").priority(100),
+        column("title", Text, "Title of that table.").detail(),
+        column("level", Text, "Cache that is filled.").priority(99),
+        column("mode", Text, "Processor mode of the misses: user, kernel or exception.").priority(98),
+        column("row", Text, "The row of that table.").priority(97),
+        column("method", Text, "basic or refined.").priority(80),
+        column(
+            "quantity",
+            Text,
+            "start, with, without, or beyond (the difference of with and without).",
+        )
+        .priority(79),
+        column("simulated_misses", Real, "Misses on the simulated machine.")
+            .title("simulated ± ci95")
+            .plus_minus("simulated_misses_ci95")
+            .digits(4)
+            .priority(96),
+        column(
+            "simulated_misses_ci95",
+            Real,
+            "Half width of the 95 % confidence interval of simulated_misses.",
+        )
+        .detail(),
+        column(
+            "repetition_count",
+            Uint,
+            "Repetitions behind it: the smaller of treatment and control.",
+        )
+        .detail(),
+        column("published_misses", Uint, "Misses that the paper reports.")
+            .title("published")
+            .priority(95),
+        column("simulated_over_published_ratio", Real, "simulated_misses over published_misses.")
+            .title("ratio")
+            .format(Format::Factor)
+            .priority(94),
+        column("published_machine", Text, "Machine that the paper measured.").detail(),
     ]
 }
 

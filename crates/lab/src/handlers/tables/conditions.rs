@@ -1,55 +1,81 @@
-//! Table `conditions`: what each window was, and what could not be attributed in it.
+//! Table `conditions`: the windows, what the probes missed in them, and what ran meanwhile.
 
-use record::{Column, Kind, Table, Value};
+use record::limits::ROWS_MAX;
+use record::{Column, Format, Kind, Table, TableDisplay, Value};
 
 use super::super::condition::Condition;
 use super::super::experiment::Measured;
 use super::super::sample::{WindowSample, Work};
+use super::condition_column;
 
 fn columns() -> Vec<Column> {
+    let uint = |name: &str, doc: &str| Column::new(name, Kind::Uint, doc);
     let mut columns = vec![
-        Column::new("condition", Kind::Text, "Condition."),
-        Column::new("load", Kind::Text, "idle or busy; absent as found."),
-        Column::new("rate", Kind::Text, "low or high; absent as found."),
-        Column::new("source", Kind::Text, "disk, net, timer, ipi or none; absent as found."),
-        Column::new("window_ns", Kind::Uint, "How long the window was open, mean over the CPUs."),
-        Column::new("cpus", Kind::Uint, "Measured CPUs."),
-        Column::new("event_count", Kind::Uint, "Events that the probes handled."),
+        condition_column().priority(100),
+        Column::new("load", Kind::Text, "Background load: idle or busy; absent in `ambient`.").detail(),
+        Column::new("rate", Kind::Text, "Rate of the stimulus: low or high; absent in `ambient`.")
+            .detail(),
         Column::new(
-            "lost_count",
-            Kind::Uint,
-            "Events lost: dropped by the kernel or without a place.",
-        ),
-        Column::new(
-            "undelivered_count",
-            Kind::Uint,
-            "Counted by the kernel, not handed to the probes.",
-        ),
-        Column::new("unmatched_exit_count", Kind::Uint, "Spans begun before the window opened."),
-        Column::new("abandoned_count", Kind::Uint, "Spans whose exit was not seen."),
-        Column::new("user_cpu_ns", Kind::Uint, "CPU time of the measuring process meanwhile."),
+            "stimulus",
+            Kind::Text,
+            "What raises interrupts: disk, net, timer, ipi or none; absent in `ambient`.",
+        )
+        .detail(),
+        uint("window_ns", "Length of the measurement window, mean over the CPUs.")
+            .format(Format::Seconds)
+            .priority(90),
+        uint("cpu_count", "Number of measured CPUs.").title("CPUs").priority(40),
+        uint("event_count", "Entry and exit events that the probes handled.")
+            .title("events")
+            .priority(80),
+        uint("lost_event_count", "Events lost: dropped by the kernel, or without room in a map.")
+            .title("lost")
+            .priority(95),
+        uint(
+            "undelivered_event_count",
+            "Events that the kernel counted as missed because it did not run the probe.",
+        )
+        .title("undelivered")
+        .priority(85),
+        uint("unmatched_exit_count", "Exits of spans that had started before the window opened.")
+            .detail(),
+        uint("unmatched_entry_count", "Entries whose exit was not seen.").detail(),
+        uint("observer_cpu_ns", "CPU time that irqlab itself used in user space during the window.")
+            .title("irqlab CPU")
+            .format(Format::Milliseconds)
+            .priority(30),
     ];
-    for (prefix, what) in [("stimulus", "the stimulus"), ("load", "the load")] {
+    for (prefix, what) in [("stimulus", "stimulus"), ("load", "load")] {
         for (suffix, doc) in [
-            ("operations", "Operations of"),
+            ("operation_count", "Operations of"),
             ("bytes", "Bytes moved by"),
-            ("errors", "Failed operations of"),
+            ("error_count", "Failed operations of"),
             ("elapsed_ns", "Running time of"),
         ] {
             let name = format!("{prefix}_{suffix}");
-            columns.push(Column::new(
-                &name,
-                Kind::Uint,
-                &format!("{doc} {what}, its start-up included."),
-            ));
+            columns.push(uint(&name, &format!("{doc} the {what}, start-up included.")).detail());
         }
     }
+    let real = |name: &str, doc: &str| Column::new(name, Kind::Real, doc);
+    columns.extend([
+        real("stimulus_rate_hz", "stimulus_operation_count per second of stimulus_elapsed_ns.")
+            .title("stimulus")
+            .priority(75),
+        real("load_rate_hz", "load_operation_count per second of load_elapsed_ns.")
+            .title("load")
+            .priority(60),
+        real("load_bytes_per_second", "load_bytes per second of load_elapsed_ns.")
+            .title("load data")
+            .priority(50),
+    ]);
     columns
 }
 
-/// One row a condition.
+/// One row per condition.
 pub fn conditions(measured: &[Measured]) -> Table {
-    let mut table = Table::new("conditions", "One row for each condition.", columns());
+    let doc = "One row per condition: its window, what the probes missed, and what ran meanwhile.";
+    let display = TableDisplay { rows_max: Some(ROWS_MAX), ..TableDisplay::default() };
+    let mut table = Table::new("conditions", doc, columns()).displayed(display);
     for one in measured {
         table.push(row(one.condition, &one.timing));
     }
@@ -80,7 +106,18 @@ fn row(condition: Condition, window: &WindowSample) -> Vec<Value> {
     ];
     row.extend(work(window.stimulus_work));
     row.extend(work(window.load_work));
+    row.extend([
+        per_second(window.stimulus_work, |work| work.operations),
+        per_second(window.load_work, |work| work.operations),
+        per_second(window.load_work, |work| work.bytes),
+    ]);
     row
+}
+
+fn per_second(work: Option<Work>, what: fn(&Work) -> u64) -> Value {
+    work.filter(|work| work.elapsed_ns > 0)
+        .map(|work| what(&work) as f64 * 1e9 / work.elapsed_ns as f64)
+        .into()
 }
 
 fn work(work: Option<Work>) -> [Value; 4] {

@@ -1,4 +1,4 @@
-//! Tables `events` and `ratios`: what the PMU counted in each source, and what follows from it.
+//! Tables `events` and `ratios`: PMU events of each context, and ratios of them.
 
 use std::collections::BTreeMap;
 
@@ -8,41 +8,57 @@ use record::{Column, Kind, Table, Value};
 use super::super::bench::{BenchFacts, Pass};
 use super::super::experiment::Measured;
 use super::super::sample::SourceSample;
-use super::{context_columns, context_values, groups};
+use super::{condition_column, context_columns, context_values, display, groups};
 
-/// Mean events per span of one source, by event name.
+/// Mean events per span of one context, by event name.
 type Means = BTreeMap<String, f64>;
 
-/// One row a source and event, over all CPUs.
+/// One row per context and event, over all CPUs.
 pub fn events(measured: &[Measured], passes: &[Pass], facts: &BenchFacts) -> Table {
-    let mut columns = vec![Column::new("condition", Kind::Text, "Condition.")];
+    let mut columns = vec![condition_column()];
     columns.extend(context_columns());
     columns.extend([
-        Column::new("event", Kind::Text, "Event, as perf names it."),
+        Column::new("event", Kind::Text, "PMU event, by its name in perf.").priority(95),
         Column::new(
             "pass",
             Kind::Uint,
-            "Pass in which it was counted; a pass is a window of its own.",
-        ),
-        Column::new("span_count", Kind::Uint, "Spans whose events were read at entry and exit."),
+            "Pass in which the event was counted; each pass is a window of its own.",
+        )
+        .priority(20),
+        Column::new("span_count", Kind::Uint, "Spans whose counters were read at entry and exit.")
+            .title("spans")
+            .priority(70),
         Column::new(
-            "self_sum",
+            "self_total",
             Kind::Uint,
-            "Sum over the spans less the spans nested in them, as read.",
-        ),
-        Column::new("incl_sum", Kind::Uint, "Sum over the spans, as read."),
+            "Events of the spans without those of nested spans, read overhead included.",
+        )
+        .priority(30),
         Column::new(
-            "read_overhead_per_span",
+            "inclusive_total",
+            Kind::Uint,
+            "Events of the spans with those of nested spans, read overhead included.",
+        )
+        .detail(),
+        Column::new(
+            "read_overhead_mean",
             Kind::Real,
-            "What reading adds to a span, measured in this run.",
-        ),
+            "Events that reading the counters adds to a span, measured in this run.",
+        )
+        .title("read overhead")
+        .priority(50),
         Column::new(
             "self_mean",
             Kind::Real,
-            "Mean per span, the overhead subtracted; not below 0.",
-        ),
+            "Mean events per span: self_total over span_count, minus read_overhead_mean; at least 0.",
+        )
+        .title("mean per span")
+        .priority(90),
     ]);
-    let mut table = Table::new("events", "PMU events of each source, all CPUs together.", columns);
+    let doc = "PMU events of each context, all CPUs together.";
+    let display =
+        display("PMU events of each context, all CPUs together; means without the read overhead");
+    let mut table = Table::new("events", doc, columns).displayed(display);
     for one in measured {
         for (pass, window) in &one.events {
             for group in groups(window).iter().filter(|group| group.cpu.is_none()) {
@@ -75,7 +91,7 @@ pub fn events(measured: &[Measured], passes: &[Pass], facts: &BenchFacts) -> Tab
     table
 }
 
-/// What reading adds to a span of these.
+/// Events that reading the counters adds to a span of these.
 fn overhead(
     facts: &BenchFacts,
     pass: usize,
@@ -92,25 +108,70 @@ fn mean(sum: u64, spans: u64, overhead: Option<f64>) -> Option<f64> {
     (spans > 0).then(|| (sum as f64 / spans as f64 - overhead.unwrap_or(0.0)).max(0.0))
 }
 
-/// Derived metrics: name, numerator, denominator, doc (paper, sections 4.3 to 4.6).
-const RATIOS: [(&str, &str, &str, &str); 8] = [
-    ("ipc_ratio", "instructions", "cycles", "Instructions per cycle."),
-    ("completion_ratio", "instructions", "issued", "Retired over issued or decoded operations."),
-    ("branch_miss_ratio", "branch-misses", "branches", "Mispredicted over retired branches."),
-    ("l1i_miss_ratio", "L1-icache-load-misses", "L1-icache-loads", "L1I misses over accesses."),
-    ("l1d_miss_ratio", "L1-dcache-load-misses", "L1-dcache-loads", "L1D misses over accesses."),
-    ("llc_miss_ratio", "LLC-load-misses", "LLC-loads", "Last-level misses over accesses."),
-    ("dtlb_miss_ratio", "dTLB-load-misses", "dTLB-loads", "D-TLB misses over accesses."),
-    ("itlb_miss_ratio", "iTLB-load-misses", "iTLB-loads", "I-TLB misses over accesses."),
+/// Derived metrics: name, title, numerator, denominator, doc (paper, sections 4.3 to 4.6).
+const RATIOS: [(&str, &str, &str, &str, &str); 8] = [
+    ("instructions_per_cycle", "IPC", "instructions", "cycles", "Instructions per cycle."),
+    (
+        "retired_ratio",
+        "retired",
+        "instructions",
+        "issued",
+        "Retired operations over issued or decoded operations.",
+    ),
+    (
+        "branch_miss_ratio",
+        "branch miss",
+        "branch-misses",
+        "branches",
+        "Mispredicted branches over retired branches.",
+    ),
+    (
+        "l1i_miss_ratio",
+        "L1I miss",
+        "L1-icache-load-misses",
+        "L1-icache-loads",
+        "L1 instruction cache misses over accesses.",
+    ),
+    (
+        "l1d_miss_ratio",
+        "L1D miss",
+        "L1-dcache-load-misses",
+        "L1-dcache-loads",
+        "L1 data cache misses over accesses.",
+    ),
+    (
+        "llc_miss_ratio",
+        "LLC miss",
+        "LLC-load-misses",
+        "LLC-loads",
+        "Last-level cache misses over accesses.",
+    ),
+    (
+        "dtlb_miss_ratio",
+        "D-TLB miss",
+        "dTLB-load-misses",
+        "dTLB-loads",
+        "Data TLB misses over accesses.",
+    ),
+    (
+        "itlb_miss_ratio",
+        "I-TLB miss",
+        "iTLB-load-misses",
+        "iTLB-loads",
+        "Instruction TLB misses over accesses.",
+    ),
 ];
 
-/// One row a source: the ratios whose both events were counted.
+/// One row per context: the ratios of which both events were counted.
 pub fn ratios(measured: &[Measured], passes: &[Pass], facts: &BenchFacts) -> Table {
-    let mut columns = vec![Column::new("condition", Kind::Text, "Condition.")];
+    let mut columns = vec![condition_column()];
     columns.extend(context_columns());
-    columns.extend(RATIOS.iter().map(|(name, _, _, doc)| Column::new(name, Kind::Real, doc)));
-    let mut table =
-        Table::new("ratios", "Ratios of mean events per span, all CPUs together.", columns);
+    let column = |(at, (name, title, _, _, doc)): (u8, &(&str, &str, &str, &str, &str))| {
+        Column::new(name, Kind::Real, doc).title(title).priority(90 - at)
+    };
+    columns.extend((0..).zip(&RATIOS).map(column));
+    let doc = "Ratios of mean events per span, all CPUs together.";
+    let mut table = Table::new("ratios", doc, columns).displayed(display(""));
     for one in measured {
         let mut sources: BTreeMap<&Context, Means> = BTreeMap::new();
         for (pass, window) in &one.events {
@@ -126,9 +187,9 @@ pub fn ratios(measured: &[Measured], passes: &[Pass], facts: &BenchFacts) -> Tab
             }
         }
         for (context, means) in sources {
-            let ratios = RATIOS.map(|(_, top, bottom, _)| ratio(&means, top, bottom));
+            let ratios = RATIOS.map(|(_, _, top, bottom, _)| ratio(&means, top, bottom));
             if ratios.iter().all(Option::is_none) {
-                continue; // other events than a ratio's were asked for
+                continue; // none of these ratios' events were asked for
             }
             let mut row: Vec<Value> = vec![one.condition.label().into()];
             row.extend(context_values(context));

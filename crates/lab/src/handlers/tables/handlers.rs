@@ -1,38 +1,48 @@
-//! Table `handlers`: what each source cost.
+//! Table `handlers`: what each context cost.
 
-use record::{Column, Kind, Table, Value};
+use std::collections::BTreeSet;
+
+use record::{Column, Format, Kind, RowFilter, Table, TableDisplay, Value};
 use stats::Distribution;
 
 use super::super::bench::BenchFacts;
 use super::super::experiment::Measured;
 use super::super::sample::{SourceSample, Timing};
-use super::{Group, groups, key_columns, key_values, rate_hz};
+use super::{Group, display, groups, key_columns, key_values, rate_hz};
 
 /// Quantiles of the table: suffix of the column, share of 100,000.
 const QUANTILES: [(&str, u32); 4] =
     [("p50", 50_000), ("p90", 90_000), ("p99", 99_000), ("p999", 99_900)];
 
-fn time_columns(prefix: &str, what: &str) -> Vec<Column> {
-    let mut columns = vec![Column::new(
+/// Columns of a time; the self times are what people see.
+fn time_columns(prefix: &str, what: &str, is_shown: bool) -> Vec<Column> {
+    let shown = |column: Column, title: &str, priority: u8| {
+        let column = column.title(title).format(Format::Microseconds);
+        if is_shown { column.priority(priority) } else { column.detail() }
+    };
+    let mean = Column::new(
         &format!("{prefix}_mean_ns"),
         Kind::Real,
-        &format!("Mean {what} of a span; the probes' own cost is subtracted."),
-    )];
-    for (suffix, share) in QUANTILES {
+        &format!("Mean {what} of a span; the probe overhead within the span is subtracted."),
+    );
+    let mean = shown(mean, "mean ± ci95", 99);
+    let mut columns =
+        vec![if is_shown { mean.plus_minus(&format!("{prefix}_mean_ci95_ns")) } else { mean }];
+    for ((suffix, share), (title, priority)) in
+        QUANTILES.into_iter().zip([("p50", 50), ("p90", 0), ("p99", 80), ("p99.9", 0)])
+    {
         let percent = f64::from(share) / 1e3;
-        columns.push(Column::new(
-            &format!("{prefix}_{suffix}_ns"),
-            Kind::Uint,
-            &format!("{percent} % of the spans took at most this; within 1/16."),
-        ));
+        let doc = format!("{percent} % of the spans took at most this time; exact within 1/16.");
+        let column = Column::new(&format!("{prefix}_{suffix}_ns"), Kind::Uint, &doc);
+        columns.push(shown(column, title, priority));
     }
-    for (suffix, doc) in [
-        ("max_ns", "The longest span."),
-        ("max_at_ns", "When the longest span ended, since the window opened."),
-        ("total_ns", "Sum over the spans; exact but for the clock."),
-    ] {
-        columns.push(Column::new(&format!("{prefix}_{suffix}"), Kind::Uint, doc));
-    }
+    let uint = |suffix: &str, doc| Column::new(&format!("{prefix}_{suffix}"), Kind::Uint, doc);
+    let total = uint("total_ns", "Sum over all spans; exact within the clock's resolution.");
+    columns.extend([
+        shown(uint("max_ns", "The longest span."), "max", 90),
+        uint("max_at_ns", "When the longest span ended, since the window opened.").detail(),
+        shown(total, "total", 60).format(Format::Milliseconds),
+    ]);
     columns
 }
 
@@ -40,52 +50,110 @@ fn columns() -> Vec<Column> {
     let mut columns = key_columns();
     columns.extend([
         Column::new(
-            "timing",
+            "timed_by",
             Kind::Text,
-            "Who timed it: probes, kernel, simulator, or none (counted only).",
-        ),
-        Column::new("count", Kind::Uint, "Spans that ended in the window."),
-        Column::new("rate_hz", Kind::Real, "Count per second of the window."),
+            "What timed the spans: probes, kernel, simulator, or none (counted only).",
+        )
+        .detail(),
+        Column::new("count", Kind::Uint, "Spans that ended in the window.").priority(70),
+        Column::new("rate_hz", Kind::Real, "Spans per second of the window.").priority(40),
     ]);
-    columns.extend(time_columns("self", "time less that of the spans nested in it,"));
+    columns.extend(time_columns("self", "self time (without nested spans)", true));
     columns.extend([
-        Column::new("self_mean_ci95_ns", Kind::Real, "Half width of the mean's 95 % interval."),
-        Column::new("interval_method", Kind::Text, "batch-means, or independent with few batches."),
         Column::new(
-            "self_share_ratio",
+            "self_mean_ci95_ns",
             Kind::Real,
-            "Total self time over the open time of the CPUs.",
-        ),
+            "Half width of the 95 % confidence interval of self_mean_ns.",
+        )
+        .detail(),
         Column::new(
-            "self_mean_cycles",
+            "self_mean_ci95_method",
+            Kind::Text,
+            "How that interval was computed: batch-means, or independent with few batches.",
+        )
+        .detail(),
+        Column::new(
+            "self_cpu_ratio",
             Kind::Real,
-            "Mean self time in cycles of the time-stamp counter.",
-        ),
-        Column::new("self_total_cycles", Kind::Real, "Total self time in the same."),
+            "Share of CPU time: self_total_ns over the length of the window on all CPUs of the row.",
+        )
+        .title("CPU")
+        .priority(85),
+        Column::new(
+            "self_mean_tsc_cycles",
+            Kind::Real,
+            "self_mean_ns in cycles of the time-stamp counter.",
+        )
+        .detail(),
+        Column::new(
+            "self_total_tsc_cycles",
+            Kind::Real,
+            "self_total_ns in cycles of the time-stamp counter.",
+        )
+        .detail(),
     ]);
-    columns.extend(time_columns("incl", "time from entry to exit"));
+    columns.extend(time_columns("inclusive", "time from entry to exit", false));
+    let uint = |name, doc| Column::new(name, Kind::Uint, doc).detail();
     columns.extend([
-        Column::new("nested_count", Kind::Uint, "Spans that had another span inside."),
-        Column::new("not_handled_count", Kind::Uint, "irq only: returned IRQ_NONE (shared line)."),
-        Column::new(
-            "clamped_count",
-            Kind::Uint,
-            "Spans shorter than the probes' cost, taken as 0 ns.",
-        ),
-        Column::new(
-            "abandoned_count",
-            Kind::Uint,
-            "Entries whose exit was not seen; in no other column.",
-        ),
+        uint("interrupted_count", "Spans that were interrupted by a nested span."),
+        uint("irq_none_count", "irq only: handlers that returned IRQ_NONE (shared line)."),
+        uint("clamped_count", "Spans shorter than the probe overhead, counted as 0 ns."),
+        uint("unmatched_entry_count", "Entries whose exit was not seen; in no other column."),
     ]);
     columns
 }
 
-/// One row a source and CPU, and one a source over all CPUs.
+/// How the numbers were measured.
+fn notes(measured: &[Measured], has_probes: bool) -> Vec<String> {
+    let mut notes = vec![
+        "{settings.attachment} probes at entry and exit".to_owned(),
+        "CPUs {settings.cpus}".to_owned(),
+        "{settings.clock}".to_owned(),
+    ];
+    let spans = measured.iter().flat_map(|one| groups(&one.timing)).filter(|group| {
+        group.samples.first().is_some_and(|sample| sample.timing != Timing::CountOnly)
+    });
+    let methods: BTreeSet<&str> = spans
+        .filter_map(|group| self_times(&group).interval())
+        .map(|interval| interval.method.label())
+        .collect();
+    let how = match (methods.contains("batch-means"), methods.contains("independent")) {
+        (true, true) => Some("by batch means, or as if independent where spans are few"),
+        (true, false) => Some("by batch means"),
+        (false, true) => Some("as if spans were independent"),
+        (false, false) => None,
+    };
+    notes.extend(how.map(|how| {
+        format!("± is half of the mean's 95\u{a0}% confidence interval over count spans, {how}")
+    }));
+    if has_probes {
+        let subtracted =
+            "{observer.probe_overhead_in_span_ns}, or the in-situ calibration, subtracted from \
+             each span";
+        notes.push(subtracted.to_owned());
+    }
+    notes.push(
+        "quantiles within {settings.histogram_error_max_ratio}, max and total exact".to_owned(),
+    );
+    notes
+}
+
+/// One row per context and CPU, and one per context over all CPUs.
 pub fn handlers(measured: &[Measured], facts: &BenchFacts) -> Table {
-    let doc =
-        "One row for each source of interrupts on each CPU, and one for its sum over the CPUs.";
-    let mut table = Table::new("handlers", doc, columns());
+    let doc = "One row per interrupt context and CPU, and one for the sum over the CPUs (`all`).";
+    let title =
+        "CPU time of each interrupt context; self times: without the contexts nested within";
+    let samples = measured.iter().flat_map(|one| &one.timing.sources);
+    let has_probes = samples.into_iter().any(|sample| sample.timing == Timing::Probes);
+    let display = TableDisplay {
+        headline: "largest: {kind} {name}, {self_cpu_ratio} of CPU time, {self_mean_ns} × {count}"
+            .to_owned(),
+        sort_by: Some("self_total_ns".to_owned()),
+        filter: Some(RowFilter::sums_over_cpus()),
+        notes: notes(measured, has_probes),
+        ..display(title)
+    };
+    let mut table = Table::new("handlers", doc, columns()).displayed(display);
     for one in measured {
         let condition = one.condition.label();
         for group in groups(&one.timing) {
@@ -102,11 +170,9 @@ fn row(condition: &str, group: &Group<'_>, timing: Timing, facts: &BenchFacts) -
     let sum = |field: fn(&SourceSample) -> u64| group.samples.iter().map(|s| field(s)).sum::<u64>();
     let count = sum(|sample| sample.count);
     let timed = timing != Timing::CountOnly && count > 0;
-    let (mut own, mut inclusive) = (Distribution::default(), Distribution::default());
-    for sample in &group.samples {
-        own.merge(&sample.own);
-        inclusive.merge(&sample.inclusive);
-    }
+    let own = self_times(group);
+    let mut inclusive = Distribution::default();
+    group.samples.iter().for_each(|sample| inclusive.merge(&sample.inclusive));
     let mut row = key_values(condition, group);
     row.extend([timing.label().into(), count.into(), rate_hz(count, group.length_ns).into()]);
     row.extend(times(&own, group.peak_at_ns(|sample| sample.own.peak), timed));
@@ -135,6 +201,12 @@ fn row(condition: &str, group: &Group<'_>, timing: Timing, facts: &BenchFacts) -
         probed.then(|| sum(|sample| sample.abandoned_count)).into(),
     ]);
     row
+}
+
+fn self_times(group: &Group<'_>) -> Distribution {
+    let mut own = Distribution::default();
+    group.samples.iter().for_each(|sample| own.merge(&sample.own));
+    own
 }
 
 fn times(of: &Distribution, peak_at_ns: Option<u64>, timed: bool) -> Vec<Value> {

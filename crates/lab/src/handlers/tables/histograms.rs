@@ -1,24 +1,30 @@
-//! Table `histograms`: the buckets behind the quantiles.
+//! Table `histograms`: the distributions from which the quantiles are computed.
 
 use record::{Column, Kind, Table, Value};
 use stats::Distribution;
 
 use super::super::experiment::Measured;
 use super::super::sample::Timing;
-use super::{groups, key_columns, key_values};
+use super::{display, groups, key_columns, key_values};
 
-/// One row a filled bucket, summed over the CPUs.
+/// One row per filled bucket, summed over the CPUs.
 pub fn histograms(measured: &[Measured]) -> Table {
     let mut columns = key_columns();
     columns.extend([
-        Column::new("of", Kind::Text, "self or incl (times in ns), or packets."),
-        Column::new("low", Kind::Uint, "Smallest value of the bucket."),
-        Column::new("high", Kind::Uint, "Largest value of the bucket."),
-        Column::new("count", Kind::Uint, "Values in it."),
+        Column::new(
+            "quantity",
+            Kind::Text,
+            "What was counted: self or inclusive (times in ns), or packets (per poll).",
+        ),
+        Column::new("bucket_min", Kind::Uint, "Smallest value of the bucket."),
+        Column::new("bucket_max", Kind::Uint, "Largest value of the bucket."),
+        Column::new("count", Kind::Uint, "Values in the bucket."),
     ]);
-    let doc =
-        "Filled buckets; 16 to each power of two, so a bucket is at most 1/16 of its value wide.";
-    let mut table = Table::new("histograms", doc, columns);
+    let doc = "Filled buckets of the distributions, summed over the CPUs; 16 buckets per power of two, \
+               so that a bucket is at most 1/16 of its value wide.";
+    let mut table = Table::new("histograms", doc, columns).displayed(display(""));
+    // Thousands of rows: for programs.
+    table.display.rows_max = Some(0);
     for one in measured {
         for group in groups(&one.timing).iter().filter(|group| group.cpu.is_none()) {
             let (mut own, mut inclusive) = (Distribution::default(), Distribution::default());
@@ -27,7 +33,7 @@ pub fn histograms(measured: &[Measured]) -> Table {
                 inclusive.merge(&sample.inclusive);
             }
             let packets = group.samples.iter().any(|sample| sample.timing == Timing::Packets);
-            let kinds = [(if packets { "packets" } else { "self" }, own), ("incl", inclusive)];
+            let kinds = [(if packets { "packets" } else { "self" }, own), ("inclusive", inclusive)];
             for (of, distribution) in kinds {
                 for (low, high, count) in distribution.histogram.filled() {
                     let mut row: Vec<Value> = key_values(&one.condition.label(), group);

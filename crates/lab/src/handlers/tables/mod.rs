@@ -15,34 +15,62 @@ pub(super) use histograms::histograms;
 pub(super) use napi::napi;
 
 use attribution::Context;
-use record::{Column, Kind, Value};
+use record::limits::ROWS_MAX;
+use record::{Column, Kind, TableDisplay, Value};
 
 use super::sample::{SourceSample, WindowSample};
 
-/// The columns that say which source of which condition on which CPU a row is of.
+/// The columns that say which context, in which condition and on which CPU, a row describes.
 fn key_columns() -> Vec<Column> {
     let mut columns = vec![
-        Column::new(
-            "condition",
-            Kind::Text,
-            "Condition: load/rate/source, `as found` or `command`.",
-        ),
-        Column::new("cpu", Kind::Text, "CPU number, or `all` for the sum over the measured CPUs."),
+        condition_column(),
+        Column::new("cpu", Kind::Text, "CPU number, or `all` for the sum over the measured CPUs.")
+            .priority(95),
     ];
     columns.extend(context_columns());
     columns
 }
 
+fn condition_column() -> Column {
+    Column::new(
+        "condition",
+        Kind::Text,
+        "Condition: load/rate/stimulus, `ambient` (no load, no stimulus) or `command`.",
+    )
+}
+
 fn context_columns() -> Vec<Column> {
     vec![
-        Column::new("kind", Kind::Text, "irq, vector, softirq, napi, nmi or exception."),
-        Column::new("number", Kind::Uint, "IRQ line, vector position, softirq number or NAPI id."),
+        Column::new(
+            "kind",
+            Kind::Text,
+            "Kind of context: irq, vector, softirq, napi, nmi or exception.",
+        )
+        .priority(75),
+        Column::new(
+            "number",
+            Kind::Uint,
+            "IRQ number, index of the vector, softirq number or NAPI id.",
+        )
+        .detail(),
         Column::new(
             "name",
             Kind::Text,
-            "Action, vector, softirq or device, as the kernel names it.",
-        ),
+            "Name that the kernel gives to the action, vector, softirq or device.",
+        )
+        .prefixed("number", "kind", "irq")
+        .priority(100),
     ]
+}
+
+/// Hints that all tables with a row per context share: groups by condition, sums over the CPUs.
+fn display(title: &str) -> TableDisplay {
+    TableDisplay {
+        title: title.to_owned(),
+        group_by: vec!["condition".to_owned()],
+        rows_max: Some(ROWS_MAX),
+        ..TableDisplay::default()
+    }
 }
 
 fn key_values(condition: &str, group: &Group<'_>) -> Vec<Value> {
@@ -56,17 +84,17 @@ fn context_values(context: &Context) -> [Value; 3] {
     [context.kind.label().into(), u64::from(context.number).into(), context.name.clone().into()]
 }
 
-/// The samples of one source: of one CPU, or of all of them.
+/// The samples of one context: on one CPU, or on all of them.
 struct Group<'a> {
     context: &'a Context,
     /// `None`: all measured CPUs.
     cpu: Option<u32>,
     samples: Vec<&'a SourceSample>,
-    /// Open time of these CPUs together, ns.
+    /// Length of the window on these CPUs together, ns.
     cpu_time_ns: u64,
-    /// Open time of the window, ns.
+    /// Length of the window, ns.
     length_ns: u64,
-    /// When it opened on each CPU.
+    /// When the window opened on each CPU.
     starts: Vec<(u32, Option<u64>)>,
 }
 
@@ -79,7 +107,7 @@ impl Group<'_> {
     }
 }
 
-/// Every source of a window, summed over its CPUs and then CPU by CPU, in table order.
+/// Every context of a window: the sum over its CPUs, then each CPU.
 fn groups(window: &WindowSample) -> Vec<Group<'_>> {
     let mut contexts: Vec<&Context> = window.sources.iter().map(|source| &source.context).collect();
     contexts.sort_unstable();

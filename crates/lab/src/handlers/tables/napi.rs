@@ -1,30 +1,54 @@
 //! Table `napi`: polls, and packets per poll.
 
-use record::{Column, Kind, Table, Value};
+use record::{Column, Kind, RowFilter, Table, TableDisplay, Value};
 use stats::Distribution;
 
 use super::super::experiment::Measured;
 use super::super::sample::Timing;
-use super::{groups, key_columns, key_values, rate_hz};
+use super::{display, groups, key_columns, key_values, rate_hz};
 
-/// One row a NAPI instance and CPU, and one an instance over all CPUs.
+/// One row per NAPI instance and CPU, and one per instance over all CPUs.
 pub fn napi(measured: &[Measured]) -> Table {
     let mut columns = key_columns();
     columns.extend([
         Column::new(
             "poll_count",
             Kind::Uint,
-            "Polls (tracepoint napi_poll, which has no entry event).",
-        ),
-        Column::new("rate_hz", Kind::Real, "Polls per second of the window."),
-        Column::new("packet_count", Kind::Uint, "Packets handled by these polls."),
-        Column::new("packets_per_poll_mean", Kind::Real, "Mean number of packets of a poll."),
-        Column::new("packets_per_poll_p50", Kind::Uint, "Median; within 1/16."),
-        Column::new("packets_per_poll_p99", Kind::Uint, "99th percentile; within 1/16."),
-        Column::new("packets_per_poll_max", Kind::Uint, "The most packets of a poll."),
-        Column::new("budget_used_up_count", Kind::Uint, "Polls that handled their whole budget."),
+            "Polls (tracepoint napi_poll, which has no entry event: polls have no duration).",
+        )
+        .title("polls")
+        .priority(90),
+        Column::new("rate_hz", Kind::Real, "Polls per second of the window.").priority(60),
+        Column::new("packet_count", Kind::Uint, "Packets that these polls handled.")
+            .title("packets")
+            .priority(70),
+        Column::new("packets_per_poll_mean", Kind::Real, "Mean number of packets per poll.")
+            .title("packets/poll")
+            .priority(80),
+        Column::new("packets_per_poll_p50", Kind::Uint, "Median of the packets per poll; within 1/16.")
+            .title("p50")
+            .priority(40),
+        Column::new("packets_per_poll_p99", Kind::Uint, "99th percentile; within 1/16.")
+            .title("p99")
+            .priority(45),
+        Column::new("packets_per_poll_max", Kind::Uint, "Most packets in one poll.")
+            .title("max")
+            .priority(50),
+        Column::new(
+            "budget_exhausted_count",
+            Kind::Uint,
+            "Polls that handled as many packets as their budget allows.",
+        )
+        .title("budget exhausted")
+        .priority(30),
     ]);
-    let mut table = Table::new("napi", "One row for each NAPI instance that was polled.", columns);
+    let doc = "One row per NAPI instance and CPU, and one for the sum over the CPUs (`all`).";
+    let display = TableDisplay {
+        sort_by: Some("packet_count".to_owned()),
+        filter: Some(RowFilter::sums_over_cpus()),
+        ..display("polls of the network devices, and packets per poll")
+    };
+    let mut table = Table::new("napi", doc, columns).displayed(display);
     for one in measured {
         for group in groups(&one.timing) {
             if group.samples.iter().any(|sample| sample.timing != Timing::Packets) {

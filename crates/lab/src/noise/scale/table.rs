@@ -5,7 +5,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::job::{Job, Row, scale};
 use super::trace::{Arrivals, ScaleError, Trace, traces};
-use crate::noise::tables::column;
+use crate::noise::tables::{all_rows, column};
 
 /// Scales the detours of `measured`; the result is a run with table `scale`. `settings`: what was
 /// asked for, of the caller.
@@ -22,7 +22,7 @@ pub fn run(
     let traces = traces(measured, arrivals, job.seed)?;
     let rows = scale(&traces, job)?;
     settings.insert("nodes".into(), json!(job.nodes));
-    settings.insert("grains_ns".into(), json!(job.grains_ns));
+    settings.insert("granularities_ns".into(), json!(job.grains_ns));
     settings.insert("latency_ns".into(), json!(job.latency_ns));
     settings.insert("seed".into(), json!(job.seed));
     settings.insert("arrivals".into(), json!(word(&traces)));
@@ -33,7 +33,7 @@ pub fn run(
     let absence = Absence {
         table: "scale".to_owned(),
         what: "intervals".to_owned(),
-        reason: "fewer than 8 stretches of ten grains were measured".to_owned(),
+        reason: "fewer than 8 blocks of ten work intervals were measured".to_owned(),
         remedy: Some("a longer irqlab noise, -d".to_owned()),
     };
     Ok(Run {
@@ -66,23 +66,23 @@ fn warnings(traces: &[Trace], rows: &[Row]) -> Vec<String> {
     for trace in random {
         let (cpu, count) = (trace.cpu, trace.count);
         warnings.push(format!(
-            "CPU {cpu}: its {count} detours come at random times here, independent of one another: \
-             periods and bursts are lost"
+            "CPU {cpu}: its {count} detours come at random, independent times here: periods and bursts \
+             are lost"
         ));
         let taken = trace.detours.len() as u64;
         if taken < count {
             warnings.push(format!(
-                "CPU {cpu}: {taken} of its {count} detours are looked at, evenly by length; of the \
-                 few longest some are not among them"
+                "CPU {cpu}: {taken} of its {count} detours are used, sampled evenly by length; some of \
+                 the longest are not among them"
             ));
         }
     }
     if rows.iter().any(|row| row.is_least) {
         let longest_ns = longest_ns(traces);
         warnings.push(format!(
-            "rows with 'least' ask for delays rarer than one in a tenth of the grains measured. Of \
-             detours beyond the longest measured ({longest_ns} ns) nothing is known: those figures \
-             are the least, and have no upper end"
+            "rows with '≥' depend on delays rarer than one in a tenth of the intervals measured. \
+             Nothing is known of detours longer than the longest measured ({longest_ns} ns): those \
+             figures are lower bounds"
         ));
     }
     warnings
@@ -91,37 +91,60 @@ fn warnings(traces: &[Trace], rows: &[Row]) -> Vec<String> {
 fn table(rows: &[Row]) -> Table {
     use Kind::{Bool, Real, Text, Uint};
     let columns = vec![
-        column("grain_ns", Uint, "Work of each node between two barriers."),
+        column("granularity_ns", Uint, "Work of each node between two barriers.").priority(100),
         column(
-            "detours",
+            "detour_times",
             Text,
-            "own: of each node at its own times; same: of all at the same times.",
-        ),
-        column("node_count", Uint, "Nodes, each one CPU."),
+            "independent: each node has its detours at its own times; coscheduled: all nodes at the \
+             same times.",
+        )
+        .title("detours")
+        .priority(99),
+        column("node_count", Uint, "Number of nodes, each with one CPU.").title("nodes").priority(98),
         column(
-            "barrier_ns",
+            "barrier_latency_ns",
             Uint,
-            "The barrier without detours: log2 rounds, a message's time each.",
-        ),
-        column("delay_mean_ns", Real, "Mean delay of the slowest node in a grain."),
-        column("delay_p50_ns", Real, "Median of that over the grains."),
-        column("delay_p99_ns", Real, "Its 99th percentile."),
-        column("slowdown_ratio", Real, "delay_mean_ns over grain_ns and barrier_ns."),
-        column("slowdown_low_ratio", Real, "Lower end of its 95 % interval (block bootstrap)."),
-        column("slowdown_high_ratio", Real, "Upper end; absent where it is not known."),
+            "Latency of the barrier without detours: log2(nodes) rounds of one message each.",
+        )
+        .title("barrier")
+        .priority(60),
+        column("delay_mean_ns", Real, "Mean delay of the slowest node between two barriers.")
+            .title("delay")
+            .priority(90),
+        column("delay_p50_ns", Real, "Median of that delay.").title("p50").priority(40),
+        column("delay_p99_ns", Real, "99th percentile of that delay.").title("p99").priority(70),
         column(
-            "is_least",
+            "slowdown_ratio",
+            Real,
+            "delay_mean_ns over the sum of granularity_ns and barrier_latency_ns.",
+        )
+        .bound("is_lower_bound", "≥")
+        .priority(97),
+        column(
+            "slowdown_ci95_low_ratio",
+            Real,
+            "Lower end of the slowdown's 95 % confidence interval (block bootstrap).",
+        )
+        .title("ci95")
+        .up_to("slowdown_ci95_high_ratio")
+        .priority(95),
+        column("slowdown_ci95_high_ratio", Real, "Upper end of it; absent where it is unknown.").detail(),
+        column(
+            "is_lower_bound",
             Bool,
-            "Whether delays beyond all measured ones would count: the figures are then lower bounds.",
-        ),
+            "Whether detours longer than all measured ones would matter: the figures are then lower \
+             bounds.",
+        )
+        .detail(),
     ];
-    let doc = "Grains of work with a barrier behind each: what the measured detours do to them.";
-    let mut table = Table::new("scale", doc, columns);
+    let doc = "A bulk-synchronous program, whose nodes work and meet at a barrier, under the measured \
+               detours.";
+    let mut table = Table::new("scale", doc, columns).displayed(all_rows());
     for row in rows {
         let [p50, p99] = row.delay_quantiles_ns;
         table.push(vec![
             row.grain_ns.into(),
-            if row.coscheduled { "same" } else { "own" }.into(),
+            if row.coscheduled { "coscheduled" } else { "independent" }.into(),
             row.nodes.into(),
             row.barrier_ns.into(),
             row.delay_ns.into(),

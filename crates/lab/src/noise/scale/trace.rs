@@ -103,7 +103,7 @@ pub struct Trace {
 /// When the run has no detours, or its tables contradict themselves, or each other.
 pub fn traces(run: &Run, wanted: Option<Arrivals>, seed: u64) -> Result<Vec<Trace>, ScaleError> {
     let table = |name| run.table(name).ok_or(ScaleError::Missing(name));
-    let (noise, detours, sizes) = (table("noise")?, table("detours")?, table("sizes")?);
+    let (noise, detours, sizes) = (table("noise")?, table("detours")?, table("detour_histogram")?);
     let watched = |row: &&Vec<Value>| noise.get(row, "traced") == Some(&Value::Bool(true));
     let any_watched = noise.rows().iter().any(|row| watched(&row));
     let rows = noise.rows().iter().filter(|row| !any_watched || watched(row));
@@ -189,11 +189,12 @@ fn measured(cpu: u64, window_ns: u64, mut kept: Vec<[u64; 2]>) -> Result<Trace, 
 
 /// Rows of the histogram of lengths: from, to, how many.
 fn histogram(sizes: &Table, cpu: u64, count: u64) -> Result<Vec<[u64; 3]>, ScaleError> {
-    let rows = of_cpu(sizes, "sizes", cpu, ["from_ns", "to_ns", "detour_count"])?;
+    const NAME: &str = "detour_histogram";
+    let rows = of_cpu(sizes, NAME, cpu, ["bucket_min_ns", "bucket_max_ns", "detour_count"])?;
     let sum = rows.iter().try_fold(0_u64, |sum, [_, _, number]| sum.checked_add(*number));
     let is_right = |[from, to, _]: &[u64; 3]| from <= to && *to <= WINDOW_NS_MAX;
     if sum != Some(count) || !rows.iter().all(is_right) {
-        return Err(damaged("sizes", format!("CPU {cpu}: not the {count} detours of table noise")));
+        return Err(damaged(NAME, format!("CPU {cpu}: not the {count} detours of table noise")));
     }
     Ok(rows)
 }
@@ -222,7 +223,7 @@ fn at_random(
     }
     let own_ns = u128::from(window_ns).saturating_sub(sum_ns) / u128::from(every);
     if own_ns == 0 {
-        return Err(damaged("sizes", format!("CPU {cpu}: more time than its window")));
+        return Err(damaged("detour_histogram", format!("CPU {cpu}: more time than its window")));
     }
     let own_ns = own_ns as u64;
     let max_ns = histogram.iter().map(|[_, to, _]| *to).max().unwrap_or(0);

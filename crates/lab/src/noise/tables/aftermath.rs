@@ -1,4 +1,5 @@
-//! Table `aftermath`: what an interruption costs a quantum of work, directly and afterwards.
+//! Table `aftermath`: the direct cost of an interruption to a quantum of work, and its indirect cost
+//! (cache and TLB pollution).
 
 use std::collections::BTreeMap;
 
@@ -7,42 +8,88 @@ use stats::interval::{from_moments, order_95, t_95};
 
 use super::super::sample::{NoiseSample, QuantumCycles, Work};
 use super::super::split::Part;
-use super::{column, cpu_column, ratio, words};
+use super::{all_rows, column, cpu_column, ratio, words};
 
 fn columns() -> Vec<Column> {
     use Kind::{Bool, Real, Text, Uint};
+    let ci95 = |name: &str, of: &str| {
+        column(name, Real, &format!("Half width of the 95 % confidence interval of {of}.")).detail()
+    };
     vec![
-        cpu_column(),
-        column("kind", Text, "Quanta that were interrupted once, by what came first: kind."),
-        column("name", Text, "And name."),
-        column("switched", Bool, "Whether another task ran then."),
-        column("quantum_count", Uint, "How many quanta."),
-        column("direct_mean_cycles", Real, "Cycles that others used in them."),
-        column("direct_ci95_cycles", Real, "Half width of the mean's 95 % interval."),
-        column("direct_p50_cycles", Uint, "Median."),
+        cpu_column().priority(90),
+        column("kind", Text, "Kind of the context that interrupted the quantum (the first, if nested).")
+            .priority(70),
+        column("name", Text, "Name of that context.").title("cause").priority(101),
+        column("context_switch", Bool, "Whether another task ran meanwhile.")
+            .title("switch")
+            .priority(40),
+        column("quantum_count", Uint, "Quanta that were interrupted exactly once, by this cause.")
+            .title("quanta")
+            .priority(80),
+        column(
+            "direct_mean_cycles",
+            Real,
+            "Direct cost: cycles that other contexts executed within these quanta, mean.",
+        )
+        .title("direct ± ci95")
+        .plus_minus("direct_ci95_cycles")
+        .priority(98),
+        ci95("direct_ci95_cycles", "direct_mean_cycles"),
+        column("direct_p50_cycles", Uint, "Median of the direct cost.").detail(),
         column(
             "indirect_mean_cycles",
             Real,
-            "The aftermath: cycles that the loop itself used more than undisturbed_cycles.",
-        ),
-        column("indirect_ci95_cycles", Real, "Half width of the mean's 95 % interval."),
-        column("indirect_p50_cycles", Real, "Median."),
-        column("indirect_p50_low_cycles", Real, "Lower end of the median's 95 % interval."),
-        column("indirect_p50_high_cycles", Real, "Upper end."),
-        column("indirect_ratio", Real, "indirect_mean_cycles over direct_mean_cycles."),
-        column("next_mean_cycles", Real, "The same as indirect, of the quantum behind each."),
-        column("next_ci95_cycles", Real, "Half width of the mean's 95 % interval."),
-        column("undisturbed_count", Uint, "Quanta of this CPU before and in which nobody came."),
-        column("undisturbed_cycles", Real, "What these took, mean."),
-        column("undisturbed_ci95_cycles", Real, "Half width of the mean's 95 % interval."),
+            "Indirect cost (cache and TLB pollution): cycles of the loop itself in these quanta minus \
+             undisturbed_mean_cycles.",
+        )
+        .title("indirect ± ci95")
+        .plus_minus("indirect_ci95_cycles")
+        .priority(99),
+        ci95("indirect_ci95_cycles", "indirect_mean_cycles"),
+        column("indirect_p50_cycles", Real, "Median of the indirect cost.").title("p50").priority(55),
+        column(
+            "indirect_p50_ci95_low_cycles",
+            Real,
+            "Lower end of the 95 % confidence interval of that median.",
+        )
+        .detail(),
+        column(
+            "indirect_p50_ci95_high_cycles",
+            Real,
+            "Upper end of the 95 % confidence interval of that median.",
+        )
+        .detail(),
+        column("indirect_over_direct_ratio", Real, "indirect_mean_cycles over direct_mean_cycles.")
+            .title("indirect/direct")
+            .priority(45),
+        column(
+            "next_quantum_mean_cycles",
+            Real,
+            "Indirect cost that remains in the quantum after each of these.",
+        )
+        .title("next quantum ± ci95")
+        .plus_minus("next_quantum_ci95_cycles")
+        .priority(48),
+        ci95("next_quantum_ci95_cycles", "next_quantum_mean_cycles"),
+        column(
+            "undisturbed_count",
+            Uint,
+            "Quanta of this CPU that were not interrupted, and whose predecessor was not.",
+        )
+        .detail(),
+        column("undisturbed_mean_cycles", Real, "Mean cycles of these quanta.")
+            .title("undisturbed")
+            .priority(58),
+        ci95("undisturbed_ci95_cycles", "undisturbed_mean_cycles"),
     ]
 }
 
-/// One row a CPU and cause. Only of a bench that sees every cycle: else it has no rows.
+/// One row per CPU and cause; no rows from a bench that does not see every cycle.
 pub fn aftermath(samples: &[NoiseSample]) -> Table {
-    let doc = "What being interrupted costs the fixed work: directly, and afterwards by colder caches. \
-               Cycles of the model; without one, instructions.";
-    let mut table = Table::new("aftermath", doc, columns());
+    let doc = "Direct and indirect cost of one interruption to a quantum of fixed work. Indirect cost: \
+               the work itself runs slower afterwards, with colder caches and TLBs. In cycles of the \
+               model; without a model, in instructions.";
+    let mut table = Table::new("aftermath", doc, columns()).displayed(all_rows());
     for sample in samples {
         for cpu in &sample.cpus {
             let Work::Quanta(fixed) = &cpu.work else { continue };
@@ -75,13 +122,13 @@ impl Mean {
         Mean { count, mean: sum as f64 / count.max(1) as f64, half_width }
     }
 
-    /// The standard error, as far as it is known.
+    /// The standard error, if it is known.
     fn error(self) -> Option<f64> {
         Some(self.half_width? / t_95(self.count.checked_sub(1)?)?)
     }
 
-    /// By how much it is more than `other`; both are independent (Welch, with the fewer degrees of
-    /// freedom of the two, which makes the interval no narrower than it is).
+    /// This mean minus `other`, which is independent (Welch, with the smaller degrees of freedom of
+    /// the two, so that the interval is not too narrow).
     pub(super) fn beyond(self, other: Mean) -> Mean {
         let errors = self.error().zip(other.error());
         let half_width = errors.and_then(|(one, two)| {
@@ -92,7 +139,7 @@ impl Mean {
     }
 }
 
-/// Quanta in which nobody came, nor in the one before or between the two.
+/// Quanta that were not interrupted, whose predecessor was not, nor the time between the two.
 fn undisturbed(quanta: &[QuantumCycles]) -> Option<Mean> {
     let still: Vec<u64> = quanta
         .windows(2)
@@ -102,7 +149,7 @@ fn undisturbed(quanta: &[QuantumCycles]) -> Option<Mean> {
     (!still.is_empty()).then(|| Mean::of(&still))
 }
 
-/// What quanta of one cause used.
+/// The cycles of the quanta that one cause interrupted.
 #[derive(Debug, Default)]
 struct Hit {
     taken: Vec<u64>,
@@ -110,7 +157,7 @@ struct Hit {
     next: Vec<u64>,
 }
 
-/// Quanta that were interrupted once, by who came first and whether another task ran.
+/// Quanta that were interrupted once, by the first context and whether another task ran.
 fn by_cause(quanta: &[QuantumCycles]) -> BTreeMap<(Part, bool), Hit> {
     let mut hits: BTreeMap<(Part, bool), Hit> = BTreeMap::new();
     for (at, quantum) in quanta.iter().enumerate() {
@@ -126,7 +173,7 @@ fn by_cause(quanta: &[QuantumCycles]) -> BTreeMap<(Part, bool), Hit> {
 }
 
 impl Hit {
-    /// The cells behind the cause.
+    /// The cells that follow the cause.
     fn cells(mut self, still: &Mean) -> Vec<Value> {
         let (direct, own) = (Mean::of(&self.taken), Mean::of(&self.own));
         let indirect = own.beyond(*still);

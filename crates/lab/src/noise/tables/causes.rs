@@ -1,38 +1,75 @@
-//! Table `causes`: who took the time.
+//! Table `causes`: what took the lost time.
 
-use record::{Kind, Table};
+use record::{Format, Keep, Kind, RowFilter, Table, TableDisplay};
 
 use super::super::sample::NoiseSample;
-use super::{column, cpu_column, ledgers, rate_hz, ratio, words};
+use super::{all_rows, column, cpu_column, ledgers, rate_hz, ratio, words};
 
-/// One row a CPU and part; the dearest first within a CPU.
+/// One row per CPU and cause; the largest first within a CPU.
 pub fn causes(samples: &[NoiseSample]) -> Table {
     use Kind::{Real, Text, Uint};
     let columns = vec![
         cpu_column(),
-        column("class", Text, "named, path, host, remainder or aftermath: see table noise."),
+        column(
+            "class",
+            Text,
+            "Class of the time: attributed, entry/exit, host, remainder or indirect (see table noise).",
+        )
+        .priority(95),
         column(
             "kind",
             Text,
-            "irq, vector, softirq, nmi, exception, task, path, host, remainder, aftermath; on sim syscall \
-             and idle, too.",
-        ),
-        column("name", Text, "The context as the kernel names it, or the task."),
-        column("detour_count", Uint, "Detours that have this part."),
-        column("rate_hz", Real, "Those per second of the window."),
-        column("total_ns", Uint, "Its time: without what is nested in it. Exact."),
-        column("cpu_ratio", Real, "total_ns over the window: its share of the CPU."),
+            "Kind of the cause: irq, vector, softirq, nmi, exception or task; or its class, where the \
+             kernel has no event; on sim also syscall and idle.",
+        )
+        .priority(80),
+        column("name", Text, "Name of the context, as the kernel gives it, or of the task.")
+            .title("cause")
+            .priority(100),
+        column("detour_count", Uint, "Detours in which this cause took time.")
+            .title("detours")
+            .priority(70),
+        column("rate_hz", Real, "Such detours per second of the window.").priority(40),
+        column("total_ns", Uint, "Self time of the cause in all detours (without nested causes). Exact.")
+            .format(Format::Milliseconds)
+            .priority(60),
+        column("cpu_ratio", Real, "Share of the CPU: total_ns over the length of the window.")
+            .title("CPU")
+            .priority(85),
         column(
             "lost_ratio",
             Real,
-            "total_ns over all time in detours. The rows of a CPU sum to 1.",
-        ),
-        column("p50_ns", Uint, "Median of its time in a detour; within 1/16."),
-        column("p99_ns", Uint, "99th percentile; within 1/16."),
-        column("max_ns", Uint, "Its longest time in one detour; exact."),
+            "Share of the lost time: total_ns over the time in all detours. The rows of a CPU add up \
+             to 1.",
+        )
+        .title("of lost time")
+        .priority(98),
+        column("p50_ns", Uint, "Median of its time in a detour; within 1/16.")
+            .format(Format::Microseconds)
+            .priority(50),
+        column("p99_ns", Uint, "99th percentile; within 1/16.")
+            .format(Format::Microseconds)
+            .priority(65),
+        column("max_ns", Uint, "Its longest time in one detour; exact.")
+            .format(Format::Microseconds)
+            .priority(75),
     ];
-    let doc = "Who took the time: the parts of all detours, which add up to lost_ns exactly.";
-    let mut table = Table::new("causes", doc, columns);
+    let doc = "What took the lost time: the causes of all detours, which add up to lost_ns exactly.";
+    let filter = RowFilter {
+        column: "lost_ratio".to_owned(),
+        keep: Keep::AtLeast(0.001),
+        others: "below a thousandth of the lost time".to_owned(),
+    };
+    let display = TableDisplay {
+        headline: "largest: {kind} {name}, {cpu_ratio} of CPU time, {lost_ratio} of the lost time, \
+                   {detour_count} detours"
+            .to_owned(),
+        group_by: vec!["cpu".to_owned()],
+        sort_by: Some("total_ns".to_owned()),
+        filter: Some(filter),
+        ..all_rows()
+    };
+    let mut table = Table::new("causes", doc, columns).displayed(display);
     for (sample, cpu, ledger) in ledgers(samples) {
         let mut parts: Vec<_> = ledger.parts.iter().collect();
         parts.sort_by_key(|(_, times)| std::cmp::Reverse(times.sum));

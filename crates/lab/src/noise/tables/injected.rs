@@ -1,29 +1,33 @@
-//! Table `injected`: timers of known times, and whether the loop found them.
+//! Table `injected`: timers set for known times, and whether the loop detected them.
 
 use record::{Kind, Table};
 
 use super::super::sample::NoiseSample;
-use super::{column, cpu_column};
+use super::{column, cpu_column, no_rows};
 
-/// One row for each time for which timers were set.
+/// One row per time for which timers were set.
 pub fn injected(samples: &[NoiseSample]) -> Table {
     use Kind::{Bool, Uint};
     let columns = vec![
         cpu_column(),
         column("timer_count", Uint, "Timers that were set for this time."),
-        column("planned_ns", Uint, "The time, since the window opened."),
-        column("late_ns", Uint, "By how much later their interrupt came, as the simulator saw it."),
+        column("scheduled_at_ns", Uint, "The time for which they were set, since the window opened."),
+        column("latency_ns", Uint, "Delay until their interrupt started, as the simulator saw it."),
         column(
-            "taken_ns",
+            "stalled_ns",
             Uint,
-            "For how long the loop did not run then, as the simulator saw it.",
+            "Time during which the loop did not run then, as the simulator saw it.",
         ),
-        column("found", Bool, "Whether the loop noted a detour there."),
-        column("detour_ns", Uint, "Its length, as the loop noted it."),
-        column("own_ns", Uint, "Of that, the loop's own time: colder caches."),
+        column("detected", Bool, "Whether the loop recorded a detour there."),
+        column("detour_length_ns", Uint, "Length of that detour, as the loop recorded it."),
+        column(
+            "indirect_ns",
+            Uint,
+            "Part of detour_length_ns that is the loop's own time, with colder caches.",
+        ),
     ];
-    let doc = "Timers that were set for known times in the window of the detour loop.";
-    let mut table = Table::new("injected", doc, columns);
+    let doc = "Timers set for known times in the window of the detour loop: does the loop detect them?";
+    let mut table = Table::new("injected", doc, columns).displayed(no_rows());
     for sample in samples {
         for one in &sample.injected {
             let of_cpu = sample.cpus.iter().find(|cpu| cpu.cpu == one.cpu);

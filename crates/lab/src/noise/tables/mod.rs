@@ -20,13 +20,14 @@ pub(super) use quanta::{ftq, fwq};
 pub(super) use single::{detours, repetitions, slots};
 pub(super) use spectrum::spectrum;
 
-use record::{Column, Kind, Value};
+use record::limits::ROWS_MAX;
+use record::{Column, Kind, TableDisplay, Value};
 
 use super::ledger::GapLedger;
 use super::sample::{CpuNoise, NoiseSample, SourceName, Work};
 use super::split::Part;
 
-/// Samples of the detour loop: those that were watched, or the bare ones when none was.
+/// Samples of the detour loop: the traced ones or, when there are none, the others.
 fn ledgers<'a>(samples: &'a [NoiseSample]) -> Vec<(&'a NoiseSample, &'a CpuNoise, &'a GapLedger)> {
     let all = || {
         samples.iter().flat_map(|sample| {
@@ -41,7 +42,7 @@ fn ledgers<'a>(samples: &'a [NoiseSample]) -> Vec<(&'a NoiseSample, &'a CpuNoise
     if watched.is_empty() { all().collect() } else { watched }
 }
 
-/// Kind and name of a part of a gap.
+/// Kind and name of a segment of a detour.
 fn words(part: Part, names: &[SourceName]) -> [Value; 2] {
     let fixed = |kind: &str, name: &str| [kind.into(), name.into()];
     match part {
@@ -60,14 +61,14 @@ fn words(part: Part, names: &[SourceName]) -> [Value; 2] {
             None => [Value::Absent, Value::Absent],
         },
         Part::Fault => fixed("exception", "page fault of the loop"),
-        Part::WayIn => fixed("path", "way into the kernel"),
-        Part::WayOut => fixed("path", "way back"),
+        Part::WayIn => fixed("entry/exit", "kernel entry"),
+        Part::WayOut => fixed("entry/exit", "kernel exit"),
         Part::NoEvent => fixed("host", "no kernel event"),
         Part::Late => fixed("host", "before the first event"),
         Part::Between => fixed("remainder", "between two events"),
         Part::Tail => fixed("remainder", "after the last event"),
-        Part::Own => fixed("aftermath", "the loop itself"),
-        Part::Unknown => fixed("remainder", "not known"),
+        Part::Own => fixed("indirect", "the loop itself"),
+        Part::Unknown => fixed("remainder", "unknown"),
     }
 }
 
@@ -80,7 +81,17 @@ pub(super) fn column(name: &str, kind: Kind, doc: &str) -> Column {
 }
 
 fn cpu_column() -> Column {
-    column("cpu", Kind::Uint, "CPU that the loop ran on.")
+    column("cpu", Kind::Uint, "CPU that the loop ran on.").priority(100)
+}
+
+/// Hints of a table of which people see every row.
+pub(super) fn all_rows() -> TableDisplay {
+    TableDisplay { rows_max: Some(ROWS_MAX), ..TableDisplay::default() }
+}
+
+/// Hints of a table of single events: for pictures and programs.
+fn no_rows() -> TableDisplay {
+    TableDisplay { rows_max: Some(0), ..TableDisplay::default() }
 }
 
 fn ratio(part: u64, whole: u64) -> Value {

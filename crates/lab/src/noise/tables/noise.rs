@@ -1,85 +1,152 @@
-//! Table `noise`: how much of each CPU was taken; table `sizes`: in gaps of what length.
+//! Table `noise`: how much time each CPU lost; table `detour_histogram`: in detours of what length.
 
-use record::{Column, Kind, Table, Value};
+use record::{Column, Format, Kind, Table, TableDisplay, Value};
 
 use super::super::sample::{CpuNoise, NoiseSample, Work};
 use super::super::split::Class;
-use super::{column, cpu_column, rate_hz, ratio};
+use super::{all_rows, column, cpu_column, no_rows, rate_hz, ratio};
 
 fn columns() -> Vec<Column> {
     use Kind::{Bool, Real, Uint};
+    let us = |name: &str, doc: &str| column(name, Uint, doc).format(Format::Microseconds);
+    let ms = |name: &str, doc: &str| column(name, Uint, doc).format(Format::Milliseconds);
     vec![
         cpu_column(),
         column(
             "traced",
             Bool,
-            "Whether the kernel's side was watched; without, the loop ran bare.",
-        ),
-        column("window_ns", Uint, "How long the loop ran."),
-        column("detour_count", Uint, "Gaps longer than the threshold."),
-        column("rate_hz", Real, "Detours per second of the window."),
-        column("lost_ns", Uint, "Time in detours; exact."),
-        column("lost_ratio", Real, "lost_ns over window_ns."),
-        column("p50_ns", Uint, "Median length of a detour; within 1/16."),
-        column("p99_ns", Uint, "99th percentile; within 1/16."),
-        column("max_ns", Uint, "The longest detour; exact."),
-        column("max_at_ns", Uint, "When the longest one began, since the window opened."),
-        column("named_ns", Uint, "Time that the kernel's events name: contexts and tasks."),
+            "Whether irqlab traced the kernel's events meanwhile; without, only the loop ran.",
+        )
+        .priority(99),
+        column("window_ns", Uint, "How long the loop ran.").format(Format::Seconds).priority(60),
+        column("detour_count", Uint, "Detours: gaps between two readings longer than the threshold.")
+            .title("detours")
+            .priority(90),
+        column("rate_hz", Real, "Detours per second of the window.").priority(50),
+        ms("lost_ns", "Time in detours; exact.").detail(),
+        column("lost_ratio", Real, "Share of the CPU that detours took: lost_ns over window_ns.")
+            .title("lost")
+            .priority(98),
+        us("detour_p50_ns", "Median length of a detour; within 1/16.").title("p50").priority(70),
+        us("detour_p99_ns", "99th percentile of the lengths; within 1/16.")
+            .title("p99")
+            .priority(75),
+        us("detour_max_ns", "Length of the longest detour; exact.").title("max").priority(85),
         column(
-            "path_ns",
+            "detour_max_at_ns",
             Uint,
-            "The way into the kernel and back, each as far as settings.way_ns bounds it.",
-        ),
-        column(
+            "When the longest detour started, since the window opened.",
+        )
+        .detail(),
+        ms("attributed_ns", "Lost time that kernel events attribute to contexts and tasks.")
+            .title("attributed")
+            .priority(64),
+        ms(
+            "entry_exit_ns",
+            "Lost time attributed to kernel entry and exit, each at most \
+             settings.entry_latency_max_ns.",
+        )
+        .title("entry/exit")
+        .priority(63),
+        ms(
             "host_ns",
-            Uint,
-            "Detours without any kernel event and, in a virtual machine, the time before the first \
-             event beyond the way in: the host's or the firmware's, by elimination.",
-        ),
-        column("remainder_ns", Uint, "What is left; all of these add up to lost_ns exactly."),
+            "Lost time attributed to the host or the firmware, by elimination: detours without any \
+             kernel event and, in a virtual machine, the time before the first event beyond the \
+             entry latency.",
+        )
+        .title("host")
+        .priority(62),
+        ms(
+            "remainder_ns",
+            "Lost time that is not explained. attributed, entry_exit, host, indirect and remainder \
+             add up to lost_ns exactly.",
+        )
+        .title("remainder")
+        .priority(80),
+        ms(
+            "indirect_ns",
+            "Indirect cost: time of the loop itself within detours, beyond one iteration, with colder \
+             caches. Absent where not every cycle is seen.",
+        )
+        .title("indirect")
+        .priority(79),
         column(
-            "aftermath_ns",
+            "uninterrupted_gap_count",
             Uint,
-            "The loop's own time in detours beyond a turn of it: colder caches. Absent where not every \
-             cycle is seen.",
-        ),
-        column(
-            "own_gap_count",
-            Uint,
-            "Gaps in which nobody came: the loop itself went slower, behind a detour. No detours, and in \
-             no other column. Absent where not every cycle is seen.",
-        ),
-        column("own_gap_ns", Uint, "Their time; exact."),
-        column("named_ratio", Real, "named_ns over lost_ns."),
-        column("explained_ratio", Real, "All but the remainder over lost_ns."),
-        column("steal_ns", Uint, "What the host says it took (/proc/stat), in its steps of 10 ms."),
+            "Gaps in which nothing interrupted the loop: the loop itself was slower, after a detour. \
+             Not counted as detours. Absent where not every cycle is seen.",
+        )
+        .detail(),
+        ms("uninterrupted_gap_ns", "Time in these gaps; exact.").detail(),
+        column("attributed_ratio", Real, "attributed_ns over lost_ns.").detail(),
+        column("explained_ratio", Real, "Share of lost_ns that is not the remainder.")
+            .title("explained")
+            .priority(95),
+        ms("steal_ns", "Time that the host reports as stolen (/proc/stat), in steps of 10 ms.")
+            .title("steal")
+            .priority(30),
         column(
             "smi_count",
             Uint,
-            "System management interrupts that the processor counted (Intel: MSR 34H): firmware, which no \
-             kernel sees.",
-        ),
-        column("switch_count", Uint, "Switches away from the loop that the kernel counted."),
-        column("page_fault_count", Uint, "Page faults of the loop that the kernel counted."),
-        column("migrated_count", Uint, "Detours that ended on another CPU."),
+            "System management interrupts that the processor counted (Intel: MSR 34H): firmware, which \
+             no kernel event shows.",
+        )
+        .title("SMIs")
+        .priority(31),
+        column(
+            "context_switch_count",
+            Uint,
+            "Context switches away from the loop that the kernel counted.",
+        )
+        .title("switches")
+        .priority(40),
+        column("page_fault_count", Uint, "Page faults of the loop that the kernel counted.")
+            .title("faults")
+            .priority(20),
+        column("migration_count", Uint, "Detours that ended on another CPU.").detail(),
         column(
             "lost_record_count",
             Uint,
             "Detours for which there was no room; in no other column.",
-        ),
-        column("unmatched_count", Uint, "Ends of contexts whose begin was not in the same detour."),
-        column("cut_count", Uint, "Contexts and tasks whose end the kernel did not report."),
+        )
+        .detail(),
+        column(
+            "unmatched_exit_count",
+            Uint,
+            "Exits of contexts whose entry was not in the same detour.",
+        )
+        .detail(),
+        column(
+            "unmatched_entry_count",
+            Uint,
+            "Entries of contexts and tasks whose exit the kernel did not report.",
+        )
+        .detail(),
     ]
 }
 
-/// One row a CPU and window of the detour loop.
+/// How the numbers were measured.
+fn notes() -> Vec<String> {
+    [
+        "clock resolution {settings.clock_step_ns}",
+        "one reading every {settings.iteration_ns}",
+        "detours are gaps above {settings.threshold_ns}",
+        "kernel entry latency at most {settings.entry_latency_max_ns}",
+        "{settings.scheduler}",
+        "irqlab's own thread on CPUs {settings.observer_cpus}",
+        "lost {observer.bare_lost_ratio} untraced, {observer.traced_lost_ratio} traced",
+        "median detour {observer.bare_detour_p50_ns} untraced, {observer.traced_detour_p50_ns} traced",
+    ]
+    .map(str::to_owned)
+    .to_vec()
+}
+
+/// One row per CPU and window of the detour loop.
 pub fn noise(samples: &[NoiseSample]) -> Table {
-    let mut table = Table::new(
-        "noise",
-        "How much of each CPU was taken from the loop that reads the clock, and how much of that is \
-         explained.",
-        columns(),
-    );
+    let doc = "Time that each CPU lost to interrupts, tasks and the host, seen by a loop that reads the \
+               clock; and how much of it is explained.";
+    let display = TableDisplay { notes: notes(), ..all_rows() };
+    let mut table = Table::new("noise", doc, columns()).displayed(display);
     for sample in samples {
         for cpu in &sample.cpus {
             if let Some(row) = row(sample, cpu) {
@@ -133,8 +200,8 @@ fn row(sample: &NoiseSample, cpu: &CpuNoise) -> Option<Vec<Value>> {
     ])
 }
 
-/// Time of a class. Where every cycle is seen there is no way into the kernel that is not part of what
-/// it leads to, and no host; elsewhere the loop's own time in a gap is not known.
+/// Time of a class. Where every cycle is seen, kernel entry belongs to the context that it leads to,
+/// and there is no host; elsewhere the loop's own time in a detour is not known.
 pub(super) fn class_ns(
     class: Class,
     sums: Option<[u64; Class::ALL.len()]>,
@@ -152,11 +219,12 @@ pub(super) fn class_ns(
 pub fn sizes(samples: &[NoiseSample]) -> Table {
     let columns = vec![
         cpu_column(),
-        column("from_ns", Kind::Uint, "Least length in this bucket."),
-        column("to_ns", Kind::Uint, "Greatest length in it."),
-        column("detour_count", Kind::Uint, "Detours in it."),
+        column("bucket_min_ns", Kind::Uint, "Smallest length in the bucket."),
+        column("bucket_max_ns", Kind::Uint, "Largest length in the bucket."),
+        column("detour_count", Kind::Uint, "Detours of such lengths."),
     ];
-    let mut table = Table::new("sizes", "How many detours were how long.", columns);
+    let doc = "Histogram of the lengths of all detours: filled buckets, each within 1/16 of its value.";
+    let mut table = Table::new("detour_histogram", doc, columns).displayed(no_rows());
     for (_, cpu, ledger) in super::ledgers(samples) {
         for (from_ns, to_ns, count) in ledger.gaps.histogram.filled() {
             let cpu = u64::from(cpu.cpu);

@@ -1,56 +1,84 @@
-//! Table `periods`: what comes by a clock.
+//! Table `periods`: detours that come periodically.
 
 use std::collections::BTreeMap;
 
-use record::{Kind, Table, Value};
+use record::{Format, Kind, Table, Value};
 use stats::periodicity::{Event, Period, Search, periods as periods_in};
 
 use super::super::ledger::Detour;
 use super::super::sample::{NoiseSample, Slots, Work};
 use super::super::split::Part;
-use super::{column, cpu_column, ledgers, ratio, words};
+use super::{all_rows, column, cpu_column, ledgers, ratio, words};
 
-/// Most events of one source that are searched.
+/// Most events of one trigger that are searched.
 const EVENTS_MAX: usize = 1 << 14;
 /// The shortest period looked for in detours, ns.
 const PERIOD_NS_MIN: u64 = 250_000;
 const PERIOD_NS_MAX: u64 = 200_000_000;
-/// Less than this part of the most work missing in a slot is no event.
+/// A quantum that lost less than this share of the maximum work is no event.
 const MISSING_MIN: f64 = 0.05;
-/// How near to a whole number the ratio of two frequencies makes one a harmonic of the other.
+/// How close to an integer the ratio of two frequencies makes one a harmonic of the other.
 const HARMONIC: f64 = 1e-3;
 
-/// One row a period, of the detours of each trigger, and of the slots.
+/// One row per period in the detours of each trigger, and in the quanta of fixed time.
 pub fn periods(samples: &[NoiseSample]) -> Table {
     use Kind::{Real, Text, Uint};
     let columns = vec![
-        cpu_column(),
-        column("method", Text, "phases: of detours; spectrum: of the work missing in slots."),
-        column("kind", Text, "Detours of which trigger: kind; host: without any kernel event."),
-        column("name", Text, "And name; absent for slots and when nobody watched."),
-        column("frequency_hz", Real, "Events per second of the clock."),
-        column("period_ns", Real, "Its period."),
-        column("period_ci95_ns", Real, "Half width of the period's 95 % interval."),
+        cpu_column().priority(90),
         column(
-            "concentration_ratio",
+            "method",
+            Text,
+            "phases: of the start times of detours; spectrum: of the work lost in quanta of fixed time.",
+        )
+        .priority(60),
+        column("trigger_kind", Text, "Kind of the context that started the detours; host: no kernel event.")
+            .title("kind")
+            .priority(70),
+        column("trigger_name", Text, "Its name; absent for quanta, and for untraced detours.")
+            .title("trigger")
+            .priority(100),
+        column("frequency_hz", Real, "Frequency of the events.").priority(95),
+        column("period_ns", Real, "Period of the events.")
+            .title("period ± ci95")
+            .plus_minus("period_ci95_ns")
+            // A clock is known more precisely than the times of events.
+            .digits(5)
+            .format(Format::Milliseconds)
+            .priority(99),
+        column("period_ci95_ns", Real, "Half width of the period's 95 % confidence interval.").detail(),
+        column(
+            "mean_resultant_length",
             Real,
-            "R: how close together the phases of all events of this trigger lie: 0 even, 1 the same.",
-        ),
+            "Mean resultant length R of the phases of all events of this trigger: 0 uniform, 1 identical.",
+        )
+        .title("R")
+        .priority(85),
         column(
-            "chance_ratio",
+            "p_value",
             Real,
-            "How likely such an R is by chance at any frequency searched.",
-        ),
+            "Probability of such an R by chance, corrected for the frequencies searched.",
+        )
+        .detail(),
         column(
-            "event_count",
+            "searched_event_count",
             Uint,
-            "Events that were searched: those that keep to no period in a row above.",
-        ),
-        column("locked_count", Uint, "Those that keep to the clock."),
-        column("locked_cpu_ratio", Real, "Time in these, over the time searched."),
+            "Events that were searched: those that follow no period in a row above.",
+        )
+        .title("events")
+        .priority(40),
+        column("phase_locked_count", Uint, "Events that follow this period.")
+            .title("locked")
+            .priority(50),
+        column(
+            "phase_locked_cpu_ratio",
+            Real,
+            "Share of the CPU that these events took, over the time searched.",
+        )
+        .title("CPU")
+        .priority(80),
     ];
-    let doc = "Periods found in the detours, by what set them off, and in the work of the slots.";
-    let mut table = Table::new("periods", doc, columns);
+    let doc = "Periods in the detours, by their trigger, and in the work lost in quanta of fixed time.";
+    let mut table = Table::new("periods", doc, columns).displayed(all_rows());
     for (sample, cpu, ledger) in ledgers(samples) {
         for (trigger, detours) in by_trigger(&ledger.first, sample.traced.is_some()) {
             let source = match trigger {
@@ -70,7 +98,7 @@ pub fn periods(samples: &[NoiseSample]) -> Table {
     table
 }
 
-/// Detours by what set them off; all of them together when nobody watched.
+/// Detours by their trigger; all of them together when the kernel was not traced.
 fn by_trigger(detours: &[Detour], watched: bool) -> BTreeMap<Option<Part>, Vec<Detour>> {
     let mut groups: BTreeMap<Option<Part>, Vec<Detour>> = BTreeMap::new();
     for detour in detours {
@@ -90,8 +118,8 @@ fn of_detours(table: &mut Table, cpu: u32, source: &[Value; 2], detours: &[Detou
         period_ns_min: PERIOD_NS_MIN,
         period_ns_max: PERIOD_NS_MAX,
         periods_max: 3,
-        concentration_ratio_min: 0.3,
-        chance_max: 1e-6,
+        resultant_length_min: 0.3,
+        p_value_max: 1e-6,
     };
     let (Some(first), Some(last)) = (detours.first(), detours.last()) else { return };
     let searched_ns = last.gap.end_ns.saturating_sub(first.gap.start_ns);
@@ -108,7 +136,7 @@ fn of_slots(table: &mut Table, cpu: u32, slots: &Slots) {
         .first
         .iter()
         .enumerate()
-        // A slot without any work was lost to another task: how much of it, nobody knows.
+        // A quantum without any work was lost to another task; how much of it is unknown.
         .filter(|(_, work)| **work > 0 && missing(**work) >= MISSING_MIN)
         .map(|(at, work)| Event { at_ns: at as u64 * slots.slot_ns, weight: missing(*work) })
         .take(EVENTS_MAX)
@@ -117,14 +145,14 @@ fn of_slots(table: &mut Table, cpu: u32, slots: &Slots) {
         period_ns_min: PERIOD_NS_MIN.max(4 * slots.slot_ns),
         period_ns_max: PERIOD_NS_MAX,
         periods_max: 3,
-        concentration_ratio_min: 0.1,
-        chance_max: 1e-6,
+        resultant_length_min: 0.1,
+        p_value_max: 1e-6,
     };
     let Some(last) = events.last() else { return };
     let searched = (last.at_ns / slots.slot_ns.max(1) + 1) as f64;
     let mut found: Vec<f64> = Vec::new();
     for period in periods_in(&events, &search) {
-        // What a slot misses has a shape, and a shape has harmonics.
+        // The work lost around an event has a shape, and a shape has harmonics.
         if found.iter().any(|other| is_harmonic(*other, period.period_ns)) {
             continue;
         }
@@ -158,8 +186,8 @@ fn push(
         Value::real(1e9 / period.period_ns),
         Value::real(period.period_ns),
         Value::real(period.half_width_ns),
-        Value::real(period.concentration_ratio),
-        Value::real(period.chance_ratio),
+        Value::real(period.mean_resultant_length),
+        Value::real(period.p_value),
         (period.searched as u64).into(),
         (period.locked.len() as u64).into(),
         share,

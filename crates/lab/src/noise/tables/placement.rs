@@ -1,58 +1,78 @@
-//! Table `placement`: how much longer a quantum takes while a handler runs, by where it runs.
+//! Table `placement`: how much longer a quantum takes while a handler runs, by the handler's CPU.
 
 use std::collections::BTreeMap;
 
-use record::{Absence, Column, Kind, Table, Value};
+use record::{Absence, Column, Format, Kind, Table, Value};
 
 use super::super::placement::{Beside, Meanwhile, Relation, meanwhile};
 use super::super::sample::{CpuNoise, Fixed, NoiseSample, Work};
 use super::aftermath::Mean;
-use super::column;
+use super::{all_rows, column};
 
 const TABLE: &str = "placement";
 
 fn columns() -> Vec<Column> {
     use Kind::{Real, Text, Uint};
+    let ci95 = |name: &str, of: &str| {
+        column(name, Real, &format!("Half width of the 95 % confidence interval of {of}.")).detail()
+    };
     vec![
         column(
             "relation",
             Text,
-            "What both CPUs share: same thread, same core, other core (of one socket), other socket.",
-        ),
-        column("handler_cpu", Uint, "CPU that handlers of interrupts ran on."),
-        column("cpu", Uint, "CPU that the loop ran on."),
+            "What the two CPUs share: same thread, same core, other core (of one socket), other socket.",
+        )
+        .priority(100),
+        column("handler_cpu", Uint, "CPU that interrupt handlers ran on.")
+            .title("handler on CPU")
+            .priority(95),
+        column("cpu", Uint, "CPU that the loop ran on.").title("loop on CPU").priority(96),
         column(
             "quantum_count",
             Uint,
-            "Quanta that overlap a handler there, while nothing else ran anywhere.",
-        ),
+            "Quanta that overlap a handler on handler_cpu while nothing else ran on any CPU.",
+        )
+        .title("quanta")
+        .priority(80),
         column(
-            "slowdown_ratio",
+            "slowdown_mean_ratio",
             Real,
-            "How much longer they take than undisturbed_ns: mean, as a share of it.",
-        ),
-        column("slowdown_ci95_ratio", Real, "Half width of the mean's 95 % interval."),
-        column("slowdown_max_ratio", Real, "The same of the longest of them."),
+            "How much longer these quanta take than undisturbed_mean_ns, as a share of it; mean.",
+        )
+        .title("slowdown ± ci95")
+        .plus_minus("slowdown_ci95_ratio")
+        .priority(99),
+        ci95("slowdown_ci95_ratio", "slowdown_mean_ratio"),
+        column("slowdown_max_ratio", Real, "The slowdown of the longest of these quanta.")
+            .title("max")
+            .priority(85),
         column(
-            "left_out_count",
+            "excluded_count",
             Uint,
-            "Quanta that overlap a handler there, but something else, too, there or elsewhere.",
-        ),
+            "Quanta that overlap a handler on handler_cpu and also something else, on any CPU.",
+        )
+        .title("excluded")
+        .priority(40),
         column(
             "undisturbed_count",
             Uint,
-            "Quanta of this loop while which nothing else ran anywhere.",
-        ),
-        column("undisturbed_ns", Real, "What these took, mean."),
-        column("undisturbed_ci95_ns", Real, "Half width of the mean's 95 % interval."),
+            "Quanta of this loop during which nothing else ran on any CPU.",
+        )
+        .detail(),
+        column("undisturbed_mean_ns", Real, "Mean duration of these quanta.")
+            .title("undisturbed ± ci95")
+            .plus_minus("undisturbed_ci95_ns")
+            .format(Format::Microseconds)
+            .priority(60),
+        ci95("undisturbed_ci95_ns", "undisturbed_mean_ns"),
     ]
 }
 
-/// One row for each two CPUs; those that share most come first. What relations are not there is told.
+/// One row per pair of CPUs, those that share most first; and the relations without a row.
 pub fn placement(samples: &[NoiseSample]) -> (Table, Vec<Absence>) {
     let doc =
         "How much longer the fixed work takes while a handler runs, by where handler and work are.";
-    let mut table = Table::new(TABLE, doc, columns());
+    let mut table = Table::new(TABLE, doc, columns()).displayed(all_rows());
     let mut of_loops = Vec::new();
     for sample in samples {
         for cpu in &sample.cpus {
@@ -237,7 +257,7 @@ mod tests {
             assert_eq!(cell(row, "quantum_count"), 10_u64.into());
             assert_eq!(cell(row, "undisturbed_count"), 90_u64.into());
             let [Value::Real(mean), Value::Real(half), Value::Real(most)] =
-                ["slowdown_ratio", "slowdown_ci95_ratio", "slowdown_max_ratio"]
+                ["slowdown_mean_ratio", "slowdown_ci95_ratio", "slowdown_max_ratio"]
                     .map(|name| cell(row, name))
             else {
                 panic!("{:?}", table.rows())

@@ -1,31 +1,40 @@
-//! Tables `fwq` and `ftq`: what the loops with work in them saw.
+//! Tables `fwq` and `ftq`: quanta of fixed work, and of fixed time.
 
-use record::{Kind, Table};
+use record::{Format, Kind, Table};
 
 use super::super::sample::{NoiseSample, Work};
-use super::{column, cpu_column, ratio};
+use super::{all_rows, column, cpu_column, ratio};
 
-/// One row a CPU and window of fixed work.
+/// One row per CPU and window of fixed work.
 pub fn fwq(samples: &[NoiseSample]) -> Table {
     use Kind::{Bool, Real, Uint};
+    let us = |name: &str, kind, doc: &str| column(name, kind, doc).format(Format::Microseconds);
     let columns = vec![
         cpu_column(),
-        column("traced", Bool, "Whether the kernel's side was watched."),
-        column("window_ns", Uint, "How long the loop ran."),
-        column("repetition_count", Uint, "Quanta of work that were done."),
-        column("least_ns", Uint, "The least time of a quantum: nobody interfered. Exact."),
-        column("mean_ns", Real, "Mean time of a quantum."),
-        column("mean_ci95_ns", Real, "Half width of its 95 % interval, from the sample variance."),
-        column("p50_ns", Uint, "Median; within 1/16."),
-        column("p99_ns", Uint, "99th percentile; within 1/16."),
-        column("max_ns", Uint, "The longest; exact."),
-        column("slowdown_ratio", Real, "mean_ns over least_ns, less 1."),
-        column("page_fault_count", Uint, "Page faults of the loop that the kernel counted."),
-        column("migrated_count", Uint, "Quanta that ended on another CPU."),
-        column("lost_record_count", Uint, "Quanta for which there was no room."),
+        column("traced", Bool, "Whether irqlab traced the kernel's events meanwhile.").priority(99),
+        column("window_ns", Uint, "How long the loop ran.").format(Format::Seconds),
+        column("quantum_count", Uint, "Quanta of work that were done.").title("quanta"),
+        us("min_ns", Uint, "Shortest duration of a quantum: nothing interfered. Exact.").priority(80),
+        us("mean_ns", Real, "Mean duration of a quantum.")
+            .title("mean ± ci95")
+            .plus_minus("mean_ci95_ns")
+            .priority(90),
+        us(
+            "mean_ci95_ns",
+            Real,
+            "Half width of the mean's 95 % confidence interval, from the sample variance.",
+        )
+        .detail(),
+        us("p50_ns", Uint, "Median; within 1/16."),
+        us("p99_ns", Uint, "99th percentile; within 1/16."),
+        us("max_ns", Uint, "The longest; exact.").priority(85),
+        column("slowdown_ratio", Real, "mean_ns over min_ns, minus 1.").priority(95),
+        column("page_fault_count", Uint, "Page faults of the loop that the kernel counted.").detail(),
+        column("migration_count", Uint, "Quanta that ended on another CPU.").detail(),
+        column("lost_record_count", Uint, "Quanta for which there was no room.").detail(),
     ];
-    let doc = "Fixed work, repeated: what it took (as in the paper's Figures 1 and 2).";
-    let mut table = Table::new("fwq", doc, columns);
+    let doc = "Fixed work quanta (FWQ): the duration of the same work, repeated.";
+    let mut table = Table::new("fwq", doc, columns).displayed(all_rows());
     for sample in samples {
         for cpu in &sample.cpus {
             let Work::Quanta(fixed) = &cpu.work else { continue };
@@ -53,26 +62,32 @@ pub fn fwq(samples: &[NoiseSample]) -> Table {
     table
 }
 
-/// One row a CPU and window of fixed time.
+/// One row per CPU and window of fixed time.
 pub fn ftq(samples: &[NoiseSample]) -> Table {
     use Kind::{Bool, Real, Uint};
     let columns = vec![
         cpu_column(),
-        column("traced", Bool, "Whether the kernel's side was watched."),
-        column("slot_ns", Uint, "Length of a slot."),
-        column("slot_count", Uint, "Slots that passed."),
-        column("work_max", Uint, "The most work done in a slot, in turns of the body."),
-        column("work_mean", Real, "The mean."),
+        column("traced", Bool, "Whether irqlab traced the kernel's events meanwhile."),
+        column("quantum_ns", Uint, "Length of a quantum.").format(Format::Microseconds),
+        column("quantum_count", Uint, "Quanta that passed.").title("quanta"),
+        column("work_max_iterations", Uint, "Most work done in a quantum, in iterations of the loop body."),
+        column("work_mean_iterations", Real, "Mean work done in a quantum."),
         column(
-            "missing_ratio",
+            "lost_work_ratio",
             Real,
-            "1 less work_mean over work_max: the share of work not done.",
+            "Share of the work that was not done: 1 minus work_mean_iterations over \
+             work_max_iterations.",
         ),
-        column("empty_count", Uint, "Slots without any work."),
-        column("lost_record_count", Uint, "Slots for which there was no room; counted as empty."),
+        column("empty_quantum_count", Uint, "Quanta without any work.").title("empty quanta"),
+        column(
+            "lost_record_count",
+            Uint,
+            "Quanta for which there was no room; counted as empty.",
+        )
+        .detail(),
     ];
-    let doc = "Fixed time, repeated: how much work was done in it.";
-    let mut table = Table::new("ftq", doc, columns);
+    let doc = "Fixed time quanta (FTQ): the work done in the same time, repeated.";
+    let mut table = Table::new("ftq", doc, columns).displayed(all_rows());
     for sample in samples {
         for cpu in &sample.cpus {
             let Work::Slots(slots) = &cpu.work else { continue };

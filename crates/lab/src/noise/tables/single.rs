@@ -1,31 +1,31 @@
-//! Tables of single detours, repetitions and slots: what the pictures are made of.
+//! Tables of single detours and quanta: what the pictures are made of.
 
 use record::{Kind, Table, Value};
 
 use super::super::sample::{NoiseSample, Work};
 use super::super::split::Class;
 use super::noise::class_ns;
-use super::{column, cpu_column, ledgers, words_or_absent};
+use super::{column, cpu_column, ledgers, no_rows, words_or_absent};
 
-/// An even sample of the detours of each CPU, in the order of time.
+/// An even sample of the detours of each CPU, in order of time.
 pub fn detours(samples: &[NoiseSample]) -> Table {
     use Kind::{Text, Uint};
     let columns = vec![
         cpu_column(),
-        column("start_ns", Uint, "When it began, since the window opened."),
+        column("start_ns", Uint, "When the detour started, since the window opened."),
         column("length_ns", Uint, "Its length."),
-        column("trigger_kind", Text, "What the kernel named first in it: kind."),
-        column("trigger_name", Text, "And name."),
-        column("main_kind", Text, "What took most of it, of what has a name: kind."),
-        column("main_name", Text, "And name."),
-        column("named_ns", Uint, "Time by class: see table noise."),
-        column("path_ns", Uint, "The same."),
-        column("host_ns", Uint, "The same."),
-        column("remainder_ns", Uint, "The same; all of these add up to length_ns."),
-        column("aftermath_ns", Uint, "The same."),
+        column("trigger_kind", Text, "Kind of the context of its first kernel event."),
+        column("trigger_name", Text, "Name of that context."),
+        column("largest_kind", Text, "Kind of the context or task that took most of it."),
+        column("largest_name", Text, "Name of that context or task."),
+        column("attributed_ns", Uint, "Part that kernel events attribute to contexts and tasks."),
+        column("entry_exit_ns", Uint, "Part attributed to kernel entry and exit."),
+        column("host_ns", Uint, "Part attributed to the host or the firmware."),
+        column("remainder_ns", Uint, "Part that is not explained; all parts add up to length_ns."),
+        column("indirect_ns", Uint, "Part that is the loop's own time, with colder caches."),
     ];
-    let doc = "Single detours: all of them, or an even sample of at most 10,000 a CPU.";
-    let mut table = Table::new("detours", doc, columns);
+    let doc = "Single detours: all of them, or an even sample of at most 10,000 per CPU.";
+    let mut table = Table::new("detours", doc, columns).displayed(no_rows());
     for (sample, cpu, ledger) in ledgers(samples) {
         let mut kept = ledger.kept.kept().to_vec();
         kept.sort_unstable_by_key(|detour| detour.gap.start_ns);
@@ -47,21 +47,21 @@ pub fn detours(samples: &[NoiseSample]) -> Table {
     table
 }
 
-/// The first repetitions of fixed work of each CPU.
+/// The first quanta of fixed work of each CPU.
 pub fn repetitions(samples: &[NoiseSample]) -> Table {
     use Kind::{Bool, Text, Uint};
     let columns = vec![
         cpu_column(),
-        column("start_ns", Uint, "When it began, since the window opened."),
-        column("time_ns", Uint, "What it took."),
-        column("named_ns", Uint, "Time in it that the kernel's events name."),
-        column("main_kind", Text, "What took most of that: kind."),
-        column("main_name", Text, "And name."),
-        column("page_faulted", Bool, "Whether the loop took a page fault in it."),
-        column("migrated", Bool, "Whether it ended on another CPU."),
+        column("start_ns", Uint, "When the quantum started, since the window opened."),
+        column("duration_ns", Uint, "How long it took."),
+        column("attributed_ns", Uint, "Part that kernel events attribute to contexts and tasks."),
+        column("largest_kind", Text, "Kind of the context or task that took most of that part."),
+        column("largest_name", Text, "Name of that context or task."),
+        column("has_page_fault", Bool, "Whether the loop had a page fault in it."),
+        column("has_migrated", Bool, "Whether it ended on another CPU."),
     ];
-    let doc = "The first repetitions of the fixed work, at most 10,000 a CPU.";
-    let mut table = Table::new("repetitions", doc, columns);
+    let doc = "The first quanta of fixed work, at most 10,000 per CPU.";
+    let mut table = Table::new("fwq_quanta", doc, columns).displayed(no_rows());
     for sample in samples {
         for cpu in &sample.cpus {
             let Work::Quanta(fixed) = &cpu.work else { continue };
@@ -83,15 +83,15 @@ pub fn repetitions(samples: &[NoiseSample]) -> Table {
     table
 }
 
-/// The first slots of fixed time of each CPU.
+/// The first quanta of fixed time of each CPU.
 pub fn slots(samples: &[NoiseSample]) -> Table {
     let columns = vec![
         cpu_column(),
-        column("start_ns", Kind::Uint, "When the slot began, since the window opened."),
-        column("work", Kind::Uint, "Turns of the body that ended in it."),
+        column("start_ns", Kind::Uint, "When the quantum started, since the window opened."),
+        column("work_iterations", Kind::Uint, "Iterations of the loop body that ended in it."),
     ];
-    let doc = "The work of the first slots of fixed time, at most 65,536 a CPU.";
-    let mut table = Table::new("slots", doc, columns);
+    let doc = "Work in the first quanta of fixed time, at most 65,536 per CPU.";
+    let mut table = Table::new("ftq_quanta", doc, columns).displayed(no_rows());
     for sample in samples {
         for cpu in &sample.cpus {
             let Work::Slots(slots) = &cpu.work else { continue };

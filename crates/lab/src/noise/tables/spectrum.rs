@@ -1,23 +1,23 @@
-//! Table `spectrum`: how much of the work of slots is missing at which frequency.
+//! Table `spectrum`: how much work is lost at which frequency.
 
 use record::{Kind, Table};
 
 use super::super::sample::{NoiseSample, Work};
-use super::{column, cpu_column};
+use super::{column, cpu_column, no_rows};
 
-/// One row a CPU and frequency.
+/// One row per CPU and frequency.
 pub fn spectrum(samples: &[NoiseSample]) -> Table {
     let columns = vec![
         cpu_column(),
-        column("frequency_hz", Kind::Real, "Frequency, up to half of that of the slots."),
+        column("frequency_hz", Kind::Real, "Frequency, up to half of the quanta's."),
         column(
             "amplitude_ratio",
             Kind::Real,
-            "Amplitude of the sine of that frequency in the missing work, over a slot's most work.",
+            "Amplitude of the sine of that frequency in the lost work, over the most work in a quantum.",
         ),
     ];
-    let doc = "Spectrum of the work missing in the first slots of fixed time (Welch's method).";
-    let mut table = Table::new("spectrum", doc, columns);
+    let doc = "Spectrum of the work lost in the first quanta of fixed time (Welch's method).";
+    let mut table = Table::new("spectrum", doc, columns).displayed(no_rows());
     for sample in samples {
         for cpu in &sample.cpus {
             let Work::Slots(slots) = &cpu.work else { continue };

@@ -1,0 +1,185 @@
+//! A row of a table, by the names of its columns.
+
+use record::display::{Piece, Template};
+use record::{Column, Combine, Format, Run, Table, Value};
+use serde_json::Value as Json;
+
+use crate::escape::plain;
+use crate::human::{self, Unit};
+use crate::words::unbroken;
+
+/// A row of a table, with its columns' names.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row<'a> {
+    table: &'a Table,
+    values: &'a [Value],
+}
+
+impl<'a> Row<'a> {
+    pub fn new(table: &'a Table, values: &'a [Value]) -> Self {
+        Row { table, values }
+    }
+
+    /// The value in that column; absent when there is no such column.
+    pub fn get(&self, column: &str) -> &'a Value {
+        self.table.get(self.values, column).unwrap_or(&Value::Absent)
+    }
+
+    /// The number in that column.
+    pub fn number(&self, column: &str) -> Option<f64> {
+        match self.get(column) {
+            Value::Real(value) => Some(*value),
+            Value::Uint(value) => Some(*value as f64),
+            Value::Int(value) => Some(*value as f64),
+            Value::Absent | Value::Bool(_) | Value::Text(_) => None,
+        }
+    }
+
+    /// The value in that column, with the unit that suits it.
+    pub fn alone(&self, column: &str) -> String {
+        human::alone(column, Format::Auto, self.get(column))
+    }
+
+    /// The cell of a column in that unit, together with the columns that complete it.
+    pub fn cell(&self, column: &Column, unit: Unit) -> String {
+        let value = self.get(&column.name);
+        let text = human::cell(column, unit, value);
+        let number = self.number(&column.name);
+        match (&column.display.combine, number) {
+            (Some(Combine::PlusMinus(half_width)), Some(number)) => {
+                human::with_half_width(column, unit, number, self.number(half_width))
+            }
+            (Some(Combine::UpTo(high)), Some(_)) => match self.get(high) {
+                Value::Absent => format!("{text} to ?"),
+                high => format!("{text} to {}", human::cell(column, unit, high)),
+            },
+            (Some(Combine::Bound { flag, sign }), Some(_))
+                if *self.get(flag) == Value::Bool(true) =>
+            {
+                format!("{} {text}", plain(sign))
+            }
+            (Some(Combine::Prefix { prefix, when, equals }), _) => self.prefixed(
+                text,
+                *value == Value::Absent || *self.get(when) == Value::Text(equals.clone()),
+                prefix,
+            ),
+            _ => text,
+        }
+    }
+
+    fn prefixed(&self, text: String, wanted: bool, prefix: &str) -> String {
+        match self.get(prefix) {
+            Value::Absent => text,
+            _ if !wanted => text,
+            _ if text == human::ABSENT => self.alone(prefix),
+            _ => format!("{} {text}", self.alone(prefix)),
+        }
+    }
+
+    /// The template filled from this row; `None` when a value is absent.
+    pub fn fill(&self, template: &str) -> Option<String> {
+        fill(template, |piece| match piece {
+            Piece::Column(name) => {
+                let value = Some(self.get(name)).filter(|value| **value != Value::Absent)?;
+                let column = self.table.columns.iter().find(|column| column.name == name)?;
+                Some(match value {
+                    Value::Text(_) => self.cell(column, human::unit_of(column, [].into_iter())),
+                    _ => unbroken(&human::alone(name, column.display.format, value)),
+                })
+            }
+            _ => None,
+        })
+    }
+}
+
+/// The template filled from a run's settings and observer block; `None` when a value is absent.
+pub(crate) fn fill_from_run(template: &str, run: &Run) -> Option<String> {
+    fill(template, |piece| match piece {
+        Piece::Setting(key) => json(key, run.settings.get(key)?),
+        Piece::Observer(key) => json(key, run.observer.get(key)?),
+        Piece::Column(_) | Piece::Text(_) => None,
+    })
+}
+
+fn json(key: &str, value: &Json) -> Option<String> {
+    match value {
+        Json::String(text) => Some(plain(text)).filter(|text| !text.is_empty()),
+        value => {
+            let number = value.as_u64().map(Value::from);
+            let number = number.or_else(|| value.as_f64().map(Value::real))?;
+            Some(unbroken(&human::alone(key, Format::Auto, &number)))
+        }
+    }
+}
+
+fn fill(template: &str, value: impl Fn(Piece<'_>) -> Option<String>) -> Option<String> {
+    let Template(pieces) = Template::parse(template).ok()?;
+    let pieces = pieces.into_iter().map(|piece| match piece {
+        Piece::Text(text) => Some(plain(text)),
+        piece => value(piece),
+    });
+    pieces.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use record::Kind;
+
+    fn table() -> Table {
+        let columns = vec![
+            Column::new("name", Kind::Text, "").prefixed("number", "kind", "irq"),
+            Column::new("number", Kind::Uint, ""),
+            Column::new("kind", Kind::Text, ""),
+            Column::new("low_ns", Kind::Real, "").up_to("high_ns"),
+            Column::new("high_ns", Kind::Real, ""),
+            Column::new("lines", Kind::Real, "").bound("is_bound", "≤"),
+            Column::new("is_bound", Kind::Bool, ""),
+        ];
+        let mut table = Table::new("t", "", columns);
+        table.push(vec![
+            "disk".into(),
+            36.into(),
+            "irq".into(),
+            1000.0.into(),
+            2000.0.into(),
+            7.0.into(),
+            true.into(),
+        ]);
+        table.push(vec![
+            "TIMER".into(),
+            1.into(),
+            "softirq".into(),
+            1000.0.into(),
+            Value::Absent,
+            7.0.into(),
+            false.into(),
+        ]);
+        table.push(vec![Value::Absent; 7]);
+        table
+    }
+
+    #[test]
+    fn other_columns_complete_a_cell() {
+        let table = table();
+        let cells = |at: usize| -> Vec<String> {
+            let row = Row::new(&table, &table.rows()[at]);
+            let unit = |column| human::unit_of(column, [1500.0].into_iter());
+            let shown = [0, 3, 5].map(|at| &table.columns[at]);
+            shown.map(|column| row.cell(column, unit(column))).to_vec()
+        };
+        assert_eq!(cells(0), ["36 disk", "1.00 to 2.00", "≤ 7.00"]);
+        assert_eq!(cells(1), ["TIMER", "1.00 to ?", "7.00"]);
+        assert_eq!(cells(2), ["–", "–", "–"]);
+    }
+
+    #[test]
+    fn templates_are_filled_or_left_out() {
+        let table = table();
+        let row = |at: usize| Row::new(&table, &table.rows()[at]);
+        let template = "largest: {name}, {low_ns}";
+        assert_eq!(row(0).fill(template).unwrap(), "largest: 36 disk, 1.00\u{a0}µs");
+        assert_eq!(row(2).fill(template), None);
+        assert_eq!(row(0).fill("{settings.x}"), None);
+    }
+}
