@@ -16,7 +16,9 @@ fn count(row: &Json, column: &str) -> Option<u64> {
 fn undelivered(agreement: &[Json]) -> BTreeMap<(String, u64), u64> {
     let mut undelivered = BTreeMap::new();
     for row in agreement {
-        if let (Some(counted), Some(exact)) = (count(row, "irqlab_count"), count(row, "kernel_count")) {
+        if let (Some(counted), Some(exact)) =
+            (count(row, "irqlab_count"), count(row, "kernel_count"))
+        {
             let key = (row["condition"].to_string(), count(row, "cpu").unwrap());
             let lacks = exact.saturating_sub(counted + count(row, "edge_tolerance_count").unwrap());
             *undelivered.entry(key).or_default() += lacks;

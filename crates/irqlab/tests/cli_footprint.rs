@@ -51,9 +51,15 @@ fn each_repetition_counts_or_was_removed_for_a_reason() {
     assert_eq!((&run["experiment"], &run["bench"]), (&"footprint".into(), &"live".into()));
     let table = rows(&run, "footprint");
     for row in table {
-        let removed = ["not_interrupted_count", "contaminated_count", "switched_or_faulted_count", "stalled_count"];
+        let removed = [
+            "not_interrupted_count",
+            "contaminated_count",
+            "switched_or_faulted_count",
+            "stalled_count",
+        ];
         let removed: u64 = removed.iter().map(|column| uint(row, column)).sum();
-        let all = uint(row, "accepted_treatment_count") + uint(row, "accepted_control_count") + removed;
+        let all =
+            uint(row, "accepted_treatment_count") + uint(row, "accepted_control_count") + removed;
         assert!(all.is_multiple_of(16) && (16..=64).contains(&all), "{all}: {row}");
         match row["level"].as_str() {
             Some("l1d") => {
@@ -267,7 +273,8 @@ fn a_peer_is_asked_and_echoes() {
 fn check_modes(run: &Json) {
     let modes = rows(run, "modes");
     for (source, mode) in [("disk", "user"), ("disk", "kernel + exception"), ("net", "user")] {
-        let row = modes.iter().find(|row| row["stimulus"] == source && row["mode"] == mode).unwrap();
+        let row =
+            modes.iter().find(|row| row["stimulus"] == source && row["mode"] == mode).unwrap();
         assert!(apart(row, "misses", "guest_counter_misses") < 0.03, "{row}");
     }
     let of = |source: &str, mode: &str| {

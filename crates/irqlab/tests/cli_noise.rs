@@ -160,7 +160,10 @@ fn what_a_parallel_job_loses_is_computed_from_a_run() {
     assert_eq!((&run["experiment"], rows.len()), (&"scale".into(), 8));
     for row in rows {
         assert!(row["slowdown_ratio"].as_f64().is_some_and(|ratio| ratio >= 0.0), "{row}");
-        assert!(row["is_lower_bound"] == false || row["slowdown_ci95_high_ratio"].is_null(), "{row}");
+        assert!(
+            row["is_lower_bound"] == false || row["slowdown_ci95_high_ratio"].is_null(),
+            "{row}"
+        );
     }
     let again = with(&["--nodes", "1,64", "--grain", "10us,100us", "--out", "again"]);
     assert_eq!(again.assert_code(0).json()["tables"], run["tables"]);

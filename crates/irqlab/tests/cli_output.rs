@@ -37,11 +37,15 @@ fn json_is_one_document_with_everything_and_show_gives_the_same() {
     for method in ["clock", "attachment", "cpus", "version", "histogram_error_max_ratio"] {
         assert!(!run["settings"][method].is_null(), "{method}");
     }
-    for cost in ["probe_overhead_ns", "probe_overhead_in_span_ns", "events_per_second", "events_lost"] {
+    for cost in
+        ["probe_overhead_ns", "probe_overhead_in_span_ns", "events_per_second", "events_lost"]
+    {
         assert!(run["observer"][cost].is_number(), "{cost}");
     }
     let timer = rows(&run, "handlers").iter().find(|row| row["name"] == "local_timer");
-    for column in ["rate_hz", "self_mean_ns", "self_p999_ns", "self_max_at_ns", "inclusive_total_ns"] {
+    for column in
+        ["rate_hz", "self_mean_ns", "self_p999_ns", "self_max_at_ns", "inclusive_total_ns"]
+    {
         let timer = timer.expect("a CPU that waits takes timer interrupts");
         assert!(timer[column].is_number(), "{column}: {timer}");
     }
@@ -70,7 +74,9 @@ fn tables_csv_and_markdown() {
 
     let csv = place.run(&["show", "a", "--format", "csv"]).assert_code(0).out.clone();
     let header = csv.lines().next().unwrap_or_default();
-    assert!(header.starts_with("condition,cpu,kind,number,name,timed_by,count,rate_hz,self_mean_ns"));
+    assert!(
+        header.starts_with("condition,cpu,kind,number,name,timed_by,count,rate_hz,self_mean_ns")
+    );
     let columns = header.split(',').count();
     assert!(csv.lines().skip(1).all(|line| line.split(',').count() >= columns), "{csv}");
 

@@ -51,7 +51,8 @@ fn the_same_experiment_in_a_machine_that_is_simulated() {
     assert!((100..100_000).contains(&mean), "{timer}");
     let timing = row(&both, "handlers", "idle/low/timer", "local_timer");
     assert_eq!(timing["timed_by"], "simulator");
-    let [p50, max, incl] = ["self_p50_ns", "self_max_ns", "inclusive_p50_ns"].map(|name| &timing[name]);
+    let [p50, max, incl] =
+        ["self_p50_ns", "self_max_ns", "inclusive_p50_ns"].map(|name| &timing[name]);
     assert!(p50.as_u64() > Some(100) && max.as_u64() >= p50.as_u64(), "{timing}");
     assert!(incl.as_u64() >= p50.as_u64(), "{timing}");
     // What no probe does, no probe can clamp: absent, not zero.

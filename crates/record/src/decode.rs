@@ -38,8 +38,8 @@ fn decode_unguarded(file: File, entry: &TableEntry) -> Result<Table, String> {
         return Err(format!("{total} rows, but the manifest says {}", entry.rows));
     }
 
-    let mut table = Table::new(&entry.name, &entry.doc, entry.columns.clone())
-        .displayed(entry.display.clone());
+    let mut table =
+        Table::new(&entry.name, &entry.doc, entry.columns.clone()).displayed(entry.display.clone());
     let mut budget = TextBudget::new();
     for (index, &count) in counts.iter().enumerate() {
         let group = reader.get_row_group(index).map_err(|error| error.to_string())?;

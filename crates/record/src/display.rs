@@ -363,7 +363,8 @@ pub(crate) fn check(columns: &[Column], display: &TableDisplay) -> Result<(), St
     }
     for template in notes.iter().chain([headline]) {
         is_short(template, TEMPLATE_BYTES_MAX)?;
-        let Template(pieces) = Template::parse(template).map_err(|what| format!("display: {what}"))?;
+        let Template(pieces) =
+            Template::parse(template).map_err(|what| format!("display: {what}"))?;
         for piece in pieces {
             if let Piece::Column(name) = piece {
                 exists(name)?;

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-use crate::run::{Absence, Run};
 use crate::display::TableDisplay;
+use crate::run::{Absence, Run};
 use crate::table::Column;
 
 /// Name of the manifest in a run directory.

@@ -36,9 +36,9 @@ pub fn csv(table: &Table, all_rows: bool) -> String {
 pub fn csv_omissions(run: &Run, table: &Table, all_rows: bool) -> String {
     let left_out = table.rows().len() - rows(table, all_rows).count();
     let others = table.display.filter.as_ref().map(|filter| escape::plain(&filter.others));
-    let rows = others.filter(|_| left_out > 0).map(|others| {
-        format!("{} {others} (--all prints them)", rows_of(left_out))
-    });
+    let rows = others
+        .filter(|_| left_out > 0)
+        .map(|others| format!("{} {others} (--all prints them)", rows_of(left_out)));
     let names = run.tables.iter().filter(|one| one.name != table.name && !one.rows().is_empty());
     let names: Vec<String> = names.map(|one| escape::plain(&one.name)).collect();
     let tables = match names.as_slice() {

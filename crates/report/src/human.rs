@@ -95,13 +95,15 @@ fn scale(name: &str, format: Format) -> Scale {
     }
 }
 
-/// The one unit in which all numbers of a column are shown: that of their median.
+/// The one unit in which all numbers of a column are shown: the one that suits their median. Rates
+/// are always per second.
 #[must_use]
 pub fn unit_of(column: &Column, numbers: impl Iterator<Item = f64>) -> Unit {
     let mut numbers: Vec<f64> = numbers.map(f64::abs).filter(|number| *number > 0.0).collect();
     numbers.sort_by(f64::total_cmp);
     let median = numbers.get(numbers.len() / 2).copied().unwrap_or(0.0);
-    pick(median, scale(&column.name, column.display.format))
+    let is_rate = column.display.format == Format::Auto && column.name.ends_with("_hz");
+    pick(if is_rate { 0.0 } else { median }, scale(&column.name, column.display.format))
 }
 
 /// A cell of the column in that unit, which is not written. Text is made [`escape::plain`].
@@ -141,7 +143,12 @@ fn show(value: &Value, unit: Unit, digits: usize, is_identifier: bool) -> String
 /// A number with the half width of its interval, both in `unit`: `1.28 ± 0.02`; `1.28 ± –` when
 /// there is no interval.
 #[must_use]
-pub fn with_half_width(column: &Column, unit: Unit, number: f64, half_width: Option<f64>) -> String {
+pub fn with_half_width(
+    column: &Column,
+    unit: Unit,
+    number: f64,
+    half_width: Option<f64>,
+) -> String {
     let digits = match column.display.digits {
         0 => DIGITS,
         digits => digits.into(),

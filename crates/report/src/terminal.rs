@@ -88,7 +88,8 @@ fn table(run: &Run, table: &Table, options: &TerminalOptions) -> String {
             out.push_str(&options.paint(Style::Strong, &cut(heading, width)));
         }
         if let Some(headline) = &group.headline {
-            out.push_str(&wrap(headline, "", options.width));
+            let width = options.width.map_or(usize::MAX, usize::from);
+            out.push_str(&cut(&headline.replace('\u{a0}', " "), width));
             out.push('\n');
         }
         // Above each group: of a long table, the first is soon out of sight.

@@ -106,9 +106,8 @@ pub(crate) fn observer(run: &Run) -> String {
             1 => "1 event LOST".to_owned(),
             _ => format!("{} events LOST", human::count(lost)),
         }),
-        number("peak_memory_bytes").map(|bytes| {
-            format!("at most {} of memory in use", unbroken(&human::bytes(bytes)))
-        }),
+        number("peak_memory_bytes")
+            .map(|bytes| format!("at most {} of memory in use", unbroken(&human::bytes(bytes)))),
         number("guest_overhead_ns").map(|time| format!("{} added to the guest", ns(time))),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join("; ")

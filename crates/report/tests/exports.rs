@@ -31,7 +31,10 @@ name,count,mean_ns,change,shared
 x|<y>&\\n\\u{1b}[31m,1500,1e300,-2,false
 ,,,,
 ";
-    assert_eq!(csv(&small(), false), expected.replace("1e300", &Value::Real(1e300).to_json().to_string()));
+    assert_eq!(
+        csv(&small(), false),
+        expected.replace("1e300", &Value::Real(1e300).to_json().to_string())
+    );
     assert_eq!(csv(&Table::new("t", "", vec![Column::new("x", Kind::Text, "")]), false), "x\n");
 }
 
@@ -52,7 +55,7 @@ fn markdown_escapes_what_would_be_markup() {
     let expected = "\
 | name | count | mean (s) | change | shared |
 | --- | ---: | ---: | ---: | --- |
-| a,b \"c\" | 18,446,744,073,709,551,615 | <0.001 | -9,223,372,036,854,775,808 | yes |
+| a,b \"c\" | 18,446,744,073,709,551,615 | &lt;0.001 | -9,223,372,036,854,775,808 | yes |
 | x\\|&lt;y&gt;&amp;\\\\n\\\\u{1b}\\[31m | 1,500 | 1.00e291 | -2 | no |
 | – | – | – | – | – |
 ";
@@ -89,7 +92,7 @@ what each interrupt handler costs
 
 **condition idle/low/disk**
 
-largest: vector LOC, 0.023 % of CPU time, 920 ns × 15,011
+largest: vector LOC, 0.023 % of CPU time, 0.920 µs × 15,011
 
 | kind | name | count | rate (/s) | mean ± ci95 (µs) | p50 (µs) |";
     assert!(text.starts_with(start), "{text}");

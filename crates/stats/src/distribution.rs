@@ -1,9 +1,9 @@
-//! Everything that is kept of a stream of durations: exact sums, peak, histogram, batches.
+//! The distribution of a stream of durations: exact sums, peak, histogram, batches.
 
 use crate::histogram::LogLinear;
 use crate::interval::{self, Batches, Interval};
 
-/// The largest value of a stream and when it came.
+/// The largest value of a stream and its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Peak {
     /// The value.
@@ -12,25 +12,25 @@ pub struct Peak {
     pub at: u64,
 }
 
-/// A stream of durations, summed up. Sums are exact; quantiles are within 1/16.
+/// The distribution of a stream of durations. Sums are exact; quantiles are within 1/16.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Distribution {
-    /// Values seen.
+    /// Number of values.
     pub count: u64,
     /// Their sum.
     pub sum: u64,
-    /// The sum of their squares; 0 when it was not kept.
+    /// The sum of their squares; 0 when it was not computed.
     pub sum_of_squares: u128,
-    /// The largest one.
+    /// The largest value.
     pub peak: Peak,
     /// Their histogram.
     pub histogram: LogLinear,
-    /// The batches in time; without cells when none were kept.
+    /// The batches in time; without cells when there are none.
     pub batches: Batches,
 }
 
 impl Distribution {
-    /// Adds one value that came at `at`, to all but the batches.
+    /// Adds one value with the time `at`, to everything except the batches.
     pub fn record(&mut self, value: u64, at: u64) {
         self.count += 1;
         self.sum = self.sum.saturating_add(value);
@@ -40,7 +40,7 @@ impl Distribution {
         self.histogram.record(value);
     }
 
-    /// Adds what another stream of the same window saw, such as another CPU's.
+    /// Adds another stream of the same window, such as another CPU's.
     pub fn merge(&mut self, other: &Distribution) {
         if self.count == 0 {
             *self = other.clone();
@@ -61,14 +61,14 @@ impl Distribution {
         }
     }
 
-    /// The mean; `None` when nothing was seen.
+    /// The mean; `None` without values.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum as f64 / self.count as f64)
     }
 
-    /// The 95 % interval of the mean: from the batches where there are enough of them, else from
-    /// the variance where squares were kept.
+    /// The 95 % confidence interval of the mean: from the batches where there are enough of them,
+    /// otherwise from the variance where squares were summed.
     #[must_use]
     pub fn interval(&self) -> Option<Interval> {
         let by_variance = || {

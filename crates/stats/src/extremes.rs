@@ -1,5 +1,5 @@
-//! The largest of many independent draws from one distribution: what a barrier of many nodes waits
-//! for. Nothing is drawn: with survival S(x), the mean of the largest of n is the integral of
+//! The largest of many independent draws from one distribution: the time that a barrier of many
+//! nodes waits. Nothing is sampled: with survival function S(x), the mean of the largest of n is the integral of
 //! 1 - (1 - S(x))^n, and here S is made of steps and straight lines (order statistics: David &
 //! Nagaraja, Order Statistics, ch. 3).
 
@@ -8,37 +8,37 @@ use crate::random::Random;
 /// A part of a distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// The value, or the least of them.
+    /// The value, or the smallest of its values.
     pub low: u64,
-    /// How much of the whole it is.
+    /// Its weight.
     pub weight: u64,
-    /// Whether its values are spread evenly over `low..low + weight`, or all are `low`.
+    /// Whether its values are uniform over `low..low + weight`, or all are `low`.
     pub is_ramp: bool,
-    /// The stretch of the measurement from which it comes; for intervals.
+    /// The block of the measurement that it belongs to; for confidence intervals.
     pub block: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Change {
-    /// So much weight at one value.
+    /// A weight at one value.
     Step(u64),
-    /// Seen from above, a ramp begins.
+    /// The upper end of a ramp.
     RampTop,
-    /// And ends.
+    /// The lower end of a ramp.
     RampBottom,
 }
 
-/// A distribution whose extremes can be asked for.
+/// A distribution whose extremes can be computed.
 #[derive(Clone, Debug)]
 pub struct Extremes {
-    /// From the greatest value down.
+    /// In descending order of values.
     changes: Vec<(u64, Change, u32)>,
     by_block: Vec<Block>,
-    /// Whether one of the draws is from the steps alone.
+    /// Whether one of the draws comes from the steps only.
     one_of_steps: bool,
 }
 
-/// What is in a block: of all pieces, and of its steps.
+/// The weight of a block: of all its pieces, and of its steps.
 #[derive(Clone, Copy, Debug, Default)]
 struct Block {
     weight: u64,
@@ -48,15 +48,15 @@ struct Block {
     steps_sum: f64,
 }
 
-/// Beyond this many expected draws above a value, the largest of them is above it, too: e^-45.
+/// With this many expected draws above a value, the largest is practically above it: e^-45.
 const CERTAIN: f64 = 45.0;
 /// Resamples of an interval.
 const RESAMPLES: usize = 200;
-/// Fewest blocks from which an interval is drawn.
+/// Fewest blocks for a confidence interval.
 const BLOCKS_MIN: usize = 8;
 
 impl Extremes {
-    /// The distribution that the pieces make; `None` when they weigh nothing.
+    /// The distribution that the pieces form; `None` when they have no weight.
     #[must_use]
     pub fn new(pieces: &[Piece]) -> Option<Extremes> {
         let blocks = pieces.iter().map(|piece| piece.block).max()? as usize + 1;
@@ -87,8 +87,8 @@ impl Extremes {
         })
     }
 
-    /// The same, with one of the draws from the steps alone, and the others from all pieces; `None` when
-    /// no step weighs anything.
+    /// The same distribution, with one of the draws from the steps only and the others from all
+    /// pieces; `None` when no step has a weight.
     #[must_use]
     pub fn with_one_of_steps(pieces: &[Piece]) -> Option<Extremes> {
         let extremes = Extremes::new(pieces)?;
@@ -96,7 +96,7 @@ impl Extremes {
         has_steps.then_some(Extremes { one_of_steps: true, ..extremes })
     }
 
-    /// The greatest value of all.
+    /// The largest value.
     #[must_use]
     pub fn greatest(&self) -> u64 {
         self.changes.first().map_or(0, |(value, _, _)| *value)
@@ -108,7 +108,7 @@ impl Extremes {
         self.mean(number, &vec![1; self.by_block.len()])
     }
 
-    /// What the largest of `number` draws does not exceed with chance `chance`, in ]0, 1[.
+    /// The quantile of the largest of `number` draws at probability `chance`, in ]0, 1[.
     #[must_use]
     pub fn quantile_of_largest(&self, number: u64, chance: f64) -> f64 {
         let once = vec![1; self.by_block.len()];
@@ -116,7 +116,7 @@ impl Extremes {
         let mut state = State { at: self.greatest(), ..State::default() };
         for (value, change, _) in &self.changes {
             let next = state.down_to(*value);
-            // Within a stretch only ramps grow.
+            // Between two values only ramps grow.
             let wanted = area.wanted(chance, state.steps);
             if state.ramps > 0 && next.all as f64 >= wanted {
                 return state.at as f64 - (wanted - state.all as f64) / state.ramps as f64;
@@ -130,9 +130,9 @@ impl Extremes {
         state.at as f64
     }
 
-    /// The 95 % interval of [`Extremes::mean_of_largest`], by drawing blocks with replacement (block
-    /// bootstrap, percentiles: Efron & Tibshirani, ch. 8 and 13); `None` with fewer than 8 blocks that hold
-    /// something.
+    /// The 95 % confidence interval of [`Extremes::mean_of_largest`], by resampling blocks with
+    /// replacement (block bootstrap, percentiles: Efron & Tibshirani, ch. 8 and 13); `None` with
+    /// fewer than 8 blocks that are not empty.
     #[must_use]
     pub fn interval_of_largest(&self, number: u64, seed: u64) -> Option<(f64, f64)> {
         let holds = |block: &Block| match self.one_of_steps {
@@ -175,7 +175,7 @@ impl Extremes {
         }
     }
 
-    /// With each block taken so many times.
+    /// The distribution in which each block counts so many times.
     fn mean(&self, number: u64, times: &[u64]) -> f64 {
         if number <= 1 {
             let of_block = |block: &Block| match self.one_of_steps {
@@ -188,7 +188,7 @@ impl Extremes {
                 weights += weight as f64 * *times as f64;
                 sums += sum * *times as f64;
             }
-            // Blocks without any step, each time: nothing is known of them.
+            // No block with a step was drawn: nothing is known about the steps.
             return if weights > 0.0 { sums / weights } else { 0.0 };
         }
         let mut area = self.area(number, times);
@@ -206,13 +206,13 @@ impl Extremes {
     }
 }
 
-/// What weighs above a value: weights are whole numbers, so what is added up is exact.
+/// The weight above a value. Weights are whole numbers, so that sums are exact.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     at: u64,
     all: u64,
     steps: u64,
-    /// Ramps that reach over the value: what is above grows by so much to the next value below.
+    /// Number of ramps that extend over the value: the weight above grows by it per unit below.
     ramps: u64,
 }
 
@@ -233,7 +233,7 @@ impl State {
     }
 }
 
-/// Steps of the same value and block as one.
+/// Merges steps of the same value and block.
 fn joined(changes: Vec<(u64, Change, u32)>) -> Vec<(u64, Change, u32)> {
     let mut joined: Vec<(u64, Change, u32)> = Vec::with_capacity(changes.len());
     for change in changes {
@@ -253,13 +253,13 @@ fn joined(changes: Vec<(u64, Change, u32)>) -> Vec<(u64, Change, u32)> {
 struct Area {
     number: f64,
     total: f64,
-    /// Weight of all steps, where one more draw is from them.
+    /// Weight of all steps, where one more draw comes from them.
     steps: Option<f64>,
     sum: f64,
 }
 
 impl Area {
-    /// Chance that the largest of `number` is above a value that `above` of the weight is above.
+    /// Probability that the largest of `number` draws exceeds a value with `above` of the weight above it.
     fn chance(&self, number: f64, above: f64) -> f64 {
         -(number * (-above / self.total).ln_1p()).exp_m1()
     }
@@ -268,18 +268,18 @@ impl Area {
         self.number * above > CERTAIN * self.total
     }
 
-    /// Chance that the draw from the steps alone is above a value that so much of them is above.
+    /// Probability that the draw from the steps exceeds a value with that much of their weight above it.
     fn apart(&self, steps: u64) -> f64 {
         self.steps.map_or(0.0, |all| steps as f64 / all)
     }
 
-    /// How much must be above a value for the largest to be at most there with that chance, or less.
+    /// The weight above the value that the largest draw does not exceed with that probability.
     fn wanted(&self, chance: f64, steps: u64) -> f64 {
         let left = chance / (1.0 - self.apart(steps));
         if left >= 1.0 {
             return 0.0;
         }
-        // (1 - S)^n = left, by U^(1/n), and where that is near to 1 without losing its digits.
+        // (1 - S)^n = left, by U^(1/n), computed without cancellation where that is close to 1.
         if self.number > 0.0 {
             -(left.ln() / self.number).exp_m1() * self.total
         } else {
@@ -287,7 +287,7 @@ impl Area {
         }
     }
 
-    /// A stretch over which what is above grows evenly.
+    /// An interval over which the weight above grows linearly.
     fn add(&mut self, from: &State, to: &State) {
         let width = (from.at - to.at) as f64;
         if width == 0.0 {
@@ -299,7 +299,7 @@ impl Area {
         let mean = if growth == 0.0 {
             of(above)
         } else if self.number * growth < 1e-2 {
-            // Where both ends are nearly alike their difference has no digits left: Simpson's rule.
+            // Where both ends are nearly equal, their difference cancels: Simpson's rule instead.
             (of(above) + 4.0 * of((above + next) / 2.0) + of(next)) / 6.0
         } else {
             let more = self.number + 1.0;

@@ -22,6 +22,7 @@ pub fn power(series: &[f64], length: usize) -> Vec<f64> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::f64::consts::PI;
 
     fn by_definition(series: &[f64], length: usize) -> Vec<f64> {
         let at = |k: usize| {

@@ -1,7 +1,7 @@
-//! A log-linear histogram of fixed layout: 16 buckets to each power of two.
+//! A log-linear histogram with a fixed layout: 16 buckets per power of two.
 //!
 //! The BPF programs count into the same layout (`slot_of` in `crates/live/bpf/distribution.h`), so
-//! the two must change together; a test of the live bench compares them slot by slot.
+//! both must change together; a test of the live bench compares them slot by slot.
 //!
 //! A value below 32 has a bucket of its own. Above, a bucket is at most 1/16 of its lower bound
 //! wide, so any value taken from a bucket is within 1/16 of the true one; the midpoint, which
@@ -57,7 +57,7 @@ impl Default for LogLinear {
 }
 
 impl LogLinear {
-    /// A histogram from counts that were taken elsewhere; `None` unless there are [`SLOTS`] of them.
+    /// A histogram from existing counts; `None` unless there are [`SLOTS`] of them.
     #[must_use]
     pub fn from_counts(counts: Vec<u64>) -> Option<Self> {
         (counts.len() == SLOTS).then_some(LogLinear { counts })
@@ -75,7 +75,7 @@ impl LogLinear {
         }
     }
 
-    /// How many values were counted.
+    /// Number of values counted.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.counts.iter().sum()

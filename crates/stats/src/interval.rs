@@ -7,10 +7,10 @@
 
 use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, StudentsT};
 
-/// The fewest batches with a value in them from which an interval is drawn.
+/// Fewest non-empty batches for an interval.
 pub const BATCHES_MIN: usize = 8;
 
-/// What fell into one batch: how many values, and their sum.
+/// One batch: the number of its values, and their sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     /// Values in the batch.
@@ -45,7 +45,7 @@ impl Batches {
         batches
     }
 
-    /// Adds a value that came `at` since the window opened; beyond its end, to the last batch.
+    /// Adds a value at the time `at` since the window opened; beyond its end, to the last batch.
     pub fn record(&mut self, value: u64, at: u64) {
         let last = self.cells.len().saturating_sub(1);
         let cell = at.checked_shr(self.shift).map_or(0, |cell| (cell as usize).min(last));
@@ -79,14 +79,14 @@ impl Batches {
         }
     }
 
-    /// Cuts off, or adds as empty, what lies beyond a window of `length`.
+    /// Truncates the batches to a window of `length`, or extends them with empty ones.
     pub fn cover(&mut self, length: u64) {
         let number = length.checked_shr(self.shift).unwrap_or(0) as usize + 1;
         self.cells.resize(number, Batch::default());
     }
 }
 
-/// How an interval was had.
+/// How an interval was computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IntervalMethod {
     /// From the spread of batches of equal length in time.
@@ -111,21 +111,21 @@ impl IntervalMethod {
 pub struct Interval {
     /// The mean.
     pub mean: f64,
-    /// Half the width of the interval.
+    /// Half the width of the confidence interval.
     pub half_width: f64,
-    /// How it was had.
+    /// How it was computed.
     pub method: IntervalMethod,
 }
 
-/// The two-sided 95 % quantile of Student's t; `None` without a degree of freedom.
+/// The two-sided 95 % quantile of Student's t; `None` with 0 degrees of freedom.
 #[must_use]
 pub fn t_95(degrees_of_freedom: u64) -> Option<f64> {
     let dof = (degrees_of_freedom > 0).then_some(degrees_of_freedom as f64)?;
     StudentsT::new(0.0, 1.0, dof).ok().map(|t| t.inverse_cdf(0.975))
 }
 
-/// The interval from batches of equal length in time. Empty batches take part (they hold the
-/// burstiness); `None` when fewer than [`BATCHES_MIN`] hold a value.
+/// The interval from batches of equal length in time. Empty batches count (they express the
+/// burstiness); `None` when fewer than [`BATCHES_MIN`] have a value.
 #[must_use]
 pub fn from_batches(batches: &[Batch]) -> Option<Interval> {
     let filled = batches.iter().filter(|batch| batch.count > 0).count();
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn bursts_widen_the_interval_that_batches_give() {
-        // 16 batches of 100 values, cheap and dear ones apart: the truth moves from batch to batch.
+        // 16 batches of 100 values, all small or all large: the mean moves from batch to batch.
         let batch = |i: u64| Batch { count: 100, sum: 1_000 + 2_000 * (i % 2) };
         let batches: Vec<Batch> = (0..16).map(batch).collect();
         let by_batch = from_batches(&batches).unwrap();

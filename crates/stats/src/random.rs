@@ -12,7 +12,7 @@ impl Random {
         Random(seed)
     }
 
-    /// The next number, of all that fit.
+    /// The next number, uniform over all values.
     #[allow(clippy::should_implement_trait, reason = "it never ends, and is no iterator")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -22,7 +22,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `limit`, evenly but for `limit` in 2^64; 0 for a limit of 0.
+    /// A number below `limit`, uniform except for a bias of `limit` in 2^64; 0 for a limit of 0.
     pub fn below(&mut self, limit: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
     }
@@ -37,7 +37,7 @@ impl Random {
         -self.unit().ln()
     }
 
-    /// Puts items into an order, each with the same chance (Fisher and Yates).
+    /// Shuffles items: each order has the same probability (Fisher and Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last as u64 + 1) as usize);

@@ -3,7 +3,7 @@
 
 use crate::random::Random;
 
-/// Keeps at most `limit` items, each of those offered with the same chance.
+/// Keeps at most `limit` of the items offered, each with the same probability.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservoir<T> {
     kept: Vec<T>,
@@ -13,7 +13,7 @@ pub struct Reservoir<T> {
 }
 
 impl<T> Reservoir<T> {
-    /// An empty one. `limit` 0 keeps nothing.
+    /// An empty reservoir. `limit` 0 keeps nothing.
     #[must_use]
     pub fn new(limit: usize, seed: u64) -> Self {
         Reservoir { kept: Vec::new(), limit, seen: 0, random: Random::new(seed) }
@@ -32,13 +32,13 @@ impl<T> Reservoir<T> {
         }
     }
 
-    /// How many were offered.
+    /// Number of items offered.
     #[must_use]
     pub fn seen(&self) -> u64 {
         self.seen
     }
 
-    /// Those kept, in no particular order.
+    /// The items kept, in no particular order.
     #[must_use]
     pub fn kept(&self) -> &[T] {
         &self.kept

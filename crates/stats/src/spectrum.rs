@@ -1,18 +1,19 @@
-//! The spectrum of an even series (Welch, 1967): means over windowed segments that overlap by half.
+//! The spectrum of an evenly sampled series (Welch, 1967): the mean over windowed segments that overlap
+//! by half.
 
 use std::f64::consts::TAU;
 
 use crate::fourier::power;
 
-/// Longest segment: bounds the number of lines.
+/// Longest segment: limits the number of lines.
 pub const SEGMENT_MAX: usize = 1 << 13;
-/// Segments that a series is divided into, if it is not longer than eight of the longest.
+/// Segments that a series is divided into, unless that makes them longer than [`SEGMENT_MAX`].
 const SEGMENTS: usize = 8;
 /// Shortest segment, and shortest series.
 pub const SEGMENT_MIN: usize = 16;
 
-/// Frequency, in cycles a sample (0 excluded, up to a half), and amplitude of the sine of that frequency,
-/// in the unit of the series. Empty for a series shorter than [`SEGMENT_MIN`].
+/// Frequencies, in cycles per sample (0 excluded, up to 0.5), and the amplitudes of the sines of these
+/// frequencies, in the unit of the series. Empty for a series shorter than [`SEGMENT_MIN`].
 #[must_use]
 pub fn spectrum(series: &[f64]) -> Vec<(f64, f64)> {
     if series.len() < SEGMENT_MIN {
@@ -21,7 +22,7 @@ pub fn spectrum(series: &[f64]) -> Vec<(f64, f64)> {
     let wanted = (series.len() / SEGMENTS).clamp(SEGMENT_MIN, SEGMENT_MAX);
     let length = if wanted.is_power_of_two() { wanted } else { wanted.next_power_of_two() / 2 };
     let mean = series.iter().sum::<f64>() / series.len() as f64;
-    // Hann's window: what is between two lines is in both, and little is anywhere else.
+    // Hann's window: a frequency between two lines is in both, and leaks little into others.
     let window: Vec<f64> =
         (0..length).map(|at| 0.5 - 0.5 * (TAU * at as f64 / length as f64).cos()).collect();
     let weight: f64 = window.iter().sum();

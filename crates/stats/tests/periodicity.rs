@@ -46,7 +46,7 @@ fn is_near(period: &Period, period_ns: u64) -> bool {
 }
 
 #[test]
-fn the_ticks_of_usual_kernels_and_a_host_of_100_hz_beside_them() {
+fn the_ticks_of_usual_kernels_and_a_host_of_100_hz_together() {
     for hz in [100, 250, 300, 1000] {
         let period_ns = 1_000_000_000 / hz;
         let ticks = clock(period_ns, 12_345, 3_000, 1_000_000_000, 1);

@@ -128,16 +128,13 @@ pub(super) fn modes(all: &[Series], windows: &Windows) -> Table {
     use Kind::{Real, Text};
     let mut columns = key_columns();
     columns.extend([
-        column(
-            "mode",
-            Text,
-            "user, kernel, exception (entry and return), or kernel + exception.",
-        ),
+        column("mode", Text, "user, kernel, exception (entry and return), or kernel + exception."),
         misses_column("Misses per interrupt, by the simulator: treatment minus control."),
         misses_ci95_column(),
         column("treatment_misses", Real, "Misses per window with the interrupt, mean.").digits(4),
         column("control_misses", Real, "Misses per window without the interrupt, mean.").digits(4),
-        column("guest_counter_misses", Real, "Same as misses, by the guest's own counters.").digits(4),
+        column("guest_counter_misses", Real, "Same as misses, by the guest's own counters.")
+            .digits(4),
     ]);
     let doc = "Misses per interrupt by processor mode, as the simulator counts them within the guest's \
                windows.";
@@ -184,7 +181,8 @@ pub(super) fn by_context(all: &[Series], windows: &Windows) -> Table {
         column("control_misses", Real, "Misses per window without the interrupt, mean.").digits(4),
         column("mean_entries", Real, "Entries into it per window with the interrupt, mean."),
     ]);
-    let doc = "Misses per interrupt of each context on the loop's CPU, as the simulator counts them.";
+    let doc =
+        "Misses per interrupt of each context on the loop's CPU, as the simulator counts them.";
     let mut table = Table::new("by_context", doc, columns).displayed(all_rows());
     for series in all {
         for context in contexts(windows, series) {

@@ -46,7 +46,11 @@ pub(super) fn sums(all: &[Series]) -> Table {
             .title("L1 / L2")
             .format(Format::Factor),
         column("l1d_displaced_ratio", Real, "Share of the L1 data cache that was displaced."),
-        column("l1i_displaced_ratio", Real, "Share of the L1 instruction cache that was displaced."),
+        column(
+            "l1i_displaced_ratio",
+            Real,
+            "Share of the L1 instruction cache that was displaced.",
+        ),
         column("l2_displaced_ratio", Real, "Share of the L2 cache that was displaced."),
     ];
     let doc = "Displaced lines of both L1 caches compared with those of the L2 cache.";

@@ -104,9 +104,8 @@ fn by_condition() -> TableDisplay {
 pub fn probes(checked: &[CheckedSource]) -> Table {
     let doc = "What the live bench's probes measured of each context in the guest, and the exact values \
                of the simulator.";
-    let ns = |name: &str, doc: &str| {
-        Column::new(name, Kind::Real, doc).format(Format::Microseconds)
-    };
+    let ns =
+        |name: &str, doc: &str| Column::new(name, Kind::Real, doc).format(Format::Microseconds);
     let uint = |name: &str, doc: &str| Column::new(name, Kind::Uint, doc);
     let real = |name: &str, doc: &str| Column::new(name, Kind::Real, doc);
     let columns = vec![
@@ -141,7 +140,8 @@ pub fn probes(checked: &[CheckedSource]) -> Table {
         real("measured_mean_instructions", "Mean instructions per span there, by the probes.")
             .detail(),
         real("exact_mean_instructions", "Exact mean of the instructions per span there.").detail(),
-        real("instructions_error_ratio", "measured over exact mean instructions, minus 1.").detail(),
+        real("instructions_error_ratio", "measured over exact mean instructions, minus 1.")
+            .detail(),
         real("measured_mean_cycles", "Mean cycles per span there, by the probes.").detail(),
         real("exact_mean_cycles", "Exact mean of the cycles per span there.").detail(),
         real("cycles_error_ratio", "measured over exact mean cycles, minus 1.").detail(),
@@ -176,7 +176,8 @@ pub fn probe_costs(costs: &[ProbeCost]) -> Table {
     let doc = "What one call of the BPF programs at a class of tracepoints costs.";
     let columns = vec![
         Column::new("condition", Kind::Text, "Condition: load/rate/stimulus."),
-        Column::new("function", Kind::Text, "Kernel function that calls the programs.").priority(100),
+        Column::new("function", Kind::Text, "Kernel function that calls the programs.")
+            .priority(100),
         Column::new("call_count", Kind::Uint, "Calls in the window.").title("calls").priority(90),
         Column::new("mean_instructions", Kind::Real, "Instructions per call.")
             .title("instructions")

@@ -8,7 +8,11 @@ use serde_json::{Map, json};
 /// A run with every kind of column and value, including the extremes. The golden file holds it.
 pub fn sample() -> Run {
     let columns = vec![
-        Column::new("name", Kind::Text, "Name of the context.").prefixed("difference_ns", "name", "x"),
+        Column::new("name", Kind::Text, "Name of the context.").prefixed(
+            "difference_ns",
+            "name",
+            "x",
+        ),
         Column::new("count", Kind::Uint, "Number of spans.").detail(),
         Column::new("difference_ns", Kind::Int, "Difference."),
         Column::new("mean_ns", Kind::Real, "Mean of the self times.")

@@ -94,9 +94,8 @@ impl Causes {
 fn legend(entries: &[(&str, &str)], top: f64) -> String {
     let line = |(at, (name, colour)): (usize, &(&str, &str))| {
         let y = top + 20.0 * at as f64;
-        format!(
-            "<rect x=\"{LEFT}\" y=\"{y:.1}\" width=\"12\" height=\"12\" fill=\"{colour}\"/>\n"
-        ) + &text(LEFT + 18.0, y + 11.0, "start", name)
+        format!("<rect x=\"{LEFT}\" y=\"{y:.1}\" width=\"12\" height=\"12\" fill=\"{colour}\"/>\n")
+            + &text(LEFT + 18.0, y + 11.0, "start", name)
     };
     entries.iter().enumerate().map(line).collect()
 }

@@ -122,7 +122,8 @@ mod tests {
         let kept =
             [(1010, Some("tick")), (1020, Some("tick")), (1030, None), (65_000, Some("a<b>&"))];
         let svg = sizes_svg(&run(&kept)).expect("a picture");
-        assert_eq!(svg.matches(&format!("fill=\"{QUIET}\"")).count(), 2);
+        // Two bars, and the entry of the legend.
+        assert_eq!(svg.matches(&format!("fill=\"{QUIET}\"")).count(), 3);
         assert_eq!(svg.matches("stroke-width=\"3\"").count(), 3, "{svg}");
         assert!(svg.contains(">a&lt;b&gt;&amp;</text>") && svg.contains("CPU 1"));
         assert!(svg.contains(">10.0 µs<"), "{svg}");

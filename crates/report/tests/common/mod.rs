@@ -1,8 +1,6 @@
 //! A run with a table like `handlers`, for the tests of what people see.
 
-use record::{
-    Absence, Column, Format, Kind, RowFilter, Run, SCHEMA, Table, TableDisplay, Value,
-};
+use record::{Absence, Column, Format, Kind, RowFilter, Run, SCHEMA, Table, TableDisplay, Value};
 use serde_json::json;
 
 fn columns() -> Vec<Column> {
@@ -17,7 +15,10 @@ fn columns() -> Vec<Column> {
         column("name", text).prefixed("number", "kind", "irq").priority(100),
         column("count", uint).priority(70),
         column("rate_hz", real).priority(40),
-        time("self_mean_ns", real).title("mean ± ci95").plus_minus("self_mean_ci95_ns").priority(99),
+        time("self_mean_ns", real)
+            .title("mean ± ci95")
+            .plus_minus("self_mean_ci95_ns")
+            .priority(99),
         column("self_mean_ci95_ns", real).detail(),
         column("self_mean_ci95_method", text).detail(),
         time("self_p50_ns", uint).title("p50").priority(50),

@@ -149,7 +149,8 @@ fn counts_table(storm: &Storm) -> Table {
         ("kernel_max_count", Kind::Uint, "Upper bound by the files in /proc."),
         ("missing_count", Kind::Int, "kernel_count minus irqlab_count."),
     ]);
-    let mut table = Table::new("counts", "irqlab's counts compared with the kernel's own.", columns);
+    let mut table =
+        Table::new("counts", "irqlab's counts compared with the kernel's own.", columns);
     let seen = |line: &&Agreement| line.counted.unwrap_or(0) > 0 && line.kernel_max != Some(0);
     for line in storm.sample.agreement.iter().filter(seen) {
         let missing = line.counted.zip(line.kernel_exact);

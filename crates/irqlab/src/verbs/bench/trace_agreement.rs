@@ -100,7 +100,11 @@ fn lines_table(seen: &TraceAgreement) -> Table {
             "Mean time of the action by irqlab, minus the trace's overhead and \
              probe_overhead_in_span_in_situ_ns.",
         ),
-        ("trace_mean_ns", Kind::Real, "Mean time of the action by the trace, minus its own overhead."),
+        (
+            "trace_mean_ns",
+            Kind::Real,
+            "Mean time of the action by the trace, minus its own overhead.",
+        ),
         ("irqlab_over_trace_ratio", Kind::Real, "irqlab_mean_ns over trace_mean_ns."),
         ("agrees", Kind::Bool, "Whether the counts are equal and the ratio is within 0.9 to 1.1."),
         (

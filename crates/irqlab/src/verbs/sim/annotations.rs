@@ -47,8 +47,16 @@ fn hits(annotations: &Annotations, account: &Accounting) -> Table {
         ("hit_count", Kind::Uint, "How often the CPU reached it."),
         ("span", Kind::Text, "Name of the span that it opens."),
         ("span_count", Kind::Uint, "Spans of this name that started and ended in the region."),
-        ("self_instructions", Kind::Uint, "Of the spans, without contexts and spans nested in them."),
-        ("inclusive_instructions", Kind::Uint, "Of the spans from start to end, without other tasks."),
+        (
+            "self_instructions",
+            Kind::Uint,
+            "Of the spans, without contexts and spans nested in them.",
+        ),
+        (
+            "inclusive_instructions",
+            Kind::Uint,
+            "Of the spans from start to end, without other tasks.",
+        ),
         ("self_cycles", Kind::Uint, "Cycles of the model; as self_instructions."),
         ("inclusive_cycles", Kind::Uint, "Cycles of the model; as inclusive_instructions."),
         ("refused_span_count", Kind::Uint, "Spans that could not be opened or closed there."),
@@ -141,7 +149,11 @@ fn values(annotations: &Annotations, account: &Accounting) -> Table {
         ("annotation", Kind::Text, "Name of the annotation."),
         ("place", Kind::Text, "Symbol or event that it matched."),
         ("recorded", Kind::Text, "Expressions that were recorded together."),
-        ("values", Kind::Text, "Their values, in that order; `others` stands for all further values."),
+        (
+            "values",
+            Kind::Text,
+            "Their values, in that order; `others` stands for all further values.",
+        ),
         ("hit_count", Kind::Uint, "How often these values were recorded, on all CPUs."),
     ]);
     let doc = "Values that annotations recorded, and how often each was recorded.";
@@ -168,7 +180,11 @@ fn values(annotations: &Annotations, account: &Accounting) -> Table {
 fn log(annotations: &Annotations, account: &Accounting) -> Table {
     let columns = columns(&[
         ("region", Kind::Uint, "Region of interest, from 1."),
-        ("at_cycles", Kind::Uint, "Time of the hit, in cycles of the CPU since the record started."),
+        (
+            "at_cycles",
+            Kind::Uint,
+            "Time of the hit, in cycles of the CPU since the record started.",
+        ),
         ("cpu", Kind::Uint, "CPU."),
         ("annotation", Kind::Text, "Name of the annotation."),
         ("recorded", Kind::Text, "Expressions that were recorded together."),

@@ -53,7 +53,11 @@ fn table() -> Table {
             "Lines by the extra time of the last pass (basic method); absent below the detection limit, \
              and where the pass took longer than with all lines displaced.",
         ),
-        Column::new("timed_error_ratio", Kind::Real, "timed_lines over displaced_basic_lines, minus 1."),
+        Column::new(
+            "timed_error_ratio",
+            Kind::Real,
+            "timed_lines over displaced_basic_lines, minus 1.",
+        ),
         Column::new(
             "detection_limit_lines",
             Kind::Real,
@@ -101,7 +105,8 @@ fn curve(truth: &Truth<'_>) -> Table {
         Column::new("displaced_lines", Kind::Uint, "Lines that the program itself displaced."),
         Column::new("excess_ns", Kind::Real, "Extra time of the last pass over all lines."),
     ];
-    let mut table = Table::new("bare_calibration", "Calibration: the cost of displaced lines.", columns);
+    let mut table =
+        Table::new("bare_calibration", "Calibration: the cost of displaced lines.", columns);
     for (lines, excess_ns) in &truth.curve().points {
         table.push(vec![(*lines).into(), (*excess_ns).into()]);
     }

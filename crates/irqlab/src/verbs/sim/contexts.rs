@@ -99,7 +99,8 @@ fn table(account: &Accounting) -> Table {
         let doc = format!("{name} from entry to exit, by the model.");
         columns.push(Column::new(&format!("inclusive_{name}"), Kind::Uint, &doc).detail());
     }
-    let doc = "Instructions by context; the self instructions of a CPU add up to all that it executed.";
+    let doc =
+        "Instructions by context; the self instructions of a CPU add up to all that it executed.";
     let display = TableDisplay {
         headline: "largest: {context}, {self_instructions_ratio} of the instructions, \
                    {entry_count} entries"

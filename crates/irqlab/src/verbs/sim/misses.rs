@@ -43,8 +43,9 @@ pub fn tables(account: &Accounting, symbols: Option<&Symbols>) -> Vec<Table> {
 pub fn warning(account: &Accounting) -> Option<String> {
     let not_kept = of(account, MissKind::NotKept).map(|one| one.count);
     let not_kept = not_kept.fold(0, u64::saturating_add);
-    (not_kept > 0)
-        .then(|| format!("{not_kept} misses are not attributed to a function or data: too many places"))
+    (not_kept > 0).then(|| {
+        format!("{not_kept} misses are not attributed to a function or data: too many places")
+    })
 }
 
 fn of(account: &Accounting, sort: MissKind) -> impl Iterator<Item = &MissCount> {

@@ -178,10 +178,13 @@ fn columns() -> Vec<Column> {
     let column = Column::new;
     vec![
         column("model", Text, "Model of the simulated machine."),
-        column("paper_table", Uint, "Number of the table in the paper.").title("table").priority(100),
+        column("paper_table", Uint, "Number of the table in the paper.")
+            .title("table")
+            .priority(100),
         column("title", Text, "Title of that table.").detail(),
         column("level", Text, "Cache that is filled.").priority(99),
-        column("mode", Text, "Processor mode of the misses: user, kernel or exception.").priority(98),
+        column("mode", Text, "Processor mode of the misses: user, kernel or exception.")
+            .priority(98),
         column("row", Text, "The row of that table.").priority(97),
         column("method", Text, "basic or refined.").priority(80),
         column(

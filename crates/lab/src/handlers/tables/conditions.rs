@@ -12,7 +12,8 @@ fn columns() -> Vec<Column> {
     let uint = |name: &str, doc: &str| Column::new(name, Kind::Uint, doc);
     let mut columns = vec![
         condition_column().priority(100),
-        Column::new("load", Kind::Text, "Background load: idle or busy; absent in `ambient`.").detail(),
+        Column::new("load", Kind::Text, "Background load: idle or busy; absent in `ambient`.")
+            .detail(),
         Column::new("rate", Kind::Text, "Rate of the stimulus: low or high; absent in `ambient`.")
             .detail(),
         Column::new(
@@ -40,10 +41,13 @@ fn columns() -> Vec<Column> {
         uint("unmatched_exit_count", "Exits of spans that had started before the window opened.")
             .detail(),
         uint("unmatched_entry_count", "Entries whose exit was not seen.").detail(),
-        uint("observer_cpu_ns", "CPU time that irqlab itself used in user space during the window.")
-            .title("irqlab CPU")
-            .format(Format::Milliseconds)
-            .priority(30),
+        uint(
+            "observer_cpu_ns",
+            "CPU time that irqlab itself used in user space during the window.",
+        )
+        .title("irqlab CPU")
+        .format(Format::Milliseconds)
+        .priority(30),
     ];
     for (prefix, what) in [("stimulus", "stimulus"), ("load", "load")] {
         for (suffix, doc) in [

@@ -127,8 +127,7 @@ fn notes(measured: &[Measured], has_probes: bool) -> Vec<String> {
         format!("± is half of the mean's 95\u{a0}% confidence interval over count spans, {how}")
     }));
     if has_probes {
-        let subtracted =
-            "{observer.probe_overhead_in_span_ns}, or the in-situ calibration, subtracted from \
+        let subtracted = "{observer.probe_overhead_in_span_ns}, or the in-situ calibration, subtracted from \
              each span";
         notes.push(subtracted.to_owned());
     }

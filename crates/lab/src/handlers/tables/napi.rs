@@ -25,9 +25,13 @@ pub fn napi(measured: &[Measured]) -> Table {
         Column::new("packets_per_poll_mean", Kind::Real, "Mean number of packets per poll.")
             .title("packets/poll")
             .priority(80),
-        Column::new("packets_per_poll_p50", Kind::Uint, "Median of the packets per poll; within 1/16.")
-            .title("p50")
-            .priority(40),
+        Column::new(
+            "packets_per_poll_p50",
+            Kind::Uint,
+            "Median of the packets per poll; within 1/16.",
+        )
+        .title("p50")
+        .priority(40),
         Column::new("packets_per_poll_p99", Kind::Uint, "99th percentile; within 1/16.")
             .title("p99")
             .priority(45),

@@ -54,16 +54,18 @@ pub fn causes(samples: &[NoiseSample]) -> Table {
             .format(Format::Microseconds)
             .priority(75),
     ];
-    let doc = "What took the lost time: the causes of all detours, which add up to lost_ns exactly.";
+    let doc =
+        "What took the lost time: the causes of all detours, which add up to lost_ns exactly.";
     let filter = RowFilter {
         column: "lost_ratio".to_owned(),
         keep: Keep::AtLeast(0.001),
         others: "below a thousandth of the lost time".to_owned(),
     };
     let display = TableDisplay {
-        headline: "largest: {kind} {name}, {cpu_ratio} of CPU time, {lost_ratio} of the lost time, \
+        headline:
+            "largest: {kind} {name}, {cpu_ratio} of CPU time, {lost_ratio} of the lost time, \
                    {detour_count} detours"
-            .to_owned(),
+                .to_owned(),
         group_by: vec!["cpu".to_owned()],
         sort_by: Some("total_ns".to_owned()),
         filter: Some(filter),

@@ -11,7 +11,11 @@ pub fn injected(samples: &[NoiseSample]) -> Table {
     let columns = vec![
         cpu_column(),
         column("timer_count", Uint, "Timers that were set for this time."),
-        column("scheduled_at_ns", Uint, "The time for which they were set, since the window opened."),
+        column(
+            "scheduled_at_ns",
+            Uint,
+            "The time for which they were set, since the window opened.",
+        ),
         column("latency_ns", Uint, "Delay until their interrupt started, as the simulator saw it."),
         column(
             "stalled_ns",
@@ -26,7 +30,8 @@ pub fn injected(samples: &[NoiseSample]) -> Table {
             "Part of detour_length_ns that is the loop's own time, with colder caches.",
         ),
     ];
-    let doc = "Timers set for known times in the window of the detour loop: does the loop detect them?";
+    let doc =
+        "Timers set for known times in the window of the detour loop: does the loop detect them?";
     let mut table = Table::new("injected", doc, columns).displayed(no_rows());
     for sample in samples {
         for one in &sample.injected {

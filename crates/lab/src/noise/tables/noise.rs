@@ -223,7 +223,8 @@ pub fn sizes(samples: &[NoiseSample]) -> Table {
         column("bucket_max_ns", Kind::Uint, "Largest length in the bucket."),
         column("detour_count", Kind::Uint, "Detours of such lengths."),
     ];
-    let doc = "Histogram of the lengths of all detours: filled buckets, each within 1/16 of its value.";
+    let doc =
+        "Histogram of the lengths of all detours: filled buckets, each within 1/16 of its value.";
     let mut table = Table::new("detour_histogram", doc, columns).displayed(no_rows());
     for (_, cpu, ledger) in super::ledgers(samples) {
         for (from_ns, to_ns, count) in ledger.gaps.histogram.filled() {

@@ -77,7 +77,8 @@ pub fn periods(samples: &[NoiseSample]) -> Table {
         .title("CPU")
         .priority(80),
     ];
-    let doc = "Periods in the detours, by their trigger, and in the work lost in quanta of fixed time.";
+    let doc =
+        "Periods in the detours, by their trigger, and in the work lost in quanta of fixed time.";
     let mut table = Table::new("periods", doc, columns).displayed(all_rows());
     for (sample, cpu, ledger) in ledgers(samples) {
         for (trigger, detours) in by_trigger(&ledger.first, sample.traced.is_some()) {

@@ -14,7 +14,8 @@ pub fn fwq(samples: &[NoiseSample]) -> Table {
         column("traced", Bool, "Whether irqlab traced the kernel's events meanwhile.").priority(99),
         column("window_ns", Uint, "How long the loop ran.").format(Format::Seconds),
         column("quantum_count", Uint, "Quanta of work that were done.").title("quanta"),
-        us("min_ns", Uint, "Shortest duration of a quantum: nothing interfered. Exact.").priority(80),
+        us("min_ns", Uint, "Shortest duration of a quantum: nothing interfered. Exact.")
+            .priority(80),
         us("mean_ns", Real, "Mean duration of a quantum.")
             .title("mean ± ci95")
             .plus_minus("mean_ci95_ns")
@@ -29,7 +30,8 @@ pub fn fwq(samples: &[NoiseSample]) -> Table {
         us("p99_ns", Uint, "99th percentile; within 1/16."),
         us("max_ns", Uint, "The longest; exact.").priority(85),
         column("slowdown_ratio", Real, "mean_ns over min_ns, minus 1.").priority(95),
-        column("page_fault_count", Uint, "Page faults of the loop that the kernel counted.").detail(),
+        column("page_fault_count", Uint, "Page faults of the loop that the kernel counted.")
+            .detail(),
         column("migration_count", Uint, "Quanta that ended on another CPU.").detail(),
         column("lost_record_count", Uint, "Quanta for which there was no room.").detail(),
     ];
@@ -70,7 +72,11 @@ pub fn ftq(samples: &[NoiseSample]) -> Table {
         column("traced", Bool, "Whether irqlab traced the kernel's events meanwhile."),
         column("quantum_ns", Uint, "Length of a quantum.").format(Format::Microseconds),
         column("quantum_count", Uint, "Quanta that passed.").title("quanta"),
-        column("work_max_iterations", Uint, "Most work done in a quantum, in iterations of the loop body."),
+        column(
+            "work_max_iterations",
+            Uint,
+            "Most work done in a quantum, in iterations of the loop body.",
+        ),
         column("work_mean_iterations", Real, "Mean work done in a quantum."),
         column(
             "lost_work_ratio",
@@ -79,12 +85,8 @@ pub fn ftq(samples: &[NoiseSample]) -> Table {
              work_max_iterations.",
         ),
         column("empty_quantum_count", Uint, "Quanta without any work.").title("empty quanta"),
-        column(
-            "lost_record_count",
-            Uint,
-            "Quanta for which there was no room; counted as empty.",
-        )
-        .detail(),
+        column("lost_record_count", Uint, "Quanta for which there was no room; counted as empty.")
+            .detail(),
     ];
     let doc = "Fixed time quanta (FTQ): the work done in the same time, repeated.";
     let mut table = Table::new("ftq", doc, columns).displayed(all_rows());
