@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use lab::handlers::BenchError;
 use live::handlers::Stop;
 use live::host::{Root, diagnose, diagnosis, host_facts};
-use record::{Attachment, Run, Table, Timestamp, Value};
+use record::{Attachment, Run, Table, Timestamp};
 use report::TerminalOptions;
 use serde_json::Value as Json;
 use sim::SimError;
@@ -295,7 +295,7 @@ pub fn text(
     Ok(match printing.format() {
         Format::Table => report::terminal(&selected, terminal_options(directory, all_rows)),
         Format::Json => report::json(&selected),
-        Format::Csv => csv(&selected, main_table, all_rows),
+        Format::Csv => csv(&selected, main_table, printing.all),
         Format::Markdown => match &selected.tables[..] {
             [only] if printing.table.is_some() => report::markdown(only),
             _ => report::markdown_run(&selected),
@@ -319,36 +319,11 @@ fn csv(run: &Run, main_table: Option<&str>, all_rows: bool) -> String {
     let tables = || run.tables.iter().filter(|table| !table.rows().is_empty());
     let main = main_table.and_then(|name| tables().find(|table| table.name == name));
     let Some(main) = main.or_else(|| tables().next()) else { return String::new() };
-    let (shown, left_out) = if all_rows { (main.clone(), 0) } else { without_cpus(main) };
-    let mut left_out = match left_out {
-        0 => Vec::new(),
-        rows => vec![format!("{rows} rows of single CPUs (--all)")],
-    };
-    let others: Vec<&str> =
-        tables().map(|table| &*table.name).filter(|name| *name != main.name).collect();
-    if !others.is_empty() {
-        left_out.push(format!("tables {} (--table NAME)", others.join(", ")));
+    let omissions = report::csv_omissions(run, main, all_rows);
+    if !omissions.is_empty() {
+        console::say(&format!("csv: table {}; left out: {omissions}", main.name));
     }
-    if !left_out.is_empty() {
-        console::say(&format!("csv: table {}; not in it: {}", main.name, left_out.join("; ")));
-    }
-    report::csv(&shown)
-}
-
-/// A table without the rows of single CPUs, where it has rows for all of them together; and how many
-/// are left out.
-fn without_cpus(table: &Table) -> (Table, usize) {
-    let all = Value::from("all");
-    let cpu = |row: &[Value]| table.get(row, "cpu").cloned();
-    let mut shown = Table::new(&table.name, &table.doc, table.columns.clone());
-    if !table.rows().iter().any(|row| cpu(row).as_ref() == Some(&all)) {
-        return (table.clone(), 0);
-    }
-    for row in table.rows().iter().filter(|row| cpu(row).as_ref() == Some(&all)) {
-        shown.push(row.to_vec());
-    }
-    let left_out = table.rows().len() - shown.rows().len();
-    (shown, left_out)
+    report::csv(main, all_rows)
 }
 
 fn terminal_options(directory: &Path, all_rows: bool) -> TerminalOptions {
