@@ -1,4 +1,4 @@
-//! The cache directory: things that can be made again, each whole or absent.
+//! The cache directory: files that can be made again, each complete or absent.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -8,20 +8,20 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::{Progress, Result, SimError, hash};
 
-/// The directory under which everything of this bench is kept.
+/// The directory that holds all files of this bench.
 #[derive(Clone, Debug)]
 pub struct Cache {
     root: PathBuf,
 }
 
-/// Held while something is made; released when dropped, and by the kernel when irqlab dies.
+/// A lock for making something; released when dropped, and by the kernel when irqlab ends.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,
 }
 
 impl Cache {
-    /// `$IRQLAB_CACHE`, else `$XDG_CACHE_HOME/irqlab`, else `$HOME/.cache/irqlab`.
+    /// Opens `$IRQLAB_CACHE`, else `$XDG_CACHE_HOME/irqlab`, else `$HOME/.cache/irqlab`.
     ///
     /// # Errors
     /// When none of the three is set, or the directory cannot be made.
@@ -31,43 +31,48 @@ impl Cache {
             .map(PathBuf::from)
             .or_else(|| set("XDG_CACHE_HOME").map(|base| Path::new(&base).join("irqlab")))
             .or_else(|| set("HOME").map(|home| Path::new(&home).join(".cache/irqlab")))
-            .ok_or_else(|| SimError::Invalid("set HOME or IRQLAB_CACHE: no cache".to_owned()))?;
+            .ok_or_else(|| {
+                SimError::Invalid(
+                    "no cache directory is known (set HOME or IRQLAB_CACHE)".to_owned(),
+                )
+            })?;
         Cache::at(&root)
     }
 
-    /// A cache in a given directory, which is made when it is not there.
+    /// Opens a cache in a given directory, which is created if needed.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be created.
     pub fn at(root: &Path) -> Result<Cache> {
         fs::create_dir_all(root).map_err(SimError::file(root))?;
         let root = fs::canonicalize(root).map_err(SimError::file(root))?;
         Ok(Cache { root })
     }
 
-    /// Where a thing of this name is or will be.
+    /// Returns the path of a name in the cache.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
 
-    /// Waits for the lock of this name; says so when it has to wait.
+    /// Takes the lock of this name; reports if it has to wait.
     pub(crate) fn lock(&self, name: &str, progress: Progress) -> Result<Lock> {
         let path = self.path(&format!("{name}.lock"));
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
         let file = file.map_err(SimError::file(&path))?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            progress(&format!("waiting for another irqlab that makes {name}"));
+            progress(&format!("waiting for another irqlab, which makes {name}"));
             flock(&file, FlockOperation::LockExclusive)
                 .map_err(|error| SimError::file(&path)(error.into()))?;
         }
         Ok(Lock { _file: file })
     }
 
-    /// Makes a directory aside by `make` and renames it to `name`, unless it is there.
+    /// Returns the directory `name`. If it does not exist, `make` fills a temporary directory, which is then
+    /// renamed.
     ///
-    /// Two processes that make the same do it one after the other. What a killed one left is
-    /// removed.
+    /// Of two processes that make the same directory, the second waits for the first. Remains of a killed
+    /// process are removed.
     pub(crate) fn directory(
         &self,
         name: &str,
@@ -85,7 +90,7 @@ impl Cache {
         self.replace_directory_locked(name, make)
     }
 
-    /// Like [`Cache::directory`], in place of what is there.
+    /// Like [`Cache::directory`], but replaces an existing directory.
     pub(crate) fn replace_directory(
         &self,
         name: &str,
@@ -117,8 +122,8 @@ impl Cache {
         made.and(cleaned).map(|()| place)
     }
 
-    /// A file that is named after its content, as `PREFIX-KEY` and what `suffix` is; and the SHA-256
-    /// of the content, in hexadecimal.
+    /// Writes a file whose name is `PREFIX-KEY` with the suffix, where the key is a hash of its content.
+    /// Returns its path, and the SHA-256 of the content in hexadecimal.
     pub(crate) fn keyed(
         &self,
         prefix: &str,
@@ -134,7 +139,7 @@ impl Cache {
         Ok((path, sha256))
     }
 
-    /// Writes a file aside and renames it.
+    /// Writes a file under a temporary name and renames it.
     pub(crate) fn file(&self, name: &str, bytes: &[u8]) -> Result<PathBuf> {
         let place = self.path(name);
         let aside = self.path(&format!("{name}.{}.aside", std::process::id()));
@@ -142,7 +147,7 @@ impl Cache {
             .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_data()))
             .and_then(|()| fs::rename(&aside, &place));
         if let Err(source) = written {
-            // The first error is the one to tell.
+            // The first error is reported.
             let _ = fs::remove_file(&aside);
             return Err(SimError::File { path: place, source });
         }
@@ -202,7 +207,7 @@ mod tests {
         });
         assert!(broken.is_err() && !cache.path("thing").exists());
         assert!(!cache.path("thing.aside").exists());
-        // What a killed process left does not harm.
+        // Remains of a killed process are harmless.
         fs::create_dir(cache.path("thing.aside")).unwrap();
         fs::write(cache.path("thing.aside/junk"), "x").unwrap();
         let make = |text: &'static str| {
@@ -219,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn two_that_make_the_same_make_it_once() {
+    fn a_directory_is_made_once() {
         let scratch = tempfile::tempdir().unwrap();
         let cache = Cache::at(scratch.path()).unwrap();
         let made = std::sync::atomic::AtomicU32::new(0);

@@ -1,9 +1,9 @@
-//! What can go wrong on this bench.
+//! Errors of the simulated bench.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Error of the simulated bench.
+/// An error of the simulated bench.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimError {
@@ -15,31 +15,31 @@ pub enum SimError {
         /// The system's error.
         source: io::Error,
     },
-    /// A call to the system failed.
-    #[error("{doing}: {source}")]
+    /// A system call failed.
+    #[error("{doing} failed: {source}")]
     System {
-        /// What was tried.
+        /// What the call was for.
         doing: &'static str,
         /// The system's error.
         source: io::Error,
     },
-    /// Settings that cannot be meant, or do not fit together.
+    /// A setting is invalid, or settings contradict each other.
     #[error("{0}")]
     Invalid(String),
-    /// Something is missing on this machine, and there is a way to get it.
+    /// Something is missing on this machine, and can be installed.
     #[error("{what}\nto get it:\n  {remedy}")]
     Missing {
-        /// What, and where it was looked for.
+        /// What is missing, and where it was searched.
         what: String,
         /// A command line, or a sentence.
         remedy: String,
     },
-    /// A QEMU that was named explicitly does not fit.
+    /// A QEMU that was named explicitly is not supported.
     #[error("{program} {why}")]
     QemuUnfit {
         /// The program.
         program: String,
-        /// What it is, and what is needed.
+        /// What it is, and what irqlab needs.
         why: String,
     },
     /// A helper program failed.
@@ -47,10 +47,10 @@ pub enum SimError {
     Program {
         /// The program with its first arguments.
         program: String,
-        /// How it ended and the last of what it said.
+        /// How it ended, and its last lines of output.
         detail: String,
     },
-    /// The machine did not do what it was started for.
+    /// The machine did not execute its request.
     #[error("{what}{}", tail_text(console, qemu))]
     Machine {
         /// What happened.
@@ -60,10 +60,10 @@ pub enum SimError {
         /// The last lines that QEMU itself wrote.
         qemu: String,
     },
-    /// QEMU's monitor refused a command, or did not speak its protocol.
+    /// QEMU's monitor refused a command, or violated its protocol.
     #[error("QEMU's monitor: {0}")]
     Monitor(String),
-    /// A checkpoint is not there, or belongs to another machine.
+    /// A checkpoint does not exist, or belongs to another machine.
     #[error("checkpoint {name}: {reason}")]
     Checkpoint {
         /// Its name.
@@ -71,7 +71,7 @@ pub enum SimError {
         /// Why it cannot be used.
         reason: String,
     },
-    /// Data from the guest or a file is not what it should be.
+    /// Data from the guest or a file is malformed.
     #[error("{what}: {reason}")]
     Data {
         /// What was read.
@@ -82,18 +82,18 @@ pub enum SimError {
 }
 
 impl SimError {
-    /// For `map_err` on a file operation.
+    /// Converts the error of a file operation.
     pub(crate) fn file(path: &Path) -> impl FnOnce(io::Error) -> SimError {
         let path = path.to_owned();
         move |source| SimError::File { path, source }
     }
 
-    /// For `map_err` on a system call.
+    /// Converts the error of a system call.
     pub(crate) fn system(doing: &'static str) -> impl FnOnce(io::Error) -> SimError {
         move |source| SimError::System { doing, source }
     }
 
-    /// Bad data.
+    /// Reports malformed data.
     pub(crate) fn data(what: impl Into<String>, reason: impl Into<String>) -> SimError {
         SimError::Data { what: what.into(), reason: reason.into() }
     }
@@ -113,5 +113,5 @@ fn tail_text(console: &str, qemu: &str) -> String {
     } else {
         part("last lines of the console", console)
     };
-    console + &part("QEMU said", qemu)
+    console + &part("last lines of QEMU", qemu)
 }

@@ -1,8 +1,8 @@
-//! What is known of a guest's kernel: symbols, types, tick rate, configuration.
+//! Facts of a guest's kernel: symbols, types, tick rate, configuration.
 //!
-//! They are read from the running guest, once for each kernel, and kept under the kernel's hash.
-//! The guest fills a buffer and says where it lies in its memory; the monitor's `pmemsave` copies
-//! it out. That works with every kernel, without a device or a driver for it.
+//! They are read from the running guest once per kernel, and cached under the kernel's hash. The guest fills
+//! a buffer and reports its physical address; the monitor's command `pmemsave` copies it. That works with
+//! every kernel, without a device or a driver.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,22 +23,22 @@ use crate::machine::{Machine, Timing};
 use crate::qemu::Qemu;
 use crate::{Cache, Progress, Result, SimError, Symbols, hash};
 
-/// Most bytes of a file that the guest hands over.
+/// Maximum size of a file that the guest transfers, bytes.
 const FILE_BYTES_MAX: usize = 256 << 20;
-/// Most pieces of the window.
+/// Maximum number of pieces of the window.
 const RUNS_MAX: usize = 4096;
-/// Changes with the files in the directory.
+/// Changes with the content of the cached directory.
 const RECIPE: u32 = 1;
 const LIMITS: Limits = Limits { wall: Duration::from_secs(300), guest_s: 200 };
 const MONITOR_TIMEOUT: Duration = Duration::from_secs(30);
-/// Names that the guest may hand over; also names of files in the cache.
+/// Names of the files that the guest transfers, which are also their names in the cache.
 const NAMES: [&str; 3] = ["kallsyms", "btf", "config"];
 const REPORT: &str = "release-and-hz";
 
-/// Facts of a guest's kernel. What a kernel does not have is absent.
+/// Facts of a guest's kernel; absent where the kernel does not provide them.
 #[derive(Clone, Debug)]
 pub struct GuestFacts {
-    /// Release, as `uname -r` has it.
+    /// Release, as `uname -r` prints it.
     pub release: String,
     /// Symbols with addresses (without address randomisation).
     pub symbols: Option<Symbols>,
@@ -46,14 +46,14 @@ pub struct GuestFacts {
     pub btf: Option<Btf>,
     /// Ticks per second.
     pub hz: Option<u32>,
-    /// Configuration as text, from the kernel itself or the file beside it.
+    /// Configuration as text, from the kernel itself or from a file next to it.
     pub config: Option<String>,
 }
 
-/// Facts of a kernel, from the cache or from a boot of some seconds.
+/// Returns the facts of a kernel, from the cache or from a boot of some seconds.
 ///
 /// # Errors
-/// When the kernel does not boot to our first process, or what it hands over is damaged.
+/// When the kernel does not start the first process, or transferred data is damaged.
 pub fn guest_facts(
     cache: &Cache,
     qemu: &Qemu,
@@ -62,7 +62,7 @@ pub fn guest_facts(
 ) -> Result<GuestFacts> {
     let name = format!("facts-{RECIPE}-{}", hash::key(&kernel.sha256));
     let directory = cache.directory(&name, progress, |aside| {
-        progress("reading symbols and types from the guest, once for this kernel");
+        progress("reading symbols and types from the guest (once per kernel)");
         probe(cache, qemu, kernel, aside)
     })?;
     read(&directory, kernel)
@@ -100,83 +100,86 @@ fn unpack(packed: &[u8]) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Boots the kernel and writes what it hands over.
+/// Boots the kernel and writes the files that it transfers.
 fn probe(cache: &Cache, qemu: &Qemu, kernel: &Kernel, into: &Path) -> Result<()> {
-    // Without modules: their symbols would be in the way of other images of the same kernel.
+    // Without modules: their symbols are not those of other images of the same kernel.
     let bare = Kernel { modules: None, ..kernel.clone() };
     let mut machine = Machine::new(&bare, &image::build(cache, &bare, Tools::None)?);
     machine.timing = Timing::HostClock;
     let mut vm = boot::start(qemu, &machine, "probe", LIMITS)?;
-    let handed = receive(&mut vm, into)?;
-    for (name, bytes) in &handed.files {
+    let received = receive(&mut vm, into)?;
+    for (name, bytes) in &received.files {
         let path = into.join(name);
         fs::write(&path, bytes).map_err(SimError::file(&path))?;
     }
-    let report = json!([handed.report.release, handed.report.hz]).to_string();
+    let report = json!([received.report.release, received.report.hz]).to_string();
     let path = into.join(REPORT);
     fs::write(&path, report).map_err(SimError::file(&path))
 }
 
+/// What the guest transferred.
 #[derive(Debug, Default)]
-struct Handed {
+struct Received {
     report: GuestReport,
     files: BTreeMap<&'static str, Vec<u8>>,
 }
 
-/// Follows the guest until it has handed over everything.
-fn receive(vm: &mut Vm, scratch: &Path) -> Result<Handed> {
+/// Follows the guest until it has transferred all files.
+fn receive(vm: &mut Vm, scratch: &Path) -> Result<Received> {
     let deadline = Instant::now() + LIMITS.wall;
-    let mut handed = Handed::default();
+    let mut received = Received::default();
     let mut window = Vec::new();
     loop {
         let message = match vm.next(deadline)? {
             Some(VmEvent::Guest(GuestEvent(message))) => message,
             Some(VmEvent::Console(_) | VmEvent::Held(_)) => continue,
-            Some(VmEvent::Ended(_)) => return Err(vm.failure("the guest ended while it was asked")),
-            None => return Err(vm.failure("the guest does not answer")),
+            Some(VmEvent::Ended(_)) => {
+                return Err(vm.failure("the guest ended before it had transferred its files"));
+            }
+            None => return Err(vm.failure("the guest does not reply")),
         };
         match message {
-            Message::Facts(report) => handed.report = report,
+            Message::Facts(report) => received.report = report,
             Message::Window { runs } => window = check_window(runs)?,
             Message::Chunk { name, bytes, fnv1a, last: _ } => {
                 let known = NAMES.into_iter().find(|known| *known == name);
-                let known = known.ok_or_else(|| handed_bad(&name, "is not what was asked for"))?;
+                let known = known.ok_or_else(|| bad(&name, "was not requested"))?;
                 let chunk = copy(vm, &window, bytes, &scratch.join("piece"))?;
                 if format!("{:016x}", hash::fnv1a(&chunk)) != fnv1a {
-                    return Err(handed_bad(&name, "was damaged on the way"));
+                    return Err(bad(&name, "was damaged in transfer"));
                 }
-                let file = handed.files.entry(known).or_default();
+                let file = received.files.entry(known).or_default();
                 file.extend(chunk);
                 if file.len() > FILE_BYTES_MAX {
-                    return Err(handed_bad(&name, "is too large"));
+                    return Err(bad(&name, "is too large"));
                 }
                 vm.answer_guest()?;
             }
             Message::Exit { status } if status != 0 => {
-                return Err(vm.failure("the guest cannot hand over what it knows"));
+                return Err(vm.failure("the guest cannot transfer its files"));
             }
             Message::Shared | Message::Exit { .. } => {
                 vm.quit()?;
-                return Ok(handed);
+                return Ok(received);
             }
             Message::Ready | Message::Limit | Message::Said { .. } => {}
         }
     }
 }
 
-fn handed_bad(name: &str, reason: &str) -> SimError {
+fn bad(name: &str, reason: &str) -> SimError {
     SimError::data(format!("{name:?} of the guest"), reason)
 }
 
 fn check_window(runs: Vec<(u64, u64)>) -> Result<Vec<(u64, u64)>> {
     let sum = runs.iter().try_fold(0u64, |sum, (_, bytes)| sum.checked_add(*bytes));
     if runs.is_empty() || runs.len() > RUNS_MAX || sum.is_none_or(|sum| sum > 64 << 20) {
-        return Err(handed_bad("window", "has an absurd size"));
+        return Err(bad("window", "has an absurd size"));
     }
     Ok(runs)
 }
 
-/// The first `bytes` of the window.
+/// Copies the first `bytes` bytes of the window.
 fn copy(vm: &mut Vm, window: &[(u64, u64)], bytes: u64, piece: &Path) -> Result<Vec<u8>> {
     let mut left = bytes;
     let mut copied = Vec::new();
@@ -191,10 +194,9 @@ fn copy(vm: &mut Vm, window: &[(u64, u64)], bytes: u64, piece: &Path) -> Result<
         copied.extend(read_bounded(piece, length)?);
         left -= length;
     }
-    // The last piece; the next look-up writes it anew.
     let _ = fs::remove_file(piece);
     if copied.len() as u64 != bytes {
-        return Err(handed_bad("window", "is shorter than what is in it"));
+        return Err(bad("window", "is shorter than its content"));
     }
     Ok(copied)
 }

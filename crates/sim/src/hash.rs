@@ -1,4 +1,4 @@
-//! SHA-256 of bytes and files, as keys of what they are.
+//! SHA-256 of bytes and files, as keys of their content.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,15 +8,15 @@ use sha2::{Digest, Sha256};
 
 use crate::{Result, SimError};
 
-/// Hexadecimal signs of a key in a file name: 64 bits, plenty for names in one directory.
-const KEY_SIGNS: usize = 16;
+/// Hexadecimal digits of a key in a file name: 64 bits, plenty for names in one directory.
+const KEY_DIGITS: usize = 16;
 
-/// SHA-256 in hexadecimal.
+/// Returns the SHA-256 of bytes, in hexadecimal.
 pub(crate) fn of_bytes(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// SHA-256 of a file in hexadecimal.
+/// Returns the SHA-256 of a file, in hexadecimal.
 pub(crate) fn of_file(path: &Path) -> Result<String> {
     let mut file = File::open(path).map_err(SimError::file(path))?;
     let mut digest = Sha256::new();
@@ -29,12 +29,12 @@ pub(crate) fn of_file(path: &Path) -> Result<String> {
     }
 }
 
-/// The part of a hash that goes into file names.
+/// Returns the part of a hash that is used in file names.
 pub(crate) fn key(hash: &str) -> &str {
-    hash.get(..KEY_SIGNS).unwrap_or(hash)
+    hash.get(..KEY_DIGITS).unwrap_or(hash)
 }
 
-/// FNV-1a, 64 bits: what the guest computes over each piece that it hands over.
+/// FNV-1a, 64 bits: the check sum that the guest computes over each piece that it transfers.
 pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

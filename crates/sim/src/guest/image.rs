@@ -1,6 +1,6 @@
-//! The initramfs: our first process, busybox where it was fetched, and modules.
+//! The initramfs: the first process, busybox if it was downloaded, and modules.
 //!
-//! The same content gives the same bytes: files in a fixed order, times of zero, numbered nodes.
+//! The same content gives the same bytes: files are in a fixed order, with times of zero and numbered nodes.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -14,9 +14,9 @@ use crate::guest::layer::{self, LayerFile};
 use crate::guest::modules::{self, Module};
 use crate::{Cache, Result, SimError, setup};
 
-/// The guest's first process, as the build script made it; empty where it could not.
+/// The guest's first process from the build script; empty if it could not be built.
 const GUEST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/guest"));
-/// Why it could not.
+/// Why it could not be built.
 const GUEST_MISSING: &str = include_str!(concat!(env!("OUT_DIR"), "/guest-missing"));
 
 const BUSYBOX_BYTES_MAX: u64 = 64 << 20;
@@ -43,13 +43,13 @@ const PROGRAM: u32 = 0o100_755;
 const FILE: u32 = 0o100_644;
 const CHARACTER_DEVICE: u32 = 0o020_600;
 
-/// What goes into an image beside what every guest needs.
+/// What an image contains in addition to what every guest needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tools {
     /// Nothing.
     #[default]
     None,
-    /// The irqlab that runs, with its libraries.
+    /// The running irqlab, with its libraries.
     Irqlab,
 }
 
@@ -62,13 +62,13 @@ pub struct Image {
     pub sha256: String,
     /// Modules, in the order in which the guest loads them.
     pub modules: Vec<String>,
-    /// Whether there is a real shell in it.
+    /// Whether it contains a shell.
     pub has_busybox: bool,
     /// Bytes of the file.
     pub bytes: u64,
 }
 
-/// Makes the image for a kernel, or finds it in the cache: its name is the hash of its content.
+/// Makes the image for a kernel; its name in the cache is the hash of its content.
 ///
 /// # Errors
 /// When modules or the tools cannot be read, or this irqlab was built without a guest program.
@@ -115,7 +115,7 @@ fn pack(
     for directory in ["bin", "dev", "irqlab", "proc", "root", "run", "sys", "tmp"] {
         archive.add(directory, DIRECTORY, &[], None)?;
     }
-    // The kernel opens it for our first process, before devtmpfs is mounted.
+    // The kernel opens it for the first process, before devtmpfs is mounted.
     archive.add("dev/console", CHARACTER_DEVICE, &[], Some((5, 1)))?;
     archive.add("init", PROGRAM, init, None)?;
     if let Some(busybox) = busybox {
@@ -136,7 +136,7 @@ fn pack(
     trailer(archive.bytes)
 }
 
-/// Directories of the layer that every image has not, each before those in it.
+/// Returns the additional directories of the layer, each before those in it.
 fn directories(layer: &[LayerFile]) -> BTreeSet<String> {
     let above = layer.iter().flat_map(|file| Path::new(&file.path).ancestors().skip(1));
     let names = above.map(|path| path.to_string_lossy().into_owned());

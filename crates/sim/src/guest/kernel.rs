@@ -1,4 +1,4 @@
-//! The kernel of the guest: a stock one of Debian, or the user's own.
+//! The kernel of the guest: a stock kernel of Debian, or the user's own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 pub use crate::setup::Flavour;
 use crate::{Cache, Progress, Result, SimError, hash, setup};
 
-/// Most bytes of a kernel image; distribution kernels have 6 to 15 MB.
+/// Maximum size of a kernel image, bytes; distribution kernels have 6 to 15 MB.
 const IMAGE_BYTES_MAX: u64 = 256 << 20;
-/// Where a bzImage has its magic, and the magic (Documentation/arch/x86/boot.rst).
+/// The magic number of a bzImage, and its offset (Documentation/arch/x86/boot.rst).
 const MAGIC_OFFSET: usize = 0x202;
 const MAGIC: &[u8] = b"HdrS";
 
-/// A kernel, and what belongs to it.
+/// A kernel with its modules and configuration.
 #[derive(Clone, Debug)]
 pub struct Kernel {
     /// The bzImage.
@@ -21,23 +21,23 @@ pub struct Kernel {
     pub sha256: String,
     /// Directory with its modules, at any depth.
     pub modules: Option<PathBuf>,
-    /// Its configuration, if there is a file beside it.
+    /// Its configuration, if there is a file next to it.
     pub config: Option<PathBuf>,
 }
 
-/// Debian's kernel of a flavour from the cache; fetched when it is not there.
+/// Returns Debian's kernel of a flavour from the cache, which it is downloaded to if needed.
 ///
 /// # Errors
-/// When it has to be fetched and cannot be.
+/// When it cannot be downloaded.
 pub fn debian(cache: &Cache, flavour: Flavour, progress: Progress) -> Result<Kernel> {
     let root = setup::guest_files(cache, flavour, progress)?;
-    let image = only(&root.join("boot"), "vmlinuz-")?;
+    let image = first_with_prefix(&root.join("boot"), "vmlinuz-")?;
     let mut kernel = of_file(&image, Some(&root.join("lib/modules")))?;
-    kernel.config = only(&root.join("boot"), "config-").ok();
+    kernel.config = first_with_prefix(&root.join("boot"), "config-").ok();
     Ok(kernel)
 }
 
-/// The user's own kernel.
+/// Returns the user's own kernel.
 ///
 /// # Errors
 /// When the file is not a bzImage, or a path cannot be read.
@@ -65,8 +65,8 @@ pub fn of_file(image: &Path, modules: Option<&Path>) -> Result<Kernel> {
     Ok(Kernel { image, sha256, modules: modules.map(Path::to_owned), config: None })
 }
 
-/// The first file of a directory whose name begins so.
-fn only(directory: &Path, prefix: &str) -> Result<PathBuf> {
+/// Returns the first file of a directory whose name has the prefix.
+fn first_with_prefix(directory: &Path, prefix: &str) -> Result<PathBuf> {
     let mut files: Vec<PathBuf> = fs::read_dir(directory)
         .map_err(SimError::file(directory))?
         .flatten()

@@ -1,11 +1,10 @@
-//! irqlab itself in the guest: the program that runs, and the libraries that it runs with.
+//! irqlab itself for the guest: the running program and its libraries.
 //!
-//! Which libraries those are the loader says (`dl_iterate_phdr`): it has just found and mapped them.
-//! Nothing is guessed from names, and no program is started to ask. All lie in one directory of the
-//! guest; only the loader itself is where the program asks for it.
+//! The dynamic loader lists the libraries (`dl_iterate_phdr`), which it has found and mapped. In the guest
+//! they are in one directory; only the loader itself is at the path that the program names.
 //!
-//! Of each file goes along what its program headers name. What linkers, debuggers and unwinders of
-//! other processes want lies behind that, and is nine tenths of a debug build.
+//! Of each file only the part that its program headers name is copied. The rest, for linkers and debuggers,
+//! is nine tenths of a debug build.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::fs::File;
@@ -14,18 +13,18 @@ use std::path::{Path, PathBuf};
 
 use crate::{Result, SimError};
 
-/// The running program, whatever became of its file.
+/// The running program, even if its file was replaced.
 const PROGRAM: &str = "/proc/self/exe";
-/// Most bytes of a file that are taken along.
+/// Maximum size of a copied part, bytes.
 const FILE_BYTES_MAX: u64 = 256 << 20;
-/// Most libraries; irqlab has five.
+/// Maximum number of libraries; irqlab has five.
 const LIBRARIES_MAX: usize = 64;
 /// Size of the header of a 64-bit ELF file, and of an entry of its program headers.
 const HEADER_BYTES: usize = 64;
 const ENTRY_BYTES: usize = 56;
-/// Program header that names the loader.
+/// Type of the program header that names the loader.
 const PT_INTERP: u32 = 3;
-/// Longest name of a loader.
+/// Maximum length of a loader's name.
 const LOADER_BYTES_MAX: u64 = 4096;
 
 /// A file of the layer.
@@ -36,7 +35,7 @@ pub(crate) struct LayerFile {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// The running program as `irqlab/irqlab`, its libraries in `irqlab/lib`, and its loader.
+/// Returns the running program as `irqlab/irqlab`, its libraries in `irqlab/lib`, and its loader.
 ///
 /// # Errors
 /// When a file cannot be read or is no ELF file for x86-64, or there are too many.
@@ -55,12 +54,12 @@ pub(crate) fn of_this_program() -> Result<Vec<LayerFile>> {
         }
         files.push(LayerFile { path, bytes: read_loaded(&library)? });
     }
-    // The order in which the loader found them is not ours to rely on.
+    // The loader's order is not specified.
     files.sort_by(|one, other| one.path.cmp(&other.path));
     Ok(files)
 }
 
-/// Paths of the shared objects in this process, as the loader opened them.
+/// Returns the paths of the shared objects of this process.
 fn loaded_libraries() -> Vec<PathBuf> {
     unsafe extern "C" fn collect(
         info: *mut libc::dl_phdr_info,
@@ -92,7 +91,7 @@ fn bad(path: &Path, reason: &str) -> SimError {
     SimError::data(path.display().to_string(), reason)
 }
 
-/// The part of an ELF file that is loaded, with a header that says so.
+/// Reads the part of an ELF file that is loaded, and adapts its header.
 fn read_loaded(path: &Path) -> Result<Vec<u8>> {
     let mut file = File::open(path).map_err(SimError::file(path))?;
     let mut bytes = Vec::new();
@@ -103,7 +102,7 @@ fn read_loaded(path: &Path) -> Result<Vec<u8>> {
         if is_whole { Ok(()) } else { Err(bad(path, "is cut off")) }
     };
     read_to(&mut bytes, HEADER_BYTES as u64)?;
-    let table = Table::of(&bytes).ok_or_else(|| bad(path, "is no ELF file for x86-64"))?;
+    let table = Table::of(&bytes).ok_or_else(|| bad(path, "is not an ELF file for x86-64"))?;
     read_to(&mut bytes, table.end)?;
     let end = table.loaded_end(&bytes).filter(|end| *end <= FILE_BYTES_MAX);
     read_to(&mut bytes, end.ok_or_else(|| bad(path, "has absurd program headers"))?)?;
@@ -111,7 +110,7 @@ fn read_loaded(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Where the program headers are.
+/// The place of the program headers.
 struct Table {
     start: usize,
     count: usize,
@@ -131,7 +130,7 @@ impl Table {
         Some(Table { start: start as usize, count: count as usize, end: end.max(64) })
     }
 
-    /// Kind, offset and length of each.
+    /// Returns the type, offset and length of each.
     fn entries<'a>(&self, bytes: &'a [u8]) -> impl Iterator<Item = Option<(u32, u64, u64)>> + 'a {
         let start = self.start;
         (0..self.count).map(move |index| {
@@ -141,7 +140,7 @@ impl Table {
         })
     }
 
-    /// Where the last of what they name ends.
+    /// Returns the end of the last part that they name.
     fn loaded_end(&self, bytes: &[u8]) -> Option<u64> {
         let mut ends = self.entries(bytes).map(|entry| {
             let (_, offset, length) = entry?;
@@ -151,7 +150,7 @@ impl Table {
     }
 }
 
-/// The loader that a program asks for; none when it is linked statically.
+/// Returns the loader that a program names; none if it is linked statically.
 fn loader_of(program: &[u8]) -> Result<Option<String>> {
     let bad = || bad(Path::new(PROGRAM), "names no loader");
     let table = Table::of(program).ok_or_else(bad)?;
@@ -164,7 +163,7 @@ fn loader_of(program: &[u8]) -> Result<Option<String>> {
     Ok(Some(name.to_string_lossy().into_owned()))
 }
 
-/// Takes the table of sections out of a header.
+/// Removes the table of sections from a header.
 fn without_sections(bytes: &mut [u8]) {
     // e_shoff; e_shentsize, e_shnum, e_shstrndx.
     for field in [40..48, 58..64] {
@@ -174,7 +173,7 @@ fn without_sections(bytes: &mut [u8]) {
     }
 }
 
-/// A number of `length` bytes, little-endian.
+/// Reads a little-endian number of `length` bytes.
 fn word(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
     let bytes = bytes.get(at..at.checked_add(length)?)?;
     Some(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
@@ -189,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trimmed_program_runs_with_the_libraries_beside_it() {
+    fn a_trimmed_program_runs_with_the_copied_libraries() {
         let files = of_this_program().unwrap();
         let scratch = tempfile::tempdir().unwrap();
         for file in &files {
@@ -205,7 +204,7 @@ mod tests {
             .output()
             .unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
-        assert!(text.contains("a_trimmed_program_runs_with_the_libraries_beside_it"), "{output:?}");
+        assert!(text.contains("a_trimmed_program_runs_with_the_copied_libraries"), "{output:?}");
         let whole = fs::metadata("/proc/self/exe").unwrap().len();
         assert!(fs::metadata(&program).unwrap().len() < whole);
         let has = |name: &str| files.iter().any(|file| file.path.contains(name));

@@ -1,7 +1,7 @@
-//! Kernel modules for the image: which, and in which order.
+//! Kernel modules for the image, in the order in which they are loaded.
 //!
-//! The order comes from what each module says that it depends on (`depends=` in its `.modinfo`);
-//! in another order the kernel refuses them, and the disk is silently absent.
+//! The order follows from the dependencies that each module names (`depends=` in its `.modinfo`). In another
+//! order the kernel refuses modules, and for example a disk is silently absent.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use std::process::Command;
 use crate::cache::read_bounded;
 use crate::{Result, SimError, process};
 
-/// What a guest may need. Those that a kernel does not have as modules are built in or absent.
+/// Modules that a guest may need. Those that a kernel does not have as modules are built in or absent.
 const WANTED: [&str; 11] = [
     "virtio_pci",
     "virtio_blk",
@@ -27,25 +27,25 @@ const WANTED: [&str; 11] = [
     "veth",
 ];
 
-/// Most bytes of a module, unpacked.
+/// Maximum size of a module, unpacked, bytes.
 const MODULE_BYTES_MAX: u64 = 64 << 20;
-/// Most files that are looked at below a modules directory; a full Debian kernel has 4,300.
+/// Maximum number of files below a modules directory; a full Debian kernel has 4,300.
 const FILES_MAX: usize = 200_000;
-/// Deepest directory below it.
+/// Maximum depth of directories below it.
 const DEPTH_MAX: usize = 16;
-/// Most modules in an image.
+/// Maximum number of modules in an image.
 const MODULES_MAX: usize = 256;
 
-/// A module as it goes into the image.
+/// A module of the image.
 #[derive(Debug)]
 pub(crate) struct Module {
-    /// Its name, with `_` for `-`.
+    /// Its name, with `_` instead of `-`.
     pub(crate) name: String,
     /// The ELF object.
     pub(crate) bytes: Vec<u8>,
 }
 
-/// The wanted modules below a directory, each behind those that it needs.
+/// Returns the modules of [`WANTED`] below a directory, each after those that it depends on.
 pub(crate) fn in_order(directory: &Path) -> Result<Vec<Module>> {
     let mut files = BTreeMap::new();
     let mut count = 0;
@@ -68,7 +68,7 @@ fn add(
         return Ok(());
     }
     if depth > DEPTH_MAX || modules.len() >= MODULES_MAX {
-        let reason = "its dependencies go round in a circle, or are too many";
+        let reason = "its dependencies form a circle, or are too many";
         return Err(SimError::data(format!("module {name}"), reason));
     }
     let bytes = unpack(path)?;
@@ -79,7 +79,7 @@ fn add(
     Ok(())
 }
 
-/// Names that a module depends on.
+/// Returns the names that a module depends on.
 fn depends(module: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
     let Some(at) = module.windows(KEY.len()).position(|window| window == KEY) else {
@@ -88,14 +88,14 @@ fn depends(module: &[u8]) -> Vec<String> {
     let value = &module[at + KEY.len()..];
     let value = &value[..value.iter().position(|&byte| byte == 0).unwrap_or(0)];
     let value = String::from_utf8_lossy(value).into_owned();
-    value.split(',').filter(|name| !name.is_empty()).map(normal).collect()
+    value.split(',').filter(|name| !name.is_empty()).map(normalized).collect()
 }
 
-fn normal(name: &str) -> String {
+fn normalized(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// Module files by name.
+/// Collects module files by name.
 fn collect(
     directory: &Path,
     depth: usize,
@@ -116,13 +116,13 @@ fn collect(
         } else if kind.is_file()
             && let Some((name, "" | ".xz" | ".gz" | ".zst")) = name.rsplit_once(".ko")
         {
-            files.insert(normal(name), entry.path());
+            files.insert(normalized(name), entry.path());
         }
     }
     Ok(())
 }
 
-/// A module's ELF object.
+/// Reads the ELF object of a module.
 fn unpack(path: &Path) -> Result<Vec<u8>> {
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
     let bytes = match extension {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_comes_behind_what_it_needs() {
+    fn a_module_comes_after_its_dependencies() {
         let scratch = tempfile::tempdir().unwrap();
         let deep = scratch.path().join("6.1/kernel/drivers");
         fs::create_dir_all(&deep).unwrap();

@@ -5,22 +5,22 @@ use std::collections::HashMap;
 use crate::text;
 use crate::{Result, SimError};
 
-/// Most symbols that are taken; a full kernel with modules has some 200,000.
+/// Maximum number of symbols; a full kernel with modules has some 200,000.
 const SYMBOLS_MAX: usize = 4_000_000;
-/// Longest name: KSYM_NAME_LEN is 512.
+/// Maximum length of a name: KSYM_NAME_LEN is 512.
 const NAME_BYTES_MAX: usize = 512;
-/// Start of the per-CPU area, of which per-CPU variables are offsets.
+/// Start of the per-CPU area: the addresses of per-CPU variables are offsets in it.
 const PER_CPU_START: &str = "__per_cpu_start";
 const PER_CPU_END: &str = "__per_cpu_end";
 
 /// A symbol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbol {
-    /// Address in the kernel; for a per-CPU variable its place in the per-CPU area.
+    /// Address in the kernel; for a per-CPU variable its offset in the per-CPU area.
     pub address: u64,
     /// Name.
     pub name: String,
-    /// Kind as nm(1) has it: `T` and `t` are functions.
+    /// Kind, as in nm(1): `T` and `t` are functions.
     pub kind: char,
     /// Module that it belongs to.
     pub module: Option<String>,
@@ -29,27 +29,27 @@ pub struct Symbol {
 /// A kernel's symbols.
 #[derive(Clone, Debug, Default)]
 pub struct Symbols {
-    /// By address; of several at one address in the order of the kernel.
+    /// By address; several at one address are in the kernel's order.
     table: Vec<Symbol>,
     by_name: HashMap<String, usize>,
 }
 
 impl Symbols {
-    /// From the text of `/proc/kallsyms`.
+    /// Parses the text of `/proc/kallsyms`.
     ///
     /// # Errors
     /// When a line is not one of `address kind name [module]`, when there are too many, or when
     /// all addresses are hidden (a reader without rights gets zeros).
     pub fn parse(text: &[u8]) -> Result<Symbols> {
         let bad = |reason: String| SimError::data("kallsyms", reason);
-        let text = std::str::from_utf8(text).map_err(|_| bad("is no text".to_owned()))?;
+        let text = std::str::from_utf8(text).map_err(|_| bad("is not text".to_owned()))?;
         let mut table = Vec::new();
         for (number, line) in text.lines().enumerate() {
             if table.len() >= SYMBOLS_MAX {
                 return Err(bad(format!("more than {SYMBOLS_MAX} symbols")));
             }
             let symbol = parse_line(line);
-            table.push(symbol.ok_or_else(|| bad(format!("line {} is none", number + 1)))?);
+            table.push(symbol.ok_or_else(|| bad(format!("line {} is malformed", number + 1)))?);
         }
         if table.iter().all(|symbol| symbol.address == 0) {
             return Err(bad("no addresses".to_owned()));
@@ -63,28 +63,28 @@ impl Symbols {
         Ok(Symbols { table, by_name })
     }
 
-    /// Number of symbols.
+    /// Returns the number of symbols.
     #[must_use]
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no symbols.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
     }
 
-    /// The symbol of a name.
+    /// Returns the symbol of a name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Symbol> {
         self.table.get(*self.by_name.get(name)?)
     }
 
-    /// Address of a name.
+    /// Returns the address of a name.
     ///
     /// # Errors
-    /// When there is none; the message names the nearest ones.
+    /// When there is none; the message suggests similar names.
     pub fn address(&self, name: &str) -> Result<u64> {
         self.get(name).map(|symbol| symbol.address).ok_or_else(|| {
             let hint = text::hint(name, self.names());
@@ -92,8 +92,8 @@ impl Symbols {
         })
     }
 
-    /// The last symbol at or below an address, and the distance from it in bytes. Of several at one
-    /// address, the first.
+    /// Returns the last symbol at or below an address, and the distance from it in bytes. Of several symbols at
+    /// one address it returns the first.
     #[must_use]
     pub fn at(&self, address: u64) -> Option<(&Symbol, u64)> {
         let after = self.table.partition_point(|symbol| symbol.address <= address);
@@ -103,32 +103,32 @@ impl Symbols {
         Some((symbol, address - symbol.address))
     }
 
-    /// The next symbol above an address. Of several at one address, the first.
+    /// Returns the next symbol above an address. Of several symbols at one address it returns the first.
     #[must_use]
     pub fn after(&self, address: u64) -> Option<&Symbol> {
         self.table.get(self.table.partition_point(|symbol| symbol.address <= address))
     }
 
-    /// Offset of a per-CPU variable from the base of a CPU's area (`gs` in the kernel).
+    /// Returns the offset of a per-CPU variable from the base of a CPU's area (`gs` in the kernel).
     ///
     /// # Errors
-    /// When there is no such name, or it is not a per-CPU variable.
+    /// When the name does not exist, or is not a per-CPU variable.
     pub fn per_cpu_offset(&self, name: &str) -> Result<u64> {
         let address = self.address(name)?;
         let start = self.address(PER_CPU_START)?;
         let end = self.address(PER_CPU_END)?;
         if !(start..end).contains(&address) {
-            return Err(SimError::data(format!("symbol {name:?}"), "is no per-CPU variable"));
+            return Err(SimError::data(format!("symbol {name:?}"), "is not a per-CPU variable"));
         }
         Ok(address - start)
     }
 
-    /// All symbols of a name: static functions may share one.
+    /// Returns all symbols of a name: static functions may share one.
     pub fn all_of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Symbol> {
         self.table.iter().filter(move |symbol| symbol.name == name)
     }
 
-    /// The nearest names, by the number of signs to change; at most five, nearest first.
+    /// Returns the most similar names, at most five, the most similar first.
     #[must_use]
     pub fn nearest(&self, name: &str) -> Vec<&str> {
         text::nearest(name, self.names())

@@ -1,4 +1,4 @@
-//! Channels to a machine: its serial ports, and QEMU's monitor.
+//! Channels to a machine: its serial ports and QEMU's monitor.
 
 use std::fs::File;
 use std::io;
@@ -10,28 +10,28 @@ use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
 use crate::{Result, SimError};
 
-/// What a serial port may be ahead of its reader. When this is full QEMU waits for us, and the guest
-/// sees that its port is slow. The most that is allowed without rights.
+/// Buffer of a serial port, bytes: the maximum without privileges. While it is full QEMU waits, and the
+/// guest can observe that its port is slow.
 const PIPE_BYTES: usize = 1 << 20;
 
-/// Our ends of a serial port.
+/// The host's ends of a serial port.
 #[derive(Debug)]
 pub(crate) struct Serial {
-    /// What the guest writes.
+    /// The guest's output.
     pub(crate) from_guest: File,
-    /// What it reads.
+    /// The guest's input.
     pub(crate) to_guest: File,
 }
 
-/// A serial port as a character device of QEMU.
+/// Adds a serial port as a character device of QEMU.
 ///
-/// Pipes, not sockets: QEMU writes byte by byte, and each write to a socket takes some 800 bytes of
-/// its buffer, so that it is full after a line or two.
+/// It uses pipes instead of sockets: QEMU writes byte by byte, and each write to a socket takes some 800
+/// bytes of its buffer, which would be full after a line or two.
 pub(crate) fn serial(command: &mut Command, theirs: &mut Vec<OwnedFd>, id: &str) -> Result<Serial> {
     let make = || -> io::Result<_> {
         let (from_guest, writes) = pipe_with(PipeFlags::CLOEXEC)?;
         let (reads, to_guest) = pipe_with(PipeFlags::CLOEXEC)?;
-        // A smaller pipe, where no more is allowed, will do on a host that has time for us.
+        // A smaller pipe is sufficient on a host that is not overloaded.
         let _ = fcntl_setpipe_size(&writes, PIPE_BYTES);
         Ok((from_guest, writes, reads, to_guest))
     };
@@ -44,7 +44,7 @@ pub(crate) fn serial(command: &mut Command, theirs: &mut Vec<OwnedFd>, id: &str)
     Ok(Serial { from_guest: from_guest.into(), to_guest: to_guest.into() })
 }
 
-/// A socket pair as a character device of QEMU: our end.
+/// Adds a socket pair as a character device of QEMU; returns the host's end.
 pub(crate) fn socket(
     command: &mut Command,
     theirs: &mut Vec<OwnedFd>,
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_serial_port_is_far_ahead_of_its_reader() {
+    fn a_serial_port_buffers_much_output() {
         let mut command = Command::new("true");
         let mut theirs = Vec::new();
         let mut serial = serial(&mut command, &mut theirs, "x").unwrap();

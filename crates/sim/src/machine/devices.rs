@@ -1,9 +1,8 @@
 //! Disks and network cards of the simulated machine, as QEMU's arguments.
 //!
-//! Below each disk are three of QEMU's block nodes: the data (`diskN-data`), a node at which the
-//! plugin can hold requests back (`diskN-delay`), and the raw disk that the guest sees (`diskN`).
-//! Held back or not is nothing that the guest's devices are made of: a checkpoint is restored under
-//! any latency.
+//! Each disk consists of three of QEMU's block nodes: the data (`diskN-data`), a node at which the plugin
+//! delays requests (`diskN-delay`), and the raw disk that the guest sees (`diskN`). The latency is not part
+//! of the guest's devices, so a checkpoint can be restored with any latency.
 
 use std::fs::{self, File};
 use std::io;
@@ -17,42 +16,41 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Result, SimError, hash};
 
-/// Most disks of a machine.
+/// Maximum number of disks.
 pub const DISKS_MAX: usize = 4;
-/// Size of a disk of which nothing is said, in bytes.
+/// Default size of a disk, bytes.
 pub const DISK_BYTES_DEFAULT: u64 = 1 << 30;
-/// Longest latency of a disk: a second. A driver gives a request up after 30.
+/// Maximum latency of a disk: one second. A driver gives up after 30.
 pub const LATENCY_NS_MAX: u64 = 1_000_000_000;
 const SECTOR_BYTES: u64 = 512;
 const DISK_BYTES_MAX: u64 = 1 << 44;
 
-/// What a disk is to the guest.
+/// The hardware of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DiskModel {
     /// virtio-blk on PCI.
     VirtioBlk,
-    /// An NVMe controller with one name space.
+    /// An NVMe controller with one namespace.
     Nvme,
     /// A SATA disk on an AHCI controller (ICH9).
     Ahci,
-    /// An IDE disk on the machine's own PIIX3.
+    /// An IDE disk on the machine's built-in PIIX3.
     Ide,
     /// A SCSI disk on an LSI 53C895A.
     Lsi,
 }
 
-/// What a disk holds.
+/// The content of a disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Backing {
-    /// Zeros, whatever is written.
+    /// Zeros; writes are discarded.
     Null {
         /// Its size, a multiple of 512.
         bytes: u64,
     },
-    /// What a file holds. The guest works on a copy of its own, which is gone afterwards: the next
-    /// run begins with the same.
+    /// The content of a file. The guest works on a temporary copy, so each run starts with the same content.
     File {
         /// The file.
         path: PathBuf,
@@ -66,12 +64,12 @@ pub enum Backing {
 /// A disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Disk {
-    /// What it is to the guest.
+    /// Its hardware.
     pub model: DiskModel,
-    /// What it holds.
+    /// Its content.
     pub backing: Backing,
-    /// From the guest's request to its completion, in nanoseconds of guest time: 0 to
-    /// [`LATENCY_NS_MAX`]. The plugin brings it about.
+    /// Time from a request to its completion, in nanoseconds of guest time: 0 to [`LATENCY_NS_MAX`]. The
+    /// plugin delays requests accordingly.
     pub latency_ns: u64,
 }
 
@@ -96,8 +94,8 @@ impl DiskModel {
         (DiskModel::Lsi, "lsi"),
     ];
 
-    /// `-device` arguments for disk `index`. Doorbells are handled in the call of the CPU that
-    /// rings (no `ioeventfd`): no other thread has to wake up for it.
+    /// Returns the `-device` arguments of disk `index`. The thread of the vCPU handles doorbells itself
+    /// (no `ioeventfd`), so that no other thread has to wake up.
     fn arguments(self, index: usize) -> Vec<String> {
         match self {
             DiskModel::VirtioBlk => {
@@ -128,7 +126,7 @@ impl NicModel {
         (NicModel::Rtl8139, "rtl8139"),
     ];
 
-    /// QEMU's arguments of the pair: `eth0` and `eth1` of the guest.
+    /// Returns QEMU's arguments for the pair, which are `eth0` and `eth1` in the guest.
     pub(crate) fn arguments(self) -> Vec<String> {
         let card = match self {
             NicModel::VirtioNet => "virtio-net-pci,ioeventfd=off",
@@ -136,7 +134,7 @@ impl NicModel {
             NicModel::Rtl8139 => "rtl8139",
         };
         let of_card = |index: usize| {
-            // Without a ROM: nobody boots from it.
+            // Without a ROM: the guest does not boot from it.
             let device = format!("{card},netdev=net{index},mac=52:54:00:00:00:0{index},romfile=");
             let port = format!("hubport,hubid=0,id=net{index}");
             ["-netdev".to_owned(), port, "-device".to_owned(), device]
@@ -149,22 +147,22 @@ impl FromStr for NicModel {
     type Err = String;
 
     fn from_str(name: &str) -> std::result::Result<NicModel, String> {
-        named(&NicModel::ALL, name)
+        by_name(&NicModel::ALL, name)
     }
 }
 
-/// The value of a name, or which names there are.
-fn named<T: Copy>(all: &[(T, &str)], name: &str) -> std::result::Result<T, String> {
+/// Returns the value of a name; the error lists all names.
+fn by_name<T: Copy>(all: &[(T, &str)], name: &str) -> std::result::Result<T, String> {
     let found = all.iter().find(|(_, known)| *known == name).map(|(value, _)| *value);
     let names = || all.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(", ");
     found.ok_or_else(|| format!("{name:?}: allowed: {}", names()))
 }
 
 impl Backing {
-    /// A disk with what a file holds.
+    /// Makes a disk with the content of a file.
     ///
     /// # Errors
-    /// When it can't be read, or is empty or no whole number of sectors.
+    /// When it cannot be read, is empty, or is not a whole number of sectors.
     pub fn of_file(path: &Path) -> Result<Backing> {
         let bytes = fs::metadata(path).map_err(SimError::file(path))?.len();
         check_size(bytes).map_err(|reason| SimError::data(path.display().to_string(), reason))?;
@@ -181,7 +179,7 @@ fn check_size(bytes: u64) -> std::result::Result<(), String> {
 }
 
 impl Disk {
-    /// QEMU's arguments for disk `index` of a machine.
+    /// Returns QEMU's arguments for disk `index`.
     pub(crate) fn arguments(&self, index: usize) -> Vec<String> {
         let data = match &self.backing {
             Backing::Null { bytes } => format!("null-co,size={bytes},read-zeroes=on"),
@@ -197,7 +195,7 @@ impl Disk {
         nodes.chain(devices.flat_map(|device| ["-device".to_owned(), device])).collect()
     }
 
-    /// What the guest can see of the disk, in words.
+    /// Describes what the guest can see of the disk.
     pub(crate) fn described(&self, index: usize) -> String {
         let content = match &self.backing {
             Backing::Null { bytes } => format!("{bytes} bytes of nothing"),
@@ -208,12 +206,12 @@ impl Disk {
         format!("{}: {content}", self.model.arguments(index).join(" "))
     }
 
-    /// What the plugin is told about disk `index`: `NODE:LATENCY_NS`.
+    /// Returns the plugin's option for disk `index`: `NODE:LATENCY_NS`.
     pub(crate) fn plugin_option(&self, index: usize) -> String {
         format!("disk{index}:{}", self.latency_ns)
     }
 
-    /// The copy of the file that the guest works on. It has no name, and goes with its last user.
+    /// Makes the copy of the file that the guest works on. It has no name and ends with its last user.
     fn copy(&self, index: usize) -> Result<Option<OwnedFd>> {
         let Backing::File { path, bytes, .. } = &self.backing else { return Ok(None) };
         let place = std::env::temp_dir();
@@ -222,7 +220,7 @@ impl Disk {
             let copy = rustix::fs::open(&place, OFlags::TMPFILE | OFlags::RDWR, mode)?;
             let mut copy = File::from(copy);
             let copied = io::copy(&mut File::open(path)?, &mut copy)?;
-            let changed = || io::Error::other("was changed since it was looked at");
+            let changed = || io::Error::other("it has changed since it was examined");
             if copied == *bytes { Ok(copy.into()) } else { Err(changed()) }
         };
         make().map(Some).map_err(|source| {
@@ -232,17 +230,17 @@ impl Disk {
     }
 }
 
-/// Under which name QEMU opens the copy of disk `index`.
+/// Returns the name by which QEMU opens the copy of disk `index`.
 fn copy_name(index: usize) -> String {
     format!("/dev/fdset/{}", fd_set(index))
 }
 
-/// QEMU's number for the descriptor of disk `index`.
+/// Returns QEMU's number for the descriptor of disk `index`.
 fn fd_set(index: usize) -> usize {
     index + 1
 }
 
-/// Tells QEMU of the copies that disks are made of; it must inherit them.
+/// Passes the copies of files to QEMU, which must inherit the returned descriptors.
 pub(crate) fn hand_over(disks: &[Disk], command: &mut Command) -> Result<Vec<OwnedFd>> {
     let mut copies = Vec::new();
     for (index, disk) in disks.iter().enumerate() {
@@ -262,7 +260,7 @@ impl FromStr for Disk {
     fn from_str(text: &str) -> std::result::Result<Disk, String> {
         let (model, rest) = text.split_once(',').unwrap_or((text, ""));
         let mut disk = Disk {
-            model: named(&DiskModel::ALL, model)?,
+            model: by_name(&DiskModel::ALL, model)?,
             backing: Backing::Null { bytes: DISK_BYTES_DEFAULT },
             latency_ns: 0,
         };
@@ -290,7 +288,7 @@ impl FromStr for Disk {
     }
 }
 
-/// A whole number with a unit.
+/// Parses a whole number with a unit.
 fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let digits = text.find(|sign: char| !sign.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -303,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_is_read_from_words() {
+    fn a_disk_is_parsed() {
         let disk: Disk = "nvme,size=64M,latency=100us".parse().unwrap();
         assert_eq!(disk.model, DiskModel::Nvme);
         assert_eq!(disk.backing, Backing::Null { bytes: 64 << 20 });
@@ -350,7 +348,7 @@ mod tests {
         copy.read_to_end(&mut content).unwrap();
         assert_eq!(content, [7; 1024]);
         fs::write(&path, [7; 512]).unwrap();
-        assert!(disk.copy(0).unwrap_err().to_string().contains("was changed"));
+        assert!(disk.copy(0).unwrap_err().to_string().contains("has changed"));
         fs::write(&path, [7; 511]).unwrap();
         assert!(Backing::of_file(&path).is_err());
     }

@@ -1,8 +1,8 @@
-//! Debian packages without touching the system: apt on a private state.
+//! Debian packages without a change to the system: apt with a private state.
 //!
-//! apt runs with its own sources, lists, cache and an empty dpkg status, so that it downloads a
-//! package with all that it needs, libc too. The host's proxy and authentication settings
-//! (`/etc/apt/apt.conf.d`, `auth.conf.d`) still apply; nothing there is written.
+//! apt runs with its own sources, lists, cache and an empty dpkg status, so that it downloads a package with
+//! all its dependencies, including libc. The host's proxy and authentication settings
+//! (`/etc/apt/apt.conf.d`, `auth.conf.d`) still apply, and are not changed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,22 +12,22 @@ use super::mirror;
 use crate::process::{output, which};
 use crate::{Progress, Result, SimError};
 
-/// Suites that are offered to apt. QEMU comes from the backports of the current release, the
+/// Suites that apt uses. QEMU comes from the backports of the current release, the
 /// guest's kernel and tools from the release before.
 const SUITES: [&str; 3] = ["trixie", "trixie-backports", "bookworm"];
-/// Signatures of the Debian archive: package debian-archive-keyring.
+/// Keys of the Debian archive, from the package debian-archive-keyring.
 const KEYRINGS: [&str; 2] = [
     "/usr/share/keyrings/debian-archive-keyring.gpg",
     "/usr/share/keyrings/debian-archive-keyring.pgp",
 ];
 
-/// A private apt; its directory is the caller's to remove.
+/// An apt with a private state in a directory, which the caller removes.
 pub(crate) struct Apt {
     directory: PathBuf,
 }
 
 impl Apt {
-    /// Makes the state in `directory` and fetches the lists of packages.
+    /// Makes the state in `directory` and downloads the package lists.
     pub(crate) fn new(directory: &Path, progress: Progress) -> Result<Apt> {
         let keyring = check_host()?;
         for place in ["sources", "preferences", "lists/partial", "cache/archives/partial"] {
@@ -35,7 +35,7 @@ impl Apt {
             fs::create_dir_all(&place).map_err(SimError::file(&place))?;
         }
         let mirror = mirror::debian_mirror().ok_or_else(|| SimError::Missing {
-            what: "no Debian mirror in this machine's apt sources".to_owned(),
+            what: "no Debian mirror is known: this machine's apt sources name none".to_owned(),
             remedy: format!("export {}=http://MIRROR/debian", mirror::VARIABLE),
         })?;
         let write = |name: &str, text: &str| {
@@ -50,12 +50,12 @@ impl Apt {
         );
         write("sources/irqlab.sources", &sources)?;
         let apt = Apt { directory: directory.to_owned() };
-        progress(&format!("reading Debian's lists of packages from {mirror}"));
+        progress(&format!("downloading Debian's package lists from {mirror}"));
         output(apt.command("apt-get").args(["-qq", "update"]))?;
         Ok(apt)
     }
 
-    /// Downloads packages with their whole dependency closure and unpacks them into `root`.
+    /// Downloads packages with all their dependencies and unpacks them into `root`.
     pub(crate) fn install(&self, release: &str, packages: &[&str], root: &Path) -> Result<()> {
         let mut command = self.command("apt-get");
         command.args(["-y", "-qq", "--download-only", "-t", release, "install"]).args(packages);
@@ -73,7 +73,7 @@ impl Apt {
         self.unpack_all(&downloads, root)
     }
 
-    /// The package of this name in a release.
+    /// Returns the package of this name in a release.
     pub(crate) fn package(&self, name: &str, release: &str) -> Result<Package> {
         let wanted = format!("{name}/{release}");
         let mut command = self.command("apt-cache");
@@ -118,7 +118,7 @@ impl Apt {
             ("Dir::Cache", place("cache")),
             ("APT::Architecture", "amd64".to_owned()),
             ("APT::Architectures", "amd64".to_owned()),
-            // The cache belongs to the user who runs this, not to apt's own.
+            // The cache belongs to the current user and not to the user _apt.
             ("APT::Sandbox::User", "root".to_owned()),
             ("APT::Install-Recommends", "0".to_owned()),
             ("Acquire::Languages", "none".to_owned()),
@@ -132,7 +132,7 @@ impl Apt {
     }
 }
 
-/// A package as apt shows it.
+/// A package in apt's lists.
 #[derive(Clone, Debug)]
 pub(crate) struct Package {
     pub(crate) name: String,
@@ -141,14 +141,14 @@ pub(crate) struct Package {
 }
 
 impl Package {
-    /// The first package that this one needs and whose name begins with `prefix`.
+    /// Returns the first dependency whose name starts with `prefix`.
     pub(crate) fn dependency(&self, prefix: &str) -> Option<&str> {
         let names = self.depends.split([',', '|']).filter_map(|one| one.split_whitespace().next());
         names.into_iter().find(|name| name.starts_with(prefix))
     }
 }
 
-/// That this machine can fetch Debian packages; the keyring.
+/// Checks that this machine can install Debian packages; returns the keyring.
 fn check_host() -> Result<&'static str> {
     let missing = |what: &str, remedy: &str| SimError::Missing {
         what: what.to_owned(),
@@ -163,7 +163,7 @@ fn check_host() -> Result<&'static str> {
     for program in ["apt-get", "apt-cache", "dpkg"] {
         if which(program).is_none() {
             return Err(missing(
-                &format!("no {program} on this machine, which fetches Debian's packages"),
+                &format!("no {program} on this machine, which Debian's packages need"),
                 "Fedora: dnf install qemu-system-x86-core; Arch: pacman -S qemu-system-x86; \
                  openSUSE: zypper install qemu-x86 (QEMU 11 is needed); kernel: --kernel bzImage",
             ));

@@ -1,21 +1,20 @@
-//! Where Debian packages come from: the mirror that the user names, or that this machine uses, if it
-//! is a Debian.
+//! The Debian mirror: the one that the user names, or the one that this machine uses if it runs Debian.
 
 use std::fs;
 use std::path::Path;
 
 /// The variable that names a mirror, such as one of Debian's own list of mirrors.
 pub(crate) const VARIABLE: &str = "IRQLAB_DEBIAN_MIRROR";
-/// Most bytes of a sources file that are read.
+/// Maximum size of a sources file, bytes.
 const SOURCES_BYTES_MAX: u64 = 1 << 20;
 
-/// The mirror that the user names, else that of this machine; `None` when neither names one.
+/// Returns the mirror that the user names, else that of this machine; none if neither is known.
 pub(crate) fn debian_mirror() -> Option<String> {
     let named = std::env::var(VARIABLE).ok();
     named.and_then(|uri| accept(&uri, "", "main")).or_else(|| configured(Path::new("/")))
 }
 
-/// The Debian mirror of the machine whose root directory is `root`.
+/// Returns the Debian mirror of the machine whose root directory is `root`.
 fn configured(root: &Path) -> Option<String> {
     let system = fs::read_to_string(root.join("etc/os-release")).ok()?;
     system.lines().find(|line| line.trim_end().replace('"', "") == "ID=debian")?;
@@ -36,7 +35,7 @@ fn configured(root: &Path) -> Option<String> {
     })
 }
 
-/// `deb [options] URI SUITE COMPONENT...`
+/// Parses `deb [options] URI SUITE COMPONENT...`.
 fn of_line(line: &str) -> Option<String> {
     let rest = line.trim().strip_prefix("deb ")?.trim_start();
     let rest = match rest.strip_prefix('[') {
@@ -49,7 +48,7 @@ fn of_line(line: &str) -> Option<String> {
     accept(uri, suite, words.collect::<Vec<_>>().join(" ").as_str())
 }
 
-/// A paragraph of the deb822 format.
+/// Parses a paragraph of the deb822 format.
 fn of_paragraph(paragraph: &str) -> Option<String> {
     let field = |name: &str| {
         paragraph.lines().find_map(|line| {
@@ -65,7 +64,7 @@ fn of_paragraph(paragraph: &str) -> Option<String> {
     accept(field("URIs")?.split_whitespace().next()?, suite, field("Components")?)
 }
 
-/// The archive itself, and neither its security part nor another project's.
+/// Accepts the main archive, and neither its security archive nor that of another project.
 fn accept(uri: &str, suite: &str, components: &str) -> Option<String> {
     let uri = uri.trim_end_matches('/');
     let is_debian = uri.ends_with("/debian") || uri.contains("/archive/debian/");

@@ -1,4 +1,4 @@
-//! `irqlab sim setup`: gets what is missing from Debian's packages, into the cache.
+//! `irqlab sim setup`: installs what is missing from Debian's packages into the cache.
 
 mod apt;
 mod mirror;
@@ -26,7 +26,7 @@ const MANIFEST_BYTES_MAX: u64 = 64 * 1024;
 /// A Debian kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flavour {
-    /// For virtual machines: boots fast, few drivers.
+    /// For virtual machines: boots fast, and has few drivers.
     Cloud,
     /// With all drivers: e1000, AHCI, SCSI.
     Full,
@@ -41,7 +41,7 @@ impl fmt::Display for Flavour {
     }
 }
 
-/// The package that depends on the current kernel of a flavour.
+/// Returns the package that depends on the current kernel of a flavour.
 fn meta_package(flavour: Flavour) -> &'static str {
     match flavour {
         Flavour::Cloud => "linux-image-cloud-amd64",
@@ -56,13 +56,13 @@ struct Manifest {
     version: String,
 }
 
-/// busybox of the guest, if it was fetched.
+/// Returns the path of the guest's busybox, if it was downloaded.
 pub(crate) fn busybox(cache: &Cache) -> Option<PathBuf> {
     let path = cache.path(TOOLS).join("bin/busybox");
     path.is_file().then_some(path)
 }
 
-/// Directory of the latest fetched Debian kernel of a flavour.
+/// Returns the directory of the latest downloaded Debian kernel of a flavour.
 pub(crate) fn kernel_root(cache: &Cache, flavour: Flavour) -> Option<PathBuf> {
     let name = fs::read_to_string(cache.path(&pointer(flavour))).ok()?;
     let name = name.trim();
@@ -74,24 +74,22 @@ fn pointer(flavour: Flavour) -> String {
     format!("kernel-{flavour}.latest")
 }
 
-/// Whether everything of [`setup`] is there, except a QEMU, which may be the system's.
+/// Returns whether the guest's kernel and tools are installed.
 #[must_use]
 pub fn has_guest_files(cache: &Cache, flavour: Flavour) -> bool {
     busybox(cache).is_some() && kernel_root(cache, flavour).is_some()
 }
 
-/// Makes the private QEMU unless a QEMU that fits is there, and fetches a kernel and the guest's
-/// tools unless they are there. `again` makes and fetches all of it anew, so that new versions
-/// come in.
+/// Installs a private QEMU unless a supported QEMU is found, and downloads a kernel and the guest's tools
+/// unless they are installed. `again` installs all of it again, to update it.
 ///
 /// # Errors
-/// When Debian's packages can't be fetched or unpacked here; what is then missing, and how to get
-/// it.
+/// When Debian's packages cannot be downloaded or unpacked; the error says what is missing and how to get it.
 pub fn setup(cache: &Cache, flavour: Flavour, again: bool, progress: Progress) -> Result<Qemu> {
     let has_qemu = !again && qemu::find(cache).is_ok();
     if !(has_qemu && has_guest_files(cache, flavour)) || again {
         let _lock = cache.lock("setup", progress)?;
-        // Another process may have done it in the meantime.
+        // Another process may have installed it in the meantime.
         let has_qemu = !again && qemu::find(cache).is_ok();
         if !(has_qemu && !again && has_guest_files(cache, flavour)) {
             fetch(cache, flavour, !has_qemu, again, progress)?;
@@ -100,7 +98,7 @@ pub fn setup(cache: &Cache, flavour: Flavour, again: bool, progress: Progress) -
     qemu::find(cache)
 }
 
-/// Fetches a kernel and the guest's tools unless they are there.
+/// Downloads a kernel and the guest's tools unless they are installed.
 pub(crate) fn guest_files(cache: &Cache, flavour: Flavour, progress: Progress) -> Result<PathBuf> {
     if !has_guest_files(cache, flavour) {
         let _lock = cache.lock("setup", progress)?;
@@ -112,7 +110,7 @@ pub(crate) fn guest_files(cache: &Cache, flavour: Flavour, progress: Progress) -
         .ok_or_else(|| SimError::data(format!("kernel {flavour}"), "vanished from the cache"))
 }
 
-/// All of it in one session of apt, whose state is removed afterwards.
+/// Installs with one private state of apt, which is removed afterwards.
 fn fetch(
     cache: &Cache,
     flavour: Flavour,
@@ -160,7 +158,7 @@ fn install_qemu(cache: &Cache, apt: &Apt, again: bool, progress: Progress) -> Re
 fn install_kernel(cache: &Cache, apt: &Apt, flavour: Flavour, progress: Progress) -> Result<()> {
     let meta = apt.package(meta_package(flavour), GUEST_RELEASE)?;
     let name = meta.dependency("linux-image-").ok_or_else(|| {
-        SimError::data(format!("package {}", meta.name), "it depends on no kernel image")
+        SimError::data(format!("package {}", meta.name), "depends on no kernel image")
     })?;
     let package = apt.package(name, GUEST_RELEASE)?;
     let directory = format!("kernel-{}_{}", package.name, package.version);

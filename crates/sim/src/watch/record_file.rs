@@ -1,4 +1,4 @@
-//! The file of a record: without a name while it is written, whole under its name, or absent.
+//! The file of a record: it has no name while QEMU writes it, and is complete when it gets one.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Seek, SeekFrom};
@@ -6,20 +6,20 @@ use std::path::{Path, PathBuf};
 
 use crate::{Cache, Result, SimError};
 
-/// Where a file is made that is to be at `place`.
+/// Returns the temporary name of a file that is to be at `place`.
 fn aside(place: &Path) -> PathBuf {
     let mut aside = place.to_owned().into_os_string();
     aside.push(".aside");
     PathBuf::from(aside)
 }
 
-/// That a file can be kept at a place; to be asked before there is one.
+/// Checks before a run that a file can be written to a place.
 pub(crate) fn check_place(place: &Path) -> Result<()> {
     let aside = aside(place);
     File::create(&aside).and_then(|_| fs::remove_file(&aside)).map_err(SimError::file(place))
 }
 
-/// Copies a file to a place, at once or not at all.
+/// Copies a file to a place; it appears there complete or not at all.
 pub(crate) fn keep(mut file: &File, place: &Path) -> Result<()> {
     let aside = aside(place);
     let copied =
@@ -29,7 +29,7 @@ pub(crate) fn keep(mut file: &File, place: &Path) -> Result<()> {
             fs::rename(&aside, place)
         });
     copied.map_err(|source| {
-        // The first error is the one to tell.
+        // The first error is reported.
         let _ = fs::remove_file(&aside);
         SimError::file(place)(source)
     })
@@ -41,7 +41,7 @@ fn open(path: &Path) -> Result<File> {
     options.open(path).map_err(SimError::file(path))
 }
 
-/// A file in the cache that is gone with the last that has it open.
+/// Creates a file without a name, which ends with its last user.
 pub(crate) fn unnamed(cache: &Cache) -> Result<File> {
     static MADE: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = MADE.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

@@ -1,0 +1,712 @@
+//! Type information of a kernel (BTF, Documentation/bpf/btf.rst): offsets of struct members, and the shape
+//! of values in memory.
+//!
+//! The bytes come from the guest: every offset is checked against the sections, every chain of types is
+//! bounded, and damaged data is an error.
+
+use std::collections::HashMap;
+
+use crate::text::hint;
+use crate::{Result, SimError};
+
+const MAGIC: u16 = 0xeb9f;
+const VERSION: u8 = 1;
+const HEADER_BYTES: usize = 24;
+/// Size of the head of each type, bytes.
+const HEAD_BYTES: usize = 12;
+/// Size of a member of a struct or union, bytes.
+const MEMBER_BYTES: usize = 12;
+/// Maximum number of types; a full kernel has some 150,000.
+const TYPES_MAX: usize = 4_000_000;
+/// Maximum length of a chain of typedefs and qualifiers.
+const CHAIN_MAX: usize = 64;
+/// Maximum nesting of unnamed structs.
+const DEPTH_MAX: usize = 32;
+/// Maximum number of members that one look-up visits: damaged types could refer to themselves.
+const VISITS_MAX: usize = 100_000;
+/// Size of a pointer of the guest, bytes.
+const POINTER_BYTES: u64 = 8;
+/// Maximum number of dimensions of an array.
+const DIMENSIONS_MAX: usize = 16;
+/// Maximum number of members whose names are compared with a name that does not exist.
+const NAMES_MAX: usize = 10_000;
+/// Maximum nesting of unnamed structs whose members are suggested.
+const SUGGESTION_DEPTH_MAX: usize = 8;
+/// Maximum number of parameters of a function.
+const PARAMETERS_MAX: usize = 64;
+const PARAMETER_BYTES: usize = 8;
+
+/// Types of a kernel.
+#[derive(Clone, Debug)]
+pub struct Btf {
+    bytes: Vec<u8>,
+    sections: Sections,
+    /// Where each type starts in `bytes`; type 1 is the first.
+    types: Vec<u32>,
+    /// Structs, unions and typedefs by name; a struct before a typedef of its name.
+    by_name: HashMap<String, u32>,
+}
+
+/// Where a member is in its struct.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Bytes from the start of the outermost struct; of a bit field the byte of its first bit.
+    pub offset_bytes: u64,
+    /// Bytes of the member; of a bit field those that it touches.
+    pub size_bytes: u64,
+    /// Of a bit field: its first bit in that byte, and its number of bits.
+    pub bit_field: Option<(u8, u8)>,
+}
+
+/// A member and its type, as a look-up finds it.
+#[derive(Clone, Copy)]
+struct Found {
+    offset_bits: u64,
+    bit_size: u32,
+    type_id: u32,
+}
+
+/// A type, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TypeId(u32);
+
+/// What a value of a type is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// A number of 1, 2, 4 or 8 bytes: an integer, an enumeration, a boolean.
+    Number {
+        /// Its size.
+        bytes: u8,
+        /// Whether it may be negative.
+        is_signed: bool,
+        /// Whether it is a character.
+        is_char: bool,
+    },
+    /// A pointer to a type.
+    Pointer(TypeId),
+    /// A struct or union.
+    Aggregate,
+    /// An array: the type and number of its elements.
+    Array(TypeId, u32),
+    /// Anything without a value here: a function, a float, `void`.
+    Other,
+}
+
+/// The place of a member in its struct.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Bytes from the start of the struct.
+    pub offset_bytes: u64,
+    /// Its type.
+    pub of: TypeId,
+    /// Of a bit field: its first bit in the byte at the offset, and its number of bits.
+    pub bit_field: Option<(u8, u8)>,
+}
+
+impl Btf {
+    /// Parses the content of `/sys/kernel/btf/vmlinux`.
+    ///
+    /// # Errors
+    /// When it is damaged, of another byte order or version, or too large.
+    pub fn parse(bytes: Vec<u8>) -> Result<Btf> {
+        let sections = Sections::of(&bytes)?;
+        let mut btf = Btf { bytes, sections, types: Vec::new(), by_name: HashMap::new() };
+        let mut at = btf.sections.types_start;
+        while at < btf.sections.types_end {
+            let head = TypeHead::read(&btf.bytes[..btf.sections.types_end], at)
+                .ok_or_else(|| bad("a type is cut off"))?;
+            if btf.types.len() >= TYPES_MAX {
+                return Err(bad("too many types"));
+            }
+            let start = u32::try_from(at).map_err(|_| bad("too large"))?;
+            btf.types.push(start);
+            btf.index(&head);
+            let end = at.checked_add(head.bytes()).filter(|&end| end <= btf.sections.types_end);
+            at = end.ok_or_else(|| bad("a type is cut off"))?;
+        }
+        Ok(btf)
+    }
+
+    /// Returns the number of types.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.types.len()
+    }
+
+    /// Returns whether there are no types.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.types.is_empty()
+    }
+
+    fn index(&mut self, head: &TypeHead) {
+        let is_aggregate = matches!(head.kind, Kind::Struct | Kind::Union);
+        if !is_aggregate && head.kind != Kind::Typedef {
+            return;
+        }
+        let id = self.types.len() as u32; // at most TYPES_MAX
+        let Some(name) = self.string(head.name).filter(|name| !name.is_empty()) else { return };
+        let name = name.to_owned();
+        match self.by_name.get(&name).and_then(|&other| self.head(other)) {
+            // The first type of a name is kept, except that a struct replaces a typedef.
+            Some(other) if !is_aggregate || other.kind != Kind::Typedef => {}
+            _ => drop(self.by_name.insert(name, id)),
+        }
+    }
+
+    fn head(&self, id: u32) -> Option<TypeHead> {
+        let at = *self.types.get(id.checked_sub(1)? as usize)?;
+        TypeHead::read(&self.bytes[..self.sections.types_end], at as usize)
+    }
+
+    fn string(&self, offset: u32) -> Option<&str> {
+        let start = self.sections.strings_start.checked_add(offset as usize)?;
+        let bytes = self.bytes.get(start..self.sections.strings_end)?;
+        let end = bytes.iter().position(|&byte| byte == 0)?;
+        std::str::from_utf8(&bytes[..end]).ok()
+    }
+
+    /// Returns the offset of a member in a struct, bytes; `path` may name members of nested structs, as in
+    /// `se.vruntime`. Members of unnamed structs and unions are found by their names.
+    ///
+    /// # Errors
+    /// When the struct or the member is not there, or the member is a bit field that does not
+    /// start at a byte.
+    pub fn offset_of(&self, name: &str, path: &str) -> Result<u64> {
+        let member = self.member(name, path)?;
+        match member.bit_field {
+            None | Some((0, _)) => Ok(member.offset_bytes),
+            Some(_) => Err(missing(name, path, "is a bit field within a byte")),
+        }
+    }
+
+    /// Returns the place and size of a member.
+    ///
+    /// # Errors
+    /// As [`Btf::offset_of`], but bit fields are found.
+    pub fn member(&self, name: &str, path: &str) -> Result<Member> {
+        let mut type_id = self.named(name)?;
+        let mut offset_bits = 0;
+        let mut bit_size = 0;
+        let mut visits = 0;
+        for step in path.split('.') {
+            let found = self.find(type_id, step, 0, &mut visits)?;
+            let found = found.ok_or_else(|| missing(name, path, "has no such member"))?;
+            offset_bits += found.offset_bits;
+            (type_id, bit_size) = (found.type_id, found.bit_size);
+        }
+        if bit_size == 0 {
+            let size_bytes = self.size(type_id)?;
+            return Ok(Member { offset_bytes: offset_bits / 8, size_bytes, bit_field: None });
+        }
+        let first = (offset_bits % 8) as u8;
+        let bits = u8::try_from(bit_size).map_err(|_| bad("a bit field of over 255 bits"))?;
+        let size_bytes = (u64::from(first) + u64::from(bits)).div_ceil(8);
+        let bit_field = Some((first, bits));
+        Ok(Member { offset_bytes: offset_bits / 8, size_bytes, bit_field })
+    }
+
+    fn named(&self, name: &str) -> Result<u32> {
+        let id = self.by_name.get(name).copied();
+        id.ok_or_else(|| SimError::data(format!("type {name:?}"), "not in this kernel's BTF"))
+    }
+
+    /// Resolves typedefs and qualifiers.
+    fn resolve(&self, mut id: u32) -> Result<TypeHead> {
+        for _ in 0..CHAIN_MAX {
+            let head = self.head(id).ok_or_else(|| bad("a type refers to none"))?;
+            match head.kind {
+                Kind::Typedef | Kind::Wrapper => id = head.size_or_type,
+                _ => return Ok(head),
+            }
+        }
+        Err(bad("types refer to each other in a circle"))
+    }
+
+    /// Finds the member of this name, also in unnamed structs and unions.
+    fn find(&self, id: u32, name: &str, depth: usize, visits: &mut usize) -> Result<Option<Found>> {
+        let head = self.resolve(id)?;
+        if !matches!(head.kind, Kind::Struct | Kind::Union) || depth > DEPTH_MAX {
+            return Ok(None);
+        }
+        for index in 0..head.count {
+            *visits += 1;
+            if *visits > VISITS_MAX {
+                return Err(bad("too many members"));
+            }
+            let at = head.rest + index * MEMBER_BYTES;
+            let word = |n: usize| read_u32(&self.bytes[..self.sections.types_end], at + 4 * n);
+            let (Some(member), Some(type_id), Some(place)) = (word(0), word(1), word(2)) else {
+                return Err(bad("a member is cut off"));
+            };
+            let (offset, bit_size) =
+                if head.has_bit_sizes { (place & 0xff_ffff, place >> 24) } else { (place, 0) };
+            let offset_bits = u64::from(offset);
+            match self.string(member) {
+                Some("") => {
+                    if let Some(inner) = self.find(type_id, name, depth + 1, visits)? {
+                        let offset_bits = offset_bits + inner.offset_bits;
+                        return Ok(Some(Found { offset_bits, ..inner }));
+                    }
+                }
+                Some(other) if other == name => {
+                    return Ok(Some(Found { offset_bits, bit_size, type_id }));
+                }
+                Some(_) => {}
+                None => return Err(bad("a name is outside of the strings")),
+            }
+        }
+        Ok(None)
+    }
+
+    fn size(&self, mut id: u32) -> Result<u64> {
+        let mut elements = 1u64;
+        for _ in 0..DIMENSIONS_MAX {
+            let head = self.resolve(id)?;
+            let one = match head.kind {
+                Kind::Pointer => POINTER_BYTES,
+                Kind::Int | Kind::Struct | Kind::Union | Kind::Enum => head.size_or_type.into(),
+                Kind::Array => {
+                    let types = &self.bytes[..self.sections.types_end];
+                    let (Some(of), Some(count)) =
+                        (read_u32(types, head.rest), read_u32(types, head.rest + 8))
+                    else {
+                        return Err(bad("an array is cut off"));
+                    };
+                    id = of;
+                    elements = elements.saturating_mul(count.into());
+                    continue;
+                }
+                Kind::Typedef | Kind::Wrapper | Kind::Function | Kind::Prototype | Kind::Other => {
+                    return Err(bad("a type without a size"));
+                }
+            };
+            return Ok(elements.saturating_mul(one));
+        }
+        Err(bad("an array of too many dimensions"))
+    }
+
+    /// Finds the struct, union or typedef of a name.
+    ///
+    /// # Errors
+    /// When there is none; the message names the nearest ones.
+    pub fn type_named(&self, name: &str) -> Result<TypeId> {
+        self.named(name).map(TypeId).map_err(|_| {
+            let near = hint(name, self.by_name.keys().map(String::as_str));
+            SimError::data(format!("type {name:?}"), format!("not in this kernel's BTF{near}"))
+        })
+    }
+
+    /// Returns what a value of the type is.
+    ///
+    /// # Errors
+    /// When the types are damaged.
+    pub fn shape(&self, id: TypeId) -> Result<Shape> {
+        // `void`, as in `void *`, has no entry in the list.
+        if id.0 == 0 {
+            return Ok(Shape::Other);
+        }
+        let head = self.resolve(id.0)?;
+        let types = &self.bytes[..self.sections.types_end];
+        let word = |at: usize| read_u32(types, head.rest + at).ok_or_else(|| bad("a type is cut"));
+        Ok(match head.kind {
+            Kind::Int => {
+                let is_char = self.string(head.name) == Some("char");
+                let is_signed = word(0)? >> 24 & 1 != 0;
+                number(head.size_or_type, is_signed, is_char)
+            }
+            Kind::Enum => number(head.size_or_type, head.has_bit_sizes, false),
+            Kind::Pointer => Shape::Pointer(TypeId(head.size_or_type)),
+            Kind::Struct | Kind::Union => Shape::Aggregate,
+            Kind::Array => Shape::Array(TypeId(word(0)?), word(8)?),
+            Kind::Typedef | Kind::Wrapper | Kind::Function | Kind::Prototype | Kind::Other => {
+                Shape::Other
+            }
+        })
+    }
+
+    /// Returns the size of a value of the type, bytes.
+    ///
+    /// # Errors
+    /// When it has no size.
+    pub fn bytes_of(&self, id: TypeId) -> Result<u64> {
+        self.size(id.0)
+    }
+
+    /// Returns a member of a struct or union, also of unnamed ones in it.
+    ///
+    /// # Errors
+    /// When there is none; the message names the nearest ones.
+    pub fn field(&self, id: TypeId, name: &str) -> Result<Field> {
+        let Some(found) = self.find(id.0, name, 0, &mut 0)? else {
+            let mut names = Vec::new();
+            self.names(id.0, 0, &mut names);
+            let of = self.name_of(id);
+            let reason = format!("has no member {name:?}{}", hint(name, names.into_iter()));
+            return Err(SimError::data(of, reason));
+        };
+        let bits = u8::try_from(found.bit_size).map_err(|_| bad("a bit field of over 255 bits"))?;
+        Ok(Field {
+            offset_bytes: found.offset_bits / 8,
+            of: TypeId(found.type_id),
+            bit_field: (bits > 0).then_some(((found.offset_bits % 8) as u8, bits)),
+        })
+    }
+
+    /// Returns the name of a type, or a text that says that it has none.
+    #[must_use]
+    pub fn name_of(&self, id: TypeId) -> String {
+        let head = self.resolve(id.0).ok();
+        let name = head.and_then(|head| Some((self.string(head.name)?, head.kind)));
+        match name.filter(|(name, _)| !name.is_empty()) {
+            Some((name, Kind::Struct)) => format!("struct {name}"),
+            Some((name, Kind::Union)) => format!("union {name}"),
+            Some((name, _)) => name.to_owned(),
+            None => "a type without a name".to_owned(),
+        }
+    }
+
+    /// Returns the parameters of a function with their types; none if they are not known.
+    #[must_use]
+    pub fn parameters(&self, function: &str) -> Option<Vec<(String, TypeId)>> {
+        let ids = 1..=u32::try_from(self.types.len()).ok()?;
+        let is_wanted = |id: &u32| {
+            self.head(*id).is_some_and(|head| {
+                head.kind == Kind::Function && self.string(head.name) == Some(function)
+            })
+        };
+        let function = self.head(ids.into_iter().find(is_wanted)?)?;
+        let prototype = self.head(function.size_or_type)?;
+        if prototype.kind != Kind::Prototype {
+            return None;
+        }
+        let types = &self.bytes[..self.sections.types_end];
+        let parameter = |index: usize| {
+            let at = prototype.rest + index * PARAMETER_BYTES;
+            let name = self.string(read_u32(types, at)?)?;
+            Some((name.to_owned(), TypeId(read_u32(types, at + 4)?)))
+        };
+        (0..prototype.count.min(PARAMETERS_MAX)).map(parameter).collect()
+    }
+
+    /// Collects the names of the members of a type.
+    fn names<'a>(&'a self, id: u32, depth: usize, names: &mut Vec<&'a str>) {
+        let Some(head) = self.resolve(id).ok().filter(|_| depth < SUGGESTION_DEPTH_MAX) else {
+            return;
+        };
+        if !matches!(head.kind, Kind::Struct | Kind::Union) {
+            return;
+        }
+        let types = &self.bytes[..self.sections.types_end];
+        for index in 0..head.count {
+            let at = head.rest + index * MEMBER_BYTES;
+            let (Some(name), Some(of)) = (read_u32(types, at), read_u32(types, at + 4)) else {
+                return;
+            };
+            match self.string(name) {
+                _ if names.len() >= NAMES_MAX => return,
+                Some("") => self.names(of, depth + 1, names),
+                Some(name) => names.push(name),
+                None => {}
+            }
+        }
+    }
+}
+
+fn missing(name: &str, path: &str, reason: &str) -> SimError {
+    SimError::data(format!("{name}.{path}"), reason)
+}
+
+fn number(bytes: u32, is_signed: bool, is_char: bool) -> Shape {
+    match bytes {
+        1 | 2 | 4 | 8 => Shape::Number { bytes: bytes as u8, is_signed, is_char },
+        _ => Shape::Other,
+    }
+}
+
+fn bad(reason: &str) -> SimError {
+    SimError::data("BTF of the guest", reason)
+}
+
+/// Where the sections are in the bytes.
+#[derive(Clone, Debug)]
+struct Sections {
+    types_start: usize,
+    types_end: usize,
+    strings_start: usize,
+    strings_end: usize,
+}
+
+impl Sections {
+    fn of(bytes: &[u8]) -> Result<Sections> {
+        let number = |at| read_u32(bytes, at).ok_or_else(|| bad("the header is cut off"));
+        let magic = bytes.get(..2).ok_or_else(|| bad("is empty"))?;
+        if magic != MAGIC.to_le_bytes() {
+            return Err(bad("no BTF of this byte order"));
+        }
+        if bytes.get(2) != Some(&VERSION) {
+            return Err(bad("another version of BTF"));
+        }
+        let header = number(4)? as usize;
+        if header < HEADER_BYTES {
+            return Err(bad("the header is too short"));
+        }
+        let section = |offset: u32, length: u32| {
+            let start = header.checked_add(offset as usize)?;
+            let end = start.checked_add(length as usize)?;
+            (end <= bytes.len()).then_some((start, end))
+        };
+        let types = section(number(8)?, number(12)?);
+        let strings = section(number(16)?, number(20)?);
+        let outside = || bad("a section is outside of the file");
+        let (types_start, types_end) = types.ok_or_else(outside)?;
+        let (strings_start, strings_end) = strings.ok_or_else(outside)?;
+        Ok(Sections { types_start, types_end, strings_start, strings_end })
+    }
+}
+
+/// Kinds of types that are told apart here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Int,
+    Pointer,
+    Array,
+    Struct,
+    Union,
+    Enum,
+    Typedef,
+    /// `const`, `volatile`, `restrict` and tags, which stand for the type that they refer to.
+    Wrapper,
+    Function,
+    /// The signature of a function.
+    Prototype,
+    Other,
+}
+
+/// The first words of a type.
+#[derive(Clone, Copy, Debug)]
+struct TypeHead {
+    name: u32,
+    kind: Kind,
+    /// Whether members hold the size of a bit field in addition to the offset.
+    has_bit_sizes: bool,
+    /// Number of members.
+    count: usize,
+    /// The size of the type in bytes, or the type that it refers to, by kind.
+    size_or_type: u32,
+    /// Where the rest of the type starts.
+    rest: usize,
+    rest_bytes: usize,
+}
+
+impl TypeHead {
+    fn read(bytes: &[u8], at: usize) -> Option<TypeHead> {
+        let name = read_u32(bytes, at)?;
+        let info = read_u32(bytes, at.checked_add(4)?)?;
+        let size_or_type = read_u32(bytes, at.checked_add(8)?)?;
+        let count = (info & 0xffff) as usize;
+        let (kind, rest_bytes) = match (info >> 24) & 0x1f {
+            1 => (Kind::Int, 4),
+            2 => (Kind::Pointer, 0),
+            3 => (Kind::Array, 12),
+            4 => (Kind::Struct, count * MEMBER_BYTES),
+            5 => (Kind::Union, count * MEMBER_BYTES),
+            6 => (Kind::Enum, count * 8),
+            8 => (Kind::Typedef, 0),
+            9..=11 | 18 => (Kind::Wrapper, 0),
+            7 | 16 => (Kind::Other, 0), // forward declaration, float
+            12 => (Kind::Function, 0),
+            13 => (Kind::Prototype, count * 8),
+            14 | 17 => (Kind::Other, 4), // variable, tag of a declaration
+            15 => (Kind::Other, count * 12), // section
+            19 => (Kind::Enum, count * 12),
+            _ => return None,
+        };
+        let rest = at.checked_add(HEAD_BYTES)?;
+        let has_bit_sizes = info >> 31 == 1;
+        Some(TypeHead { name, kind, has_bit_sizes, count, size_or_type, rest, rest_bytes })
+    }
+
+    /// Returns the size of the whole type, bytes.
+    fn bytes(&self) -> usize {
+        HEAD_BYTES + self.rest_bytes
+    }
+}
+
+fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
+    let word = bytes.get(at..at.checked_add(4)?)?;
+    Some(u32::from_le_bytes(word.try_into().ok()?))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Writes BTF: types as words, names into the string section.
+    pub(crate) struct Maker {
+        types: Vec<u8>,
+        strings: Vec<u8>,
+    }
+
+    pub(crate) const INT: u32 = 1;
+    pub(crate) const POINTER: u32 = 2;
+    pub(crate) const ARRAY: u32 = 3;
+    pub(crate) const STRUCT: u32 = 4;
+    const UNION: u32 = 5;
+    const TYPEDEF: u32 = 8;
+    const CONST: u32 = 10;
+    const FUNCTION: u32 = 12;
+    const PROTOTYPE: u32 = 13;
+
+    impl Maker {
+        pub(crate) fn new() -> Maker {
+            Maker { types: Vec::new(), strings: vec![0] }
+        }
+
+        /// Parameters of a function without a result, and the function: name, type.
+        pub(crate) fn function(&mut self, name: &str, prototype: u32, parameters: &[(&str, u32)]) {
+            let mut words = vec![0, PROTOTYPE << 24 | parameters.len() as u32, 0];
+            for (parameter, of) in parameters {
+                words.extend([self.name(parameter), *of]);
+            }
+            words.extend([self.name(name), FUNCTION << 24, prototype]);
+            for word in words {
+                self.types.extend(word.to_le_bytes());
+            }
+        }
+
+        fn name(&mut self, name: &str) -> u32 {
+            if name.is_empty() {
+                return 0;
+            }
+            let at = self.strings.len() as u32;
+            self.strings.extend(name.bytes());
+            self.strings.push(0);
+            at
+        }
+
+        pub(crate) fn add(&mut self, kind: u32, name: &str, size_or_type: u32, rest: &[u32]) {
+            let name = self.name(name);
+            for word in [&[name, kind << 24, size_or_type], rest].concat() {
+                self.types.extend(word.to_le_bytes());
+            }
+        }
+
+        /// Members: name, type, bit offset (and bit size in the top byte).
+        pub(crate) fn aggregate(
+            &mut self,
+            kind: u32,
+            name: &str,
+            size: u32,
+            members: &[(&str, u32, u32)],
+        ) {
+            let flag = u32::from(members.iter().any(|(_, _, place)| place >> 24 != 0)) << 31;
+            let name = self.name(name);
+            let mut words = vec![name, flag | kind << 24 | members.len() as u32, size];
+            for (member, of, place) in members {
+                words.extend([self.name(member), *of, *place]);
+            }
+            for word in words {
+                self.types.extend(word.to_le_bytes());
+            }
+        }
+
+        pub(crate) fn finish(self) -> Vec<u8> {
+            let mut bytes = vec![0x9f, 0xeb, 1, 0];
+            let (types, strings) = (self.types.len() as u32, self.strings.len() as u32);
+            for word in [24, 0, types, types, strings] {
+                bytes.extend(u32::to_le_bytes(word));
+            }
+            [bytes, self.types, self.strings].concat()
+        }
+    }
+
+    fn example() -> Vec<u8> {
+        let mut maker = Maker::new();
+        maker.add(INT, "int", 4, &[32]); // 1
+        maker.add(POINTER, "", 1, &[]); // 2
+        maker.add(ARRAY, "", 0, &[1, 1, 16]); // 3: int[16]
+        maker.aggregate(UNION, "", 8, &[("left", 1, 0), ("right", 2, 0)]); // 4
+        maker.aggregate(STRUCT, "inner", 24, &[("a", 1, 0), ("", 4, 64), ("list", 3, 128)]); // 5
+        maker.add(TYPEDEF, "inner_t", 5, &[]); // 6
+        maker.add(CONST, "", 6, &[]); // 7
+        maker.aggregate(STRUCT, "outer", 64, &[("p", 2, 0), ("in", 7, 64)]); // 8
+        maker.aggregate(STRUCT, "flags", 4, &[("x", 1, 0), ("y", 1, 3 << 24 | 37)]); // 9
+        maker.finish()
+    }
+
+    #[test]
+    fn members_through_paths_typedefs_and_unnamed_unions() {
+        let btf = Btf::parse(example()).unwrap();
+        assert_eq!(btf.len(), 9);
+        let offset = |name, path| btf.offset_of(name, path).unwrap();
+        assert_eq!(offset("outer", "in"), 8);
+        assert_eq!(offset("outer", "in.right"), 16);
+        assert_eq!(offset("inner_t", "left"), 8);
+        assert_eq!(btf.member("outer", "in.list").unwrap().size_bytes, 64);
+        assert_eq!(btf.member("inner", "right").unwrap().size_bytes, 8);
+    }
+
+    #[test]
+    fn bit_fields() {
+        let btf = Btf::parse(example()).unwrap();
+        let member = btf.member("flags", "y").unwrap();
+        assert_eq!(member, Member { offset_bytes: 4, size_bytes: 1, bit_field: Some((5, 3)) });
+        assert!(btf.offset_of("flags", "y").is_err());
+        assert_eq!(btf.offset_of("flags", "x").unwrap(), 0);
+    }
+
+    #[test]
+    fn what_is_not_there_is_named() {
+        let btf = Btf::parse(example()).unwrap();
+        for (name, path) in [("outer", "nix"), ("outer", "p.a"), ("nix", "a"), ("outer", "")] {
+            let error = btf.offset_of(name, path).unwrap_err().to_string();
+            assert!(error.contains(name), "{error}");
+        }
+    }
+
+    #[test]
+    fn circles_end() {
+        let mut maker = Maker::new();
+        maker.add(TYPEDEF, "a", 2, &[]);
+        maker.add(TYPEDEF, "b", 1, &[]);
+        maker.aggregate(STRUCT, "self", 8, &[("", 3, 0), ("", 3, 0)]);
+        maker.add(ARRAY, "", 0, &[4, 1, 2]);
+        maker.aggregate(STRUCT, "list", 8, &[("me", 4, 0)]);
+        let btf = Btf::parse(maker.finish()).unwrap();
+        assert!(btf.offset_of("a", "x").is_err());
+        assert!(btf.offset_of("self", "x").is_err());
+        assert!(btf.member("list", "me").is_err());
+    }
+
+    #[test]
+    fn every_cut_is_an_error_or_consistent() {
+        let whole = example();
+        for length in 0..whole.len() {
+            assert!(Btf::parse(whole[..length].to_vec()).is_err(), "{length}");
+        }
+        assert!(Btf::parse(vec![0xeb, 0x9f, 1, 0]).is_err());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn random_bytes_never_panic(bytes: Vec<u8>) {
+            let _ = Btf::parse(bytes);
+        }
+
+        #[test]
+        fn damaged_bytes_never_panic(changes in proptest::collection::vec((24usize..300, 0u8..), 1..8)) {
+            let mut bytes = example();
+            for (at, value) in changes {
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte = value;
+                }
+            }
+            if let Ok(btf) = Btf::parse(bytes) {
+                for (name, path) in [("outer", "in.right"), ("inner", "list"), ("flags", "y")] {
+                    let _ = btf.member(name, path);
+                }
+            }
+        }
+    }
+}
