@@ -195,7 +195,7 @@ impl SimulatedArgs {
             detail: model.as_ref().map_or(Detail::Count, |model| model.detail),
             model,
             start_fast: true,
-            quantum: self.slice.vcpu_slice,
+            vcpu_slice: self.slice.vcpu_slice,
             ..Watch::default()
         }
     }

@@ -47,8 +47,8 @@ pub use ::machine::memory::MissClass;
 pub use attribution::KernelContext;
 
 pub use accounting::{
-    Accounting, BesideUse, ContextUse, CpuUse, HitUse, KernelUse, NoteUse, RegionUse, SpanUse,
-    TurnUse, ValuesUse,
+    Accounting, AnnotationUse, ContextTransition, ContextUse, CpuUse, Hit, KernelUse,
+    RecordedValues, RegionUse, ShadowCacheUse, SpanUse,
 };
 pub use cache::Cache;
 pub use error::SimError;
@@ -59,11 +59,11 @@ pub use machine::agent::GuestReport;
 pub use machine::vm::{Instrumentation, Vm, VmEvent};
 pub use machine::{CPUS_MAX, Held, Machine, Timing, devices};
 pub use process::children_cpu_ns;
-/// What is counted of each context, and its names.
+/// The counters of each context, and their names.
 pub use simrecord::counters;
-/// Leaves a marker in the record of the simulator, if there is one; see `simrecord::marker`.
+/// Writes a marker to the record of the simulator, if there is one; see `simrecord::marker`.
 pub use simrecord::marker;
-/// What caches beside are asked for, and for whom; and how misses are told apart.
+/// Kinds of accesses that shadow caches count, and kinds of misses.
 pub use simrecord::record::{AccessStream, ELSEWHERE, Group, MissCount, MissCurvePoint, MissKind};
 
 /// Result of this crate.

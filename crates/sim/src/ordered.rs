@@ -48,7 +48,7 @@ impl Ordered<'_> {
         let (recording, ending) = start().map_err(bench_error)?;
         let Some(ending) = ending else { return Ok(None) };
         let accepted = accept(&ending)?;
-        let account = recording.account().map_err(bench_error)?;
+        let account = recording.accounting().map_err(bench_error)?;
         Ok(Some((accepted, ending, account)))
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use attribution::KernelContext;
 use parts::{Bench, LIMITS, bench};
-use sim::NoteUse;
+use sim::AnnotationUse;
 use sim::annotate::{Annotations, Value};
 use sim::watch::{self, Recording, Watch};
 use sim::{Accounting, boot, guest_facts};
@@ -33,13 +33,13 @@ fn watched(bench: &Bench, cpus: u32, annotations: Annotations) -> (Accounting, O
     let stop = || recording.was_stopped();
     let ending = boot::follow_unless(&mut vm, LIMITS, &mut |_| {}, &stop).unwrap();
     drop(vm);
-    (recording.account().unwrap(), ending.map(|ending| ending.status))
+    (recording.accounting().unwrap(), ending.map(|ending| ending.status))
 }
 
 /// The account without what annotations add.
 fn rest(account: &Accounting) -> Accounting {
-    let (notes, hits, spans) = (BTreeMap::new(), Vec::new(), Vec::new());
-    Accounting { notes, hits, spans, ..account.clone() }
+    let (annotations, hits, spans) = (BTreeMap::new(), Vec::new(), Vec::new());
+    Accounting { annotations, hits, spans, ..account.clone() }
 }
 
 fn entries(account: &Accounting, is_wanted: fn(KernelContext) -> bool) -> u64 {
@@ -47,13 +47,13 @@ fn entries(account: &Accounting, is_wanted: fn(KernelContext) -> bool) -> u64 {
     rows.filter(|row| is_wanted(row.context)).map(|row| row.entries).sum()
 }
 
-fn note(account: &Accounting, number: u32) -> (&NoteUse, u64) {
-    let note = &account.notes[&(1, number)];
+fn note(account: &Accounting, number: u32) -> (&AnnotationUse, u64) {
+    let note = &account.annotations[&(1, number)];
     (note, note.hits.iter().sum())
 }
 
 /// The text at a position of values that were recorded together.
-fn texts(note: &NoteUse, at: usize) -> Vec<String> {
+fn texts(note: &AnnotationUse, at: usize) -> Vec<String> {
     let text = |values: &Vec<Value>| {
         let Value::Text(text) = values[at] else { panic!("{values:?}") };
         let end = text.iter().position(|byte| *byte == 0).unwrap();
@@ -105,7 +105,7 @@ fn values_are_what_the_guest_does_and_the_rest_is_as_without() {
     );
     let is_fault = |context| context == KernelContext::Exception(14);
     assert_eq!(note(&noted, 4).1, entries(&noted, is_fault));
-    let logged = noted.hits.iter().filter(|hit| hit.note == 4).count();
+    let logged = noted.hits.iter().filter(|hit| hit.annotation == 4).count();
     assert_eq!(logged as u64, note(&noted, 4).1);
     let first_cpu: Vec<u64> =
         noted.hits.iter().filter(|hit| hit.cpu == 0).map(|hit| hit.at_cycles).collect();
@@ -124,7 +124,7 @@ fn spans_tell_what_functions_use() {
     assert_eq!((open.entries, open.completed), (note(&account, 0).1, note(&account, 0).1));
     let of = |counts: sim::ContextUse| {
         let at = sim::counters::INSTRUCTIONS;
-        (counts.own[at], counts.inclusive[at])
+        (counts.self_counts[at], counts.inclusive[at])
     };
     assert!(of(*open).0 > 100 * open.completed && of(*open).1 >= of(*open).0);
     assert_eq!(account.name_of(open.context), "span open");

@@ -39,11 +39,16 @@ fn bench() -> Option<(&'static Bench, MutexGuard<'static, ()>)> {
     }
 }
 
-fn noise(bench: &Bench, model: Option<&str>, looping: Loop, turns: Option<u64>) -> NoiseSample {
+fn noise(
+    bench: &Bench,
+    model: Option<&str>,
+    looping: Loop,
+    iterations: Option<u64>,
+) -> NoiseSample {
     let settings = BareNoiseSettings {
         body: Body::Add,
         quantum_ns: 50_000,
-        turns,
+        iterations,
         repetitions: 40,
         threshold_ns: if model.is_some() { 20_000 } else { 100 },
         model: model.map(|name| models::find(&bench.cache, name, &[], Detail::Timed).unwrap()),
@@ -99,7 +104,7 @@ fn held_against_the_truth(bench: &Bench, model: &str, detail: Detail, level: Lev
         delay_ns: 1,
         wait_ns: 1,
         events: Vec::new(),
-        quantum: 100,
+        vcpu_slice: 100,
         limits: LIMITS,
     };
     let settings = TruthSettings { of, curve_points: 4 };
@@ -146,7 +151,7 @@ fn added(
         wait_ns: 400_000,
         // L1D misses and L1I misses, in the kernel and in user mode (docs/guest-pmu.md).
         events: vec![0x43_c860, 0x43_0081],
-        quantum: 100,
+        vcpu_slice: 100,
         limits: LIMITS,
     };
     let all = footprint(&bench.cache, &bench.qemu, &settings, &|| false).unwrap().unwrap();

@@ -39,7 +39,7 @@ impl Runs<'_> {
         let ending = boot::follow(&mut vm, LIMITS, &mut |bytes| console.extend(bytes)).unwrap();
         let console = String::from_utf8_lossy(&console).into_owned();
         assert_eq!(ending.status, 0, "{console}");
-        let account = recording.account().unwrap();
+        let account = recording.accounting().unwrap();
         assert!(account.ended_by_guest && account.broken.is_empty(), "{:?}", account.broken);
         // Only what is printed behind the record's end depends on the host.
         let said = console.lines().filter(|line| !line.starts_with('[')).collect();

@@ -76,7 +76,7 @@ fn run(
     let status = ending.unwrap().map(|ending| ending.status);
     drop(vm);
     let record = recording.sha256().unwrap();
-    assert_eq!(recording.account().unwrap().broken, Vec::<String>::new());
+    assert_eq!(recording.accounting().unwrap().broken, Vec::<String>::new());
     let console = String::from_utf8_lossy(&console).into_owned();
     (Outcome { record, console, status }, saved)
 }

@@ -29,7 +29,7 @@ fn watched(bench: &Bench, machine: &Machine, from: Option<&str>, watch: &Watch) 
     let mut vm = checkpoint::start(cache, qemu, machine, from, ORDER, LIMITS, more).unwrap();
     let ending = boot::follow(&mut vm, LIMITS, &mut |_| {}).unwrap();
     assert_eq!(ending.status, 0);
-    recording.account().unwrap()
+    recording.accounting().unwrap()
 }
 
 /// What all CPUs of the only region have of contexts like these.
@@ -87,7 +87,7 @@ fn a_machine_that_was_killed_leaves_an_incomplete_record() {
     let deadline = std::time::Instant::now() + LIMITS.wall;
     assert!(vm.next(deadline).unwrap().is_some());
     vm.kill();
-    let error = recording.account().unwrap_err().to_string();
+    let error = recording.accounting().unwrap_err().to_string();
     assert!(error.contains("incomplete") && error.contains("QEMU was killed"), "{error}");
 }
 
@@ -101,7 +101,7 @@ fn ticks(bench: &Bench, machine: &Machine, from: &str, model: &std::path::Path) 
     let (cache, qemu, more) = (&bench.cache, &bench.qemu, recording.instrumentation());
     let mut vm = checkpoint::start(cache, qemu, machine, Some(from), order, LIMITS, more).unwrap();
     assert_eq!(boot::follow(&mut vm, LIMITS, &mut |_| {}).unwrap().status, 0);
-    let account = recording.account().unwrap();
+    let account = recording.accounting().unwrap();
     let ticks = entries(&account, |context| context == KernelContext::Interrupt(0xec));
     (ticks, account.regions[0].cpus[0].used[CYCLES])
 }

@@ -254,7 +254,7 @@ pub fn prepare(
         annotated: prepared.annotated,
         from: guest.from.clone(),
         limits: guest.limits(),
-        watch: Watch { turns: order.plan.trace, ..watch },
+        watch: Watch { transitions: order.plan.trace, ..watch },
         order,
         on_host: Map::new(),
         stop: Box::new(move || stop.is_requested()),

@@ -332,7 +332,7 @@ fn run_simulated(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCo
         annotated: prepared.annotated,
         from: guest.from.clone(),
         limits: limits(args),
-        watch: Watch { turns: true, ..args.simulated.watch(model) },
+        watch: Watch { transitions: true, ..args.simulated.watch(model) },
         order: guest_order(args, cpus),
         seed: args.seed,
         on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),

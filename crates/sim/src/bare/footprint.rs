@@ -1,18 +1,18 @@
-//! A cache that is filled, and an interrupt whose handler touches a known number of lines: the ground
-//! truth for methods that find that number from outside (`docs/bare.md`).
+//! Fills a cache, and has an interrupt handler touch a known number of lines: the ground truth for methods
+//! that estimate that number (`docs/bare.md`).
 
-use super::{Ran, run, watch};
+use super::{RunOutcome, run, watch};
 use crate::boot::Limits;
 use crate::counters::Counts;
 use crate::models::Model;
 use crate::qemu::Qemu;
 use crate::{Cache, Result, SimError};
 
-/// Counters of the guest's PMU.
+/// Number of counters of the guest's PMU.
 pub const PMU_COUNTERS: usize = 6;
-/// Most lines that the handler touches, of a kind; as `bare::command::LINES_MAX`.
+/// Maximum number of data lines, and of instruction lines, that the handler touches; as `bare::command::LINES_MAX`.
 pub const LINES_MAX: u64 = 1 << 15;
-/// Most repetitions; as `bare::command::REPETITIONS_MAX`.
+/// Maximum number of repetitions; as `bare::command::REPETITIONS_MAX`.
 pub const REPETITIONS_MAX: u64 = 1 << 12;
 
 /// The cache that is filled.
@@ -29,9 +29,9 @@ pub enum Level {
 /// The paper's methods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// Fill, wait, touch again.
+    /// Fills the cache, waits, and touches all lines again.
     Basic,
-    /// Touch all the time.
+    /// Touches all lines all the time.
     Refined,
 }
 
@@ -40,20 +40,21 @@ pub enum Method {
 pub enum By {
     /// The handler of an interrupt.
     Interrupt,
-    /// The program itself, with as many lines: what a displaced line costs. Basic method only.
+    /// The program itself, by as many lines: a calibration of the cost of a displaced line. Only with the
+    /// basic method.
     Program,
 }
 
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct FootprintSettings {
-    /// The processor, and the level of detail; its caches say what is filled.
+    /// The processor and the level of detail; its caches determine what is filled.
     pub model: Model,
-    /// Which cache.
+    /// Which cache is filled.
     pub level: Level,
-    /// In which way.
+    /// The method.
     pub method: Method,
-    /// What displaces.
+    /// What displaces lines.
     pub by: By,
     /// Data lines that the handler touches, at most [`LINES_MAX`].
     pub data_lines: u64,
@@ -61,39 +62,39 @@ pub struct FootprintSettings {
     pub code_lines: u64,
     /// Repetitions, each without and with an interrupt; 1 to [`REPETITIONS_MAX`].
     pub repetitions: u64,
-    /// Times that all lines are touched in a repetition of the refined method; at least 2.
+    /// Passes over all lines in a repetition of the refined method; at least 2.
     pub passes: u64,
-    /// When the interrupt comes after it is scheduled, ns.
+    /// Time from scheduling the interrupt to its arrival, ns.
     pub delay_ns: u64,
-    /// How long the basic method waits, ns.
+    /// Waiting time of the basic method, ns.
     pub wait_ns: u64,
     /// Event selects of the guest's PMU that the program reads; at most [`PMU_COUNTERS`].
     pub events: Vec<u64>,
-    /// Cycles of a slice: the steps in which the program's clock shows the model's time.
-    pub quantum: u64,
+    /// Cycles of a vCPU time slice: the steps in which the program's clock follows the model.
+    pub vcpu_slice: u64,
     /// How long the machine may run.
     pub limits: Limits,
 }
 
-/// What a run says.
+/// The results of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Footprints {
-    /// In turns: without an interrupt, and with it.
+    /// Alternately without and with an interrupt.
     pub repetitions: Vec<Repetition>,
-    /// What the handler touches besides what it is told.
+    /// What the handler touches in addition to its data and instruction lines.
     pub own: Own,
 }
 
-/// What the handler touches of its own: physical addresses, bytes.
+/// What the handler touches in addition: physical addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Own {
-    /// The least address of its stack.
+    /// The lowest address of its stack.
     pub stack: u64,
-    /// Begin of its instructions.
+    /// Start of its instructions.
     pub code: u64,
-    /// Their end.
+    /// End of its instructions.
     pub code_end: u64,
-    /// Begin of the table that it reads.
+    /// Start of the table that it reads.
     pub work: u64,
 }
 
@@ -104,11 +105,11 @@ pub struct Repetition {
     pub irq: bool,
     /// How often the handler ran.
     pub ran: u64,
-    /// What the last touch of all lines took, cycles of the program's clock (ns).
+    /// Time of the last pass over all lines, cycles of the program's clock (ns).
     pub touch: u64,
-    /// From the start of the counters to their end, the same.
+    /// Time from the start of the counters to their end, cycles of the program's clock (ns).
     pub all: u64,
-    /// What the program read of its PMU.
+    /// What the program read from its PMU.
     pub read: [u64; PMU_COUNTERS],
     /// What the simulator counted from marker to marker, in the order of [`crate::counters::name`].
     pub exact: Counts,
@@ -117,22 +118,22 @@ pub struct Repetition {
 /// Size of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// All of it, bytes.
+    /// Size, bytes.
     pub bytes: u64,
-    /// A line, bytes.
+    /// Size of a line, bytes.
     pub line_bytes: u64,
-    /// Lines of a set.
+    /// Ways.
     pub ways: u64,
 }
 
 impl Geometry {
-    /// Lines in all.
+    /// Returns the number of lines.
     #[must_use]
     pub fn lines(self) -> u64 {
         self.bytes / self.line_bytes
     }
 
-    /// Sets.
+    /// Returns the number of sets.
     #[must_use]
     pub fn sets(self) -> u64 {
         self.lines() / self.ways
@@ -140,7 +141,7 @@ impl Geometry {
 }
 
 impl FootprintSettings {
-    /// The cache that is filled.
+    /// Returns the geometry of the cache that is filled.
     #[must_use]
     pub fn geometry(&self) -> Geometry {
         let model = &self.model.model;
@@ -176,27 +177,28 @@ impl FootprintSettings {
     }
 }
 
-/// Runs it; none when `stop` says that it is not wanted.
+/// Runs the experiment; none if `stop` returned true.
 ///
 /// # Errors
-/// When the machine does not run, or says what it should not.
+/// When the machine does not run, or its output is malformed.
 pub fn footprint(
     cache: &Cache,
     qemu: &Qemu,
     settings: &FootprintSettings,
     stop: &dyn Fn() -> bool,
 ) -> Result<Option<Footprints>> {
-    let how = crate::watch::Watch { quantum: settings.quantum, ..watch(Some(&settings.model)) };
+    let how =
+        crate::watch::Watch { vcpu_slice: settings.vcpu_slice, ..watch(Some(&settings.model)) };
     let pmu = !settings.events.is_empty();
-    let ran = run(cache, qemu, &how, pmu, &settings.command_line(), settings.limits, stop)?;
-    ran.map(|ran| joined(&ran, settings.events.len())).transpose()
+    let outcome = run(cache, qemu, &how, pmu, &settings.command_line(), settings.limits, stop)?;
+    outcome.map(|run| joined(&run, settings.events.len())).transpose()
 }
 
-/// What the program said of each repetition with what the simulator counted in it.
-fn joined(ran: &Ran, events: usize) -> Result<Footprints> {
-    let (said, regions) = (&ran.said.repetitions, &ran.account.regions);
-    if said.len() != regions.len() {
-        let what = format!("{} repetitions in {} regions", said.len(), regions.len());
+/// Joins the program's output for each repetition with what the simulator counted in it.
+fn joined(run: &RunOutcome, events: usize) -> Result<Footprints> {
+    let (repetitions, regions) = (&run.output.repetitions, &run.accounting.regions);
+    if repetitions.len() != regions.len() {
+        let what = format!("{} repetitions in {} regions", repetitions.len(), regions.len());
         return Err(SimError::data("the record of the machine", what));
     }
     let join = |(numbers, region): (&Vec<u64>, &crate::RegionUse)| {
@@ -212,9 +214,9 @@ fn joined(ran: &Ran, events: usize) -> Result<Footprints> {
             exact: region.cpus.first()?.used,
         })
     };
-    let joined: Option<Vec<Repetition>> = said.iter().zip(regions).map(join).collect();
-    let not_understood = || SimError::data("the bare machine", "a repetition is not understood");
-    let [stack, code, code_end, work] = ran.said.own.ok_or_else(not_understood)?;
+    let joined: Option<Vec<Repetition>> = repetitions.iter().zip(regions).map(join).collect();
+    let malformed = || SimError::data("the bare machine", "a repetition is malformed");
+    let [stack, code, code_end, work] = run.output.own.ok_or_else(malformed)?;
     let own = Own { stack, code, code_end, work };
-    Ok(Footprints { repetitions: joined.ok_or_else(not_understood)?, own })
+    Ok(Footprints { repetitions: joined.ok_or_else(malformed)?, own })
 }

@@ -1,80 +1,80 @@
-//! What the program on the bare machine says: lines of a word and numbers, from `irqlab-bare 1` to
+//! The output of the program on the bare machine: lines of a word and numbers, from `irqlab-bare 1` to
 //! `end`.
 
-/// Most records of a window; as `bare::command::RECORDS_MAX`.
+/// Maximum number of records of a window; as `bare::command::RECORDS_MAX`.
 pub const RECORDS_MAX: usize = 1 << 17;
 
-/// Most numbers of a line.
+/// Maximum number of numbers in a line.
 pub const NUMBERS_MAX: usize = 16;
 
-/// What it said.
+/// The parsed output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Said {
+pub struct Output {
     /// Frequency of its clock, Hz; above 0.
     pub hz: u64,
     /// Iterations of the body in a quantum.
     pub iterations: u64,
-    /// When the window began and ended, cycles.
-    pub begin: u64,
-    /// As above.
+    /// Start of the window, cycles.
+    pub start: u64,
+    /// End of the window, cycles.
     pub end: u64,
     /// Records for which there was no room.
     pub lost: u64,
-    /// Turns of the loop itself.
+    /// Iterations of the loop itself.
     pub loops: u64,
     /// The records, two numbers each.
     pub records: Vec<[u64; 2]>,
-    /// The repetitions of `footprint`: numbers of each, at most [`NUMBERS_MAX`].
+    /// The numbers of each repetition of `footprint`, at most [`NUMBERS_MAX`] each.
     pub repetitions: Vec<Vec<u64>>,
-    /// Where the handler's own things are.
+    /// The addresses of what the handler touches in addition.
     pub own: Option<[u64; 4]>,
 }
 
-impl Said {
-    /// Reads it; firmware may have said something before.
+impl Output {
+    /// Parses the output, which may follow that of the firmware.
     ///
     /// # Errors
-    /// What is wrong with it: it comes from a guest.
-    pub fn parse(text: &[u8]) -> Result<Said, String> {
+    /// What is malformed: the output comes from a guest.
+    pub fn parse(text: &[u8]) -> Result<Output, String> {
         let text = String::from_utf8_lossy(text);
         let mut lines = text.lines().skip_while(|line| !line.ends_with("irqlab-bare 1"));
         if lines.next().is_none() {
             return Err("the program did not start".to_owned());
         }
-        let mut said = Said::default();
+        let mut output = Output::default();
         for line in lines {
             let mut words = line.split_ascii_whitespace();
             let word = words.next().unwrap_or_default();
             if word == "error" {
-                return Err(format!("the program says {line:?}"));
+                return Err(format!("the program reports {line:?}"));
             }
             let numbers: Option<Vec<u64>> = words.map(|number| number.parse().ok()).collect();
             match (word, numbers.as_deref()) {
-                ("hz", Some([hz])) if *hz > 0 => said.hz = *hz,
-                ("turns", Some([iterations])) => said.iterations = *iterations,
-                ("ran", Some([begin, end, lost, loops])) if begin <= end => {
-                    (said.begin, said.end) = (*begin, *end);
-                    (said.lost, said.loops) = (*lost, *loops);
+                ("hz", Some([hz])) if *hz > 0 => output.hz = *hz,
+                ("turns", Some([iterations])) => output.iterations = *iterations,
+                ("ran", Some([start, end, lost, loops])) if start <= end => {
+                    (output.start, output.end) = (*start, *end);
+                    (output.lost, output.loops) = (*lost, *loops);
                 }
-                ("record", Some([a, b])) if said.records.len() < RECORDS_MAX => {
-                    said.records.push([*a, *b]);
+                ("record", Some([a, b])) if output.records.len() < RECORDS_MAX => {
+                    output.records.push([*a, *b]);
                 }
                 ("rep", Some(numbers))
-                    if numbers.len() <= NUMBERS_MAX && said.repetitions.len() < RECORDS_MAX =>
+                    if numbers.len() <= NUMBERS_MAX && output.repetitions.len() < RECORDS_MAX =>
                 {
-                    said.repetitions.push(numbers.to_vec());
+                    output.repetitions.push(numbers.to_vec());
                 }
                 ("own", Some(numbers)) if numbers.len() == 4 => {
-                    said.own = numbers.try_into().ok();
+                    output.own = numbers.try_into().ok();
                 }
-                ("end", Some([])) if said.hz > 0 => return Ok(said),
-                _ => return Err(format!("not understood: {line:?}")),
+                ("end", Some([])) if output.hz > 0 => return Ok(output),
+                _ => return Err(format!("malformed output: {line:?}")),
             }
         }
-        Err("the program did not come to its end".to_owned())
+        Err("the program did not reach its end".to_owned())
     }
 
-    /// Cycles of the program's clock in ns.
+    /// Converts cycles of the program's clock to ns.
     pub fn ns(&self, cycles: u64) -> u64 {
         let (cycles, hz) = (u128::from(cycles), u128::from(self.hz));
         u64::try_from((cycles * 1_000_000_000 + hz / 2) / hz).unwrap_or(u64::MAX)
@@ -87,16 +87,16 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_it_says_is_read() {
+    fn output_is_parsed() {
         let text = "SeaBIOS\nBooting from ROM..irqlab-bare 1\r\nhz 2000000000\nturns 7\n\
                     ran 10 90 0 8\nrecord 10 20\nrecord 20 31\nend\n";
-        let said = Said::parse(text.as_bytes()).unwrap();
-        assert_eq!((said.iterations, said.begin, said.end, said.loops), (7, 10, 90, 8));
-        assert_eq!((said.records.as_slice(), said.ns(80)), (&[[10, 20], [20, 31]][..], 40));
+        let output = Output::parse(text.as_bytes()).unwrap();
+        assert_eq!((output.iterations, output.start, output.end, output.loops), (7, 10, 90, 8));
+        assert_eq!((output.records.as_slice(), output.ns(80)), (&[[10, 20], [20, 31]][..], 40));
     }
 
     #[test]
-    fn what_is_not_whole_is_refused() {
+    fn incomplete_output_is_refused() {
         let start = "irqlab-bare 1\n";
         for text in [
             "",
@@ -108,9 +108,9 @@ mod tests {
             "end\n",
             "hz 1\nran 9 1 0 0\nend",
         ] {
-            assert!(Said::parse(format!("{start}{text}").as_bytes()).is_err(), "{text}");
+            assert!(Output::parse(format!("{start}{text}").as_bytes()).is_err(), "{text}");
         }
-        assert!(Said::parse(b"hz 1\nend\n").is_err());
+        assert!(Output::parse(b"hz 1\nend\n").is_err());
     }
 
     proptest! {
@@ -118,7 +118,7 @@ mod tests {
         fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
             let mut text = b"irqlab-bare 1\nhz 5\n".to_vec();
             text.extend(bytes);
-            let _ = Said::parse(&text);
+            let _ = Output::parse(&text);
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The machine without any kernel: QEMU starts a program of ours (`crates/bare`) directly, which runs
-//! with interrupts off, says on the serial port what it found, and powers the machine off.
+//! The machine without a kernel: QEMU starts the program `crates/bare` directly, which runs with interrupts
+//! off, writes its results to the serial port, and powers the machine off.
 //!
-//! It has no symbols: the plugin counts all of it as one context, `unknown`, which is the program and
-//! nothing else. It runs where kernels do, so it counts as kernel.
+//! The program has no symbols for the plugin, which counts all of it as the context `unknown`. It runs at
+//! the addresses of kernels, so it counts as kernel.
 
 mod footprint;
 mod lines;
@@ -27,29 +27,29 @@ pub use footprint::{
 pub use noise::{BareNoise, BareNoiseSettings};
 pub use truth::{Counted, Point, Truth, TruthSettings, displaced};
 
-use lines::Said;
+use lines::Output;
 
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/bare"));
 /// Why it could not be built.
 const PROGRAM_MISSING: &str = include_str!(concat!(env!("OUT_DIR"), "/bare-missing"));
-/// Most that the program may say, bytes.
-const SAID_BYTES_MAX: usize = 16 << 20;
-/// Memory of the machine, MiB: the program, its records, and what it walks through.
+/// Maximum length of the program's output, bytes.
+const OUTPUT_BYTES_MAX: usize = 16 << 20;
+/// Memory of the machine, MiB: for the program, its records, and the memory that it walks through.
 const MEMORY_MIB: u32 = 320;
-/// Most memory that the program walks through, bytes; as `bare::command::BYTES_MAX`.
+/// Maximum size of the memory that the program walks through, bytes; as `bare::command::BYTES_MAX`.
 pub(crate) const WALK_BYTES_MAX: u64 = 256 << 20;
 
-/// What came of a run of the program.
+/// The outcome of a run of the program.
 #[derive(Debug)]
-struct Ran {
-    said: Said,
-    account: Accounting,
+struct RunOutcome {
+    output: Output,
+    accounting: Accounting,
 }
 
-/// The program as a file, and its hash.
+/// Returns the program as a file, and its hash.
 ///
 /// # Errors
-/// When this irqlab was built without it, or the cache can't be written.
+/// When this irqlab was built without it, or the cache cannot be written.
 fn program(cache: &Cache) -> Result<(PathBuf, String)> {
     if PROGRAM.is_empty() {
         return Err(SimError::Missing {
@@ -61,13 +61,13 @@ fn program(cache: &Cache) -> Result<(PathBuf, String)> {
     cache.keyed("bare", "", frozen.as_deref().unwrap_or(PROGRAM))
 }
 
-/// The machine that runs it.
+/// Returns the machine that runs the program.
 fn machine(cache: &Cache) -> Result<Machine> {
     let (program, sha256) = program(cache)?;
     Ok(Machine { memory_mib: MEMORY_MIB, ..Machine::bare(program, sha256) })
 }
 
-/// Runs the program with a command line, watched; none when `stop` says that it is not wanted.
+/// Runs the program with a command line and observes it; none if `stop` returned true.
 fn run(
     cache: &Cache,
     qemu: &Qemu,
@@ -76,7 +76,7 @@ fn run(
     command_line: &str,
     limits: Limits,
     stop: &dyn Fn() -> bool,
-) -> Result<Option<Ran>> {
+) -> Result<Option<RunOutcome>> {
     let machine = Machine { pmu, ..machine(cache)? };
     let recording = Recording::new(cache, qemu, &machine, &Annotated::nothing(), watch, None)?;
     let mut instrumentation = recording.instrumentation();
@@ -88,17 +88,17 @@ fn run(
         instrumentation,
     };
     let mut vm = Vm::start(qemu, &machine, &config)?;
-    let Some(said) = follow(&mut vm, limits, stop)? else { return Ok(None) };
+    let Some(output) = follow(&mut vm, limits, stop)? else { return Ok(None) };
     drop(vm);
-    let account = recording.account()?;
-    if let Some(broken) = account.broken.first() {
+    let accounting = recording.accounting()?;
+    if let Some(broken) = accounting.broken.first() {
         return Err(SimError::data("the record of the machine", broken.clone()));
     }
-    Ok(Some(Ran { said, account }))
+    Ok(Some(RunOutcome { output, accounting }))
 }
 
-/// Follows the machine to its end, and takes what the program said.
-fn follow(vm: &mut Vm, limits: Limits, stop: &dyn Fn() -> bool) -> Result<Option<Said>> {
+/// Follows the machine to its end, and parses the program's output.
+fn follow(vm: &mut Vm, limits: Limits, stop: &dyn Fn() -> bool) -> Result<Option<Output>> {
     let deadline = Instant::now() + limits.wall;
     let mut text = Vec::new();
     loop {
@@ -109,16 +109,18 @@ fn follow(vm: &mut Vm, limits: Limits, stop: &dyn Fn() -> bool) -> Result<Option
             return Ok(None);
         }
         match event {
-            Some(VmEvent::Console(bytes)) if text.len() + bytes.len() <= SAID_BYTES_MAX => {
+            Some(VmEvent::Console(bytes)) if text.len() + bytes.len() <= OUTPUT_BYTES_MAX => {
                 text.extend(bytes);
             }
             Some(VmEvent::Console(_)) => {
                 vm.kill();
-                return Err(vm.failure("the program on the bare machine says too much"));
+                return Err(vm.failure("the program on the bare machine writes too much output"));
             }
             Some(VmEvent::Guest(_) | VmEvent::Held(_)) => {}
             Some(VmEvent::Ended(_)) if vm.reached_limit() => {
-                return Err(vm.failure("the time of the bare machine is up (--guest-limit)"));
+                return Err(
+                    vm.failure("the bare machine has reached its time limit (--guest-limit)")
+                );
             }
             Some(VmEvent::Ended(status)) if !status.success() => {
                 return Err(vm.failure(&format!("QEMU {}", ending(status))));
@@ -133,13 +135,13 @@ fn follow(vm: &mut Vm, limits: Limits, stop: &dyn Fn() -> bool) -> Result<Option
             }
         }
     }
-    Said::parse(&text).map(Some).map_err(|why| vm.failure(&format!("the bare machine: {why}")))
+    Output::parse(&text).map(Some).map_err(|why| vm.failure(&format!("the bare machine: {why}")))
 }
 
-/// The level at which a machine is watched: with a model its own, else instructions.
+/// Returns how the machine is observed: at the level of its model, or by counting instructions.
 fn watch(model: Option<&crate::models::Model>) -> Watch {
     let detail = model.map_or(Detail::Count, |model| model.detail);
-    // Until the program opens its region there is firmware.
+    // Before the program opens its region only firmware runs.
     Watch { detail, model: model.cloned(), start_fast: true, ..Watch::default() }
 }
 

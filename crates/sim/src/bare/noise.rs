@@ -1,5 +1,5 @@
-//! [`BareNoise`]: the machine without a kernel as a bench for the noise experiment. Nobody takes
-//! anything from its loops; what they take is the reference for loops under a kernel.
+//! [`BareNoise`]: the machine without a kernel as a bench of the noise experiment. Nothing interrupts its
+//! loops, whose times are the reference for loops under a kernel.
 
 use lab::handlers::BenchError;
 use lab::noise::{
@@ -8,8 +8,8 @@ use lab::noise::{
 };
 use serde_json::{Map, json};
 
-use super::lines::{RECORDS_MAX, Said};
-use super::{Ran, WALK_BYTES_MAX, run, watch};
+use super::lines::{Output, RECORDS_MAX};
+use super::{RunOutcome, WALK_BYTES_MAX, run, watch};
 use crate::boot::Limits;
 use crate::counters;
 use crate::models::Model;
@@ -18,27 +18,27 @@ use crate::{Cache, SimError};
 
 /// Bytes that stay in a first-level cache; as in the live loops.
 const LOAD_BYTES: u64 = 16 << 10;
-/// Memory of the body `memory`, where no cache of a model says otherwise.
+/// Memory of the body `memory` without a model, bytes.
 const MEMORY_BYTES: u64 = 16 << 20;
 /// Quanta kept one by one, as on the live bench.
 const QUANTA_MAX: usize = 10_000;
-/// Stretches in which the least time of a quantum is looked for.
+/// Number of parts of a window for which the minimum time of a quantum is found.
 const STRETCHES: usize = 10;
 
-/// What to measure.
+/// The parameters of a measurement.
 #[derive(Clone, Debug)]
 pub struct BareNoiseSettings {
     /// What the loops with work do.
     pub body: Body,
     /// Time of a quantum, and of a slot, ns.
     pub quantum_ns: u64,
-    /// Turns of the body in a quantum; absent: as many as take `quantum_ns`.
-    pub turns: Option<u64>,
+    /// Iterations of the body in a quantum; absent for as many as take `quantum_ns`.
+    pub iterations: Option<u64>,
     /// Quanta, and slots; 1 to 131,072.
     pub repetitions: u64,
     /// Shortest gap that is a detour, ns.
     pub threshold_ns: u64,
-    /// The model of the processor; absent: an instruction is a ns.
+    /// The model of the processor; without one an instruction takes 1 ns.
     pub model: Option<Model>,
     /// How long the machine may run.
     pub limits: Limits,
@@ -64,10 +64,10 @@ fn failed(error: SimError) -> BenchError {
 }
 
 impl<'a> BareNoise<'a> {
-    /// Most quanta or slots of a window.
+    /// Maximum number of quanta or slots of a window.
     pub const REPETITIONS_MAX: u64 = RECORDS_MAX as u64;
 
-    /// A machine for these settings. `stop`: whether the user asked to stop.
+    /// Makes a bench with these settings. `stop` returns whether the user asked to stop.
     #[must_use]
     pub fn new(
         cache: Cache,
@@ -78,7 +78,7 @@ impl<'a> BareNoise<'a> {
         BareNoise { cache, qemu, settings, stop }
     }
 
-    /// The program's command line. The clock counts ns: guest time is what QEMU's counter shows.
+    /// Returns the program's command line. The clock counts ns: QEMU's counter shows guest time.
     fn command_line(&self, looping: Loop) -> String {
         let settings = &self.settings;
         let (body, bytes) = match settings.body {
@@ -88,37 +88,37 @@ impl<'a> BareNoise<'a> {
             Body::Load => ("walk", LOAD_BYTES),
             Body::Memory => ("walk", self.memory_bytes()),
         };
-        let turns = settings.turns.unwrap_or(0);
+        let iterations = settings.iterations.unwrap_or(0);
         let window_ns = settings.quantum_ns.saturating_mul(settings.repetitions);
         format!(
-            "noise loop={looping} body={body} bytes={bytes} quantum={} turns={turns} repetitions={} \
+            "noise loop={looping} body={body} bytes={bytes} quantum={} turns={iterations} repetitions={} \
              window={window_ns} threshold={} warm_up=2",
             settings.quantum_ns, settings.repetitions, settings.threshold_ns
         )
     }
 
-    /// Twice the second-level cache of the model, as far as the program goes.
+    /// Returns twice the size of the model's second-level cache, up to the program's limit.
     fn memory_bytes(&self) -> u64 {
         let l2 = self.settings.model.as_ref().map(|model| model.model.l2.cache.size_bytes);
         l2.map_or(MEMORY_BYTES, |bytes| bytes.saturating_mul(2)).clamp(1 << 20, WALK_BYTES_MAX)
     }
 
-    fn sample(&self, looping: Loop, ran: &Ran) -> NoiseSample {
-        let said = &ran.said;
+    fn sample(&self, looping: Loop, run: &RunOutcome) -> NoiseSample {
+        let output = &run.output;
         let work = match looping {
-            Loop::Detour => Work::Gaps(Box::new(self.gaps(said))),
-            Loop::Fwq => Work::Quanta(Box::new(self.quanta(said))),
-            Loop::Ftq => Work::Slots(Box::new(self.slots(said))),
+            Loop::Detour => Work::Gaps(Box::new(self.gaps(output))),
+            Loop::Fwq => Work::Quanta(Box::new(self.quanta(output))),
+            Loop::Ftq => Work::Slots(Box::new(self.slots(output))),
         };
-        let start_ns = said.ns(said.begin);
+        let start_ns = output.ns(output.start);
         let cpu = CpuNoise {
             cpu: 0,
             start_ns,
-            window_ns: said.ns(said.end).saturating_sub(start_ns),
+            window_ns: output.ns(output.end).saturating_sub(start_ns),
             work,
-            lost_records: said.lost,
+            lost_records: output.lost,
             migrated: 0,
-            // There is nobody who could count any.
+            // Without a kernel there are none to count.
             page_faults: None,
             switches: None,
             steal_ns: None,
@@ -133,26 +133,26 @@ impl<'a> BareNoise<'a> {
             injected: Vec::new(),
             interrupted: false,
             warnings: Vec::new(),
-            facts: facts(looping, ran),
+            facts: facts(looping, run),
         }
     }
 
-    fn gaps(&self, said: &Said) -> GapLedger {
+    fn gaps(&self, output: &Output) -> GapLedger {
         let mut ledger = GapLedger::new(Rules { way_ns: 0 }, false, self.settings.seed);
-        for &[begin, end] in &said.records {
-            ledger.add_bare(Gap { start_ns: said.ns(begin), end_ns: said.ns(end) });
+        for &[begin, end] in &output.records {
+            ledger.add_bare(Gap { start_ns: output.ns(begin), end_ns: output.ns(end) });
         }
         ledger
     }
 
-    fn quanta(&self, said: &Said) -> Fixed {
+    fn quanta(&self, output: &Output) -> Fixed {
         let mut fixed = Fixed::default();
-        let stretch = said.records.len().div_ceil(STRETCHES).max(1);
-        for quanta in said.records.chunks(stretch) {
+        let stretch = output.records.len().div_ceil(STRETCHES).max(1);
+        for quanta in output.records.chunks(stretch) {
             let mut least_ns = u64::MAX;
             for &[begin, end] in quanta {
-                let start_ns = said.ns(begin);
-                let time_ns = said.ns(end.saturating_sub(begin));
+                let start_ns = output.ns(begin);
+                let time_ns = output.ns(end.saturating_sub(begin));
                 least_ns = least_ns.min(time_ns);
                 fixed.times.record(time_ns, start_ns);
                 if fixed.first.len() < QUANTA_MAX {
@@ -171,9 +171,9 @@ impl<'a> BareNoise<'a> {
         fixed
     }
 
-    fn slots(&self, said: &Said) -> Slots {
+    fn slots(&self, output: &Output) -> Slots {
         let mut slots = Slots { slot_ns: self.settings.quantum_ns, ..Slots::default() };
-        for &[slot, work] in &said.records {
+        for &[slot, work] in &output.records {
             // Slots without work have no record.
             let missed = slot.saturating_sub(slots.count).min(Self::REPETITIONS_MAX);
             slots.empty += missed;
@@ -188,18 +188,18 @@ impl<'a> BareNoise<'a> {
     }
 }
 
-/// What the window took of the machine.
-fn facts(looping: Loop, ran: &Ran) -> Map<String, serde_json::Value> {
-    let (mut facts, said) = (Map::new(), &ran.said);
-    facts.insert("turns_on_cpu_0".into(), json!(said.iterations));
-    facts.insert("clock_hz".into(), json!(said.hz));
-    if looping == Loop::Detour && said.loops > 0 {
-        let iteration_ns = said.ns(said.end - said.begin) as f64 / said.loops as f64;
+/// Returns the counters of the window.
+fn facts(looping: Loop, run: &RunOutcome) -> Map<String, serde_json::Value> {
+    let (mut facts, output) = (Map::new(), &run.output);
+    facts.insert("turns_on_cpu_0".into(), json!(output.iterations));
+    facts.insert("clock_hz".into(), json!(output.hz));
+    if looping == Loop::Detour && output.loops > 0 {
+        let iteration_ns = output.ns(output.end - output.start) as f64 / output.loops as f64;
         facts.insert("iteration_ns".into(), json!(iteration_ns));
     }
-    let region = ran.account.regions.first();
+    let region = run.accounting.regions.first();
     if let Some(used) = region.and_then(|region| region.cpus.first()).map(|cpu| cpu.used) {
-        let counted = (0..counters::COUNTERS).filter(|at| ran.account.counters & (1 << at) != 0);
+        let counted = (0..counters::COUNTERS).filter(|at| run.accounting.counters & (1 << at) != 0);
         for (at, name) in counted.filter_map(|at| Some((at, counters::name(at)?))) {
             facts.insert(name.to_owned(), json!(used[at]));
         }
@@ -216,7 +216,7 @@ impl NoiseBench for BareNoise<'_> {
         map.insert("qemu".into(), json!(self.qemu.version_text));
         map.insert("cpus".into(), json!("0"));
         map.insert("body".into(), json!(settings.body.word()));
-        map.insert("turns".into(), json!(settings.turns));
+        map.insert("turns".into(), json!(settings.iterations));
         map.insert("threshold_ns".into(), json!(settings.threshold_ns));
         let model = settings.model.as_ref();
         map.insert("model".into(), json!(model.map(|model| &model.model.name)));

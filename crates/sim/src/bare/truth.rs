@@ -184,7 +184,7 @@ impl<'a> Truth<'a> {
         };
         let (mut more, idle) = excess(&basic.repetitions, touch)?;
         // The clock shows slices: a difference of two times is off by up to two of them.
-        let slice_ns = of.quantum as f64 * 1e9 / of.model.model.clock_hz.max(1) as f64;
+        let slice_ns = of.vcpu_slice as f64 * 1e9 / of.model.model.clock_hz.max(1) as f64;
         more.half_width = more.half_width.hypot(2.0 * slice_ns);
         let lines = estimate::lines(more, idle, &self.curve).ok_or_else(|| {
             SimError::data("the curve", "displaced lines take no longer than others")

@@ -1,15 +1,15 @@
-//! Who ran on each CPU while a repetition was made, by the simulator's turns.
+//! Who ran on each CPU during a repetition, from the simulator's context transitions.
 
 use attribution::KernelContext;
 use lab::footprint::trace::{LOOP, SPANS_MAX, Trace, TraceSpan, words};
 
-use crate::accounting::{Accounting, CpuUse, TurnUse};
+use crate::accounting::{Accounting, ContextTransition, CpuUse};
 use crate::contexts::source_name;
 
-/// Fills in who ran. The guest's words are the times of the window, by its time-stamp counter.
+/// Fills in who ran. The guest reports the times of the window by its time-stamp counter.
 ///
 /// # Errors
-/// When the machine was in no region then.
+/// When no region was open then.
 pub(super) fn fill(trace: &mut Trace, account: &Accounting) -> Result<(), String> {
     let times = trace.times;
     let since = |at: u64| at.saturating_sub(times.opened);
@@ -17,10 +17,11 @@ pub(super) fn fill(trace: &mut Trace, account: &Accounting) -> Result<(), String
     trace.stopped_ns =
         (since(times.resumed.saturating_sub(times.stopped_cycles)), since(times.resumed));
     let of_loop = |cpu: &&CpuUse| cpu.cpu == trace.cpu;
-    let is_before = |cpu: &CpuUse| cpu.turns.first().is_some_and(|turn| turn.tsc <= times.opened);
+    let is_before =
+        |cpu: &CpuUse| cpu.transitions.first().is_some_and(|turn| turn.tsc <= times.opened);
     let mut regions = account.regions.iter().rev();
     let region = regions.find(|region| region.cpus.iter().find(of_loop).is_some_and(is_before));
-    let region = region.ok_or("no trace: no turn was recorded before it")?;
+    let region = region.ok_or("no trace: no context transition was recorded before it")?;
     trace.spans.clear();
     for cpu in &region.cpus {
         let spans = spans(cpu, trace, account);
@@ -33,8 +34,8 @@ pub(super) fn fill(trace: &mut Trace, account: &Accounting) -> Result<(), String
 fn spans(cpu: &CpuUse, trace: &Trace, account: &Accounting) -> Vec<TraceSpan> {
     let (from, to) = (trace.times.opened, trace.times.ended);
     let mut spans: Vec<TraceSpan> = Vec::new();
-    for (place, turn) in cpu.turns.iter().enumerate() {
-        let ends = cpu.turns.get(place + 1).map_or(to, |next| next.tsc);
+    for (place, turn) in cpu.transitions.iter().enumerate() {
+        let ends = cpu.transitions.get(place + 1).map_or(to, |next| next.tsc);
         let (begin, end) = (turn.tsc.max(from), ends.min(to));
         if begin >= end {
             continue;
@@ -49,11 +50,11 @@ fn spans(cpu: &CpuUse, trace: &Trace, account: &Accounting) -> Vec<TraceSpan> {
     spans
 }
 
-fn who(turn: &TurnUse, trace: &Trace, account: &Accounting) -> (String, String) {
+fn who(turn: &ContextTransition, trace: &Trace, account: &Accounting) -> (String, String) {
     if turn.context == KernelContext::User(trace.thread) {
         return (LOOP.0.to_owned(), LOOP.1.to_owned());
     }
-    words(&source_name(turn.context, turn.foot, account))
+    words(&source_name(turn.context, turn.task, account))
 }
 
 #[cfg(test)]
@@ -63,14 +64,14 @@ mod tests {
     use lab::footprint::trace::TraceTimes;
     use lab::footprint::{Level, Method, Source, Verdict};
 
-    fn turn(context: KernelContext, tsc: u64) -> TurnUse {
-        TurnUse { context, foot: KernelContext::User(7), cycles: 0, tsc }
+    fn turn(context: KernelContext, tsc: u64) -> ContextTransition {
+        ContextTransition { context, task: KernelContext::User(7), cycles: 0, tsc }
     }
 
     #[test]
-    fn turns_of_the_window_become_stretches_of_each_cpu() {
+    fn transitions_in_the_window_become_spans_of_each_cpu() {
         let (own, irq) = (KernelContext::User(7), KernelContext::Irq(30));
-        let cpu = |cpu, turns| CpuUse { cpu, turns, ..CpuUse::default() };
+        let cpu = |cpu, transitions| CpuUse { cpu, transitions, ..CpuUse::default() };
         let ours = cpu(1, vec![turn(own, 900), turn(irq, 1100), turn(own, 1200), turn(own, 1300)]);
         let other = cpu(0, vec![turn(KernelContext::Idle, 950)]);
         let late = RegionUse { cpus: vec![cpu(1, vec![turn(own, 5000)])] };

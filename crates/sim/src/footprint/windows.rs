@@ -40,7 +40,7 @@ pub(super) fn windows(account: &Accounting, cpu: u32) -> Windows {
     let one = |used: &ContextUse| ContextMisses {
         context: used.context,
         entries: used.entries,
-        misses: misses(&used.own),
+        misses: misses(&used.self_counts),
     };
     let window = |region: &RegionUse| {
         let used = region.cpus.get(cpu as usize);
@@ -78,7 +78,8 @@ mod tests {
         (own[at("l1d_load_misses")], own[at("l1d_store_misses")], own[at("l1i_misses")]) =
             (3, 4, 5);
         let context = KernelContext::Interrupt(0x22);
-        let used = ContextUse { context, own, inclusive: own, entries: 1, completed: 1 };
+        let used =
+            ContextUse { context, self_counts: own, inclusive: own, entries: 1, completed: 1 };
         let cpu = |contexts| CpuUse { contexts, ..CpuUse::default() };
         let region = RegionUse { cpus: vec![cpu(Vec::new()), cpu(vec![used])] };
         let all = ["l1d_load_misses", "l1d_store_misses", "l1i_misses", "dtlb_misses"];

@@ -66,8 +66,8 @@ mod tests {
     #[test]
     fn lines_carry_the_names_of_the_live_bench() {
         let row = |context, entries| {
-            let (own, inclusive) = (Counts::default(), Counts::default());
-            ContextUse { context, own, inclusive, entries, completed: entries }
+            let (self_counts, inclusive) = (Counts::default(), Counts::default());
+            ContextUse { context, self_counts, inclusive, entries, completed: entries }
         };
         let kernel = |context, count| KernelUse { context, count, edge_max: 0 };
         let call = KernelContext::Interrupt(0xfb);

@@ -158,7 +158,7 @@ impl HandlersBench for SimBench {
         settings.insert("machine".into(), json!(of.machine.described()));
         settings.insert("cpus".into(), json!(cpu_list(of.machine.cpus)));
         settings.insert("clock".into(), json!(clock(of)));
-        settings.insert("quantum_cycles".into(), json!(of.watch.quantum));
+        settings.insert("vcpu_slice_cycles".into(), json!(of.watch.vcpu_slice));
         let model = of.watch.model.as_ref();
         settings.insert("model".into(), json!(model.map(|model| &model.described)));
         settings.insert("from".into(), json!(of.from));

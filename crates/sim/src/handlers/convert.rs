@@ -92,7 +92,7 @@ fn source_of(cpu: u32, context: Context, used: &ContextUse, reading: &Reading) -
         shared: false,
         events: EventSums {
             spans: used.completed,
-            own: of_events(&used.own),
+            own: of_events(&used.self_counts),
             inclusive: of_events(&used.inclusive),
             added: Vec::new(),
         },
@@ -110,11 +110,11 @@ fn add_spans(
     source.own.batches = Batches::covering(length_ns, BATCHES_MAX);
     for span in cpu.spans.iter().filter(|span| span.context == used.context) {
         let at_ns = reading.ns(span.ended_at_cycles.saturating_sub(cpu.opened_at_cycles));
-        let own_ns = reading.ns(span.own_cycles);
+        let own_ns = reading.ns(span.self_cycles);
         source.own.record(own_ns, at_ns);
         source.own.batches.record(own_ns, at_ns);
         source.inclusive.record(reading.ns(span.inclusive_cycles), at_ns);
-        source.nested_count += u64::from(span.inclusive_cycles > span.own_cycles);
+        source.nested_count += u64::from(span.inclusive_cycles > span.self_cycles);
     }
 }
 
@@ -131,7 +131,7 @@ mod tests {
     fn used(context: KernelContext) -> ContextUse {
         let mut own: Counts = [0; COUNTERS];
         (own[INSTRUCTIONS], own[CYCLES]) = (70, 80);
-        ContextUse { context, own, inclusive: own, entries: 4, completed: 2 }
+        ContextUse { context, self_counts: own, inclusive: own, entries: 4, completed: 2 }
     }
 
     fn account() -> Accounting {
@@ -143,12 +143,12 @@ mod tests {
             used(KernelContext::Softirq(3)),
             used(KernelContext::Irq(24)),
         ];
-        let span = |own_cycles, inclusive_cycles, ended_at_cycles| SpanUse {
+        let span = |self_cycles, inclusive_cycles, ended_at_cycles| SpanUse {
             context: timer,
             ended_at_cycles,
-            own_cycles,
+            self_cycles,
             inclusive_cycles,
-            own_instructions: 0,
+            self_instructions: 0,
         };
         let spans = vec![span(30, 30, 1100), span(50, 70, 1300)];
         let cpu =

@@ -139,7 +139,7 @@ fn spans_of(region: &RegionUse, context: KernelContext) -> [u64; 3] {
     let spans = region.cpus.iter().flat_map(between_gates);
     let spans = spans.filter(|span| span.context == context);
     spans.fold([0; 3], |[count, cycles, instructions], span| {
-        [count + 1, cycles + span.own_cycles, instructions + span.own_instructions]
+        [count + 1, cycles + span.self_cycles, instructions + span.self_instructions]
     })
 }
 
@@ -229,9 +229,9 @@ mod tests {
         let span = |context, began: u64, ended: u64| SpanUse {
             context,
             ended_at_cycles: ended,
-            own_cycles: 1,
+            self_cycles: 1,
             inclusive_cycles: ended - began,
-            own_instructions: 1,
+            self_instructions: 1,
         };
         let (gate, irq) =
             (KernelContext::Function(PROBE_FIRST + GATE_PROBE), KernelContext::Irq(24));

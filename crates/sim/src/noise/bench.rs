@@ -153,9 +153,9 @@ impl SimNoise {
             threads.insert(noted.ran.cpu, noted.ran.thread);
             let cpu = region.cpus.iter().find(|cpu| cpu.cpu == noted.ran.cpu);
             let no_cpu = || BenchError::Failed("a loop ran on a CPU that there is not".to_owned());
-            let timeline = Timeline::new(&cpu.ok_or_else(no_cpu)?.turns, self.clock_hz);
+            let timeline = Timeline::new(&cpu.ok_or_else(no_cpu)?.transitions, self.clock_hz);
             let timeline = timeline.map_err(BenchError::Failed)?;
-            made.traced.marks += cpu.map_or(0, |cpu| cpu.turns.len() as u64);
+            made.traced.marks += cpu.map_or(0, |cpu| cpu.transitions.len() as u64);
             let broken = Vec::new();
             let join = Join { noted, timeline, account, names: &mut names, broken };
             self.add_cpu(&mut made, join);
@@ -248,7 +248,7 @@ impl NoiseBench for SimNoise {
         let model = of.watch.model.as_ref().map(|model| &model.described);
         settings.insert("model".into(), json!(model));
         settings.insert("loops_on".into(), json!(of.order.cpus));
-        settings.insert("quantum_cycles".into(), json!(of.watch.quantum));
+        settings.insert("vcpu_slice_cycles".into(), json!(of.watch.vcpu_slice));
         settings.insert("body".into(), json!(of.order.body.word()));
         settings.insert("inject".into(), json!(of.order.inject));
         settings.insert("from".into(), json!(of.from));

@@ -16,10 +16,10 @@ pub(super) fn beside(
     let of_cpu = |cpu: &crate::accounting::CpuUse| {
         let mut stretches = Stretches::default();
         let own = threads.get(&cpu.cpu).copied();
-        for turn in &cpu.turns {
+        for turn in &cpu.transitions {
             stretches.turn(turn.tsc, is_handlers(turn.context, own));
         }
-        let end_ns = cpu.turns.last().map_or(0, |turn| turn.tsc);
+        let end_ns = cpu.transitions.last().map_or(0, |turn| turn.tsc);
         let core = (cpu.cpu / threads_per_core.max(1)).cast_signed();
         stretches.finish(Place { cpu: cpu.cpu, core, socket: 0 }, end_ns)
     };

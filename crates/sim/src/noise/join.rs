@@ -166,12 +166,12 @@ impl Join<'_> {
         before: &[Piece],
     ) -> QuantumCycles {
         let thread = self.thread();
-        let foot = KernelContext::User(thread);
+        let task = KernelContext::User(thread);
         let mut parts = self.parts(pieces);
         parts.retain(|part| part.0 != Part::Own);
         let first = parts.first().map(|part| part.0);
         quantum.named_ns = Some(parts.iter().map(|part| part.1).sum());
-        let faults = |one: &Piece| one.context == PAGE_FAULT && one.foot == foot;
+        let faults = |one: &Piece| one.context == PAGE_FAULT && one.task == task;
         quantum.faulted = Some(pieces.iter().any(faults));
         parts.sort_unstable();
         let sums = parts.chunk_by(|a, b| a.0 == b.0);
@@ -186,7 +186,7 @@ impl Join<'_> {
             departures: departures(pieces, thread),
             departures_before: departures(before, thread),
             first,
-            switched: pieces.iter().any(|one| one.foot != foot),
+            switched: pieces.iter().any(|one| one.task != task),
         }
     }
 }

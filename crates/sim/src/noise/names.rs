@@ -25,13 +25,13 @@ impl Names {
         // A system call is told apart by who makes it.
         let of = match piece.context {
             KernelContext::Unknown => return Part::Unknown,
-            KernelContext::Syscall(_) => Some(piece.foot),
+            KernelContext::Syscall(_) => Some(piece.task),
             _ => None,
         };
         let next = self.list.len() as u32;
         let number = *self.numbers.entry((piece.context, of)).or_insert(next);
         if number == next {
-            self.list.push(source_name(piece.context, piece.foot, account));
+            self.list.push(source_name(piece.context, piece.task, account));
         }
         Part::Source(number)
     }

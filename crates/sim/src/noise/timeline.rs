@@ -1,28 +1,28 @@
-//! Who had a CPU between two readings of its time-stamp counter.
+//! Which context a CPU executed between two readings of its time-stamp counter.
 //!
-//! The loop in the guest reads the counter; the simulator counts cycles. Both are the same clock as
-//! long as the CPU executes, so a reading tells the cycle at which it was made, and what does not fit
-//! is found out: it is nobody's, and the ledger does not close.
+//! The loop in the guest reads the counter, and the simulator counts cycles. Both are the same clock while
+//! the CPU executes, so a reading determines the cycle at which it was made. Time that does not fit is
+//! unaccounted, and then the ledger does not add up.
 
 use attribution::KernelContext;
 
-use crate::accounting::TurnUse;
+use crate::accounting::ContextTransition;
 
 const NS_PER_S: u128 = 1_000_000_000;
-/// Why readings are refused that are not in order.
-const BACK: &str = "a reading behind a later one";
+/// Why readings are refused that are out of order.
+const OUT_OF_ORDER: &str = "a reading is earlier than the one before it";
 
-/// A stretch of time in which a CPU executed for one context. Times are of the time-stamp counter, ns.
+/// An interval in which a CPU executed for one context. Times are of the time-stamp counter, ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) context: KernelContext,
-    /// The task at the foot of the stack.
-    pub(super) foot: KernelContext,
+    /// The task at the bottom of the stack.
+    pub(super) task: KernelContext,
     pub(super) from_ns: u64,
     pub(super) to_ns: u64,
-    /// Cycles that it executed.
+    /// Cycles that the CPU executed.
     pub(super) cycles: u64,
-    /// By how much the counter advanced otherwise than by cycles, though nobody was idle.
+    /// By how much the counter advanced without cycles although the CPU was not idle.
     pub(super) unaccounted_ns: u64,
 }
 
@@ -31,63 +31,66 @@ impl Piece {
         self.to_ns - self.from_ns
     }
 
-    /// Whether it is the loop's own.
+    /// Returns whether the loop executed.
     pub(super) fn is_of(&self, thread: u32) -> bool {
         self.context == KernelContext::User(thread)
     }
 }
 
-/// What one CPU executed for, in order.
+/// The contexts that a CPU executed, in order.
 pub(super) struct Timeline<'a> {
-    turns: &'a [TurnUse],
+    transitions: &'a [ContextTransition],
     hz: u64,
 }
 
 impl<'a> Timeline<'a> {
-    /// Of turns as they were recorded; `hz` are the CPU's cycles of a second.
+    /// Makes a timeline of recorded transitions; `hz` is the clock frequency of the CPU.
     ///
     /// # Errors
-    /// When there are none, or they go back in time.
-    pub(super) fn new(turns: &'a [TurnUse], hz: u64) -> Result<Timeline<'a>, String> {
-        let is_behind =
-            |two: &[TurnUse]| two[0].tsc <= two[1].tsc && two[0].cycles <= two[1].cycles;
-        if turns.is_empty() || hz == 0 {
-            return Err("what the CPU executed for was not recorded".to_owned());
+    /// When there are none, or their times decrease.
+    pub(super) fn new(
+        transitions: &'a [ContextTransition],
+        hz: u64,
+    ) -> Result<Timeline<'a>, String> {
+        let is_ordered =
+            |two: &[ContextTransition]| two[0].tsc <= two[1].tsc && two[0].cycles <= two[1].cycles;
+        if transitions.is_empty() || hz == 0 {
+            return Err("the contexts of the CPU were not recorded".to_owned());
         }
-        match turns.windows(2).position(|two| !is_behind(two)) {
-            Some(at) => Err(format!("the CPU's time goes back: {:?}", &turns[at..at + 2])),
-            None => Ok(Timeline { turns, hz }),
+        match transitions.windows(2).position(|two| !is_ordered(two)) {
+            Some(at) => Err(format!("the CPU's time decreases: {:?}", &transitions[at..at + 2])),
+            None => Ok(Timeline { transitions, hz }),
         }
     }
 
-    /// Who had the CPU from one reading of its counter to another.
+    /// Returns the contexts from one reading of the counter to another.
     ///
     /// # Errors
-    /// When it was at no cycle when one of them was made, or the second is of before the first. Readings are
-    /// the guest's: any number.
+    /// When a reading matches no cycle, or the second is earlier than the first. Readings come from the guest,
+    /// and may be any number.
     pub(super) fn pieces(&self, from_ns: u64, to_ns: u64) -> Result<Vec<Piece>, String> {
         if to_ns < from_ns {
-            return Err(BACK.to_owned());
+            return Err(OUT_OF_ORDER.to_owned());
         }
-        let behind = self.turns.partition_point(|turn| turn.tsc <= from_ns);
-        let first = behind.checked_sub(1).ok_or("a reading of before the window")?;
+        let after = self.transitions.partition_point(|transition| transition.tsc <= from_ns);
+        let first = after.checked_sub(1).ok_or("a reading is before the window")?;
         let (mut at_ns, mut pieces) = (from_ns, Vec::new());
-        let mut cycle = self.cycle_at(&self.turns[first], from_ns)?;
-        for (place, turn) in self.turns.iter().enumerate().skip(first) {
-            let next = self.turns.get(place + 1).filter(|next| next.tsc <= to_ns);
+        let mut cycle = self.cycle_at(&self.transitions[first], from_ns)?;
+        for (place, transition) in self.transitions.iter().enumerate().skip(first) {
+            let next = self.transitions.get(place + 1).filter(|next| next.tsc <= to_ns);
             let (end_ns, end_cycle) = match next {
                 Some(next) => (next.tsc, next.cycles),
-                None => (to_ns, self.cycle_at(turn, to_ns)?),
+                None => (to_ns, self.cycle_at(transition, to_ns)?),
             };
-            let cycles = end_cycle.checked_sub(cycle).ok_or(BACK)?;
+            let cycles = end_cycle.checked_sub(cycle).ok_or(OUT_OF_ORDER)?;
             let executed_ns = self.ns_of(end_cycle) - self.ns_of(cycle);
             let jumped_ns = (end_ns - at_ns).abs_diff(executed_ns);
-            // An idle CPU is halted, and executes nothing: that is what idle is.
-            let is_idle = turn.context == KernelContext::Idle;
+            // An idle CPU is halted and executes no cycles.
+            let is_idle = transition.context == KernelContext::Idle;
             if end_ns > at_ns || cycles > 0 {
                 pieces.push(Piece {
-                    context: turn.context,
-                    foot: turn.foot,
+                    context: transition.context,
+                    task: transition.task,
                     from_ns: at_ns,
                     to_ns: end_ns,
                     cycles,
@@ -102,24 +105,24 @@ impl<'a> Timeline<'a> {
         Ok(pieces)
     }
 
-    /// The cycle at which a CPU whose last turn was `turn` has read `tsc`.
-    fn cycle_at(&self, turn: &TurnUse, tsc: u64) -> Result<u64, String> {
-        let behind_ns = tsc.checked_sub(turn.tsc).ok_or(BACK)?;
+    /// Returns the cycle at which a CPU whose last transition was `transition` read `tsc`.
+    fn cycle_at(&self, transition: &ContextTransition, tsc: u64) -> Result<u64, String> {
+        let since_ns = tsc.checked_sub(transition.tsc).ok_or(OUT_OF_ORDER)?;
         let at = || {
-            let ns = self.ns_of(turn.cycles).checked_add(behind_ns)?;
+            let ns = self.ns_of(transition.cycles).checked_add(since_ns)?;
             let cycle = (u128::from(ns) * u128::from(self.hz)).div_ceil(NS_PER_S);
             Some((ns, u64::try_from(cycle).ok()?))
         };
         let (ns, cycle) =
             at().ok_or_else(|| format!("the guest has read {tsc}, a time that never comes"))?;
         match self.ns_of(cycle) == ns {
-            // Of the cycles of one ns, where there are several, none before the turn.
-            true => Ok(cycle.max(turn.cycles)),
+            // Of several cycles in the same ns, one that is not before the transition.
+            true => Ok(cycle.max(transition.cycles)),
             false => Err(format!("the guest has read {tsc}, a time between two cycles")),
         }
     }
 
-    /// Cycles in ns, rounded down, as the plugin does for the counter; at most what it can show.
+    /// Converts cycles to ns, rounded down and saturated, as the plugin does for the counter.
     fn ns_of(&self, cycles: u64) -> u64 {
         u64::try_from(u128::from(cycles) * NS_PER_S / u128::from(self.hz)).unwrap_or(u64::MAX)
     }
@@ -134,15 +137,16 @@ mod tests {
     const LOOP: KernelContext = KernelContext::User(7);
     const TIMER: KernelContext = KernelContext::Interrupt(0xec);
 
-    fn turn(context: KernelContext, cycles: u64, tsc: u64) -> TurnUse {
-        TurnUse { context, foot: LOOP, cycles, tsc }
+    fn transition(context: KernelContext, cycles: u64, tsc: u64) -> ContextTransition {
+        ContextTransition { context, task: LOOP, cycles, tsc }
     }
 
     #[test]
     fn a_gap_is_cut_where_the_context_changes() {
         // 200 MHz: a cycle is 5 ns.
-        let turns = [turn(LOOP, 10, 1050), turn(TIMER, 30, 1150), turn(LOOP, 90, 1450)];
-        let timeline = Timeline::new(&turns, 200_000_000).unwrap();
+        let transitions =
+            [transition(LOOP, 10, 1050), transition(TIMER, 30, 1150), transition(LOOP, 90, 1450)];
+        let timeline = Timeline::new(&transitions, 200_000_000).unwrap();
         let pieces = timeline.pieces(1100, 1500).unwrap();
         let of = |one: &Piece| (one.context, one.length_ns(), one.cycles);
         let seen: Vec<_> = pieces.iter().map(of).collect();
@@ -153,26 +157,26 @@ mod tests {
     }
 
     #[test]
-    fn time_without_cycles_is_nobodys_unless_idle() {
+    fn time_without_cycles_is_unaccounted_unless_idle() {
         for (context, lost_ns) in [(TIMER, 100), (KernelContext::Idle, 0)] {
-            let turns = [turn(context, 0, 0), turn(LOOP, 50, 150)];
-            let timeline = Timeline::new(&turns, 1_000_000_000).unwrap();
+            let transitions = [transition(context, 0, 0), transition(LOOP, 50, 150)];
+            let timeline = Timeline::new(&transitions, 1_000_000_000).unwrap();
             let pieces = timeline.pieces(0, 160).unwrap();
             assert_eq!(pieces.iter().map(|one| one.unaccounted_ns).sum::<u64>(), lost_ns);
         }
-        assert!(Timeline::new(&[turn(LOOP, 5, 9), turn(LOOP, 6, 8)], 1).is_err());
+        assert!(Timeline::new(&[transition(LOOP, 5, 9), transition(LOOP, 6, 8)], 1).is_err());
         assert!(Timeline::new(&[], 1).is_err());
     }
 
     #[test]
-    fn readings_that_no_clock_has_shown_are_refused() {
-        let turns = [turn(LOOP, 10, 1_050), turn(TIMER, 30, 1_150)];
-        let timeline = Timeline::new(&turns, 200_000_000).unwrap();
-        assert_eq!(timeline.pieces(1_200, 1_100), Err(BACK.to_owned()));
-        let fast = Timeline::new(&turns, 4_000_000_000).unwrap();
+    fn readings_that_the_clock_never_had_are_refused() {
+        let transitions = [transition(LOOP, 10, 1_050), transition(TIMER, 30, 1_150)];
+        let timeline = Timeline::new(&transitions, 200_000_000).unwrap();
+        assert_eq!(timeline.pieces(1_200, 1_100), Err(OUT_OF_ORDER.to_owned()));
+        let fast = Timeline::new(&transitions, 4_000_000_000).unwrap();
         let never = fast.pieces(1_200, u64::MAX).unwrap_err();
         assert!(never.contains("never comes"), "{never}");
-        let late = [turn(LOOP, u64::MAX, 5)];
+        let late = [transition(LOOP, u64::MAX, 5)];
         let timeline = Timeline::new(&late, 1_000_000_000).unwrap();
         assert!(timeline.pieces(5, 6).unwrap_err().contains("never comes"));
     }
@@ -181,16 +185,16 @@ mod tests {
         /// Whatever was read: an answer or a refusal, and pieces that fill what lies between.
         #[test]
         fn any_readings_have_an_answer(
-            turns in prop::collection::vec((any::<u64>(), any::<u64>()), 1..6),
+            transitions in prop::collection::vec((any::<u64>(), any::<u64>()), 1..6),
             hz in 1..5_000_000_000_u64,
             readings in (any::<u64>(), any::<u64>()),
         ) {
-            let mut turns = turns;
-            turns.iter_mut().for_each(|(cycles, tsc)| (*cycles, *tsc) = (*cycles >> 2, *tsc >> 2));
-            turns.sort_unstable();
-            let turns = turns.into_iter().map(|(cycles, tsc)| turn(LOOP, cycles, tsc));
-            let turns: Vec<TurnUse> = turns.collect();
-            if let Ok(timeline) = Timeline::new(&turns, hz)
+            let mut transitions = transitions;
+            transitions.iter_mut().for_each(|(cycles, tsc)| (*cycles, *tsc) = (*cycles >> 2, *tsc >> 2));
+            transitions.sort_unstable();
+            let transitions = transitions.into_iter().map(|(cycles, tsc)| transition(LOOP, cycles, tsc));
+            let transitions: Vec<ContextTransition> = transitions.collect();
+            if let Ok(timeline) = Timeline::new(&transitions, hz)
                 && let Ok(pieces) = timeline.pieces(readings.0, readings.1)
             {
                 let sum: u64 = pieces.iter().map(Piece::length_ns).sum();
@@ -207,13 +211,13 @@ mod tests {
         ) {
             let ns_of = |cycles: u64| (u128::from(cycles) * NS_PER_S / u128::from(hz)) as u64;
             let mut cycles = 100;
-            let turns: Vec<TurnUse> = steps.iter().map(|(step, kind)| {
+            let transitions: Vec<ContextTransition> = steps.iter().map(|(step, kind)| {
                 cycles += step;
-                turn(KernelContext::Exception(*kind), cycles, 77 + ns_of(cycles))
+                transition(KernelContext::Exception(*kind), cycles, 77 + ns_of(cycles))
             }).collect();
-            let timeline = Timeline::new(&turns, hz).unwrap();
+            let timeline = Timeline::new(&transitions, hz).unwrap();
             let (from, to) = (cut.0.min(cut.1), cut.0.max(cut.1));
-            let first = turns[0].cycles;
+            let first = transitions[0].cycles;
             let [from, to] = [from, to].map(|cut| 77 + ns_of(first + cut));
             let pieces = timeline.pieces(from, to).unwrap();
             let sum: u64 = pieces.iter().map(Piece::length_ns).sum();

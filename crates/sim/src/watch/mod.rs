@@ -1,26 +1,22 @@
-//! Watches a machine: QEMU with the plugin in it, and the record that the plugin leaves.
+//! Observes a machine: loads the plugin into QEMU, and provides the record that the plugin writes.
 //!
-//! The plugin is embedded like the guest and written to the cache under its hash. What it must know
-//! of a kernel is taken from [`guest_facts`] once and kept under the hashes of kernel and plugin.
-//! The record goes to a file that QEMU inherits, so that its path is nobody's concern, and none is
-//! left behind unless one was asked for.
+//! The plugin is embedded like the guest and written to the cache under its hash. What it needs to know of a
+//! kernel is taken from [`guest_facts`] once, and cached under the hashes of kernel and plugin. The record
+//! is written to a file without a name that QEMU inherits, and is kept only if that was requested.
 
 mod record_file;
 
 use std::fs::{self, File};
-use std::io::{BufReader, Seek, SeekFrom, Write};
+use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 pub use plugin::beside::ALSO_MAX;
 pub use plugin::options::{QUANTUM_DEFAULT, QUANTUM_MAX};
 use record_file::{check_place, keep, unnamed};
-use simrecord::reader;
-use simrecord::record::Record;
 pub use simrecord::record::{Detail, Roi};
 
-use crate::accounting::Accounting;
+use crate::accounting::{self, Accounting};
 use crate::annotate::Annotations;
 use crate::guest::kernel::Kernel;
 use crate::machine::{Machine, Timing, doubled_commas};
@@ -33,37 +29,37 @@ use crate::{
 const PLUGIN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/plugin"));
 /// Why it could not be built.
 const PLUGIN_MISSING: &str = include_str!(concat!(env!("OUT_DIR"), "/plugin-missing"));
-/// Changes with the files that are kept of a kernel.
+/// Changes with the cached files of a kernel.
 const RECIPE: u32 = 2;
 const SYMBOLS: &str = "symbols";
 const OFFSETS: &str = "offsets";
 
-/// How a machine is watched.
+/// How a machine is observed.
 #[derive(Clone, Debug)]
 pub struct Watch {
     /// How much is recorded.
     pub detail: Detail,
     /// The model of the processor, for [`Detail::Timed`] and [`Detail::Ooo`].
     pub model: Option<Model>,
-    /// Models whose caches are told of all accesses beside, for [`Detail::Count`].
-    pub also: Vec<Model>,
-    /// Whether caches of all sizes are, too.
-    pub curves: bool,
-    /// Whether misses are told apart by why, for whom and where, for [`Detail::Ooo`].
+    /// Models of shadow caches, which see all accesses without timing them, for [`Detail::Count`].
+    pub shadow_models: Vec<Model>,
+    /// Whether misses are counted for caches of all sizes.
+    pub miss_curves: bool,
+    /// Whether misses are classified by cause, context and place, for [`Detail::Ooo`].
     pub misses: bool,
-    /// Whether only markers are recorded until one asks for all: the way there is faster.
+    /// Whether only markers are recorded until one requests full recording, which makes the boot faster.
     pub start_fast: bool,
     /// Whether each span of an interrupt is recorded.
     pub spans: bool,
-    /// Whether each change of what a CPU executes for is recorded.
-    pub turns: bool,
-    /// Where the region of interest begins.
+    /// Whether each change of the context of a CPU is recorded.
+    pub transitions: bool,
+    /// What opens the region of interest.
     pub roi: Roi,
-    /// Cycles of a slice, with two or more CPUs; without a model a cycle is an instruction.
-    pub quantum: u64,
-    /// Whether to compare counts with QEMU's own behind each marker.
+    /// Cycles of a vCPU time slice, with two or more CPUs; without a model a cycle is an instruction.
+    pub vcpu_slice: u64,
+    /// Whether to compare counts with QEMU's own after each marker.
     pub check: bool,
-    /// What else is to be done where.
+    /// Annotations: what else to do at which places.
     pub annotations: Annotations,
 }
 
@@ -73,28 +69,28 @@ impl Default for Watch {
         Watch {
             detail: Detail::Count,
             model: None,
-            also: Vec::new(),
-            curves: false,
+            shadow_models: Vec::new(),
+            miss_curves: false,
             misses: false,
             start_fast: false,
             spans: false,
-            turns: false,
+            transitions: false,
             roi: Roi::Marker,
-            quantum: QUANTUM_DEFAULT,
+            vcpu_slice: QUANTUM_DEFAULT,
             check: false,
             annotations: Annotations::default(),
         }
     }
 }
 
-/// What the plugin must know of a kernel, as files in the cache.
+/// What the plugin needs to know of a kernel, as files in the cache.
 #[derive(Clone, Debug)]
 pub struct Annotated {
     symbols: Option<PathBuf>,
     offsets: Option<PathBuf>,
 }
 
-/// The files for a kernel, from the cache or from [`guest_facts`].
+/// Returns the files for a kernel, from the cache or from [`guest_facts`].
 ///
 /// # Errors
 /// As [`guest_facts`], and when the cache cannot be written.
@@ -122,12 +118,12 @@ pub fn annotated(
 }
 
 impl Annotated {
-    /// Nothing is known: for a machine of which no contexts are wanted.
+    /// Returns no files, for a machine whose contexts are not needed.
     pub(crate) fn nothing() -> Annotated {
         Annotated { symbols: None, offsets: None }
     }
 
-    /// What this kernel does not tell, and what is not known therefore.
+    /// Lists what is unknown because of what this kernel does not provide, and why.
     #[must_use]
     pub fn absent(&self) -> Vec<(&'static str, &'static str)> {
         let no_symbols = "this kernel has no symbols (CONFIG_KALLSYMS)";
@@ -144,8 +140,8 @@ impl Annotated {
     }
 }
 
-/// Lines `HEXADDRESS NAME` of what the plugin wants, each with the symbol behind it, at which it
-/// ends. Empty where the kernel has none of them.
+/// Lists the symbols that the plugin needs as lines `HEXADDRESS NAME`, each with the symbol after it, where
+/// it ends. Empty if the kernel has none of them.
 fn symbol_list(facts: &GuestFacts) -> String {
     let Some(symbols) = &facts.symbols else { return String::new() };
     wanted_lines(symbols, plugin::symbols::wanted())
@@ -171,15 +167,15 @@ fn offset_list(facts: &GuestFacts) -> String {
     plugin::symbols::wanted_members().filter_map(line).collect()
 }
 
-/// A record that is about to be written, or was.
+/// A record before, during and after a run.
 #[derive(Debug)]
 pub struct Recording {
     plugin: PathBuf,
     options: Vec<(&'static str, String)>,
     file: File,
-    /// What the plugin reads of annotations.
-    notes: Option<File>,
-    /// Where the plugin writes what the guest's counters hold at a checkpoint.
+    /// The annotations for the plugin.
+    annotations_file: Option<File>,
+    /// The file to which the plugin writes the guest's performance counters at a checkpoint.
     counters: Option<File>,
     annotations: Annotations,
     /// Where the record is to be kept.
@@ -187,8 +183,8 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Makes ready what a machine is watched with: the plugin in the cache, and a file for the
-    /// record. [`Recording::account`] keeps it at `to`: a record is whole there, or absent.
+    /// Prepares the plugin in the cache, and a file for the record. [`Recording::accounting`] copies it to
+    /// `to`, where it is complete or absent.
     ///
     /// # Errors
     /// When this irqlab was built without the plugin, or a file cannot be written.
@@ -214,7 +210,7 @@ impl Recording {
             ("out", inherited(&file)),
             ("detail", detail_word(watch.detail).to_owned()),
             ("roi", roi_word(watch.roi).to_owned()),
-            ("quantum", watch.quantum.to_string()),
+            ("quantum", watch.vcpu_slice.to_string()),
             ("qemu", qemu.version.to_string()),
             ("check", if watch.check { "on" } else { "off" }.to_owned()),
         ];
@@ -227,20 +223,20 @@ impl Recording {
         options.push(("start", if watch.start_fast { "fast" } else { "full" }.to_owned()));
         options.push(("pmu", if machine.pmu { "on" } else { "off" }.to_owned()));
         options.push(("spans", if watch.spans { "on" } else { "off" }.to_owned()));
-        options.push(("turns", if watch.turns { "on" } else { "off" }.to_owned()));
+        options.push(("turns", if watch.transitions { "on" } else { "off" }.to_owned()));
         options.extend(watch.model.as_ref().map(|model| ("model", path(&model.path))));
-        options.extend(watch.also.iter().map(|model| ("also", path(&model.path))));
-        options.extend(watch.curves.then(|| ("curves", "on".to_owned())));
+        options.extend(watch.shadow_models.iter().map(|model| ("also", path(&model.path))));
+        options.extend(watch.miss_curves.then(|| ("curves", "on".to_owned())));
         options.extend(watch.misses.then(|| ("misses", "on".to_owned())));
         options.extend(annotated.symbols.as_ref().map(|symbols| (SYMBOLS, path(symbols))));
         options.extend(annotated.offsets.as_ref().map(|offsets| (OFFSETS, path(offsets))));
         let annotations = watch.annotations.clone();
-        let notes = notes(cache, &annotations, machine)?;
-        options.extend(notes.as_ref().map(|notes| ("annotate", inherited(notes))));
+        let annotations_file = annotations_file(cache, &annotations, machine)?;
+        options.extend(annotations_file.as_ref().map(|file| ("annotate", inherited(file))));
         let counters = counters(cache, &annotations, machine)?;
         options.extend(counters.as_ref().map(|counters| ("pmu_save", inherited(counters))));
         let keep_at = to.map(Path::to_owned);
-        Ok(Recording { plugin, options, file, notes, counters, annotations, keep_at })
+        Ok(Recording { plugin, options, file, annotations_file, counters, annotations, keep_at })
     }
 
     /// Returns what the machine is started with.
@@ -250,7 +246,7 @@ impl Recording {
             self.options.iter().map(|(name, value)| format!(",{name}={}", doubled_commas(value)));
         let path = self.plugin.display().to_string();
         let plugin = doubled_commas(&path) + &options.collect::<String>();
-        let files = [Some(&self.file), self.notes.as_ref(), self.counters.as_ref()];
+        let files = [Some(&self.file), self.annotations_file.as_ref(), self.counters.as_ref()];
         let files = files.into_iter().flatten();
         Instrumentation {
             arguments: vec!["-plugin".to_owned(), plugin],
@@ -269,19 +265,13 @@ impl Recording {
         self.counters.as_ref()
     }
 
-    /// Whether an annotation has ended the record. The machine may run still.
+    /// Returns whether an annotation has ended the record; the machine may still run.
     #[must_use]
     pub fn was_stopped(&self) -> bool {
-        let mut last = [0; simrecord::record::BYTES];
-        let bytes = self.file.metadata().map_or(0, |data| data.len());
-        let whole = bytes - bytes % last.len() as u64;
-        let read = whole.checked_sub(last.len() as u64);
-        let read = read.is_some_and(|at| self.file.read_exact_at(&mut last, at).is_ok());
-        let end = Record::decode(&last);
-        read && matches!(end, Ok(Record::End(end)) if end.by_annotation)
+        accounting::is_stopped(&self.file)
     }
 
-    /// SHA-256 of the record of a machine that has ended, in hexadecimal.
+    /// Returns the SHA-256 of the record of a machine that has ended, in hexadecimal.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -289,31 +279,24 @@ impl Recording {
         hash::of_file(Path::new(&format!("/proc/self/fd/{}", self.file.as_raw_fd())))
     }
 
-    /// Reads the record of a machine that has ended, and keeps it where that was asked for.
+    /// Reads the record of a machine that has ended, and keeps it if that was requested.
     ///
     /// # Errors
-    /// [`SimError::Data`] when it is incomplete, because QEMU was killed or the disk was full, or
-    /// has been damaged; [`SimError::File`] when it can't be kept.
-    pub fn account(mut self) -> Result<Accounting> {
-        self.file.seek(SeekFrom::Start(0)).map_err(SimError::system("reading the record"))?;
-        let stream = reader::read(BufReader::new(&self.file)).map_err(|error| {
-            let why = match error {
-                reader::ReadError::Incomplete(_) => " (QEMU was killed, or the disk was full)",
-                _ => "",
-            };
-            SimError::data("the record of the machine", format!("{error}{why}"))
-        })?;
+    /// [`SimError::Data`] when it is incomplete, because QEMU was killed or the disk was full, or is damaged;
+    /// [`SimError::File`] when it cannot be kept.
+    pub fn accounting(self) -> Result<Accounting> {
+        let stream = accounting::read(&self.file)?;
         if let Some(place) = &self.keep_at {
             keep(&self.file, place)?;
         }
-        let mut account = Accounting::of(&stream)?;
-        account.spans = self.annotations.spans;
-        Ok(account)
+        let mut accounting = Accounting::of(&stream)?;
+        accounting.spans = self.annotations.spans;
+        Ok(accounting)
     }
 }
 
-/// Arguments of QEMU by which the plugin ends a guest after so much time of its own; none where this
-/// irqlab has no plugin. A machine that is watched has the same plugin once, with these options, too.
+/// Returns arguments of QEMU with which the plugin ends a guest after some guest time; none if this irqlab
+/// has no plugin. In a machine that is observed QEMU merges them with the options of that plugin.
 pub(crate) fn limit(cache: &Cache, limit_s: u64) -> Result<Vec<String>> {
     if PLUGIN.is_empty() {
         return Ok(Vec::new());
@@ -324,13 +307,17 @@ pub(crate) fn limit(cache: &Cache, limit_s: u64) -> Result<Vec<String>> {
     Ok(vec!["-plugin".to_owned(), format!("{plugin},limit_ns={limit_ns}")])
 }
 
-/// The name of a file by which QEMU, which inherits it, can open it.
+/// Returns the name by which QEMU opens a file that it inherits.
 fn inherited(file: &File) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
-/// Annotations as the plugin reads them, in a file without a name.
-fn notes(cache: &Cache, annotations: &Annotations, machine: &Machine) -> Result<Option<File>> {
+/// Writes annotations for the plugin to a file without a name.
+fn annotations_file(
+    cache: &Cache,
+    annotations: &Annotations,
+    machine: &Machine,
+) -> Result<Option<File>> {
     if annotations.is_empty() {
         return Ok(None);
     }
@@ -340,7 +327,7 @@ fn notes(cache: &Cache, annotations: &Annotations, machine: &Machine) -> Result<
     Ok(Some(file))
 }
 
-/// A file for what the guest's counters hold, if checkpoints are to be saved on the way.
+/// Creates a file for the guest's performance counters, if annotations save checkpoints.
 fn counters(cache: &Cache, annotations: &Annotations, machine: &Machine) -> Result<Option<File>> {
     if annotations.checkpoints.is_empty() {
         return Ok(None);
@@ -366,4 +353,63 @@ fn roi_word(roi: Roi) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::machine::tests::machine;
+    use crate::qemu::tests::qemu;
+
+    const NOTHING: Annotated = Annotated { symbols: None, offsets: None };
+
+    #[test]
+    fn symbols_come_with_the_one_after_them() {
+        let text = "ffffffff81000000 T _stext\n\
+                    ffffffff81000040 t __do_softirq\n\
+                    ffffffff81000100 T one\n\
+                    ffffffff81000100 T same_place\n\
+                    ffffffff81000200 T two\n";
+        let symbols = Symbols::parse(text.as_bytes()).unwrap();
+        let lines = wanted_lines(&symbols, ["__do_softirq", "not_there"].into_iter());
+        assert_eq!(lines, "ffffffff81000040 __do_softirq\nffffffff81000100 one\n");
+        assert_eq!(wanted_lines(&symbols, ["two"].into_iter()), "ffffffff81000200 two\n");
+    }
+
+    #[test]
+    fn commas_of_paths_reach_the_plugin() {
+        let scratch = tempfile::tempdir().unwrap();
+        let cache = Cache::at(&scratch.path().join("a,b")).unwrap();
+        let annotated = Annotated { symbols: Some("/s,1".into()), offsets: None };
+        let recording =
+            Recording::new(&cache, &qemu(), &machine(), &annotated, &Watch::default(), None);
+        let recording = recording.unwrap();
+        let added = recording.instrumentation();
+        let [plugin, options] = added.arguments.as_slice() else { panic!("{added:?}") };
+        assert_eq!(plugin, "-plugin");
+        assert!(options.contains("/a,,b/plugin-") && options.contains(",symbols=/s,,1"));
+        let path = options.replace(",,", "\0").split(',').next().unwrap().replace('\0', ",");
+        assert_eq!(fs::read(path).unwrap(), PLUGIN);
+    }
+
+    #[test]
+    fn a_record_without_an_end_says_what_happened() {
+        let scratch = tempfile::tempdir().unwrap();
+        let cache = Cache::at(scratch.path()).unwrap();
+        let watch = Watch::default();
+        let new = || Recording::new(&cache, &qemu(), &machine(), &NOTHING, &watch, None).unwrap();
+        let mut short = new();
+        short.file.write_all(&[0; 7]).unwrap();
+        let place = scratch.path().join("kept");
+        short.keep_at = Some(place.clone());
+        for recording in [short, new()] {
+            let error = recording.accounting().unwrap_err().to_string();
+            assert!(error.contains("the record of the machine: incomplete"), "{error}");
+            assert!(error.contains("the disk was full"), "{error}");
+        }
+        assert!(!place.exists(), "half a record is none");
+        assert!(check_place(Path::new("/nowhere/at-all")).is_err());
+        keep(&fs::File::open("/proc/self/stat").unwrap(), &place).unwrap();
+        assert!(fs::metadata(&place).unwrap().len() > 0);
+        fs::remove_file(&place).unwrap();
+        let names: Vec<_> = fs::read_dir(scratch.path()).unwrap().flatten().collect();
+        assert_eq!(names.len(), 1, "a plugin and nothing else: {names:?}");
+    }
+}

@@ -157,7 +157,7 @@ impl Bench {
         let used = children_cpu_ns().saturating_sub(before);
         level.least_ns[at] = Some(level.least_ns[at].map_or(used, |least| least.min(used)));
         if let Some(recording) = recording {
-            level.instructions[at] = recording.account()?.instructions;
+            level.instructions[at] = recording.accounting()?.instructions;
         }
         Ok(())
     }

@@ -109,7 +109,7 @@ impl Bench<'_> {
         let model =
             model.map(|name| simulated::model(cache, name, &[], args.detail)).transpose()?;
         let detail = model.as_ref().map_or(Detail::Count, |model| model.detail);
-        let watch = Watch { detail, model, quantum: args.slice.vcpu_slice, ..Watch::default() };
+        let watch = Watch { detail, model, vcpu_slice: args.slice.vcpu_slice, ..Watch::default() };
         let words = shell_line(&args.command);
         let command = if words.is_empty() { COMMAND } else { &words };
         let order = format!("run:{command}");
@@ -132,7 +132,7 @@ impl Bench<'_> {
         };
         drop(vm);
         let record = recording.sha256()?;
-        let account = recording.account()?;
+        let account = recording.accounting()?;
         if let Some(broken) = account.broken.first() {
             bail!("the record is broken: {broken}");
         }

@@ -2,7 +2,7 @@
 
 use attribution::KernelContext;
 use record::{Column, Kind, RowFilter, Table, TableDisplay, Value};
-use sim::NoteUse;
+use sim::AnnotationUse;
 use sim::annotate::{self, Annotation, Annotations};
 use sim::counters::{CYCLES, INSTRUCTIONS};
 use sim::{Accounting, ContextUse, CpuUse};
@@ -29,8 +29,8 @@ fn columns(columns: &[(&str, Kind, &str)]) -> Vec<Column> {
 fn uses<'a>(
     annotations: &'a Annotations,
     account: &'a Accounting,
-) -> impl Iterator<Item = (u64, &'a Annotation, &'a NoteUse, &'a [CpuUse])> {
-    account.notes.iter().filter_map(|((region, note), used)| {
+) -> impl Iterator<Item = (u64, &'a Annotation, &'a AnnotationUse, &'a [CpuUse])> {
+    account.annotations.iter().filter_map(|((region, note), used)| {
         let annotation = annotations.list.get(*note as usize)?;
         let of = account.regions.get((*region as usize).checked_sub(1)?)?;
         Some((u64::from(*region), annotation, used, of.cpus.as_slice()))
@@ -94,7 +94,7 @@ fn sum(cpus: &[CpuUse], span: Option<u32>) -> Option<ContextUse> {
     let context = KernelContext::Function(span?);
     let rows = cpus.iter().flat_map(|cpu| &cpu.contexts).filter(|row| row.context == context);
     rows.copied().reduce(|mut sum, one| {
-        sum.own.iter_mut().zip(one.own).for_each(|(sum, own)| *sum += own);
+        sum.self_counts.iter_mut().zip(one.self_counts).for_each(|(sum, own)| *sum += own);
         sum.inclusive.iter_mut().zip(one.inclusive).for_each(|(sum, one)| *sum += one);
         sum.completed += one.completed;
         sum
@@ -120,9 +120,9 @@ fn span_cells(
     [
         name,
         used.completed.into(),
-        used.own[INSTRUCTIONS].into(),
+        used.self_counts[INSTRUCTIONS].into(),
         used.inclusive[INSTRUCTIONS].into(),
-        cycles(used.own[CYCLES]),
+        cycles(used.self_counts[CYCLES]),
         cycles(used.inclusive[CYCLES]),
     ]
 }
@@ -162,7 +162,7 @@ fn values(annotations: &Annotations, account: &Accounting) -> Table {
     table.display.rows_max = None;
     for (region, annotation, used, _) in uses(annotations, account) {
         for one in &used.values {
-            let shown = shown(annotation, one.deed, one.values.as_deref());
+            let shown = shown(annotation, one.action, one.values.as_deref());
             let Some([recorded, values]) = shown else { continue };
             table.push(vec![
                 region.into(),
@@ -193,8 +193,8 @@ fn log(annotations: &Annotations, account: &Accounting) -> Table {
     let doc = "Each hit that recorded values, in order of time.";
     let mut table = Table::new("annotation_hits", doc, columns);
     for hit in &account.hits {
-        let Some(annotation) = annotations.list.get(hit.note as usize) else { continue };
-        let shown = shown(annotation, hit.deed, Some(&hit.values));
+        let Some(annotation) = annotations.list.get(hit.annotation as usize) else { continue };
+        let shown = shown(annotation, hit.action, Some(&hit.values));
         let Some([recorded, values]) = shown else { continue };
         table.push(vec![
             u64::from(hit.region).into(),

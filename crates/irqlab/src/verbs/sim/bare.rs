@@ -105,7 +105,7 @@ impl BareNoiseArgs {
         Ok(BareNoiseSettings {
             body: self.body,
             quantum_ns: ns(self.quantum),
-            turns: self.iterations,
+            iterations: self.iterations,
             repetitions: self.repetitions,
             threshold_ns: self.threshold.map_or(threshold_ns, ns),
             model,

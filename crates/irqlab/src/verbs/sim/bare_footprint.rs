@@ -166,7 +166,7 @@ impl BareFootprintArgs {
                     .collect(),
                 false => Vec::new(),
             },
-            quantum: args.vcpu_slice,
+            vcpu_slice: args.vcpu_slice,
             limits: Limits { wall: args.limit, guest_s: GUEST_LIMIT_S },
             by: By::Interrupt,
         })
@@ -187,7 +187,7 @@ pub(super) fn empty_run(started: Timestamp, qemu: &str, settings: &FootprintSett
     of.insert("cache_bytes".into(), json!(cache.bytes));
     of.insert("line_bytes".into(), json!(cache.line_bytes));
     of.insert("ways".into(), json!(cache.ways));
-    of.insert("quantum_cycles".into(), json!(settings.quantum));
+    of.insert("vcpu_slice_cycles".into(), json!(settings.vcpu_slice));
     Run {
         schema: SCHEMA.to_owned(),
         experiment: "bare-footprint".to_owned(),

@@ -15,8 +15,8 @@ fn group(group: Group) -> &'static str {
 
 /// The tables that there is something for; `models` are the names of the models of the shadow caches.
 pub fn tables(models: &[String], account: &Accounting) -> Vec<Table> {
-    let caches = (!account.beside.is_empty()).then(|| caches(models, account));
-    let curves = (!account.curves.is_empty()).then(|| curves(account));
+    let caches = (!account.shadow_caches.is_empty()).then(|| caches(models, account));
+    let curves = (!account.miss_curves.is_empty()).then(|| curves(account));
     caches.into_iter().chain(curves).collect()
 }
 
@@ -34,7 +34,7 @@ fn caches(models: &[String], account: &Accounting) -> Table {
     }
     let doc = "Misses that the caches of other models would have had with the same accesses.";
     let mut table = Table::new("shadow_caches", doc, columns);
-    for row in &account.beside {
+    for row in &account.shadow_caches {
         let model = models.get(row.model as usize).map_or("", String::as_str);
         let mut cells: Vec<Value> =
             vec![u64::from(row.region).into(), model.into(), group(row.group).into()];
@@ -57,7 +57,7 @@ fn curves(account: &Accounting) -> Table {
     let columns = columns.map(|(name, kind, doc)| Column::new(name, kind, doc)).to_vec();
     let doc = "Miss curves: misses of fully associative LRU caches, by their size.";
     let mut table = Table::new("miss_curves", doc, columns);
-    for point in &account.curves {
+    for point in &account.miss_curves {
         let stream = match point.stream {
             AccessStream::Instructions => "instructions",
             AccessStream::Data => "data",

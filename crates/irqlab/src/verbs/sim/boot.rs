@@ -119,17 +119,16 @@ impl WatchArgs {
         }
         let misses = self.misses;
         let also = self.also(cache, detail)?;
-        let (curves, quantum) = (self.curves, self.slice.vcpu_slice);
-        let is_slow = curves || !also.is_empty() || detail == Detail::Ooo;
+        let is_slow = self.curves || !also.is_empty() || detail == Detail::Ooo;
         let start_fast = self.boot.map_or(is_slow, |level| level == BootLevel::Fast);
         Ok(Some(Watch {
             detail,
             model,
-            also,
-            curves,
+            shadow_models: also,
+            miss_curves: self.curves,
             misses,
             start_fast,
-            quantum,
+            vcpu_slice: self.slice.vcpu_slice,
             ..Watch::default()
         }))
     }
@@ -227,7 +226,7 @@ fn watched(
             console::say(&format!("checkpoint {name}: not saved, the guest never arrived there"));
         }
     }
-    let account = recording.account()?;
+    let account = recording.accounting()?;
     let mut run = contexts::run(open.started(), &qemu, &machine, &annotated, &account);
     run.tables.extend(annotations::tables(&how.annotations, &account));
     let beside = beside::tables(&options.also, &account);

@@ -137,26 +137,26 @@ fn more_counters(account: &Accounting) -> impl Iterator<Item = usize> {
 }
 
 fn add(sum: &mut ContextUse, used: &ContextUse) {
-    sum.own.iter_mut().zip(used.own).for_each(|(sum, own)| *sum += own);
+    sum.self_counts.iter_mut().zip(used.self_counts).for_each(|(sum, own)| *sum += own);
     sum.inclusive.iter_mut().zip(used.inclusive).for_each(|(sum, one)| *sum += one);
     sum.entries += used.entries;
     sum.completed += used.completed;
 }
 
 fn row(region: u64, cpu: &str, total: u64, used: &ContextUse, account: &Accounting) -> Vec<Value> {
-    let share = (total > 0).then(|| used.own[INSTRUCTIONS] as f64 / total as f64);
+    let share = (total > 0).then(|| used.self_counts[INSTRUCTIONS] as f64 / total as f64);
     let mut row: Vec<Value> = vec![
         region.into(),
         cpu.into(),
         account.name_of(used.context).into(),
-        used.own[INSTRUCTIONS].into(),
+        used.self_counts[INSTRUCTIONS].into(),
         share.into(),
         used.inclusive[INSTRUCTIONS].into(),
         used.entries.into(),
         used.completed.into(),
     ];
     for counter in more_counters(account) {
-        row.extend([used.own[counter].into(), used.inclusive[counter].into()]);
+        row.extend([used.self_counts[counter].into(), used.inclusive[counter].into()]);
     }
     row
 }

@@ -124,7 +124,7 @@ fn bench(cache: Cache, args: &VerifyArgs) -> anyhow::Result<(SimBench, Map<Strin
             detail: model.detail,
             model: Some(model),
             spans: true,
-            quantum: args.slice.vcpu_slice,
+            vcpu_slice: args.slice.vcpu_slice,
             ..Watch::default()
         },
         order: GuestOrder {

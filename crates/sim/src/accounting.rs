@@ -1,0 +1,750 @@
+//! What a machine executed, and for whom: the plugin's record, checked and summed up.
+//!
+//! Only this module reads records. [`Accounting::broken`] says why the numbers of a record cannot be
+//! trusted; they must not be used then.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufReader, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+
+use attribution::KernelContext;
+use simrecord::counters::{COUNTERS, Counts, is_of_memory};
+use simrecord::parsed::{ContextCounts, CpuRegion, ParsedRecord, ShadowCacheCounts, parse};
+use simrecord::reader::{self, Stream};
+use simrecord::record::{
+    self, FEATURE_CONTEXTS, FEATURE_MODEL_TIME, FEATURE_TASKS, Group, KernelCount, MissCount,
+    MissCurvePoint, Record, Span, Transition, Value, ValuesKind,
+};
+
+use crate::text::printable;
+use crate::{Result, SimError};
+
+/// What a machine executed in its regions of interest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Accounting {
+    /// vCPUs of the machine.
+    pub cpus: u32,
+    /// Whether contexts are known.
+    pub has_contexts: bool,
+    /// Whether tasks have process ids and names.
+    pub has_tasks: bool,
+    /// Whether guest time followed the model's cycles.
+    pub has_model_time: bool,
+    /// Bit N is set if counter N of [`simrecord::counters`] was counted.
+    pub counters: u32,
+    /// Instructions of the whole run on all CPUs, if they were counted.
+    pub instructions: Option<u64>,
+    /// Whether the guest ended the record, rather than the end of QEMU.
+    pub ended_by_guest: bool,
+    /// Whether an annotation ended the record.
+    pub stopped: bool,
+    /// The regions, in order.
+    pub regions: Vec<RegionUse>,
+    /// Names of tasks by process id, as the kernel has them.
+    pub tasks: BTreeMap<u32, String>,
+    /// Names of the first actions of IRQ lines.
+    pub irqs: BTreeMap<u32, String>,
+    /// Names of spans that annotations open, by number.
+    pub spans: Vec<String>,
+    /// Results of annotations, by region and number of the annotation.
+    pub annotations: BTreeMap<(u32, u32), AnnotationUse>,
+    /// Hits of annotations that recorded values, if they were requested.
+    pub hits: Vec<Hit>,
+    /// Counts of shadow caches: caches of other models that see the same accesses.
+    pub shadow_caches: Vec<ShadowCacheUse>,
+    /// Misses of caches of all sizes.
+    pub miss_curves: Vec<MissCurvePoint>,
+    /// Misses by class, by the context that evicted the line, and by place.
+    pub misses: Vec<MissCount>,
+    /// Warnings of the plugin.
+    pub notices: Vec<String>,
+    /// Why the numbers cannot be trusted; empty if they can.
+    pub broken: Vec<String>,
+}
+
+/// A region of interest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RegionUse {
+    /// Each CPU, by number.
+    pub cpus: Vec<CpuUse>,
+}
+
+/// What a CPU executed in a region.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CpuUse {
+    /// The CPU.
+    pub cpu: u32,
+    /// When the region opened, in cycles on the CPU's time axis.
+    pub opened_at_cycles: u64,
+    /// Its counters.
+    pub used: Counts,
+    /// Entries of handlers without a symbol, since the record started.
+    pub unknown_gates: u64,
+    /// Contexts that ended otherwise than by their own return, since the record started.
+    pub abandoned: u64,
+    /// Entries that were not followed because too many were nested, since the record started.
+    pub overflows: u64,
+    /// By context, in the order of contexts.
+    pub contexts: Vec<ContextUse>,
+    /// Spans that ended on this CPU, in the order of their ends, if they were requested.
+    pub spans: Vec<SpanUse>,
+    /// Changes of the context on top of its stack, in order, if they were requested.
+    pub transitions: Vec<ContextTransition>,
+    /// Counters that the guest's kernel keeps itself.
+    pub kernel: Vec<KernelUse>,
+}
+
+/// Counters of a context on a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContextUse {
+    /// The context.
+    pub context: KernelContext,
+    /// Counters of the context itself.
+    pub self_counts: Counts,
+    /// Counters from its entries to its exits, of spans with both in the region.
+    pub inclusive: Counts,
+    /// How often it was entered.
+    pub entries: u64,
+    /// Number of spans in `inclusive`.
+    pub completed: u64,
+}
+
+impl ContextUse {
+    /// Returns the unknown context with counters of zero.
+    fn unknown() -> ContextUse {
+        ContextUse {
+            context: KernelContext::Unknown,
+            self_counts: Counts::default(),
+            inclusive: Counts::default(),
+            entries: 0,
+            completed: 0,
+        }
+    }
+}
+
+/// A span that started and ended in the region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpanUse {
+    /// The context.
+    pub context: KernelContext,
+    /// When it ended, in cycles on the time axis of the CPU.
+    pub ended_at_cycles: u64,
+    /// Cycles of the span itself.
+    pub self_cycles: u64,
+    /// Cycles from its entry to its exit.
+    pub inclusive_cycles: u64,
+    /// Instructions of the span itself.
+    pub self_instructions: u64,
+}
+
+/// A CPU starts to execute for another context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContextTransition {
+    /// The context.
+    pub context: KernelContext,
+    /// The task at the bottom of the stack.
+    pub task: KernelContext,
+    /// When, in cycles that the CPU had executed, without those in which it was halted.
+    pub cycles: u64,
+    /// The value of the CPU's time-stamp counter then.
+    pub tsc: u64,
+}
+
+/// A counter that the guest's kernel keeps itself on a CPU, from the opening of the region to its close.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelUse {
+    /// What is counted.
+    pub context: KernelContext,
+    /// How much it advanced.
+    pub count: u64,
+    /// Tolerance at the edges: 1 for each edge at which the CPU was inside the context.
+    pub edge_max: u64,
+}
+
+/// The results of an annotation in a region.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AnnotationUse {
+    /// How often each CPU reached it.
+    pub hits: Vec<u64>,
+    /// Spans that could not be opened or closed.
+    pub refused: u64,
+    /// The values that it recorded.
+    pub values: Vec<RecordedValues>,
+}
+
+/// Values that were recorded together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedValues {
+    /// The position among the annotation's actions of the one that recorded them.
+    pub action: u32,
+    /// The values; absent for all values without a row of their own.
+    pub values: Option<Vec<Value>>,
+    /// How often.
+    pub count: u64,
+}
+
+/// One hit that recorded values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hit {
+    /// The region, from 1.
+    pub region: u32,
+    /// The annotation's position in the list.
+    pub annotation: u32,
+    /// The position among the annotation's actions of the one that recorded the values.
+    pub action: u32,
+    /// The CPU.
+    pub cpu: u32,
+    /// When, in cycles on the time axis of the CPU.
+    pub at_cycles: u64,
+    /// The values.
+    pub values: Vec<Value>,
+}
+
+/// Counts of the shadow caches of a model in a region, of all CPUs together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShadowCacheUse {
+    /// The region, from 1.
+    pub region: u32,
+    /// Which model, from 0 in the order in which they were given.
+    pub model: u32,
+    /// Whose accesses.
+    pub group: Group,
+    /// The counters; absent if these caches do not have them.
+    pub counts: [Option<u64>; COUNTERS],
+}
+
+impl Accounting {
+    /// Checks and sums up a record.
+    ///
+    /// # Errors
+    /// When records contradict each other: rows of a region that was not opened, CPUs that the machine does
+    /// not have, contexts that do not exist.
+    pub(crate) fn of(stream: &Stream) -> Result<Accounting> {
+        let has = |feature: u32| stream.header.features & feature != 0;
+        let parsed = parse(stream).map_err(|at| bad(&format!("record {at} does not fit")))?;
+        let named = |names: &[(u32, String)]| -> BTreeMap<u32, String> {
+            names.iter().map(|(number, name)| (*number, printable(name))).collect()
+        };
+        let mut accounting = Accounting {
+            cpus: stream.header.cpus,
+            has_contexts: has(FEATURE_CONTEXTS),
+            has_tasks: has(FEATURE_TASKS),
+            has_model_time: has(FEATURE_MODEL_TIME),
+            counters: stream.header.counters,
+            instructions: stream.end.instructions,
+            ended_by_guest: stream.end.by_marker,
+            stopped: stream.end.by_annotation,
+            tasks: named(&parsed.tasks),
+            irqs: named(&parsed.irqs),
+            notices: notices(stream),
+            ..Accounting::default()
+        };
+        if stream.end.truncated {
+            let most = "there are more spans or markers than a record has room for (choose a shorter window)";
+            accounting.broken.push(most.to_owned());
+        }
+        (accounting.shadow_caches, accounting.miss_curves) = shadow_caches(&parsed);
+        accounting.misses = misses(&parsed);
+        (accounting.annotations, accounting.hits) = annotations(&parsed)?;
+        accounting.add_regions(&parsed.regions)?;
+        if !accounting.has_contexts {
+            accounting.forget_contexts();
+        }
+        accounting.add_spans(&parsed.spans)?;
+        accounting.add_transitions(&parsed.transitions)?;
+        accounting.add_kernel_counts(&parsed.kernel_counts)?;
+        accounting.check();
+        Ok(accounting)
+    }
+
+    fn add_regions(&mut self, regions: &[CpuRegion]) -> Result<()> {
+        // A snapshot writes the rows of its region so far; later rows replace them.
+        let mut last: BTreeMap<(u32, u32), &CpuRegion> = BTreeMap::new();
+        for region in regions {
+            last.insert((region.region.region, region.region.cpu), region);
+        }
+        for ((region, cpu), used) in last {
+            if self.regions.len() + 1 == region as usize && cpu == 0 {
+                self.regions.push(RegionUse::default());
+            }
+            let place = self.regions.get_mut((region as usize).wrapping_sub(1));
+            let place = place.filter(|place| place.cpus.len() == cpu as usize);
+            place.ok_or_else(|| bad("a region lacks a CPU"))?.cpus.push(cpu_use(used));
+            let broken = used.region.broken;
+            if broken > 0 {
+                let words = format!("CPU {cpu}: {broken} events out of order or without a place");
+                self.broken.push(words);
+            }
+        }
+        let is_whole = |region: &RegionUse| region.cpus.len() == self.cpus as usize;
+        if self.regions.iter().all(is_whole) {
+            return Ok(());
+        }
+        Err(bad("a region has other CPUs than the machine"))
+    }
+
+    /// Joins all contexts to the unknown one. Without symbols kernel entries are not detected, and the row
+    /// of a task would include them.
+    fn forget_contexts(&mut self) {
+        for cpu in self.regions.iter_mut().flat_map(|region| &mut region.cpus) {
+            let mut all = ContextUse::unknown();
+            for used in cpu.contexts.drain(..) {
+                add(&mut all.self_counts, &used.self_counts);
+            }
+            cpu.contexts.push(all);
+        }
+    }
+
+    fn cpu_mut(&mut self, region: u32, cpu: u32) -> Result<&mut CpuUse> {
+        let region = self.regions.get_mut((region as usize).wrapping_sub(1));
+        let found = region.and_then(|region| region.cpus.get_mut(cpu as usize));
+        found.ok_or_else(|| bad("a record belongs to no region"))
+    }
+
+    fn add_spans(&mut self, spans: &[Span]) -> Result<()> {
+        for span in spans {
+            let used = SpanUse {
+                context: context_of(span.code)?,
+                ended_at_cycles: span.start.saturating_add(span.inclusive_cycles),
+                self_cycles: span.self_cycles,
+                inclusive_cycles: span.inclusive_cycles,
+                self_instructions: span.self_instructions,
+            };
+            self.cpu_mut(span.region, span.cpu)?.spans.push(used);
+        }
+        Ok(())
+    }
+
+    fn add_transitions(&mut self, transitions: &[Transition]) -> Result<()> {
+        for one in transitions {
+            let (context, task) = (context_of(one.code)?, context_of(one.task)?);
+            let transition = ContextTransition { context, task, cycles: one.cycles, tsc: one.tsc };
+            self.cpu_mut(one.region, one.cpu)?.transitions.push(transition);
+        }
+        Ok(())
+    }
+
+    /// Subtracts the kernel's counters at both edges; ignores those that are not known at both.
+    fn add_kernel_counts(&mut self, counts: &[KernelCount]) -> Result<()> {
+        let mut opened: BTreeMap<(u32, u32, u64), &KernelCount> = BTreeMap::new();
+        for count in counts {
+            let key = (count.region, count.cpu, count.code);
+            if !count.at_close {
+                opened.insert(key, count);
+            } else if let Some(first) = opened.remove(&key) {
+                // The kernel's counters have 32 bits.
+                let passed = (count.value as u32).wrapping_sub(first.value as u32);
+                let used = KernelUse {
+                    context: context_of(count.code)?,
+                    count: u64::from(passed),
+                    edge_max: u64::from(first.inside) + u64::from(count.inside),
+                };
+                self.cpu_mut(count.region, count.cpu)?.kernel.push(used);
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that all sums add up.
+    fn check(&mut self) {
+        let has_spans = self.regions.iter().flat_map(|region| &region.cpus);
+        let has_spans = has_spans.clone().any(|cpu| !cpu.spans.is_empty());
+        for used in self.regions.iter().flat_map(|region| &region.cpus) {
+            let mut sums = Counts::default();
+            for row in &used.contexts {
+                add(&mut sums, &row.self_counts);
+            }
+            if sums != used.used {
+                let words = "the counters of contexts do not add up to those of the CPU";
+                self.broken.push(format!("CPU {}: {words}", used.cpu));
+            }
+            for row in used.contexts.iter().filter(|row| has_spans && is_interrupt(row.context)) {
+                let spans = used.spans.iter().filter(|span| span.context == row.context).count();
+                if spans as u64 != row.completed {
+                    let (cpu, context, completed) = (used.cpu, row.context, row.completed);
+                    let words = format!("{spans} spans of {context}, and {completed} ended");
+                    self.broken.push(format!("CPU {cpu}: {words}"));
+                }
+            }
+        }
+    }
+
+    /// Returns whether a counter was counted.
+    #[must_use]
+    pub fn counts(&self, counter: usize) -> bool {
+        self.counters.checked_shr(counter as u32).is_some_and(|bits| bits & 1 != 0)
+    }
+
+    /// Returns whether a timing model counted; without one a cycle is an instruction.
+    #[must_use]
+    pub fn has_model(&self) -> bool {
+        self.counts(simrecord::counters::BRANCHES)
+    }
+
+    /// Returns the name of a context, with that of its task or line if it has one.
+    #[must_use]
+    pub fn name_of(&self, context: KernelContext) -> String {
+        if let KernelContext::Function(span) = context
+            && let Some(name) = self.spans.get(span as usize)
+        {
+            return format!("span {name}");
+        }
+        let name = match context {
+            KernelContext::User(pid)
+            | KernelContext::KernelThread(pid)
+            | KernelContext::Task(pid) => self.tasks.get(&pid),
+            KernelContext::Irq(line) => self.irqs.get(&line),
+            _ => None,
+        };
+        name.filter(|name| !name.is_empty())
+            .map_or_else(|| context.to_string(), |name| format!("{context} {name}"))
+    }
+}
+
+/// Reads the records of a machine that has ended.
+///
+/// # Errors
+/// [`SimError::Data`] when it is incomplete or damaged.
+pub(crate) fn read(mut file: &File) -> Result<Stream> {
+    file.seek(SeekFrom::Start(0)).map_err(SimError::system("reading the record"))?;
+    reader::read(BufReader::new(file)).map_err(|error| {
+        let why = match error {
+            reader::ReadError::Incomplete(_) => " (QEMU was killed, or the disk was full)",
+            _ => "",
+        };
+        bad(&format!("{error}{why}"))
+    })
+}
+
+/// Returns whether an annotation has ended a record that QEMU may still have open.
+pub(crate) fn is_stopped(file: &File) -> bool {
+    let mut last = [0; record::BYTES];
+    let bytes = file.metadata().map_or(0, |data| data.len());
+    let whole = bytes - bytes % last.len() as u64;
+    let read = whole.checked_sub(last.len() as u64);
+    let read = read.is_some_and(|at| file.read_exact_at(&mut last, at).is_ok());
+    read && matches!(Record::decode(&last), Ok(Record::End(end)) if end.by_annotation)
+}
+
+/// Adds counters.
+fn add(sum: &mut Counts, counts: &Counts) {
+    sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+}
+
+fn bad(reason: &str) -> SimError {
+    SimError::data("the record of the machine", reason)
+}
+
+fn context_of(code: u64) -> Result<KernelContext> {
+    KernelContext::from_code(code).ok_or_else(|| bad(&format!("no context has the code {code:#x}")))
+}
+
+/// Returns whether a context has spans: interrupts, exceptions and softirqs.
+fn is_interrupt(context: KernelContext) -> bool {
+    matches!(
+        context,
+        KernelContext::Interrupt(_)
+            | KernelContext::Irq(_)
+            | KernelContext::Softirq(_)
+            | KernelContext::Exception(_)
+            | KernelContext::Nmi
+    )
+}
+
+fn notices(stream: &Stream) -> Vec<String> {
+    let notice = |record: &Record| match record {
+        Record::Notice(notice, ..) => Some(notice.to_string()),
+        _ => None,
+    };
+    stream.records.iter().filter_map(notice).collect()
+}
+
+fn cpu_use(region: &CpuRegion) -> CpuUse {
+    let of = |one: &ContextCounts| ContextUse {
+        context: one.context,
+        self_counts: one.self_counts,
+        inclusive: one.inclusive,
+        entries: one.row.entries,
+        completed: one.row.completed,
+    };
+    CpuUse {
+        cpu: region.region.cpu,
+        opened_at_cycles: region.region.opened_at,
+        used: region.used,
+        unknown_gates: region.region.unknown_gates,
+        abandoned: region.region.abandoned,
+        overflows: region.region.overflows,
+        contexts: region.contexts.iter().map(of).collect(),
+        spans: Vec::new(),
+        transitions: Vec::new(),
+        kernel: Vec::new(),
+    }
+}
+
+/// Counts of values, by the position of the action that recorded them.
+type ValueCounts = BTreeMap<(u32, Option<Vec<Value>>), u64>;
+
+/// The results of annotations, by region and number of the annotation.
+type Annotations = BTreeMap<(u32, u32), AnnotationUse>;
+
+/// Collects the results of annotations, and the hits in the order of the record.
+fn annotations(parsed: &ParsedRecord) -> Result<(Annotations, Vec<Hit>)> {
+    let (mut results, mut hits) = (Annotations::new(), Vec::new());
+    for row in &parsed.annotations {
+        let used = results.entry((row.region, row.annotation)).or_default();
+        // Later rows replace those of an earlier snapshot.
+        if row.cpu == 0 {
+            *used = AnnotationUse { refused: row.refused, ..AnnotationUse::default() };
+        }
+        if used.hits.len() != row.cpu as usize {
+            return Err(bad("an annotation lacks a CPU"));
+        }
+        used.hits.push(row.hits);
+    }
+    let mut counts: BTreeMap<(u32, u32), ValueCounts> = BTreeMap::new();
+    for one in &parsed.values {
+        let (head, values) = (one.values, one.recorded.clone());
+        let key = (head.region, head.annotation);
+        let values = match head.kind {
+            ValuesKind::Count => Some(values),
+            ValuesKind::Others => None,
+            ValuesKind::Hit => {
+                hits.push(Hit {
+                    region: head.region,
+                    annotation: head.annotation,
+                    action: head.action,
+                    cpu: head.cpu,
+                    at_cycles: head.number,
+                    values,
+                });
+                continue;
+            }
+        };
+        // Counts never decrease, so the last one is current.
+        counts.entry(key).or_default().insert((head.action, values), head.number);
+    }
+    for (key, values) in counts {
+        let used = results.get_mut(&key).ok_or_else(|| bad("values of no annotation"))?;
+        let row = |((action, values), count)| RecordedValues { action, values, count };
+        used.values = values.into_iter().map(row).collect();
+        used.values.sort_by_key(|one| (one.action, one.values.is_none(), u64::MAX - one.count));
+    }
+    Ok((results, hits))
+}
+
+/// Returns the counts of misses; later records replace those of an earlier snapshot.
+fn misses(parsed: &ParsedRecord) -> Vec<MissCount> {
+    let key = |one: &MissCount| (one.region, one.cache, one.kind, one.key);
+    let last: BTreeMap<_, _> = parsed.misses.iter().map(|one| (key(one), *one)).collect();
+    last.into_values().collect()
+}
+
+/// Returns the counts of shadow caches and the miss curves; later records replace those of an earlier
+/// snapshot.
+fn shadow_caches(parsed: &ParsedRecord) -> (Vec<ShadowCacheUse>, Vec<MissCurvePoint>) {
+    let uses = parsed.shadow_caches.iter().map(shadow_cache_use);
+    let key = |one: &ShadowCacheUse| (one.region, one.model, one.group as u32);
+    let caches = last_of_each(uses, key);
+    let key = |one: &MissCurvePoint| {
+        let of = (one.group as u32) << 8 | one.stream as u32;
+        (one.region, of, one.size_bytes.checked_ilog2().unwrap_or(0))
+    };
+    (caches, last_of_each(parsed.miss_curves.iter().copied(), key))
+}
+
+fn last_of_each<T>(all: impl Iterator<Item = T>, key: fn(&T) -> (u32, u32, u32)) -> Vec<T> {
+    all.map(|one| (key(&one), one)).collect::<BTreeMap<_, _>>().into_values().collect()
+}
+
+fn shadow_cache_use(row: &ShadowCacheCounts) -> ShadowCacheUse {
+    let has = |counter: usize| row.caches.counters >> counter & 1 == 1 && is_of_memory(counter);
+    ShadowCacheUse {
+        region: row.caches.region,
+        model: row.caches.model,
+        group: row.caches.group,
+        counts: std::array::from_fn(|counter| has(counter).then_some(row.counts[counter])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use simrecord::counters::{COUNTERS, CYCLES, INSTRUCTIONS, MASK_PLAIN};
+    use simrecord::record::{
+        ContextRow, Counters, CountersOf, Detail, End, Header, IrqName, Region, Roi, Task,
+    };
+
+    fn stream(cpus: u32, records: Vec<Record>) -> Stream {
+        let header = Header {
+            cpus,
+            api: 7,
+            detail: Detail::Count,
+            roi: Roi::Marker,
+            quantum: 1000,
+            qemu: [0; 16],
+            features: FEATURE_CONTEXTS,
+            counters: MASK_PLAIN,
+        };
+        let end = End {
+            by_marker: true,
+            by_annotation: false,
+            truncated: false,
+            instructions: Some(9),
+            records: 0,
+        };
+        Stream { header, records, end }
+    }
+
+    fn amounts(cpu: u32, of: CountersOf, instructions: u64) -> Record {
+        let mut values = [0; 6];
+        values[INSTRUCTIONS] = instructions;
+        Record::Counters(Counters { cpu, of, first: 0, values })
+    }
+
+    fn region(cpu: u32, instructions: u64, broken: u64) -> Vec<Record> {
+        let region = Region {
+            cpu,
+            region: 1,
+            unknown_gates: 0,
+            unmatched_returns: 0,
+            abandoned: 0,
+            overflows: 0,
+            broken,
+            opened_at: 40 + u64::from(cpu),
+        };
+        vec![Record::Region(region), amounts(cpu, CountersOf::Region, instructions)]
+    }
+
+    fn row(cpu: u32, code: u64, own: u64) -> Vec<Record> {
+        let row = ContextRow { cpu, region: 1, code, entries: 1, completed: 1 };
+        vec![Record::Context(row), amounts(cpu, CountersOf::SelfCounts, own)]
+    }
+
+    fn span(cpu: u32, context: KernelContext) -> Record {
+        Record::Span(Span {
+            cpu,
+            region: 1,
+            code: context.code(),
+            start: 100,
+            self_cycles: 7,
+            inclusive_cycles: 9,
+            self_instructions: 7,
+            inclusive_instructions: 9,
+        })
+    }
+
+    fn kernel(context: KernelContext, at_close: bool, value: u64) -> Record {
+        let code = context.code();
+        let inside = at_close;
+        Record::KernelCount(KernelCount { cpu: 0, region: 1, at_close, code, value, inside })
+    }
+
+    #[test]
+    fn later_rows_of_a_region_replace_earlier_ones() {
+        let user = KernelContext::User(7);
+        let records = [
+            region(0, 3, 0),
+            row(0, user.code(), 3),
+            region(1, 0, 0),
+            region(0, 5, 0),
+            row(0, KernelContext::Idle.code(), 1),
+            row(0, user.code(), 4),
+            region(1, 2, 0),
+            row(1, user.code(), 2),
+            vec![Record::Task(Task { pid: 7, comm: *b"a\x1bb\0junk\0\0\0\0\0\0\0\0" })],
+        ];
+        let accounting = Accounting::of(&stream(2, records.concat())).unwrap();
+        assert_eq!(accounting.broken, Vec::<String>::new());
+        let rows = &accounting.regions[0].cpus[0].contexts;
+        let owns: Vec<u64> = rows.iter().map(|row| row.self_counts[INSTRUCTIONS]).collect();
+        assert_eq!((accounting.regions.len(), owns), (1, vec![1, 4]));
+        assert_eq!(accounting.name_of(user), "user 7 a?b");
+        assert_eq!(accounting.name_of(KernelContext::User(8)), "user 8");
+        assert!(
+            accounting.counts(INSTRUCTIONS)
+                && accounting.counts(CYCLES)
+                && !accounting.counts(COUNTERS - 1)
+        );
+    }
+
+    #[test]
+    fn spans_and_kernel_counts_belong_to_their_cpu() {
+        let timer = KernelContext::Interrupt(0xec);
+        let line = KernelContext::Irq(24);
+        let mut name = [0; 32];
+        name[..4].copy_from_slice(b"nvme");
+        let records = [
+            region(0, 7, 0),
+            row(0, timer.code(), 7),
+            vec![
+                kernel(timer, false, u64::from(u32::MAX)),
+                span(0, timer),
+                kernel(timer, true, 1),
+                kernel(line, true, 5),
+                Record::IrqName(IrqName { irq: 24, name }),
+            ],
+        ];
+        let accounting = Accounting::of(&stream(1, records.concat())).unwrap();
+        assert_eq!(accounting.broken, Vec::<String>::new());
+        let cpu = &accounting.regions[0].cpus[0];
+        assert_eq!((cpu.spans[0].ended_at_cycles, cpu.spans[0].self_cycles), (109, 7));
+        assert_eq!(cpu.kernel, [KernelUse { context: timer, count: 2, edge_max: 1 }]);
+        assert_eq!(accounting.name_of(line), "irq 24 nvme");
+    }
+
+    #[test]
+    fn sums_that_do_not_add_up_are_reported() {
+        let timer = KernelContext::Interrupt(0xec).code();
+        let broken =
+            |records: &[Vec<Record>]| Accounting::of(&stream(1, records.concat())).unwrap().broken;
+        let short = broken(&[region(0, 5, 0), row(0, timer, 4)]);
+        assert!(short[0].contains("CPU 0: the counters of contexts"), "{short:?}");
+        assert!(broken(&[region(0, 0, 2)])[0].contains("2 events out of order"));
+        let softirq = KernelContext::Softirq(1);
+        let spans = vec![span(0, softirq), span(0, softirq)];
+        let many = broken(&[region(0, 5, 0), row(0, softirq.code(), 5), spans]);
+        assert_eq!(many, ["CPU 0: 2 spans of softirq TIMER, and 1 ended"]);
+    }
+
+    #[test]
+    fn each_cpu_has_the_opening_of_the_region_on_its_own_clock() {
+        let records = [region(0, 0, 0), region(1, 0, 0)].concat();
+        let accounting = Accounting::of(&stream(2, records)).unwrap();
+        let opened = accounting.regions[0].cpus.iter().map(|cpu| cpu.opened_at_cycles);
+        assert_eq!(opened.collect::<Vec<_>>(), [40, 41]);
+    }
+
+    #[test]
+    fn records_that_contradict_each_other_are_refused() {
+        let idle = || row(0, KernelContext::Idle.code(), 1);
+        let timer = KernelContext::Interrupt(0xec);
+        for (cpus, records) in [
+            (1, idle()),
+            (1, region(1, 0, 0)),
+            (2, region(0, 0, 0)),
+            (2, region(1, 0, 0)),
+            (1, [region(0, 0, 0), row(0, u64::MAX, 0)].concat()),
+            (1, vec![span(0, timer)]),
+            (1, [region(0, 0, 0), vec![span(1, timer)]].concat()),
+            (1, vec![kernel(timer, false, 1), kernel(timer, true, 1)]),
+        ] {
+            assert!(Accounting::of(&stream(cpus, records.clone())).is_err(), "{records:?}");
+        }
+        let empty = Accounting::of(&stream(1, Vec::new())).unwrap();
+        assert!(empty.regions.is_empty() && empty.ended_by_guest);
+    }
+
+    #[test]
+    fn without_symbols_all_contexts_are_unknown() {
+        let user = KernelContext::User(0).code();
+        let rows = [region(0, 9, 0), row(0, user, 5), row(0, KernelContext::Unknown.code(), 4)];
+        let mut stream = stream(1, rows.concat());
+        stream.header.features = 0;
+        let accounting = Accounting::of(&stream).unwrap();
+        let rows = &accounting.regions[0].cpus[0].contexts;
+        let [only] = rows.as_slice() else { panic!("{rows:?}") };
+        assert_eq!((only.context, only.self_counts[INSTRUCTIONS]), (KernelContext::Unknown, 9));
+        assert_eq!(accounting.broken, Vec::<String>::new());
+    }
+}
