@@ -1,25 +1,118 @@
-//! Compiles the BPF programs: once for kernels with BTF, once for kernels without.
+//! Compiles the BPF programs, and generates what they share with this crate: `constants.h` from
+//! `src/bpf/constants.rs`, and `layout.rs` from the type information (BTF) of the compiled objects.
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
 
+use attribution::context::VECTORS;
 use libbpf_cargo::SkeletonBuilder;
+use libbpf_rs::btf::types::{Array, Int, IntEncoding, MemberAttr, Struct};
+use libbpf_rs::btf::{Btf, BtfType, HasSize};
 
-fn main() -> Result<(), Box<dyn Error>> {
+#[path = "src/bpf/constants.rs"]
+mod constants;
+
+/// Structures of `handlers.bpf.c` that this crate reads or writes.
+const HANDLER_STRUCTS: [&str; 7] =
+    ["config", "frame", "cpu_state", "batch", "row", "pmu_frame", "pmu_frames"];
+/// Those of `noise.bpf.c`.
+const NOISE_STRUCTS: [&str; 2] = ["noise_mark", "noise_switch"];
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+fn main() -> Result<()> {
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
-    for (object, extra) in [("handlers.btf.o", ""), ("handlers.raw.o", "-DIRQLAB_NO_BTF")] {
+    std::fs::write(out.join("constants.h"), header()?)?;
+    let include = format!("-I{}", out.display());
+    let compile = |source: &str, object: &str, extra: &[&str]| {
+        let warnings = ["-Wall", "-Werror", "-Wno-unused-function"];
+        let arguments = ["-mcpu=v3", "-Ibpf", &include].into_iter().chain(warnings);
         SkeletonBuilder::new()
-            .source("bpf/handlers.bpf.c")
+            .source(source)
             .obj(out.join(object))
-            .clang_args(["-mcpu=v3", "-Ibpf", "-Wall", "-Werror", "-Wno-unused-function", extra])
-            .build()?;
-    }
-    // The marks of the noise experiment need type information: there is one object of them.
-    SkeletonBuilder::new()
-        .source("bpf/noise.bpf.c")
-        .obj(out.join("noise.o"))
-        .clang_args(["-mcpu=v3", "-Ibpf", "-Wall", "-Werror", "-Wno-unused-function"])
-        .build()?;
+            .clang_args(arguments.chain(extra.iter().copied()))
+            .build()
+    };
+    // Once for kernels with BTF, once for kernels without.
+    compile("bpf/handlers.bpf.c", "handlers.btf.o", &[])?;
+    compile("bpf/handlers.bpf.c", "handlers.raw.o", &["-DIRQLAB_NO_BTF"])?;
+    // The probes of the noise experiment need BTF: there is one object of them.
+    compile("bpf/noise.bpf.c", "noise.o", &[])?;
+    let mut layout = String::new();
+    write_structs(&out.join("handlers.btf.o"), &HANDLER_STRUCTS, &mut layout)?;
+    write_structs(&out.join("noise.o"), &NOISE_STRUCTS, &mut layout)?;
+    std::fs::write(out.join("layout.rs"), layout)?;
     println!("cargo:rerun-if-changed=bpf");
+    println!("cargo:rerun-if-changed=src/bpf/constants.rs");
     Ok(())
+}
+
+/// The constants and the vectors for C.
+fn header() -> Result<String> {
+    let mut text = "/* Generated from src/bpf/constants.rs and attribution::context. */\n".to_owned();
+    for (name, value) in constants::ALL {
+        let suffix = if *value > i32::MAX as u64 { "ULL" } else { "" };
+        writeln!(text, "#define {name} {value}{suffix}")?;
+    }
+    // DO(position, name) for each vector with tracepoints.
+    write!(text, "#define VECTORS(DO)")?;
+    for (position, name) in VECTORS.iter().enumerate() {
+        write!(text, " DO({position}, {name})")?;
+    }
+    Ok(text + "\n")
+}
+
+/// Appends a `#[repr(C)]` structure for each of `names`, as the object's BTF lays it out, with
+/// compile-time checks of its size and of the offset of each field.
+fn write_structs(object: &Path, names: &[&str], text: &mut String) -> Result<()> {
+    let btf = Btf::from_path(object)?;
+    for c_name in names {
+        let found = btf.type_by_name::<Struct<'_>>(c_name);
+        let found = found.ok_or_else(|| format!("{}: no struct {c_name}", object.display()))?;
+        let name = camel_case(c_name);
+        let (mut fields, mut checks) = (String::new(), String::new());
+        for member in found.iter() {
+            let field = member.name.and_then(|name| name.to_str());
+            let field = field.ok_or_else(|| format!("struct {c_name}: a field without a name"))?;
+            let MemberAttr::Normal { offset } = member.attr else {
+                return Err(format!("struct {c_name}: {field} is a bit field").into());
+            };
+            let of = btf.type_by_id::<BtfType<'_>>(member.ty);
+            let of = of.ok_or_else(|| format!("struct {c_name}: {field} has no type"))?;
+            writeln!(fields, "    pub {field}: {},", rust_type(of)?)?;
+            let offset = offset / 8;
+            writeln!(checks, "    assert!(core::mem::offset_of!({name}, {field}) == {offset});")?;
+        }
+        // The loader sets the fields of the configuration that differ from 0.
+        let default = if *c_name == "config" { "Default, " } else { "" };
+        write!(
+            text,
+            "/// `struct {c_name}` of the BPF programs, whose headers document the fields.\n\
+             #[derive(Clone, Copy, Debug, {default}FromBytes, IntoBytes, Immutable, KnownLayout)]\n\
+             #[repr(C)]\npub struct {name} {{\n{fields}}}\n\
+             const _: () = {{\n{checks}    assert!(size_of::<{name}>() == {});\n}};\n\n",
+            found.size()
+        )?;
+    }
+    Ok(())
+}
+
+fn rust_type(of: BtfType<'_>) -> Result<String> {
+    let of = of.skip_mods_and_typedefs();
+    if let Ok(array) = Array::try_from(of) {
+        return Ok(format!("[{}; {}]", rust_type(array.contained_type())?, array.capacity()));
+    }
+    if let Ok(number) = Int::try_from(of) {
+        // Bytes of a name are `char` in C, which is signed.
+        let is_signed = matches!(number.encoding, IntEncoding::Signed) && number.bits > 8;
+        return Ok(format!("{}{}", if is_signed { 'i' } else { 'u' }, number.bits));
+    }
+    let name = of.name().and_then(|name| name.to_str()).unwrap_or_default();
+    Struct::try_from(of).map(|_| camel_case(name)).map_err(|_| format!("type {name}").into())
+}
+
+fn camel_case(name: &str) -> String {
+    let capital = |word: &str| word[..1].to_uppercase() + &word[1..];
+    name.split('_').map(capital).collect()
 }

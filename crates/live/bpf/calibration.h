@@ -2,9 +2,9 @@
 /*
  * Programs that measure the probes themselves; never loaded together with a measurement.
  *
- * open_now and close_now both sit on sys_enter, attached in that order: a span with no work in it.
- * Its length is what a pair adds inside its own interval; what the syscall gets slower by is the
- * whole of what a pair adds.
+ * open_now and close_now both sit on sys_enter, attached in that order: an empty span. Its length is
+ * what a pair adds inside its own interval; the slowdown of the system call is everything that a pair
+ * adds.
  */
 #ifndef IRQLAB_CALIBRATION_H
 #define IRQLAB_CALIBRATION_H
@@ -38,24 +38,24 @@ TRACEPOINT("sys_exit") int empty_at_exit(void *ctx)
 }
 
 /*
- * The same zero-work span where it matters: at the entry of an interrupt handler, with the caches as
- * interrupts find them, and no hotter. And again behind it, where the first has warmed them.
+ * Empty spans in situ: at the entry of an interrupt handler, with the caches as the interrupt finds
+ * them. The second follows the first, which has warmed the caches for it.
  */
-#define EMPTY_SPAN(place, tracepoint, key)                                                         \
-	TRACEPOINT(tracepoint) int open_##place(u64 *ctx)                                          \
+#define EMPTY_SPAN(name, tracepoint, key)                                                          \
+	TRACEPOINT(tracepoint) int open_##name(u64 *ctx)                                           \
 	{                                                                                          \
 		enter(key);                                                                        \
 		return 0;                                                                          \
 	}                                                                                          \
-	TRACEPOINT(tracepoint) int close_##place(u64 *ctx)                                         \
+	TRACEPOINT(tracepoint) int close_##name(u64 *ctx)                                          \
 	{                                                                                          \
 		leave(key);                                                                        \
 		return 0;                                                                          \
 	}
 
-#define AT_ENTRY(place, tracepoint, key)                                                           \
-	EMPTY_SPAN(at_##place, tracepoint, key)                                                    \
-	EMPTY_SPAN(again_at_##place, tracepoint, KEY_AGAIN + (key))
+#define AT_ENTRY(name, tracepoint, key)                                                            \
+	EMPTY_SPAN(first_at_##name, tracepoint, key)                                               \
+	EMPTY_SPAN(second_at_##name, tracepoint, KEY_SECOND + (key))
 
 #define AT_VECTOR(position, vector) AT_ENTRY(vector, #vector "_entry", KEY_VECTOR + position)
 
@@ -63,7 +63,7 @@ AT_ENTRY(irq, "irq_handler_entry", KEY_IRQ + (u32)ctx[0])
 AT_ENTRY(softirq, "softirq_entry", KEY_SOFTIRQ + ((u32)ctx[0] & 15))
 VECTORS(AT_VECTOR)
 
-/* The least that probes must do to time a span: two clock readings, and a place for the first. */
+/* The minimum that probes need to time a span: two clock readings, and a place for the first. */
 TRACEPOINT("sys_enter") int clock_at_entry(void *ctx)
 {
 	u32 zero = 0;
@@ -86,9 +86,9 @@ TRACEPOINT("sys_exit") int clock_at_exit(void *ctx)
 }
 
 /*
- * Feeds the stack from outside, for the test that compares it with its model: ctx is operation
- * (1 enter, 2 exit, 3 a program that ran since the time in place of the key), key, time in ns.
- * Returns 0, or 1 for an exit without its entry.
+ * Drives the stack from user space, for the test that compares it with its model: ctx is the operation
+ * (1 enter, 2 exit, 3 a program that has run since the time given in place of the key), key, time in
+ * ns. Returns 0, or 1 for an exit without its entry.
  */
 SEC("?raw_tp") int drive(u64 *ctx)
 {
@@ -96,15 +96,15 @@ SEC("?raw_tp") int drive(u64 *ctx)
 	u64 now_ns = ctx[2];
 	struct cpu_state *cpu = armed_cpu();
 	struct events events = {};
-	struct ended ended;
+	struct closed_span span;
 	struct row *row;
 
 	if (cpu && ctx[0] == 3) {
-		struct own own;
+		struct probe_run run;
 
-		begin_own(cpu, &own, ctx[1]);
-		if (own.frame)
-			charge_own(&own, 0, now_ns);
+		start_probe_run(cpu, &run, ctx[1]);
+		if (run.frame)
+			charge_probe_run(&run, 0, now_ns);
 		return 0;
 	}
 	if (!cpu || key >= KEYS)
@@ -113,11 +113,11 @@ SEC("?raw_tp") int drive(u64 *ctx)
 		open_span(cpu, key, now_ns);
 		return 0;
 	}
-	if (!close_span(cpu, key, now_ns, &ended, &events))
+	if (!close_span(cpu, key, now_ns, &span, &events))
 		return 1;
 	row = row_of(cpu, key);
 	if (row)
-		count_span(cpu, row, &ended, now_ns, &events);
+		count_span(cpu, row, &span, now_ns, &events);
 	return 0;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
-/* How a duration is counted. The layout is that of crates/stats/src/histogram.rs. */
+/* Counts a duration. The histogram's slots are those of crates/stats/src/histogram.rs. */
 #ifndef IRQLAB_DISTRIBUTION_H
 #define IRQLAB_DISTRIBUTION_H
 
@@ -26,15 +26,15 @@ static __always_inline u64 slot_of_value(u64 value)
 
 		slot = shift * 16 + (value >> shift);
 	}
-	/* Opaque to the compiler, which would drop the bound that the verifier wants to see. */
+	/* Opaque to the compiler, which would drop the bound that the verifier needs. */
 	asm volatile("%0 &= %1" : "+r"(slot) : "i"(HISTOGRAM_SLOTS - 1));
 	return slot;
 }
 
 /*
- * Makes batches longer until `elapsed_ns` falls into one of them. Rare: each doubling halves the
- * number of batches in use, so a row sees at most 40 of them however long the run. Not static, so
- * that the verifier walks its loops once and not at each call.
+ * Doubles the length of the batches until `elapsed_ns` falls into one of them. Rare: each doubling
+ * halves the number of batches in use, so a row needs at most 40 of them in a run of any length. Not
+ * static, so that the verifier checks its loops once and not at each call.
  */
 __noinline int lengthen_batches(struct row *row, u64 elapsed_ns)
 {
@@ -58,7 +58,7 @@ __noinline int lengthen_batches(struct row *row, u64 elapsed_ns)
 	return 0;
 }
 
-/* Counts a value in the sums, the peak and the batches; the histograms are the caller's. */
+/* Counts a value in the sums, the maximum and the batches; the caller counts it in a histogram. */
 static __always_inline void add_value(struct row *row, u64 value, u64 now_ns, u64 armed_ns)
 {
 	u64 narrow = value >> 32 ? 0xffffffffULL : value; /* squares of up to 4.29 s */

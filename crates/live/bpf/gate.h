@@ -1,30 +1,20 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
 /*
  * The gate opens and closes the window on one CPU. It runs there with interrupts off (test run of
- * a raw_tp program on a given CPU: net/bpf/test_run.c), and in the same breath reads the counters
- * that /proc/interrupts and /proc/softirqs print. So what is counted between the two can be
- * compared to the last one.
+ * a raw_tp program on a given CPU: net/bpf/test_run.c), and also reads the counters that
+ * /proc/interrupts and /proc/softirqs print. So the window's counts can be compared exactly with the
+ * kernel's.
  */
 #ifndef IRQLAB_GATE_H
 #define IRQLAB_GATE_H
 
-#define GATE_OPEN 1
-#define GATE_CLOSE 2
-
-/* Positions in kernel_armed/kernel_disarmed; the first ones are softirqs by number. */
-#define COUNTER_DEVICES 16
-#define COUNTER_VECTORS 17
-#define COUNTER_ABSENT (~0ULL)
-
 /*
- * Where the counters lie in a CPU's area, as the kernel's BTF says (section .data..percpu): the
- * loader fills cfg.percpu_offsets. A kernel may hide the addresses of its variables (no
- * KALLSYMS_ALL), so the area itself is found by one variable of it to which a pointer leads from
- * the current task: its run queue. The loader compares what is read with /proc before it is used.
+ * cfg.percpu_offsets holds the counters' offsets in a CPU's area: the loader takes them from the
+ * kernel's BTF (section .data..percpu), with the offsets of fields included. A kernel may hide the
+ * addresses of its variables (no KALLSYMS_ALL), so the area is found by one of its variables to which
+ * a pointer leads from the current task: the run queue. The loader compares the counters with /proc
+ * before it uses them.
  */
-#define OFFSET_RUNQUEUES 0
-#define OFFSET_KSTAT 1
-#define OFFSET_VECTORS 2 /* + order of counters; field offsets included */
 #define VECTOR_COUNTERS (PERCPU_OFFSETS - OFFSET_VECTORS)
 
 static __always_inline u64 percpu_area(void)

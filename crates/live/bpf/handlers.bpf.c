@@ -5,7 +5,7 @@
  * Compiled twice: as tp_btf programs, and with IRQLAB_NO_BTF as raw_tp ones for a kernel without
  * type information, where names of actions and NAPI devices cannot be read.
  *
- * Every program is optional ("?"): the loader picks those whose tracepoint the kernel has.
+ * Every program is optional ("?"): the loader selects those whose tracepoint the kernel has.
  */
 #include "kernel.h"
 #include "shared.h"
@@ -37,18 +37,18 @@ static __always_inline void leave(u32 key)
 	u64 now_ns = bpf_ktime_get_ns();
 	struct cpu_state *cpu = armed_cpu();
 	struct events events;
-	struct ended ended;
+	struct closed_span span;
 	struct row *row;
 
 	if (!cpu)
 		return;
 	read_events_at_exit(cpu->depth, &events);
-	if (!close_span(cpu, key, now_ns, &ended, &events))
+	if (!close_span(cpu, key, now_ns, &span, &events))
 		return;
 	row = row_of(cpu, key);
 	if (row)
-		count_span(cpu, row, &ended, now_ns, &events);
-	end_nested(&ended, &events);
+		count_span(cpu, row, &span, now_ns, &events);
+	end_exit_probe(&span, &events);
 }
 
 #define VECTOR(position, vector)                                                                   \
@@ -62,20 +62,6 @@ static __always_inline void leave(u32 key)
 		leave(KEY_VECTOR + position);                                                      \
 		return 0;                                                                          \
 	}
-
-/* The order of attribution::VECTORS. */
-#define VECTORS(DO)                                                                                \
-	DO(0, local_timer)                                                                         \
-	DO(1, reschedule)                                                                          \
-	DO(2, call_function)                                                                       \
-	DO(3, call_function_single)                                                                \
-	DO(4, irq_work)                                                                            \
-	DO(5, x86_platform_ipi)                                                                    \
-	DO(6, error_apic)                                                                          \
-	DO(7, spurious_apic)                                                                       \
-	DO(8, thermal_apic)                                                                        \
-	DO(9, threshold_apic)                                                                      \
-	DO(10, deferred_error_apic)
 
 VECTORS(VECTOR)
 
@@ -103,25 +89,25 @@ TRACEPOINT("irq_handler_exit") int irq_handler_out(u64 *ctx)
 	struct cpu_state *cpu = armed_cpu();
 	u32 key = KEY_IRQ + (u32)ctx[0];
 	struct events events;
-	struct ended ended;
+	struct closed_span span;
 	struct row *row;
 
 	if (!cpu)
 		return 0;
 	read_events_at_exit(cpu->depth, &events);
-	if (!close_span(cpu, key, now_ns, &ended, &events))
+	if (!close_span(cpu, key, now_ns, &span, &events))
 		return 0;
 	row = row_of_action(cpu, key, ctx[1]);
 	if (row) {
-		count_span(cpu, row, &ended, now_ns, &events);
-		if (!ctx[2]) /* IRQ_NONE: on a shared line, not this action's device */
+		count_span(cpu, row, &span, now_ns, &events);
+		if (!ctx[2]) /* IRQ_NONE: the device of another action on this line */
 			row->special++;
 	}
-	end_nested(&ended, &events);
+	end_exit_probe(&span, &events);
 	return 0;
 }
 
-/* No entry event: a poll is counted with the packets that it handled. */
+/* No entry event: a poll is counted with the number of its packets. */
 TRACEPOINT("napi_poll") int napi_polled(u64 *ctx)
 {
 	u64 now_ns = bpf_ktime_get_ns();
@@ -129,11 +115,11 @@ TRACEPOINT("napi_poll") int napi_polled(u64 *ctx)
 	u32 packets = ctx[1], budget = ctx[2];
 	struct events events;
 	struct row *row;
-	struct own own;
+	struct probe_run run;
 
 	if (!cpu)
 		return 0;
-	begin_own(cpu, &own, now_ns);
+	start_probe_run(cpu, &run, now_ns);
 	read_events_at_exit(cpu->depth, &events);
 	row = row_of_napi(cpu, ctx[0]);
 	if (row) {
@@ -142,11 +128,11 @@ TRACEPOINT("napi_poll") int napi_polled(u64 *ctx)
 		if (packets >= budget)
 			row->special++;
 	}
-	end_own(cpu, &own, &events);
+	end_probe_run(cpu, &run, &events);
 	return 0;
 }
 
-/* The kernel itself times each NMI handler and passes the result. */
+/* The kernel times each NMI handler and passes its duration. */
 TRACEPOINT("nmi_handler") int nmi_handled(u64 *ctx)
 {
 	u64 now_ns = bpf_ktime_get_ns();
@@ -154,11 +140,11 @@ TRACEPOINT("nmi_handler") int nmi_handled(u64 *ctx)
 	u64 spent_ns = ctx[1];
 	struct events events;
 	struct row *row;
-	struct own own;
+	struct probe_run run;
 
 	if (!cpu)
 		return 0;
-	begin_own(cpu, &own, now_ns);
+	start_probe_run(cpu, &run, now_ns);
 	read_events_at_exit(cpu->depth, &events);
 	row = row_of(cpu, KEY_NMI);
 	if ((s64)spent_ns < 0)
@@ -167,7 +153,7 @@ TRACEPOINT("nmi_handler") int nmi_handled(u64 *ctx)
 		add_value(row, spent_ns, now_ns, cpu->armed_ns);
 		row->flat[slot_of_value(spent_ns)]++;
 	}
-	end_own(cpu, &own, &events);
+	end_probe_run(cpu, &run, &events);
 	return 0;
 }
 
@@ -176,19 +162,19 @@ static __always_inline int count_only(u32 key)
 	struct cpu_state *cpu = armed_cpu();
 	struct events events;
 	struct row *row;
-	struct own own;
+	struct probe_run run;
 
 	if (!cpu)
 		return 0;
-	begin_own(cpu, &own, 0);
-	if (own.frame) {
-		own.since_ns = bpf_ktime_get_ns();
+	start_probe_run(cpu, &run, 0);
+	if (run.frame) {
+		run.since_ns = bpf_ktime_get_ns();
 		read_events_at_exit(cpu->depth, &events);
 	}
 	row = row_of(cpu, key);
 	if (row)
 		row->count++;
-	end_own(cpu, &own, &events);
+	end_probe_run(cpu, &run, &events);
 	return 0;
 }
 

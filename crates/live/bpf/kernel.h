@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
 /*
- * The few kernel types that the probes read, cut down to the fields they use. Field offsets are
- * relocated at load time against the running kernel's BTF (CO-RE), so no vmlinux.h is generated,
+ * The few kernel types that the probes read, with only the fields that they use. The loader
+ * relocates field offsets against the running kernel's BTF (CO-RE), so no vmlinux.h is generated,
  * and the programs build on a machine whose kernel has no BTF.
  */
 #ifndef IRQLAB_KERNEL_H
 #define IRQLAB_KERNEL_H
 
-/* Stands in for <linux/types.h>, whose includes lie in a path that differs by distribution. */
+/* Replaces <linux/types.h>, whose includes are in a path that differs by distribution. */
 #define _LINUX_TYPES_H
 typedef unsigned char __u8;
 typedef signed char __s8;
@@ -63,7 +63,7 @@ struct kernel_stat { /* include/linux/kernel_stat.h: what /proc/softirqs prints 
 	unsigned int softirqs[NR_SOFTIRQS];
 } RELOCATED;
 
-/* kernel/sched/sched.h: the way from the current task to its CPU's run queue */
+/* kernel/sched/sched.h: the pointers from the current task to its CPU's run queue */
 struct rq;
 
 struct cfs_rq {

@@ -1,24 +1,11 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
-/* What noise.bpf.c and src/noise/marks.rs share: change both together. */
+/*
+ * Records of noise.bpf.c. The build script generates their Rust side from the compiled object's BTF.
+ */
 #ifndef IRQLAB_NOISE_H
 #define IRQLAB_NOISE_H
 
-#define NOISE_NAME_BYTES 16 /* TASK_COMM_LEN */
-
-/* Keys of contexts, as in shared.h. */
-#define NOISE_KEY_VECTOR 1
-#define NOISE_KEY_SOFTIRQ 32
-#define NOISE_KEY_NMI 48
-#define NOISE_KEY_IRQ 64
-
-enum {
-	NOISE_ENTER = 1,
-	NOISE_LEAVE,
-	NOISE_NMI,
-	NOISE_FAULT,
-	NOISE_SWITCH_TO,
-	NOISE_SWITCH_BACK,
-};
+#include "constants.h"
 
 /* The loop of a CPU. */
 struct noise_cpu {
@@ -28,14 +15,14 @@ struct noise_cpu {
 struct noise_mark {
 	__u64 at_ns;
 	__u16 cpu;
-	__u16 what;
+	__u16 what; /* MARK_... */
 	__u32 key; /* of the context; the task's id at a switch */
-	__u64 value; /* of an NMI its time, ns; at a switch the task's process */
+	__u64 value; /* an NMI's duration, ns; the task's process at a switch */
 };
 
 struct noise_switch {
 	struct noise_mark mark;
-	char name[NOISE_NAME_BYTES];
+	char name[TASK_NAME_BYTES];
 };
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
 /*
- * PMU events read at entry and exit of a span. With cfg.events == 0 (the timing pass) the verifier
+ * PMU events, read at entry and exit of a span. With cfg.events == 0 (the timing pass) the verifier
  * sees a constant and removes all of this.
  *
- * Order: at entry the events are read before the clock, at exit after it, so the clock's interval
- * holds none of their cost, as in the paper (handlers-ia32, section 4.1). An event's own interval
- * holds the entry reads after it and the exit reads before it; calibration measures and the user
- * side subtracts that.
+ * Order: at entry the events are read before the clock, at exit after it, so the span's time contains
+ * none of their cost, as in the paper (handlers-ia32, section 4.1). An event's own count contains the
+ * entry reads after it and the exit reads before it; calibration measures those, and user space
+ * subtracts them.
  */
 #ifndef IRQLAB_PMU_H
 #define IRQLAB_PMU_H
@@ -24,7 +24,7 @@ struct pmu_frames {
 	__u64 unreadable; /* reads that failed */
 	__u64 last_error;
 	__u64 multiplexed; /* spans in which an event did not count all the time */
-	__u64 disturbed; /* spans of which an interrupt came while a program read their events */
+	__u64 disturbed; /* spans with an interrupt while a program read their events */
 };
 
 struct {
@@ -78,15 +78,15 @@ static __always_inline void read_events_at_entry(u32 depth)
 		if (!read_event(pmu, event, &frame->start[event], &frame->idle[event]))
 			frame->valid = 0;
 	}
-	if (frame->charges) /* by an interrupt that came while we read */
+	if (frame->charges) /* an interrupt came between the reads */
 		frame->valid = 0;
 }
 
 struct events {
 	u64 values[EVENTS_MAX];
-	u64 idle[EVENTS_MAX]; /* then what the span counted, */
-	u64 self[EVENTS_MAX]; /* and that without the spans in it */
-	u32 charges; /* of the span when reading began */
+	u64 idle[EVENTS_MAX]; /* after take_events: the inclusive counts of the span, */
+	u64 self[EVENTS_MAX]; /* and its self counts */
+	u32 charges; /* of the span before the reads */
 	bool valid;
 };
 
@@ -95,7 +95,7 @@ static __always_inline struct pmu_frame *pmu_frame_at(struct pmu_frames *pmu, u3
 	return &pmu->frames[position & (DEPTH_MAX - 1)];
 }
 
-/* `depth`: the open spans, of which the innermost is what is read for. */
+/* Reads for the innermost of `depth` open spans. */
 static __always_inline void read_events_at_exit(u32 depth, struct events *now)
 {
 	u32 zero = 0, event;
@@ -119,7 +119,7 @@ static __always_inline void read_events_at_exit(u32 depth, struct events *now)
 	}
 }
 
-/* The events of the innermost open span can't be told any more. */
+/* Marks the events of an open span as unknown. */
 static __always_inline void spoil_events(u32 position)
 {
 	u32 zero = 0;
@@ -133,12 +133,12 @@ static __always_inline void spoil_events(u32 position)
 }
 
 /*
- * Takes the events of the span at `position`, which is still on the stack: behind that its frame is
- * another's, if an interrupt comes. Charges them to the span around.
+ * Computes the events of the span at `position`, and charges them to its parent. The span is still on
+ * the stack: after that, an interrupt may reuse its frame.
  */
 static __always_inline void take_events(u32 position, struct events *now)
 {
-	struct pmu_frame *frame, *around;
+	struct pmu_frame *frame, *parent;
 	u32 zero = 0, event;
 	struct pmu_frames *pmu;
 
@@ -150,10 +150,10 @@ static __always_inline void take_events(u32 position, struct events *now)
 		return;
 	}
 	frame = pmu_frame_at(pmu, position);
-	around = pmu_frame_at(pmu, position - 1); /* around none: the last, which is not open then */
+	parent = pmu_frame_at(pmu, position - 1); /* without a parent: the last frame, which is not in use then */
 	if (!frame->valid)
 		now->valid = false;
-	/* What came while we read is in some of the values, or in none. */
+	/* An interrupt between the reads is in some of the values. */
 	if (now->valid && now->charges != frame->charges) {
 		pmu->disturbed++;
 		now->valid = false;
@@ -171,12 +171,12 @@ static __always_inline void take_events(u32 position, struct events *now)
 		delta = now->values[event] - frame->start[event];
 		now->idle[event] = delta;
 		now->self[event] = delta - frame->nested[event];
-		around->nested[event] += delta;
+		parent->nested[event] += delta;
 	}
-	around->charges++;
+	parent->charges++;
 	if (!now->valid)
-		around->valid = 0;
-	now->charges = around->charges;
+		parent->valid = 0;
+	now->charges = parent->charges;
 }
 
 static __always_inline void count_events(struct row *row, struct events *now)
@@ -195,9 +195,9 @@ static __always_inline void count_events(struct row *row, struct events *now)
 }
 
 /*
- * Charges what a program of ours added to the events since it read them, and on the ways into it and
- * out of it, to the span in which it runs. What came in between has charged itself, so they can't be
- * told apart then.
+ * Charges to the span in which a program runs what the program added to the events since it read
+ * them, and what entering and leaving it added. An interrupt in between has charged itself, which
+ * makes the events of the span unknown.
  */
 static __always_inline void charge_events(u32 position, struct events *since)
 {
@@ -222,7 +222,7 @@ static __always_inline void charge_events(u32 position, struct events *since)
 		if (!read_event(pmu, event, &value, &idle))
 			frame->valid = 0;
 		else
-			frame->nested[event] += value - since->values[event] + cfg.inside_events[event];
+			frame->nested[event] += value - since->values[event] + cfg.overhead_in_span_events[event];
 	}
 	if (frame->valid && since->charges != frame->charges) {
 		pmu->disturbed++;

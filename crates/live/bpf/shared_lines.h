@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
-/* Rows whose key is a kernel object: the actions of an IRQ line, and NAPI instances. */
+/* Rows for kernel objects: the actions of an IRQ line, and NAPI instances. */
 #ifndef IRQLAB_SHARED_LINES_H
 #define IRQLAB_SHARED_LINES_H
 
@@ -63,8 +63,8 @@ static __noinline struct row *row_of_object(struct cpu_state *cpu, u32 key, u64 
 }
 
 /*
- * Each action of a shared line has a row of its own. The first one seen is found by its line
- * number alone; only the others pay for a hash look-up.
+ * Each action of a shared line has its own row. The line number alone finds the row of the first
+ * action seen; only the others need a hash look-up.
  */
 static __always_inline struct row *row_of_action(struct cpu_state *cpu, u32 key, u64 action)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
 /*
- * The span stack of a CPU, as in crates/attribution/src/stack.rs, which a test drives beside it.
+ * The span stack of a CPU, as in crates/attribution/src/stack.rs; a test compares the two.
  *
- * Softirq probes run with interrupts on, so a hard IRQ may come at any instruction of theirs. Its
- * own probes leave the stack as they found it, so it is enough that a frame is claimed (depth)
- * before it is filled, and computed from before it is given back.
+ * Softirq probes run with interrupts on, so a hard IRQ may come at any of their instructions. The
+ * probes of that IRQ leave the stack as they found it. So it is enough that a program claims a frame
+ * (depth) before it fills it, and reads a frame before it releases it.
  */
 #ifndef IRQLAB_SPAN_STACK_H
 #define IRQLAB_SPAN_STACK_H
@@ -12,7 +12,7 @@
 #include "distribution.h"
 #include "pmu.h"
 
-#define BATCH_SHIFT_FIRST 20 /* 1.05 ms; doubles as the run gets longer */
+#define BATCH_SHIFT_FIRST 20 /* 1.05 ms; doubles in long runs */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -41,13 +41,13 @@ static __always_inline struct row *row_at(u32 slot)
 	return bpf_map_lookup_elem(&rows, &slot);
 }
 
-/* A new row on this CPU, or 0 when all are taken. Slot 0 stands for none. */
+/* A new row on this CPU, or 0 when all are in use. Slot 0 means none. */
 static __always_inline u32 claim_slot(struct cpu_state *cpu)
 {
-	/* Atomic, as an NMI may claim one in between. */
+	/* Atomic: an NMI may claim a slot in between. */
 	u32 slot = __sync_fetch_and_add(&cpu->slots_used, 1) + 1;
 
-	return slot < cfg.slots && slot < 1 << SLOT_BITS ? slot : 0;
+	return slot < cfg.slots && slot < 1 << ROW_BITS ? slot : 0;
 }
 
 static __noinline struct row *first_row(struct cpu_state *cpu, u32 key)
@@ -65,13 +65,13 @@ static __noinline struct row *first_row(struct cpu_state *cpu, u32 key)
 	}
 	row->key = key;
 	row->batch_shift = BATCH_SHIFT_FIRST;
-	cpu->places[key] |= slot;
+	cpu->key_words[key] |= slot;
 	return row;
 }
 
 static __always_inline bool known_key(u64 *key)
 {
-	/* Opaque to the compiler, so that the verifier sees this check on the index that is used. */
+	/* Opaque to the compiler, so that the verifier sees this check on the index in use. */
 	asm volatile("" : "+r"(*key));
 	return *key < KEYS;
 }
@@ -83,11 +83,11 @@ static __always_inline struct row *row_of(struct cpu_state *cpu, u32 key)
 
 	if (!known_key(&index))
 		return 0;
-	slot = cpu->places[index] & ((1 << SLOT_BITS) - 1);
+	slot = cpu->key_words[index] & ((1 << ROW_BITS) - 1);
 	return slot ? row_at(slot) : first_row(cpu, key);
 }
 
-/* Opens a span. The clock is read last, so that little of this is inside; `fixed_ns` replaces it. */
+/* Opens a span. Reads the clock last, to keep this work out of the span; `fixed_ns` replaces it. */
 static __always_inline void open_span(struct cpu_state *cpu, u32 key, u64 fixed_ns)
 {
 	u32 depth = cpu->depth;
@@ -109,8 +109,8 @@ static __always_inline void open_span(struct cpu_state *cpu, u32 key, u64 fixed_
 }
 
 /*
- * Finds the open span of `key` under the top, drops those above it, and returns its position + 1;
- * 0 when there is none. What closed inside a dropped one was charged already: it is carried down.
+ * Finds the open span of `key` below the top, drops those above it, and returns its position + 1;
+ * 0 when there is none. Spans that closed inside a dropped one are charged to the span found.
  */
 static __noinline u32 unwind_to(struct cpu_state *cpu, u32 key)
 {
@@ -158,50 +158,50 @@ static __noinline u32 unwind_to(struct cpu_state *cpu, u32 key)
 	return found;
 }
 
-/* Our own program inside of a span: which one, when it began, and what was charged until then. */
-struct own {
-	struct frame *frame; /* 0: in none */
+/* A probe running inside a span: which span, since when, and what it was charged until then. */
+struct probe_run {
+	struct frame *frame; /* 0: in no span */
 	u64 since_ns;
 	u64 nested_ns;
 };
 
-/* A span that has just ended, not yet counted. */
-struct ended {
+/* A span that has just closed and is not counted yet. */
+struct closed_span {
 	u64 self_ns;
 	u64 inclusive_ns;
 	u32 descendants;
 	u32 position;
 	bool clamped;
-	struct own own; /* this program, in the span around */
+	struct probe_run run; /* this program, in the parent span */
 };
 
-/* What a probe pair adds inside a span of this key. */
-static __always_inline u32 inside_of(struct cpu_state *cpu, u32 key)
+/* What a probe pair adds inside every span of this key. */
+static __always_inline u32 overhead_of(struct cpu_state *cpu, u32 key)
 {
 	u64 index = key;
 
 	if (!known_key(&index))
 		return 0;
-	return cpu->places[index] >> SLOT_BITS & ((1 << INSIDE_BITS) - 1);
+	return cpu->key_words[index] >> ROW_BITS & ((1 << OVERHEAD_BITS) - 1);
 }
 
-/* What a way into the exit's program adds that the span has cooled, of so much that is left of it. */
-static __always_inline u64 way_in_of(struct cpu_state *cpu, u32 key, u64 left_ns)
+/* What entering the exit program with cold caches adds to a span with `rest_ns` of its own. */
+static __always_inline u64 cold_exit_of(struct cpu_state *cpu, u32 key, u64 rest_ns)
 {
 	u64 index = key, most_ns;
 
 	if (!known_key(&index))
 		return 0;
-	most_ns = (u64)(cpu->places[index] >> (SLOT_BITS + INSIDE_BITS)) << WAY_IN_SHIFT;
-	return left_ns >> WAY_IN_SHARE < most_ns ? left_ns >> WAY_IN_SHARE : most_ns;
+	most_ns = (u64)(cpu->key_words[index] >> (ROW_BITS + OVERHEAD_BITS)) << COLD_EXIT_UNIT_SHIFT;
+	return rest_ns >> COLD_EXIT_SHIFT < most_ns ? rest_ns >> COLD_EXIT_SHIFT : most_ns;
 }
 
-/* Takes the innermost open span of `key` off the stack and charges it to the one around it. */
-static __always_inline bool close_span(struct cpu_state *cpu, u32 key, u64 now_ns, struct ended *ended,
+/* Takes the innermost open span of `key` off the stack and charges it to its parent. */
+static __always_inline bool close_span(struct cpu_state *cpu, u32 key, u64 now_ns, struct closed_span *span,
 				       struct events *events)
 {
 	u32 depth = cpu->depth, position;
-	u64 raw_ns, probes_ns, nested_ns, inside_ns, own_ns;
+	u64 raw_ns, probes_ns, nested_ns, overhead_ns, self_ns;
 	struct frame *frame;
 
 	if (!depth || cpu->frames[(depth - 1) & (DEPTH_MAX - 1)].key != key) {
@@ -214,32 +214,32 @@ static __always_inline bool close_span(struct cpu_state *cpu, u32 key, u64 now_n
 	raw_ns = now_ns - frame->start_ns;
 	if ((s64)raw_ns < 0)
 		raw_ns = 0;
-	ended->position = position;
-	ended->descendants = frame->descendants;
-	inside_ns = inside_of(cpu, key);
-	own_ns = raw_ns - frame->nested_ns - inside_ns;
-	if ((s64)own_ns > 0)
-		inside_ns += way_in_of(cpu, key, own_ns);
-	probes_ns = frame->probes_ns + inside_ns;
-	nested_ns = frame->nested_ns + inside_ns;
-	ended->inclusive_ns = raw_ns > probes_ns ? raw_ns - probes_ns : 0;
-	ended->self_ns = raw_ns > nested_ns ? raw_ns - nested_ns : 0;
-	ended->clamped = raw_ns < nested_ns;
-	ended->own.frame = 0;
+	span->position = position;
+	span->descendants = frame->descendants;
+	overhead_ns = overhead_of(cpu, key);
+	self_ns = raw_ns - frame->nested_ns - overhead_ns;
+	if ((s64)self_ns > 0)
+		overhead_ns += cold_exit_of(cpu, key, self_ns);
+	probes_ns = frame->probes_ns + overhead_ns;
+	nested_ns = frame->nested_ns + overhead_ns;
+	span->inclusive_ns = raw_ns > probes_ns ? raw_ns - probes_ns : 0;
+	span->self_ns = raw_ns > nested_ns ? raw_ns - nested_ns : 0;
+	span->clamped = raw_ns < nested_ns;
+	span->run.frame = 0;
 	take_events(position, events);
 	if (position > 0) {
-		struct frame *around = &cpu->frames[(position - 1) & (DEPTH_MAX - 1)];
+		struct frame *parent = &cpu->frames[(position - 1) & (DEPTH_MAX - 1)];
 
 		/*
-		 * What is before the clock at entry and behind the last clock at exit is the same as
-		 * what is inside, between the two: the way into a program, and the way out of one.
+		 * The overhead outside the span (entering the entry program, leaving the exit
+		 * program) equals the overhead inside it (leaving the former, entering the latter).
 		 */
-		around->nested_ns += raw_ns + inside_ns;
-		around->probes_ns += probes_ns + inside_ns;
-		around->descendants += ended->descendants + 1;
-		ended->own.frame = around;
-		ended->own.since_ns = now_ns;
-		ended->own.nested_ns = around->nested_ns;
+		parent->nested_ns += raw_ns + overhead_ns;
+		parent->probes_ns += probes_ns + overhead_ns;
+		parent->descendants += span->descendants + 1;
+		span->run.frame = parent;
+		span->run.since_ns = now_ns;
+		span->run.nested_ns = parent->nested_ns;
 	}
 	barrier();
 	cpu->depth = position;
@@ -251,70 +251,70 @@ static __always_inline struct frame *innermost(struct cpu_state *cpu)
 	u32 depth = cpu->depth;
 	struct frame *frame = depth ? &cpu->frames[(depth - 1) & (DEPTH_MAX - 1)] : 0;
 
-	/* Opaque to the compiler, which would check `depth` again, where the verifier wants the pointer. */
+	/* Opaque to the compiler, which would check `depth` again where the verifier needs the pointer. */
 	asm volatile("" : "+r"(frame));
 	return frame;
 }
 
-/* This program, which opens and closes no span, begins. */
-static __always_inline void begin_own(struct cpu_state *cpu, struct own *own, u64 now_ns)
+/* A program starts that opens and closes no span. */
+static __always_inline void start_probe_run(struct cpu_state *cpu, struct probe_run *run, u64 now_ns)
 {
-	own->frame = innermost(cpu);
-	own->since_ns = now_ns;
-	own->nested_ns = own->frame ? own->frame->nested_ns : 0;
+	run->frame = innermost(cpu);
+	run->since_ns = now_ns;
+	run->nested_ns = run->frame ? run->frame->nested_ns : 0;
 }
 
 /*
- * Charges what this program took to the span in which it runs. What came in between has charged
- * itself. `fixed_ns` replaces the clock.
+ * Charges this program's time to the span in which it runs. Interrupts in between have charged
+ * themselves. `fixed_ns` replaces the clock.
  */
-static __always_inline void charge_own(struct own *own, u64 more_ns, u64 fixed_ns)
+static __always_inline void charge_probe_run(struct probe_run *run, u64 more_ns, u64 fixed_ns)
 {
-	u64 spent_ns = (fixed_ns ? fixed_ns : bpf_ktime_get_ns()) - own->since_ns;
+	u64 spent_ns = (fixed_ns ? fixed_ns : bpf_ktime_get_ns()) - run->since_ns;
 
-	spent_ns -= own->frame->nested_ns - own->nested_ns;
+	spent_ns -= run->frame->nested_ns - run->nested_ns;
 	if ((s64)spent_ns < 0)
 		return;
-	own->frame->nested_ns += spent_ns + more_ns;
-	own->frame->probes_ns += spent_ns + more_ns;
+	run->frame->nested_ns += spent_ns + more_ns;
+	run->frame->probes_ns += spent_ns + more_ns;
 }
 
-/* It ends. The ways into it and out of it take what is inside of a span without work. */
-static __always_inline void end_own(struct cpu_state *cpu, struct own *own, struct events *since)
+/* It ends. Entering and leaving it cost as much as the inside of an empty span. */
+static __always_inline void end_probe_run(struct cpu_state *cpu, struct probe_run *run, struct events *since)
 {
-	if (!own->frame)
+	if (!run->frame)
 		return;
 	charge_events(cpu->depth - 1, since);
-	charge_own(own, inside_of(cpu, own->frame->key), 0);
+	charge_probe_run(run, overhead_of(cpu, run->frame->key), 0);
 }
 
-/* The program at the exit of a nested span ends. */
-static __always_inline void end_nested(struct ended *ended, struct events *since)
+/* The exit program of a nested span ends. */
+static __always_inline void end_exit_probe(struct closed_span *span, struct events *since)
 {
-	if (!ended->own.frame)
+	if (!span->run.frame)
 		return;
-	charge_events(ended->position - 1, since);
-	charge_own(&ended->own, 0, 0);
+	charge_events(span->position - 1, since);
+	charge_probe_run(&span->run, 0, 0);
 }
 
-/* Counts a span that has ended. */
-static __always_inline void count_span(struct cpu_state *cpu, struct row *row, struct ended *ended,
+/* Counts a span that has closed. */
+static __always_inline void count_span(struct cpu_state *cpu, struct row *row, struct closed_span *span,
 				       u64 now_ns, struct events *events)
 {
-	add_value(row, ended->self_ns, now_ns, cpu->armed_ns);
-	if (ended->clamped)
+	add_value(row, span->self_ns, now_ns, cpu->armed_ns);
+	if (span->clamped)
 		row->clamped++;
-	if (!ended->descendants) {
-		row->flat[slot_of_value(ended->self_ns)]++;
+	if (!span->descendants) {
+		row->flat[slot_of_value(span->self_ns)]++;
 	} else {
 		row->nested_count++;
-		row->nested_extra += ended->inclusive_ns - ended->self_ns;
-		if (ended->inclusive_ns >= row->nested_max) {
-			row->nested_max = ended->inclusive_ns;
+		row->nested_extra += span->inclusive_ns - span->self_ns;
+		if (span->inclusive_ns >= row->nested_max) {
+			row->nested_max = span->inclusive_ns;
 			row->nested_max_at_ns = now_ns;
 		}
-		row->nested_self[slot_of_value(ended->self_ns)]++;
-		row->nested_inclusive[slot_of_value(ended->inclusive_ns)]++;
+		row->nested_self[slot_of_value(span->self_ns)]++;
+		row->nested_inclusive[slot_of_value(span->inclusive_ns)]++;
 	}
 	count_events(row, events);
 }

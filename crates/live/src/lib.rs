@@ -1,10 +1,26 @@
 //! The bench that is this machine.
+//!
+//! The experiments have a room each: [`handlers`], [`noise`], [`footprint`]. What several of them need
+//! has a room of its own: [`bpf`] (the programs), [`clock`] (the time-stamp counter), [`window`] (the
+//! window, its end, the stop request), [`threads`], [`memory`], [`perf`] (performance events),
+//! [`probe_overhead`], [`marks`] (the kernel's events as a stream), [`syscall_loop`], [`stimulus`],
+//! [`host`] and [`journal`]. [`selfbench`] measures irqlab itself and runs the experiments' benches.
+//!
+//! **Architecture invariant:** no experiment's room imports from another experiment's room.
 
 pub mod bpf;
+pub mod clock;
 pub mod footprint;
 pub mod handlers;
 pub mod host;
 pub mod journal;
+pub mod marks;
+pub mod memory;
 pub mod noise;
+pub mod perf;
+pub mod probe_overhead;
 pub mod selfbench;
 pub mod stimulus;
+pub mod syscall_loop;
+pub mod threads;
+pub mod window;

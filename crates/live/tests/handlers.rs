@@ -12,7 +12,8 @@ use lab::handlers::{
     BenchError, Condition, HandlersBench, Load, Rate, Source, SourceSample, Timing, WindowSample,
 };
 use live::bpf::Flavour;
-use live::handlers::{LiveBench, LiveSettings, Stop, Until};
+use live::handlers::{LiveBench, LiveSettings};
+use live::window::{Stop, Until};
 use live::host::{Root, parse_cpu_list};
 
 static ALONE: Mutex<()> = Mutex::new(());

@@ -11,7 +11,7 @@ use std::time::Duration;
 use lab::noise::{
     Body, CpuNoise, GapLedger, Loop, NoiseBench, NoiseSample, Part, SourceName, Work,
 };
-use live::handlers::Stop;
+use live::window::Stop;
 use live::host::{Root, parse_cpu_list};
 use live::noise::{Length, LiveNoise, NoiseSettings};
 use rustix::thread::{CpuSet, sched_setaffinity};

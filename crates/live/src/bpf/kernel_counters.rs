@@ -1,9 +1,9 @@
 //! Where the kernel keeps the counters that /proc/interrupts and /proc/softirqs print.
 //!
 //! The gate reads them on the CPU itself, with interrupts off, at the instant at which a window
-//! opens or closes. A window's counts can so be compared with the kernel's to the last one, which
-//! reading the files before and after cannot do. What the gate reads is checked once against the
-//! files before it is used
+//! opens or closes. So a window's counts can be compared exactly with the kernel's, which reading
+//! the files before and after does not allow. The bench checks the gate's values against the files
+//! before it uses them
 //! ([`gate_agrees_with_files`](crate::handlers::agreement::gate_agrees_with_files)).
 
 use std::ffi::OsStr;
@@ -12,7 +12,9 @@ use libbpf_rs::Btf;
 use libbpf_rs::btf::types::{DataSec, MemberAttr, Struct, Typedef, Var};
 use libbpf_rs::btf::{BtfType, ReferencesType};
 
-use super::layout::{COUNTER_ABSENT, COUNTER_VECTORS, PERCPU_OFFSETS};
+use super::layout::{
+    COUNTER_ABSENT, COUNTER_VECTORS, OFFSET_KSTAT, OFFSET_RUNQUEUES, OFFSET_VECTORS, PERCPU_OFFSETS,
+};
 
 /// Field of `irq_cpustat_t` (arch/x86/include/asm/hardirq.h) and its label in /proc/interrupts
 /// (arch/x86/kernel/irq.c, `arch_show_interrupts`).
@@ -32,10 +34,6 @@ pub const VECTOR_COUNTERS: [(&str, &str); PERCPU_OFFSETS - OFFSET_VECTORS] = [
     ("__nmi_count", "NMI"),
     ("icr_read_retry_count", "RTR"),
 ];
-
-const OFFSET_RUNQUEUES: usize = 0;
-const OFFSET_KSTAT: usize = 1;
-const OFFSET_VECTORS: usize = 2;
 
 /// The offsets for [`super::layout::Config::percpu_offsets`]; all negative without BTF.
 #[must_use]
@@ -77,7 +75,7 @@ fn irq_stat_fields(btf: &Btf<'_>) -> Vec<Option<i32>> {
     VECTOR_COUNTERS.iter().map(|(field, _)| offset_of(field)).collect()
 }
 
-/// The counter of the vector line `label` of /proc/interrupts among what the gate read.
+/// The counter of line `label` of /proc/interrupts, among those that the gate read.
 #[must_use]
 pub fn vector_counter(counters: &[u64], label: &str) -> Option<u64> {
     let at = VECTOR_COUNTERS.iter().position(|(_, name)| *name == label)?;

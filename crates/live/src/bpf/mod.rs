@@ -1,15 +1,17 @@
-//! The BPF programs: their layout, loading, and what they cost.
+//! The BPF programs: what they share with this crate, loading, attaching, and reading their maps.
 
+mod constants;
 pub mod kernel_counters;
 pub mod layout;
 pub mod object;
+pub mod programs;
 
-pub use object::{EventFaults, Flavour, LoadSpec, Probes, known_tracepoints};
+pub use object::{EventErrors, Flavour, LoadSpec, Probes, known_tracepoints};
 
-/// Why the programs could not be used.
+/// Why the programs cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BpfError {
-    /// The kernel refuses for want of rights.
+    /// The process lacks the rights.
     #[error("not permitted: {0}")]
     NotPermitted(String),
     /// Anything else, with libbpf's and the verifier's messages.

@@ -10,12 +10,10 @@ use libbpf_rs::{
     Btf, ErrorKind, Link, Map, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel,
     ProgramInput, ProgramMut, libbpf_sys,
 };
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::BpfError;
-use super::layout::{
-    CPU_STATE_BYTES, Config, CpuState, Inside, PMU_FRAMES_BYTES, PMU_TAIL_BYTES, Row,
-};
+use super::layout::{Config, CpuState, GATE_CLOSE, GATE_OPEN, PmuFrames, ProbeOverheads, Row};
 
 static WITH_BTF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/handlers.btf.o"));
 static WITHOUT_BTF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/handlers.raw.o"));
@@ -39,7 +37,7 @@ impl Flavour {
         }
     }
 
-    /// The best one that this kernel has.
+    /// The best flavour that this kernel supports.
     #[must_use]
     pub fn of_this_kernel() -> Self {
         match Btf::from_vmlinux() {
@@ -60,20 +58,35 @@ pub struct LoadSpec<'a> {
     pub programs: &'a [&'a str],
 }
 
-/// What could not be read of the PMU events.
+/// PMU events that could not be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EventFaults {
+pub struct EventErrors {
     /// Reads that failed.
     pub unreadable: u64,
     /// The last error number of these.
     pub last_errno: u64,
     /// Spans in which an event did not count all the time.
     pub multiplexed: u64,
-    /// Spans whose exit program was interrupted behind its reads.
+    /// Spans with an interrupt between the reads of their events.
     pub disturbed: u64,
 }
 
-/// The loaded programs and what is attached of them.
+impl EventErrors {
+    /// A warning for each kind of error that occurred.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let last = std::io::Error::from_raw_os_error(self.last_errno as i32);
+        let kinds = [
+            (self.unreadable, format!("spans without event counts: a read of an event failed ({last})")),
+            (self.multiplexed, "spans without event counts: an event did not count all the time".into()),
+            (self.disturbed, "spans without event counts: an interrupt came between the reads".into()),
+        ];
+        let occurred = kinds.into_iter().filter(|(count, _)| *count > 0);
+        occurred.map(|(count, what)| format!("{count} {what}")).collect()
+    }
+}
+
+/// The loaded programs, and the links of the attached ones.
 pub struct Probes {
     object: Object,
     links: Vec<Link>,
@@ -83,7 +96,7 @@ pub struct Probes {
 /// The last messages of libbpf, kept for the error that follows them.
 static MESSAGES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 const MESSAGES_MAX: usize = 40;
-/// Of a verifier's log only the end matters.
+/// Lines kept of a message: only the end of a verifier's log matters.
 const MESSAGE_LINES_MAX: usize = 12;
 
 pub(crate) fn keep_message(_level: PrintLevel, message: String) {
@@ -102,8 +115,8 @@ fn taken_messages() -> String {
 }
 
 pub(crate) fn failure(doing: &str, error: &libbpf_rs::Error) -> BpfError {
-    let detail = format!("{doing}: {error}; {}", taken_messages());
-    // The verifier says EACCES too, but not for want of rights.
+    let detail = format!("{doing} failed: {error}; {}", taken_messages());
+    // The verifier returns EACCES too, for other reasons than rights.
     let by_verifier = detail.contains("PROG LOAD LOG") && detail.contains("processed ");
     if error.kind() == ErrorKind::PermissionDenied && !by_verifier {
         BpfError::NotPermitted(detail)
@@ -145,34 +158,17 @@ impl Probes {
             program.set_autoload(name == "gate" || spec.programs.contains(&name.as_str()));
         }
         let object = open.load().map_err(|error| failure("loading the BPF programs", &error))?;
-        let probes = Probes { object, links: Vec::new(), slots: config.slots };
-        probes.check_layout()?;
-        Ok(probes)
-    }
-
-    fn check_layout(&self) -> Result<(), BpfError> {
-        let wanted = [
-            ("rows", size_of::<Row>()),
-            ("cpu_states", CPU_STATE_BYTES),
-            ("pmu_states", PMU_FRAMES_BYTES),
-        ];
-        for (name, size) in wanted {
-            let is = self.map(name)?.value_size() as usize;
-            if is != size {
-                return Err(BpfError::Failed(format!("map {name}: {is} bytes, not {size}")));
-            }
-        }
-        Ok(())
+        Ok(Probes { object, links: Vec::new(), slots: config.slots })
     }
 
     fn map(&self, name: &str) -> Result<Map<'_>, BpfError> {
         let found = self.object.maps().find(|map| map.name() == OsStr::new(name));
-        found.ok_or_else(|| BpfError::Failed(format!("no map {name} in the BPF object")))
+        found.ok_or_else(|| BpfError::Failed(format!("the BPF object has no map {name}")))
     }
 
     fn program(&self, name: &str) -> Result<ProgramMut<'_>, BpfError> {
         let found = self.object.progs_mut().find(|program| program.name() == OsStr::new(name));
-        found.ok_or_else(|| BpfError::Failed(format!("no program {name} in the BPF object")))
+        found.ok_or_else(|| BpfError::Failed(format!("the BPF object has no program {name}")))
     }
 
     /// Attaches a loaded program to the tracepoint in its section name, after those before it.
@@ -198,12 +194,12 @@ impl Probes {
         self.links.clear();
     }
 
-    /// Opens the window on a CPU: from here its spans are counted.
+    /// Opens the window on a CPU: its spans count from now on.
     ///
     /// # Errors
     /// When the CPU is offline or the kernel refuses.
     pub fn open_gate(&self, cpu: u32) -> Result<(), BpfError> {
-        self.run_on(cpu, "gate", [1, 0, 0]).map(|_| ())
+        self.run_on(cpu, "gate", [GATE_OPEN, 0, 0]).map(|_| ())
     }
 
     /// Closes the window on a CPU.
@@ -211,7 +207,7 @@ impl Probes {
     /// # Errors
     /// As [`Probes::open_gate`].
     pub fn close_gate(&self, cpu: u32) -> Result<(), BpfError> {
-        self.run_on(cpu, "gate", [2, 0, 0]).map(|_| ())
+        self.run_on(cpu, "gate", [GATE_CLOSE, 0, 0]).map(|_| ())
     }
 
     /// Runs a raw_tp program once on `cpu` with interrupts off; returns what it returned.
@@ -238,10 +234,9 @@ impl Probes {
     /// # Errors
     /// When the kernel refuses.
     pub fn states(&self) -> Result<Vec<CpuState>, BpfError> {
-        let parse =
-            |bytes: &Vec<u8>| CpuState::read_from_prefix(bytes).ok().map(|(state, _)| state);
         let values = self.per_cpu("cpu_states", 0)?;
-        values.iter().map(|v| parse(v).ok_or_else(|| short("cpu_states"))).collect()
+        let parse = |bytes: &Vec<u8>| CpuState::read_from_bytes(bytes);
+        values.iter().map(|value| parse(value).map_err(|_| short("cpu_states"))).collect()
     }
 
     /// All rows in use, each with its CPU.
@@ -273,24 +268,24 @@ impl Probes {
             .ok_or_else(|| short(map))
     }
 
-    /// Forgets what was counted; from here on nothing is subtracted. Call it with every window closed.
+    /// Resets all counts; from now on nothing is subtracted. Call it with every window closed.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn clear(&self) -> Result<(), BpfError> {
-        self.clear_for(&Inside::default())
+        self.clear_for(&ProbeOverheads::default())
     }
 
-    /// The same; from here on `inside` is subtracted from each span.
+    /// Resets all counts; from now on `overheads` is subtracted from each span.
     ///
     /// # Errors
     /// As [`Probes::clear`].
-    pub fn clear_for(&self, inside: &Inside) -> Result<(), BpfError> {
+    pub fn clear_for(&self, overheads: &ProbeOverheads) -> Result<(), BpfError> {
         for slot in 1..=self.slots_used()? {
-            self.set_all("rows", slot, vec![0; size_of::<Row>()])?;
+            self.set_all("rows", slot, Row::new_zeroed().as_bytes())?;
         }
-        self.set_all("cpu_states", 0, inside.fresh_state())?;
-        self.set_all("pmu_states", 0, vec![0; PMU_FRAMES_BYTES])?;
+        self.set_all("cpu_states", 0, overheads.initial_state().as_bytes())?;
+        self.set_all("pmu_states", 0, PmuFrames::new_zeroed().as_bytes())?;
         let objects = self.map("slots_of_objects")?;
         let keys: Vec<Vec<u8>> = objects.keys().collect();
         for key in keys {
@@ -299,16 +294,16 @@ impl Probes {
         Ok(())
     }
 
-    /// Sets a value of all CPUs.
-    fn set_all(&self, map: &str, slot: u32, value: Vec<u8>) -> Result<(), BpfError> {
+    /// Sets a value on all CPUs.
+    fn set_all(&self, map: &str, slot: u32, value: &[u8]) -> Result<(), BpfError> {
         let cpus = libbpf_rs::num_possible_cpus()
             .map_err(|error| failure("counting the possible CPUs", &error))?;
         self.map(map)?
-            .update_percpu(slot.as_bytes(), &vec![value; cpus], MapFlags::ANY)
+            .update_percpu(slot.as_bytes(), &vec![value.to_vec(); cpus], MapFlags::ANY)
             .map_err(|error| failure(&format!("clearing {map}"), &error))
     }
 
-    /// Puts a perf event's descriptor where the programs read event `event` of `cpu`.
+    /// Passes a perf event's descriptor to the programs, as event `event` of `cpu`.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -321,23 +316,20 @@ impl Probes {
             .map_err(|error| failure("passing a perf event to the programs", &error))
     }
 
-    /// What could not be read of the events, over all CPUs.
+    /// The events that could not be read, over all CPUs.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn event_faults(&self) -> Result<EventFaults, BpfError> {
-        let mut faults = EventFaults::default();
+    pub fn event_errors(&self) -> Result<EventErrors, BpfError> {
+        let mut errors = EventErrors::default();
         for bytes in self.per_cpu("pmu_states", 0)? {
-            let tail = bytes.get(PMU_FRAMES_BYTES - PMU_TAIL_BYTES..);
-            let parsed = tail.and_then(|tail| <[u64; 4]>::read_from_prefix(tail).ok());
-            let ([unreadable, last_errno, multiplexed, disturbed], _) =
-                parsed.ok_or_else(|| short("pmu_states"))?;
-            faults.unreadable += unreadable;
-            faults.last_errno = faults.last_errno.max(last_errno);
-            faults.multiplexed += multiplexed;
-            faults.disturbed += disturbed;
+            let of = PmuFrames::read_from_bytes(&bytes).map_err(|_| short("pmu_states"))?;
+            errors.unreadable += of.unreadable;
+            errors.last_errno = errors.last_errno.max(of.last_error);
+            errors.multiplexed += of.multiplexed;
+            errors.disturbed += of.disturbed;
         }
-        Ok(faults)
+        Ok(errors)
     }
 
     /// Events that the kernel dropped because a program was already running on the CPU
@@ -355,7 +347,7 @@ impl Probes {
 }
 
 fn short(map: &str) -> BpfError {
-    BpfError::Failed(format!("map {map}: value missing or too short"))
+    BpfError::Failed(format!("reading the BPF map {map} failed: a value is missing or too short"))
 }
 
 fn configure(open: &mut OpenObject, config: &Config) -> Result<(), BpfError> {
@@ -392,4 +384,18 @@ fn recursion_misses(program: BorrowedFd<'_>) -> Result<u64, BpfError> {
         return Err(BpfError::Failed(format!("reading a program's misses: error {result}")));
     }
     Ok(info.recursion_misses)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_of_event_error_has_one_warning() {
+        assert!(EventErrors::default().warnings().is_empty());
+        let errors = EventErrors { unreadable: 1, last_errno: 16, multiplexed: 2, disturbed: 3 };
+        let warnings = errors.warnings();
+        assert_eq!(warnings.len(), 3);
+        assert!(warnings[0].contains("busy") && warnings[2].starts_with("3 spans"));
+    }
 }

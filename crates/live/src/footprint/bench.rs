@@ -22,10 +22,10 @@ use super::route::{Route, route};
 use super::sources::{FarEnd, Raise, ready};
 use super::tick::{check_pass, is_tickless, tick_ns};
 use super::trace::Watcher;
-use crate::handlers::{Stop, WindowEdge};
+use crate::window::{Stop, WindowEdge};
 use crate::host::Root;
-use crate::noise::clock::{Grain, grain};
-use crate::noise::place::{Locked, pin};
+use crate::clock::ClockResolution;
+use crate::threads::{LockedMemory, pin};
 
 /// An interrupt stops a loop for longer: the way into the kernel and back, and the least handler.
 const INTERRUPT_NS_MIN: u64 = 700;
@@ -82,7 +82,7 @@ pub struct LiveFootprint {
     windows: u32,
     no_counters: BTreeMap<Level, String>,
     allowed: CpuSet,
-    _locked: Locked,
+    _locked: LockedMemory,
 }
 
 /// What was made ready last.
@@ -132,7 +132,7 @@ impl LiveFootprint {
             route: Route::default(),
             no_counters: BTreeMap::new(),
             allowed,
-            _locked: Locked::all(),
+            _locked: LockedMemory::current(),
         })
     }
 

@@ -9,9 +9,8 @@ use lab::handlers::BenchError;
 use super::bench::{FootprintSettings, LiveFootprint};
 use super::sources::FarEnd;
 use super::trace::Watcher;
-use crate::handlers::in_guest::{first_disk, has_cards};
-use crate::handlers::{Stop, WindowEdge};
-use crate::host::{Root, parse_cpu_list};
+use crate::window::{Stop, WindowEdge};
+use crate::host::{Root, first_disk, has_paired_cards, parse_cpu_list};
 
 /// Carries out the order; what came of it, in lines, with the end as the last. `mark` is called where
 /// counters start and stop.
@@ -38,8 +37,8 @@ fn run(
         by_hand: order.geometry.iter().copied().collect(),
         window: Duration::from_nanos(order.window_ns),
         // What the guest has of a file system lies in memory.
-        device: first_disk(&root).ok(),
-        far: if has_cards(&root) { FarEnd::Cards } else { FarEnd::Veth },
+        device: first_disk(&root),
+        far: if has_paired_cards(&root) { FarEnd::Cards } else { FarEnd::Veth },
         move_irq: true,
         is_virtual: false,
         seed: order.seed,

@@ -6,7 +6,7 @@ use lab::footprint::sample::Curve;
 use lab::footprint::{Geometry, Level, Method};
 
 use super::counters::Counters;
-use super::memory::Pages;
+use crate::memory::Pages;
 use super::touch::{CodeLines, DataLines, Shape, Touch};
 use super::window::{Scale, Sum, Watch, Window, basic, fill, pass, pass_times, refined};
 

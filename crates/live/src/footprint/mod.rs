@@ -5,7 +5,6 @@ mod counters;
 pub mod geometry;
 pub mod in_guest;
 mod loops;
-mod memory;
 mod route;
 mod seen;
 mod sources;
@@ -15,6 +14,5 @@ mod trace;
 mod window;
 
 pub use bench::{FootprintSettings, LiveFootprint};
-pub use memory::{Pages, Region};
 pub use sources::{FarEnd, echo};
 pub use trace::Watcher;

@@ -6,7 +6,7 @@ use super::sources::Counted as Kind;
 use super::window::Window;
 use crate::host::Root;
 use crate::host::interrupts::{Interrupts, read_interrupts};
-use crate::noise::place::Counted;
+use crate::threads::ThreadCounts;
 
 /// The local timer's line in /proc/interrupts.
 pub const TICK: &str = "LOC";
@@ -35,12 +35,12 @@ impl Seen {
     /// Now, of this thread. `None` where the kernel does not say.
     #[must_use]
     pub fn now(root: &Root) -> Option<Seen> {
-        Some(Seen { interrupts: read_interrupts(root)?, task: Counted::now() })
+        Some(Seen { interrupts: read_interrupts(root)?, task: ThreadCounts::now() })
     }
 
     /// Switches and page faults count from now on only: what comes before is in no window.
     pub fn task_anew(&mut self) {
-        self.task = Counted::now();
+        self.task = ThreadCounts::now();
     }
 
     /// What was added on `cpu` until `after`; without a source all interrupts are others.
@@ -160,7 +160,7 @@ mod tests {
         // What runs beside may switch this thread out, too, but not each time.
         let undisturbed = (0..1000).any(|_| {
             before.task_anew();
-            let after = Seen { interrupts: Interrupts::default(), task: Counted::now() };
+            let after = Seen { interrupts: Interrupts::default(), task: ThreadCounts::now() };
             before.until(&after, cpu, None).switches == 0
         });
         assert!(undisturbed);

@@ -4,7 +4,7 @@ use std::io;
 
 use lab::footprint::order::{Place, two_passes};
 
-use super::memory::{Pages, Region};
+use crate::memory::{Pages, Region};
 
 /// Touches lines, a few at a time.
 pub trait Touch {

@@ -7,8 +7,8 @@ use rustix::thread::gettid;
 use super::bench::LiveFootprint;
 use crate::bpf::BpfError;
 use crate::host::Root;
-use crate::noise::clock::Clocks;
-use crate::noise::probes::NoiseProbes;
+use crate::clock::ClockMap;
+use crate::marks::MarkProbes;
 
 /// Repetitions until one is undisturbed.
 const TRIALS: usize = 64;
@@ -30,7 +30,7 @@ fn missing(error: impl std::fmt::Display) -> Missing {
 struct Seen {
     verdict: Verdict,
     times: TraceTimes,
-    clocks: Clocks,
+    clocks: ClockMap,
 }
 
 impl LiveFootprint {
@@ -44,7 +44,7 @@ impl LiveFootprint {
         let thread = gettid().as_raw_nonzero().get().cast_unsigned();
         let cpu = self.cpu();
         let probes = match watcher {
-            Watcher::Probes => Some(NoiseProbes::load().map_err(missing)?),
+            Watcher::Probes => Some(MarkProbes::load().map_err(missing)?),
             Watcher::Outside => None,
         };
         if let Some(probes) = &probes {
@@ -72,14 +72,14 @@ impl LiveFootprint {
     fn undisturbed(
         &mut self,
         method: Method,
-        probes: Option<&NoiseProbes>,
+        probes: Option<&MarkProbes>,
     ) -> Result<Seen, Missing> {
         let mut last = Err(missing("nothing was tried"));
         for _ in 0..TRIALS {
             if let Some(probes) = probes {
                 probes.take().map_err(missing)?; // those of before
             }
-            let mut clocks = Clocks::default();
+            let mut clocks = ClockMap::default();
             clocks.read();
             let (repetition, times) = self.once(method, true).map_err(missing)?;
             clocks.read();
@@ -93,7 +93,7 @@ impl LiveFootprint {
     }
 }
 
-fn fill(trace: &mut Trace, seen: &Seen, probes: &NoiseProbes) -> Result<(), BpfError> {
+fn fill(trace: &mut Trace, seen: &Seen, probes: &MarkProbes) -> Result<(), BpfError> {
     probes.announce(trace.cpu, 0)?;
     let marks = probes.take()?;
     let ns = |cycles: u64| seen.clocks.ns_at(cycles).unwrap_or(0);

@@ -1,7 +1,7 @@
 //! A window: lines are touched, an interrupt comes, and the touching is timed around it.
 
 use super::touch::Touch;
-use crate::noise::clock::{now, now_after_work};
+use crate::clock::{now, now_after_work};
 
 /// What the time of a chunk says, cycles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

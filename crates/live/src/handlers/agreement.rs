@@ -1,4 +1,4 @@
-//! Our counts beside the kernel's.
+//! Compares the probes' counts with the kernel's.
 
 use attribution::context::{SOFTIRQS, VECTORS};
 use lab::handlers::Agreement;
@@ -18,7 +18,7 @@ pub struct Files {
 }
 
 impl Files {
-    /// Reads both; a file that cannot be read gives no bounds.
+    /// Reads both files; an unreadable file gives no bounds.
     #[must_use]
     pub fn read(root: &Root) -> Self {
         Files {
@@ -41,7 +41,7 @@ pub struct Bracket {
     pub after: Files,
 }
 
-/// Which vectors of ours a line of /proc/interrupts counts (arch/x86/kernel/{irq,smp}.c,
+/// The vectors that a line of /proc/interrupts counts (arch/x86/kernel/{irq,smp}.c,
 /// kernel/apic/apic.c: each counts where its tracepoint fires).
 const LINES_OF_VECTORS: [(&str, &[&str]); 9] = [
     ("LOC", &["local_timer"]),
@@ -55,11 +55,11 @@ const LINES_OF_VECTORS: [(&str, &[&str]); 9] = [
     ("DFR", &["deferred_error_apic"]),
 ];
 
-/// A softirq is counted by the kernel just before its tracepoint fires, with interrupts on: a gate
-/// may come in between, at each edge.
+/// The kernel counts a softirq just before its tracepoint fires, with interrupts on: a gate may come in
+/// between, at each edge.
 const SOFTIRQ_EDGE_MAX: u64 = 1;
 
-/// What is known of one CPU.
+/// The counts of one CPU.
 pub struct CpuCounts<'a> {
     /// The CPU.
     pub cpu: u32,
@@ -72,7 +72,7 @@ pub struct CpuCounts<'a> {
 }
 
 impl CpuCounts<'_> {
-    /// Entries of a key in the window: spans that ended, were abandoned, or are still open.
+    /// Entries of a key in the window: spans that closed, were abandoned, or are still open.
     fn entries(&self, key: u32, with_shared: bool) -> u64 {
         let rows =
             self.rows.iter().filter(|row| row.key == key && (with_shared || row.shared == 0));
@@ -99,7 +99,7 @@ impl CpuCounts<'_> {
     }
 }
 
-/// The least and the most that the files allow for a line on a CPU.
+/// Minimum and maximum count of a line on a CPU that the files allow.
 fn bounds(
     bracket: &Bracket,
     pick: fn(&Files) -> &Interrupts,
@@ -114,8 +114,8 @@ fn bounds(
     [difference(&bracket.closing, &bracket.opened), difference(&bracket.after, &bracket.before)]
 }
 
-/// Whether what the gate read of the kernel's counters lies between the files' readings around it.
-/// When it does not, the counters are not where we took them to be, and must not be used.
+/// Whether the kernel's counters as the gate read them lie between the files' readings around it. If
+/// not, the counters are elsewhere, and their values must not be used.
 #[must_use]
 pub fn gate_agrees_with_files(cpu: u32, state: &CpuState, bracket: &Bracket) -> bool {
     let between =
@@ -185,13 +185,13 @@ pub fn compare(counts: &CpuCounts<'_>, bracket: &Bracket, use_exact: bool) -> Ve
         add(&line.label, &line.actions.join(","), counted, None, interrupts(&line.label), 0);
     }
     for (_, label) in VECTOR_COUNTERS {
-        let ours = LINES_OF_VECTORS.iter().find(|(line, _)| *line == label);
+        let vectors = LINES_OF_VECTORS.iter().find(|(line, _)| *line == label);
         let keys = |names: &[&str]| -> Vec<u32> {
             let position = |name: &&str| VECTORS.iter().position(|vector| vector == name);
             names.iter().filter_map(position).map(|at| KEY_VECTOR + at as u32).collect()
         };
-        let counted = ours.and_then(|(_, names)| counts.counted(&keys(names)));
-        let name = ours.map_or(String::new(), |(_, names)| names.join(", "));
+        let counted = vectors.and_then(|(_, names)| counts.counted(&keys(names)));
+        let name = vectors.map_or(String::new(), |(_, names)| names.join(", "));
         let at = VECTOR_COUNTERS.iter().position(|(_, name)| *name == label);
         let kernel = at.and_then(|at| exact(crate::bpf::layout::COUNTER_VECTORS + at));
         add(label, &name, counted, kernel, interrupts(label), 0);

@@ -1,4 +1,4 @@
-//! [`LiveBench`]: loads the probes, makes the conditions, measures the windows.
+//! [`LiveBench`]: loads the probes, creates the conditions, measures the windows.
 
 use std::time::{Duration, Instant};
 
@@ -6,30 +6,28 @@ use lab::handlers::{BenchError, BenchFacts, Condition, HandlersBench, Pass, Wind
 use serde_json::{Map, json};
 
 use super::agreement::{Bracket, CpuCounts, Files, compare, gate_agrees_with_files};
-use super::calibrate::{CALLS, ROUNDS, calibrate};
 use super::convert::{sample_of, sample_of_counter, window_of};
-use super::faults::warnings_of;
-use super::gates::{Edge, move_gates};
-use super::in_place::{Figures, described};
 use super::passes::{LoadedPass, has_probe};
-use super::perf::{EventGroup, EventPlan, UNKNOWN_EVENT, plan_events};
-use super::programs::{choose, thing_of};
-use super::settings::{LiveSettings, WindowEdge};
+use super::settings::LiveSettings;
 use super::stimuli::Stimuli;
-use super::tsc::Reading;
-use super::wait::{Ended, Until, Workload, wait};
 use crate::bpf::layout::Row;
+use crate::bpf::programs::{choose, context_of_program};
 use crate::bpf::{BpfError, Flavour};
+use crate::clock::Reading;
 use crate::host::{Root, format_cpu_list, last_level_cache_bytes};
+use crate::perf::{EventGroup, EventPlan, UNKNOWN_EVENT, plan_events};
+use crate::probe_overhead::in_situ::{InSituOverhead, to_json};
+use crate::probe_overhead::{CALLS, ROUNDS, calibrate};
+use crate::window::{Until, WaitOutcome, WindowEdge, Workload, move_gates, wait};
 
-/// This machine as a bench.
+/// This machine as a bench for the experiment `handlers`.
 pub struct LiveBench {
     settings: LiveSettings,
     root: Root,
     flavour: Flavour,
     passes: Vec<LoadedPass>,
-    /// What is subtracted in the condition that is measured.
-    subtracted: Figures,
+    /// What is subtracted in the current condition.
+    overhead: InSituOverhead,
     absent: Vec<(String, String, Option<String>)>,
     warnings: Vec<String>,
     started: Option<Reading>,
@@ -38,7 +36,7 @@ pub struct LiveBench {
 fn bench_error(error: BpfError) -> BenchError {
     match error {
         BpfError::NotPermitted(reason) => BenchError::NothingMeasurable {
-            // What libbpf adds guesses at memory limits; the remedy says what is lacking.
+            // The rest of libbpf's message guesses at memory limits; the remedy is exact.
             reason: format!(
                 "the kernel refuses BPF tracing programs: {}",
                 reason.split("; ").next().unwrap_or_default()
@@ -50,8 +48,7 @@ fn bench_error(error: BpfError) -> BenchError {
 }
 
 impl LiveBench {
-    /// Calibrates and loads the probes of every pass. Only those of the pass that is
-    /// measured are attached then.
+    /// Calibrates and loads the probes of every pass. A measurement attaches those of its pass only.
     ///
     /// # Errors
     /// [`BenchError::NothingMeasurable`] without the rights or the tracepoints.
@@ -62,7 +59,7 @@ impl LiveBench {
             root: Root::default(),
             flavour,
             passes: Vec::new(),
-            subtracted: Figures::default(),
+            overhead: InSituOverhead::default(),
             absent: Vec::new(),
             warnings: Vec::new(),
             started: Reading::now(),
@@ -92,7 +89,7 @@ impl LiveBench {
         }
     }
 
-    /// One absence for all events that lack for the same reason.
+    /// Adds one absence for all events that are absent for the same reason.
     fn note_absent_events(&mut self, plan: &EventPlan) {
         let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
         for (name, reason) in &plan.absent {
@@ -108,7 +105,7 @@ impl LiveBench {
         }
     }
 
-    /// With events to read, half of the time is the timing pass's, the rest the event passes'.
+    /// With events to read, the timing pass gets half of the time, and the event passes share the rest.
     fn window_length(&self, length: Duration, pass: usize) -> Duration {
         match (self.passes.len() as u32 - 1, pass) {
             (0, _) => length,
@@ -117,7 +114,7 @@ impl LiveBench {
         }
     }
 
-    /// Calibrates a pass, and loads its programs. Which of them can be attached the first one tells.
+    /// Calibrates a pass, and loads its programs. The first pass finds out which can be attached.
     fn load_pass(
         &mut self,
         pass: Pass,
@@ -141,7 +138,7 @@ impl LiveBench {
         ));
         self.absent.extend(chosen.absent.into_iter().map(|(what, reason)| (what, reason, None)));
         for (program, error) in loaded.attach_what_can_be() {
-            self.absent.push((thing_of(&program), error.to_string(), None));
+            self.absent.push((context_of_program(&program), error.to_string(), None));
         }
         if loaded.programs.is_empty() {
             return Err(nothing("none of the probes could be attached"));
@@ -149,27 +146,27 @@ impl LiveBench {
         Ok(loaded)
     }
 
-    /// The programs of one pass, and of no other.
+    /// Attaches the programs of one pass, and detaches all others.
     fn attach_only(&mut self, pass: usize) -> Result<(), BenchError> {
         let others = self.passes.iter_mut().enumerate().filter(|(at, _)| *at != pass);
         others.for_each(|(_, other)| other.detach());
         self.passes[pass].attach().map_err(bench_error)
     }
 
-    /// Lets the condition warm up, and measures meanwhile what the probes cost in it. A command is
-    /// not warmed up: it gets what the hot loop said.
-    fn warm_up(&self, condition: Condition, pass: usize) -> Result<Figures, BenchError> {
-        let in_place = &self.passes[pass].in_place;
+    /// Lets the condition warm up, and calibrates the probes in situ meanwhile. A command has no
+    /// warm-up: it gets the warm loop's overhead.
+    fn warm_up(&self, condition: Condition, pass: usize) -> Result<InSituOverhead, BenchError> {
+        let calibration = &self.passes[pass].in_situ;
         let deadline = Instant::now() + self.settings.warm_up;
         let measured = match condition {
-            Condition::Command => in_place.hot(),
-            _ => in_place.measure(|| {
+            Condition::Command => calibration.warm(),
+            _ => calibration.measure(|| {
                 wait(Some(deadline), None, &self.settings.stop);
             })?,
         };
-        // Times are those of the timing pass, and what is subtracted from them, too.
-        let inside = if pass == 0 { measured.inside } else { self.subtracted.inside.clone() };
-        Ok(Figures { inside, ..measured })
+        // Times come from the timing pass, and so does their overhead.
+        let times = if pass == 0 { measured.times } else { self.overhead.times.clone() };
+        Ok(InSituOverhead { times, ..measured })
     }
 
     /// Opens and closes the window around the wait.
@@ -180,26 +177,26 @@ impl LiveBench {
             Until::Elapsed(_) => None,
             Until::CommandEnds { words, to_stderr } => Some(Workload::start(words, *to_stderr)?),
         };
-        let tell = |edge| self.settings.at_edge.map_or((), |at_edge| at_edge(edge));
-        tell(WindowEdge::Open);
-        move_gates(&loaded.probes, &self.settings.cpus, Edge::Open)?;
+        let notify = |edge| self.settings.at_edge.map_or((), |at_edge| at_edge(edge));
+        notify(WindowEdge::Open);
+        move_gates(&loaded.probes, &self.settings.cpus, WindowEdge::Open)?;
         let deadline = match self.settings.until {
             Until::Elapsed(length) => Some(Instant::now() + self.window_length(length, pass)),
             Until::CommandEnds { .. } => None,
         };
         bracket.opened = Files::read(&self.root);
         let cpu_before = own_cpu_ns();
-        let ended = wait(deadline, workload.as_ref(), &self.settings.stop);
+        let outcome = wait(deadline, workload.as_ref(), &self.settings.stop);
         sample.user_cpu_ns = own_cpu_ns().saturating_sub(cpu_before);
         bracket.closing = Files::read(&self.root);
-        move_gates(&loaded.probes, &self.settings.cpus, Edge::Close)?;
-        tell(WindowEdge::Close);
+        move_gates(&loaded.probes, &self.settings.cpus, WindowEdge::Close)?;
+        notify(WindowEdge::Close);
         bracket.after = Files::read(&self.root);
-        sample.interrupted = ended == Ended::Stopped;
+        sample.interrupted = outcome == WaitOutcome::Stopped;
         if let Some(workload) = workload {
-            let status = workload.finish(ended)?;
-            if ended == Ended::Done && !status.success() {
-                sample.warnings.push(format!("it failed: {status}"));
+            let status = workload.finish(outcome)?;
+            if outcome == WaitOutcome::Completed && !status.success() {
+                sample.warnings.push(format!("the command failed: {status}"));
             }
             sample.facts.insert("command_ended".to_owned(), json!(status.to_string()));
         }
@@ -220,14 +217,14 @@ impl LiveBench {
             let window = window_of(cpu, state);
             let of_cpu: Vec<&Row> =
                 rows.iter().filter(|(on, _)| *on == cpu).map(|(_, row)| &**row).collect();
-            let costs = &self.subtracted.events;
-            let sources = of_cpu.iter().map(|r| sample_of(cpu, r, &window, costs, &self.root));
+            let overheads = &self.overhead.events;
+            let sources = of_cpu.iter().map(|r| sample_of(cpu, r, &window, overheads, &self.root));
             sample.sources.extend(sources.flatten());
             let use_exact = gate_agrees_with_files(cpu, state, bracket);
             if !use_exact {
                 sample.warnings.push(format!(
-                    "CPU {cpu}: the kernel's own counters were not found where its BTF says; counts \
-                     are compared with /proc alone"
+                    "CPU {cpu}: the kernel's counters are not where its BTF locates them; counts are \
+                     compared with /proc only"
                 ));
             }
             let counts = CpuCounts { cpu, state, rows: of_cpu, has_probe: &has_probe };
@@ -236,8 +233,8 @@ impl LiveBench {
             sample.agreement.extend(lines);
             sample.windows.push(window);
         }
-        let faults = loaded.probes.event_faults().map_err(bench_error)?;
-        sample.warnings.extend(warnings_of(&faults));
+        let errors = loaded.probes.event_errors().map_err(bench_error)?;
+        sample.warnings.extend(errors.warnings());
         Ok(())
     }
 }
@@ -255,7 +252,7 @@ pub(super) fn own_cpu_ns() -> u64 {
 impl HandlersBench for LiveBench {
     fn facts(&self) -> BenchFacts {
         let timing =
-            self.passes.first().map(|loaded| loaded.calibration.clone()).unwrap_or_default();
+            self.passes.first().map(|loaded| loaded.warm.clone()).unwrap_or_default();
         let mut settings = Map::new();
         settings.insert("attachment".into(), json!(self.flavour.label()));
         settings.insert("cpus".into(), json!(format_cpu_list(&self.settings.cpus)));
@@ -265,21 +262,21 @@ impl HandlersBench for LiveBench {
         let tsc_hz = self.started.and_then(Reading::frequency_hz);
         settings.insert("tsc_hz".into(), json!(tsc_hz));
         let mut observer = Map::new();
-        let method = "A/B on a pinned getppid loop: an empty program, and ours behind it";
+        let method = "A/B on a pinned getppid loop: an empty program, then the same followed by a probe pair";
         observer.insert("method".into(), json!(method));
         observer.insert("rounds".into(), json!(ROUNDS));
         observer.insert("calls_per_round".into(), json!(CALLS));
-        observer.insert("probe_overhead_min_ns".into(), json!(timing.added_range_ns.0));
-        observer.insert("probe_overhead_max_ns".into(), json!(timing.added_range_ns.1));
+        observer.insert("probe_overhead_min_ns".into(), json!(timing.total_range_ns.0));
+        observer.insert("probe_overhead_max_ns".into(), json!(timing.total_range_ns.1));
         BenchFacts {
             bench: "live".to_owned(),
             tsc_hz,
-            inside_ns: timing.inside_ns,
-            added_ns: timing.added_ns,
+            inside_ns: timing.in_span_ns,
+            added_ns: timing.total_ns,
             event_overheads: self
                 .passes
                 .iter()
-                .map(|pass| pass.calibration.events.clone())
+                .map(|pass| pass.warm.events.clone())
                 .collect(),
             settings,
             observer,
@@ -300,28 +297,28 @@ impl HandlersBench for LiveBench {
         let mut stimuli =
             Stimuli::start(condition, &self.settings, last_level_cache_bytes(&self.root))?;
         sample.facts.extend(stimuli.facts());
-        // Before the warm-up: what is measured in place there finds the tracepoints as spans do.
+        // Before the warm-up: its calibration finds the tracepoints as the window's spans do.
         self.attach_only(pass)?;
         let loaded = &self.passes[pass];
         let counting = loaded.count()?;
-        self.subtracted = self.warm_up(condition, pass)?;
+        self.overhead = self.warm_up(condition, pass)?;
         if self.stop_requested() {
             return Ok(WindowSample { interrupted: true, ..sample });
         }
-        sample.facts.insert("probes_inside_ns".to_owned(), described(&self.subtracted.inside));
-        loaded.probes.clear_for(&self.subtracted.inside).map_err(bench_error)?;
+        sample.facts.insert("probe_overhead_in_span_ns".to_owned(), to_json(&self.overhead.times));
+        loaded.probes.clear_for(&self.overhead.times).map_err(bench_error)?;
         let missed_before = loaded.probes.misses().map_err(bench_error)?;
         let bracket = self.window(pass, &mut sample);
         drop(counting);
         let bracket = bracket?;
         let alive = if sample.interrupted { Ok(()) } else { stimuli.check() };
-        let done = stimuli.stop();
+        let finished = stimuli.stop();
         alive?;
         sample.missed = loaded.probes.misses().map_err(bench_error)?.saturating_sub(missed_before);
         self.collect(loaded, &bracket, &mut sample)?;
-        (sample.load_work, sample.stimulus_work) = (done.load, done.stimulus);
+        (sample.load_work, sample.stimulus_work) = (finished.load, finished.stimulus);
         if !sample.interrupted {
-            sample.warnings.extend(done.warnings);
+            sample.warnings.extend(finished.warnings);
         }
         Ok(sample)
     }

@@ -5,14 +5,14 @@ use attribution::{Context, ContextKind};
 use lab::handlers::{Agreement, CpuWindow, EventSums, SourceSample, Timing};
 use stats::{Batch, Batches, Distribution, LogLinear, Peak};
 
-use super::event_costs::EventCosts;
 use crate::bpf::layout::{
     CpuState, KEY_FAULT_KERNEL, KEY_FAULT_USER, KEY_IRQ, KEY_NAPI, KEY_NMI, KEY_SOFTIRQ,
     KEY_VECTOR, Row,
 };
 use crate::host::Root;
+use crate::probe_overhead::events::EventOverheads;
 
-/// Longest name kept of an action or device.
+/// Longest name of an action or device.
 const NAME_BYTES_MAX: usize = 64;
 
 /// The context of a row; `None` for keys that no table shows.
@@ -54,7 +54,7 @@ fn read_name(row: &Row) -> Option<String> {
     (end > 0).then(|| String::from_utf8_lossy(&row.name[..end]).into_owned())
 }
 
-/// Names of a line's actions, for a kernel without BTF.
+/// The names of an IRQ line's actions, for a kernel without BTF.
 fn actions_of(root: &Root, irq: u32) -> String {
     let listed = root.word(format!("sys/kernel/irq/{irq}/actions"));
     let mut name = listed.unwrap_or_else(|| "(name not read)".to_owned());
@@ -71,8 +71,8 @@ fn histogram(parts: &[&[u64]]) -> LogLinear {
     whole
 }
 
-fn own(row: &Row, window_ns: u64) -> Distribution {
-    let cell = |cell: &crate::bpf::layout::BatchCell| Batch { count: cell.count, sum: cell.sum };
+fn self_times(row: &Row, window_ns: u64) -> Distribution {
+    let cell = |cell: &crate::bpf::layout::Batch| Batch { count: cell.count, sum: cell.sum };
     let mut batches =
         Batches { shift: row.batch_shift, cells: row.batches.iter().map(cell).collect() };
     batches.cover(window_ns);
@@ -86,7 +86,7 @@ fn own(row: &Row, window_ns: u64) -> Distribution {
     }
 }
 
-fn inclusive(row: &Row) -> Distribution {
+fn inclusive_times(row: &Row) -> Distribution {
     let alone = Peak { value: row.max, at: row.max_at_ns };
     let nested = Peak { value: row.nested_max, at: row.nested_max_at_ns };
     Distribution {
@@ -105,19 +105,19 @@ pub fn sample_of(
     cpu: u32,
     row: &Row,
     window: &CpuWindow,
-    costs: &EventCosts,
+    overheads: &EventOverheads,
     root: &Root,
 ) -> Option<SourceSample> {
     let (context, timing) = context_of(row, root)?;
-    let events = costs.events();
+    let events = overheads.events();
     let timed = timing != Timing::CountOnly;
     Some(SourceSample {
         cpu,
         context,
         timing,
         count: row.count,
-        own: if timed { own(row, window.length_ns) } else { Distribution::default() },
-        inclusive: if timing == Timing::Probes { inclusive(row) } else { Distribution::default() },
+        own: if timed { self_times(row, window.length_ns) } else { Distribution::default() },
+        inclusive: if timing == Timing::Probes { inclusive_times(row) } else { Distribution::default() },
         nested_count: row.nested_count,
         special_count: row.special,
         clamped_count: row.clamped,
@@ -127,17 +127,16 @@ pub fn sample_of(
             spans: row.event_spans,
             own: row.event_self[..events].to_vec(),
             inclusive: row.event_inclusive[..events].to_vec(),
-            added: costs.added(row),
+            added: overheads.added(row),
         },
     })
 }
 
-/// Vectors that the kernel counts and has no tracepoints for: label, name, vector number as far as
-/// tables need one (arch/x86/include/asm/irq_vectors.h).
+/// Vectors that the kernel counts but has no tracepoints for: label, name, vector number (arch/x86/include/asm/irq_vectors.h).
 const COUNTED_BY_KERNEL: [(&str, &str, u32); 2] =
     [("HYP", "hypervisor_callback", 0xf3), ("PMI", "performance_monitoring", 0xee)];
 
-/// The sample of a vector without probes, from the kernel's own counter; `None` for all others.
+/// The sample of a vector without probes, from the kernel's counter; `None` for all others.
 #[must_use]
 pub fn sample_of_counter(line: &Agreement) -> Option<SourceSample> {
     let count = line.kernel_exact.or(line.kernel_min).filter(|count| *count > 0)?;

@@ -1,7 +1,6 @@
-//! One window inside a simulated machine: its load and its source are those of the live bench; what
-//! measures it is outside.
+//! One window inside a simulated machine. Its load and stimulus are those of the live bench; the
+//! simulator measures it from outside.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use lab::handlers::in_guest::{GuestAnswer, GuestOrder, GuestWindow, Probed, ProbedSource};
@@ -9,11 +8,10 @@ use lab::handlers::{BenchError, Condition, HandlersBench, Source, SourceSample};
 use serde_json::json;
 
 use super::bench::{LiveBench, own_cpu_ns};
-use super::settings::{LiveSettings, WindowEdge};
+use super::settings::LiveSettings;
 use super::stimuli::Stimuli;
-use super::stop::Stop;
-use super::wait::{Ended, Until, Workload, wait};
-use crate::host::{Root, last_level_cache_bytes, parse_cpu_list};
+use crate::host::{Root, first_disk, has_paired_cards, last_level_cache_bytes, parse_cpu_list};
+use crate::window::{Stop, Until, WaitOutcome, WindowEdge, Workload, wait};
 
 /// The guest's shell.
 const SHELL: [&str; 3] = ["/bin/busybox", "sh", "-c"];
@@ -47,7 +45,7 @@ fn window(order: &GuestOrder, mark: fn(WindowEdge)) -> Result<GuestWindow, Bench
         Until::CommandEnds { words, to_stderr } => {
             let workload = Workload::start(words, *to_stderr)?;
             wait(None, Some(&workload), &settings.stop);
-            Some(workload.finish(Ended::Done)?)
+            Some(workload.finish(WaitOutcome::Completed)?)
         }
     };
     window.length_ns = u64::try_from(opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -55,7 +53,7 @@ fn window(order: &GuestOrder, mark: fn(WindowEdge)) -> Result<GuestWindow, Bench
     window.user_cpu_ns = own_cpu_ns().saturating_sub(cpu_before);
     if let Some(status) = ended {
         if !status.success() {
-            window.warnings.push(format!("it failed: {status}"));
+            window.warnings.push(format!("the command failed: {status}"));
         }
         window.facts.insert("command_ended".to_owned(), json!(status.to_string()));
     }
@@ -125,28 +123,16 @@ fn settings(order: &GuestOrder, root: &Root) -> Result<LiveSettings, BenchError>
     settings.warm_up = Duration::from_nanos(order.warm_up_ns);
     settings.low_interval = Some(Duration::from_nanos(order.low_interval_ns));
     settings.housekeeping.clone_from(&order.housekeeping);
-    settings.cards = has_cards(root);
+    settings.cards = has_paired_cards(root);
     settings.disk_file = match (&order.disk_file, order.condition) {
-        (None, Condition::Made { source: Source::Disk, .. }) => Some(first_disk(root)?),
+        (None, Condition::Made { source: Source::Disk, .. }) => {
+            let reason = "the guest has no disk".to_owned();
+            let absent = BenchError::Unavailable { reason, remedy: None };
+            Some(first_disk(root).ok_or(absent)?)
+        }
         (given, _) => given.clone(),
     };
     Ok(settings)
-}
-
-/// Whether the guest has the two cards that a simulated machine joins back to back.
-pub(crate) fn has_cards(root: &Root) -> bool {
-    ["eth0", "eth1"].iter().all(|name| root.exists(format!("sys/class/net/{name}/device")))
-}
-
-/// The guest's first disk by name: what it has of a file system lies in memory.
-pub(crate) fn first_disk(root: &Root) -> Result<PathBuf, BenchError> {
-    let names = root.names("sys/block").unwrap_or_default();
-    let is_real = |name: &&String| root.exists(format!("sys/block/{name}/device"));
-    let name = names.iter().find(is_real).ok_or_else(|| BenchError::Unavailable {
-        reason: "the guest has no disk".to_owned(),
-        remedy: None,
-    })?;
-    Ok(PathBuf::from("/dev").join(name))
 }
 
 #[cfg(test)]
@@ -186,16 +172,5 @@ mod tests {
             *EDGES.lock().unwrap(),
             [WindowEdge::Open, WindowEdge::Close, WindowEdge::Open, WindowEdge::Close]
         );
-    }
-
-    #[test]
-    fn the_first_real_disk_by_name() {
-        let directory = tempfile::tempdir().unwrap();
-        let root = Root::new(directory.path());
-        assert!(matches!(first_disk(&root), Err(BenchError::Unavailable { .. })));
-        for name in ["loop0", "vdb/device", "vda/device"] {
-            fs::create_dir_all(directory.path().join("sys/block").join(name)).unwrap();
-        }
-        assert_eq!(first_disk(&root).unwrap(), PathBuf::from("/dev/vda"));
     }
 }

@@ -1,31 +1,31 @@
-//! The programs of a pass: loaded at the start, and attached while no other pass is. Those of other
-//! passes would run inside of its spans, and though they count nothing then, they take time.
+//! The programs of a pass: loaded at the start, and attached only while their pass is measured. The
+//! programs of another pass would run inside its spans: they count nothing, but take time.
 
 use lab::handlers::{BenchError, Pass};
 use libbpf_rs::Link;
 
-use super::calibrate::Calibration;
-use super::in_place::InPlace;
-use super::perf::EventGroup;
 use crate::bpf::kernel_counters::percpu_offsets;
 use crate::bpf::layout::{Config, EVENTS_MAX, KEY_IRQ, KEY_SOFTIRQ, KEY_VECTOR};
 use crate::bpf::{BpfError, Flavour, LoadSpec, Probes};
+use crate::perf::EventGroup;
+use crate::probe_overhead::WarmOverhead;
+use crate::probe_overhead::in_situ::InSituCalibration;
 
-/// Rows per CPU: fixed contexts, and the device interrupts that one CPU takes.
+/// Rows per CPU: the fixed contexts, and the device interrupts of one CPU.
 const SLOTS: u32 = 96;
 
 /// The probes of one pass.
 pub(super) struct LoadedPass {
     pub(super) pass: Pass,
     pub(super) probes: Probes,
-    pub(super) calibration: Calibration,
-    /// The programs that are attached for a window, in that order.
+    pub(super) warm: WarmOverhead,
+    /// The programs of a window, in the order of attachment.
     pub(super) programs: Vec<String>,
-    /// What measures these in a condition.
-    pub(super) in_place: InPlace,
-    /// Its events, off but for its own windows.
+    /// Measures their overhead in a condition.
+    pub(super) in_situ: InSituCalibration,
+    /// Its events, which count during its own windows only.
     events: Option<EventGroup>,
-    /// While it is attached: one for each program.
+    /// One for each program while the pass is attached.
     links: Vec<Link>,
 }
 
@@ -44,11 +44,11 @@ impl LoadedPass {
         flavour: Flavour,
         cpus: &[u32],
         programs: Vec<String>,
-        (pass, calibration, events): (Pass, Calibration, Option<EventGroup>),
+        (pass, warm, events): (Pass, WarmOverhead, Option<EventGroup>),
     ) -> Result<Self, BpfError> {
         let names: Vec<&str> = programs.iter().map(String::as_str).collect();
         let config = Config {
-            inside_events: whole_events(&calibration.events),
+            overhead_in_span_events: whole_events(&warm.events),
             slots: SLOTS,
             events: pass.events.len() as u32,
             percpu_offsets: percpu_offsets(),
@@ -56,11 +56,11 @@ impl LoadedPass {
         };
         let probes = Probes::load(&LoadSpec { flavour, config, programs: &names })?;
         events.as_ref().map_or(Ok(()), |group| group.hand_to(&probes, cpus))?;
-        let in_place = InPlace::load(flavour, cpus, &calibration, events.as_ref())?;
-        Ok(LoadedPass { pass, probes, calibration, programs, in_place, events, links: Vec::new() })
+        let in_situ = InSituCalibration::load(flavour, cpus, &warm, events.as_ref())?;
+        Ok(LoadedPass { pass, probes, warm, programs, in_situ, events, links: Vec::new() })
     }
 
-    /// Attaches the programs, and forgets those that the kernel refuses: these, and why.
+    /// Attaches the programs, drops those that the kernel refuses, and returns them with the error.
     pub(super) fn attach_what_can_be(&mut self) -> Vec<(String, BpfError)> {
         let (mut refused, mut links) = (Vec::new(), Vec::new());
         let probes = &self.probes;
@@ -78,7 +78,7 @@ impl LoadedPass {
         refused
     }
 
-    /// Attaches the programs, if they aren't. This takes a while: call it with windows closed.
+    /// Attaches the programs, unless they are attached. Takes a while: call it with windows closed.
     pub(super) fn attach(&mut self) -> Result<(), BpfError> {
         if self.links.is_empty() {
             let links = self.programs.iter().map(|program| self.probes.link(program));
@@ -91,11 +91,14 @@ impl LoadedPass {
         self.links.clear();
     }
 
-    /// Starts the events.
+    /// Starts counting the events.
     pub(super) fn count(&self) -> Result<Counting<'_>, BenchError> {
         let events = self.events.as_ref();
         events.map_or(Ok(()), EventGroup::start).map_err(|error| {
-            BenchError::Failed(format!("events {}: {error}", self.pass.events.join(" ")))
+            BenchError::Failed(format!(
+                "cannot count the events {}: {error}",
+                self.pass.events.join(" ")
+            ))
         })?;
         Ok(Counting(events))
     }
@@ -117,7 +120,7 @@ pub(super) fn has_probe(key: u32, attached: &[String]) -> bool {
     attached.contains(&program)
 }
 
-/// What reading adds to each event, as the programs know it.
+/// What reading adds to each event, in the programs' configuration.
 fn whole_events(added: &[f64]) -> [u64; EVENTS_MAX] {
     let mut whole = [0; EVENTS_MAX];
     for (to, added) in whole.iter_mut().zip(added) {

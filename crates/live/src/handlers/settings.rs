@@ -1,54 +1,44 @@
-//! How the live bench is to measure.
+//! The configuration of the live bench.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::stop::Stop;
-use super::wait::Until;
 use crate::bpf::Flavour;
+use crate::window::{Stop, Until, WindowEdge};
 
-/// How to measure.
+/// Configuration of [`LiveBench`](super::LiveBench).
 #[derive(Clone, Debug)]
 pub struct LiveSettings {
     /// CPUs to measure.
     pub cpus: Vec<u32>,
-    /// CPUs for what must run besides.
+    /// CPUs for auxiliary threads.
     pub housekeeping: Vec<u32>,
-    /// When a window ends.
+    /// What ends a window.
     pub until: Until,
     /// How long a condition runs before its window opens.
     pub warm_up: Duration,
     /// Names of the PMU events to read; empty: none.
     pub events: Vec<String>,
-    /// `HOST[:PORT]` for the net source, behind a real NIC.
+    /// `HOST[:PORT]` of the peer of the net stimulus, reached by a real NIC.
     pub peer: Option<String>,
     /// See [`StimulusSettings::cards`](crate::stimulus::StimulusSettings::cards).
     pub cards: bool,
-    /// File or block device for the disk source.
+    /// File or block device for the disk stimulus.
     pub disk_file: Option<PathBuf>,
     /// Time between two operations at a low rate.
     pub low_interval: Option<Duration>,
     /// The program that serves `__stimulus`; by default this one.
     pub helper: Option<PathBuf>,
-    /// How to attach; by default the best that the kernel has.
+    /// How to attach; by default the best flavour that the kernel supports.
     pub flavour: Option<Flavour>,
-    /// The line that gives the rights to load BPF programs.
+    /// The command that grants the rights to load BPF programs.
     pub remedy_rights: Option<String>,
-    /// The line that gives the machine a PMU.
+    /// How to get a PMU on this machine.
     pub remedy_pmu: Option<String>,
-    /// Called when the gates are about to open, and when they have closed.
+    /// Called just before the gates open, and after they have closed.
     pub at_edge: Option<fn(WindowEdge)>,
-    /// Requested to stop early.
+    /// The request to stop early.
     pub stop: Stop,
-}
-
-/// An edge of a window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WindowEdge {
-    /// It opens.
-    Open,
-    /// It closes.
-    Close,
 }
 
 impl LiveSettings {

@@ -1,4 +1,4 @@
-//! Makes a condition: its load and its stimulus.
+//! Creates a condition: its load and its stimulus.
 
 use std::time::Duration;
 
@@ -11,21 +11,21 @@ use crate::stimulus::{
     Helper, LoadSettings, Report, Running, StimulusError, StimulusSettings, start, start_load,
 };
 
-/// What runs while a condition is measured.
+/// The processes that create a condition.
 #[derive(Default)]
 pub struct Stimuli {
     load: Option<Running>,
     stimulus: Option<Running>,
 }
 
-/// What they did.
+/// Their statistics when they have stopped.
 #[derive(Default)]
-pub struct Done {
+pub struct FinishedStimuli {
     /// The load.
     pub load: Option<Work>,
     /// The stimulus.
     pub stimulus: Option<Work>,
-    /// What went wrong at the end.
+    /// Errors when they stopped.
     pub warnings: Vec<String>,
 }
 
@@ -48,10 +48,10 @@ fn work(report: Report) -> Work {
 }
 
 impl Stimuli {
-    /// Starts what the condition asks for, and returns when it runs.
+    /// Starts the condition's load and stimulus, and returns when they run.
     ///
     /// # Errors
-    /// [`BenchError::Unavailable`] when this machine cannot have it.
+    /// [`BenchError::Unavailable`] when this machine does not support them.
     pub fn start(
         condition: Condition,
         settings: &LiveSettings,
@@ -78,7 +78,7 @@ impl Stimuli {
         Ok(stimuli)
     }
 
-    /// The settings in force.
+    /// The settings in effect.
     #[must_use]
     pub fn facts(&self) -> Map<String, Json> {
         let of = |name: &str, running: &Option<Running>| {
@@ -87,10 +87,10 @@ impl Stimuli {
         of("load", &self.load).into_iter().chain(of("stimulus", &self.stimulus)).collect()
     }
 
-    /// Fails when one of them has died.
+    /// Checks that both are alive.
     ///
     /// # Errors
-    /// [`BenchError::Failed`] with what it said.
+    /// [`BenchError::Failed`] with the error of the process that died.
     pub fn check(&mut self) -> Result<(), BenchError> {
         let mut running = self.load.iter_mut().chain(self.stimulus.iter_mut());
         running.try_for_each(|one| one.check().map_err(bench_error))
@@ -98,17 +98,17 @@ impl Stimuli {
 
     /// Stops both.
     #[must_use]
-    pub fn stop(self) -> Done {
-        let mut done = Done::default();
+    pub fn stop(self) -> FinishedStimuli {
+        let mut warnings = Vec::new();
         let mut stop = |running: Option<Running>| match running?.stop() {
             Ok(report) => Some(work(report)),
             Err(error) => {
-                done.warnings.push(error.to_string());
+                warnings.push(error.to_string());
                 None
             }
         };
         let (stimulus, load) = (stop(self.stimulus), stop(self.load));
-        Done { load, stimulus, warnings: done.warnings }
+        FinishedStimuli { load, stimulus, warnings }
     }
 }
 

@@ -10,16 +10,16 @@ use serde_json::{Map, json};
 use super::beside::beside;
 use super::clock::{Clocks, Grain, grain_on};
 use super::collect::{Pace, Runner, Start, collect};
-use super::core_clock::CoreClock;
+use crate::clock::CoreClock;
 use super::join::Join;
 use super::loops::Order;
-use super::place::{Locked, cpu_set};
-use super::probes::NoiseProbes;
+use crate::threads::{LockedMemory, cpu_set};
+use crate::marks::MarkProbes;
 use super::seen::Seen;
 use super::settings::NoiseSettings;
 use super::way::way_ns;
 use crate::bpf::BpfError;
-use crate::handlers::wait::Ended;
+use crate::window::WaitOutcome;
 use crate::host::{Root, format_cpu_list, parse_cpu_list, smi_count};
 
 /// The default threshold, where the clock is fine enough.
@@ -34,7 +34,7 @@ pub struct LiveNoise {
     settings: NoiseSettings,
     grain: Grain,
     threshold_ns: u64,
-    probes: Option<NoiseProbes>,
+    probes: Option<MarkProbes>,
     /// The way into the kernel, and whether it was measured.
     way: (u64, bool),
     root: Root,
@@ -90,7 +90,7 @@ impl LiveNoise {
 
     /// Loads the probes; without them the loops run bare, and the causes are absent.
     fn watch(&mut self, cpu: u32) -> Result<(), BenchError> {
-        match NoiseProbes::load() {
+        match MarkProbes::load() {
             Ok(probes) => {
                 for (what, reason) in &probes.absent {
                     self.absent.push(("causes".to_owned(), what.clone(), reason.clone(), None));
@@ -217,9 +217,9 @@ impl LiveNoise {
         let window_ns = self.window_ns(looping, traced);
         let runners = self.runners(looping, window_ns)?;
         // All that the loops touch is there now.
-        let locked = Locked::all();
+        let locked = LockedMemory::current();
         let mut joins = self.joins(looping, probes.is_some());
-        let mut clocks = Clocks::default();
+        let mut clocks = ClockMap::default();
         let before = Seen::now(&self.root, &self.settings.cpus, probes).map_err(failed)?;
         let allowed = sched_getaffinity(None).ok();
         if !own.is_empty() {
@@ -230,7 +230,7 @@ impl LiveNoise {
         if let Some(allowed) = allowed {
             let _ = sched_setaffinity(None, &allowed); // we were allowed all of it a moment ago
         }
-        let interrupted = ended.map_err(failed)? == Ended::Stopped;
+        let interrupted = ended.map_err(failed)? == WaitOutcome::Stopped;
         let after = Seen::now(&self.root, &self.settings.cpus, probes).map_err(failed)?;
         let mut sample = self.sample(looping, runners, joins, &clocks, (&before, &after))?;
         sample.interrupted = interrupted;
@@ -246,7 +246,7 @@ impl LiveNoise {
         looping: Loop,
         runners: Vec<Runner>,
         joins: Vec<Join>,
-        clocks: &Clocks,
+        clocks: &ClockMap,
         (before, after): (&Seen, &Seen),
     ) -> Result<NoiseSample, BenchError> {
         let (mut cpus, mut facts, mut warnings) = (Vec::new(), Map::new(), Vec::new());

@@ -13,16 +13,16 @@ use loop_bodies::ATTEMPTS;
 use rustix::thread::gettid;
 
 use super::body::Worker;
-use super::clock::Clocks;
-use super::core_clock::core_cycle;
+use crate::clock::ClockMap;
+use crate::clock::core_cycle;
 use super::join::Join;
 use super::loops::{Order, Ran, run, turns_of};
-use super::place::{Counted, pin, real_time};
-use super::probes::NoiseProbes;
+use crate::threads::{ThreadCounts, pin, real_time};
+use crate::marks::MarkProbes;
 use super::ring::{Record, Ring};
 use crate::bpf::BpfError;
-use crate::handlers::Stop;
-use crate::handlers::wait::{Ended, wait};
+use crate::window::Stop;
+use crate::window::{WaitOutcome, wait};
 
 /// Records that a ring holds: a second of the fastest loop, and more.
 const RING_RECORDS: usize = RECORDS_MAX;
@@ -136,9 +136,9 @@ fn in_thread(
     };
     let core = || start.times_core.then(core_cycle).flatten();
     let core_before = core();
-    let before = Counted::now();
+    let before = ThreadCounts::now();
     let ran = run(&order, &mut worker, turns, ring);
-    let counted = Counted::now().zip(before).map(|(now, before)| now.since(before));
+    let counted = ThreadCounts::now().zip(before).map(|(now, before)| now.since(before));
     Some(Back { ran, counted, turns, order, core_cycles: (core_before, core()) })
 }
 
@@ -161,25 +161,25 @@ fn place(cpu: u32, fifo: Option<u32>) -> Result<(), BenchError> {
 pub fn collect(
     runners: &[Runner],
     joins: &mut [Join],
-    clocks: &mut Clocks,
-    probes: Option<&NoiseProbes>,
+    clocks: &mut ClockMap,
+    probes: Option<&MarkProbes>,
     pace: &Pace,
-) -> Result<Ended, BpfError> {
+) -> Result<WaitOutcome, BpfError> {
     if let Some(probes) = probes {
         probes.take()?; // of a window before
         runners.iter().try_for_each(|runner| probes.announce(runner.cpu, runner.thread))?;
     }
     clocks.read();
-    let mut ended = Ended::Done;
+    let mut ended = WaitOutcome::Completed;
     runners.iter().for_each(Runner::let_go);
     let first = Instant::now();
     while runners.iter().any(|runner| !runner.is_over()) {
         let deadline = Instant::now() + pace.next(first.elapsed());
         // Once stopped, the pipe stays readable.
-        if ended == Ended::Stopped {
+        if ended == WaitOutcome::Stopped {
             std::thread::sleep(pace.at_end);
-        } else if wait(Some(deadline), None, &pace.stop) == Ended::Stopped {
-            ended = Ended::Stopped;
+        } else if wait(Some(deadline), None, &pace.stop) == WaitOutcome::Stopped {
+            ended = WaitOutcome::Stopped;
             runners.iter().for_each(|runner| runner.ring.stop.store(true, Ordering::Relaxed));
         }
         round(runners, joins, clocks, probes)?;
@@ -198,8 +198,8 @@ pub fn collect(
 fn round(
     runners: &[Runner],
     joins: &mut [Join],
-    clocks: &mut Clocks,
-    probes: Option<&NoiseProbes>,
+    clocks: &mut ClockMap,
+    probes: Option<&MarkProbes>,
 ) -> Result<(), BpfError> {
     let drained = |runner: &Runner| {
         let mut records: Vec<Record> = Vec::new();
@@ -208,7 +208,7 @@ fn round(
     };
     let new: Vec<Vec<Record>> = runners.iter().map(drained).collect();
     clocks.read();
-    let marks = probes.map(NoiseProbes::take).transpose()?.unwrap_or_default();
+    let marks = probes.map(MarkProbes::take).transpose()?.unwrap_or_default();
     let (mut oldest, mut all_began) = (u64::MAX, true);
     for ((runner, join), new) in runners.iter().zip(joins).zip(new) {
         let of_cpu = marks.iter().filter(|(cpu, _)| *cpu == runner.cpu);

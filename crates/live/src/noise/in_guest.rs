@@ -12,8 +12,8 @@ use super::clock::{Grain, grain_on};
 use super::collect::{Runner, Start};
 use super::inject::Injector;
 use super::loops::Order;
-use super::place::Locked;
-use crate::handlers::WindowEdge;
+use crate::threads::LockedMemory;
+use crate::window::WindowEdge;
 use crate::host::{Root, last_level_cache_bytes, parse_cpu_list};
 
 /// Runs the loops of the order, one after the other on all CPUs; `mark` is called before and behind
@@ -127,7 +127,7 @@ fn run_one(
     let start = |&cpu: &u32| Runner::start(guest.start(order, looping, cpu));
     let runners = guest.cpus.iter().map(start).collect::<Result<Vec<_>, _>>()?;
     // All that the loops touch is there now.
-    let _locked = Locked::all();
+    let _locked = LockedMemory::current();
     let wanted = order.inject.filter(|_| looping == Loop::Detour);
     // How long it takes until the loops begin is not known: timers beyond the window do no harm.
     let times = (order.warm_up_ns, order.duration_ns.saturating_mul(2));

@@ -9,8 +9,8 @@ use rustix::time::{
     timerfd_settime,
 };
 
-use super::place::pin;
-use crate::handlers::tsc::Reading;
+use crate::threads::pin;
+use crate::clock::Reading;
 
 /// Most timers on one CPU: each is an open file, and so many may a process have open that asks for it.
 const TIMERS_MAX: u64 = 3_900;

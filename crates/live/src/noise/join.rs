@@ -2,7 +2,7 @@
 
 use lab::noise::{Fixed, Gap, GapLedger, Loop, Mark, Part, Quantum, Rules, Stretches, Work, split};
 
-use super::clock::Clocks;
+use crate::clock::ClockMap;
 use super::loops::MIGRATED;
 use super::ring::Record;
 
@@ -84,7 +84,7 @@ impl Join {
     }
 
     /// Uses the records of the round before, whose marks have all come by now, and keeps `new`.
-    pub fn turn(&mut self, new: Vec<Record>, clocks: &Clocks) {
+    pub fn turn(&mut self, new: Vec<Record>, clocks: &ClockMap) {
         let due = std::mem::replace(&mut self.waiting, new);
         let mut used = 0;
         for record in due {

@@ -6,7 +6,7 @@ use lab::noise::Loop;
 use loop_bodies::ATTEMPTS;
 
 use super::body::Worker;
-use super::clock::{now, now_after_work};
+use crate::clock::{now, now_after_work};
 use super::ring::Ring;
 
 /// In the third number of a record: it was made on another CPU than it should.

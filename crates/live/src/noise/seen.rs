@@ -1,6 +1,6 @@
 //! What others count: the kernel, the host, the processor.
 
-use super::probes::NoiseProbes;
+use crate::marks::MarkProbes;
 use crate::bpf::BpfError;
 use crate::host::{Root, StealFacts, smi_count, steal_facts};
 
@@ -22,13 +22,13 @@ impl Seen {
     ///
     /// # Errors
     /// When the probes' own counts can't be read.
-    pub fn now(root: &Root, cpus: &[u32], probes: Option<&NoiseProbes>) -> Result<Seen, BpfError> {
+    pub fn now(root: &Root, cpus: &[u32], probes: Option<&MarkProbes>) -> Result<Seen, BpfError> {
         let smis = cpus.iter().filter_map(|cpu| Some((*cpu, smi_count(root, *cpu).ok()?)));
         Ok(Seen {
             watched: probes.is_some(),
             steal: steal_facts(root),
             smis: smis.collect(),
-            lost: probes.map(NoiseProbes::lost).transpose()?.unwrap_or(0),
+            lost: probes.map(MarkProbes::lost).transpose()?.unwrap_or(0),
             to_first_process: probes.map_or(0, |p| p.with_marks(|marks| marks.to_first_process)),
         })
     }

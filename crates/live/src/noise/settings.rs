@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lab::noise::Body;
 
-use crate::handlers::Stop;
+use crate::window::Stop;
 
 /// How long a window is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

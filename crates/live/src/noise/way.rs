@@ -9,9 +9,9 @@ use std::hint::black_box;
 use lab::noise::What;
 use rustix::thread::{gettid, sched_getaffinity, sched_setaffinity};
 
-use super::clock::{Clocks, now};
-use super::place::pin;
-use super::probes::NoiseProbes;
+use crate::clock::{ClockMap, now};
+use crate::threads::pin;
+use crate::marks::MarkProbes;
 use crate::bpf::BpfError;
 
 /// Pages that are touched for the first time.
@@ -24,8 +24,8 @@ const FAULTS_MIN: usize = 16;
 ///
 /// # Errors
 /// When the kernel refuses to read the marks.
-pub fn way_ns(probes: &NoiseProbes, cpu: u32) -> Result<Option<u64>, BpfError> {
-    let mut clocks = Clocks::default();
+pub fn way_ns(probes: &MarkProbes, cpu: u32) -> Result<Option<u64>, BpfError> {
+    let mut clocks = ClockMap::default();
     clocks.read();
     let touched = touch(probes, cpu)?;
     clocks.read();
@@ -50,7 +50,7 @@ pub fn way_ns(probes: &NoiseProbes, cpu: u32) -> Result<Option<u64>, BpfError> {
 
 /// Touches fresh pages on `cpu`, and goes back to where this thread may run; when each was touched,
 /// cycles.
-fn touch(probes: &NoiseProbes, cpu: u32) -> Result<Vec<u64>, BpfError> {
+fn touch(probes: &MarkProbes, cpu: u32) -> Result<Vec<u64>, BpfError> {
     let allowed = sched_getaffinity(None).ok();
     if allowed.is_none() || pin(cpu).is_err() {
         return Ok(Vec::new());

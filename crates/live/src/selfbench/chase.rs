@@ -8,9 +8,9 @@ use stats::Random;
 use stats::interval::order_95;
 
 use super::failed;
-use crate::footprint::{Pages, Region};
-use crate::noise::core_clock::add;
-use crate::noise::place::pin;
+use crate::memory::{Pages, Region};
+use crate::clock::dependent_additions;
+use crate::threads::pin;
 
 /// Additions that depend on each other, of which the core's clock is taken.
 const ADDITIONS: u64 = 1 << 20;

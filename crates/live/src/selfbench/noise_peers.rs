@@ -14,7 +14,7 @@ use lab::noise::{Body, Loop, NoiseBench, Work};
 use serde_json::Value as Json;
 
 use super::failed;
-use crate::handlers::Stop;
+use crate::window::Stop;
 use crate::noise::{Length, LiveNoise, NoiseSettings};
 
 /// Gaps that the detour loop keeps, ns: below what is compared.

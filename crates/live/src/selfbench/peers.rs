@@ -9,7 +9,7 @@ use lab::handlers::BenchError;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::failed;
-use crate::handlers::syscall_loop::ns_per_call;
+use crate::syscall_loop::ns_per_call;
 
 /// The usual two lines for the time between two events.
 const BPFTRACE_SCRIPT: &str = "tracepoint:raw_syscalls:sys_enter { @s[tid] = nsecs } \

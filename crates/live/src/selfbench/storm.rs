@@ -14,7 +14,8 @@ use std::time::Duration;
 use lab::handlers::{BenchError, BenchFacts, Condition, HandlersBench, WindowSample};
 
 use super::{failed, stimulus_error};
-use crate::handlers::{LiveBench, LiveSettings, Stop, Until};
+use crate::handlers::{LiveBench, LiveSettings};
+use crate::window::{Stop, Until};
 use crate::stimulus::{
     Helper, Rate, Report, Running, Source, StimulusError, StimulusSettings, start,
 };

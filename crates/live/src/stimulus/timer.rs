@@ -93,7 +93,7 @@ fn sampled_clocks(
 
 /// Lifts throttles until stopped; more often once some went unnoticed, as when a CPU falls idle
 /// that was busy at the start.
-fn refresh_loop(worker: &Worker, clocks: &Clocks, mut interval: Duration) -> Result<(), Trouble> {
+fn refresh_loop(worker: &Worker, clocks: &ClockMap, mut interval: Duration) -> Result<(), Trouble> {
     let mut ticker = Ticker::new(interval);
     let mut window = Window::open(clocks)?;
     while !worker.stopped() {
@@ -113,7 +113,7 @@ fn refresh_loop(worker: &Worker, clocks: &Clocks, mut interval: Duration) -> Res
 }
 
 /// The longest interval between two refreshes at which nothing, or next to nothing, is throttled.
-fn find_refresh_interval(clocks: &Clocks) -> Result<Duration, Trouble> {
+fn find_refresh_interval(clocks: &ClockMap) -> Result<Duration, Trouble> {
     let mut interval = REFRESH_INTERVAL_MAX;
     while interval > REFRESH_INTERVAL_MIN {
         clocks.set_period()?;
@@ -140,14 +140,14 @@ struct Window {
 }
 
 impl Window {
-    fn open(clocks: &Clocks) -> Result<Self, Trouble> {
+    fn open(clocks: &ClockMap) -> Result<Self, Trouble> {
         let (counted_ns, interrupts) = (clocks.total_ns()?, clocks.interrupts());
         Ok(Window { start: Instant::now(), counted_ns, interrupts })
     }
 
     /// Whether the events stood still for more than a twentieth of the time between the two, or a
     /// tenth of the interrupts of one did not come.
-    fn was_throttled(&self, end: &Window, clocks: &Clocks) -> bool {
+    fn was_throttled(&self, end: &Window, clocks: &ClockMap) -> bool {
         let elapsed_ns = (end.start - self.start).as_nanos() as u64;
         let least = elapsed_ns / clocks.period_ns / 10 * 9;
         let lacks = |(before, after): (&u64, &u64)| after.saturating_sub(*before) < least;

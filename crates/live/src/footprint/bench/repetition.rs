@@ -13,8 +13,8 @@ use crate::footprint::loops::Loop;
 use crate::footprint::seen::{Added, Seen, Wanted, verdict, with_ticks};
 use crate::footprint::sources::Raise;
 use crate::footprint::window::{Watch, Window, wait_for_interrupt};
-use crate::handlers::WindowEdge;
-use crate::noise::clock::now;
+use crate::window::WindowEdge;
+use crate::clock::now;
 
 /// Passes of a window before the interrupt is to come.
 const PASSES_BEFORE: u64 = 3;

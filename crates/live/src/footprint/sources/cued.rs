@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::net::sockopt::set_tcp_quickack;
 
 use super::echo::{MESSAGE_BYTES, wait_until};
-use crate::noise::place::pin;
+use crate::threads::pin;
 
 /// For so long a card may interrupt because of what was sent last.
 const QUIET: Duration = Duration::from_millis(1);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::handlers::Stop;
+use crate::window::Stop;
 
 /// Bytes of a message: the delay in ns, and as many again.
 pub(super) const MESSAGE_BYTES: usize = 16;

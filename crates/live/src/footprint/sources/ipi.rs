@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::thread::{MembarrierCommand, membarrier};
 
 use super::{Counted, Raise, Unavailable};
-use crate::noise::place::pin;
+use crate::threads::pin;
 
 /// No delay is longer.
 const DELAY_MAX: Duration = Duration::from_secs(1);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::cued::{Cue, acknowledge, cued, hold_acknowledgements};
 use super::echo::{MESSAGE_BYTES, answer, message};
 use super::{Counted, Raise, Unavailable};
-use crate::noise::place::pin;
+use crate::threads::pin;
 use crate::stimulus::{Ends, connected_cards, connected_ends};
 
 /// How long another machine may take to connect, and to answer beyond the delay.
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
     use crate::footprint::route::{Route, route};
     use crate::footprint::sources::echo::echo;
-    use crate::handlers::Stop;
+    use crate::window::Stop;
     use crate::host::{Root, parse_cpu_list};
     use crate::stimulus::across_pair;
 

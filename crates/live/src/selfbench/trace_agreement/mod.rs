@@ -61,8 +61,8 @@ use lab::handlers::BenchError;
 
 use super::{bpf_error, failed, stimulus_error};
 use crate::bpf::Flavour;
-use crate::handlers::Stop;
-use crate::handlers::calibrate::calibrate;
+use crate::window::Stop;
+use crate::probe_overhead::calibrate;
 use crate::stimulus::{Helper, Rate, Running, Source, StimulusSettings, start};
 use windows::Windows;
 

@@ -12,8 +12,8 @@ use super::matching::matched;
 use super::{LineSums, TraceSums};
 use crate::bpf::layout::{Config, CpuState, Inside, KEY_IRQ, Row};
 use crate::bpf::{Flavour, LoadSpec, Probes};
-use crate::handlers::calibrate::Calibration;
-use crate::handlers::gates::{Edge, move_gates};
+use crate::probe_overhead::Calibration;
+use crate::window::{WindowEdge, move_gates};
 use crate::selfbench::bpf_error;
 use crate::selfbench::tracefs::{Instance, Tracefs};
 
@@ -128,9 +128,9 @@ impl<'a> Windows<'a> {
 
     fn window(&self) -> Result<Counted, BenchError> {
         self.probes.clear_for(&Inside::same(self.inside_ns)).map_err(bpf_error)?;
-        move_gates(&self.probes, self.cpus, Edge::Open)?;
+        move_gates(&self.probes, self.cpus, WindowEdge::Open)?;
         thread::sleep(self.length);
-        move_gates(&self.probes, self.cpus, Edge::Close)?;
+        move_gates(&self.probes, self.cpus, WindowEdge::Close)?;
         let states = self.probes.states().map_err(bpf_error)?;
         Ok(Counted { states, rows: self.probes.rows().map_err(bpf_error)? })
     }

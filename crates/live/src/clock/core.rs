@@ -2,26 +2,26 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::clock::now_after_work;
+use super::now_after_work;
 
-/// Additions of a burst: some microseconds.
+/// Additions of a burst, which takes some microseconds.
 const ADDITIONS: u64 = 16_384;
-/// Bursts, of which the shortest counts: nobody interfered with it.
+/// Bursts, of which the shortest counts: nothing interrupted it.
 const BURSTS: usize = 16;
-/// By which part the clock may differ between the ends of a window: less than a step of any
-/// processor's frequencies, more than what readings are off.
+/// Share by which the clock may differ between the ends of a window: less than one step of any
+/// processor's frequency, and more than the error of the readings.
 const CHANGE_MAX: f64 = 0.01;
 
-/// Executes so many additions, rounded down to a multiple of 64, each of which depends on the one before:
-/// a cycle of the core each. False where none are written for this processor.
+/// Executes that many additions, rounded down to a multiple of 64, each of which depends on the one
+/// before it and takes one cycle of the core. False on a processor for which none are written.
 #[inline(never)]
-pub fn add(number: u64) -> bool {
+pub fn dependent_additions(number: u64) -> bool {
     #[cfg(target_arch = "x86_64")]
     {
         let mut sum = 1_u64;
         for _ in 0..number / 64 {
-            // SAFETY: adds to a register. It is added to itself: no processor foresees the sum, as some
-            // do of constants.
+            // SAFETY: adds a register to itself. Its value changes each time: some processors
+            // predict the sum of constants.
             unsafe {
                 std::arch::asm!(
                     ".rept 64",
@@ -42,58 +42,58 @@ pub fn add(number: u64) -> bool {
     }
 }
 
-/// What a cycle of this thread's core takes, in cycles of the time-stamp counter; absent on a processor for
+/// One cycle of this thread's core, in cycles of the time-stamp counter. Absent on a processor for
 /// which no additions are written.
 #[must_use]
 pub fn core_cycle() -> Option<f64> {
     let burst = || {
-        let begun = now_after_work();
-        add(ADDITIONS).then(|| now_after_work().saturating_sub(begun))
+        let start = now_after_work();
+        dependent_additions(ADDITIONS).then(|| now_after_work().saturating_sub(start))
     };
-    let least = (0..BURSTS).filter_map(|_| burst()).min()?;
-    (least > 0).then_some(least as f64 / ADDITIONS as f64)
+    let shortest = (0..BURSTS).filter_map(|_| burst()).min()?;
+    (shortest > 0).then_some(shortest as f64 / ADDITIONS as f64)
 }
 
-/// Frequencies of a core at the beginning and at the end of a window, Hz.
+/// Frequencies of a core at both ends of a window, Hz.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoreClock {
     /// Before the loop.
     pub before_hz: u64,
-    /// Behind it.
+    /// After the loop.
     pub after_hz: u64,
 }
 
 impl CoreClock {
-    /// From what a cycle took at both ends, by a counter of `tsc_hz`.
+    /// Computes both frequencies from [`core_cycle`] at each end, with a counter of `tsc_hz`.
     #[must_use]
     pub fn new((before, after): (Option<f64>, Option<f64>), tsc_hz: f64) -> Option<CoreClock> {
         let hz = |cycle: Option<f64>| Some((tsc_hz / cycle?).round() as u64);
         Some(CoreClock { before_hz: hz(before)?, after_hz: hz(after)? })
     }
 
-    /// Whether the core was another one at the end than at the beginning, as far as fixed work goes.
+    /// Whether the frequency changed by more than measurement error.
     #[must_use]
     pub fn changed(self) -> bool {
         let (before, after) = (self.before_hz as f64, self.after_hz as f64);
         (before - after).abs() > CHANGE_MAX * before.max(after)
     }
 
-    /// Adds both to the facts of a window, whether they differ, and then a warning.
-    pub fn tell(self, cpu: u32, facts: &mut Map<String, Json>, warnings: &mut Vec<String>) {
+    /// Adds both frequencies to the facts of a window, and a warning where they differ.
+    pub fn describe(self, cpu: u32, facts: &mut Map<String, Json>, warnings: &mut Vec<String>) {
         facts.insert(format!("core_hz_before_on_cpu_{cpu}"), json!(self.before_hz));
         facts.insert(format!("core_hz_after_on_cpu_{cpu}"), json!(self.after_hz));
         facts.insert(format!("frequency_changed_on_cpu_{cpu}"), json!(self.changed()));
         warnings.extend(self.warning(cpu));
     }
 
-    /// What a reader must know of it.
+    /// A warning where the frequency changed.
     #[must_use]
     pub fn warning(self, cpu: u32) -> Option<String> {
         let mhz = |hz: u64| (hz + 500_000) / 1_000_000;
         self.changed().then(|| {
             format!(
-                "CPU {cpu} changed its frequency during the window, from {} to {} MHz: what the loop itself \
-                 takes is not the same throughout",
+                "CPU {cpu} changed its frequency during the window, from {} to {} MHz: the time of the \
+                 loop's own work varies within the window",
                 mhz(self.before_hz),
                 mhz(self.after_hz)
             )
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_is_told_and_a_wobble_is_not() {
+    fn a_change_is_reported_and_measurement_error_is_not() {
         let clock = |before, after| CoreClock::new((Some(before), Some(after)), 2_600e6).unwrap();
         assert_eq!(
             clock(0.65, 0.65),

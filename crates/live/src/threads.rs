@@ -1,10 +1,11 @@
-//! Where and how a loop's thread runs, and what the kernel counts of it.
+//! A measuring thread: its CPU, its scheduling class, its locked memory, and the kernel's counts of
+//! its page faults and context switches.
 
 use std::io;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// The CPUs as a set for the scheduler; those beyond its size are left out.
+/// The scheduler's CPU set of `cpus`, without those beyond its size.
 #[must_use]
 pub fn cpu_set(cpus: &[u32]) -> CpuSet {
     let mut set = CpuSet::new();
@@ -14,15 +15,15 @@ pub fn cpu_set(cpus: &[u32]) -> CpuSet {
     set
 }
 
-/// Pins this thread.
+/// Pins this thread to one CPU.
 ///
 /// # Errors
-/// When the CPU went offline, or is outside of this process's cpuset.
+/// When the CPU is offline, or outside this process's cpuset.
 pub fn pin(cpu: u32) -> io::Result<()> {
     sched_setaffinity(None, &cpu_set(&[cpu])).map_err(Into::into)
 }
 
-/// Makes this thread one of SCHED_FIFO at that priority.
+/// Gives this thread the class SCHED_FIFO at that priority.
 ///
 /// # Errors
 /// Without CAP_SYS_NICE, or a limit on real-time priorities that allows it.
@@ -33,42 +34,43 @@ pub fn real_time(priority: u32) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Keeps all memory of this process in RAM for as long as this lives.
-pub struct Locked {
-    /// Whether the kernel agreed; else why not.
+/// Locks this process's memory in RAM for as long as this value lives.
+pub struct LockedMemory {
+    /// Whether the kernel locked the memory; the error says why not.
     pub result: io::Result<()>,
 }
 
-impl Locked {
-    /// Locks what is there. What comes later is not a loop's, and need not fit under the limit.
+impl LockedMemory {
+    /// Locks all memory mapped now. Later mappings belong to no loop, and need not fit under the
+    /// limit.
     #[must_use]
-    pub fn all() -> Locked {
+    pub fn current() -> LockedMemory {
         // SAFETY: locking changes no memory's contents or place.
         let result = unsafe { libc::mlockall(libc::MCL_CURRENT) };
-        Locked { result: if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) } }
+        LockedMemory { result: if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) } }
     }
 }
 
-impl Drop for Locked {
+impl Drop for LockedMemory {
     fn drop(&mut self) {
         // SAFETY: unlocking changes no memory's contents or place.
         unsafe { libc::munlockall() };
     }
 }
 
-/// What the kernel has counted of this thread.
+/// The kernel's counts of one thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
-    /// Page faults, with and without IO.
+pub struct ThreadCounts {
+    /// Page faults, major and minor.
     pub page_faults: u64,
-    /// Switches to other tasks, wanted and not.
+    /// Context switches, voluntary and involuntary.
     pub switches: u64,
 }
 
-impl Counted {
-    /// Until now; absent when the kernel does not say.
+impl ThreadCounts {
+    /// The counts of this thread so far; `None` when the kernel does not report them.
     #[must_use]
-    pub fn now() -> Option<Counted> {
+    pub fn now() -> Option<ThreadCounts> {
         let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
         // SAFETY: the kernel fills the structure, which is as large as it expects.
         let usage = unsafe {
@@ -76,16 +78,16 @@ impl Counted {
                 .then(|| usage.assume_init())
         }?;
         let sum = |a: libc::c_long, b: libc::c_long| (a as u64).saturating_add(b as u64);
-        Some(Counted {
+        Some(ThreadCounts {
             page_faults: sum(usage.ru_minflt, usage.ru_majflt),
             switches: sum(usage.ru_nvcsw, usage.ru_nivcsw),
         })
     }
 
-    /// How much more than `before`.
+    /// The increase since `before`.
     #[must_use]
-    pub fn since(self, before: Counted) -> Counted {
-        Counted {
+    pub fn since(self, before: ThreadCounts) -> ThreadCounts {
+        ThreadCounts {
             page_faults: self.page_faults.saturating_sub(before.page_faults),
             switches: self.switches.saturating_sub(before.switches),
         }

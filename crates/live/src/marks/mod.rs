@@ -1,45 +1,50 @@
-//! Loads and attaches `bpf/noise.bpf.c`, and reads its marks.
+//! The kernel's events as a stream of marks: entries and exits of interrupt contexts, task switches and
+//! page faults on the CPUs where a loop runs. Loads and attaches `bpf/noise.bpf.c`, and reads its ring
+//! buffer.
+
+mod decode;
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::rc::Rc;
 
-use lab::noise::Mark;
+use lab::noise::{Mark, SourceName};
 use libbpf_rs::{
     Link, Map, MapCore, MapFlags, Object, ObjectBuilder, PrintLevel, RingBuffer, RingBufferBuilder,
 };
 use zerocopy::IntoBytes;
 
-use super::marks::Marks;
+use self::decode::Decoder;
 use crate::bpf::object::{failure, keep_message};
+use crate::bpf::programs::choose;
 use crate::bpf::{BpfError, Flavour};
-use crate::handlers::programs::choose;
+use crate::host::Root;
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/noise.o"));
 
-/// Bytes of the ring of marks, all CPUs together.
+/// Bytes of the ring of marks, which all CPUs share.
 const RING_BYTES: u32 = 16 << 20;
-/// The program at switches of tasks.
+/// The program at task switches.
 const SWITCHED: &str = "switched";
 
-/// What was read and not yet taken.
+/// Marks that were read and not yet taken.
 #[derive(Default)]
 struct Inbox {
-    marks: Marks,
-    waiting: Vec<(u32, Mark)>,
+    decoder: Decoder,
+    marks: Vec<(u32, Mark)>,
 }
 
 /// The programs, attached.
-pub struct NoiseProbes {
+pub struct MarkProbes {
     ring: RingBuffer<'static>,
     inbox: Rc<RefCell<Inbox>>,
     _links: Vec<Link>,
     object: Object,
-    /// What cannot be seen here, with the reason.
+    /// Contexts that cannot be seen here, with the reason.
     pub absent: Vec<(String, String)>,
 }
 
-impl NoiseProbes {
+impl MarkProbes {
     /// Loads and attaches. No mark is made before a loop is announced.
     ///
     /// # Errors
@@ -76,14 +81,14 @@ impl NoiseProbes {
         let inbox = Rc::new(RefCell::new(Inbox::default()));
         let ring = reader(&object, Rc::clone(&inbox))?;
         let absent = chosen.absent.into_iter().filter(|(what, _)| what != "napi").collect();
-        Ok(NoiseProbes { ring, inbox, _links: links, object, absent })
+        Ok(MarkProbes { ring, inbox, _links: links, object, absent })
     }
 
     fn map(&self, name: &str) -> Result<Map<'_>, BpfError> {
         map_of(&self.object, name)
     }
 
-    /// Announces the loop of a CPU by its thread's id; 0: it has none.
+    /// Announces the loop of a CPU by its thread id; 0: the CPU has no loop.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -93,17 +98,17 @@ impl NoiseProbes {
             .map_err(|error| failure("announcing a loop", &error))
     }
 
-    /// Takes all marks made so far, each with its CPU. Those of a CPU may be out of order by as
-    /// much as an interrupt takes.
+    /// Takes all marks so far, each with its CPU. The marks of a CPU may be out of order by the
+    /// duration of an interrupt.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn take(&self) -> Result<Vec<(u32, Mark)>, BpfError> {
         self.ring.consume().map_err(|error| failure("reading marks", &error))?;
-        Ok(std::mem::take(&mut self.inbox.borrow_mut().waiting))
+        Ok(std::mem::take(&mut self.inbox.borrow_mut().marks))
     }
 
-    /// Marks for which there was no room since the last call.
+    /// Marks dropped so far because the ring was full.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -118,9 +123,16 @@ impl NoiseProbes {
         Ok(values.iter().map(number).sum::<u64>())
     }
 
-    /// Looks at what was read, beyond the marks.
-    pub fn with_marks<T>(&self, look: impl FnOnce(&mut Marks) -> T) -> T {
-        look(&mut self.inbox.borrow_mut().marks)
+    /// The names of all sources in the marks so far, by number.
+    #[must_use]
+    pub fn names(&self, root: &Root) -> Vec<SourceName> {
+        self.inbox.borrow().decoder.names(root)
+    }
+
+    /// Switches so far to threads of process 1, during which this kernel may call no BPF program.
+    #[must_use]
+    pub fn switches_to_init(&self) -> u64 {
+        self.inbox.borrow().decoder.switches_to_init
     }
 }
 
@@ -129,7 +141,7 @@ fn map_of<'a>(object: &'a Object, name: &str) -> Result<Map<'a>, BpfError> {
     found.ok_or_else(|| BpfError::Failed(format!("no map {name} in the BPF object")))
 }
 
-/// Exits before entries, so that no begin is seen whose end cannot be.
+/// Attaches exits before entries, so that no entry is seen whose exit cannot be.
 fn attach(object: &Object) -> Result<Vec<Link>, BpfError> {
     let mut programs: Vec<_> = object.progs_mut().filter(|program| program.autoload()).collect();
     programs.sort_by_key(|program| !program.name().to_string_lossy().ends_with("_out"));
@@ -144,8 +156,8 @@ fn reader(object: &Object, inbox: Rc<RefCell<Inbox>>) -> Result<RingBuffer<'stat
     let map = map_of(object, "marks")?;
     let mut builder = RingBufferBuilder::new();
     let read = move |bytes: &[u8]| {
-        let Inbox { marks, waiting } = &mut *inbox.borrow_mut();
-        marks.read(bytes, |cpu, mark| waiting.push((cpu, mark)));
+        let Inbox { decoder, marks } = &mut *inbox.borrow_mut();
+        decoder.read(bytes, |cpu, mark| marks.push((cpu, mark)));
         0
     };
     builder.add(&map, read).map_err(|error| failure("mapping the marks", &error))?;

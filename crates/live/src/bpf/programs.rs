@@ -1,18 +1,19 @@
-//! Which probes this kernel has a place for, and what is absent without them.
+//! The probes for which this kernel has tracepoints, and what is absent without them.
 
 use attribution::context::VECTORS;
 
-use crate::bpf::{Flavour, known_tracepoints};
+use super::{Flavour, known_tracepoints};
 
-/// The programs that one thing to be measured needs, and what is lost without them.
+/// The programs that one context needs.
 struct Need {
+    /// The context, as results name it.
     what: String,
-    /// Tracepoint and program, in the order of attachment: exits first, so that an entry is never
-    /// counted whose exit cannot be.
+    /// Tracepoint and program, in the order of attachment: exits first, so that no entry is counted
+    /// whose exit cannot be.
     programs: Vec<(String, String)>,
 }
 
-/// The programs to load, and what is absent for want of a tracepoint.
+/// The programs to load, and what is absent without a tracepoint.
 #[derive(Debug, Default)]
 pub struct Chosen {
     /// Program names, in the order of attachment.
@@ -44,8 +45,8 @@ fn needs() -> Vec<Need> {
     needs
 }
 
-/// The programs whose tracepoints the kernel has. Without BTF nobody can say: all are chosen, and
-/// attaching tells.
+/// The programs whose tracepoints the kernel has. Without BTF this is not known: all are chosen, and
+/// attaching fails for those without a tracepoint.
 #[must_use]
 pub fn choose(flavour: Flavour) -> Chosen {
     let needs = needs();
@@ -73,9 +74,9 @@ pub fn choose(flavour: Flavour) -> Chosen {
     chosen
 }
 
-/// The thing that cannot be measured without that program.
+/// The context that cannot be measured without that program.
 #[must_use]
-pub fn thing_of(program: &str) -> String {
+pub fn context_of_program(program: &str) -> String {
     needs()
         .into_iter()
         .find(|need| need.programs.iter().any(|(_, name)| name == program))

@@ -1,4 +1,4 @@
-//! The wish to stop early, which also wakes who waits.
+//! The request to stop early, which also wakes the threads that wait.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-/// A request to stop: made once, from any thread or signal handler, and never taken back.
+/// A request to stop. Any thread or signal handler may make it; it is never withdrawn.
 #[derive(Clone, Debug)]
 pub struct Stop {
     /// Read end and write end. A byte in the pipe is the request; nobody reads it.
@@ -15,7 +15,7 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// No request yet.
+    /// Creates the pipe; no stop is requested yet.
     ///
     /// # Errors
     /// When the process has no descriptors left.
@@ -29,7 +29,7 @@ impl Stop {
         let _ = rustix::io::write(&self.pipe.1, b"x"); // a full pipe holds a request already
     }
 
-    /// Where writing a byte requests the stop, for signal handlers.
+    /// A descriptor for signal handlers: a byte written to it requests the stop.
     ///
     /// # Errors
     /// When the process has no descriptors left.
@@ -37,13 +37,13 @@ impl Stop {
         self.pipe.1.try_clone()
     }
 
-    /// Readable as soon as the stop is requested.
+    /// A descriptor that becomes readable when the stop is requested.
     #[must_use]
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.pipe.0.as_fd()
     }
 
-    /// Whether it was requested.
+    /// Whether a stop was requested.
     #[must_use]
     pub fn is_requested(&self) -> bool {
         let mut polled = [PollFd::from_borrowed_fd(self.descriptor(), PollFlags::IN)];

@@ -1,4 +1,4 @@
-//! Waits for a window to end, asleep.
+//! Waiting, asleep, for a window to end.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -9,28 +9,28 @@ use lab::handlers::BenchError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::stop::Stop;
+use crate::window::Stop;
 
-/// When a window ends.
+/// What ends a window.
 #[derive(Clone, Debug)]
 pub enum Until {
     /// After this long.
     Elapsed(Duration),
-    /// When the command ends: program and arguments.
+    /// The command ends.
     CommandEnds {
         /// The program and its arguments; not empty.
         words: Vec<String>,
-        /// Its output goes to stderr, because stdout is taken by the results.
+        /// Its output goes to stderr, because the results go to stdout.
         to_stderr: bool,
     },
 }
 
 /// How a window ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum WaitOutcome {
     /// As planned.
-    Done,
-    /// The user asked to stop.
+    Completed,
+    /// The user requested a stop.
     Stopped,
 }
 
@@ -64,12 +64,12 @@ impl Workload {
         Ok(Workload { child, pidfd })
     }
 
-    /// Ends it if it still runs, and says how it ended.
+    /// Waits for its end and returns its exit status; a stopped window terminates it first.
     ///
     /// # Errors
-    /// When the kernel does not say.
-    pub fn finish(mut self, ended: Ended) -> Result<ExitStatus, BenchError> {
-        if ended == Ended::Stopped {
+    /// When the kernel does not report the status.
+    pub fn finish(mut self, outcome: WaitOutcome) -> Result<ExitStatus, BenchError> {
+        if outcome == WaitOutcome::Stopped {
             let _ = pidfd_send_signal(&self.pidfd, Signal::TERM); // it may have ended meanwhile
         }
         self.child.wait().map_err(|error| BenchError::Failed(error.to_string()))
@@ -80,18 +80,18 @@ fn die_with_parent() -> std::io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::TERM)).map_err(Into::into)
 }
 
-/// Sleeps until `deadline`, the workload's end or a stop: in poll(2) all the time.
-pub fn wait(deadline: Option<Instant>, workload: Option<&Workload>, stop: &Stop) -> Ended {
+/// Sleeps in poll(2) until `deadline`, the workload's end or a stop request.
+pub fn wait(deadline: Option<Instant>, workload: Option<&Workload>, stop: &Stop) -> WaitOutcome {
     loop {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         let mut polled = vec![PollFd::from_borrowed_fd(stop.descriptor(), PollFlags::IN)];
         polled.extend(workload.map(|workload| PollFd::new(&workload.pidfd, PollFlags::IN)));
         match poll(&mut polled, timeout.as_ref()) {
-            Ok(0) => return Ended::Done,
-            Ok(_) if !polled[0].revents().is_empty() => return Ended::Stopped,
-            Ok(_) => return Ended::Done,
-            Err(_) => {} // interrupted by a signal that is none of ours
+            Ok(0) => return WaitOutcome::Completed,
+            Ok(_) if !polled[0].revents().is_empty() => return WaitOutcome::Stopped,
+            Ok(_) => return WaitOutcome::Completed,
+            Err(_) => {} // a signal interrupted poll
         }
     }
 }

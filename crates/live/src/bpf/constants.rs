@@ -1,0 +1,95 @@
+//! The numbers that the BPF programs and this crate share, defined here alone: the build script writes
+//! them to `constants.h` for the programs.
+
+macro_rules! shared_constants {
+    ($($(#[doc = $doc:literal])+ $name:ident: $type:ty = $value:expr;)+) => {
+        $($(#[doc = $doc])+ pub const $name: $type = $value;)+
+
+        /// Name and value of each, for the build script.
+        #[allow(dead_code)] // only the build script reads it
+        pub(crate) const ALL: &[(&str, u64)] = &[$((stringify!($name), $name as u64)),+];
+    };
+}
+
+shared_constants! {
+    /// Slots of a histogram (`stats::histogram::SLOTS`).
+    HISTOGRAM_SLOTS: usize = 512;
+    /// Batches that a row keeps.
+    BATCHES: usize = 64;
+    /// Deepest nesting of spans on a CPU.
+    DEPTH_MAX: usize = 16;
+    /// Most PMU events in one pass.
+    EVENTS_MAX: usize = 8;
+    /// Bytes of an action's or a device's name.
+    NAME_BYTES: usize = 32;
+
+    /// No key: a row or frame that nobody uses.
+    KEY_NONE: u32 = 0;
+    /// Key of the first vector; the others follow in the order of `attribution::context::VECTORS`.
+    KEY_VECTOR: u32 = 1;
+    /// Key of softirq 0.
+    KEY_SOFTIRQ: u32 = 32;
+    /// Key of the NMI handlers.
+    KEY_NMI: u32 = 48;
+    /// Key of page faults from user mode.
+    KEY_FAULT_USER: u32 = 49;
+    /// Key of page faults from kernel mode.
+    KEY_FAULT_KERNEL: u32 = 50;
+    /// Key of the system-call spans of calibration and of `irqlab bench`.
+    KEY_BENCH: u32 = 51;
+    /// Key of all NAPI instances; the row's `object` distinguishes them.
+    KEY_NAPI: u32 = 52;
+    /// Key of IRQ 0.
+    KEY_IRQ: u32 = 64;
+    /// IRQ numbers that are followed.
+    IRQS_MAX: usize = 4096;
+    /// Number of keys.
+    KEYS: usize = KEY_IRQ as usize + IRQS_MAX;
+    /// Added to a key: the second of two empty spans in situ.
+    KEY_SECOND: u32 = KEYS as u32 / 2;
+
+    /// In `key_words`: bits of the key's row; 0 is no row.
+    ROW_BITS: u32 = 7;
+    /// In `key_words`, above the row: bits of what a probe pair adds inside a span, ns.
+    OVERHEAD_BITS: u32 = 14;
+    /// In `key_words`, above both: what a cold exit adds, in units of 2^this ns.
+    COLD_EXIT_UNIT_SHIFT: u32 = 2;
+    /// At most 2^-this of a span is subtracted for a cold exit: a short span has cooled nothing.
+    COLD_EXIT_SHIFT: u32 = 3;
+
+    /// Argument of the gate: open the window.
+    GATE_OPEN: u64 = 1;
+    /// Argument of the gate: close the window.
+    GATE_CLOSE: u64 = 2;
+    /// Kernel counters that the gate reads; the first are softirqs by number.
+    KERNEL_COUNTERS: usize = 32;
+    /// Position of the sum of device interrupts among them.
+    COUNTER_DEVICES: usize = 16;
+    /// Position of the first vector's counter among them.
+    COUNTER_VECTORS: usize = 17;
+    /// Value of a counter that this kernel does not have.
+    COUNTER_ABSENT: u64 = u64::MAX;
+    /// Offsets into a CPU's area of kernel variables.
+    PERCPU_OFFSETS: usize = 16;
+    /// Position of the run queue's offset among them.
+    OFFSET_RUNQUEUES: usize = 0;
+    /// Position of the offset of `kstat`.
+    OFFSET_KSTAT: usize = 1;
+    /// Position of the first vector counter's offset.
+    OFFSET_VECTORS: usize = 2;
+
+    /// A mark: entry of a context.
+    MARK_ENTER: u16 = 1;
+    /// A mark: exit of a context.
+    MARK_LEAVE: u16 = 2;
+    /// A mark: an NMI, with its duration.
+    MARK_NMI: u16 = 3;
+    /// A mark: a page fault of the loop.
+    MARK_FAULT: u16 = 4;
+    /// A mark: a switch from the loop, or from another task, to another task.
+    MARK_SWITCH_TO: u16 = 5;
+    /// A mark: a switch back to the loop.
+    MARK_SWITCH_BACK: u16 = 6;
+    /// Bytes of a task's name (`TASK_COMM_LEN`).
+    TASK_NAME_BYTES: usize = 16;
+}

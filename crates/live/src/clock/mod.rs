@@ -1,0 +1,223 @@
+//! The time-stamp counter (TSC): reading it, its resolution, and its conversion to the kernel's
+//! monotonic clock.
+
+mod core;
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+pub use self::core::{CoreClock, core_cycle, dependent_additions};
+
+/// Reads the counter. It is 0 on a processor without one, which the benches refuse earlier.
+#[inline]
+pub fn now() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: RDTSC has no effect but its result; it is part of every x86-64 processor.
+    return unsafe { std::arch::x86_64::_rdtsc() };
+    #[cfg(not(target_arch = "x86_64"))]
+    0
+}
+
+/// Reads the counter after all earlier instructions have completed.
+#[inline]
+pub fn now_after_work() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: LFENCE has no effect but order; SSE2 is part of every x86-64 processor.
+    unsafe {
+        std::arch::x86_64::_mm_lfence();
+    }
+    now()
+}
+
+/// Least time between the two readings of a frequency measurement.
+const FREQUENCY_TIME_MIN: Duration = Duration::from_millis(50);
+
+/// Both clocks, read at (almost) the same instant.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading {
+    cycles: u64,
+    ns: u64,
+}
+
+fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    (now.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64)
+}
+
+impl Reading {
+    /// Reads the kernel's clock between two readings of the counter, and keeps the narrowest of 16
+    /// such brackets. `None` on a processor without a time-stamp counter.
+    #[must_use]
+    pub fn now() -> Option<Self> {
+        if !cfg!(target_arch = "x86_64") {
+            return None;
+        }
+        let bracket = || {
+            let before = now();
+            let ns = monotonic_ns();
+            let after = now();
+            (after.wrapping_sub(before), Reading { cycles: before.midpoint(after), ns })
+        };
+        let brackets = (0..16).map(|_| bracket());
+        brackets.min_by_key(|(width, _)| *width).map(|(_, reading)| reading)
+    }
+
+    /// The time-stamp counter.
+    #[must_use]
+    pub fn cycles(self) -> u64 {
+        self.cycles
+    }
+
+    /// `CLOCK_MONOTONIC`, which the BPF programs read, ns.
+    #[must_use]
+    pub fn ns(self) -> u64 {
+        self.ns
+    }
+
+    /// Cycles per second since this reading; sleeps until enough time has passed.
+    #[must_use]
+    pub fn frequency_hz(self) -> Option<f64> {
+        let age = Duration::from_nanos(monotonic_ns().saturating_sub(self.ns));
+        std::thread::sleep(FREQUENCY_TIME_MIN.saturating_sub(age));
+        let now = Reading::now()?;
+        let cycles = now.cycles.checked_sub(self.cycles)?;
+        let ns = now.ns.checked_sub(self.ns)?;
+        (ns > 0).then(|| cycles as f64 * 1e9 / ns as f64)
+    }
+}
+
+/// The smallest times that a loop around the counter can distinguish.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ClockResolution {
+    /// Frequency of the counter, Hz.
+    pub hz: f64,
+    /// Least nonzero difference between two consecutive readings, ns: the counter's step, or the time
+    /// that one reading takes.
+    pub step_ns: f64,
+    /// Time of one iteration of a loop that reads the clock, cycles.
+    pub iteration_cycles: u64,
+}
+
+/// Consecutive readings from which the resolution is computed.
+const READINGS: usize = 20_000;
+
+impl ClockResolution {
+    /// Measures the resolution on this thread's CPU, with an iteration of nothing but the reading.
+    /// `None` without a counter.
+    #[must_use]
+    pub fn measure() -> Option<Self> {
+        let start = Reading::now()?;
+        let mut readings = vec![0_u64; READINGS];
+        for reading in &mut readings {
+            *reading = now();
+        }
+        let mut steps: Vec<u64> =
+            readings.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
+        steps.sort_unstable();
+        let hz = start.frequency_hz()?;
+        let step = steps.iter().copied().find(|step| *step > 0)?;
+        let step_ns = step as f64 * 1e9 / hz;
+        let iteration_cycles = steps[steps.len() / 2].max(1);
+        Some(ClockResolution { hz, step_ns, iteration_cycles })
+    }
+
+    /// Time of one iteration, ns, rounded up.
+    #[must_use]
+    pub fn iteration_ns(&self) -> u64 {
+        (self.iteration_cycles as f64 * 1e9 / self.hz).ceil() as u64
+    }
+
+    /// The shortest threshold at which an iteration of the loop itself is no detour, ns.
+    #[must_use]
+    pub fn threshold_ns_min(&self) -> u64 {
+        2 * self.iteration_ns() + self.step_ns.ceil() as u64
+    }
+
+    /// Converts ns to cycles, rounded to the nearest.
+    #[must_use]
+    pub fn cycles(&self, ns: u64) -> u64 {
+        (ns as f64 * self.hz / 1e9).round() as u64
+    }
+}
+
+/// Converts the counter to the kernel's clock during one window: readings of both clocks, with
+/// linear interpolation between them.
+#[derive(Clone, Debug, Default)]
+pub struct ClockMap {
+    points: Vec<(u64, u64)>,
+}
+
+impl ClockMap {
+    /// Reads both clocks now.
+    pub fn read(&mut self) {
+        if let Some(reading) = Reading::now() {
+            self.add(reading.cycles(), reading.ns());
+        }
+    }
+
+    fn add(&mut self, cycles: u64, ns: u64) {
+        let later = self.points.last().is_none_or(|last| cycles > last.0 && ns > last.1);
+        if later {
+            self.points.push((cycles, ns));
+        }
+    }
+
+    /// Drops all readings but the last two that are not after `cycles`.
+    pub fn forget_before(&mut self, cycles: u64) {
+        let after = self.points.partition_point(|point| point.0 <= cycles);
+        let drop = after.saturating_sub(1).min(self.points.len().saturating_sub(2));
+        self.points.drain(..drop);
+    }
+
+    /// The kernel's clock at that count, ns: interpolated between the readings around it, or
+    /// extrapolated from the last two. `None` before there are two readings.
+    #[must_use]
+    pub fn ns_at(&self, cycles: u64) -> Option<u64> {
+        let after = self.points.partition_point(|point| point.0 <= cycles);
+        let right = after.clamp(1, self.points.len().checked_sub(1)?.max(1));
+        let (a, b) = (*self.points.get(right - 1)?, *self.points.get(right)?);
+        let past = i128::from(cycles) - i128::from(a.0);
+        let rise = i128::from(b.1 - a.1);
+        let ns = i128::from(a.1) + (past * rise).div_euclid(i128::from(b.0 - a.0));
+        u64::try_from(ns).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn this_machines_clock_has_a_resolution() {
+        let Some(clock) = ClockResolution::measure() else {
+            return println!("not run: no time-stamp counter");
+        };
+        assert!(clock.hz > 1e8 && clock.step_ns > 0.0, "{clock:?}");
+        assert!(clock.threshold_ns_min() > clock.iteration_ns());
+    }
+
+    proptest! {
+        #[test]
+        fn times_lie_between_the_readings_around_them(
+            steps in prop::collection::vec((1u64..1 << 40, 1u64..1 << 40), 2..20), part in 0.0..1.0f64,
+        ) {
+            let mut clocks = ClockMap::default();
+            let mut at = (0, 0);
+            for (cycles, ns) in steps {
+                at = (at.0 + cycles, at.1 + ns);
+                clocks.add(at.0, at.1);
+            }
+            for pair in clocks.points.clone().windows(2) {
+                let (a, b) = (pair[0], pair[1]);
+                let cycles = a.0 + ((b.0 - a.0) as f64 * part) as u64;
+                let ns = clocks.ns_at(cycles).unwrap();
+                prop_assert!(a.1 <= ns && ns <= b.1, "{} {:?} {:?}", ns, a, b);
+            }
+            let end = clocks.ns_at(at.0);
+            clocks.forget_before(at.0);
+            prop_assert_eq!(clocks.ns_at(at.0), end);
+        }
+    }
+}

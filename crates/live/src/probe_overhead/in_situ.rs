@@ -1,0 +1,295 @@
+//! What a pair of probes adds inside a span, measured in situ: where the spans are.
+//!
+//! The caches of the loop of [`super::calibrate`] are warm. Interrupts find colder caches, and their
+//! probes cost more. So while a condition warms up, empty spans are opened and closed at the entry of
+//! each device IRQ, softirq and vector, two in a row.
+//!
+//! The first finds the caches as the interrupt does. But its exit program runs on the path that the
+//! entry program has just warmed, and in a real span a handler runs in between. The difference between
+//! the first and the second is the cost of leaving a program with cold caches; entering one is assumed
+//! to cost the same, except where the span is too short to have cooled the path.
+//!
+//! This is subtracted from spans of the same context in that condition's window. A context with too
+//! few empty spans gets the overhead of its kind, and without that the warm loop's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use attribution::context::{SOFTIRQS, VECTORS};
+use lab::handlers::BenchError;
+use serde_json::{Map, Value as Json, json};
+use stats::LogLinear;
+
+use super::WarmOverhead;
+use super::events::EventOverheads;
+use crate::bpf::layout::{
+    Config, KEY_IRQ, KEY_NMI, KEY_SECOND, KEY_SOFTIRQ, KEY_VECTOR, ProbeOverhead, ProbeOverheads, Row,
+    SLOTS_MAX,
+};
+use crate::bpf::programs::choose;
+use crate::bpf::{BpfError, Flavour, LoadSpec, Probes};
+use crate::perf::EventGroup;
+use crate::window::{WindowEdge, move_gates};
+
+/// Least number of empty spans from which an overhead is computed.
+pub(super) const SPANS_MIN: u64 = 8;
+/// Largest accepted overhead, as a multiple of the warm loop's: caches explain no larger one.
+const COLD_RATIO_MAX: u64 = 32;
+/// Largest accepted difference between mean and median, as a divisor of the median: the host causes
+/// larger ones.
+const MEAN_OFF: u64 = 8;
+
+/// Vectors that are too rare in a warm-up: they get the overhead of all vectors.
+const RARE: [&str; 6] = [
+    "x86_platform_ipi",
+    "error_apic",
+    "spurious_apic",
+    "thermal_apic",
+    "threshold_apic",
+    "deferred_error_apic",
+];
+
+/// The keys of the same kind: vectors, softirqs or device IRQs.
+pub(super) fn keys_of_kind(key: u32) -> Range<u32> {
+    match key {
+        key if key >= KEY_IRQ => KEY_IRQ..KEY_SECOND,
+        key if key >= KEY_SOFTIRQ => KEY_SOFTIRQ..KEY_NMI,
+        _ => KEY_VECTOR..KEY_SOFTIRQ,
+    }
+}
+
+/// The calibration programs of a pass, loaded and not attached.
+pub struct InSituCalibration {
+    probes: Probes,
+    /// The four programs of each tracepoint, in the order of attachment.
+    programs: Vec<[String; 4]>,
+    cpus: Vec<u32>,
+    warm: WarmOverhead,
+    /// Number of events that the programs read.
+    events: usize,
+}
+
+fn bench_error(error: BpfError) -> BenchError {
+    BenchError::Failed(error.to_string())
+}
+
+impl InSituCalibration {
+    /// Loads the programs, which read `events`, if there are any; `warm` is the warm loop's result.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn load(
+        flavour: Flavour,
+        cpus: &[u32],
+        warm: &WarmOverhead,
+        events: Option<&EventGroup>,
+    ) -> Result<Self, BpfError> {
+        let has: BTreeSet<String> = choose(flavour).programs.into_iter().collect();
+        let names = |tracepoint| {
+            ["open_first_at", "close_first_at", "open_second_at", "close_second_at"]
+                .map(|program| format!("{program}_{tracepoint}"))
+        };
+        let tracepoints = [("irq", "irq_handler"), ("softirq", "softirq")].into_iter();
+        let programs: Vec<[String; 4]> = tracepoints
+            .chain(VECTORS.iter().map(|vector| (*vector, *vector)))
+            .filter(|(tracepoint, _)| !RARE.contains(tracepoint))
+            .filter(|(_, program)| has.contains(&format!("{program}_in")))
+            .map(|(tracepoint, _)| names(tracepoint))
+            .collect();
+        let all: Vec<&str> = programs.as_flattened().iter().map(String::as_str).collect();
+        let number = events.map_or(0, |group| group.names().len());
+        let config = Config { slots: SLOTS_MAX, events: number as u32, ..Config::default() };
+        let probes = Probes::load(&LoadSpec { flavour, config, programs: &all })?;
+        events.map_or(Ok(()), |group| group.hand_to(&probes, cpus))?;
+        let (cpus, warm) = (cpus.to_vec(), warm.clone());
+        Ok(InSituCalibration { probes, programs, cpus, warm, events: number })
+    }
+
+    /// Attaches the programs while `pass_time` lets time pass, and returns the overhead there. A
+    /// tracepoint that refuses its programs gets the warm loop's overhead.
+    ///
+    /// # Errors
+    /// When the kernel refuses a call.
+    pub fn measure(&self, pass_time: impl FnOnce()) -> Result<InSituOverhead, BenchError> {
+        self.probes.clear().map_err(bench_error)?;
+        let attach = |programs: &[String; 4]| -> Option<Vec<_>> {
+            programs.iter().map(|program| self.probes.link(program).ok()).collect()
+        };
+        let links: Vec<_> = self.programs.iter().map(attach).collect();
+        move_gates(&self.probes, &self.cpus, WindowEdge::Open)?;
+        pass_time();
+        move_gates(&self.probes, &self.cpus, WindowEdge::Close)?;
+        drop(links);
+        let rows = self.probes.rows().map_err(bench_error)?;
+        let mut by_key: BTreeMap<u32, EmptySpans> = BTreeMap::new();
+        for (_, row) in &rows {
+            by_key.entry(row.key).or_default().merge(&EmptySpans::of(row));
+        }
+        let rows = rows.iter().map(|(_, row)| &**row);
+        Ok(InSituOverhead {
+            times: time_overheads(&by_key, self.warm.in_span_ns),
+            events: EventOverheads::new(self.events, &self.warm.events, rows),
+        })
+    }
+
+    /// The warm loop's overhead, for all contexts.
+    #[must_use]
+    pub fn warm(&self) -> InSituOverhead {
+        InSituOverhead {
+            times: ProbeOverheads::same(self.warm.in_span_ns),
+            events: EventOverheads::new(self.events, &self.warm.events, std::iter::empty()),
+        }
+    }
+}
+
+/// What is subtracted in a window.
+#[derive(Clone, Debug, Default)]
+pub struct InSituOverhead {
+    /// From times.
+    pub times: ProbeOverheads,
+    /// From events.
+    pub events: EventOverheads,
+}
+
+/// Empty spans of one context.
+#[derive(Default)]
+struct EmptySpans {
+    sum_ns: u64,
+    histogram: LogLinear,
+}
+
+impl EmptySpans {
+    fn of(row: &Row) -> EmptySpans {
+        let mut spans = EmptySpans { sum_ns: row.sum, ..EmptySpans::default() };
+        for part in [&row.flat, &row.nested_self] {
+            if let Some(part) = LogLinear::from_counts(part.to_vec()) {
+                spans.histogram.merge(&part);
+            }
+        }
+        spans
+    }
+
+    fn merge(&mut self, other: &EmptySpans) {
+        self.sum_ns += other.sum_ns;
+        self.histogram.merge(&other.histogram);
+    }
+
+    /// Their length. The mean is exact but includes the host's interrupts; where it differs too much
+    /// from the median, the median counts, which the histogram knows to a sixteenth.
+    fn length_ns(&self) -> Option<u64> {
+        let mean = self.sum_ns.checked_div(self.histogram.total())?;
+        let median = self.histogram.quantile(50_000)?;
+        Some(if mean.abs_diff(median) <= median / MEAN_OFF { mean } else { median })
+    }
+}
+
+/// The overheads from empty spans, by their keys.
+fn time_overheads(by_key: &BTreeMap<u32, EmptySpans>, warm_ns: u64) -> ProbeOverheads {
+    let sum = |keys: Range<u32>| {
+        let mut all = EmptySpans::default();
+        by_key.range(keys).for_each(|(_, spans)| all.merge(spans));
+        all
+    };
+    let overhead = |keys: Range<u32>| {
+        let second = keys.start + KEY_SECOND..keys.end + KEY_SECOND;
+        time_overhead(&sum(keys), &sum(second), warm_ns)
+    };
+    let first = by_key.keys().copied().filter(|key| *key < KEY_SECOND);
+    let warm = ProbeOverhead { base_ns: warm_ns, cold_exit_ns: 0 };
+    ProbeOverheads {
+        vector: overhead(KEY_VECTOR..KEY_SOFTIRQ).unwrap_or(warm),
+        softirq: overhead(KEY_SOFTIRQ..KEY_IRQ).unwrap_or(warm),
+        irq: overhead(KEY_IRQ..KEY_SECOND).unwrap_or(warm),
+        by_key: first.filter_map(|key| Some((key, overhead(key..key + 1)?))).collect(),
+    }
+}
+
+/// The length of the first spans, and its excess over the length of the second ones.
+fn time_overhead(first: &EmptySpans, second: &EmptySpans, warm_ns: u64) -> Option<ProbeOverhead> {
+    let base_ns = first.length_ns().filter(|_| first.histogram.total() >= SPANS_MIN)?;
+    let is_plausible = base_ns <= COLD_RATIO_MAX * warm_ns.max(1);
+    let cold_exit_ns = base_ns.saturating_sub(second.length_ns().unwrap_or(base_ns));
+    is_plausible.then_some(ProbeOverhead { base_ns, cold_exit_ns })
+}
+
+/// What is subtracted, by context, for the manifest.
+#[must_use]
+pub fn to_json(overheads: &ProbeOverheads) -> Json {
+    let overhead =
+        |one: &ProbeOverhead| json!({ "base_ns": one.base_ns, "cold_exit_ns": one.cold_exit_ns });
+    let kinds =
+        [("vector", &overheads.vector), ("softirq", &overheads.softirq), ("irq", &overheads.irq)];
+    let mut all: Map<String, Json> =
+        kinds.into_iter().map(|(kind, one)| (kind.to_owned(), overhead(one))).collect();
+    let named = |(key, one): (&u32, &ProbeOverhead)| Some((name_of(*key)?, overhead(one)));
+    all.extend(overheads.by_key.iter().filter_map(named));
+    all.into()
+}
+
+fn name_of(key: u32) -> Option<String> {
+    let named = |kind: &str, names: &[&str], first: u32| {
+        let name = names.get((key - first) as usize)?;
+        Some(format!("{kind} {name}"))
+    };
+    match key {
+        key if key >= KEY_IRQ => Some(format!("irq {}", key - KEY_IRQ)),
+        key if key >= KEY_SOFTIRQ => named("softirq", &SOFTIRQS, KEY_SOFTIRQ),
+        key if key >= KEY_VECTOR => named("vector", &VECTORS, KEY_VECTOR),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spans(ns: u64, count: u64) -> EmptySpans {
+        let mut spans = EmptySpans { sum_ns: ns * count, ..EmptySpans::default() };
+        (0..count).for_each(|_| spans.histogram.record(ns));
+        spans
+    }
+
+    #[test]
+    fn each_context_has_its_own_overhead_or_that_of_its_kind() {
+        let by_key = BTreeMap::from([
+            (KEY_VECTOR, spans(10, 50)),
+            (KEY_SOFTIRQ + 1, spans(13, SPANS_MIN - 1)),
+            (KEY_SOFTIRQ + 3, spans(15, SPANS_MIN)),
+            (KEY_IRQ + 24, spans(14, SPANS_MIN - 1)),
+        ]);
+        let overheads = time_overheads(&by_key, 2);
+        let [timer, rare, frequent, rare_irq] =
+            [KEY_VECTOR, KEY_SOFTIRQ + 1, KEY_SOFTIRQ + 3, KEY_IRQ + 24]
+                .map(|key| overheads.of(key).base_ns);
+        assert_eq!((timer, frequent), (10, 15));
+        assert!((13..=15).contains(&rare), "{rare}");
+        assert_eq!(rare_irq, 2, "the warm loop's, without a better one");
+        let json = to_json(&overheads);
+        assert_eq!(json["softirq NET_RX"]["base_ns"], 15);
+        assert_eq!(json["vector local_timer"]["base_ns"], 10);
+        assert!(json.get("softirq TIMER").is_none());
+    }
+
+    #[test]
+    fn the_cold_exit_is_the_excess_of_the_first_span_over_the_second() {
+        for (first, second, cold_exit_ns) in [(14, 11, 3), (11, 14, 0)] {
+            let by_key = BTreeMap::from([
+                (KEY_VECTOR, spans(first, 9)),
+                (KEY_VECTOR + KEY_SECOND, spans(second, 9)),
+            ]);
+            let overhead = ProbeOverhead { base_ns: first, cold_exit_ns };
+            assert_eq!(time_overheads(&by_key, 2).of(KEY_VECTOR), overhead);
+        }
+    }
+
+    #[test]
+    fn an_overhead_that_no_cache_explains_is_rejected() {
+        let by_key = BTreeMap::from([(KEY_VECTOR, spans(1_000, 50))]);
+        assert_eq!(time_overheads(&by_key, 10).of(KEY_VECTOR).base_ns, 10);
+        assert_eq!(time_overheads(&by_key, 100).of(KEY_VECTOR).base_ns, 1_000);
+        // One of the spans contains an interrupt of the host.
+        let mut some = spans(1_000, 50);
+        some.merge(&spans(1_000_000, 1));
+        assert!(some.length_ns().unwrap().abs_diff(1_000) < 1_000 / 16);
+    }
+}

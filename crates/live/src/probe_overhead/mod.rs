@@ -1,0 +1,102 @@
+//! What a pair of probes costs, measured on this machine in this run.
+//!
+//! [`calibrate`] takes two numbers from one pinned loop of system calls, in rounds that alternate:
+//!
+//! - A: an empty program on sys_enter, which pays for the slow path that tracing enables;
+//! - B: the same, followed by irqlab's entry and exit programs, both on sys_enter.
+//!
+//! The span in B is empty, so its length is what a pair adds *inside* a span. B minus A is everything
+//! that a pair adds to the CPU. Both are medians over the rounds. The caches of the loop are warm: at
+//! low interrupt rates the programs find colder caches and cost more, which [`in_situ`] measures.
+
+pub mod events;
+pub mod in_situ;
+
+use crate::bpf::layout::{Config, KEY_BENCH};
+use crate::bpf::{BpfError, Flavour, LoadSpec, Probes};
+use crate::perf::EventGroup;
+use crate::syscall_loop::{median, ns_per_call};
+
+/// Alternations of A and B.
+pub const ROUNDS: u32 = 11;
+/// System calls of one side of a round.
+pub const CALLS: u32 = 20_000;
+
+/// What a pair of probes adds in the warm loop.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct WarmOverhead {
+    /// Inside its own span, ns.
+    pub in_span_ns: u64,
+    /// In total, ns.
+    pub total_ns: u64,
+    /// Minimum and maximum of the total over the rounds, ns.
+    pub total_range_ns: (u64, u64),
+    /// For each event: what reading it adds to its own count inside the span.
+    pub events: Vec<f64>,
+}
+
+/// Measures a pair of probes on `cpu`, with the given events read at both ends.
+///
+/// # Errors
+/// When the programs cannot be loaded or attached, or the loop cannot run.
+pub fn calibrate(
+    flavour: Flavour,
+    cpu: u32,
+    events: Option<&EventGroup>,
+) -> Result<WarmOverhead, BpfError> {
+    let number = events.map_or(0, |group| group.names().len() as u32);
+    let spec = LoadSpec {
+        flavour,
+        config: Config { slots: 4, events: number, ..Config::default() },
+        programs: &["empty_at_entry", "open_now", "close_now"],
+    };
+    let mut probes = Probes::load(&spec)?;
+    if let Some(group) = events {
+        group.hand_to(&probes, &[cpu])?;
+        let taken = |error| BpfError::Failed(format!("cannot start the PMU events: {error}"));
+        group.start().map_err(taken)?;
+    }
+    probes.attach("empty_at_entry")?;
+    run_loop(cpu)?; // warms caches, frequency and lazily created state
+    let (mut in_span, mut total, mut per_event) =
+        (Vec::new(), Vec::new(), vec![Vec::new(); number as usize]);
+    for _ in 0..ROUNDS {
+        let without = run_loop(cpu)?;
+        let links = [probes.link("open_now")?, probes.link("close_now")?];
+        probes.clear()?;
+        probes.open_gate(cpu)?;
+        let with = run_loop(cpu)?;
+        probes.close_gate(cpu)?;
+        drop(links);
+        total.push(with - without);
+        let rows = probes.rows()?;
+        let row = rows.iter().find(|(on, row)| *on == cpu && row.key == KEY_BENCH);
+        let Some((_, row)) = row else { continue };
+        in_span.push(row.sum as f64 / row.count as f64);
+        for (event, values) in per_event.iter_mut().enumerate() {
+            if row.event_spans > 0 {
+                values.push(row.event_self[event] as f64 / row.event_spans as f64);
+            }
+        }
+    }
+    events.iter().for_each(|group| group.stop());
+    let whole = |value: f64| value.max(0.0).round() as u64;
+    let least = total.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = total.iter().copied().fold(0.0, f64::max);
+    let missing = || {
+        BpfError::Failed("calibration failed: the probes counted none of its own spans".to_owned())
+    };
+    let in_span_ns = whole(median(in_span).ok_or_else(missing)?);
+    let total_ns = whole(median(total).ok_or_else(missing)?).max(in_span_ns);
+    Ok(WarmOverhead {
+        in_span_ns,
+        total_ns,
+        total_range_ns: (whole(least), whole(most)),
+        events: per_event.into_iter().filter_map(median).collect(),
+    })
+}
+
+fn run_loop(cpu: u32) -> Result<f64, BpfError> {
+    let failed = |error| BpfError::Failed(format!("the loop on CPU {cpu} failed: {error}"));
+    ns_per_call(cpu, CALLS).map_err(failed)
+}

@@ -1,0 +1,32 @@
+//! A pinned loop of cheap system calls, with which the overhead of probes is measured.
+
+use std::thread;
+use std::time::Instant;
+
+use crate::threads::pin;
+
+/// Calls getppid(2) `calls` times on `cpu`, from a new thread, and returns the time of one call, ns.
+///
+/// # Errors
+/// When the thread cannot be pinned or started.
+pub fn ns_per_call(cpu: u32, calls: u32) -> std::io::Result<f64> {
+    let work = move || -> std::io::Result<f64> {
+        pin(cpu)?;
+        let start = Instant::now();
+        for _ in 0..calls {
+            // SAFETY: getppid has no arguments and no effect. libc's wrapper is avoided: it may
+            // return a cached value without entering the kernel.
+            unsafe { libc::syscall(libc::SYS_getppid) };
+        }
+        Ok(start.elapsed().as_nanos() as f64 / f64::from(calls.max(1)))
+    };
+    let handle = thread::Builder::new().name("syscall-loop".into()).spawn(work)?;
+    handle.join().unwrap_or_else(|_| Err(std::io::Error::other("the loop's thread panicked")))
+}
+
+/// The median of `values` (the upper one of an even number); `None` without values.
+#[must_use]
+pub fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}

@@ -1,0 +1,52 @@
+//! Opens and closes the window on each CPU; the calling thread runs on another CPU where there is one.
+
+use lab::handlers::BenchError;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::bpf::{BpfError, Probes};
+
+/// An edge of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WindowEdge {
+    /// The window opens.
+    Open,
+    /// The window closes.
+    Close,
+}
+
+/// Opens or closes the gate of every CPU in `cpus`.
+///
+/// The kernel runs the gate with interrupts off when it has to interrupt the CPU for it, but not
+/// when the caller is on that CPU already. So the calling thread first moves to another CPU, and
+/// restores its affinity at the end.
+///
+/// # Errors
+/// When a CPU went offline or the kernel refuses.
+pub fn move_gates(probes: &Probes, cpus: &[u32], edge: WindowEdge) -> Result<(), BenchError> {
+    let allowed = sched_getaffinity(None).ok();
+    let result = cpus.iter().try_for_each(|&cpu| {
+        if let Some(allowed) = &allowed {
+            leave_cpu(allowed, cpu);
+        }
+        match edge {
+            WindowEdge::Open => probes.open_gate(cpu),
+            WindowEdge::Close => probes.close_gate(cpu),
+        }
+    });
+    if let Some(allowed) = &allowed {
+        let _ = sched_setaffinity(None, allowed); // the same mask was valid a moment ago
+    }
+    result.map_err(|error: BpfError| BenchError::Failed(error.to_string()))
+}
+
+/// Moves this thread away from `cpu`, if it may run on another CPU. Best effort: on `cpu` itself the
+/// gate still works, but with interrupts on.
+fn leave_cpu(allowed: &CpuSet, cpu: u32) {
+    let mut elsewhere = *allowed;
+    if (cpu as usize) < CpuSet::MAX_CPU {
+        elsewhere.unset(cpu as usize);
+    }
+    if elsewhere.count() > 0 {
+        let _ = sched_setaffinity(None, &elsewhere);
+    }
+}

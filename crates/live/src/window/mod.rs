@@ -1,0 +1,10 @@
+//! A measurement window on this machine: how it opens on each CPU, how it ends, and the request to
+//! stop early. All experiments of this bench share it.
+
+mod gates;
+mod stop;
+mod wait;
+
+pub use gates::{WindowEdge, move_gates};
+pub use stop::Stop;
+pub use wait::{Until, WaitOutcome, Workload, wait};
