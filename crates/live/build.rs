@@ -50,7 +50,8 @@ fn main() -> Result<()> {
 
 /// The constants and the vectors for C.
 fn header() -> Result<String> {
-    let mut text = "/* Generated from src/bpf/constants.rs and attribution::context. */\n".to_owned();
+    let mut text =
+        "/* Generated from src/bpf/constants.rs and attribution::context. */\n".to_owned();
     for (name, value) in constants::ALL {
         let suffix = if *value > i32::MAX as u64 { "ULL" } else { "" };
         writeln!(text, "#define {name} {value}{suffix}")?;

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, bail};
 use lab::handlers::BenchError;
-use live::handlers::Stop;
+use live::window::Stop;
 use live::host::{Root, diagnose, diagnosis, host_facts};
 use record::{Attachment, Run, Table, Timestamp};
 use report::TerminalOptions;

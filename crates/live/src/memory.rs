@@ -1,4 +1,4 @@
-//! Memory that is touched: contiguous in physical memory as far as it can be had.
+//! Memory for loops, physically contiguous as far as the system provides it.
 
 use std::io;
 use std::ptr::NonNull;
@@ -7,25 +7,25 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, mprotect,
 
 /// Bytes of a huge page.
 pub const HUGE_BYTES: usize = 2 << 20;
-/// Bytes of the largest.
+/// Bytes of the largest page.
 const GIANT_BYTES: usize = 1 << 30;
 
-/// In what pages memory is.
+/// The kind of pages of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
-    /// 1 GiB, from the pool of such pages (`hugepagesz=1G hugepages=N` on the kernel's command line). Tried
-    /// where one of 2 MiB does not hold it all.
+    /// 1 GiB, from the pool of such pages (`hugepagesz=1G hugepages=N` on the kernel's command line). Used
+    /// for regions larger than 2 MiB.
     Giant,
     /// 2 MiB, from the pool of huge pages (`vm.nr_hugepages`).
     Pool,
-    /// 2 MiB, by the kernel's own choice when asked (transparent).
+    /// 2 MiB, transparent huge pages requested by madvise(2).
     Transparent,
-    /// 4 KiB: contiguous as virtual memory only.
+    /// 4 KiB: only virtually contiguous.
     Small,
 }
 
 impl Pages {
-    /// As the tables say it.
+    /// Its name in tables.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -37,22 +37,22 @@ impl Pages {
     }
 }
 
-/// Memory of our own, aligned to a huge page, written once, and locked.
+/// Memory aligned to a huge page, all of it written once.
 #[derive(Debug)]
 pub struct Region {
     map: NonNull<u8>,
     map_bytes: usize,
     base: NonNull<u8>,
     bytes: usize,
-    /// In what pages it is.
+    /// Its pages.
     pub pages: Pages,
 }
 
-// SAFETY: the region is plain memory that this value owns; nothing about it belongs to a thread.
+// SAFETY: the region is plain memory that this value owns; nothing in it belongs to a thread.
 unsafe impl Send for Region {}
 
 impl Region {
-    /// At least `bytes` of it.
+    /// Allocates at least `bytes`.
     ///
     /// # Errors
     /// When there is no memory.
@@ -77,7 +77,7 @@ impl Region {
         Ok(region)
     }
 
-    /// The same in small pages, for translation buffers: one entry would hold a huge page.
+    /// Allocates at least `bytes` in small pages, for TLBs: a huge page needs only one entry.
     ///
     /// # Errors
     /// When there is no memory.
@@ -95,13 +95,13 @@ impl Region {
         let before = start.as_ptr().align_offset(HUGE_BYTES);
         // SAFETY: the map is a huge page longer than what is used, and `before` is less than one.
         let base = unsafe { start.add(before) };
-        // SAFETY: the range is within the map that we have just made. Where the advice is not
-        // followed, `pages` says so.
+        // SAFETY: the range is within the new map. `pages` records whether the kernel followed the
+        // advice.
         let _ = unsafe { madvise(base.as_ptr().cast(), bytes, advice) };
         Ok(Region { map: start, map_bytes, base, bytes, pages: Pages::Transparent })
     }
 
-    /// Whether the kernel says that all of it is in huge pages (/proc/self/smaps).
+    /// Whether all of it is in huge pages, by /proc/self/smaps.
     fn is_huge(&self) -> bool {
         let Ok(text) = std::fs::read_to_string("/proc/self/smaps") else { return false };
         let at = self.base.as_ptr() as usize;
@@ -129,7 +129,7 @@ impl Region {
 
     /// All of it.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the range is mapped for writing and ours alone; `self` is borrowed meanwhile.
+        // SAFETY: the range is mapped for writing and owned by `self`, which is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.bytes) }
     }
 
@@ -139,10 +139,10 @@ impl Region {
     /// When the system forbids it.
     pub fn make_executable(&mut self) -> io::Result<()> {
         let flags = rustix::mm::MprotectFlags::READ | rustix::mm::MprotectFlags::EXEC;
-        // A page of 1 GiB has one right for all of it.
+        // A page of 1 GiB has the same protection throughout.
         let bytes = if self.pages == Pages::Giant { self.map_bytes } else { self.bytes };
-        // SAFETY: the range is our own map, and `bytes_mut` is not called any more once this has
-        // been: the one caller keeps the region to itself.
+        // SAFETY: `self` owns the range, and the one caller, which owns the region, does not call
+        // `bytes_mut` afterwards.
         unsafe { mprotect(self.base.as_ptr().cast(), bytes, flags) }.map_err(Into::into)
     }
 }
@@ -157,7 +157,7 @@ fn map(bytes: usize, more: MapFlags) -> io::Result<NonNull<u8>> {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: the map is ours, and nothing borrows from it any more.
+        // SAFETY: this value owns the map, and nothing borrows from it any more.
         let _ = unsafe { munmap(self.map.as_ptr().cast(), self.map_bytes) };
     }
 }
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_region_is_aligned_whole_and_says_its_pages() {
+    fn a_region_is_aligned_and_complete() {
         let mut region = Region::new(3 << 20).unwrap();
         assert_eq!(region.base() as usize % HUGE_BYTES, 0);
         assert_eq!(region.bytes_mut().len(), 4 << 20);

@@ -4,7 +4,7 @@
 use std::sync::Mutex;
 
 use attribution::SpanStack;
-use live::bpf::layout::{Config, Inside, InsideSpan, KEY_IRQ, Row};
+use live::bpf::layout::{Config, KEY_IRQ, ProbeOverhead, ProbeOverheads, Row};
 use live::bpf::{BpfError, Flavour, LoadSpec, Probes};
 use proptest::prelude::*;
 
@@ -155,9 +155,9 @@ fn the_histograms_layout_is_that_of_stats() {
 fn the_programs_own_cost_is_subtracted() {
     let config = Config { slots: 32, ..Config::default() };
     let Some(probes) = load(Flavour::Btf, config, &["drive"]) else { return };
-    let cold = InsideSpan { always_ns: 40, way_in_ns: 100 };
-    let of_keys = [(64, cold)].into_iter().collect();
-    probes.clear_for(&Inside { of_keys, ..Inside::same(30) }).expect("clear");
+    let cold = ProbeOverhead { base_ns: 40, cold_exit_ns: 100 };
+    let by_key = [(64, cold)].into_iter().collect();
+    probes.clear_for(&ProbeOverheads { by_key, ..ProbeOverheads::same(30) }).expect("clear");
     probes.open_gate(CPU).expect("gate");
     let t = probes.states().expect("states")[CPU as usize].armed_ns;
     for (operation, key, at) in [

@@ -13,8 +13,8 @@ use lab::handlers::{
 };
 use live::bpf::Flavour;
 use live::handlers::{LiveBench, LiveSettings};
-use live::window::{Stop, Until};
 use live::host::{Root, parse_cpu_list};
+use live::window::{Stop, Until};
 
 static ALONE: Mutex<()> = Mutex::new(());
 

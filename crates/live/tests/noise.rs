@@ -11,9 +11,9 @@ use std::time::Duration;
 use lab::noise::{
     Body, CpuNoise, GapLedger, Loop, NoiseBench, NoiseSample, Part, SourceName, Work,
 };
-use live::window::Stop;
 use live::host::{Root, parse_cpu_list};
 use live::noise::{Length, LiveNoise, NoiseSettings};
+use live::window::Stop;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 

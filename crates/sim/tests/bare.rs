@@ -80,7 +80,7 @@ fn the_same_turns_take_the_same_time_in_every_run() {
     let run = || {
         let sample = noise(bench, None, Loop::Fwq, Some(1000));
         let Work::Quanta(fixed) = &sample.cpus[0].work else { panic!("{sample:?}") };
-        assert_eq!(sample.facts["turns_on_cpu_0"], 1000);
+        assert_eq!(sample.facts["iterations_on_cpu_0"], 1000);
         (fixed.times.clone(), fixed.first.clone(), sample.facts["instructions"].clone())
     };
     let (times, first, instructions) = run();

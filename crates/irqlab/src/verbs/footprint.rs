@@ -10,7 +10,7 @@ use lab::footprint::{
     About, FootprintBench, FootprintFacts, FootprintPlan, Geometry, Level, Measured, Method, Source,
 };
 use live::footprint::{FarEnd, FootprintSettings, LiveFootprint, Watcher};
-use live::handlers::Stop;
+use live::window::Stop;
 use live::host::{Root, host_facts, run_host_block};
 use record::Attachment;
 use report::{Group, Slice, Track, perfetto};

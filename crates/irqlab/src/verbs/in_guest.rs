@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use lab::footprint::in_guest::FootprintOrder;
 use lab::noise::in_guest::{NoiseOrder, Ordered};
-use live::handlers::WindowEdge;
 use live::handlers::in_guest::carry_out;
+use live::window::WindowEdge;
 
 use crate::console;
 

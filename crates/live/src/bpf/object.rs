@@ -77,9 +77,18 @@ impl EventErrors {
     pub fn warnings(&self) -> Vec<String> {
         let last = std::io::Error::from_raw_os_error(self.last_errno as i32);
         let kinds = [
-            (self.unreadable, format!("spans without event counts: a read of an event failed ({last})")),
-            (self.multiplexed, "spans without event counts: an event did not count all the time".into()),
-            (self.disturbed, "spans without event counts: an interrupt came between the reads".into()),
+            (
+                self.unreadable,
+                format!("spans without event counts: a read of an event failed ({last})"),
+            ),
+            (
+                self.multiplexed,
+                "spans without event counts: an event did not count all the time".into(),
+            ),
+            (
+                self.disturbed,
+                "spans without event counts: an interrupt came between the reads".into(),
+            ),
         ];
         let occurred = kinds.into_iter().filter(|(count, _)| *count > 0);
         occurred.map(|(count, what)| format!("{count} {what}")).collect()
@@ -235,8 +244,9 @@ impl Probes {
     /// When the kernel refuses.
     pub fn states(&self) -> Result<Vec<CpuState>, BpfError> {
         let values = self.per_cpu("cpu_states", 0)?;
-        let parse = |bytes: &Vec<u8>| CpuState::read_from_bytes(bytes);
-        values.iter().map(|value| parse(value).map_err(|_| short("cpu_states"))).collect()
+        let parse =
+            |bytes: &Vec<u8>| CpuState::read_from_bytes(bytes).map_err(|_| short("cpu_states"));
+        values.iter().map(parse).collect()
     }
 
     /// All rows in use, each with its CPU.

@@ -1,83 +1,104 @@
 //! [`LiveFootprint`]: this machine as a bench for the footprint experiment.
 
-mod repetition;
-
 use std::collections::BTreeMap;
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lab::footprint::trace::Trace;
+use lab::footprint::trace::{Trace, TraceTimes};
 use lab::footprint::{
     FootprintBench, FootprintFacts, Geometry, Level, Method, Missing, Ready, Repetition, Source,
+    Verdict,
 };
 use lab::handlers::BenchError;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::{Map, json};
 use stats::Random;
 
-use super::counters::Counters;
+use super::counters::{Counters, Misses};
 use super::geometry::{ByHand, geometry};
+use super::kernel_counts::{CountDelta, Expected, KernelCounts, verdict, with_ticks};
 use super::loops::Loop;
 use super::route::{Route, route};
-use super::sources::{FarEnd, Raise, ready};
+use super::stimulus::{FarEnd, RaiseInterrupt, ready};
 use super::tick::{check_pass, is_tickless, tick_ns};
 use super::trace::Watcher;
-use crate::window::{Stop, WindowEdge};
+use super::window::{Window, WindowConfig, wait_for_interrupt};
+use crate::clock::{ClockResolution, now};
 use crate::host::Root;
-use crate::clock::ClockResolution;
 use crate::threads::{LockedMemory, pin};
+use crate::window::{Stop, WindowEdge};
 
-/// An interrupt stops a loop for longer: the way into the kernel and back, and the least handler.
+/// Least time for which an interrupt stops the loop: kernel entry, the shortest handler, kernel exit.
 const INTERRUPT_NS_MIN: u64 = 700;
-/// What was asked for.
+/// Passes of a window before the interrupt is due.
+const PASSES_BEFORE: u64 = 3;
+/// Untimed passes among them: they bring back the lines that starting the window displaced.
+const WARM_PASSES: u64 = 1;
+/// Least delay of the interrupt: requesting it takes some time.
+const DELAY_NS_MIN: u64 = 400_000;
+/// Longest accepted time from the request to the window, in passes.
+const REQUEST_PASSES_MAX: u64 = 10;
+/// A longer iteration of a loop that reads the clock contains an interrupt.
+const TICK_GAP_NS: u64 = 1000;
+const TICK_GAP_ITERATIONS: u64 = 40;
+/// Longest period of a tick (HZ=100), with a margin.
+const TICK_NS_MAX: u64 = 12_000_000;
+/// A tick is early by at most this part of its period: the request starts some time after the previous
+/// tick.
+const TICK_EARLY_PARTS: u64 = 16;
+/// Largest delay of the requested timer's expiry.
+const LATE_NS_MAX: u64 = 20_000;
+
+/// Configuration of [`LiveFootprint`].
 #[derive(Debug)]
 pub struct FootprintSettings {
     /// CPU of the loop.
     pub cpu: u32,
-    /// CPUs that may do something else, such as send an interrupt.
+    /// CPUs for other work, such as sending an interrupt.
     pub others: Vec<u32>,
-    /// Sizes that the machine does not say, or says wrongly.
+    /// Geometries that the machine does not report, or reports wrongly.
     pub by_hand: ByHand,
-    /// How long the interrupt is waited for at most.
+    /// Longest wait for the interrupt.
     pub window: Duration,
-    /// Block device that the disk sources read; absent: files of their own.
+    /// Block device that the disk stimuli read; absent: scratch files.
     pub device: Option<PathBuf>,
-    /// From where messages come to the network sources.
+    /// Where the network stimuli's messages come from.
     pub far: FarEnd,
-    /// Whether a device's interrupt may be moved to the loop's CPU for the run.
+    /// Whether a device's interrupt may be moved to the loop's CPU during the run.
     pub move_irq: bool,
-    /// Whether a hypervisor is below.
+    /// Whether this machine is virtual.
     pub is_virtual: bool,
-    /// Chooses the order of lines and the times of interrupts.
+    /// Seed of the order of lines and of the times of interrupts.
     pub seed: u64,
-    /// Who says what runs, where that is asked for.
+    /// What reports who ran, where a trace is requested.
     pub watcher: Watcher,
-    /// Whether counters are enough: where misses of a level are counted, its curve is not measured.
+    /// Skip the curve of a level whose misses a counter counts.
     pub counters_only: bool,
-    /// Whether ticks may come in windows: as many with the interrupt as without, so that their misses are
-    /// taken off. Nothing is told by time then.
+    /// Whether ticks may come in windows: equally many in treatment and control, so that their misses
+    /// cancel. Times give no result then.
     pub ticks: bool,
-    /// Called where counters start and stop: what watches from outside counts the same stretch.
+    /// Called where counters start and stop, so that a simulator counts the same interval.
     pub mark: Option<fn(WindowEdge)>,
-    /// Set when the user asks to stop.
+    /// The request to stop early.
     pub stop: Stop,
 }
 
-/// This machine, ready to fill its caches.
+/// This machine as a bench for the experiment `footprint`.
 pub struct LiveFootprint {
     settings: FootprintSettings,
-    grain: Grain,
+    clock: ClockResolution,
     root: Root,
     random: Random,
     current: Option<Current>,
-    raise: Option<Box<dyn Raise>>,
-    /// When interrupts came since their window began, cycles: the ends of windows without.
-    came_after: Vec<u64>,
-    /// How long it took last from asking for an interrupt to the window.
-    asking_cycles: u64,
+    stimulus: Option<Box<dyn RaiseInterrupt>>,
+    /// Delays of interrupts from the start of their windows, cycles: control windows use them.
+    interrupt_delays: Vec<u64>,
+    /// Time from the last request of an interrupt to its window.
+    request_cycles: u64,
     route: Route,
     tickless: bool,
-    /// From one tick to the next; absent where there are none, or they may come in windows.
+    /// Period of the tick; absent where there is none, or ticks may come in windows.
     tick_cycles: Option<u64>,
     windows: u32,
     no_counters: BTreeMap<Level, String>,
@@ -85,7 +106,7 @@ pub struct LiveFootprint {
     _locked: LockedMemory,
 }
 
-/// What was made ready last.
+/// The level that is ready.
 struct Current {
     level: Level,
     looping: Loop,
@@ -106,11 +127,12 @@ impl LiveFootprint {
     pub fn new(settings: FootprintSettings) -> Result<Self, BenchError> {
         let allowed = sched_getaffinity(None).map_err(failed)?;
         pin(settings.cpu).map_err(|error| BenchError::NothingMeasurable {
-            reason: format!("this thread can't be pinned to CPU {}: {error}", settings.cpu),
+            reason: format!("pinning this thread to CPU {} failed: {error}", settings.cpu),
             remedy: Some("-c with a CPU of this process's cpuset".to_owned()),
         })?;
-        let grain = grain().ok_or_else(|| BenchError::NothingMeasurable {
-            reason: "the loops read a time-stamp counter, which this processor has not".to_owned(),
+        let clock = ClockResolution::measure().ok_or_else(|| BenchError::NothingMeasurable {
+            reason: "the loops need a time-stamp counter, which this processor does not have"
+                .to_owned(),
             remedy: None,
         })?;
         let random = Random::new(settings.seed);
@@ -118,17 +140,17 @@ impl LiveFootprint {
         let tickless = is_tickless(&root, settings.cpu);
         let has_ticks = !tickless && !settings.ticks;
         Ok(LiveFootprint {
-            tick_cycles: has_ticks.then(|| grain.cycles(tick_ns())),
+            tick_cycles: has_ticks.then(|| clock.cycles(tick_ns())),
             tickless,
             windows: 0,
             settings,
-            grain,
+            clock,
             root,
             random,
             current: None,
-            raise: None,
-            came_after: Vec::new(),
-            asking_cycles: 0,
+            stimulus: None,
+            interrupt_delays: Vec::new(),
+            request_cycles: 0,
             route: Route::default(),
             no_counters: BTreeMap::new(),
             allowed,
@@ -138,7 +160,7 @@ impl LiveFootprint {
 
     fn looping(&mut self, level: Level) -> Result<(Geometry, Loop), Missing> {
         let geometry = geometry(&self.root, self.settings.cpu, level, &self.settings.by_hand)?;
-        let interrupt = self.grain.cycles(INTERRUPT_NS_MIN);
+        let interrupt = self.clock.cycles(INTERRUPT_NS_MIN);
         let looping = Loop::new(level, geometry, self.settings.seed, interrupt)
             .map_err(|error| missing(format!("memory for {level}: {error}")))?;
         let pass_ns = self.ns(looping.pass_cycles);
@@ -156,13 +178,177 @@ fn missing(reason: String) -> Missing {
     Missing { reason, remedy: None }
 }
 
+impl LiveFootprint {
+    fn window_config(
+        &self,
+        looping: &Loop,
+        delay: u64,
+        method: Method,
+        counted: bool,
+    ) -> WindowConfig {
+        let pass = looping.pass_cycles;
+        let longest = self.clock.cycles(self.settings.window.as_nanos() as u64);
+        WindowConfig {
+            limits: looping.in_window,
+            window_cycles: match method {
+                // Room for a pass after a late interrupt, too.
+                Method::Refined => longest.max(delay) + 2 * pass,
+                Method::Basic => longest.max(delay + pass),
+            },
+            sham_cycles: None,
+            warm_passes: WARM_PASSES,
+            rest_passes: if self.settings.ticks { None } else { Some(u64::from(counted)) },
+        }
+    }
+
+    /// One repetition with its times. It starts directly after a tick.
+    pub(super) fn once(
+        &mut self,
+        method: Method,
+        treatment: bool,
+    ) -> Result<(Repetition, TraceTimes), BenchError> {
+        let Some((mut current, mut stimulus)) = self.current.take().zip(self.stimulus.take())
+        else {
+            return Err(BenchError::Failed("no level is ready".to_owned()));
+        };
+        let outcome = self.repetition(&mut current, stimulus.as_mut(), method, treatment);
+        (self.current, self.stimulus) = (Some(current), Some(stimulus));
+        outcome.map_err(failed)
+    }
+
+    fn repetition(
+        &mut self,
+        current: &mut Current,
+        stimulus: &mut dyn RaiseInterrupt,
+        method: Method,
+        treatment: bool,
+    ) -> io::Result<(Repetition, TraceTimes)> {
+        let delay = self.delay(current.looping.pass_cycles.max(1));
+        let mut config =
+            self.window_config(&current.looping, delay, method, current.counters.is_some());
+        config.sham_cycles = (!treatment).then(|| self.sham_delay().unwrap_or(delay));
+        let mut before = KernelCounts::now(&self.root);
+        current.looping.refill();
+        current.looping.warm_up();
+        if !self.tickless && !self.settings.ticks {
+            self.wait_for_tick();
+        }
+        let requested_at = now();
+        if treatment {
+            stimulus.schedule(Duration::from_nanos(self.ns(delay)))?;
+        }
+        // A kernel thread of this CPU (kblockd) sends the request to some disks: it runs now.
+        before.iter_mut().for_each(KernelCounts::restart_task_counts);
+        let looping = &mut current.looping;
+        // Brings back the lines that the request displaced before anything is counted.
+        looping.fill();
+        if self.settings.ticks {
+            // The request takes some time: treatment and control windows have equally many ticks only if
+            // they start directly after one.
+            self.wait_for_tick();
+        }
+        if let Some(counters) = &mut current.counters {
+            counters.start()?;
+        }
+        self.mark(WindowEdge::Open);
+        let opened = now();
+        let window = looping.window(method, config);
+        let ended = now();
+        self.mark(WindowEdge::Close);
+        let misses = current.counters.as_mut().map(Counters::stop).transpose()?;
+        let after = KernelCounts::now(&self.root);
+        if treatment {
+            stimulus.settle()?;
+        }
+        let request_cycles = opened.wrapping_sub(requested_at);
+        self.note(request_cycles, &window, treatment.then_some(opened));
+        let kind = treatment.then(|| stimulus.counted_as());
+        let delta = before.zip(after).map(|(b, a)| b.until(&a, self.settings.cpu, kind));
+        let late = window.gap_at.wrapping_sub(requested_at.wrapping_add(delay)) as i64;
+        let most_late =
+            (self.clock.cycles(LATE_NS_MAX) + request_cycles + window.gap_cycles) as i64;
+        let on_time = match stimulus.is_timed() {
+            true => (0..most_late).contains(&late),
+            false => {
+                delta.is_none_or(|delta| delta.ticks == 0) || !self.is_tick(requested_at, &window)
+            }
+        };
+        let expected = kind.map(|kind| Expected { kind, on_time });
+        let excess = window.excess_cycles(looping.chunks(), treatment, looping.in_window);
+        let times =
+            TraceTimes { opened, ended, resumed: window.gap_at, stopped_cycles: window.gap_cycles };
+        let mut result = repetition(delta, &window, expected, excess, misses);
+        result.window = self.settings.mark.map(|_| self.windows);
+        self.windows += 1;
+        if self.settings.ticks {
+            result.verdict = delta.map_or(Verdict::OthersToo, |delta| with_ticks(delta, expected));
+            // It is not known which of the gaps is the interrupt's.
+            (result.excess_cycles, result.stopped_cycles) = (None, None);
+        }
+        Ok((result, times))
+    }
+
+    /// Delay of the interrupt from its request, cycles: uniformly distributed over the chunks of a pass.
+    fn delay(&mut self, pass: u64) -> u64 {
+        let least = self.clock.cycles(DELAY_NS_MIN);
+        let request_cycles = self.request_cycles.min(pass * REQUEST_PASSES_MAX + least);
+        let ticks_ns = if self.settings.ticks { TICK_NS_MAX } else { 0 };
+        let delay =
+            (request_cycles + pass * PASSES_BEFORE).max(least) + self.clock.cycles(ticks_ns);
+        delay + self.random.below(pass)
+    }
+
+    /// Delay of the sham interrupt from the window's start, cycles: that of an earlier real interrupt.
+    fn sham_delay(&mut self) -> Option<u64> {
+        let next = self.interrupt_delays.first().copied()?;
+        self.interrupt_delays.rotate_left(1);
+        Some(next)
+    }
+
+    /// Keeps what later repetitions need. `opened`: start of the window, if it was a treatment.
+    fn note(&mut self, request_cycles: u64, window: &Window, opened: Option<u64>) {
+        if !self.settings.ticks {
+            self.request_cycles = request_cycles;
+        }
+        if let Some(opened) = opened.filter(|_| window.after.chunks > 0) {
+            // Control windows touch as much before the sham interrupt.
+            let came_at = window.gap_at.wrapping_sub(window.gap_cycles);
+            self.interrupt_delays.push(came_at.saturating_sub(opened));
+        }
+    }
+
+    /// Whether the first gap started when the next tick after the one before `requested_at` was due. The
+    /// requested interrupt may have come before the window, and the tick in it.
+    fn is_tick(&self, requested_at: u64, window: &Window) -> bool {
+        let delay = window.gap_at.wrapping_sub(window.gap_cycles).wrapping_sub(requested_at);
+        self.tick_cycles.is_some_and(|period| delay >= period - period / TICK_EARLY_PARTS)
+    }
+
+    fn wait_for_tick(&self) {
+        let gap =
+            self.clock.cycles(TICK_GAP_NS).max(TICK_GAP_ITERATIONS * self.clock.iteration_cycles);
+        wait_for_interrupt(gap, self.clock.cycles(TICK_NS_MAX));
+    }
+
+    pub(super) fn ns(&self, cycles: u64) -> u64 {
+        (cycles as f64 * 1e9 / self.clock.hz) as u64
+    }
+
+    #[inline(always)]
+    fn mark(&self, edge: WindowEdge) {
+        if let Some(mark) = self.settings.mark {
+            mark(edge);
+        }
+    }
+}
+
 impl FootprintBench for LiveFootprint {
     fn facts(&self) -> FootprintFacts {
         let mut settings = Map::new();
         settings.insert("cpu".into(), json!(self.settings.cpu));
         settings.insert("clock".into(), json!("TSC"));
-        settings.insert("tsc_hz".into(), json!(self.grain.hz));
-        settings.insert("clock_step_ns".into(), json!(self.grain.step_ns));
+        settings.insert("tsc_hz".into(), json!(self.clock.hz));
+        settings.insert("clock_step_ns".into(), json!(self.clock.step_ns));
         settings.insert("window_ns".into(), json!(self.settings.window.as_nanos() as u64));
         settings.insert("tickless".into(), json!(self.tickless));
         settings.insert("ticks".into(), json!(self.settings.ticks));
@@ -170,8 +356,8 @@ impl FootprintBench for LiveFootprint {
         let mut warnings = Vec::new();
         if self.settings.is_virtual {
             warnings.push(
-                "a virtual machine: memory is contiguous as the guest sees it; in what pages the host \
-                 keeps it is not known, and its own interrupts evict, too"
+                "a virtual machine: memory is contiguous for the guest, but the host's pages are not \
+                 known, and the host's interrupts evict lines, too"
                     .to_owned(),
             );
         }
@@ -180,7 +366,7 @@ impl FootprintBench for LiveFootprint {
         FootprintFacts {
             no_counters: no_counters.collect(),
             bench: "live".to_owned(),
-            clock_hz: self.grain.hz,
+            clock_hz: self.clock.hz,
             settings,
             observer: Map::new(),
             warnings,
@@ -188,8 +374,8 @@ impl FootprintBench for LiveFootprint {
     }
 
     fn ready(&mut self, level: Level, source: Source) -> Result<Ready, Missing> {
-        self.raise = None; // what one has, the next one may need
-        let mut raise = ready(
+        self.stimulus = None; // the next one may need its resources
+        let mut stimulus = ready(
             source,
             self.settings.cpu,
             &self.settings.others,
@@ -197,7 +383,7 @@ impl FootprintBench for LiveFootprint {
         )
         .map_err(|why| Missing { reason: why.reason, remedy: why.remedy })?;
         let (root, cpu) = (&self.root, self.settings.cpu);
-        route(root, cpu, raise.as_mut(), &mut self.route, self.settings.move_irq)?;
+        route(root, cpu, stimulus.as_mut(), &mut self.route, self.settings.move_irq)?;
         let kept = self.current.take().filter(|current| current.level == level);
         let mut counters = Counters::open(&self.root, level);
         if let Err(reason) = &counters {
@@ -217,32 +403,32 @@ impl FootprintBench for LiveFootprint {
             start_misses: start_misses.transpose().map_err(|error| missing(error.to_string()))?,
             geometry,
             pages: looping.pages().word().to_owned(),
-            raised_by: raise.method(),
+            raised_by: stimulus.method(),
             curve: curve.clone(),
             pass_cycles: looping.pass_cycles,
             chunk_lines: looping.chunk_lines(),
         };
         let counters = counters.ok();
         self.current = Some(Current { level, looping, geometry, curve, counters });
-        self.raise = Some(raise);
+        self.stimulus = Some(stimulus);
         Ok(ready)
     }
 
     fn repeat(
         &mut self,
         method: Method,
-        raised: bool,
+        treatment: bool,
         number: usize,
     ) -> Result<Vec<Repetition>, BenchError> {
-        if raised {
-            self.came_after.clear();
+        if treatment {
+            self.interrupt_delays.clear();
         }
-        (0..number).map(|_| Ok(self.once(method, raised)?.0)).collect()
+        (0..number).map(|_| Ok(self.once(method, treatment)?.0)).collect()
     }
 
     fn trace(&mut self, source: Source, method: Method) -> Result<Trace, Missing> {
         let level = self.current.as_ref().map(|current| current.level);
-        let level = level.ok_or_else(|| missing("nothing was made ready".to_owned()))?;
+        let level = level.ok_or_else(|| missing("no level is ready".to_owned()))?;
         self.traced((level, source, method), self.settings.watcher)
     }
 
@@ -257,6 +443,26 @@ impl FootprintBench for LiveFootprint {
 
 impl Drop for LiveFootprint {
     fn drop(&mut self) {
-        let _ = sched_setaffinity(None, &self.allowed); // it was allowed all of it before
+        let _ = sched_setaffinity(None, &self.allowed); // the mask was valid before
+    }
+}
+
+fn repetition(
+    delta: Option<CountDelta>,
+    window: &Window,
+    expected: Option<Expected>,
+    excess_cycles: Option<i64>,
+    misses: Option<Misses>,
+) -> Repetition {
+    let verdict = delta.map_or(Verdict::OthersToo, |delta| verdict(delta, window, expected));
+    // An interrupt too late for a whole pass after it counts as none.
+    let is_late = verdict == Verdict::Kept && excess_cycles.is_none();
+    Repetition {
+        verdict: if is_late { Verdict::NotInterrupted } else { verdict },
+        excess_cycles,
+        stopped_cycles: expected.map(|_| window.gap_cycles),
+        user_misses: misses.map(|misses| misses.user),
+        kernel_misses: misses.map(|misses| misses.kernel),
+        window: None,
     }
 }

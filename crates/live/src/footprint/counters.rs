@@ -1,4 +1,4 @@
-//! Misses of a level in user mode and in the kernel, by the processor's counters.
+//! Misses of a level in user mode and in kernel mode, by the processor's counters.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,19 +10,19 @@ use perf_event_open_sys::bindings as b;
 
 use crate::host::Root;
 
-/// Both modes, of this thread, in one group: they count the same stretches.
+/// The counters of both modes, for this thread, in one group: they count the same intervals.
 #[derive(Debug)]
 pub struct Counters {
     user: File,
     kernel: File,
 }
 
-/// What was counted.
+/// Counted misses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Misses {
-    /// In user mode: lines that the loop found missing.
+    /// In user mode: lines that the loop missed.
     pub user: u64,
-    /// In the kernel, while this thread was interrupted or called it: misses of the handler.
+    /// In kernel mode, during interrupts and system calls: misses of the handler.
     pub kernel: u64,
 }
 
@@ -32,7 +32,7 @@ fn cache(cache: b::perf_hw_cache_id) -> (u32, u64) {
     (b::PERF_TYPE_HW_CACHE, u64::from(cache) | read | miss)
 }
 
-/// The event of a level's misses, in numbers of `perf_event_attr`; `None` where no event means it.
+/// The type and config of `perf_event_attr` that count a level's misses; `None` where no event does.
 fn event(root: &Root, level: Level) -> Option<(u32, u64)> {
     let text = root.text_up_to("proc/cpuinfo", 64 << 10)?;
     let is_amd = text.lines().any(|line| line.starts_with("vendor_id") && line.contains("AMD"));
@@ -45,7 +45,7 @@ fn event(root: &Root, level: Level) -> Option<(u32, u64)> {
         Level::L2 if is_amd => (b::PERF_TYPE_HARDWARE, u64::from(b::PERF_COUNT_HW_CACHE_MISSES)),
         // Intel: L2_RQSTS.MISS (event 24h, umask 3Fh; SDM vol. 3, Haswell to Alder Lake).
         Level::L2 => (b::PERF_TYPE_RAW, 0x3f24),
-        Level::L3 if is_amd => return None, // its L3 is counted by a PMU of its own
+        Level::L3 if is_amd => return None, // a PMU of its own counts the L3
         Level::L3 => (b::PERF_TYPE_HARDWARE, u64::from(b::PERF_COUNT_HW_CACHE_MISSES)),
     })
 }
@@ -70,17 +70,17 @@ fn open((kind, config): (u32, u64), user: bool, leader: Option<&File>) -> io::Re
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just made this descriptor for us alone.
+    // SAFETY: the kernel has just returned this descriptor, which nobody else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }.into())
 }
 
 impl Counters {
-    /// Of the calling thread, standing still.
+    /// Opens the counters of the calling thread, stopped.
     ///
     /// # Errors
-    /// Why there are none: no PMU, no right, no such event, none free.
+    /// The reason: no PMU, no rights, no such event, no free counter.
     pub fn open(root: &Root, level: Level) -> Result<Self, String> {
-        let event = event(root, level).ok_or("no counter of this processor means it")?;
+        let event = event(root, level).ok_or("no counter of this processor counts its misses")?;
         let words = |error: io::Error| format!("perf_event_open: {error}");
         let user = open(event, true, None).map_err(words)?;
         let kernel = open(event, false, Some(&user)).map_err(words)?;
@@ -88,11 +88,11 @@ impl Counters {
         counters.start().map_err(words)?;
         match counters.stop() {
             Ok(_) => Ok(counters),
-            Err(error) => Err(format!("they don't count: {error}")),
+            Err(error) => Err(format!("the counters do not count: {error}")),
         }
     }
 
-    /// Counts from here on, from 0.
+    /// Starts counting from 0.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -106,10 +106,10 @@ impl Counters {
         if done { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Counts no more, and says what was counted.
+    /// Stops counting and returns the counts.
     ///
     /// # Errors
-    /// When the kernel refuses, or others took the counters.
+    /// When the kernel refuses, or another user took the counters.
     #[inline(always)]
     pub fn stop(&mut self) -> io::Result<Misses> {
         // SAFETY: as in `start`.
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_counters_the_reason_is_told_and_with_them_they_count() {
+    fn without_counters_there_is_a_reason_and_with_them_they_count() {
         let root = Root::default();
         match Counters::open(&root, Level::L1d) {
             Err(reason) => assert!(!reason.is_empty()),

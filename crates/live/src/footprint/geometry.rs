@@ -1,4 +1,4 @@
-//! How large the levels are: from /sys, the processor's own words, or by hand.
+//! The geometry of the levels: from /sys, from CPUID, or given by the user.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,17 @@ use crate::host::{CacheFacts, Root, cache_facts};
 
 /// Bytes of a page.
 const PAGE_BYTES: u32 = 4096;
-/// No level is larger.
+/// Most lines of a level.
 const LINES_MAX: u64 = 1 << 24;
 
-/// Geometries that were given by hand: `l1d=48KiB:12:64`, size, ways and line; a translation buffer's
+/// Geometries given by the user: `l1d=48KiB:12:64`, size, ways and line; a translation buffer's
 /// `dtlb=64:64`, entries and ways.
 pub type ByHand = BTreeMap<Level, Geometry>;
 
-/// Reads one of `--geometry`.
+/// Parses a value of `--geometry`.
 ///
 /// # Errors
-/// What is allowed instead.
+/// The expected form.
 pub fn parse(text: &str) -> Result<(Level, Geometry), String> {
     let form = "expected LEVEL=SIZE:WAYS:LINE as in l1d=48KiB:12:64, or dtlb=ENTRIES:WAYS";
     let (level, rest) = text.split_once('=').ok_or(form)?;
@@ -58,10 +58,10 @@ fn from_parts(size_bytes: u64, ways: u64, line_bytes: u32) -> Result<Geometry, S
     Ok(Geometry { size_bytes, line_bytes, ways })
 }
 
-/// The size of a level of `cpu`.
+/// The geometry of a level of `cpu`.
 ///
 /// # Errors
-/// Where the machine does not say it.
+/// Where the machine does not report it.
 pub fn geometry(
     root: &Root,
     cpu: u32,
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_that_nobody_says_is_missing_with_a_remedy() {
+    fn an_unknown_size_is_missing_with_a_remedy() {
         let empty = tempfile::tempdir().unwrap();
         let root = Root::new(empty.path());
         let missing = geometry(&root, 0, Level::L2, &ByHand::new()).unwrap_err();

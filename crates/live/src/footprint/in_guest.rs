@@ -7,10 +7,10 @@ use lab::footprint::{FootprintBench, FootprintFacts, Measured, measure};
 use lab::handlers::BenchError;
 
 use super::bench::{FootprintSettings, LiveFootprint};
-use super::sources::FarEnd;
+use super::stimulus::FarEnd;
 use super::trace::Watcher;
-use crate::window::{Stop, WindowEdge};
 use crate::host::{Root, first_disk, has_paired_cards, parse_cpu_list};
+use crate::window::{Stop, WindowEdge};
 
 /// Carries out the order; what came of it, in lines, with the end as the last. `mark` is called where
 /// counters start and stop.

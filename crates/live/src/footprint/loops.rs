@@ -1,4 +1,4 @@
-//! One cache's touch loop, of data or of code, and the loop that displaces known lines of it.
+//! A cache level's touch loop, of data or of code, and the loop that displaces known numbers of its lines.
 
 use std::io;
 
@@ -6,24 +6,26 @@ use lab::footprint::sample::Curve;
 use lab::footprint::{Geometry, Level, Method};
 
 use super::counters::Counters;
-use crate::memory::Pages;
 use super::touch::{CodeLines, DataLines, Shape, Touch};
-use super::window::{Scale, Sum, Watch, Window, basic, fill, pass, pass_times, refined};
+use super::window::{
+    ChunkLimits, ChunkTotals, Window, WindowConfig, basic, fill, pass, pass_times, refined,
+};
+use crate::memory::Pages;
 
-/// Turns for each point of the curve.
-const CURVE_TURNS: usize = 48;
-/// Passes from which the usual time of a chunk is taken.
+/// Repetitions for each point of the curve.
+const CURVE_REPETITIONS: usize = 48;
+/// Passes from which the usual time of a chunk is computed.
 const USUAL_PASSES: usize = 32;
-/// Chunks of a pass, at most about: else reading the clock takes longer than the rest.
+/// Approximate maximum of chunks in a pass: with more, the clock readings dominate.
 const CHUNKS_MAX: usize = 1024;
-/// Lines of a chunk where fewer of them don't show in the clock.
+/// Lines of a chunk where the clock does not resolve fewer of them.
 const MANY_LINES: usize = 32;
-/// What a displaced line must cost, cycles of the clock, for single ones to be told.
+/// Least cost of a displaced line, cycles of the clock, at which single lines are distinguishable.
 const LINE_CYCLES_MIN: f64 = 3.0;
-/// Where refilling takes longer than so many interrupts at least take, devices don't wait for it.
-const RENEW_INTERRUPTS: u64 = 40;
-/// What was interrupted took longer than so many displaced lines, if that is as long as an interrupt takes at
-/// least.
+/// Longest refill, in shortest interrupts, that fits between a request and the device's interrupt.
+const REFILL_INTERRUPTS: u64 = 40;
+/// A chunk was interrupted if it took longer than this many displaced lines, and longer than the shortest
+/// interrupt.
 const GAP_LINES: f64 = 128.0;
 
 enum Lines {
@@ -31,7 +33,7 @@ enum Lines {
     Code(CodeLines),
 }
 
-/// Runs the same words with either sort of lines.
+/// Runs the same code with either kind of lines.
 macro_rules! with_lines {
     ($lines:expr, $touch:ident => $do:expr) => {
         match $lines {
@@ -51,24 +53,24 @@ impl Lines {
     }
 }
 
-/// The loop of a level, and what its clock says.
+/// The touch loop of a level, with its calibration.
 pub struct Loop {
     lines: Lines,
-    foreign: Lines,
+    conflicting: Lines,
     shape: Shape,
-    /// What the time of a chunk says in a pass.
-    scale: Scale,
-    /// The same in a window, which does more behind each.
-    pub in_window: Scale,
+    /// Limits of a chunk's time in a pass.
+    limits: ChunkLimits,
+    /// The same in a window, which does more after each chunk.
+    pub in_window: ChunkLimits,
     /// Median time of a pass with nothing displaced, cycles.
     pub pass_cycles: u64,
-    /// The same with all of it displaced.
+    /// The same with all lines displaced.
     displaced_cycles: u64,
-    /// Longer ones are too long between asking for an interrupt and its coming.
+    /// A longer refill does not fit between the request of an interrupt and its arrival.
     quick_cycles: u64,
 }
 
-/// How the lines of a level lie in memory.
+/// The placement of a level's lines in memory.
 #[must_use]
 pub fn shape(level: Level, geometry: Geometry) -> Shape {
     let whole = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
@@ -82,10 +84,11 @@ pub fn shape(level: Level, geometry: Geometry) -> Shape {
 }
 
 impl Loop {
-    /// Lays both out and measures them. No interrupt stops the loop for less than `interrupt_cycles`.
+    /// Allocates both loops and calibrates them. `interrupt_cycles` is the duration of the shortest
+    /// interrupt.
     ///
     /// # Errors
-    /// When there is no memory for it, or none that can be executed.
+    /// When there is no memory, or no executable memory.
     pub fn new(
         level: Level,
         geometry: Geometry,
@@ -110,31 +113,31 @@ impl Loop {
         (chunk_lines, interrupt_cycles): (usize, u64),
     ) -> io::Result<Self> {
         let lines = Lines::new(level, shape, seed, chunk_lines)?;
-        // One line after the other, in no order of sets: as a handler's are.
+        // One line after the other, in no order of sets, as a handler's lines are.
         let behind =
             Shape { ways: shape.lines(), sets: 1, from_bytes: geometry.size_bytes, ..shape };
-        let foreign = Lines::new(level, behind, !seed, MANY_LINES)?;
+        let conflicting = Lines::new(level, behind, !seed, MANY_LINES)?;
         let mut looping = Loop {
             lines,
-            foreign,
+            conflicting,
             shape,
-            scale: Scale::default(),
-            in_window: Scale::default(),
+            limits: ChunkLimits::default(),
+            in_window: ChunkLimits::default(),
             pass_cycles: 0,
             displaced_cycles: 0,
-            quick_cycles: RENEW_INTERRUPTS * interrupt_cycles,
+            quick_cycles: REFILL_INTERRUPTS * interrupt_cycles,
         };
         looping.measure_chunks(interrupt_cycles);
         looping.measure_window();
         Ok(looping)
     }
 
-    /// What a displaced line costs, cycles.
+    /// The cost of a displaced line, cycles.
     fn line_cycles(&self) -> f64 {
         (self.displaced_cycles as f64 - self.pass_cycles as f64) / self.lines() as f64
     }
 
-    /// Lines that are touched between two readings of the clock.
+    /// Lines between two readings of the clock.
     #[must_use]
     pub fn chunk_lines(&self) -> u64 {
         with_lines!(&self.lines, touch => touch.chunk_lines())
@@ -159,29 +162,29 @@ impl Loop {
     }
 
     fn displace(&mut self, chunks: u64) {
-        with_lines!(&mut self.foreign, touch => {
-            touch.rewind(); // each line once
+        with_lines!(&mut self.conflicting, touch => {
+            touch.rewind(); // touches each line once
             (0..chunks).for_each(|_| touch.chunk());
         });
     }
 
-    /// A window without an interrupt, so that its code is in the caches.
+    /// Runs a control window, which brings its code into the caches.
     pub fn warm_up(&mut self) -> Window {
         let pass = self.pass_cycles.max(1);
-        let watch = Watch {
-            scale: self.in_window,
+        let config = WindowConfig {
+            limits: self.in_window,
             window_cycles: 4 * pass,
-            pretend_cycles: Some(2 * pass),
+            sham_cycles: Some(2 * pass),
             warm_passes: 1,
             rest_passes: Some(0),
         };
-        with_lines!(&mut self.lines, touch => refined(touch, watch))
+        with_lines!(&mut self.lines, touch => refined(touch, config))
     }
 
-    /// Displaces all lines, and touches them from the first on: in what order they came into a set decides
-    /// whether each displaced line is one miss there ([`lab::footprint::order`]).
-    pub fn renew(&mut self) {
-        let all = with_lines!(&self.foreign, touch => touch.chunks());
+    /// Displaces all lines, then touches them from the first one on: the order in which lines enter a set
+    /// decides whether each displaced line costs one miss ([`lab::footprint::order`]).
+    pub fn refill(&mut self) {
+        let all = with_lines!(&self.conflicting, touch => touch.chunks());
         self.displace(all);
         with_lines!(&mut self.lines, touch => {
             touch.rewind();
@@ -189,20 +192,20 @@ impl Loop {
         });
     }
 
-    /// Two untimed passes; where that is quick, of lines that are renewed.
+    /// Two untimed passes, with a refill where that is fast enough.
     pub fn fill(&mut self) {
         if self.displaced_cycles <= self.quick_cycles {
-            self.renew();
+            self.refill();
         } else {
             with_lines!(&mut self.lines, touch => fill(touch));
         }
     }
 
-    /// A window by that method.
-    pub fn window(&mut self, method: Method, watch: Watch) -> Window {
+    /// Runs a window by that method.
+    pub fn window(&mut self, method: Method, config: WindowConfig) -> Window {
         with_lines!(&mut self.lines, touch => match method {
-            Method::Basic => basic(touch, watch),
-            Method::Refined => refined(touch, watch),
+            Method::Basic => basic(touch, config),
+            Method::Refined => refined(touch, config),
         })
     }
 
@@ -210,14 +213,14 @@ impl Loop {
         with_lines!(&mut self.lines, touch => pass_times(touch, times));
     }
 
-    fn clipped_pass(&mut self) -> Option<Sum> {
-        let scale = self.scale;
-        with_lines!(&mut self.lines, touch => pass(touch, scale))
+    fn clipped_pass(&mut self) -> Option<ChunkTotals> {
+        let limits = self.limits;
+        with_lines!(&mut self.lines, touch => pass(touch, limits))
     }
 
-    /// The median time of passes behind that, with nothing clipped.
+    /// The median time of a pass after `prepare`, without limits.
     fn median_pass(&mut self, prepare: impl Fn(&mut Self)) -> u64 {
-        self.scale = Scale { gap: u64::MAX, far: u64::MAX, displaced: 0 };
+        self.limits = ChunkLimits { gap: u64::MAX, far: u64::MAX, displaced: 0 };
         let mut passes: Vec<u64> = Vec::new();
         for _ in 0..USUAL_PASSES {
             prepare(self);
@@ -228,37 +231,40 @@ impl Loop {
     }
 
     fn measure_chunks(&mut self, interrupt_cycles: u64) {
-        let all = with_lines!(&self.foreign, touch => touch.chunks());
+        let all = with_lines!(&self.conflicting, touch => touch.chunks());
         self.pass_cycles = self.median_pass(Self::fill);
         self.displaced_cycles = self.median_pass(|one| {
             one.fill();
             one.displace(all);
         });
         let usual = self.chunk_times(Self::fill);
-        let dearest = self.chunk_times(|one| {
+        let displaced = self.chunk_times(|one| {
             one.fill();
             one.displace(all);
         });
-        // Not the dearest of all: that one may have been interrupted.
-        let (next, most) = (dearest[dearest.len() / 2], dearest[dearest.len() * 99 / 100]);
+        // Not the maximum: that chunk may have been interrupted.
+        let (next, most) = (displaced[displaced.len() / 2], displaced[displaced.len() * 99 / 100]);
         let stopped = next + (self.line_cycles().max(0.0) * GAP_LINES) as u64;
-        // Means, as a clock in steps has no medians between them.
+        // Means, because a clock with coarse steps has no medians between them.
         let near = |times: &[u64]| {
             let near = &times[..times.partition_point(|time| *time <= most)];
             near.iter().sum::<u64>() as f64 / near.len() as f64
         };
-        let displaced = (near(&dearest) - near(&usual)).max(0.0) as u64;
-        let noted =
-            Scale { gap: stopped.max(interrupt_cycles), far: most + displaced / 2, displaced };
-        // Where times are noted, a chunk does not take what it takes in a pass.
+        let displaced = (near(&displaced) - near(&usual)).max(0.0) as u64;
+        let noted = ChunkLimits {
+            gap: stopped.max(interrupt_cycles),
+            far: most + displaced / 2,
+            displaced,
+        };
+        // Storing the times changes the time of a chunk.
         let longer = self.pass_cycles as f64 / self.chunks() as f64 - near(&usual);
-        self.scale = noted.of_slower_loop(longer.max(0.0) as u64);
+        self.limits = noted.of_slower_loop(longer.max(0.0) as u64);
     }
 
-    /// The times of chunks behind that, in order.
+    /// The sorted times of chunks after `prepare`.
     fn chunk_times(&mut self, prepare: impl Fn(&mut Self)) -> Vec<u64> {
         let mut all = Vec::new();
-        // One memory for all: what is new comes from farther than the next level.
+        // One buffer for all: new memory would come from beyond the next level.
         let mut times = vec![0; self.chunks() as usize];
         self.pass_times(&mut times);
         for _ in 0..USUAL_PASSES {
@@ -270,25 +276,25 @@ impl Loop {
         all
     }
 
-    /// How much longer a chunk takes in a window.
+    /// Measures the additional time of a chunk in a window.
     fn measure_window(&mut self) {
         let usual = self.pass_cycles as f64 / self.chunks() as f64;
-        self.in_window = Scale { gap: u64::MAX, far: u64::MAX, displaced: 0 };
+        self.in_window = ChunkLimits { gap: u64::MAX, far: u64::MAX, displaced: 0 };
         let chunk = |one: &mut Self| one.warm_up().before.chunk_cycles();
         let mut chunks: Vec<f64> = (0..USUAL_PASSES).filter_map(|_| chunk(self)).collect();
         chunks.sort_unstable_by(f64::total_cmp);
         let longer = chunks.get(chunks.len() / 2).map_or(0.0, |chunk| chunk - usual);
-        self.in_window = self.scale.of_slower_loop(longer.max(0.0) as u64);
+        self.in_window = self.limits.of_slower_loop(longer.max(0.0) as u64);
     }
 
-    /// Misses in user mode of a pass directly behind the start of the counters: what starting them
-    /// displaces (the paper's Table 2); the median of many.
+    /// User-mode misses of a pass directly after starting the counters, median: the lines that starting
+    /// them displaces (the paper's Table 2).
     ///
     /// # Errors
     /// When the counters can't be read.
     pub fn start_misses(&mut self, counters: &mut Counters) -> io::Result<u64> {
         let mut misses = Vec::new();
-        for _ in 0..CURVE_TURNS {
+        for _ in 0..CURVE_REPETITIONS {
             self.fill();
             counters.start()?;
             with_lines!(&mut self.lines, touch => (0..touch.chunks()).for_each(|_| touch.chunk()));
@@ -298,23 +304,23 @@ impl Loop {
         Ok(misses[misses.len() / 2])
     }
 
-    /// What a pass takes longer when so many of its lines were displaced before: none, and one to
-    /// all sixteenths. `None` where the clock sees no difference.
+    /// The excess time of a pass by the number of lines displaced before it: none, and one to all
+    /// sixteenths of them.
     pub fn curve(&mut self) -> Curve {
-        let all = with_lines!(&self.foreign, touch => touch.chunks());
+        let all = with_lines!(&self.conflicting, touch => touch.chunks());
         let per_chunk = self.lines() / all.max(1);
         let mut steps: Vec<u64> = (0..=16).map(|part| all * part / 16).collect();
         steps.dedup();
         let mut points = Vec::new();
         for step in steps {
             let mut excess: Vec<i64> = Vec::new();
-            for _ in 0..CURVE_TURNS {
+            for _ in 0..CURVE_REPETITIONS {
                 self.fill();
                 let usual = self.clipped_pass().zip(self.clipped_pass());
                 self.displace(step);
                 let after = self.clipped_pass();
                 let found = usual.zip(after).and_then(|((one, other), after)| {
-                    after.excess_cycles(one.and(other), self.scale)
+                    after.excess_cycles(one.and(other), self.limits)
                 });
                 excess.extend(found.map(|cycles| cycles.round() as i64));
             }

@@ -1,18 +1,19 @@
-//! The footprint experiment on this machine: loops that fill a cache, and interrupts between.
+//! The live bench of the experiment `footprint`: loops that fill a cache, interrupted by one interrupt at a
+//! time.
 
 pub mod bench;
 mod counters;
 pub mod geometry;
 pub mod in_guest;
+mod kernel_counts;
 mod loops;
 mod route;
-mod seen;
-mod sources;
+mod stimulus;
 mod tick;
 mod touch;
 mod trace;
 mod window;
 
 pub use bench::{FootprintSettings, LiveFootprint};
-pub use sources::{FarEnd, echo};
+pub use stimulus::{FarEnd, echo};
 pub use trace::Watcher;

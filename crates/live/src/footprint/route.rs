@@ -1,21 +1,21 @@
-//! To which CPU a source's interrupt goes, and how it is brought to the loop's.
+//! The CPU that a stimulus interrupts, and moving its IRQ to the loop's CPU.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use lab::footprint::Missing;
 
-use super::sources::{Counted, Raise};
+use super::stimulus::{CountedAs, RaiseInterrupt};
 use crate::host::interrupts::read_interrupts;
 use crate::host::{Root, format_cpu_list};
 use crate::journal::Journal;
 
-/// How often a source is tried.
+/// Interrupts in a trial of a stimulus.
 const TRIALS: u64 = 8;
-/// How long each takes.
+/// Time for each.
 const TRIAL: Duration = Duration::from_millis(2);
 
-/// Interrupts that were moved; they go back when this is dropped, or at the next start after a kill.
+/// The moved IRQs. Dropping this restores their affinity; after a kill, the next start does.
 #[derive(Default)]
 pub struct Route {
     journal: Option<Journal>,
@@ -23,13 +23,13 @@ pub struct Route {
 }
 
 impl Route {
-    /// Their numbers.
+    /// The numbers of the moved IRQs.
     #[must_use]
     pub fn moved(&self) -> &[String] {
         &self.moved
     }
 
-    fn bring(&mut self, irq: &str, cpu: u32) -> Result<(), String> {
+    fn move_to(&mut self, irq: &str, cpu: u32) -> Result<(), String> {
         let path = PathBuf::from(format!("/proc/irq/{irq}/smp_affinity_list"));
         let old = std::fs::read_to_string(&path).map_err(|error| error.to_string())?;
         let mut journal = match self.journal.take() {
@@ -40,7 +40,7 @@ impl Route {
         self.journal = Some(journal);
         noted?;
         if let Err(error) = std::fs::write(&path, cpu.to_string()) {
-            // Nothing has changed, so there is nothing to put back, now or at a later start.
+            // Nothing has changed, so there is nothing to restore.
             if let Some(journal) = &mut self.journal {
                 journal.forget(&path).map_err(|error| error.to_string())?;
             }
@@ -51,68 +51,68 @@ impl Route {
     }
 }
 
-/// Raises the source a few times and looks where the kernel counts its interrupts.
+/// Raises the stimulus a few times and checks on which CPU the kernel counts its interrupts.
 ///
 /// # Errors
-/// Where they don't come, or come to another CPU and can't, or may not, be moved.
+/// Where none arrive, or they interrupt another CPU and cannot, or may not, be moved.
 pub fn route(
     root: &Root,
     cpu: u32,
-    raise: &mut dyn Raise,
+    stimulus: &mut dyn RaiseInterrupt,
     moved: &mut Route,
     may_move: bool,
 ) -> Result<(), Missing> {
     let broken = |error: String| Missing { reason: error, remedy: None };
-    let first = trial(root, raise).map_err(broken)?;
+    let first = trial(root, stimulus).map_err(broken)?;
     if first.iter().any(|line| line.cpus.contains(&cpu)) {
         return Ok(());
     }
     let Some(line) = first.first() else {
-        return Err(broken(format!("{} interrupts did not come", raise.method())));
+        return Err(broken(format!("no interrupt arrived by {}", stimulus.method())));
     };
-    let device = Counted::Device.is(&line.label);
+    let device = CountedAs::Device.is(&line.label);
     let there = format_cpu_list(&line.cpus);
     let reason = format!("{} interrupts CPU {there}, and the loop is on CPU {cpu}", line.name);
     if !device || !may_move {
         let remedy = Some(format!("-c {}, or --move-irq", line.cpus.first().unwrap_or(&0)));
         return Err(Missing { reason, remedy });
     }
-    moved.bring(&line.label, cpu).map_err(|why| broken(format!("{reason}; {why}")))?;
-    let second = trial(root, raise).map_err(broken)?;
+    moved.move_to(&line.label, cpu).map_err(|why| broken(format!("{reason}; {why}")))?;
+    let second = trial(root, stimulus).map_err(broken)?;
     match second.iter().any(|line| line.cpus.contains(&cpu)) {
         true => Ok(()),
-        false => Err(broken(format!("{reason}; moved there, it still does not come"))),
+        false => Err(broken(format!("{reason}; the moved IRQ does not arrive there"))),
     }
 }
 
-/// A line whose count rose.
-struct Rose {
+/// A line of /proc/interrupts whose count rose.
+struct RaisedLine {
     label: String,
     name: String,
     cpus: Vec<u32>,
 }
 
-fn trial(root: &Root, raise: &mut dyn Raise) -> Result<Vec<Rose>, String> {
+fn trial(root: &Root, stimulus: &mut dyn RaiseInterrupt) -> Result<Vec<RaisedLine>, String> {
     let none = || "/proc/interrupts can't be read".to_owned();
     let before = read_interrupts(root).ok_or_else(none)?;
     for _ in 0..TRIALS {
-        raise.schedule(Duration::from_micros(200)).map_err(|error| error.to_string())?;
+        stimulus.schedule(Duration::from_micros(200)).map_err(|error| error.to_string())?;
         // Awake: some sources interrupt only a CPU on which we run.
-        let begun = Instant::now();
-        while begun.elapsed() < TRIAL {
+        let start = Instant::now();
+        while start.elapsed() < TRIAL {
             std::hint::spin_loop();
         }
-        raise.settle().map_err(|error| error.to_string())?;
+        stimulus.settle().map_err(|error| error.to_string())?;
     }
-    let added = read_interrupts(root).ok_or_else(none)?.since(&before);
+    let delta = read_interrupts(root).ok_or_else(none)?.since(&before);
     let mut rose: Vec<(u64, Rose)> = Vec::new();
-    for line in added.lines.iter().filter(|line| raise.counted().is(&line.label)) {
+    for line in delta.lines.iter().filter(|line| stimulus.counted_as().is(&line.label)) {
         let enough = |count: &u64| *count >= TRIALS / 2;
-        let cpus = added.cpus.iter().zip(&line.per_cpu).filter(|(_, count)| enough(count));
+        let cpus = delta.cpus.iter().zip(&line.per_cpu).filter(|(_, count)| enough(count));
         let cpus: Vec<u32> = cpus.map(|(cpu, _)| *cpu).collect();
         if !cpus.is_empty() {
             let name = format!("{} {}", line.label, line.actions.join(","));
-            rose.push((line.total(), Rose { label: line.label.clone(), name, cpus }));
+            rose.push((line.total(), RaisedLine { label: line.label.clone(), name, cpus }));
         }
     }
     // The busiest first: a trial's interrupts are more than what else comes in that time.

@@ -5,12 +5,12 @@ use rustix::time::{ClockId, clock_getres};
 
 use crate::host::{Root, parse_cpu_list};
 
-/// Longest pass, ns: with longer ones there is hardly one between two ticks.
+/// Longest pass, ns: a longer one rarely fits between two ticks.
 const PASS_NS_MAX: u64 = 1_000_000;
-/// The same on a CPU that has no tick while one task runs: a repetition has some ten of them.
+/// The same on a CPU without a tick while one task runs: a repetition has about ten passes.
 const TICKLESS_PASS_NS_MAX: u64 = 20_000_000;
 
-/// Whether the kernel says that this CPU has none (`nohz_full=` on its command line).
+/// Whether this CPU has no tick by the kernel's list (`nohz_full=` on its command line).
 #[must_use]
 pub fn is_tickless(root: &Root, cpu: u32) -> bool {
     // "(null)" where there is none (kernel/time, drivers/base/cpu.c).
@@ -18,7 +18,7 @@ pub fn is_tickless(root: &Root, cpu: u32) -> bool {
     parse_cpu_list(list.trim()).is_ok_and(|cpus| cpus.contains(&cpu))
 }
 
-/// From one tick to the next, ns: the step of the clocks that the tick moves (kernel/time/posix-timers.c,
+/// Period of the tick, ns: the step of the clocks that the tick updates (kernel/time/posix-timers.c,
 /// `posix_get_coarse_res`).
 #[must_use]
 pub fn tick_ns() -> u64 {
@@ -41,7 +41,7 @@ pub fn check_pass(
         return Ok(());
     }
     let reason = format!(
-        "a pass over {level} takes {pass_ns} ns; beyond {most_ns} other interrupts fall into each"
+        "a pass over {level} takes {pass_ns} ns, and above {most_ns} ns each contains other interrupts"
     );
     let remedy = format!("boot the kernel with nohz_full={cpu}: a CPU without a tick");
     Err(Missing { reason, remedy: (!tickless).then_some(remedy) })

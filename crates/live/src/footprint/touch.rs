@@ -12,26 +12,26 @@ pub trait Touch {
     fn chunk(&mut self);
     /// Chunks of a pass over all lines.
     fn chunks(&self) -> u64;
-    /// Lines of each.
+    /// Lines of a chunk.
     fn chunk_lines(&self) -> u64;
-    /// Begins at the first line again.
+    /// Starts at the first line again.
     fn rewind(&mut self);
 }
 
-/// Where the lines of a cache lie in memory.
+/// The placement of a cache's lines in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Sets.
     pub sets: u32,
-    /// Lines of a set that are touched.
+    /// Touched lines of a set.
     pub ways: u32,
-    /// Bytes from a set's line to the next set's.
+    /// Bytes from a set's line to that of the next set.
     pub line_bytes: u32,
-    /// Bytes that are added for each line, so that lines of a TLB's entries differ in their caches'
-    /// sets; 0 for caches. With them, lines are in small pages.
+    /// Additional offset of each line, so that the lines for a TLB's entries use different sets of the
+    /// caches; 0 for caches. With an offset, lines are in small pages.
     pub skew_bytes: u32,
-    /// Bytes of the memory before the first line. Two loops of the same level, one behind the other, meet
-    /// in it and not in those below, as they would if both began a huge page.
+    /// Unused bytes before the first line. With it, two loops of the same level that run in turn conflict
+    /// in that level, and not also in the levels below, as they would at the start of a huge page each.
     pub from_bytes: u64,
 }
 
@@ -42,19 +42,19 @@ impl Shape {
         self.sets * self.ways
     }
 
-    /// Bytes of memory that it needs.
+    /// Bytes of memory.
     #[must_use]
     pub fn bytes(self) -> usize {
         self.from_bytes as usize + self.lines() as usize * self.line_bytes as usize
     }
 
-    /// Memory for it: contiguous, but for translation buffers, whose entries must be of pages.
+    /// Allocates the memory: contiguous for caches, in small pages for TLBs, which have one entry a page.
     fn memory(self) -> io::Result<Region> {
         let pages = self.skew_bytes > 0;
         if pages { Region::in_small_pages(self.bytes()) } else { Region::new(self.bytes()) }
     }
 
-    /// Offset of a line.
+    /// The offset of a line.
     fn offset(self, place: Place) -> usize {
         let line = place.way as usize * self.sets as usize + place.set as usize;
         let skew = line * self.skew_bytes as usize % (self.line_bytes as usize).max(1);
@@ -62,9 +62,9 @@ impl Shape {
     }
 
     /// The divisor of the lines that is nearest to `wanted` from above.
-    fn chunk_lines(self, wanted: usize) -> usize {
+    fn chunk_lines(self, expected: usize) -> usize {
         let lines = self.lines().max(1) as usize;
-        (wanted.max(1)..=lines).find(|size| lines.is_multiple_of(*size)).unwrap_or(lines)
+        (expected.max(1)..=lines).find(|size| lines.is_multiple_of(*size)).unwrap_or(lines)
     }
 }
 
@@ -72,17 +72,17 @@ impl Shape {
 #[derive(Debug)]
 pub struct DataLines {
     at: *const u8,
-    begin: *const u8,
+    start: *const u8,
     chunk_lines: usize,
     chunks: u64,
     region: Region,
 }
 
-// SAFETY: the pointers lead into the region that goes with it.
+// SAFETY: the pointers point into the region that this value owns.
 unsafe impl Send for DataLines {}
 
 impl DataLines {
-    /// Lays the ring into new memory; about `chunk_lines` lines are touched at once.
+    /// Writes the ring into new memory, with about `chunk_lines` lines in a chunk.
     ///
     /// # Errors
     /// When there is no memory.
@@ -93,7 +93,7 @@ impl DataLines {
         let half = passes.len() / 2;
         let slot = |index: usize| {
             let place = passes[index % passes.len()];
-            // A pass has its own pointer in each line.
+            // Each of the two passes has its own pointer in each line.
             shape.offset(place) + usize::from(index % passes.len() >= half) * size_of::<usize>()
         };
         let bytes = region.bytes_mut();
@@ -103,11 +103,11 @@ impl DataLines {
             bytes[from..from + next.len()].copy_from_slice(&next);
         }
         let chunk_lines = shape.chunk_lines(chunk_lines);
-        let begin = (base + slot(0)) as *const u8;
-        Ok(DataLines { at: begin, begin, chunk_lines, chunks: (half / chunk_lines) as u64, region })
+        let start = (base + slot(0)) as *const u8;
+        Ok(DataLines { at: start, start, chunk_lines, chunks: (half / chunk_lines) as u64, region })
     }
 
-    /// In what pages the lines are.
+    /// The pages of the lines.
     #[must_use]
     pub fn pages(&self) -> Pages {
         self.region.pages
@@ -120,8 +120,8 @@ impl Touch for DataLines {
         let mut at = self.at;
         for _ in 0..self.chunk_lines {
             // SAFETY: `at` is a slot of the ring, and each slot holds the address of the next: `new` wrote
-            // them, and nothing writes after it. The region lives as long as this. Volatile, so that
-            // each line is really read.
+            // them, and nothing writes after it. The region lives as long as `self`. Volatile, so that
+            // the compiler keeps each read.
             at = unsafe { at.cast::<*const u8>().read_volatile() };
         }
         self.at = at;
@@ -136,7 +136,7 @@ impl Touch for DataLines {
     }
 
     fn rewind(&mut self) {
-        self.at = self.begin;
+        self.at = self.start;
     }
 }
 
@@ -144,7 +144,7 @@ impl Touch for DataLines {
 #[derive(Debug)]
 pub struct CodeLines {
     next: usize,
-    begin: usize,
+    start: usize,
     chunk_lines: u64,
     chunks: u64,
     region: Region,
@@ -152,16 +152,17 @@ pub struct CodeLines {
 
 /// Bytes of a jump with a distance of 32 bits (x86: E9, then the distance from its end).
 const JUMP_BYTES: usize = 5;
-/// Bytes of what ends a chunk: `lea rax, [rip + distance]`, where the next chunk begins, then `ret` (x86: 48
-/// 8D 05, the distance from its end, C3). So no table is read: data would be displaced for it, of which a
-/// pass forward misses other lines than a pass backward.
+/// Bytes of the end of a chunk: `lea rax, [rip + distance]` with the start of the next chunk, then `ret`
+/// (x86: 48 8D 05, the distance from its end, C3). So no table is read, which would displace data lines,
+/// and other ones in a forward pass than in a backward pass.
 const END_BYTES: usize = 8;
 
 impl CodeLines {
-    /// Writes the routine; about `chunk_lines` lines are touched at once. Lines hold two jumps each, so they are of at least 16 bytes.
+    /// Writes the code, with about `chunk_lines` lines in a chunk. A line holds two jumps, so it has at least
+    /// 16 bytes.
     ///
     /// # Errors
-    /// When there is no memory, or the system allows none to be executed.
+    /// When there is no memory, or the system forbids to execute it.
     pub fn new(shape: Shape, seed: u64, chunk_lines: usize) -> io::Result<Self> {
         let mut region = shape.memory()?;
         let base = region.base() as usize;
@@ -188,12 +189,12 @@ impl CodeLines {
             }
         }
         region.make_executable()?;
-        let begin = base + slot(0);
+        let start = base + slot(0);
         let chunks = (half / chunk_lines) as u64;
-        Ok(CodeLines { next: begin, begin, chunk_lines: chunk_lines as u64, chunks, region })
+        Ok(CodeLines { next: start, start, chunk_lines: chunk_lines as u64, chunks, region })
     }
 
-    /// In what pages the lines are.
+    /// The pages of the lines.
     #[must_use]
     pub fn pages(&self) -> Pages {
         self.region.pages
@@ -204,10 +205,10 @@ impl Touch for CodeLines {
     #[inline(always)]
     fn chunk(&mut self) {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: `next` is the beginning of a chunk that `new` wrote into executable memory, which
-        // lives as long as this: jumps, the address of the next chunk's beginning into rax, and a return.
-        // It changes no other register and no flag, and uses of the stack what a call does: no red zone
-        // is in use across it.
+        // SAFETY: `next` is the start of a chunk that `new` wrote into executable memory, which lives as
+        // long as `self`: jumps, the address of the next chunk into rax, and a return. The code changes no
+        // other register and no flag. It uses the stack for the return address alone, and asm! without
+        // `nostack` leaves no red zone in use.
         unsafe {
             std::arch::asm!("call rax", inlateout("rax") self.next);
         }
@@ -222,7 +223,7 @@ impl Touch for CodeLines {
     }
 
     fn rewind(&mut self) {
-        self.next = self.begin;
+        self.next = self.start;
     }
 }
 
@@ -233,17 +234,17 @@ mod tests {
     const SHAPE: Shape = Shape { sets: 64, ways: 12, line_bytes: 64, skew_bytes: 0, from_bytes: 0 };
 
     #[test]
-    fn a_ring_comes_back_to_its_begin_after_two_passes() {
+    fn a_ring_returns_to_its_start_after_two_passes() {
         for shape in
             [SHAPE, Shape { sets: 1, ways: 64, line_bytes: 4096, skew_bytes: 64, from_bytes: 8192 }]
         {
             let mut lines = DataLines::new(shape, 1, 1).unwrap();
-            let begin = lines.at;
+            let start = lines.at;
             assert_eq!(lines.chunks * lines.chunk_lines as u64, u64::from(shape.lines()));
             for _ in 0..2 * lines.chunks() {
                 lines.chunk();
             }
-            assert_eq!(lines.at, begin);
+            assert_eq!(lines.at, start);
         }
     }
 
@@ -253,6 +254,6 @@ mod tests {
         for _ in 0..4 * lines.chunks() {
             lines.chunk();
         }
-        assert_eq!((lines.next, lines.chunks()), (lines.begin, 768 / 32));
+        assert_eq!((lines.next, lines.chunks()), (lines.start, 768 / 32));
     }
 }

@@ -1,4 +1,4 @@
-//! One repetition with the kernel's marks: who had the loop's CPU when.
+//! One repetition with the kernel's marks: which contexts ran on the loop's CPU, and when.
 
 use lab::footprint::trace::{Trace, TraceTimes, from_begin, spans};
 use lab::footprint::{Level, Method, Missing, Source, Verdict};
@@ -6,19 +6,19 @@ use rustix::thread::gettid;
 
 use super::bench::LiveFootprint;
 use crate::bpf::BpfError;
-use crate::host::Root;
 use crate::clock::ClockMap;
+use crate::host::Root;
 use crate::marks::MarkProbes;
 
-/// Repetitions until one is undisturbed.
+/// Most repetitions until one is undisturbed.
 const TRIALS: usize = 64;
 
-/// Who says what runs.
+/// What reports who ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watcher {
-    /// The kernel, by probes that are there for this repetition only: they displace lines, too.
+    /// BPF probes, attached for this repetition only: they displace lines, too.
     Probes,
-    /// Something outside of this machine, which needs to know only when the window was.
+    /// A simulator outside this machine, which needs only the times of the window.
     Outside,
 }
 
@@ -26,16 +26,16 @@ fn missing(error: impl std::fmt::Display) -> Missing {
     Missing { reason: format!("no trace: {error}"), remedy: None }
 }
 
-/// What was seen of a repetition.
-struct Seen {
+/// A traced repetition.
+struct Traced {
     verdict: Verdict,
     times: TraceTimes,
     clocks: ClockMap,
 }
 
 impl LiveFootprint {
-    /// One repetition with the interrupt, in whose way nothing else is; after many that all have
-    /// something in the way, the last one, which shows what.
+    /// One accepted treatment repetition; if many in a row are contaminated, the last one, which shows by
+    /// what.
     pub(super) fn traced(
         &mut self,
         (level, source, method): (Level, Source, Method),
@@ -50,21 +50,21 @@ impl LiveFootprint {
         if let Some(probes) = &probes {
             probes.announce(cpu, thread).map_err(missing)?;
         }
-        let seen = self.undisturbed(method, probes.as_ref())?;
+        let kernel_counts = self.undisturbed(method, probes.as_ref())?;
         let mut trace = Trace {
             level,
             source,
             method,
-            verdict: seen.verdict,
+            verdict: kernel_counts.verdict,
             cpu,
             thread,
-            times: seen.times,
+            times: kernel_counts.times,
             window_ns: 0,
             stopped_ns: (0, 0),
             spans: Vec::new(),
         };
         if let Some(probes) = &probes {
-            fill(&mut trace, &seen, probes).map_err(missing)?;
+            fill(&mut trace, &kernel_counts, probes).map_err(missing)?;
         }
         Ok(trace)
     }
@@ -73,18 +73,18 @@ impl LiveFootprint {
         &mut self,
         method: Method,
         probes: Option<&MarkProbes>,
-    ) -> Result<Seen, Missing> {
+    ) -> Result<Traced, Missing> {
         let mut last = Err(missing("nothing was tried"));
         for _ in 0..TRIALS {
             if let Some(probes) = probes {
-                probes.take().map_err(missing)?; // those of before
+                probes.take().map_err(missing)?; // earlier marks
             }
             let mut clocks = ClockMap::default();
             clocks.read();
             let (repetition, times) = self.once(method, true).map_err(missing)?;
             clocks.read();
             let verdict = repetition.verdict;
-            last = Ok(Seen { verdict, times, clocks });
+            last = Ok(Traced { verdict, times, clocks });
             if verdict == Verdict::Kept {
                 break;
             }
@@ -93,16 +93,16 @@ impl LiveFootprint {
     }
 }
 
-fn fill(trace: &mut Trace, seen: &Seen, probes: &MarkProbes) -> Result<(), BpfError> {
+fn fill(trace: &mut Trace, kernel_counts: &Traced, probes: &MarkProbes) -> Result<(), BpfError> {
     probes.announce(trace.cpu, 0)?;
     let marks = probes.take()?;
-    let ns = |cycles: u64| seen.clocks.ns_at(cycles).unwrap_or(0);
-    let begin_ns = ns(seen.times.opened);
-    let since = |cycles: u64| ns(cycles).saturating_sub(begin_ns);
-    let TraceTimes { ended, resumed, stopped_cycles, .. } = seen.times;
+    let ns = |cycles: u64| kernel_counts.clocks.ns_at(cycles).unwrap_or(0);
+    let start_ns = ns(kernel_counts.times.opened);
+    let since = |cycles: u64| ns(cycles).saturating_sub(start_ns);
+    let TraceTimes { ended, resumed, stopped_cycles, .. } = kernel_counts.times;
     trace.window_ns = since(ended);
     trace.stopped_ns = (since(resumed.saturating_sub(stopped_cycles)), since(resumed));
-    let names = probes.with_marks(|marks| marks.names(&Root::default()));
-    trace.spans = spans(&from_begin(&marks, trace.cpu, begin_ns), &names, trace);
+    let names = probes.names(&Root::default());
+    trace.spans = spans(&from_begin(&marks, trace.cpu, start_ns), &names, trace);
     Ok(())
 }

@@ -251,8 +251,7 @@ pub(super) fn own_cpu_ns() -> u64 {
 
 impl HandlersBench for LiveBench {
     fn facts(&self) -> BenchFacts {
-        let timing =
-            self.passes.first().map(|loaded| loaded.warm.clone()).unwrap_or_default();
+        let timing = self.passes.first().map(|loaded| loaded.warm.clone()).unwrap_or_default();
         let mut settings = Map::new();
         settings.insert("attachment".into(), json!(self.flavour.label()));
         settings.insert("cpus".into(), json!(format_cpu_list(&self.settings.cpus)));
@@ -273,11 +272,7 @@ impl HandlersBench for LiveBench {
             tsc_hz,
             inside_ns: timing.in_span_ns,
             added_ns: timing.total_ns,
-            event_overheads: self
-                .passes
-                .iter()
-                .map(|pass| pass.warm.events.clone())
-                .collect(),
+            event_overheads: self.passes.iter().map(|pass| pass.warm.events.clone()).collect(),
             settings,
             observer,
             absent: self.absent.clone(),

@@ -117,7 +117,11 @@ pub fn sample_of(
         timing,
         count: row.count,
         own: if timed { self_times(row, window.length_ns) } else { Distribution::default() },
-        inclusive: if timing == Timing::Probes { inclusive_times(row) } else { Distribution::default() },
+        inclusive: if timing == Timing::Probes {
+            inclusive_times(row)
+        } else {
+            Distribution::default()
+        },
         nested_count: row.nested_count,
         special_count: row.special,
         clamped_count: row.clamped,

@@ -137,7 +137,6 @@ fn settings(order: &GuestOrder, root: &Root) -> Result<LiveSettings, BenchError>
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::sync::Mutex;
 
     use lab::handlers::{Load, Rate};

@@ -122,6 +122,7 @@ fn context_of(key: u32, action: &dyn Fn(u32) -> String) -> Context {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use zerocopy::IntoBytes;
 
     fn raw(what: u16, key: u32, value: u64) -> Vec<u8> {
         NoiseMark { at_ns: 1000, cpu: 1, what, key, value }.as_bytes().to_vec()
@@ -133,7 +134,9 @@ mod tests {
         let mut seen = Vec::new();
         let mut switch = raw(MARK_SWITCH_TO, 77, 1);
         switch.extend(b"make\0\0\0\0\0\0\0\0\0\0\0\0");
-        for bytes in [raw(MARK_ENTER, KEY_VECTOR, 0), raw(MARK_NMI, KEY_NMI, 300), switch, vec![1, 2, 3]] {
+        for bytes in
+            [raw(MARK_ENTER, KEY_VECTOR, 0), raw(MARK_NMI, KEY_NMI, 300), switch, vec![1, 2, 3]]
+        {
             decoder.read(&bytes, |cpu, mark| seen.push((cpu, mark)));
         }
         let whats: Vec<_> = seen.iter().map(|(_, mark)| (mark.at_ns, mark.what)).collect();

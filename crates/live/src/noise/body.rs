@@ -1,24 +1,25 @@
-//! What the loops with work in them do.
+//! The work of the loops FWQ and FTQ.
 
 use lab::noise::Body;
 use loop_bodies::{LINKS_PER_LINE, add, alu, branch, ring_of_lines, walk};
 
-/// Bytes that stay in a first-level cache.
+/// Bytes that fit into a first-level cache.
 const LOAD_BYTES: usize = 16 << 10;
 /// Most bytes that the memory body walks through.
 const MEMORY_BYTES_MAX: usize = 256 << 20;
 
-/// A body with what it works on.
+/// A body and its data.
 pub struct Worker {
     body: Body,
-    /// Links of a ring through the memory that is walked.
+    /// Links of a ring through the memory.
     links: Vec<u32>,
     at: u32,
     value: u64,
 }
 
 impl Worker {
-    /// All memory is written once here. `cache_bytes`: the last-level cache, if it is known.
+    /// Allocates the body's memory and writes all of it. `cache_bytes`: size of the last-level cache, if
+    /// known.
     #[must_use]
     pub fn new(body: Body, cache_bytes: Option<u64>) -> Self {
         let bytes = match body {
@@ -34,13 +35,13 @@ impl Worker {
         Worker { body, links, at: 0, value: 0x9e37_79b9_7f4a_7c15 }
     }
 
-    /// Does the work `turns` times.
-    pub fn work(&mut self, turns: u64) {
+    /// Executes that many iterations of the body.
+    pub fn work(&mut self, iterations: u64) {
         match self.body {
-            Body::Add => self.value = add(self.value, turns),
-            Body::Alu => self.value = alu(self.value, turns),
-            Body::Branch => self.value = branch(self.value, turns),
-            Body::Load | Body::Memory => self.at = walk(&self.links, self.at, turns),
+            Body::Add => self.value = add(self.value, iterations),
+            Body::Alu => self.value = alu(self.value, iterations),
+            Body::Branch => self.value = branch(self.value, iterations),
+            Body::Load | Body::Memory => self.at = walk(&self.links, self.at, iterations),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Timers that go off at known times: what a loop must find.
+//! Timers that expire at known times: ground truth that a loop must detect.
 
 use std::os::fd::OwnedFd;
 
@@ -9,21 +9,21 @@ use rustix::time::{
     timerfd_settime,
 };
 
-use crate::threads::pin;
 use crate::clock::Reading;
+use crate::threads::pin;
 
-/// Most timers on one CPU: each is an open file, and so many may a process have open that asks for it.
+/// Most timers on one CPU: each is an open file, whose number the kernel limits.
 const TIMERS_MAX: u64 = 3_900;
 
-/// Timers that are set. Nobody waits for them: they raise their interrupts, and no more.
+/// Timers that are set. Nobody waits for them: they only raise their interrupts.
 pub struct Injector {
-    /// When they go off, of the time-stamp counter.
+    /// When they expire, by the time-stamp counter.
     pub set: Injections,
     _timers: Vec<OwnedFd>,
 }
 
 impl Injector {
-    /// Sets timers on `cpu`, from `after_ns` from now on and for `window_ns`.
+    /// Sets timers on `cpu`: the first after `after_ns`, the last within `window_ns` of that.
     ///
     /// # Errors
     /// When the kernel refuses one.
@@ -33,7 +33,7 @@ impl Injector {
         hz: f64,
         (after_ns, window_ns): (u64, u64),
     ) -> Result<Injector, String> {
-        // A timer goes off on the CPU on which it was set, if that is not idle.
+        // A timer expires on the CPU on which it was set, unless that is idle.
         let set = move || {
             pin(cpu).map_err(|error| error.to_string())?;
             set_all(inject, hz, (after_ns, window_ns))
@@ -57,7 +57,7 @@ fn set_all(inject: Inject, hz: f64, (after_ns, window_ns): (u64, u64)) -> Result
             break;
         }
         for _ in 0..more {
-            timers.push(timer(at_ns).map_err(|error| format!("a timer cannot be set: {error}"))?);
+            timers.push(timer(at_ns).map_err(|error| format!("setting a timer failed: {error}"))?);
         }
         times += 1;
     }
@@ -66,7 +66,7 @@ fn set_all(inject: Inject, hz: f64, (after_ns, window_ns): (u64, u64)) -> Result
     Ok(Injector { set: Injections { from: tsc(from_ns), last, times }, _timers: timers })
 }
 
-/// A timer that goes off at `at_ns` of CLOCK_MONOTONIC.
+/// A timer that expires at `at_ns` of CLOCK_MONOTONIC.
 fn timer(at_ns: u64) -> rustix::io::Result<OwnedFd> {
     let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
     let at = Timespec {

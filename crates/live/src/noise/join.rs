@@ -1,40 +1,40 @@
-//! What a loop recorded and what the kernel said meanwhile, brought together as both come in.
+//! Joins the records of a loop with the kernel's marks while both arrive.
 
 use lab::noise::{Fixed, Gap, GapLedger, Loop, Mark, Part, Quantum, Rules, Stretches, Work, split};
 
-use crate::clock::ClockMap;
 use super::loops::MIGRATED;
 use super::ring::Record;
+use crate::clock::ClockMap;
 
-/// What the records of a CPU are made into.
+/// The join of one CPU: turns its records into gaps, quanta or slots.
 pub struct Join {
-    /// Whether the kernel's side is watched.
+    /// Whether marks are recorded.
     watched: bool,
     rules: Rules,
     work: Work,
-    /// Records that wait until all marks in them must have come.
+    /// Records that wait until all marks within them have arrived.
     waiting: Vec<Record>,
-    /// Marks that are not behind all of the records, in the order of time.
+    /// Marks of the waiting records and later, by time.
     marks: Vec<Mark>,
-    /// What ran beside the loop, as the marks that were used say.
-    pub beside: Stretches,
-    /// Quanta in a stretch.
-    stretch: u64,
-    /// When the window opened, ns: marks before it are of the warm-up.
+    /// Busy intervals of the CPU, from the marks used so far.
+    pub busy: Stretches,
+    /// Quanta that are summed up into one.
+    quanta_per_block: u64,
+    /// When the window opened, ns: earlier marks belong to the warm-up.
     pub start_ns: Option<u64>,
-    /// Records made on another CPU.
+    /// Records from another CPU.
     pub migrated: u64,
-    /// Marks that came.
+    /// Marks that arrived.
     pub marks_taken: u64,
-    /// Marks in no record.
+    /// Marks within no record.
     pub outside: u64,
-    /// Records that came before the clocks could be compared.
+    /// Records that arrived before the clocks could be converted.
     pub timeless: u64,
     parts: Vec<(Part, u64)>,
 }
 
 impl Join {
-    /// For the records of `looping`. `expected`: how many quanta a window has.
+    /// A join for the records of `looping`. `expected`: the number of quanta in a window.
     pub fn new(
         looping: Loop,
         watched: bool,
@@ -53,8 +53,8 @@ impl Join {
             work,
             waiting: Vec::new(),
             marks: Vec::new(),
-            beside: Stretches::default(),
-            stretch: Fixed::stretch_of(expected),
+            busy: Stretches::default(),
+            quanta_per_block: Fixed::stretch_of(expected),
             start_ns: None,
             migrated: 0,
             marks_taken: 0,
@@ -64,27 +64,27 @@ impl Join {
         }
     }
 
-    /// The first time that a record still waiting has, cycles.
+    /// The start of the oldest waiting record, cycles.
     pub fn oldest(&self) -> Option<u64> {
         self.waiting.first().map(|record| record[0])
     }
 
-    /// What became of the records.
+    /// The result of the join.
     pub fn into_work(self) -> Work {
         self.work
     }
 
-    /// Takes the marks of this CPU that are new.
+    /// Adds the new marks of this CPU.
     pub fn add_marks(&mut self, new: impl Iterator<Item = Mark>) {
         let before = self.marks.len();
         self.marks.extend(new);
         self.marks_taken += (self.marks.len() - before) as u64;
-        // Nearly in order: see noise.bpf.c.
+        // Nearly sorted already: see noise.bpf.c.
         self.marks.sort_by_key(|mark| mark.at_ns);
     }
 
-    /// Uses the records of the round before, whose marks have all come by now, and keeps `new`.
-    pub fn turn(&mut self, new: Vec<Record>, clocks: &ClockMap) {
+    /// Processes the records of the previous round, whose marks have all arrived, and keeps `new`.
+    pub fn advance(&mut self, new: Vec<Record>, clocks: &ClockMap) {
         let due = std::mem::replace(&mut self.waiting, new);
         let mut used = 0;
         for record in due {
@@ -103,12 +103,12 @@ impl Join {
             }
         }
         for mark in self.marks.drain(..used) {
-            self.beside.mark(&mark);
+            self.busy.mark(&mark);
         }
     }
 
-    /// Adds a gap or quantum with its marks, which are those from `from` on; returns where those
-    /// behind it begin.
+    /// Adds a gap or quantum with its marks, the first of which is at or after position `from`; returns
+    /// the position of the first mark after it.
     fn add_gap(&mut self, gap: Gap, from: usize, migrated: bool) -> usize {
         let first = from + self.marks[from..].partition_point(|mark| mark.at_ns < gap.start_ns);
         let last = first + self.marks[first..].partition_point(|mark| mark.at_ns < gap.end_ns);
@@ -129,16 +129,16 @@ impl Join {
                     migrated,
                 };
                 if self.watched {
-                    name(&mut quantum, gap, marks, self.rules, &mut self.parts);
+                    attribute(&mut quantum, gap, marks, self.rules, &mut self.parts);
                 }
-                fixed.add(quantum, self.stretch);
+                fixed.add(quantum, self.quanta_per_block);
             }
             Work::Slots(_) => {}
         }
         last
     }
 
-    /// Ends the stream: slots that passed at its end without work.
+    /// Ends the stream: adds the slots at its end without work.
     pub fn finish(&mut self, window_ns: u64, slot_ns: u64) {
         if let Work::Slots(slots) = &mut self.work {
             slots.finish(window_ns, slot_ns);
@@ -146,8 +146,8 @@ impl Join {
     }
 }
 
-/// Says who took time in the quantum.
-fn name(
+/// Attributes the time taken from the quantum.
+fn attribute(
     quantum: &mut Quantum,
     gap: Gap,
     marks: &[Mark],

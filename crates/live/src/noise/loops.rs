@@ -1,4 +1,4 @@
-//! The three loops. Inside: no system call, no allocation, no lock.
+//! The three loops. Their bodies make no system call, allocate nothing and take no lock.
 
 use std::sync::atomic::Ordering;
 
@@ -6,194 +6,215 @@ use lab::noise::Loop;
 use loop_bodies::ATTEMPTS;
 
 use super::body::Worker;
-use crate::clock::{now, now_after_work};
 use super::ring::Ring;
+use crate::clock::{ClockResolution, now, now_after_work};
+use crate::threads::pin;
 
-/// In the third number of a record: it was made on another CPU than it should.
+/// Flag in the third number of a record: the loop was on another CPU than its own.
 pub const MIGRATED: u64 = 1 << 63;
 
-/// What a loop is told, in cycles of its clock.
+/// Configuration of a loop, in cycles of its clock.
 #[derive(Clone, Copy, Debug)]
-pub struct Order {
+pub struct LoopConfig {
     /// Which loop.
     pub looping: Loop,
-    /// The CPU on which it should be.
+    /// The CPU to which it is pinned.
     pub cpu: u32,
     /// Length of the window.
     pub window_cycles: u64,
-    /// Quanta after which it ends, however long they took.
+    /// Quanta after which the loop ends, however long they took.
     pub repetitions: u64,
     /// Length of a quantum or a slot.
     pub quantum_cycles: u64,
-    /// Gaps longer than this are detours.
+    /// Longer gaps are detours.
     pub threshold_cycles: u64,
-    /// Time of a turn of the detour loop.
-    pub turn_cycles: u64,
+    /// Time of one iteration of the detour loop.
+    pub iteration_cycles: u64,
 }
 
-/// Begin and end of a loop, cycles.
+/// Start and end of a loop, cycles.
 #[derive(Clone, Copy, Debug)]
-pub struct Ran {
-    /// When it began.
+pub struct LoopOutcome {
+    /// When the loop started.
     pub start: u64,
     /// When it ended.
     pub end: u64,
-    /// Turns of the detour loop in which no gap was noted; 0 of the others.
-    pub turns: u64,
-    /// What turns took in which a gap was noted, those in no gap.
-    pub noting: u64,
+    /// Iterations of the detour loop without a record; 0 for the other loops.
+    pub iterations: u64,
+    /// Time of the iterations with a record that is in no gap.
+    pub recording_cycles: u64,
 }
 
-/// Runs the loop that the order names until its window is over, or the ring says stop.
+/// Runs the configured loop until its window is over, or the ring requests a stop.
 ///
-/// There is one of it: what was tried with it holds for the next call from the same place.
+/// Not inlined: an iteration time measured with it is valid for later calls from the same place.
 #[inline(never)]
-pub fn run(order: &Order, worker: &mut Worker, turns: u64, ring: &Ring) -> Ran {
-    match order.looping {
-        Loop::Fwq => fwq(order, worker, turns, ring),
-        Loop::Ftq => ftq(order, worker, turns, ring),
-        Loop::Detour => detour(order, ring),
+pub fn run(config: &LoopConfig, worker: &mut Worker, iterations: u64, ring: &Ring) -> LoopOutcome {
+    match config.looping {
+        Loop::Fwq => fwq(config, worker, iterations, ring),
+        Loop::Ftq => ftq(config, worker, iterations, ring),
+        Loop::Detour => detour(config, ring),
     }
 }
 
-/// Where this thread is, by a word that the kernel keeps in user memory: no system call.
+/// [`MIGRATED`] if this thread is on another CPU. The kernel keeps the CPU's number in user memory, so
+/// this needs no system call.
 fn migrated(cpu: u32) -> u64 {
-    // SAFETY: sched_getcpu takes no arguments and touches no memory of ours.
+    // SAFETY: sched_getcpu takes no arguments and touches no memory of this program.
     let is = unsafe { libc::sched_getcpu() };
     if i64::from(is) == i64::from(cpu) { 0 } else { MIGRATED }
 }
 
-/// Tells the reader when the loop began.
-fn begin(start: u64, ring: &Ring) -> u64 {
+/// Publishes the loop's start to the reader.
+fn publish_start(start: u64, ring: &Ring) -> u64 {
     ring.started.store(start, Ordering::Relaxed);
     start
 }
 
-/// A turn in which a gap is noted, and the one behind it, may take so many times what the shortest
-/// such turn took: noting goes through lines of memory that the loop does not, and takes their place
-/// in a cache. What takes longer is a gap itself.
-const NOTING_RATIO_MAX: u64 = 4;
-/// The turns that a note takes.
-const NOTE_TURNS: u32 = 2;
+/// An iteration that records a gap, and the one after it, may take this many times the shortest such
+/// iteration: recording touches memory outside the loop, and evicts the loop's cache lines. A longer
+/// iteration is a gap itself.
+const RECORDING_RATIO_MAX: u64 = 4;
+/// Iterations that a record affects: the one that writes it, and the next, which fetches the loop's own
+/// code again.
+const RECORDING_ITERATIONS: u32 = 2;
 
-/// Reads the clock again and again. Records: begin and end of a gap; flags, and below them what was
-/// taken off at its begin as the loop's own.
-fn detour(order: &Order, ring: &Ring) -> Ran {
-    let is_tried = order.threshold_cycles == u64::MAX;
-    let start = if is_tried { now() } else { begin(now(), ring) };
-    let (mut last, mut turns, mut noting) = (start, 0, 0);
-    // Turns until a note is over: the one in which it is made, and one that finds its own code again.
-    let mut notes = 0_u32;
-    let mut noting_least = u64::MAX;
+/// Reads the clock in a loop. Records: start and end of a gap; flags, and below them the part subtracted
+/// at its start as the loop's own.
+fn detour(config: &LoopConfig, ring: &Ring) -> LoopOutcome {
+    let is_trial = config.threshold_cycles == u64::MAX;
+    let start = if is_trial { now() } else { publish_start(now(), ring) };
+    let (mut last, mut iterations, mut recording_cycles) = (start, 0, 0);
+    // Iterations until the last record affects no more of them.
+    let mut affected = 0_u32;
+    let mut recording_min = u64::MAX;
     loop {
         let seen = now();
-        // The counters of two CPUs may differ: after a migration time may even go back.
+        // The counters of two CPUs may differ: after a migration, time may even go backwards.
         let gap = seen.saturating_sub(last);
-        let (mut own, mut limit) = (order.turn_cycles, order.threshold_cycles);
-        if notes == NOTE_TURNS {
-            noting_least = noting_least.min(gap);
-            own = noting_least;
+        let (mut own, mut limit) = (config.iteration_cycles, config.threshold_cycles);
+        if affected == RECORDING_ITERATIONS {
+            recording_min = recording_min.min(gap);
+            own = recording_min;
         }
-        if notes > 0 {
-            limit = limit.saturating_add(NOTING_RATIO_MAX.saturating_mul(noting_least));
+        if affected > 0 {
+            limit = limit.saturating_add(RECORDING_RATIO_MAX.saturating_mul(recording_min));
         }
         let is_gap = gap > limit;
-        turns += u64::from(notes == 0);
-        if notes > 0 && !is_gap {
-            noting += gap;
+        iterations += u64::from(affected == 0);
+        if affected > 0 && !is_gap {
+            recording_cycles += gap;
         }
         if is_gap {
             let own = own.min(gap);
-            ring.push([last + own, seen, migrated(order.cpu) | own]);
+            ring.push([last + own, seen, migrated(config.cpu) | own]);
         }
-        (last, notes) = (seen, if is_gap { NOTE_TURNS } else { notes.saturating_sub(1) });
-        if seen.wrapping_sub(start) >= order.window_cycles || ring.stop.load(Ordering::Relaxed) {
-            return Ran { start, end: seen, turns, noting };
+        (last, affected) =
+            (seen, if is_gap { RECORDING_ITERATIONS } else { affected.saturating_sub(1) });
+        if seen.wrapping_sub(start) >= config.window_cycles || ring.stop.load(Ordering::Relaxed) {
+            return LoopOutcome { start, end: seen, iterations, recording_cycles };
         }
     }
 }
 
-/// How long a try of the detour loop is, cycles.
-const TRY_CYCLES: u64 = 100_000;
+/// Length of a trial of the detour loop, cycles.
+const TRIAL_CYCLES: u64 = 100_000;
 
-impl Order {
-    /// A try of the detour loop, which notes nothing.
+impl LoopConfig {
+    /// A trial of the detour loop, which records nothing.
     #[must_use]
-    pub fn tried(self) -> Order {
-        let window_cycles = TRY_CYCLES;
-        Order { looping: Loop::Detour, window_cycles, threshold_cycles: u64::MAX, ..self }
+    pub fn trial(self) -> LoopConfig {
+        let window_cycles = TRIAL_CYCLES;
+        LoopConfig { looping: Loop::Detour, window_cycles, threshold_cycles: u64::MAX, ..self }
     }
 
-    /// With what a turn takes where the loop runs, by the best of some tries. The code or the memory of
-    /// the loop may be such that it takes longer there than elsewhere; the threshold is then two turns.
+    /// Takes the iteration time from the fastest of some trials where the loop runs: the placement of its
+    /// code or memory may make it slower there than elsewhere. The threshold is then at least two
+    /// iterations.
     #[must_use]
-    pub fn with_turn(self, tries: &[Ran]) -> Order {
-        let turn = |ran: &Ran| ran.end.saturating_sub(ran.start).div_ceil(ran.turns.max(1));
-        let turn_cycles = tries.iter().map(turn).min().unwrap_or(self.turn_cycles).max(1);
-        let threshold_cycles = self.threshold_cycles.max(2 * turn_cycles);
-        Order { turn_cycles, threshold_cycles, ..self }
+    pub fn with_iteration_time(self, trials: &[LoopOutcome]) -> LoopConfig {
+        let iteration = |trial: &LoopOutcome| {
+            trial.end.saturating_sub(trial.start).div_ceil(trial.iterations.max(1))
+        };
+        let fastest = trials.iter().map(iteration).min();
+        let iteration_cycles = fastest.unwrap_or(self.iteration_cycles).max(1);
+        let threshold_cycles = self.threshold_cycles.max(2 * iteration_cycles);
+        LoopConfig { iteration_cycles, threshold_cycles, ..self }
     }
 }
 
-/// What a turn of the detour loop takes when nobody interferes, cycles; at least 1.
-pub fn turn_of_detour(cpu: u32) -> u64 {
-    let order = Order {
+/// Time of an iteration of the detour loop when nothing interrupts it, cycles; at least 1.
+fn detour_iteration_cycles(cpu: u32) -> u64 {
+    let config = LoopConfig {
         looping: Loop::Detour,
         cpu,
         window_cycles: 0,
         repetitions: u64::MAX,
         quantum_cycles: 1,
         threshold_cycles: 0,
-        turn_cycles: 1,
+        iteration_cycles: 1,
     };
     let ring = Ring::new(1);
-    let tries = [(); ATTEMPTS].map(|()| detour(&order.tried(), &ring));
-    order.with_turn(&tries).turn_cycles
+    let trials = [(); ATTEMPTS].map(|()| detour(&config.trial(), &ring));
+    config.with_iteration_time(&trials).iteration_cycles
 }
 
-/// Fixed work. Records: begin and end of a quantum.
-fn fwq(order: &Order, worker: &mut Worker, turns: u64, ring: &Ring) -> Ran {
-    let start = begin(now_after_work(), ring);
-    let (mut done, mut end) = (0, start);
-    while done < order.repetitions
-        && end.wrapping_sub(start) < order.window_cycles
+/// The clock's resolution on a CPU, with the iteration time of the detour loop.
+#[must_use]
+pub fn detour_resolution(cpu: u32) -> Option<ClockResolution> {
+    let measure = move || {
+        pin(cpu).ok()?;
+        let iteration_cycles = detour_iteration_cycles(cpu);
+        Some(ClockResolution { iteration_cycles, ..ClockResolution::measure()? })
+    };
+    std::thread::spawn(measure).join().ok().flatten()
+}
+
+/// Fixed work. Records: start and end of a quantum.
+fn fwq(config: &LoopConfig, worker: &mut Worker, iterations: u64, ring: &Ring) -> LoopOutcome {
+    let start = publish_start(now_after_work(), ring);
+    let (mut quanta, mut end) = (0, start);
+    while quanta < config.repetitions
+        && end.wrapping_sub(start) < config.window_cycles
         && !ring.stop.load(Ordering::Relaxed)
     {
-        let begun = now_after_work();
-        worker.work(turns);
+        let quantum_start = now_after_work();
+        worker.work(iterations);
         end = now_after_work();
-        ring.push([begun, end, migrated(order.cpu)]);
-        done += 1;
+        ring.push([quantum_start, end, migrated(config.cpu)]);
+        quanta += 1;
     }
-    Ran { start, end, turns: 0, noting: 0 }
+    LoopOutcome { start, end, iterations: 0, recording_cycles: 0 }
 }
 
-/// Fixed time. Records: number of the slot, work done, flags. Slots without work have none.
-fn ftq(order: &Order, worker: &mut Worker, turns: u64, ring: &Ring) -> Ran {
-    let start = begin(now_after_work(), ring);
+/// Fixed time. Records: number of the slot, work completed in it, flags. Slots without work have no
+/// record.
+fn ftq(config: &LoopConfig, worker: &mut Worker, iterations: u64, ring: &Ring) -> LoopOutcome {
+    let start = publish_start(now_after_work(), ring);
     let (mut slot, mut work) = (0, 0);
     loop {
-        worker.work(turns);
+        worker.work(iterations);
         let seen = now_after_work();
-        let at = seen.saturating_sub(start) / order.quantum_cycles;
+        let at = seen.saturating_sub(start) / config.quantum_cycles;
         if at != slot {
-            ring.push([slot, work, migrated(order.cpu)]);
-            // What ends in a slot is its work.
+            ring.push([slot, work, migrated(config.cpu)]);
+            // Work counts in the slot in which it completes.
             (slot, work) = (at, 0);
         }
         work += 1;
-        let is_over = slot >= order.repetitions || seen.wrapping_sub(start) >= order.window_cycles;
+        let is_over =
+            slot >= config.repetitions || seen.wrapping_sub(start) >= config.window_cycles;
         if is_over || ring.stop.load(Ordering::Relaxed) {
-            return Ran { start, end: seen, turns: 0, noting: 0 };
+            return LoopOutcome { start, end: seen, iterations: 0, recording_cycles: 0 };
         }
     }
 }
 
-/// How many turns of the body take `cycles` when nobody interferes; at least 1.
-pub fn turns_of(worker: &mut Worker, cycles: u64) -> u64 {
-    loop_bodies::iterations_for(cycles, |turns| {
-        let begun = now_after_work();
-        worker.work(turns);
-        now_after_work().saturating_sub(begun)
+/// The number of iterations of the body that take `cycles` when nothing interrupts them; at least 1.
+pub fn iterations_of_body(worker: &mut Worker, cycles: u64) -> u64 {
+    loop_bodies::iterations_for(cycles, |iterations| {
+        let start = now_after_work();
+        worker.work(iterations);
+        now_after_work().saturating_sub(start)
     })
 }

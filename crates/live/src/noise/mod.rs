@@ -1,17 +1,17 @@
 //! The live bench of the experiment `noise`: loops on pinned threads, joined with the kernel's events.
 
 pub mod bench;
-mod beside;
 mod body;
-mod collect;
+mod concurrent;
+mod entry_latency;
+mod external_counts;
 pub mod in_guest;
 mod inject;
 mod join;
 mod loops;
 mod ring;
-mod seen;
+mod runner;
 mod settings;
-mod way;
 
 pub use bench::LiveNoise;
 pub use settings::{Length, NoiseSettings};

@@ -1,9 +1,9 @@
-//! From a loop to who reads it: a ring of fixed size with one writer and one reader, without locks
-//! or system calls. When it is full the writer counts what it drops and goes on.
+//! A ring of fixed size from a loop to its reader: one writer, one reader, no locks and no system calls.
+//! When it is full, the writer drops records and counts them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Three numbers; what they mean is the loop's.
+/// Three numbers, whose meaning depends on the loop.
 pub type Record = [u64; 3];
 
 /// The ring, and the flags between its two sides.
@@ -12,18 +12,18 @@ pub struct Ring {
     written: AtomicU64,
     read: AtomicU64,
     lost: AtomicU64,
-    /// When the loop began, cycles; 0 before.
+    /// When the loop started, cycles; 0 before.
     pub started: AtomicU64,
-    /// Set by the reader: the loop is to end.
+    /// Set by the reader: requests the loop to end.
     pub stop: AtomicBool,
 }
 
 impl Ring {
-    /// A ring for `slots` records, a power of two. All of it is written once, so that no page of it
-    /// is missing later.
+    /// A ring for at least `slots` records, rounded up to a power of two. All of it is written once, so
+    /// that the loop raises no page fault in it.
     #[must_use]
     pub fn new(slots: usize) -> Self {
-        assert!(slots.is_power_of_two(), "ring of {slots}");
+        let slots = slots.next_power_of_two();
         let slots: Vec<[AtomicU64; 3]> =
             (0..slots).map(|_| [u64::MAX; 3].map(AtomicU64::new)).collect();
         Ring {
@@ -36,7 +36,7 @@ impl Ring {
         }
     }
 
-    /// Writes a record, or counts it as lost. For the one writer.
+    /// Writes a record, or counts it as lost. Only the one writer calls it.
     #[inline]
     pub fn push(&self, record: Record) {
         let written = self.written.load(Ordering::Relaxed);
@@ -51,7 +51,7 @@ impl Ring {
         self.written.store(written + 1, Ordering::Release);
     }
 
-    /// Takes all that was written. For the one reader.
+    /// Takes all records. Only the one reader calls it.
     pub fn drain(&self, mut each: impl FnMut(Record)) {
         let written = self.written.load(Ordering::Acquire);
         let read = self.read.load(Ordering::Relaxed);
@@ -62,7 +62,7 @@ impl Ring {
         }
     }
 
-    /// Records that found no room.
+    /// Records dropped because the ring was full.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)

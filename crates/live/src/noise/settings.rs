@@ -1,4 +1,4 @@
-//! What to measure on this machine.
+//! The configuration of the live bench for `noise`.
 
 use std::time::Duration;
 
@@ -9,47 +9,47 @@ use crate::window::Stop;
 /// How long a window is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// So many quanta, slots, or as much time.
+    /// This many quanta or slots, or their time.
     Repetitions(u64),
-    /// So long.
+    /// This long.
     Time(Duration),
 }
 
-/// What to measure.
+/// Configuration of [`LiveNoise`](super::LiveNoise).
 #[derive(Clone, Debug)]
 pub struct NoiseSettings {
     /// CPUs on which loops run.
     pub cpus: Vec<u32>,
-    /// CPUs for what irqlab does besides; empty: wherever it is allowed to.
+    /// CPUs for irqlab's other threads; empty: any CPU that they may run on.
     pub housekeeping: Vec<u32>,
-    /// What the loops with work do.
+    /// The work of the loops FWQ and FTQ.
     pub body: Body,
-    /// Time of a quantum, and of a slot, ns.
+    /// Length of a quantum and of a slot, ns.
     pub quantum_ns: u64,
     /// How long a window is.
     pub length: Length,
     /// How long a loop runs before its window opens.
     pub warm_up: Duration,
-    /// Shortest gap that is a detour, ns; absent: chosen by the clock's grain.
+    /// Shortest gap that is a detour, ns; absent: chosen by the clock's resolution.
     pub threshold_ns: Option<u64>,
     /// Priority under SCHED_FIFO; absent: SCHED_OTHER.
     pub fifo: Option<u32>,
-    /// Watch the kernel's side.
+    /// Record the kernel's marks.
     pub trace: bool,
-    /// Whether there is a host below this machine.
+    /// Whether this machine is virtual.
     pub is_virtual: bool,
     /// Size of the last-level cache.
     pub cache_bytes: Option<u64>,
-    /// Chooses which single detours are kept.
+    /// Selects the single detours that are kept.
     pub seed: u64,
-    /// The line that gives the rights to watch the kernel.
+    /// The command that grants the rights to load BPF programs.
     pub remedy_rights: Option<String>,
-    /// The wish to stop.
+    /// The request to stop early.
     pub stop: Stop,
 }
 
 impl NoiseSettings {
-    /// How long a window is planned to be, ns.
+    /// The planned length of a window, ns.
     #[must_use]
     pub fn window_ns(&self) -> u64 {
         match self.length {
@@ -58,7 +58,7 @@ impl NoiseSettings {
         }
     }
 
-    /// How many quanta make a window, or `u64::MAX`.
+    /// The number of quanta in a window, or `u64::MAX`.
     #[must_use]
     pub fn repetitions(&self) -> u64 {
         match self.length {

@@ -23,8 +23,8 @@ use stats::LogLinear;
 use super::WarmOverhead;
 use super::events::EventOverheads;
 use crate::bpf::layout::{
-    Config, KEY_IRQ, KEY_NMI, KEY_SECOND, KEY_SOFTIRQ, KEY_VECTOR, ProbeOverhead, ProbeOverheads, Row,
-    SLOTS_MAX,
+    Config, KEY_IRQ, KEY_NMI, KEY_SECOND, KEY_SOFTIRQ, KEY_VECTOR, ProbeOverhead, ProbeOverheads,
+    Row, SLOTS_MAX,
 };
 use crate::bpf::programs::choose;
 use crate::bpf::{BpfError, Flavour, LoadSpec, Probes};

@@ -8,8 +8,8 @@ use stats::Random;
 use stats::interval::order_95;
 
 use super::failed;
-use crate::memory::{Pages, Region};
 use crate::clock::dependent_additions;
+use crate::memory::{Pages, Region};
 use crate::threads::pin;
 
 /// Additions that depend on each other, of which the core's clock is taken.
@@ -135,7 +135,7 @@ impl Ring {
 /// written for this processor.
 fn addition_ns() -> Option<f64> {
     let began = Instant::now();
-    add(ADDITIONS).then(|| began.elapsed().as_nanos() as f64 / ADDITIONS as f64)
+    dependent_additions(ADDITIONS).then(|| began.elapsed().as_nanos() as f64 / ADDITIONS as f64)
 }
 
 #[cfg(test)]

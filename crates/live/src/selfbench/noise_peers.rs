@@ -14,8 +14,8 @@ use lab::noise::{Body, Loop, NoiseBench, Work};
 use serde_json::Value as Json;
 
 use super::failed;
-use crate::window::Stop;
 use crate::noise::{Length, LiveNoise, NoiseSettings};
+use crate::window::Stop;
 
 /// Gaps that the detour loop keeps, ns: below what is compared.
 const THRESHOLD_NS: u64 = 1000;

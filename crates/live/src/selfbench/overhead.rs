@@ -16,8 +16,8 @@ use super::tracefs::{Instance, Tracefs};
 use super::{bpf_error, failed};
 use crate::bpf::layout::{Config, KEY_BENCH};
 use crate::bpf::{Flavour, LoadSpec, Probes};
-use crate::window::Stop;
 use crate::syscall_loop::{median, ns_per_call};
+use crate::window::Stop;
 
 /// How to measure.
 #[derive(Clone, Debug)]

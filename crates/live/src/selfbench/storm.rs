@@ -15,10 +15,10 @@ use lab::handlers::{BenchError, BenchFacts, Condition, HandlersBench, WindowSamp
 
 use super::{failed, stimulus_error};
 use crate::handlers::{LiveBench, LiveSettings};
-use crate::window::{Stop, Until};
 use crate::stimulus::{
     Helper, Rate, Report, Running, Source, StimulusError, StimulusSettings, start,
 };
+use crate::window::{Stop, Until};
 
 /// Readings of the resident set during the window.
 const MEMORY_READINGS: u32 = 8;

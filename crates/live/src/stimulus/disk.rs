@@ -7,10 +7,10 @@ use rustix::fs::Advice;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::crew::{Crew, Worker};
+use super::worker_pool::{WorkerPool, Worker};
 use super::scratch::{self, Target};
 use super::system::{self, Ticker, random_from_clock};
-use super::wire::{Facts, Trouble, facts};
+use super::wire::{Facts, WorkerError, facts};
 use super::{Rate, StimulusSettings};
 
 const MIB: u64 = 1024 * 1024;
@@ -31,7 +31,7 @@ const PAGE_BYTES: u64 = 4096;
 #[repr(C, align(4096))]
 struct Page([u8; PAGE_BYTES as usize]);
 
-pub(super) fn start(settings: &StimulusSettings, crew: &mut Crew) -> Result<Facts, Trouble> {
+pub(super) fn start(settings: &StimulusSettings, pool: &mut WorkerPool) -> Result<Facts, WorkerError> {
     if !settings.housekeeping.is_empty() {
         system::prefer(&settings.housekeeping);
     }
@@ -52,7 +52,7 @@ pub(super) fn start(settings: &StimulusSettings, crew: &mut Crew) -> Result<Fact
     };
     let requests = target.size_bytes / request_bytes;
     if requests == 0 {
-        return Err(Trouble::unavailable(
+        return Err(WorkerError::unavailable(
             format!("{} is smaller than one request of {request_bytes} bytes", target.place),
             "name a larger file with --disk-file",
         ));
@@ -68,7 +68,7 @@ pub(super) fn start(settings: &StimulusSettings, crew: &mut Crew) -> Result<Fact
     };
     let cpu = settings.cpus.first().copied();
     let reader = Reader::new(target, request_bytes, requests);
-    crew.spawn("disk", cpu, move |worker| reader.run(worker, interval))?;
+    pool.spawn("disk", cpu, move |worker| reader.run(worker, interval))?;
     Ok(facts)
 }
 
@@ -93,7 +93,7 @@ impl Reader {
         Reader { file, place, direct, request_bytes, requests, pages }
     }
 
-    fn run(mut self, worker: &Worker, interval: Option<Duration>) -> Result<(), Trouble> {
+    fn run(mut self, worker: &Worker, interval: Option<Duration>) -> Result<(), WorkerError> {
         let method = self.settle_method()?;
         worker.ready(facts! { "method": method });
         let mut random = random_from_clock();
@@ -119,7 +119,7 @@ impl Reader {
                     errors += 1;
                     worker.count_error();
                     if errors == CONSECUTIVE_ERRORS_MAX {
-                        return Err(Trouble::failed(format!("reading {}: {error}", self.place)));
+                        return Err(WorkerError::failed(format!("reading {}: {error}", self.place)));
                     }
                 }
             }
@@ -139,13 +139,13 @@ impl Reader {
 
     /// Tries `O_DIRECT`, else the page cache emptied before each read, and makes sure that the
     /// reads reach a block device, where the kernel counts that.
-    fn settle_method(&mut self) -> Result<&'static str, Trouble> {
+    fn settle_method(&mut self) -> Result<&'static str, WorkerError> {
         if self.direct && self.read(0).is_err() {
             self.direct = false;
             let flags = rustix::fs::fcntl_getfl(&self.file).map(|f| f - rustix::fs::OFlags::DIRECT);
             flags
                 .and_then(|flags| rustix::fs::fcntl_setfl(&self.file, flags))
-                .map_err(|e| Trouble::failed(format!("fcntl of {}: {e}", self.place)))?;
+                .map_err(|e| WorkerError::failed(format!("fcntl of {}: {e}", self.place)))?;
         }
         if !self.direct {
             // No read-ahead. A hint: without it more is read than asked for.
@@ -155,11 +155,11 @@ impl Reader {
         for probe in 0..PROBE_READS {
             let index = u64::from(probe) * self.requests / u64::from(PROBE_READS);
             self.read(index).map_err(|error| {
-                Trouble::unavailable(format!("cannot read {}: {error}", self.place), REMEDY)
+                WorkerError::unavailable(format!("cannot read {}: {error}", self.place), REMEDY)
             })?;
         }
         match (before, storage_read_bytes()) {
-            (Some(before), Some(after)) if after == before => Err(Trouble::unavailable(
+            (Some(before), Some(after)) if after == before => Err(WorkerError::unavailable(
                 format!("reads of {} do not reach a block device", self.place),
                 REMEDY,
             )),

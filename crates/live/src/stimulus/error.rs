@@ -1,45 +1,45 @@
-//! What can go wrong with a stimulus.
+//! Errors of a stimulus.
 
 use std::io;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-/// Why a source or a load does not run, or stopped running.
+/// Why a stimulus or a load does not run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StimulusError {
-    /// This machine, or these rights, cannot raise the source. The rest of an experiment can go
-    /// on; the row is absent with this reason.
+    /// The machine, or the rights of this process, do not allow it. The rest of an experiment can
+    /// continue; the row is absent with this reason.
     #[error("{reason}")]
     Unavailable {
-        /// What stands in the way.
+        /// Why it is unavailable.
         reason: String,
-        /// What would unlock it, as a sentence or a command line.
+        /// The remedy, as a sentence or a command line; may be empty.
         remedy: String,
     },
-    /// Settings that cannot be meant (no CPU, a CPU number out of range, an absurd interval).
+    /// Invalid settings (no CPU, a CPU number out of range, an interval out of range).
     #[error("{0}")]
     Invalid(String),
     /// The helper program could not be started.
-    #[error("cannot start the stimulus helper {program}: {source}")]
+    #[error("starting the stimulus helper {program} failed: {source}")]
     Spawn {
-        /// The program that was to be executed.
+        /// The program.
         program: String,
         /// The system's error.
         source: io::Error,
     },
     /// The stimulus failed in a way that is not a property of the machine.
-    #[error("stimulus {name}: {message}")]
+    #[error("stimulus {name} failed: {message}")]
     Failed {
-        /// Source and rate.
+        /// Stimulus and rate.
         name: String,
-        /// What its process said.
+        /// The message of its process.
         message: String,
     },
-    /// The stimulus process ended without being asked.
-    #[error("stimulus {name} ended on its own: {status}")]
+    /// The stimulus process ended without a stop.
+    #[error("stimulus {name} ended early: {status}")]
     Died {
-        /// Source and rate.
+        /// Stimulus and rate.
         name: String,
         /// How it ended.
         status: ExitStatus,
@@ -47,15 +47,15 @@ pub enum StimulusError {
     /// The stimulus process did not answer in time, and was killed.
     #[error("stimulus {name} did not answer within {timeout:?}")]
     Timeout {
-        /// Source and rate.
+        /// Stimulus and rate.
         name: String,
-        /// How long it was waited for.
+        /// The time limit.
         timeout: Duration,
     },
     /// Reading from or waiting for the stimulus process failed.
-    #[error("stimulus {name}: {source}")]
+    #[error("talking to stimulus {name} failed: {source}")]
     Channel {
-        /// Source and rate.
+        /// Stimulus and rate.
         name: String,
         /// The system's error.
         source: io::Error,

@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use rustix::thread::{MembarrierCommand, membarrier};
 
-use super::crew::{Crew, Worker};
+use super::worker_pool::{WorkerPool, Worker};
 use super::system::{Ticker, other_cpu};
-use super::wire::{Facts, Trouble, facts};
+use super::wire::{Facts, WorkerError, facts};
 use super::{Rate, StimulusSettings};
 
-pub(super) fn start(settings: &StimulusSettings, crew: &mut Crew) -> Result<Facts, Trouble> {
+pub(super) fn start(settings: &StimulusSettings, pool: &mut WorkerPool) -> Result<Facts, WorkerError> {
     let caller = other_cpu(settings).ok_or_else(|| {
-        Trouble::unavailable(
+        WorkerError::unavailable(
             "an inter-processor interrupt needs two CPUs, and there is one",
             "run on a machine (or in a guest or cpuset) with at least two CPUs",
         )
     })?;
     membarrier(MembarrierCommand::RegisterPrivateExpedited).map_err(|error| {
-        Trouble::unavailable(
+        WorkerError::unavailable(
             format!("membarrier(PRIVATE_EXPEDITED) is refused: {error}"),
             "run a kernel since 4.14 with CONFIG_MEMBARRIER=y, outside of a seccomp filter that \
              refuses membarrier",
@@ -25,13 +25,13 @@ pub(super) fn start(settings: &StimulusSettings, crew: &mut Crew) -> Result<Fact
     })?;
     let targets: Vec<u32> = settings.cpus.iter().copied().filter(|&cpu| cpu != caller).collect();
     for &cpu in &targets {
-        crew.spawn("ipi-target", Some(cpu), spin)?;
+        pool.spawn("ipi-target", Some(cpu), spin)?;
     }
     let interval = match settings.rate {
         Rate::Low => Some(settings.low_interval),
         Rate::High => None,
     };
-    crew.spawn("ipi-caller", Some(caller), move |worker| call(worker, interval))?;
+    pool.spawn("ipi-caller", Some(caller), move |worker| call(worker, interval))?;
     Ok(facts! {
         "source": "ipi",
         "method": "membarrier PRIVATE_EXPEDITED",
@@ -43,7 +43,7 @@ pub(super) fn start(settings: &StimulusSettings, crew: &mut Crew) -> Result<Fact
 
 /// The interrupted side: membarrier skips CPUs that don't execute our address space at that
 /// moment, so the target has to run.
-fn spin(worker: &Worker) -> Result<(), Trouble> {
+fn spin(worker: &Worker) -> Result<(), WorkerError> {
     worker.ready(Facts::new());
     while !worker.stopped() {
         std::hint::spin_loop();
@@ -53,7 +53,7 @@ fn spin(worker: &Worker) -> Result<(), Trouble> {
 
 /// The interrupting side. An operation is one barrier: an interrupt for each target that runs at
 /// that moment, and none for one that is preempted.
-fn call(worker: &Worker, interval: Option<Duration>) -> Result<(), Trouble> {
+fn call(worker: &Worker, interval: Option<Duration>) -> Result<(), WorkerError> {
     let mut ticker = interval.map(Ticker::new);
     barrier(worker)?;
     worker.ready(Facts::new());
@@ -66,9 +66,9 @@ fn call(worker: &Worker, interval: Option<Duration>) -> Result<(), Trouble> {
     Ok(())
 }
 
-fn barrier(worker: &Worker) -> Result<(), Trouble> {
+fn barrier(worker: &Worker) -> Result<(), WorkerError> {
     membarrier(MembarrierCommand::PrivateExpedited)
-        .map_err(|error| Trouble::failed(format!("membarrier: {error}")))?;
+        .map_err(|error| WorkerError::failed(format!("membarrier: {error}")))?;
     worker.count(1, 0);
     Ok(())
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use flate2::{Compress, Compression, FlushCompress, Status};
 
-use super::crew::{Crew, Worker};
+use super::worker_pool::{WorkerPool, Worker};
 use super::settings::LoadSettings;
 use super::system::random_from_clock;
-use super::wire::{Facts, Trouble, facts};
+use super::wire::{Facts, WorkerError, facts};
 
 const MIB: u64 = 1024 * 1024;
 /// One operation: small enough that a thread stops soon after it is asked to.
@@ -18,7 +18,7 @@ const ZLIB_LEVEL: u32 = 6;
 const REGION_BYTES_MIN: u64 = 32 * MIB;
 const REGION_BYTES_UNKNOWN_CACHE: u64 = 64 * MIB;
 
-pub(super) fn start(settings: &LoadSettings, crew: &mut Crew) -> Result<Facts, Trouble> {
+pub(super) fn start(settings: &LoadSettings, pool: &mut WorkerPool) -> Result<Facts, WorkerError> {
     let available = memory_available_bytes();
     let bytes = region_bytes(settings, available)?;
     let region = Arc::new(random_region(bytes)?);
@@ -26,7 +26,7 @@ pub(super) fn start(settings: &LoadSettings, crew: &mut Crew) -> Result<Facts, T
     for (index, &cpu) in settings.cpus.iter().enumerate() {
         let region = Arc::clone(&region);
         let chunks = region.len() / CHUNK_BYTES;
-        crew.spawn("load", Some(cpu), move |worker| {
+        pool.spawn("load", Some(cpu), move |worker| {
             compress_loop(worker, &region, index * chunks / threads)
         })?;
     }
@@ -44,7 +44,7 @@ pub(super) fn start(settings: &LoadSettings, crew: &mut Crew) -> Result<Facts, T
 }
 
 /// The size of the region, a multiple of the chunk.
-fn region_bytes(settings: &LoadSettings, available: Option<u64>) -> Result<u64, Trouble> {
+fn region_bytes(settings: &LoadSettings, available: Option<u64>) -> Result<u64, WorkerError> {
     let wanted = match (settings.region_bytes, settings.last_level_cache_bytes) {
         (Some(bytes), _) => bytes,
         (None, Some(cache)) => {
@@ -56,7 +56,7 @@ fn region_bytes(settings: &LoadSettings, available: Option<u64>) -> Result<u64, 
     let chunk = CHUNK_BYTES as u64;
     let bytes = wanted.max(chunk) / chunk * chunk;
     match available {
-        Some(available) if bytes > available / 2 => Err(Trouble::unavailable(
+        Some(available) if bytes > available / 2 => Err(WorkerError::unavailable(
             format!("a region of {bytes} bytes is more than half of the available memory"),
             format!("ask for at most {} bytes", available / 2),
         )),
@@ -64,9 +64,9 @@ fn region_bytes(settings: &LoadSettings, available: Option<u64>) -> Result<u64, 
     }
 }
 
-fn random_region(bytes: u64) -> Result<Vec<u8>, Trouble> {
+fn random_region(bytes: u64) -> Result<Vec<u8>, WorkerError> {
     let no_memory = || {
-        Trouble::unavailable(format!("no memory for a region of {bytes} bytes"), "free some memory")
+        WorkerError::unavailable(format!("no memory for a region of {bytes} bytes"), "free some memory")
     };
     let length = usize::try_from(bytes).map_err(|_| no_memory())?;
     let mut region = Vec::new();
@@ -77,7 +77,7 @@ fn random_region(bytes: u64) -> Result<Vec<u8>, Trouble> {
 }
 
 /// Compresses chunk after chunk, from `first` on and round and round.
-fn compress_loop(worker: &Worker, region: &[u8], first: usize) -> Result<(), Trouble> {
+fn compress_loop(worker: &Worker, region: &[u8], first: usize) -> Result<(), WorkerError> {
     let mut compressor = Compress::new(Compression::new(ZLIB_LEVEL), true);
     let mut output = vec![0; OUTPUT_BYTES];
     let mut ready = false;
@@ -85,7 +85,7 @@ fn compress_loop(worker: &Worker, region: &[u8], first: usize) -> Result<(), Tro
         compressor.reset();
         match compressor.compress(chunk, &mut output, FlushCompress::Finish) {
             Ok(Status::StreamEnd) => worker.count(1, chunk.len() as u64),
-            other => return Err(Trouble::failed(format!("zlib: {other:?}"))),
+            other => return Err(WorkerError::failed(format!("zlib: {other:?}"))),
         }
         if !ready {
             worker.ready(Facts::new());

@@ -1,12 +1,12 @@
-//! Interrupt sources and loads of the experiment `handlers`, each in a process of its own.
+//! Stimuli (interrupt sources) and loads, each in a process of its own.
 //!
 //! # Design constraints
-//! - **The measuring process stays idle.** A source runs in a child that is this same program
-//!   started again ([`Helper`]); the two talk over the child's stdin and stdout only at the start
+//! - **The measuring process stays idle.** A stimulus runs in a child process of the same program
+//!   ([`Helper`]); the two exchange messages over the child's stdin and stdout only at the start
 //!   and at the end.
-//! - **Nothing is left behind.** The child asks for `SIGKILL` when its parent dies, ends when its
-//!   stdin closes, and holds only things that vanish with it: unlinked files, unnamed network
-//!   namespaces, perf events.
+//! - **Nothing outlives the run.** The child receives `SIGKILL` when its parent dies, ends when its
+//!   stdin closes, and holds only resources that the kernel frees with it: unlinked files, unnamed
+//!   network namespaces, perf events.
 //! - **No external command and no BPF**, so that the same code runs as a child of PID 1 in a
 //!   guest that has neither `ip` nor `ping` nor a shell.
 //! - **What cannot be raised here says so** ([`StimulusError::Unavailable`], reason and remedy).
@@ -14,9 +14,8 @@
 //! What each source does, where its threads are pinned and what it raises: `docs/stimuli.md`.
 //!
 //! # Architecture invariant
-//! This module uses nothing of `live` but `journal`.
+//! This module uses only `journal` of `live`.
 
-mod crew;
 mod disk;
 mod error;
 mod helper;
@@ -29,6 +28,7 @@ mod settings;
 mod system;
 mod timer;
 mod wire;
+mod worker_pool;
 
 pub use error::StimulusError;
 pub use helper::helper_main;
@@ -38,20 +38,20 @@ pub use running::{Helper, Report, Running};
 pub use scratch::default_scratch_dir;
 pub use settings::{LoadSettings, StimulusSettings};
 
-use wire::{Job, Trouble};
+use wire::{Job, WorkerError};
 
 /// The hidden verb under which a program must call [`helper_main`] with its next argument.
 pub const HELPER_VERB: &str = "__stimulus";
 
-/// Starts an interrupt source and waits until it really runs.
+/// Starts a stimulus and waits until it runs.
 ///
-/// Call it from a thread that lives as long as the source shall: the kernel's parent-death signal
+/// Call it from a thread that outlives the stimulus: the kernel's parent-death signal
 /// follows the *thread* that started the child. [`Source::None`] starts no process.
 ///
 /// # Errors
-/// [`StimulusError::Invalid`] for settings that can't be meant, [`StimulusError::Unavailable`]
-/// when this machine can't raise the source (with the reason and what would unlock it), and the
-/// other variants when the child cannot be started or dies.
+/// [`StimulusError::Invalid`] for invalid settings, [`StimulusError::Unavailable`] when this machine
+/// cannot raise the stimulus (with reason and remedy), and the other variants when the child cannot be
+/// started or dies.
 pub fn start(settings: &StimulusSettings, helper: &Helper) -> Result<Running, StimulusError> {
     settings.validate()?;
     let name = format!("{} {}", settings.source, settings.rate);
@@ -64,34 +64,34 @@ pub fn start(settings: &StimulusSettings, helper: &Helper) -> Result<Running, St
 /// A file of `bytes` in `directory`, on a disk, without a name, and read past the page cache.
 ///
 /// # Errors
-/// Where that can't be had: the reason, and what would help.
+/// The reason and the remedy, where it is unavailable.
 pub fn scratch_file(
     directory: &std::path::Path,
     bytes: u64,
 ) -> Result<std::fs::File, (String, String)> {
-    let target = scratch::make(directory, bytes).map_err(Trouble::into_words)?;
+    let target = scratch::make(directory, bytes).map_err(WorkerError::into_parts)?;
     let refused = || (format!("{}: O_DIRECT is refused", target.place), scratch::REMEDY.to_owned());
     if target.direct { Ok(target.file) } else { Err(refused()) }
 }
 
-/// Two connected ends over a veth pair of our own; what comes in at the near one is handled on `cpu`.
+/// Two connected ends over a new veth pair; the kernel handles what arrives at the near one on `cpu`.
 ///
 /// # Errors
-/// Where that can't be had: the reason, and what would help.
+/// The reason and the remedy, where it is unavailable.
 pub fn connected_ends(cpu: u32) -> Result<Ends, (String, String)> {
-    net::steered::connected(cpu).map_err(Trouble::into_words)
+    net::steered::connected(cpu).map_err(WorkerError::into_parts)
 }
 
-/// As [`connected_ends`], over the two cards of a simulated machine, which are joined back to back; what
-/// the far one does is handled on CPU `other`.
+/// As [`connected_ends`], over the two cards of a simulated machine, which are connected back to back; the
+/// kernel handles the far one on CPU `other`.
 ///
 /// # Errors
-/// Where that can't be had: the reason, and what would help.
+/// The reason and the remedy, where it is unavailable.
 pub fn connected_cards(cpu: u32, other: u32) -> Result<Ends, (String, String)> {
-    net::steered::connected_cards(cpu, other).map_err(Trouble::into_words)
+    net::steered::connected_cards(cpu, other).map_err(WorkerError::into_parts)
 }
 
-/// Runs `far` behind the far end of a veth pair and `near` before its near one, as
+/// Runs `far` with the far end of a veth pair and `near` with its near end, as
 /// [`connected_ends`] does.
 #[cfg(test)]
 pub(crate) fn across_pair<F: Send + 'static, N: Send + 'static>(
@@ -102,10 +102,10 @@ pub(crate) fn across_pair<F: Send + 'static, N: Send + 'static>(
     let made =
         std::thread::spawn(move || net::steered::across(net::steered::veth(cpu)?, far, near));
     let made = made.join().expect("no panic in either");
-    made.map(|(near, _)| near).map_err(Trouble::into_words)
+    made.map(|(near, _)| near).map_err(WorkerError::into_parts)
 }
 
-/// Starts the busy load (zlib compression, one thread per CPU) and waits until it really runs.
+/// Starts the busy load (zlib compression, one thread per CPU) and waits until it runs.
 ///
 /// # Errors
 /// As [`start`].

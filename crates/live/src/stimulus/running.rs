@@ -1,4 +1,4 @@
-//! The measuring process's side: start a stimulus process, wait for it, stop it.
+//! The measuring process's side: starts a stimulus process, waits for it, stops it.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -13,11 +13,11 @@ use serde_json::{Map, Value};
 
 use super::HELPER_VERB;
 use super::error::StimulusError;
-use super::wire::{Facts, Job, Message, Order, Trouble, facts};
+use super::wire::{Facts, Job, Message, HelperRequest, WorkerError, facts};
 
-/// Longest wait for a source to run; writing the scratch file of `disk high` takes most of it.
+/// Longest wait until a stimulus runs; writing the scratch file of `disk high` takes most of it.
 const START_TIMEOUT: Duration = Duration::from_secs(180);
-/// Longest wait for a source to stop and report.
+/// Longest wait until a stimulus stops and reports.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest line a stimulus process may send.
 const LINE_BYTES_MAX: usize = 64 * 1024;
@@ -30,7 +30,7 @@ pub struct Helper {
 }
 
 impl Helper {
-    /// The running program itself (`/proc/self/exe`), which stays right when its file is replaced.
+    /// The running program itself (`/proc/self/exe`), which stays valid when its file is replaced.
     ///
     /// # Errors
     /// When neither `/proc/self/exe` nor the program's path can be found.
@@ -46,11 +46,11 @@ impl Helper {
     }
 }
 
-/// What a stimulus did between the moment it was ready and the moment it was stopped.
+/// A stimulus's statistics from ready to stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Report {
-    /// Reads, pings answered, blocks sent, timer expirations asked for, barriers or compressed
-    /// chunks, after the source (`docs/stimuli.md`).
+    /// Reads, answered pings, sent blocks, requested timer expirations, barriers or compressed
+    /// chunks, depending on the stimulus (`docs/stimuli.md`).
     pub operations: u64,
     /// Bytes read, received, sent or compressed; 0 where no data moves.
     pub bytes: u64,
@@ -60,7 +60,7 @@ pub struct Report {
     pub elapsed_ns: u64,
 }
 
-/// A stimulus at work. Dropping it kills its process; [`Running::stop`] also gets its report.
+/// A running stimulus. Dropping it kills its process; [`Running::stop`] also returns its report.
 #[derive(Debug)]
 pub struct Running {
     name: String,
@@ -83,10 +83,10 @@ impl Running {
 
     /// Starts the process and waits for its first line.
     pub(super) fn spawn(name: String, job: Job, helper: &Helper) -> Result<Self, StimulusError> {
-        let order = Order { parent_pid: std::process::id(), job };
+        let request = HelperRequest { parent_pid: std::process::id(), job };
         let fail =
             |source| StimulusError::Spawn { program: helper.program.display().to_string(), source };
-        let json = serde_json::to_string(&order).map_err(|e| fail(e.into()))?;
+        let json = serde_json::to_string(&request).map_err(|e| fail(e.into()))?;
         let mut child = Command::new(&helper.program)
             .arg(HELPER_VERB)
             .arg(json)
@@ -99,11 +99,11 @@ impl Running {
         };
         let lines = Lines { stdout, buffer: Vec::new() };
         let process = Process { child, stdin: Some(stdin), lines };
-        // From here on, dropping `running` ends the child.
+        // From now on, dropping `running` ends the child.
         let mut running = Running { name, process: Some(process), facts: Map::new() };
         match running.next_message(START_TIMEOUT)? {
             Message::Ready { facts } => running.facts = facts,
-            Message::Trouble(trouble) => return Err(running.trouble(trouble)),
+            Message::Error(error) => return Err(running.stimulus_error(error)),
             Message::Report(_) => return Err(running.failed("reported before it was ready")),
         }
         Ok(running)
@@ -115,7 +115,7 @@ impl Running {
         &self.name
     }
 
-    /// The settings actually in force: file and request size, interval, interfaces and their
+    /// The settings in effect: file and request size, interval, interfaces and their
     /// offloads, region, method, threads and their CPUs.
     #[must_use]
     pub fn facts(&self) -> &Map<String, Value> {
@@ -128,24 +128,24 @@ impl Running {
         self.process.as_ref().map(|process| process.child.id())
     }
 
-    /// Asks, without waiting, whether the stimulus still runs.
+    /// Checks, without waiting, that the stimulus still runs.
     ///
     /// # Errors
-    /// [`StimulusError::Failed`] with what the process said, or [`StimulusError::Died`] with how
+    /// [`StimulusError::Failed`] with the process's message, or [`StimulusError::Died`] with how
     /// it ended.
     pub fn check(&mut self) -> Result<(), StimulusError> {
         let Some(process) = &mut self.process else { return Ok(()) };
         match process.child.try_wait() {
             Ok(None) => Ok(()),
             Ok(Some(_)) => match self.next_message(STOP_TIMEOUT)? {
-                Message::Trouble(trouble) => Err(self.trouble(trouble)),
-                _ => Err(self.failed("ended before it was asked to")),
+                Message::Error(error) => Err(self.stimulus_error(error)),
+                _ => Err(self.failed("ended without a stop")),
             },
             Err(source) => Err(self.channel(source)),
         }
     }
 
-    /// Stops the stimulus, waits until its process is gone, and returns what it did.
+    /// Stops the stimulus, waits until its process has ended, and returns its statistics.
     ///
     /// # Errors
     /// As [`Running::check`], when it had ended before; [`StimulusError::Timeout`] when it does
@@ -155,10 +155,10 @@ impl Running {
         drop(process.stdin.take());
         let report = match self.next_message(STOP_TIMEOUT)? {
             Message::Report(report) => report,
-            Message::Trouble(trouble) => return Err(self.trouble(trouble)),
+            Message::Error(error) => return Err(self.stimulus_error(error)),
             Message::Ready { .. } => return Err(self.failed("was ready twice")),
         };
-        // The report is the last thing it does: what remains is `exit`. Drop would kill it, too.
+        // After its report the process only exits. Drop would kill it.
         if let Some(mut process) = self.process.take() {
             process.child.wait().map_err(|source| self.channel(source))?;
         }
@@ -171,7 +171,7 @@ impl Running {
         };
         match process.lines.next(timeout) {
             Ok(Some(line)) => serde_json::from_slice(&line)
-                .map_err(|error| self.failed(format!("sent what it should not: {error}"))),
+                .map_err(|error| self.failed(format!("sent an invalid line: {error}"))),
             Ok(None) => match process.child.wait() {
                 Ok(status) => Err(StimulusError::Died { name: self.name.clone(), status }),
                 Err(source) => Err(self.channel(source)),
@@ -183,12 +183,12 @@ impl Running {
         }
     }
 
-    fn trouble(&self, trouble: Trouble) -> StimulusError {
-        match trouble {
-            Trouble::Unavailable { reason, remedy } => {
+    fn stimulus_error(&self, error: WorkerError) -> StimulusError {
+        match error {
+            WorkerError::Unavailable { reason, remedy } => {
                 StimulusError::Unavailable { reason, remedy }
             }
-            Trouble::Failed { message } => self.failed(message),
+            WorkerError::Failed { message } => self.failed(message),
         }
     }
 
@@ -206,7 +206,7 @@ impl Drop for Process {
         if let Ok(Some(_)) = self.child.try_wait() {
             return;
         }
-        // Both can fail only when the child is gone already.
+        // Both fail only if the child has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -231,7 +231,7 @@ impl Lines {
                 return Ok(Some(line));
             }
             if self.buffer.len() > LINE_BYTES_MAX {
-                return Err(io::Error::other("a line that is too long"));
+                return Err(io::Error::other("a line is too long"));
             }
             self.wait_readable(deadline)?;
             let mut bytes = [0; 4096];

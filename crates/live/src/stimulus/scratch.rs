@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::system::random_from_clock;
-use super::wire::Trouble;
+use super::wire::WorkerError;
 use crate::journal::Journal;
 
 const MIB: u64 = 1024 * 1024;
@@ -50,9 +50,9 @@ pub fn default_scratch_dir() -> PathBuf {
 }
 
 /// Makes a scratch file of random bytes in `dir`, on the disk and out of the page cache.
-pub(super) fn make(dir: &Path, size_bytes: u64) -> Result<Target, Trouble> {
+pub(super) fn make(dir: &Path, size_bytes: u64) -> Result<Target, WorkerError> {
     let place = dir.display().to_string();
-    let refuse = |what: String| Trouble::unavailable(what, REMEDY);
+    let refuse = |what: String| WorkerError::unavailable(what, REMEDY);
     let mut file = new_file(dir)
         .map_err(|error| refuse(format!("cannot make a scratch file in {place}: {error}")))?;
     refuse_memory(&file, &place)?;
@@ -63,9 +63,9 @@ pub(super) fn make(dir: &Path, size_bytes: u64) -> Result<Target, Trouble> {
 }
 
 /// Opens a file or block device the caller names, for reading only.
-pub(super) fn open(path: &Path) -> Result<Target, Trouble> {
+pub(super) fn open(path: &Path) -> Result<Target, WorkerError> {
     let place = path.display().to_string();
-    let refuse = |what: String| Trouble::unavailable(what, REMEDY);
+    let refuse = |what: String| WorkerError::unavailable(what, REMEDY);
     let failed = |error: &dyn std::fmt::Display| refuse(format!("cannot read {place}: {error}"));
     // NONBLOCK: opening a FIFO must not hang.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -82,9 +82,9 @@ pub(super) fn open(path: &Path) -> Result<Target, Trouble> {
     target(file, place, size_bytes)
 }
 
-fn target(file: File, place: String, size_bytes: u64) -> Result<Target, Trouble> {
+fn target(file: File, place: String, size_bytes: u64) -> Result<Target, WorkerError> {
     let stat = rustix::fs::fstatvfs(&file)
-        .map_err(|error| Trouble::failed(format!("statfs of {place}: {error}")))?;
+        .map_err(|error| WorkerError::failed(format!("statfs of {place}: {error}")))?;
     let direct = set_direct(&file);
     Ok(Target { file, place, size_bytes, block_bytes: stat.f_bsize, direct })
 }
@@ -122,9 +122,9 @@ fn memory_kind(file: &File) -> Option<&'static str> {
     MEMORY_FILE_SYSTEMS.iter().find(|(known, _)| *known == magic).map(|(_, name)| *name)
 }
 
-fn refuse_memory(file: &File, place: &str) -> Result<(), Trouble> {
+fn refuse_memory(file: &File, place: &str) -> Result<(), WorkerError> {
     match memory_kind(file) {
-        Some(kind) => Err(Trouble::unavailable(
+        Some(kind) => Err(WorkerError::unavailable(
             format!("{place} is on {kind}, which is memory: reading it raises no disk interrupt"),
             REMEDY,
         )),
@@ -132,7 +132,7 @@ fn refuse_memory(file: &File, place: &str) -> Result<(), Trouble> {
     }
 }
 
-fn check_space(file: &File, place: &str, size_bytes: u64) -> Result<(), Trouble> {
+fn check_space(file: &File, place: &str, size_bytes: u64) -> Result<(), WorkerError> {
     let Ok(stat) = rustix::fs::fstatvfs(file.as_fd()) else { return Ok(()) };
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
     if free >= size_bytes.saturating_add(SPARE_BYTES) {
@@ -144,7 +144,7 @@ fn check_space(file: &File, place: &str, size_bytes: u64) -> Result<(), Trouble>
         size_bytes / MIB,
         SPARE_BYTES / MIB
     );
-    Err(Trouble::unavailable(what, REMEDY))
+    Err(WorkerError::unavailable(what, REMEDY))
 }
 
 /// Writes random bytes, brings them to the disk and drops them from the page cache.
@@ -177,17 +177,17 @@ mod tests {
     #[test]
     fn what_is_not_on_a_disk_is_refused_with_a_reason() {
         for path in ["/dev/null", "/dev", "/no/such/file"] {
-            let trouble = open(Path::new(path)).err().expect(path);
-            assert!(matches!(trouble, Trouble::Unavailable { .. }), "{path}: {trouble:?}");
+            let error = open(Path::new(path)).err().expect(path);
+            assert!(matches!(error, WorkerError::Unavailable { .. }), "{path}: {error:?}");
         }
-        let trouble = make(Path::new("/no/such/dir"), MIB).err().unwrap();
-        assert!(matches!(trouble, Trouble::Unavailable { .. }), "{trouble:?}");
+        let error = make(Path::new("/no/such/dir"), MIB).err().unwrap();
+        assert!(matches!(error, WorkerError::Unavailable { .. }), "{error:?}");
     }
 
     #[test]
     fn a_file_that_does_not_fit_is_refused_before_it_is_written() {
         let dir = tempfile::tempdir().unwrap();
-        let Err(Trouble::Unavailable { reason, .. }) = make(dir.path(), u64::MAX / 2) else {
+        let Err(WorkerError::Unavailable { reason, .. }) = make(dir.path(), u64::MAX / 2) else {
             panic!("must not fit");
         };
         assert!(reason.contains("free") || reason.contains("memory"), "{reason}");
@@ -198,7 +198,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         match make(dir.path(), MIB) {
             Ok(target) => assert_eq!(target.size_bytes, MIB),
-            Err(trouble) => println!("not tested here: {trouble:?}"),
+            Err(error) => println!("not tested here: {error:?}"),
         }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }

@@ -1,4 +1,4 @@
-//! What the caller chooses: source, rate, load, CPUs.
+//! Configuration of a stimulus or a load.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::error::StimulusError;
 use super::net::split_peer;
 
-/// One interrupt source, how fast and where. Build it with [`StimulusSettings::new`] and change
-/// the fields that should differ.
+/// One stimulus, its rate and its CPUs. Build it with [`StimulusSettings::new`] and change the fields that
+/// should differ.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StimulusSettings {
     /// What raises the interrupts.
@@ -25,12 +25,12 @@ pub struct StimulusSettings {
     pub timer_period: Duration,
     /// CPUs under measurement; `docs/stimuli.md` says which threads are pinned to them.
     pub cpus: Vec<u32>,
-    /// CPUs for what must run but should not disturb; may be empty.
+    /// CPUs for auxiliary threads; may be empty.
     pub housekeeping: Vec<u32>,
-    /// `HOST` or `HOST:PORT` behind a real NIC, instead of the veth pair.
+    /// `HOST` or `HOST:PORT` reached by a real NIC, instead of the veth pair.
     pub peer: Option<String>,
-    /// Whether the two cards of a simulated machine, `eth0` and `eth1`, which are joined back to back, take
-    /// the place of the veth pair.
+    /// Whether the two cards of a simulated machine, `eth0` and `eth1`, which are connected back to back,
+    /// replace the veth pair.
     pub cards: bool,
     /// An existing file or block device to read, instead of a scratch file. Never written.
     pub disk_file: Option<PathBuf>,
@@ -61,7 +61,7 @@ impl StimulusSettings {
         }
     }
 
-    /// Refuses settings that cannot be meant, before a process is started.
+    /// Refuses invalid settings before a process is started.
     ///
     /// # Errors
     /// [`StimulusError::Invalid`] with what is allowed.
@@ -91,7 +91,7 @@ pub struct LoadSettings {
 }
 
 impl LoadSettings {
-    /// Refuses settings that cannot be meant, before a process is started.
+    /// Refuses invalid settings before a process is started.
     pub(super) fn validate(&self) -> Result<(), StimulusError> {
         check_cpus(&self.cpus)
     }

@@ -7,7 +7,7 @@ use rustix::time::clock_gettime;
 use stats::Random;
 
 use super::settings::StimulusSettings;
-use super::wire::Trouble;
+use super::wire::WorkerError;
 
 /// Signal that makes a blocked system call of a worker return.
 const WAKE_UP: libc::c_int = libc::SIGUSR1;
@@ -42,11 +42,11 @@ pub(super) fn wake_up(thread: libc::pthread_t) {
 }
 
 /// Pins the calling thread.
-pub(super) fn pin(cpu: u32) -> Result<(), Trouble> {
+pub(super) fn pin(cpu: u32) -> Result<(), WorkerError> {
     let mut set = CpuSet::new();
     set.set(cpu as usize);
     sched_setaffinity(None, &set).map_err(|error| {
-        Trouble::unavailable(
+        WorkerError::unavailable(
             format!("CPU {cpu} cannot be used: {error}"),
             "choose online CPUs of this process's cpuset (see /sys/devices/system/cpu/online)",
         )

@@ -10,9 +10,9 @@ use perf_event_open_sys::bindings::{
 use perf_event_open_sys::ioctls;
 use rustix::thread::set_current_timer_slack;
 
-use super::crew::{Crew, Worker};
+use super::worker_pool::{WorkerPool, Worker};
 use super::system::{Ticker, other_cpu};
-use super::wire::{Facts, Trouble, facts};
+use super::wire::{Facts, WorkerError, facts};
 use super::{Rate, StimulusSettings};
 use crate::host::Root;
 use crate::host::interrupts::read_interrupts;
@@ -25,13 +25,13 @@ const REFRESH_INTERVAL_MIN: Duration = Duration::from_millis(1);
 /// How long each is tried.
 const REFRESH_TRIAL: Duration = Duration::from_millis(100);
 
-pub(super) fn start(settings: &StimulusSettings, crew: &mut Crew) -> Result<Facts, Trouble> {
+pub(super) fn start(settings: &StimulusSettings, pool: &mut WorkerPool) -> Result<Facts, WorkerError> {
     match settings.rate {
-        Rate::Low => sleepers(settings, crew, settings.low_interval),
+        Rate::Low => sleepers(settings, pool, settings.low_interval),
         Rate::High => match open_clocks(settings) {
-            Ok(clocks) => sampled_clocks(settings, crew, clocks),
+            Ok(clocks) => sampled_clocks(settings, pool, clocks),
             Err(error) => {
-                let mut facts = sleepers(settings, crew, FALLBACK_INTERVAL)?;
+                let mut facts = sleepers(settings, pool, FALLBACK_INTERVAL)?;
                 facts.extend(facts! {
                     "method_reason": format!("perf_event_open of cpu-clock: {error}"),
                 });
@@ -44,17 +44,17 @@ pub(super) fn start(settings: &StimulusSettings, crew: &mut Crew) -> Result<Fact
 /// One sleeping thread on each measured CPU; an operation is one sleep.
 fn sleepers(
     settings: &StimulusSettings,
-    crew: &mut Crew,
+    pool: &mut WorkerPool,
     interval: Duration,
-) -> Result<Facts, Trouble> {
+) -> Result<Facts, WorkerError> {
     for &cpu in &settings.cpus {
-        crew.spawn("timer", Some(cpu), move |worker| sleep_loop(worker, interval))?;
+        pool.spawn("timer", Some(cpu), move |worker| sleep_loop(worker, interval))?;
     }
     let interval_ns = interval.as_nanos() as u64;
     Ok(facts! { "source": "timer", "method": "clock_nanosleep", "interval_ns": interval_ns })
 }
 
-fn sleep_loop(worker: &Worker, interval: Duration) -> Result<(), Trouble> {
+fn sleep_loop(worker: &Worker, interval: Duration) -> Result<(), WorkerError> {
     // The default slack of 50 us would coarsen the rate; without it only the rate suffers.
     let _ = set_current_timer_slack(std::num::NonZeroU64::new(1));
     let mut ticker = Ticker::new(interval);
@@ -75,12 +75,12 @@ fn sleep_loop(worker: &Worker, interval: Duration) -> Result<(), Trouble> {
 /// a throttle in some kernels; others, as Linux 6.1, count on, and the interrupts tell.
 fn sampled_clocks(
     settings: &StimulusSettings,
-    crew: &mut Crew,
+    pool: &mut WorkerPool,
     clocks: Vec<OwnedFd>,
-) -> Result<Facts, Trouble> {
+) -> Result<Facts, WorkerError> {
     let period_ns = settings.timer_period.as_nanos() as u64;
     let clocks = Clocks { events: clocks, cpus: settings.cpus.clone(), period_ns };
-    crew.spawn("timer", other_cpu(settings), move |worker| {
+    pool.spawn("timer", other_cpu(settings), move |worker| {
         let refresh = find_refresh_interval(&clocks)?;
         let before = clocks.total_ns()?;
         worker.ready(facts! { "refresh_interval_ns": refresh.as_nanos() as u64 });
@@ -93,7 +93,7 @@ fn sampled_clocks(
 
 /// Lifts throttles until stopped; more often once some went unnoticed, as when a CPU falls idle
 /// that was busy at the start.
-fn refresh_loop(worker: &Worker, clocks: &ClockMap, mut interval: Duration) -> Result<(), Trouble> {
+fn refresh_loop(worker: &Worker, clocks: &Clocks, mut interval: Duration) -> Result<(), WorkerError> {
     let mut ticker = Ticker::new(interval);
     let mut window = Window::open(clocks)?;
     while !worker.stopped() {
@@ -113,7 +113,7 @@ fn refresh_loop(worker: &Worker, clocks: &ClockMap, mut interval: Duration) -> R
 }
 
 /// The longest interval between two refreshes at which nothing, or next to nothing, is throttled.
-fn find_refresh_interval(clocks: &ClockMap) -> Result<Duration, Trouble> {
+fn find_refresh_interval(clocks: &Clocks) -> Result<Duration, WorkerError> {
     let mut interval = REFRESH_INTERVAL_MAX;
     while interval > REFRESH_INTERVAL_MIN {
         clocks.set_period()?;
@@ -140,14 +140,14 @@ struct Window {
 }
 
 impl Window {
-    fn open(clocks: &ClockMap) -> Result<Self, Trouble> {
+    fn open(clocks: &Clocks) -> Result<Self, WorkerError> {
         let (counted_ns, interrupts) = (clocks.total_ns()?, clocks.interrupts());
         Ok(Window { start: Instant::now(), counted_ns, interrupts })
     }
 
     /// Whether the events stood still for more than a twentieth of the time between the two, or a
     /// tenth of the interrupts of one did not come.
-    fn was_throttled(&self, end: &Window, clocks: &ClockMap) -> bool {
+    fn was_throttled(&self, end: &Window, clocks: &Clocks) -> bool {
         let elapsed_ns = (end.start - self.start).as_nanos() as u64;
         let least = elapsed_ns / clocks.period_ns / 10 * 9;
         let lacks = |(before, after): (&u64, &u64)| after.saturating_sub(*before) < least;
@@ -169,29 +169,29 @@ struct Clocks {
 
 impl Clocks {
     /// Sets the sampling period, which also ends a throttle.
-    fn set_period(&self) -> Result<(), Trouble> {
+    fn set_period(&self) -> Result<(), WorkerError> {
         for event in &self.events {
             // The kernel takes a pointer to the period, which the bindings declare as a u64.
             let address = &raw const self.period_ns as u64;
             // SAFETY: the kernel reads a u64 at this address, which is valid until the call returns.
             if unsafe { ioctls::PERIOD(event.as_raw_fd(), address) } < 0 {
                 let error = io::Error::last_os_error();
-                return Err(Trouble::failed(format!("setting a perf event's period: {error}")));
+                return Err(WorkerError::failed(format!("setting a perf event's period: {error}")));
             }
         }
         Ok(())
     }
 
     /// Time the events have been counting for, in nanoseconds, summed over the CPUs.
-    fn total_ns(&self) -> Result<u64, Trouble> {
+    fn total_ns(&self) -> Result<u64, WorkerError> {
         let mut total = 0;
         for event in &self.events {
             let mut bytes = [0; 8];
             let count = rustix::io::read(event, &mut bytes).map_err(|e| {
-                Trouble::failed(format!("reading perf event {}: {e}", event.as_raw_fd()))
+                WorkerError::failed(format!("reading perf event {}: {e}", event.as_raw_fd()))
             })?;
             if count != bytes.len() {
-                return Err(Trouble::failed("a perf event gave no count"));
+                return Err(WorkerError::failed("a perf event gave no count"));
             }
             total += u64::from_ne_bytes(bytes);
         }

@@ -1,5 +1,5 @@
-//! What the measuring process and the stimulus process say to each other: one JSON argument down,
-//! lines of JSON up.
+//! The protocol between the measuring process and the stimulus process: one JSON argument down, lines of
+//! JSON up.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -9,14 +9,14 @@ use super::settings::{LoadSettings, StimulusSettings};
 
 /// The argument of the hidden verb.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Order {
-    /// Process that must be our parent; if it isn't any more, it died before we looked.
+pub(super) struct HelperRequest {
+    /// The measuring process. If it is no longer the parent, it has died.
     pub parent_pid: u32,
-    /// What to do.
+    /// What to run.
     pub job: Job,
 }
 
-/// What a stimulus process does.
+/// What a stimulus process runs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Job {
@@ -24,44 +24,44 @@ pub(super) enum Job {
     Load(LoadSettings),
 }
 
-/// A line from the stimulus process: first `Ready` or a trouble, last `Report` or a trouble.
+/// A line from the stimulus process: first `Ready` or `Error`, last `Report` or `Error`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Message {
     Ready { facts: Map<String, Value> },
     Report(Report),
-    Trouble(Trouble),
+    Error(WorkerError),
 }
 
-/// Why a source cannot start or go on, as seen inside its process.
+/// Why a stimulus cannot start or continue, as its process sees it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Trouble {
-    /// A property of the machine or of our rights.
+pub(super) enum WorkerError {
+    /// The machine or the rights of this process do not allow it.
     Unavailable { reason: String, remedy: String },
     /// Anything else.
     Failed { message: String },
 }
 
-impl Trouble {
+impl WorkerError {
     pub fn unavailable(reason: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Trouble::Unavailable { reason: reason.into(), remedy: remedy.into() }
+        WorkerError::Unavailable { reason: reason.into(), remedy: remedy.into() }
     }
 
-    /// The reason, and what would help, which may be nothing.
-    pub fn into_words(self) -> (String, String) {
+    /// The reason and the remedy, which may be empty.
+    pub fn into_parts(self) -> (String, String) {
         match self {
-            Trouble::Unavailable { reason, remedy } => (reason, remedy),
-            Trouble::Failed { message } => (message, String::new()),
+            WorkerError::Unavailable { reason, remedy } => (reason, remedy),
+            WorkerError::Failed { message } => (message, String::new()),
         }
     }
 
     pub fn failed(message: impl Into<String>) -> Self {
-        Trouble::Failed { message: message.into() }
+        WorkerError::Failed { message: message.into() }
     }
 }
 
-/// Settings in force, as [`Running::facts`](super::Running::facts) gives them.
+/// Settings in effect, as [`Running::facts`](super::Running::facts) gives them.
 pub(super) type Facts = Map<String, Value>;
 
 /// Builds [`Facts`] from pairs.

@@ -191,7 +191,7 @@ impl<'a> BareNoise<'a> {
 /// Returns the counters of the window.
 fn facts(looping: Loop, run: &RunOutcome) -> Map<String, serde_json::Value> {
     let (mut facts, output) = (Map::new(), &run.output);
-    facts.insert("turns_on_cpu_0".into(), json!(output.iterations));
+    facts.insert("iterations_on_cpu_0".into(), json!(output.iterations));
     facts.insert("clock_hz".into(), json!(output.hz));
     if looping == Loop::Detour && output.loops > 0 {
         let iteration_ns = output.ns(output.end - output.start) as f64 / output.loops as f64;

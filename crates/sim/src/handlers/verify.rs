@@ -66,7 +66,12 @@ impl SimBench {
             sources,
             costs: costs.collect(),
             warnings,
-            inside: outcome.window.facts.get("probes_inside_ns").cloned().unwrap_or_default(),
+            inside: outcome
+                .window
+                .facts
+                .get("probe_overhead_in_span_ns")
+                .cloned()
+                .unwrap_or_default(),
             probed,
         }))
     }

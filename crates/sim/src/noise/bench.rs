@@ -205,7 +205,7 @@ impl SimNoise {
             }
         };
         if ran.looping != Loop::Detour {
-            let name = format!("turns_on_cpu_{}", ran.cpu);
+            let name = format!("iterations_on_cpu_{}", ran.cpu);
             made.facts.insert(name, json!(ran.turns_of_body));
         }
         if let Some(first) = join.broken.first() {

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use live::bpf::Flavour;
-use live::handlers::syscall_loop::median;
+use live::syscall_loop::median;
 use live::selfbench::overhead::{Attached, Cost, Overhead, OverheadSettings, measure};
 use record::{Kind, Table, Value};
 use serde_json::{Map, json};

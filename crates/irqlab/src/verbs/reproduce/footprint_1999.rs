@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use lab::footprint::paper::{ModelRun, Paper, Part, paper, statements};
 use lab::footprint::{About, FootprintFacts, Measured, assemble};
-use live::handlers::Stop;
+use live::window::Stop;
 use machine::SystemModel;
 use record::{Column, Kind, Run, SCHEMA, Table, Timestamp, Value};
 use serde_json::{Map, Value as Json, json};

@@ -24,7 +24,7 @@
 //! - irqlab's span holds W, both trace probes at both ends, and that part of its own probes which
 //!   its calibration subtracts, as in every measurement. W by irqlab = span - 2 (entry gap + exit
 //!   gap).
-//! - The stretches less the gaps are what irqlab's two programs cost in place. Calibration measures
+//! - The stretches less the gaps are what irqlab's two programs cost in place. WarmOverhead measures
 //!   them in a hot loop, where they are cheaper: what they cost inside a span beyond that remains
 //!   in the W by irqlab.
 //! - How much that is, other windows of the run tell, in which a span without any work in it is
@@ -61,9 +61,9 @@ use lab::handlers::BenchError;
 
 use super::{bpf_error, failed, stimulus_error};
 use crate::bpf::Flavour;
-use crate::window::Stop;
 use crate::probe_overhead::calibrate;
 use crate::stimulus::{Helper, Rate, Running, Source, StimulusSettings, start};
+use crate::window::Stop;
 use windows::Windows;
 
 /// Longest window: the buffers hold what a fast disk raises in it.
@@ -229,8 +229,8 @@ pub fn measure(
     let windows = Windows::new(&settings.cpus, window, flavour, &calibration)?;
     let mut disk = start_disk(settings)?;
     let mut result = TraceAgreement {
-        inside_ns: calibration.inside_ns,
-        added_ns: calibration.added_ns,
+        inside_ns: calibration.in_span_ns,
+        added_ns: calibration.total_ns,
         ..TraceAgreement::default()
     };
     for round in 0..settings.rounds {

@@ -10,12 +10,12 @@ use libbpf_rs::Link;
 use super::buffer::{EventTypes, take_events};
 use super::matching::matched;
 use super::{LineSums, TraceSums};
-use crate::bpf::layout::{Config, CpuState, Inside, KEY_IRQ, Row};
+use crate::bpf::layout::{Config, CpuState, KEY_IRQ, ProbeOverheads, Row};
 use crate::bpf::{Flavour, LoadSpec, Probes};
-use crate::probe_overhead::Calibration;
-use crate::window::{WindowEdge, move_gates};
+use crate::probe_overhead::WarmOverhead;
 use crate::selfbench::bpf_error;
 use crate::selfbench::tracefs::{Instance, Tracefs};
+use crate::window::{WindowEdge, move_gates};
 
 /// Buffer of an instance, per CPU: some 70,000 interrupts.
 const BUFFER_KIB: u32 = 4 << 10;
@@ -47,16 +47,17 @@ impl<'a> Windows<'a> {
         cpus: &'a [u32],
         length: Duration,
         flavour: Flavour,
-        calibration: &Calibration,
+        calibration: &WarmOverhead,
     ) -> Result<Self, BenchError> {
         let config = Config { slots: SLOTS, ..Config::default() };
-        let programs = &["irq_handler_in", "irq_handler_out", "open_at_irq", "close_at_irq"];
+        let programs =
+            &["irq_handler_in", "irq_handler_out", "open_first_at_irq", "close_first_at_irq"];
         let probes = Probes::load(&LoadSpec { flavour, config, programs }).map_err(bpf_error)?;
         let tracefs = Tracefs::find()?;
         let instance = || Instance::create(&tracefs, BUFFER_KIB);
         let instances = [instance()?, instance()?, instance()?];
         let types = EventTypes::of(&instances[0])?;
-        Ok(Windows { cpus, length, probes, instances, types, inside_ns: calibration.inside_ns })
+        Ok(Windows { cpus, length, probes, instances, types, inside_ns: calibration.in_span_ns })
     }
 
     /// A window with all of them.
@@ -103,7 +104,7 @@ impl<'a> Windows<'a> {
     pub fn zero_work(&self) -> Result<(u64, u64), BenchError> {
         let around = &self.instances[0];
         around.set_event(ENTRY, true)?;
-        let links = self.link(["open_at_irq", "close_at_irq"])?;
+        let links = self.link(["open_first_at_irq", "close_first_at_irq"])?;
         let counted = self.window();
         around.set_event(ENTRY, false)?;
         drop(links);
@@ -127,7 +128,7 @@ impl<'a> Windows<'a> {
     }
 
     fn window(&self) -> Result<Counted, BenchError> {
-        self.probes.clear_for(&Inside::same(self.inside_ns)).map_err(bpf_error)?;
+        self.probes.clear_for(&ProbeOverheads::same(self.inside_ns)).map_err(bpf_error)?;
         move_gates(&self.probes, self.cpus, WindowEdge::Open)?;
         thread::sleep(self.length);
         move_gates(&self.probes, self.cpus, WindowEdge::Close)?;

@@ -11,9 +11,9 @@ use rustix::net::{
     socket_with,
 };
 
-use crate::stimulus::crew::Worker;
+use crate::stimulus::pool::Worker;
 use crate::stimulus::system::{Ticker, random_from_clock};
-use crate::stimulus::wire::{Facts, Trouble, facts};
+use crate::stimulus::wire::{Facts, WorkerError, facts};
 
 /// Payload of a request in bytes, as `ping` has it by default.
 pub(super) const PAYLOAD_BYTES: usize = 56;
@@ -33,11 +33,11 @@ pub(super) fn ping_loop(
     worker: &Worker,
     target: Ipv4Addr,
     interval: Duration,
-) -> Result<(), Trouble> {
+) -> Result<(), WorkerError> {
     let mut pinger = Pinger::open(target)?;
     let answered = (0..FIRST_PINGS).any(|_| pinger.ping(WAIT_MAX).is_ok_and(|reply| reply));
     if !answered {
-        return Err(Trouble::unavailable(
+        return Err(WorkerError::unavailable(
             format!("{target} answers no ping"),
             "check the peer's address, its route and its firewall (ICMP echo)",
         ));
@@ -69,7 +69,7 @@ struct Pinger {
 
 impl Pinger {
     /// A raw socket (CAP_NET_RAW), else a ping socket (sysctl `net.ipv4.ping_group_range`).
-    fn open(target: Ipv4Addr) -> Result<Self, Trouble> {
+    fn open(target: Ipv4Addr) -> Result<Self, WorkerError> {
         let new = |kind| {
             socket_with(AddressFamily::INET, kind, SocketFlags::CLOEXEC, Some(ipproto::ICMP))
         };
@@ -78,7 +78,7 @@ impl Pinger {
             Err(raw_error) => match new(SocketType::DGRAM) {
                 Ok(socket) => (socket, false),
                 Err(_) => {
-                    return Err(Trouble::unavailable(
+                    return Err(WorkerError::unavailable(
                         format!("an ICMP socket is refused: {raw_error}"),
                         "run as root or with CAP_NET_RAW, or: \
                          sysctl -w net.ipv4.ping_group_range='0 2147483647'",
@@ -88,7 +88,7 @@ impl Pinger {
         };
         connect(&socket, &SocketAddrV4::new(target, 0)).map_err(|error| {
             let remedy = "check the peer's address and the route to it";
-            Trouble::unavailable(format!("{target} cannot be reached: {error}"), remedy)
+            WorkerError::unavailable(format!("{target} cannot be reached: {error}"), remedy)
         })?;
         let cookie = random_from_clock().next().to_ne_bytes();
         Ok(Pinger { socket, raw, cookie, sequence: 0 })

@@ -11,18 +11,18 @@ mod tcp;
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, ToSocketAddrs};
 
-use super::crew::Crew;
+use super::worker_pool::WorkerPool;
 use super::system::other_cpu;
-use super::wire::{Facts, Trouble, facts};
+use super::wire::{Facts, WorkerError, facts};
 use super::{Rate, StimulusSettings};
 
 /// TCP port of the peer if none is given: "discard".
 const DISCARD_PORT: u16 = 9;
 
-pub(super) fn start(settings: &StimulusSettings, crew: &mut Crew) -> Result<Facts, Trouble> {
+pub(super) fn start(settings: &StimulusSettings, pool: &mut WorkerPool) -> Result<Facts, WorkerError> {
     match &settings.peer {
-        Some(peer) => start_peer(settings, crew, peer),
-        None => start_pair(settings, crew),
+        Some(peer) => start_peer(settings, pool, peer),
+        None => start_pair(settings, pool),
     }
 }
 
@@ -30,7 +30,7 @@ pub(super) fn start(settings: &StimulusSettings, crew: &mut Crew) -> Result<Fact
 ///
 /// A veth has no interrupt of its own: what one end sends is received in the NET_RX softirq of
 /// *the sending CPU*. So the sending end is on the measured CPU, and the reader elsewhere.
-fn start_pair(settings: &StimulusSettings, crew: &mut Crew) -> Result<Facts, Trouble> {
+fn start_pair(settings: &StimulusSettings, pool: &mut WorkerPool) -> Result<Facts, WorkerError> {
     let (pair, path) = match settings.cards {
         true => (pair::Pair::of_cards()?, "two cards, joined back to back"),
         false => (pair::Pair::create()?, "veth pair"),
@@ -42,7 +42,7 @@ fn start_pair(settings: &StimulusSettings, crew: &mut Crew) -> Result<Facts, Tro
         Rate::Low => {
             let interval = settings.low_interval;
             // The namespace of the answering end lives as long as its descriptor.
-            crew.spawn("ping", measured, move |worker| {
+            pool.spawn("ping", measured, move |worker| {
                 let _keep = pair;
                 icmp::ping_loop(worker, pair::ADDRESS_FAR, interval)
             })?;
@@ -50,12 +50,12 @@ fn start_pair(settings: &StimulusSettings, crew: &mut Crew) -> Result<Facts, Tro
         }
         Rate::High => {
             let (port_sender, port) = std::sync::mpsc::channel();
-            crew.spawn("tcp-receiver", other_cpu(settings).or(measured), move |worker| {
+            pool.spawn("tcp-receiver", other_cpu(settings).or(measured), move |worker| {
                 pair.enter_far()?;
                 tcp::receive_loop(worker, pair::ADDRESS_FAR, &port_sender)
             })?;
-            crew.spawn("tcp-sender", measured, move |worker| {
-                let port = port.recv().map_err(|_| Trouble::failed("no receiver"))?;
+            pool.spawn("tcp-sender", measured, move |worker| {
+                let port = port.recv().map_err(|_| WorkerError::failed("no receiver"))?;
                 tcp::send_loop(worker, SocketAddrV4::new(pair::ADDRESS_FAR, port).into())
             })?;
             facts.extend(tcp_facts());
@@ -64,26 +64,26 @@ fn start_pair(settings: &StimulusSettings, crew: &mut Crew) -> Result<Facts, Tro
     Ok(facts)
 }
 
-fn start_peer(settings: &StimulusSettings, crew: &mut Crew, peer: &str) -> Result<Facts, Trouble> {
+fn start_peer(settings: &StimulusSettings, pool: &mut WorkerPool, peer: &str) -> Result<Facts, WorkerError> {
     let measured = settings.cpus.first().copied();
     let mut facts = facts! { "source": "net", "path": "peer", "peer": peer };
-    let (host, port) = split_peer(peer).map_err(Trouble::failed)?;
+    let (host, port) = split_peer(peer).map_err(WorkerError::failed)?;
     let address = resolve(host, port)?;
     facts.extend(facts! { "peer_address": address.to_string() });
     match settings.rate {
         Rate::Low => {
             let SocketAddr::V4(address) = address else {
-                return Err(Trouble::unavailable(
+                return Err(WorkerError::unavailable(
                     format!("{host} has no IPv4 address to ping"),
                     "name a peer with an IPv4 address",
                 ));
             };
             let (target, interval) = (*address.ip(), settings.low_interval);
-            crew.spawn("ping", measured, move |worker| icmp::ping_loop(worker, target, interval))?;
+            pool.spawn("ping", measured, move |worker| icmp::ping_loop(worker, target, interval))?;
             facts.extend(ping_facts(settings, target));
         }
         Rate::High => {
-            crew.spawn("tcp-sender", measured, move |worker| tcp::send_loop(worker, address))?;
+            pool.spawn("tcp-sender", measured, move |worker| tcp::send_loop(worker, address))?;
             facts.extend(tcp_facts());
         }
     }
@@ -129,10 +129,10 @@ pub(super) fn split_peer(peer: &str) -> Result<(&str, u16), String> {
 }
 
 /// The peer's address, IPv4 before IPv6.
-fn resolve(host: &str, port: u16) -> Result<SocketAddr, Trouble> {
+fn resolve(host: &str, port: u16) -> Result<SocketAddr, WorkerError> {
     let unknown = |why: String| {
         let remedy = "check the name, or name the peer by its address";
-        Trouble::unavailable(format!("peer {host}: {why}"), remedy)
+        WorkerError::unavailable(format!("peer {host}: {why}"), remedy)
     };
     let found = (host, port).to_socket_addrs().map_err(|error| unknown(error.to_string()))?;
     found.min_by_key(SocketAddr::is_ipv6).ok_or_else(|| unknown("it has no address".to_owned()))

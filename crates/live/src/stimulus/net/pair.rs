@@ -14,7 +14,7 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space,
 use super::cards::CARDS;
 use super::ethtool::{Ethtool, GRO, GSO, TSO};
 use super::rtnetlink::Rtnetlink;
-use crate::stimulus::wire::{Facts, Trouble, facts};
+use crate::stimulus::wire::{Facts, WorkerError, facts};
 
 /// The far end's address (a documentation network: it exists in our namespaces only).
 pub(super) const ADDRESS_FAR: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
@@ -46,7 +46,7 @@ struct Offloads {
 impl Pair {
     /// Moves the calling thread, which must be the only one, into a new namespace that is joined
     /// to another.
-    pub fn create() -> Result<Self, Trouble> {
+    pub fn create() -> Result<Self, WorkerError> {
         Self::join([NEAR, FAR], |_, far| {
             Rtnetlink::open()
                 .and_then(|netlink| netlink.create_veth(NEAR, FAR, far.as_raw_fd()))
@@ -56,10 +56,10 @@ impl Pair {
 
     /// As [`Pair::create`], with the two cards of a simulated machine as the ends. They go back to the
     /// network that they came from when the namespaces end.
-    pub fn of_cards() -> Result<Self, Trouble> {
+    pub fn of_cards() -> Result<Self, WorkerError> {
         let home = open_namespace()?;
         let cards = CARDS.map(index_of_returned);
-        let cannot = |error: io::Error| Trouble::failed(format!("the cards: {error}"));
+        let cannot = |error: io::Error| WorkerError::failed(format!("the cards: {error}"));
         let [near_card, far_card] = cards;
         let (near_card, far_card) = (near_card.map_err(cannot)?, far_card.map_err(cannot)?);
         Self::join(CARDS, move |near, far| {
@@ -76,8 +76,8 @@ impl Pair {
     /// Makes both namespaces; `connect` brings their ends there, which have these names then.
     fn join(
         names: [&'static str; 2],
-        connect: impl FnOnce(&File, &File) -> Result<(), Trouble>,
-    ) -> Result<Self, Trouble> {
+        connect: impl FnOnce(&File, &File) -> Result<(), WorkerError>,
+    ) -> Result<Self, WorkerError> {
         leave_network()?;
         silence_ipv6();
         let far = open_namespace()?;
@@ -88,7 +88,7 @@ impl Pair {
         let near = open_namespace()?;
         connect(&near, &far)?;
         let broken = |name: &str, error: io::Error| {
-            Trouble::failed(format!("setting up the interface {name}: {error}"))
+            WorkerError::failed(format!("setting up the interface {name}: {error}"))
         };
         let [near_name, far_name] = names;
         enter(&far)?;
@@ -101,12 +101,12 @@ impl Pair {
     }
 
     /// Moves the calling thread into the far namespace.
-    pub fn enter_far(&self) -> Result<(), Trouble> {
+    pub fn enter_far(&self) -> Result<(), WorkerError> {
         enter(&self.far)
     }
 
     /// Interfaces, addresses and offloads.
-    pub fn facts(&self) -> Result<Facts, Trouble> {
+    pub fn facts(&self) -> Result<Facts, WorkerError> {
         let end = |name: &str, address: Ipv4Addr, offloads: Offloads| {
             facts! {
                 "name": name, "address": address.to_string(),
@@ -121,7 +121,7 @@ impl Pair {
 }
 
 /// A network namespace of our own; without the right to it, in a user namespace of our own.
-fn leave_network() -> Result<(), Trouble> {
+fn leave_network() -> Result<(), WorkerError> {
     match unshare_network() {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
             // SAFETY: the caller is the only thread, and nothing here depends on the user
@@ -138,16 +138,16 @@ fn unshare_network() -> io::Result<()> {
     unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.map_err(io::Error::from)
 }
 
-fn open_namespace() -> Result<File, Trouble> {
+fn open_namespace() -> Result<File, WorkerError> {
     let path = "/proc/thread-self/ns/net";
     File::open(path).map_err(|error| {
-        Trouble::unavailable(format!("{path} cannot be opened: {error}"), "mount /proc")
+        WorkerError::unavailable(format!("{path} cannot be opened: {error}"), "mount /proc")
     })
 }
 
-fn enter(namespace: &File) -> Result<(), Trouble> {
+fn enter(namespace: &File) -> Result<(), WorkerError> {
     move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
-        .map_err(|error| Trouble::failed(format!("setns: {error}")))
+        .map_err(|error| WorkerError::failed(format!("setns: {error}")))
 }
 
 /// IPv6 would send neighbour and router discovery of its own into the measurement. Best effort: a
@@ -199,16 +199,16 @@ fn index_of(name: &str) -> io::Result<u32> {
     }
 }
 
-fn refused(error: &io::Error) -> Trouble {
-    Trouble::unavailable(
+fn refused(error: &io::Error) -> WorkerError {
+    WorkerError::unavailable(
         format!("a network namespace is refused: {error}"),
         "run as root (CAP_SYS_ADMIN and CAP_NET_ADMIN), allow user namespaces \
          (sysctl -w user.max_user_namespaces=1000), or measure a real NIC with --peer HOST",
     )
 }
 
-fn no_veth(error: &io::Error) -> Trouble {
-    Trouble::unavailable(
+fn no_veth(error: &io::Error) -> WorkerError {
+    WorkerError::unavailable(
         format!("a veth pair cannot be made: {error}"),
         "load the driver (modprobe veth), or measure a real NIC with --peer HOST",
     )

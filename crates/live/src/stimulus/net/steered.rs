@@ -9,7 +9,7 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use super::cards::{CARDS, irqs_of, place};
 use super::pair::{ADDRESS_FAR, NEAR, Pair};
-use crate::stimulus::wire::Trouble;
+use crate::stimulus::wire::WorkerError;
 
 /// Both ends, without delays of their own.
 #[derive(Debug)]
@@ -21,28 +21,28 @@ pub struct Ends {
 }
 
 /// Makes a veth pair and connects its ends, on a thread of its own: the caller stays in its network.
-pub(in crate::stimulus) fn connected(cpu: u32) -> Result<Ends, Trouble> {
+pub(in crate::stimulus) fn connected(cpu: u32) -> Result<Ends, WorkerError> {
     apart(move || connect(veth(cpu)?))
 }
 
 /// As [`connected`], over the two cards of a simulated machine; what the far one does is handled on
 /// another CPU.
-pub(in crate::stimulus) fn connected_cards(cpu: u32, other: u32) -> Result<Ends, Trouble> {
+pub(in crate::stimulus) fn connected_cards(cpu: u32, other: u32) -> Result<Ends, WorkerError> {
     apart(move || connect(cards(cpu, other)?))
 }
 
 fn apart(
-    connect: impl FnOnce() -> Result<Ends, Trouble> + Send + 'static,
-) -> Result<Ends, Trouble> {
+    connect: impl FnOnce() -> Result<Ends, WorkerError> + Send + 'static,
+) -> Result<Ends, WorkerError> {
     let made = std::thread::spawn(connect);
-    made.join().unwrap_or_else(|_| Err(Trouble::failed("a thread for the network panicked")))
+    made.join().unwrap_or_else(|_| Err(WorkerError::failed("a thread for the network panicked")))
 }
 
-fn failed(what: &str, error: io::Error) -> Trouble {
-    Trouble::failed(format!("{what}: {error}"))
+fn failed(what: &str, error: io::Error) -> WorkerError {
+    WorkerError::failed(format!("{what}: {error}"))
 }
 
-fn connect(pair: Pair) -> Result<Ends, Trouble> {
+fn connect(pair: Pair) -> Result<Ends, WorkerError> {
     let accept = |listener: TcpListener| Ok(listener.accept()?.0);
     let (near, far) = across(pair, accept, TcpStream::connect)?;
     let near = near.map_err(|error| failed("connect", error))?;
@@ -54,10 +54,10 @@ fn connect(pair: Pair) -> Result<Ends, Trouble> {
 }
 
 /// Moves this thread before a veth pair, and has packets steered to `cpu`.
-pub(in crate::stimulus) fn veth(cpu: u32) -> Result<Pair, Trouble> {
+pub(in crate::stimulus) fn veth(cpu: u32) -> Result<Pair, WorkerError> {
     let pair = Pair::create()?;
     steer(cpu).map_err(|error| {
-        Trouble::unavailable(
+        WorkerError::unavailable(
             format!("packets can't be steered to CPU {cpu}: {error}"),
             "run as root, on a kernel with CONFIG_RPS",
         )
@@ -66,10 +66,10 @@ pub(in crate::stimulus) fn veth(cpu: u32) -> Result<Pair, Trouble> {
 }
 
 /// Moves this thread before the first card. Its interrupts go to `cpu`, those of the second to `other`.
-fn cards(cpu: u32, other: u32) -> Result<Pair, Trouble> {
+fn cards(cpu: u32, other: u32) -> Result<Pair, WorkerError> {
     let [near, far] = CARDS.map(irqs_of); // in their namespaces they are not seen any more
     if let Some(shared) = near.iter().find(|irq| far.contains(irq)) {
-        return Err(Trouble::failed(format!("both cards interrupt by the line {shared}")));
+        return Err(WorkerError::failed(format!("both cards interrupt by the line {shared}")));
     }
     let pair = Pair::of_cards()?;
     let placed = place(&near, cpu).and_then(|()| place(&far, other));
@@ -83,9 +83,9 @@ pub(in crate::stimulus) fn across<F: Send + 'static, N>(
     pair: Pair,
     far: impl FnOnce(TcpListener) -> F + Send + 'static,
     near: impl FnOnce(SocketAddr) -> N,
-) -> Result<(N, F), Trouble> {
+) -> Result<(N, F), WorkerError> {
     let (ready, port) = mpsc::channel();
-    let far = std::thread::spawn(move || -> Result<F, Trouble> {
+    let far = std::thread::spawn(move || -> Result<F, WorkerError> {
         pair.enter_far()?;
         let listener =
             TcpListener::bind((ADDRESS_FAR, 0)).map_err(|error| failed("bind", error))?;
@@ -94,8 +94,8 @@ pub(in crate::stimulus) fn across<F: Send + 'static, N>(
         Ok(far(listener))
     });
     let near = port.recv().map(near);
-    let far = far.join().unwrap_or_else(|_| Err(Trouble::failed("the far end panicked")))?;
-    Ok((near.map_err(|_| Trouble::failed("no far end"))?, far))
+    let far = far.join().unwrap_or_else(|_| Err(WorkerError::failed("the far end panicked")))?;
+    Ok((near.map_err(|_| WorkerError::failed("no far end"))?, far))
 }
 
 /// Has packets that come in at the near end handled on `cpu` (receive packet steering,

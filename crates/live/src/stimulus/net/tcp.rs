@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use crate::stimulus::crew::Worker;
-use crate::stimulus::wire::{Facts, Trouble, facts};
+use crate::stimulus::pool::Worker;
+use crate::stimulus::wire::{Facts, WorkerError, facts};
 
 /// Bytes handed to the kernel in one write; an operation is one write.
 pub(super) const WRITE_BYTES: usize = 64 * 1024;
@@ -18,10 +18,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const SO_INCOMING_NAPI_ID: libc::c_int = 56;
 
 /// Writes to `target` until stopped.
-pub(super) fn send_loop(worker: &Worker, target: SocketAddr) -> Result<(), Trouble> {
+pub(super) fn send_loop(worker: &Worker, target: SocketAddr) -> Result<(), WorkerError> {
     let mut stream = TcpStream::connect_timeout(&target, CONNECT_TIMEOUT).map_err(|error| {
         let port = target.port();
-        Trouble::unavailable(
+        WorkerError::unavailable(
             format!("no TCP connection to {target}: {error}"),
             format!("on the peer, run: nc -lk {port} >/dev/null"),
         )
@@ -36,11 +36,11 @@ pub(super) fn send_loop(worker: &Worker, target: SocketAddr) -> Result<(), Troub
     Ok(())
 }
 
-fn write(worker: &Worker, stream: &mut TcpStream, data: &[u8]) -> Result<(), Trouble> {
+fn write(worker: &Worker, stream: &mut TcpStream, data: &[u8]) -> Result<(), WorkerError> {
     match stream.write(data) {
         Ok(length) => worker.count(1, length as u64),
         Err(error) if error.kind() == ErrorKind::Interrupted => {}
-        Err(error) => return Err(Trouble::failed(format!("sending: {error}"))),
+        Err(error) => return Err(WorkerError::failed(format!("sending: {error}"))),
     }
     Ok(())
 }
@@ -50,11 +50,11 @@ pub(super) fn receive_loop(
     worker: &Worker,
     address: Ipv4Addr,
     port: &Sender<u16>,
-) -> Result<(), Trouble> {
-    let broken = |error: std::io::Error| Trouble::failed(format!("receiving: {error}"));
+) -> Result<(), WorkerError> {
+    let broken = |error: std::io::Error| WorkerError::failed(format!("receiving: {error}"));
     let listener = TcpListener::bind((address, 0)).map_err(broken)?;
     let chosen = listener.local_addr().map_err(broken)?.port();
-    port.send(chosen).map_err(|_| Trouble::failed("no sender"))?;
+    port.send(chosen).map_err(|_| WorkerError::failed("no sender"))?;
     let (mut stream, _) = listener.accept().map_err(broken)?;
     let mut buffer = vec![0; READ_BYTES];
     let mut received = 0;
@@ -62,7 +62,7 @@ pub(super) fn receive_loop(
     while !worker.stopped() {
         match stream.read(&mut buffer) {
             Ok(0) if worker.stopped() => break,
-            Ok(0) => return Err(Trouble::failed("the sender is gone")),
+            Ok(0) => return Err(WorkerError::failed("the sender is gone")),
             Ok(length) => received += length as u64,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(broken(error)),

@@ -1,30 +1,31 @@
-//! How long the way into the kernel takes when no host has a part in it.
+//! The kernel entry latency, measured where no host has a part in it.
 //!
-//! An exception takes the same way as an interrupt, and a page fault is one that a program can
-//! raise itself and that no host sees. From the clock's reading before the access to the kernel's
-//! first event is the way in, with what the probe adds before its stamp.
+//! An exception enters the kernel by the same path as an interrupt. A page fault is an exception that a
+//! program can raise itself and that no host intercepts. The entry latency is the time from the clock
+//! reading before the access to the kernel's first event; it includes the probe's work before its time
+//! stamp.
 
 use std::hint::black_box;
 
 use lab::noise::What;
 use rustix::thread::{gettid, sched_getaffinity, sched_setaffinity};
 
-use crate::clock::{ClockMap, now};
-use crate::threads::pin;
-use crate::marks::MarkProbes;
 use crate::bpf::BpfError;
+use crate::clock::{ClockMap, now};
+use crate::marks::MarkProbes;
+use crate::threads::pin;
 
 /// Pages that are touched for the first time.
 const PAGES: usize = 512;
 const PAGE_BYTES: usize = 4096;
-/// Fewest faults from which the way is told.
+/// Least number of faults from which the latency is computed.
 const FAULTS_MIN: usize = 16;
 
-/// The way in that nine of ten faults do not exceed, ns; `None` where too few faults were seen.
+/// The 90th percentile of the entry latency, ns; `None` with too few faults.
 ///
 /// # Errors
-/// When the kernel refuses to read the marks.
-pub fn way_ns(probes: &MarkProbes, cpu: u32) -> Result<Option<u64>, BpfError> {
+/// When the kernel refuses to hand out the marks.
+pub fn entry_latency_ns(probes: &MarkProbes, cpu: u32) -> Result<Option<u64>, BpfError> {
     let mut clocks = ClockMap::default();
     clocks.read();
     let touched = touch(probes, cpu)?;
@@ -37,19 +38,19 @@ pub fn way_ns(probes: &MarkProbes, cpu: u32) -> Result<Option<u64>, BpfError> {
         .collect();
     faults.sort_unstable();
     let times: Vec<u64> = touched.iter().filter_map(|&cycles| clocks.ns_at(cycles)).collect();
-    let mut ways: Vec<u64> = times
+    let mut latencies: Vec<u64> = times
         .windows(2)
         .filter_map(|pair| {
             let next = faults.get(faults.partition_point(|fault| *fault < pair[0]))?;
             (*next < pair[1]).then(|| next - pair[0])
         })
         .collect();
-    ways.sort_unstable();
-    Ok((ways.len() >= FAULTS_MIN).then(|| ways[ways.len() * 9 / 10]))
+    latencies.sort_unstable();
+    Ok((latencies.len() >= FAULTS_MIN).then(|| latencies[latencies.len() * 9 / 10]))
 }
 
-/// Touches fresh pages on `cpu`, and goes back to where this thread may run; when each was touched,
-/// cycles.
+/// Touches fresh pages on `cpu`, and restores this thread's affinity. Returns when each page was
+/// touched, cycles.
 fn touch(probes: &MarkProbes, cpu: u32) -> Result<Vec<u64>, BpfError> {
     let allowed = sched_getaffinity(None).ok();
     if allowed.is_none() || pin(cpu).is_err() {
@@ -57,7 +58,7 @@ fn touch(probes: &MarkProbes, cpu: u32) -> Result<Vec<u64>, BpfError> {
     }
     let thread = gettid().as_raw_nonzero().get() as u32;
     let mut touched = vec![1_u64; PAGES];
-    // Pages of zeros that the kernel has not given yet.
+    // Pages of zeros that the kernel has not allocated yet.
     let mut fresh = vec![0_u8; PAGES * PAGE_BYTES];
     probes.announce(cpu, thread)?;
     for (page, at) in fresh.chunks_exact_mut(PAGE_BYTES).zip(&mut touched) {
@@ -67,7 +68,7 @@ fn touch(probes: &MarkProbes, cpu: u32) -> Result<Vec<u64>, BpfError> {
     black_box(&fresh);
     let ended = probes.announce(cpu, 0);
     if let Some(allowed) = allowed {
-        let _ = sched_setaffinity(None, &allowed); // we were allowed all of it a moment ago
+        let _ = sched_setaffinity(None, &allowed); // the same mask was valid a moment ago
     }
     ended.map(|()| touched)
 }

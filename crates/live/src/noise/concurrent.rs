@@ -1,18 +1,18 @@
-//! What CPUs did beside their loops, as the marks say, and where they are.
+//! The concurrent activity of the CPUs, from their marks, and the place of each CPU.
 
 use lab::noise::{Beside, Place, Stretches};
 
 use crate::host::{CpuFacts, Root, cpu_facts};
 
-/// Of CPUs, what they did, and when their loop ended, ns; none of any when the kernel does not say where
-/// one of them is.
-pub(super) fn beside(root: &Root, of_cpus: Vec<(u32, Stretches, u64)>) -> Vec<Beside> {
+/// The activity of each CPU, from its busy intervals and the end of its loop, ns. Empty when the kernel
+/// does not report the place of one of them.
+pub(super) fn concurrent_activity(root: &Root, of_cpus: Vec<(u32, Stretches, u64)>) -> Vec<Beside> {
     let facts = cpu_facts(root);
-    let of_cpu = |(cpu, stretches, end_ns): (u32, Stretches, u64)| {
-        let mut beside = stretches.finish(place(&facts, cpu)?, end_ns);
-        // Behind its loop's last record nothing was joined.
-        beside.until_ns = Some(beside.until_ns.map_or(end_ns, |until| until.min(end_ns)));
-        Some(beside)
+    let of_cpu = |(cpu, intervals, end_ns): (u32, Stretches, u64)| {
+        let mut activity = intervals.finish(place(&facts, cpu)?, end_ns);
+        // After the loop's last record no marks were used.
+        activity.until_ns = Some(activity.until_ns.map_or(end_ns, |until| until.min(end_ns)));
+        Some(activity)
     };
     of_cpus.into_iter().map(of_cpu).collect::<Option<_>>().unwrap_or_default()
 }
@@ -38,8 +38,8 @@ mod tests {
     }
 
     #[test]
-    fn without_a_place_of_all_there_is_nothing_to_tell() {
+    fn without_the_place_of_every_cpu_there_is_no_activity() {
         let nowhere = Root::new("/nonexistent");
-        assert!(beside(&nowhere, vec![(0, Stretches::default(), 5)]).is_empty());
+        assert!(concurrent_activity(&nowhere, vec![(0, Stretches::default(), 5)]).is_empty());
     }
 }

@@ -1,24 +1,26 @@
-//! A short TCP message that comes in: from the far end of a veth pair, whose messages the kernel
-//! handles on the loop's CPU, from the second card of a simulated machine, or from another machine.
+//! An arriving short TCP message: from the far end of a veth pair, whose messages the kernel handles on
+//! the loop's CPU, from the second card of a simulated machine, or from another machine.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::AsRawFd;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use super::cued::{Cue, acknowledge, cued, hold_acknowledgements};
-use super::echo::{MESSAGE_BYTES, answer, message};
-use super::{Counted, Raise, Unavailable};
-use crate::threads::pin;
+use rustix::net::sockopt::set_tcp_quickack;
+
+use super::echo::{MESSAGE_BYTES, answer, message, wait_until};
+use super::{CountedAs, RaiseInterrupt, Unavailable};
 use crate::stimulus::{Ends, connected_cards, connected_ends};
+use crate::threads::pin;
 
 /// How long another machine may take to connect, and to answer beyond the delay.
 const PEER_MAX: Duration = Duration::from_secs(3);
 
-/// From where messages come.
+/// Where the messages come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FarEnd {
-    /// A veth pair of our own.
+    /// A veth pair made for it.
     Veth,
     /// The second of the two cards of a simulated machine, which are joined back to back.
     Cards,
@@ -30,19 +32,19 @@ pub enum FarEnd {
 #[derive(Debug)]
 pub struct Net {
     near: TcpStream,
-    is_under_way: bool,
+    in_flight: bool,
     signal: bool,
-    from: From,
+    from: Origin,
 }
 
 /// Where the far end is.
 #[derive(Debug)]
-enum From {
-    /// In a namespace of our own, on that CPU.
+enum Origin {
+    /// In a network namespace of this process, on that CPU.
     Cpu(u32),
-    /// Behind the other card, on that CPU; it is told when to send.
-    Card(u32, Cue),
-    /// Another machine, by that name.
+    /// At the other card, on that CPU, with its send times.
+    Card(u32, SendTimes),
+    /// Another machine of that name.
     Peer(String),
 }
 
@@ -51,16 +53,55 @@ fn unavailable((reason, remedy): (String, String)) -> Unavailable {
 }
 
 fn other_cpu(from: Option<u32>) -> Result<u32, Unavailable> {
-    let alone = "a message from another CPU needs two CPUs, and there is one";
+    let alone = "a message from another CPU needs two CPUs, and this machine has one";
     from.ok_or_else(|| Unavailable::because(alone))
 }
 
 fn no_connection(error: io::Error) -> Unavailable {
-    Unavailable::because(format!("the connection: {error}"))
+    Unavailable::because(format!("the connection failed: {error}"))
+}
+
+/// Time in which a card may interrupt because of the last message.
+const QUIET: Duration = Duration::from_millis(1);
+
+/// Tells the far end when to send.
+type SendTimes = Sender<Instant>;
+
+/// Starts a thread on `cpu` that sends a message at each time that it receives.
+///
+/// A request by message would cross the near card, whose own interrupts for it would be in the window; so
+/// the far end learns the time within this process, and acknowledgements wait.
+fn timed_sender(mut far: TcpStream, cpu: u32) -> io::Result<SendTimes> {
+    let (sender, times): (SendTimes, Receiver<Instant>) = channel();
+    let send = move || {
+        if pin(cpu).is_err() {
+            return; // the near end then reads an end of file
+        }
+        for due in times {
+            wait_until(due);
+            if far.write_all(&[0; MESSAGE_BYTES]).is_err() {
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new().name("irqlab-far".to_owned()).spawn(send)?;
+    Ok(sender)
+}
+
+/// From now on messages are acknowledged by [`acknowledge`] only (tcp(7), `TCP_QUICKACK`).
+fn hold_acknowledgements(near: &TcpStream) -> io::Result<()> {
+    Ok(set_tcp_quickack(near, false)?)
+}
+
+/// Acknowledges the messages read so far, and busy-waits until the cards are quiet again.
+fn acknowledge(near: &TcpStream) -> io::Result<()> {
+    set_tcp_quickack(near, true)?;
+    wait_until(Instant::now() + QUIET);
+    Ok(())
 }
 
 impl Net {
-    /// `cpu`: the loop's. `from`: where the far end runs. `signal`: each message is told by SIGIO.
+    /// `cpu`: the loop's. `from`: the far end's. `signal`: each message sends a SIGIO.
     ///
     /// # Errors
     /// Where there is no other CPU, no network namespace can be made, or packets can't be steered.
@@ -69,9 +110,9 @@ impl Net {
         let Ends { near, far } = connected_ends(cpu).map_err(unavailable)?;
         std::thread::Builder::new()
             .name("irqlab-far".to_owned())
-            .spawn(move || pin(from).map(|()| answer(far)).ok()) // else the near end reads of an end
+            .spawn(move || pin(from).map(|()| answer(far)).ok()) // on failure the near end reads an end of file
             .map_err(no_connection)?;
-        Self::over(near, signal, From::Cpu(from)).map_err(no_connection)
+        Self::over(near, signal, Origin::Cpu(from)).map_err(no_connection)
     }
 
     /// As [`Net::new`], over the two cards of a simulated machine.
@@ -82,8 +123,8 @@ impl Net {
         let from = other_cpu(from)?;
         let Ends { near, far } = connected_cards(cpu, from).map_err(unavailable)?;
         hold_acknowledgements(&near).map_err(no_connection)?;
-        let cue = cued(far, from).map_err(no_connection)?;
-        Self::over(near, signal, From::Card(from, cue)).map_err(no_connection)
+        let times = timed_sender(far, from).map_err(no_connection)?;
+        Self::over(near, signal, Origin::Card(from, times)).map_err(no_connection)
     }
 
     /// `peer`: HOST:PORT of an `irqlab echo`.
@@ -100,24 +141,24 @@ impl Net {
         let near = TcpStream::connect_timeout(&address, PEER_MAX).map_err(cannot)?;
         near.set_nodelay(true).map_err(cannot)?;
         near.set_read_timeout(Some(PEER_MAX)).map_err(cannot)?;
-        let mut net = Self::over(near, signal, From::Peer(peer.to_owned())).map_err(cannot)?;
+        let mut net = Self::over(near, signal, Origin::Peer(peer.to_owned())).map_err(cannot)?;
         net.schedule(Duration::ZERO).and_then(|()| net.reap()).map_err(cannot)?;
         Ok(net)
     }
 
-    fn over(near: TcpStream, signal: bool, from: From) -> io::Result<Self> {
+    fn over(near: TcpStream, signal: bool, from: Origin) -> io::Result<Self> {
         if signal {
-            tell_by_signal(&near)?;
+            notify_by_signal(&near)?;
         }
-        Ok(Net { near, is_under_way: false, signal, from })
+        Ok(Net { near, in_flight: false, signal, from })
     }
 
-    /// Reads the message, if one is under way.
+    /// Reads the message, if one is in flight.
     fn reap(&mut self) -> io::Result<()> {
-        if self.is_under_way {
+        if self.in_flight {
             self.near.read_exact(&mut [0; MESSAGE_BYTES])?;
-            self.is_under_way = false;
-            if let From::Card(..) = self.from {
+            self.in_flight = false;
+            if let Origin::Card(..) = self.from {
                 acknowledge(&self.near)?;
                 hold_acknowledgements(&self.near)?;
             }
@@ -129,7 +170,7 @@ impl Net {
 extern "C" fn do_nothing(_signal: libc::c_int) {}
 
 /// Has the kernel send this thread a SIGIO for each message.
-fn tell_by_signal(stream: &TcpStream) -> io::Result<()> {
+fn notify_by_signal(stream: &TcpStream) -> io::Result<()> {
     #[repr(C)]
     struct Owner {
         kind: libc::c_int,
@@ -137,8 +178,8 @@ fn tell_by_signal(stream: &TcpStream) -> io::Result<()> {
     }
     const THREAD: libc::c_int = 0; // F_OWNER_TID
     const SET_OWNER: libc::c_int = 15; // F_SETOWN_EX
-    // SAFETY: the structure is all zero but for a handler that does nothing, and so is async-signal
-    // safe; system calls begin again.
+    // SAFETY: the structure is zero except for a handler that does nothing, which is async-signal-safe;
+    // system calls restart.
     let installed = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = do_nothing as *const () as usize;
@@ -153,34 +194,34 @@ fn tell_by_signal(stream: &TcpStream) -> io::Result<()> {
     let file = stream.as_raw_fd();
     // SAFETY: the descriptor is open; the kernel reads `owner`, which outlives the call, and the flags
     // of the file are its own.
-    let told = unsafe {
+    let is_set = unsafe {
         libc::fcntl(file, SET_OWNER, &raw const owner) >= 0 && {
             let flags = libc::fcntl(file, libc::F_GETFL);
             flags >= 0 && libc::fcntl(file, libc::F_SETFL, flags | libc::O_ASYNC) >= 0
         }
     };
-    if told { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if is_set { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-impl Raise for Net {
-    fn counted(&self) -> Counted {
+impl RaiseInterrupt for Net {
+    fn counted_as(&self) -> CountedAs {
         match self.from {
-            From::Cpu(_) => Counted::Line("CAL"),
-            From::Card(..) => Counted::Device,
-            From::Peer(_) => Counted::Arrival,
+            Origin::Cpu(_) => CountedAs::Line("CAL"),
+            Origin::Card(..) => CountedAs::Device,
+            Origin::Peer(_) => CountedAs::Arrival,
         }
     }
 
     fn schedule(&mut self, delay: Duration) -> io::Result<()> {
         self.reap()?;
         match &self.from {
-            From::Card(_, cue) => {
-                let ended = |_| io::Error::from(io::ErrorKind::BrokenPipe);
-                cue.send(Instant::now() + delay).map_err(ended)?;
+            Origin::Card(_, times) => {
+                let closed = |_| io::Error::from(io::ErrorKind::BrokenPipe);
+                times.send(Instant::now() + delay).map_err(closed)?;
             }
-            From::Cpu(_) | From::Peer(_) => self.near.write_all(&message(delay))?,
+            Origin::Cpu(_) | Origin::Peer(_) => self.near.write_all(&message(delay))?,
         }
-        self.is_under_way = true;
+        self.in_flight = true;
         Ok(())
     }
 
@@ -189,13 +230,13 @@ impl Raise for Net {
     }
 
     fn method(&self) -> String {
-        let told = if self.signal { ", told by SIGIO" } else { "" };
-        let way = match &self.from {
-            From::Cpu(from) => format!("over a veth pair from CPU {from}, steered here"),
-            From::Card(from, _) => format!("from the card beside, sent by CPU {from}"),
-            From::Peer(peer) => format!("echoed by {peer}"),
+        let signal = if self.signal { ", notified by SIGIO" } else { "" };
+        let route = match &self.from {
+            Origin::Cpu(from) => format!("over a veth pair from CPU {from}, steered here"),
+            Origin::Card(from, _) => format!("from the other card, sent by CPU {from}"),
+            Origin::Peer(peer) => format!("echoed by {peer}"),
         };
-        format!("TCP, {MESSAGE_BYTES} bytes {way}{told}")
+        format!("TCP, {MESSAGE_BYTES} bytes {route}{signal}")
     }
 }
 
@@ -203,13 +244,13 @@ impl Raise for Net {
 mod tests {
     use super::*;
     use crate::footprint::route::{Route, route};
-    use crate::footprint::sources::echo::echo;
-    use crate::window::Stop;
+    use crate::footprint::stimulus::echo::echo;
     use crate::host::{Root, parse_cpu_list};
     use crate::stimulus::across_pair;
+    use crate::window::Stop;
 
-    /// The far end is another machine as far as the network goes: a namespace of its own, without a veth
-    /// that this source made.
+    /// For the network the far end is another machine: it has its own namespace, without a veth of this
+    /// stimulus.
     #[test]
     fn a_peer_in_another_network_interrupts_the_loops_cpu() {
         let root = Root::default();

@@ -1,4 +1,4 @@
-//! The threads of a stimulus process: pinned, counted, stopped by a flag and a signal.
+//! The worker pool of a stimulus process: pinned threads with counters, stopped by a flag and a signal.
 
 use std::io::PipeReader;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,18 +12,18 @@ use std::time::{Duration, Instant};
 
 use super::running::Report;
 use super::system;
-use super::wire::{Facts, Trouble, facts};
+use super::wire::{Facts, WorkerError, facts};
 
 /// Pause between two wake-up signals to threads that have not yet seen the stop flag.
 const STOP_RETRY: Duration = Duration::from_millis(2);
 
-/// All threads of one source.
-pub(super) struct Crew {
+/// All threads of one stimulus.
+pub(super) struct WorkerPool {
     shared: Arc<Shared>,
     alarm: PipeReader,
-    hands: Vec<Hand>,
-    news_sender: Sender<News>,
-    news: Receiver<News>,
+    threads: Vec<PoolThread>,
+    event_sender: Sender<WorkerEvent>,
+    events: Receiver<WorkerEvent>,
     started: Instant,
     before: Report,
 }
@@ -33,142 +33,142 @@ struct Shared {
     alarm: std::io::PipeWriter,
 }
 
-struct Hand {
+struct PoolThread {
     thread: JoinHandle<()>,
-    tally: Arc<Tally>,
+    counters: Arc<Counters>,
     placement: Facts,
 }
 
-enum News {
+enum WorkerEvent {
     Ready(Facts),
-    Trouble(Trouble),
+    Failed(WorkerError),
 }
 
-/// A worker's counters, alone on their cache lines.
+/// A worker's counters, on cache lines of their own.
 #[derive(Default)]
 #[repr(align(128))]
-struct Tally {
+struct Counters {
     operations: AtomicU64,
     bytes: AtomicU64,
     errors: AtomicU64,
 }
 
-/// What a thread gets to see of the crew.
+/// A thread's view of the pool.
 pub(super) struct Worker {
     shared: Arc<Shared>,
-    tally: Arc<Tally>,
-    news: Sender<News>,
+    counters: Arc<Counters>,
+    events: Sender<WorkerEvent>,
 }
 
 impl Worker {
-    /// Whether to return. Look after every operation and every interrupted system call.
+    /// Whether to return. Check it after every operation and every interrupted system call.
     pub fn stopped(&self) -> bool {
         self.shared.stop.load(Ordering::Relaxed)
     }
 
-    /// Says that the source runs, once per worker, with the facts that only it knows.
+    /// Reports, once per worker, that it runs, with the facts that only it knows.
     pub fn ready(&self, facts: Facts) {
-        // The receiver lives as long as the crew, which outlives its threads.
-        let _ = self.news.send(News::Ready(facts));
+        // The receiver lives as long as the pool, which outlives its threads.
+        let _ = self.events.send(WorkerEvent::Ready(facts));
     }
 
     pub fn count(&self, operations: u64, bytes: u64) {
-        self.tally.operations.fetch_add(operations, Ordering::Relaxed);
-        self.tally.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.counters.operations.fetch_add(operations, Ordering::Relaxed);
+        self.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     pub fn count_error(&self) {
-        self.tally.errors.fetch_add(1, Ordering::Relaxed);
+        self.counters.errors.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Sleeps, and returns early when it is time to stop.
+    /// Sleeps until the next period, or until the stop.
     pub fn sleep_to_next(&self, ticker: &mut system::Ticker) {
         let next = ticker.next_deadline();
         while !self.stopped() && !system::sleep_until(next) {}
     }
 }
 
-impl Crew {
+impl WorkerPool {
     pub fn new() -> std::io::Result<Self> {
         // Without its handler the signal that `stop` sends would end the process.
         system::install_wake_up_signal();
         let (alarm, writer) = std::io::pipe()?;
-        let (news_sender, news) = channel();
-        Ok(Crew {
+        let (event_sender, events) = channel();
+        Ok(WorkerPool {
             shared: Arc::new(Shared { stop: AtomicBool::new(false), alarm: writer }),
             alarm,
-            hands: Vec::new(),
-            news_sender,
-            news,
+            threads: Vec::new(),
+            event_sender,
+            events,
             started: Instant::now(),
             before: Report::default(),
         })
     }
 
-    /// Readable once a worker has given up.
+    /// Readable once a worker has failed.
     pub fn alarm(&self) -> BorrowedFd<'_> {
         self.alarm.as_fd()
     }
 
     /// Starts a thread, pinned to `cpu` if one is given. `body` must call [`Worker::ready`] once,
     /// and return when [`Worker::stopped`].
-    pub fn spawn<F>(&mut self, role: &str, cpu: Option<u32>, body: F) -> Result<(), Trouble>
+    pub fn spawn<F>(&mut self, role: &str, cpu: Option<u32>, body: F) -> Result<(), WorkerError>
     where
-        F: FnOnce(&Worker) -> Result<(), Trouble> + Send + 'static,
+        F: FnOnce(&Worker) -> Result<(), WorkerError> + Send + 'static,
     {
-        let tally = Arc::new(Tally::default());
+        let counters = Arc::new(Counters::default());
         let worker = Worker {
             shared: Arc::clone(&self.shared),
-            tally: Arc::clone(&tally),
-            news: self.news_sender.clone(),
+            counters: Arc::clone(&counters),
+            events: self.event_sender.clone(),
         };
         let thread = Builder::new()
             .name(format!("irqlab-{role}"))
             .spawn(move || work(&worker, cpu, body))
-            .map_err(|e| Trouble::failed(format!("cannot start a thread: {e}")))?;
+            .map_err(|e| WorkerError::failed(format!("starting a thread failed: {e}")))?;
         let placement = facts! { "role": role, "cpu": cpu };
-        self.hands.push(Hand { thread, tally, placement });
+        self.threads.push(PoolThread { thread, counters, placement });
         Ok(())
     }
 
     /// Waits until every worker runs; returns their facts and their CPUs.
-    pub fn wait_ready(&mut self) -> Result<Facts, Trouble> {
+    pub fn wait_ready(&mut self) -> Result<Facts, WorkerError> {
         let mut facts = Facts::new();
-        for _ in 0..self.hands.len() {
-            match self.news.recv() {
-                Ok(News::Ready(more)) => facts.extend(more),
-                Ok(News::Trouble(trouble)) => return Err(trouble),
-                Err(_) => return Err(Trouble::failed("a worker vanished")),
+        for _ in 0..self.threads.len() {
+            match self.events.recv() {
+                Ok(WorkerEvent::Ready(more)) => facts.extend(more),
+                Ok(WorkerEvent::Failed(error)) => return Err(error),
+                Err(_) => return Err(WorkerError::failed("a worker died without an error")),
             }
         }
-        let threads: Vec<Facts> = self.hands.iter().map(|hand| hand.placement.clone()).collect();
+        let threads: Vec<Facts> = self.threads.iter().map(|one| one.placement.clone()).collect();
         facts.extend(facts! { "threads": threads });
         self.started = Instant::now();
         self.before = self.sum();
         Ok(facts)
     }
 
-    /// Stops every worker, waits for them, and sums what they did since they were ready.
-    pub fn stop(mut self) -> Result<Report, Trouble> {
+    /// Stops and joins all workers, and sums their counters since they were ready.
+    pub fn stop(mut self) -> Result<Report, WorkerError> {
         self.shared.stop.store(true, Ordering::SeqCst);
         let elapsed = self.started.elapsed();
-        while self.hands.iter().any(|hand| !hand.thread.is_finished()) {
-            for hand in self.hands.iter().filter(|hand| !hand.thread.is_finished()) {
-                system::wake_up(hand.thread.as_pthread_t());
+        while self.threads.iter().any(|one| !one.thread.is_finished()) {
+            for one in self.threads.iter().filter(|one| !one.thread.is_finished()) {
+                system::wake_up(one.thread.as_pthread_t());
             }
             std::thread::sleep(STOP_RETRY);
         }
         let after = self.sum();
-        for hand in self.hands.drain(..) {
-            if hand.thread.join().is_err() {
-                return Err(Trouble::failed("a worker panicked"));
+        for one in self.threads.drain(..) {
+            if one.thread.join().is_err() {
+                return Err(WorkerError::failed("a worker panicked"));
             }
         }
-        if let Some(trouble) = self.news.try_iter().find_map(|news| match news {
-            News::Trouble(trouble) => Some(trouble),
-            News::Ready(_) => None,
+        if let Some(error) = self.events.try_iter().find_map(|event| match event {
+            WorkerEvent::Failed(error) => Some(error),
+            WorkerEvent::Ready(_) => None,
         }) {
-            return Err(trouble);
+            return Err(error);
         }
         Ok(Report {
             operations: after.operations - self.before.operations,
@@ -180,19 +180,19 @@ impl Crew {
 
     fn sum(&self) -> Report {
         let mut sum = Report::default();
-        for hand in &self.hands {
-            sum.operations += hand.tally.operations.load(Ordering::SeqCst);
-            sum.bytes += hand.tally.bytes.load(Ordering::SeqCst);
-            sum.errors += hand.tally.errors.load(Ordering::SeqCst);
+        for one in &self.threads {
+            sum.operations += one.counters.operations.load(Ordering::SeqCst);
+            sum.bytes += one.counters.bytes.load(Ordering::SeqCst);
+            sum.errors += one.counters.errors.load(Ordering::SeqCst);
         }
         sum
     }
 }
 
-/// A thread's life: pin, work, and raise the alarm if it ends unasked.
+/// A thread's main function: pins it, runs its work, and raises the alarm if it ends without a stop.
 fn work<F>(worker: &Worker, cpu: Option<u32>, body: F)
 where
-    F: FnOnce(&Worker) -> Result<(), Trouble>,
+    F: FnOnce(&Worker) -> Result<(), WorkerError>,
 {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         if let Some(cpu) = cpu {
@@ -200,14 +200,14 @@ where
         }
         body(worker)
     }));
-    let trouble = match outcome {
+    let error = match outcome {
         Ok(Ok(())) if worker.stopped() => return,
-        Ok(Ok(())) => Trouble::failed("a worker ended early"),
-        Ok(Err(trouble)) => trouble,
-        Err(_) => Trouble::failed("a worker panicked"),
+        Ok(Ok(())) => WorkerError::failed("a worker ended early"),
+        Ok(Err(error)) => error,
+        Err(_) => WorkerError::failed("a worker panicked"),
     };
-    let _ = worker.news.send(News::Trouble(trouble));
-    // One byte per dying worker: the pipe can't fill up, and its reader outlives us.
+    let _ = worker.events.send(WorkerEvent::Failed(error));
+    // One byte per failed worker: the pipe cannot fill up, and its reader outlives this thread.
     let _ = std::io::Write::write(&mut &worker.shared.alarm, &[1]);
 }
 
@@ -217,9 +217,9 @@ mod tests {
 
     #[test]
     fn only_what_happens_after_ready_is_counted() {
-        let mut crew = Crew::new().unwrap();
+        let mut pool = WorkerPool::new().unwrap();
         let (go, gone) = std::sync::mpsc::channel::<()>();
-        crew.spawn("test", None, move |worker| {
+        pool.spawn("test", None, move |worker| {
             worker.count(5, 50);
             worker.ready(facts! { "a": 1 });
             gone.recv().unwrap();
@@ -230,31 +230,31 @@ mod tests {
             Ok(())
         })
         .unwrap();
-        let facts = crew.wait_ready().unwrap();
+        let facts = pool.wait_ready().unwrap();
         assert_eq!(facts["a"], 1);
         assert_eq!(facts["threads"][0]["role"], "test");
         go.send(()).unwrap();
-        let report = crew.stop().unwrap();
+        let report = pool.stop().unwrap();
         assert_eq!((report.operations, report.bytes, report.errors), (2, 20, 0));
     }
 
     #[test]
     fn a_worker_that_ends_early_or_panics_is_a_failure() {
         for panics in [false, true] {
-            let mut crew = Crew::new().unwrap();
-            crew.spawn("test", None, move |worker| {
+            let mut pool = WorkerPool::new().unwrap();
+            pool.spawn("test", None, move |worker| {
                 worker.ready(Facts::new());
                 assert!(!panics, "on purpose");
                 Ok(())
             })
             .unwrap();
-            crew.wait_ready().unwrap();
+            pool.wait_ready().unwrap();
             let mut fds = [rustix::event::PollFd::from_borrowed_fd(
-                crew.alarm(),
+                pool.alarm(),
                 rustix::event::PollFlags::IN,
             )];
             rustix::event::poll(&mut fds, None).unwrap();
-            assert!(matches!(crew.stop(), Err(Trouble::Failed { .. })));
+            assert!(matches!(pool.stop(), Err(WorkerError::Failed { .. })));
         }
     }
 }

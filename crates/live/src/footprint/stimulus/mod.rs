@@ -1,6 +1,5 @@
-//! What raises one interrupt, at a time that is about known.
+//! Stimuli that raise a single interrupt at an approximately known time.
 
-mod cued;
 mod disk;
 mod echo;
 mod ipi;
@@ -18,12 +17,12 @@ pub use ipi::Ipi;
 pub use net::{FarEnd, Net};
 pub use timer::Timer;
 
-/// Why a source can't be had: the reason, and the line that unlocks it.
+/// Why a stimulus is unavailable.
 #[derive(Debug)]
 pub struct Unavailable {
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// What would help.
+    /// The remedy, if there is one.
     pub remedy: Option<String>,
 }
 
@@ -33,66 +32,66 @@ impl Unavailable {
     }
 }
 
-/// Under which name the kernel counts the interrupt in /proc/interrupts.
+/// The line of /proc/interrupts that counts the interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counted {
+pub enum CountedAs {
     /// The line of that name.
     Line(&'static str),
-    /// A line with a number: a device's.
+    /// The numbered line of a device.
     Device,
-    /// A device's, or the call by which another CPU hands over what came in there.
+    /// A device's line, or the function call by which another CPU passes on an arriving packet.
     Arrival,
 }
 
-impl Counted {
-    /// Whether a line of that label is it.
+impl CountedAs {
+    /// Whether it is the line of that label.
     #[must_use]
     pub fn is(self, label: &str) -> bool {
         match self {
-            Counted::Line(line) => label == line,
-            Counted::Device => label.parse::<u32>().is_ok(),
-            Counted::Arrival => label == "CAL" || label.parse::<u32>().is_ok(),
+            CountedAs::Line(line) => label == line,
+            CountedAs::Device => label.parse::<u32>().is_ok(),
+            CountedAs::Arrival => label == "CAL" || label.parse::<u32>().is_ok(),
         }
     }
 }
 
 /// One interrupt on the CPU of the calling thread.
-pub trait Raise {
+pub trait RaiseInterrupt {
     /// How the kernel counts it.
-    fn counted(&self) -> Counted;
+    fn counted_as(&self) -> CountedAs;
 
-    /// Has the interrupt come after `delay`, or when the device pleases.
+    /// Requests the interrupt after `delay`; a device may choose another time.
     ///
     /// # Errors
     /// When the system refuses.
     fn schedule(&mut self, delay: Duration) -> std::io::Result<()>;
 
-    /// Behind the window: waits until nothing of it is under way any more.
+    /// Waits, after the window, until nothing is in flight.
     ///
     /// # Errors
     /// When the system refuses.
     fn settle(&mut self) -> std::io::Result<()>;
 
-    /// Whether it comes when it is asked to, to within some microseconds.
+    /// Whether it comes at the requested time, within some microseconds.
     fn is_timed(&self) -> bool {
         false
     }
 
-    /// How it is done, for the tables.
+    /// How the interrupt is raised, for the tables.
     fn method(&self) -> String;
 }
 
-/// Makes a source ready, for a loop on `cpu`. `device`: what the disk sources read, if no file of their own;
-/// `far`: from where messages come to the network sources.
+/// Prepares a stimulus for a loop on `cpu`. `device`: the disk stimuli read it instead of scratch files;
+/// `far`: where the network stimuli's messages come from.
 ///
 /// # Errors
-/// Where it can't be had.
+/// Where the stimulus is unavailable.
 pub fn ready(
     source: Source,
     cpu: u32,
     others: &[u32],
     (device, far): (Option<&Path>, &FarEnd),
-) -> Result<Box<dyn Raise>, Unavailable> {
+) -> Result<Box<dyn RaiseInterrupt>, Unavailable> {
     let other = || others.iter().copied().find(|other| *other != cpu);
     match source {
         Source::Timer => Ok(Box::new(Timer::new()?)),

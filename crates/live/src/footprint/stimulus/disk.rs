@@ -10,14 +10,14 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, eventfd};
 use stats::Random;
 
-use super::{Counted, Raise, Unavailable};
+use super::{CountedAs, RaiseInterrupt, Unavailable};
 use crate::stimulus::{default_scratch_dir, scratch_file};
 
-/// Files, one of which is read at random, so that no layer below learns what comes next.
+/// Files, of which one is read at random, so that no layer can predict the next read.
 const FILES: usize = 16;
-/// Bytes of each, as in the paper.
+/// Bytes of each file, as in the paper.
 const FILE_BYTES: u64 = 16;
-/// What is asked for: `O_DIRECT` takes whole blocks only.
+/// Bytes of a read: `O_DIRECT` reads whole blocks only.
 const BLOCK_BYTES: usize = 4096;
 
 /// `struct iocb` (linux/aio_abi.h), 64 bytes.
@@ -54,15 +54,15 @@ const FLAG_EVENT_FILE: u32 = 1; // IOCB_FLAG_RESFD
 #[repr(C, align(4096))]
 struct Block([u8; BLOCK_BYTES]);
 
-/// Files on a disk, and the kernel's asynchronous IO (`io_submit`): its completion runs in the
-/// interrupt alone, where io_uring would add work to the way back to the loop.
+/// Files on a disk, read by the kernel's asynchronous IO (`io_submit`): its completion runs only in the
+/// interrupt, where io_uring would add work on the return to the loop.
 pub struct Disk {
     context: libc::c_ulong,
     files: Vec<File>,
     event: Option<OwnedFd>,
     block: Box<Block>,
     request: Box<Iocb>,
-    is_under_way: bool,
+    in_flight: bool,
     random: Random,
 }
 
@@ -78,50 +78,50 @@ fn open_device(path: &Path) -> Result<File, Unavailable> {
     let mut options = File::options();
     options.read(true).custom_flags(libc::O_DIRECT);
     let cannot = |error: io::Error| {
-        Unavailable::because(format!("{} can't be read past the cache: {error}", path.display()))
+        Unavailable::because(format!("{} cannot be opened with O_DIRECT: {error}", path.display()))
     };
     options.open(path).map_err(cannot)
 }
 
 impl Disk {
-    /// `told`: completions are told by an eventfd. `device`: read blocks of this, where there is no
-    /// file system on a disk.
+    /// `notified`: an eventfd signals completions. `device`: reads its blocks, where no disk has a file
+    /// system.
     ///
     /// # Errors
-    /// Where no file can be had on a disk, or the kernel has no asynchronous IO.
-    pub fn new(told: bool, device: Option<&Path>) -> Result<Self, Unavailable> {
+    /// Where no scratch file can be made on a disk, or the kernel has no asynchronous IO.
+    pub fn new(notified: bool, device: Option<&Path>) -> Result<Self, Unavailable> {
         let files = match device {
             Some(device) => vec![open_device(device)?],
             None => files()?,
         };
-        let event = told
+        let event = notified
             .then(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))
             .transpose()
-            .map_err(|error| Unavailable::because(format!("eventfd: {error}")))?;
+            .map_err(|error| Unavailable::because(format!("eventfd failed: {error}")))?;
         let mut context: libc::c_ulong = 0;
         // SAFETY: the kernel writes a number to `context`, which outlives the call.
         let made = unsafe { libc::syscall(libc::SYS_io_setup, 1, &raw mut context) };
         if made < 0 {
             let error = io::Error::last_os_error();
-            return Err(Unavailable::because(format!("io_setup: {error}")));
+            return Err(Unavailable::because(format!("io_setup failed: {error}")));
         }
         let block = Box::new(Block([0; BLOCK_BYTES]));
         let request = Box::default();
         let random = Random::new(1);
-        Ok(Disk { context, files, event, block, request, is_under_way: false, random })
+        Ok(Disk { context, files, event, block, request, in_flight: false, random })
     }
 
-    /// Waits for the read, if one is under way.
+    /// Waits for the read, if one is in flight.
     fn reap(&mut self) -> io::Result<()> {
         let mut event = IoEvent::default();
-        while self.is_under_way {
+        while self.in_flight {
             // SAFETY: the kernel writes at most one event to `event`; no time limit is given.
             let number = unsafe {
                 let none = std::ptr::null::<libc::timespec>();
                 libc::syscall(libc::SYS_io_getevents, self.context, 1, 1, &raw mut event, none)
             };
             match number {
-                1 => self.is_under_way = false,
+                1 => self.in_flight = false,
                 0 => {}
                 _ => match io::Error::last_os_error() {
                     error if error.kind() == io::ErrorKind::Interrupted => {}
@@ -136,15 +136,15 @@ impl Disk {
     }
 }
 
-impl Raise for Disk {
-    fn counted(&self) -> Counted {
-        Counted::Device
+impl RaiseInterrupt for Disk {
+    fn counted_as(&self) -> CountedAs {
+        CountedAs::Device
     }
 
     fn schedule(&mut self, _delay: Duration) -> io::Result<()> {
         self.reap()?;
         let place = self.random.below(FILES as u64) as usize;
-        // Files have one block each; a device has as many as there would be files.
+        // Each file has one block; of a device, the same number of blocks is used.
         let (file, block) = match &self.files[..] {
             [device] => (device, place),
             files => (&files[place], 0),
@@ -167,7 +167,7 @@ impl Raise for Disk {
         if taken != 1 {
             return Err(io::Error::last_os_error());
         }
-        self.is_under_way = true;
+        self.in_flight = true;
         Ok(())
     }
 
@@ -176,19 +176,19 @@ impl Raise for Disk {
     }
 
     fn method(&self) -> String {
-        let told = if self.event.is_some() { ", told by an eventfd" } else { "" };
+        let notified = if self.event.is_some() { ", notified by an eventfd" } else { "" };
         let what = match self.files.len() {
             1 => format!("{BLOCK_BYTES} bytes, 1 of {FILES} blocks"),
             files => format!("{FILE_BYTES} bytes, 1 of {files} files"),
         };
-        format!("io_submit of an O_DIRECT read of {what}{told}")
+        format!("io_submit of an O_DIRECT read of {what}{notified}")
     }
 }
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        let _ = self.reap(); // before the memory that it is read into goes
-        // SAFETY: the context is ours, and nothing of it is under way.
+        let _ = self.reap(); // before its buffer is freed
+        // SAFETY: this value owns the context, and nothing is in flight.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
     }
 }

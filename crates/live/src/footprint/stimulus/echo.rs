@@ -1,4 +1,4 @@
-//! The far end of the network sources: answers each message after the delay that it asks for.
+//! The far end of the network stimuli: answers each message after the requested delay.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,18 +9,18 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::window::Stop;
 
-/// Bytes of a message: the delay in ns, and as many again.
+/// Bytes of a message: the delay in ns, and 8 unused bytes.
 pub(super) const MESSAGE_BYTES: usize = 16;
-/// No delay is longer.
+/// Longest delay.
 pub(super) const DELAY_MAX: Duration = Duration::from_secs(1);
-/// So long before its time an answer is waited for awake.
+/// The last part of a wait is a busy-wait of this length.
 const AWAKE: Duration = Duration::from_millis(2);
 /// Connections at a time.
 const CONNECTIONS_MAX: usize = 16;
-/// A connection that says nothing for so long is closed.
+/// A connection without messages is closed after this time.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// What a message asks for.
+/// A message that requests an answer after `delay`.
 pub(super) fn message(delay: Duration) -> [u8; MESSAGE_BYTES] {
     let mut message = [0; MESSAGE_BYTES];
     let delay_ns = delay.min(DELAY_MAX).as_nanos() as u64;
@@ -28,7 +28,7 @@ pub(super) fn message(delay: Duration) -> [u8; MESSAGE_BYTES] {
     message
 }
 
-/// Asleep first, then awake.
+/// Waits until `due`: asleep first, then busy.
 pub(super) fn wait_until(due: Instant) {
     std::thread::sleep(due.saturating_duration_since(Instant::now()).saturating_sub(AWAKE));
     while Instant::now() < due {
@@ -36,21 +36,21 @@ pub(super) fn wait_until(due: Instant) {
     }
 }
 
-/// Answers until the other end is closed. What asks for more than the longest delay gets that.
+/// Answers until the other end closes. Longer delays than the maximum are cut to it.
 pub(super) fn answer(mut far: TcpStream) {
     let mut message = [0; MESSAGE_BYTES];
     while far.read_exact(&mut message).is_ok() {
-        let begun = Instant::now();
+        let start = Instant::now();
         let delay_ns = u64::from_ne_bytes(message[..8].try_into().unwrap_or_default());
         let delay = Duration::from_nanos(delay_ns).min(DELAY_MAX);
-        wait_until(begun + delay);
+        wait_until(start + delay);
         if far.write_all(&message).is_err() {
             return;
         }
     }
 }
 
-/// Answers whoever connects, a few at a time, until `stop`.
+/// Answers all connections, a limited number at a time, until `stop`.
 ///
 /// # Errors
 /// When no more connections can be taken.
@@ -96,12 +96,12 @@ mod tests {
         let serving = std::thread::spawn(move || echo(&listener, &until));
         let mut near = TcpStream::connect(address).unwrap();
         for delay in [Duration::ZERO, Duration::from_millis(5)] {
-            let begun = Instant::now();
+            let start = Instant::now();
             near.write_all(&message(delay)).unwrap();
             let mut back = [1; MESSAGE_BYTES];
             near.read_exact(&mut back).unwrap();
             assert_eq!(back, message(delay));
-            assert!(begun.elapsed() >= delay);
+            assert!(start.elapsed() >= delay);
         }
         assert_eq!(message(Duration::from_secs(9)), message(DELAY_MAX));
         stop.request();

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{MembarrierCommand, membarrier};
 
-use super::{Counted, Raise, Unavailable};
+use super::{CountedAs, RaiseInterrupt, Unavailable};
 use crate::threads::pin;
 
-/// No delay is longer.
+/// Longest delay.
 const DELAY_MAX: Duration = Duration::from_secs(1);
 
-/// A thread on another CPU that interrupts ours when it is told to.
+/// A thread on another CPU that interrupts the loop's CPU on request.
 #[derive(Debug)]
 pub struct Ipi {
     shared: Arc<Shared>,
@@ -24,8 +24,8 @@ pub struct Ipi {
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Delay that was asked for, ns, and 1; 0: nothing to do.
-    asked: AtomicU64,
+    /// The requested delay, ns, plus 1; 0: no request.
+    requested: AtomicU64,
     stop: AtomicBool,
     failed: AtomicBool,
 }
@@ -37,51 +37,51 @@ impl Ipi {
     /// Where there is no other CPU, or the kernel refuses.
     pub fn new(from: Option<u32>) -> Result<Self, Unavailable> {
         let cpu = from.ok_or_else(|| {
-            Unavailable::because("an inter-processor interrupt needs two CPUs, and there is one")
+            Unavailable::because("an inter-processor interrupt needs two CPUs, and this machine has one")
         })?;
         membarrier(MembarrierCommand::RegisterPrivateExpedited).map_err(|error| {
-            Unavailable::because(format!("membarrier(PRIVATE_EXPEDITED) is refused: {error}"))
+            Unavailable::because(format!("membarrier(PRIVATE_EXPEDITED) failed: {error}"))
         })?;
         let shared = Arc::new(Shared::default());
         let its = Arc::clone(&shared);
         let caller = std::thread::Builder::new()
             .name("irqlab-ipi".to_owned())
             .spawn(move || call(&its, cpu))
-            .map_err(|error| Unavailable::because(format!("no thread: {error}")))?;
+            .map_err(|error| Unavailable::because(format!("starting a thread failed: {error}")))?;
         Ok(Ipi { shared, caller: Some(caller), cpu })
     }
 }
 
-/// The interrupting side: sleeps until it is asked, spins for the delay, calls.
+/// The interrupting side: sleeps until a request, spins for the delay, calls.
 fn call(shared: &Shared, cpu: u32) {
     if pin(cpu).is_err() {
         shared.failed.store(true, Ordering::Release);
     }
     while !shared.stop.load(Ordering::Acquire) {
-        let asked = shared.asked.load(Ordering::Acquire);
-        if asked == 0 {
+        let requested = shared.requested.load(Ordering::Acquire);
+        if requested == 0 {
             std::thread::park_timeout(Duration::from_millis(100));
             continue;
         }
-        let begun = Instant::now();
-        while begun.elapsed().as_nanos() < u128::from(asked - 1) {
+        let start = Instant::now();
+        while start.elapsed().as_nanos() < u128::from(requested - 1) {
             std::hint::spin_loop();
         }
         if membarrier(MembarrierCommand::PrivateExpedited).is_err() {
             shared.failed.store(true, Ordering::Release);
         }
-        shared.asked.store(0, Ordering::Release);
+        shared.requested.store(0, Ordering::Release);
     }
 }
 
-impl Raise for Ipi {
-    fn counted(&self) -> Counted {
-        Counted::Line("CAL")
+impl RaiseInterrupt for Ipi {
+    fn counted_as(&self) -> CountedAs {
+        CountedAs::Line("CAL")
     }
 
     fn schedule(&mut self, delay: Duration) -> io::Result<()> {
         let delay_ns = delay.min(DELAY_MAX).as_nanos() as u64;
-        self.shared.asked.store(delay_ns + 1, Ordering::Release);
+        self.shared.requested.store(delay_ns + 1, Ordering::Release);
         if let Some(caller) = &self.caller {
             caller.thread().unpark();
         }
@@ -89,11 +89,11 @@ impl Raise for Ipi {
     }
 
     fn settle(&mut self) -> io::Result<()> {
-        while self.shared.asked.load(Ordering::Acquire) != 0 {
+        while self.shared.requested.load(Ordering::Acquire) != 0 {
             std::thread::yield_now();
         }
         let failed = self.shared.failed.load(Ordering::Acquire);
-        if failed { Err(io::Error::other("membarrier, or its CPU, is refused")) } else { Ok(()) }
+        if failed { Err(io::Error::other("membarrier failed, or its thread could not be pinned")) } else { Ok(()) }
     }
 
     fn method(&self) -> String {
@@ -106,7 +106,7 @@ impl Drop for Ipi {
         self.shared.stop.store(true, Ordering::Release);
         if let Some(caller) = self.caller.take() {
             caller.thread().unpark();
-            let _ = caller.join(); // it has nothing to say
+            let _ = caller.join(); // it returns nothing
         }
     }
 }

@@ -9,8 +9,8 @@ use rustix::time::{
     timerfd_settime,
 };
 
-use super::super::seen::TICK;
-use super::{Counted, Raise, Unavailable};
+use super::super::kernel_counts::TICK;
+use super::{CountedAs, RaiseInterrupt, Unavailable};
 
 /// A timerfd. Its timer runs on the CPU that sets it.
 #[derive(Debug)]
@@ -25,13 +25,13 @@ impl Timer {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         timerfd_create(TimerfdClockId::Monotonic, flags)
             .map(|timer| Timer { timer })
-            .map_err(|error| Unavailable::because(format!("timerfd_create: {error}")))
+            .map_err(|error| Unavailable::because(format!("timerfd_create failed: {error}")))
     }
 }
 
-impl Raise for Timer {
-    fn counted(&self) -> Counted {
-        Counted::Line(TICK)
+impl RaiseInterrupt for Timer {
+    fn counted_as(&self) -> CountedAs {
+        CountedAs::Line(TICK)
     }
 
     fn schedule(&mut self, delay: Duration) -> io::Result<()> {

@@ -1,0 +1,186 @@
+//! The kernel's counts around a window: interrupts of this CPU, context switches, page faults.
+
+use lab::footprint::sample::Verdict;
+
+use super::stimulus::CountedAs;
+use super::window::Window;
+use crate::host::Root;
+use crate::host::interrupts::{Interrupts, read_interrupts};
+use crate::threads::ThreadCounts;
+
+/// The local timer's line in /proc/interrupts.
+pub const TICK: &str = "LOC";
+
+/// The counts at one instant.
+#[derive(Debug)]
+pub struct KernelCounts {
+    interrupts: Interrupts,
+    task: Option<ThreadCounts>,
+}
+
+/// The increase between two instants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CountDelta {
+    /// Interrupts of the stimulus.
+    pub expected: u64,
+    /// Other interrupts, without the local timer's.
+    pub others: u64,
+    /// Interrupts of the local timer, unless it is the stimulus.
+    pub ticks: u64,
+    /// Context switches and page faults of the loop.
+    pub switches: u64,
+}
+
+impl KernelCounts {
+    /// Reads the counts, those of tasks for this thread. `None` where the kernel does not report them.
+    #[must_use]
+    pub fn now(root: &Root) -> Option<KernelCounts> {
+        Some(KernelCounts { interrupts: read_interrupts(root)?, task: ThreadCounts::now() })
+    }
+
+    /// Counts switches and page faults only from now on: earlier ones are in no window.
+    pub fn restart_task_counts(&mut self) {
+        self.task = ThreadCounts::now();
+    }
+
+    /// The increase on `cpu` until `after`; without a stimulus all interrupts are others.
+    #[must_use]
+    pub fn until(&self, after: &KernelCounts, cpu: u32, kind: Option<CountedAs>) -> CountDelta {
+        let mut delta = CountDelta::default();
+        for line in &after.interrupts.lines {
+            let now = after.interrupts.count(&line.label, cpu).unwrap_or(0);
+            let before = self.interrupts.count(&line.label, cpu).unwrap_or(0);
+            let more = now.wrapping_sub(before);
+            match kind {
+                Some(kind) if kind.is(&line.label) => delta.expected += more,
+                _ if line.label == TICK => delta.ticks += more,
+                _ => delta.others += more,
+            }
+        }
+        if let (Some(before), Some(after)) = (self.task, after.task) {
+            let more = after.since(before);
+            delta.switches = more.switches + more.page_faults;
+        }
+        delta
+    }
+}
+
+/// The interrupt that a treatment window expects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expected {
+    /// How the kernel counts it.
+    pub kind: CountedAs,
+    /// Whether the first gap came at the expected time, or, where that is not known, not when a tick was
+    /// due.
+    pub on_time: bool,
+}
+
+/// Whether a repetition is accepted. The counts show which interrupts came between the readings before
+/// and after, and the gaps show how many of them came while lines were touched. A tick may come while
+/// the counts are read, which takes some time; touching starts directly after a tick.
+#[must_use]
+pub fn verdict(delta: CountDelta, window: &Window, expected: Option<Expected>) -> Verdict {
+    let ticks =
+        delta.ticks > 0 || expected.is_some_and(|expected| expected.kind == CountedAs::Line(TICK));
+    let too_many = match expected {
+        Some(expected) if expected.kind == CountedAs::Line(TICK) => false,
+        Some(_) => delta.expected > 1,
+        None => false,
+    };
+    if delta.switches > 0 {
+        return Verdict::Switched;
+    }
+    if delta.others > 0 || too_many {
+        return Verdict::OthersToo;
+    }
+    let due = u32::from(expected.is_some());
+    if window.gaps > due {
+        return if ticks { Verdict::OthersToo } else { Verdict::Paused };
+    }
+    match expected {
+        Some(_) if delta.expected == 0 || window.gaps == 0 => Verdict::NotInterrupted,
+        Some(expected) if !expected.on_time => Verdict::NotInterrupted,
+        _ => Verdict::Kept,
+    }
+}
+
+/// The same where ticks may come in windows, equally many in treatment and control. Whether the interrupt
+/// came while lines were touched is not known then: its delay must be long enough.
+#[must_use]
+pub fn with_ticks(delta: CountDelta, expected: Option<Expected>) -> Verdict {
+    let is_tick = expected.is_some_and(|expected| expected.kind == CountedAs::Line(TICK));
+    if delta.switches > 0 {
+        return Verdict::Switched;
+    }
+    if delta.others > 0 || (delta.expected > 1 && !is_tick) {
+        return Verdict::OthersToo;
+    }
+    if expected.is_some() && delta.expected == 0 { Verdict::NotInterrupted } else { Verdict::Kept }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repetition_counts_when_the_one_interrupt_came_and_nothing_else() {
+        let timer = Some(Expected { kind: CountedAs::Line(TICK), on_time: true });
+        let disk = Some(Expected { kind: CountedAs::Device, on_time: true });
+        let late = Some(Expected { kind: CountedAs::Line(TICK), on_time: false });
+        let early = Some(Expected { kind: CountedAs::Device, on_time: false });
+        let check = |(expected, others, ticks, switches), gaps, how, expect| {
+            let delta = CountDelta { expected, others, ticks, switches };
+            let window = Window { gaps, ..Window::default() };
+            assert_eq!(verdict(delta, &window, how), expect, "{delta:?} {gaps} {how:?}");
+        };
+        check((1, 0, 0, 0), 1, timer, Verdict::Kept);
+        check((3, 0, 0, 0), 1, timer, Verdict::Kept); // ticks while the counts were read
+        check((2, 0, 0, 0), 1, late, Verdict::NotInterrupted); // a tick, not the timer
+        check((2, 0, 0, 0), 2, timer, Verdict::OthersToo);
+        check((1, 0, 1, 0), 1, disk, Verdict::Kept);
+        check((1, 0, 1, 0), 1, early, Verdict::NotInterrupted); // the gap is the tick's
+        check((2, 0, 0, 0), 1, disk, Verdict::OthersToo);
+        check((1, 0, 0, 0), 0, disk, Verdict::NotInterrupted);
+        check((0, 0, 1, 0), 1, disk, Verdict::NotInterrupted);
+        check((1, 1, 0, 0), 2, disk, Verdict::OthersToo);
+        check((1, 0, 0, 1), 1, disk, Verdict::Switched);
+        check((1, 0, 0, 0), 2, disk, Verdict::Paused);
+        check((0, 0, 0, 0), 0, None, Verdict::Kept);
+        check((0, 0, 2, 0), 0, None, Verdict::Kept);
+        check((0, 0, 1, 0), 1, None, Verdict::OthersToo);
+        check((0, 0, 0, 0), 1, None, Verdict::Paused);
+        check((0, 1, 0, 0), 0, None, Verdict::OthersToo);
+    }
+
+    #[test]
+    fn what_a_task_did_before_its_window_does_not_count() {
+        let root = Root::default();
+        let mut before = KernelCounts::now(&root).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(1)); // a switch
+        let cpu = 0;
+        assert!(before.until(&KernelCounts::now(&root).unwrap(), cpu, None).switches > 0);
+        // Other tasks may switch this thread out, too, but not each time.
+        let undisturbed = (0..1000).any(|_| {
+            before.restart_task_counts();
+            let after =
+                KernelCounts { interrupts: Interrupts::default(), task: ThreadCounts::now() };
+            before.until(&after, cpu, None).switches == 0
+        });
+        assert!(undisturbed);
+    }
+
+    #[test]
+    fn where_ticks_may_come_they_remove_nothing() {
+        let disk = Some(Expected { kind: CountedAs::Device, on_time: true });
+        let check = |(expected, others, ticks, switches), how, expect| {
+            let delta = CountDelta { expected, others, ticks, switches };
+            assert_eq!(with_ticks(delta, how), expect, "{delta:?} {how:?}");
+        };
+        check((1, 0, 6, 0), disk, Verdict::Kept);
+        check((0, 0, 6, 0), None, Verdict::Kept);
+        check((0, 0, 6, 0), disk, Verdict::NotInterrupted);
+        check((2, 0, 6, 0), disk, Verdict::OthersToo);
+        check((0, 1, 6, 0), None, Verdict::OthersToo);
+        check((1, 0, 6, 1), disk, Verdict::Switched);
+    }
+}

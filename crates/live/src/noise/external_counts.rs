@@ -1,0 +1,48 @@
+//! The counts of others at the edges of a window: the kernel, the host, the processor.
+
+use crate::bpf::BpfError;
+use crate::host::{Root, StealFacts, smi_count, steal_facts};
+use crate::marks::MarkProbes;
+
+/// What others have counted up to an edge of a window.
+pub struct ExternalCounts {
+    steal: StealFacts,
+    /// System management interrupts by CPU, where they are counted.
+    smis: Vec<(u32, u32)>,
+    /// Marks dropped because the ring was full; `None` without probes.
+    pub lost: Option<u64>,
+    /// Switches to threads of process 1.
+    pub switches_to_init: u64,
+}
+
+impl ExternalCounts {
+    /// Reads all counts now.
+    ///
+    /// # Errors
+    /// When the probes' counts cannot be read.
+    pub fn now(root: &Root, cpus: &[u32], probes: Option<&MarkProbes>) -> Result<Self, BpfError> {
+        let smis = cpus.iter().filter_map(|cpu| Some((*cpu, smi_count(root, *cpu).ok()?)));
+        Ok(ExternalCounts {
+            steal: steal_facts(root),
+            smis: smis.collect(),
+            lost: probes.map(MarkProbes::lost).transpose()?,
+            switches_to_init: probes.map_or(0, MarkProbes::switches_to_init),
+        })
+    }
+
+    /// System management interrupts until `after`; absent where they are not counted. The register has
+    /// 32 bits.
+    pub fn smis_until(&self, after: &Self, cpu: u32) -> Option<u64> {
+        let of = |counts: &Self| Some(counts.smis.iter().find(|(on, _)| *on == cpu)?.1);
+        Some(of(after)?.wrapping_sub(of(self)?).into())
+    }
+
+    /// Time that the host reports as stolen until `after`, ns; absent when it reports none.
+    pub fn stolen_until(&self, after: &Self, cpu: u32) -> Option<u64> {
+        let ticks = |counts: &Self| {
+            let of_cpu = counts.steal.per_cpu.iter().find(|one| one.cpu == cpu);
+            of_cpu.map(|one| one.steal_ticks)
+        };
+        Some(ticks(after)?.saturating_sub(ticks(self)?).saturating_mul(after.steal.tick_ns?))
+    }
+}

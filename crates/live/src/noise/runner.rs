@@ -1,0 +1,253 @@
+//! One window: the loops' threads, one per CPU, and the reader of their records.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use lab::handlers::BenchError;
+use lab::noise::in_guest::RECORDS_MAX;
+use lab::noise::{Body, Loop};
+use loop_bodies::ATTEMPTS;
+use rustix::thread::gettid;
+
+use super::body::Worker;
+use super::join::Join;
+use super::loops::{LoopConfig, LoopOutcome, iterations_of_body, run};
+use super::ring::{Record, Ring};
+use crate::bpf::BpfError;
+use crate::clock::{ClockMap, core_cycle};
+use crate::marks::MarkProbes;
+use crate::threads::{ThreadCounts, pin, real_time};
+use crate::window::{Stop, WaitOutcome, wait};
+
+/// Records that a ring holds: more than one second of the fastest loop.
+const RING_RECORDS: usize = RECORDS_MAX;
+/// Parts of a slot of fixed time: the body's iterations fill one part.
+const PARTS_PER_SLOT: u64 = 64;
+
+/// Configuration of a loop's thread.
+#[derive(Clone, Copy, Debug)]
+pub struct RunnerConfig {
+    pub looping: LoopConfig,
+    pub body: Body,
+    pub cache_bytes: Option<u64>,
+    pub warm_up_cycles: u64,
+    pub fifo: Option<u32>,
+    /// Whether the core's clock is measured before and after the loop.
+    pub times_core: bool,
+}
+
+/// What a loop's thread returns.
+#[derive(Clone, Copy, Debug)]
+pub struct RunnerOutcome {
+    pub outcome: LoopOutcome,
+    pub counts: Option<ThreadCounts>,
+    /// Iterations of the body in a quantum, or in a part of a slot.
+    pub body_iterations: u64,
+    /// The configuration with which the loop ran.
+    pub looping: LoopConfig,
+    /// [`core_cycle`] before and after the loop.
+    pub core_cycles: (Option<f64>, Option<f64>),
+}
+
+/// A loop on its thread.
+pub struct Runner {
+    pub cpu: u32,
+    pub ring: Arc<Ring>,
+    pub thread: u32,
+    go: Sender<()>,
+    handle: JoinHandle<Option<RunnerOutcome>>,
+}
+
+impl Runner {
+    /// Starts the thread, and waits until its loop is ready.
+    ///
+    /// # Errors
+    /// When the thread may not run on its CPU, or not in its scheduling class.
+    pub fn start(config: RunnerConfig) -> Result<Runner, BenchError> {
+        let ring = Arc::new(Ring::new(RING_RECORDS));
+        let (ready, is_ready) = channel();
+        let (go, may_go) = channel();
+        let cpu = config.looping.cpu;
+        let its_ring = Arc::clone(&ring);
+        let handle = Builder::new()
+            .name("irqlab-loop".to_owned())
+            .spawn(move || in_thread(config, &its_ring, &ready, &may_go))
+            .map_err(|error| BenchError::Failed(format!("starting a thread failed: {error}")))?;
+        match is_ready.recv() {
+            Ok(Ok(thread)) => Ok(Runner { cpu, ring, thread, go, handle }),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(BenchError::Failed(format!("the loop's thread on CPU {cpu} died"))),
+        }
+    }
+
+    /// Lets the loop start. [`Runner::join`] reports a thread that died before.
+    pub fn start_loop(&self) {
+        let _ = self.go.send(());
+    }
+
+    fn is_over(&self) -> bool {
+        self.handle.is_finished()
+    }
+
+    /// Waits for the thread and returns its ring and its outcome.
+    ///
+    /// # Errors
+    /// When the thread died.
+    pub fn join(self) -> Result<(Arc<Ring>, RunnerOutcome), BenchError> {
+        let died = || BenchError::Failed(format!("the loop's thread on CPU {} died", self.cpu));
+        let outcome = self.handle.join().ok().flatten().ok_or_else(died)?;
+        Ok((self.ring, outcome))
+    }
+}
+
+fn in_thread(
+    config: RunnerConfig,
+    ring: &Ring,
+    ready: &Sender<Result<u32, BenchError>>,
+    may_go: &Receiver<()>,
+) -> Option<RunnerOutcome> {
+    let placed = place(config.looping.cpu, config.fifo);
+    let is_placed = placed.is_ok();
+    let mut worker = Worker::new(config.body, config.cache_bytes);
+    let cycles = match config.looping.looping {
+        Loop::Fwq => config.looping.quantum_cycles,
+        Loop::Ftq => config.looping.quantum_cycles / PARTS_PER_SLOT,
+        Loop::Detour => 0,
+    };
+    let body_iterations =
+        if is_placed && cycles > 0 { iterations_of_body(&mut worker, cycles) } else { 1 };
+    let thread = gettid().as_raw_nonzero().get() as u32;
+    ready.send(placed.map(|()| thread)).ok()?;
+    may_go.recv().ok()?;
+    // The same code, with a ring that nobody reads.
+    let warm_up = LoopConfig {
+        window_cycles: config.warm_up_cycles,
+        repetitions: u64::MAX,
+        ..config.looping
+    };
+    run(&warm_up, &mut worker, body_iterations, &Ring::new(1));
+    let looping = match config.looping.looping {
+        Loop::Detour => {
+            let trial = config.looping.trial();
+            let trials = [(); ATTEMPTS].map(|()| run(&trial, &mut worker, body_iterations, ring));
+            config.looping.with_iteration_time(&trials)
+        }
+        Loop::Fwq | Loop::Ftq => config.looping,
+    };
+    let core = || config.times_core.then(core_cycle).flatten();
+    let core_before = core();
+    let before = ThreadCounts::now();
+    let outcome = run(&looping, &mut worker, body_iterations, ring);
+    let counts = ThreadCounts::now().zip(before).map(|(now, before)| now.since(before));
+    let core_cycles = (core_before, core());
+    Some(RunnerOutcome { outcome, counts, body_iterations, looping, core_cycles })
+}
+
+fn place(cpu: u32, fifo: Option<u32>) -> Result<(), BenchError> {
+    pin(cpu).map_err(|error| BenchError::Unavailable {
+        reason: format!("this process may not run on CPU {cpu}: {error}"),
+        remedy: None,
+    })?;
+    let Some(priority) = fifo else { return Ok(()) };
+    real_time(priority).map_err(|error| BenchError::Unavailable {
+        reason: format!("SCHED_FIFO at priority {priority} is refused: {error}"),
+        remedy: Some("sudo setcap cap_sys_nice+ep irqlab, or start it as root".to_owned()),
+    })
+}
+
+/// Starts the loops, and joins their records with the marks until all loops have ended.
+///
+/// # Errors
+/// When the kernel refuses to hand out the marks.
+pub fn collect(
+    runners: &[Runner],
+    joins: &mut [Join],
+    clocks: &mut ClockMap,
+    probes: Option<&MarkProbes>,
+    schedule: &PollSchedule,
+) -> Result<WaitOutcome, BpfError> {
+    if let Some(probes) = probes {
+        probes.take()?; // marks of an earlier window
+        runners.iter().try_for_each(|runner| probes.announce(runner.cpu, runner.thread))?;
+    }
+    clocks.read();
+    let mut outcome = WaitOutcome::Completed;
+    runners.iter().for_each(Runner::start_loop);
+    let start = Instant::now();
+    while runners.iter().any(|runner| !runner.is_over()) {
+        let deadline = Instant::now() + schedule.next(start.elapsed());
+        // Once stopped, the pipe stays readable.
+        if outcome == WaitOutcome::Stopped {
+            std::thread::sleep(schedule.at_end);
+        } else if wait(Some(deadline), None, &schedule.stop) == WaitOutcome::Stopped {
+            outcome = WaitOutcome::Stopped;
+            runners.iter().for_each(|runner| runner.ring.stop.store(true, Ordering::Relaxed));
+        }
+        poll_once(runners, joins, clocks, probes)?;
+    }
+    if let Some(probes) = probes {
+        runners.iter().try_for_each(|runner| probes.announce(runner.cpu, 0))?;
+    }
+    // The rest of the rings, then the records that wait for their marks.
+    for _ in 0..2 {
+        std::thread::sleep(Duration::from_millis(1));
+        poll_once(runners, joins, clocks, probes)?;
+    }
+    Ok(outcome)
+}
+
+fn poll_once(
+    runners: &[Runner],
+    joins: &mut [Join],
+    clocks: &mut ClockMap,
+    probes: Option<&MarkProbes>,
+) -> Result<(), BpfError> {
+    let drained = |runner: &Runner| {
+        let mut records: Vec<Record> = Vec::new();
+        runner.ring.drain(|record| records.push(record));
+        records
+    };
+    let new: Vec<Vec<Record>> = runners.iter().map(drained).collect();
+    clocks.read();
+    let marks = probes.map(MarkProbes::take).transpose()?.unwrap_or_default();
+    let (mut oldest, mut all_started) = (u64::MAX, true);
+    for ((runner, join), new) in runners.iter().zip(joins).zip(new) {
+        let of_cpu = marks.iter().filter(|(cpu, _)| *cpu == runner.cpu);
+        join.add_marks(of_cpu.map(|(_, mark)| *mark));
+        let started = runner.ring.started.load(Ordering::Relaxed);
+        if join.start_ns.is_none() && started > 0 {
+            join.start_ns = clocks.ns_at(started);
+        }
+        join.advance(new, clocks);
+        oldest = oldest.min(join.oldest().unwrap_or(u64::MAX));
+        all_started &= join.start_ns.is_some();
+    }
+    // Without waiting records, a gap may have started that has not ended.
+    if all_started && oldest < u64::MAX {
+        clocks.forget_before(oldest);
+    }
+    Ok(())
+}
+
+/// When the records are read.
+#[derive(Clone, Debug)]
+pub struct PollSchedule {
+    /// Expected length of the window.
+    pub expected: Duration,
+    /// Time between two polls.
+    pub period: Duration,
+    /// The same after the window's expected end.
+    pub at_end: Duration,
+    /// The request to stop.
+    pub stop: Stop,
+}
+
+impl PollSchedule {
+    fn next(&self, elapsed: Duration) -> Duration {
+        let left = self.expected.saturating_sub(elapsed);
+        if left.is_zero() { self.at_end } else { left.min(self.period) }
+    }
+}
