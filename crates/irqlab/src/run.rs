@@ -9,8 +9,8 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, bail};
 use lab::handlers::BenchError;
-use live::window::Stop;
 use live::host::{Root, diagnose, diagnosis, host_facts};
+use live::window::Stop;
 use record::{Attachment, Run, Table, Timestamp};
 use report::TerminalOptions;
 use serde_json::Value as Json;

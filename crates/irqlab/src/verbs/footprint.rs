@@ -10,8 +10,8 @@ use lab::footprint::{
     About, FootprintBench, FootprintFacts, FootprintPlan, Geometry, Level, Measured, Method, Source,
 };
 use live::footprint::{FarEnd, FootprintSettings, LiveFootprint, Watcher};
-use live::window::Stop;
 use live::host::{Root, host_facts, run_host_block};
+use live::window::Stop;
 use record::Attachment;
 use report::{Group, Slice, Track, perfetto};
 use serde_json::{Map, Value as Json, json};

@@ -105,7 +105,7 @@ fn trial(root: &Root, stimulus: &mut dyn RaiseInterrupt) -> Result<Vec<RaisedLin
         stimulus.settle().map_err(|error| error.to_string())?;
     }
     let delta = read_interrupts(root).ok_or_else(none)?.since(&before);
-    let mut rose: Vec<(u64, Rose)> = Vec::new();
+    let mut rose: Vec<(u64, RaisedLine)> = Vec::new();
     for line in delta.lines.iter().filter(|line| stimulus.counted_as().is(&line.label)) {
         let enough = |count: &u64| *count >= TRIALS / 2;
         let cpus = delta.cpus.iter().zip(&line.per_cpu).filter(|(_, count)| enough(count));
@@ -140,7 +140,7 @@ mod tests {
         let journal = Some(Journal::open_in(&directory).unwrap());
         let mut route = Route { journal, moved: Vec::new() };
         // No machine has such a CPU.
-        assert!(route.bring(irq, u32::MAX).is_err());
+        assert!(route.move_to(irq, u32::MAX).is_err());
         assert!(route.moved().is_empty());
         assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
     }

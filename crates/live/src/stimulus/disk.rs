@@ -7,10 +7,10 @@ use rustix::fs::Advice;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::worker_pool::{WorkerPool, Worker};
 use super::scratch::{self, Target};
 use super::system::{self, Ticker, random_from_clock};
 use super::wire::{Facts, WorkerError, facts};
+use super::worker_pool::{Worker, WorkerPool};
 use super::{Rate, StimulusSettings};
 
 const MIB: u64 = 1024 * 1024;
@@ -31,7 +31,10 @@ const PAGE_BYTES: u64 = 4096;
 #[repr(C, align(4096))]
 struct Page([u8; PAGE_BYTES as usize]);
 
-pub(super) fn start(settings: &StimulusSettings, pool: &mut WorkerPool) -> Result<Facts, WorkerError> {
+pub(super) fn start(
+    settings: &StimulusSettings,
+    pool: &mut WorkerPool,
+) -> Result<Facts, WorkerError> {
     if !settings.housekeeping.is_empty() {
         system::prefer(&settings.housekeeping);
     }
@@ -119,7 +122,10 @@ impl Reader {
                     errors += 1;
                     worker.count_error();
                     if errors == CONSECUTIVE_ERRORS_MAX {
-                        return Err(WorkerError::failed(format!("reading {}: {error}", self.place)));
+                        return Err(WorkerError::failed(format!(
+                            "reading {}: {error}",
+                            self.place
+                        )));
                     }
                 }
             }

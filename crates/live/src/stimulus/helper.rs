@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
+use super::wire::{Facts, HelperRequest, Job, Message, WorkerError};
 use super::worker_pool::WorkerPool;
-use super::wire::{Facts, Job, Message, HelperRequest, WorkerError};
 use super::{Source, StimulusSettings};
 use super::{disk, ipi, load, net, system, timer};
 
@@ -35,7 +35,8 @@ pub fn helper_main(json: &str) -> i32 {
 fn run(request: &HelperRequest) -> Result<(), WorkerError> {
     die_with_parent(request.parent_pid)?;
     system::ignore_interrupt_key();
-    let mut pool = WorkerPool::new().map_err(|e| WorkerError::failed(format!("cannot make a pipe: {e}")))?;
+    let mut pool =
+        WorkerPool::new().map_err(|e| WorkerError::failed(format!("cannot make a pipe: {e}")))?;
     let mut facts = match &request.job {
         Job::Source(settings) => start_source(settings, &mut pool, request.parent_pid)?,
         Job::Load(settings) => load::start(settings, &mut pool)?,

@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use rustix::thread::{MembarrierCommand, membarrier};
 
-use super::worker_pool::{WorkerPool, Worker};
 use super::system::{Ticker, other_cpu};
 use super::wire::{Facts, WorkerError, facts};
+use super::worker_pool::{Worker, WorkerPool};
 use super::{Rate, StimulusSettings};
 
-pub(super) fn start(settings: &StimulusSettings, pool: &mut WorkerPool) -> Result<Facts, WorkerError> {
+pub(super) fn start(
+    settings: &StimulusSettings,
+    pool: &mut WorkerPool,
+) -> Result<Facts, WorkerError> {
     let caller = other_cpu(settings).ok_or_else(|| {
         WorkerError::unavailable(
             "an inter-processor interrupt needs two CPUs, and there is one",

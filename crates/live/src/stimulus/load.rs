@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use flate2::{Compress, Compression, FlushCompress, Status};
 
-use super::worker_pool::{WorkerPool, Worker};
 use super::settings::LoadSettings;
 use super::system::random_from_clock;
 use super::wire::{Facts, WorkerError, facts};
+use super::worker_pool::{Worker, WorkerPool};
 
 const MIB: u64 = 1024 * 1024;
 /// One operation: small enough that a thread stops soon after it is asked to.
@@ -66,7 +66,10 @@ fn region_bytes(settings: &LoadSettings, available: Option<u64>) -> Result<u64, 
 
 fn random_region(bytes: u64) -> Result<Vec<u8>, WorkerError> {
     let no_memory = || {
-        WorkerError::unavailable(format!("no memory for a region of {bytes} bytes"), "free some memory")
+        WorkerError::unavailable(
+            format!("no memory for a region of {bytes} bytes"),
+            "free some memory",
+        )
     };
     let length = usize::try_from(bytes).map_err(|_| no_memory())?;
     let mut region = Vec::new();

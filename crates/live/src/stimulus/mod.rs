@@ -9,9 +9,9 @@
 //!   network namespaces, perf events.
 //! - **No external command and no BPF**, so that the same code runs as a child of PID 1 in a
 //!   guest that has neither `ip` nor `ping` nor a shell.
-//! - **What cannot be raised here says so** ([`StimulusError::Unavailable`], reason and remedy).
+//! - **An unavailable stimulus is an error with reason and remedy** ([`StimulusError::Unavailable`]).
 //!
-//! What each source does, where its threads are pinned and what it raises: `docs/stimuli.md`.
+//! `docs/stimuli.md` says what each stimulus does, where its threads are pinned and what it raises.
 //!
 //! # Architecture invariant
 //! This module uses only `journal` of `live`.

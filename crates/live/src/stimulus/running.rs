@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use super::HELPER_VERB;
 use super::error::StimulusError;
-use super::wire::{Facts, Job, Message, HelperRequest, WorkerError, facts};
+use super::wire::{Facts, HelperRequest, Job, Message, WorkerError, facts};
 
 /// Longest wait until a stimulus runs; writing the scratch file of `disk high` takes most of it.
 const START_TIMEOUT: Duration = Duration::from_secs(180);

@@ -10,9 +10,9 @@ use perf_event_open_sys::bindings::{
 use perf_event_open_sys::ioctls;
 use rustix::thread::set_current_timer_slack;
 
-use super::worker_pool::{WorkerPool, Worker};
 use super::system::{Ticker, other_cpu};
 use super::wire::{Facts, WorkerError, facts};
+use super::worker_pool::{Worker, WorkerPool};
 use super::{Rate, StimulusSettings};
 use crate::host::Root;
 use crate::host::interrupts::read_interrupts;
@@ -25,7 +25,10 @@ const REFRESH_INTERVAL_MIN: Duration = Duration::from_millis(1);
 /// How long each is tried.
 const REFRESH_TRIAL: Duration = Duration::from_millis(100);
 
-pub(super) fn start(settings: &StimulusSettings, pool: &mut WorkerPool) -> Result<Facts, WorkerError> {
+pub(super) fn start(
+    settings: &StimulusSettings,
+    pool: &mut WorkerPool,
+) -> Result<Facts, WorkerError> {
     match settings.rate {
         Rate::Low => sleepers(settings, pool, settings.low_interval),
         Rate::High => match open_clocks(settings) {
@@ -93,7 +96,11 @@ fn sampled_clocks(
 
 /// Lifts throttles until stopped; more often once some went unnoticed, as when a CPU falls idle
 /// that was busy at the start.
-fn refresh_loop(worker: &Worker, clocks: &Clocks, mut interval: Duration) -> Result<(), WorkerError> {
+fn refresh_loop(
+    worker: &Worker,
+    clocks: &Clocks,
+    mut interval: Duration,
+) -> Result<(), WorkerError> {
     let mut ticker = Ticker::new(interval);
     let mut window = Window::open(clocks)?;
     while !worker.stopped() {

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use live::bpf::Flavour;
-use live::syscall_loop::median;
 use live::selfbench::overhead::{Attached, Cost, Overhead, OverheadSettings, measure};
+use live::syscall_loop::median;
 use record::{Kind, Table, Value};
 use serde_json::{Map, json};
 

@@ -37,7 +37,9 @@ impl Ipi {
     /// Where there is no other CPU, or the kernel refuses.
     pub fn new(from: Option<u32>) -> Result<Self, Unavailable> {
         let cpu = from.ok_or_else(|| {
-            Unavailable::because("an inter-processor interrupt needs two CPUs, and this machine has one")
+            Unavailable::because(
+                "an inter-processor interrupt needs two CPUs, and this machine has one",
+            )
         })?;
         membarrier(MembarrierCommand::RegisterPrivateExpedited).map_err(|error| {
             Unavailable::because(format!("membarrier(PRIVATE_EXPEDITED) failed: {error}"))
@@ -93,7 +95,11 @@ impl RaiseInterrupt for Ipi {
             std::thread::yield_now();
         }
         let failed = self.shared.failed.load(Ordering::Acquire);
-        if failed { Err(io::Error::other("membarrier failed, or its thread could not be pinned")) } else { Ok(()) }
+        if failed {
+            Err(io::Error::other("membarrier failed, or its thread could not be pinned"))
+        } else {
+            Ok(())
+        }
     }
 
     fn method(&self) -> String {

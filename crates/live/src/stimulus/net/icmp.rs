@@ -11,9 +11,9 @@ use rustix::net::{
     socket_with,
 };
 
-use crate::stimulus::pool::Worker;
 use crate::stimulus::system::{Ticker, random_from_clock};
 use crate::stimulus::wire::{Facts, WorkerError, facts};
+use crate::stimulus::worker_pool::Worker;
 
 /// Payload of a request in bytes, as `ping` has it by default.
 pub(super) const PAYLOAD_BYTES: usize = 56;

@@ -11,15 +11,18 @@ mod tcp;
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, ToSocketAddrs};
 
-use super::worker_pool::WorkerPool;
 use super::system::other_cpu;
 use super::wire::{Facts, WorkerError, facts};
+use super::worker_pool::WorkerPool;
 use super::{Rate, StimulusSettings};
 
 /// TCP port of the peer if none is given: "discard".
 const DISCARD_PORT: u16 = 9;
 
-pub(super) fn start(settings: &StimulusSettings, pool: &mut WorkerPool) -> Result<Facts, WorkerError> {
+pub(super) fn start(
+    settings: &StimulusSettings,
+    pool: &mut WorkerPool,
+) -> Result<Facts, WorkerError> {
     match &settings.peer {
         Some(peer) => start_peer(settings, pool, peer),
         None => start_pair(settings, pool),
@@ -64,7 +67,11 @@ fn start_pair(settings: &StimulusSettings, pool: &mut WorkerPool) -> Result<Fact
     Ok(facts)
 }
 
-fn start_peer(settings: &StimulusSettings, pool: &mut WorkerPool, peer: &str) -> Result<Facts, WorkerError> {
+fn start_peer(
+    settings: &StimulusSettings,
+    pool: &mut WorkerPool,
+    peer: &str,
+) -> Result<Facts, WorkerError> {
     let measured = settings.cpus.first().copied();
     let mut facts = facts! { "source": "net", "path": "peer", "peer": peer };
     let (host, port) = split_peer(peer).map_err(WorkerError::failed)?;
