@@ -1,11 +1,10 @@
-//! Compiles the BPF programs, and generates what they share with this crate: `constants.h` from
-//! `src/bpf/constants.rs`, and `layout.rs` from the type information (BTF) of the compiled objects.
+//! Compiles the BPF programs, and generates what they share with this crate: `keys.h` from
+//! `attribution::key`, `constants.h` from `src/bpf/constants.rs`, and `layout.rs` from the type information (BTF) of the compiled objects.
 
 use std::error::Error;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use attribution::context::VECTORS;
 use libbpf_cargo::SkeletonBuilder;
 use libbpf_rs::btf::types::{Array, Int, IntEncoding, MemberAttr, Struct};
 use libbpf_rs::btf::{Btf, BtfType, HasSize};
@@ -23,6 +22,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 fn main() -> Result<()> {
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
+    std::fs::write(out.join("keys.h"), attribution::key::c_header())?;
     std::fs::write(out.join("constants.h"), header()?)?;
     let include = format!("-I{}", out.display());
     let compile = |source: &str, object: &str, extra: &[&str]| {
@@ -48,20 +48,14 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The constants and the vectors for C.
+/// The constants for C, with the keys of contexts.
 fn header() -> Result<String> {
-    let mut text =
-        "/* Generated from src/bpf/constants.rs and attribution::context. */\n".to_owned();
+    let mut text = "/* Generated from src/bpf/constants.rs. */\n#include \"keys.h\"\n".to_owned();
     for (name, value) in constants::ALL {
         let suffix = if *value > i32::MAX as u64 { "ULL" } else { "" };
         writeln!(text, "#define {name} {value}{suffix}")?;
     }
-    // DO(position, name) for each vector with tracepoints.
-    write!(text, "#define VECTORS(DO)")?;
-    for (position, name) in VECTORS.iter().enumerate() {
-        write!(text, " DO({position}, {name})")?;
-    }
-    Ok(text + "\n")
+    Ok(text)
 }
 
 /// Appends a `#[repr(C)]` structure for each of `names`, as the object's BTF lays it out, with

@@ -42,7 +42,7 @@ keys! {
     /// IRQ line 0; the others follow by number.
     KEY_IRQ = 64;
     /// Added to a key: the second of two consecutive empty spans at the entry of that context.
-    KEY_AGAIN = KEYS / 2;
+    KEY_SECOND = KEYS / 2;
 }
 
 /// What a key stands for.
@@ -131,7 +131,7 @@ mod tests {
         for line in [
             "#define KEY_NONE 0\n",
             "#define KEY_NAPI 52\n",
-            "#define KEY_AGAIN 2080\n",
+            "#define KEY_SECOND 2080\n",
             "#define IRQS_MAX 4096\n",
             "#define KEYS 4160\n",
             "#define VECTORS(DO) \\\n\tDO(0, local_timer) \\\n",

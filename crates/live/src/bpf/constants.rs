@@ -1,5 +1,5 @@
-//! The numbers that the BPF programs and this crate share, defined here alone: the build script writes
-//! them to `constants.h` for the programs.
+//! The numbers that the BPF programs and this crate share, besides the keys of contexts
+//! (`attribution::key`). Defined here alone: the build script writes them to `constants.h`.
 
 macro_rules! shared_constants {
     ($($(#[doc = $doc:literal])+ $name:ident: $type:ty = $value:expr;)+) => {
@@ -22,31 +22,6 @@ shared_constants! {
     EVENTS_MAX: usize = 8;
     /// Bytes of an action's or a device's name.
     NAME_BYTES: usize = 32;
-
-    /// No key: a row or frame that nobody uses.
-    KEY_NONE: u32 = 0;
-    /// Key of the first vector; the others follow in the order of `attribution::context::VECTORS`.
-    KEY_VECTOR: u32 = 1;
-    /// Key of softirq 0.
-    KEY_SOFTIRQ: u32 = 32;
-    /// Key of the NMI handlers.
-    KEY_NMI: u32 = 48;
-    /// Key of page faults from user mode.
-    KEY_FAULT_USER: u32 = 49;
-    /// Key of page faults from kernel mode.
-    KEY_FAULT_KERNEL: u32 = 50;
-    /// Key of the system-call spans of calibration and of `irqlab bench`.
-    KEY_BENCH: u32 = 51;
-    /// Key of all NAPI instances; the row's `object` distinguishes them.
-    KEY_NAPI: u32 = 52;
-    /// Key of IRQ 0.
-    KEY_IRQ: u32 = 64;
-    /// IRQ numbers that are followed.
-    IRQS_MAX: usize = 4096;
-    /// Number of keys.
-    KEYS: usize = KEY_IRQ as usize + IRQS_MAX;
-    /// Added to a key: the second of two empty spans in situ.
-    KEY_SECOND: u32 = KEYS as u32 / 2;
 
     /// In `key_words`: bits of the key's row; 0 is no row.
     ROW_BITS: u32 = 7;

@@ -1,10 +1,15 @@
 //! The values in the BPF programs' maps. The build script generates the structures from the type
-//! information of the compiled objects, and checks the offset of each field at compile time; the
-//! numbers that both sides use are in [`constants`](super::constants).
+//! information of the compiled objects, and checks the offset of each field at compile time. The keys
+//! of contexts are those of [`attribution::key`]; the other numbers are in `constants.rs`.
 
 use std::collections::BTreeMap;
 
 use zerocopy::FromZeros;
+
+pub use attribution::key::{
+    IRQS_MAX, KEY_BENCH, KEY_FAULT_KERNEL, KEY_FAULT_USER, KEY_IRQ, KEY_NAPI, KEY_NMI, KEY_SECOND,
+    KEY_SOFTIRQ, KEY_VECTOR, KEYS,
+};
 
 pub use super::constants::*;
 

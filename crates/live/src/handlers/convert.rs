@@ -1,14 +1,12 @@
 //! From the rows of the BPF maps to the samples of the experiment.
 
 use attribution::context::{SOFTIRQS, VECTORS};
+use attribution::key::ContextKey;
 use attribution::{Context, ContextKind};
 use lab::handlers::{Agreement, CpuWindow, EventSums, SourceSample, Timing};
 use stats::{Batch, Batches, Distribution, LogLinear, Peak};
 
-use crate::bpf::layout::{
-    CpuState, KEY_FAULT_KERNEL, KEY_FAULT_USER, KEY_IRQ, KEY_NAPI, KEY_NMI, KEY_SOFTIRQ,
-    KEY_VECTOR, Row,
-};
+use crate::bpf::layout::{CpuState, Row};
 use crate::host::Root;
 use crate::probe_overhead::events::EventOverheads;
 
@@ -19,30 +17,28 @@ const NAME_BYTES_MAX: usize = 64;
 #[must_use]
 pub fn context_of(row: &Row, root: &Root) -> Option<(Context, Timing)> {
     let context = |kind, number: u32, name: &str| Context { kind, number, name: name.to_owned() };
-    match row.key {
-        KEY_NMI => Some((context(ContextKind::Nmi, 2, "nmi_handler"), Timing::Kernel)),
-        KEY_FAULT_USER => {
+    match ContextKey::of(row.key)? {
+        ContextKey::Bench => None,
+        ContextKey::Nmi => Some((context(ContextKind::Nmi, 2, "nmi_handler"), Timing::Kernel)),
+        ContextKey::FaultUser => {
             Some((context(ContextKind::Exception, 14, "page_fault_user"), Timing::CountOnly))
         }
-        KEY_FAULT_KERNEL => {
+        ContextKey::FaultKernel => {
             Some((context(ContextKind::Exception, 14, "page_fault_kernel"), Timing::CountOnly))
         }
-        KEY_NAPI => {
+        ContextKey::Napi => {
             let name = read_name(row).unwrap_or_else(|| "(no device)".to_owned());
             Some((context(ContextKind::NapiPoll, row.number, &name), Timing::Packets))
         }
-        key if key >= KEY_IRQ => {
-            let irq = key - KEY_IRQ;
+        ContextKey::Irq(irq) => {
             let name = read_name(row).unwrap_or_else(|| actions_of(root, irq));
             Some((context(ContextKind::HardIrq, irq, &name), Timing::Probes))
         }
-        key if key >= KEY_SOFTIRQ => {
-            let number = key - KEY_SOFTIRQ;
+        ContextKey::Softirq(number) => {
             let name = SOFTIRQS.get(number as usize)?;
             Some((context(ContextKind::Softirq, number, name), Timing::Probes))
         }
-        key => {
-            let number = key.checked_sub(KEY_VECTOR)?;
+        ContextKey::Vector(number) => {
             let name = VECTORS.get(number as usize)?;
             Some((context(ContextKind::Vector, number, name), Timing::Probes))
         }

@@ -1,11 +1,13 @@
 //! The programs of a pass: loaded at the start, and attached only while their pass is measured. The
 //! programs of another pass would run inside its spans: they count nothing, but take time.
 
+use attribution::context::VECTORS;
+use attribution::key::ContextKey;
 use lab::handlers::{BenchError, Pass};
 use libbpf_rs::Link;
 
 use crate::bpf::kernel_counters::percpu_offsets;
-use crate::bpf::layout::{Config, EVENTS_MAX, KEY_IRQ, KEY_SOFTIRQ, KEY_VECTOR};
+use crate::bpf::layout::{Config, EVENTS_MAX};
 use crate::bpf::{BpfError, Flavour, LoadSpec, Probes};
 use crate::perf::EventGroup;
 use crate::probe_overhead::WarmOverhead;
@@ -106,16 +108,14 @@ impl LoadedPass {
 
 /// Whether spans of that key are counted by the attached programs.
 pub(super) fn has_probe(key: u32, attached: &[String]) -> bool {
-    let program = match key {
-        key if key >= KEY_IRQ => "irq_handler_in".to_owned(),
-        key if key >= KEY_SOFTIRQ => "softirq_in".to_owned(),
-        key => {
-            let at = key.saturating_sub(KEY_VECTOR) as usize;
-            match attribution::context::VECTORS.get(at) {
-                Some(vector) => format!("{vector}_in"),
-                None => return false,
-            }
-        }
+    let program = match ContextKey::of(key) {
+        Some(ContextKey::Irq(_)) => "irq_handler_in".to_owned(),
+        Some(ContextKey::Softirq(_)) => "softirq_in".to_owned(),
+        Some(ContextKey::Vector(number)) => match VECTORS.get(number as usize) {
+            Some(vector) => format!("{vector}_in"),
+            None => return false,
+        },
+        _ => return false,
     };
     attached.contains(&program)
 }

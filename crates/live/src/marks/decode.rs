@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use attribution::context::{SOFTIRQS, VECTORS};
+use attribution::key::ContextKey;
 use attribution::{Context, ContextKind};
 use lab::noise::{Mark, SourceName, What};
 use zerocopy::FromBytes;
 
 use crate::bpf::layout::{
-    KEY_IRQ, KEY_NMI, KEY_SOFTIRQ, KEY_VECTOR, MARK_ENTER, MARK_FAULT, MARK_LEAVE, MARK_NMI,
-    MARK_SWITCH_BACK, MARK_SWITCH_TO, NoiseMark,
+    KEY_IRQ, KEYS, MARK_ENTER, MARK_FAULT, MARK_LEAVE, MARK_NMI, MARK_SWITCH_BACK, MARK_SWITCH_TO,
+    NoiseMark,
 };
 use crate::host::{Root, irq_affinities};
 
@@ -107,20 +108,28 @@ fn context_of(key: u32, action: &dyn Fn(u32) -> String) -> Context {
             list.get(number as usize).map_or_else(|| number.to_string(), ToString::to_string);
         Context { kind, number, name }
     };
-    match key {
-        KEY_IRQ.. => {
+    match ContextKey::of(key) {
+        Some(ContextKey::Irq(number)) => {
+            Context { kind: ContextKind::HardIrq, number, name: action(number) }
+        }
+        None if key >= KEYS => {
+            // The programs send the number of any IRQ line.
             let number = key - KEY_IRQ;
             Context { kind: ContextKind::HardIrq, number, name: action(number) }
         }
-        KEY_NMI.. => Context { kind: ContextKind::Nmi, number: 0, name: "NMI".to_owned() },
-        KEY_SOFTIRQ.. => listed(ContextKind::Softirq, key - KEY_SOFTIRQ, &SOFTIRQS),
-        _ => listed(ContextKind::Vector, key.saturating_sub(KEY_VECTOR), &VECTORS),
+        Some(ContextKey::Nmi) => {
+            Context { kind: ContextKind::Nmi, number: 0, name: "NMI".to_owned() }
+        }
+        Some(ContextKey::Softirq(number)) => listed(ContextKind::Softirq, number, &SOFTIRQS),
+        Some(ContextKey::Vector(number)) => listed(ContextKind::Vector, number, &VECTORS),
+        _ => listed(ContextKind::Vector, key, &[]),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bpf::layout::{KEY_NMI, KEY_VECTOR};
     use proptest::prelude::*;
     use zerocopy::IntoBytes;
 

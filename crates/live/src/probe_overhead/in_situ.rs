@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use attribution::context::{SOFTIRQS, VECTORS};
+use attribution::key::ContextKey;
 use lab::handlers::BenchError;
 use serde_json::{Map, Value as Json, json};
 use stats::LogLinear;
@@ -227,14 +228,10 @@ pub fn to_json(overheads: &ProbeOverheads) -> Json {
 }
 
 fn name_of(key: u32) -> Option<String> {
-    let named = |kind: &str, names: &[&str], first: u32| {
-        let name = names.get((key - first) as usize)?;
-        Some(format!("{kind} {name}"))
-    };
-    match key {
-        key if key >= KEY_IRQ => Some(format!("irq {}", key - KEY_IRQ)),
-        key if key >= KEY_SOFTIRQ => named("softirq", &SOFTIRQS, KEY_SOFTIRQ),
-        key if key >= KEY_VECTOR => named("vector", &VECTORS, KEY_VECTOR),
+    match ContextKey::of(key)? {
+        ContextKey::Irq(number) => Some(format!("irq {number}")),
+        ContextKey::Softirq(number) => Some(format!("softirq {}", SOFTIRQS.get(number as usize)?)),
+        ContextKey::Vector(number) => Some(format!("vector {}", VECTORS.get(number as usize)?)),
         _ => None,
     }
 }
