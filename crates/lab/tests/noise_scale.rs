@@ -215,6 +215,7 @@ fn the_same_seed_gives_the_same_run() {
         let job = Job { seed, ..job.clone() };
         run(&thin, &job, None, String::new(), Map::new()).unwrap().tables
     };
+    assert_eq!(table(1)[0].check_display(), Ok(()));
     assert_eq!(table(1), table(1));
     assert_ne!(table(1), table(2));
 }

@@ -17,7 +17,7 @@ const DIGITS_MAX: u8 = 15;
 
 /// How people see a column.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct ColumnDisplay {
     /// The heading; when empty, the column's name without its unit.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -60,7 +60,7 @@ pub enum Format {
 
 /// How other columns complete a cell.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[serde(rename_all = "snake_case")]
 pub enum Combine {
     /// `1.28 ± 0.02`: the column that holds the half width of the interval.
     PlusMinus(String),
@@ -99,7 +99,7 @@ impl Combine {
 
 /// How people see a table.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct TableDisplay {
     /// What the table shows, in the line above it; when empty, the table's `doc`.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -128,7 +128,6 @@ pub struct TableDisplay {
 
 /// Which rows to show unless all are asked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct RowFilter {
     /// The column that decides.
     pub column: String,
@@ -313,6 +312,15 @@ impl Table {
     pub fn displayed(mut self, display: TableDisplay) -> Table {
         self.display = display;
         self
+    }
+
+    /// Checks the hints of the table and its columns, as writing the run does: for the tests of
+    /// definitions.
+    ///
+    /// # Errors
+    /// When a hint is too long, or names a column that the table does not have.
+    pub fn check_display(&self) -> Result<(), String> {
+        check(&self.columns, &self.display)
     }
 }
 

@@ -371,7 +371,9 @@ pub(super) fn curves(all: &[Series]) -> Table {
 
 #[cfg(test)]
 mod tests {
+    use super::super::contexts::{Windows, by_context, modes};
     use super::super::sample::Curve;
+    use super::super::sums::sums;
     use super::super::tests::counted;
     use super::*;
 
@@ -392,6 +394,21 @@ mod tests {
             let found = find(&timed(cycles));
             let says = found.reason.as_ref().is_some_and(|why| why.contains("disagree"));
             assert_eq!((says, is_bound(&timed(cycles), &found)), (disagrees, bound), "{cycles}");
+        }
+    }
+
+    #[test]
+    fn display_hints_are_about_columns_that_exist() {
+        let windows = Windows::default();
+        let tables = [
+            footprint(&[], 1e9, &mut Vec::new()),
+            curves(&[]),
+            sums(&[]),
+            modes(&[], &windows),
+            by_context(&[], &windows),
+        ];
+        for table in tables {
+            assert_eq!(table.check_display(), Ok(()), "{}", table.name);
         }
     }
 

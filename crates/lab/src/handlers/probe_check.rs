@@ -242,6 +242,7 @@ mod tests {
         assert_eq!(checked((0, 0), (9, 900.0)).error_ratio(), None);
         assert_eq!(checked((3, 30), (0, 0.0)).error_ratio(), None);
         let table = probes(&[checked((0, 0), (9, 900.0))]);
+        assert_eq!((table.check_display(), probe_costs(&[]).check_display()), (Ok(()), Ok(())));
         let error = table.columns.iter().position(|column| column.name == "self_mean_error_ratio");
         assert_eq!(table.rows()[0][error.unwrap()], Value::Absent);
     }

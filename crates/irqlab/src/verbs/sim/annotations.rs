@@ -207,3 +207,16 @@ fn log(annotations: &Annotations, account: &Accounting) -> Table {
     }
     table
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn display_hints_are_about_columns_that_exist() {
+        let (annotations, account) = (Annotations::default(), Accounting::default());
+        for table in [hits(&annotations, &account), values(&annotations, &account)] {
+            assert_eq!(table.check_display(), Ok(()), "{}", table.name);
+        }
+    }
+}

@@ -160,3 +160,13 @@ fn row(region: u64, cpu: &str, total: u64, used: &ContextUse, account: &Accounti
     }
     row
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn display_hints_are_about_columns_that_exist() {
+        assert_eq!(table(&Accounting::default()).check_display(), Ok(()));
+    }
+}

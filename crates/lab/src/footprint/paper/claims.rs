@@ -282,6 +282,7 @@ mod tests {
     fn findings_are_asked_of_what_there_is() {
         let paper = Paper::footprint_1999().unwrap();
         let table = statements(&paper, &[run("origin-200")]);
+        assert_eq!(table.check_display(), Ok(()));
         assert_eq!(verdicts(&table, "network > disk"), ["holds", "holds", "not judged"]);
         let close = verdicts(&table, "L1I + L1D close to L2");
         assert_eq!(close, ["holds", "not judged", "not judged"]);
@@ -317,6 +318,7 @@ mod tests {
         let paper = Paper::footprint_1999().unwrap();
         let mut absent = Vec::new();
         let table = tables(&paper, &[run("origin-200"), run("zen3")], &mut absent);
+        assert_eq!(table.check_display(), Ok(()));
         // No exception mode of ultra-1; all rows of the others.
         assert_eq!(table.rows().len(), 2 * (3 + 6 + 6 + 6 + 6 + 3 + 3 + 3));
         let of = |model: &str, number: u64, what: &str, mode: &str| {

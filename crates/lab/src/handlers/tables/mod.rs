@@ -146,3 +146,25 @@ fn groups(window: &WindowSample) -> Vec<Group<'_>> {
 fn rate_hz(count: u64, length_ns: u64) -> Option<f64> {
     (length_ns > 0).then(|| count as f64 * 1e9 / length_ns as f64)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn display_hints_are_about_columns_that_exist() {
+        let facts = super::super::bench::BenchFacts::default();
+        let tables = [
+            agreement(&[]),
+            conditions(&[]),
+            events(&[], &[], &facts),
+            ratios(&[], &[], &facts),
+            handlers(&[], &facts),
+            histograms(&[]),
+            napi(&[]),
+        ];
+        for table in tables {
+            assert_eq!(table.check_display(), Ok(()), "{}", table.name);
+        }
+    }
+}

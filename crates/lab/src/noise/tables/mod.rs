@@ -101,3 +101,30 @@ fn ratio(part: u64, whole: u64) -> Value {
 fn rate_hz(count: u64, length_ns: u64) -> Value {
     (length_ns > 0).then(|| count as f64 * 1e9 / length_ns as f64).into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn display_hints_are_about_columns_that_exist() {
+        let tables = [
+            aftermath(&[]),
+            causes(&[]),
+            detours(&[]),
+            ftq(&[]),
+            fwq(&[]),
+            injected(&[]),
+            noise(&[]),
+            periods(&[]),
+            placement(&[]).0,
+            repetitions(&[]),
+            sizes(&[]),
+            slots(&[]),
+            spectrum(&[]),
+        ];
+        for table in tables {
+            assert_eq!(table.check_display(), Ok(()), "{}", table.name);
+        }
+    }
+}
