@@ -1,4 +1,4 @@
-//! Models of processors and their caches: those that irqlab brings (`machines/`), and files.
+//! Models of processors and their caches: the built-in ones (`machines/`), and files.
 
 use std::path::{Path, PathBuf};
 

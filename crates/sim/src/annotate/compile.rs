@@ -1,4 +1,4 @@
-//! Expressions to programs of the plugin, by the types of the kernel.
+//! Compiles expressions to programs for the plugin, with the types of the kernel.
 
 use plugin::notes::{Program, REGISTERS, Step};
 use simrecord::record::TEXT_BYTES_MAX;
@@ -29,7 +29,7 @@ const HALVES: [(&str, &str); 16] = [
     ("r14d", "r14"),
     ("r15d", "r15"),
 ];
-/// Integers that a pointer may be cast to, whatever the kernel's types are: bytes, whether signed.
+/// Integers to which a pointer may be cast without the kernel's types: size in bytes, and whether signed.
 const INTEGERS: [(&str, u8, bool); 10] = [
     ("u8", 1, false),
     ("u16", 2, false),
@@ -42,23 +42,23 @@ const INTEGERS: [(&str, u8, bool); 10] = [
     ("int", 4, true),
     ("long", 8, true),
 ];
-/// A text that is pointed to may be longer; so much of it is recorded.
+/// How much of a text that a pointer refers to is recorded, bytes.
 const TEXT_BYTES: u8 = TEXT_BYTES_MAX as u8;
 
-/// How a value is shown.
+/// How a value is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Show {
-    /// A register, a pointer: hexadecimal.
+    /// A register or a pointer, in hexadecimal.
     Hex,
     /// A number.
     Unsigned,
-    /// A number that may be negative.
+    /// A signed number.
     Signed,
     /// A text.
     Text,
 }
 
-/// What expressions may refer to.
+/// The names that expressions may refer to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scope<'a> {
     pub(crate) facts: &'a GuestFacts,
@@ -66,14 +66,14 @@ pub(crate) struct Scope<'a> {
     pub(crate) function: Option<&'a str>,
 }
 
-/// What a pointer points to.
+/// The type to which a pointer refers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pointee {
     Type(TypeId),
     Integer { bytes: u8, is_signed: bool },
 }
 
-/// What the number that was computed last is.
+/// The meaning of the last computed number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
     Number(Show),
@@ -85,10 +85,10 @@ enum Meaning {
     Text,
 }
 
-/// The program of an expression, and how its value is shown.
+/// Compiles an expression; returns its program, and how its value is printed.
 ///
 /// # Errors
-/// Names what is not there, with what is near.
+/// Names what does not exist, with similar names.
 pub(crate) fn compile(expression: &Expression, scope: Scope<'_>) -> Result<(Program, Show)> {
     let mut compiler = Compiler { scope, steps: Vec::new() };
     let meaning = compiler.place(expression)?;
@@ -98,8 +98,9 @@ pub(crate) fn compile(expression: &Expression, scope: Scope<'_>) -> Result<(Prog
         Meaning::PointerTo(_) | Meaning::PlaceOf(_) | Meaning::BitsAt(..) => Show::Hex,
     };
     let steps = compiler.steps.len();
-    let program = Program::new(compiler.steps)
-        .ok_or_else(|| invalid(format!("{steps} steps: too long for a value")))?;
+    let program = Program::new(compiler.steps).ok_or_else(|| {
+        invalid(format!("the expression is too long for a value ({steps} steps)"))
+    })?;
     Ok((program, show))
 }
 
@@ -120,7 +121,7 @@ impl<'a> Compiler<'a> {
         })
     }
 
-    /// What an expression stands for, which may be a place.
+    /// Compiles an expression whose result may be a place in memory.
     fn place(&mut self, expression: &Expression) -> Result<Meaning> {
         match expression {
             Expression::Name(name) => self.name(name),
@@ -136,9 +137,9 @@ impl<'a> Compiler<'a> {
             Expression::Dot(of, member) => match self.place(of)? {
                 Meaning::PlaceOf(of) => self.member(of, member),
                 Meaning::PointerTo(_) => {
-                    Err(invalid(format!(".{member}: of a pointer; write ->{member}")))
+                    Err(invalid(format!(".{member}: this is a pointer (write ->{member})")))
                 }
-                _ => Err(invalid(format!(".{member}: of what is no struct"))),
+                _ => Err(invalid(format!(".{member}: this is not a struct"))),
             },
             Expression::Index(of, index) => self.element(of, *index),
             Expression::Cast(name, of) => {
@@ -148,7 +149,7 @@ impl<'a> Compiler<'a> {
             }
             Expression::Text(of) => {
                 let of = self.place(of)?;
-                // A text that lies in a struct is where it is; others are pointed to.
+                // An array of characters is a text itself; other texts are referred to by a pointer.
                 if !self.is_text(of)? {
                     self.value(of)?;
                 }
@@ -182,7 +183,7 @@ impl<'a> Compiler<'a> {
         Err(invalid(format!("{name}: there is no such register or parameter; {}", all.join(", "))))
     }
 
-    /// A parameter of the function, in its register.
+    /// Compiles a parameter of the function, which is in its register.
     fn parameter(&mut self, of: TypeId, register: &str) -> Result<Meaning> {
         let position = REGISTERS.iter().position(|known| *known == register).unwrap_or(0);
         self.steps.push(Step::Register(position as u8));
@@ -195,7 +196,7 @@ impl<'a> Compiler<'a> {
         })
     }
 
-    /// The number that was loaded has so many bits.
+    /// Extends the loaded number, which has `bits` bits.
     fn number_of(&mut self, bits: u8, is_signed: bool, has_more: bool) -> Meaning {
         if has_more {
             self.steps.push(Step::Bits(0, bits));
@@ -236,13 +237,13 @@ impl<'a> Compiler<'a> {
         named.map(Pointee::Type)
     }
 
-    /// The value of an expression that must be a pointer.
+    /// Compiles an expression that must be a pointer.
     fn pointer(&mut self, of: &Expression, what: &str) -> Result<Pointee> {
         let of = self.place(of)?;
         match self.value(of)? {
             Meaning::PointerTo(to) => Ok(to),
             _ => Err(invalid(format!(
-                "{what}: of what is no pointer; write ((struct NAME*)...){what}"
+                "{what}: this is no pointer (write ((struct NAME*)...){what})"
             ))),
         }
     }
@@ -277,7 +278,7 @@ impl<'a> Compiler<'a> {
         }
         match self.value(of)? {
             Meaning::PointerTo(to) => self.at_index(to, index),
-            _ => Err(invalid(format!("[{index}]: of what is no array and no pointer"))),
+            _ => Err(invalid(format!("[{index}]: this is neither an array nor a pointer"))),
         }
     }
 
@@ -305,7 +306,7 @@ impl<'a> Compiler<'a> {
         Ok(matches!(btf.shape(element)?, Shape::Number { is_char: true, .. }))
     }
 
-    /// Loads what is at a place.
+    /// Loads the value at a place.
     fn value(&mut self, meaning: Meaning) -> Result<Meaning> {
         match meaning {
             Meaning::Number(_) | Meaning::PointerTo(_) | Meaning::Text => Ok(meaning),
@@ -342,18 +343,18 @@ impl<'a> Compiler<'a> {
                 Ok(Meaning::Text)
             }
             Shape::Array(_, count) => {
-                Err(invalid(format!("an array of {count}: name an element, as in [0]")))
+                Err(invalid(format!("this is an array of {count} (name an element, as in [0])")))
             }
             Shape::Aggregate => {
                 let name = btf.name_of(of);
-                Err(invalid(format!("{name} has no value: name a member")))
+                Err(invalid(format!("{name} has no value (name a member)")))
             }
             Shape::Other => Err(invalid(format!("{} has no value", btf.name_of(of)))),
         }
     }
 }
 
-/// The nearest of some words, for a message.
+/// Suggests similar words for a message.
 pub(crate) fn near(word: &str, words: &[&str]) -> String {
     hint(word, words.iter().copied())
 }

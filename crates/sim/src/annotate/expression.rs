@@ -1,4 +1,4 @@
-//! What is to be recorded, in words like C's: `((struct irq_desc*)rdi)->irq_data.irq`.
+//! Parses the expressions of recorded values, in a syntax like C's: `((struct irq_desc*)rdi)->irq_data.irq`.
 //!
 //! ```text
 //! expression = primary { "->" NAME | "." NAME | "[" NUMBER "]" }
@@ -6,9 +6,9 @@
 //!            | "(" [ "struct" | "union" ] NAME "*" ")" expression
 //! ```
 
-/// The longest expression, bytes.
+/// Maximum length of an expression, bytes.
 const BYTES_MAX: usize = 256;
-/// The deepest nesting.
+/// Maximum nesting.
 const DEPTH_MAX: usize = 16;
 
 /// An expression.
@@ -20,7 +20,7 @@ pub(crate) enum Expression {
     Number(u64),
     /// The address of a variable.
     AddressOf(String),
-    /// A member of what is pointed to.
+    /// A member of the struct that a pointer refers to.
     Arrow(Box<Expression>, String),
     /// A member.
     Dot(Box<Expression>, String),
@@ -28,14 +28,14 @@ pub(crate) enum Expression {
     Index(Box<Expression>, u64),
     /// A pointer to the type of this name.
     Cast(String, Box<Expression>),
-    /// The text that is pointed to.
+    /// The text that a pointer refers to.
     Text(Box<Expression>),
 }
 
-/// The expressions in a text, separated by spaces, each with its own text.
+/// Parses expressions that are separated by spaces; returns each with its own text.
 ///
 /// # Errors
-/// Says where it can't be read on, and what would be right.
+/// Says where parsing stopped, and what was expected.
 pub(crate) fn parse_all(text: &str) -> Result<Vec<(String, Expression)>, String> {
     if text.len() > BYTES_MAX {
         return Err(format!("longer than {BYTES_MAX} bytes"));
@@ -67,20 +67,20 @@ impl<'a> Reader<'a> {
         self.at = self.text.len() - self.rest().trim_start().len();
     }
 
-    /// Whether `sign` comes next; it is passed over then.
-    fn takes(&mut self, sign: &str) -> bool {
+    /// Consumes `token` if it comes next; returns whether it did.
+    fn takes(&mut self, token: &str) -> bool {
         let before = self.at;
         self.skip_spaces();
-        if self.rest().starts_with(sign) {
-            self.at += sign.len();
+        if self.rest().starts_with(token) {
+            self.at += token.len();
             return true;
         }
         self.at = before;
         false
     }
 
-    fn expect(&mut self, sign: &str) -> Result<(), String> {
-        if self.takes(sign) { Ok(()) } else { Err(self.wrong(&format!("{sign:?}"))) }
+    fn expect(&mut self, token: &str) -> Result<(), String> {
+        if self.takes(token) { Ok(()) } else { Err(self.wrong(&format!("{token:?}"))) }
     }
 
     fn wrong(&self, wanted: &str) -> String {
@@ -89,7 +89,7 @@ impl<'a> Reader<'a> {
         format!("{:?}: {wanted} is missing {place}", self.text)
     }
 
-    /// Letters, digits and underlines.
+    /// Consumes a word of letters, digits and underscores.
     fn word(&mut self) -> Option<&'a str> {
         let before = self.at;
         self.skip_spaces();
@@ -129,7 +129,7 @@ impl<'a> Reader<'a> {
         }
         let mut found = self.primary(depth)?;
         for _ in 0..BYTES_MAX {
-            // What belongs to an expression stands right behind it.
+            // Postfix operators follow without a space.
             let rest = self.rest();
             if rest.starts_with("->") {
                 self.at += 2;
@@ -179,7 +179,7 @@ impl<'a> Reader<'a> {
         self.name().map(Expression::Name)
     }
 
-    /// `struct NAME *)` behind the parenthesis.
+    /// Consumes `struct NAME *)` after a parenthesis.
     fn pointer_type(&mut self) -> Option<String> {
         let first = self.name().ok()?;
         let name = if first == "struct" || first == "union" { self.name().ok()? } else { first };
@@ -187,7 +187,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A number, decimal or with `0x`.
+/// Parses a number, decimal or with `0x`.
 pub(crate) fn parse_number(word: &str) -> Option<u64> {
     match word.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cast_takes_all_that_is_behind_it() {
+    fn a_cast_applies_to_all_that_follows() {
         let [(_, cast)] = &parse_all("(u64*)rdi->x[0x10]").unwrap()[..] else { panic!() };
         let arrow = Expression::Arrow(name("rdi"), "x".to_owned());
         let index = Expression::Index(Box::new(arrow), 16);

@@ -1,4 +1,5 @@
-//! Annotations: what is to be done where in the guest, as the user writes it, for the plugin.
+//! Annotations: the user's description of what to do at which places of the guest, translated for the
+//! plugin.
 //!
 //! Symbols and types are looked up here, once; the plugin gets addresses and short programs. See
 //! docs/annotations.md.
@@ -22,13 +23,14 @@ use crate::cache::check_checkpoint_name;
 use crate::text::printable;
 use crate::{GuestFacts, Result, SimError};
 
-const DEEDS: [&str; 8] =
+/// The actions of annotations.
+const ACTIONS: [&str; 8] =
     ["count", "record", "span", "open", "close", "detail", "checkpoint", "stop"];
 
 /// The annotations of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Annotations {
-    /// Each place of each, in the order of the plugin's numbers.
+    /// One entry for each place of each annotation, in the order of the plugin's numbers.
     pub list: Vec<Annotation>,
     /// Names of spans, by number.
     pub spans: Vec<String>,
@@ -39,35 +41,36 @@ pub struct Annotations {
     notes: Vec<Note>,
 }
 
-/// An annotation at one place.
+/// An annotation at a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Annotation {
     /// Its name.
     pub name: String,
-    /// The place in words: symbol, event.
+    /// The name of the place: a symbol or an event.
     pub place: String,
-    /// The address, where there is one.
+    /// The address, if the place has one.
     pub address: Option<u64>,
-    /// What is recorded, for each thing that is done.
+    /// The values that each action records.
     pub records: Vec<Vec<Recorded>>,
-    /// Numbers of the spans that begin here.
+    /// Numbers of the spans that start here.
     pub spans: Vec<u32>,
 }
 
 /// A value that is recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recorded {
-    /// As it was written.
+    /// The expression as the user wrote it.
     pub expression: String,
-    /// How it is shown.
+    /// How it is printed.
     pub show: Show,
 }
 
 impl Annotations {
-    /// Reads what `--annotate` says, each a file or one annotation, and looks it up in the kernel.
+    /// Parses the arguments of `--annotate`, each a file or one annotation, and looks up their symbols and
+    /// types in the kernel.
     ///
     /// # Errors
-    /// [`SimError::Invalid`] with what is wrong, and what is near.
+    /// [`SimError::Invalid`] with what is wrong, and similar names.
     pub fn read(arguments: &[String], log: bool, facts: &GuestFacts) -> Result<Annotations> {
         let mut annotations = Annotations { log, ..Annotations::default() };
         for argument in arguments {
@@ -81,13 +84,13 @@ impl Annotations {
         Ok(annotations)
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no annotations.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// What the plugin reads, for a machine of so much memory.
+    /// Returns the text that the plugin reads, for a machine with this size of memory.
     pub(crate) fn text(&self, memory_mib: u32) -> String {
         let memory_bytes = u64::from(memory_mib) << 20;
         Notes { list: self.notes.clone(), memory_bytes, log: self.log }.to_string()
@@ -110,20 +113,21 @@ impl Annotations {
                 records: Vec::new(),
                 spans: Vec::new(),
             };
-            let mut deeds = Vec::new();
-            for text in &written.deeds {
-                deeds.extend(self.deed(text, &placed, &mut annotation, facts)?);
+            let mut actions = Vec::new();
+            for text in &written.actions {
+                actions.extend(self.action(text, &placed, &mut annotation, facts)?);
             }
-            if deeds.len() > DEEDS_MAX {
+            if actions.len() > DEEDS_MAX {
                 return Err(SimError::Invalid(format!("more than {DEEDS_MAX} actions")));
             }
-            self.notes.push(Note { place: placed.place, deeds });
+            self.notes.push(Note { place: placed.place, deeds: actions });
             self.list.push(annotation);
         }
         Ok(())
     }
 
-    fn deed(
+    /// Translates an action; none if it needs nothing from the plugin.
+    fn action(
         &mut self,
         text: &str,
         placed: &Placed,
@@ -134,8 +138,8 @@ impl Annotations {
         let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
         let rest = rest.trim();
         let mut recorded = Vec::new();
-        let deed = match (word, rest) {
-            // Each is counted.
+        let action = match (word, rest) {
+            // Every hit is counted anyway.
             ("count", "") => return Ok(None),
             ("record", _) => {
                 let scope = Scope { facts, function: placed.function.as_deref() };
@@ -152,7 +156,7 @@ impl Annotations {
             ("open" | "close", _) => return invalid("needs a name"),
             ("detail", "full" | "fast") if is_event(placed) => {
                 return invalid(
-                    "is for addresses and markers: at the level fast, events aren't seen",
+                    "is for addresses and markers (at the level fast, events are not detected)",
                 );
             }
             ("detail", "full" | "fast") => Deed::Detail { full: rest == "full" },
@@ -160,14 +164,14 @@ impl Annotations {
             ("stop", "") => Deed::Stop,
             ("checkpoint", name) if !name.is_empty() => Deed::Checkpoint(self.checkpoint(name)?),
             ("checkpoint", _) => return invalid("needs a name"),
-            ("count" | "span" | "stop", _) => return invalid("nothing may stand behind it"),
-            _ => return Err(unknown(word, &DEEDS)),
+            ("count" | "span" | "stop", _) => return invalid("takes no argument"),
+            _ => return Err(unknown(word, &ACTIONS)),
         };
         annotation.records.push(recorded);
-        Ok(Some(deed))
+        Ok(Some(action))
     }
 
-    /// The number of a span that begins at an annotation.
+    /// Returns the number of a span that starts at an annotation.
     fn span(&mut self, name: &str, annotation: &mut Annotation) -> Result<u32> {
         let number = self.number(name)?;
         annotation.spans.push(number);
@@ -183,23 +187,23 @@ impl Annotations {
         number_in(&mut self.checkpoints, name, CHECKPOINTS_MAX, "checkpoints")
     }
 
-    /// That what is closed is opened somewhere, and the other way round.
+    /// Checks that each span that is opened is also closed, and vice versa.
     fn check(&self) -> Result<()> {
         let has = |wanted: Deed| self.notes.iter().any(|note| note.deeds.contains(&wanted));
         for (name, number) in self.spans.iter().zip(0..) {
-            let one = match (has(Deed::Open(number)), has(Deed::Close(number))) {
-                (true, false) => "opened, and closed nowhere",
-                (false, true) => "closed, and opened nowhere",
+            let problem = match (has(Deed::Open(number)), has(Deed::Close(number))) {
+                (true, false) => "opened, but closed nowhere",
+                (false, true) => "closed, but opened nowhere",
                 _ => continue,
             };
-            return Err(SimError::Invalid(format!("span {name:?} is {one}")));
+            return Err(SimError::Invalid(format!("span {name:?} is {problem}")));
         }
         Ok(())
     }
 }
 
 impl Recorded {
-    /// The value in words.
+    /// Returns the value as text.
     #[must_use]
     pub fn shown(&self, value: Value) -> String {
         match (value, self.show) {
@@ -215,7 +219,7 @@ impl Recorded {
     }
 }
 
-/// The position of a name in a list, which it is added to.
+/// Returns the position of a name in a list, to which it is added if needed.
 fn number_in(names: &mut Vec<String>, name: &str, most: u32, what: &str) -> Result<u32> {
     let known = names.iter().position(|known| known == name);
     let number = known.unwrap_or(names.len());
@@ -232,7 +236,7 @@ fn is_event(placed: &Placed) -> bool {
     matches!(placed.place, Place::Interrupt(_) | Place::Exception(_))
 }
 
-/// The programs of expressions, and what they record.
+/// Compiles expressions; returns their programs and what they record.
 fn values(text: &str, scope: Scope<'_>) -> Result<(Vec<plugin::notes::Program>, Vec<Recorded>)> {
     let all = expression::parse_all(text).map_err(SimError::Invalid)?;
     if all.is_empty() || all.len() > VALUES_MAX {

@@ -1,4 +1,4 @@
-//! Where something is to be done: symbols, addresses, events.
+//! The places of annotations: symbols, addresses, events, markers.
 
 use plugin::notes::Place;
 
@@ -9,23 +9,23 @@ use crate::{GuestFacts, Result, SimError};
 /// The kernel's switch from the task in rdi to the task in rsi.
 const SWITCH: &str = "__switch_to_asm";
 const EVENTS: [&str; 3] = ["interrupt", "exception", "switch"];
-/// An address without `0x` has at least so many digits, so that no symbol is meant.
+/// Minimum number of digits of an address without `0x`, so that it is not taken for a symbol.
 const ADDRESS_DIGITS_MIN: usize = 8;
 
 /// A place in the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Placed {
     pub(crate) place: Place,
-    /// The function, where its first instruction is meant.
+    /// The function, if the place is its first instruction.
     pub(crate) function: Option<String>,
-    /// The place in words: the symbol, the event.
+    /// The name of the place: a symbol or an event.
     pub(crate) words: String,
 }
 
-/// The places that a text names: several where static functions share a name.
+/// Returns the places that a text names; several if static functions share a name.
 ///
 /// # Errors
-/// When there is none; the message names the nearest ones.
+/// When there is none; the message suggests similar names.
 pub(crate) fn places(at: &str, facts: &GuestFacts) -> Result<Vec<Placed>> {
     if let Some(event) = at.strip_prefix("event:") {
         return self::event(at, event, facts);
@@ -39,7 +39,7 @@ pub(crate) fn places(at: &str, facts: &GuestFacts) -> Result<Vec<Placed>> {
     let (name, offset) = match at.split_once('+') {
         Some((name, offset)) => {
             let offset = parse_number(offset.trim());
-            let wrong = || invalid(format!("{at}: what is behind + must be a number of bytes"));
+            let wrong = || invalid(format!("{at}: the part after + must be a number of bytes"));
             (name.trim(), offset.ok_or_else(wrong)?)
         }
         None => (at, 0),
@@ -80,13 +80,13 @@ fn event(at: &str, event: &str, facts: &GuestFacts) -> Result<Vec<Placed>> {
         }
     };
     if vector.is_some() && facts.symbols.is_none() {
-        return Err(invalid(format!("{at}: this kernel has no symbols to tell vectors by")));
+        return Err(invalid(format!("{at}: this kernel has no symbols, which vectors need")));
     }
     let words = vector.map_or_else(|| kind.to_owned(), |vector| format!("{kind} {vector:#x}"));
     Ok(vec![Placed { place, function: None, words }])
 }
 
-/// The number, unless there is a symbol of this name.
+/// Parses an address, unless there is a symbol of this name.
 fn address(text: &str, facts: &GuestFacts) -> Option<u64> {
     let is_symbol = facts.symbols.as_ref().is_some_and(|symbols| symbols.get(text).is_some());
     if is_symbol {
@@ -112,18 +112,18 @@ fn at_address(address: u64, facts: &GuestFacts) -> Placed {
 fn symbol(name: &str, offset: u64, facts: &GuestFacts) -> Result<Vec<Placed>> {
     let none = || invalid(format!("{name}: this kernel has no symbols (CONFIG_KALLSYMS)"));
     let symbols = facts.symbols.as_ref().ok_or_else(none)?;
-    // Says which are near if there is none.
+    // The error suggests similar names.
     symbols.address(name)?;
     let is_code = |kind: char| matches!(kind, 'T' | 't' | 'W' | 'w');
     let code: Vec<_> = symbols.all_of(name).filter(|symbol| is_code(symbol.kind)).collect();
     if code.is_empty() {
-        return Err(invalid(format!("{name}: is no code")));
+        return Err(invalid(format!("{name}: is not code")));
     }
     let placed = |base: u64| {
         let address = base.wrapping_add(offset);
         let beyond = symbols.after(base).is_some_and(|next| offset > 0 && address >= next.address);
         if beyond {
-            let reason = format!("{name}+{offset:#x}: the function is not so long");
+            let reason = format!("{name}+{offset:#x}: the function is shorter");
             return Err(invalid(reason));
         }
         let place = Place::Address(address);
@@ -137,7 +137,7 @@ fn symbol(name: &str, offset: u64, facts: &GuestFacts) -> Result<Vec<Placed>> {
     addresses.into_iter().map(placed).collect()
 }
 
-/// What a word that means nothing may have meant.
+/// Returns the error for an unknown action, with similar names.
 pub(crate) fn unknown(word: &str, words: &[&str]) -> SimError {
     let all = words.join(", ");
     invalid(format!("{word}: no such action{}; there are {all}", near(word, words)))

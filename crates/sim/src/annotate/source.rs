@@ -1,4 +1,4 @@
-//! Annotations as they are written: on the command line, or in a TOML file.
+//! The source text of annotations: on the command line, or in a TOML file.
 
 use std::path::Path;
 
@@ -7,20 +7,20 @@ use serde::Deserialize;
 use crate::cache::read_bounded;
 use crate::{Result, SimError};
 
-/// The longest file.
+/// Maximum size of a file, bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// An annotation as it is written.
+/// An annotation as the user writes it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Written {
     /// Its name, if it has one.
     pub(crate) name: Option<String>,
-    /// Where.
+    /// The place.
     pub(crate) at: String,
-    /// What is done; nothing but counted if empty.
+    /// The actions; if there are none, hits are counted.
     #[serde(default, rename = "do")]
-    pub(crate) deeds: Vec<String>,
+    pub(crate) actions: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -30,16 +30,16 @@ struct File {
     annotation: Vec<Written>,
 }
 
-/// What `--annotate` says: a file, or one annotation `[NAME=]AT[: DO, DO]`.
+/// Parses an argument of `--annotate`: a file, or one annotation `[NAME=]AT[: DO, DO]`.
 ///
 /// # Errors
-/// When the file can't be read, or is not of that form.
+/// When the file cannot be read, or is malformed.
 pub(crate) fn read(argument: &str) -> Result<Vec<Written>> {
     if argument.ends_with(".toml") {
         let path = Path::new(argument);
         let bytes = read_bounded(path, FILE_BYTES_MAX)?;
         let text = String::from_utf8(bytes)
-            .map_err(|_| SimError::Invalid(format!("{argument}: is no text")))?;
+            .map_err(|_| SimError::Invalid(format!("{argument}: is not text")))?;
         return in_file(&text).map_err(|error| SimError::Invalid(format!("{argument}: {error}")));
     }
     on_line(argument).map(|one| vec![one])
@@ -54,8 +54,8 @@ fn in_file(text: &str) -> std::result::Result<Vec<Written>, String> {
 }
 
 fn on_line(text: &str) -> Result<Written> {
-    // Events have colons, too, but no space behind them.
-    let (place, deeds) = text.split_once(": ").unwrap_or((text.trim_end_matches(':'), ""));
+    // Events contain colons without a space after them.
+    let (place, actions) = text.split_once(": ").unwrap_or((text.trim_end_matches(':'), ""));
     let (name, at) = match place.split_once('=') {
         Some((name, at)) => (Some(name.trim().to_owned()), at),
         None => (None, place),
@@ -65,25 +65,25 @@ fn on_line(text: &str) -> Result<Written> {
         let form = "must be [NAME=]AT[: DO, DO] or a file FILE.toml";
         return Err(SimError::Invalid(format!("{text:?}: {form}")));
     }
-    let deeds = deeds.split(',').map(str::trim).filter(|deed| !deed.is_empty());
-    Ok(Written { name, at, deeds: deeds.map(str::to_owned).collect() })
+    let actions = actions.split(',').map(str::trim).filter(|action| !action.is_empty());
+    Ok(Written { name, at, actions: actions.map(str::to_owned).collect() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn written(name: Option<&str>, at: &str, deeds: &[&str]) -> Written {
-        let deeds = deeds.iter().map(|deed| (*deed).to_owned()).collect();
-        Written { name: name.map(str::to_owned), at: at.to_owned(), deeds }
+    fn written(name: Option<&str>, at: &str, actions: &[&str]) -> Written {
+        let actions = actions.iter().map(|action| (*action).to_owned()).collect();
+        Written { name: name.map(str::to_owned), at: at.to_owned(), actions }
     }
 
     #[test]
     fn on_the_command_line() {
         let one = |text| on_line(text).unwrap();
         let open = one("do_sys_openat2: count, record current->comm rsi");
-        let deeds = ["count", "record current->comm rsi"];
-        assert_eq!(open, written(None, "do_sys_openat2", &deeds));
+        let actions = ["count", "record current->comm rsi"];
+        assert_eq!(open, written(None, "do_sys_openat2", &actions));
         assert_eq!(one("event:exception:14"), written(None, "event:exception:14", &[]));
         assert_eq!(one("event:switch: stop"), written(None, "event:switch", &["stop"]));
         assert_eq!(one("open=f+0x10: span"), written(Some("open"), "f+0x10", &["span"]));

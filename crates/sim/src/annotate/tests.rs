@@ -117,7 +117,7 @@ fn parameters_have_the_types_of_the_function() {
 }
 
 #[test]
-fn what_is_done_goes_to_the_plugin_in_its_order() {
+fn actions_reach_the_plugin_in_their_order() {
     let all = ["a=do_open: span, record rdi", "helper+8: open x, detail fast", "behind: close x"];
     assert_eq!(
         text(&all),
@@ -135,11 +135,11 @@ fn what_is_done_goes_to_the_plugin_in_its_order() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_what_is_near() {
+fn errors_suggest_similar_names() {
     for (argument, names) in [
         ("do_opn", "near: do_open"),
-        ("jiffies", "is no code"),
-        ("do_open+0x100", "not so long"),
+        ("jiffies", "is not code"),
+        ("do_open+0x100", "is shorter"),
         ("do_open+x", "number of bytes"),
         ("event:irq", "interrupt, exception, switch"),
         ("event:exception:256", "0 to 255"),
@@ -165,7 +165,7 @@ fn what_is_wrong_is_named_with_what_is_near() {
         ("do_open: detail some", "full or fast"),
         ("do_open: checkpoint", "needs a name"),
         ("do_open: checkpoint a/b", "no name for a checkpoint"),
-        ("do_open: stop now", "nothing may stand behind"),
+        ("do_open: stop now", "takes no argument"),
         ("event:interrupt: span", "open and close"),
         ("event:interrupt: detail full", "addresses and markers"),
     ] {
@@ -175,7 +175,7 @@ fn what_is_wrong_is_named_with_what_is_near() {
 }
 
 #[test]
-fn a_kernel_without_types_or_symbols_says_what_can_be_had() {
+fn a_kernel_without_types_or_symbols_limits_annotations() {
     let without_types = GuestFacts { btf: None, ..facts() };
     let error =
         |facts: &GuestFacts, argument: &str| read_with(facts, &[argument]).unwrap_err().to_string();
@@ -190,7 +190,7 @@ fn a_kernel_without_types_or_symbols_says_what_can_be_had() {
 }
 
 #[test]
-fn there_is_an_end_to_annotations() {
+fn the_number_of_annotations_is_limited() {
     let many = vec!["do_open"; NOTES_MAX + 1];
     let error = read_with(&facts(), &many).unwrap_err().to_string();
     assert!(error.contains("more than 1024 places"), "{error}");
@@ -229,7 +229,7 @@ proptest::proptest! {
 }
 
 #[test]
-fn values_are_shown_as_their_types_are() {
+fn values_are_printed_by_their_types() {
     let shown = |show, value| Recorded { expression: String::new(), show }.shown(value);
     assert_eq!(shown(Show::Signed, Value::Number(u64::MAX)), "-1");
     assert_eq!(shown(Show::Unsigned, Value::Number(14)), "14");

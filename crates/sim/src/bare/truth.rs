@@ -1,5 +1,5 @@
-//! The methods against the truth: a handler touches a known number of lines, and what a program can read at
-//! user level must tell how many of its own are gone.
+//! Accuracy of the methods: a handler touches a known number of lines, and the estimates from user-level
+//! measurements are compared with the number of lines that it displaced.
 
 use std::collections::HashMap;
 
@@ -12,33 +12,33 @@ use super::footprint::{
 use crate::qemu::Qemu;
 use crate::{Cache, Result, SimError};
 
-/// What is held against the truth.
+/// The parameters of an accuracy measurement.
 #[derive(Clone, Debug)]
 pub struct TruthSettings {
     /// Model, level, repetitions, slice and limits; the rest of it is chosen by [`Truth`].
     pub of: FootprintSettings,
-    /// Points of the curve that says what displaced lines cost, besides none; above 0.
+    /// Points of the calibration curve, in addition to zero lines; above 0.
     pub curve_points: u64,
 }
 
-/// Lines by counters of user mode.
+/// Displaced lines by counters of user mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// Lines of the program that were displaced, those by the handler's own included. These depend on where
-    /// its stack was, so they are each method's.
+    /// Lines of the program that were displaced, including those by the handler's own code and data. They
+    /// depend on the address of its stack, and so on the method.
     pub truth: u64,
-    /// Misses of the program, beyond those of idle repetitions.
+    /// Misses of the program beyond those of the control.
     pub found: i64,
 }
 
 impl Counted {
-    /// Found less true.
+    /// Returns found minus true lines.
     #[must_use]
     pub fn error(&self) -> i64 {
         self.found - self.truth as i64
     }
 
-    /// Whether that is within 2 lines or 1 %.
+    /// Returns whether the error is within 2 lines or 1 %.
     #[must_use]
     pub fn holds(&self) -> bool {
         let error = self.error().unsigned_abs();
@@ -46,36 +46,36 @@ impl Counted {
     }
 }
 
-/// What was found behind a handler that touches a known number of lines.
+/// The results for a handler that touches a known number of lines.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// Lines that the handler was told to touch.
+    /// Lines that the handler was configured to touch.
     pub told: u64,
     /// With the refined method.
     pub refined: Counted,
     /// With the basic one.
     pub basic: Counted,
-    /// By time, with the basic method; absent below the limit, and where it took longer than all lines
-    /// displaced.
+    /// Estimate from time, with the basic method; absent below the detection limit, and if the time exceeds
+    /// that of all lines displaced.
     pub timed: Option<f64>,
-    /// Fewer lines are not told from none by time.
+    /// The detection limit of the estimate from time, lines.
     pub limit: f64,
 }
 
 impl Point {
-    /// Found by time less true, over true; absent where either is.
+    /// Returns the relative error of the estimate from time; absent if either value is.
     #[must_use]
     pub fn timed_error_ratio(&self) -> Option<f64> {
         let truth = self.basic.truth as f64;
         self.timed.filter(|_| truth > 0.0).map(|timed| (timed - truth) / truth)
     }
 
-    /// Whether time tells the truth to 10 %; or nothing, where there is too little to be seen.
+    /// Returns whether the estimate from time is accurate to 10 %, or absent below the detection limit.
     #[must_use]
     pub fn time_holds(&self) -> bool {
         match self.timed_error_ratio() {
             Some(error) => error.abs() <= 0.1,
-            // A tenth is what may be wrong above the limit.
+            // Above the limit 10 % of error is allowed.
             None => self.timed.is_none() && self.basic.truth as f64 <= 1.1 * self.limit,
         }
     }
@@ -85,15 +85,15 @@ impl Point {
 const SAVED_BYTES: u64 = 72 + 40;
 /// Bytes of its table that it uses.
 const WORK_BYTES: u64 = 48;
-/// Where its lines begin, as the program has it.
+/// Where its lines start, as in the program.
 const HANDLER_DATA_AT: u64 = (16 << 20) + (256 << 10);
 const HANDLER_CODE_AT: u64 = (32 << 20) + (384 << 10);
-/// Times that all is touched by the refined method.
+/// Passes over all lines of the refined method.
 const PASSES: u64 = 8;
 
-/// Lines that a handler displaces from a full cache: in each set as many as it touches, at most all.
-/// `told` lines are consecutive: one in each set until all sets have one, then a second in each. Its
-/// own are where `own` says.
+/// Returns how many lines a handler displaces from a full cache: in each set as many as it touches, at most
+/// all. `told` lines are consecutive: one in each set until all sets have one, then a second in each. `own`
+/// are the addresses of its own code and data.
 #[must_use]
 pub fn displaced(cache: Geometry, level: Level, told: u64, own: Own) -> u64 {
     let data = [(own.stack, SAVED_BYTES), (own.work, WORK_BYTES)];
@@ -118,7 +118,7 @@ pub fn displaced(cache: Geometry, level: Level, told: u64, own: Own) -> u64 {
     sets.values().map(|foreign| (*foreign).min(cache.ways)).sum()
 }
 
-/// A machine that is measured with more and more lines.
+/// Measures a machine with an increasing number of lines.
 #[derive(Debug)]
 pub struct Truth<'a> {
     cache: &'a Cache,
@@ -128,8 +128,8 @@ pub struct Truth<'a> {
 }
 
 impl<'a> Truth<'a> {
-    /// Chooses the times at which interrupts come, and measures what displaced lines cost: a machine for each
-    /// point of the curve, and two. None when `stop` says that it is not wanted.
+    /// Chooses the times of interrupts, and measures the cost of displaced lines with one run for each point of
+    /// the curve and two more; none if `stop` returned true.
     ///
     /// # Errors
     /// As [`footprint`].
@@ -146,7 +146,7 @@ impl<'a> Truth<'a> {
         let Some(probe) = truth.measured(Method::Basic, By::Program, 0, stop)? else {
             return Ok(None);
         };
-        // What a pass takes: the interrupt comes in the fourth of eight, or while nothing is touched.
+        // From the time of a pass: the interrupt arrives in the fourth of eight, or while nothing is touched.
         let pass_ns = probe.repetitions.iter().map(|one| one.touch).max().unwrap_or(0).max(1);
         let of = &mut truth.settings.of;
         (of.delay_ns, of.wait_ns) = (7 * pass_ns / 2, 7 * pass_ns);
@@ -162,16 +162,16 @@ impl<'a> Truth<'a> {
         Ok(Some(truth))
     }
 
-    /// What displaced lines cost.
+    /// Returns the calibration curve.
     #[must_use]
     pub fn curve(&self) -> &Curve {
         &self.curve
     }
 
-    /// What is found behind a handler that touches `told` lines; none when `stop` says so.
+    /// Measures a handler that touches `told` lines; none if `stop` returned true.
     ///
     /// # Errors
-    /// As [`footprint`], and when an interrupt did not come where it should.
+    /// As [`footprint`], and when an interrupt did not arrive in its phase.
     pub fn point(&self, told: u64, stop: &dyn Fn() -> bool) -> Result<Option<Point>> {
         let basic = self.measured(Method::Basic, By::Interrupt, told, stop)?;
         let refined = self.measured(Method::Refined, By::Interrupt, told, stop)?;
@@ -183,11 +183,14 @@ impl<'a> Truth<'a> {
             Ok(Counted { truth, found: more.mean.round() as i64 })
         };
         let (mut more, idle) = excess(&basic.repetitions, touch)?;
-        // The clock shows slices: a difference of two times is off by up to two of them.
+        // The clock advances in slices, so a difference of two times is off by up to two of them.
         let slice_ns = of.vcpu_slice as f64 * 1e9 / of.model.model.clock_hz.max(1) as f64;
         more.half_width = more.half_width.hypot(2.0 * slice_ns);
         let lines = estimate::lines(more, idle, &self.curve).ok_or_else(|| {
-            SimError::data("the curve", "displaced lines take no longer than others")
+            SimError::data(
+                "the curve",
+                "displaced lines take no longer than others (choose more repetitions)",
+            )
         })?;
         Ok(Some(Point {
             told,
@@ -214,14 +217,14 @@ impl<'a> Truth<'a> {
         let Some(found) = found else { return Ok(None) };
         let came = |one: &Repetition| one.ran == u64::from(one.irq && by == By::Interrupt);
         if !found.repetitions.iter().all(came) {
-            let what = "an interrupt did not come while all lines were touched";
+            let what = "an interrupt did not arrive while all lines were touched";
             return Err(SimError::data("the bare machine", what));
         }
         Ok(Some(found))
     }
 }
 
-/// Misses in user mode (docs/guest-pmu.md).
+/// Returns the event of misses in user mode (docs/guest-pmu.md).
 fn event(level: Level) -> u64 {
     const USER: u64 = 1 << 16 | 1 << 22;
     match level {
@@ -235,7 +238,7 @@ fn touch(one: &Repetition) -> u64 {
     one.touch
 }
 
-/// The mean with an interrupt beyond that without, and that without.
+/// Returns the mean with an interrupt minus that without, and the mean without.
 fn excess(repetitions: &[Repetition], value: fn(&Repetition) -> u64) -> Result<(Mean, Mean)> {
     let of = |irq: bool| {
         let all = repetitions.iter().filter(|one| one.irq == irq);
@@ -267,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_does_not_pass() {
+    fn inaccurate_results_do_not_pass() {
         let counted = Counted { truth: 100, found: 102 };
         assert!(counted.holds() && !Counted { found: 103, ..counted }.holds());
         let point = Point { told: 90, refined: counted, basic: counted, timed: None, limit: 9.0 };
@@ -280,7 +283,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_more_than_there_are_and_never_fewer_with_more(told in 0..3000_u64, more in 0..99_u64,
+        fn at_most_all_lines_are_displaced_and_never_fewer_by_more(told in 0..3000_u64, more in 0..99_u64,
             stack: u32, work: u32) {
             let own = Own { stack: stack.into(), code: 0, code_end: 0, work: work.into() };
             let found = displaced(CACHE, Level::L1d, told, own);

@@ -198,7 +198,10 @@ mod tests {
     }
 
     #[test]
-    fn the_guest_marks_as_the_plugin_expects() {
+    fn the_guest_has_the_markers_that_the_plugin_looks_for() {
+        if GUEST.is_empty() {
+            return println!("not run: {GUEST_MISSING}");
+        }
         let marker = simrecord::marker::BYTES;
         let marks = GUEST.windows(marker.len()).filter(|bytes| *bytes == marker).count();
         assert!(marks >= 3, "{marks} markers: one to open, close and end each");

@@ -1,5 +1,5 @@
-//! What was seen beside what the guest's kernel has counted itself, read from its memory where the
-//! window opened and closed.
+//! Compares the counts of the record with the counters of the guest's kernel, which the plugin read from its
+//! memory when the window opened and closed.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use lab::handlers::Agreement;
 
 use crate::accounting::{CpuUse, KernelUse};
 
-/// Lines of /proc/interrupts by the vector under which their count is recorded: what is in them,
-/// and a second vector that they count, too.
+/// Lines of /proc/interrupts by the vector under which their counter is recorded: the names of what they
+/// count, and a second vector that they include.
 const LINES: [(u8, &str, &str, Option<u8>); 4] = [
     (0xec, "LOC", "local_timer", None),
     (0xfd, "RES", "reschedule", None),
@@ -18,7 +18,7 @@ const LINES: [(u8, &str, &str, Option<u8>); 4] = [
     (0xf6, "IWI", "irq_work", None),
 ];
 
-/// Every counter of the kernel on one CPU.
+/// Returns the comparison of every counter of the kernel on a CPU.
 pub(super) fn lines_of(used: &CpuUse, irqs: &BTreeMap<u32, String>) -> Vec<Agreement> {
     used.kernel.iter().filter_map(|kernel| line_of(used, kernel, irqs)).collect()
 }

@@ -1,4 +1,4 @@
-//! From the account of a machine to the samples of the experiment.
+//! Converts the accounting of a machine to the samples of the experiment.
 
 use attribution::Context;
 use lab::handlers::in_guest::GuestWindow;
@@ -11,14 +11,14 @@ use crate::accounting::{Accounting, ContextUse, CpuUse};
 use crate::contexts::context_of;
 
 const NS_PER_S: u128 = 1_000_000_000;
-/// Most batches of a window, as on the live bench.
+/// Maximum number of batches of a window, as on the live bench.
 const BATCHES_MAX: u64 = 64;
 
-/// How a record is read.
+/// Parameters of the conversion.
 pub(super) struct Reading {
     /// Cycles of a second.
     pub(super) clock_hz: u64,
-    /// The events that are shown.
+    /// The events of the tables.
     pub(super) events: Vec<Event>,
 }
 
@@ -29,10 +29,10 @@ impl Reading {
     }
 }
 
-/// The sample of the first region.
+/// Returns the sample of the first region.
 ///
 /// # Errors
-/// When there is none, or its numbers can't be trusted.
+/// When there is none, or its numbers cannot be trusted.
 pub(super) fn sample_of(
     account: &Accounting,
     window: GuestWindow,
@@ -42,7 +42,9 @@ pub(super) fn sample_of(
         return Err(format!("the record of the machine is broken: {broken}"));
     }
     if !account.ended_by_guest {
-        return Err("the guest did not end the record: how far it ran on is not known".to_owned());
+        return Err(
+            "the guest did not end the record: the end of the window is not known".to_owned()
+        );
     }
     let region = account.regions.first().ok_or("the window was never opened")?;
     let length_ns = window.length_ns;
@@ -99,7 +101,7 @@ fn source_of(cpu: u32, context: Context, used: &ContextUse, reading: &Reading) -
     }
 }
 
-/// Times of the spans, and when in the window they ended.
+/// Adds the times of the spans, and when in the window they ended.
 fn add_spans(
     source: &mut SourceSample,
     cpu: &CpuUse,

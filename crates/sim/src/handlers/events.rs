@@ -1,8 +1,8 @@
-//! Counters of the simulator under the names that perf has for the same.
+//! Counters of the simulator under perf's names for the same events.
 
 use simrecord::counters::{COUNTERS, CYCLES, INSTRUCTIONS, TIME, name};
 
-/// Names of perf; the plugin's own ones are kept for what perf has no name for.
+/// Perf's names; the plugin's names are used where perf has none.
 const PERF_NAMES: [(&str, &str); 10] = [
     ("fetches", "L1-icache-loads"),
     ("l1i_misses", "L1-icache-load-misses"),
@@ -19,7 +19,7 @@ const PERF_NAMES: [(&str, &str); 10] = [
 /// An event: its name, and the position of its counter.
 pub(super) type Event = (&'static str, usize);
 
-/// What is counted: with a model that has the `counters` of a mask, or without one.
+/// Returns the events that are counted: with a model that has the counters of a mask, or without a model.
 pub(super) fn known(counters: Option<u32>) -> Vec<Event> {
     let counted = |counter: &usize| match *counter {
         TIME => false,
@@ -39,26 +39,26 @@ pub(super) fn known(counters: Option<u32>) -> Vec<Event> {
     events
 }
 
-/// Those of `wanted` that are counted (all, if nothing is wanted in particular, and nothing if
-/// `none` is), and the names of the others.
-pub(super) fn choose(wanted: &[String], counters: Option<u32>) -> (Vec<Event>, Vec<String>) {
+/// Returns the requested events that are counted (all if none is named, and none if `none` is), and the
+/// names of the others.
+pub(super) fn choose(requested: &[String], counters: Option<u32>) -> (Vec<Event>, Vec<String>) {
     let known = known(counters);
-    if wanted.is_empty() {
+    if requested.is_empty() {
         return (known, Vec::new());
     }
-    if wanted.iter().any(|name| name == "none") {
+    if requested.iter().any(|name| name == "none") {
         return (Vec::new(), Vec::new());
     }
     let find = |name: &str| known.iter().find(|(known, _)| *known == name).copied();
-    let found = wanted.iter().filter_map(|name| find(name)).collect();
-    (found, wanted.iter().filter(|name| find(name).is_none()).cloned().collect())
+    let found = requested.iter().filter_map(|name| find(name)).collect();
+    (found, requested.iter().filter(|name| find(name).is_none()).cloned().collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A model that counts all there is.
+    /// A model with all counters.
     const ALL: Option<u32> = Some((1 << COUNTERS) - 1);
 
     #[test]
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_counted_is_named() {
+    fn events_that_are_not_counted_are_returned() {
         let choose = |wanted: &[&str], counters| {
             choose(&wanted.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>(), counters)
         };

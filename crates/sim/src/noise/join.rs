@@ -1,4 +1,4 @@
-//! What a loop noted in the guest, joined with who had the CPU.
+//! Joins the records of a loop in the guest with the contexts that the CPU executed.
 
 use attribution::KernelContext;
 use lab::noise::in_guest::GuestLoop;
@@ -8,27 +8,27 @@ use super::names::Names;
 use super::timeline::{Piece, Timeline};
 use crate::accounting::Accounting;
 
-/// In the third number of a record: it was made on another CPU than it should. Below, of a detour:
-/// what the loop has taken off at its begin (`live::noise`'s loops).
+/// Flag in the third number of a record: the loop ran on another CPU than it should. The bits below it are,
+/// for a detour, what the loop has subtracted at its start (the loops of `live::noise`).
 const MIGRATED: u64 = 1 << 63;
 const PAGE_FAULT: KernelContext = KernelContext::Exception(14);
 
-/// One loop on one CPU, and who had the CPU.
+/// A loop on a CPU, and the contexts that the CPU executed.
 pub(super) struct Join<'a> {
     pub(super) noted: &'a GuestLoop,
     pub(super) timeline: Timeline<'a>,
     pub(super) account: &'a Accounting,
     pub(super) names: &'a mut Names,
-    /// Why the ledger is not to be believed.
+    /// Why the ledger cannot be trusted.
     pub(super) broken: Vec<String>,
 }
 
-/// A detour as the loop noted it.
+/// A detour as the loop recorded it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     /// The last reading of the clock before it.
     pub(super) last_ns: u64,
-    /// It, without the turn of the loop in it.
+    /// The detour, without the loop's iteration in it.
     pub(super) gap: Gap,
     /// The loop's own time in it.
     pub(super) own_ns: u64,
@@ -38,12 +38,12 @@ pub(super) struct Found {
 pub(super) struct Detours {
     pub(super) ledger: GapLedger,
     pub(super) found: Vec<Found>,
-    /// What a turn of the loop takes when nobody comes, ns.
+    /// Time of an undisturbed iteration of the loop, ns.
     pub(super) turn_ns: u64,
-    /// Time that others had in the window, and that of it which lies in detours.
+    /// Time of other contexts in the window, and the part of it in detours.
     pub(super) taken_ns: u64,
     pub(super) seen_ns: u64,
-    /// Times that others took the CPU, none of it in a detour.
+    /// How often other contexts executed outside all detours.
     pub(super) unseen: u64,
 }
 
@@ -60,13 +60,13 @@ impl Join<'_> {
         })
     }
 
-    /// Who had the CPU in the window.
+    /// Returns the contexts of the CPU in the window.
     pub(super) fn window(&mut self) -> Vec<Piece> {
         let ran = self.noted.ran;
         self.pieces(ran.start, ran.end)
     }
 
-    /// The ledger of the detour loop. `taken_off_ns` is what the loop takes for its turn.
+    /// Makes the ledger of the detour loop. `taken_off_ns` is what the loop subtracts as its own iteration.
     pub(super) fn detours(&mut self, taken_off_ns: u64, seed: u64) -> Detours {
         let noted = self.noted;
         let gaps: Vec<Raw> = noted.records.iter().map(Raw::of).collect();
@@ -90,12 +90,12 @@ impl Join<'_> {
         for raw in gaps {
             let pieces = self.pieces(raw.last_ns, raw.seen_ns);
             if pieces.is_empty() {
-                continue; // told already
+                continue; // reported in `broken`
             }
             let others_ns = others(&pieces);
             detours.seen_ns = detours.seen_ns.saturating_add(others_ns);
             let own_ns = raw.length_ns().saturating_sub(others_ns);
-            // One turn of the gap is the loop's own, as it always is, or noting the gap before.
+            // One iteration in the gap is the loop's own, or the recording of the gap before.
             let usual_ns = if is_plain(&&raw) { turn_ns } else { raw.taken_off_ns };
             let (usual_ns, last_ns) = (usual_ns.min(own_ns), raw.last_ns);
             let own_ns = own_ns - usual_ns;
@@ -112,15 +112,15 @@ impl Join<'_> {
         }
         let found = &detours.found;
         let is_seen = |one: &Piece| {
-            let behind = found.partition_point(|found| found.gap.end_ns <= one.from_ns);
-            found.get(behind).is_some_and(|found| found.last_ns < one.to_ns)
+            let after = found.partition_point(|found| found.gap.end_ns <= one.from_ns);
+            found.get(after).is_some_and(|found| found.last_ns < one.to_ns)
         };
         let is_unseen = |one: &&Piece| !one.is_of(thread) && !is_seen(one);
         detours.unseen = window.iter().filter(is_unseen).count() as u64;
         detours
     }
 
-    /// What the pieces are, in order, to the last ns.
+    /// Attributes the pieces, in order, to the last ns.
     fn parts(&mut self, pieces: &[Piece]) -> Vec<(Part, u64)> {
         let thread = self.thread();
         let mut parts = Vec::new();
@@ -158,7 +158,7 @@ impl Join<'_> {
         fixed
     }
 
-    /// Says who took time in a quantum, and how many cycles.
+    /// Attributes the time of a quantum, and counts cycles.
     fn quantum(
         &mut self,
         quantum: &mut Quantum,
@@ -191,17 +191,17 @@ impl Join<'_> {
     }
 }
 
-/// How often others took the CPU.
+/// Counts the transitions from the loop to other contexts.
 fn departures(pieces: &[Piece], thread: u32) -> u64 {
     let runs = pieces.chunk_by(|one, next| one.is_of(thread) == next.is_of(thread));
     runs.filter(|run| !run[0].is_of(thread)).count() as u64
 }
 
-/// What a turn of the detour loop takes when nobody comes: the mean of those in which nobody did, and
-/// no gap was noted. `plain` of the gaps are of such turns.
+/// Returns the time of an undisturbed iteration of the detour loop: the mean of those without a gap.
+/// `plain` of the gaps follow such iterations.
 fn turn_ns(noted: &GuestLoop, gaps: &[Raw], plain: u64) -> u64 {
     let ran = &noted.ran;
-    // What was taken off is the guest's word: gaps may overlap.
+    // The subtracted times come from the guest: gaps may overlap.
     let in_gaps = gaps.iter().map(Raw::length_ns).fold(0, u64::saturating_add);
     let rest = ran.end.saturating_sub(ran.start).saturating_sub(in_gaps);
     let rest = rest.saturating_sub(ran.noting);
@@ -213,7 +213,7 @@ fn turn_ns(noted: &GuestLoop, gaps: &[Raw], plain: u64) -> u64 {
 struct Raw {
     last_ns: u64,
     seen_ns: u64,
-    /// What the loop has taken off it as its own.
+    /// What the loop has subtracted from it as its own time.
     taken_off_ns: u64,
 }
 
@@ -228,7 +228,7 @@ impl Raw {
     }
 }
 
-/// Slots of fixed time: who took the time is not looked for.
+/// Collects slots of fixed time, which are not attributed.
 pub(super) fn slots(noted: &GuestLoop, slot_ns: u64) -> Slots {
     let mut slots = Slots::default();
     noted.records.iter().for_each(|record| slots.add(record[0], record[1]));
@@ -236,7 +236,7 @@ pub(super) fn slots(noted: &GuestLoop, slot_ns: u64) -> Slots {
     slots
 }
 
-/// Records that were made on another CPU.
+/// Counts records that were made on another CPU.
 pub(super) fn migrated(noted: &GuestLoop) -> u64 {
     noted.records.iter().filter(|record| record[2] & MIGRATED != 0).count() as u64
 }

@@ -1,4 +1,4 @@
-//! Contexts of the simulator as sources of the experiment.
+//! The numbers and names of the contexts that a window contains.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::timeline::Piece;
 use crate::accounting::Accounting;
 use crate::contexts::source_name;
 
-/// The sources that were met, by number.
+/// The contexts that occurred, by number.
 #[derive(Default)]
 pub(super) struct Names {
     pub(super) list: Vec<SourceName>,
@@ -17,12 +17,12 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// The part that a piece is, where `thread` is the loop's.
+    /// Returns the part to which a piece belongs; `thread` is the loop's.
     pub(super) fn part(&mut self, piece: &Piece, thread: u32, account: &Accounting) -> Part {
         if piece.is_of(thread) {
             return Part::Own;
         }
-        // A system call is told apart by who makes it.
+        // System calls are distinguished by the task that makes them.
         let of = match piece.context {
             KernelContext::Unknown => return Part::Unknown,
             KernelContext::Syscall(_) => Some(piece.task),

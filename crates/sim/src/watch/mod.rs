@@ -375,6 +375,9 @@ mod tests {
 
     #[test]
     fn commas_of_paths_reach_the_plugin() {
+        if PLUGIN.is_empty() {
+            return println!("not run: {PLUGIN_MISSING}");
+        }
         let scratch = tempfile::tempdir().unwrap();
         let cache = Cache::at(&scratch.path().join("a,b")).unwrap();
         let annotated = Annotated { symbols: Some("/s,1".into()), offsets: None };
@@ -390,7 +393,10 @@ mod tests {
     }
 
     #[test]
-    fn a_record_without_an_end_says_what_happened() {
+    fn a_record_without_an_end_names_the_cause() {
+        if PLUGIN.is_empty() {
+            return println!("not run: {PLUGIN_MISSING}");
+        }
         let scratch = tempfile::tempdir().unwrap();
         let cache = Cache::at(scratch.path()).unwrap();
         let watch = Watch::default();
