@@ -1,44 +1,35 @@
 //! Models of processors and memory hierarchies.
 //!
-//! Pure: no IO, no clock, no globals. A model is text (TOML) that the caller reads; what it feeds
-//! a model (instructions, lines, addresses) is its own affair.
+//! Pure: no IO, no clock, no globals. A model is text (TOML) that the caller reads, and the caller feeds
+//! it instructions and addresses.
 //!
-//! Two sorts of machines exist.
+//! - [`schema`] reads a model into a [`SystemModel`].
+//! - [`memory`] has its caches, TLBs, coherence and memory bus: a
+//!   [`MemorySystem`](memory::MemorySystem) of all processors.
+//! - [`core`] has its processors: out of order, in order, multithreaded. They ask a memory system how
+//!   long each access waits. [`predict`] has their branch predictors, [`decode`] decodes x86-64.
+//! - [`BlockingMachine`] is a fast path for one kind of machine, that of 1994 (`simos-1995`, section
+//!   3.1): an in-order, blocking processor with two levels of caches. The simulator's level `timed`
+//!   runs on it. It counts exactly what a [`MemorySystem`](memory::MemorySystem) counts.
 //!
-//! - Blocking caches of two levels, as of the paper's 1994 machine (`simos-1995`, section 3.1): what the
-//!   simulated bench's `timed` level runs on. It is there twice: [`Hierarchy`] is written to be read,
-//!   [`BlockingMachine`] to be fast, and tests hold their counts equal. It is of one processor: several have one
-//!   each, not coherent, so that misses that processors cause each other are not counted.
-//! - Any memory side that a model describes ([`SystemModel`]): [`memory::MemorySystem`], of all processors of a
-//!   machine, coherent, with classes of misses. With two blocking levels it counts what [`Hierarchy`]
-//!   counts; tests hold that, too.
-//!
-//! [`core`] has processors that do more than one thing at once, on caches of the caller's; [`predict`]
-//! their branch predictors, [`decode`] the way from bytes to them. See docs/cores.md.
+//! All caches and TLBs keep their tags in a [`TagArray`]. See docs/cores.md and docs/machines.md.
 
 #![forbid(unsafe_code)]
 
-pub mod cache;
-pub mod code;
+mod blocking;
 pub mod core;
-pub mod counts;
+mod counts;
 pub mod decode;
 mod hash;
-pub mod hierarchy;
-pub mod in_order;
-mod lines;
 pub mod memory;
-pub mod model;
-mod pages;
+mod model;
 pub mod predict;
 pub mod schema;
-pub mod tlb;
+mod tag_array;
 
-pub use cache::{Cache, Evicted, Outcome};
-pub use code::{CodeBlock, CodeSpan};
+pub use blocking::{BlockingMachine, CodeBlock, CodeSpan};
 pub use counts::Counts;
-pub use hierarchy::{AccessKind, Hierarchy};
-pub use in_order::BlockingMachine;
+pub use memory::AccessKind;
 pub use model::{BlockingModel, CacheModel, ModelError, Replacement, TlbModel};
 pub use schema::SystemModel;
-pub use tlb::Tlb;
+pub use tag_array::{Evicted, Outcome, TagArray};

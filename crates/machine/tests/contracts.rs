@@ -1,11 +1,10 @@
-//! Timing contracts: synthetic streams whose cycles can be worked out by hand, on both machines. And
-//! the cache against a naive one.
+//! Timing contracts: synthetic streams whose cycles can be worked out by hand, on the
+//! general memory system and on the fast path. And properties of the tag array.
 
-use std::collections::HashMap;
-
+use machine::memory::{Access, MemorySystem, PageSize};
 use machine::{
-    AccessKind, BlockingMachine, BlockingModel, Cache, CacheModel, CodeBlock, CodeSpan, Counts,
-    Hierarchy, Outcome, Replacement,
+    AccessKind, BlockingMachine, BlockingModel, CacheModel, CodeBlock, CodeSpan, Counts, Outcome,
+    Replacement, SystemModel, TagArray,
 };
 use proptest::prelude::*;
 
@@ -18,21 +17,34 @@ trait Machine {
     fn counts(&self) -> Counts;
 }
 
-impl Machine for Hierarchy {
+impl Machine for MemorySystem {
     fn execute(&mut self, number: u32) {
-        Hierarchy::execute(self, number.into());
+        MemorySystem::execute(self, 0, number.into());
     }
 
     fn load(&mut self, address: u64) -> u64 {
-        self.access(AccessKind::Load, address, address)
+        self.access_blocking(&access(AccessKind::Load, address))
     }
 
     fn store(&mut self, address: u64) {
-        self.access(AccessKind::Store, address, address);
+        self.access_blocking(&access(AccessKind::Store, address));
     }
 
     fn counts(&self) -> Counts {
-        Hierarchy::counts(self)
+        MemorySystem::counts(self, 0).basic
+    }
+}
+
+fn access(kind: AccessKind, address: u64) -> Access {
+    Access {
+        cpu: 0,
+        kind,
+        virtual_address: address,
+        physical: address,
+        bytes: 1,
+        pc: 0,
+        page: PageSize::Small,
+        now_cycles: 0,
     }
 }
 
@@ -61,7 +73,8 @@ impl Machine for BlockingMachine {
 fn on_both(contract: fn(&mut dyn Machine)) {
     let text = include_str!("../../../machines/r4400-1994.toml");
     let model = BlockingModel::parse(text).expect("a good model");
-    contract(&mut Hierarchy::new(&model));
+    let general = SystemModel::parse(text).expect("a good model");
+    contract(&mut MemorySystem::new(&general, 1));
     contract(&mut BlockingMachine::new(&model));
 }
 
@@ -144,63 +157,11 @@ fn contract_7_counts_of_a_region_are_a_difference() {
     });
 }
 
-/// A cache as one would write it first: per set a list, the last used at its end.
-#[derive(Default)]
-struct Naive {
-    sets: HashMap<u64, Vec<(u64, bool)>>,
-}
-
-impl Naive {
-    fn access(
-        &mut self,
-        line: u64,
-        write: bool,
-        sets: u64,
-        ways: usize,
-    ) -> (bool, Option<(u64, bool)>) {
-        let set = self.sets.entry(line % sets).or_default();
-        if let Some(at) = set.iter().position(|(held, _)| *held == line) {
-            let (line, dirty) = set.remove(at);
-            set.push((line, dirty || write));
-            return (true, None);
-        }
-        set.push((line, write));
-        let evicted = (set.len() > ways).then(|| set.remove(0));
-        (false, evicted)
-    }
-}
-
 proptest! {
-    #[test]
-    fn lru_is_that_of_the_naive_cache(
-        ways in 1u32..9,
-        sets_log in 0u32..5,
-        accesses in prop::collection::vec((0u64..200, any::<bool>()), 1..400),
-    ) {
-        let sets = 1u64 << sets_log;
-        let model = CacheModel {
-            size_bytes: sets * u64::from(ways) * 64,
-            ways,
-            line_bytes: 64,
-            replacement: Replacement::Lru,
-        };
-        prop_assert!(model.check("cache").is_ok());
-        let (mut cache, mut naive) = (Cache::new(&model), Naive::default());
-        for (line, write) in accesses {
-            let (hit, evicted) = naive.access(line, write, sets, ways as usize);
-            let expected = if hit {
-                Outcome::Hit
-            } else {
-                Outcome::Miss(evicted.map(|(line, dirty)| machine::Evicted { line, dirty }))
-            };
-            prop_assert_eq!(cache.access(line, write), expected);
-        }
-    }
-
     /// The stack property: with LRU, a larger cache of as many sets never misses where a smaller hits.
     #[test]
     fn more_ways_never_miss_more(lines in prop::collection::vec(0u64..100, 1..400)) {
-        let cache = |ways| Cache::new(&CacheModel {
+        let cache = |ways| TagArray::new(&CacheModel {
             size_bytes: u64::from(ways) * 4 * 64, ways, line_bytes: 64, replacement: Replacement::Lru,
         });
         let (mut small, mut large) = (cache(2), cache(5));
@@ -220,10 +181,10 @@ proptest! {
         lines in prop::collection::vec(0u64..1_000, 1..300),
     ) {
         let model = CacheModel { size_bytes: 4 * 8 * 64, ways: 4, line_bytes: 64, replacement };
-        let mut cache = Cache::new(&model);
+        let mut cache = TagArray::new(&model);
         for line in lines {
             cache.access(line, false);
-            prop_assert!(cache.holds(line));
+            prop_assert!(cache.contains(line));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! All sizes in one pass: against caches of these sizes, one by one.
 
 use machine::memory::{SetStackDistances, StackDistances};
-use machine::{Cache, CacheModel, Outcome, Replacement};
+use machine::{CacheModel, Outcome, Replacement, TagArray};
 use proptest::prelude::*;
 
 fn misses(ways: u32, sets: u64, addresses: &[u64]) -> u64 {
@@ -11,7 +11,7 @@ fn misses(ways: u32, sets: u64, addresses: &[u64]) -> u64 {
         line_bytes: 64,
         replacement: Replacement::Lru,
     };
-    let mut cache = Cache::new(&model);
+    let mut cache = TagArray::new(&model);
     addresses.iter().filter(|at| cache.access(**at / 64, false) != Outcome::Hit).count() as u64
 }
 

@@ -5,7 +5,7 @@ use machine::memory::{
     Access, CacheName, ClassifierConfig, Context, MemorySystem, MissClass, Mode, PageSize,
 };
 use machine::schema::{Dma, Inclusion, Index, LevelModel, Prefetch, Protocol, WritePolicy};
-use machine::{AccessKind, CacheModel, Hierarchy, Replacement, SystemModel};
+use machine::{AccessKind, CacheModel, Replacement, SystemModel};
 use proptest::prelude::*;
 
 const R4400: &str = include_str!("../../../machines/r4400-1994.toml");
@@ -35,53 +35,6 @@ fn cache(ways: u32, sets: u64, line_bytes: u64, replacement: Replacement) -> Cac
 
 fn replacement() -> impl Strategy<Value = Replacement> {
     prop::sample::select(&[Replacement::Lru, Replacement::TreePlru, Replacement::Random][..])
-}
-
-/// Two small levels, as the reference knows them.
-fn two_levels() -> impl Strategy<Value = SystemModel> {
-    let cache = |line_log: std::ops::Range<u32>, sets_log: std::ops::Range<u32>| {
-        (0u32..3, sets_log, line_log, replacement()).prop_map(|(ways, sets, line, replacement)| {
-            cache(1 << ways, 1 << sets, 1 << line, replacement)
-        })
-    };
-    (cache(4..7, 0..4), cache(4..7, 0..4), cache(6..8, 1..6)).prop_map(|(l1i, l1d, l2)| {
-        let mut model = SystemModel::parse(R4400).unwrap();
-        model.l1i.sub_block_bytes = l1i.line_bytes;
-        model.l1d.sub_block_bytes = l1d.line_bytes;
-        model.l2.sub_block_bytes = l2.line_bytes;
-        (model.l1i.cache, model.l1d.cache, model.l2.cache) = (l1i, l1d, l2);
-        model
-    })
-}
-
-proptest! {
-    /// What the reference counts, this counts too: to the last miss and cycle.
-    #[test]
-    fn a_machine_of_two_levels_counts_as_the_reference_does(
-        model in two_levels(),
-        stream in prop::collection::vec((kind(), 0u64..1 << 15, 0u64..20, 0u8..40), 1..400),
-    ) {
-        let mut reference = Hierarchy::new(&model.blocking().unwrap());
-        let mut system = MemorySystem::new(&model, 1);
-        for (kind, address, executed, event) in stream {
-            let address = address & !7;
-            if event == 0 {
-                reference.flush_tlbs();
-                system.flush_tlbs(0);
-            }
-            reference.execute(executed);
-            system.execute(0, executed);
-            let asked = access(0, kind, address, 8);
-            let waits = if event == 1 && kind != AccessKind::Fetch {
-                (system.access_device_blocking(&asked), reference.access_device(address, kind == AccessKind::Store))
-            } else {
-                (system.access_blocking(&asked), reference.access(kind, address, address))
-            };
-            prop_assert_eq!(waits.0, waits.1);
-        }
-        prop_assert_eq!(system.counts(0).basic, reference.counts());
-        prop_assert_eq!(system.verify(), Ok(()));
-    }
 }
 
 /// Any machine, of small caches.

@@ -7,8 +7,8 @@ use super::memory::Memory;
 use super::model::{CoreModel, DecodedModel};
 use super::ring::Ring;
 use super::template::Template;
-use crate::cache::{Cache, Outcome};
 use crate::predict::{Branch, BranchKind, Prediction, Predictor};
+use crate::tag_array::{Outcome, TagArray};
 
 /// So many of something a cycle, in order.
 #[derive(Clone, Debug, Default)]
@@ -42,7 +42,7 @@ impl Pace {
 /// A trace cache, or one of micro-operations.
 #[derive(Clone, Debug)]
 struct Decoded {
-    cache: Cache,
+    cache: TagArray,
     line_instructions: u64,
     width: u32,
     traces: bool,
@@ -51,7 +51,7 @@ struct Decoded {
 impl Decoded {
     fn new(model: &DecodedModel) -> Decoded {
         Decoded {
-            cache: Cache::new(&model.as_cache()),
+            cache: TagArray::new(&model.as_cache()),
             line_instructions: model.line_instructions.into(),
             width: model.decode_width,
             traces: model.traces,

@@ -1,7 +1,5 @@
 //! What a core asks of the memory, and what it is told of the accesses of a block.
 
-use crate::hierarchy::{AccessKind, Hierarchy};
-
 /// An access to memory that an instruction has made. It lies in one page: one that lies in two is two
 /// accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,38 +31,4 @@ pub trait Memory {
 
     /// A store, of one line or more.
     fn store(&mut self, access: &Access, now_cycles: u64) -> u64;
-}
-
-impl Hierarchy {
-    /// Each line of an access that lies in more than one; returns the sum of the waits.
-    fn data_lines(&mut self, access: &Access, kind: AccessKind) -> u64 {
-        let line_bytes = self.data_line_bytes();
-        let (first, bytes) = (access.virtual_address, u64::from(access.bytes.max(1)));
-        let in_first = (line_bytes - first % line_bytes).min(bytes);
-        let further = (in_first..bytes).step_by(line_bytes as usize);
-        let each = std::iter::once(0).chain(further);
-        each.map(|offset| {
-            let address = first.wrapping_add(offset);
-            match access.physical {
-                Some(physical) => self.access(kind, address, physical.wrapping_add(offset)),
-                None => self.access_device(address, kind == AccessKind::Store),
-            }
-        })
-        .sum()
-    }
-}
-
-/// The reference's caches serve any core: each line of an access is looked up.
-impl Memory for Hierarchy {
-    fn fetch(&mut self, virtual_address: u64, physical: u64, _: u64) -> u64 {
-        self.access(AccessKind::Fetch, virtual_address, physical)
-    }
-
-    fn load(&mut self, access: &Access, _: u64) -> u64 {
-        self.data_lines(access, AccessKind::Load)
-    }
-
-    fn store(&mut self, access: &Access, _: u64) -> u64 {
-        self.data_lines(access, AccessKind::Store)
-    }
 }

@@ -1,7 +1,7 @@
 //! A block of instructions, prepared once and read on each execution.
 
 use super::instruction::{Instruction, NEW_LINE, STACK};
-use crate::code::CodeSpan;
+use crate::CodeSpan;
 
 /// What templates of a core need to know of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,237 +1,238 @@
-//! How the caches of several cores agree: who has which unit (the longest line of a private cache), and
-//! what others lose when it is written.
+//! Coherence: which core holds which granule, and what the others lose when it is written.
 //!
-//! A directory stands for the bus or directory of the machine: it knows all that the cores hold. A core
-//! either owns a unit, and then no other has it, or it has it as others may. Who owns a unit may write
-//! it without asking.
+//! The coherence granule is the longest line of a private cache. The directory stands for the bus or
+//! the directory of the machine: it knows all granules that cores hold. A granule has one owner, and
+//! then no other core holds it, or any number of sharers. The owner may write it without a request.
 
-use super::bring::Bringing;
-use super::miss::CacheName;
-use super::store::{DIRTY, WRITABLE};
-use super::system::MemorySystem;
+use super::classification::CacheName;
+use super::fill::FillRequest;
+use super::{MemorySystem, line_starts};
 use crate::hash::NumberMap;
-use crate::schema::Protocol;
+use crate::schema::{Inclusion, Protocol};
+use crate::tag_array::{DIRTY, WRITABLE};
 
-/// Cores that have a unit.
+/// The cores that hold a granule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Holders {
     /// A bit for each core.
     cores: u64,
-    /// The one that may write.
+    /// The core that may write.
     owner: Option<u8>,
 }
 
-/// Who has what. There are no more entries than lines in private caches.
+/// Which cores hold which granules. There are no more entries than lines in private caches.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Directory {
-    units: NumberMap<Holders>,
+    granules: NumberMap<Holders>,
 }
 
-impl MemorySystem {
-    /// Whether a core may write the unit of an address without asking.
-    pub(super) fn is_owner(&self, core: usize, physical: u64) -> bool {
-        let Some(directory) = &self.directory else { return true };
-        let unit = physical >> self.plan.unit_shift;
-        directory.units.get(&unit).is_some_and(|unit| unit.owner == Some(core as u8))
+impl Directory {
+    fn is_owner(&self, core: usize, granule: u64) -> bool {
+        self.granules.get(&granule).is_some_and(|holders| holders.owner == Some(core as u8))
     }
 
-    /// A core's private caches have not got a line: asks the others. If one of them owns it, that one
-    /// hands it over: then returns whether it comes dirty.
-    pub(super) fn ask_others(&mut self, wish: &Bringing) -> Option<u8> {
-        let core = self.core_of(wish.cpu);
-        let me = 1u64 << core;
-        let unit = wish.physical >> self.plan.unit_shift;
-        let protocol = self.plan.protocol;
-        let holders = self.directory.as_mut()?.units.entry(unit).or_default();
+    /// A core fills a granule. Returns the holders before.
+    fn fill(&mut self, core: usize, granule: u64, exclusive: bool, protocol: Protocol) -> Holders {
+        let this = 1u64 << core;
+        let holders = self.granules.entry(granule).or_default();
         let before = *holders;
-        let others = before.cores & !me;
-        let mine = before.owner == Some(core as u8) || protocol == Protocol::Mesi && others == 0;
-        *holders = match wish.exclusive {
-            true => Holders { cores: me, owner: Some(core as u8) },
-            false => Holders { cores: before.cores | me, owner: mine.then_some(core as u8) },
+        let alone = before.cores & !this == 0;
+        let owns = before.owner == Some(core as u8) || protocol == Protocol::Mesi && alone;
+        *holders = match exclusive {
+            true => Holders { cores: this, owner: Some(core as u8) },
+            false => Holders { cores: before.cores | this, owner: owns.then_some(core as u8) },
         };
-        let owner = before.owner.filter(|owner| usize::from(*owner) != core);
-        let Some(owner) = owner else {
-            if wish.exclusive {
-                self.invalidate_all(others, unit, core, wish.mask);
-            }
-            return None;
-        };
-        self.cpus[wish.cpu].counts.cache_to_cache += 1;
-        let dirty = match wish.exclusive {
-            true => self.invalidate(usize::from(owner), unit, core, wish.mask),
-            false => self.downgrade(usize::from(owner), unit),
-        };
-        if dirty == 0 || wish.exclusive && self.plan.private_levels == self.outer.len() {
-            return Some(dirty);
-        }
-        self.hand_back(wish.cpu, unit);
-        Some(0)
+        before
     }
 
-    /// Makes the core of a processor the owner of a line that it has, or writes past; returns what that
-    /// takes.
-    pub(super) fn own(&mut self, cpu: usize, physical: u64, mask: u64) -> u64 {
-        let core = self.core_of(cpu);
-        let unit = physical >> self.plan.unit_shift;
-        let Some(directory) = &mut self.directory else { return 0 };
-        let holders = directory.units.entry(unit).or_default();
+    /// Makes a core the owner of a granule. Returns the other cores that held it; none if the core
+    /// owns it already.
+    fn upgrade(&mut self, core: usize, granule: u64) -> Option<u64> {
+        let holders = self.granules.entry(granule).or_default();
         if holders.owner == Some(core as u8) {
-            return 0;
+            return None;
         }
         let others = holders.cores & !(1 << core);
         *holders = Holders { cores: 1 << core, owner: Some(core as u8) };
-        self.cpus[cpu].counts.upgrades += 1;
-        if self.invalidate_all(others, unit, core, mask) != 0 {
-            self.hand_back(cpu, unit);
-        }
-        self.plan.latencies.upgrade_cycles
+        Some(others)
     }
 
-    /// What another core wrote goes to the first level that all share.
-    fn hand_back(&mut self, cpu: usize, unit: u64) {
-        if self.plan.private_levels < self.outer.len() {
-            self.put(self.plan.private_levels, cpu, unit << self.plan.unit_shift, DIRTY);
+    /// A core holds nothing of a granule any more.
+    fn release(&mut self, core: usize, granule: u64) {
+        if let Some(holders) = self.granules.get_mut(&granule) {
+            holders.cores &= !(1 << core);
+            holders.owner = holders.owner.filter(|owner| usize::from(*owner) != core);
+            if holders.cores == 0 {
+                self.granules.remove(&granule);
+            }
+        }
+    }
+}
+
+impl MemorySystem {
+    /// Whether a core may write the granule of an address without a request.
+    pub(super) fn is_owner(&self, core: usize, physical: u64) -> bool {
+        let Some(directory) = &self.directory else { return true };
+        directory.is_owner(core, self.config.granule(physical))
+    }
+
+    /// The private caches of a core missed: asks the other cores. If one of them owns the granule,
+    /// it supplies the line: then returns [`DIRTY`] if it comes dirty, else 0.
+    pub(super) fn snoop(&mut self, request: &FillRequest) -> Option<u8> {
+        let core = self.core_of(request.cpu);
+        let granule = self.config.granule(request.physical);
+        let protocol = self.config.protocol;
+        let directory = self.directory.as_mut()?;
+        let before = directory.fill(core, granule, request.exclusive, protocol);
+        let Some(owner) = before.owner.filter(|owner| usize::from(*owner) != core) else {
+            if request.exclusive {
+                self.invalidate_all(before.cores & !(1 << core), granule, core, request.mask);
+            }
+            return None;
+        };
+        self.cpus[request.cpu].counts.cache_to_cache += 1;
+        let dirty = match request.exclusive {
+            true => self.invalidate(usize::from(owner), granule, core, request.mask),
+            false => self.downgrade(usize::from(owner), granule),
+        };
+        if dirty == 0 || request.exclusive && self.config.private_levels == self.outer.len() {
+            return Some(dirty);
+        }
+        self.write_back_granule(request.cpu, granule);
+        Some(0)
+    }
+
+    /// Makes the core of a processor the owner of a granule that it holds or writes through. Returns
+    /// how long that takes.
+    pub(super) fn acquire_ownership(&mut self, cpu: usize, physical: u64, mask: u64) -> u64 {
+        let core = self.core_of(cpu);
+        let granule = self.config.granule(physical);
+        let Some(directory) = &mut self.directory else { return 0 };
+        let Some(others) = directory.upgrade(core, granule) else { return 0 };
+        self.cpus[cpu].counts.upgrades += 1;
+        if self.invalidate_all(others, granule, core, mask) != 0 {
+            self.write_back_granule(cpu, granule);
+        }
+        self.config.latencies.upgrade_cycles
+    }
+
+    /// Writes what another core wrote to the first level that all cores share.
+    fn write_back_granule(&mut self, cpu: usize, granule: u64) {
+        let level = self.config.private_levels;
+        if level < self.outer.len() {
+            self.insert_victim(level, cpu, granule << self.config.granule_shift, DIRTY);
         } else {
             self.write_memory(cpu);
         }
     }
 
-    fn invalidate_all(&mut self, cores: u64, unit: u64, by: usize, mask: u64) -> u8 {
+    fn invalidate_all(&mut self, cores: u64, granule: u64, by: usize, mask: u64) -> u8 {
         let mut dirty = 0;
         let mut left = cores;
         while left != 0 {
-            dirty |= self.invalidate(left.trailing_zeros() as usize, unit, by, mask);
+            dirty |= self.invalidate(left.trailing_zeros() as usize, granule, by, mask);
             left &= left - 1;
         }
         dirty
     }
 
-    /// Takes a unit away from a core, of which another writes what `mask` says; returns whether it was
-    /// dirty.
-    fn invalidate(&mut self, core: usize, unit: u64, by: usize, mask: u64) -> u8 {
-        let (start, bytes) = (unit << self.plan.unit_shift, 1u64 << self.plan.unit_shift);
+    /// Takes a granule, of which core `by` writes `mask`, out of the private caches of a core.
+    /// Returns [`DIRTY`] if it was dirty.
+    fn invalidate(&mut self, core: usize, granule: u64, by: usize, mask: u64) -> u8 {
+        let (start, bytes) = self.range_of(granule);
         let (mut dirty, mut lines) = (0, 0);
-        for at in (start..start + bytes).step_by(1 << self.plan.l1d_shift) {
-            if let Some(held) = self.take_l1d(core, at) {
-                self.invalidated(CacheName::L1d, core, held.line);
-                dirty |= held.flags & DIRTY;
-                lines += 1;
-            }
-        }
-        if !self.plan.trace {
-            for at in (start..start + bytes).step_by(1 << self.plan.l1i_shift) {
-                if let Some(held) = self.take_l1i(core, at) {
-                    self.invalidated(CacheName::L1i, core, held.line);
+        for cache in self.caches_of(core, self.config.private_levels) {
+            for at in line_starts(start, bytes, self.line_shift(cache.name)) {
+                if let Some(removed) = self.remove_line(cache, at) {
+                    self.classifier.invalidated(cache, removed.line);
+                    dirty |= removed.flags & DIRTY;
                     lines += 1;
                 }
             }
         }
-        for k in 0..self.plan.private_levels {
-            for at in (start..start + bytes).step_by(1 << self.outer[k].shift) {
-                if let Some(held) = self.take_outer(k, core, at) {
-                    self.invalidated(CacheName::outer(k), core, held.line);
-                    dirty |= held.flags & DIRTY;
-                    lines += 1;
-                }
-            }
-        }
-        self.lost(core, unit, by, mask);
+        self.classifier.lost(core, granule, by, mask);
         if let Some(cpu) = self.cpus.iter_mut().find(|cpu| cpu.core == core) {
             cpu.counts.invalidated += lines;
         }
         dirty
     }
 
-    /// Leaves a unit to its owner for reading only; returns whether it was dirty.
-    fn downgrade(&mut self, core: usize, unit: u64) -> u8 {
-        let (start, bytes) = (unit << self.plan.unit_shift, 1u64 << self.plan.unit_shift);
-        let shift = self.plan.l1d_shift;
+    /// Takes the right to write a granule from a core. Returns [`DIRTY`] if it was dirty.
+    fn downgrade(&mut self, core: usize, granule: u64) -> u8 {
+        let (start, bytes) = self.range_of(granule);
         let mut dirty = 0;
-        for at in (start..start + bytes).step_by(1 << shift) {
-            if let Some(slot) = self.cores[core].l1d.find_physical(at >> shift, shift) {
-                self.tell_written(core, slot, at);
-                let store = &mut self.cores[core].l1d;
-                dirty |= store.flags(slot) & DIRTY;
-                store.set_flags(slot, store.flags(slot) & !(DIRTY | WRITABLE));
+        for cache in self.caches_of(core, self.config.private_levels) {
+            if cache.name == CacheName::L1i {
+                continue;
             }
-        }
-        for k in 0..self.plan.private_levels {
-            let shift = self.outer[k].shift;
-            for at in (start..start + bytes).step_by(1 << shift) {
-                let store = self.outer[k].of(core);
-                if let Some(slot) = store.find(at >> shift, at >> shift) {
-                    dirty |= store.flags(slot) & DIRTY;
-                    store.set_flags(slot, store.flags(slot) & !DIRTY);
+            let shift = self.line_shift(cache.name);
+            for at in line_starts(start, bytes, shift) {
+                if let Some(slot) = self.cache(cache).find_physical(at >> shift) {
+                    if cache.name == CacheName::L1d {
+                        self.report_written(core, slot, at);
+                    }
+                    let tags = self.cache_mut(cache);
+                    dirty |= tags.flags(slot) & DIRTY;
+                    tags.set_flags(slot, tags.flags(slot) & !(DIRTY | WRITABLE));
                 }
             }
         }
         dirty
     }
 
-    /// A line left a private cache of a core: if that was all it had of the unit, it has it no more.
-    pub(super) fn gone(&mut self, core: usize, physical: u64) {
+    /// A line left a private cache of a core. If the core holds nothing else of its granule, the
+    /// directory forgets it.
+    pub(super) fn release(&mut self, core: usize, physical: u64) {
         if self.directory.is_none() || self.holds(core, physical) {
             return;
         }
-        let unit = physical >> self.plan.unit_shift;
-        let Some(directory) = &mut self.directory else { return };
-        if let Some(holders) = directory.units.get_mut(&unit) {
-            holders.cores &= !(1 << core);
-            holders.owner = holders.owner.filter(|owner| usize::from(*owner) != core);
-            if holders.cores == 0 {
-                directory.units.remove(&unit);
-            }
+        let granule = self.config.granule(physical);
+        if let Some(directory) = &mut self.directory {
+            directory.release(core, granule);
         }
     }
 
-    /// Whether a core has anything of the unit of an address in its private caches.
-    #[must_use]
-    pub fn holds(&self, core: usize, physical: u64) -> bool {
-        let unit = physical >> self.plan.unit_shift;
-        let (start, bytes) = (unit << self.plan.unit_shift, 1u64 << self.plan.unit_shift);
-        let of = &self.cores[core];
-        let in_l1 = |store: &super::store::Store, shift: u32| {
-            let mut lines = (start..start + bytes).step_by(1 << shift);
-            lines.any(|at| store.find_physical(at >> shift, shift).is_some())
-        };
-        in_l1(&of.l1d, self.plan.l1d_shift)
-            || !self.plan.trace && in_l1(&of.l1i, self.plan.l1i_shift)
-            || self.outer[..self.plan.private_levels].iter().any(|outer| {
-                let mut lines = (start..start + bytes).step_by(1 << outer.shift);
-                let store = &outer.stores[outer.at(core)];
-                lines.any(|at| store.find(at >> outer.shift, at >> outer.shift).is_some())
-            })
+    /// The address and size of a granule.
+    fn range_of(&self, granule: u64) -> (u64, u64) {
+        (granule << self.config.granule_shift, 1 << self.config.granule_shift)
     }
 
-    /// Checks what must always hold of the caches: who may write a unit is the only one to have it, the
-    /// directory knows all that cores hold, and a level that includes others does so.
+    /// Whether the private caches of a core hold anything of the granule of an address.
+    #[must_use]
+    pub fn holds(&self, core: usize, physical: u64) -> bool {
+        let (start, bytes) = self.range_of(self.config.granule(physical));
+        self.caches_of(core, self.config.private_levels).any(|cache| {
+            let (tags, shift) = (self.cache(cache), self.line_shift(cache.name));
+            line_starts(start, bytes, shift).any(|at| tags.contains(at >> shift))
+        })
+    }
+
+    /// Checks the invariants: a core that may write a granule is the only one that holds it, the
+    /// directory knows all granules that cores hold, and inclusive levels include.
     ///
     /// # Errors
-    /// What does not hold, in words.
+    /// The invariant that is broken, in words.
     pub fn verify(&self) -> Result<(), String> {
-        for (number, core) in self.cores.iter().enumerate() {
-            for held in core.l1d.lines() {
-                let physical = held.line << self.plan.l1d_shift;
-                if held.flags & DIRTY != 0 && held.flags & WRITABLE == 0 {
-                    return Err(format!("core {number} has {physical:#x} dirty, not writable"));
-                }
-                if held.flags & WRITABLE != 0 {
-                    self.verify_owner(number, physical)?;
-                }
-                self.verify_known(number, physical)?;
-                self.verify_included(number, physical, 0)?;
-            }
-            for held in core.l1i.lines().take_while(|_| !self.plan.trace) {
-                let physical = held.line << self.plan.l1i_shift;
-                self.verify_known(number, physical)?;
-                self.verify_included(number, physical, 0)?;
-            }
-            for (k, outer) in self.outer.iter().enumerate().take(self.plan.private_levels) {
-                for held in outer.stores[number].lines() {
-                    let physical = held.line << outer.shift;
-                    self.verify_known(number, physical)?;
-                    self.verify_included(number, physical, k + 1)?;
+        for core in 0..self.cores.len() {
+            for cache in self.caches_of(core, self.config.private_levels) {
+                let outer = match cache.name {
+                    CacheName::L1i | CacheName::L1d => 0,
+                    CacheName::L2 => 1,
+                    CacheName::L3 => 2,
+                };
+                for line in self.cache(cache).lines() {
+                    let physical = line.line << self.line_shift(cache.name);
+                    if cache.name == CacheName::L1d {
+                        if line.flags & DIRTY != 0 && line.flags & WRITABLE == 0 {
+                            let what = "has a dirty line that is not writable";
+                            return Err(format!("core {core} {what}: {physical:#x}"));
+                        }
+                        if line.flags & WRITABLE != 0 {
+                            self.verify_owner(core, physical)?;
+                        }
+                    }
+                    self.verify_known(core, physical)?;
+                    self.verify_included(core, physical, outer)?;
                 }
             }
         }
@@ -239,30 +240,31 @@ impl MemorySystem {
     }
 
     fn verify_owner(&self, core: usize, physical: u64) -> Result<(), String> {
-        let other =
-            (0..self.cores.len()).find(|other| *other != core && self.holds(*other, physical));
-        match other {
-            Some(other) => Err(format!("core {core} may write {physical:#x}, and {other} has it")),
+        let mut others = (0..self.cores.len()).filter(|other| *other != core);
+        match others.find(|other| self.holds(*other, physical)) {
+            Some(other) => {
+                Err(format!("core {core} may write {physical:#x}, which core {other} holds"))
+            }
             None if self.is_owner(core, physical) => Ok(()),
-            None => Err(format!("core {core} may write {physical:#x}, and does not own it")),
+            None => Err(format!("core {core} may write {physical:#x} and does not own it")),
         }
     }
 
     fn verify_known(&self, core: usize, physical: u64) -> Result<(), String> {
         let Some(directory) = &self.directory else { return Ok(()) };
-        let holders = directory.units.get(&(physical >> self.plan.unit_shift));
+        let holders = directory.granules.get(&self.config.granule(physical));
         match holders.is_some_and(|holders| holders.cores >> core & 1 == 1) {
             true => Ok(()),
-            false => Err(format!("nobody knows that core {core} has {physical:#x}")),
+            false => Err(format!("the directory does not know that core {core} has {physical:#x}")),
         }
     }
 
     fn verify_included(&self, core: usize, physical: u64, from: usize) -> Result<(), String> {
-        for (k, outer) in self.outer.iter().enumerate().skip(from) {
-            let line = physical >> outer.shift;
-            let there = outer.stores[outer.at(core)].find(line, line).is_some();
-            if outer.inclusion == crate::schema::Inclusion::Inclusive && !there {
-                return Err(format!("level {} does not include {physical:#x}", k + 2));
+        for (level, outer) in self.outer.iter().enumerate().skip(from) {
+            let cache = &outer.caches[outer.number_for(core)];
+            let is_in = cache.contains(physical >> outer.line_shift);
+            if outer.inclusion == Inclusion::Inclusive && !is_in {
+                return Err(format!("L{} does not include {physical:#x}", level + 2));
             }
         }
         Ok(())

@@ -1,31 +1,615 @@
-//! The memory side of any machine that a model describes: caches, TLBs, coherence, the way to memory.
+//! The memory side of a machine: caches, TLBs, coherence, memory bus.
 //!
-//! [`MemorySystem`] is of all processors of a machine. It says when an access is ready; whether a processor
-//! waits for it is that processor's affair. Caches hold line numbers, not data.
+//! [`MemorySystem`] serves all processors of a machine. An [`Access`] goes in, and a [`Response`]
+//! says when it is ready and which level supplied the line. Whether the processor waits for that is
+//! the processor's affair. Caches hold line numbers, not data.
+//!
+//! How one access travels through the modules:
+//!
+//! - `translation` looks the page up in the TLBs and walks the page tables;
+//! - `l1` looks the line up in L1, and makes a `FillRequest` of a miss;
+//! - `fill` serves a `FillRequest`: it looks the line up level by level, asks the other cores or
+//!   memory, fills the levels that missed, and answers with a `FillResponse`;
+//! - `evict` takes lines out: victims, write-backs, back-invalidations, DMA;
+//! - `coherence` keeps the directory of which core holds what, and invalidates and downgrades;
+//! - `classification` says why lines miss. It observes, and has no influence on the rest.
+//!
+//! `mshr` has the shared resources that misses wait for, and `stack` the stack distances, which
+//! need no memory system.
 
-mod bring;
-mod classes;
+mod classification;
 mod coherence;
-mod counts;
-mod data;
-mod devices;
-mod fetch;
-mod flight;
-mod leave;
-mod miss;
-mod port;
-mod prefetch;
-mod sharing;
+mod evict;
+mod fill;
+mod l1;
+mod mshr;
 mod stack;
-mod store;
-mod system;
-mod translate;
-mod twin;
+mod translation;
 
-pub use classes::{ClassCounts, Context, MissClass, Mode};
-pub use counts::CpuCounts;
-pub use devices::DmaCounts;
-pub use miss::{CacheName, ClassifierConfig, LocationCounts, Miss};
-pub use port::{MemoryPort, without_mshr_limit};
+pub use classification::{
+    CacheName, ClassCounts, ClassifierConfig, Context, LocationCounts, Miss, MissClass, Mode,
+};
+pub use evict::DmaCounts;
 pub use stack::{SetStackDistances, StackDistances};
-pub use system::{Access, MemorySystem, PageSize, Response, SupplyingLevel};
+
+use classification::Classifier;
+use coherence::Directory;
+use l1::StridePrefetcher;
+use mshr::{MemoryBus, MshrFile, UNLIMITED};
+use translation::Tlbs;
+
+use crate::core::Memory;
+use crate::counts::Counts;
+use crate::schema::{
+    Dma, Inclusion, Index, Latencies, LevelModel, Prefetch, Protocol, SystemModel, WritePolicy,
+};
+use crate::tag_array::TagArray;
+
+/// What an access is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessKind {
+    /// An instruction fetch.
+    Fetch,
+    /// A load.
+    Load,
+    /// A store.
+    Store,
+}
+
+/// The size of the guest's page that an access lies in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PageSize {
+    /// 4 KiB.
+    #[default]
+    Small,
+    /// 2 MiB.
+    Large,
+    /// 1 GiB.
+    Huge,
+}
+
+/// A fetch, load or store. It lies in one page of 4 KiB, and may cross lines.
+#[derive(Clone, Copy, Debug)]
+pub struct Access {
+    /// The processor, from 0.
+    pub cpu: usize,
+    /// What the access is for.
+    pub kind: AccessKind,
+    /// The virtual address.
+    pub virtual_address: u64,
+    /// The physical address: any below 2^52.
+    pub physical: u64,
+    /// The length in bytes, at least 1.
+    pub bytes: u32,
+    /// The address of the instruction, for prefetchers and for the list of misses.
+    pub pc: u64,
+    /// The page that the access lies in.
+    pub page: PageSize,
+    /// When the access starts, in cycles of the processor.
+    pub now_cycles: u64,
+}
+
+/// The level that supplied a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SupplyingLevel {
+    /// L1, or the line of the last fetch.
+    L1,
+    /// L2.
+    L2,
+    /// L3.
+    L3,
+    /// A cache of another core.
+    OtherCore,
+    /// Memory, or a device.
+    Memory,
+}
+
+/// The result of an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Response {
+    /// The ready time, beyond the latency of an L1 hit: `now_cycles` for a hit. A store that misses
+    /// is ready when its line is filled; the processor may go on earlier.
+    pub ready_cycles: u64,
+    /// The level that supplied the line.
+    pub supplier: SupplyingLevel,
+}
+
+/// Defines the counts from one list, so that fields, names and values agree.
+macro_rules! counts {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// The counts of a processor. All are sums since the start.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct CpuCounts {
+            /// The counts that a blocking machine has, too. `l2_writebacks` are the dirty lines that
+            /// L2 evicted.
+            pub basic: Counts,
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl CpuCounts {
+            /// The names of all counts except the basic ones.
+            pub const NAMES: &[&str] = &[$(stringify!($name)),*];
+
+            /// All counts except the basic ones, in the order of their names.
+            #[must_use]
+            pub fn values(&self) -> Vec<u64> {
+                vec![$(self.$name),*]
+            }
+        }
+    };
+}
+
+counts! {
+    /// L2 misses of fetches, loads and stores that missed L3, too; zero without an L3.
+    l3_misses,
+    /// Lines read from memory, prefetched lines and page tables included.
+    memory_reads,
+    /// Dirty lines written to memory.
+    memory_writes,
+    /// Misses of the first TLB that hit the second.
+    stlb_hits,
+    /// Loads of page table entries.
+    walk_loads,
+    /// Stores to lines that other cores held and had to give up.
+    upgrades,
+    /// Misses that another core's cache supplied.
+    cache_to_cache,
+    /// Lines of its caches that stores of other cores invalidated.
+    invalidated,
+    /// Lines of its caches that were evicted because an inclusive level evicted them.
+    back_invalidated,
+    /// Lines that were prefetched.
+    prefetches,
+    /// Prefetched lines that were used later.
+    prefetches_used,
+    /// Cycles that misses waited for an MSHR.
+    mshr_wait_cycles,
+    /// Cycles that misses waited for the memory bus.
+    bus_wait_cycles,
+}
+
+/// Names one of the caches of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct CacheId {
+    name: CacheName,
+    /// Which one of that name: the core, or 0 for a shared level.
+    number: usize,
+}
+
+/// What the threads of a core share.
+#[derive(Clone, Debug)]
+struct Core {
+    l1i: TagArray,
+    l1d: TagArray,
+    /// For each slot of L1D, the sub-blocks that are valid; empty if lines are filled whole.
+    valid_sub_blocks: Vec<u64>,
+    /// For each slot of L1D, the bytes that were written; empty unless misses are classified.
+    written: Vec<u64>,
+    mshrs: MshrFile,
+    strides: StridePrefetcher,
+    tlbs: Tlbs,
+    /// The thread and page of the last data access, which need no lookup in the TLB.
+    last_data_page: u64,
+}
+
+/// A level below L1.
+#[derive(Clone, Debug)]
+struct OuterLevel {
+    /// One cache, or one for each core.
+    caches: Vec<TagArray>,
+    line_shift: u32,
+    inclusion: Inclusion,
+    shared: bool,
+    prefetch: Prefetch,
+    hit_cycles: u64,
+}
+
+impl OuterLevel {
+    /// The number of the cache that a core uses.
+    fn number_for(&self, core: usize) -> usize {
+        if self.shared { 0 } else { core }
+    }
+
+    /// The cache that a core uses.
+    fn cache_for(&mut self, core: usize) -> &mut TagArray {
+        let number = self.number_for(core);
+        &mut self.caches[number]
+    }
+}
+
+/// A processor: a thread of a core.
+#[derive(Clone, Debug, Default)]
+struct Cpu {
+    core: usize,
+    thread: u64,
+    counts: CpuCounts,
+    /// The page and line of the last fetch.
+    last_fetch: Option<(u64, u64)>,
+    /// The address space that it executes in.
+    address_space: u64,
+    /// When its last fill started, which is also when that fill's write-backs reach the bus.
+    fill_cycles: u64,
+}
+
+/// The constants of a model.
+#[derive(Clone, Debug)]
+struct Config {
+    l1i_shift: u32,
+    l1d_shift: u32,
+    sub_block_shift: u32,
+    l1i_virtual: bool,
+    l1d_virtual: bool,
+    l1i_prefetch: Prefetch,
+    l1d_prefetch: Prefetch,
+    /// L1I is a trace cache: lines are named by the address at which they are entered.
+    trace: bool,
+    write_through: bool,
+    write_allocate: bool,
+    latencies: Latencies,
+    instruction_cycles: u64,
+    protocol: Protocol,
+    dma: Dma,
+    /// The coherence granule, as a power of two: the longest line of a private cache.
+    granule_shift: u32,
+    /// How many levels below L1 are private to a core.
+    private_levels: usize,
+}
+
+impl Config {
+    fn new(model: &SystemModel) -> Config {
+        let shift = |level: &LevelModel| level.cache.line_bytes.ilog2();
+        let private_levels = model.outer().take_while(|level| !level.shared).count();
+        let private = model.outer().take(private_levels).map(shift);
+        Config {
+            l1i_shift: shift(&model.l1i),
+            l1d_shift: shift(&model.l1d),
+            sub_block_shift: model.l1d.sub_block_bytes.ilog2(),
+            l1i_virtual: model.l1i.index == Index::Virtual,
+            l1d_virtual: model.l1d.index == Index::Virtual,
+            l1i_prefetch: model.l1i.prefetch,
+            l1d_prefetch: model.l1d.prefetch,
+            trace: model.l1i.trace,
+            write_through: model.l1d.write == WritePolicy::Through,
+            write_allocate: model.l1d.allocate,
+            latencies: model.latencies,
+            instruction_cycles: model.instruction_cycles,
+            protocol: model.protocol,
+            dma: model.dma,
+            granule_shift: private.fold(shift(&model.l1i).max(shift(&model.l1d)), u32::max),
+            private_levels,
+        }
+    }
+
+    /// The coherence granule of an address.
+    fn granule(&self, physical: u64) -> u64 {
+        physical >> self.granule_shift
+    }
+
+    /// The bit of the sub-block that an address lies in.
+    fn sub_block_bit(&self, physical: u64) -> u64 {
+        let in_line = physical & ((1 << self.l1d_shift) - 1);
+        1 << (in_line >> self.sub_block_shift)
+    }
+
+    /// The parts of a coherence granule that an access touches: a bit for each 64th, at least a
+    /// byte.
+    fn granule_mask(&self, physical: u64, bytes: u32) -> u64 {
+        let part_shift = self.granule_shift.saturating_sub(6);
+        let in_granule = physical & ((1 << self.granule_shift) - 1);
+        let first = in_granule >> part_shift;
+        let last = ((in_granule + u64::from(bytes) - 1) >> part_shift).min(63);
+        (u64::MAX >> (63 - last)) & (u64::MAX << first)
+    }
+}
+
+/// The memory side of a machine.
+#[derive(Clone, Debug)]
+pub struct MemorySystem {
+    config: Config,
+    cpus: Vec<Cpu>,
+    cores: Vec<Core>,
+    outer: Vec<OuterLevel>,
+    /// Which core holds what; absent with one core.
+    directory: Option<Directory>,
+    bus: MemoryBus,
+    dma: DmaCounts,
+    classifier: Classifier,
+    /// Whether a store that hits has more to do than to mark its line dirty.
+    slow_stores: bool,
+}
+
+impl MemorySystem {
+    /// Returns a memory system with cold caches for the first `cpus` processors of a model, at least
+    /// one and at most 64. That may be more than the model has: then there are more of the same
+    /// cores.
+    ///
+    /// # Panics
+    /// With no processor or more than 64.
+    #[must_use]
+    pub fn new(model: &SystemModel, cpus: u32) -> Self {
+        assert!((1..=64).contains(&cpus), "{cpus} processors");
+        let threads = model.threads_per_core.min(cpus);
+        let cores = cpus.div_ceil(threads) as usize;
+        let config = Config::new(model);
+        let hit_cycles = [model.latencies.l2_hit_cycles, model.latencies.l3_hit_cycles];
+        let cpu = |cpu: u32| Cpu {
+            core: (cpu / threads) as usize,
+            thread: u64::from(cpu % threads),
+            ..Cpu::default()
+        };
+        MemorySystem {
+            cpus: (0..cpus).map(cpu).collect(),
+            cores: (0..cores).map(|_| new_core(model)).collect(),
+            outer: (model.outer().zip(hit_cycles))
+                .map(|(level, hit_cycles)| new_level(level, cores, hit_cycles))
+                .collect(),
+            directory: (cores > 1).then(Directory::default),
+            bus: MemoryBus::new(model.latencies.memory_line_cycles),
+            dma: DmaCounts::default(),
+            classifier: Classifier::default(),
+            slow_stores: config.write_through
+                || model.l1d.sub_block_bytes != model.l1d.cache.line_bytes,
+            config,
+        }
+    }
+
+    /// Serves an access.
+    #[inline]
+    pub fn access(&mut self, access: &Access) -> Response {
+        match access.kind {
+            AccessKind::Fetch => self.fetch(access),
+            AccessKind::Load => self.data(access, false),
+            AccessKind::Store => self.data(access, true),
+        }
+    }
+
+    /// Serves an access of a blocking processor: it starts at the processor's own cycle, whatever
+    /// `now_cycles` says, and the processor stalls until it is ready. Returns and counts the stall.
+    #[inline]
+    pub fn access_blocking(&mut self, access: &Access) -> u64 {
+        let now_cycles = self.cpus[access.cpu].counts.basic.cycles;
+        let response = self.access(&Access { now_cycles, ..*access });
+        self.stall(access, response.ready_cycles - now_cycles)
+    }
+
+    /// Serves a load or store of a device: it bypasses the caches and takes as long as memory.
+    pub fn access_device(&mut self, access: &Access) -> Response {
+        let write = access.kind == AccessKind::Store;
+        let cpu = &mut self.cpus[access.cpu];
+        *(if write { &mut cpu.counts.basic.stores } else { &mut cpu.counts.basic.loads }) += 1;
+        cpu.counts.basic.device_accesses += 1;
+        let page = access.virtual_address >> 12 | cpu.thread << 58;
+        let now = self.translate_data(access, page);
+        let ready_cycles = now + self.config.latencies.memory_cycles;
+        Response { ready_cycles, supplier: SupplyingLevel::Memory }
+    }
+
+    /// Serves a device access of a blocking processor, like [`MemorySystem::access_blocking`].
+    pub fn access_device_blocking(&mut self, access: &Access) -> u64 {
+        let now_cycles = self.cpus[access.cpu].counts.basic.cycles;
+        let response = self.access_device(&Access { now_cycles, ..*access });
+        self.stall(access, response.ready_cycles - now_cycles)
+    }
+
+    #[inline]
+    fn stall(&mut self, access: &Access, stall_cycles: u64) -> u64 {
+        if stall_cycles > 0 {
+            let counts = &mut self.cpus[access.cpu].counts.basic;
+            counts.cycles += stall_cycles;
+            match access.kind {
+                AccessKind::Fetch => counts.fetch_stall_cycles += stall_cycles,
+                AccessKind::Load | AccessKind::Store => counts.data_stall_cycles += stall_cycles,
+            }
+        }
+        stall_cycles
+    }
+
+    /// Counts `number` instructions of a blocking processor.
+    #[inline]
+    pub fn execute(&mut self, cpu: usize, number: u64) {
+        let counts = &mut self.cpus[cpu].counts.basic;
+        counts.instructions += number;
+        counts.cycles += number * self.config.instruction_cycles;
+    }
+
+    /// The counts of a processor so far. Cycles and stalls come from
+    /// [`MemorySystem::access_blocking`] and [`MemorySystem::execute`].
+    #[must_use]
+    pub fn counts(&self, cpu: usize) -> CpuCounts {
+        self.cpus[cpu].counts
+    }
+
+    /// The number of processors.
+    #[must_use]
+    pub fn cpus(&self) -> usize {
+        self.cpus.len()
+    }
+
+    /// The latencies of the model.
+    #[must_use]
+    pub fn latencies(&self) -> &Latencies {
+        &self.config.latencies
+    }
+
+    /// Classifies misses from now on, and forgets what was classified before.
+    pub fn classify_misses(&mut self, config: ClassifierConfig) {
+        let lines = [
+            self.cores.iter().map(|core| core.l1i.capacity()).collect(),
+            self.cores.iter().map(|core| core.l1d.capacity()).collect(),
+            self.lines_of_level(0),
+            self.lines_of_level(1),
+        ];
+        let several = self.cores.len() > 1;
+        for core in &mut self.cores {
+            core.written = vec![0; if several { core.l1d.capacity() } else { 0 }];
+        }
+        self.slow_stores |= several;
+        self.classifier = Classifier::new(config, lines, self.cpus.len());
+    }
+
+    fn lines_of_level(&self, level: usize) -> Vec<usize> {
+        let caches = self.outer.get(level).map_or(&[][..], |level| &level.caches[..]);
+        caches.iter().map(TagArray::capacity).collect()
+    }
+
+    /// Sets the context that a processor executes in from now on.
+    pub fn set_context(&mut self, cpu: usize, context: Context) {
+        self.classifier.set_context(cpu, context);
+    }
+
+    /// The classes of all misses in the caches of a name, of all cores.
+    #[must_use]
+    pub fn class_counts(&self, name: CacheName) -> ClassCounts {
+        self.classifier.class_counts(name)
+    }
+
+    /// The misses since the last call, and how many more there were than are kept.
+    pub fn take_misses(&mut self) -> (Vec<Miss>, u64) {
+        self.classifier.take_misses()
+    }
+
+    fn core_of(&self, cpu: usize) -> usize {
+        self.cpus[cpu].core
+    }
+
+    fn outer_id(&self, level: usize, core: usize) -> CacheId {
+        CacheId { name: CacheName::outer(level), number: self.outer[level].number_for(core) }
+    }
+
+    fn cache(&self, id: CacheId) -> &TagArray {
+        match id.name {
+            CacheName::L1i => &self.cores[id.number].l1i,
+            CacheName::L1d => &self.cores[id.number].l1d,
+            CacheName::L2 => &self.outer[0].caches[id.number],
+            CacheName::L3 => &self.outer[1].caches[id.number],
+        }
+    }
+
+    fn cache_mut(&mut self, id: CacheId) -> &mut TagArray {
+        match id.name {
+            CacheName::L1i => &mut self.cores[id.number].l1i,
+            CacheName::L1d => &mut self.cores[id.number].l1d,
+            CacheName::L2 => &mut self.outer[0].caches[id.number],
+            CacheName::L3 => &mut self.outer[1].caches[id.number],
+        }
+    }
+
+    fn line_shift(&self, name: CacheName) -> u32 {
+        match name {
+            CacheName::L1i => self.config.l1i_shift,
+            CacheName::L1d => self.config.l1d_shift,
+            CacheName::L2 => self.outer[0].line_shift,
+            CacheName::L3 => self.outer[1].line_shift,
+        }
+    }
+
+    /// The caches of a core that lines can be taken out of by their physical address: L1D, L1I
+    /// unless it is a trace cache, and the first `levels` levels below.
+    fn caches_of(&self, core: usize, levels: usize) -> impl Iterator<Item = CacheId> + use<> {
+        let l1i = (!self.config.trace).then_some(CacheId { name: CacheName::L1i, number: core });
+        let outer = [0, 1].map(|level| (level < levels).then(|| self.outer_id(level, core)));
+        let l1d = CacheId { name: CacheName::L1d, number: core };
+        [Some(l1d), l1i].into_iter().chain(outer).flatten()
+    }
+}
+
+fn new_core(model: &SystemModel) -> Core {
+    let l1d = TagArray::indexed(&model.l1d.cache, model.l1d.index);
+    let has_sub_blocks = model.l1d.sub_block_bytes != model.l1d.cache.line_bytes;
+    Core {
+        l1i: TagArray::indexed(&model.l1i.cache, model.l1i.index),
+        valid_sub_blocks: vec![0; if has_sub_blocks { l1d.capacity() } else { 0 }],
+        written: Vec::new(),
+        l1d,
+        mshrs: MshrFile::new(model.l1d.mshrs),
+        strides: StridePrefetcher::default(),
+        tlbs: Tlbs::new(model),
+        last_data_page: u64::MAX,
+    }
+}
+
+fn new_level(level: &LevelModel, cores: usize, hit_cycles: u64) -> OuterLevel {
+    let caches = if level.shared { 1 } else { cores };
+    OuterLevel {
+        caches: (0..caches).map(|_| TagArray::new(&level.cache)).collect(),
+        line_shift: level.cache.line_bytes.ilog2(),
+        inclusion: level.inclusion,
+        shared: level.shared,
+        prefetch: level.prefetch,
+        hit_cycles,
+    }
+}
+
+/// The addresses at which the lines of a range start.
+fn line_starts(start: u64, bytes: u64, line_shift: u32) -> impl Iterator<Item = u64> + use<> {
+    (start..start + bytes).step_by(1 << line_shift)
+}
+
+/// Returns the model with L1 caches that wait for any number of lines at a time.
+///
+/// A core model limits the misses under way itself, because it knows when each access starts. A
+/// [`MemorySystem`] that limits them, too, would delay some of them twice.
+#[must_use]
+pub fn without_mshr_limit(model: &SystemModel) -> SystemModel {
+    let mut model = model.clone();
+    (model.l1d.mshrs, model.l1i.mshrs) = (UNLIMITED, UNLIMITED);
+    model
+}
+
+/// The memory port of one processor: adapts a [`MemorySystem`], which is made
+/// [`without_mshr_limit`], to what a [core](crate::core) asks of its memory.
+#[derive(Debug)]
+pub struct MemoryPort<'s> {
+    /// The memory system of all processors.
+    pub system: &'s mut MemorySystem,
+    /// The processor that executes.
+    pub cpu: usize,
+    /// The address of the block, from which prefetchers tell instructions apart.
+    pub pc: u64,
+    /// The size of the pages that it accesses, which a core does not know.
+    pub page: PageSize,
+}
+
+impl MemoryPort<'_> {
+    fn data(&mut self, access: &crate::core::Access, kind: AccessKind, now_cycles: u64) -> u64 {
+        let request = Access {
+            cpu: self.cpu,
+            kind,
+            virtual_address: access.virtual_address,
+            physical: access.physical.unwrap_or(0),
+            bytes: u32::from(access.bytes.max(1)),
+            pc: self.pc.wrapping_add(access.instruction.into()),
+            page: self.page,
+            now_cycles,
+        };
+        let response = match access.physical {
+            Some(_) => self.system.access(&request),
+            None => self.system.access_device(&request),
+        };
+        response.ready_cycles - now_cycles
+    }
+}
+
+impl Memory for MemoryPort<'_> {
+    fn fetch(&mut self, virtual_address: u64, physical: u64, now_cycles: u64) -> u64 {
+        let response = self.system.access(&Access {
+            cpu: self.cpu,
+            kind: AccessKind::Fetch,
+            virtual_address,
+            physical,
+            bytes: 1,
+            pc: virtual_address,
+            page: self.page,
+            now_cycles,
+        });
+        response.ready_cycles - now_cycles
+    }
+
+    fn load(&mut self, access: &crate::core::Access, now_cycles: u64) -> u64 {
+        self.data(access, AccessKind::Load, now_cycles)
+    }
+
+    fn store(&mut self, access: &crate::core::Access, now_cycles: u64) -> u64 {
+        self.data(access, AccessKind::Store, now_cycles)
+    }
+}

@@ -1,7 +1,8 @@
 //! Timing contracts of cores in order, and the one that waits for each miss against the reference.
 
 use machine::core::{Access, CoreCounts, CoreModel, ExecutedBlock, InOrderCore, Memory, Unit};
-use machine::{AccessKind, BlockingMachine, BlockingModel, CodeBlock, CodeSpan, Hierarchy};
+use machine::memory::{MemoryPort, MemorySystem, PageSize, without_mshr_limit};
+use machine::{BlockingMachine, BlockingModel, CodeBlock, CodeSpan, SystemModel};
 use proptest::prelude::*;
 
 use crate::support::{
@@ -130,6 +131,15 @@ fn runs() -> impl Strategy<Value = Vec<Run>> {
     prop::collection::vec(run.prop_map(|(line, steps)| Run { line, steps }), 1..60)
 }
 
+fn r4400_system() -> MemorySystem {
+    let model = SystemModel::parse(R4400).expect("a good model");
+    MemorySystem::new(&without_mshr_limit(&model), 1)
+}
+
+fn port(system: &mut MemorySystem) -> MemoryPort<'_> {
+    MemoryPort { system, cpu: 0, pc: 0, page: PageSize::Small }
+}
+
 fn reference_model() -> BlockingModel {
     let text = include_str!("../../../../machines/r4400-1994.toml");
     BlockingModel::parse(text).expect("a good model")
@@ -142,7 +152,8 @@ proptest! {
     fn the_core_that_waits_takes_the_cycles_of_the_paper(runs in runs()) {
         let machine = reference_model();
         let core_model = model(R4400);
-        let mut caches = Hierarchy::new(&machine);
+        let mut system = r4400_system();
+        let mut caches = port(&mut system);
         let mut core = InOrderCore::new(&core_model, machine.l1d.line_bytes).expect("no window");
         let mut fast = BlockingMachine::new(&machine);
         for run in &runs {
@@ -179,14 +190,14 @@ proptest! {
 
 #[test]
 fn an_access_of_several_lines_asks_for_each() {
-    let machine = reference_model();
-    let mut caches = Hierarchy::new(&machine);
+    let mut system = r4400_system();
     // 40 bytes from 8 on lie in three lines of 16.
     let virtual_address = 8;
     let physical = Some(virtual_address);
     let access = Access { virtual_address, physical, instruction: 0, bytes: 40, write: false };
-    Memory::load(&mut caches, &access, 0);
-    assert_eq!(caches.counts().loads, 3);
-    assert_eq!(caches.access(AccessKind::Load, 47, 47), 0);
-    assert!(caches.access(AccessKind::Load, 48, 48) > 0);
+    port(&mut system).load(&access, 0);
+    assert_eq!(system.counts(0).basic.loads, 3);
+    let at = |at| Access { virtual_address: at, physical: Some(at), bytes: 1, ..access };
+    assert_eq!(port(&mut system).load(&at(47), 10_000), 0);
+    assert!(port(&mut system).load(&at(48), 10_000) > 0);
 }

@@ -50,7 +50,7 @@ fn what_cannot_be_built_is_refused_by_field_and_range() {
         ),
         "core.units.integer.latency_cycles: 0 is not in 1..=1000"
     );
-    assert_eq!(mxs("mshrs = 4", "mshrs = 0"), "core.data.mshrs: 0 is not in 1..=256");
+    assert_eq!(mxs("mshrs = 4  ", "mshrs = 0  "), "core.data.mshrs: 0 is not in 1..=256");
     assert!(
         mxs("forward_cycles = 2", "forward_cycles = 2\nblocking = true")
             .contains("core.data.blocking")
@@ -75,15 +75,15 @@ fn what_cannot_be_built_is_refused_by_field_and_range() {
 fn what_is_unknown_or_missing_is_refused_with_its_line() {
     let line_of =
         |text: &str, part: &str| text.lines().position(|line| line.contains(part)).map(|at| at + 1);
-    let unknown = refusal(MXS, "mshrs = 4", "mshr = 4");
-    assert_eq!(unknown.line, line_of(MXS, "mshrs = 4"));
+    let unknown = refusal(MXS, "mshrs = 4  ", "mshr = 4  ");
+    assert_eq!(unknown.line, line_of(MXS, "mshrs = 4  "));
     assert!(unknown.problem.contains("mshr"), "{unknown}");
     let missing = refused(MXS, "load = { count = 2, latency_cycles = 2 }", "");
     assert!(missing.contains("load"), "{missing}");
     let sort = refused(MXS, "direction.bimodal.entries", "direction.bimodel.entries");
     assert!(sort.contains("bimodel"), "{sort}");
-    let negative = refusal(MXS, "mshrs = 4", "mshrs = -4");
-    assert_eq!(negative.line, line_of(MXS, "mshrs = 4"));
+    let negative = refusal(MXS, "mshrs = 4  ", "mshrs = -4  ");
+    assert_eq!(negative.line, line_of(MXS, "mshrs = 4  "));
     let wide = refusal(MXS, "width = 4 ", "width = 66 ");
     assert_eq!(wide.line, line_of(MXS, "width = 4 "));
 }

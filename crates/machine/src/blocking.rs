@@ -1,0 +1,582 @@
+//! The in-order, blocking processor with two levels of caches, as a fast path for a simulator.
+//!
+//! [`BlockingMachine`] counts exactly what [`MemorySystem`] counts for a model of this kind (see
+//! [`SystemModel::blocking`]), at one or two nanoseconds an access; a property test holds them
+//! equal. It is fast because it handles a block of code at a time, translates each page once, and
+//! ends most lookups at the most recently used line of a set.
+//!
+//! [`MemorySystem`]: crate::memory::MemorySystem
+//! [`SystemModel::blocking`]: crate::SystemModel::blocking
+
+use crate::counts::Counts;
+use crate::model::{BlockingModel, TlbModel};
+use crate::tag_array::{Outcome, Slot, TagArray};
+
+/// Code with consecutive virtual and physical addresses: it lies in one page of the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CodeSpan {
+    /// The virtual address of the first byte.
+    pub virtual_address: u64,
+    /// The physical address of the first byte.
+    pub physical: u64,
+    /// The length in bytes.
+    pub bytes: u32,
+}
+
+/// The instruction lines of a [`CodeSpan`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct LineRun {
+    /// An address in the page.
+    virtual_address: u64,
+    /// The number of the first line.
+    line: u64,
+    /// How many lines follow one another; zero for an empty run.
+    lines: u32,
+}
+
+impl LineRun {
+    fn new(line_shift: u32, span: CodeSpan) -> LineRun {
+        let Some(length) = span.bytes.checked_sub(1) else { return LineRun::default() };
+        let line = span.physical >> line_shift;
+        let lines = ((span.physical + u64::from(length)) >> line_shift) - line + 1;
+        LineRun { virtual_address: span.virtual_address, line, lines: lines as u32 }
+    }
+}
+
+/// A block of instructions that execute one after the other. It is prepared once and read at each
+/// execution by [`BlockingMachine::execute_block`].
+#[derive(Default, Clone, Debug, PartialEq, Eq)]
+pub struct CodeBlock {
+    instructions: u32,
+    first_lines: u32,
+    /// Zero if the block lies in one page.
+    second_lines: u32,
+    /// The distance from `virtual_address` to an address in the second page. A second address
+    /// would make the block, with what a caller adds, longer than a cache line of the host.
+    second_offset: u32,
+    virtual_address: u64,
+    first_line: u64,
+    second_line: u64,
+}
+
+impl CodeBlock {
+    /// Returns a block of `instructions` in the one or two pages that it spans.
+    /// `fetch_line_shift` is [`BlockingMachine::fetch_line_shift`] of the machine that executes it.
+    #[must_use]
+    pub fn new(
+        fetch_line_shift: u32,
+        instructions: u32,
+        first: CodeSpan,
+        second: Option<CodeSpan>,
+    ) -> CodeBlock {
+        let first = LineRun::new(fetch_line_shift, first);
+        let second = second.map_or(LineRun::default(), |span| LineRun::new(fetch_line_shift, span));
+        CodeBlock {
+            instructions,
+            first_lines: first.lines,
+            second_lines: second.lines,
+            second_offset: second.virtual_address.wrapping_sub(first.virtual_address) as u32,
+            virtual_address: first.virtual_address,
+            first_line: first.line,
+            second_line: second.line,
+        }
+    }
+
+    /// The lines in the first page.
+    #[inline(always)]
+    fn first(&self) -> LineRun {
+        LineRun {
+            virtual_address: self.virtual_address,
+            line: self.first_line,
+            lines: self.first_lines,
+        }
+    }
+
+    /// The lines in the second page.
+    fn second(&self) -> LineRun {
+        LineRun {
+            virtual_address: self.virtual_address.wrapping_add(self.second_offset.into()),
+            line: self.second_line,
+            lines: self.second_lines,
+        }
+    }
+
+    /// The number of instructions.
+    #[must_use]
+    pub fn instructions(&self) -> u32 {
+        self.instructions
+    }
+}
+
+/// Pages of the guest and of a model are not smaller than this.
+const PAGE_SHIFT: u32 = 12;
+const PAGE_MASK: u64 = !((1 << PAGE_SHIFT) - 1);
+/// A translation is marked with the address of its page plus the number of the flush that it
+/// follows, which has to be less than a page. One number is reserved for [`NO_TRANSLATION`].
+const FLUSHES_MAX: u64 = !PAGE_MASK;
+/// Translations are kept by the low bits of the page's number.
+const TRANSLATIONS: usize = 1024;
+
+/// A known translation of a guest's page.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(32))]
+struct Translation {
+    mark: u64,
+    /// The wrapping distance from a virtual address to its physical address.
+    offset: u64,
+    /// Where the TLB held the page last; to be checked.
+    slot: Slot,
+}
+
+const NO_TRANSLATION: Translation = Translation { mark: u64::MAX, offset: 0, slot: 0 };
+
+/// A TLB, with the translations of pages that were used. Which translations are known has no
+/// influence on hits and misses.
+#[derive(Clone, Debug)]
+struct TranslatingTlb {
+    translations: Box<[Translation; TRANSLATIONS]>,
+    entries: TagArray,
+    page_shift: u32,
+    /// Translations with another number are from before a flush.
+    flushes: u64,
+}
+
+impl TranslatingTlb {
+    fn new(model: &TlbModel) -> Self {
+        TranslatingTlb {
+            translations: Box::new([NO_TRANSLATION; TRANSLATIONS]),
+            entries: TagArray::new(&model.as_cache()),
+            page_shift: model.page_bytes.ilog2(),
+            flushes: 0,
+        }
+    }
+
+    /// Returns the physical address if the translation is known and the TLB holds the page where
+    /// it was last. Counts as a use of the page. Otherwise does nothing: the caller uses
+    /// [`TranslatingTlb::access`].
+    #[inline(always)]
+    fn access_known(&mut self, virtual_address: u64) -> Option<u64> {
+        let known = &self.translations[translation_index(virtual_address)];
+        if known.mark != virtual_address & PAGE_MASK | self.flushes
+            || !self.entries.touch_at(known.slot, virtual_address >> self.page_shift)
+        {
+            return None;
+        }
+        Some(virtual_address.wrapping_add(known.offset))
+    }
+
+    /// Looks a page up and fills it if it is absent. Returns whether it hit, and its slot.
+    fn access(&mut self, virtual_address: u64) -> (bool, Slot) {
+        let page = virtual_address >> self.page_shift;
+        match self.entries.lookup(page, page) {
+            Some(slot) => (true, slot),
+            None => (false, self.entries.insert(page, page, 0).0),
+        }
+    }
+
+    /// Returns the physical address if the translation is known.
+    fn translate(&self, virtual_address: u64) -> Option<u64> {
+        let known = &self.translations[translation_index(virtual_address)];
+        (known.mark == virtual_address & PAGE_MASK | self.flushes)
+            .then(|| virtual_address.wrapping_add(known.offset))
+    }
+
+    fn remember(&mut self, virtual_address: u64, physical: u64, slot: Slot) {
+        self.translations[translation_index(virtual_address)] = Translation {
+            mark: virtual_address & PAGE_MASK | self.flushes,
+            offset: physical.wrapping_sub(virtual_address),
+            slot,
+        };
+    }
+
+    fn flush(&mut self) {
+        self.entries.clear();
+        self.flushes += 1;
+        if self.flushes == FLUSHES_MAX {
+            self.translations.fill(NO_TRANSLATION);
+            self.flushes = 0;
+        }
+    }
+}
+
+#[inline(always)]
+fn translation_index(virtual_address: u64) -> usize {
+    (virtual_address >> PAGE_SHIFT) as usize % TRANSLATIONS
+}
+
+/// The line of the last fetch. Further fetches from it are part of that fetch.
+#[derive(Clone, Copy, Debug)]
+struct LastFetch {
+    /// An address in its page.
+    virtual_address: u64,
+    line: u64,
+    /// The size of its page; zero if nothing was fetched since the TLBs were flushed.
+    page_bytes: u64,
+}
+
+const NO_FETCH: LastFetch = LastFetch { virtual_address: 0, line: 0, page_bytes: 0 };
+
+/// An in-order processor that executes one instruction at a time and waits for each miss, with its
+/// L1I, L1D, L2 and TLBs.
+///
+/// - The caches are private and not coherent: several processors are several machines, and misses
+///   that they cause each other are not counted.
+/// - Physical addresses may be any except the last 4 KiB of 64 bits. A block of code brings its
+///   own. For data the caller translates, once for each page of 4 KiB until
+///   [`BlockingMachine::flush_tlbs`]. How often the caller is asked has no influence on counts.
+#[derive(Clone, Debug)]
+pub struct BlockingMachine {
+    l1i: TagArray,
+    l1d: TagArray,
+    l2: TagArray,
+    itlb: TranslatingTlb,
+    dtlb: TranslatingTlb,
+    ipage_bytes: u64,
+    /// Line sizes as powers of two.
+    fetch_shift: u32,
+    data_shift: u32,
+    l2_shift: u32,
+    instruction_cycles: u64,
+    l2_hit_cycles: u64,
+    memory_cycles: u64,
+    tlb_miss_cycles: u64,
+    last_fetch: LastFetch,
+    /// Loads and stores.
+    data_accesses: u64,
+    /// All counts except cycles and loads, which follow from the others.
+    counts: Counts,
+}
+
+impl BlockingMachine {
+    /// Returns a machine with cold caches, of a model that [`BlockingModel::check`] has accepted.
+    #[must_use]
+    pub fn new(model: &BlockingModel) -> Self {
+        BlockingMachine {
+            l1i: TagArray::new(&model.l1i),
+            l1d: TagArray::new(&model.l1d),
+            l2: TagArray::new(&model.l2),
+            itlb: TranslatingTlb::new(&model.itlb),
+            dtlb: TranslatingTlb::new(&model.dtlb),
+            ipage_bytes: model.itlb.page_bytes,
+            fetch_shift: model.l1i.line_bytes.ilog2(),
+            data_shift: model.l1d.line_bytes.ilog2(),
+            l2_shift: model.l2.line_bytes.ilog2(),
+            instruction_cycles: model.instruction_cycles,
+            l2_hit_cycles: model.l2_hit_cycles,
+            memory_cycles: model.memory_cycles,
+            tlb_miss_cycles: model.tlb_miss_cycles,
+            last_fetch: NO_FETCH,
+            data_accesses: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    /// The size of an instruction line as a power of two, for [`CodeBlock::new`].
+    #[must_use]
+    pub fn fetch_line_shift(&self) -> u32 {
+        self.fetch_shift
+    }
+
+    /// The cycles of an instruction that waits for nothing.
+    #[must_use]
+    pub fn instruction_cycles(&self) -> u64 {
+        self.instruction_cycles
+    }
+
+    /// Executes a block. The caller reports its loads and stores afterwards.
+    #[inline]
+    pub fn execute_block(&mut self, block: &CodeBlock) {
+        self.counts.instructions += u64::from(block.instructions);
+        if !self.fetch_fast(block) {
+            self.fetch_block(block);
+        }
+    }
+
+    /// Subtracts the last `instructions` of a block, at most as many as it has, because an
+    /// exception came before them. What was fetched for them stays counted.
+    #[inline]
+    pub fn uncount_instructions(&mut self, instructions: u32) {
+        self.counts.instructions -= u64::from(instructions);
+    }
+
+    /// Loads from `virtual_address`. An access that [crosses](BlockingMachine::crosses) a line is
+    /// two accesses of the caller. `translate` returns the physical address if the page is not
+    /// known, or none for a device, which it is asked for at each access. A device access looks its
+    /// page up in the data TLB, bypasses the caches and waits as long as memory takes.
+    #[inline]
+    pub fn load(&mut self, virtual_address: u64, translate: impl FnOnce(u64) -> Option<u64>) {
+        self.data(virtual_address, false, translate);
+    }
+
+    /// Stores to `virtual_address`, like [`BlockingMachine::load`].
+    #[inline]
+    pub fn store(&mut self, virtual_address: u64, translate: impl FnOnce(u64) -> Option<u64>) {
+        self.counts.stores += 1;
+        self.data(virtual_address, true, translate);
+    }
+
+    /// Loads `bytes` from `virtual_address` like [`BlockingMachine::load`] if they lie in one line
+    /// of a page whose translation is known. Otherwise does nothing and returns false. It needs no
+    /// call in the common case, so that a caller needs no stack frame.
+    #[inline(always)]
+    #[must_use]
+    pub fn load_fast(&mut self, virtual_address: u64, bytes: u64) -> bool {
+        self.data_fast(virtual_address, bytes, false)
+    }
+
+    /// Stores like [`BlockingMachine::load_fast`].
+    #[inline(always)]
+    #[must_use]
+    pub fn store_fast(&mut self, virtual_address: u64, bytes: u64) -> bool {
+        self.data_fast(virtual_address, bytes, true)
+    }
+
+    /// Whether an access of `bytes`, at least 1, touches more than one data line.
+    #[inline]
+    #[must_use]
+    pub fn crosses(&self, virtual_address: u64, bytes: u64) -> bool {
+        let last = virtual_address.wrapping_add(bytes - 1);
+        (virtual_address ^ last) >> self.data_shift != 0
+    }
+
+    /// An address in each data line that an access of `bytes`, at least 1, touches: its own, and
+    /// the first one of each further line.
+    pub fn data_lines(
+        &self,
+        virtual_address: u64,
+        bytes: u64,
+    ) -> impl Iterator<Item = u64> + use<> {
+        let line_bytes = 1 << self.data_shift;
+        let offset = virtual_address & (line_bytes - 1);
+        let further = (offset + (bytes - 1)) / line_bytes;
+        let start = virtual_address - offset;
+        let rest = (1..=further).map(move |line| start.wrapping_add(line * line_bytes));
+        std::iter::once(virtual_address).chain(rest)
+    }
+
+    /// Drops all translations, as the processor does when its page tables change. The next fetch
+    /// is counted whichever line it is from.
+    pub fn flush_tlbs(&mut self) {
+        self.itlb.flush();
+        self.dtlb.flush();
+        self.last_fetch = NO_FETCH;
+    }
+
+    /// Cycles so far, stalls included.
+    #[inline]
+    #[must_use]
+    pub fn cycles(&self) -> u64 {
+        self.counts.instructions * self.instruction_cycles
+            + self.counts.fetch_stall_cycles
+            + self.counts.data_stall_cycles
+    }
+
+    /// All counts so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let loads = self.data_accesses - self.counts.stores;
+        Counts { cycles: self.cycles(), loads, ..self.counts }
+    }
+
+    /// Fetches a block that lies in one page, if the page is known or that of the last fetch.
+    /// Otherwise does nothing and returns false.
+    #[inline(always)]
+    fn fetch_fast(&mut self, block: &CodeBlock) -> bool {
+        let run = block.first();
+        if block.second_lines != 0 || run.lines == 0 {
+            return false;
+        }
+        let (mut line, end) = (run.line, run.line + u64::from(run.lines));
+        if run.virtual_address ^ self.last_fetch.virtual_address >= self.last_fetch.page_bytes {
+            if self.itlb.access_known(run.virtual_address).is_none() {
+                return false;
+            }
+            self.last_fetch.virtual_address = run.virtual_address;
+            self.last_fetch.page_bytes = self.ipage_bytes;
+        } else if line == self.last_fetch.line {
+            line += 1;
+        }
+        self.last_fetch.line = end - 1;
+        self.counts.fetches += end - line;
+        while line != end {
+            if !self.l1i.is_mru(line) {
+                self.fetch_lines(line, end);
+                break;
+            }
+            line += 1;
+        }
+        true
+    }
+
+    #[inline(never)]
+    fn fetch_block(&mut self, block: &CodeBlock) {
+        self.fetch_run(&block.first());
+        self.fetch_run(&block.second());
+    }
+
+    /// Fetches the lines of a run, except the first if it is the line of the last fetch.
+    fn fetch_run(&mut self, run: &LineRun) {
+        if run.lines == 0 {
+            return;
+        }
+        let last = self.last_fetch;
+        let (mut line, end) = (run.line, run.line + u64::from(run.lines));
+        if run.virtual_address ^ last.virtual_address >= last.page_bytes {
+            self.translate_fetch(run.virtual_address);
+        } else if line == last.line {
+            line += 1;
+        }
+        self.counts.fetches += end - line;
+        self.last_fetch = LastFetch {
+            virtual_address: run.virtual_address,
+            line: end - 1,
+            page_bytes: self.ipage_bytes,
+        };
+        self.fetch_lines(line, end);
+    }
+
+    /// Looks up the lines from `line` to `end`, which are counted already.
+    #[inline(never)]
+    fn fetch_lines(&mut self, mut line: u64, end: u64) {
+        while line != end {
+            if !self.l1i.is_mru(line) {
+                self.fetch_line(line);
+            }
+            line += 1;
+        }
+    }
+
+    fn translate_fetch(&mut self, virtual_address: u64) {
+        if self.itlb.access_known(virtual_address).is_some() {
+            return;
+        }
+        let (hit, slot) = self.itlb.access(virtual_address);
+        if !hit {
+            self.counts.itlb_misses += 1;
+            self.counts.fetch_stall_cycles += self.tlb_miss_cycles;
+        }
+        // The block brings its physical address.
+        self.itlb.remember(virtual_address, virtual_address, slot);
+    }
+
+    #[inline(never)]
+    fn fetch_line(&mut self, line: u64) {
+        if self.l1i.access(line, false) == Outcome::Hit {
+            return;
+        }
+        self.counts.l1i_misses += 1;
+        let l2_hit = self.access_l2(line >> (self.l2_shift - self.fetch_shift), false);
+        self.counts.l2_fetch_misses += u64::from(!l2_hit);
+        self.counts.fetch_stall_cycles += self.l1_miss_cycles(l2_hit);
+    }
+
+    #[inline(always)]
+    fn data_fast(&mut self, virtual_address: u64, bytes: u64, write: bool) -> bool {
+        if self.crosses(virtual_address, bytes) {
+            return false;
+        }
+        let Some(physical) = self.dtlb.access_known(virtual_address) else { return false };
+        self.data_accesses += 1;
+        self.counts.stores += u64::from(write);
+        self.data_line(physical >> self.data_shift, write);
+        true
+    }
+
+    #[inline(always)]
+    fn data(
+        &mut self,
+        virtual_address: u64,
+        write: bool,
+        translate: impl FnOnce(u64) -> Option<u64>,
+    ) {
+        self.data_accesses += 1;
+        let known = self.dtlb.access_known(virtual_address);
+        if let Some(physical) = known.or_else(|| self.translate_data(virtual_address, translate)) {
+            self.data_line(physical >> self.data_shift, write);
+        }
+    }
+
+    /// Looks up a page whose translation is not known. Returns the physical address, or none for a
+    /// device, whose access is then complete.
+    #[inline(never)]
+    fn translate_data(
+        &mut self,
+        virtual_address: u64,
+        translate: impl FnOnce(u64) -> Option<u64>,
+    ) -> Option<u64> {
+        let (hit, slot) = self.dtlb.access(virtual_address);
+        if !hit {
+            self.counts.dtlb_misses += 1;
+            self.counts.data_stall_cycles += self.tlb_miss_cycles;
+        }
+        let known = self.dtlb.translate(virtual_address);
+        let Some(physical) = known.or_else(|| translate(virtual_address)) else {
+            self.counts.device_accesses += 1;
+            self.counts.data_stall_cycles += self.memory_cycles;
+            return None;
+        };
+        self.dtlb.remember(virtual_address, physical, slot);
+        Some(physical)
+    }
+
+    #[inline(always)]
+    fn data_line(&mut self, line: u64, write: bool) {
+        if !self.l1d.access_mru(line, write) {
+            self.data_line_slow(line, write);
+        }
+    }
+
+    #[inline(never)]
+    fn data_line_slow(&mut self, line: u64, write: bool) {
+        let Outcome::Miss(evicted) = self.l1d.access(line, write) else { return };
+        let misses = match write {
+            true => &mut self.counts.l1d_store_misses,
+            false => &mut self.counts.l1d_load_misses,
+        };
+        *misses += 1;
+        let to_l2 = self.l2_shift - self.data_shift;
+        let l2_hit = self.access_l2(line >> to_l2, false);
+        self.counts.l2_data_misses += u64::from(!l2_hit);
+        self.counts.data_stall_cycles += self.l1_miss_cycles(l2_hit);
+        // The processor does not wait for the write-back.
+        if let Some(dirty) = evicted.filter(|line| line.is_dirty()) {
+            self.access_l2(dirty.line >> to_l2, true);
+        }
+    }
+
+    fn l1_miss_cycles(&self, l2_hit: bool) -> u64 {
+        if l2_hit { self.l2_hit_cycles } else { self.memory_cycles }
+    }
+
+    /// Looks up a line in L2 and fills it if it is absent; true if it hit.
+    #[inline(never)]
+    fn access_l2(&mut self, line: u64, write: bool) -> bool {
+        if self.l2.access_mru(line, write) {
+            return true;
+        }
+        match self.l2.access(line, write) {
+            Outcome::Hit => true,
+            Outcome::Miss(evicted) => {
+                self.counts.l2_writebacks += u64::from(evicted.is_some_and(|line| line.is_dirty()));
+                false
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_has_the_lines_that_its_bytes_touch() {
+        let lines = |address: u64, bytes: u32| {
+            let span = CodeSpan { virtual_address: address, physical: address + 4096, bytes };
+            let run = LineRun::new(4, span);
+            assert!(bytes == 0 || run.line == (address + 4096) / 16);
+            run.lines
+        };
+        assert_eq!([lines(0, 0), lines(0, 1), lines(0, 16), lines(0, 17)], [0, 1, 1, 2]);
+        assert_eq!([lines(15, 1), lines(15, 2), lines(15, 17), lines(15, 18)], [1, 2, 2, 3]);
+    }
+}

@@ -1,0 +1,633 @@
+//! Why lines miss: for each miss its class, the context that evicted the line, and where it happened.
+//!
+//! A line of memory has a history in each cache: never filled; present; or absent, with the reason
+//! why it was taken out: evicted by some context, invalidated by another core's store, or by a
+//! device. At the next miss that reason is the class. The classifier only observes: counts and cycles
+//! are the same with and without it.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::BuildHasherDefault;
+
+use super::{Access, CacheId};
+use crate::hash::{Mix, NumberMap};
+
+/// The name of a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheName {
+    /// The L1 instruction cache.
+    L1i,
+    /// The L1 data cache.
+    L1d,
+    /// L2.
+    L2,
+    /// L3.
+    L3,
+}
+
+impl CacheName {
+    /// The name of a level below L1, from 0 for L2.
+    pub(super) fn outer(level: usize) -> Self {
+        if level == 0 { CacheName::L2 } else { CacheName::L3 }
+    }
+}
+
+/// What is classified and kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClassifierConfig {
+    /// Whether capacity and conflict misses are distinguished, which needs a fully associative
+    /// shadow cache for each cache.
+    pub shadow_caches: bool,
+    /// How many misses are kept one by one until [`take_misses`]; further ones are only counted.
+    ///
+    /// [`take_misses`]: super::MemorySystem::take_misses
+    pub misses_kept: usize,
+    /// Room for the histories of lines, bytes.
+    pub history_bytes: u64,
+}
+
+impl Default for ClassifierConfig {
+    /// 640 MiB of histories, no shadow caches, no single misses.
+    fn default() -> Self {
+        ClassifierConfig { shadow_caches: false, misses_kept: 0, history_bytes: 640 << 20 }
+    }
+}
+
+/// A mode of a processor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Kernel mode.
+    #[default]
+    Kernel,
+    /// User mode.
+    User,
+}
+
+/// The context that a processor executes in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Context {
+    /// Kernel or user mode.
+    pub mode: Mode,
+    /// The process, by a number that the caller chooses.
+    pub process: u32,
+    /// The interrupt that is served, by a number that the caller chooses.
+    pub interrupt: Option<u32>,
+}
+
+impl Context {
+    /// Whether both are the kernel, or the same process in user mode.
+    fn is_same(self, other: Context) -> bool {
+        self.mode == other.mode && (self.mode == Mode::Kernel || self.process == other.process)
+    }
+}
+
+/// Why a line was absent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MissClass {
+    /// It was never filled, as far as the classifier has seen.
+    Cold,
+    /// The same context evicted it: the kernel its own line, or a process its own.
+    SameSelf,
+    /// Another context evicted it: the kernel a process's line, or a process one of another process
+    /// or of the kernel.
+    Other,
+    /// Another core wrote the bytes that are accessed.
+    TrueSharing,
+    /// Another core wrote other bytes of the coherence granule.
+    FalseSharing,
+    /// A device wrote it.
+    Device,
+    /// There was no room to keep the reason.
+    Untracked,
+}
+
+impl MissClass {
+    /// All classes, in the order of [`ClassCounts::by_mode`].
+    pub const ALL: [MissClass; 7] = [
+        MissClass::Cold,
+        MissClass::SameSelf,
+        MissClass::Other,
+        MissClass::TrueSharing,
+        MissClass::FalseSharing,
+        MissClass::Device,
+        MissClass::Untracked,
+    ];
+}
+
+/// The misses of a cache by class. Each miss of a processor's access has one class. Page walks and
+/// prefetches are not counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClassCounts {
+    /// By the mode that missed, kernel and user, and by class in the order of [`MissClass::ALL`]:
+    /// KERN-self is `by_mode[0][1]`, USER-other is `by_mode[1][2]`.
+    pub by_mode: [[u64; 7]; 2],
+    /// Misses of evicted lines that a fully associative LRU cache of the same size would have, too.
+    /// Zero without shadow caches.
+    pub capacity: u64,
+    /// Misses of evicted lines that it would not have: the cache has too few ways.
+    pub conflict: u64,
+    /// Misses of evicted lines by the context that evicted them.
+    pub evicted_by: Vec<(Context, u64)>,
+}
+
+impl ClassCounts {
+    /// All misses.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.by_mode.iter().flatten().sum()
+    }
+
+    /// The misses of a class.
+    #[must_use]
+    pub fn of(&self, class: MissClass) -> u64 {
+        self.by_mode.iter().map(|mode| mode[class as usize]).sum()
+    }
+
+    /// The misses of lines that were evicted while an interrupt was served.
+    #[must_use]
+    pub fn evicted_by_interrupt(&self, interrupt: u32) -> u64 {
+        let by = self.evicted_by.iter().filter(|(who, _)| who.interrupt == Some(interrupt));
+        by.map(|(_, number)| number).sum()
+    }
+
+    fn add(&mut self, other: &ClassCounts) {
+        for (mode, others) in self.by_mode.iter_mut().zip(&other.by_mode) {
+            mode.iter_mut().zip(others).for_each(|(count, more)| *count += more);
+        }
+        self.capacity += other.capacity;
+        self.conflict += other.conflict;
+        for (who, number) in &other.evicted_by {
+            match self.evicted_by.iter_mut().find(|(same, _)| same == who) {
+                Some((_, count)) => *count += number,
+                None => self.evicted_by.push((*who, *number)),
+            }
+        }
+    }
+}
+
+/// A miss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Miss {
+    /// The processor.
+    pub cpu: usize,
+    /// The cache.
+    pub cache: CacheName,
+    /// The address of the instruction.
+    pub pc: u64,
+    /// The virtual address of the access.
+    pub virtual_address: u64,
+    /// The physical address of the access.
+    pub physical: u64,
+    /// Why the line was absent.
+    pub class: MissClass,
+    /// The context that evicted the line, if one did.
+    pub evicted_by: Option<Context>,
+}
+
+/// Counts events by location, such as a function or a datum, which the caller numbers. Room is
+/// bounded: events at further locations are counted together.
+#[derive(Clone, Debug)]
+pub struct LocationCounts {
+    counts: NumberMap<u64>,
+    room: usize,
+    other: u64,
+}
+
+impl LocationCounts {
+    /// Returns empty counts with room for `room` locations.
+    #[must_use]
+    pub fn new(room: usize) -> Self {
+        LocationCounts { counts: NumberMap::default(), room, other: 0 }
+    }
+
+    /// Counts an event at a location.
+    pub fn add(&mut self, location: u64) {
+        let full = self.counts.len() >= self.room;
+        match self.counts.get_mut(&location) {
+            Some(count) => *count += 1,
+            None if full => self.other += 1,
+            None => drop(self.counts.insert(location, 1)),
+        }
+    }
+
+    /// The locations and their counts, the most frequent first, then by number.
+    #[must_use]
+    pub fn sorted(&self) -> Vec<(u64, u64)> {
+        let mut all: Vec<_> = self.counts.iter().map(|(at, count)| (*at, *count)).collect();
+        all.sort_by_key(|(at, count)| (std::cmp::Reverse(*count), *at));
+        all
+    }
+
+    /// Events at locations for which there was no room.
+    #[must_use]
+    pub fn other(&self) -> u64 {
+        self.other
+    }
+}
+
+/// The state of a line in a cache. From [`EVICTED`] on it is the number of the context that evicted
+/// it.
+type LineState = u16;
+const NEVER_FILLED: LineState = 0;
+const PRESENT: LineState = 1;
+const INVALIDATED: LineState = 2;
+const DEVICE_WROTE: LineState = 3;
+const EVICTED: LineState = 4;
+/// Contexts that are distinguished; the last number stands for all further ones.
+const CONTEXTS_MAX: usize = 4096;
+
+/// States of lines are kept in pages of this many lines.
+const PAGE_LINES: u64 = 256;
+/// A page with its entry in the map, bytes.
+const PAGE_COST_BYTES: u64 = PAGE_LINES * 2 + 48;
+
+/// The states of all lines in a cache.
+#[derive(Clone, Debug, Default)]
+struct LineStates {
+    pages: NumberMap<Box<[LineState]>>,
+}
+
+impl LineStates {
+    fn get(&self, line: u64) -> LineState {
+        let page = self.pages.get(&(line / PAGE_LINES));
+        page.map_or(NEVER_FILLED, |page| page[(line % PAGE_LINES) as usize])
+    }
+
+    /// Keeps a state, unless that needs more memory than is left of `budget_bytes`.
+    fn set(&mut self, line: u64, state: LineState, budget_bytes: &mut u64) {
+        let page = match self.pages.entry(line / PAGE_LINES) {
+            Entry::Occupied(page) => page.into_mut(),
+            Entry::Vacant(free) => {
+                let Some(left) = budget_bytes.checked_sub(PAGE_COST_BYTES) else { return };
+                *budget_bytes = left;
+                free.insert(vec![NEVER_FILLED; PAGE_LINES as usize].into())
+            }
+        };
+        page[(line % PAGE_LINES) as usize] = state;
+    }
+}
+
+/// Granules that are tracked for sharing; each takes about 8 bytes a core.
+const GRANULES_MAX: usize = 1 << 20;
+
+/// The parts of coherence granules that other cores wrote since each core lost them: true sharing is
+/// an access to such a part, false sharing one to another part.
+#[derive(Clone, Debug)]
+struct SharingTracker {
+    cores: usize,
+    granules: NumberMap<Box<[u64]>>,
+}
+
+impl SharingTracker {
+    /// A core loses a granule because another one writes `mask` of it.
+    fn lost(&mut self, core: usize, granule: u64, by: usize, mask: u64) {
+        if !self.granules.contains_key(&granule) {
+            if self.granules.len() == GRANULES_MAX {
+                return;
+            }
+            self.granules.insert(granule, vec![0; self.cores].into());
+        }
+        self.wrote(by, granule, mask);
+        if let Some(masks) = self.granules.get_mut(&granule) {
+            masks[core] = mask;
+        }
+    }
+
+    fn wrote(&mut self, by: usize, granule: u64, mask: u64) {
+        if let Some(masks) = self.granules.get_mut(&granule) {
+            for (core, written) in masks.iter_mut().enumerate() {
+                *written |= if core == by { 0 } else { mask };
+            }
+        }
+    }
+
+    /// Whether others wrote some of `mask` since a core lost a granule; absent if that is not known.
+    fn is_true(&self, core: usize, granule: u64, mask: u64) -> Option<bool> {
+        Some(self.granules.get(&granule)?[core] & mask != 0)
+    }
+}
+
+/// No entry of a [`ShadowCache`].
+const NONE: u32 = u32::MAX;
+
+/// A fully associative LRU cache of the size of a real cache. It hits what the real cache misses for
+/// lack of ways (a conflict miss), and misses what the real cache misses for lack of room (a capacity
+/// miss).
+///
+/// A linked list through `entries` keeps the order of use, so that an access takes constant time.
+#[derive(Clone, Debug)]
+struct ShadowCache {
+    entries: Vec<ShadowEntry>,
+    by_line: NumberMap<u32>,
+    newest: u32,
+    oldest: u32,
+    lines: usize,
+    /// Whether the last access hit.
+    hit: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct ShadowEntry {
+    line: u64,
+    newer: u32,
+    older: u32,
+}
+
+impl ShadowCache {
+    /// Returns an empty cache of `lines`, at least one.
+    fn new(lines: usize) -> Self {
+        let (entries, by_line) = (Vec::new(), NumberMap::default());
+        ShadowCache { entries, by_line, newest: NONE, oldest: NONE, lines, hit: false }
+    }
+
+    /// Looks a line up and fills it if it is absent.
+    fn access(&mut self, line: u64) {
+        let known = self.by_line.get(&line).copied();
+        self.hit = known.is_some();
+        let entry = match known {
+            Some(entry) => {
+                self.unlink(entry);
+                entry
+            }
+            None if self.entries.len() < self.lines => {
+                self.entries.push(ShadowEntry { line, newer: NONE, older: NONE });
+                (self.entries.len() - 1) as u32
+            }
+            None => {
+                let entry = self.oldest;
+                self.unlink(entry);
+                let evicted = std::mem::replace(&mut self.entries[entry as usize].line, line);
+                self.by_line.remove(&evicted);
+                entry
+            }
+        };
+        if known.is_none() {
+            self.by_line.insert(line, entry);
+        }
+        self.link(entry);
+    }
+
+    fn unlink(&mut self, entry: u32) {
+        let ShadowEntry { newer, older, .. } = self.entries[entry as usize];
+        match newer {
+            NONE => self.newest = older,
+            newer => self.entries[newer as usize].older = older,
+        }
+        match older {
+            NONE => self.oldest = newer,
+            older => self.entries[older as usize].newer = newer,
+        }
+    }
+
+    fn link(&mut self, entry: u32) {
+        let of = &mut self.entries[entry as usize];
+        (of.newer, of.older) = (NONE, self.newest);
+        match self.newest {
+            NONE => self.oldest = entry,
+            newest => self.entries[newest as usize].newer = entry,
+        }
+        self.newest = entry;
+    }
+}
+
+/// What the classifier knows of one cache.
+#[derive(Clone, Debug, Default)]
+struct CacheState {
+    lines: LineStates,
+    shadow: Option<ShadowCache>,
+    counts: ClassCounts,
+    /// By the number of the context.
+    evicted_by: NumberMap<u64>,
+}
+
+#[derive(Clone, Debug)]
+struct State {
+    config: ClassifierConfig,
+    /// By name, then by number.
+    caches: [Vec<CacheState>; 4],
+    budget_bytes: u64,
+    contexts: Vec<Context>,
+    context_numbers: HashMap<Context, u16, BuildHasherDefault<Mix>>,
+    /// The number of the context of each processor.
+    current: Vec<u16>,
+    sharing: SharingTracker,
+    misses: Vec<Miss>,
+    not_kept: u64,
+}
+
+impl State {
+    fn set(&mut self, cache: CacheId, line: u64, state: LineState) {
+        let lines = &mut self.caches[cache.name as usize][cache.number].lines;
+        lines.set(line, state, &mut self.budget_bytes);
+    }
+}
+
+/// What a miss is of, for [`Classifier::missed`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MissedLine {
+    pub(super) cache: CacheId,
+    pub(super) line: u64,
+    /// The core that missed.
+    pub(super) core: usize,
+    pub(super) granule: u64,
+    /// The parts of the granule that are accessed.
+    pub(super) mask: u64,
+    /// Whether the line is in the cache now.
+    pub(super) filled: bool,
+}
+
+/// The classifier of a memory system, which may be off.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Classifier(Option<Box<State>>);
+
+impl Classifier {
+    /// Returns a classifier for caches of so many lines, by name and number.
+    pub(super) fn new(config: ClassifierConfig, lines: [Vec<usize>; 4], cpus: usize) -> Self {
+        let cores = lines[CacheName::L1d as usize].len();
+        let cache = |lines: &usize| CacheState {
+            shadow: config.shadow_caches.then(|| ShadowCache::new(*lines)),
+            ..CacheState::default()
+        };
+        Classifier(Some(Box::new(State {
+            config,
+            caches: lines.map(|of_name| of_name.iter().map(cache).collect()),
+            budget_bytes: config.history_bytes,
+            contexts: vec![Context::default()],
+            context_numbers: [(Context::default(), 0)].into_iter().collect(),
+            current: vec![0; cpus],
+            sharing: SharingTracker { cores, granules: NumberMap::default() },
+            misses: Vec::new(),
+            not_kept: 0,
+        })))
+    }
+
+    #[inline(always)]
+    pub(super) fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    pub(super) fn set_context(&mut self, cpu: usize, context: Context) {
+        let Some(state) = &mut self.0 else { return };
+        let next = state.contexts.len().min(CONTEXTS_MAX - 1) as u16;
+        let number = *state.context_numbers.entry(context).or_insert(next);
+        if usize::from(number) == state.contexts.len() {
+            state.contexts.push(context);
+        }
+        state.current[cpu] = number;
+    }
+
+    pub(super) fn class_counts(&self, name: CacheName) -> ClassCounts {
+        let mut sum = ClassCounts::default();
+        let Some(state) = &self.0 else { return sum };
+        for cache in &state.caches[name as usize] {
+            let mut counts = cache.counts.clone();
+            let mut by: Vec<_> = cache.evicted_by.iter().collect();
+            by.sort();
+            let context = |number: u64| state.contexts[number as usize];
+            counts.evicted_by = by.into_iter().map(|(by, count)| (context(*by), *count)).collect();
+            sum.add(&counts);
+        }
+        sum
+    }
+
+    pub(super) fn take_misses(&mut self) -> (Vec<Miss>, u64) {
+        let Some(state) = &mut self.0 else { return (Vec::new(), 0) };
+        (std::mem::take(&mut state.misses), std::mem::take(&mut state.not_kept))
+    }
+
+    /// A line is looked up in a cache.
+    #[inline(always)]
+    pub(super) fn accessed(&mut self, cache: CacheId, line: u64) {
+        if self.is_on() {
+            self.access_shadow(cache, line);
+        }
+    }
+
+    #[inline(never)]
+    fn access_shadow(&mut self, cache: CacheId, line: u64) {
+        let Some(state) = &mut self.0 else { return };
+        if let Some(shadow) = &mut state.caches[cache.name as usize][cache.number].shadow {
+            shadow.access(line);
+        }
+    }
+
+    /// A line was filled without a miss of an access: by a page walk, a prefetch or a write-back.
+    pub(super) fn filled(&mut self, cache: CacheId, line: u64) {
+        if let Some(state) = &mut self.0 {
+            state.set(cache, line, PRESENT);
+        }
+    }
+
+    /// What a processor does evicted a line.
+    pub(super) fn evicted(&mut self, cpu: usize, cache: CacheId, line: u64) {
+        if let Some(state) = &mut self.0 {
+            let context = state.current[cpu];
+            state.set(cache, line, EVICTED + context);
+        }
+    }
+
+    /// Another core's store invalidated a line.
+    pub(super) fn invalidated(&mut self, cache: CacheId, line: u64) {
+        if let Some(state) = &mut self.0 {
+            state.set(cache, line, INVALIDATED);
+        }
+    }
+
+    /// A device wrote a line, which was dropped.
+    pub(super) fn device_wrote(&mut self, cache: CacheId, line: u64) {
+        if let Some(state) = &mut self.0 {
+            state.set(cache, line, DEVICE_WROTE);
+        }
+    }
+
+    /// A core loses a granule of which another one writes `mask`.
+    pub(super) fn lost(&mut self, core: usize, granule: u64, by: usize, mask: u64) {
+        if let Some(state) = &mut self.0 {
+            state.sharing.lost(core, granule, by, mask);
+        }
+    }
+
+    /// A core wrote `mask` of a granule.
+    pub(super) fn wrote(&mut self, core: usize, granule: u64, mask: u64) {
+        if let Some(state) = &mut self.0 {
+            state.sharing.wrote(core, granule, mask);
+        }
+    }
+
+    /// An access missed a cache.
+    pub(super) fn missed(&mut self, access: &Access, missed: &MissedLine) {
+        let Some(state) = &mut self.0 else { return };
+        let CacheId { name, number } = missed.cache;
+        let context = state.contexts[usize::from(state.current[access.cpu])];
+        let before = state.caches[name as usize][number].lines.get(missed.line);
+        let evictor = before.checked_sub(EVICTED);
+        let evicted_by = evictor.map(|evictor| state.contexts[usize::from(evictor)]);
+        let is_full = state.budget_bytes < PAGE_COST_BYTES;
+        let class = match (before, evicted_by) {
+            (_, Some(evictor)) if context.is_same(evictor) => MissClass::SameSelf,
+            (_, Some(_)) => MissClass::Other,
+            (DEVICE_WROTE, _) => MissClass::Device,
+            (INVALIDATED, _) => {
+                match state.sharing.is_true(missed.core, missed.granule, missed.mask) {
+                    Some(true) => MissClass::TrueSharing,
+                    Some(false) => MissClass::FalseSharing,
+                    None => MissClass::Untracked,
+                }
+            }
+            (NEVER_FILLED, _) if !is_full => MissClass::Cold,
+            // The line is in, and the sub-block that is accessed never was.
+            (PRESENT, _) => MissClass::Cold,
+            _ => MissClass::Untracked,
+        };
+        let cache = &mut state.caches[name as usize][number];
+        cache.counts.by_mode[context.mode as usize][class as usize] += 1;
+        if let Some(evictor) = evictor {
+            *cache.evicted_by.entry(evictor.into()).or_default() += 1;
+            match &cache.shadow {
+                Some(shadow) if shadow.hit => cache.counts.conflict += 1,
+                Some(_) => cache.counts.capacity += 1,
+                None => {}
+            }
+        }
+        if missed.filled {
+            state.set(missed.cache, missed.line, PRESENT);
+        }
+        if state.misses.len() < state.config.misses_kept {
+            state.misses.push(Miss {
+                cpu: access.cpu,
+                cache: name,
+                pc: access.pc,
+                virtual_address: access.virtual_address,
+                physical: access.physical,
+                class,
+                evicted_by,
+            });
+        } else if state.config.misses_kept > 0 {
+            state.not_kept += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_shadow_cache_holds_the_lines_that_were_used_last(
+            size in 1usize..12,
+            lines in prop::collection::vec(0u64..20, 1..200),
+        ) {
+            let mut shadow = ShadowCache::new(size);
+            let mut stack: Vec<u64> = Vec::new();
+            for line in lines {
+                shadow.access(line);
+                let at = stack.iter().position(|other| *other == line);
+                prop_assert_eq!(shadow.hit, at.is_some_and(|at| at < size));
+                at.map(|at| stack.remove(at));
+                stack.insert(0, line);
+            }
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Evictions: what happens to lines that leave a cache, to what was written, and to lines that a
+//! device writes.
+
+use super::classification::CacheName;
+use super::fill::{FillRequest, Purpose};
+use super::{Access, CacheId, MemorySystem, line_starts};
+use crate::schema::{Dma, Inclusion};
+use crate::tag_array::{DIRTY, Evicted, Slot};
+
+/// What DMA by devices did to caches. All are sums since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DmaCounts {
+    /// Lines that a device wrote and a cache dropped.
+    pub dropped: u64,
+    /// Lines that a device wrote and a cache kept, with the new content.
+    pub updated: u64,
+    /// Dirty lines that a cache supplied to a device.
+    pub supplied: u64,
+}
+
+/// The longest transfer that is looked up line by line.
+const TRANSFER_BYTES_MAX: u64 = 1 << 30;
+
+impl MemorySystem {
+    /// L1D evicted the line in `slot`.
+    pub(super) fn evict_l1d(&mut self, cpu: usize, slot: Slot, victim: Evicted) {
+        let core = self.core_of(cpu);
+        let physical = victim.line << self.config.l1d_shift;
+        self.report_written(core, slot, physical);
+        let cache = CacheId { name: CacheName::L1d, number: core };
+        self.classifier.evicted(cpu, cache, victim.line);
+        let dirty = victim.flags & DIRTY;
+        if dirty != 0 || self.outer[0].inclusion == Inclusion::Exclusive {
+            self.insert_victim(0, cpu, physical, dirty);
+        }
+        self.release(core, physical);
+    }
+
+    /// L1I evicted a line. An exclusive L2 keeps lines that it supplied to L1I.
+    pub(super) fn evict_l1i(&mut self, cpu: usize, victim: Evicted) {
+        let core = self.core_of(cpu);
+        self.classifier.evicted(cpu, CacheId { name: CacheName::L1i, number: core }, victim.line);
+        if !self.config.trace {
+            self.release(core, victim.line << self.config.l1i_shift);
+        }
+    }
+
+    /// A level below L1 evicted a line.
+    pub(super) fn evict_outer(&mut self, level: usize, cpu: usize, victim: Evicted) {
+        let core = self.core_of(cpu);
+        let (shift, inclusion) = (self.outer[level].line_shift, self.outer[level].inclusion);
+        let physical = victim.line << shift;
+        self.classifier.evicted(cpu, self.outer_id(level, core), victim.line);
+        let mut dirty = victim.flags & DIRTY;
+        let cores = if self.outer[level].shared { 0..self.cores.len() } else { core..core + 1 };
+        if inclusion == Inclusion::Inclusive {
+            for core in cores.clone() {
+                dirty |= self.back_invalidate(level, cpu, core, physical);
+            }
+        }
+        if level == 0 && dirty != 0 {
+            self.cpus[cpu].counts.basic.l2_writebacks += 1;
+        }
+        match self.outer.get(level + 1).map(|outer| outer.inclusion) {
+            Some(Inclusion::Exclusive) => self.insert_victim(level + 1, cpu, physical, dirty),
+            Some(_) if dirty != 0 => self.insert_victim(level + 1, cpu, physical, dirty),
+            None if dirty != 0 => self.write_memory(cpu),
+            _ => {}
+        }
+        // Last, because the next level may be private, too.
+        if level < self.config.private_levels || inclusion == Inclusion::Inclusive {
+            for granule in line_starts(physical, 1 << shift, self.config.granule_shift) {
+                cores.clone().for_each(|core| self.release(core, granule));
+            }
+        }
+    }
+
+    /// An inclusive level evicted a line: takes it out of all levels above, of one core. Returns
+    /// [`DIRTY`] if one of them had it dirty.
+    fn back_invalidate(&mut self, level: usize, cpu: usize, core: usize, physical: u64) -> u8 {
+        let bytes = 1u64 << self.outer[level].line_shift;
+        let (mut dirty, mut lines) = (0, 0);
+        for cache in self.caches_of(core, level) {
+            for at in line_starts(physical, bytes, self.line_shift(cache.name)) {
+                if let Some(removed) = self.remove_line(cache, at) {
+                    self.classifier.evicted(cpu, cache, removed.line);
+                    dirty |= removed.flags & DIRTY;
+                    lines += 1;
+                }
+            }
+        }
+        self.cpus[cpu].counts.back_invalidated += lines;
+        dirty
+    }
+
+    /// Inserts a line that a level above evicted, or writes it back.
+    pub(super) fn insert_victim(&mut self, level: usize, cpu: usize, physical: u64, dirty: u8) {
+        let core = self.core_of(cpu);
+        let line = physical >> self.outer[level].line_shift;
+        let id = self.outer_id(level, core);
+        self.classifier.accessed(id, line);
+        let cache = self.outer[level].cache_for(core);
+        if let Some(slot) = cache.lookup(line, line) {
+            cache.set_flags(slot, cache.flags(slot) | dirty);
+            return;
+        }
+        let (_, victim) = cache.insert(line, line, dirty);
+        self.classifier.filled(id, line);
+        if let Some(victim) = victim {
+            self.evict_outer(level, cpu, victim);
+        }
+    }
+
+    /// Writes a dirty line to memory.
+    pub(super) fn write_memory(&mut self, cpu: usize) {
+        self.bus.reserve(self.cpus[cpu].fill_cycles);
+        self.cpus[cpu].counts.memory_writes += 1;
+    }
+
+    /// Writes a store of a write-through cache to L2, which fills the line if it is absent. Nothing
+    /// waits for it. Returns a bit for each level that missed.
+    pub(super) fn write_through(&mut self, access: &Access) -> u8 {
+        let core = self.core_of(access.cpu);
+        let line = access.physical >> self.outer[0].line_shift;
+        let mask = self.config.granule_mask(access.physical, access.bytes);
+        let l2 = self.outer[0].cache_for(core);
+        if let Some(slot) = l2.lookup(line, line) {
+            l2.set_flags(slot, l2.flags(slot) | DIRTY);
+            self.classifier.accessed(self.outer_id(0, core), line);
+            self.acquire_ownership(access.cpu, access.physical, mask);
+            return 0;
+        }
+        let response = self.fill(&FillRequest {
+            cpu: access.cpu,
+            physical: access.physical,
+            mask,
+            exclusive: true,
+            first_level: 0,
+            purpose: Purpose::Data,
+            start_cycles: access.now_cycles,
+        });
+        self.insert_victim(0, access.cpu, access.physical, DIRTY);
+        response.missed_levels
+    }
+
+    /// Removes the line of an address from a cache, in whichever set it is.
+    pub(super) fn remove_line(&mut self, cache: CacheId, physical: u64) -> Option<Evicted> {
+        let line = physical >> self.line_shift(cache.name);
+        let slot = self.cache(cache).find_physical(line)?;
+        if cache.name == CacheName::L1d {
+            self.report_written(cache.number, slot, physical);
+        }
+        Some(self.cache_mut(cache).remove(slot))
+    }
+
+    /// Reports to the classifier what was written into a line of L1D while it was in.
+    pub(super) fn report_written(&mut self, core: usize, slot: Slot, physical: u64) {
+        if let Some(written) = self.cores[core].written.get_mut(slot) {
+            let mask = std::mem::take(written);
+            if mask != 0 {
+                self.classifier.wrote(core, self.config.granule(physical), mask);
+            }
+        }
+    }
+
+    /// A device writes memory. Caches drop the lines, or keep them with the new content, as the model
+    /// says. What was not written back of them is lost, because the device's content is newer. Only
+    /// the first GiB is looked up.
+    pub fn dma_write(&mut self, physical: u64, bytes: u64) {
+        let update = self.config.dma == Dma::Update;
+        self.for_each_line(physical, bytes, |system, cache, at| {
+            if update {
+                let line = at >> system.line_shift(cache.name);
+                system.dma.updated += u64::from(system.cache(cache).contains(line));
+            } else if let Some(removed) = system.remove_line(cache, at) {
+                system.dma.dropped += 1;
+                system.classifier.device_wrote(cache, removed.line);
+            }
+        });
+        if !update {
+            for at in transfer_lines(physical, bytes, self.config.granule_shift) {
+                (0..self.cores.len()).for_each(|core| self.release(core, at));
+            }
+        }
+    }
+
+    /// A device reads memory. Caches supply their dirty lines, and keep them. Only the first GiB is
+    /// looked up.
+    pub fn dma_read(&mut self, physical: u64, bytes: u64) {
+        self.for_each_line(physical, bytes, |system, cache, at| {
+            let tags = system.cache(cache);
+            let slot = tags.find_physical(at >> system.line_shift(cache.name));
+            let is_dirty = slot.is_some_and(|slot| tags.flags(slot) & DIRTY != 0);
+            system.dma.supplied += u64::from(is_dirty);
+        });
+    }
+
+    /// What DMA did so far.
+    #[must_use]
+    pub fn dma_counts(&self) -> DmaCounts {
+        self.dma
+    }
+
+    /// Calls `with` for each line of each cache that a transfer touches.
+    fn for_each_line(
+        &mut self,
+        physical: u64,
+        bytes: u64,
+        mut with: impl FnMut(&mut MemorySystem, CacheId, u64),
+    ) {
+        let mut caches: Vec<CacheId> =
+            (0..self.cores.len()).flat_map(|core| self.caches_of(core, 0)).collect();
+        for (level, outer) in self.outer.iter().enumerate() {
+            let name = CacheName::outer(level);
+            caches.extend((0..outer.caches.len()).map(|number| CacheId { name, number }));
+        }
+        for cache in caches {
+            for at in transfer_lines(physical, bytes, self.line_shift(cache.name)) {
+                with(self, cache, at);
+            }
+        }
+    }
+}
+
+/// The addresses at which the lines of a transfer start.
+fn transfer_lines(physical: u64, bytes: u64, line_shift: u32) -> impl Iterator<Item = u64> + use<> {
+    let line_bytes = 1u64 << line_shift;
+    let first = if bytes == 0 { physical } else { physical & !(line_bytes - 1) };
+    let end = physical.saturating_add(bytes.min(TRANSFER_BYTES_MAX));
+    (first..end).step_by(line_bytes as usize)
+}

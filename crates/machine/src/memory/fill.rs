@@ -1,0 +1,206 @@
+//! Fills: an L1 miss becomes a [`FillRequest`], which is served level by level and answered by a
+//! [`FillResponse`].
+
+use super::{MemorySystem, SupplyingLevel};
+use crate::schema::{Inclusion, Prefetch};
+use crate::tag_array::{DIRTY, PREFETCHED, flag_if};
+
+/// What a line is filled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// An instruction fetch.
+    Fetch,
+    /// A load or store.
+    Data,
+    /// A page walk.
+    PageWalk,
+    /// A prefetch: nothing waits for the line.
+    Prefetch,
+}
+
+/// A request for a line from the levels below L1.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FillRequest {
+    pub(super) cpu: usize,
+    pub(super) physical: u64,
+    /// The parts of the coherence granule that are accessed.
+    pub(super) mask: u64,
+    /// Whether the line is to be written.
+    pub(super) exclusive: bool,
+    /// The first level that is looked up: 0 for L2.
+    pub(super) first_level: usize,
+    pub(super) purpose: Purpose,
+    pub(super) start_cycles: u64,
+}
+
+/// The answer to a [`FillRequest`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FillResponse {
+    pub(super) supplier: SupplyingLevel,
+    pub(super) ready_cycles: u64,
+    /// Whether no other core holds the line.
+    pub(super) writable: bool,
+    /// [`DIRTY`] if the line comes dirty, from an exclusive level or another core.
+    pub(super) flags: u8,
+    /// A bit for each level below L1 that missed.
+    pub(super) missed_levels: u8,
+}
+
+impl MemorySystem {
+    /// Serves a request: finds the line, fills the levels that missed, and says when it is ready.
+    pub(super) fn fill(&mut self, request: &FillRequest) -> FillResponse {
+        let core = self.core_of(request.cpu);
+        self.cpus[request.cpu].fill_cycles = request.start_cycles;
+        let levels = self.outer.len();
+        let (mut hit_level, mut missed_levels, mut flags) = (levels, 0u8, 0);
+        let mut from_core = None;
+        let mut snooped = false;
+        for level in request.first_level..=levels {
+            if level == self.config.private_levels && !snooped {
+                snooped = true;
+                from_core = self.snoop(request);
+                if from_core.is_some() {
+                    hit_level = level;
+                    break;
+                }
+            }
+            if level == levels {
+                break;
+            }
+            match self.look_up_level(level, core, request) {
+                Some(dirty) => {
+                    (hit_level, flags) = (level, dirty);
+                    break;
+                }
+                None => missed_levels |= 1 << level,
+            }
+        }
+        let mut ready_cycles = match from_core {
+            Some(dirty) => {
+                flags |= dirty;
+                request.start_cycles + self.config.latencies.cache_to_cache_cycles
+            }
+            None if hit_level == levels => self.read_memory(request),
+            None => request.start_cycles + self.outer[hit_level].hit_cycles,
+        };
+        if request.exclusive && !snooped {
+            ready_cycles += self.acquire_ownership(request.cpu, request.physical, request.mask);
+        }
+        self.count_misses(request, missed_levels);
+        let flags = self.fill_levels(request, hit_level, flags);
+        if request.purpose != Purpose::Prefetch && missed_levels & 1 != 0 {
+            self.prefetch_l2(request);
+        }
+        let supplier = match (from_core, hit_level) {
+            (Some(_), _) => SupplyingLevel::OtherCore,
+            (None, level) if level == levels => SupplyingLevel::Memory,
+            (None, 0) => SupplyingLevel::L2,
+            (None, _) => SupplyingLevel::L3,
+        };
+        let writable = self.is_owner(core, request.physical);
+        FillResponse { supplier, ready_cycles, writable, flags, missed_levels }
+    }
+
+    /// Looks a level up. Returns whether the line hits, and [`DIRTY`] if the level gives it up and
+    /// it is dirty.
+    fn look_up_level(&mut self, level: usize, core: usize, request: &FillRequest) -> Option<u8> {
+        let line = request.physical >> self.outer[level].line_shift;
+        self.classifier.accessed(self.outer_id(level, core), line);
+        let gives_up = self.outer[level].inclusion == Inclusion::Exclusive
+            && request.purpose != Purpose::Fetch;
+        let cache = self.outer[level].cache_for(core);
+        let slot = cache.lookup(line, line)?;
+        let flags = cache.flags(slot);
+        if flags & PREFETCHED != 0 && request.purpose != Purpose::Prefetch {
+            cache.set_flags(slot, flags & !PREFETCHED);
+            self.cpus[request.cpu].counts.prefetches_used += 1;
+            if level == 0 {
+                self.prefetch_l2(request);
+            }
+        }
+        if gives_up {
+            // The prefetch may have evicted it.
+            if let Some(slot) = self.outer[level].cache_for(core).find(line, line) {
+                self.outer[level].cache_for(core).remove(slot);
+            }
+            // Where other cores hold it, too, none of them may write it back later.
+            if flags & DIRTY != 0 && !self.is_owner(core, request.physical) {
+                self.write_memory(request.cpu);
+                return Some(0);
+            }
+            return Some(flags & DIRTY);
+        }
+        Some(0)
+    }
+
+    fn read_memory(&mut self, request: &FillRequest) -> u64 {
+        let start = self.bus.reserve(request.start_cycles);
+        let counts = &mut self.cpus[request.cpu].counts;
+        counts.memory_reads += 1;
+        if request.purpose != Purpose::Prefetch {
+            counts.bus_wait_cycles += start - request.start_cycles;
+        }
+        start + self.config.latencies.memory_cycles
+    }
+
+    fn count_misses(&mut self, request: &FillRequest, missed_levels: u8) {
+        let [l2, l3] = [missed_levels & 1, missed_levels >> 1 & 1].map(u64::from);
+        let counts = &mut self.cpus[request.cpu].counts;
+        match request.purpose {
+            Purpose::Fetch => counts.basic.l2_fetch_misses += l2,
+            Purpose::Data => counts.basic.l2_data_misses += l2,
+            Purpose::PageWalk | Purpose::Prefetch => return,
+        }
+        counts.l3_misses += l3;
+    }
+
+    /// Fills the levels that missed, the outermost first. A line that comes dirty stays dirty in the
+    /// first level that takes it; the flags that are left are returned.
+    fn fill_levels(&mut self, request: &FillRequest, hit_level: usize, mut flags: u8) -> u8 {
+        let core = self.core_of(request.cpu);
+        for level in (0..hit_level.min(self.outer.len())).rev() {
+            if self.outer[level].inclusion == Inclusion::Exclusive
+                && request.purpose != Purpose::Fetch
+            {
+                continue;
+            }
+            let line = request.physical >> self.outer[level].line_shift;
+            let is_l2_prefetch = request.purpose == Purpose::Prefetch && request.first_level > 0;
+            let new_flags = flags | flag_if(is_l2_prefetch && level == 0, PREFETCHED);
+            let cache = self.outer[level].cache_for(core);
+            if let Some(slot) = cache.find(line, line) {
+                cache.set_flags(slot, cache.flags(slot) | flags);
+            } else if let (_, Some(victim)) = cache.insert(line, line, new_flags) {
+                self.evict_outer(level, request.cpu, victim);
+            }
+            if matches!(request.purpose, Purpose::PageWalk | Purpose::Prefetch) {
+                self.classifier.filled(self.outer_id(level, core), line);
+            }
+            flags = 0;
+        }
+        flags
+    }
+
+    /// Prefetches the next line into L2.
+    fn prefetch_l2(&mut self, request: &FillRequest) {
+        let l2 = &self.outer[0];
+        let next = request.physical + (1 << l2.line_shift);
+        let same_page = (next ^ request.physical) >> 12 == 0;
+        if l2.prefetch == Prefetch::None || !same_page || l2.inclusion == Inclusion::Exclusive {
+            return;
+        }
+        let (line, core) = (next >> l2.line_shift, self.core_of(request.cpu));
+        if self.outer[0].cache_for(core).find(line, line).is_some() {
+            return;
+        }
+        self.cpus[request.cpu].counts.prefetches += 1;
+        self.fill(&FillRequest {
+            physical: next,
+            mask: 0,
+            exclusive: false,
+            first_level: 1,
+            purpose: Purpose::Prefetch,
+            ..*request
+        });
+    }
+}

@@ -1,0 +1,522 @@
+//! The L1 caches: instruction fetches, loads and stores, and their prefetchers.
+
+use super::classification::{CacheName, MissedLine};
+use super::fill::{FillRequest, FillResponse, Purpose};
+use super::{Access, CacheId, MemorySystem, Response, SupplyingLevel};
+use crate::schema::Prefetch;
+use crate::tag_array::{DIRTY, PREFETCHED, Slot, WRITABLE, flag_if};
+
+impl MemorySystem {
+    /// Fetches code line by line. Code in the line of the last fetch was fetched with it.
+    #[inline]
+    pub(super) fn fetch(&mut self, access: &Access) -> Response {
+        let step = 1u64 << self.config.l1i_shift;
+        let end = access.physical + u64::from(access.bytes);
+        // A trace starts where it is entered.
+        let start = if self.config.trace { access.physical } else { access.physical & !(step - 1) };
+        let mut response =
+            Response { ready_cycles: access.now_cycles, supplier: SupplyingLevel::L1 };
+        let mut at = start;
+        while at < end {
+            let virtual_address =
+                access.virtual_address.wrapping_add(at.wrapping_sub(access.physical));
+            let now_cycles = response.ready_cycles;
+            let part = Access { virtual_address, physical: at, now_cycles, ..*access };
+            response = response.then(self.fetch_line(&part));
+            at += step;
+        }
+        response
+    }
+
+    #[inline]
+    fn fetch_line(&mut self, access: &Access) -> Response {
+        let line = self.code_line(access.physical);
+        let page = access.virtual_address >> 12;
+        let cpu = &mut self.cpus[access.cpu];
+        if cpu.last_fetch == Some((page, line)) {
+            return Response::hit(access.now_cycles);
+        }
+        let same_page = cpu.last_fetch.is_some_and(|(last, _)| last == page);
+        cpu.last_fetch = Some((page, line));
+        cpu.counts.basic.fetches += 1;
+        let core = cpu.core;
+        let mut now = access.now_cycles;
+        if !same_page || self.config.trace {
+            now = self.translate_fetch(access);
+        }
+        let index = match self.config.l1i_virtual {
+            true => self.code_line(access.virtual_address),
+            false => line,
+        };
+        self.classifier.accessed(CacheId { name: CacheName::L1i, number: core }, line);
+        let l1i = &mut self.cores[core].l1i;
+        if let Some(slot) = l1i.lookup(index, line) {
+            if l1i.flags(slot) & PREFETCHED != 0 {
+                l1i.set_flags(slot, 0);
+                self.cpus[access.cpu].counts.prefetches_used += 1;
+                self.prefetch_code(access);
+            }
+            return Response::hit(now);
+        }
+        self.fetch_miss(access, index, line, now)
+    }
+
+    /// The number of code in L1I: that of its line, or the address where a trace starts, whose low
+    /// bits are moved to the top.
+    fn code_line(&self, address: u64) -> u64 {
+        let shift = self.config.l1i_shift;
+        if self.config.trace {
+            let low = address & ((1 << shift) - 1);
+            (low << (64 - shift)) | address >> shift
+        } else {
+            address >> shift
+        }
+    }
+
+    #[inline(never)]
+    fn fetch_miss(&mut self, access: &Access, index: u64, line: u64, now: u64) -> Response {
+        let core = self.core_of(access.cpu);
+        let cache = CacheId { name: CacheName::L1i, number: core };
+        self.cpus[access.cpu].counts.basic.l1i_misses += 1;
+        if self.config.l1i_virtual
+            && let Some(alias) = self.remove_line(cache, access.physical)
+        {
+            self.evict_l1i(access.cpu, alias);
+        }
+        let response = self.fill(&FillRequest {
+            cpu: access.cpu,
+            physical: access.physical,
+            mask: self.config.granule_mask(access.physical, 1),
+            exclusive: false,
+            first_level: 0,
+            purpose: Purpose::Fetch,
+            start_cycles: now,
+        });
+        if let (_, Some(victim)) = self.cores[core].l1i.insert(index, line, 0) {
+            self.evict_l1i(access.cpu, victim);
+        }
+        self.classify_miss(access, cache, response.missed_levels, true);
+        self.prefetch_code(access);
+        Response { ready_cycles: response.ready_cycles, supplier: response.supplier }
+    }
+
+    /// Prefetches the next line into L1I.
+    fn prefetch_code(&mut self, access: &Access) {
+        let shift = self.config.l1i_shift;
+        let next = access.physical + (1 << shift);
+        if self.config.l1i_prefetch == Prefetch::None || (next ^ access.physical) >> 12 != 0 {
+            return;
+        }
+        let core = self.core_of(access.cpu);
+        let line = next >> shift;
+        let index = match self.config.l1i_virtual {
+            true => (access.virtual_address >> shift) + 1,
+            false => line,
+        };
+        if self.cores[core].l1i.contains(line) {
+            return;
+        }
+        self.cpus[access.cpu].counts.prefetches += 1;
+        self.fill(&prefetch_request(access.cpu, next, access.now_cycles));
+        if let (_, Some(victim)) = self.cores[core].l1i.insert(index, line, PREFETCHED) {
+            self.evict_l1i(access.cpu, victim);
+        }
+        self.classifier.filled(CacheId { name: CacheName::L1i, number: core }, line);
+    }
+
+    /// A load or store. One that crosses lines is one access to each, one after the other.
+    #[inline]
+    pub(super) fn data(&mut self, access: &Access, write: bool) -> Response {
+        let last = access.physical + u64::from(access.bytes - 1);
+        if (access.physical ^ last) >> self.config.l1d_shift != 0 {
+            return self.data_across_lines(access, write);
+        }
+        self.data_in_line(access, write)
+    }
+
+    #[inline(never)]
+    fn data_across_lines(&mut self, access: &Access, write: bool) -> Response {
+        let shift = self.config.l1d_shift;
+        let (start, end) = (access.physical, access.physical + u64::from(access.bytes));
+        let mut response = Response::hit(access.now_cycles);
+        let mut at = start;
+        while at < end {
+            let next = ((at >> shift) + 1) << shift;
+            let part = Access {
+                virtual_address: access.virtual_address.wrapping_add(at - start),
+                physical: at,
+                bytes: (next.min(end) - at) as u32,
+                now_cycles: response.ready_cycles,
+                ..*access
+            };
+            response = response.then(self.data_in_line(&part, write));
+            at = next;
+        }
+        response
+    }
+
+    #[inline]
+    fn data_in_line(&mut self, access: &Access, write: bool) -> Response {
+        let cpu = &mut self.cpus[access.cpu];
+        *(if write { &mut cpu.counts.basic.stores } else { &mut cpu.counts.basic.loads }) += 1;
+        let number = cpu.core;
+        let page = access.virtual_address >> 12 | cpu.thread << 58;
+        let mut now = access.now_cycles;
+        if self.cores[number].last_data_page != page {
+            now = self.translate_data(access, page);
+        }
+        let line = access.physical >> self.config.l1d_shift;
+        let index = match self.config.l1d_virtual {
+            true => access.virtual_address >> self.config.l1d_shift,
+            false => line,
+        };
+        self.classifier.accessed(CacheId { name: CacheName::L1d, number }, line);
+        let core = &mut self.cores[number];
+        let Some(slot) = core.l1d.lookup(index, line) else {
+            return self.data_miss(access, index, now, write);
+        };
+        let flags = core.l1d.flags(slot);
+        if flags & PREFETCHED != 0 || self.slow_stores || write && flags & WRITABLE == 0 {
+            return self.slow_hit(access, slot, now, write);
+        }
+        if write && flags & DIRTY == 0 {
+            core.l1d.set_flags(slot, flags | DIRTY);
+        }
+        Response::hit(core.mshrs.ready_cycles(line, now))
+    }
+
+    /// A hit that has more to do than to mark the line dirty.
+    #[inline(never)]
+    fn slow_hit(&mut self, access: &Access, slot: Slot, now: u64, write: bool) -> Response {
+        let core = self.core_of(access.cpu);
+        let line = access.physical >> self.config.l1d_shift;
+        let sub_block = self.config.sub_block_bit(access.physical);
+        let of = &mut self.cores[core];
+        if of.valid_sub_blocks.get(slot).is_some_and(|valid| valid & sub_block == 0) {
+            return self.sub_block_miss(access, slot, now, write);
+        }
+        let mut ready_cycles = of.mshrs.ready_cycles(line, now);
+        let flags = of.l1d.flags(slot);
+        if flags & PREFETCHED != 0 {
+            of.l1d.set_flags(slot, flags & !PREFETCHED);
+            self.cpus[access.cpu].counts.prefetches_used += 1;
+            self.prefetch_data(access, ready_cycles);
+        }
+        if write {
+            ready_cycles += self.store_in_line(access, slot);
+        }
+        Response::hit(ready_cycles)
+    }
+
+    /// Stores into a line that is in. Returns how long the core waits for the right to do so.
+    fn store_in_line(&mut self, access: &Access, slot: Slot) -> u64 {
+        let core = self.core_of(access.cpu);
+        let mask = self.config.granule_mask(access.physical, access.bytes);
+        let mut wait = 0;
+        if self.cores[core].l1d.flags(slot) & WRITABLE == 0 {
+            wait = self.acquire_ownership(access.cpu, access.physical, mask);
+        }
+        let of = &mut self.cores[core];
+        if let Some(written) = of.written.get_mut(slot) {
+            *written |= mask;
+        }
+        let flags = of.l1d.flags(slot) | WRITABLE;
+        if self.config.write_through {
+            of.l1d.set_flags(slot, flags);
+            self.write_through(access);
+        } else {
+            of.l1d.set_flags(slot, flags | DIRTY);
+        }
+        wait
+    }
+
+    #[inline(never)]
+    fn data_miss(&mut self, access: &Access, index: u64, now: u64, write: bool) -> Response {
+        let core = self.core_of(access.cpu);
+        let cache = CacheId { name: CacheName::L1d, number: core };
+        self.count_data_miss(access, write);
+        if write && !self.config.write_allocate {
+            let missed_levels = self.write_through(access);
+            self.release(core, access.physical);
+            self.classify_miss(access, cache, missed_levels, false);
+            return Response::hit(now);
+        }
+        let line = access.physical >> self.config.l1d_shift;
+        if self.config.l1d_virtual {
+            self.evict_alias(access.cpu, line);
+        }
+        let response = self.fill_data(access, now, write);
+        let flags = response.flags | flag_if(response.writable, WRITABLE);
+        let slot = self.insert_l1d(access.cpu, index, access.physical, flags);
+        self.classify_miss(access, cache, response.missed_levels, true);
+        self.cores[core].mshrs.allocate(line, response.ready_cycles);
+        if write {
+            // The fill has acquired ownership, if that is needed.
+            self.store_in_line(access, slot);
+        }
+        self.prefetch_data(access, response.ready_cycles);
+        Response { ready_cycles: response.ready_cycles, supplier: response.supplier }
+    }
+
+    /// The line is in, but not the sub-block that is accessed.
+    fn sub_block_miss(&mut self, access: &Access, slot: Slot, now: u64, write: bool) -> Response {
+        let core = self.core_of(access.cpu);
+        let cache = CacheId { name: CacheName::L1d, number: core };
+        self.count_data_miss(access, write);
+        if write && !self.config.write_allocate {
+            let missed_levels = self.write_through(access);
+            self.classify_miss(access, cache, missed_levels, false);
+            return Response::hit(now);
+        }
+        let response = self.fill_data(access, now, write);
+        self.classify_miss(access, cache, response.missed_levels, true);
+        let line = access.physical >> self.config.l1d_shift;
+        let of = &mut self.cores[core];
+        // The fill may have evicted the line itself, from an inclusive level.
+        if of.l1d.find_physical(line) == Some(slot) {
+            of.valid_sub_blocks[slot] |= self.config.sub_block_bit(access.physical);
+            of.mshrs.allocate(line, response.ready_cycles);
+            if write {
+                self.store_in_line(access, slot);
+            }
+        }
+        Response { ready_cycles: response.ready_cycles, supplier: response.supplier }
+    }
+
+    /// Fills for a load or store, as soon as there is an MSHR.
+    fn fill_data(&mut self, access: &Access, now: u64, write: bool) -> FillResponse {
+        let core = self.core_of(access.cpu);
+        let start_cycles = self.cores[core].mshrs.free_cycles(now);
+        self.cpus[access.cpu].counts.mshr_wait_cycles += start_cycles - now;
+        self.fill(&FillRequest {
+            cpu: access.cpu,
+            physical: access.physical,
+            mask: self.config.granule_mask(access.physical, access.bytes),
+            exclusive: write,
+            first_level: 0,
+            purpose: Purpose::Data,
+            start_cycles,
+        })
+    }
+
+    /// Inserts a line into L1D, with the sub-block of `physical`, and evicts the victim.
+    fn insert_l1d(&mut self, cpu: usize, index: u64, physical: u64, flags: u8) -> Slot {
+        let core = self.core_of(cpu);
+        let line = physical >> self.config.l1d_shift;
+        let (slot, victim) = self.cores[core].l1d.insert(index, line, flags);
+        if let Some(victim) = victim {
+            self.evict_l1d(cpu, slot, victim);
+        }
+        let sub_block = self.config.sub_block_bit(physical);
+        let of = &mut self.cores[core];
+        if let Some(valid) = of.valid_sub_blocks.get_mut(slot) {
+            *valid = sub_block;
+        }
+        if let Some(written) = of.written.get_mut(slot) {
+            *written = 0;
+        }
+        slot
+    }
+
+    /// A virtually indexed L1D holds a line once: evicts it from the set of another address.
+    fn evict_alias(&mut self, cpu: usize, line: u64) {
+        let core = self.core_of(cpu);
+        if let Some(slot) = self.cores[core].l1d.find_physical(line) {
+            let alias = self.cores[core].l1d.remove(slot);
+            self.evict_l1d(cpu, slot, alias);
+        }
+    }
+
+    /// Loads a page table entry, through L1D like other loads. Returns when it is ready.
+    pub(super) fn load_table_entry(&mut self, cpu: usize, physical: u64, now: u64) -> u64 {
+        let core = self.core_of(cpu);
+        self.cpus[cpu].counts.walk_loads += 1;
+        let hit_cycles = now + self.config.latencies.l1_hit_cycles;
+        let line = physical >> self.config.l1d_shift;
+        let sub_block = self.config.sub_block_bit(physical);
+        let of = &mut self.cores[core];
+        if let Some(slot) = of.l1d.lookup(line, line)
+            && of.valid_sub_blocks.get(slot).is_none_or(|valid| valid & sub_block != 0)
+        {
+            return hit_cycles;
+        }
+        let response = self.fill(&FillRequest {
+            cpu,
+            physical,
+            mask: self.config.granule_mask(physical, 8),
+            exclusive: false,
+            first_level: 0,
+            purpose: Purpose::PageWalk,
+            start_cycles: hit_cycles,
+        });
+        let of = &mut self.cores[core];
+        if let Some(slot) = of.l1d.find(line, line) {
+            if let Some(valid) = of.valid_sub_blocks.get_mut(slot) {
+                *valid |= sub_block;
+            }
+        } else {
+            // An exclusive level has given the line up, so its dirty state moves to L1D.
+            let flags = (response.flags & DIRTY) | flag_if(response.writable, WRITABLE);
+            self.insert_l1d(cpu, line, physical, flags);
+            self.classifier.filled(CacheId { name: CacheName::L1d, number: core }, line);
+        }
+        response.ready_cycles
+    }
+
+    fn count_data_miss(&mut self, access: &Access, write: bool) {
+        let counts = &mut self.cpus[access.cpu].counts.basic;
+        *(if write { &mut counts.l1d_store_misses } else { &mut counts.l1d_load_misses }) += 1;
+    }
+
+    /// Classifies a miss of L1 and of the levels of `missed_levels`. `filled`: whether L1 holds the
+    /// line now.
+    fn classify_miss(&mut self, access: &Access, l1: CacheId, missed_levels: u8, filled: bool) {
+        if !self.classifier.is_on() {
+            return;
+        }
+        let core = self.core_of(access.cpu);
+        let line = match l1.name {
+            CacheName::L1i => self.code_line(access.physical),
+            _ => access.physical >> self.config.l1d_shift,
+        };
+        let granule = self.config.granule(access.physical);
+        let mask = self.config.granule_mask(access.physical, access.bytes.min(64));
+        let missed = MissedLine { cache: l1, line, core, granule, mask, filled };
+        self.classifier.missed(access, &missed);
+        for level in (0..self.outer.len()).filter(|level| missed_levels >> level & 1 == 1) {
+            let cache = self.outer_id(level, core);
+            let line = access.physical >> self.outer[level].line_shift;
+            self.classifier.missed(access, &MissedLine { cache, line, filled: true, ..missed });
+        }
+    }
+
+    fn prefetch_data(&mut self, access: &Access, now: u64) {
+        let next = match self.config.l1d_prefetch {
+            Prefetch::None => None,
+            Prefetch::NextLine => Some(access.physical + (1 << self.config.l1d_shift)),
+            Prefetch::Stride => {
+                let core = self.core_of(access.cpu);
+                self.cores[core].strides.next(access.pc, access.physical)
+            }
+        };
+        if let Some(next) = next {
+            self.prefetch_l1d(access, next, now);
+        }
+    }
+
+    /// Prefetches the line of `physical` into L1D, if it lies in the page of the access.
+    fn prefetch_l1d(&mut self, access: &Access, physical: u64, now: u64) {
+        let core = self.core_of(access.cpu);
+        let shift = self.config.l1d_shift;
+        let line = physical >> shift;
+        let of = &mut self.cores[core];
+        if (physical ^ access.physical) >> 12 != 0
+            || of.l1d.contains(line)
+            || !of.mshrs.has_room_for_prefetch(now)
+        {
+            return;
+        }
+        self.cpus[access.cpu].counts.prefetches += 1;
+        let response = self.fill(&prefetch_request(access.cpu, physical, now));
+        let index = match self.config.l1d_virtual {
+            // The same page has the same colour.
+            true => {
+                let distance = physical.wrapping_sub(access.physical);
+                access.virtual_address.wrapping_add(distance) >> shift
+            }
+            false => line,
+        };
+        let flags = response.flags | PREFETCHED | flag_if(response.writable, WRITABLE);
+        self.insert_l1d(access.cpu, index, physical, flags);
+        self.cores[core].mshrs.allocate_prefetch(line, response.ready_cycles);
+        self.classifier.filled(CacheId { name: CacheName::L1d, number: core }, line);
+    }
+}
+
+impl Response {
+    #[inline]
+    fn hit(ready_cycles: u64) -> Response {
+        Response { ready_cycles, supplier: SupplyingLevel::L1 }
+    }
+
+    /// The response of two accesses, the second of which started when the first was ready.
+    #[inline]
+    fn then(self, second: Response) -> Response {
+        let farther = second.supplier as u8 > self.supplier as u8;
+        let supplier = if farther { second.supplier } else { self.supplier };
+        Response { ready_cycles: second.ready_cycles, supplier }
+    }
+}
+
+/// A prefetch into L1, which looks up all levels below.
+fn prefetch_request(cpu: usize, physical: u64, start_cycles: u64) -> FillRequest {
+    FillRequest {
+        cpu,
+        physical,
+        mask: 0,
+        exclusive: false,
+        first_level: 0,
+        purpose: Purpose::Prefetch,
+        start_cycles,
+    }
+}
+
+/// Instructions whose strides are tracked.
+const STRIDES: usize = 64;
+/// How often a stride has to repeat before it is predicted.
+const CONFIDENT: u8 = 2;
+
+/// An instruction and its stride.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stride {
+    pc: u64,
+    last: u64,
+    stride: i64,
+    confidence: u8,
+}
+
+/// Predicts the next address of an instruction from the constant stride of its misses.
+#[derive(Clone, Debug)]
+pub(super) struct StridePrefetcher {
+    strides: Box<[Stride]>,
+}
+
+impl Default for StridePrefetcher {
+    fn default() -> Self {
+        StridePrefetcher { strides: vec![Stride::default(); STRIDES].into() }
+    }
+}
+
+impl StridePrefetcher {
+    /// An instruction accessed `physical`. Returns its predicted next address.
+    fn next(&mut self, pc: u64, physical: u64) -> Option<u64> {
+        let entry = &mut self.strides[(pc ^ pc >> 6) as usize % STRIDES];
+        if entry.pc != pc {
+            *entry = Stride { pc, last: physical, ..Stride::default() };
+            return None;
+        }
+        let stride = physical.wrapping_sub(entry.last) as i64;
+        entry.last = physical;
+        if stride == 0 || stride != entry.stride {
+            (entry.stride, entry.confidence) = (stride, 0);
+            return None;
+        }
+        entry.confidence = (entry.confidence + 1).min(CONFIDENT);
+        (entry.confidence == CONFIDENT).then(|| physical.wrapping_add_signed(stride))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stride_is_predicted_after_it_repeats() {
+        let mut strides = StridePrefetcher::default();
+        let next: Vec<_> = (0..5).map(|n| strides.next(0x400, 1000 + n * 256)).collect();
+        assert_eq!(next, [None, None, None, Some(1000 + 4 * 256), Some(1000 + 5 * 256)]);
+        assert_eq!(strides.next(0x400, 7), None);
+        let down: Vec<_> = (0..4).map(|n| strides.next(0x400, 9000 - n * 64)).collect();
+        assert_eq!(down[3], Some(9000 - 4 * 64));
+    }
+}

@@ -1,0 +1,172 @@
+//! What misses wait for: miss status holding registers (MSHRs) and the memory bus.
+
+/// No line has this number.
+const NO_LINE: u64 = u64::MAX;
+/// Prefetches that can be under way to a cache; further ones are dropped.
+const PREFETCHES_MAX: usize = 16;
+
+/// The number of MSHRs of a cache that waits for any number of lines.
+pub(super) const UNLIMITED: u32 = u32::MAX;
+/// Lines under way that such a cache distinguishes, by the low bits of their numbers.
+const LINES: usize = 1 << 10;
+
+/// The lines that are under way to a cache: at most as many as it has MSHRs.
+#[derive(Clone, Debug)]
+pub(super) struct MshrFile {
+    /// For each MSHR its last line, and when that is filled.
+    misses: Vec<(u64, u64)>,
+    /// Without a limit: lines by their low bits, in place of MSHRs and of a search.
+    lines: Box<[(u64, u64)]>,
+    prefetches: Vec<(u64, u64)>,
+    /// When the last of all lines is filled.
+    latest_cycles: u64,
+}
+
+impl MshrFile {
+    pub(super) fn new(mshrs: u32) -> Self {
+        MshrFile {
+            misses: match mshrs {
+                UNLIMITED => Vec::new(),
+                mshrs => vec![(NO_LINE, 0); mshrs.max(1) as usize],
+            },
+            lines: vec![(NO_LINE, 0); if mshrs == UNLIMITED { LINES } else { 0 }].into(),
+            prefetches: Vec::with_capacity(PREFETCHES_MAX),
+            latest_cycles: 0,
+        }
+    }
+
+    /// When a line that hits is ready: at once, or when it is filled.
+    #[inline(always)]
+    pub(super) fn ready_cycles(&self, line: u64, now_cycles: u64) -> u64 {
+        if now_cycles >= self.latest_cycles { now_cycles } else { self.search(line, now_cycles) }
+    }
+
+    #[inline(never)]
+    fn search(&self, line: u64, now_cycles: u64) -> u64 {
+        if self.is_unlimited() {
+            let (other, ready) = self.lines[line as usize % LINES];
+            return if other == line { now_cycles.max(ready) } else { now_cycles };
+        }
+        let all = self.misses.iter().chain(&self.prefetches);
+        let fills = all.filter(|(other, _)| *other == line).map(|(_, ready)| *ready);
+        fills.fold(now_cycles, u64::max)
+    }
+
+    /// When an MSHR is free for a new miss.
+    pub(super) fn free_cycles(&self, now_cycles: u64) -> u64 {
+        match self.is_unlimited() {
+            true => now_cycles,
+            false => self.misses[self.first_free()].1.max(now_cycles),
+        }
+    }
+
+    /// Allocates an MSHR, which is free, for a line that is filled at `ready_cycles`.
+    pub(super) fn allocate(&mut self, line: u64, ready_cycles: u64) {
+        if self.is_unlimited() {
+            self.lines[line as usize % LINES] = (line, ready_cycles);
+        } else {
+            let mshr = self.first_free();
+            self.misses[mshr] = (line, ready_cycles);
+        }
+        self.latest_cycles = self.latest_cycles.max(ready_cycles);
+    }
+
+    fn is_unlimited(&self) -> bool {
+        self.misses.is_empty()
+    }
+
+    fn first_free(&self) -> usize {
+        let mshrs = self.misses.iter().enumerate();
+        mshrs.min_by_key(|(_, (_, ready))| *ready).map_or(0, |(mshr, _)| mshr)
+    }
+
+    pub(super) fn has_room_for_prefetch(&mut self, now_cycles: u64) -> bool {
+        self.prefetches.retain(|(_, ready)| *ready > now_cycles);
+        self.prefetches.len() < PREFETCHES_MAX
+    }
+
+    pub(super) fn allocate_prefetch(&mut self, line: u64, ready_cycles: u64) {
+        self.prefetches.push((line, ready_cycles));
+        if self.is_unlimited() {
+            self.lines[line as usize % LINES] = (line, ready_cycles);
+        }
+        self.latest_cycles = self.latest_cycles.max(ready_cycles);
+    }
+}
+
+/// Slots that the bus remembers.
+const BUS_SLOTS: usize = 4096;
+
+/// The memory bus: it transfers one line at a time, each for a fixed number of cycles. Time is divided
+/// into slots of that length, and a line reserves the first free slot from its arrival on. So the
+/// order in which processors are simulated, each with its own time, does not matter.
+#[derive(Clone, Debug)]
+pub(super) struct MemoryBus {
+    line_cycles: u64,
+    /// For each slot modulo [`BUS_SLOTS`], the last one that was reserved, plus one.
+    reserved: Box<[u64]>,
+}
+
+impl MemoryBus {
+    /// Returns a bus that a line occupies for `line_cycles`; 0 for no limit.
+    pub(super) fn new(line_cycles: u64) -> Self {
+        let slots = if line_cycles == 0 { 0 } else { BUS_SLOTS };
+        MemoryBus { line_cycles, reserved: vec![0; slots].into() }
+    }
+
+    /// Reserves a slot for a line that arrives at `now_cycles`. Returns when the transfer starts.
+    pub(super) fn reserve(&mut self, now_cycles: u64) -> u64 {
+        if self.line_cycles == 0 {
+            return now_cycles;
+        }
+        let first = now_cycles / self.line_cycles;
+        for slot in first..first + BUS_SLOTS as u64 {
+            let reserved = &mut self.reserved[slot as usize % BUS_SLOTS];
+            if *reserved != slot + 1 {
+                *reserved = slot + 1;
+                return now_cycles.max(slot * self.line_cycles);
+            }
+        }
+        // Later slots are not remembered.
+        now_cycles + BUS_SLOTS as u64 * self.line_cycles
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bus_slots_do_not_depend_on_the_order_of_simulation() {
+        let mut bus = MemoryBus::new(10);
+        assert_eq!([0, 0, 0].map(|now| bus.reserve(now)), [0, 10, 20]);
+        assert_eq!(bus.reserve(100), 100);
+        // A processor that is simulated later may be earlier in time.
+        assert_eq!(bus.reserve(40), 40);
+        assert_eq!(bus.reserve(103), 110);
+        assert_eq!(MemoryBus::new(0).reserve(7), 7);
+    }
+
+    #[test]
+    fn mshrs_limit_misses() {
+        let mut mshrs = MshrFile::new(2);
+        for (line, start) in [(1, 0), (2, 0), (3, 100), (4, 100), (5, 200)] {
+            assert_eq!(mshrs.free_cycles(0), start, "{line}");
+            mshrs.allocate(line, start + 100);
+        }
+        assert_eq!((mshrs.ready_cycles(5, 250), mshrs.ready_cycles(9, 250)), (300, 250));
+    }
+
+    #[test]
+    fn without_a_limit_only_lines_are_waited_for() {
+        let mut mshrs = MshrFile::new(UNLIMITED);
+        for line in 0..500 {
+            assert_eq!(mshrs.free_cycles(line), line);
+            mshrs.allocate(line, line + 1_000);
+        }
+        mshrs.allocate_prefetch(700, 3_000);
+        assert_eq!((mshrs.ready_cycles(3, 10), mshrs.ready_cycles(499, 10)), (1_003, 1_499));
+        assert_eq!((mshrs.ready_cycles(700, 10), mshrs.ready_cycles(600, 10)), (3_000, 10));
+        assert_eq!(mshrs.ready_cycles(3, 2_000), 2_000);
+    }
+}

@@ -1,0 +1,602 @@
+//! The tag array: which lines a cache holds, or which pages a TLB holds. It holds no data.
+//!
+//! One implementation serves all caches and TLBs of this crate. It is flat: the ways of a set are
+//! adjacent, and a way keeps its slot while its line is in, so that a cache can keep more about a
+//! line in arrays of its own. The most recently used (MRU) line of each set is stored a second
+//! time, in an array without the other ways: most lookups end there after one comparison.
+
+use crate::model::{CacheModel, Replacement};
+use crate::schema::Index;
+
+/// The tag of a way that holds no line. No line has this number: an address has at most 64 bits
+/// and a line has at least 4 bytes.
+const EMPTY: u64 = u64::MAX;
+/// Address bits below this one are the same in virtual and physical addresses.
+const PAGE_SHIFT: u32 = 12;
+/// Sets with more ways than this remember where lines were found, to save the search, instead of
+/// their most recently used line.
+const WAYS_SEARCHED: usize = 16;
+const HINTS: usize = 256;
+
+/// The line was written, and the next level has the old content.
+pub(crate) const DIRTY: u8 = 1;
+/// No other core has the line: it may be written without a request.
+pub(crate) const WRITABLE: u8 = 2;
+/// A prefetcher filled the line, and nothing has used it since.
+pub(crate) const PREFETCHED: u8 = 4;
+
+/// `flag` if `condition` holds, else no flag.
+pub(crate) fn flag_if(condition: bool, flag: u8) -> u8 {
+    if condition { flag } else { 0 }
+}
+
+/// The position of a way: the index of its line in all arrays.
+pub(crate) type Slot = usize;
+
+/// A line that was evicted or removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Evicted {
+    /// The line's number: its address divided by the line size.
+    pub line: u64,
+    pub(crate) flags: u8,
+}
+
+impl Evicted {
+    /// Whether the line must be written back.
+    #[must_use]
+    pub fn is_dirty(&self) -> bool {
+        self.flags & DIRTY != 0
+    }
+}
+
+/// The result of [`TagArray::access`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The line was in.
+    Hit,
+    /// The line was filled, and may have evicted another one.
+    Miss(Option<Evicted>),
+}
+
+/// One way of a set.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    tag: u64,
+    /// The line's flags in the low bits ([`FLAGS`]); above them, with LRU, the time of the last use.
+    state: u64,
+}
+
+const EMPTY_WAY: Way = Way { tag: EMPTY, state: 0 };
+const FLAGS: u64 = 7;
+/// Time is counted in steps that leave room for the flags.
+const TICK: u64 = FLAGS + 1;
+
+impl Way {
+    fn evicted(self) -> Evicted {
+        Evicted { line: self.tag, flags: (self.state & FLAGS) as u8 }
+    }
+
+    /// The line as a victim; none if the way was empty.
+    fn victim(self) -> Option<Evicted> {
+        (self.tag != EMPTY).then(|| self.evicted())
+    }
+}
+
+/// The replacement state of policies other than LRU.
+#[derive(Clone, Debug)]
+enum Policy {
+    Lru,
+    /// One tree of bits for each set.
+    TreePlru(Box<[u64]>),
+    /// The state of a generator with a fixed seed, so that runs repeat.
+    Random(u64),
+}
+
+/// The most recently used line of a set.
+#[derive(Clone, Copy, Debug)]
+struct Mru {
+    /// [`EMPTY`] if it is not known.
+    tag: u64,
+    slot: Slot,
+}
+
+const NO_MRU: Mru = Mru { tag: EMPTY, slot: 0 };
+
+/// The tags and flags of a set-associative cache or TLB.
+///
+/// Lookups take an index and a tag. The index selects the set. The tag is the line's (or page's)
+/// number. Both are the same number except in caches that are indexed by virtual addresses.
+#[derive(Clone, Debug)]
+pub struct TagArray {
+    /// The most recently used line of each set. It is never known of wide sets.
+    mru: Box<[Mru]>,
+    /// The ways of all sets; those of a set are adjacent.
+    ways: Box<[Way]>,
+    clock: u64,
+    /// Slots where lines were found, by the low bits of the tag. Empty where sets are small.
+    hints: Box<[u32]>,
+    /// Whether the policy is LRU and sets are small: the common case, which is fast.
+    is_small_lru: bool,
+    is_lru: bool,
+    associativity: usize,
+    set_mask: u64,
+    line_shift: u32,
+    /// Sets that may hold the same physical line: 1 unless the index is virtual.
+    colours: u64,
+    policy: Policy,
+}
+
+impl TagArray {
+    /// Returns an empty array of a geometry that [`CacheModel::check`] has accepted.
+    #[must_use]
+    pub fn new(model: &CacheModel) -> Self {
+        TagArray::indexed(model, Index::Physical)
+    }
+
+    /// Returns an empty array whose sets are selected by physical or virtual addresses.
+    pub(crate) fn indexed(model: &CacheModel, index: Index) -> Self {
+        let (sets, ways) = (model.sets() as usize, model.ways as usize);
+        let policy = match model.replacement {
+            Replacement::Lru => Policy::Lru,
+            Replacement::TreePlru => Policy::TreePlru(vec![0; sets].into()),
+            Replacement::Random => Policy::Random(0x9e37_79b9_7f4a_7c15),
+        };
+        let way_bytes = model.line_bytes * sets as u64;
+        TagArray {
+            mru: vec![NO_MRU; sets].into(),
+            ways: vec![EMPTY_WAY; sets * ways].into(),
+            clock: 0,
+            hints: vec![0; if ways > WAYS_SEARCHED { HINTS } else { 0 }].into(),
+            is_lru: model.replacement == Replacement::Lru,
+            is_small_lru: model.replacement == Replacement::Lru && ways <= WAYS_SEARCHED,
+            associativity: ways,
+            set_mask: sets as u64 - 1,
+            line_shift: model.line_bytes.ilog2(),
+            colours: match index {
+                Index::Physical => 1,
+                Index::Virtual => (way_bytes >> PAGE_SHIFT).max(1),
+            },
+            policy,
+        }
+    }
+
+    /// Looks a line up, fills it if it is absent, and marks it dirty if `write`.
+    #[inline(always)]
+    pub fn access(&mut self, line: u64, write: bool) -> Outcome {
+        if !self.is_small_lru {
+            return self.access_any(line, write);
+        }
+        self.clock += TICK;
+        let now = self.clock | u64::from(flag_if(write, DIRTY));
+        let set = (line & self.set_mask) as usize;
+        let first = set * self.associativity;
+        let ways = &mut self.ways[first..first + self.associativity];
+        let (way, outcome) = match way_of(ways, line) {
+            Some(way) => {
+                ways[way].state = ways[way].state & FLAGS | now;
+                (way, Outcome::Hit)
+            }
+            None => {
+                let way = least_recent(ways);
+                let old = std::mem::replace(&mut ways[way], Way { tag: line, state: now });
+                (way, Outcome::Miss(old.victim()))
+            }
+        };
+        self.mru[set] = Mru { tag: line, slot: first + way };
+        outcome
+    }
+
+    /// [`TagArray::access`] for any geometry and policy.
+    #[inline(never)]
+    fn access_any(&mut self, line: u64, write: bool) -> Outcome {
+        let dirty = flag_if(write, DIRTY);
+        match self.lookup(line, line) {
+            Some(slot) => {
+                self.set_flags(slot, self.flags(slot) | dirty);
+                Outcome::Hit
+            }
+            None => Outcome::Miss(self.insert(line, line, dirty).1),
+        }
+    }
+
+    /// Whether `line` is known to be the most recently used line of its set. To read it changes
+    /// nothing.
+    #[inline(always)]
+    pub(crate) fn is_mru(&self, line: u64) -> bool {
+        self.mru.get((line & self.set_mask) as usize).is_some_and(|mru| mru.tag == line)
+    }
+
+    /// Accesses `line` if it is known to be the most recently used line of its set. Otherwise does
+    /// nothing and returns false: the caller uses [`TagArray::access`].
+    #[inline(always)]
+    pub(crate) fn access_mru(&mut self, line: u64, write: bool) -> bool {
+        match self.mru.get((line & self.set_mask) as usize) {
+            Some(mru) if mru.tag == line => {
+                if write && let Some(way) = self.ways.get_mut(mru.slot) {
+                    way.state |= u64::from(DIRTY);
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Touches `tag` if it is in `slot` and the policy is LRU. Otherwise does nothing and returns
+    /// false: the caller uses [`TagArray::lookup`]. The index is the tag.
+    #[inline(always)]
+    pub(crate) fn touch_at(&mut self, slot: Slot, tag: u64) -> bool {
+        let Some(way) = self.ways.get_mut(slot) else { return false };
+        if way.tag != tag || !self.is_lru {
+            return false;
+        }
+        self.clock += TICK;
+        way.state = way.state & FLAGS | self.clock;
+        if self.hints.is_empty() {
+            self.mru[(tag & self.set_mask) as usize] = Mru { tag, slot };
+        }
+        true
+    }
+
+    /// Looks a line up and touches it.
+    #[inline(always)]
+    pub(crate) fn lookup(&mut self, index: u64, tag: u64) -> Option<Slot> {
+        let set = (index & self.set_mask) as usize;
+        let mru = self.mru[set];
+        if mru.tag == tag { Some(mru.slot) } else { self.search(set, tag) }
+    }
+
+    /// [`TagArray::lookup`] of a line that is not known as the most recently used one of its set.
+    #[inline(never)]
+    fn search(&mut self, set: usize, tag: u64) -> Option<Slot> {
+        let slot = self.find_in(set, tag)?;
+        self.touch(set, slot, tag);
+        Some(slot)
+    }
+
+    /// Looks a line up without touching it.
+    pub(crate) fn find(&self, index: u64, tag: u64) -> Option<Slot> {
+        self.find_in((index & self.set_mask) as usize, tag)
+    }
+
+    #[inline(always)]
+    fn find_in(&self, set: usize, tag: u64) -> Option<Slot> {
+        let first = set * self.associativity;
+        let slots = first..first + self.associativity;
+        if let Some(hint) = self.hints.get(tag as usize % HINTS) {
+            let hint = *hint as usize;
+            if self.ways[hint].tag == tag && slots.contains(&hint) {
+                return Some(hint);
+            }
+        }
+        Some(first + way_of(&self.ways[slots], tag)?)
+    }
+
+    /// Looks a physical line up, without touching it, in all sets that may hold it.
+    pub(crate) fn find_physical(&self, line: u64) -> Option<Slot> {
+        if self.colours == 1 {
+            return self.find(line, line);
+        }
+        let in_page = PAGE_SHIFT.saturating_sub(self.line_shift);
+        let fixed = line & ((1 << in_page) - 1);
+        (0..self.colours).find_map(|colour| self.find(fixed | colour << in_page, line))
+    }
+
+    /// Whether a line is in. Does not touch it.
+    #[must_use]
+    pub fn contains(&self, line: u64) -> bool {
+        self.find_physical(line).is_some()
+    }
+
+    /// Updates the replacement state: `tag`, which is in `slot`, is now the most recently used line
+    /// of its set.
+    #[inline(always)]
+    fn touch(&mut self, set: usize, slot: Slot, tag: u64) {
+        if self.is_lru {
+            self.clock += TICK;
+            self.ways[slot].state = self.ways[slot].state & FLAGS | self.clock;
+        } else {
+            self.touch_tree(set, slot);
+        }
+        match self.hints.get_mut(tag as usize % HINTS) {
+            Some(hint) => *hint = slot as u32,
+            None => self.mru[set] = Mru { tag, slot },
+        }
+    }
+
+    #[inline(never)]
+    fn touch_tree(&mut self, set: usize, slot: Slot) {
+        if let Policy::TreePlru(trees) = &mut self.policy {
+            trees[set] = plru_touch(trees[set], slot % self.associativity, self.associativity);
+        }
+    }
+
+    /// Fills a line that is absent. Returns its slot and the victim, if all ways were in use.
+    #[inline(always)]
+    pub(crate) fn insert(&mut self, index: u64, tag: u64, flags: u8) -> (Slot, Option<Evicted>) {
+        let set = (index & self.set_mask) as usize;
+        let slot = self.victim(set);
+        let new = Way { tag, state: flags.into() };
+        let old = std::mem::replace(&mut self.ways[slot], new);
+        self.touch(set, slot, tag);
+        (slot, old.victim())
+    }
+
+    /// The slot that the next new line of a set takes: an empty one if there is one.
+    #[inline(always)]
+    fn victim(&mut self, set: usize) -> Slot {
+        let first = set * self.associativity;
+        let slots = first..first + self.associativity;
+        // An empty way has the earliest time.
+        first
+            + if self.is_lru {
+                least_recent(&self.ways[slots])
+            } else {
+                self.victim_way(set, slots)
+            }
+    }
+
+    #[inline(never)]
+    fn victim_way(&mut self, set: usize, slots: std::ops::Range<Slot>) -> usize {
+        if let Some(empty) = way_of(&self.ways[slots], EMPTY) {
+            return empty;
+        }
+        match &mut self.policy {
+            Policy::TreePlru(trees) => plru_victim(trees[set], self.associativity),
+            Policy::Random(state) => {
+                *state = xorshift(*state);
+                (*state % self.associativity as u64) as usize
+            }
+            Policy::Lru => 0,
+        }
+    }
+
+    /// Removes the line in a slot.
+    pub(crate) fn remove(&mut self, slot: Slot) -> Evicted {
+        let removed = std::mem::replace(&mut self.ways[slot], EMPTY_WAY).evicted();
+        let set = slot / self.associativity;
+        if self.mru[set].slot == slot {
+            self.mru[set] = NO_MRU;
+        }
+        removed
+    }
+
+    /// Removes all lines whose tag fulfils a condition.
+    pub(crate) fn remove_if(&mut self, mut condition: impl FnMut(u64) -> bool) {
+        for slot in 0..self.ways.len() {
+            if self.ways[slot].tag != EMPTY && condition(self.ways[slot].tag) {
+                self.remove(slot);
+            }
+        }
+    }
+
+    /// Removes all lines.
+    pub fn clear(&mut self) {
+        self.mru.fill(NO_MRU);
+        self.ways.fill(EMPTY_WAY);
+    }
+
+    #[inline(always)]
+    pub(crate) fn flags(&self, slot: Slot) -> u8 {
+        (self.ways[slot].state & FLAGS) as u8
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_flags(&mut self, slot: Slot, flags: u8) {
+        let state = &mut self.ways[slot].state;
+        *state = *state & !FLAGS | u64::from(flags);
+    }
+
+    /// The number of lines that the array has room for.
+    pub(crate) fn capacity(&self) -> usize {
+        self.ways.len()
+    }
+
+    /// All lines that are in, in no particular order.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = Evicted> {
+        self.ways.iter().filter_map(|way| way.victim())
+    }
+}
+
+/// The way of a set that holds a tag. Loops of a known length are unrolled.
+#[inline(always)]
+fn way_of(ways: &[Way], tag: u64) -> Option<usize> {
+    #[inline(always)]
+    fn unrolled<const WAYS: usize>(ways: &[Way], tag: u64) -> Option<usize> {
+        let ways: &[Way; WAYS] = ways.try_into().ok()?;
+        ways.iter().position(|way| way.tag == tag)
+    }
+    match ways.len() {
+        1 => unrolled::<1>(ways, tag),
+        2 => unrolled::<2>(ways, tag),
+        4 => unrolled::<4>(ways, tag),
+        8 => unrolled::<8>(ways, tag),
+        _ => ways.iter().position(|way| way.tag == tag),
+    }
+}
+
+/// The least recently used way of a set, or the first empty one.
+#[inline(always)]
+fn least_recent(ways: &[Way]) -> usize {
+    #[inline(always)]
+    fn unrolled<const WAYS: usize>(ways: &[Way]) -> usize {
+        <&[Way; WAYS]>::try_from(ways).map_or(0, |ways| least(ways))
+    }
+    #[inline(always)]
+    fn least(ways: &[Way]) -> usize {
+        let (mut least, mut earliest) = (0, u64::MAX);
+        for (at, way) in ways.iter().enumerate() {
+            if way.state < earliest {
+                (least, earliest) = (at, way.state);
+            }
+        }
+        least
+    }
+    match ways.len() {
+        1 => 0,
+        2 => unrolled::<2>(ways),
+        4 => unrolled::<4>(ways),
+        8 => unrolled::<8>(ways),
+        _ => least(ways),
+    }
+}
+
+/// Marsaglia, "Xorshift RNGs", Journal of Statistical Software 8(14), 2003.
+fn xorshift(mut state: u64) -> u64 {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^ (state << 17)
+}
+
+/// Follows the tree's bits to the way that was not used recently. Node `n` has the children `2n`
+/// and `2n + 1`; its bit selects one of them.
+fn plru_victim(tree: u64, ways: usize) -> usize {
+    let mut node = 1;
+    while node < ways {
+        node = 2 * node + (tree >> node & 1) as usize;
+    }
+    node - ways
+}
+
+/// Points the bits on the path to `way` away from it.
+fn plru_touch(mut tree: u64, way: usize, ways: usize) -> u64 {
+    let mut node = way + ways;
+    while node > 1 {
+        let parent = node / 2;
+        let away = (node & 1 ^ 1) as u64;
+        tree = tree & !(1 << parent) | away << parent;
+        node = parent;
+    }
+    tree
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn array(size_bytes: u64, ways: u32, replacement: Replacement) -> TagArray {
+        let model = CacheModel { size_bytes, ways, line_bytes: 64, replacement };
+        model.check("test").unwrap();
+        TagArray::new(&model)
+    }
+
+    fn evicted(line: u64, flags: u8) -> Outcome {
+        Outcome::Miss(Some(Evicted { line, flags }))
+    }
+
+    #[test]
+    fn lru_evicts_the_line_that_was_unused_for_longest() {
+        let mut array = array(4 * 64, 4, Replacement::Lru);
+        for line in [1, 2, 3, 4, 1] {
+            array.access(line, false);
+        }
+        assert_eq!(array.access(5, false), evicted(2, 0));
+        assert!(array.contains(1) && !array.contains(2));
+    }
+
+    #[test]
+    fn a_written_line_is_evicted_dirty() {
+        let mut array = array(64, 1, Replacement::Lru);
+        assert_eq!(array.access(7, true), Outcome::Miss(None));
+        assert_eq!(array.access(7, false), Outcome::Hit);
+        assert_eq!(array.access(8, false), evicted(7, DIRTY));
+        assert_eq!(array.access(7, false), evicted(8, 0));
+    }
+
+    #[test]
+    fn tree_plru_never_evicts_the_most_recently_used_line() {
+        let mut array = array(8 * 64, 8, Replacement::TreePlru);
+        for line in 0..1000u64 {
+            let line = line * 7 % 23;
+            array.access(line, false);
+            assert!(array.contains(line));
+            array.access(line + 100, false);
+            assert!(array.contains(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn random_replacement_repeats() {
+        let run = || {
+            let mut array = array(16 * 64, 4, Replacement::Random);
+            (0..500u64).map(|n| array.access(n * n % 61, false)).collect::<Vec<_>>()
+        };
+        assert_eq!(run(), run());
+    }
+
+    /// Sets as lists of lines, the most recently used first.
+    struct Naive(Vec<Vec<(u64, bool)>>);
+
+    impl Naive {
+        fn remove(&mut self, line: u64) -> Option<(u64, bool)> {
+            let sets = self.0.len() as u64;
+            let set = &mut self.0[(line % sets) as usize];
+            let at = set.iter().position(|(other, _)| *other == line)?;
+            Some(set.remove(at))
+        }
+
+        /// Whether the line was in, and what it evicted.
+        fn access(&mut self, line: u64, write: bool, ways: usize) -> Outcome {
+            let removed = self.remove(line);
+            let sets = self.0.len() as u64;
+            let set = &mut self.0[(line % sets) as usize];
+            set.insert(0, (line, write || removed.is_some_and(|(_, dirty)| dirty)));
+            let out = if set.len() > ways { set.pop() } else { None };
+            match removed {
+                Some(_) => Outcome::Hit,
+                None => Outcome::Miss(
+                    out.map(|(line, dirty)| Evicted { line, flags: flag_if(dirty, DIRTY) }),
+                ),
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn lru_equals_a_list_in_order_of_use(
+            ways in prop_oneof![1u32..20, Just(64)],
+            sets_log in 0u32..4,
+            operations in prop::collection::vec((0u64..200, any::<bool>(), 0u32..12), 1..400),
+        ) {
+            let mut array = array((u64::from(ways) << sets_log) * 64, ways, Replacement::Lru);
+            let mut naive = Naive(vec![Vec::new(); 1 << sets_log]);
+            for (line, write, what) in operations {
+                if what == 0 {
+                    let removed = array.find(line, line).map(|slot| array.remove(slot).line);
+                    prop_assert_eq!(removed, naive.remove(line).map(|(line, _)| line));
+                    continue;
+                }
+                let is_mru = array.is_mru(line);
+                let outcome = if array.access_mru(line, write) {
+                    Outcome::Hit
+                } else {
+                    array.access(line, write)
+                };
+                prop_assert_eq!(outcome, naive.access(line, write, ways as usize));
+                prop_assert!(array.is_mru(line) || ways > 16);
+                prop_assert!(!is_mru || outcome == Outcome::Hit);
+            }
+        }
+
+        /// A line is found in whichever set the virtual address selects.
+        #[test]
+        fn virtually_indexed_lines_are_found_by_their_physical_number(
+            colour in 0u64..4,
+            offset in 0u64..64,
+            ways in prop_oneof![Just(1u32), Just(32)],
+        ) {
+            let model = CacheModel {
+                size_bytes: (16 << 10) * u64::from(ways),
+                ways,
+                line_bytes: 64,
+                replacement: Replacement::Lru,
+            };
+            let mut array = TagArray::indexed(&model, Index::Virtual);
+            let line = 7 << 6 | offset;
+            let (slot, _) = array.insert(colour << 6 | offset, line, 0);
+            prop_assert_eq!(array.find_physical(line), Some(slot));
+            array.remove(slot);
+            prop_assert_eq!(array.find_physical(line), None);
+        }
+    }
+}
