@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, bail};
-use lab::handlers::BenchError;
+use lab::experiment::{self, BenchError, Experiment, Outcome, RunContext, Step};
 use live::host::{Root, diagnose, diagnosis, host_facts};
 use live::window::Stop;
 use record::{Attachment, Run, Table, Timestamp};
 use report::TerminalOptions;
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 use sim::SimError;
 
-use crate::console;
+use crate::console::{self, Progress, Redraw};
 use crate::options::{Format, FormatArgs, OptionalResultArgs, ResultArgs, Usage};
 
 /// Exit code of an error.
@@ -27,6 +27,8 @@ const USAGE: u8 = 2;
 const NOTHING_MEASURABLE: u8 = 4;
 /// Exit code of a run that is whole but for events that were lost.
 const EVENTS_LOST: u8 = 5;
+
+const STOPPED: &str = "stopped before anything was measured; nothing was written";
 
 /// Where runs are written unless `--out` is given.
 const RUNS: &str = "irqlab-runs";
@@ -173,6 +175,43 @@ impl OpenRun {
         self.directory.as_deref().unwrap_or(Path::new("RUN"))
     }
 
+    /// What is known of the run before anything is measured.
+    pub fn context(&self, host: Map<String, Json>, settings: Map<String, Json>) -> RunContext {
+        RunContext { started_utc: self.started.to_string(), host, settings }
+    }
+
+    /// Measures a plan, and finishes the run with what `attachments` makes of it.
+    ///
+    /// # Errors
+    /// When nothing was measured, or as [`OpenRun::finish`].
+    pub fn measure<E: Experiment>(
+        &self,
+        plan: &E,
+        context: RunContext,
+        bench: &mut E::Bench,
+        redraw: Redraw,
+        attachments: impl FnOnce(&Run, &E::Samples) -> Vec<Attachment>,
+    ) -> anyhow::Result<(ExitCode, Box<Run>)> {
+        let mut progress: Option<Progress> = None;
+        let mut show = |step: &Step| {
+            let progress =
+                progress.get_or_insert_with(|| Progress::new(step.count, step.expected, redraw));
+            progress.step(step.number - 1, &step.label);
+        };
+        let outcome = experiment::run(plan, context, bench, &mut show);
+        drop(progress);
+        match outcome? {
+            Outcome::Run { run, samples } => {
+                let ending = self.finish(&run, &attachments(&run, &samples))?;
+                Ok((ending, run))
+            }
+            Outcome::NothingMeasurable { reason, remedy } => {
+                bail!(BenchError::NothingMeasurable { reason, remedy })
+            }
+            Outcome::Stopped => bail!(STOPPED),
+        }
+    }
+
     /// Prints the run, records it with its attachments, and says where it is.
     ///
     /// # Errors
@@ -208,7 +247,7 @@ impl OpenRun {
 
     /// The exit code of a run that is printed and recorded.
     fn ending(&self, run: &Run) -> ExitCode {
-        let number = |map: &serde_json::Map<String, Json>, key: &str| {
+        let number = |map: &Map<String, Json>, key: &str| {
             map.get(key).and_then(Json::as_u64).filter(|number| *number > 0)
         };
         if number(&run.settings, "broken").is_some() {
@@ -230,7 +269,7 @@ impl OpenRun {
 /// Says why a run has no rows: it was stopped, or everything in it is absent for a reason.
 fn nothing_measured(run: &Run) -> anyhow::Result<ExitCode> {
     if run.absent.is_empty() {
-        bail!("stopped before anything was measured; nothing was written");
+        bail!(STOPPED);
     }
     let reasons = run.absent.iter().map(|one| format!("{}: {}", one.what, one.reason));
     let remedy = run.absent.iter().find_map(|one| one.remedy.as_deref());

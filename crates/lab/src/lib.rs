@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod experiment;
 pub mod footprint;
 pub mod handlers;
 pub mod noise;

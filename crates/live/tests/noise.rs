@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use lab::experiment::Bench;
 use lab::noise::{
-    Body, CpuNoise, GapLedger, Loop, NoiseBench, NoiseSample, Part, SourceName, Work,
+    Body, CpuNoise, GapLedger, Loop, NoiseBench, NoiseSample, Part, SourceName, Visibility, Work,
 };
 use live::host::{Root, parse_cpu_list};
 use live::noise::{Length, LiveNoise, NoiseSettings};
@@ -64,7 +65,7 @@ fn ledger(cpu: &CpuNoise) -> &GapLedger {
 fn the_ledger_of_a_window_closes() {
     let _alone = alone();
     let mut bench = LiveNoise::new(settings(last_cpu(), 300)).expect("a bench");
-    let traced = bench.facts().can_trace;
+    let traced = bench.visibility() == Visibility::KernelEvents;
     let sample = bench.measure(Loop::Detour, traced).expect("a window");
     let cpu = only(&sample);
     let ledger = ledger(cpu);
@@ -88,7 +89,7 @@ fn fixed_work_and_fixed_time_fill_their_window() {
     for body in Body::ALL {
         let settings = NoiseSettings { body: *body, ..settings.clone() };
         let mut bench = LiveNoise::new(settings).expect("a bench");
-        let traced = bench.facts().can_trace;
+        let traced = bench.visibility() == Visibility::KernelEvents;
         let fwq = bench.measure(Loop::Fwq, traced).expect("a window");
         let Work::Quanta(fixed) = &only(&fwq).work else { panic!("{fwq:?}") };
         assert_eq!(fixed.times.count, 500, "{body}");
@@ -147,7 +148,7 @@ fn every_injected_detour_is_found_and_named() {
     let _alone = alone();
     let cpu = last_cpu();
     let mut bench = LiveNoise::new(settings(cpu, 1_500)).expect("a bench");
-    let traced = bench.facts().can_trace;
+    let traced = bench.visibility() == Visibility::KernelEvents;
     let stop = Arc::new(AtomicBool::new(false));
     let its_stop = Arc::clone(&stop);
     let injector = std::thread::Builder::new()

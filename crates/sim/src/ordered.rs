@@ -1,6 +1,6 @@
 //! A machine that is watched while its irqlab carries out an order.
 
-use lab::handlers::BenchError;
+use lab::experiment::BenchError;
 
 use crate::boot::{self, Ending, Limits};
 use crate::qemu::Qemu;

@@ -55,7 +55,8 @@ fn noise(
         limits: LIMITS,
         seed: 1,
     };
-    let mut bare = BareNoise::new(bench.cache.clone(), bench.qemu.clone(), settings, &|| false);
+    let mut bare =
+        BareNoise::new(bench.cache.clone(), bench.qemu.clone(), settings, Box::new(|| false));
     bare.measure(looping, false).unwrap()
 }
 

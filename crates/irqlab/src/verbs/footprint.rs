@@ -4,15 +4,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::bail;
+use lab::experiment::BenchFacts;
 use lab::footprint::in_guest::FootprintOrder;
 use lab::footprint::trace::{Trace, TraceSpan};
-use lab::footprint::{
-    About, FootprintBench, FootprintFacts, FootprintPlan, Geometry, Level, Measured, Method, Source,
-};
+use lab::footprint::{Geometry, Level, Method, Plan, Samples, Source};
 use live::footprint::{FarEnd, FootprintSettings, LiveFootprint, Watcher};
 use live::host::{Root, host_facts, run_host_block};
 use live::window::Stop;
-use record::Attachment;
+use record::{Attachment, Run};
 use report::{Group, Slice, Track, perfetto};
 use serde_json::{Map, Value as Json, json};
 use sim::Cache;
@@ -20,7 +19,7 @@ use sim::footprint::{SimFootprint, geometries};
 use sim::models::Model;
 use sim::watch::Watch;
 
-use crate::console::{self, Progress, Redraw};
+use crate::console::{self, Redraw};
 use crate::options::{
     LIVE, On, ResultArgs, SIMULATED, Usage, duration_between, guest_cpus, help_with_exit_codes, ns,
     one_cpu, online_cpus, unique,
@@ -125,8 +124,8 @@ impl FootprintArgs {
         Ok(())
     }
 
-    fn plan(&self) -> FootprintPlan {
-        FootprintPlan {
+    fn plan(&self) -> Plan {
+        Plan {
             levels: unique(&self.level),
             sources: unique(&self.stimulus),
             methods: unique(&self.method),
@@ -143,7 +142,7 @@ impl FootprintArgs {
         }
     }
 
-    fn about(&self, open: &OpenRun, host: Map<String, Json>) -> About {
+    fn settings(&self) -> Map<String, Json> {
         let settings = [
             ("rounds", json!(self.rounds())),
             ("version", json!(env!("CARGO_PKG_VERSION"))),
@@ -153,8 +152,7 @@ impl FootprintArgs {
             ("counters_only", json!(self.counters_only)),
             ("ticks", json!(self.ticks)),
         ];
-        let settings = settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-        About { started_utc: open.started().to_string(), host, settings }
+        settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
 }
 
@@ -172,7 +170,7 @@ fn run_live(args: &FootprintArgs) -> anyhow::Result<ExitCode> {
     let cpu = one_cpu(args.cpus.as_deref(), &online_cpus(args.cpus.as_deref())?)?;
     let host = host_facts(&Root::default());
     let open = OpenRun::new("footprint", &args.results)?;
-    let about = args.about(&open, run_host_block(&host));
+    let context = open.context(run_host_block(&host), args.settings());
     let mut bench = LiveFootprint::new(FootprintSettings {
         cpu,
         others: all,
@@ -190,25 +188,7 @@ fn run_live(args: &FootprintArgs) -> anyhow::Result<ExitCode> {
         stop: stop_on_signals()?,
     })?;
     let plan = args.plan();
-    let series = plan.levels.len() * plan.sources.len() * plan.methods.len();
-    let mut progress = Progress::new(series * plan.rounds, None, Redraw::EachStep);
-    let mut number = 0;
-    let measured = lab::footprint::measure(&plan, &mut bench, &mut |label| {
-        progress.step(number, label);
-        number += 1;
-    });
-    drop(progress);
-    finish(&open, &about, bench.facts(), &measured?)
-}
-
-fn finish(
-    open: &OpenRun,
-    about: &About,
-    facts: FootprintFacts,
-    measured: &Measured,
-) -> anyhow::Result<ExitCode> {
-    let run = lab::footprint::assemble(about, facts, measured);
-    open.finish(&run, trace(measured).as_slice())
+    Ok(open.measure(&plan, context, &mut bench, Redraw::EachStep, trace)?.0)
 }
 
 /// A footprint to be measured in a simulated machine.
@@ -258,6 +238,7 @@ pub fn prepare(
         order,
         on_host: Map::new(),
         stop: Box::new(move || stop.is_requested()),
+        facts: BenchFacts::default(),
     };
     Ok((bench, host))
 }
@@ -296,26 +277,18 @@ fn run_simulated(args: &FootprintArgs, model: Option<&str>) -> anyhow::Result<Ex
     };
     let (mut bench, host) = prepare(cache, footprint, stop_on_signals()?)?;
     bench.on_host.insert("out".to_owned(), json!(open.directory()));
-    let about = args.about(&open, host);
-    let mut progress = Progress::new(1, None, Redraw::EverySecond);
-    progress.step(0, "the simulated machine runs");
-    let measured = bench.measure();
-    drop(progress);
-    match measured? {
-        Some((facts, measured)) => finish(&open, &about, facts, &measured),
-        None => bail!("stopped before anything was measured; nothing was written"),
-    }
+    let context = open.context(host, args.settings());
+    Ok(open.measure(&args.plan(), context, &mut bench, Redraw::EverySecond, trace)?.0)
 }
 
 /// The trace of one repetition of each series, for Perfetto; none unless it was recorded.
-fn trace(measured: &Measured) -> Option<Attachment> {
-    let traces = measured.traces.iter().filter_map(|(_, _, trace)| trace.as_ref().ok());
-    let groups: Vec<Group> = traces.map(group).collect();
+fn trace(_: &Run, samples: &Samples) -> Vec<Attachment> {
+    let groups: Vec<Group> = samples.traces.iter().map(group).collect();
     if groups.is_empty() {
-        return None;
+        return Vec::new();
     }
     console::say_more("trace.json opens in https://ui.perfetto.dev");
-    Some(Attachment { name: TRACE.to_owned(), contents: perfetto(&groups).into_bytes() })
+    vec![Attachment { name: TRACE.to_owned(), contents: perfetto(&groups).into_bytes() }]
 }
 
 fn slice(name: &str, kind: &str, (from_ns, to_ns): (u64, u64)) -> Slice {

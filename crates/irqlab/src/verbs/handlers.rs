@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::ValueEnum;
+use lab::experiment::RunContext;
 use lab::handlers::in_guest::GuestOrder;
-use lab::handlers::{Condition, HandlersBench, Load, Outcome, Plan, Rate, Source};
+use lab::handlers::{Condition, HandlersBench, Load, Plan, Rate, Source};
 use live::bpf::Flavour;
 use live::handlers::{LiveBench, LiveSettings};
 use live::host::{HostFacts, Root, diagnose, diagnosis, host_facts, run_host_block};
@@ -21,7 +22,7 @@ use sim::boot::Limits;
 use sim::handlers::{SimBench, SimSettings};
 use sim::watch::Watch;
 
-use crate::console::{self, Progress, Redraw};
+use crate::console::{self, Redraw};
 use crate::options::{
     Format, LIVE, On, ResultArgs, SIMULATED, Usage, duration, guest_cpus, help_with_exit_codes, ns,
     online_cpus,
@@ -166,14 +167,8 @@ impl HandlersArgs {
         settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
-    fn plan(&self, open: &OpenRun, host: Map<String, Json>) -> anyhow::Result<Plan> {
-        Ok(Plan {
-            conditions: self.conditions()?,
-            started_utc: open.started().to_string(),
-            host,
-            settings: self.settings(),
-            histograms: self.histograms,
-        })
+    fn plan(&self) -> anyhow::Result<Plan> {
+        Ok(Plan { conditions: self.conditions()?, histograms: self.histograms })
     }
 }
 
@@ -195,31 +190,14 @@ pub fn run(args: &HandlersArgs) -> anyhow::Result<ExitCode> {
 fn measure(
     args: &HandlersArgs,
     open: &OpenRun,
-    plan: &Plan,
-    bench: &mut dyn HandlersBench,
-    redraw: Redraw,
+    context: RunContext,
+    bench: &mut (dyn HandlersBench + 'static),
 ) -> anyhow::Result<ExitCode> {
-    let passes = bench.passes().len();
-    // On sim, and with a command, nobody knows how long a window takes.
-    let is_known = args.on == On::Live && args.command.is_empty();
-    let step = is_known.then(|| args.warm_up + args.duration / passes.max(1) as u32);
-    let mut progress = Progress::new(plan.conditions.len() * passes, step, redraw);
-    let mut number = 0;
-    let outcome = lab::handlers::run(plan, bench, &mut |label| {
-        progress.step(number, label);
-        number += 1;
-    });
-    drop(progress);
-    match outcome? {
-        Outcome::Nothing { reason, remedy } => {
-            bail!(lab::handlers::BenchError::NothingMeasurable { reason, remedy })
-        }
-        Outcome::Ran(run) => {
-            let ended = open.finish(&run, &[])?;
-            say_how_the_command_ended(args, &run);
-            Ok(ended)
-        }
-    }
+    let plan = args.plan()?;
+    let measured = open.measure(&plan, context, bench, Redraw::EverySecond, |_, _| Vec::new());
+    let (ending, run) = measured?;
+    say_how_the_command_ended(args, &run);
+    Ok(ending)
 }
 
 /// A command ends its window, whatever `-d` says.
@@ -239,11 +217,11 @@ fn run_live(args: &HandlersArgs) -> anyhow::Result<ExitCode> {
     let host = host_facts(&Root::default());
     let settings = live_settings(args, &host)?;
     let open = OpenRun::new("handlers", &args.results)?;
-    let mut plan = args.plan(&open, run_host_block(&host))?;
-    plan.settings.insert("out".into(), json!(open.directory()));
+    let mut context = open.context(run_host_block(&host), args.settings());
+    context.settings.insert("out".into(), json!(open.directory()));
     console::say_more("calibrating the probes");
     let mut bench = LiveBench::new(settings)?;
-    measure(args, &open, &plan, &mut bench, Redraw::EverySecond)
+    measure(args, &open, context, &mut bench)
 }
 
 fn live_events(args: &HandlersArgs, host: &HostFacts) -> Vec<String> {
@@ -301,7 +279,7 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
     let prepared = Simulated::prepare(cache, guest, vcpus, |machine| {
         add_disk(machine, args.stimulus.contains(&Source::Disk), DISK)
     })?;
-    let plan = args.plan(&open, prepared.host(model.as_ref()))?;
+    let context = open.context(prepared.host(model.as_ref()), args.settings());
     let mut bench = SimBench::new(SimSettings {
         cache: prepared.cache,
         qemu: prepared.qemu,
@@ -315,7 +293,7 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
         on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),
         stop: Box::new(move || stop.is_requested()),
     });
-    measure(args, &open, &plan, &mut bench, Redraw::EverySecond)
+    measure(args, &open, context, &mut bench)
 }
 
 /// The guest needs as long as it is asked to, and what stimuli take to start.

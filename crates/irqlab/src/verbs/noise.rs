@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use lab::handlers::BenchError;
+use lab::experiment::RunContext;
 use lab::noise::in_guest::{Inject, NoiseOrder, RECORDS_MAX, TIMERS_MAX};
-use lab::noise::{Body, Loop, NoiseBench, NoiseOutcome, NoisePlan};
+use lab::noise::{Body, Loop, NoiseBench, Plan};
 use live::host::{
     HostFacts, Root, diagnose, diagnosis, format_cpu_list, host_facts, run_host_block,
 };
@@ -22,7 +22,7 @@ use sim::noise::{SimNoise, SimNoiseSettings};
 use sim::watch::Watch;
 
 use super::noise_scale;
-use crate::console::{Progress, Redraw};
+use crate::console::Redraw;
 use crate::options::{
     LIVE, On, ResultArgs, SIMULATED, Usage, any_duration, duration, duration_between, guest_cpus,
     help_with_exit_codes, ns, online_cpus, unique,
@@ -190,14 +190,8 @@ impl NoiseArgs {
         settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
-    fn plan(&self, open: &OpenRun, host: Map<String, Json>) -> NoisePlan {
-        NoisePlan {
-            loops: self.loops(),
-            trace: !self.no_trace,
-            started_utc: open.started().to_string(),
-            host,
-            settings: self.settings(),
-        }
+    fn plan(&self) -> Plan {
+        Plan { loops: self.loops(), trace: !self.no_trace }
     }
 
     fn live_bench(&self, host: &HostFacts) -> anyhow::Result<LiveNoise> {
@@ -253,35 +247,17 @@ pub fn run(args: &NoiseArgs) -> anyhow::Result<ExitCode> {
 fn measure(
     args: &NoiseArgs,
     open: &OpenRun,
-    plan: &NoisePlan,
-    bench: &mut dyn NoiseBench,
+    context: RunContext,
+    bench: &mut (dyn NoiseBench + 'static),
 ) -> anyhow::Result<ExitCode> {
-    let is_live = args.on == On::Live;
-    let window = args.warm_up + Duration::from_nanos(args.window_ns());
-    // Live, the detour loop runs twice: without probes and with them.
-    let runs_twice = is_live && plan.trace && plan.loops.contains(&Loop::Detour);
-    let steps = plan.loops.len() + usize::from(runs_twice);
-    // All measured CPUs run loops: a line that is drawn each second would be noise itself.
-    let redraw = if is_live { Redraw::EachStep } else { Redraw::EverySecond };
-    let mut progress = Progress::new(steps, is_live.then_some(window), redraw);
-    let mut number = 0;
-    let outcome = lab::noise::run(plan, bench, &mut |label| {
-        progress.step(number, &format!("loop {label}"));
-        number += 1;
-    });
-    drop(progress);
-    match outcome? {
-        NoiseOutcome::Nothing { reason, remedy } => {
-            bail!(BenchError::NothingMeasurable { reason, remedy })
-        }
-        NoiseOutcome::Ran(run) => {
-            let ended = open.finish(&run, &pictures(args, &run))?;
-            if let Some(file) = &args.picture {
-                draw(&run, file)?;
-            }
-            Ok(ended)
-        }
+    // Live, all measured CPUs run loops: a line that is drawn each second would be noise itself.
+    let redraw = if args.on == On::Live { Redraw::EachStep } else { Redraw::EverySecond };
+    let measured = open.measure(&args.plan(), context, bench, redraw, |run, _| pictures(args, run));
+    let (ending, run) = measured?;
+    if let Some(file) = &args.picture {
+        draw(&run, file)?;
     }
+    Ok(ending)
 }
 
 /// The pictures of `--pictures`.
@@ -309,9 +285,9 @@ fn run_live(args: &NoiseArgs) -> anyhow::Result<ExitCode> {
     let host = host_facts(&Root::default());
     args.places(&host)?;
     let open = OpenRun::new("noise", &args.results)?;
-    let plan = args.plan(&open, run_host_block(&host));
+    let context = open.context(run_host_block(&host), args.settings());
     let mut bench = args.live_bench(&host)?;
-    measure(args, &open, &plan, &mut bench)
+    measure(args, &open, context, &mut bench)
 }
 
 fn run_simulated(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {
@@ -324,7 +300,7 @@ fn run_simulated(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCo
     let stop = stop_on_signals()?;
     let guest = &args.simulated.guest;
     let prepared = Simulated::prepare(cache, guest, vcpus, |_| Ok(()))?;
-    let plan = args.plan(&open, prepared.host(model.as_ref()));
+    let context = open.context(prepared.host(model.as_ref()), args.settings());
     let mut bench = SimNoise::new(SimNoiseSettings {
         cache: prepared.cache,
         qemu: prepared.qemu,
@@ -338,7 +314,7 @@ fn run_simulated(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCo
         on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),
         stop: Box::new(move || stop.is_requested()),
     });
-    measure(args, &open, &plan, &mut bench)
+    measure(args, &open, context, &mut bench)
 }
 
 /// Refuses what a simulated machine cannot do.

@@ -1,29 +1,12 @@
 //! What a bench must be able to do for this experiment.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value as Json};
 
+use super::experiment::{Plan, Samples};
 use super::sample::{Curve, Repetition};
 use super::trace::Trace;
 use super::what::{Geometry, Level, Method, Source};
-use crate::handlers::BenchError;
-
-/// What is the same for all series of a bench.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct FootprintFacts {
-    /// `live` or `sim`.
-    pub bench: String,
-    /// Frequency of the clock that cycles are counted by, Hz.
-    pub clock_hz: f64,
-    /// Settings in force, for the manifest.
-    pub settings: Map<String, Json>,
-    /// The cost of measuring, for the manifest.
-    pub observer: Map<String, Json>,
-    /// Why misses of a level can't be counted: the level, the reason.
-    pub no_counters: Vec<(String, String)>,
-    /// What a reader must know.
-    pub warnings: Vec<String>,
-}
+use crate::experiment::{Bench, BenchError, Measured, Progress};
 
 /// What was made ready for one level and source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,27 +27,31 @@ pub struct Ready {
     pub start_misses: Option<u64>,
 }
 
-/// Why there is nothing to measure: the reason, and what would help.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Missing {
-    /// Why.
-    pub reason: String,
-    /// The line that unlocks it.
-    pub remedy: Option<String>,
-}
-
-/// A machine whose caches can be filled, and interrupted meanwhile.
-pub trait FootprintBench {
-    /// What is the same for all series.
-    fn facts(&self) -> FootprintFacts;
-
-    /// Makes the loop of a level and a source of interrupts ready.
+/// A machine on which footprints can be measured.
+pub trait FootprintBench: Bench {
+    /// Measures the plan: see [`super::measure_series`].
     ///
     /// # Errors
-    /// Where one of them can't be had here.
-    fn ready(&mut self, level: Level, source: Source) -> Result<Ready, Missing>;
+    /// Where nothing can be measured.
+    fn measure(
+        &mut self,
+        plan: &Plan,
+        progress: &mut dyn Progress,
+    ) -> Result<Measured<Samples>, BenchError>;
+}
 
-    /// Repeats with what was made ready last; `raised`: with the interrupt, else idle.
+/// A machine whose caches this process can fill, and that can interrupt it meanwhile.
+pub trait SeriesBench: Bench {
+    /// Frequency of the clock that cycles are counted by, Hz.
+    fn clock_hz(&self) -> f64;
+
+    /// Prepares the loop of a level and a source of interrupts.
+    ///
+    /// # Errors
+    /// Where one of them is not available here.
+    fn ready(&mut self, level: Level, source: Source) -> Result<Ready, BenchError>;
+
+    /// Repeats with what was prepared last; `raised`: with the interrupt, else idle.
     ///
     /// # Errors
     /// When the bench breaks.
@@ -75,15 +62,12 @@ pub trait FootprintBench {
         number: usize,
     ) -> Result<Vec<Repetition>, BenchError>;
 
-    /// One repetition with the interrupt, of what was made ready last, and who ran meanwhile.
+    /// One repetition with the interrupt, of what was prepared last, and who ran meanwhile.
     ///
     /// # Errors
-    /// Where who runs can't be seen, or no repetition was undisturbed.
-    fn trace(&mut self, source: Source, method: Method) -> Result<Trace, Missing>;
+    /// Where it is not visible who runs, or no repetition was undisturbed.
+    fn trace(&mut self, source: Source, method: Method) -> Result<Trace, BenchError>;
 
-    /// Makes everything anew when it is asked for next: memory, loop, curve, source.
+    /// Discards memory, loop, curve and source: the next series prepares them again.
     fn forget(&mut self);
-
-    /// Whether the user asked to stop.
-    fn stop_requested(&self) -> bool;
 }

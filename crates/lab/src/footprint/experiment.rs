@@ -1,24 +1,23 @@
-//! Runs a plan on a bench, and puts a run together of what came of it.
+//! The plan, how it is measured, and what is reported.
 
-use record::{Absence, Run, SCHEMA};
+use record::Absence;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value as Json};
 
-use super::bench::{FootprintBench, FootprintFacts, Missing, Ready};
+use super::bench::{FootprintBench, Ready, SeriesBench};
 use super::contexts::Windows;
 use super::estimate::{REPETITIONS_MIN, excess, kept, user_misses, wants_more};
 use super::sample::{Curve, Repetition};
 use super::trace::Trace;
 use super::what::{Level, Method, Source};
 use super::{contexts, sums, tables};
-use crate::handlers::BenchError;
+use crate::experiment::{BenchError, Experiment, Measured, Progress, Report, Steps};
 
-/// Repetitions of each sort before the interval is looked at again.
+/// Repetitions of each sort between two looks at the interval.
 const BATCH: usize = 8;
 
 /// What to measure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FootprintPlan {
+pub struct Plan {
     /// Levels, in order.
     pub levels: Vec<Level>,
     /// Sources, in order.
@@ -27,40 +26,31 @@ pub struct FootprintPlan {
     pub methods: Vec<Method>,
     /// Most repetitions with the interrupt, and as many without, of each series.
     pub repetitions_max: usize,
-    /// Whether one repetition of each series is watched: who ran when.
+    /// Whether one repetition of each series is traced: who ran when.
     #[serde(default)]
     pub trace: bool,
-    /// In how many rounds, each with everything made ready anew; 0 is 1.
+    /// In how many rounds, each with everything prepared again; 0 is 1.
     #[serde(default)]
     pub rounds: usize,
 }
 
-/// What the caller knows of the run.
+/// What was measured.
 #[derive(Clone, Debug, Default)]
-pub struct About {
-    /// When the run began, UTC, RFC 3339.
-    pub started_utc: String,
-    /// The machine.
-    pub host: Map<String, Json>,
-    /// What was asked for on the command line.
-    pub settings: Map<String, Json>,
-}
-
-/// What came of a plan.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Measured {
+pub struct Samples {
+    /// Frequency of the clock that cycles are counted by, Hz.
+    pub clock_hz: f64,
     /// Series, in the order of the plan.
     pub series: Vec<Series>,
-    /// What can't be had: the level and source, and why.
-    pub missing: Vec<(Level, Source, Missing)>,
-    /// One repetition of each series with who ran meanwhile, or why there is none; empty unless asked for.
-    #[serde(default)]
-    pub traces: Vec<(Level, Source, Result<Trace, Missing>)>,
-    /// What was seen of its windows from outside; empty on a bench that nobody watches.
-    #[serde(skip)]
+    /// One traced repetition of each series, where the plan asks for it.
+    pub traces: Vec<Trace>,
+    /// The windows as the simulator saw them; empty on the live bench.
     pub windows: Windows,
-    /// Whether it was stopped.
-    pub stopped: bool,
+}
+
+impl crate::experiment::Samples for Samples {
+    fn is_empty(&self) -> bool {
+        self.series.is_empty()
+    }
 }
 
 /// One level, source and method: all repetitions.
@@ -94,64 +84,155 @@ pub struct Round {
     pub idle: usize,
 }
 
-/// Runs every series of the plan. Repetitions with and without the interrupt alternate in small
-/// batches, so that what changes slowly changes both.
+impl Experiment for Plan {
+    const NAME: &'static str = "footprint";
+    type Bench = dyn FootprintBench;
+    type Samples = Samples;
+
+    fn measure(
+        &self,
+        bench: &mut Self::Bench,
+        progress: &mut dyn Progress,
+    ) -> Result<Measured<Samples>, BenchError> {
+        bench.measure(self, progress)
+    }
+
+    fn report(&self, samples: &Samples) -> Report {
+        let all = &samples.series;
+        let mut absent: Vec<Absence> = samples.traces.iter().filter_map(disturbed).collect();
+        let mut tables = vec![
+            tables::footprint(all, samples.clock_hz, &mut absent),
+            tables::curves(all),
+            sums::sums(all),
+            contexts::modes(all, &samples.windows),
+            contexts::by_context(all, &samples.windows),
+        ];
+        tables.retain(|table| !table.rows().is_empty());
+        Report { tables, absent, ..Report::default() }
+    }
+}
+
+/// A traced repetition that does not count.
+fn disturbed(trace: &Trace) -> Option<Absence> {
+    let why = trace.verdict.against()?;
+    Some(Absence {
+        table: "footprint".to_owned(),
+        what: format!("trace of {}, {}, undisturbed", trace.level, trace.source),
+        reason: format!("no repetition was undisturbed; of the one that is shown: {why}"),
+        remedy: None,
+    })
+}
+
+/// Measures every series of the plan. Repetitions with and without the interrupt alternate in small
+/// batches, so that slow changes affect both alike.
 ///
 /// # Errors
-/// When the bench breaks.
-pub fn measure(
-    plan: &FootprintPlan,
-    bench: &mut dyn FootprintBench,
-    progress: &mut dyn FnMut(&str),
-) -> Result<Measured, BenchError> {
-    let mut measured = Measured::default();
-    for round in 1..=plan.rounds.max(1) {
-        let mut said = |words: &str| {
-            progress(&if plan.rounds > 1 {
-                format!("{words}, round {round}")
-            } else {
-                words.to_owned()
-            })
-        };
-        one_round(plan, bench, &mut measured, &mut said)?;
+/// Where nothing can be measured.
+pub fn measure_series(
+    plan: &Plan,
+    bench: &mut dyn SeriesBench,
+    progress: &mut dyn Progress,
+) -> Result<Measured<Samples>, BenchError> {
+    let rounds = plan.rounds.max(1);
+    let pairs = plan.levels.len() * plan.sources.len();
+    let mut steps = Steps::new(rounds * pairs * plan.methods.len(), progress);
+    let mut measured = Measured::<Samples>::default();
+    measured.samples.clock_hz = bench.clock_hz();
+    let mut done = 0;
+    for round in 1..=rounds {
+        for &level in &plan.levels {
+            for &source in &plan.sources {
+                if bench.stop_requested() {
+                    break;
+                }
+                let mut part = Part { plan, round, level, source, steps: &mut steps };
+                part.measure(bench, &mut measured)?;
+                done += plan.methods.len();
+                steps.skip_to(done);
+            }
+        }
         bench.forget();
     }
-    measured.stopped = bench.stop_requested();
+    measured.complete &= !bench.stop_requested();
     Ok(measured)
 }
 
-fn one_round(
-    plan: &FootprintPlan,
-    bench: &mut dyn FootprintBench,
-    measured: &mut Measured,
-    progress: &mut dyn FnMut(&str),
-) -> Result<(), BenchError> {
-    for &level in &plan.levels {
-        for &source in &plan.sources {
-            if bench.stop_requested() {
-                return Ok(());
-            }
-            match bench.ready(level, source) {
-                Ok(ready) => {
-                    for &method in &plan.methods {
-                        progress(&format!("{level}, {source}, {method}"));
-                        let one = series(plan, bench, (level, source, method), &ready)?;
-                        let is_first = measured.add(one, plan.rounds > 1);
-                        if plan.trace && is_first {
-                            measured.traces.push((level, source, bench.trace(source, method)));
-                        }
-                    }
-                }
-                Err(missing) => measured.add_missing(level, source, missing),
-            }
-        }
-    }
-    Ok(())
+/// The series of one level and source, in one round.
+struct Part<'a, 'b> {
+    plan: &'a Plan,
+    round: usize,
+    level: Level,
+    source: Source,
+    steps: &'a mut Steps<'b>,
 }
 
-impl Measured {
-    /// Puts a round's series behind those of the rounds before.
-    /// Whether it was the first.
+impl Part<'_, '_> {
+    fn label(&self) -> String {
+        format!("{}, {}", self.level, self.source)
+    }
+
+    fn measure(
+        &mut self,
+        bench: &mut dyn SeriesBench,
+        measured: &mut Measured<Samples>,
+    ) -> Result<(), BenchError> {
+        let (table, plan) = (Plan::NAME, self.plan);
+        let ready = match bench.ready(self.level, self.source) {
+            Ok(ready) => ready,
+            Err(error) => return measured.part_failed(table, self.label(), error),
+        };
+        for &method in &plan.methods {
+            let mut label = format!("{}, {method}", self.label());
+            if plan.rounds > 1 {
+                label += &format!(", round {}", self.round);
+            }
+            self.steps.start(bench, label.clone());
+            let one = match self.series(bench, method, &ready) {
+                Ok(one) => one,
+                Err(error) => {
+                    bench.forget(); // what broke is not used again
+                    return measured.part_failed(table, label, error);
+                }
+            };
+            let is_first = measured.samples.add(one, plan.rounds > 1);
+            if plan.trace && is_first {
+                match bench.trace(self.source, method) {
+                    Ok(trace) => measured.samples.traces.push(trace),
+                    Err(error) => {
+                        let what = format!("trace of {}", self.label());
+                        measured.part_failed(table, what, error)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn series(
+        &self,
+        bench: &mut dyn SeriesBench,
+        method: Method,
+        ready: &Ready,
+    ) -> Result<Series, BenchError> {
+        let (mut raised, mut idle) = (Vec::new(), Vec::new());
+        let most = (self.plan.repetitions_max / self.plan.rounds.max(1)).max(REPETITIONS_MIN);
+        while raised.len() < most && !bench.stop_requested() {
+            let number = BATCH.min(most - raised.len());
+            raised.extend(bench.repeat(method, true, number)?);
+            idle.extend(bench.repeat(method, false, number)?);
+            let value = if ready.start_misses.is_some() { user_misses } else { excess };
+            if !wants_more(&kept(&raised, value), &kept(&idle, value)) {
+                break;
+            }
+        }
+        let Part { level, source, .. } = *self;
+        let (ready, rounds) = (ready.clone(), Vec::new());
+        Ok(Series { level, source, method, ready, raised, idle, rounds })
+    }
+}
+
+impl Samples {
+    /// Appends a round's series to those of the rounds before. Whether it was the first.
     fn add(&mut self, mut one: Series, of_many: bool) -> bool {
         let round = |raised, idle| Round { curve: one.ready.curve.clone(), raised, idle };
         let same = |other: &&mut Series| {
@@ -171,88 +252,4 @@ impl Measured {
         self.series.push(one);
         true
     }
-
-    fn add_missing(&mut self, level: Level, source: Source, missing: Missing) {
-        if !self.missing.iter().any(|(l, s, _)| (*l, *s) == (level, source)) {
-            self.missing.push((level, source, missing));
-        }
-    }
-}
-
-fn series(
-    plan: &FootprintPlan,
-    bench: &mut dyn FootprintBench,
-    (level, source, method): (Level, Source, Method),
-    ready: &Ready,
-) -> Result<Series, BenchError> {
-    let (mut raised, mut idle) = (Vec::new(), Vec::new());
-    let most = (plan.repetitions_max / plan.rounds.max(1)).max(REPETITIONS_MIN);
-    while raised.len() < most && !bench.stop_requested() {
-        let number = BATCH.min(most - raised.len());
-        raised.extend(bench.repeat(method, true, number)?);
-        idle.extend(bench.repeat(method, false, number)?);
-        let value = if ready.start_misses.is_some() { user_misses } else { excess };
-        if !wants_more(&kept(&raised, value), &kept(&idle, value)) {
-            break;
-        }
-    }
-    let (ready, rounds) = (ready.clone(), Vec::new());
-    Ok(Series { level, source, method, ready, raised, idle, rounds })
-}
-
-/// Puts the run together.
-#[must_use]
-pub fn assemble(about: &About, facts: FootprintFacts, measured: &Measured) -> Run {
-    let mut absent = absences(&facts, measured);
-    let all = &measured.series;
-    let mut tables = vec![
-        tables::footprint(all, facts.clock_hz, &mut absent),
-        tables::curves(all),
-        sums::sums(all),
-        contexts::modes(all, &measured.windows),
-        contexts::by_context(all, &measured.windows),
-    ];
-    tables.retain(|table| !table.rows().is_empty());
-    let mut settings = about.settings.clone();
-    settings.extend(facts.settings);
-    Run {
-        schema: SCHEMA.to_owned(),
-        experiment: "footprint".to_owned(),
-        bench: facts.bench,
-        started_utc: about.started_utc.clone(),
-        complete: !measured.stopped,
-        host: about.host.clone(),
-        settings,
-        observer: facts.observer,
-        warnings: facts.warnings,
-        absent,
-        tables,
-    }
-}
-
-fn absences(facts: &FootprintFacts, measured: &Measured) -> Vec<Absence> {
-    let absence = |what: String, reason: &str, remedy: Option<String>| Absence {
-        table: "footprint".to_owned(),
-        what,
-        reason: reason.to_owned(),
-        remedy,
-    };
-    let missing = measured.missing.iter().map(|(level, source, missing)| {
-        absence(format!("{level}, {source}"), &missing.reason, missing.remedy.clone())
-    });
-    let counters = facts.no_counters.iter();
-    let counters =
-        counters.map(|(level, reason)| absence(format!("{level}: misses"), reason, None));
-    let untraced = measured.traces.iter().filter_map(|(level, source, trace)| {
-        let what = format!("trace of {level}, {source}");
-        match trace {
-            Err(why) => Some(absence(what, &why.reason, why.remedy.clone())),
-            Ok(trace) => trace.verdict.against().map(|why| {
-                let reason =
-                    format!("no repetition was undisturbed; of the one that is shown: {why}");
-                absence(format!("{what}, undisturbed"), &reason, None)
-            }),
-        }
-    });
-    missing.chain(counters).chain(untraced).collect()
 }

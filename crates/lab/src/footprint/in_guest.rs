@@ -4,14 +4,16 @@
 //! The answer is lines of JSON, one [`FootprintLine`] each. Nothing in them is believed: what is out of
 //! order or beyond bounds is refused.
 
+use record::Absence;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
 
-use super::bench::{FootprintFacts, Missing, Ready};
-use super::experiment::{FootprintPlan, Measured, Series};
+use super::bench::Ready;
+use super::experiment::{Plan, Samples, Series};
 use super::sample::Repetition;
 use super::trace::Trace;
 use super::what::{Geometry, Level, Method, Source};
-use crate::handlers::BenchError;
+use crate::experiment::{BenchError, BenchFacts, Measured};
 
 /// Repetitions of a line.
 const REPETITIONS_OF_A_LINE: usize = 128;
@@ -25,7 +27,7 @@ const TRACES_MAX: usize = 1024;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FootprintOrder {
     /// What.
-    pub plan: FootprintPlan,
+    pub plan: Plan,
     /// CPU of the loop.
     pub cpu: u32,
     /// Sizes of the machine's levels: the guest's own words are of another machine.
@@ -54,6 +56,8 @@ pub enum FootprintLine {
     Trace(Level, Source, Result<Trace, Missing>),
     /// What can't be had.
     Missing(Level, Source, Missing),
+    /// The same, as a run has it.
+    Absent(Absence),
     /// All is said; what is the same for all.
     Done(FootprintFacts),
     /// The guest can't do it.
@@ -62,25 +66,58 @@ pub enum FootprintLine {
     Failed(String),
 }
 
+/// What is the same for all series.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct FootprintFacts {
+    bench: String,
+    clock_hz: f64,
+    settings: Map<String, Json>,
+    observer: Map<String, Json>,
+    no_counters: Vec<(String, String)>,
+    warnings: Vec<String>,
+    #[serde(default)]
+    complete: Option<bool>,
+}
+
+/// Why there is nothing to measure.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Missing {
+    reason: String,
+    remedy: Option<String>,
+}
+
+impl Missing {
+    fn absence(self, what: String) -> Absence {
+        let Missing { reason, remedy } = self;
+        Absence { table: "footprint".to_owned(), what, reason, remedy }
+    }
+}
+
 /// What was measured, in lines.
-pub fn lines(measured: &Measured, facts: FootprintFacts) -> Vec<FootprintLine> {
+#[must_use]
+pub fn lines(measured: Measured<Samples>, facts: BenchFacts) -> Vec<FootprintLine> {
     let mut lines = Vec::new();
-    for one in &measured.series {
+    let Measured { samples, complete, absent, .. } = measured;
+    for one in &samples.series {
         lines.push(FootprintLine::Series(one.level, one.source, one.method, one.ready.clone()));
         for (raised, all) in [(true, &one.raised), (false, &one.idle)] {
             let pieces = all.chunks(REPETITIONS_OF_A_LINE);
             lines.extend(pieces.map(|some| FootprintLine::Repetitions(raised, some.to_vec())));
         }
     }
-    let missing = measured.missing.iter();
-    lines.extend(
-        missing.map(|(level, source, why)| FootprintLine::Missing(*level, *source, why.clone())),
-    );
-    let traces = measured.traces.iter();
-    lines.extend(
-        traces.map(|(level, source, one)| FootprintLine::Trace(*level, *source, one.clone())),
-    );
-    lines.push(FootprintLine::Done(facts));
+    for trace in samples.traces {
+        lines.push(FootprintLine::Trace(trace.level, trace.source, Ok(trace)));
+    }
+    lines.extend(absent.into_iter().chain(facts.absent).map(FootprintLine::Absent));
+    lines.push(FootprintLine::Done(FootprintFacts {
+        bench: facts.bench,
+        clock_hz: samples.clock_hz,
+        settings: facts.settings,
+        observer: facts.observer,
+        no_counters: Vec::new(),
+        warnings: facts.warnings,
+        complete: Some(complete),
+    }));
     lines
 }
 
@@ -90,35 +127,50 @@ pub fn lines(measured: &Measured, facts: FootprintFacts) -> Vec<FootprintLine> {
 /// What the guest says of itself, and an answer that is not one.
 pub fn read<'a>(
     answer: impl Iterator<Item = &'a str>,
-) -> Result<(FootprintFacts, Measured), BenchError> {
+) -> Result<(BenchFacts, Measured<Samples>), BenchError> {
     let broken = |what: &str| BenchError::Failed(format!("the guest's answer: {what}"));
-    let (mut measured, mut count) = (Measured::default(), 0);
+    let (mut measured, mut count) = (Measured::<Samples>::default(), 0);
     for line in answer {
         let line = serde_json::from_str(line).map_err(|error| broken(&error.to_string()))?;
+        let samples = &mut measured.samples;
         match line {
             FootprintLine::Series(level, source, method, ready) => {
                 let (raised, idle, rounds) = (Vec::new(), Vec::new(), Vec::new());
-                measured.series.push(Series { level, source, method, ready, raised, idle, rounds });
+                samples.series.push(Series { level, source, method, ready, raised, idle, rounds });
             }
             FootprintLine::Repetitions(raised, some) => {
                 count += some.len();
                 if count > REPETITIONS_MAX {
                     return Err(broken("too many repetitions"));
                 }
-                let series = measured.series.last_mut();
+                let series = samples.series.last_mut();
                 let series = series.ok_or_else(|| broken("repetitions of no series"))?;
                 if raised { &mut series.raised } else { &mut series.idle }.extend(some);
             }
-            FootprintLine::Trace(..) if measured.traces.len() >= TRACES_MAX => {
+            FootprintLine::Trace(..) if samples.traces.len() >= TRACES_MAX => {
                 return Err(broken("too many traces"));
             }
-            FootprintLine::Trace(level, source, trace) => {
-                measured.traces.push((level, source, trace));
-            }
+            FootprintLine::Trace(level, source, trace) => match trace {
+                Ok(trace) => samples.traces.push(trace),
+                Err(why) => {
+                    let what = format!("trace of {level}, {source}");
+                    measured.absent.push(why.absence(what));
+                }
+            },
             FootprintLine::Missing(level, source, why) => {
-                measured.missing.push((level, source, why));
+                measured.absent.push(why.absence(format!("{level}, {source}")));
             }
-            FootprintLine::Done(facts) => return Ok((facts, measured)),
+            FootprintLine::Absent(absence) => measured.absent.push(absence),
+            FootprintLine::Done(facts) => {
+                samples.clock_hz = facts.clock_hz;
+                measured.complete = facts.complete.unwrap_or(true);
+                let absent = facts.no_counters.into_iter().map(|(level, reason)| {
+                    Missing { reason, remedy: None }.absence(format!("{level}: misses"))
+                });
+                let FootprintFacts { bench, settings, observer, warnings, .. } = facts;
+                let absent = absent.collect();
+                return Ok((BenchFacts { bench, settings, observer, absent, warnings }, measured));
+            }
             FootprintLine::Unavailable(reason) => {
                 return Err(BenchError::NothingMeasurable { reason, remedy: None });
             }
@@ -133,7 +185,7 @@ mod tests {
     use super::*;
     use crate::footprint::sample::Verdict;
 
-    fn measured() -> Measured {
+    fn measured() -> Measured<Samples> {
         let geometry = Geometry { size_bytes: 1024, line_bytes: 64, ways: 2 };
         let one = Repetition {
             verdict: Verdict::Kept,
@@ -161,24 +213,20 @@ mod tests {
             rounds: Vec::new(),
         };
         let missing = Missing { reason: "none".to_owned(), remedy: None };
-        Measured {
-            series: vec![series],
-            traces: vec![(Level::L2, Source::Net, Err(missing.clone()))],
-            missing: vec![(Level::L2, Source::Net, missing)],
-            ..Measured::default()
-        }
+        let samples = Samples { series: vec![series], ..Samples::default() };
+        Measured { absent: vec![missing.absence("l2".to_owned())], ..Measured::new(samples) }
     }
 
     #[test]
     fn an_answer_comes_back_whole() {
-        let said: Vec<String> = lines(&measured(), FootprintFacts::default())
+        let said: Vec<String> = lines(measured(), BenchFacts::default())
             .iter()
             .map(|line| serde_json::to_string(line).unwrap())
             .collect();
         assert!(said.iter().all(|line| line.len() < 60_000));
         let (_, back) = read(said.iter().map(String::as_str)).unwrap();
-        assert_eq!(back.series[0].raised, measured().series[0].raised);
-        assert_eq!((back.series[0].idle.len(), back.missing.len()), (5, 1));
+        assert_eq!(back.samples.series[0].raised, measured().samples.series[0].raised);
+        assert_eq!((back.samples.series[0].idle.len(), back.absent.len()), (5, 1));
         assert!(read(said[..2].iter().map(String::as_str)).is_err());
         assert!(read(said[1..].iter().map(String::as_str)).is_err());
         assert!(read(["{}"].into_iter()).is_err());

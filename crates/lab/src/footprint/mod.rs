@@ -20,7 +20,7 @@ pub(crate) mod tests;
 pub mod trace;
 pub mod what;
 
-pub use bench::{FootprintBench, FootprintFacts, Missing, Ready};
-pub use experiment::{About, FootprintPlan, Measured, Series, assemble, measure};
+pub use bench::{FootprintBench, Ready, SeriesBench};
+pub use experiment::{Plan, Round, Samples, Series, measure_series};
 pub use sample::{Curve, Repetition, Verdict};
 pub use what::{Geometry, Level, Method, Source};

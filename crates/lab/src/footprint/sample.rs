@@ -41,7 +41,7 @@ impl Verdict {
     }
 }
 
-/// One repetition. Cycles are those of the clock that `NoiseFacts` names.
+/// One repetition. Cycles are those of the clock whose frequency is [`super::Samples::clock_hz`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Repetition {
     /// Whether it counts.

@@ -1,30 +1,26 @@
-//! Runs the plan on a bench and puts the run together.
+//! The plan, how it is measured, and what is reported.
 
-use record::{Absence, Run, SCHEMA};
 use serde_json::{Map, Value as Json, json};
 
-use super::bench::{BenchError, BenchFacts, HandlersBench, Pass};
+use super::bench::{HandlersBench, Pass, ProbeOverhead};
 use super::condition::Condition;
 use super::sample::WindowSample;
 use super::tables;
+use crate::experiment::{BenchError, Experiment, Measured, Progress, Report, Steps};
 
-/// What to measure, and what the caller knows of the run.
+/// What to measure.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// The conditions, in order.
     pub conditions: Vec<Condition>,
-    /// When the run began, UTC, RFC 3339.
-    pub started_utc: String,
-    /// The machine.
-    pub host: Map<String, Json>,
-    /// What was asked for on the command line.
-    pub settings: Map<String, Json>,
-    /// Also write the histograms' buckets.
+    /// Also report the histograms' buckets.
     pub histograms: bool,
 }
 
 /// All passes of one condition.
-pub(super) struct Measured {
+#[derive(Debug)]
+pub struct ConditionSamples {
+    /// The condition.
     pub condition: Condition,
     /// The timing pass.
     pub timing: WindowSample,
@@ -32,84 +28,91 @@ pub(super) struct Measured {
     pub events: Vec<(usize, WindowSample)>,
 }
 
-impl Measured {
+/// What was measured.
+#[derive(Debug, Default)]
+pub struct Samples {
+    /// The conditions that were measured.
+    pub conditions: Vec<ConditionSamples>,
+    /// The passes that the bench makes over each of them.
+    pub passes: Vec<Pass>,
+    /// What the probes cost.
+    pub overhead: ProbeOverhead,
+}
+
+impl crate::experiment::Samples for Samples {
+    fn is_empty(&self) -> bool {
+        self.conditions.is_empty()
+    }
+}
+
+impl ConditionSamples {
+    fn windows(&self) -> impl Iterator<Item = &WindowSample> {
+        std::iter::once(&self.timing).chain(self.events.iter().map(|(_, window)| window))
+    }
+
     /// Whether every pass was measured to its end.
     fn is_complete(&self, passes: usize) -> bool {
-        let windows = || std::iter::once(&self.timing).chain(self.events.iter().map(|(_, w)| w));
-        windows().count() == passes && windows().all(|window| !window.interrupted)
+        self.windows().count() == passes && self.windows().all(|window| !window.interrupted)
     }
 }
 
-/// What came of a plan.
-#[derive(Debug)]
-pub enum Outcome {
-    /// A run; perhaps cut short, perhaps with rows absent.
-    Ran(Box<Run>),
-    /// No condition could be measured.
-    Nothing {
-        /// Why.
-        reason: String,
-        /// The line that unlocks it.
-        remedy: Option<String>,
-    },
-}
+impl Experiment for Plan {
+    const NAME: &'static str = "handlers";
+    type Bench = dyn HandlersBench;
+    type Samples = Samples;
 
-/// Measures every condition of the plan. `progress` is told each condition before it starts.
-///
-/// # Errors
-/// When the bench breaks; a condition that it cannot have is an absence in the run.
-pub fn run(
-    plan: &Plan,
-    bench: &mut dyn HandlersBench,
-    progress: &mut dyn FnMut(&str),
-) -> Result<Outcome, BenchError> {
-    let passes = bench.passes();
-    let (mut measured, mut absent) = (Vec::new(), Vec::new());
-    let (mut complete, mut failed) = (true, None);
-    for &condition in &plan.conditions {
-        if bench.stop_requested() {
-            complete = false;
-            break;
-        }
-        match all_passes(condition, &passes, bench, progress) {
-            Ok(one) => {
-                complete &= one.is_complete(passes.len());
-                // Stopped before its window opened: there is nothing to show.
-                if !one.timing.windows.is_empty() {
-                    measured.push(one);
+    fn measure(
+        &self,
+        bench: &mut Self::Bench,
+        progress: &mut dyn Progress,
+    ) -> Result<Measured<Samples>, BenchError> {
+        let mut measured = Measured::<Samples>::default();
+        measured.samples.passes = bench.passes();
+        let passes = measured.samples.passes.clone();
+        let mut steps = Steps::new(self.conditions.len() * passes.len(), progress);
+        for (at, &condition) in self.conditions.iter().enumerate() {
+            if bench.stop_requested() {
+                measured.complete = false;
+                break;
+            }
+            match all_passes(condition, &passes, bench, &mut steps) {
+                Ok(one) => {
+                    measured.complete &= one.is_complete(passes.len());
+                    // Without a window, the stop came before it opened: there is nothing to show.
+                    if !one.timing.windows.is_empty() {
+                        measured.samples.conditions.push(one);
+                    }
                 }
+                Err(error) => measured.part_failed(Self::NAME, condition.label(), error)?,
             }
-            Err(BenchError::Unavailable { reason, remedy }) => {
-                absent.push(Absence {
-                    table: "handlers".to_owned(),
-                    what: condition.label(),
-                    reason,
-                    remedy,
-                });
-            }
-            Err(BenchError::NothingMeasurable { reason, remedy }) => {
-                return Ok(Outcome::Nothing { reason, remedy });
-            }
-            // What other conditions gave is not thrown away.
-            Err(BenchError::Failed(reason)) => {
-                let what = condition.label();
-                failed.get_or_insert_with(|| BenchError::Failed(format!("{what}: {reason}")));
-                absent.push(Absence { table: "handlers".to_owned(), what, reason, remedy: None });
-            }
+            steps.skip_to((at + 1) * passes.len());
         }
+        measured.samples.overhead = bench.probe_overhead();
+        Ok(measured)
     }
-    let has_failed = failed.is_some();
-    match (failed, absent.first()) {
-        (Some(error), _) if measured.is_empty() => Err(error),
-        (_, Some(first)) if measured.is_empty() => Ok(Outcome::Nothing {
-            reason: format!("{}: {}", first.what, first.reason),
-            remedy: first.remedy.clone(),
-        }),
-        _ => {
-            let facts = bench.facts();
-            let mut run = assemble(plan, &facts, &passes, &measured, absent);
-            run.complete = complete && !has_failed;
-            Ok(Outcome::Ran(Box::new(run)))
+
+    fn report(&self, samples: &Samples) -> Report {
+        let Samples { conditions, passes, overhead } = samples;
+        let mut tables = vec![
+            tables::handlers(conditions, overhead),
+            tables::napi(conditions),
+            tables::agreement(conditions),
+            tables::conditions(conditions),
+        ];
+        if passes.len() > 1 {
+            tables.push(tables::events(conditions, passes, overhead));
+            tables.push(tables::ratios(conditions, passes, overhead));
+        }
+        if self.histograms {
+            tables.push(tables::histograms(conditions));
+        }
+        let in_force = ("conditions".to_owned(), conditions_in_force(conditions));
+        Report {
+            tables,
+            settings: Map::from_iter([in_force]),
+            observer: observer(overhead, conditions),
+            warnings: warnings(conditions),
+            absent: Vec::new(),
         }
     }
 }
@@ -118,79 +121,36 @@ fn all_passes(
     condition: Condition,
     passes: &[Pass],
     bench: &mut dyn HandlersBench,
-    progress: &mut dyn FnMut(&str),
-) -> Result<Measured, BenchError> {
-    progress(&condition.label());
+    steps: &mut Steps<'_>,
+) -> Result<ConditionSamples, BenchError> {
+    steps.start(bench, condition.label());
     let timing = bench.measure(condition, 0)?;
     let mut events = Vec::new();
     for (position, pass) in passes.iter().enumerate().skip(1) {
         if timing.interrupted || bench.stop_requested() {
             break;
         }
-        progress(&format!("{}, events {}", condition.label(), pass.events.join(" ")));
+        steps.start(bench, format!("{}, events {}", condition.label(), pass.events.join(" ")));
         let window = bench.measure(condition, position)?;
         if window.windows.is_empty() {
             break; // stopped before it opened
         }
         events.push((position, window));
     }
-    Ok(Measured { condition, timing, events })
-}
-
-fn assemble(
-    plan: &Plan,
-    facts: &BenchFacts,
-    passes: &[Pass],
-    measured: &[Measured],
-    mut absent: Vec<Absence>,
-) -> Run {
-    let mut tables = vec![
-        tables::handlers(measured, facts),
-        tables::napi(measured),
-        tables::agreement(measured),
-        tables::conditions(measured),
-    ];
-    if passes.len() > 1 {
-        tables.push(tables::events(measured, passes, facts));
-        tables.push(tables::ratios(measured, passes, facts));
-    }
-    if plan.histograms {
-        tables.push(tables::histograms(measured));
-    }
-    absent.extend(facts.absent.iter().map(|(what, reason, remedy)| Absence {
-        table: "handlers".to_owned(),
-        what: what.clone(),
-        reason: reason.clone(),
-        remedy: remedy.clone(),
-    }));
-    let mut settings = plan.settings.clone();
-    settings.extend(facts.settings.clone());
-    settings.insert("conditions".to_owned(), conditions_in_force(measured));
-    Run {
-        schema: SCHEMA.to_owned(),
-        experiment: "handlers".to_owned(),
-        bench: facts.bench.clone(),
-        started_utc: plan.started_utc.clone(),
-        complete: true,
-        host: plan.host.clone(),
-        settings,
-        observer: observer(facts, measured),
-        warnings: warnings(facts, measured),
-        absent,
-        tables,
-    }
+    Ok(ConditionSamples { condition, timing, events })
 }
 
 /// What each condition was made of: files, interfaces, threads and their CPUs.
-fn conditions_in_force(measured: &[Measured]) -> Json {
-    let of = |one: &Measured| (one.condition.label(), Json::Object(one.timing.facts.clone()));
+fn conditions_in_force(measured: &[ConditionSamples]) -> Json {
+    let of =
+        |one: &ConditionSamples| (one.condition.label(), Json::Object(one.timing.facts.clone()));
     Json::Object(measured.iter().map(of).collect())
 }
 
-fn warnings(facts: &BenchFacts, measured: &[Measured]) -> Vec<String> {
-    let mut warnings = facts.warnings.clone();
+fn warnings(measured: &[ConditionSamples]) -> Vec<String> {
+    let mut warnings = Vec::new();
     for one in measured {
-        for window in std::iter::once(&one.timing).chain(one.events.iter().map(|(_, w)| w)) {
+        for window in one.windows() {
             let label = one.condition.label();
             warnings.extend(window.warnings.iter().map(|text| format!("{label}: {text}")));
             if window.lost() > 0 {
@@ -212,21 +172,21 @@ fn warnings(facts: &BenchFacts, measured: &[Measured]) -> Vec<String> {
 }
 
 /// The cost of measuring, over the timing passes.
-fn observer(facts: &BenchFacts, measured: &[Measured]) -> Map<String, Json> {
+fn observer(overhead: &ProbeOverhead, measured: &[ConditionSamples]) -> Map<String, Json> {
     let windows = || measured.iter().map(|one| &one.timing);
     let events: u64 = windows().map(WindowSample::events).sum();
     let cpu_time_ns: u64 = windows().map(WindowSample::cpu_time_ns).sum();
     let length_ns: u64 = windows().map(WindowSample::length_ns).sum();
     let user_ns: u64 = windows().map(|window| window.user_cpu_ns).sum();
     let ratio = |part: f64, whole: u64| (whole > 0).then(|| part / whole as f64);
-    let mut observer = facts.observer.clone();
-    observer.insert("probe_overhead_ns".into(), json!(facts.added_ns));
-    observer.insert("probe_overhead_in_span_ns".into(), json!(facts.inside_ns));
-    observer.insert("outside_ns_per_span".into(), json!(facts.added_ns - facts.inside_ns));
+    let mut observer = Map::new();
+    observer.insert("probe_overhead_ns".into(), json!(overhead.total_ns));
+    observer.insert("probe_overhead_in_span_ns".into(), json!(overhead.in_span_ns));
+    observer.insert("outside_ns_per_span".into(), json!(overhead.total_ns - overhead.in_span_ns));
     observer.insert("events".into(), json!(events));
     let per_second = ratio(events as f64 * 1e9, length_ns);
     observer.insert("events_per_second".into(), json!(per_second));
-    let probe_ns = events as f64 / 2.0 * facts.added_ns as f64;
+    let probe_ns = events as f64 / 2.0 * overhead.total_ns as f64;
     observer.insert("cpu_share_ratio".into(), json!(ratio(probe_ns, cpu_time_ns)));
     observer.insert("user_cpu_share_ratio".into(), json!(ratio(user_ns as f64, cpu_time_ns)));
     let lost: u64 = measured

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-use super::bench::BenchError;
 use super::condition::Condition;
 use super::sample::{SourceSample, Timing, Work};
+use crate::experiment::BenchError;
 
 /// A window to make. All CPUs of the guest are measured. Times are of the guest's clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ pub mod probe_check;
 pub mod sample;
 mod tables;
 
-pub use bench::{BenchError, BenchFacts, HandlersBench, Pass};
+pub use bench::{HandlersBench, Pass, ProbeOverhead};
 pub use condition::{Condition, Load, Rate, Source};
-pub use experiment::{Outcome, Plan, run};
+pub use experiment::{ConditionSamples, Plan, Samples};
 pub use sample::{Agreement, CpuWindow, EventSums, SourceSample, Timing, WindowSample};

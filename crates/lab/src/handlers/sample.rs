@@ -49,7 +49,7 @@ pub struct EventSums {
     /// Per event of the pass: the sum of inclusive deltas.
     pub inclusive: Vec<u64>,
     /// Per event of the pass: what reading added to `own`, as measured for this source; empty where
-    /// what [`super::BenchFacts::event_overheads`] says stands for all.
+    /// what [`super::ProbeOverhead::events`] says stands for all.
     pub added: Vec<u64>,
 }
 

@@ -1,41 +1,29 @@
 //! What a bench must be able to do for this experiment.
 
-use serde_json::{Map, Value as Json};
-
 use super::loops::Loop;
 use super::sample::NoiseSample;
-use crate::handlers::BenchError;
+use crate::experiment::{Bench, BenchError};
 
-/// What is the same for all windows of a bench.
-#[derive(Clone, Debug, Default)]
-pub struct NoiseFacts {
-    /// `live` or `sim`.
-    pub bench: String,
-    /// Whether the kernel's side can be watched.
-    pub can_trace: bool,
-    /// Whether every cycle is seen, from outside: nothing is watched that would cost anything.
-    pub sees_whole: bool,
-    /// Settings in force, for the manifest.
-    pub settings: Map<String, Json>,
-    /// The cost of measuring, for the manifest.
-    pub observer: Map<String, Json>,
-    /// What cannot be had: table, what, reason, remedy.
-    pub absent: Vec<(String, String, String, Option<String>)>,
-    /// What a reader must know.
-    pub warnings: Vec<String>,
+/// What a bench sees besides the loop's own gaps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Visibility {
+    /// Nothing: gaps have no causes.
+    #[default]
+    Gaps,
+    /// The kernel's events, by probes that cost time.
+    KernelEvents,
+    /// Every cycle, from outside and at no cost.
+    EveryCycle,
 }
 
 /// A machine whose CPUs can run the loops.
-pub trait NoiseBench {
-    /// What is the same for all windows.
-    fn facts(&self) -> NoiseFacts;
+pub trait NoiseBench: Bench {
+    /// What it sees besides the loop's own gaps.
+    fn visibility(&self) -> Visibility;
 
-    /// Runs a loop on every measured CPU for one window; `traced`: with the kernel's side watched.
+    /// Runs a loop on every measured CPU for one window; `traced`: with causes.
     ///
     /// # Errors
-    /// When the bench breaks, or cannot do it.
+    /// When the loop cannot be run.
     fn measure(&mut self, looping: Loop, traced: bool) -> Result<NoiseSample, BenchError>;
-
-    /// Whether the user asked to stop.
-    fn stop_requested(&self) -> bool;
 }

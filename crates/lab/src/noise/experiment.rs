@@ -1,135 +1,112 @@
-//! Runs the plan on a bench and puts the run together.
+//! The plan, how it is measured, and what is reported.
 
-use record::{Absence, Run, SCHEMA};
 use serde_json::{Map, Value as Json, json};
 
-use super::bench::{NoiseBench, NoiseFacts};
+use super::bench::{NoiseBench, Visibility};
 use super::loops::Loop;
 use super::sample::{NoiseSample, Traced, Work};
 use super::tables;
-use crate::handlers::BenchError;
+use crate::experiment::{BenchError, Experiment, Measured, Progress, Report, Samples, Steps};
 
-/// What to measure, and what the caller knows of the run.
+/// What to measure.
 #[derive(Clone, Debug, Default)]
-pub struct NoisePlan {
+pub struct Plan {
     /// The loops, in order.
     pub loops: Vec<Loop>,
-    /// Watch the kernel's side, where that can be had.
+    /// Find the causes of detours, where the bench can.
     pub trace: bool,
-    /// When the run began, UTC, RFC 3339.
-    pub started_utc: String,
-    /// The machine.
-    pub host: Map<String, Json>,
-    /// What was asked for on the command line.
-    pub settings: Map<String, Json>,
 }
 
-/// What came of a plan.
-#[derive(Debug)]
-pub enum NoiseOutcome {
-    /// A run; perhaps cut short.
-    Ran(Box<Run>),
-    /// Nothing can be measured here.
-    Nothing {
-        /// Why.
-        reason: String,
-        /// The line that unlocks it.
-        remedy: Option<String>,
-    },
-}
-
-/// Runs every loop of the plan. With the kernel's side watched, the detour loop runs once more
-/// before, bare: what watching costs is the difference.
-///
-/// # Errors
-/// When the bench breaks.
-pub fn run(
-    plan: &NoisePlan,
-    bench: &mut dyn NoiseBench,
-    progress: &mut dyn FnMut(&str),
-) -> Result<NoiseOutcome, BenchError> {
-    let traced = plan.trace && bench.facts().can_trace;
-    let mut passes = Vec::new();
-    for &looping in &plan.loops {
-        if traced && !bench.facts().sees_whole && looping == Loop::Detour {
-            passes.push((looping, false));
-        }
-        // The work of slots is looked at for its periods, not for its causes.
-        passes.push((looping, traced && looping != Loop::Ftq));
-    }
-    let mut samples: Vec<NoiseSample> = Vec::new();
-    for (looping, traced) in passes {
-        if bench.stop_requested() {
-            break;
-        }
-        let how = if traced { "" } else { ", bare" };
-        progress(&format!("{looping}{how}"));
-        match bench.measure(looping, traced) {
-            Ok(sample) => samples.push(sample),
-            Err(BenchError::Unavailable { reason, remedy })
-            | Err(BenchError::NothingMeasurable { reason, remedy }) => {
-                return Ok(NoiseOutcome::Nothing { reason, remedy });
+impl Plan {
+    /// The windows to measure: which loop, and whether with causes. Where probes find the causes, the
+    /// detour loop runs once more before, without them: the difference is what they cost.
+    fn windows(&self, visibility: Visibility) -> Vec<(Loop, bool)> {
+        let traced = self.trace && visibility != Visibility::Gaps;
+        let mut windows = Vec::new();
+        for &looping in &self.loops {
+            if traced && visibility == Visibility::KernelEvents && looping == Loop::Detour {
+                windows.push((looping, false));
             }
-            Err(error) => return Err(error),
+            // The work of slots is searched for its periods, not for its causes.
+            windows.push((looping, traced && looping != Loop::Ftq));
         }
+        windows
     }
-    let complete = !bench.stop_requested() && samples.iter().all(|sample| !sample.interrupted);
-    let mut run = assemble(plan, &bench.facts(), &samples);
-    run.complete = complete;
-    Ok(NoiseOutcome::Ran(Box::new(run)))
 }
 
-fn assemble(plan: &NoisePlan, facts: &NoiseFacts, samples: &[NoiseSample]) -> Run {
-    let (placement, not_placed) = tables::placement(samples);
-    let mut tables = vec![
-        tables::noise(samples),
-        tables::causes(samples),
-        tables::fwq(samples),
-        tables::aftermath(samples),
-        placement,
-        tables::ftq(samples),
-        tables::periods(samples),
-        tables::injected(samples),
-        tables::sizes(samples),
-        tables::detours(samples),
-        tables::repetitions(samples),
-        tables::slots(samples),
-        tables::spectrum(samples),
-    ];
-    tables.retain(|table| !table.rows().is_empty());
-    let mut settings = plan.settings.clone();
-    settings.extend(facts.settings.clone());
-    let windows = samples.iter().map(|sample| {
-        let mut window = sample.facts.clone();
-        window.insert("loop".to_owned(), json!(sample.looping.word()));
-        window.insert("traced".to_owned(), json!(sample.traced.is_some()));
-        Json::Object(window)
-    });
-    settings.insert("windows".to_owned(), Json::Array(windows.collect()));
-    let absent = facts.absent.iter().map(|(table, what, reason, remedy)| Absence {
-        table: table.clone(),
-        what: what.clone(),
-        reason: reason.clone(),
-        remedy: remedy.clone(),
-    });
-    Run {
-        schema: SCHEMA.to_owned(),
-        experiment: "noise".to_owned(),
-        bench: facts.bench.clone(),
-        started_utc: plan.started_utc.clone(),
-        complete: true,
-        host: plan.host.clone(),
-        settings,
-        observer: observer(facts, samples),
-        warnings: warnings(facts, samples),
-        absent: absent.chain(not_placed).collect(),
-        tables,
+impl Samples for Vec<NoiseSample> {
+    fn is_empty(&self) -> bool {
+        self.iter().all(|sample| sample.cpus.is_empty())
+    }
+}
+
+impl Experiment for Plan {
+    const NAME: &'static str = "noise";
+    type Bench = dyn NoiseBench;
+    type Samples = Vec<NoiseSample>;
+
+    fn measure(
+        &self,
+        bench: &mut Self::Bench,
+        progress: &mut dyn Progress,
+    ) -> Result<Measured<Self::Samples>, BenchError> {
+        let mut measured = Measured::<Self::Samples>::default();
+        let windows = self.windows(bench.visibility());
+        let mut steps = Steps::new(windows.len(), progress);
+        for (looping, traced) in windows {
+            if bench.stop_requested() {
+                break;
+            }
+            let label = format!("loop {looping}{}", if traced { "" } else { ", bare" });
+            steps.start(bench, label.clone());
+            match bench.measure(looping, traced) {
+                Ok(sample) => measured.samples.push(sample),
+                Err(error) => measured.part_failed(Self::NAME, label, error)?,
+            }
+        }
+        measured.complete &=
+            !bench.stop_requested() && measured.samples.iter().all(|sample| !sample.interrupted);
+        Ok(measured)
+    }
+
+    fn report(&self, samples: &Self::Samples) -> Report {
+        let (placement, absent) = tables::placement(samples);
+        let mut tables = vec![
+            tables::noise(samples),
+            tables::causes(samples),
+            tables::fwq(samples),
+            tables::aftermath(samples),
+            placement,
+            tables::ftq(samples),
+            tables::periods(samples),
+            tables::injected(samples),
+            tables::sizes(samples),
+            tables::detours(samples),
+            tables::repetitions(samples),
+            tables::slots(samples),
+            tables::spectrum(samples),
+        ];
+        tables.retain(|table| !table.rows().is_empty());
+        let windows = samples.iter().map(|sample| {
+            let mut window = sample.facts.clone();
+            window.insert("loop".to_owned(), json!(sample.looping.word()));
+            window.insert("traced".to_owned(), json!(sample.traced.is_some()));
+            Json::Object(window)
+        });
+        let windows = ("windows".to_owned(), Json::Array(windows.collect()));
+        Report {
+            tables,
+            settings: Map::from_iter([windows]),
+            observer: observer(samples),
+            warnings: warnings(samples),
+            absent,
+        }
     }
 }
 
 /// What watching costs: the detour loop bare and watched, and what was lost.
-fn observer(facts: &NoiseFacts, samples: &[NoiseSample]) -> Map<String, Json> {
-    let mut observer = facts.observer.clone();
+fn observer(samples: &[NoiseSample]) -> Map<String, Json> {
+    let mut observer = Map::new();
     let traces = || samples.iter().filter_map(|sample| sample.traced);
     let sum = |of: fn(&Traced) -> u64| traces().map(|traced| of(&traced)).sum::<u64>();
     let records_lost: u64 =
@@ -183,8 +160,8 @@ fn detours_in_all(sample: &NoiseSample) -> InAll {
     InAll { lost_ratio, median_ns: gaps.quantile(50_000) }
 }
 
-fn warnings(facts: &NoiseFacts, samples: &[NoiseSample]) -> Vec<String> {
-    let mut warnings = facts.warnings.clone();
+fn warnings(samples: &[NoiseSample]) -> Vec<String> {
+    let mut warnings = Vec::new();
     for sample in samples {
         let label = sample.looping;
         warnings.extend(sample.warnings.iter().map(|text| format!("{label}: {text}")));

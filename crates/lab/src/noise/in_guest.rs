@@ -7,8 +7,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::loops::{Body, Loop};
+use crate::experiment::BenchError;
 use crate::footprint::in_guest::FootprintOrder;
-use crate::handlers::BenchError;
 use crate::handlers::in_guest::GuestOrder;
 
 /// The most records of a loop on one CPU.

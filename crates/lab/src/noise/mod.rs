@@ -15,8 +15,8 @@ pub mod scale;
 pub mod split;
 mod tables;
 
-pub use bench::{NoiseBench, NoiseFacts};
-pub use experiment::{NoiseOutcome, NoisePlan, run};
+pub use bench::{NoiseBench, Visibility};
+pub use experiment::Plan;
 pub use ledger::GapLedger;
 pub use loops::{Body, Loop};
 pub use placement::{Beside, Place, Relation, Stretch, Stretches};

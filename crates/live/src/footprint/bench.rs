@@ -5,12 +5,13 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use lab::experiment::Absence;
+use lab::experiment::{Bench, BenchError, BenchFacts, Measured, Progress};
 use lab::footprint::trace::{Trace, TraceTimes};
 use lab::footprint::{
-    FootprintBench, FootprintFacts, Geometry, Level, Method, Missing, Ready, Repetition, Source,
-    Verdict,
+    FootprintBench, Geometry, Level, Method, Plan, Ready, Repetition, Samples, SeriesBench, Source,
+    Verdict, measure_series,
 };
-use lab::handlers::BenchError;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::{Map, json};
 use stats::Random;
@@ -158,7 +159,7 @@ impl LiveFootprint {
         })
     }
 
-    fn looping(&mut self, level: Level) -> Result<(Geometry, Loop), Missing> {
+    fn looping(&mut self, level: Level) -> Result<(Geometry, Loop), BenchError> {
         let geometry = geometry(&self.root, self.settings.cpu, level, &self.settings.by_hand)?;
         let interrupt = self.clock.cycles(INTERRUPT_NS_MIN);
         let looping = Loop::new(level, geometry, self.settings.seed, interrupt)
@@ -174,8 +175,8 @@ impl LiveFootprint {
     }
 }
 
-fn missing(reason: String) -> Missing {
-    Missing { reason, remedy: None }
+fn missing(reason: String) -> BenchError {
+    BenchError::Unavailable { reason, remedy: None }
 }
 
 impl LiveFootprint {
@@ -342,8 +343,8 @@ impl LiveFootprint {
     }
 }
 
-impl FootprintBench for LiveFootprint {
-    fn facts(&self) -> FootprintFacts {
+impl Bench for LiveFootprint {
+    fn facts(&self) -> BenchFacts {
         let mut settings = Map::new();
         settings.insert("cpu".into(), json!(self.settings.cpu));
         settings.insert("clock".into(), json!("TSC"));
@@ -361,19 +362,42 @@ impl FootprintBench for LiveFootprint {
                     .to_owned(),
             );
         }
-        let no_counters = self.no_counters.iter();
-        let no_counters = no_counters.map(|(level, why)| (level.to_string(), why.clone()));
-        FootprintFacts {
-            no_counters: no_counters.collect(),
+        let absent = self.no_counters.iter().map(|(level, reason)| Absence {
+            table: "footprint".to_owned(),
+            what: format!("{level}: misses"),
+            reason: reason.clone(),
+            remedy: None,
+        });
+        BenchFacts {
             bench: "live".to_owned(),
-            clock_hz: self.clock.hz,
             settings,
             observer: Map::new(),
+            absent: absent.collect(),
             warnings,
         }
     }
 
-    fn ready(&mut self, level: Level, source: Source) -> Result<Ready, Missing> {
+    fn stop_requested(&self) -> bool {
+        self.settings.stop.is_requested()
+    }
+}
+
+impl FootprintBench for LiveFootprint {
+    fn measure(
+        &mut self,
+        plan: &Plan,
+        progress: &mut dyn Progress,
+    ) -> Result<Measured<Samples>, BenchError> {
+        measure_series(plan, self, progress)
+    }
+}
+
+impl SeriesBench for LiveFootprint {
+    fn clock_hz(&self) -> f64 {
+        self.clock.hz
+    }
+
+    fn ready(&mut self, level: Level, source: Source) -> Result<Ready, BenchError> {
         self.stimulus = None; // the next one may need its resources
         let mut stimulus = ready(
             source,
@@ -381,7 +405,7 @@ impl FootprintBench for LiveFootprint {
             &self.settings.others,
             (self.settings.device.as_deref(), &self.settings.far),
         )
-        .map_err(|why| Missing { reason: why.reason, remedy: why.remedy })?;
+        .map_err(|why| BenchError::Unavailable { reason: why.reason, remedy: why.remedy })?;
         let (root, cpu) = (&self.root, self.settings.cpu);
         route(root, cpu, stimulus.as_mut(), &mut self.route, self.settings.move_irq)?;
         let kept = self.current.take().filter(|current| current.level == level);
@@ -426,7 +450,7 @@ impl FootprintBench for LiveFootprint {
         (0..number).map(|_| Ok(self.once(method, treatment)?.0)).collect()
     }
 
-    fn trace(&mut self, source: Source, method: Method) -> Result<Trace, Missing> {
+    fn trace(&mut self, source: Source, method: Method) -> Result<Trace, BenchError> {
         let level = self.current.as_ref().map(|current| current.level);
         let level = level.ok_or_else(|| missing("no level is ready".to_owned()))?;
         self.traced((level, source, method), self.settings.watcher)
@@ -434,10 +458,6 @@ impl FootprintBench for LiveFootprint {
 
     fn forget(&mut self) {
         self.current = None;
-    }
-
-    fn stop_requested(&self) -> bool {
-        self.settings.stop.is_requested()
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use lab::footprint::{Geometry, Level, Missing};
+use lab::experiment::BenchError;
+use lab::footprint::{Geometry, Level};
 
 use crate::host::{CacheFacts, Root, cache_facts};
 
@@ -67,13 +68,13 @@ pub fn geometry(
     cpu: u32,
     level: Level,
     by_hand: &ByHand,
-) -> Result<Geometry, Missing> {
+) -> Result<Geometry, BenchError> {
     let found = match by_hand.get(&level) {
         Some(geometry) => Some(*geometry),
         None if level.is_tlb() => root.is_live().then(|| tlb::entries(level)).flatten(),
         None => cache(&cache_facts(root, &[cpu]), level),
     };
-    found.ok_or_else(|| Missing {
+    found.ok_or_else(|| BenchError::Unavailable {
         reason: format!("the size of {level} is not known here"),
         remedy: Some(match level.is_tlb() {
             true => format!("--geometry {level}=ENTRIES:WAYS"),
@@ -184,7 +185,7 @@ mod tests {
         let empty = tempfile::tempdir().unwrap();
         let root = Root::new(empty.path());
         let missing = geometry(&root, 0, Level::L2, &ByHand::new()).unwrap_err();
-        assert!(missing.remedy.unwrap().contains("--geometry l2="));
+        assert!(missing.remedy().unwrap().contains("--geometry l2="));
         let by_hand = ByHand::from([parse("l2=1MiB:16:64").unwrap()]);
         assert_eq!(geometry(&root, 0, Level::L2, &by_hand).unwrap().lines(), 16384);
     }

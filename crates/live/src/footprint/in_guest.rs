@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use lab::experiment::{Bench, BenchError, BenchFacts, Measured, Step};
 use lab::footprint::in_guest::{FootprintLine, FootprintOrder, lines};
-use lab::footprint::{FootprintBench, FootprintFacts, Measured, measure};
-use lab::handlers::BenchError;
+use lab::footprint::{FootprintBench, Samples};
 
 use super::bench::{FootprintSettings, LiveFootprint};
 use super::stimulus::FarEnd;
@@ -17,7 +17,7 @@ use crate::window::{Stop, WindowEdge};
 #[must_use]
 pub fn carry_out(order: &FootprintOrder, mark: fn(WindowEdge)) -> Vec<FootprintLine> {
     match run(order, mark) {
-        Ok((facts, measured)) => lines(&measured, facts),
+        Ok((facts, measured)) => lines(measured, facts),
         Err(BenchError::Failed(reason)) => vec![FootprintLine::Failed(reason)],
         Err(
             BenchError::Unavailable { reason, .. } | BenchError::NothingMeasurable { reason, .. },
@@ -28,7 +28,7 @@ pub fn carry_out(order: &FootprintOrder, mark: fn(WindowEdge)) -> Vec<FootprintL
 fn run(
     order: &FootprintOrder,
     mark: fn(WindowEdge),
-) -> Result<(FootprintFacts, Measured), BenchError> {
+) -> Result<(BenchFacts, Measured<Samples>), BenchError> {
     let root = Root::default();
     let online = root.text("sys/devices/system/cpu/online").unwrap_or_default();
     let settings = FootprintSettings {
@@ -49,6 +49,6 @@ fn run(
         stop: Stop::new().map_err(|error| BenchError::Failed(error.to_string()))?,
     };
     let mut bench = LiveFootprint::new(settings)?;
-    let measured = measure(&order.plan, &mut bench, &mut |_| {})?;
+    let measured = bench.measure(&order.plan, &mut |_: &Step| {})?;
     Ok((bench.facts(), measured))
 }

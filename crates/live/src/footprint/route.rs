@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use lab::footprint::Missing;
+use lab::experiment::BenchError;
 
 use super::stimulus::{CountedAs, RaiseInterrupt};
 use crate::host::interrupts::read_interrupts;
@@ -61,8 +61,8 @@ pub fn route(
     stimulus: &mut dyn RaiseInterrupt,
     moved: &mut Route,
     may_move: bool,
-) -> Result<(), Missing> {
-    let broken = |error: String| Missing { reason: error, remedy: None };
+) -> Result<(), BenchError> {
+    let broken = |error: String| BenchError::Unavailable { reason: error, remedy: None };
     let first = trial(root, stimulus).map_err(broken)?;
     if first.iter().any(|line| line.cpus.contains(&cpu)) {
         return Ok(());
@@ -75,7 +75,7 @@ pub fn route(
     let reason = format!("{} interrupts CPU {there}, and the loop is on CPU {cpu}", line.name);
     if !device || !may_move {
         let remedy = Some(format!("-c {}, or --move-irq", line.cpus.first().unwrap_or(&0)));
-        return Err(Missing { reason, remedy });
+        return Err(BenchError::Unavailable { reason, remedy });
     }
     moved.move_to(&line.label, cpu).map_err(|why| broken(format!("{reason}; {why}")))?;
     let second = trial(root, stimulus).map_err(broken)?;

@@ -1,6 +1,7 @@
 //! Whether a CPU has a tick while one task runs on it.
 
-use lab::footprint::{Level, Missing};
+use lab::experiment::BenchError;
+use lab::footprint::Level;
 use rustix::time::{ClockId, clock_getres};
 
 use crate::host::{Root, parse_cpu_list};
@@ -35,7 +36,7 @@ pub fn check_pass(
     pass_ns: u64,
     cpu: u32,
     (tickless, ticks): (bool, bool),
-) -> Result<(), Missing> {
+) -> Result<(), BenchError> {
     let most_ns = if tickless || ticks { TICKLESS_PASS_NS_MAX } else { PASS_NS_MAX };
     if pass_ns <= most_ns {
         return Ok(());
@@ -44,7 +45,7 @@ pub fn check_pass(
         "a pass over {level} takes {pass_ns} ns, and above {most_ns} ns each contains other interrupts"
     );
     let remedy = format!("boot the kernel with nohz_full={cpu}: a CPU without a tick");
-    Err(Missing { reason, remedy: (!tickless).then_some(remedy) })
+    Err(BenchError::Unavailable { reason, remedy: (!tickless).then_some(remedy) })
 }
 
 #[cfg(test)]
@@ -56,9 +57,9 @@ mod tests {
         let check = |pass_ns, how| check_pass(Level::L2, pass_ns, 3, how);
         assert!(check(900_000, (false, false)).is_ok());
         let missing = check(1_800_000, (false, false)).unwrap_err();
-        assert!(missing.remedy.unwrap().contains("nohz_full=3"));
+        assert!(missing.remedy().unwrap().contains("nohz_full=3"));
         assert!(check(1_800_000, (true, false)).is_ok() && check(1_800_000, (false, true)).is_ok());
-        assert!(check(30_000_000, (true, false)).unwrap_err().remedy.is_none());
+        assert!(check(30_000_000, (true, false)).unwrap_err().remedy().is_none());
     }
 
     #[test]

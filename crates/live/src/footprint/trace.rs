@@ -1,7 +1,8 @@
 //! One repetition with the kernel's marks: which contexts ran on the loop's CPU, and when.
 
+use lab::experiment::BenchError;
 use lab::footprint::trace::{Trace, TraceTimes, from_begin, spans};
-use lab::footprint::{Level, Method, Missing, Source, Verdict};
+use lab::footprint::{Level, Method, Source, Verdict};
 use rustix::thread::gettid;
 
 use super::bench::LiveFootprint;
@@ -22,8 +23,8 @@ pub enum Watcher {
     Outside,
 }
 
-fn missing(error: impl std::fmt::Display) -> Missing {
-    Missing { reason: format!("no trace: {error}"), remedy: None }
+fn missing(error: impl std::fmt::Display) -> BenchError {
+    BenchError::Unavailable { reason: format!("no trace: {error}"), remedy: None }
 }
 
 /// A traced repetition.
@@ -40,7 +41,7 @@ impl LiveFootprint {
         &mut self,
         (level, source, method): (Level, Source, Method),
         watcher: Watcher,
-    ) -> Result<Trace, Missing> {
+    ) -> Result<Trace, BenchError> {
         let thread = gettid().as_raw_nonzero().get().cast_unsigned();
         let cpu = self.cpu();
         let probes = match watcher {
@@ -73,7 +74,7 @@ impl LiveFootprint {
         &mut self,
         method: Method,
         probes: Option<&MarkProbes>,
-    ) -> Result<Traced, Missing> {
+    ) -> Result<Traced, BenchError> {
         let mut last = Err(missing("nothing was tried"));
         for _ in 0..TRIALS {
             if let Some(probes) = probes {

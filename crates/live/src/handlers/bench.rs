@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use lab::handlers::{BenchError, BenchFacts, Condition, HandlersBench, Pass, WindowSample};
+use lab::experiment::Absence;
+use lab::experiment::{Bench, BenchError, BenchFacts};
+use lab::handlers::{Condition, HandlersBench, Pass, ProbeOverhead, WindowSample};
 use serde_json::{Map, json};
 
 use super::agreement::{Bracket, CpuCounts, Files, compare, gate_agrees_with_files};
@@ -28,7 +30,7 @@ pub struct LiveBench {
     passes: Vec<LoadedPass>,
     /// What is subtracted in the current condition.
     overhead: InSituOverhead,
-    absent: Vec<(String, String, Option<String>)>,
+    absent: Vec<Absence>,
     warnings: Vec<String>,
     started: Option<Reading>,
 }
@@ -101,7 +103,7 @@ impl LiveBench {
         for (reason, names) in reasons {
             let what = format!("PMU events {}", names.join(" "));
             let remedy = self.settings.remedy_pmu.clone().filter(|_| reason != UNKNOWN_EVENT);
-            self.absent.push((what, reason.to_owned(), remedy));
+            self.absent.push(absence(what, reason.to_owned(), remedy));
         }
     }
 
@@ -131,14 +133,15 @@ impl LiveBench {
         }
         let chosen = choose(self.flavour);
         let mut loaded = load(chosen.programs)?;
-        self.absent.push((
+        self.absent.push(absence(
             "exceptions other than page faults".to_owned(),
             "this kernel has no tracepoints for them".to_owned(),
             None,
         ));
-        self.absent.extend(chosen.absent.into_iter().map(|(what, reason)| (what, reason, None)));
+        let chosen = chosen.absent.into_iter();
+        self.absent.extend(chosen.map(|(what, reason)| absence(what, reason, None)));
         for (program, error) in loaded.attach_what_can_be() {
-            self.absent.push((context_of_program(&program), error.to_string(), None));
+            self.absent.push(absence(context_of_program(&program), error.to_string(), None));
         }
         if loaded.programs.is_empty() {
             return Err(nothing("none of the probes could be attached"));
@@ -239,6 +242,10 @@ impl LiveBench {
     }
 }
 
+fn absence(what: String, reason: String, remedy: Option<String>) -> Absence {
+    Absence { table: "handlers".to_owned(), what, reason, remedy }
+}
+
 fn nothing(reason: &str) -> BenchError {
     BenchError::NothingMeasurable { reason: reason.to_owned(), remedy: None }
 }
@@ -249,7 +256,7 @@ pub(super) fn own_cpu_ns() -> u64 {
     (now.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64)
 }
 
-impl HandlersBench for LiveBench {
+impl Bench for LiveBench {
     fn facts(&self) -> BenchFacts {
         let timing = self.passes.first().map(|loaded| loaded.warm.clone()).unwrap_or_default();
         let mut settings = Map::new();
@@ -269,14 +276,35 @@ impl HandlersBench for LiveBench {
         observer.insert("probe_overhead_max_ns".into(), json!(timing.total_range_ns.1));
         BenchFacts {
             bench: "live".to_owned(),
-            tsc_hz,
-            inside_ns: timing.in_span_ns,
-            added_ns: timing.total_ns,
-            event_overheads: self.passes.iter().map(|pass| pass.warm.events.clone()).collect(),
             settings,
             observer,
             absent: self.absent.clone(),
             warnings: self.warnings.clone(),
+        }
+    }
+
+    fn stop_requested(&self) -> bool {
+        self.settings.stop.is_requested()
+    }
+
+    fn expected_step(&self) -> Option<Duration> {
+        match self.settings.until {
+            Until::Elapsed(length) => {
+                Some(self.settings.warm_up + length / self.passes.len().max(1) as u32)
+            }
+            Until::CommandEnds { .. } => None,
+        }
+    }
+}
+
+impl HandlersBench for LiveBench {
+    fn probe_overhead(&self) -> ProbeOverhead {
+        let timing = self.passes.first().map(|loaded| loaded.warm.clone()).unwrap_or_default();
+        ProbeOverhead {
+            tsc_hz: self.started.and_then(Reading::frequency_hz),
+            in_span_ns: timing.in_span_ns,
+            total_ns: timing.total_ns,
+            events: self.passes.iter().map(|pass| pass.warm.events.clone()).collect(),
         }
     }
 
@@ -316,9 +344,5 @@ impl HandlersBench for LiveBench {
             sample.warnings.extend(finished.warnings);
         }
         Ok(sample)
-    }
-
-    fn stop_requested(&self) -> bool {
-        self.settings.stop.is_requested()
     }
 }

@@ -3,8 +3,9 @@
 
 use std::time::{Duration, Instant};
 
+use lab::experiment::BenchError;
 use lab::handlers::in_guest::{GuestAnswer, GuestOrder, GuestWindow, Probed, ProbedSource};
-use lab::handlers::{BenchError, Condition, HandlersBench, Source, SourceSample};
+use lab::handlers::{Condition, HandlersBench, Source, SourceSample};
 use serde_json::json;
 
 use super::bench::{LiveBench, own_cpu_ns};
@@ -72,13 +73,13 @@ fn probed(order: &GuestOrder, mark: fn(WindowEdge)) -> Result<GuestWindow, Bench
     settings.events.clone_from(&order.events);
     let mut bench = LiveBench::new(settings)?;
     let sample = bench.measure(order.condition, 0)?;
-    let facts = bench.facts();
+    let overhead = bench.probe_overhead();
     let mut sources: Vec<ProbedSource> =
         sample.sources.iter().filter_map(ProbedSource::of).collect();
     let mut warnings = sample.warnings.clone();
     if let Some(pass) = bench.passes().get(1).cloned() {
         let events = bench.measure(order.condition, 1)?;
-        let overheads = facts.event_overheads.get(1).map_or(&[][..], Vec::as_slice);
+        let overheads = overhead.events.get(1).map_or(&[][..], Vec::as_slice);
         for source in &mut sources {
             let is_it = |sample: &&SourceSample| {
                 (sample.cpu, &sample.context.name) == (source.cpu, &source.name)
@@ -90,8 +91,8 @@ fn probed(order: &GuestOrder, mark: fn(WindowEdge)) -> Result<GuestWindow, Bench
         warnings.extend(events.warnings);
     }
     let probed = Probed {
-        inside_ns: facts.inside_ns,
-        added_ns: facts.added_ns,
+        inside_ns: overhead.in_span_ns,
+        added_ns: overhead.total_ns,
         lost: sample.lost(),
         sources,
     };

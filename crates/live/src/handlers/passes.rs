@@ -3,7 +3,8 @@
 
 use attribution::context::VECTORS;
 use attribution::key::ContextKey;
-use lab::handlers::{BenchError, Pass};
+use lab::experiment::BenchError;
+use lab::handlers::Pass;
 use libbpf_rs::Link;
 
 use crate::bpf::kernel_counters::percpu_offsets;

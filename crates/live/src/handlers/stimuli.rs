@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use lab::experiment::BenchError;
 use lab::handlers::sample::Work;
-use lab::handlers::{BenchError, Condition, Load, Rate, Source};
+use lab::handlers::{Condition, Load, Rate, Source};
 use serde_json::{Map, Value as Json};
 
 use super::settings::LiveSettings;

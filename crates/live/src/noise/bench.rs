@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use lab::handlers::BenchError;
-use lab::noise::{CpuNoise, GapLedger, Loop, NoiseBench, NoiseFacts, NoiseSample, Rules, Traced};
+use lab::experiment::Absence;
+use lab::experiment::{Bench, BenchError, BenchFacts};
+use lab::noise::{CpuNoise, GapLedger, Loop, NoiseBench, NoiseSample, Rules, Traced, Visibility};
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 use serde_json::{Map, json};
 
@@ -37,8 +38,12 @@ pub struct LiveNoise {
     /// The kernel entry latency, and whether it was measured.
     entry_latency_ns: (u64, bool),
     root: Root,
-    absent: Vec<(String, String, String, Option<String>)>,
+    absent: Vec<Absence>,
     warnings: Vec<String>,
+}
+
+fn absence(table: &str, what: String, reason: String, remedy: Option<String>) -> Absence {
+    Absence { table: table.to_owned(), what, reason, remedy }
 }
 
 fn failed(error: BpfError) -> BenchError {
@@ -75,7 +80,7 @@ impl LiveNoise {
         bench.warn_about_throttling();
         if let Err(reason) = smi_count(&bench.root, cpu) {
             let what = "counts of system management interrupts".to_owned();
-            bench.absent.push(("noise".to_owned(), what, reason, None));
+            bench.absent.push(absence("noise", what, reason, None));
         }
         Ok(bench)
     }
@@ -92,7 +97,7 @@ impl LiveNoise {
         match MarkProbes::load() {
             Ok(probes) => {
                 for (what, reason) in &probes.absent {
-                    self.absent.push(("causes".to_owned(), what.clone(), reason.clone(), None));
+                    self.absent.push(absence("causes", what.clone(), reason.clone(), None));
                 }
                 if let Some(measured) = entry_latency_ns(&probes, cpu).map_err(failed)? {
                     self.entry_latency_ns = (measured, true);
@@ -113,7 +118,7 @@ impl LiveNoise {
                 // The rest of libbpf's message guesses at memory limits; the remedy is exact.
                 let words = error.to_string();
                 let reason = words.split("; ").next().unwrap_or_default().to_owned();
-                self.absent.push(("causes".to_owned(), what, reason, remedy));
+                self.absent.push(absence("causes", what, reason, remedy));
             }
         }
         Ok(())
@@ -312,8 +317,8 @@ fn peak_bytes(status: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-impl NoiseBench for LiveNoise {
-    fn facts(&self) -> NoiseFacts {
+impl Bench for LiveNoise {
+    fn facts(&self) -> BenchFacts {
         let settings = &self.settings;
         let mut map = Map::new();
         map.insert("cpus".into(), json!(format_cpu_list(&settings.cpus)));
@@ -332,10 +337,8 @@ impl NoiseBench for LiveNoise {
         if let Some(peak) = self.root.text("proc/self/status").as_deref().and_then(peak_bytes) {
             observer.insert("peak_memory_bytes".into(), json!(peak));
         }
-        NoiseFacts {
+        BenchFacts {
             bench: "live".to_owned(),
-            can_trace: self.probes.is_some(),
-            sees_whole: false,
             settings: map,
             observer,
             absent: self.absent.clone(),
@@ -343,12 +346,22 @@ impl NoiseBench for LiveNoise {
         }
     }
 
-    fn measure(&mut self, looping: Loop, traced: bool) -> Result<NoiseSample, BenchError> {
-        self.run(looping, traced)
-    }
-
     fn stop_requested(&self) -> bool {
         self.settings.stop.is_requested()
+    }
+
+    fn expected_step(&self) -> Option<Duration> {
+        Some(self.settings.warm_up + Duration::from_nanos(self.settings.window_ns()))
+    }
+}
+
+impl NoiseBench for LiveNoise {
+    fn visibility(&self) -> Visibility {
+        if self.probes.is_some() { Visibility::KernelEvents } else { Visibility::Gaps }
+    }
+
+    fn measure(&mut self, looping: Loop, traced: bool) -> Result<NoiseSample, BenchError> {
+        self.run(looping, traced)
     }
 }
 

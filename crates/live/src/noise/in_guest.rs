@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use lab::handlers::BenchError;
+use lab::experiment::BenchError;
 use lab::noise::Loop;
 use lab::noise::in_guest::{GuestGrain, NoiseLine, NoiseOrder, RanOn, pieces};
 

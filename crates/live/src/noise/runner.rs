@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use lab::handlers::BenchError;
+use lab::experiment::BenchError;
 use lab::noise::in_guest::RECORDS_MAX;
 use lab::noise::{Body, Loop};
 use loop_bodies::ATTEMPTS;

@@ -17,7 +17,7 @@ use std::ops::Range;
 
 use attribution::context::{SOFTIRQS, VECTORS};
 use attribution::key::ContextKey;
-use lab::handlers::BenchError;
+use lab::experiment::BenchError;
 use serde_json::{Map, Value as Json, json};
 use stats::LogLinear;
 

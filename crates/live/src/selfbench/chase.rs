@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use lab::handlers::BenchError;
+use lab::experiment::BenchError;
 use stats::Random;
 use stats::interval::order_95;
 

@@ -11,7 +11,7 @@ pub mod storm;
 pub mod trace_agreement;
 pub mod tracefs;
 
-use lab::handlers::BenchError;
+use lab::experiment::BenchError;
 
 use crate::bpf::BpfError;
 use crate::stimulus::StimulusError;

@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use lab::handlers::BenchError;
+use lab::experiment::BenchError;
 use lab::noise::{Body, Loop, NoiseBench, Work};
 use serde_json::Value as Json;
 

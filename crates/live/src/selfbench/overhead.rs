@@ -8,7 +8,7 @@
 //! irqlab's own programs are made for interrupts: here they sit on sys_enter and sys_exit, with the
 //! gate open, and do all that they do on an interrupt.
 
-use lab::handlers::BenchError;
+use lab::experiment::BenchError;
 use libbpf_rs::Link;
 
 use super::peers::{Peer, Tool, spans_in_histogram};

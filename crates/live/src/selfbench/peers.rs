@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use lab::handlers::BenchError;
+use lab::experiment::BenchError;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::failed;

@@ -11,7 +11,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-use lab::handlers::{BenchError, BenchFacts, Condition, HandlersBench, WindowSample};
+use lab::experiment::{Bench, BenchError, BenchFacts};
+use lab::handlers::{Condition, HandlersBench, ProbeOverhead, WindowSample};
 
 use super::{failed, stimulus_error};
 use crate::handlers::{LiveBench, LiveSettings};
@@ -45,8 +46,10 @@ pub struct StormSettings {
 pub struct Storm {
     /// The window.
     pub sample: WindowSample,
-    /// The bench's own facts: what a pair of probes costs.
+    /// What the bench knows of itself.
     pub facts: BenchFacts,
+    /// What a pair of probes costs.
+    pub overhead: ProbeOverhead,
     /// Resident set of this process, bytes: through the window, in order.
     pub resident_bytes: Vec<u64>,
     /// The sources that ran, and what they did.
@@ -94,6 +97,7 @@ pub fn measure(settings: &StormSettings) -> Result<Storm, BenchError> {
     storm.resident_bytes = reader.join().unwrap_or_default();
     storm.sample = sample?;
     storm.facts = bench.facts();
+    storm.overhead = bench.probe_overhead();
     for source in &mut running {
         source.check().map_err(stimulus_error)?;
     }

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use lab::handlers::BenchError;
+use lab::experiment::BenchError;
 
 use super::failed;
 

@@ -1,6 +1,6 @@
 //! Opens and closes the window on each CPU; the calling thread runs on another CPU where there is one.
 
-use lab::handlers::BenchError;
+use lab::experiment::BenchError;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::bpf::{BpfError, Probes};

@@ -1,10 +1,10 @@
 //! [`BareNoise`]: the machine without a kernel as a bench of the noise experiment. Nothing interrupts its
 //! loops, whose times are the reference for loops under a kernel.
 
-use lab::handlers::BenchError;
+use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::noise::{
-    Body, CpuNoise, Fixed, Gap, GapLedger, Loop, NoiseBench, NoiseFacts, NoiseSample, Quantum,
-    Rules, Slots, Work,
+    Body, CpuNoise, Fixed, Gap, GapLedger, Loop, NoiseBench, NoiseSample, Quantum, Rules, Slots,
+    Visibility, Work,
 };
 use serde_json::{Map, json};
 
@@ -47,11 +47,11 @@ pub struct BareNoiseSettings {
 }
 
 /// The machine, ready to run loops.
-pub struct BareNoise<'a> {
+pub struct BareNoise {
     cache: Cache,
     qemu: Qemu,
     settings: BareNoiseSettings,
-    stop: &'a dyn Fn() -> bool,
+    stop: Box<dyn Fn() -> bool>,
 }
 
 fn failed(error: SimError) -> BenchError {
@@ -63,7 +63,7 @@ fn failed(error: SimError) -> BenchError {
     }
 }
 
-impl<'a> BareNoise<'a> {
+impl BareNoise {
     /// Maximum number of quanta or slots of a window.
     pub const REPETITIONS_MAX: u64 = RECORDS_MAX as u64;
 
@@ -73,7 +73,7 @@ impl<'a> BareNoise<'a> {
         cache: Cache,
         qemu: Qemu,
         settings: BareNoiseSettings,
-        stop: &'a dyn Fn() -> bool,
+        stop: Box<dyn Fn() -> bool>,
     ) -> Self {
         BareNoise { cache, qemu, settings, stop }
     }
@@ -207,8 +207,8 @@ fn facts(looping: Loop, run: &RunOutcome) -> Map<String, serde_json::Value> {
     facts
 }
 
-impl NoiseBench for BareNoise<'_> {
-    fn facts(&self) -> NoiseFacts {
+impl Bench for BareNoise {
+    fn facts(&self) -> BenchFacts {
         let settings = &self.settings;
         let mut map = Map::new();
         map.insert("system".into(), json!("none"));
@@ -221,10 +221,8 @@ impl NoiseBench for BareNoise<'_> {
         let model = settings.model.as_ref();
         map.insert("model".into(), json!(model.map(|model| &model.model.name)));
         map.insert("model_sha256".into(), json!(model.map(|model| &model.sha256)));
-        NoiseFacts {
+        BenchFacts {
             bench: "sim".to_owned(),
-            can_trace: false,
-            sees_whole: false,
             settings: map,
             observer: Map::new(),
             absent: Vec::new(),
@@ -232,18 +230,24 @@ impl NoiseBench for BareNoise<'_> {
         }
     }
 
+    fn stop_requested(&self) -> bool {
+        (self.stop)()
+    }
+}
+
+impl NoiseBench for BareNoise {
+    fn visibility(&self) -> Visibility {
+        Visibility::Gaps
+    }
+
     fn measure(&mut self, looping: Loop, _traced: bool) -> Result<NoiseSample, BenchError> {
         let watch = watch(self.settings.model.as_ref());
         let line = self.command_line(looping);
         let ran =
-            run(&self.cache, &self.qemu, &watch, false, &line, self.settings.limits, self.stop);
+            run(&self.cache, &self.qemu, &watch, false, &line, self.settings.limits, &self.stop);
         match ran.map_err(failed)? {
             Some(ran) => Ok(self.sample(looping, &ran)),
             None => Err(BenchError::Failed("stopped".to_owned())),
         }
-    }
-
-    fn stop_requested(&self) -> bool {
-        (self.stop)()
     }
 }

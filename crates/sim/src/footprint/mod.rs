@@ -4,9 +4,10 @@
 mod trace;
 mod windows;
 
+use lab::experiment::Absence;
+use lab::experiment::{Bench, BenchError, BenchFacts, Measured, Progress, Step};
 use lab::footprint::in_guest::{FootprintOrder, read};
-use lab::footprint::{FootprintFacts, Geometry, Level, Measured, Missing};
-use lab::handlers::BenchError;
+use lab::footprint::{FootprintBench, Geometry, Level, Plan, Samples};
 use lab::noise::in_guest::Ordered as Order;
 use machine::SystemModel;
 use machine::schema::{LevelModel, Prefetch, TlbLevel};
@@ -37,27 +38,43 @@ pub struct SimFootprint {
     pub limits: Limits,
     /// How it is watched; with a model.
     pub watch: Watch,
-    /// What is asked of the guest.
+    /// What is asked of the guest; [`FootprintBench::measure`] sets its plan.
     pub order: FootprintOrder,
     /// What is true of this host or this moment only.
     pub on_host: Map<String, Json>,
     /// Whether the user asked to stop.
     pub stop: Box<dyn Fn() -> bool>,
+    /// What the bench knows of itself once it has measured.
+    pub facts: BenchFacts,
 }
 
-fn answer(ending: &Ending) -> Result<(FootprintFacts, Measured), BenchError> {
+fn answer(ending: &Ending) -> Result<(BenchFacts, Measured<Samples>), BenchError> {
     if ending.said.is_empty() {
         return Err(no_answer(ending));
     }
     read(ending.said.iter().map(String::as_str))
 }
 
-impl SimFootprint {
-    /// Has it measured; `None` when the user asked to stop.
-    ///
-    /// # Errors
-    /// When the machine does not come up, the guest can't do it, or what it says is no answer.
-    pub fn measure(mut self) -> Result<Option<(FootprintFacts, Measured)>, BenchError> {
+impl Bench for SimFootprint {
+    fn facts(&self) -> BenchFacts {
+        self.facts.clone()
+    }
+
+    fn stop_requested(&self) -> bool {
+        (self.stop)()
+    }
+}
+
+impl FootprintBench for SimFootprint {
+    /// One machine measures the whole plan.
+    fn measure(
+        &mut self,
+        plan: &Plan,
+        progress: &mut dyn Progress,
+    ) -> Result<Measured<Samples>, BenchError> {
+        self.order.plan = plan.clone();
+        let label = "a simulated machine measures all series".to_owned();
+        progress.start(&Step { number: 1, count: 1, label, expected: None });
         let order = Order::Footprint { footprint: self.order.clone() };
         let order = serde_json::to_string(&order);
         let order = order.map_err(|error| BenchError::Failed(error.to_string()))?;
@@ -73,19 +90,23 @@ impl SimFootprint {
         };
         let Some(((mut facts, mut measured), ending, account)) = ordered.run(&order, answer)?
         else {
-            return Ok(None);
+            return Ok(Measured { complete: false, ..Measured::default() });
         };
         if let Some(broken) = account.broken.first() {
             let words = format!("the record of the machine is broken: {broken}");
             return Err(BenchError::Failed(words));
         }
-        for (_, _, trace) in &mut measured.traces {
-            let filled = trace.as_mut().map(|trace| trace::fill(trace, &account));
-            if let Ok(Err(reason)) = filled {
-                *trace = Err(Missing { reason, remedy: None });
+        let Measured { samples, absent, .. } = &mut measured;
+        samples.traces.retain_mut(|trace| match trace::fill(trace, &account) {
+            Ok(()) => true,
+            Err(reason) => {
+                let what = format!("trace of {}, {}", trace.level, trace.source);
+                let table = "footprint".to_owned();
+                absent.push(Absence { table, what, reason, remedy: None });
+                false
             }
-        }
-        measured.windows = windows::windows(&account, self.order.cpu);
+        });
+        samples.windows = windows::windows(&account, self.order.cpu);
         let wall_ns = u64::try_from(ending.wall.as_nanos()).unwrap_or(u64::MAX);
         self.on_host.insert("wall_ns".into(), json!(wall_ns));
         facts.bench = "sim".to_owned();
@@ -99,9 +120,10 @@ impl SimFootprint {
             ("machine".to_owned(), json!(self.machine.described())),
             ("model".to_owned(), json!(model)),
             ("detail".to_owned(), json!(format!("{:?}", self.watch.detail).to_lowercase())),
-            ("on_host".to_owned(), Json::Object(self.on_host)),
+            ("on_host".to_owned(), Json::Object(self.on_host.clone())),
         ]);
-        Ok(Some((facts, measured)))
+        self.facts = facts;
+        Ok(measured)
     }
 }
 

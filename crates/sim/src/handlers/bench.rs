@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use lab::experiment::Absence;
+use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::handlers::in_guest::{GuestAnswer, GuestOrder, GuestWindow};
-use lab::handlers::{BenchError, BenchFacts, Condition, HandlersBench, Pass, WindowSample};
+use lab::handlers::{Condition, HandlersBench, Pass, ProbeOverhead, WindowSample};
 use serde_json::{Map, Value as Json, json};
 
 use super::convert::{Reading, sample_of};
@@ -112,17 +114,22 @@ impl SimBench {
     }
 
     /// What cannot be had: what, and why.
-    fn absent(&self) -> Vec<(String, String, Option<String>)> {
-        let mut absent: Vec<(String, String, Option<String>)> = Vec::new();
+    fn absent(&self) -> Vec<Absence> {
+        let absence = |what: &str, reason: &str| Absence {
+            table: "handlers".to_owned(),
+            what: what.to_owned(),
+            reason: reason.to_owned(),
+            remedy: None,
+        };
         let of_kernel = self.settings.annotated.absent().into_iter();
-        absent.extend(of_kernel.map(|(what, why)| (what.to_owned(), why.to_owned(), None)));
+        let mut absent: Vec<Absence> = of_kernel.map(|(what, why)| absence(what, why)).collect();
         if !self.not_counted.is_empty() {
             let what = format!("events {}", self.not_counted.join(" "));
             let why = match self.settings.watch.model {
                 Some(_) => "the model does not count them",
                 None => "instructions alone are counted without a model (--on sim:MODEL)",
             };
-            absent.push((what, why.to_owned(), None));
+            absent.push(absence(&what, why));
         }
         absent
     }
@@ -150,7 +157,7 @@ fn answer(ending: &Ending) -> Result<GuestAnswer, BenchError> {
     parsed.ok_or_else(|| no_answer(ending))
 }
 
-impl HandlersBench for SimBench {
+impl Bench for SimBench {
     fn facts(&self) -> BenchFacts {
         let of = &self.settings;
         let mut settings = Map::new();
@@ -169,15 +176,21 @@ impl HandlersBench for SimBench {
         if of.machine.timing == Timing::HostClock {
             warnings.push("guest time follows the host's clock: no two runs are the same".into());
         }
-        BenchFacts {
-            bench: "sim".to_owned(),
+        BenchFacts { bench: "sim".to_owned(), settings, observer, absent: self.absent(), warnings }
+    }
+
+    fn stop_requested(&self) -> bool {
+        (self.settings.stop)()
+    }
+}
+
+impl HandlersBench for SimBench {
+    fn probe_overhead(&self) -> ProbeOverhead {
+        let model = self.settings.watch.model.as_ref();
+        ProbeOverhead {
             tsc_hz: model.map(|model| model.model.clock_hz as f64),
-            event_overheads: vec![Vec::new(), vec![0.0; self.reading.events.len()]],
-            settings,
-            observer,
-            absent: self.absent(),
-            warnings,
-            ..BenchFacts::default()
+            events: vec![Vec::new(), vec![0.0; self.reading.events.len()]],
+            ..ProbeOverhead::default()
         }
     }
 
@@ -201,10 +214,6 @@ impl HandlersBench for SimBench {
         let sample = self.measure_all(condition)?;
         self.last = Some((condition, sample.clone()));
         Ok(sample)
-    }
-
-    fn stop_requested(&self) -> bool {
-        (self.settings.stop)()
     }
 }
 

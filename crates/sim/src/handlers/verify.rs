@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use attribution::KernelContext;
 use attribution::context::vector_named;
+use lab::experiment::BenchError;
+use lab::handlers::Condition;
 use lab::handlers::in_guest::{GuestOrder, Probed, ProbedSource};
 use lab::handlers::probe_check::{CheckedEvent, CheckedSource, ProbeCost};
-use lab::handlers::{BenchError, Condition};
 use plugin::symbols::{BODY_FIRST, GATE_PROBE, PROBE_FIRST, probe_name};
 use simrecord::counters::{CYCLES, INSTRUCTIONS};
 

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use lab::handlers::BenchError;
+use lab::experiment::Absence;
+use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::noise::in_guest::{Answer, GuestGrain, GuestLoop, NoiseOrder, Ordered as Order};
 use lab::noise::{
-    CpuNoise, Injected, Loop, NoiseBench, NoiseFacts, NoiseSample, Part, Traced, Work,
+    CpuNoise, Injected, Loop, NoiseBench, NoiseSample, Part, Traced, Visibility, Work,
 };
 use serde_json::{Map, Value as Json, json};
 
@@ -60,8 +61,8 @@ pub struct SimNoise {
     warnings: Vec<String>,
     /// CPUs and loops whose ledger does not close, or whose times are none.
     broken: u64,
-    /// Whether the machine has run.
-    ran: bool,
+    /// Whether the machine has run, or why it failed.
+    ran: Option<Result<(), BenchError>>,
 }
 
 fn answer(ending: &Ending) -> Result<Answer, BenchError> {
@@ -79,7 +80,7 @@ impl SimNoise {
         let model = settings.watch.model.as_ref();
         let clock_hz = model.map_or(1_000_000_000, |model| model.model.clock_hz);
         let (samples, warnings) = (Vec::new(), Vec::new());
-        SimNoise { settings, clock_hz, grain: None, samples, warnings, broken: 0, ran: false }
+        SimNoise { settings, clock_hz, grain: None, samples, warnings, broken: 0, ran: None }
     }
 
     /// CPUs of a core, of the model: the guest is not told.
@@ -239,8 +240,8 @@ struct Made {
     warnings: Vec<String>,
 }
 
-impl NoiseBench for SimNoise {
-    fn facts(&self) -> NoiseFacts {
+impl Bench for SimNoise {
+    fn facts(&self) -> BenchFacts {
         let of = &self.settings;
         let mut settings = Map::new();
         settings.insert("qemu".into(), json!(of.qemu.version_text));
@@ -265,12 +266,14 @@ impl NoiseBench for SimNoise {
         observer.insert("method".into(), json!("QEMU plugin; the guest does not see it"));
         observer.insert("guest_overhead_ns".into(), json!(0));
         let absent = of.annotated.absent().into_iter();
-        let absent =
-            absent.map(|(what, why)| ("causes".to_owned(), what.to_owned(), why.to_owned(), None));
-        NoiseFacts {
+        let absent = absent.map(|(what, why)| Absence {
+            table: "causes".to_owned(),
+            what: what.to_owned(),
+            reason: why.to_owned(),
+            remedy: None,
+        });
+        BenchFacts {
             bench: "sim".to_owned(),
-            can_trace: true,
-            sees_whole: true,
             settings,
             observer,
             absent: absent.collect(),
@@ -278,10 +281,23 @@ impl NoiseBench for SimNoise {
         }
     }
 
-    /// All loops are run by one machine, when the first is asked for.
+    fn stop_requested(&self) -> bool {
+        (self.settings.stop)()
+    }
+}
+
+impl NoiseBench for SimNoise {
+    fn visibility(&self) -> Visibility {
+        Visibility::EveryCycle
+    }
+
+    /// One machine runs all loops, when the first one is asked for.
     fn measure(&mut self, looping: Loop, _traced: bool) -> Result<NoiseSample, BenchError> {
-        if !std::mem::replace(&mut self.ran, true) {
-            self.run()?;
+        if self.ran.is_none() {
+            self.ran = Some(self.run());
+        }
+        if let Some(Err(error)) = &self.ran {
+            return Err(error.clone());
         }
         let place = self.samples.iter().position(|sample| sample.looping == looping);
         Ok(match place {
@@ -298,9 +314,5 @@ impl NoiseBench for SimNoise {
                 facts: Map::new(),
             },
         })
-    }
-
-    fn stop_requested(&self) -> bool {
-        (self.settings.stop)()
     }
 }

@@ -65,8 +65,8 @@ fn measured(settings: &StormSettings, storm: &Storm) -> Measured {
         );
     }
     let mut observer = storm.facts.observer.clone();
-    observer.insert("probe_overhead_ns".into(), json!(storm.facts.added_ns));
-    observer.insert("probe_overhead_in_span_ns".into(), json!(storm.facts.inside_ns));
+    observer.insert("probe_overhead_ns".into(), json!(storm.overhead.total_ns));
+    observer.insert("probe_overhead_in_span_ns".into(), json!(storm.overhead.in_span_ns));
     observer.insert("resident_bytes".into(), json!(storm.resident_bytes));
     observer.insert("user_cpu_share_ratio".into(), json!(storm.user_share()));
     observer.insert("events_lost".into(), json!(storm.sample.lost()));

@@ -3,8 +3,9 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
+use lab::experiment::{Bench, BenchFacts, Experiment, Measured, RunContext, Step, assemble};
+use lab::footprint::Samples;
 use lab::footprint::paper::{ModelRun, Paper, Part, paper, statements};
-use lab::footprint::{About, FootprintFacts, Measured, assemble};
 use live::window::Stop;
 use machine::SystemModel;
 use record::{Column, Kind, Run, SCHEMA, Table, Timestamp, Value};
@@ -105,7 +106,7 @@ fn measure_part(
     part: &GuestPart,
     stop: &Stop,
     all: &mut Gathered,
-) -> anyhow::Result<Option<(FootprintFacts, Measured)>> {
+) -> anyhow::Result<Option<(BenchFacts, Measured<Samples>)>> {
     let guest = GuestArgs {
         limit: Some(args.limit),
         append: part.append.clone(),
@@ -129,17 +130,18 @@ fn measure_part(
         geometry: &[],
         order: part.order.clone(),
     };
-    let (bench, host) = prepare(cache, footprint, stop.clone())?;
+    let (mut bench, host) = prepare(cache, footprint, stop.clone())?;
     all.host = host;
-    Ok(bench.measure()?)
+    let measured = part.order.plan.measure(&mut bench, &mut |_: &Step| {})?;
+    Ok((!bench.stop_requested()).then(|| (bench.facts(), measured)))
 }
 
 /// Adds the tables of a part, with whose they are.
 fn gather(
     name: &str,
     part: &GuestPart,
-    facts: FootprintFacts,
-    seen: &Measured,
+    facts: BenchFacts,
+    seen: &Measured<Samples>,
     all: &mut Gathered,
 ) {
     let machine = json!({
@@ -160,7 +162,7 @@ fn gather(
             "{name}: run with {clock}: at its own, windows are too long for the host"
         ));
     }
-    let run = assemble(&About::default(), facts, seen);
+    let run = assemble(&part.order.plan, RunContext::default(), facts, seen);
     for absence in run.absent {
         let what = format!("{name}, {}: {}", part.name, absence.what);
         all.absent.push(record::Absence { table: "series".to_owned(), what, ..absence });

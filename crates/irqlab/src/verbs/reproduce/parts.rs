@@ -1,7 +1,7 @@
 //! What is measured of a model for the paper `footprint-1999`: guests, each with a plan.
 
 use lab::footprint::in_guest::FootprintOrder;
-use lab::footprint::{FootprintPlan, Level, Method, Source};
+use lab::footprint::{Level, Method, Plan, Source};
 use machine::SystemModel;
 use machine::schema::Inclusion;
 use sim::devices::NicModel;
@@ -68,12 +68,12 @@ const READS: [Source; 2] = [Source::Disk, Source::DiskEvent];
 /// The parts of a model. `repetitions_max`, `seed`: of each.
 pub fn parts(model: &SystemModel, repetitions_max: usize, seed: u64) -> Vec<GuestPart> {
     let order = |levels: &[Level], sources: &[Source], methods: &[Method]| FootprintOrder {
-        plan: FootprintPlan {
+        plan: Plan {
             levels: levels.to_vec(),
             sources: sources.to_vec(),
             methods: methods.to_vec(),
             repetitions_max,
-            ..FootprintPlan::default()
+            ..Plan::default()
         },
         cpu: VCPUS - 1,
         window_ns: SHORT_NS,
@@ -96,7 +96,7 @@ pub fn parts(model: &SystemModel, repetitions_max: usize, seed: u64) -> Vec<Gues
     let both = [Method::Basic, Method::Refined];
     let long = order(&[Level::L1d], &READS, &both);
     let repetitions_max = repetitions_max.min(LONG_REPETITIONS_MAX);
-    let plan = FootprintPlan { repetitions_max, ..long.plan };
+    let plan = Plan { repetitions_max, ..long.plan };
     let long = FootprintOrder { plan, ticks: true, window_ns: LONG_NS, ..long };
     parts.push(GuestPart { long: true, disk: LATE_DISK, ..part("long windows", long) });
     let l2 = |sources: &[Source]| order(&[Level::L2], sources, &[Method::Refined]);

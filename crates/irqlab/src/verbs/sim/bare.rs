@@ -4,15 +4,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::bail;
-use lab::handlers::BenchError;
-use lab::noise::{Body, Loop, NoiseOutcome, NoisePlan};
+use lab::noise::{Body, Loop, Plan};
 use serde_json::{Map, Value as Json, json};
 use sim::bare::{BareNoise, BareNoiseSettings};
 use sim::boot::Limits;
 use sim::{Cache, qemu};
 
 use super::bare_footprint::BareFootprintArgs;
-use crate::console::{Progress, Redraw};
+use crate::console::Redraw;
 use crate::options::{
     ResultArgs, Usage, duration, duration_between, help_with_exit_codes, ns, unique,
 };
@@ -132,26 +131,10 @@ fn noise(cache: &Cache, args: &BareNoiseArgs) -> anyhow::Result<ExitCode> {
     let open = OpenRun::new("noise", &args.results)?;
     let qemu = qemu::find(cache)?;
     let stop = stop_on_signals()?;
-    let is_stopped = || stop.is_requested();
-    let mut bench = BareNoise::new(cache.clone(), qemu, settings, &is_stopped);
-    let plan = NoisePlan {
-        loops: unique(&args.loops),
-        trace: false,
-        started_utc: open.started().to_string(),
-        host: Map::new(),
-        settings: args.settings(),
-    };
-    let mut progress = Progress::new(plan.loops.len(), None, Redraw::EverySecond);
-    let mut number = 0;
-    let outcome = lab::noise::run(&plan, &mut bench, &mut |label| {
-        progress.step(number, &format!("loop {label}"));
-        number += 1;
-    });
-    drop(progress);
-    match outcome? {
-        NoiseOutcome::Ran(run) => open.finish(&run, &[]),
-        NoiseOutcome::Nothing { reason, remedy } => {
-            bail!(BenchError::NothingMeasurable { reason, remedy })
-        }
-    }
+    let stop = Box::new(move || stop.is_requested());
+    let mut bench = BareNoise::new(cache.clone(), qemu, settings, stop);
+    let plan = Plan { loops: unique(&args.loops), trace: false };
+    let context = open.context(Map::new(), args.settings());
+    let measured = open.measure(&plan, context, &mut bench, Redraw::EverySecond, |_, _| Vec::new());
+    Ok(measured?.0)
 }

@@ -4,9 +4,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::bail;
+use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::handlers::in_guest::GuestOrder;
 use lab::handlers::probe_check::{CheckedSource, ProbeCost, probe_costs, probes};
-use lab::handlers::{BenchError, BenchFacts, Condition, HandlersBench, Load, Rate, Source};
+use lab::handlers::{Condition, Load, Rate, Source};
 use record::{Absence, Run, SCHEMA, Timestamp};
 use serde_json::{Map, Value as Json, json};
 use sim::Cache;

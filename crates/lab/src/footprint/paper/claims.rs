@@ -249,13 +249,14 @@ fn cells(one: Statement) -> Vec<Value> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::experiment::{Measured, Series};
+    use super::super::super::experiment::{Samples, Series};
     use super::super::tables::{Part, paper as tables};
     use super::*;
+    use crate::experiment::Measured;
     use crate::footprint::tests::counted;
 
     fn part(series: Vec<Series>) -> Part {
-        let measured = Measured { series, ..Measured::default() };
+        let measured = Measured::new(Samples { series, ..Samples::default() });
         Part { long: false, change: None, measured }
     }
 

@@ -7,10 +7,11 @@ use super::super::contexts::{Mode, of_mode};
 use super::super::estimate::{
     Mean, beyond_idle, difference, kept, kernel_misses, mean, user_misses,
 };
-use super::super::experiment::{Measured, Series};
+use super::super::experiment::{Samples, Series};
 use super::super::what::{Level, Method, Source};
 use super::judge::Known;
 use super::published::{Count, Paper, PaperRow, PaperTable};
+use crate::experiment::Measured;
 
 /// What one guest measured.
 #[derive(Clone, Debug)]
@@ -20,7 +21,7 @@ pub struct Part {
     /// A change of the model, as in `l2.line=64B`; none for the model itself.
     pub change: Option<String>,
     /// What came of it.
-    pub measured: Measured,
+    pub measured: Measured<Samples>,
 }
 
 /// All that was measured of one model.
@@ -55,14 +56,14 @@ impl ModelRun {
         for part in &parts {
             let like =
                 |one: &&Series| (one.level, one.source, one.method) == (level, source, method);
-            if let Some(series) = part.measured.series.iter().find(like) {
+            if let Some(series) = part.measured.samples.series.iter().find(like) {
                 return Ok((series, part));
             }
         }
-        let missing = parts.iter().flat_map(|part| &part.measured.missing);
-        let missing = missing
-            .filter(|(of, from, _)| (*of, *from) == (level, source))
-            .map(|(.., why)| why.reason.clone());
+        let part_of = [format!("{level}, {source}"), format!("{level}, {source}, {method}")];
+        let missing = parts.iter().flat_map(|part| &part.measured.absent);
+        let missing =
+            missing.filter(|one| part_of.contains(&one.what)).map(|one| one.reason.clone());
         let left = self.left_out.iter().filter(|(of, _)| of.is_none_or(|of| of == level));
         let mut reasons = missing.chain(left.map(|(_, why)| why.clone()));
         Err(reasons.next().unwrap_or_else(|| format!("{level}, {source}, {method}: not measured")))
@@ -77,7 +78,7 @@ impl ModelRun {
             (Mode::User, _) => guest(user_misses),
             (Mode::Kernel, false) => guest(kernel_misses),
             (Mode::Exception, false) => return Err("it is in kernel mode".to_owned()),
-            _ => of_mode(&part.measured.windows, series, mode),
+            _ => of_mode(&part.measured.samples.windows, series, mode),
         };
         found.ok_or_else(|| too_few(series))
     }
@@ -111,7 +112,7 @@ impl ModelRun {
     /// Misses that starting the counters makes: of any series of the level.
     fn start(&self, level: Level) -> Known {
         let parts = self.parts.iter().filter(|part| part.change.is_none());
-        let mut series = parts.flat_map(|part| &part.measured.series);
+        let mut series = parts.flat_map(|part| &part.measured.samples.series);
         let found = series.find_map(|one| one.ready.start_misses.filter(|_| one.level == level));
         let median = found.ok_or_else(|| format!("{level}: not measured"))?;
         Ok(Mean { mean: median as f64, ..Mean::default() })

@@ -2,12 +2,12 @@
 
 use record::{Column, Keep, Kind, RowFilter, Table, TableDisplay, Value};
 
-use super::super::experiment::Measured;
+use super::super::experiment::ConditionSamples;
 use super::super::sample::Agreement;
 use super::condition_column;
 
 /// One row per counter line and CPU of the timing pass.
-pub fn agreement(measured: &[Measured]) -> Table {
+pub fn agreement(measured: &[ConditionSamples]) -> Table {
     let columns = vec![
         condition_column().priority(90),
         Column::new("cpu", Kind::Uint, "CPU.").priority(80),
@@ -137,7 +137,7 @@ struct Tally {
 }
 
 /// The result of the comparison as a sentence: the title of the table.
-fn in_words(measured: &[Measured]) -> String {
+fn in_words(measured: &[ConditionSamples]) -> String {
     let mut tally = Tally::default();
     let lines = measured.iter().flat_map(|one| &one.timing.agreement);
     for line in lines.filter(|line| moved(line)) {

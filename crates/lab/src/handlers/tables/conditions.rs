@@ -4,7 +4,7 @@ use record::limits::ROWS_MAX;
 use record::{Column, Format, Kind, Table, TableDisplay, Value};
 
 use super::super::condition::Condition;
-use super::super::experiment::Measured;
+use super::super::experiment::ConditionSamples;
 use super::super::sample::{WindowSample, Work};
 use super::condition_column;
 
@@ -76,7 +76,7 @@ fn columns() -> Vec<Column> {
 }
 
 /// One row per condition.
-pub fn conditions(measured: &[Measured]) -> Table {
+pub fn conditions(measured: &[ConditionSamples]) -> Table {
     let doc = "One row per condition: its window, what the probes missed, and what ran meanwhile.";
     let display = TableDisplay { rows_max: Some(ROWS_MAX), ..TableDisplay::default() };
     let mut table = Table::new("conditions", doc, columns()).displayed(display);

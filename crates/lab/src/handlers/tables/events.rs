@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use attribution::Context;
 use record::{Column, Kind, Table, Value};
 
-use super::super::bench::{BenchFacts, Pass};
-use super::super::experiment::Measured;
+use super::super::bench::{Pass, ProbeOverhead};
+use super::super::experiment::ConditionSamples;
 use super::super::sample::SourceSample;
 use super::{condition_column, context_columns, context_values, display, groups};
 
@@ -14,7 +14,7 @@ use super::{condition_column, context_columns, context_values, display, groups};
 type Means = BTreeMap<String, f64>;
 
 /// One row per context and event, over all CPUs.
-pub fn events(measured: &[Measured], passes: &[Pass], facts: &BenchFacts) -> Table {
+pub fn events(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOverhead) -> Table {
     let mut columns = vec![condition_column()];
     columns.extend(context_columns());
     columns.extend([
@@ -71,7 +71,7 @@ pub fn events(measured: &[Measured], passes: &[Pass], facts: &BenchFacts) -> Tab
                         continue;
                     }
                     let own = sum(|events| &events.own);
-                    let overhead = overhead(facts, *pass, at, &group.samples);
+                    let overhead = overhead(probes, *pass, at, &group.samples);
                     let mut row: Vec<Value> = vec![one.condition.label().into()];
                     row.extend(context_values(group.context));
                     row.extend([
@@ -93,12 +93,12 @@ pub fn events(measured: &[Measured], passes: &[Pass], facts: &BenchFacts) -> Tab
 
 /// Events that reading the counters adds to a span of these.
 fn overhead(
-    facts: &BenchFacts,
+    probes: &ProbeOverhead,
     pass: usize,
     event: usize,
     samples: &[&SourceSample],
 ) -> Option<f64> {
-    let of_all = facts.event_overheads.get(pass).and_then(|pass| pass.get(event).copied());
+    let of_all = probes.events.get(pass).and_then(|pass| pass.get(event).copied());
     let spans: u64 = samples.iter().map(|sample| sample.events.spans).sum();
     let added = samples.iter().map(|sample| sample.events.added(event, of_all));
     (spans > 0).then(|| added.sum::<Option<f64>>().map(|added| added / spans as f64)).flatten()
@@ -163,7 +163,7 @@ const RATIOS: [(&str, &str, &str, &str, &str); 8] = [
 ];
 
 /// One row per context: the ratios of which both events were counted.
-pub fn ratios(measured: &[Measured], passes: &[Pass], facts: &BenchFacts) -> Table {
+pub fn ratios(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOverhead) -> Table {
     let mut columns = vec![condition_column()];
     columns.extend(context_columns());
     let column = |(at, (name, title, _, _, doc)): (u8, &(&str, &str, &str, &str, &str))| {
@@ -179,7 +179,7 @@ pub fn ratios(measured: &[Measured], passes: &[Pass], facts: &BenchFacts) -> Tab
                 let spans: u64 = group.samples.iter().map(|s| s.events.spans).sum();
                 for (at, event) in passes[*pass].events.iter().enumerate() {
                     let own = group.samples.iter().filter_map(|s| s.events.own.get(at)).sum();
-                    let overhead = overhead(facts, *pass, at, &group.samples);
+                    let overhead = overhead(probes, *pass, at, &group.samples);
                     if let Some(mean) = mean(own, spans, overhead) {
                         sources.entry(group.context).or_default().insert(event.clone(), mean);
                     }

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use record::{Column, Format, Kind, RowFilter, Table, TableDisplay, Value};
 use stats::Distribution;
 
-use super::super::bench::BenchFacts;
-use super::super::experiment::Measured;
+use super::super::bench::ProbeOverhead;
+use super::super::experiment::ConditionSamples;
 use super::super::sample::{SourceSample, Timing};
 use super::{Group, display, groups, key_columns, key_values, rate_hz};
 
@@ -104,7 +104,7 @@ fn columns() -> Vec<Column> {
 }
 
 /// How the numbers were measured.
-fn notes(measured: &[Measured], has_probes: bool) -> Vec<String> {
+fn notes(measured: &[ConditionSamples], has_probes: bool) -> Vec<String> {
     let mut notes = vec![
         "{settings.attachment} probes at entry and exit".to_owned(),
         "CPUs {settings.cpus}".to_owned(),
@@ -138,7 +138,7 @@ fn notes(measured: &[Measured], has_probes: bool) -> Vec<String> {
 }
 
 /// One row per context and CPU, and one per context over all CPUs.
-pub fn handlers(measured: &[Measured], facts: &BenchFacts) -> Table {
+pub fn handlers(measured: &[ConditionSamples], overhead: &ProbeOverhead) -> Table {
     let doc = "One row per interrupt context and CPU, and one for the sum over the CPUs (`all`).";
     let title =
         "CPU time of each interrupt context; self times: without the contexts nested within";
@@ -158,14 +158,14 @@ pub fn handlers(measured: &[Measured], facts: &BenchFacts) -> Table {
         for group in groups(&one.timing) {
             let timing = group.samples.first().map_or(Timing::CountOnly, |sample| sample.timing);
             if timing != Timing::Packets {
-                table.push(row(&condition, &group, timing, facts));
+                table.push(row(&condition, &group, timing, overhead));
             }
         }
     }
     table
 }
 
-fn row(condition: &str, group: &Group<'_>, timing: Timing, facts: &BenchFacts) -> Vec<Value> {
+fn row(condition: &str, group: &Group<'_>, timing: Timing, overhead: &ProbeOverhead) -> Vec<Value> {
     let sum = |field: fn(&SourceSample) -> u64| group.samples.iter().map(|s| field(s)).sum::<u64>();
     let count = sum(|sample| sample.count);
     let timed = timing != Timing::CountOnly && count > 0;
@@ -176,7 +176,7 @@ fn row(condition: &str, group: &Group<'_>, timing: Timing, facts: &BenchFacts) -
     row.extend([timing.label().into(), count.into(), rate_hz(count, group.length_ns).into()]);
     row.extend(times(&own, group.peak_at_ns(|sample| sample.own.peak), timed));
     let interval = if timed { own.interval() } else { None };
-    let cycles_per_ns = facts.tsc_hz.map(|hz| hz / 1e9);
+    let cycles_per_ns = overhead.tsc_hz.map(|hz| hz / 1e9);
     let share = own.sum as f64 / group.cpu_time_ns as f64;
     let cycles = |ns: Option<f64>| -> Value {
         let both = ns.zip(cycles_per_ns).filter(|_| timed);

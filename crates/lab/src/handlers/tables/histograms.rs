@@ -3,12 +3,12 @@
 use record::{Column, Kind, Table, Value};
 use stats::Distribution;
 
-use super::super::experiment::Measured;
+use super::super::experiment::ConditionSamples;
 use super::super::sample::Timing;
 use super::{display, groups, key_columns, key_values};
 
 /// One row per filled bucket, summed over the CPUs.
-pub fn histograms(measured: &[Measured]) -> Table {
+pub fn histograms(measured: &[ConditionSamples]) -> Table {
     let mut columns = key_columns();
     columns.extend([
         Column::new(

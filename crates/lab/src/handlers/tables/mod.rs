@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn display_hints_are_about_columns_that_exist() {
-        let facts = super::super::bench::BenchFacts::default();
+        let facts = super::super::bench::ProbeOverhead::default();
         let tables = [
             agreement(&[]),
             conditions(&[]),

@@ -3,12 +3,12 @@
 use record::{Column, Kind, RowFilter, Table, TableDisplay, Value};
 use stats::Distribution;
 
-use super::super::experiment::Measured;
+use super::super::experiment::ConditionSamples;
 use super::super::sample::Timing;
 use super::{display, groups, key_columns, key_values, rate_hz};
 
 /// One row per NAPI instance and CPU, and one per instance over all CPUs.
-pub fn napi(measured: &[Measured]) -> Table {
+pub fn napi(measured: &[ConditionSamples]) -> Table {
     let mut columns = key_columns();
     columns.extend([
         Column::new(

@@ -10,7 +10,7 @@ use std::fs::OpenOptions;
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 
-use lab::handlers::BenchError;
+use lab::experiment::BenchError;
 
 use crate::selfbench::failed;
 use crate::selfbench::tracefs::Instance;

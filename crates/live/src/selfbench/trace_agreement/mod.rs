@@ -57,7 +57,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lab::handlers::BenchError;
+use lab::experiment::BenchError;
 
 use super::{bpf_error, failed, stimulus_error};
 use crate::bpf::Flavour;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::thread;
 use std::time::Duration;
 
-use lab::handlers::BenchError;
+use lab::experiment::BenchError;
 use libbpf_rs::Link;
 
 use super::buffer::{EventTypes, take_events};
