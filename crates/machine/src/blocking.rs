@@ -145,20 +145,20 @@ impl TranslatingTlb {
     fn new(model: &TlbModel) -> Self {
         TranslatingTlb {
             translations: Box::new([NO_TRANSLATION; TRANSLATIONS]),
-            entries: TagArray::new(&model.as_cache()),
+            entries: TagArray::of_tlb(&model.as_cache()),
             page_shift: model.page_bytes.ilog2(),
             flushes: 0,
         }
     }
 
     /// Returns the physical address if the translation is known and the TLB holds the page where
-    /// it was last. Counts as a use of the page. Otherwise does nothing: the caller uses
-    /// [`TranslatingTlb::access`].
+    /// it was last. Counts as a use of the page at `now`, a number that grows from access to access.
+    /// Otherwise does nothing: the caller uses [`TranslatingTlb::access`].
     #[inline(always)]
-    fn access_known(&mut self, virtual_address: u64) -> Option<u64> {
+    fn access_known(&mut self, virtual_address: u64, now: u64) -> Option<u64> {
         let known = &self.translations[translation_index(virtual_address)];
         if known.mark != virtual_address & PAGE_MASK | self.flushes
-            || !self.entries.touch_at(known.slot, virtual_address >> self.page_shift)
+            || !self.entries.touch_at(known.slot, virtual_address >> self.page_shift, now)
         {
             return None;
         }
@@ -166,7 +166,8 @@ impl TranslatingTlb {
     }
 
     /// Looks a page up and fills it if it is absent. Returns whether it hit, and its slot.
-    fn access(&mut self, virtual_address: u64) -> (bool, Slot) {
+    fn access(&mut self, virtual_address: u64, now: u64) -> (bool, Slot) {
+        self.entries.set_time(now);
         let page = virtual_address >> self.page_shift;
         match self.entries.lookup(page, page) {
             Some(slot) => (true, slot),
@@ -185,7 +186,8 @@ impl TranslatingTlb {
         self.translations[translation_index(virtual_address)] = Translation {
             mark: virtual_address & PAGE_MASK | self.flushes,
             offset: physical.wrapping_sub(virtual_address),
-            slot,
+            // Other policies than LRU need a lookup each time.
+            slot: if self.entries.is_lru() { slot } else { Slot::MAX },
         };
     }
 
@@ -388,7 +390,7 @@ impl BlockingMachine {
         }
         let (mut line, end) = (run.line, run.line + u64::from(run.lines));
         if run.virtual_address ^ self.last_fetch.virtual_address >= self.last_fetch.page_bytes {
-            if self.itlb.access_known(run.virtual_address).is_none() {
+            if self.itlb.access_known(run.virtual_address, self.counts.fetches + 1).is_none() {
                 return false;
             }
             self.last_fetch.virtual_address = run.virtual_address;
@@ -447,10 +449,12 @@ impl BlockingMachine {
     }
 
     fn translate_fetch(&mut self, virtual_address: u64) {
-        if self.itlb.access_known(virtual_address).is_some() {
+        // Each change of the page has a fetch, so this number grows.
+        let now = self.counts.fetches + 1;
+        if self.itlb.access_known(virtual_address, now).is_some() {
             return;
         }
-        let (hit, slot) = self.itlb.access(virtual_address);
+        let (hit, slot) = self.itlb.access(virtual_address, now);
         if !hit {
             self.counts.itlb_misses += 1;
             self.counts.fetch_stall_cycles += self.tlb_miss_cycles;
@@ -475,8 +479,11 @@ impl BlockingMachine {
         if self.crosses(virtual_address, bytes) {
             return false;
         }
-        let Some(physical) = self.dtlb.access_known(virtual_address) else { return false };
-        self.data_accesses += 1;
+        let accesses = self.data_accesses + 1;
+        let Some(physical) = self.dtlb.access_known(virtual_address, accesses) else {
+            return false;
+        };
+        self.data_accesses = accesses;
         self.counts.stores += u64::from(write);
         self.data_line(physical >> self.data_shift, write);
         true
@@ -490,7 +497,7 @@ impl BlockingMachine {
         translate: impl FnOnce(u64) -> Option<u64>,
     ) {
         self.data_accesses += 1;
-        let known = self.dtlb.access_known(virtual_address);
+        let known = self.dtlb.access_known(virtual_address, self.data_accesses);
         if let Some(physical) = known.or_else(|| self.translate_data(virtual_address, translate)) {
             self.data_line(physical >> self.data_shift, write);
         }
@@ -504,7 +511,7 @@ impl BlockingMachine {
         virtual_address: u64,
         translate: impl FnOnce(u64) -> Option<u64>,
     ) -> Option<u64> {
-        let (hit, slot) = self.dtlb.access(virtual_address);
+        let (hit, slot) = self.dtlb.access(virtual_address, self.data_accesses);
         if !hit {
             self.counts.dtlb_misses += 1;
             self.counts.data_stall_cycles += self.tlb_miss_cycles;

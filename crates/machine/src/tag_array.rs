@@ -135,6 +135,16 @@ impl TagArray {
 
     /// Returns an empty array whose sets are selected by physical or virtual addresses.
     pub(crate) fn indexed(model: &CacheModel, index: Index) -> Self {
+        TagArray::build(model, index, model.ways as usize <= WAYS_SEARCHED)
+    }
+
+    /// Returns an empty array for a TLB: it has no flags, and does not know the most recently used
+    /// page of a set, so that [`TagArray::touch_at`] is cheap.
+    pub(crate) fn of_tlb(model: &CacheModel) -> Self {
+        TagArray::build(model, Index::Physical, false)
+    }
+
+    fn build(model: &CacheModel, index: Index, knows_mru: bool) -> Self {
         let (sets, ways) = (model.sets() as usize, model.ways as usize);
         let policy = match model.replacement {
             Replacement::Lru => Policy::Lru,
@@ -146,9 +156,9 @@ impl TagArray {
             mru: vec![NO_MRU; sets].into(),
             ways: vec![EMPTY_WAY; sets * ways].into(),
             clock: 0,
-            hints: vec![0; if ways > WAYS_SEARCHED { HINTS } else { 0 }].into(),
+            hints: vec![0; if knows_mru { 0 } else { HINTS }].into(),
             is_lru: model.replacement == Replacement::Lru,
-            is_small_lru: model.replacement == Replacement::Lru && ways <= WAYS_SEARCHED,
+            is_small_lru: model.replacement == Replacement::Lru && knows_mru,
             associativity: ways,
             set_mask: sets as u64 - 1,
             line_shift: model.line_bytes.ilog2(),
@@ -221,20 +231,27 @@ impl TagArray {
         }
     }
 
-    /// Touches `tag` if it is in `slot` and the policy is LRU. Otherwise does nothing and returns
-    /// false: the caller uses [`TagArray::lookup`]. The index is the tag.
+    /// Touches `tag` at a time that the caller counts, if it is in `slot`. Otherwise does nothing and
+    /// returns false: the caller uses [`TagArray::lookup`]. For arrays [`TagArray::of_tlb`] with LRU.
     #[inline(always)]
-    pub(crate) fn touch_at(&mut self, slot: Slot, tag: u64) -> bool {
-        let Some(way) = self.ways.get_mut(slot) else { return false };
-        if way.tag != tag || !self.is_lru {
-            return false;
+    pub(crate) fn touch_at(&mut self, slot: Slot, tag: u64, time: u64) -> bool {
+        match self.ways.get_mut(slot) {
+            Some(way) if way.tag == tag => {
+                way.state = time * TICK;
+                true
+            }
+            _ => false,
         }
-        self.clock += TICK;
-        way.state = way.state & FLAGS | self.clock;
-        if self.hints.is_empty() {
-            self.mru[(tag & self.set_mask) as usize] = Mru { tag, slot };
-        }
-        true
+    }
+
+    /// Lets the next touch happen at `time`, at least 1; see [`TagArray::touch_at`].
+    pub(crate) fn set_time(&mut self, time: u64) {
+        self.clock = (time - 1) * TICK;
+    }
+
+    /// Whether replacement is LRU.
+    pub(crate) fn is_lru(&self) -> bool {
+        self.is_lru
     }
 
     /// Looks a line up and touches it.

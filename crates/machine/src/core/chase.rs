@@ -1,18 +1,18 @@
-//! A chain of loads through a model: what a pointer chase over so many lines takes there.
+//! A pointer chase on a model: the latency of a chain of dependent loads.
 
-use super::execution::ExecutedBlock;
+use super::ExecutedBlock;
 use super::in_order::InOrderCore;
 use super::instruction::{Instruction, Register};
-use super::memory::{Access, Memory};
-use super::template::{Layout, Template};
-use super::window::OutOfOrderCore;
+use super::instruction::{Layout, Template};
+use super::out_of_order::OutOfOrderCore;
+use super::{Access, Memory};
 use crate::CodeSpan;
 use crate::memory::{MemoryPort, MemorySystem, PageSize, without_mshr_limit};
 use crate::schema::SystemModel;
 
-/// Loads of a block of the chain.
+/// Loads in a block of the chain.
 const BLOCK: usize = 32;
-/// Where its code lies.
+/// The address of its code.
 const CODE: u64 = 0x40_0000;
 
 enum Core {
@@ -44,9 +44,9 @@ impl Core {
     }
 }
 
-/// Cycles that a chain of loads takes which depend on each other, from `addresses` in their order, once
-/// more after `warm` rounds; addresses are physical and virtual ones, in pages of `page`. All is as the
-/// model says, its prefetchers too. Absent if the model has no core, or one that threads share.
+/// The cycles of a chain of dependent loads from `addresses` in their order, in the round after `warm`
+/// rounds. Virtual addresses equal physical ones, in pages of `page`. The whole model takes part, with
+/// its prefetchers. Absent if the model has no core, or one that threads share.
 #[must_use]
 pub fn chase_cycles(
     model: &SystemModel,

@@ -1,27 +1,26 @@
-//! Cores that execute in order: of one instruction a cycle or several, which wait for each miss or
-//! only for what is used of it.
+//! The in-order core: it issues one or more instructions per cycle, and stalls at each miss (blocking)
+//! or at the first use of missing data (stall on use).
 
-use super::calendar::{Cycle, Limits};
-use super::counts::CoreCounts;
-use super::execution::{Accesses, ExecutedBlock, Latencies};
-use super::front::{Fetched, Front};
-use super::graduation::{Graduation, Waits};
+use super::CoreCounts;
+use super::fill_buffers::LineFillBuffers;
+use super::front_end::{Fetched, FrontEnd};
+use super::instruction::Template;
 use super::instruction::{Instruction, REGISTERS, Special, UNITS, Unit, place};
-use super::memory::{Access, Memory};
-use super::misses::Misses;
 use super::model::CoreModel;
-use super::stores::{Source, Stores};
-use super::template::Template;
+use super::ports::{Cycle, Limits};
+use super::retirement::{Retirement, StallCauses};
+use super::store_buffer::{Source, StoreBuffer};
+use super::{Access, Memory};
+use super::{Accesses, ExecutedBlock, Latencies};
 
-/// A time, and whether it is a miss that it is waited for: in one number, of which the greater is the
-/// later.
+/// When a value is ready, and whether it waits for a miss: in one number, which orders by time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Until(u64);
+pub(super) struct ReadyTime(u64);
 
-impl Until {
+impl ReadyTime {
     #[inline]
-    pub(super) fn new(cycle: u64, missed: bool) -> Until {
-        Until(cycle << 1 | u64::from(missed))
+    pub(super) fn new(cycle: u64, missed: bool) -> ReadyTime {
+        ReadyTime(cycle << 1 | u64::from(missed))
     }
 
     #[inline]
@@ -34,48 +33,49 @@ impl Until {
         self.0 & 1 == 1
     }
 
-    /// The later of both: if it is `cycle`, whatever was waited for before.
+    /// The later of both; the reason stays.
     #[inline]
-    pub(super) fn at_least(self, cycle: u64) -> Until {
-        self.max(Until::new(cycle.max(self.cycle()), self.missed()))
+    pub(super) fn at_least(self, cycle: u64) -> ReadyTime {
+        self.max(ReadyTime::new(cycle.max(self.cycle()), self.missed()))
     }
 
-    /// The last of all that `registers` wait for.
+    /// When all of `registers` are ready.
     #[inline]
-    pub(super) fn of(registers: &[u8], ready: &[Until; REGISTERS]) -> Until {
+    pub(super) fn of(registers: &[u8], ready: &[ReadyTime; REGISTERS]) -> ReadyTime {
         let times = registers.iter().map(|register| ready[place(*register)]);
-        times.fold(Until::default(), Until::max)
+        times.fold(ReadyTime::default(), ReadyTime::max)
     }
 }
 
-/// A core in order. An instruction begins in the cycle of the one before it or later, and as far as
-/// slots are concerned it graduates then: what it is done with later holds up what needs it.
+/// An in-order core. An instruction issues in the cycle of the one before it or later, and retires
+/// then, as far as issue slots are concerned: a result that comes later delays the instructions that
+/// need it.
 #[derive(Clone, Debug)]
 pub struct InOrderCore {
     blocking: bool,
     latencies: Latencies,
-    front: Front,
+    front: FrontEnd,
     limits: Limits,
-    /// What begins in the cycle of the last instruction.
+    /// What issues in the cycle of the last instruction.
     cycle: Cycle,
-    /// When units that are taken for several cycles are free.
+    /// When units that operations occupy for several cycles are free.
     free: [u64; UNITS],
     intervals: [u64; UNITS],
-    stores: Stores,
-    misses: Misses,
-    ready: Box<[Until; REGISTERS]>,
-    /// Nothing begins before.
-    earliest: Until,
+    stores: StoreBuffer,
+    fill_buffers: LineFillBuffers,
+    ready: Box<[ReadyTime; REGISTERS]>,
+    /// Nothing issues before.
+    earliest: ReadyTime,
     loads_from: u64,
-    /// When all that has begun is done.
-    all_done: Until,
-    graduation: Graduation,
+    /// When all that has issued is done.
+    all_done: ReadyTime,
+    retirement: Retirement,
 }
 
 impl InOrderCore {
-    /// A core that has executed nothing, of a model that [`CoreModel::check`] has accepted; lines of
-    /// its first data cache have `data_line_bytes`, a power of two. Absent if the model has a window
-    /// or threads.
+    /// Returns a core that has executed nothing, of a model that [`CoreModel::check`] has accepted, or
+    /// none if the model executes out of order or has threads. `data_line_bytes` is the line size of
+    /// its L1D, a power of two.
     #[must_use]
     pub fn new(model: &CoreModel, data_line_bytes: u64) -> Option<InOrderCore> {
         if model.window.is_some() || model.threads.is_some() {
@@ -85,28 +85,29 @@ impl InOrderCore {
         Some(InOrderCore {
             blocking: model.data.blocking,
             latencies: Latencies::new(model),
-            front: Front::new(model),
+            front: FrontEnd::new(model),
             limits,
             cycle: limits.cycle(0),
             free: [0; UNITS],
             intervals: model.units.all().map(|(_, unit)| unit.interval_cycles.into()),
-            stores: Stores::new(model.data.store_entries, model.units.store.count),
-            misses: Misses::new(model.data.mshrs, data_line_bytes),
-            ready: Box::new([Until::default(); REGISTERS]),
-            earliest: Until::default(),
+            stores: StoreBuffer::new(model.data.store_entries, model.units.store.count),
+            fill_buffers: LineFillBuffers::new(model.data.mshrs, data_line_bytes),
+            ready: Box::new([ReadyTime::default(); REGISTERS]),
+            earliest: ReadyTime::default(),
             loads_from: 0,
-            all_done: Until::default(),
-            graduation: Graduation::new(model.width),
+            all_done: ReadyTime::default(),
+            retirement: Retirement::new(model.width),
         })
     }
 
-    /// Executes a block, or as much of it as was executed.
+    /// Executes a block, or as much of it as executed.
     pub fn run<M: Memory>(&mut self, block: &Template, executed: &ExecutedBlock, memory: &mut M) {
         self.run_from(0, block, executed, memory);
     }
 
-    /// Executes a block from instruction `first` on, behind those before it: as if it had been handed in
-    /// at once. `executed` counts from its beginning, and has the accesses of the rest.
+    /// Executes the rest of a block from instruction `first` on, with the same result as if all of it
+    /// had executed at once. `executed` counts from the start of the block, and has the accesses of
+    /// the rest.
     pub fn run_from<M: Memory>(
         &mut self,
         first: usize,
@@ -115,48 +116,47 @@ impl InOrderCore {
         memory: &mut M,
     ) {
         if first == 0 {
-            self.front.begin(block);
+            self.front.start_block(block);
         }
         let mut accesses = Accesses::new(executed.accesses);
         let number = block.len().min(executed.instructions as usize);
         let whole = number == block.len();
         for (index, one) in block.instructions[..number].iter().enumerate().skip(first) {
-            let of_it = accesses.next(index);
-            let (fetched, done) = self.step(block, one, of_it, memory);
+            let own = accesses.next(index);
+            let (fetched, done) = self.step(block, one, own, memory);
             if let Some(kind) = one.branch.filter(|_| whole && index + 1 == number) {
-                let counts = &mut self.graduation.counts;
+                let counts = &mut self.retirement.counts;
                 self.front.branch((block, kind), executed.next, (fetched, done), counts);
             }
         }
     }
 
-    /// An interrupt or exception comes behind the last instruction.
+    /// An interrupt or exception comes after the last instruction.
     pub fn interrupt(&mut self) {
-        self.graduation.counts.interrupts += 1;
-        self.front.resume_at(self.graduation.cycle() + self.latencies.interrupt);
+        self.retirement.counts.interrupts += 1;
+        self.front.resume_at(self.retirement.cycle() + self.latencies.interrupt);
         self.front.forget_line();
     }
 
-    /// Translations of addresses are no longer what they were.
+    /// Translations of addresses have changed.
     pub fn flush_translations(&mut self) {
         self.front.forget_line();
     }
 
-    /// Cycles until the last instruction has begun, and what it is waited for if the core waits for
-    /// each miss.
+    /// Cycles until the last instruction has issued, and its misses if the core is blocking.
     #[must_use]
     #[inline]
     pub fn cycles(&self) -> u64 {
-        self.graduation.cycle()
+        self.retirement.cycle()
     }
 
-    /// What was counted so far.
+    /// All counts so far.
     #[must_use]
     pub fn counts(&self) -> CoreCounts {
-        self.graduation.counts()
+        self.retirement.counts()
     }
 
-    /// Gives an instruction its times. Returns when it was fetched and when it is done.
+    /// Gives an instruction its times. Returns when it is fetched and when it is done.
     fn step<M: Memory>(
         &mut self,
         block: &Template,
@@ -164,38 +164,38 @@ impl InOrderCore {
         accesses: &[Access],
         memory: &mut M,
     ) -> (u64, u64) {
-        let fetched = self.front.fetch(block, one, memory, &mut self.graduation.counts);
+        let fetched = self.front.fetch(block, one, memory, &mut self.retirement.counts);
         let waits_for = self.operands(one);
-        let begins = self.begin(one, fetched, waits_for);
-        self.front.entered(begins);
-        self.graduate(fetched, waits_for, begins);
-        let loaded = self.load(accesses, begins, memory);
-        let done = self.execute(one, begins, loaded);
-        let stored = self.store(one, accesses, (begins, done.cycle()), memory);
+        let issued = self.start_block(one, fetched, waits_for);
+        self.front.entered(issued);
+        self.retire(fetched, waits_for, issued);
+        let loaded = self.load(accesses, issued, memory);
+        let done = self.execute(one, issued, loaded);
+        let stored = self.store(one, accesses, (issued, done.cycle()), memory);
         for register in one.writes {
             self.ready[place(register)] = done;
         }
         for register in one.moves {
-            self.ready[place(register)] = Until::new(begins + 1, false);
+            self.ready[place(register)] = ReadyTime::new(issued + 1, false);
         }
         self.all_done = self.all_done.max(done);
         if self.blocking {
-            self.wait_for(begins, loaded, stored);
+            self.wait_for(issued, loaded, stored);
         }
-        self.finish_special(one.special, begins, done.cycle());
+        self.finish_special(one.special, issued, done.cycle());
         (fetched.cycle, done.cycle())
     }
 
-    /// What an instruction waits for longest before it can begin.
-    fn operands(&self, one: &Instruction) -> Until {
-        let addresses = Until::of(&one.addresses, &self.ready);
-        let mut until = Until::of(&one.reads, &self.ready).max(addresses).max(self.earliest);
+    /// When all that an instruction needs before it can issue is ready.
+    fn operands(&self, one: &Instruction) -> ReadyTime {
+        let addresses = ReadyTime::of(&one.addresses, &self.ready);
+        let mut until = ReadyTime::of(&one.reads, &self.ready).max(addresses).max(self.earliest);
         if one.special.drains() {
             until = until.max(self.all_done);
         }
         if one.stores() {
             let (cycle, missed) = self.stores.place();
-            until = until.max(Until::new(cycle, missed));
+            until = until.max(ReadyTime::new(cycle, missed));
         }
         if one.special.orders_memory() {
             until = until.at_least(self.stores.all_left());
@@ -206,8 +206,9 @@ impl InOrderCore {
         until
     }
 
-    /// The first cycle, from that of the instruction before on, with all units that it needs.
-    fn begin(&mut self, one: &Instruction, fetched: Fetched, waits_for: Until) -> u64 {
+    /// Issues an instruction in the first cycle, not before that of the previous one, in which all
+    /// units that it needs are free.
+    fn start_block(&mut self, one: &Instruction, fetched: Fetched, waits_for: ReadyTime) -> u64 {
         let mut earliest = fetched.cycle.max(waits_for.cycle());
         if let Some(unit) = one.unit {
             earliest = earliest.max(self.free[unit as usize]);
@@ -218,75 +219,75 @@ impl InOrderCore {
         if earliest > self.cycle.cycle {
             self.cycle = self.limits.cycle(earliest);
         }
-        while !self.cycle.fits_all(units) {
+        while !self.cycle.try_issue(units) {
             self.cycle = self.limits.cycle(self.cycle.cycle + 1);
         }
-        let begins = self.cycle.cycle;
+        let issued = self.cycle.cycle;
         if let Some(unit) = one.unit.filter(|unit| self.intervals[*unit as usize] > 1) {
-            self.free[unit as usize] = begins + self.intervals[unit as usize];
+            self.free[unit as usize] = issued + self.intervals[unit as usize];
         }
-        begins
+        issued
     }
 
-    fn graduate(&mut self, fetched: Fetched, waits_for: Until, begins: u64) {
-        // What begins in a cycle has its slot at the end of it.
+    fn retire(&mut self, fetched: Fetched, waits_for: ReadyTime, issued: u64) {
+        // An instruction uses the slot at the end of the cycle in which it issues.
         let until = waits_for.cycle() + 1;
         let data = if waits_for.missed() { (0, until) } else { (0, 0) };
-        // Where both are waited for, the slots are those of the data.
+        // Where it waits for both, the slots are charged to data.
         let fetch = (fetched.wait.0.max(data.1), fetched.wait.1);
-        self.graduation.graduate(begins + 1, &Waits { fetch, data, ..Waits::default() });
+        self.retirement.retire(issued + 1, &StallCauses { fetch, data, ..StallCauses::default() });
     }
 
-    fn load<M: Memory>(&mut self, accesses: &[Access], begins: u64, memory: &mut M) -> Until {
-        let mut loaded = Until::new(begins, false);
+    fn load<M: Memory>(&mut self, accesses: &[Access], issued: u64, memory: &mut M) -> ReadyTime {
+        let mut loaded = ReadyTime::new(issued, false);
         let latency = self.latencies.of(Unit::Load);
         for load in accesses.iter().filter(|access| !access.write) {
-            self.graduation.counts.loads += 1;
-            let wait = memory.load(load, begins);
-            let start = match self.stores.source(load, begins) {
-                Source::Cache => begins,
-                Source::CacheAfter(left) => begins.max(left),
+            self.retirement.counts.loads += 1;
+            let wait = memory.load(load, issued);
+            let start = match self.stores.source(load, issued) {
+                Source::Cache => issued,
+                Source::CacheAfter(left) => issued.max(left),
                 Source::Store(known) => {
-                    self.graduation.counts.forwarded_loads += 1;
-                    let cycle = begins.max(known) + self.latencies.forward;
-                    loaded = loaded.max(Until::new(cycle, false));
+                    self.retirement.counts.forwarded_loads += 1;
+                    let cycle = issued.max(known) + self.latencies.forward;
+                    loaded = loaded.max(ReadyTime::new(cycle, false));
                     continue;
                 }
             };
-            let served = self.misses.serve(load.virtual_address, start, wait, begins);
-            self.graduation.counts.load_misses += u64::from(served.missed);
-            let until = Until::new(served.cycle + latency, served.missed);
+            let served = self.fill_buffers.serve(load.virtual_address, start, wait, issued);
+            self.retirement.counts.load_misses += u64::from(served.missed);
+            let until = ReadyTime::new(served.cycle + latency, served.missed);
             loaded = loaded.max(until);
         }
         loaded
     }
 
-    /// When the result is there of an instruction that has begun.
-    fn execute(&self, one: &Instruction, begins: u64, loaded: Until) -> Until {
+    /// When the result of an instruction is ready.
+    fn execute(&self, one: &Instruction, issued: u64, loaded: ReadyTime) -> ReadyTime {
         let latency = one.unit.map_or(0, |unit| self.latencies.of(unit));
         let latency = latency + self.latencies.special(one.special);
-        let least = begins + 1;
-        Until::new((loaded.cycle() + latency).max(least), loaded.missed())
+        let least = issued + 1;
+        ReadyTime::new((loaded.cycle() + latency).max(least), loaded.missed())
     }
 
-    /// Has stores leave for the cache. Returns when their lines are there.
+    /// Moves the stores of an instruction to the store buffer. Returns when their lines are filled.
     fn store<M: Memory>(
         &mut self,
         one: &Instruction,
         accesses: &[Access],
-        (begins, known): (u64, u64),
+        (issued, known): (u64, u64),
         memory: &mut M,
-    ) -> Until {
-        let mut filled = Until::new(begins, false);
+    ) -> ReadyTime {
+        let mut filled = ReadyTime::new(issued, false);
         if !one.stores() {
             return filled;
         }
         for store in accesses.iter().filter(|access| access.write) {
-            let wait = memory.store(store, begins);
-            let served = self.misses.serve(store.virtual_address, begins, wait, begins);
-            self.graduation.counts.stores += 1;
-            self.graduation.counts.store_misses += u64::from(served.missed);
-            filled = filled.max(Until::new(served.cycle, served.missed));
+            let wait = memory.store(store, issued);
+            let served = self.fill_buffers.serve(store.virtual_address, issued, wait, issued);
+            self.retirement.counts.stores += 1;
+            self.retirement.counts.store_misses += u64::from(served.missed);
+            filled = filled.max(ReadyTime::new(served.cycle, served.missed));
         }
         let leaves = self.stores.leave(known.max(filled.cycle()), filled.missed());
         for store in accesses.iter().filter(|access| access.write) {
@@ -295,25 +296,25 @@ impl InOrderCore {
         filled
     }
 
-    /// A core that waits for each miss does nothing until what was asked for is there.
-    fn wait_for(&mut self, begins: u64, loaded: Until, stored: Until) {
+    /// A blocking core does nothing until its misses are filled.
+    fn wait_for(&mut self, issued: u64, loaded: ReadyTime, stored: ReadyTime) {
         let line = loaded.cycle().saturating_sub(self.latencies.of(Unit::Load));
-        let waited = if loaded.missed() { line.saturating_sub(begins) } else { 0 };
-        let waited = waited + if stored.missed() { stored.cycle() - begins } else { 0 };
+        let waited = if loaded.missed() { line.saturating_sub(issued) } else { 0 };
+        let waited = waited + if stored.missed() { stored.cycle() - issued } else { 0 };
         if waited > 0 {
-            let cycle = begins + 1 + waited;
-            self.earliest = self.earliest.max(Until::new(cycle, true));
+            let cycle = issued + 1 + waited;
+            self.earliest = self.earliest.max(ReadyTime::new(cycle, true));
             self.front.resume_at(cycle);
-            self.graduation.wait_for_data(cycle);
+            self.retirement.wait_for_data(cycle);
         }
     }
 
-    fn finish_special(&mut self, special: Special, begins: u64, done: u64) {
+    fn finish_special(&mut self, special: Special, issued: u64, done: u64) {
         if special.drains() {
             self.front.resume_at(done);
         }
         if special == Special::Pause {
-            self.front.resume_at(begins + self.latencies.special(special));
+            self.front.resume_at(issued + self.latencies.special(special));
         }
         if special.orders_memory() {
             self.loads_from = self.loads_from.max(done);

@@ -1,5 +1,6 @@
-//! Instructions as a core sees them: prepared once, read on each execution.
+//! Instructions and blocks as a core sees them: prepared once, read at each execution.
 
+use crate::CodeSpan;
 use crate::predict::BranchKind;
 
 /// A unit that executes operations.
@@ -40,17 +41,17 @@ pub enum Special {
     Microcode,
     /// Keeps fetch from going on for a while.
     Pause,
-    /// A locked access: after all stores before it, and before all loads behind it.
+    /// A locked access: it is ordered after all earlier stores and before all later loads.
     Atomic,
-    /// As that, without an access.
+    /// The same without an access, such as `mfence`.
     Barrier,
-    /// Waits for all before it, and has all behind it wait; no more.
+    /// Waits for all earlier instructions, and delays all later ones.
     Fence,
-    /// As that, and takes long.
+    /// The same, and takes long, such as `cpuid`.
     Serialise,
     /// Enters the kernel.
     SystemCall,
-    /// Leaves it.
+    /// Leaves the kernel.
     SystemReturn,
     /// Leaves an interrupt.
     InterruptReturn,
@@ -60,17 +61,17 @@ pub enum Special {
 pub(super) const SPECIALS: usize = 10;
 
 impl Special {
-    /// Whether it waits for all before it, and has all behind it wait.
+    /// Whether it waits for all earlier instructions and delays all later ones.
     pub(super) fn drains(self) -> bool {
         self as u8 >= Special::Fence as u8
     }
 
-    /// Whether what executes behind it is elsewhere, and nothing foresees where.
+    /// Whether execution continues elsewhere, without a prediction.
     pub(crate) fn ends_flow(self) -> bool {
         self as u8 >= Special::SystemCall as u8
     }
 
-    /// Whether it comes after all stores before it, and before all loads behind it.
+    /// Whether it is ordered after all earlier stores and before all later loads.
     pub(super) fn orders_memory(self) -> bool {
         matches!(self, Special::Atomic | Special::Barrier)
     }
@@ -299,7 +300,7 @@ impl Instruction {
 
     /// Whether it is the first of its block in a line of instructions.
     #[inline]
-    pub(super) fn begins_line(&self) -> bool {
+    pub(super) fn starts_line(&self) -> bool {
         self.flags & NEW_LINE != 0
     }
 
@@ -329,6 +330,111 @@ impl Instruction {
         let written = self.writes.iter_mut().chain(&mut self.moves);
         written.filter(|place| **place == pointer).for_each(|place| *place = NOWHERE);
         self
+    }
+}
+
+/// The properties of a core that its templates depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Size of a line of instructions as a power of two.
+    pub line_shift: u32,
+    /// See [`FrontModel::follows_stack`](super::FrontModel::follows_stack).
+    pub follows_stack: bool,
+}
+
+/// A block of instructions that execute one after the other. Only the last one may be a branch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    pub(super) instructions: Box<[Instruction]>,
+    first: CodeSpan,
+    second: Option<CodeSpan>,
+    line_shift: u32,
+    /// The address after the block.
+    pub(super) fall_through: u64,
+    /// The target of the branch at its end, if the branch is direct.
+    pub(super) target: Option<u64>,
+}
+
+impl Template {
+    /// Returns a block in the one or two pages that it spans. `target` is the target of the branch at
+    /// its end, if the branch is direct.
+    #[must_use]
+    pub fn new(
+        layout: Layout,
+        (first, second): (CodeSpan, Option<CodeSpan>),
+        instructions: &[Instruction],
+        target: Option<u64>,
+    ) -> Template {
+        let line = |offset: u64| first.virtual_address.wrapping_add(offset) >> layout.line_shift;
+        let (mut offset, mut last_line) = (0, None);
+        let mut prepare = |one: &Instruction| {
+            let mut one = *one;
+            if layout.follows_stack && one.flags & STACK != 0 {
+                one = one.without_stack();
+            }
+            one.offset = offset;
+            offset = offset.saturating_add(one.bytes.into());
+            let ends = Some(line(u64::from(offset.max(1)) - 1));
+            one.flags |= if ends == last_line { 0 } else { NEW_LINE };
+            last_line = ends;
+            one.classified()
+        };
+        Template {
+            instructions: instructions.iter().map(&mut prepare).collect(),
+            fall_through: first.virtual_address.wrapping_add(offset.into()),
+            first,
+            second,
+            line_shift: layout.line_shift,
+            target,
+        }
+    }
+
+    /// The number of instructions.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.instructions.len()
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.instructions.is_empty()
+    }
+
+    /// Whether its last instruction is a branch.
+    #[must_use]
+    pub fn ends_in_branch(&self) -> bool {
+        self.instructions.last().is_some_and(|last| last.branch.is_some())
+    }
+
+    /// Its address.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.first.virtual_address
+    }
+
+    /// Address of an instruction of it.
+    pub(super) fn address_of(&self, one: &Instruction) -> u64 {
+        self.first.virtual_address.wrapping_add(one.offset.into())
+    }
+
+    /// The lines in which an instruction starts and ends, each by a virtual and a physical address.
+    #[inline]
+    pub(super) fn lines_of(&self, one: &Instruction) -> [(u64, u64); 2] {
+        let last = one.offset + u16::from(one.bytes.max(1)) - 1;
+        [self.line_at(one.offset), self.line_at(last)]
+    }
+
+    fn line_at(&self, offset: u16) -> (u64, u64) {
+        let offset = u64::from(offset);
+        let mask = !((1 << self.line_shift) - 1);
+        let physical = match &self.second {
+            Some(second) if offset >= u64::from(self.first.bytes) => {
+                second.physical.wrapping_add(offset - u64::from(self.first.bytes))
+            }
+            _ => self.first.physical.wrapping_add(offset),
+        };
+        (self.first.virtual_address.wrapping_add(offset) & mask, physical & mask)
     }
 }
 

@@ -1,41 +1,201 @@
-//! Cores: what instructions cost beyond their caches.
+//! Cores: what instructions cost beyond their cache misses.
 //!
-//! A block of instructions is prepared once as a [`Template`]: registers read and written, unit, branch,
-//! what else it does. It is then executed any number of times, each time with the accesses that it made
-//! and the address that came behind. Caches are somebody else's: a [`Memory`] says how long each access
-//! waits, such as [`MemoryPort`](crate::memory::MemoryPort), the memory side of a machine model.
+//! A block of instructions is decoded once into a [`Template`]: registers read and written, unit,
+//! branch, special effects. It then executes any number of times, each time with the accesses that it
+//! made and the address that came after it. The core asks a [`Memory`], such as the
+//! [`MemoryPort`](crate::memory::MemoryPort) of a memory system, how long each access waits.
 //!
-//! [`OutOfOrderCore`] is a core with a window, [`InOrderCore`] one without,
-//! [`MultithreadedCore`] one whose threads share its pipeline. Lost slots are charged by the rule of `simos-1995`, section
-//! 3.3; see [`CoreCounts`].
+//! - [`OutOfOrderCore`] has a reorder buffer.
+//! - [`InOrderCore`] issues in order; a blocking one waits for each miss.
+//! - [`MultithreadedCore`] issues in each cycle from one of several threads.
+//!
+//! No core loops over cycles. Instructions come in program order, and each gets its times at once: when
+//! it is fetched, issues, is done, and retires. Lost issue slots are charged by the rule of
+//! `simos-1995`, section 3.3; see [`CoreCounts`].
 
-mod calendar;
 mod chase;
-mod counts;
-mod execution;
-mod front;
-mod graduation;
+mod fill_buffers;
+mod front_end;
 mod in_order;
 mod instruction;
-mod memory;
-mod misses;
 mod model;
-mod ring;
-mod stores;
-mod template;
-mod thread;
-mod threads;
-mod window;
+mod multithreaded;
+mod out_of_order;
+mod ports;
+mod retirement;
+mod store_buffer;
 
 pub use chase::chase_cycles;
-pub use counts::CoreCounts;
-pub use execution::ExecutedBlock;
 pub use in_order::InOrderCore;
-pub use instruction::{Instruction, Register, Special, Unit};
-pub use memory::{Access, Memory};
+pub use instruction::{Instruction, Layout, Register, Special, Template, Unit};
 pub use model::{
     CoreModel, DataModel, DecodedModel, EventsModel, FrontModel, UnitModel, UnitsModel, WindowModel,
 };
-pub use template::{Layout, Template};
-pub use threads::MultithreadedCore;
-pub use window::OutOfOrderCore;
+pub use multithreaded::MultithreadedCore;
+pub use out_of_order::OutOfOrderCore;
+
+use instruction::{SPECIALS, UNITS};
+
+/// An access to memory that an instruction has made. It lies in one page: an access to two pages is
+/// two accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// The virtual address of the first byte.
+    pub virtual_address: u64,
+    /// The physical address of the first byte; absent for a device.
+    pub physical: Option<u64>,
+    /// The instruction of the block that made it, from 0.
+    pub instruction: u16,
+    /// The length in bytes.
+    pub bytes: u8,
+    /// Whether it stores.
+    pub write: bool,
+}
+
+/// The caches, TLBs and memory of a core. Each access comes once, in program order, with the cycle in
+/// which it starts. That may be earlier than the cycle of the access before, out of order.
+///
+/// The result is how many cycles an access waits beyond an L1 hit: zero for a hit. A line that was
+/// requested may count as present for later accesses, because the core knows itself until when it waits
+/// for a line.
+pub trait Memory {
+    /// Fetches an instruction line. Both addresses are those of its first byte.
+    fn fetch(&mut self, virtual_address: u64, physical: u64, now_cycles: u64) -> u64;
+
+    /// Loads from one line or more.
+    fn load(&mut self, access: &Access, now_cycles: u64) -> u64;
+
+    /// Stores to one line or more.
+    fn store(&mut self, access: &Access, now_cycles: u64) -> u64;
+}
+
+/// The counts of a core. All are sums since the start; a region is the difference of two.
+///
+/// Each cycle has as many issue slots as the core is wide. A slot is used by an instruction that
+/// retires, lost to one of the causes, or open: a slot of the last cycle, in which more instructions may
+/// retire. So [`CoreCounts::instructions`] and all `_slots` add up to `cycles` times the width.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CoreCounts {
+    /// Cycles until the last instruction retired.
+    pub cycles: u64,
+    /// Instructions.
+    pub instructions: u64,
+    /// Slots lost because the core waited for an instruction line.
+    pub fetch_stall_slots: u64,
+    /// Slots lost because the core waited for a load or store that missed.
+    pub data_stall_slots: u64,
+    /// Slots lost for any other reason, such as dependences and mispredicted branches.
+    pub pipeline_stall_slots: u64,
+    /// Slots that went to other threads of the core.
+    pub shared_slots: u64,
+    /// Slots of the last cycle that are still open.
+    pub open_slots: u64,
+    /// Branches.
+    pub branches: u64,
+    /// Mispredicted branches.
+    pub mispredicted_branches: u64,
+    /// Taken direct branches whose target was not in the BTB: fetch is resteered at decode.
+    pub btb_misses: u64,
+    /// Accesses that load.
+    pub loads: u64,
+    /// Accesses that store.
+    pub stores: u64,
+    /// Loads that waited for a line.
+    pub load_misses: u64,
+    /// Stores that waited for a line.
+    pub store_misses: u64,
+    /// Loads that an earlier store forwarded its value to.
+    pub forwarded_loads: u64,
+    /// Instruction lines that the core waited for.
+    pub fetch_misses: u64,
+    /// Interrupts and exceptions.
+    pub interrupts: u64,
+}
+
+impl CoreCounts {
+    /// All slots: the cycles times the width.
+    #[must_use]
+    pub fn slots(&self) -> u64 {
+        self.instructions
+            + self.fetch_stall_slots
+            + self.data_stall_slots
+            + self.pipeline_stall_slots
+            + self.shared_slots
+            + self.open_slots
+    }
+}
+
+/// How a block executed.
+#[derive(Clone, Copy, Debug)]
+pub struct ExecutedBlock<'a> {
+    /// How many of its instructions executed, from the first: fewer than all if an exception ended it.
+    pub instructions: u32,
+    /// Their loads and stores, in program order.
+    pub accesses: &'a [Access],
+    /// The address that executed next; if an interrupt came there, the address that it returns to.
+    pub next: u64,
+}
+
+/// The accesses of a block, instruction by instruction.
+#[derive(Debug)]
+pub(super) struct Accesses<'a>(&'a [Access]);
+
+impl<'a> Accesses<'a> {
+    pub(super) fn new(accesses: &'a [Access]) -> Accesses<'a> {
+        Accesses(accesses)
+    }
+
+    /// The accesses of instruction `index`. Those of the instructions before it were taken already.
+    #[inline]
+    pub(super) fn next(&mut self, index: usize) -> &'a [Access] {
+        let of_it = |access: &&Access| usize::from(access.instruction) <= index;
+        let (of_it, rest) = self.0.split_at(self.0.iter().take_while(of_it).count());
+        self.0 = rest;
+        of_it
+    }
+}
+
+/// The latencies of operations, cycles.
+#[derive(Clone, Debug)]
+pub(super) struct Latencies {
+    units: [u64; UNITS],
+    specials: [u64; SPECIALS],
+    pub(super) forward: u64,
+    pub(super) interrupt: u64,
+}
+
+impl Latencies {
+    pub(super) fn new(model: &CoreModel) -> Latencies {
+        let events = &model.events;
+        let mut specials = [0; SPECIALS];
+        let all = [
+            (Special::Microcode, events.microcode_cycles),
+            (Special::Atomic, events.atomic_cycles),
+            (Special::Barrier, events.atomic_cycles),
+            (Special::Pause, events.pause_cycles),
+            (Special::Serialise, events.serialise_cycles),
+            (Special::SystemCall, events.system_call_cycles),
+            (Special::SystemReturn, events.system_return_cycles),
+            (Special::InterruptReturn, events.interrupt_return_cycles),
+        ];
+        for (special, cycles) in all {
+            specials[special as usize] = cycles.into();
+        }
+        Latencies {
+            units: model.units.all().map(|(_, unit)| unit.latency_cycles.into()),
+            specials,
+            forward: model.data.forward_cycles.into(),
+            interrupt: events.interrupt_cycles.into(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn of(&self, unit: Unit) -> u64 {
+        self.units[unit as usize]
+    }
+
+    #[inline]
+    pub(super) fn special(&self, special: Special) -> u64 {
+        self.specials[special as usize]
+    }
+}

@@ -6,13 +6,13 @@ use crate::model::{CacheModel, ModelError, Replacement};
 use crate::predict::PredictorModel;
 
 /// A core. With a `window` it executes out of order; with `threads` several threads share its
-/// pipeline cycle by cycle; else it executes in order.
+/// pipeline cycle by cycle; otherwise it executes in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CoreModel {
-    /// Most instructions that are fetched, enter and graduate in a cycle.
+    /// The most instructions that are fetched, enter and retire per cycle.
     pub width: u32,
-    /// Most operations that begin in a cycle, on all units.
+    /// The most operations that issue per cycle, on all units.
     pub issue_width: u32,
     /// What lies before execution.
     pub front: FrontModel,
@@ -38,9 +38,9 @@ pub struct CoreModel {
 pub struct FrontModel {
     /// Instructions that are fetched ahead of those that have entered.
     pub queue_entries: u32,
-    /// From the execution of a branch that was not foreseen until the right instruction enters.
+    /// From the resolution of a mispredicted branch until the right instruction enters.
     pub mispredict_cycles: u32,
-    /// Cycles without fetch behind a taken branch whose target was not known.
+    /// Cycles without fetch after a taken direct branch that missed the BTB (resteer at decode).
     pub btb_miss_cycles: u32,
     /// Whether nothing more is fetched in the cycle of a taken branch.
     pub taken_ends_cycle: bool,
@@ -65,25 +65,24 @@ pub struct DecodedModel {
     pub line_instructions: u32,
     /// Most instructions of a cycle that are not in it, and have to be decoded.
     pub decode_width: u32,
-    /// Whether lines go on behind taken branches, as those of a trace cache do.
+    /// Whether lines continue after taken branches, as in a trace cache.
     pub traces: bool,
 }
 
-/// The window of a core that executes out of order.
+/// The window of an out-of-order core.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WindowModel {
-    /// Instructions that have entered and not graduated.
+    /// Entries of the reorder buffer: instructions that have entered and not retired.
     pub reorder_entries: u32,
-    /// Those of them that have not begun.
+    /// Entries of the scheduler: those of them that have not issued.
     pub scheduler_entries: u32,
     /// Branches that may be unresolved; absent where it is the window that limits them.
     #[serde(default)]
     pub unresolved_branches: Option<u32>,
-    /// Whether a load may begin before the addresses of earlier stores are known.
+    /// Whether a load may issue before the addresses of earlier stores are known.
     pub loads_pass_stores: bool,
-    /// Whether a store that missed keeps what is behind it from graduating, as for want of a
-    /// buffer behind graduation.
+    /// Whether a store that missed delays retirement, for lack of a store buffer after retirement.
     pub stores_hold_retirement: bool,
 }
 
@@ -93,9 +92,9 @@ pub struct WindowModel {
 pub struct UnitModel {
     /// How many.
     pub count: u32,
-    /// From its begin until others can use the result; of loads: that hit the first cache.
+    /// From issue until others can use the result; for loads, of an L1 hit.
     pub latency_cycles: u32,
-    /// How long a unit is taken.
+    /// How long an operation occupies its unit.
     #[serde(default = "one")]
     pub interval_cycles: u32,
 }
@@ -126,7 +125,7 @@ pub struct UnitsModel {
     pub branch: UnitModel,
     /// Loads.
     pub load: UnitModel,
-    /// Stores, until they can graduate. As many leave for the cache in a cycle.
+    /// Stores, until they can retire. As many leave for the cache per cycle.
     pub store: UnitModel,
 }
 
@@ -134,15 +133,15 @@ pub struct UnitsModel {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataModel {
-    /// Loads that have entered and not graduated. Of a core in order: no limit.
+    /// Loads that have entered and not retired. An in-order core has no limit.
     pub load_entries: u32,
     /// Stores that have entered and are not in the cache yet.
     pub store_entries: u32,
-    /// Lines that are waited for at once.
+    /// Line fill buffers: misses that can be under way at the same time.
     pub mshrs: u32,
-    /// From a store's value to a load that takes it from there.
+    /// The latency of store-to-load forwarding.
     pub forward_cycles: u32,
-    /// Whether a core in order does nothing while a miss is served.
+    /// Whether an in-order core stalls while a miss is served.
     #[serde(default)]
     pub blocking: bool,
 }
@@ -160,7 +159,7 @@ pub struct EventsModel {
     pub system_call_cycles: u32,
     /// `sysret`.
     pub system_return_cycles: u32,
-    /// Instructions that wait for all before them, and have all behind them wait.
+    /// Instructions that wait for all earlier ones and delay all later ones.
     pub serialise_cycles: u32,
     /// Locked instructions and `mfence`, besides what they wait for.
     pub atomic_cycles: u32,
@@ -170,7 +169,7 @@ pub struct EventsModel {
     pub microcode_cycles: u32,
 }
 
-/// Widest core: a count of what begins in a cycle has four bits.
+/// The widest core: a count of what issues in a cycle has four bits.
 const WIDTH_MAX: u32 = 15;
 /// Most instructions in a window.
 const WINDOW_MAX: u32 = 4096;

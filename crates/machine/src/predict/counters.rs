@@ -5,7 +5,7 @@ use super::model::{HistoryModel, TournamentModel};
 /// Weakly not taken: a branch that is not known is not taken, and one that was taken once is.
 const START: u8 = 1;
 
-/// Counters of two bits; from 2 on a branch is foreseen as taken.
+/// Counters of two bits; from 2 on a branch is predicted as taken.
 #[derive(Clone, Debug)]
 pub(super) struct Counters(Box<[u8]>);
 
@@ -20,7 +20,7 @@ impl Counters {
     }
 
     #[inline]
-    pub(super) fn foresees(&self, index: u64) -> bool {
+    pub(super) fn predicts(&self, index: u64) -> bool {
         self.0[self.at(index)] >= 2
     }
 
@@ -31,12 +31,12 @@ impl Counters {
         *counter = if taken { (*counter + 1).min(3) } else { counter.saturating_sub(1) };
     }
 
-    /// What was foreseen, before it was learnt.
+    /// What was predicted, before it was learned.
     #[inline]
     pub(super) fn step(&mut self, index: u64, taken: bool) -> bool {
-        let foreseen = self.foresees(index);
+        let predicted = self.predicts(index);
         self.learn(index, taken);
-        foreseen
+        predicted
     }
 }
 
@@ -55,9 +55,9 @@ impl Gshare {
     }
 
     pub(super) fn step(&mut self, address: u64, taken: bool) -> bool {
-        let foreseen = self.counters.step(address ^ self.history, taken);
+        let predicted = self.counters.step(address ^ self.history, taken);
         self.history = (self.history << 1 | u64::from(taken)) & self.mask;
-        foreseen
+        predicted
     }
 }
 
@@ -91,7 +91,7 @@ impl Tournament {
         let own = address as usize & (self.histories.len() - 1);
         let local = self.local.step(self.histories[own], taken);
         let global = self.global.step(self.history, taken);
-        let by_all = self.chooser.foresees(self.history);
+        let by_all = self.chooser.predicts(self.history);
         if local != global {
             self.chooser.learn(self.history, global == taken);
         }

@@ -1,8 +1,8 @@
-//! Branch predictors: what a processor takes a branch for before it has executed it.
+//! Branch predictors: direction, target and return address.
 //!
-//! A predictor is shown each branch with what became of it, in the order of execution, and says
-//! whether it had foreseen that. It learns at once; a real one learns when the branch is resolved, and
-//! has its history from what it foresaw. Branches that were begun in vain are never seen.
+//! A predictor sees each executed branch with its outcome, in program order, and says whether it had
+//! predicted that outcome. It is trained at once; a real one is trained when the branch is resolved, and
+//! keeps a speculative history. It never sees branches of a wrong path.
 
 mod counters;
 mod model;
@@ -42,7 +42,7 @@ pub struct Branch {
     pub address: u64,
     /// Its sort.
     pub kind: BranchKind,
-    /// The address behind it.
+    /// The address after the branch.
     pub fall_through: u64,
     /// Where its target stands in the instruction: that. Used of conditional branches, by the rule
     /// that those that lead back are taken.
@@ -52,22 +52,21 @@ pub struct Branch {
 }
 
 impl Branch {
-    /// Whether it led elsewhere than behind itself.
+    /// Whether the branch was taken.
     #[must_use]
     pub fn taken(&self) -> bool {
         self.kind != BranchKind::Conditional || self.next != self.fall_through
     }
 }
 
-/// What a predictor made of a branch.
+/// How a branch was predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prediction {
     /// Prediction: the processor fetched on at the right place.
     Predicted,
-    /// Its target was not known, and stands in the instruction: the processor knows it once the
-    /// instruction is decoded.
+    /// The target of a direct branch was not in the BTB: the front end is resteered at decode.
     BtbMiss,
-    /// Not foreseen, which the processor knows once it has executed the branch.
+    /// The front end fetched from a wrong address, which is known when the branch is resolved.
     Mispredicted,
 }
 
@@ -132,7 +131,7 @@ impl Predictor {
         }
     }
 
-    /// Says whether `branch` was foreseen, and learns it.
+    /// Says how `branch` was predicted, and trains the predictor with it.
     #[inline]
     pub fn step(&mut self, branch: &Branch) -> Prediction {
         match branch.kind {
@@ -153,7 +152,7 @@ impl Predictor {
 
     fn conditional(&mut self, branch: &Branch) -> Prediction {
         if self.direction.step(branch) != branch.taken() {
-            // It is the branch that leads there, so it is learnt.
+            // It is the branch that leads there, so it is learned.
             if branch.taken() {
                 self.direct(branch);
             }
@@ -170,11 +169,15 @@ impl Predictor {
     }
 
     fn indirect(&mut self, branch: &Branch) -> Prediction {
-        let foreseen = match &mut self.indirect {
+        let predicted = match &mut self.indirect {
             Some(indirect) => Some(indirect.step(branch.address, branch.next)),
             None => self.known_target(branch),
         };
-        if foreseen == Some(branch.next) { Prediction::Predicted } else { Prediction::Mispredicted }
+        if predicted == Some(branch.next) {
+            Prediction::Predicted
+        } else {
+            Prediction::Mispredicted
+        }
     }
 
     fn called(&mut self, branch: &Branch) {
@@ -186,7 +189,7 @@ impl Predictor {
     fn returned(&mut self, branch: &Branch) -> Prediction {
         match &mut self.returns {
             Some(returns) => match returns.pop() {
-                Some(foreseen) if foreseen == branch.next => Prediction::Predicted,
+                Some(predicted) if predicted == branch.next => Prediction::Predicted,
                 _ => Prediction::Mispredicted,
             },
             None => self.indirect(branch),

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::ModelError;
 
-/// How a processor foresees its branches.
+/// How a processor predicts its branches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PredictorModel {
@@ -14,16 +14,16 @@ pub struct PredictorModel {
     /// target is known from the instruction itself.
     #[serde(default)]
     pub btb: Option<TableModel>,
-    /// Return addresses that are remembered. Without, a return is foreseen as an indirect branch is.
+    /// Return addresses that are remembered. Without one, a return is predicted as an indirect branch is.
     #[serde(default)]
     pub return_stack_entries: Option<u32>,
     /// Targets of indirect branches, by what was branched to before. Without, the last target of
-    /// the branch in the BTB is the foreseen one.
+    /// the branch in the BTB is the predicted one.
     #[serde(default)]
     pub indirect: Option<HistoryModel>,
 }
 
-/// Whether a conditional branch is taken, and by what that is foreseen.
+/// Whether a conditional branch is taken, and by what that is predicted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum DirectionModel {

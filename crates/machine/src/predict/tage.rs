@@ -100,14 +100,14 @@ struct Found {
 #[derive(Clone, Debug)]
 pub(super) struct Tage {
     base: Counters,
-    /// Of all tables, one behind the other. No tag is that of an empty entry: tags have their lowest
+    /// Of all tables, one after the other. No tag is that of an empty entry: tags have their lowest
     /// bit set.
     entries: Box<[Entry]>,
     tables: usize,
     table_entries: usize,
     folded: Folded,
     history: History,
-    /// From 8 on a new entry is not trusted, but what is behind it.
+    /// From 8 on a new entry is not trusted, but the alternate prediction.
     distrust: u8,
     branches: u64,
 }
@@ -121,7 +121,7 @@ fn lengths(model: &TageModel) -> Vec<u32> {
     for table in 0..model.tables {
         let exact = f64::from(model.history_min) * ratio.powf(f64::from(table) / steps);
         let least = lengths.last().map_or(model.history_min, |last| last + 1);
-        // Room is left for those behind.
+        // Room is left for the next ones.
         let most = model.history_max - (model.tables - 1 - table);
         lengths.push((exact.round() as u32).clamp(least, most));
     }
@@ -162,7 +162,7 @@ impl Tage {
         places
     }
 
-    /// What was foreseen, before it was learnt.
+    /// What was predicted, before it was learned.
     pub(super) fn step(&mut self, address: u64, taken: bool) -> bool {
         let places = self.places(address);
         // A bit for each table that knows the branch.
@@ -177,9 +177,9 @@ impl Tage {
         };
         let provider = found(known);
         let other = provider.and_then(|provider| found(known & !(1 << provider.table)));
-        let base = self.base.foresees(address);
+        let base = self.base.predicts(address);
         let alternate = other.map_or(base, |found| found.taken);
-        let foreseen = provider.map_or(base, |found| {
+        let predicted = provider.map_or(base, |found| {
             let entry = self.entries[places[found.table].0];
             if is_new(entry) && self.distrust >= 8 { alternate } else { found.taken }
         });
@@ -189,11 +189,11 @@ impl Tage {
         }
         // Also where only the new entry was right: it is on its way then.
         let provided = provider.map_or(base, |found| found.taken);
-        if foreseen != taken && provided != taken {
+        if predicted != taken && provided != taken {
             self.allocate(provider.map_or(0, |found| found.table + 1), &places, taken);
         }
         self.remember(taken);
-        foreseen
+        predicted
     }
 
     fn learn(&mut self, found: Found, index: usize, alternate: bool, taken: bool) {

@@ -86,14 +86,14 @@ impl Indirect {
         Indirect { targets: vec![NOBODY; model.entries as usize].into(), history: 0, mask }
     }
 
-    /// What was foreseen, before `target` takes its place.
+    /// What was predicted, before `target` takes its place.
     #[inline]
     pub(super) fn step(&mut self, address: u64, target: u64) -> u64 {
         // The history in the upper bits of the index, too, where addresses of a program are alike.
         let index = address ^ self.history ^ (self.history << 5);
         let entry = &mut self.targets[index as usize & (self.targets.len() - 1)];
-        let foreseen = std::mem::replace(entry, target);
+        let predicted = std::mem::replace(entry, target);
         self.history = ((self.history << 3) ^ target ^ (target >> 5)) & self.mask;
-        foreseen
+        predicted
     }
 }

@@ -1,19 +1,19 @@
-//! Which units are free in which cycle.
+//! Issue ports: which units are free in which cycle.
 //!
-//! Operations are given their cycles in the order of the program, not of time: a later one may begin
-//! long before an earlier one. So what is kept is not when a unit is free next, but how many
-//! operations of each sort begin in each of the coming cycles.
+//! Operations get their cycles in program order: a later one may issue long before an earlier one. So the
+//! scheduler does not keep when a unit is free next, but how many operations of each unit issue in
+//! each of the coming cycles.
 
 use super::instruction::{UNITS, Unit};
 use super::model::CoreModel;
 
-/// Cycles ahead of the present that are told apart. What waits longer than that for its operands finds
-/// units free; what waits longer for a unit has its turn one after the other.
+/// Cycles ahead of the present that are kept. An operation that waits longer for its operands finds the
+/// units free; operations that wait longer for a unit issue one after the other.
 const AHEAD: usize = 1024;
 const MASK: u64 = AHEAD as u64 - 1;
 
-/// A cycle's counts: five bits for all operations and for each sort of unit. Each begins at 15 less
-/// its limit, so that the fifth bit is set where the limit is passed, whichever it is.
+/// The operations of a cycle: a count of five bits for all of them and for each unit. Each count starts
+/// at 15 less its limit, so that its fifth bit says that the limit is exceeded.
 type Word = u64;
 const BITS: usize = 5;
 
@@ -28,19 +28,19 @@ const fn overflow() -> Word {
 
 const OVERFLOW: Word = overflow();
 
-/// Limits of what begins in one cycle.
+/// How many operations can issue in one cycle.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     empty: Word,
 }
 
-/// One more operation of a unit.
+/// One more operation of a unit, and of all.
 fn one(unit: usize) -> Word {
     1 | 1 << (BITS * (unit + 1))
 }
 
 impl Limits {
-    /// Of `width` in all, and of each unit as many as there are.
+    /// Up to `width` in all, and of each unit as many as there are.
     pub(super) fn new(model: &CoreModel, width: u32) -> Limits {
         let mut empty = u64::from(15 - width);
         for (unit, (_, of)) in model.units.all().iter().enumerate() {
@@ -49,13 +49,13 @@ impl Limits {
         Limits { empty }
     }
 
-    /// A cycle in which nothing has begun.
+    /// A cycle in which nothing has issued.
     pub(super) fn cycle(self, cycle: u64) -> Cycle {
-        Cycle { cycle, begun: self.empty }
+        Cycle { cycle, issued: self.empty }
     }
 }
 
-/// Adds an operation to a cycle, if it has room for it.
+/// Adds an operation to a cycle if its limits permit.
 #[inline]
 pub(super) fn fits(word: &mut Word, unit: Unit) -> bool {
     let more = *word + one(unit as usize);
@@ -66,18 +66,18 @@ pub(super) fn fits(word: &mut Word, unit: Unit) -> bool {
     fits
 }
 
-/// One cycle, and what begins in it.
+/// One cycle of an in-order core, and what issues in it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cycle {
     pub(super) cycle: u64,
-    begun: Word,
+    issued: Word,
 }
 
 impl Cycle {
-    /// Adds an instruction to it, if it has room for all that it needs. What needs nothing takes a
-    /// turn as well.
-    pub(super) fn fits_all(&mut self, units: [Option<Unit>; 3]) -> bool {
-        let mut more = self.begun;
+    /// Issues an instruction in this cycle if all units that it needs are free. An instruction that
+    /// needs no unit takes an issue slot, too.
+    pub(super) fn try_issue(&mut self, units: [Option<Unit>; 3]) -> bool {
+        let mut more = self.issued;
         for unit in units.into_iter().flatten() {
             more += one(unit as usize) - 1;
             if more & OVERFLOW != 0 {
@@ -87,43 +87,43 @@ impl Cycle {
         more += 1;
         let fits = more & OVERFLOW == 0;
         if fits {
-            self.begun = more;
+            self.issued = more;
         }
         fits
     }
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Calendar {
+pub(super) struct PortScheduler {
     limits: Limits,
-    /// What begins in each cycle from `now` on.
-    begun: Box<[Word; AHEAD]>,
-    /// How many instructions leave the scheduler in each.
+    /// What issues in each cycle from `now` on.
+    issued: Box<[Word; AHEAD]>,
+    /// How many instructions leave the scheduler in each cycle from `now` on.
     leaving: Box<[u16; AHEAD]>,
-    /// Those that leave it later than that.
+    /// When further instructions leave it, later than that.
     leaving_late: Vec<u64>,
-    /// The present: nothing is asked of the cycles before it any more.
+    /// The present: nothing issues before this cycle any more.
     now: u64,
     /// Instructions in the scheduler.
     waiting: u32,
-    /// Of each unit: all cycles before this one are full, from the present on.
+    /// For each unit: it is taken in all cycles from the present to before this one.
     full_until: [u64; UNITS],
     intervals: [u32; UNITS],
 }
 
 fn boxed<T: Copy>(value: T) -> Box<[T; AHEAD]> {
     let Ok(array) = vec![value; AHEAD].into_boxed_slice().try_into() else {
-        unreachable!("as long as it was made")
+        unreachable!("the length is that of the array")
     };
     array
 }
 
-impl Calendar {
-    pub(super) fn new(model: &CoreModel) -> Calendar {
+impl PortScheduler {
+    pub(super) fn new(model: &CoreModel) -> PortScheduler {
         let limits = Limits::new(model, model.issue_width);
-        Calendar {
+        PortScheduler {
             limits,
-            begun: boxed(limits.empty),
+            issued: boxed(limits.empty),
             leaving: boxed(0),
             leaving_late: Vec::new(),
             now: 0,
@@ -133,44 +133,45 @@ impl Calendar {
         }
     }
 
-    /// The first cycle from `earliest` on, which is not past, in which a unit is free. It is taken.
+    /// Reserves a unit in the first cycle from `earliest` on in which it is free. Returns the cycle.
+    /// `earliest` is not before the present.
     #[inline]
-    pub(super) fn book(&mut self, earliest: u64, unit: Unit) -> u64 {
+    pub(super) fn reserve(&mut self, earliest: u64, unit: Unit) -> u64 {
         let full_until = self.full_until[unit as usize];
         let mut cycle = earliest.max(full_until);
         let interval = self.intervals[unit as usize];
         if interval > 1 {
-            cycle = self.book_long(cycle, unit);
+            cycle = self.reserve_interval(cycle, unit);
         } else {
             while cycle - self.now < AHEAD as u64 {
-                if fits(&mut self.begun[(cycle & MASK) as usize], unit) {
+                if fits(&mut self.issued[(cycle & MASK) as usize], unit) {
                     break;
                 }
                 cycle += 1;
             }
         }
         if earliest <= full_until {
-            // Beyond what is kept, one after the other.
+            // Beyond the cycles that are kept: one after the other.
             let beyond = cycle + u64::from(interval) > self.now + AHEAD as u64;
             self.full_until[unit as usize] = cycle + if beyond { u64::from(interval) } else { 0 };
         }
         cycle
     }
 
-    /// For a unit that is taken for several cycles: it must be free in all of them.
-    fn book_long(&mut self, earliest: u64, unit: Unit) -> u64 {
+    /// Reserves a unit that an operation occupies for several cycles: it must be free in all of them.
+    fn reserve_interval(&mut self, earliest: u64, unit: Unit) -> u64 {
         let interval = u64::from(self.intervals[unit as usize]);
         let taken = one(unit as usize) & !15;
         let end = self.now + AHEAD as u64;
         let mut cycle = earliest;
         while cycle < end {
-            let word = |cycle: u64| self.begun[(cycle & MASK) as usize];
-            let begins = (word(cycle) + one(unit as usize)) & OVERFLOW == 0;
+            let word = |cycle: u64| self.issued[(cycle & MASK) as usize];
+            let issued = (word(cycle) + one(unit as usize)) & OVERFLOW == 0;
             let stays = |cycle| (word(cycle) + taken) & OVERFLOW == 0;
             let until = end.min(cycle + interval);
-            if begins && (cycle + 1..until).all(stays) {
-                self.begun[(cycle & MASK) as usize] += 1;
-                (cycle..until).for_each(|cycle| self.begun[(cycle & MASK) as usize] += taken);
+            if issued && (cycle + 1..until).all(stays) {
+                self.issued[(cycle & MASK) as usize] += 1;
+                (cycle..until).for_each(|cycle| self.issued[(cycle & MASK) as usize] += taken);
                 break;
             }
             cycle += 1;
@@ -192,13 +193,13 @@ impl Calendar {
         }
     }
 
-    /// The present: nothing begins before it any more.
+    /// The present: nothing issues before this cycle any more.
     #[inline]
     pub(super) fn now(&self) -> u64 {
         self.now
     }
 
-    /// The present is `cycle`, if it was not later already.
+    /// Advances the present to `cycle`, unless it is later already.
     #[inline]
     pub(super) fn advance(&mut self, cycle: u64) {
         if cycle > self.now {
@@ -208,13 +209,13 @@ impl Calendar {
 
     fn advance_to(&mut self, cycle: u64) {
         if cycle - self.now >= AHEAD as u64 {
-            self.begun.fill(self.limits.empty);
+            self.issued.fill(self.limits.empty);
             self.leaving.fill(0);
             self.waiting = self.leaving_late.len() as u32;
             self.now = cycle;
         }
         while self.now < cycle {
-            self.begun[(self.now & MASK) as usize] = self.limits.empty;
+            self.issued[(self.now & MASK) as usize] = self.limits.empty;
             self.now += 1;
             let leaving = &mut self.leaving[(self.now & MASK) as usize];
             self.waiting -= u32::from(*leaving);
@@ -227,14 +228,13 @@ impl Calendar {
         }
     }
 
-    /// Whether as many as `entries` are in the scheduler.
+    /// Whether a scheduler of `entries` is full.
     #[inline]
     pub(super) fn is_full(&self, entries: u32) -> bool {
         self.waiting >= entries
     }
 
-    /// Advances to the first cycle in which fewer than `entries` are in the scheduler. Returns the
-    /// present.
+    /// Advances to the first cycle in which a scheduler of `entries` has room. Returns the cycle.
     pub(super) fn until_room(&mut self, entries: u32) -> u64 {
         while self.waiting >= entries {
             self.advance_to(self.now + 1);
@@ -249,14 +249,14 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashMap;
 
-    fn calendar(issue: u32, counts: &[u32; UNITS], intervals: &[u32; UNITS]) -> Calendar {
+    fn ports(issue: u32, counts: &[u32; UNITS], intervals: &[u32; UNITS]) -> PortScheduler {
         let mut empty = u64::from(15 - issue);
         for (unit, count) in counts.iter().enumerate() {
             empty |= u64::from(15 - count) << (BITS * (unit + 1));
         }
-        Calendar {
+        PortScheduler {
             limits: Limits { empty },
-            begun: boxed(empty),
+            issued: boxed(empty),
             leaving: boxed(0),
             leaving_late: Vec::new(),
             now: 0,
@@ -269,7 +269,7 @@ mod tests {
     const EACH: [Unit; 3] = [Unit::Integer, Unit::Divide, Unit::Store];
 
     proptest! {
-        /// Against counts in a map.
+        /// Compared with counts in a map.
         #[test]
         fn units_are_free_when_they_are(
             issue in 1u32..5,
@@ -282,12 +282,12 @@ mod tests {
                 limits[*unit as usize] = counts[at];
             }
             intervals[Unit::Divide as usize] = interval;
-            let mut calendar = calendar(issue, &limits, &intervals);
+            let mut ports = ports(issue, &limits, &intervals);
             let (mut all, mut taken) = (HashMap::new(), HashMap::new());
             let mut now = 0;
             for (at, ahead, passes) in asked {
                 now += passes;
-                calendar.advance(now);
+                ports.advance(now);
                 let length = if at == 1 { u64::from(interval) } else { 1 };
                 let mut cycle = now + ahead;
                 while all.get(&cycle).is_some_and(|number| *number >= issue)
@@ -299,30 +299,30 @@ mod tests {
                 *all.entry(cycle).or_insert(0) += 1;
                 (cycle..cycle + length)
                     .for_each(|cycle| *taken.entry((at, cycle)).or_insert(0) += 1);
-                prop_assert_eq!(calendar.book(now + ahead, EACH[at]), cycle);
+                prop_assert_eq!(ports.reserve(now + ahead, EACH[at]), cycle);
             }
         }
 
-        /// Against a list of all that wait.
+        /// Compared with a list of the instructions in the scheduler.
         #[test]
         fn the_scheduler_has_room_when_it_has(
             entries in 1u32..6,
             asked in prop::collection::vec((0u64..6, prop_oneof![4 => 0u64..30, 1 => 0u64..9_000]), 1..200),
         ) {
-            let mut calendar = calendar(4, &[1; UNITS], &[1; UNITS]);
+            let mut ports = ports(4, &[1; UNITS], &[1; UNITS]);
             let mut waiting: Vec<u64> = Vec::new();
             let mut now = 0;
             for (passes, ahead) in asked {
                 now += passes;
-                calendar.advance(now);
-                // The present passes where the first of them leaves.
+                ports.advance(now);
+                // Time advances to the first that leaves.
                 waiting.retain(|leaves| *leaves > now);
                 while waiting.len() >= entries as usize {
                     now = *waiting.iter().min().expect("some wait");
                     waiting.retain(|leaves| *leaves > now);
                 }
-                prop_assert_eq!(calendar.until_room(entries), now);
-                calendar.wait_until(now + ahead);
+                prop_assert_eq!(ports.until_room(entries), now);
+                ports.wait_until(now + ahead);
                 waiting.push(now + ahead);
             }
         }

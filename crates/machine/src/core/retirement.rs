@@ -1,44 +1,44 @@
-//! Graduation in the order of the program, and whom lost slots are charged to.
+//! Retirement in program order, and the causes that lost issue slots are charged to.
 //!
-//! The rule is the paper's (`simos-1995`, section 3.3). Where less than a full load graduates, the
-//! first instruction that does not says why: a load or store that missed, or nothing there as a line
-//! of instructions was waited for. All else is the pipeline's.
+//! The rule is that of `simos-1995`, section 3.3. In a cycle in which fewer instructions retire than the
+//! core is wide, the first one that does not retire gives the cause: it waits for data that missed, or
+//! its instruction line was waited for. All other slots are charged to the pipeline.
 
-use super::counts::CoreCounts;
+use super::CoreCounts;
 
-/// A time: from the first cycle to before the second; empty if the second is not later.
+/// An interval of cycles, without its end; empty if the end is not later than the start.
 pub(super) type Interval = (u64, u64);
 
-/// In which cycles an instruction could not graduate for what it waited for. They don't overlap.
+/// The cycles in which an instruction could not retire, by cause. They do not overlap.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Waits {
-    /// For its line of instructions, before it entered.
+pub(super) struct StallCauses {
+    /// It waited for its instruction line.
     pub(super) fetch: Interval,
-    /// For a place behind stores that missed.
+    /// It waited for an entry of the store buffer, which was full of stores that missed.
     pub(super) full: Interval,
-    /// For its own data.
+    /// It waited for its data.
     pub(super) data: Interval,
-    /// For other threads, which had the core.
+    /// Other threads had the core.
     pub(super) shared: Interval,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Graduation {
+pub(super) struct Retirement {
     width: u64,
-    /// The cycle in which the last instruction graduated.
+    /// The cycle in which the last instruction retired.
     cycle: u64,
-    /// How many did in that cycle.
+    /// How many retired in that cycle.
     used: u64,
-    /// Cycles that are not counted.
+    /// Cycles that are not counted, because the thread was halted.
     skipped: u64,
     pub(super) counts: CoreCounts,
 }
 
-impl Graduation {
-    pub(super) fn new(width: u32) -> Graduation {
+impl Retirement {
+    pub(super) fn new(width: u32) -> Retirement {
         let width = u64::from(width);
-        // Cycles are counted from the first in which an instruction can graduate.
-        Graduation { width, cycle: 0, used: width, skipped: 0, counts: CoreCounts::default() }
+        // Cycles are counted from the first in which an instruction can retire.
+        Retirement { width, cycle: 0, used: width, skipped: 0, counts: CoreCounts::default() }
     }
 
     #[inline]
@@ -46,9 +46,9 @@ impl Graduation {
         self.cycle
     }
 
-    /// The next instruction graduates, no earlier than in cycle `done`. Returns when.
+    /// Retires the next instruction, not before cycle `done`. Returns the cycle.
     #[inline]
-    pub(super) fn graduate(&mut self, done: u64, waits: &Waits) -> u64 {
+    pub(super) fn retire(&mut self, done: u64, waits: &StallCauses) -> u64 {
         self.counts.instructions += 1;
         if done <= self.cycle && self.used < self.width {
             self.used += 1;
@@ -64,7 +64,7 @@ impl Graduation {
         cycle
     }
 
-    /// Nothing graduates before `cycle` has passed, as a miss is waited for.
+    /// Nothing retires until `cycle` has passed, because the core waits for a miss.
     pub(super) fn wait_for_data(&mut self, cycle: u64) {
         if cycle > self.cycle {
             let lost = self.width - self.used + (cycle - self.cycle) * self.width;
@@ -74,10 +74,10 @@ impl Graduation {
         }
     }
 
-    /// Cycles until `cycle` are not counted, with the slots that are open.
+    /// Does not count the cycles until `cycle`.
     pub(super) fn skip_to(&mut self, cycle: u64) {
         if cycle > self.cycle {
-            // What is open of the last cycle was lost before.
+            // The open slots of the last cycle were lost before.
             self.counts.pipeline_stall_slots += self.width - self.used;
             self.used = self.width;
             self.skipped += cycle - self.cycle;
@@ -91,7 +91,7 @@ impl Graduation {
     }
 
     #[inline(never)]
-    fn charge(&mut self, until: u64, lost: u64, waits: &Waits) {
+    fn charge(&mut self, until: u64, lost: u64, waits: &StallCauses) {
         let data = self.slots(waits.data, until);
         let full = self.slots(waits.full, until);
         let fetch = self.slots(waits.fetch, until);
@@ -102,7 +102,7 @@ impl Graduation {
         self.counts.pipeline_stall_slots += lost - data - full - fetch - shared;
     }
 
-    /// Slots of `interval` that are lost, up to the cycle `until`.
+    /// The lost slots of an interval, up to cycle `until`.
     fn slots(&self, (from, to): Interval, until: u64) -> u64 {
         let (from, to) = (from.max(self.cycle), to.min(until));
         if from >= to {

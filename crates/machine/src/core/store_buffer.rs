@@ -1,19 +1,44 @@
-//! Stores on their way to the cache, and loads that take their value from one.
+//! Queues of a core: entries that become free in program order, and the store buffer.
 
-use super::front::Pace;
-use super::memory::Access;
-use super::ring::Ring;
+use super::Access;
+use super::front_end::WidthLimiter;
 
-/// Granules of 8 bytes that are told apart. A store whose granule is that of a later one in this
-/// table is forgotten, as one 4 KiB away is on real cores.
+/// A queue that is filled in program order, as the times at which its entries become free.
+#[derive(Clone, Debug)]
+pub(super) struct EntryQueue {
+    times: Box<[u64]>,
+    next: usize,
+}
+
+impl EntryQueue {
+    pub(super) fn new(entries: u32) -> EntryQueue {
+        EntryQueue { times: vec![0; entries as usize].into(), next: 0 }
+    }
+
+    /// When the entry is free that the next instruction takes.
+    #[inline]
+    pub(super) fn oldest(&self) -> u64 {
+        self.times[self.next]
+    }
+
+    /// The next instruction takes its entry until `time`.
+    #[inline]
+    pub(super) fn push(&mut self, time: u64) {
+        self.times[self.next] = time;
+        self.next = if self.next + 1 == self.times.len() { 0 } else { self.next + 1 };
+    }
+}
+
+/// Granules of 8 bytes for which the last store is known. A store is forgotten when a later one has
+/// the same low address bits, like the 4 KiB aliases of real cores.
 const GRANULES: usize = 512;
 
-/// What the last store to a granule has left there.
+/// The last store to a granule.
 #[derive(Clone, Copy, Debug, Default)]
 struct Granule {
-    /// Its number plus one; zero for none.
+    /// The granule's number plus one; zero for none.
     name: u64,
-    /// Bytes, a bit each.
+    /// The bytes that were stored, a bit each.
     mask: u8,
     /// When the value is known.
     known: u64,
@@ -21,24 +46,24 @@ struct Granule {
     leaves: u64,
 }
 
-/// Where a load has its value from.
+/// Where a load gets its value from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     /// The cache.
     Cache,
-    /// A store before it, whose value is known then.
+    /// An earlier store, whose value is known at this time.
     Store(u64),
-    /// The cache, once a store that has a part of it has left.
+    /// The cache, once a store to a part of it has left the buffer at this time.
     CacheAfter(u64),
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Stores {
-    entries: Ring,
-    /// Whether the stores of the entry that is free next missed.
+pub(super) struct StoreBuffer {
+    entries: EntryQueue,
+    /// For each entry, whether its store missed.
     missed: Box<[bool]>,
     at: usize,
-    leaving: Pace,
+    leaving: WidthLimiter,
     last_left: u64,
     ports: u32,
     granules: Box<[Granule]>,
@@ -55,26 +80,26 @@ fn parts(access: &Access) -> impl Iterator<Item = (u64, u8)> {
     })
 }
 
-impl Stores {
-    pub(super) fn new(entries: u32, ports: u32) -> Stores {
-        Stores {
-            entries: Ring::new(entries),
+impl StoreBuffer {
+    pub(super) fn new(entries: u32, ports: u32) -> StoreBuffer {
+        StoreBuffer {
+            entries: EntryQueue::new(entries),
             missed: vec![false; entries as usize].into(),
             at: 0,
-            leaving: Pace::default(),
+            leaving: WidthLimiter::default(),
             last_left: 0,
             ports,
             granules: vec![Granule::default(); GRANULES].into(),
         }
     }
 
-    /// When the next store has a place, and whether it is a miss that it waits for.
+    /// When the next store has an entry, and whether it waits for a miss.
     #[inline]
     pub(super) fn place(&self) -> (u64, bool) {
         (self.entries.oldest(), self.missed[self.at])
     }
 
-    /// Where a load that begins at `start` has its value from.
+    /// Where a load that starts at `start` gets its value from.
     #[inline]
     pub(super) fn source(&self, load: &Access, start: u64) -> Source {
         let mut source = Source::Cache;
@@ -83,7 +108,7 @@ impl Stores {
             let there = store.name == granule + 1 && store.leaves > start && store.mask & mask != 0;
             let whole = Source::Store(store.known);
             source = match source {
-                // Of two stores, or of one and the cache: from the cache, once all have left.
+                // From two stores, or a store and the cache: from the cache, once all have left.
                 Source::Cache if !there => Source::Cache,
                 Source::Cache if number == 0 && mask & !store.mask == 0 => whole,
                 Source::Store(_) if there && mask & !store.mask == 0 && source == whole => whole,
@@ -93,8 +118,7 @@ impl Stores {
         source
     }
 
-    /// Stores of an instruction leave for the cache no earlier than at `earliest`. Returns when they
-    /// have left.
+    /// The stores of an instruction leave for the cache, not before `earliest`. Returns when.
     #[inline]
     pub(super) fn leave(&mut self, earliest: u64, missed: bool) -> u64 {
         let leaves = self.leaving.take(earliest.max(self.last_left), self.ports);
@@ -148,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_load_takes_what_is_whole_in_one_store_that_has_not_left() {
-        let mut stores = Stores::new(8, 1);
+        let mut stores = StoreBuffer::new(8, 1);
         let leaves = stores.leave(50, false);
         stores.remember(&access(0x1000, 16), 20, leaves);
         let source = |address, bytes, start| stores.source(&access(address, bytes), start);
@@ -167,7 +191,7 @@ mod tests {
 
     #[test]
     fn stores_leave_in_order_so_many_a_cycle() {
-        let mut stores = Stores::new(2, 1);
+        let mut stores = StoreBuffer::new(2, 1);
         let left: Vec<u64> = [10, 5, 5].map(|earliest| stores.leave(earliest, true)).into();
         assert_eq!(left, [10, 11, 12]);
         assert_eq!((stores.place(), stores.all_left()), ((11, true), 12));

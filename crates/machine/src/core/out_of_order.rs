@@ -1,25 +1,25 @@
-//! A core that executes out of order.
+//! The out-of-order core.
 //!
-//! There is no loop over cycles. Instructions come in the order of the program, and each is given its
-//! times at once: when it is fetched, enters the window, begins, is done, and graduates. What a time
-//! depends on was given its own before: operands by the times of registers, places in queues by the
-//! times at which those that held them left, units by a calendar.
+//! Each instruction gets its times in program order: when it is fetched, enters the reorder buffer,
+//! issues, is done, and retires. All that a time depends on is known by then: operands from the ready
+//! times of registers, entries of queues from the times at which they became free, units from the
+//! scheduler of the issue ports.
 
-use super::calendar::Calendar;
-use super::counts::CoreCounts;
-use super::execution::{Accesses, ExecutedBlock, Latencies};
-use super::front::{Fetched, Front, Pace};
-use super::graduation::{Graduation, Interval, Waits};
+use super::CoreCounts;
+use super::fill_buffers::LineFillBuffers;
+use super::front_end::{Fetched, FrontEnd, WidthLimiter};
+use super::instruction::Template;
 use super::instruction::{Instruction, REGISTERS, Special, Unit, place};
-use super::memory::{Access, Memory};
-use super::misses::Misses;
 use super::model::{CoreModel, WindowModel};
-use super::ring::Ring;
-use super::stores::{Source, Stores};
-use super::template::Template;
+use super::ports::PortScheduler;
+use super::retirement::{Interval, Retirement, StallCauses};
+use super::store_buffer::EntryQueue;
+use super::store_buffer::{Source, StoreBuffer};
+use super::{Access, Memory};
+use super::{Accesses, ExecutedBlock, Latencies};
 use crate::predict::BranchKind;
 
-/// A core with a window.
+/// An out-of-order core.
 #[derive(Clone, Debug)]
 pub struct OutOfOrderCore {
     width: u32,
@@ -27,39 +27,39 @@ pub struct OutOfOrderCore {
     loads_pass_stores: bool,
     stores_hold_retirement: bool,
     latencies: Latencies,
-    front: Front,
-    entering: Pace,
-    calendar: Calendar,
-    reorder: Ring,
-    loads: Ring,
-    stores: Stores,
-    misses: Misses,
-    /// When each branch that may be unresolved is resolved; empty without a limit.
+    front: FrontEnd,
+    entering: WidthLimiter,
+    ports: PortScheduler,
+    reorder: EntryQueue,
+    loads: EntryQueue,
+    stores: StoreBuffer,
+    fill_buffers: LineFillBuffers,
+    /// When each of the branches that can be unresolved at a time is resolved; empty without a limit.
     unresolved: Box<[u64]>,
-    /// When each register can be read.
+    /// When each register is ready.
     ready: Box<[u64; REGISTERS]>,
-    /// No load begins before.
+    /// No load issues before.
     loads_from: u64,
     /// When the addresses of all stores are known.
     addresses_known: u64,
-    graduation: Graduation,
+    retirement: Retirement,
 }
 
-/// What became of the loads of an instruction.
+/// The times of the loads of an instruction.
 #[derive(Clone, Copy)]
 struct Loaded {
-    /// When the last of them begins.
-    begins: u64,
-    /// When all can be used.
+    /// When the last of them issues.
+    issued: u64,
+    /// When all values are ready.
     cycle: u64,
-    /// For how long a line was waited for.
+    /// When they waited for a line.
     wait: Interval,
 }
 
 impl OutOfOrderCore {
-    /// A core that has executed nothing, of a model that [`CoreModel::check`] has accepted; lines of
-    /// its first data cache have `data_line_bytes`, a power of two. Absent if the model has no
-    /// window.
+    /// Returns a core that has executed nothing, of a model that [`CoreModel::check`] has accepted, or
+    /// none if the model executes in order. `data_line_bytes` is the line size of its L1D, a power of
+    /// two.
     #[must_use]
     pub fn new(model: &CoreModel, data_line_bytes: u64) -> Option<OutOfOrderCore> {
         let window: &WindowModel = model.window.as_ref()?;
@@ -69,28 +69,29 @@ impl OutOfOrderCore {
             loads_pass_stores: window.loads_pass_stores,
             stores_hold_retirement: window.stores_hold_retirement,
             latencies: Latencies::new(model),
-            front: Front::new(model),
-            entering: Pace::default(),
-            calendar: Calendar::new(model),
-            reorder: Ring::new(window.reorder_entries),
-            loads: Ring::new(model.data.load_entries),
-            stores: Stores::new(model.data.store_entries, model.units.store.count),
-            misses: Misses::new(model.data.mshrs, data_line_bytes),
+            front: FrontEnd::new(model),
+            entering: WidthLimiter::default(),
+            ports: PortScheduler::new(model),
+            reorder: EntryQueue::new(window.reorder_entries),
+            loads: EntryQueue::new(model.data.load_entries),
+            stores: StoreBuffer::new(model.data.store_entries, model.units.store.count),
+            fill_buffers: LineFillBuffers::new(model.data.mshrs, data_line_bytes),
             unresolved: vec![0; window.unresolved_branches.unwrap_or(0) as usize].into(),
             ready: Box::new([0; REGISTERS]),
             loads_from: 0,
             addresses_known: 0,
-            graduation: Graduation::new(model.width),
+            retirement: Retirement::new(model.width),
         })
     }
 
-    /// Executes a block, or as much of it as was executed.
+    /// Executes a block, or as much of it as executed.
     pub fn run<M: Memory>(&mut self, block: &Template, executed: &ExecutedBlock, memory: &mut M) {
         self.run_from(0, block, executed, memory);
     }
 
-    /// Executes a block from instruction `first` on, behind those before it: as if it had been handed in
-    /// at once. `executed` counts from its beginning, and has the accesses of the rest.
+    /// Executes the rest of a block from instruction `first` on, with the same result as if all of it
+    /// had executed at once. `executed` counts from the start of the block, and has the accesses of
+    /// the rest.
     pub fn run_from<M: Memory>(
         &mut self,
         first: usize,
@@ -99,17 +100,17 @@ impl OutOfOrderCore {
         memory: &mut M,
     ) {
         if first == 0 {
-            self.front.begin(block);
+            self.front.start_block(block);
         }
         let mut accesses = Accesses::new(executed.accesses);
         let number = block.len().min(executed.instructions as usize);
         let whole = number == block.len();
         for (index, one) in block.instructions[..number].iter().enumerate().skip(first) {
-            let of_it = accesses.next(index);
+            let own = accesses.next(index);
             let (fetched, done) = if one.is_plain() {
-                self.step::<true, M>(block, one, of_it, memory)
+                self.step::<true, M>(block, one, own, memory)
             } else {
-                self.step::<false, M>(block, one, of_it, memory)
+                self.step::<false, M>(block, one, own, memory)
             };
             if let Some(kind) = one.branch.filter(|_| whole && index + 1 == number) {
                 self.branch(block, kind, executed.next, (fetched, done));
@@ -117,34 +118,33 @@ impl OutOfOrderCore {
         }
     }
 
-    /// An interrupt or exception comes behind the last instruction: what was fetched is thrown
-    /// away.
+    /// An interrupt or exception comes after the last instruction: the front end is flushed.
     pub fn interrupt(&mut self) {
-        self.graduation.counts.interrupts += 1;
-        self.front.resume_at(self.graduation.cycle() + self.latencies.interrupt);
+        self.retirement.counts.interrupts += 1;
+        self.front.resume_at(self.retirement.cycle() + self.latencies.interrupt);
         self.front.forget_line();
     }
 
-    /// Translations of addresses are no longer what they were.
+    /// Translations of addresses have changed.
     pub fn flush_translations(&mut self) {
         self.front.forget_line();
     }
 
-    /// The cycle in which the last instruction graduated.
+    /// The cycle in which the last instruction retired.
     #[must_use]
     #[inline]
     pub fn cycles(&self) -> u64 {
-        self.graduation.cycle()
+        self.retirement.cycle()
     }
 
-    /// What was counted so far.
+    /// All counts so far.
     #[must_use]
     pub fn counts(&self) -> CoreCounts {
-        self.graduation.counts()
+        self.retirement.counts()
     }
 
-    /// Gives an instruction its times. Returns when it was fetched and when it is done. Half of all
-    /// instructions are plain, and have a way of their own without what the others ask.
+    /// Gives an instruction its times. Returns when it is fetched and when it is done. Half of all
+    /// instructions only operate on registers (`PLAIN`), and have a fast path.
     #[inline(always)]
     fn step<const PLAIN: bool, M: Memory>(
         &mut self,
@@ -153,7 +153,7 @@ impl OutOfOrderCore {
         accesses: &[Access],
         memory: &mut M,
     ) -> (u64, u64) {
-        let fetched = self.front.fetch(block, one, memory, &mut self.graduation.counts);
+        let fetched = self.front.fetch(block, one, memory, &mut self.retirement.counts);
         let (entered, full) = self.enter::<PLAIN>(one, fetched);
         self.front.entered(entered);
         let ready = |registers: &[u8]| {
@@ -165,18 +165,18 @@ impl OutOfOrderCore {
         let loaded = if !PLAIN && one.loads() {
             self.load(one, accesses, address, memory)
         } else {
-            Loaded { begins: operands, cycle: entered, wait: (0, 0) }
+            Loaded { issued: operands, cycle: entered, wait: (0, 0) }
         };
         let executed = self.execute::<PLAIN>(one, (entered, operands), &loaded);
-        let waits = Waits { fetch: fetched.wait, full, data: loaded.wait, shared: (0, 0) };
-        let graduated = if !PLAIN && one.stores() {
+        let waits = StallCauses { fetch: fetched.wait, full, data: loaded.wait, shared: (0, 0) };
+        let retired = if !PLAIN && one.stores() {
             self.store(accesses, (address, executed), waits, memory)
         } else {
-            self.graduation.graduate(executed, &waits)
+            self.retirement.retire(executed, &waits)
         };
-        self.reorder.push(graduated);
+        self.reorder.push(retired);
         if !PLAIN && one.loads() {
-            self.loads.push(graduated);
+            self.loads.push(retired);
         }
         for register in one.writes {
             self.ready[place(register)] = executed;
@@ -187,12 +187,12 @@ impl OutOfOrderCore {
             }
         }
         if !PLAIN && one.special != Special::None {
-            self.finish_special(one.special, entered, executed.max(graduated));
+            self.finish_special(one.special, entered, executed.max(retired));
         }
         (fetched.cycle, executed)
     }
 
-    /// When an instruction enters the window; and for how long it waited for stores that missed.
+    /// When an instruction enters the reorder buffer, and when it waited for stores that missed.
     #[inline(always)]
     fn enter<const PLAIN: bool>(&mut self, one: &Instruction, fetched: Fetched) -> (u64, Interval) {
         let mut earliest = fetched.cycle.max(self.reorder.oldest());
@@ -211,18 +211,17 @@ impl OutOfOrderCore {
             earliest = earliest.max(self.unresolved.iter().copied().min().unwrap_or(0));
         }
         if !PLAIN && one.special.drains() {
-            earliest = earliest.max(self.graduation.cycle());
+            earliest = earliest.max(self.retirement.cycle());
         }
         let mut entered = self.entering.take(earliest, self.width);
-        self.calendar.advance(entered);
-        if self.calendar.is_full(self.scheduler_entries) {
-            entered =
-                self.entering.take(self.calendar.until_room(self.scheduler_entries), self.width);
+        self.ports.advance(entered);
+        if self.ports.is_full(self.scheduler_entries) {
+            entered = self.entering.take(self.ports.until_room(self.scheduler_entries), self.width);
         }
         (entered, full)
     }
 
-    /// When the result of an instruction is there.
+    /// When the result of an instruction is ready.
     #[inline(always)]
     fn execute<const PLAIN: bool>(
         &mut self,
@@ -232,20 +231,20 @@ impl OutOfOrderCore {
     ) -> u64 {
         let latency = if PLAIN { 0 } else { self.latencies.special(one.special) };
         let Some(unit) = one.unit else {
-            // A load or store is nothing else; what is neither is done as soon as it is there.
-            self.calendar.wait_until(loaded.begins);
+            // A load or store alone, or an instruction that needs no unit.
+            self.ports.wait_until(loaded.issued);
             return operands.max(loaded.cycle).max(entered + 1) + latency;
         };
         let mut earliest = operands.max(loaded.cycle);
         if !PLAIN && one.special.orders_memory() {
             earliest = earliest.max(self.stores.all_left());
         }
-        let begins = self.calendar.book(earliest, unit);
-        self.calendar.wait_until(begins);
-        begins + self.latencies.of(unit) + latency
+        let issued = self.ports.reserve(earliest, unit);
+        self.ports.wait_until(issued);
+        issued + self.latencies.of(unit) + latency
     }
 
-    /// Loads from an address that is known at `address`.
+    /// Issues the loads of an instruction whose address is known at `address`.
     #[inline(always)]
     fn load<M: Memory>(
         &mut self,
@@ -262,76 +261,75 @@ impl OutOfOrderCore {
             earliest = earliest.max(self.stores.all_left());
         }
         let latency = self.latencies.of(Unit::Load);
-        let mut loaded = Loaded { begins: earliest, cycle: earliest + latency, wait: (0, 0) };
+        let mut loaded = Loaded { issued: earliest, cycle: earliest + latency, wait: (0, 0) };
         for access in accesses.iter().filter(|access| !access.write) {
-            let begins = self.calendar.book(earliest, Unit::Load);
-            let (cycle, missed) = self.load_one(access, begins, memory);
-            self.graduation.counts.loads += 1;
+            let issued = self.ports.reserve(earliest, Unit::Load);
+            let (cycle, missed) = self.load_one(access, issued, memory);
+            self.retirement.counts.loads += 1;
             if missed {
-                self.graduation.counts.load_misses += 1;
-                let from = begins.max(self.calendar.now() + 1);
+                self.retirement.counts.load_misses += 1;
+                let from = issued.max(self.ports.now() + 1);
                 let from = if loaded.wait.1 == 0 { from } else { from.min(loaded.wait.0) };
                 loaded.wait = (from, loaded.wait.1.max(cycle));
             }
-            loaded.begins = loaded.begins.max(begins);
+            loaded.issued = loaded.issued.max(issued);
             loaded.cycle = loaded.cycle.max(cycle);
         }
         loaded
     }
 
-    /// When the value of a load that begins at `begins` can be used, and whether it waited for a
-    /// line.
+    /// When the value of a load is ready, and whether it waited for a line.
     #[inline(always)]
-    fn load_one<M: Memory>(&mut self, load: &Access, begins: u64, memory: &mut M) -> (u64, bool) {
-        let wait = memory.load(load, begins);
+    fn load_one<M: Memory>(&mut self, load: &Access, issued: u64, memory: &mut M) -> (u64, bool) {
+        let wait = memory.load(load, issued);
         let latency = self.latencies.of(Unit::Load);
-        let start = match self.stores.source(load, begins) {
-            Source::Cache => begins,
-            Source::CacheAfter(left) => begins.max(left),
+        let start = match self.stores.source(load, issued) {
+            Source::Cache => issued,
+            Source::CacheAfter(left) => issued.max(left),
             Source::Store(known) => {
-                self.graduation.counts.forwarded_loads += 1;
-                return (begins.max(known) + self.latencies.forward, false);
+                self.retirement.counts.forwarded_loads += 1;
+                return (issued.max(known) + self.latencies.forward, false);
             }
         };
-        let present = self.calendar.now();
-        let served = self.misses.serve(load.virtual_address, start, wait, present);
+        let present = self.ports.now();
+        let served = self.fill_buffers.serve(load.virtual_address, start, wait, present);
         (served.cycle + latency, served.missed)
     }
 
-    /// Stores a value that is there at `executed` to an address that is known at `address`, and has
-    /// the instruction graduate. Returns when it does.
+    /// Stores a value that is ready at `executed` to an address that is known at `address`, and retires
+    /// the instruction. Returns when it retires.
     #[inline(always)]
     fn store<M: Memory>(
         &mut self,
         accesses: &[Access],
         (address, executed): (u64, u64),
-        mut waits: Waits,
+        mut waits: StallCauses,
         memory: &mut M,
     ) -> u64 {
-        let begins = self.calendar.book(address, Unit::Store);
-        self.addresses_known = self.addresses_known.max(begins);
-        let mut filled = begins;
+        let issued = self.ports.reserve(address, Unit::Store);
+        self.addresses_known = self.addresses_known.max(issued);
+        let mut filled = issued;
         for store in accesses.iter().filter(|access| access.write) {
-            let wait = memory.store(store, begins);
-            let present = self.calendar.now();
-            let served = self.misses.serve(store.virtual_address, begins, wait, present);
-            self.graduation.counts.stores += 1;
-            self.graduation.counts.store_misses += u64::from(served.missed);
+            let wait = memory.store(store, issued);
+            let present = self.ports.now();
+            let served = self.fill_buffers.serve(store.virtual_address, issued, wait, present);
+            self.retirement.counts.stores += 1;
+            self.retirement.counts.store_misses += u64::from(served.missed);
             filled = filled.max(served.cycle);
         }
-        let mut done = executed.max(begins + self.latencies.of(Unit::Store));
+        let mut done = executed.max(issued + self.latencies.of(Unit::Store));
         if self.stores_hold_retirement && filled > done {
-            let from = begins.max(self.calendar.now() + 1);
+            let from = issued.max(self.ports.now() + 1);
             let from = if waits.data.1 == 0 { from } else { waits.data.0 };
             waits.data = (from, filled);
             done = filled;
         }
-        let graduated = self.graduation.graduate(done, &waits);
-        let leaves = self.stores.leave(graduated.max(filled), filled > begins);
+        let retired = self.retirement.retire(done, &waits);
+        let leaves = self.stores.leave(retired.max(filled), filled > issued);
         for store in accesses.iter().filter(|access| access.write) {
             self.stores.remember(store, executed, leaves);
         }
-        graduated
+        retired
     }
 
     fn finish_special(&mut self, special: Special, entered: u64, done: u64) {
@@ -356,7 +354,7 @@ impl OutOfOrderCore {
         if let Some(free) = self.unresolved.iter_mut().min() {
             *free = done;
         }
-        let counts = &mut self.graduation.counts;
+        let counts = &mut self.retirement.counts;
         self.front.branch((block, kind), next, (fetched, done), counts);
     }
 }

@@ -1,30 +1,32 @@
-//! Fetch: in the order of the program, so wide a cycle, along foreseen branches.
+//! The front end: fetches up to `width` instructions per cycle, in program order, along predicted
+//! branches.
 
-use super::counts::CoreCounts;
-use super::graduation::Interval;
+use super::CoreCounts;
+use super::Memory;
 use super::instruction::Instruction;
-use super::memory::Memory;
+use super::instruction::Template;
 use super::model::{CoreModel, DecodedModel};
-use super::ring::Ring;
-use super::template::Template;
+use super::retirement::Interval;
+use super::store_buffer::EntryQueue;
 use crate::predict::{Branch, BranchKind, Prediction, Predictor};
 use crate::tag_array::{Outcome, TagArray};
 
-/// So many of something a cycle, in order.
+/// Limits how many instructions pass a stage per cycle, in order.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Pace {
+pub(super) struct WidthLimiter {
     cycle: u64,
     used: u32,
 }
 
-impl Pace {
-    /// The first cycle from `earliest` on that has room for one of `width`.
+impl WidthLimiter {
+    /// The first cycle from `earliest` on in which fewer than `width` have passed.
     #[inline]
     fn next(&self, earliest: u64, width: u32) -> u64 {
         earliest.max(self.cycle + u64::from(self.used >= width))
     }
 
-    /// The next comes in the first cycle from `earliest` on that has room for one of `width`.
+    /// Lets the next instruction pass in the first cycle from `earliest` on in which fewer than
+    /// `width` have passed. Returns the cycle.
     #[inline]
     pub(super) fn take(&mut self, earliest: u64, width: u32) -> u64 {
         let cycle = self.next(earliest, width);
@@ -33,24 +35,24 @@ impl Pace {
         cycle
     }
 
-    /// Nothing more comes in this cycle.
+    /// Nothing more passes in this cycle.
     fn end_cycle(&mut self) {
         self.used = u32::MAX;
     }
 }
 
-/// A trace cache, or one of micro-operations.
+/// A cache of decoded instructions: a trace cache or a micro-operation cache.
 #[derive(Clone, Debug)]
-struct Decoded {
+struct DecodedCache {
     cache: TagArray,
     line_instructions: u64,
     width: u32,
     traces: bool,
 }
 
-impl Decoded {
-    fn new(model: &DecodedModel) -> Decoded {
-        Decoded {
+impl DecodedCache {
+    fn new(model: &DecodedModel) -> DecodedCache {
+        DecodedCache {
             cache: TagArray::new(&model.as_cache()),
             line_instructions: model.line_instructions.into(),
             width: model.decode_width,
@@ -58,11 +60,11 @@ impl Decoded {
         }
     }
 
-    /// Whether all of a block is in it. It is then.
+    /// Looks all lines of a block up and fills them. Returns whether all hit.
     fn holds(&mut self, block: &Template) -> bool {
         let lines = (block.len() as u64).div_ceil(self.line_instructions);
         let looked_up = (0..lines).map(|line| {
-            // No address has this many bits, which keeps the mark of an empty way free.
+            // No address has this many bits, so no name is that of an empty way.
             let name = block.address().wrapping_add(line) >> 1 ^ (line & 1) << 62;
             self.cache.access(name, false) == Outcome::Hit
         });
@@ -74,42 +76,42 @@ impl Decoded {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fetched {
     pub(super) cycle: u64,
-    /// For how long a line was waited for.
+    /// When it waited for its line.
     pub(super) wait: Interval,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Front {
+pub(super) struct FrontEnd {
     width: u32,
     mispredict_cycles: u64,
     btb_miss_cycles: u64,
     taken_ends_cycle: bool,
-    pace: Pace,
-    /// When those in the queue have left it.
-    queue: Ring,
-    /// Nothing is fetched before.
+    fetching: WidthLimiter,
+    /// When the entries of the fetch queue become free.
+    queue: EntryQueue,
+    /// Nothing is fetched before this cycle.
     earliest: u64,
     last_line: Option<(u64, u64)>,
-    decoded: Option<Decoded>,
-    /// Most instructions of the block a cycle.
+    decoded: Option<DecodedCache>,
+    /// How many instructions of the block are fetched per cycle.
     block_width: u32,
-    /// The block comes decoded.
+    /// Whether the block comes from the cache of decoded instructions.
     block_decoded: bool,
     predictor: Predictor,
 }
 
-impl Front {
-    pub(super) fn new(model: &CoreModel) -> Front {
-        Front {
+impl FrontEnd {
+    pub(super) fn new(model: &CoreModel) -> FrontEnd {
+        FrontEnd {
             width: model.width,
             mispredict_cycles: model.front.mispredict_cycles.into(),
             btb_miss_cycles: model.front.btb_miss_cycles.into(),
             taken_ends_cycle: model.front.taken_ends_cycle,
-            pace: Pace::default(),
-            queue: Ring::new(model.front.queue_entries),
+            fetching: WidthLimiter::default(),
+            queue: EntryQueue::new(model.front.queue_entries),
             earliest: 0,
             last_line: None,
-            decoded: model.front.decoded.as_ref().map(Decoded::new),
+            decoded: model.front.decoded.as_ref().map(DecodedCache::new),
             block_width: model.width,
             block_decoded: false,
             predictor: Predictor::new(&model.predictor),
@@ -117,7 +119,7 @@ impl Front {
     }
 
     #[inline]
-    pub(super) fn begin(&mut self, block: &Template) {
+    pub(super) fn start_block(&mut self, block: &Template) {
         if let Some(decoded) = &mut self.decoded {
             self.block_decoded = decoded.holds(block);
             self.block_width = if self.block_decoded { self.width } else { decoded.width };
@@ -135,17 +137,17 @@ impl Front {
     ) -> Fetched {
         let mut earliest = self.earliest.max(self.queue.oldest());
         let mut wait = (0, 0);
-        if one.begins_line() && !self.block_decoded {
-            earliest = self.pace.next(earliest, self.block_width);
+        if one.starts_line() && !self.block_decoded {
+            earliest = self.fetching.next(earliest, self.block_width);
             let waited = self.fetch_lines(block, one, earliest, memory);
             if waited > 0 {
                 counts.fetch_misses += 1;
-                // What enters in a cycle can graduate in the one behind.
+                // An instruction retires in the cycle after it enters, at the earliest.
                 wait = (earliest + 1, earliest + 1 + waited);
                 earliest += waited;
             }
         }
-        Fetched { cycle: self.pace.take(earliest, self.block_width), wait }
+        Fetched { cycle: self.fetching.take(earliest, self.block_width), wait }
     }
 
     #[inline(never)]
@@ -166,7 +168,7 @@ impl Front {
         waited
     }
 
-    /// The instruction that was fetched last has left the queue.
+    /// The instruction that was fetched last leaves the fetch queue at `cycle`.
     #[inline]
     pub(super) fn entered(&mut self, cycle: u64) {
         self.queue.push(cycle);
@@ -178,13 +180,13 @@ impl Front {
         self.earliest = self.earliest.max(cycle);
     }
 
-    /// Translations are no longer what they were: the next line is looked up, whichever it is.
+    /// Translations have changed: the next line is looked up, whichever it is.
     pub(super) fn forget_line(&mut self) {
         self.last_line = None;
     }
 
-    /// The branch at the end of a block was fetched at `fetched`, is executed at `done` and leads to
-    /// `next`.
+    /// Predicts the branch at the end of a block, which is fetched at `fetched`, resolved at `done` and
+    /// leads to `next`.
     #[inline]
     pub(super) fn branch(
         &mut self,
@@ -211,7 +213,7 @@ impl Front {
         }
         let goes_on = self.block_decoded && self.decoded.as_ref().is_some_and(|of| of.traces);
         if self.taken_ends_cycle && branch.taken() && !goes_on {
-            self.pace.end_cycle();
+            self.fetching.end_cycle();
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Lines that are waited for: so many at once.
+//! Line fill buffers: how many misses of a core can be under way at the same time.
 
-/// A line that is under way from one time to another.
+/// A line that is under way from one cycle to another.
 #[derive(Clone, Copy, Debug)]
 struct Miss {
     line: u64,
@@ -8,28 +8,28 @@ struct Miss {
     to: u64,
 }
 
-/// When an access has its line.
+/// The result of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Served {
     pub(super) cycle: u64,
-    /// Whether it waited for the line.
+    /// Whether the access waited for its line.
     pub(super) missed: bool,
 }
 
-/// The lines that are under way. Accesses come in the order of the program and begin in any: so each
-/// line is kept with its time, until no access can begin before its end.
+/// The lines that are under way. Accesses come in program order and start in any order: so each line is
+/// kept with its interval until no access can start before its end.
 #[derive(Clone, Debug)]
-pub(super) struct Misses {
+pub(super) struct LineFillBuffers {
     most: usize,
     line_shift: u32,
     under_way: Vec<Miss>,
-    /// The end of the last of them.
+    /// When the last of them is filled.
     last: u64,
 }
 
-impl Misses {
-    pub(super) fn new(most: u32, line_bytes: u64) -> Misses {
-        Misses {
+impl LineFillBuffers {
+    pub(super) fn new(most: u32, line_bytes: u64) -> LineFillBuffers {
+        LineFillBuffers {
             most: most as usize,
             line_shift: line_bytes.ilog2(),
             under_way: Vec::new(),
@@ -37,8 +37,8 @@ impl Misses {
         }
     }
 
-    /// An access to `address` at `start`, which the memory has wait for `wait` cycles. No access
-    /// begins before `present` any more.
+    /// Serves an access to `address` that starts at `start` and that the memory delays by `wait`
+    /// cycles. No later access starts before `present`.
     #[inline]
     pub(super) fn serve(&mut self, address: u64, start: u64, wait: u64, present: u64) -> Served {
         if wait == 0 && start >= self.last {
@@ -49,7 +49,7 @@ impl Misses {
 
     #[inline(never)]
     fn serve_late(&mut self, line: u64, start: u64, wait: u64, present: u64) -> Served {
-        // The line may be on its way: to the memory it may be a hit, or a miss that has begun.
+        // The line may be under way: the memory reports a hit, or a part of the wait.
         let same = |miss: &&Miss| miss.line == line && miss.to > start;
         let arrives = self.under_way.iter().filter(same).map(|miss| miss.to).min();
         if let Some(cycle) = arrives {
@@ -61,9 +61,9 @@ impl Misses {
         self.under_way.retain(|miss| miss.to > present);
         let mut from = start;
         while !self.has_room(from, from + wait) {
-            // Room comes when one of them ends.
+            // A buffer is free when one of the lines is filled.
             let ends = self.under_way.iter().map(|miss| miss.to).filter(|to| *to > from);
-            // One is under way, as there is no room.
+            // A line is under way, because there is no room.
             let Some(end) = ends.min() else { break };
             from = end;
         }
@@ -73,15 +73,15 @@ impl Misses {
         Served { cycle: to, missed: true }
     }
 
-    /// Whether fewer than most are under way at each time of an interval. They are most at its
-    /// beginning, or where one of them begins.
+    /// Whether a buffer is free during all of an interval. The number of lines under way is greatest
+    /// at its start, or where one of them starts.
     fn has_room(&self, from: u64, to: u64) -> bool {
         let room_at = |time: u64| {
             let there = self.under_way.iter().filter(|miss| miss.from <= time && time < miss.to);
             there.count() < self.most
         };
-        let begins = self.under_way.iter().map(|miss| miss.from);
-        room_at(from) && begins.filter(|time| (from..to).contains(time)).all(room_at)
+        let issued = self.under_way.iter().map(|miss| miss.from);
+        room_at(from) && issued.filter(|time| (from..to).contains(time)).all(room_at)
     }
 }
 
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn an_access_to_a_line_under_way_waits_for_it() {
-        let mut misses = Misses::new(4, 64);
+        let mut misses = LineFillBuffers::new(4, 64);
         assert_eq!(misses.serve(0x1000, 10, 100, 0), Served { cycle: 110, missed: true });
         assert_eq!(misses.serve(0x1008, 20, 0, 0), Served { cycle: 110, missed: true });
         assert_eq!(misses.serve(0x1010, 20, 90, 0), Served { cycle: 110, missed: true });
@@ -102,13 +102,13 @@ mod tests {
 
     #[test]
     fn an_early_miss_is_not_kept_by_later_ones_that_came_first() {
-        let mut misses = Misses::new(2, 64);
-        // A chain: each begins where the one before ends.
+        let mut misses = LineFillBuffers::new(2, 64);
+        // A chain: each starts where the one before ends.
         for link in 0..4 {
             assert_eq!(misses.serve(link << 6, link * 100, 100, 0).cycle, (link + 1) * 100);
         }
         assert_eq!(misses.serve(0x9000, 5, 100, 0).cycle, 105);
-        // Now both are taken until 105, and again from there on: by the chain, and this one.
+        // Now both buffers are in use until 105, and from then on by the chain and this access.
         assert_eq!(misses.serve(0xa000, 5, 100, 0).cycle, 205);
     }
 
@@ -118,7 +118,7 @@ mod tests {
             most in 1u32..5,
             asked in prop::collection::vec((0u64..50, 0u64..200, 1u64..100), 1..60),
         ) {
-            let mut misses = Misses::new(most, 64);
+            let mut misses = LineFillBuffers::new(most, 64);
             let (mut present, mut spans) = (0, Vec::new());
             for (line, (passes, ahead, wait)) in asked.into_iter().enumerate() {
                 present += passes;

@@ -1,0 +1,446 @@
+//! A core whose threads share its pipeline cycle by cycle, such as those of the UltraSPARC T1: in each
+//! cycle one of the ready threads issues an instruction, round robin.
+//!
+//! Threads are simulated one after the other, and yet they execute at the same time. What a thread
+//! executes is queued, and all threads share one time axis. A cycle is given away once it is known of
+//! each thread whether it is ready then: the queue of a thread says so; a thread with an empty queue is
+//! not ready before its own time; a halted one never is. So the result does not depend on the time
+//! slices in which threads are simulated, and a ready thread waits for at most one instruction of each
+//! other thread. A thread that wakes continues at the time of the others, and what they executed
+//! meanwhile is not charged to it.
+
+use std::collections::VecDeque;
+
+use super::in_order::ReadyTime;
+use super::instruction::{Instruction, REGISTERS, Special, Template, UNITS, Unit, place};
+use super::model::CoreModel;
+use super::retirement::{Retirement, StallCauses};
+use super::store_buffer::StoreBuffer;
+use super::{Access, Accesses, CoreCounts, ExecutedBlock, Latencies, Memory};
+use crate::predict::{Branch, Prediction, Predictor};
+
+/// The most instructions that a thread queues while another thread's are not known.
+const QUEUED_MAX: usize = 1 << 16;
+
+/// A core whose threads share its pipeline.
+#[derive(Clone, Debug)]
+pub struct MultithreadedCore {
+    threads: Vec<Thread>,
+    blocking: bool,
+    latencies: Latencies,
+    mispredict_cycles: u64,
+    btb_miss_cycles: u64,
+    intervals: [u64; UNITS],
+    /// When units, which all threads share, are free.
+    free: [u64; UNITS],
+    /// The next cycle in which something can issue.
+    now: u64,
+    /// The thread that issued last.
+    last: usize,
+}
+
+impl MultithreadedCore {
+    /// Returns a core that has executed nothing, of a model that [`CoreModel::check`] has accepted, or
+    /// none if the model has no threads.
+    #[must_use]
+    pub fn new(model: &CoreModel) -> Option<MultithreadedCore> {
+        let threads = model.threads?;
+        Some(MultithreadedCore {
+            threads: (0..threads).map(|_| Thread::new(model)).collect(),
+            blocking: model.data.blocking,
+            latencies: Latencies::new(model),
+            mispredict_cycles: model.front.mispredict_cycles.into(),
+            btb_miss_cycles: model.front.btb_miss_cycles.into(),
+            intervals: model.units.all().map(|(_, unit)| unit.interval_cycles.into()),
+            free: [0; UNITS],
+            now: 0,
+            last: threads as usize - 1,
+        })
+    }
+
+    /// The number of threads.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Queues a block that `thread` executes, or as much of it as executed. Its memory accesses are made
+    /// now.
+    pub fn run<M: Memory>(
+        &mut self,
+        thread: usize,
+        block: &Template,
+        executed: &ExecutedBlock,
+        memory: &mut M,
+    ) {
+        self.run_from(thread, (0, block), executed, memory);
+    }
+
+    /// Queues the rest of a block from instruction `first` on; see
+    /// [`OutOfOrderCore::run_from`](super::OutOfOrderCore::run_from).
+    pub fn run_from<M: Memory>(
+        &mut self,
+        number: usize,
+        (first, block): (usize, &Template),
+        executed: &ExecutedBlock,
+        memory: &mut M,
+    ) {
+        // A thread that executes is not halted.
+        self.set_halted(number, false);
+        let thread = &mut self.threads[number];
+        let mut accesses = Accesses::new(executed.accesses);
+        let until = block.len().min(executed.instructions as usize);
+        let whole = until == block.len();
+        let empty = thread.queue.is_empty();
+        for (index, one) in block.instructions[..until].iter().enumerate().skip(first) {
+            let own = accesses.next(index);
+            let now = thread.time();
+            let fetch_wait = thread.fetch(block, one, memory, now);
+            let (load_wait, store_wait) = thread.access(own, memory, now);
+            let mut prediction = Prediction::Predicted;
+            if let Some(kind) = one.branch.filter(|_| whole && index + 1 == until) {
+                let (address, fall_through, target) =
+                    (block.address_of(one), block.fall_through, block.target);
+                let branch = Branch { address, kind, fall_through, target, next: executed.next };
+                prediction = thread.predictor.step(&branch);
+                let counts = &mut thread.retirement.counts;
+                counts.branches += 1;
+                counts.btb_misses += u64::from(prediction == Prediction::BtbMiss);
+                counts.mispredicted_branches += u64::from(prediction == Prediction::Mispredicted);
+            }
+            let interrupted = std::mem::take(&mut thread.interrupted);
+            let one = *one;
+            let pending =
+                Pending { one, fetch_wait, load_wait, store_wait, interrupted, prediction };
+            thread.queued_cycles += pending.least_cycles(self.blocking);
+            thread.queue.push_back(pending);
+        }
+        if empty {
+            thread.look_ahead(&self.latencies);
+        }
+    }
+
+    /// An interrupt or exception comes after the last queued instruction of `thread`.
+    pub fn interrupt(&mut self, thread: usize) {
+        let thread = &mut self.threads[thread];
+        thread.retirement.counts.interrupts += 1;
+        thread.interrupted = true;
+        thread.last_line = None;
+    }
+
+    /// Translations of a thread's addresses have changed.
+    pub fn flush_translations(&mut self, thread: usize) {
+        self.threads[thread].last_line = None;
+    }
+
+    /// `thread`, whose queue is empty, was halted until `cycle`: those cycles are not charged to it.
+    pub fn halt_until(&mut self, thread: usize, cycle: u64) {
+        self.threads[thread].skip_to(cycle);
+    }
+
+    /// `thread` is halted after its queued instructions, or no longer halted: then it continues at the
+    /// time of the others.
+    pub fn set_halted(&mut self, thread: usize, halted: bool) {
+        let own = &mut self.threads[thread];
+        let was = std::mem::replace(&mut own.halted, halted);
+        if was && !halted && own.queue.is_empty() {
+            own.skip_to(self.now);
+        }
+    }
+
+    /// Issues queued instructions up to the first cycle in which a thread with an empty queue might be
+    /// ready. If a queue is very long, all queues are drained.
+    pub fn advance(&mut self) {
+        if self.threads.iter().any(|thread| thread.queue.len() > QUEUED_MAX) {
+            return self.drain();
+        }
+        let mut known_until = self.known_until();
+        while let Some((cycle, thread)) = self.next().filter(|next| next.0 < known_until) {
+            self.issue(thread, cycle);
+            if self.threads[thread].queue.is_empty() {
+                known_until = self.known_until();
+            }
+        }
+    }
+
+    /// Before this cycle only queued instructions issue.
+    fn known_until(&self) -> u64 {
+        let running = self.threads.iter().filter(|thread| !thread.halted);
+        let empty = running.filter(|thread| thread.queue.is_empty());
+        empty.map(Thread::time).min().unwrap_or(u64::MAX)
+    }
+
+    /// The cycles of all that a thread has executed; a lower bound as long as some of it is queued. They
+    /// never decrease.
+    #[must_use]
+    pub fn cycles(&self, thread: usize) -> u64 {
+        let thread = &self.threads[thread];
+        thread.time() - thread.retirement.skipped()
+    }
+
+    /// Drains the queues of all threads. A thread whose queue drains first counts as halted from then
+    /// on, and continues at the time of the others.
+    pub fn drain(&mut self) {
+        while let Some((cycle, thread)) = self.next() {
+            self.issue(thread, cycle);
+        }
+        for thread in &mut self.threads {
+            thread.skip_to(self.now);
+        }
+    }
+
+    /// The cycle and the thread that issues next: of those that are ready in the first cycle in which
+    /// any is, the first after the one that issued last.
+    fn next(&self) -> Option<(u64, usize)> {
+        let number = self.threads.len();
+        let mut first: Option<(u64, usize)> = None;
+        for after in 1..=number {
+            let thread = (self.last + after) % number;
+            let Some(pending) = self.threads[thread].queue.front() else { continue };
+            let free = pending.one.unit.map_or(0, |unit| self.free[unit as usize]);
+            let cycle = self.threads[thread].head.cycle.max(free).max(self.now);
+            if cycle == self.now {
+                return Some((cycle, thread));
+            }
+            if first.is_none_or(|(earliest, _)| cycle < earliest) {
+                first = Some((cycle, thread));
+            }
+        }
+        first
+    }
+
+    fn issue(&mut self, number: usize, cycle: u64) {
+        let thread = &mut self.threads[number];
+        let Some(pending) = thread.queue.pop_front() else { return };
+        (self.now, self.last) = (cycle + 1, number);
+        thread.queued_cycles -= pending.least_cycles(self.blocking);
+        let own = thread.head.cycle;
+        let shared = (own + 1, cycle + 1);
+        thread.retirement.retire(cycle + 1, &StallCauses { shared, ..thread.head.waits });
+        let one = &pending.one;
+        if let Some(unit) = one.unit {
+            self.free[unit as usize] = cycle + self.intervals[unit as usize];
+        }
+        let missed = pending.load_wait > 0;
+        let load = if one.loads() { self.latencies.of(Unit::Load) + pending.load_wait } else { 0 };
+        let unit = one.unit.map_or(0, |unit| self.latencies.of(unit));
+        let latency = (load + unit + self.latencies.special(one.special)).max(1);
+        let done = ReadyTime::new(cycle + latency, missed);
+        for register in one.writes {
+            thread.registers[place(register)] = done;
+        }
+        for register in one.moves {
+            thread.registers[place(register)] = ReadyTime::new(cycle + 1, false);
+        }
+        thread.all_done = thread.all_done.max(done);
+        if one.stores() {
+            thread.stores.leave(done.cycle() + pending.store_wait, pending.store_wait > 0);
+        }
+        self.hold_back(number, &pending, cycle, done);
+        self.threads[number].look_ahead(&self.latencies);
+    }
+
+    /// Delays the thread of an instruction that has issued, if it has to.
+    fn hold_back(&mut self, number: usize, pending: &Pending, cycle: u64, done: ReadyTime) {
+        let special = pending.one.special;
+        let mut until = ReadyTime::default();
+        match pending.prediction {
+            Prediction::Predicted => {}
+            Prediction::BtbMiss => until = ReadyTime::new(cycle + 1 + self.btb_miss_cycles, false),
+            Prediction::Mispredicted => {
+                until = ReadyTime::new(done.cycle() + self.mispredict_cycles, false)
+            }
+        }
+        if special.drains() || special.orders_memory() {
+            until = until.at_least(done.cycle());
+        }
+        if special == Special::Pause {
+            until = until.at_least(cycle + self.latencies.special(special));
+        }
+        let waited = pending.load_wait + pending.store_wait;
+        if self.blocking && waited > 0 {
+            until = until.max(ReadyTime::new(cycle + 1 + waited, true));
+        }
+        let earliest = &mut self.threads[number].earliest;
+        *earliest = (*earliest).max(until);
+    }
+
+    /// When a thread continues at the earliest, on the common time axis, which includes the cycles in
+    /// which it was halted. It never decreases.
+    #[must_use]
+    pub fn time(&self, thread: usize) -> u64 {
+        self.threads[thread].time()
+    }
+
+    /// The cycle after the last one in which an instruction has issued.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// The counts of a thread so far, of instructions that have issued.
+    #[must_use]
+    pub fn counts(&self, thread: usize) -> CoreCounts {
+        self.threads[thread].retirement.counts()
+    }
+}
+
+/// A queued instruction, and what is known before it issues.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pending {
+    pub(super) one: Instruction,
+    /// Cycles that it waits for its instruction line.
+    pub(super) fetch_wait: u64,
+    /// Cycles that its loads wait beyond a hit.
+    pub(super) load_wait: u64,
+    /// Cycles that its stores wait beyond a hit.
+    pub(super) store_wait: u64,
+    /// Whether it is the first one after an interrupt.
+    pub(super) interrupted: bool,
+    /// How it was predicted, if it is a branch.
+    pub(super) prediction: Prediction,
+}
+
+impl Pending {
+    /// The least number of cycles that its thread takes for it.
+    pub(super) fn least_cycles(&self, blocking: bool) -> u64 {
+        1 + if blocking { self.load_wait + self.store_wait } else { 0 }
+    }
+}
+
+/// When the first in a thread's queue can issue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ready {
+    pub(super) cycle: u64,
+    pub(super) waits: StallCauses,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Thread {
+    pub(super) queue: VecDeque<Pending>,
+    /// For the first in the queue.
+    pub(super) head: Ready,
+    pub(super) registers: Box<[ReadyTime; REGISTERS]>,
+    /// Nothing issues before.
+    pub(super) earliest: ReadyTime,
+    pub(super) all_done: ReadyTime,
+    pub(super) stores: StoreBuffer,
+    pub(super) predictor: Predictor,
+    pub(super) last_line: Option<(u64, u64)>,
+    pub(super) interrupted: bool,
+    /// The least number of cycles that the queued instructions take.
+    pub(super) queued_cycles: u64,
+    /// Whether the other threads do not wait to know what it executes next.
+    pub(super) halted: bool,
+    pub(super) retirement: Retirement,
+}
+
+impl Thread {
+    pub(super) fn new(model: &CoreModel) -> Thread {
+        Thread {
+            queue: VecDeque::new(),
+            head: Ready { cycle: 0, waits: StallCauses::default() },
+            registers: Box::new([ReadyTime::default(); REGISTERS]),
+            earliest: ReadyTime::default(),
+            all_done: ReadyTime::default(),
+            stores: StoreBuffer::new(model.data.store_entries, model.units.store.count),
+            predictor: Predictor::new(&model.predictor),
+            last_line: None,
+            interrupted: false,
+            queued_cycles: 0,
+            halted: false,
+            retirement: Retirement::new(1),
+        }
+    }
+
+    /// When all queued instructions have issued, at the earliest. It never decreases.
+    pub(super) fn time(&self) -> u64 {
+        self.retirement.cycle().max(self.earliest.cycle()) + self.queued_cycles
+    }
+
+    /// With an empty queue: does not charge the cycles until `cycle` to this thread.
+    pub(super) fn skip_to(&mut self, cycle: u64) {
+        if cycle > self.time() {
+            // It is charged for what it waits for before that.
+            self.retirement.wait_for_data(self.earliest.cycle());
+            self.retirement.skip_to(cycle);
+        }
+    }
+
+    /// Fetches the lines of an instruction, except the last one fetched. Returns the wait.
+    pub(super) fn fetch<M: Memory>(
+        &mut self,
+        block: &Template,
+        one: &Instruction,
+        memory: &mut M,
+        now: u64,
+    ) -> u64 {
+        if !one.starts_line() {
+            return 0;
+        }
+        let mut waited = 0;
+        for line in block.lines_of(one) {
+            if self.last_line != Some(line) {
+                self.last_line = Some(line);
+                waited += memory.fetch(line.0, line.1, now + waited);
+            }
+        }
+        self.retirement.counts.fetch_misses += u64::from(waited > 0);
+        waited
+    }
+
+    pub(super) fn access<M: Memory>(
+        &mut self,
+        accesses: &[Access],
+        memory: &mut M,
+        now: u64,
+    ) -> (u64, u64) {
+        let (mut load_wait, mut store_wait) = (0, 0);
+        let counts = &mut self.retirement.counts;
+        for access in accesses {
+            let (number, misses, waited) = match access.write {
+                true => (&mut counts.stores, &mut counts.store_misses, &mut store_wait),
+                false => (&mut counts.loads, &mut counts.load_misses, &mut load_wait),
+            };
+            let wait = match access.write {
+                true => memory.store(access, now),
+                false => memory.load(access, now),
+            };
+            *number += 1;
+            *misses += u64::from(wait > 0);
+            *waited = wait.max(*waited);
+        }
+        (load_wait, store_wait)
+    }
+
+    /// Finds when the first in the queue can issue.
+    pub(super) fn look_ahead(&mut self, latencies: &Latencies) {
+        let Some(pending) = self.queue.front() else { return };
+        // The cycle after that of the previous instruction.
+        let next = self.retirement.cycle();
+        let one = &pending.one;
+        let addresses = ReadyTime::of(&one.addresses, &self.registers);
+        let mut until =
+            ReadyTime::of(&one.reads, &self.registers).max(addresses).max(self.earliest);
+        if one.special.drains() {
+            until = until.max(self.all_done);
+        }
+        if one.special.orders_memory() {
+            until = until.at_least(self.stores.all_left());
+        }
+        if one.stores() {
+            let (cycle, missed) = self.stores.place();
+            until = until.max(ReadyTime::new(cycle, missed));
+        }
+        let mut starts = next;
+        if pending.interrupted {
+            starts += latencies.interrupt;
+        }
+        let fetched = starts + pending.fetch_wait;
+        let data = if until.missed() { (0, until.cycle() + 1) } else { (0, 0) };
+        let fetch = ((starts + 1).max(data.1), fetched + 1);
+        let fetch = if pending.fetch_wait > 0 { fetch } else { (0, 0) };
+        let waits = StallCauses { fetch, data, ..StallCauses::default() };
+        self.head = Ready { cycle: fetched.max(until.cycle()), waits };
+    }
+}
