@@ -1,10 +1,10 @@
 # Sourced by ./quickstart and ./check: what both need on the machine. Not a program of its own.
 # shellcheck shell=bash
 
-# One line of news, on stderr, so that results on stdout stay results.
+# Prints a line of news on stderr: stdout is for results.
 say() { printf '%s\n' "$*" >&2; }
 
-# Ends with a reason and the line that mends it.
+# Ends with a reason and the command that helps.
 give_up() {
     say "error: $1"
     shift
@@ -57,7 +57,8 @@ need_packages() {
     if ! is_root && ! can_sudo; then
         give_up "not installed: ${missing[*]}; as root:" "apt-get update && $install"
     fi
-    say "installing ${missing[*]}"
+    say "installing with apt: ${missing[*]}"
+    say "    apt-get update && $install"
     as_root apt-get update --quiet >&2
     # shellcheck disable=SC2086 # the words of a command
     as_root env DEBIAN_FRONTEND=noninteractive $install --quiet >&2
@@ -102,7 +103,8 @@ need_rust() {
         PATH=${CARGO_HOME:-$HOME/.cargo}/bin:$PATH
     fi
     if ! command -v cargo >/dev/null && packages=$(apt_rust "$oldest") && { is_root || can_sudo; }; then
-        say "installing $packages"
+        say "installing with apt: $packages"
+        say "    apt-get install --yes --no-install-recommends $packages"
         # shellcheck disable=SC2086 # two packages
         as_root env DEBIAN_FRONTEND=noninteractive \
             apt-get install --yes --quiet --no-install-recommends $packages >&2

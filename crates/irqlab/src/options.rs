@@ -69,7 +69,8 @@ pub fn check_bench(command: &Command, matches: &ArgMatches) -> Result<(), Usage>
         On::Live => (SIMULATED, "is for a simulated machine; add --on sim or --on sim:MODEL"),
         On::Sim(_) => (LIVE, "is for --on live; a simulated machine has no such thing"),
     };
-    for option in command.get_arguments().filter(|arg| arg.get_help_heading() == Some(heading)) {
+    let options = command.get_arguments().filter(|arg| !arg.is_positional());
+    for option in options.filter(|option| option.get_help_heading() == Some(heading)) {
         if matches.value_source(option.get_id().as_str()) == Some(ValueSource::CommandLine) {
             let long = option.get_long().map_or_else(String::new, |long| format!("--{long}"));
             return Err(Usage(format!("{long} {reason}")));
@@ -101,7 +102,7 @@ pub struct FormatArgs {
     /// Short for --format json
     #[arg(long, conflicts_with = "format")]
     json: bool,
-    /// Print this table alone, with all of its rows [default: all tables; with csv, the first]
+    /// Print this table alone [default: all tables; with csv, the first]
     #[arg(long, value_name = "NAME")]
     pub table: Option<String>,
     /// Print every row: also those of each CPU

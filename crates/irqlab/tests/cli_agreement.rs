@@ -57,7 +57,7 @@ fn counts_are_the_kernels_but_for_what_it_did_not_deliver() {
     let _alone = alone();
     let place = Place::new();
     let words = ["handlers", "-q", "-d", "2s", "--rate", "high", "--events", "none", "--json"];
-    let sources = ["--source", "disk,net,timer,ipi"];
+    let sources = ["--stimulus", "disk,net,timer,ipi"];
     let run = place.run(&[&words[..], &sources].concat()).assert_code(0).json();
     let agreement = rows(&run, "agreement");
     let undelivered = undelivered(agreement);
@@ -87,7 +87,7 @@ fn the_handlers_table_counts_what_the_agreement_table_compares() {
     }
     let _alone = alone();
     let place = Place::new();
-    let words = ["handlers", "-q", "-d", "1s", "--source", "timer", "--rate", "high"];
+    let words = ["handlers", "-q", "-d", "1s", "--stimulus", "timer", "--rate", "high"];
     let run = place.run(&[&words[..], &["--events", "none", "--json"]].concat()).json();
     for line in rows(&run, "agreement").iter().filter(|row| row["line"] == "LOC") {
         let cpu = count(line, "cpu").unwrap().to_string();

@@ -10,12 +10,12 @@ fn what_is_typed_wrong_is_named() {
     let check = |words: &[&str], says: &str| {
         place.run(&[&["sim", "bare"][..], words].concat()).assert_code(2).assert_says(says);
     };
-    check(&["noise", "--quantum", "1us"], "--quantum: allowed: 10us to 1s");
+    check(&["noise", "--quantum", "1us"], "allowed: 10us to 1s");
     check(&["noise", "--repetitions", "131073"], "1..=131072");
     check(&["noise", "--model", "z80"], "no model");
     check(&["noise", "--model", "r4400-1994", "--threshold", "1us"], "at least 5001ns");
     check(&["footprint", "--data", "32769"], "0..=32768");
-    check(&["footprint", "--delay", "5s"], "--delay: allowed");
+    check(&["footprint", "--delay", "5s"], "allowed: 1ns to 4s");
     assert!(place.names().is_empty(), "{:?}", place.names());
 }
 

@@ -29,7 +29,7 @@ fn an_interrupt_ends_the_run_and_keeps_what_was_measured() {
     let _alone = alone();
     for kill in [Signal::INT, Signal::TERM] {
         let place = Place::new();
-        let words = ["handlers", "-d", "600s", "--warm-up", "1ms", "--source", "timer"];
+        let words = ["handlers", "-d", "600s", "--warm-up", "1ms", "--stimulus", "timer"];
         let more = ["--rate", "low,high", "--load", "busy", "--events", "none", "--json"];
         let mut command = place.irqlab(&[&words[..], &more].concat());
         let (child, sources) = start_with_sources(&mut command);
@@ -57,7 +57,7 @@ fn an_interrupt_before_the_first_window_leaves_nothing() {
     }
     let _alone = alone();
     let place = Place::new();
-    let words = ["handlers", "--warm-up", "600s", "--source", "timer", "--events", "none"];
+    let words = ["handlers", "--warm-up", "600s", "--stimulus", "timer", "--events", "none"];
     let (child, sources) = start_with_sources(&mut place.irqlab(&words));
     signal(&child, Signal::INT);
     let (code, out, err) = ended(child);
@@ -89,7 +89,7 @@ fn a_kill_leaves_no_process_no_namespace_and_no_file() {
     for source in ["disk", "net"] {
         let (place, scratch) = (Place::new(), Place::new());
         let words = ["handlers", "-d", "600s", "--rate", "low", "--load", "busy"];
-        let more = ["--events", "none", "--source", source];
+        let more = ["--events", "none", "--stimulus", source];
         let mut command = place.irqlab(&[&words[..], &more].concat());
         let (mut child, _) = start_with_sources(command.env("TMPDIR", scratch.path()));
         std::thread::sleep(Duration::from_millis(1500));

@@ -16,18 +16,19 @@ fn refused(words: &[&str], says: &str) {
 fn what_is_typed_wrong_is_named() {
     refused(&["footprint", "-c", "9999"], "CPU 9999 is not online here; online: ");
     refused(&["footprint", "--level", "l9"], "there are l1d, l1i, l2, l3, dtlb, itlb");
-    refused(&["footprint", "--source", "moon"], "there are timer, ipi, disk");
+    refused(&["footprint", "--stimulus", "moon"], "there are timer, ipi, disk");
     refused(&["footprint", "--method", "best"], "there are basic, refined");
     refused(
         &["footprint", "--geometry", "l1d=48KiB:7:64"],
         "768 lines are not whole sets of 7 ways",
     );
     refused(&["footprint", "--geometry", "l1d=48"], "expected LEVEL=SIZE:WAYS:LINE");
-    refused(&["footprint", "--window", "2s"], "--window: allowed: up to 1s");
+    refused(&["footprint", "--window", "2s"], "allowed: 1us to 1s");
     refused(&["footprint", "--repetitions", "15"], "16..=100000");
     refused(&["footprint", "--rounds", "0"], "1..=100");
-    refused(&["footprint", "--peer", "127.0.0.1:9"], "add --source net");
-    refused(&["footprint", "--on", "sim:zen3", "--rounds", "2"], "--rounds: one like the other");
+    refused(&["footprint", "--peer", "127.0.0.1:9"], "add --stimulus net");
+    refused(&["footprint", "--on", "sim:zen3", "--rounds", "2"], "--rounds is for --on live");
+    refused(&["footprint", "-c", "0-1", "--on", "sim:zen3"], "--cpus: exactly one CPU");
     refused(&["echo", "--listen", "here"], "invalid socket address");
 }
 
@@ -41,7 +42,7 @@ fn each_repetition_counts_or_was_removed_for_a_reason() {
     let place = Place::new();
     // Sizes by hand: what is told must be of these, whatever the machine has.
     let sizes = ["--geometry", "l1d=16KiB:4:64", "--geometry", "dtlb=32:32"];
-    let words = ["footprint", "-q", "--json", "--source", "timer", "--repetitions", "32"];
+    let words = ["footprint", "-q", "--json", "--stimulus", "timer", "--repetitions", "32"];
     let more = ["--level", "l1d,l1i,dtlb", "--method", "basic,refined", "--rounds", "1"];
     let ended = place.run(&[&words[..], &sizes, &more].concat());
     if ended.code == Some(4) {
@@ -87,7 +88,8 @@ fn each_repetition_counts_or_was_removed_for_a_reason() {
 fn an_interrupt_from_another_cpu_has_a_row_or_a_reason() {
     let _alone = alone();
     let place = Place::new();
-    let words = ["footprint", "-q", "--json", "--source", "ipi,timer", "--level", "l1d", "-c", "0"];
+    let words =
+        ["footprint", "-q", "--json", "--stimulus", "ipi,timer", "--level", "l1d", "-c", "0"];
     let ended = place.run(&[&words[..], &["--repetitions", "16", "--rounds", "1"]].concat());
     if ended.code == Some(4) {
         return println!("not run: {}", ended.err);
@@ -114,7 +116,7 @@ fn in_a_simulated_machine_counters_and_time_agree() {
         return;
     }
     let words = ["footprint", "-q", "--json", "--on", "sim:r4400-1994", "--level", "l1d,l1i"];
-    let more = ["--source", "disk,net", "--repetitions", "48", "--trace", "--out", "run"];
+    let more = ["--stimulus", "disk,net", "--repetitions", "48", "--trace", "--out", "run"];
     let run = place.run(&[&words[..], &more].concat()).assert_code(0).json();
     assert_eq!(run["bench"], "sim");
     let table = rows(&run, "footprint");
@@ -149,7 +151,7 @@ fn a_pseudo_lru_cache_loses_what_the_handler_misses() {
         return;
     }
     let words = ["footprint", "-q", "--json", "--on", "sim:p3-600", "--level", "l1d"];
-    let more = ["--source", "disk", "--counters-only", "--repetitions", "24", "--out", "run"];
+    let more = ["--stimulus", "disk", "--counters-only", "--repetitions", "24", "--out", "run"];
     let run = place.run(&[&words[..], &more].concat()).assert_code(0).json();
     let row = &rows(&run, "footprint")[0];
     assert!(row["accepted_treatment_count"].as_u64() >= Some(16), "{row}");
@@ -165,7 +167,7 @@ fn cards_of_a_simulated_machine_interrupt_the_loop() {
         return;
     }
     let words = ["footprint", "-q", "--json", "--on", "sim:r4400-1994", "--level", "l1d"];
-    let more = ["--source", "net", "--net", "virtio-net", "--counters-only", "--out", "run"];
+    let more = ["--stimulus", "net", "--net", "virtio-net", "--counters-only", "--out", "run"];
     let some = ["--repetitions", "24", "--trace"];
     let run = place.run(&[&words[..], &more, &some].concat()).assert_code(0).json();
     let row = &rows(&run, "footprint")[0];
@@ -211,7 +213,7 @@ fn slices(file: &std::path::Path, group: &str) -> Vec<(String, String)> {
 fn a_trace_has_the_interrupt_where_the_loop_stood_still() {
     let _alone = alone();
     let place = Place::new();
-    let words = ["footprint", "-q", "--json", "--source", "timer", "--level", "l1d", "--trace"];
+    let words = ["footprint", "-q", "--json", "--stimulus", "timer", "--level", "l1d", "--trace"];
     let more = ["--repetitions", "16", "--rounds", "1", "--out", "run"];
     let ended = place.run(&[&words[..], &more].concat());
     if ended.code == Some(4) {
@@ -247,7 +249,8 @@ fn a_peer_is_asked_and_echoes() {
     let mut line = String::new();
     BufReader::new(echo.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let address = line.trim().strip_prefix("listening at ").unwrap().to_owned();
-    let words = ["footprint", "-q", "--json", "--source", "net", "--level", "l1d", "--rounds", "1"];
+    let words =
+        ["footprint", "-q", "--json", "--stimulus", "net", "--level", "l1d", "--rounds", "1"];
     let more = ["--repetitions", "16", "--peer", &address];
     let ended = place.run(&[&words[..], &more].concat());
     echo.kill().unwrap();

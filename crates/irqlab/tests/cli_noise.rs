@@ -12,8 +12,9 @@ fn what_is_typed_wrong_is_named() {
     check_refused(&["noise", "-c", "0", "-H", "0"], "CPU 0 is in -c and in -H");
     check_refused(&["noise", "--loop", "hoop"], "allowed: fwq, ftq, detour");
     check_refused(&["noise", "--body", "mind"], "allowed: add, alu, load, branch, memory");
-    check_refused(&["noise", "--quantum", "1us"], "--quantum: allowed: 10us to 1s");
-    check_refused(&["noise", "--quantum", "100"], "allowed: ns, us, ms, s");
+    check_refused(&["noise", "--quantum", "1us"], "allowed: 10us to 1s");
+    check_refused(&["noise", "--quantum", "100"], "allowed: 10us to 1s");
+    check_refused(&["noise", "--quantum", "1x"], "a number and a unit (ns, us, ms, s, m, h)");
     check_refused(&["noise", "--repetitions", "0"], "1..=1000000000");
     check_refused(&["noise", "--repetitions", "5", "-d", "1s"], "cannot be used with");
     check_refused(&["noise", "--fifo", "100"], "1..=99");
@@ -22,10 +23,10 @@ fn what_is_typed_wrong_is_named() {
     check_refused(&["noise", "--mem", "1G"], "--mem is for a simulated machine; add --on sim");
     check_refused(&["noise", "--inject", "3:1ms"], "--inject is for a simulated machine");
     check_refused(&["noise", "--on", "sim", "--inject", "3"], "allowed: TIMERS:TIME");
-    check_refused(&["noise", "--on", "sim", "-H", "0"], "-H is for --on live");
+    check_refused(&["noise", "--on", "sim", "-H", "0"], "--housekeeping is for --on live");
     check_refused(&["noise", "--on", "sim", "--no-trace"], "--no-trace is for --on live");
-    check_refused(&["noise", "--on", "sim", "-c", "0-1"], "how many CPUs the machine has: 1 to ");
-    check_refused(&["noise", "--on", "sim", "-c", "2"], "without a model CPUs take turns");
+    check_refused(&["noise", "--on", "sim", "-c", "0-1"], "the machine has no CPU 1; it has 1");
+    check_refused(&["noise", "--on", "sim", "--vcpus", "2"], "without a model virtual CPUs share");
     check_refused(&["noise", "--on", "sim", "--free-running"], "the machine's, not the host's");
     check_refused(&["noise", "--on", "sim", "-d", "1h"], "quanta; the guest keeps all records");
     check_refused(&["noise", "--on", "sim:z80"], "no model \"z80\"");

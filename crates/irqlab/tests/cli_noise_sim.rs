@@ -109,7 +109,8 @@ fn the_tick_is_seen_where_it_lives_and_leaves_an_aftermath() {
     if !can_simulate(&place) {
         return;
     }
-    let words = ["--on", "sim:r4400-1994", "-c", "2", "--loop", "detour,fwq", "--body", "load"];
+    let words =
+        ["--on", "sim:r4400-1994", "--vcpus", "2", "--loop", "detour,fwq", "--body", "load"];
     let periodic = measured(&place, &[&words[..], &["--out", "periodic"]].concat());
     closes(&periodic);
     ticks(&periodic, 0);
@@ -125,7 +126,7 @@ fn the_tick_is_seen_where_it_lives_and_leaves_an_aftermath() {
     }
     assert!(rows(&periodic, "aftermath").iter().filter(is_tick).count() == 2);
 
-    let words = ["--on", "sim:r4400-1994", "-c", "2", "--loop", "detour", "--out", "nohz"];
+    let words = ["--on", "sim:r4400-1994", "--vcpus", "2", "--loop", "detour", "--out", "nohz"];
     let append = ["--append", "nohz_full=1", "--append", "isolcpus=1", "--append", "rcu_nocbs=1"];
     let nohz = measured(&place, &[&words[..], &append].concat());
     closes(&nohz);

@@ -72,7 +72,14 @@ fn tables_csv_and_markdown() {
     assert_eq!(table.err, "", "quiet");
     assert!(table.out.lines().all(|line| line.starts_with("    ") || line.chars().count() <= 120));
 
-    let csv = place.run(&["show", "a", "--format", "csv"]).assert_code(0).out.clone();
+    let main = place.run(&["show", "a", "--format", "csv"]);
+    main.assert_code(0).assert_says("csv: table handlers; not in it: ");
+    main.assert_says(" rows of single CPUs (--all); tables ");
+    let whole = place.run(&["show", "a", "--format", "csv", "--all"]).assert_code(0).out.clone();
+    let named = place.run(&["show", "a", "--format", "csv", "--table", "handlers"]);
+    assert_eq!(named.assert_code(0).out, whole);
+    let csv = main.out.clone();
+    assert!(csv.lines().count() < whole.lines().count(), "rows of single CPUs are left out");
     let header = csv.lines().next().unwrap_or_default();
     assert!(
         header.starts_with("condition,cpu,kind,number,name,timed_by,count,rate_hz,self_mean_ns")
@@ -86,10 +93,13 @@ fn tables_csv_and_markdown() {
     assert!(whole.assert_code(0).out.contains("agrees"), "{}", whole.out);
     let columns = place.run(&["show", "a", "--columns"]);
     assert!(columns.assert_code(0).out.contains("  self_mean_ns (real): "));
+    let columns = place.run(&["show", "a", "--columns", "--json"]).assert_code(0).json();
+    assert_eq!(columns["tables"][0]["name"], "handlers");
+    assert!(columns["tables"][0]["columns"][0]["doc"].is_string());
 }
 
 #[test]
-fn a_command_has_its_own_output_and_its_end_is_told() {
+fn a_command_has_its_own_output_and_its_status_is_the_exit_code() {
     if !can_measure() {
         return;
     }
@@ -104,16 +114,18 @@ fn a_command_has_its_own_output_and_its_end_is_told() {
         Some(false)
     );
 
-    for (script, says) in [
-        ("exit 3", "command: it failed: exit status: 3"),
-        ("kill -9 $$", "command: it failed: signal: 9 (SIGKILL)"),
+    for (script, says, code) in [
+        ("exit 3", "command: it failed: exit status: 3", 3),
+        ("kill -9 $$", "command: it failed: signal: 9 (SIGKILL)", 137),
     ] {
         let run = place.run(&["handlers", "-q", "--json", "--", "sh", "-c", script]);
-        let document = run.assert_code(0).json();
+        let document = run.assert_code(code).json();
         let warnings = document["warnings"].as_array().cloned().unwrap_or_default();
         assert!(has(&warnings, says), "{warnings:?}");
         assert_eq!(document["complete"], true);
     }
+    let ended = place.run(&["handlers", "-d", "60s", "--", "sleep", "0.1"]);
+    ended.assert_code(0).assert_says("the command ended the window after 0.1 s (exit status: 0)");
     let before = names(&place.path().join("irqlab-runs"));
     let run = place.run(&["handlers", "-q", "--", "/no/such/program"]);
     run.assert_code(1).assert_says("command: cannot run \"/no/such/program\": No such file");
@@ -181,7 +193,7 @@ fn a_read_only_directory_is_refused_before_measuring() {
     let place = Place::new();
     let mount = "mount --bind there there && mount -o remount,bind,ro there";
     let ended = with_mount(&place, mount);
-    ended.assert_code(1).assert_says("cannot write runs into irqlab-runs: Read-only file system");
+    ended.assert_code(2).assert_says("cannot write runs into irqlab-runs: Read-only file system");
     assert_eq!(ended.out, "");
 }
 

@@ -65,7 +65,7 @@ fn refused_namespaces_leave_the_other_conditions() {
     let _alone = alone();
     let (place, root) = (Place::new(), Place::new());
     let out = place.path().join("run").display().to_string();
-    let words = short(&["--source", "net,none", "--rate", "low", "--json", "--out", &out]);
+    let words = short(&["--stimulus", "net,none", "--rate", "low", "--json", "--out", &out]);
     let ended = without_namespaces(&place, root.path(), &words);
     let run = ended.assert_code(0).json();
     assert_eq!(conditions(&run), ["idle/none"]);
@@ -74,7 +74,7 @@ fn refused_namespaces_leave_the_other_conditions() {
     assert_eq!(run["complete"], true, "what is absent for a reason does not cut a run short");
 
     let out = place.path().join("none").display().to_string();
-    let words = short(&["--source", "net", "--out", &out]);
+    let words = short(&["--stimulus", "net", "--out", &out]);
     let ended = without_namespaces(&place, root.path(), &words);
     ended.assert_code(4).assert_says("irqlab: nothing can be measured: idle/low/net: ");
     assert_eq!(place.names(), ["run"]);
@@ -87,14 +87,21 @@ fn a_disk_that_cannot_be_read_leaves_the_other_conditions() {
     }
     let _alone = alone();
     let place = Place::new();
-    let words =
-        short(&["--source", "disk,none", "--disk-file", "/nonexistent", "--json", "--rate", "low"]);
+    let words = short(&[
+        "--stimulus",
+        "disk,none",
+        "--disk-file",
+        "/nonexistent",
+        "--json",
+        "--rate",
+        "low",
+    ]);
     let run = place.run(&words).assert_code(0).json();
     assert_eq!(conditions(&run), ["idle/none"]);
     let reason = absence(&run, "idle/low/disk").expect("the disk condition is absent");
     assert_eq!(reason, "cannot read /nonexistent: No such file or directory (os error 2)");
 
-    let ended = place.run(&short(&["--source", "disk", "--disk-file", "/nonexistent"]));
+    let ended = place.run(&short(&["--stimulus", "disk", "--disk-file", "/nonexistent"]));
     ended.assert_code(4).assert_says("idle/low/disk: cannot read /nonexistent");
     ended.assert_says("to unlock it:\n  set TMPDIR to a directory on a disk, or name an existing");
 }
@@ -111,7 +118,7 @@ fn a_disk_that_is_memory_is_refused() {
     std::io::Write::write_all(&mut file, &[0; 1 << 16]).unwrap();
     let place = Place::new();
     let path = file.path().display().to_string();
-    let ended = place.run(&short(&["--source", "disk", "--disk-file", &path]));
+    let ended = place.run(&short(&["--stimulus", "disk", "--disk-file", &path]));
     ended.assert_code(4).assert_says("is memory: reading it raises no disk interrupt");
     assert!(place.names().is_empty(), "{:?}", place.names());
 }
@@ -123,7 +130,7 @@ fn ipis_to_one_measured_cpu() {
     }
     let _alone = alone();
     let place = Place::new();
-    let ended = place.run(&short(&["-c", "0", "--source", "ipi", "--rate", "high", "--json"]));
+    let ended = place.run(&short(&["-c", "0", "--stimulus", "ipi", "--rate", "high", "--json"]));
     if ended.code == Some(4) {
         ended.assert_says("idle/high/ipi: ");
         println!("not run: {}", ended.err);

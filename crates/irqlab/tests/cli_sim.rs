@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 
 fn measured(place: &Place, out: &str, sources: &str) -> Json {
     let words = ["handlers", "--on", "sim", "-q", "-d", "100ms", "--warm-up", "10ms", "--json"];
-    let more = ["--source", sources, "--rate", "low", "--low-interval", "5ms", "--out", out];
+    let more = ["--stimulus", sources, "--rate", "low", "--low-interval", "5ms", "--out", out];
     place.run(&[&words[..], &more[..]].concat()).assert_code(0).json()
 }
 
@@ -84,7 +84,7 @@ fn a_model_gives_cycles_and_misses() {
         return;
     }
     let words = ["handlers", "--on", "sim:r4400-1994", "-q", "-d", "50ms", "--warm-up", "10ms"];
-    let more = ["--json", "--source", "none", "-c", "2", "--out", "model"];
+    let more = ["--json", "--stimulus", "none", "--vcpus", "2", "--out", "model"];
     let run = place.run(&[&words[..], &more[..]].concat()).assert_code(0).json();
     agrees_with_the_kernel(&run);
     assert_eq!(run["settings"]["model"]["clock_hz"], 200_000_000);
@@ -111,14 +111,15 @@ fn a_command_in_the_guest_and_what_the_guest_has_not() {
     }
     let words = ["handlers", "--on", "sim", "-q", "--json", "--events", "none"];
     let command = ["--out", "command", "--", "sleep 0.05; exit 7"];
-    let run = place.run(&[&words[..], &command[..]].concat()).assert_code(0).json();
+    let run = place.run(&[&words[..], &command[..]].concat()).assert_code(7).json();
     let warnings = run["warnings"].to_string();
     assert!(warnings.contains("command: it failed: exit status: 7"), "{warnings}");
     let window_ns = rows(&run, "conditions")[0]["window_ns"].as_u64();
     assert!(window_ns >= Some(50_000_000), "{run}");
 
     // Its cards, if it has two, take the place of the veth pair.
-    let net = ["--net", "virtio-net", "--source", "net", "--rate", "low", "--low-interval", "10ms"];
+    let net =
+        ["--net", "virtio-net", "--stimulus", "net", "--rate", "low", "--low-interval", "10ms"];
     let short = ["-d", "100ms", "--warm-up", "10ms", "--out", "cards"];
     let run = place.run(&[&words[..], &net[..], &short[..]].concat()).assert_code(0).json();
     for card in ["virtio0-input.0", "virtio1-input.0"] {
@@ -129,7 +130,7 @@ fn a_command_in_the_guest_and_what_the_guest_has_not() {
     }
     agrees_with_the_kernel(&run);
 
-    let ipi = ["--source", "ipi", "-d", "1ms", "--warm-up", "1ms"];
+    let ipi = ["--stimulus", "ipi", "-d", "1ms", "--warm-up", "1ms"];
     let ended = place.run(&[&words[..], &ipi[..]].concat());
     ended.assert_code(4).assert_says("an inter-processor interrupt needs two CPUs");
 }
@@ -154,8 +155,8 @@ fn a_machine_with_two_cpus_does_the_same_from_a_checkpoint_again_and_again() {
         return;
     }
     let checkpoint = Checkpoint { name: format!("test-repeat-{}", std::process::id()) };
-    place.run(&["sim", "checkpoint", &checkpoint.name, "-c", "2"]).assert_code(0);
-    let words = ["bench", "sim-repeat", "--times", "3", "-c", "2", "--from", &checkpoint.name];
+    place.run(&["sim", "checkpoint", &checkpoint.name, "--vcpus", "2"]).assert_code(0);
+    let words = ["bench", "sim-repeat", "--times", "3", "--vcpus", "2", "--from", &checkpoint.name];
     for more in [&["-q", "--json"][..], &["-q", "--json", "--model", "r4400-1994"]] {
         let run = place.run(&[&words[..], more].concat()).assert_code(0).json();
         let outcomes = rows(&run, "outcomes");
@@ -174,7 +175,8 @@ fn conditions_go_on_from_a_checkpoint_that_has_irqlab_in_it() {
         |name: &str| Checkpoint { name: format!("test-{name}-{}", std::process::id()) };
     let (with, without) = (checkpoint("with"), checkpoint("without"));
     place.run(&["sim", "checkpoint", &with.name, "--with-irqlab"]).assert_code(0);
-    let words = ["handlers", "--on", "sim", "-q", "--json", "--source", "timer", "--rate", "high"];
+    let words =
+        ["handlers", "--on", "sim", "-q", "--json", "--stimulus", "timer", "--rate", "high"];
     let short = ["-d", "20ms", "--warm-up", "5ms", "--from"];
     let from = |name: &str, out: &str| {
         place.run(&[&words[..], &short[..], &[name, "--out", out]].concat())

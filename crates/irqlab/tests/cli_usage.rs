@@ -2,7 +2,7 @@
 
 mod cli_support;
 
-use cli_support::{Place, check_refused};
+use cli_support::{Ended, Place, check_refused};
 
 #[test]
 fn cpus() {
@@ -18,8 +18,8 @@ fn cpus() {
 #[test]
 fn times() {
     check_refused(&["handlers", "-d", "0"], "allowed: 1us to 168h");
-    check_refused(&["handlers", "-d", "-1s"], "a number and a unit, as in 30s");
-    check_refused(&["handlers", "-d", "1x"], "allowed: us, ms, s, m, h");
+    check_refused(&["handlers", "-d", "-1s"], "a number and a unit (ns, us, ms, s, m, h)");
+    check_refused(&["handlers", "-d", "1x"], "a number and a unit (ns, us, ms, s, m, h)");
     check_refused(&["handlers", "-d", "169h"], "allowed: 1us to 168h");
     check_refused(&["handlers", "--warm-up", ""], "a number and a unit");
     check_refused(&["handlers", "--low-interval", "1us"], "is not within 100µs to 60s");
@@ -27,9 +27,9 @@ fn times() {
 
 #[test]
 fn words() {
-    check_refused(&["handlers", "--source", "floppy"], "allowed: disk, net, timer, ipi, none");
-    check_refused(&["handlers", "--source", "disk,,net"], "allowed: disk, net, timer, ipi, none");
-    check_refused(&["handlers", "--source="], "allowed: disk, net, timer, ipi, none");
+    check_refused(&["handlers", "--stimulus", "floppy"], "allowed: disk, net, timer, ipi, none");
+    check_refused(&["handlers", "--stimulus", "disk,,net"], "allowed: disk, net, timer, ipi, none");
+    check_refused(&["handlers", "--stimulus="], "allowed: disk, net, timer, ipi, none");
     check_refused(&["handlers", "--load", "heavy"], "allowed: idle, busy");
     check_refused(&["handlers", "--rate", "mid"], "allowed: low, high");
     check_refused(
@@ -48,10 +48,10 @@ fn words() {
 fn what_no_condition_would_use() {
     check_refused(
         &["handlers", "--peer", "host"],
-        "--peer is for the net source; add --source net",
+        "--peer is for the net stimulus; add --stimulus net",
     );
-    check_refused(&["handlers", "--disk-file", "/dev/vda"], "add --source disk");
-    check_refused(&["handlers", "--source", "disk", "--", "true"], "leave out one or the other");
+    check_refused(&["handlers", "--disk-file", "/dev/vda"], "add --stimulus disk");
+    check_refused(&["handlers", "--stimulus", "disk", "--", "true"], "leave out one or the other");
 }
 
 #[test]
@@ -60,20 +60,32 @@ fn what_only_one_of_the_benches_can() {
         check_refused(&[&["handlers", "--on", "sim"], words].concat(), says)
     };
     check_refused(&["handlers", "--mem", "1G"], "--mem is for a simulated machine; add --on sim");
-    check_refused(&["handlers", "--quantum", "9"], "--quantum is for a simulated machine");
+    check_refused(&["handlers", "--vcpu-slice", "9"], "--vcpu-slice is for a simulated machine");
     sim(&["--attach", "raw_tp"], "--attach is for --on live");
-    sim(&["--source", "net", "--peer", "host"], "--peer is for --on live");
-    sim(&["-c", "0-3"], "how many CPUs the machine has: 1 to 16");
-    sim(&["-c", "17"], "how many CPUs the machine has: 1 to 16");
+    sim(&["--stimulus", "net", "--peer", "host"], "--peer is for --on live");
+    sim(&["-c", "0-3"], "the machine has no CPU 1; it has 1 (--vcpus)");
+    sim(&["-c", "0", "--vcpus", "2"], "on sim, all CPUs of the machine are measured");
+    sim(&["--vcpus", "17"], "17 is not in 1..=16");
     sim(&["-H", "1"], "the machine has no CPU 1; it has 1");
-    sim(&["--quantum", "0"], "--quantum 0: allowed: 1 to");
+    sim(&["--vcpu-slice", "0"], "0 is not in 1..=");
+    sim(&["--detail", "ooo"], "--detail and --set are for a model: --on sim:MODEL");
+    for verb in ["handlers", "noise", "footprint"] {
+        for option in ["vcpus=2", "detail=ooo", "set=l2.size=4MiB", "net=e1000", "disk=nvme"] {
+            let says = option.split('=').next().unwrap();
+            let says = format!("--{says} is for a simulated machine; add --on sim");
+            check_refused(&[verb, &format!("--{option}")], &says);
+        }
+    }
     check_refused(&["handlers", "--on", "sim:z80"], "no model \"z80\"; there are: ");
 }
 
 #[test]
 fn peers() {
     for peer in ["", "host:", ":1", "host:0", "host:x", "host:70000"] {
-        check_refused(&["handlers", "--source", "net", "--peer", peer], "is not HOST or HOST:PORT");
+        check_refused(
+            &["handlers", "--stimulus", "net", "--peer", peer],
+            "is not HOST or HOST:PORT",
+        );
     }
 }
 
@@ -85,6 +97,69 @@ fn a_run_directory_is_never_replaced() {
     ended.assert_code(2).assert_says("there exists already; a run never replaces one");
     assert_eq!(std::fs::read(place.path().join("there")).unwrap(), b"precious");
     assert_eq!(place.names(), ["there"]);
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_refused_before_measuring() {
+    let place = Place::new();
+    std::fs::write(place.path().join("file"), "").unwrap();
+    for verb in [&["handlers"][..], &["noise"], &["footprint"], &["bench", "chase"]] {
+        let ended = place.run(&[verb, &["--out", "file/run"]].concat());
+        ended.assert_code(2).assert_says("cannot write runs into file: ");
+        assert_eq!(ended.out, "");
+    }
+    assert_eq!(place.names(), ["file"]);
+}
+
+#[test]
+fn machines_that_cannot_be_built_are_refused() {
+    let place = Place::new();
+    let disks = ["--disk", "nvme"].repeat(5);
+    let five = place.run(&[&["sim", "boot"][..], &disks].concat());
+    if matches!(five.code, Some(1 | 4)) {
+        return println!("not run: {}", five.err);
+    }
+    five.assert_code(2).assert_says("5 disks; at most 4");
+    check_refused(&["sim", "checkpoint", "../x"], "\"../x\" is no name for a checkpoint");
+    let long = "x".repeat(5000);
+    check_refused(&["sim", "boot", "--append", &long], "command line over");
+}
+
+#[test]
+fn formats_that_contradict_each_other_are_refused() {
+    for verb in [&["handlers"][..], &["noise"], &["footprint"], &["bench", "chase"], &["show", "x"]]
+    {
+        let words = [verb, &["--json", "--format", "csv"]].concat();
+        check_refused(&words, "'--json' cannot be used with '--format <FORMAT>'");
+    }
+    check_refused(&["show", "x", "t", "--table", "u"], "cannot be used with");
+}
+
+#[test]
+fn every_verb_has_the_options_of_the_console() {
+    let place = Place::new();
+    for color in ["auto", "always", "never"] {
+        place.run(&["machines", "--color", color]).assert_code(0);
+    }
+    check_refused(&["doctor", "--color", "blue"], "[possible values: auto, always, never]");
+    let colored = |words: &[&str], no_color: &str| {
+        let mut command = place.irqlab(words);
+        Ended::of(command.env("NO_COLOR", no_color)).assert_code(0).out.contains('\x1b')
+    };
+    assert!(!colored(&["doctor"], ""), "stdout is no terminal");
+    assert!(!colored(&["doctor"], "1"));
+    assert!(colored(&["doctor", "--color", "always"], "1"), "the option overrides NO_COLOR");
+    check_refused(&["doctor", "-q", "-v"], "cannot be used with");
+}
+
+#[test]
+fn machines_have_json() {
+    let place = Place::new();
+    let list = place.run(&["machines", "--json"]).assert_code(0).json();
+    let names: Vec<_> = list.as_array().unwrap().iter().map(|one| &one["name"]).collect();
+    assert!(names.len() == 17 && names.contains(&&"zen3".into()), "{names:?}");
+    let model = place.run(&["machines", "zen3", "--json", "--set", "l2.size=1MiB"]);
+    assert_eq!(model.assert_code(0).json()["l2"]["size"], "1MiB");
 }
 
 #[test]

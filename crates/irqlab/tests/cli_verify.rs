@@ -29,7 +29,7 @@ fn what_the_probes_of_a_disk_say_is_what_was() {
     if !can_simulate(&place) {
         return;
     }
-    let words = ["sim", "verify-probes", "-q", "--json", "--events", "--source", "disk"];
+    let words = ["sim", "verify-probes", "-q", "--json", "--events", "--stimulus", "disk"];
     let more = ["--disk", "virtio-blk,latency=100us", "-d", "200ms", "--warm-up", "50ms"];
     let run = place.run(&[&words[..], &more[..]].concat()).assert_code(0).json();
     let disk = rows(&run, "probes").iter().find(|row| row["kind"] == "irq");

@@ -176,8 +176,7 @@ pub(crate) fn check_checkpoint_name(name: &str) -> Result<()> {
         return Ok(());
     }
     let allowed = "1 to 64 letters, digits, dots, dashes and underscores, not starting with a dot";
-    let reason = format!("this is no name for a checkpoint (allowed: {allowed})");
-    Err(SimError::Checkpoint { name: name.to_owned(), reason })
+    Err(SimError::Invalid(format!("{name:?} is no name for a checkpoint (allowed: {allowed})")))
 }
 
 /// Reads a file of at most `bytes_max` bytes.

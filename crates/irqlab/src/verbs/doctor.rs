@@ -80,7 +80,7 @@ fn render_finding(text: &mut String, finding: &Finding, is_colored: bool) {
     }
 }
 
-/// Breaks between words, each line behind the indent. A word that is too long stays whole.
+/// Breaks lines between words and indents each. A word that is too long stays whole.
 fn wrapped(text: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {

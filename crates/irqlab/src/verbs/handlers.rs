@@ -100,13 +100,13 @@ pub struct HandlersArgs {
     /// How to attach the probes
     #[arg(long, value_enum, default_value_t = Attach::Auto, help_heading = LIVE)]
     attach: Attach,
+    /// Measure while this command runs; on sim, the guest's shell runs it
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<String>,
     #[command(flatten)]
     results: ResultArgs,
     #[command(flatten, next_help_heading = SIMULATED)]
     simulated: SimulatedArgs,
-    /// Measure while this command runs; on sim, the guest's shell runs it
-    #[arg(last = true, value_name = "CMD")]
-    command: Vec<String>,
 }
 
 impl HandlersArgs {

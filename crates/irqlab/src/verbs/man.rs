@@ -9,7 +9,7 @@ use anyhow::Context;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: irqlab man /usr/local/share/man/man1")]
 pub struct ManArgs {
-    /// The directory; it is made if there is none
+    /// The directory; it is created if there is none
     directory: PathBuf,
 }
 

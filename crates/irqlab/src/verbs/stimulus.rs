@@ -1,16 +1,16 @@
-//! The hidden verb by which irqlab starts its interrupt sources as processes of their own.
+//! The hidden verb that runs a stimulus, in a process of its own that `handlers` starts.
 
 use std::process::ExitCode;
 
-/// A source of interrupts, started by `handlers`
+/// Run a stimulus
 #[derive(Debug, clap::Args)]
 pub struct StimulusArgs {
-    /// The order
-    order: String,
+    /// The request, in JSON
+    request: String,
 }
 
-/// Runs the source until the parent ends or closes the pipe.
+/// Runs the stimulus until the parent ends or closes the pipe.
 pub fn run(args: &StimulusArgs) -> anyhow::Result<ExitCode> {
-    let code = live::stimulus::helper_main(&args.order);
+    let code = live::stimulus::helper_main(&args.request);
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
 }

@@ -20,7 +20,7 @@ use crate::host::{Root, format_cpu_list, last_level_cache_bytes};
 use crate::perf::{EventGroup, EventPlan, UNKNOWN_EVENT, plan_events};
 use crate::probe_overhead::in_situ::{InSituOverhead, to_json};
 use crate::probe_overhead::{CALLS, ROUNDS, calibrate};
-use crate::window::{Until, WaitOutcome, WindowEdge, Workload, move_gates, wait};
+use crate::window::{Until, WaitOutcome, WindowEdge, Workload, move_gates, shell_status, wait};
 
 /// This machine as a bench for the experiment `handlers`.
 pub struct LiveBench {
@@ -202,6 +202,7 @@ impl LiveBench {
                 sample.warnings.push(format!("the command failed: {status}"));
             }
             sample.facts.insert("command_ended".to_owned(), json!(status.to_string()));
+            sample.facts.insert("command_status".to_owned(), json!(shell_status(status)));
         }
         Ok(bracket)
     }

@@ -12,7 +12,7 @@ use super::bench::{LiveBench, own_cpu_ns};
 use super::settings::LiveSettings;
 use super::stimuli::Stimuli;
 use crate::host::{Root, first_disk, has_paired_cards, last_level_cache_bytes, parse_cpu_list};
-use crate::window::{Stop, Until, WaitOutcome, WindowEdge, Workload, wait};
+use crate::window::{Stop, Until, WaitOutcome, WindowEdge, Workload, shell_status, wait};
 
 /// The guest's shell.
 const SHELL: [&str; 3] = ["/bin/busybox", "sh", "-c"];
@@ -57,6 +57,7 @@ fn window(order: &GuestOrder, mark: fn(WindowEdge)) -> Result<GuestWindow, Bench
             window.warnings.push(format!("the command failed: {status}"));
         }
         window.facts.insert("command_ended".to_owned(), json!(status.to_string()));
+        window.facts.insert("command_status".to_owned(), json!(shell_status(status)));
     }
     let alive = stimuli.check();
     let done = stimuli.stop();

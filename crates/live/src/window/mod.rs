@@ -7,4 +7,4 @@ mod wait;
 
 pub use gates::{WindowEdge, move_gates};
 pub use stop::Stop;
-pub use wait::{Until, WaitOutcome, Workload, wait};
+pub use wait::{Until, WaitOutcome, Workload, shell_status, wait};

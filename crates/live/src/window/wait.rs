@@ -1,7 +1,7 @@
 //! Waiting, asleep, for a window to end.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -74,6 +74,11 @@ impl Workload {
         }
         self.child.wait().map_err(|error| BenchError::Failed(error.to_string()))
     }
+}
+
+/// The status as a shell gives it: the exit code, or 128 and the number of the signal.
+pub fn shell_status(status: ExitStatus) -> i32 {
+    status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(1)
 }
 
 fn die_with_parent() -> std::io::Result<()> {

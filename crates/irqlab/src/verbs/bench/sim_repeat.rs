@@ -42,13 +42,13 @@ pub struct SimRepeatArgs {
     detail: Option<ModelDetail>,
     #[command(flatten)]
     slice: SliceArgs,
-    #[command(flatten)]
-    guest: GuestArgs,
-    #[command(flatten)]
-    results: OptionalResultArgs,
     /// Command for the guest's shell [default: some processes that sleep and read files]
     #[arg(last = true)]
     command: Vec<String>,
+    #[command(flatten, next_help_heading = "Simulated machine")]
+    guest: GuestArgs,
+    #[command(flatten)]
+    results: OptionalResultArgs,
 }
 
 /// What a run left: the record's SHA-256, and what the guest printed.

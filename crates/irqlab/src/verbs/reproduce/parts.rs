@@ -1,4 +1,4 @@
-//! What is measured of a model for the paper `footprint-1999`: guests, each with a plan.
+//! The measurements of a model for the paper `footprint-1999`: guests, each with a plan.
 
 use lab::footprint::in_guest::FootprintOrder;
 use lab::footprint::{Level, Method, Plan, Source};
@@ -12,13 +12,13 @@ use crate::verbs::footprint::VCPUS;
 const SHORT_NS: u64 = 2_000_000;
 /// The paper's, for the disk.
 const LONG_NS: u64 = 25_000_000;
-/// Repetitions of such a window, at most: each takes as many cycles as ten of the others.
+/// Most repetitions of such a window: each takes as many cycles as ten of the others.
 const LONG_REPETITIONS_MAX: usize = 24;
-/// A model with a faster clock is run at a twentieth of it. Its windows would be too many cycles for the host;
-/// how many lines are displaced does not depend on how many cycles a microsecond has.
+/// A model with a faster clock runs at a twentieth of it: at full speed its windows have too many
+/// cycles for the host. The number of displaced lines does not depend on the cycles of a microsecond.
 const FAST_HZ: u64 = 1_000_000_000;
 const FAST_FACTOR: u64 = 20;
-/// Reads complete later than the loop has asked, filled its cache, and waited for a tick.
+/// With this latency a read completes after the loop has filled its cache and waited for a tick.
 const LATE_DISK: &str = "virtio-blk,latency=12ms";
 const DISK: &str = "virtio-blk,latency=1ms";
 /// Messages come over cards, each with an interrupt of its own, as in the paper.
@@ -32,21 +32,21 @@ const PASSES: f64 = 3.0;
 /// Longest line that L2 is given.
 const LINE_BYTES_MAX: u64 = 256;
 
-/// A guest, and what is asked of it.
+/// A guest, and the request to it.
 pub struct GuestPart {
     /// In words, for progress.
     pub name: &'static str,
     /// Whether ticks come in its windows.
     pub long: bool,
-    /// Changes of the model, of which the paper asks, with blanks between.
+    /// Changes of the model that the paper asks for, separated by blanks.
     pub change: Option<String>,
-    /// A change for the host's sake.
+    /// A change that makes the run shorter on the host.
     pub clock: Option<String>,
     /// Its disk.
     pub disk: &'static str,
     /// More for its kernel's command line.
     pub append: Vec<String>,
-    /// The order.
+    /// The request.
     pub order: FootprintOrder,
 }
 
@@ -122,12 +122,12 @@ pub fn parts(model: &SystemModel, repetitions_max: usize, seed: u64) -> Vec<Gues
     parts
 }
 
-/// What is left out of a model, and why.
+/// The levels of a model that are not measured, with the reason.
 pub fn left_out(model: &SystemModel) -> Vec<(Option<Level>, String)> {
     let mut left = Vec::new();
     if model.l1i.trace {
         let why =
-            "its first instruction cache begins lines where code is entered: no loop fills it";
+            "its first instruction cache starts lines where code is entered: no loop fills it";
         left.push((Some(Level::L1i), why.to_owned()));
     }
     left
@@ -143,7 +143,7 @@ fn clock(model: &SystemModel) -> Option<String> {
     (hz != model.clock_hz).then(|| format!("clock={}MHz", hz / 1_000_000))
 }
 
-/// What a pass over L2 is estimated to take: each line misses L1 and, with pages of 4 KiB, the TLB.
+/// The estimated time of a pass over L2: each line misses L1 and, with pages of 4 KiB, the TLB.
 fn l2_pass_ns(model: &SystemModel) -> f64 {
     let lines = model.l2.cache.size_bytes / model.l2.cache.line_bytes.max(1);
     let waits = &model.latencies;
@@ -152,7 +152,8 @@ fn l2_pass_ns(model: &SystemModel) -> f64 {
     lines as f64 * cycles as f64 * 1e9 / clock_hz(model) as f64
 }
 
-/// L2 with lines half as long, or twice where L1 has lines as long; none where neither can be.
+/// L2 with lines half as long, or twice as long where L1 has lines of that length; none where the
+/// model allows neither.
 fn other_line(model: &SystemModel) -> Option<String> {
     if model.l2.inclusion == Inclusion::Exclusive {
         return None; // lines go from L1 to it as they are

@@ -50,13 +50,13 @@ enum What {
     },
     /// Boot a machine; its console goes to stdout, and the exit code is that of its command
     Boot {
+        /// Command for the guest's shell; powers off at once without one
+        #[arg(last = true, value_name = "CMD")]
+        command: Vec<String>,
         #[command(flatten)]
         machine: MachineArgs,
         #[command(flatten)]
         watch: Box<boot::WatchArgs>,
-        /// Command for the guest's shell; powers off at once without one
-        #[arg(last = true)]
-        command: Vec<String>,
     },
     /// A shell in the machine, on this terminal; Ctrl-] leaves
     Shell {

@@ -10,7 +10,7 @@ use crate::console;
 /// Ctrl-]: leaves the guest's console, as in telnet.
 const ESCAPE: u8 = 0x1d;
 
-/// This terminal as the guest's console; as it was before when dropped.
+/// This terminal as the guest's console; restored when dropped.
 pub struct Terminal {
     before: Option<Termios>,
 }

@@ -57,7 +57,7 @@ pub struct VerifyArgs {
     events: bool,
     #[command(flatten)]
     results: ResultArgs,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Simulated machine")]
     guest: GuestArgs,
 }
 
