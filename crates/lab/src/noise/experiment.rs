@@ -70,9 +70,12 @@ impl Experiment for Plan {
     }
 
     fn report(&self, samples: &Self::Samples) -> Report {
-        let (placement, absent) = tables::placement(samples);
+        let (placement, mut absent) = tables::placement(samples);
+        let (tick, no_tick) = tables::tick(samples);
+        absent.splice(..0, no_tick.into_iter().chain(tables::aftermath_absent(samples)));
         let mut tables = vec![
             tables::noise(samples),
+            tick,
             tables::causes(samples),
             tables::fwq(samples),
             tables::aftermath(samples),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use record::{Column, Kind, Table, Value};
+use record::{Absence, Column, Kind, Table, Value};
 use stats::interval::{from_moments, order_95, t_95};
 
 use super::super::sample::{NoiseSample, QuantumCycles, Work};
@@ -103,6 +103,30 @@ pub fn aftermath(samples: &[NoiseSample]) -> Table {
         }
     }
     table
+}
+
+/// Why the table has no rows for the quanta that were measured.
+pub fn aftermath_absent(samples: &[NoiseSample]) -> Vec<Absence> {
+    let mut absent: Vec<Absence> = Vec::new();
+    for cpu in samples.iter().flat_map(|sample| &sample.cpus) {
+        let Work::Quanta(fixed) = &cpu.work else { continue };
+        let reason = if fixed.cycles.is_empty() {
+            "only a bench that sees each cycle (--on sim) counts the cycles of each quantum"
+        } else if undisturbed(&fixed.cycles).is_none() {
+            "each quantum, or the one before it, was interrupted: shorter ones may not be (--quantum)"
+        } else if by_cause(&fixed.cycles).is_empty() {
+            "no quantum was interrupted exactly once: more of them may be (--repetitions)"
+        } else {
+            continue;
+        };
+        let what = "indirect cost of each cause, in cycles".to_owned();
+        let (table, reason) = ("aftermath".to_owned(), reason.to_owned());
+        let absence = Absence { table, what, reason, remedy: None };
+        if !absent.contains(&absence) {
+            absent.push(absence);
+        }
+    }
+    absent
 }
 
 /// A mean with the half width of its interval, of so many values.

@@ -9,8 +9,9 @@ mod placement;
 mod quanta;
 mod single;
 mod spectrum;
+mod tick;
 
-pub(super) use aftermath::aftermath;
+pub(super) use aftermath::{aftermath, aftermath_absent};
 pub(super) use causes::causes;
 pub(super) use injected::injected;
 pub(super) use noise::{noise, sizes};
@@ -19,6 +20,7 @@ pub(super) use placement::placement;
 pub(super) use quanta::{ftq, fwq};
 pub(super) use single::{detours, repetitions, slots};
 pub(super) use spectrum::spectrum;
+pub(super) use tick::tick;
 
 use record::limits::ROWS_MAX;
 use record::{Column, Kind, TableDisplay, Value};

@@ -1,0 +1,221 @@
+//! Table `tick`: what the timer tick costs a program on each CPU, directly and indirectly.
+
+use record::{Absence, Column, Kind, Table, TableDisplay};
+
+use super::super::loops::Loop;
+use super::super::sample::{CpuNoise, Fixed, NoiseSample, Quantum, SourceName, Work};
+use super::super::split::Part;
+use super::aftermath::Mean;
+use super::{all_rows, column, cpu_column, ledgers};
+
+const TABLE: &str = "tick";
+/// The kernel's name of the tick's interrupt.
+const TICK: &str = "local_timer";
+
+fn columns() -> Vec<Column> {
+    use Kind::{Real, Uint};
+    vec![
+        cpu_column(),
+        column("tick_rate_hz", Real, "Timer interrupts per second.").title("ticks").priority(99),
+        column(
+            "direct_mean_ns",
+            Real,
+            "Direct cost of a tick: time of kernel contexts in quanta that it interrupted, mean.",
+        )
+        .title("direct ± ci95")
+        .plus_minus("direct_ci95_ns")
+        .priority(98),
+        column("direct_ci95_ns", Real, "Half width of the 95 % confidence interval.").detail(),
+        column(
+            "indirect_mean_ns",
+            Real,
+            "Indirect cost of a tick: by how much these quanta are longer than undisturbed ones, \
+             without the direct cost: kernel entry and exit, cache and TLB pollution.",
+        )
+        .title("indirect ± ci95")
+        .plus_minus("indirect_ci95_ns")
+        .priority(97),
+        column("indirect_ci95_ns", Real, "Half width of the 95 % confidence interval.").detail(),
+        column("tick_cpu_ratio", Real, "Both costs, times tick_rate_hz: share of the CPU.")
+            .title("of the CPU")
+            .priority(96),
+        column("quantum_count", Uint, "Quanta of fixed work (fwq) that ticks interrupted.")
+            .title("quanta")
+            .priority(60),
+        column("undisturbed_count", Uint, "Quanta that nothing interrupted.")
+            .title("undisturbed")
+            .priority(50),
+    ]
+}
+
+/// A row for each CPU whose fixed work the tick interrupted; for the others, the reason.
+pub fn tick(samples: &[NoiseSample]) -> (Table, Vec<Absence>) {
+    let doc = "What the timer tick costs a program, directly and indirectly.";
+    let display = TableDisplay {
+        headline: "the tick costs a program on CPU {cpu}: {tick_rate_hz} × ({direct_mean_ns} \
+                   direct + {indirect_mean_ns} indirect) = {tick_cpu_ratio} of the CPU"
+            .to_owned(),
+        ..all_rows()
+    };
+    let mut table = Table::new(TABLE, doc, columns()).displayed(display);
+    let fwq = || samples.iter().filter(|sample| sample.looping == Loop::Fwq);
+    let lacks = |what: String, reason: &str, remedy: Option<&str>| Absence {
+        table: TABLE.to_owned(),
+        what,
+        reason: reason.to_owned(),
+        remedy: remedy.map(str::to_owned),
+    };
+    let what = || "what the tick costs a program".to_owned();
+    if fwq().next().is_none() {
+        return (table, vec![lacks(what(), "the loop fwq did not run", Some("--loop fwq"))]);
+    }
+    if fwq().all(|sample| sample.traced.is_none()) {
+        let reason = "nothing says when the tick came: the loop fwq ran without probes";
+        return (table, vec![lacks(what(), reason, None)]);
+    }
+    let mut absent = Vec::new();
+    for sample in fwq().filter(|sample| sample.traced.is_some()) {
+        for cpu in &sample.cpus {
+            let Work::Quanta(fixed) = &cpu.work else { continue };
+            match cost(fixed, sample) {
+                Ok(cost) => table.push(cost.cells(cpu, rate_hz(samples, sample, cpu))),
+                Err(reason) => {
+                    absent.push(lacks(format!("{} on CPU {}", what(), cpu.cpu), reason, None));
+                }
+            }
+        }
+    }
+    (table, absent)
+}
+
+/// Whether that is the tick.
+fn is_tick(part: Part, sample: &NoiseSample) -> bool {
+    let Part::Source(number) = part else { return false };
+    let name = sample.names.get(number as usize);
+    matches!(name, Some(SourceName::Context(context)) if context.name == TICK)
+}
+
+/// Ticks per second: by the detour loop, which notes each; else by the quanta.
+fn rate_hz(samples: &[NoiseSample], fwq: &NoiseSample, on: &CpuNoise) -> Option<f64> {
+    let per_second =
+        |count: u64, window_ns: u64| (window_ns > 0).then(|| count as f64 * 1e9 / window_ns as f64);
+    for (sample, cpu, ledger) in ledgers(samples) {
+        if cpu.cpu == on.cpu && sample.traced.is_some() {
+            let ticks = ledger.parts.iter().filter(|(part, _)| is_tick(**part, sample));
+            return per_second(ticks.map(|(_, times)| times.count).sum(), cpu.window_ns);
+        }
+    }
+    let Work::Quanta(fixed) = &on.work else { return None };
+    let ticks = fixed.first.iter().filter(|one| one.main.is_some_and(|main| is_tick(main, fwq)));
+    // Of a long window, the first quanta are kept.
+    let kept_ns = fixed.first.iter().map(|one| one.time_ns).sum();
+    per_second(ticks.count() as u64, kept_ns)
+}
+
+/// The cost of a tick.
+struct Cost {
+    direct: Mean,
+    indirect: Mean,
+    undisturbed_count: u64,
+}
+
+/// Compares the quanta that a tick interrupted with those that nothing did.
+fn cost(fixed: &Fixed, sample: &NoiseSample) -> Result<Cost, &'static str> {
+    let is_sound = |one: &&Quantum| !one.migrated && one.faulted != Some(true);
+    let (mut direct, mut rest, mut undisturbed) = (Vec::new(), Vec::new(), Vec::new());
+    for quantum in fixed.first.iter().filter(is_sound) {
+        match (quantum.named_ns, quantum.main) {
+            (Some(0), _) => undisturbed.push(quantum.time_ns),
+            (Some(taken_ns), Some(main)) if is_tick(main, sample) => {
+                direct.push(taken_ns);
+                rest.push(quantum.time_ns.saturating_sub(taken_ns));
+            }
+            _ => {}
+        }
+    }
+    if direct.is_empty() {
+        return Err("no quantum was interrupted by the tick: a longer window may have one (-d)");
+    }
+    if undisturbed.is_empty() {
+        return Err("every quantum was interrupted: a shorter one may not be (--quantum)");
+    }
+    let still = Mean::of(&undisturbed);
+    Ok(Cost {
+        direct: Mean::of(&direct),
+        indirect: Mean::of(&rest).beyond(still),
+        undisturbed_count: still.count,
+    })
+}
+
+impl Cost {
+    fn cells(&self, cpu: &CpuNoise, rate_hz: Option<f64>) -> Vec<record::Value> {
+        let both_ns = self.direct.mean + self.indirect.mean;
+        vec![
+            u64::from(cpu.cpu).into(),
+            rate_hz.into(),
+            self.direct.mean.into(),
+            self.direct.half_width.into(),
+            self.indirect.mean.into(),
+            self.indirect.half_width.into(),
+            rate_hz.map(|rate| rate * both_ns / 1e9).into(),
+            self.direct.count.into(),
+            self.undisturbed_count.into(),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use attribution::{Context, ContextKind};
+
+    use super::*;
+
+    fn sample() -> NoiseSample {
+        let context = Context { kind: ContextKind::Vector, number: 236, name: TICK.to_owned() };
+        NoiseSample {
+            looping: Loop::Fwq,
+            cpus: Vec::new(),
+            beside: Vec::new(),
+            names: vec![SourceName::Context(context), SourceName::Task("other".to_owned())],
+            traced: None,
+            injected: Vec::new(),
+            interrupted: false,
+            warnings: Vec::new(),
+            facts: serde_json::Map::new(),
+        }
+    }
+
+    fn quantum(time_ns: u64, named_ns: u64, main: Option<u32>) -> Quantum {
+        let main = main.map(Part::Source);
+        let faulted = Some(false);
+        Quantum { start_ns: 0, time_ns, named_ns: Some(named_ns), main, faulted, migrated: false }
+    }
+
+    #[test]
+    fn the_cost_is_what_a_quantum_with_a_tick_takes_longer() {
+        let mut fixed = Fixed::default();
+        for round in 0..10 {
+            fixed.first.push(quantum(100_000, 0, None));
+            fixed.first.push(quantum(103_500 + round % 2, 3_000, Some(0)));
+            fixed.first.push(quantum(150_000, 50_000, Some(1)));
+        }
+        let cost = cost(&fixed, &sample()).unwrap();
+        assert_eq!((cost.direct.count, cost.undisturbed_count), (10, 10));
+        assert_eq!(cost.direct.mean, 3_000.0);
+        assert!((cost.indirect.mean - 500.5).abs() < 1e-6, "{:?}", cost.indirect);
+    }
+
+    #[test]
+    fn what_lacks_has_a_reason() {
+        let cost = |quanta: &[Quantum]| {
+            let fixed = Fixed { first: quanta.to_vec(), ..Fixed::default() };
+            super::cost(&fixed, &sample()).err().unwrap_or_default()
+        };
+        assert!(cost(&[quantum(100, 0, None)]).contains("no quantum was interrupted by the tick"));
+        assert!(cost(&[quantum(100, 10, Some(0))]).contains("every quantum was interrupted"));
+        let (table, absent) = tick(&[]);
+        assert!(table.rows().is_empty() && absent[0].reason == "the loop fwq did not run");
+        let (_, absent) = tick(&[sample()]);
+        assert!(absent[0].reason.contains("without probes"), "{absent:?}");
+    }
+}
