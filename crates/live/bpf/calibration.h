@@ -2,9 +2,9 @@
 /*
  * Programs that measure the probes themselves; never loaded together with a measurement.
  *
- * open_now and close_now both sit on sys_enter, attached in that order: an empty span. Its length is
- * what a pair adds inside its own interval; the slowdown of the system call is everything that a pair
- * adds.
+ * open_now and close_now both sit on sys_enter, attached in that order: an empty span. Its length
+ * is what a pair adds inside its own interval; the slowdown of the system call is everything that a
+ * pair adds.
  */
 #ifndef IRQLAB_CALIBRATION_H
 #define IRQLAB_CALIBRATION_H
@@ -86,9 +86,9 @@ TRACEPOINT("sys_exit") int clock_at_exit(void *ctx)
 }
 
 /*
- * Drives the stack from user space, for the test that compares it with its model: ctx is the operation
- * (1 enter, 2 exit, 3 a program that has run since the time given in place of the key), key, time in
- * ns. Returns 0, or 1 for an exit without its entry.
+ * Drives the stack from user space, for the test that compares it with its model: ctx is the
+ * operation (1 enter, 2 exit, 3 a program that has run since the time given in place of the key),
+ * key, time in ns. Returns 0, or 1 for an exit without its entry.
  */
 SEC("?raw_tp") int drive(u64 *ctx)
 {

@@ -33,8 +33,8 @@ static __always_inline u64 slot_of_value(u64 value)
 
 /*
  * Doubles the length of the batches until `elapsed_ns` falls into one of them. Rare: each doubling
- * halves the number of batches in use, so a row needs at most 40 of them in a run of any length. Not
- * static, so that the verifier checks its loops once and not at each call.
+ * halves the number of batches in use, so a row needs at most 40 of them in a run of any length.
+ * Not static, so that the verifier checks its loops once and not at each call.
  */
 __noinline int lengthen_batches(struct row *row, u64 elapsed_ns)
 {

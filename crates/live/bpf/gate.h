@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
 /*
- * The gate opens and closes the window on one CPU. It runs there with interrupts off (test run of
- * a raw_tp program on a given CPU: net/bpf/test_run.c), and also reads the counters that
- * /proc/interrupts and /proc/softirqs print. So the window's counts can be compared exactly with the
- * kernel's.
+ * The gate opens and closes the window on one CPU. It runs there with interrupts off (test run of a
+ * raw_tp program on a given CPU: net/bpf/test_run.c), and also reads the counters that
+ * /proc/interrupts and /proc/softirqs print. So the window's counts can be compared exactly with
+ * the kernel's.
  */
 #ifndef IRQLAB_GATE_H
 #define IRQLAB_GATE_H
@@ -11,9 +11,9 @@
 /*
  * cfg.percpu_offsets holds the counters' offsets in a CPU's area: the loader takes them from the
  * kernel's BTF (section .data..percpu), with the offsets of fields included. A kernel may hide the
- * addresses of its variables (no KALLSYMS_ALL), so the area is found by one of its variables to which
- * a pointer leads from the current task: the run queue. The loader compares the counters with /proc
- * before it uses them.
+ * addresses of its variables (no KALLSYMS_ALL), so the area is found by one of its variables to
+ * which a pointer leads from the current task: the run queue. The loader compares the counters with
+ * /proc before it uses them.
  */
 #define VECTOR_COUNTERS (PERCPU_OFFSETS - OFFSET_VECTORS)
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
 /*
  * Marks for the experiments that need each event: one record at each entry and exit of an interrupt
- * context, at each task switch and at each page fault of the loop, on the CPUs where a loop runs. The
- * programs compute no sums: a mark is a time and a number, and user space finds out what it means.
+ * context, at each task switch and at each page fault of the loop, on the CPUs where a loop runs.
+ * The programs compute no sums: a mark is a time and a number, and user space finds out what it
+ * means.
  *
  * The clock is read after the record is reserved. Softirq probes run with interrupts on: marks of a
  * hard IRQ may come between the two, so the reader sorts the marks of a CPU by time.

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
 /*
- * Records of noise.bpf.c. The build script generates their Rust side from the compiled object's BTF.
+ * Records of noise.bpf.c. The build script generates their Rust side from the compiled object's
+ * BTF.
  */
 #ifndef IRQLAB_NOISE_H
 #define IRQLAB_NOISE_H

@@ -3,10 +3,10 @@
  * PMU events, read at entry and exit of a span. With cfg.events == 0 (the timing pass) the verifier
  * sees a constant and removes all of this.
  *
- * Order: at entry the events are read before the clock, at exit after it, so the span's time contains
- * none of their cost, as in the paper (handlers-ia32, section 4.1). An event's own count contains the
- * entry reads after it and the exit reads before it; calibration measures those, and user space
- * subtracts them.
+ * Order: at entry the events are read before the clock, at exit after it, so the span's time
+ * contains none of their cost, as in the paper (handlers-ia32, section 4.1). An event's own count
+ * contains the entry reads after it and the exit reads before it; calibration measures those, and
+ * user space subtracts them.
  */
 #ifndef IRQLAB_PMU_H
 #define IRQLAB_PMU_H
@@ -133,8 +133,8 @@ static __always_inline void spoil_events(u32 position)
 }
 
 /*
- * Computes the events of the span at `position`, and charges them to its parent. The span is still on
- * the stack: after that, an interrupt may reuse its frame.
+ * Computes the events of the span at `position`, and charges them to its parent. The span is still
+ * on the stack: after that, an interrupt may reuse its frame.
  */
 static __always_inline void take_events(u32 position, struct events *now)
 {
@@ -150,7 +150,8 @@ static __always_inline void take_events(u32 position, struct events *now)
 		return;
 	}
 	frame = pmu_frame_at(pmu, position);
-	parent = pmu_frame_at(pmu, position - 1); /* without a parent: the last frame, which is not in use then */
+	/* Without a parent this is the last frame, which is not in use then. */
+	parent = pmu_frame_at(pmu, position - 1);
 	if (!frame->valid)
 		now->valid = false;
 	/* An interrupt between the reads is in some of the values. */

@@ -3,8 +3,8 @@
  * The span stack of a CPU, as in crates/attribution/src/stack.rs; a test compares the two.
  *
  * Softirq probes run with interrupts on, so a hard IRQ may come at any of their instructions. The
- * probes of that IRQ leave the stack as they found it. So it is enough that a program claims a frame
- * (depth) before it fills it, and reads a frame before it releases it.
+ * probes of that IRQ leave the stack as they found it. So it is enough that a program claims a
+ * frame (depth) before it fills it, and reads a frame before it releases it.
  */
 #ifndef IRQLAB_SPAN_STACK_H
 #define IRQLAB_SPAN_STACK_H
@@ -197,8 +197,8 @@ static __always_inline u64 cold_exit_of(struct cpu_state *cpu, u32 key, u64 rest
 }
 
 /* Takes the innermost open span of `key` off the stack and charges it to its parent. */
-static __always_inline bool close_span(struct cpu_state *cpu, u32 key, u64 now_ns, struct closed_span *span,
-				       struct events *events)
+static __always_inline bool close_span(struct cpu_state *cpu, u32 key, u64 now_ns,
+				       struct closed_span *span, struct events *events)
 {
 	u32 depth = cpu->depth, position;
 	u64 raw_ns, probes_ns, nested_ns, overhead_ns, self_ns;
@@ -257,7 +257,8 @@ static __always_inline struct frame *innermost(struct cpu_state *cpu)
 }
 
 /* A program starts that opens and closes no span. */
-static __always_inline void start_probe_run(struct cpu_state *cpu, struct probe_run *run, u64 now_ns)
+static __always_inline void start_probe_run(struct cpu_state *cpu, struct probe_run *run,
+					    u64 now_ns)
 {
 	run->frame = innermost(cpu);
 	run->since_ns = now_ns;
@@ -280,7 +281,8 @@ static __always_inline void charge_probe_run(struct probe_run *run, u64 more_ns,
 }
 
 /* It ends. Entering and leaving it cost as much as the inside of an empty span. */
-static __always_inline void end_probe_run(struct cpu_state *cpu, struct probe_run *run, struct events *since)
+static __always_inline void end_probe_run(struct cpu_state *cpu, struct probe_run *run,
+					  struct events *since)
 {
 	if (!run->frame)
 		return;
@@ -298,8 +300,8 @@ static __always_inline void end_exit_probe(struct closed_span *span, struct even
 }
 
 /* Counts a span that has closed. */
-static __always_inline void count_span(struct cpu_state *cpu, struct row *row, struct closed_span *span,
-				       u64 now_ns, struct events *events)
+static __always_inline void count_span(struct cpu_state *cpu, struct row *row,
+				       struct closed_span *span, u64 now_ns, struct events *events)
 {
 	add_value(row, span->self_ns, now_ns, cpu->armed_ns);
 	if (span->clamped)

@@ -2,8 +2,9 @@
 //!
 //! A pass holds as many events as the hardware can count at once, so nothing is multiplexed inside
 //! a pass: each pass is opened as one pinned group, and the programs check at every read that it
-//! counted all the time. Only the pass that is measured is on: a pinned group takes its counters from
-//! all others, and one that finds none left is off for good, with no word but that reads fail.
+//! counted all the time. Only the events of the current pass are enabled: a pinned group takes its
+//! counters from all others, and a group without counters stays disabled, with failing reads as the
+//! only sign.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -15,7 +16,7 @@ use crate::bpf::layout::EVENTS_MAX;
 use crate::bpf::{BpfError, Probes};
 use crate::host::Root;
 
-/// An event that can be opened: its name and its numbers in `perf_event_attr`.
+/// An event: its name, and its type and config in `perf_event_attr`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventSpec {
     /// Name, as in `perf list`.
@@ -24,7 +25,7 @@ pub struct EventSpec {
     config: u64,
 }
 
-/// The events of the paper's figures, in the order in which passes are filled.
+/// The events of the paper's figures, in the order in which they fill the passes.
 pub const PAPER_EVENTS: [&str; 15] = [
     "cycles",
     "instructions",
@@ -44,7 +45,7 @@ pub const PAPER_EVENTS: [&str; 15] = [
 ];
 
 /// Why an event of an unknown name is absent.
-pub const UNKNOWN_EVENT: &str = "no events of such names on this machine";
+pub const UNKNOWN_EVENT: &str = "this machine has no events of these names";
 
 fn hardware(name: &str) -> Option<u64> {
     let config = match name {
@@ -91,8 +92,8 @@ fn software(name: &str) -> Option<u64> {
     Some(u64::from(config))
 }
 
-/// Operations handed to the execution units: AMD `de_dis_dispatch...` has no name of its own that
-/// holds for all families, so its retired micro-operations stand in (PMCx0C1, PPR for family 17h
+/// Operations issued to the execution units. AMD has no such event with the same number in all
+/// families, so its retired micro-operations replace it (PMCx0C1, PPR for family 17h
 /// and later); Intel UOPS_ISSUED.ANY (event 0Eh, umask 01h, SDM vol. 3, Broadwell to Alder Lake).
 fn issued(root: &Root) -> Option<u64> {
     let text = root.text_up_to("proc/cpuinfo", 64 << 10)?;
@@ -134,7 +135,7 @@ impl EventSpec {
     /// `issued`, `PMU/EVENT/` from sysfs, or `rHEX`.
     ///
     /// # Errors
-    /// When there is no such event here.
+    /// When this machine has no such event.
     pub fn parse(root: &Root, name: &str) -> Result<Self, String> {
         let spec = |kind, config| EventSpec { name: name.to_owned(), kind, config };
         hardware(name)
@@ -176,11 +177,11 @@ impl EventSpec {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel has just made this descriptor for us alone.
+        // SAFETY: the kernel has just returned this descriptor, which nobody else owns.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// Uncore-like PMUs such as `msr` refuse any exclusion.
+    /// Whether the PMU supports exclusion; those like `msr` do not.
     fn exclusive(&self) -> bool {
         matches!(self.kind, b::PERF_TYPE_HARDWARE | b::PERF_TYPE_HW_CACHE | b::PERF_TYPE_RAW)
     }
@@ -194,8 +195,8 @@ pub struct EventGroup {
     open: Vec<(u32, Vec<OwnedFd>)>,
 }
 
-/// Switches a group on or off by its leader: where members of several PMUs are switched themselves, too
-/// (`PERF_IOC_FLAG_GROUP`), those of another PMU than the leader's don't count again (seen in 6.18).
+/// Enables or disables a group by its leader alone: if its members are disabled themselves, too
+/// (`PERF_IOC_FLAG_GROUP`), those of another PMU than the leader's do not count again (Linux 6.18).
 fn switch(leader: &OwnedFd, on: bool) -> io::Result<()> {
     let file = leader.as_raw_fd();
     // SAFETY: the descriptor is an open perf event, and these ioctls take no pointer.
@@ -205,10 +206,10 @@ fn switch(leader: &OwnedFd, on: bool) -> io::Result<()> {
 }
 
 impl EventGroup {
-    /// Opens a pass on every CPU of `cpus`; it does not count yet.
+    /// Opens the events of a pass on every CPU of `cpus`, disabled.
     ///
     /// # Errors
-    /// What perf_event_open(2) says.
+    /// When perf_event_open(2) fails.
     pub fn open(specs: &[EventSpec], cpus: &[u32]) -> io::Result<Self> {
         let mut open = Vec::new();
         for &cpu in cpus {
@@ -226,28 +227,28 @@ impl EventGroup {
         self.open.iter().filter_map(|(_, events)| events.first())
     }
 
-    /// Counts from here on, on all its CPUs.
+    /// Starts counting on all its CPUs.
     ///
     /// # Errors
-    /// When the kernel refuses, and when the counters are taken.
+    /// When the kernel refuses, or another user has the counters.
     pub fn start(&self) -> io::Result<()> {
         self.leaders().try_for_each(|leader| {
             switch(leader, true)?;
-            // Count, time enabled, time running. Nothing is read of a pinned group without counters.
+            // Count, time enabled, time running. Reading a pinned group without counters returns nothing.
             let bytes = rustix::io::read(leader, &mut [0; 24])?;
-            let taken = || io::Error::new(io::ErrorKind::ResourceBusy, "the counters are taken");
+            let taken = || io::Error::new(io::ErrorKind::ResourceBusy, "the counters are in use");
             if bytes == 0 { Err(taken()) } else { Ok(()) }
         })
     }
 
-    /// Counts no more, and leaves its counters to others.
+    /// Stops counting, and frees the counters.
     pub fn stop(&self) {
         for leader in self.leaders() {
-            let _ = switch(leader, false); // it ends with its descriptor, if not here
+            let _ = switch(leader, false); // closing the descriptor stops it, too
         }
     }
 
-    /// Whether the machine counts all of these at once.
+    /// Checks that the machine counts all of these at the same time.
     fn fits(specs: &[EventSpec], cpus: &[u32]) -> io::Result<()> {
         EventGroup::open(specs, cpus)?.start()
     }
@@ -258,7 +259,7 @@ impl EventGroup {
         self.specs.iter().map(|spec| spec.name.clone()).collect()
     }
 
-    /// Hands the events of `cpus` to the programs.
+    /// Passes the events of `cpus` to the programs.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -277,16 +278,16 @@ impl EventGroup {
     }
 }
 
-/// Groups of events that count at once, and the events that cannot be had, with the reason.
+/// Groups of events that count at the same time, and the unavailable events.
 #[derive(Debug, Default)]
 pub struct EventPlan {
-    /// One a pass.
+    /// One group for each pass.
     pub groups: Vec<Vec<EventSpec>>,
     /// Name and reason.
     pub absent: Vec<(String, String)>,
 }
 
-/// Fills passes in order: an event joins the current pass when the kernel takes the whole group.
+/// Fills passes in order: an event joins the current pass if the kernel accepts the whole group.
 #[must_use]
 pub fn plan_events(root: &Root, names: &[String], cpus: &[u32]) -> EventPlan {
     let mut plan = EventPlan::default();
@@ -318,7 +319,7 @@ pub fn plan_events(root: &Root, names: &[String], cpus: &[u32]) -> EventPlan {
 fn refusal(error: io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => {
-            format!("no counter here counts them (perf_event_open: {error})")
+            format!("no counter of this machine counts them (perf_event_open: {error})")
         }
         _ => format!("perf_event_open: {error}"),
     }

@@ -150,9 +150,9 @@ fn the_histograms_layout_is_that_of_stats() {
     }
 }
 
-/// What our programs add is subtracted: inside from the span itself, all of it from those around.
+/// The probe overhead is subtracted: the inside part from the span itself, all of it from its parents.
 #[test]
-fn the_programs_own_cost_is_subtracted() {
+fn the_probe_overhead_is_subtracted() {
     let config = Config { slots: 32, ..Config::default() };
     let Some(probes) = load(Flavour::Btf, config, &["drive"]) else { return };
     let cold = ProbeOverhead { base_ns: 40, cold_exit_ns: 100 };
@@ -174,15 +174,15 @@ fn the_programs_own_cost_is_subtracted() {
         drive(&probes, operation, key, t + at);
     }
     let of = |key: u32| rows(&probes).into_iter().find(|row| row.key == key).expect("row");
-    // The way in was cold for an eighth of the span at most.
+    // The cold exit is at most an eighth of the span.
     let inside = 40 + (230 - 40) / 8;
     assert_eq!(of(64).sum, 230 - inside);
-    // What ran behind the exit's clock for 70, and what ran for 5 beside, are ours.
-    let beside = inside + 70 + 5;
-    // 3000 raw, less the nested 230 and what our programs took beside it, less its own 30.
-    assert_eq!(of(32).sum, 3_000 - 230 - beside - 30);
+    // The exit program ran for 70 after its clock reading, and another program ran for 5.
+    let outside = inside + 70 + 5;
+    // 3000 raw, minus the nested 230 and the probes outside it, minus its own 30.
+    assert_eq!(of(32).sum, 3_000 - 230 - outside - 30);
     // Inclusive keeps the nested span's real time.
-    assert_eq!(of(32).sum + of(32).nested_extra, 3_000 - inside - beside - 30);
+    assert_eq!(of(32).sum + of(32).nested_extra, 3_000 - inside - outside - 30);
     assert_eq!((of(1).sum, of(1).clamped, of(1).count), (0, 1, 1));
 }
 

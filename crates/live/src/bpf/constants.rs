@@ -1,4 +1,4 @@
-//! The numbers that the BPF programs and this crate share, besides the keys of contexts
+//! The numbers that the BPF programs and this crate share, except the keys of contexts
 //! (`attribution::key`). Defined here alone: the build script writes them to `constants.h`.
 
 macro_rules! shared_constants {

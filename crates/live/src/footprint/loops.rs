@@ -114,9 +114,9 @@ impl Loop {
     ) -> io::Result<Self> {
         let lines = Lines::new(level, shape, seed, chunk_lines)?;
         // One line after the other, in no order of sets, as a handler's lines are.
-        let behind =
+        let conflicting_shape =
             Shape { ways: shape.lines(), sets: 1, from_bytes: geometry.size_bytes, ..shape };
-        let conflicting = Lines::new(level, behind, !seed, MANY_LINES)?;
+        let conflicting = Lines::new(level, conflicting_shape, !seed, MANY_LINES)?;
         let mut looping = Loop {
             lines,
             conflicting,

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     /// A machine may refuse to move an interrupt (managed ones, some hosts). Then nothing is to be put
-    /// back, and no journal stays behind for it.
+    /// back, and no journal remains for it.
     #[test]
     fn an_interrupt_that_cannot_be_moved_leaves_no_trace() {
         let irqs = Root::default().names("proc/irq").unwrap_or_default();

@@ -15,7 +15,7 @@ pub struct IrqAffinity {
     pub actions: Vec<String>,
     /// CPUs it may go to (`smp_affinity_list`).
     pub allowed: Option<Vec<u32>>,
-    /// CPUs that the controller was told (`effective_affinity_list`); readable for root only.
+    /// CPUs programmed into the controller (`effective_affinity_list`); readable for root only.
     pub effective: Option<Vec<u32>>,
 }
 

@@ -22,7 +22,7 @@ pub struct ClockFacts {
 /// What is known of the machine below the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HypervisorFacts {
-    /// Whether there is one. Absent where neither CPUID nor sysfs tells.
+    /// Whether there is one. Absent where neither CPUID nor sysfs reports it.
     pub present: Option<bool>,
     /// Its name, such as `KVM`.
     pub name: Option<String>,
@@ -97,7 +97,7 @@ pub fn hypervisor_facts(root: &Root, cpu: &CpuModel) -> HypervisorFacts {
     HypervisorFacts { present, name, signature, machine }
 }
 
-/// What only the processor's own CPUID instruction tells.
+/// Facts from the CPUID instruction alone.
 #[cfg(target_arch = "x86_64")]
 mod cpuid {
     use std::arch::x86_64::{__cpuid, CpuidResult};

@@ -311,7 +311,7 @@ fn kernel_tsc_khz() -> Option<u64> {
     let dummy = general_events().into_iter().find(|event| event.name == "dummy")?;
     let event = open(attributes(&dummy, true), None).ok()?;
     let length = rustix::param::page_size();
-    // SAFETY: a new mapping at an address of the kernel's choice aliases nothing of ours.
+    // SAFETY: a new mapping at an address of the kernel's choice aliases no other memory.
     let mapped =
         unsafe { mmap(std::ptr::null_mut(), length, ProtFlags::READ, MapFlags::SHARED, &event, 0) };
     let address = mapped.ok()?;

@@ -25,10 +25,11 @@ pub fn smi_count(root: &Root, cpu: u32) -> Result<u32, String> {
         return Err(format!("only Intel's processors count them (MSR 34H); this one is {vendor}"));
     }
     let path = format!("dev/cpu/{cpu}/msr");
-    let told = |error: std::io::Error| format!("/{path}: {error}; modprobe msr, CAP_SYS_RAWIO");
-    let file = File::open(root.path(&path)).map_err(told)?;
+    let unreadable =
+        |error: std::io::Error| format!("/{path}: {error}; modprobe msr, CAP_SYS_RAWIO");
+    let file = File::open(root.path(&path)).map_err(unreadable)?;
     let mut value = [0; 8];
-    file.read_exact_at(&mut value, MSR_SMI_COUNT).map_err(told)?;
+    file.read_exact_at(&mut value, MSR_SMI_COUNT).map_err(unreadable)?;
     Ok(u64::from_le_bytes(value) as u32)
 }
 

@@ -121,7 +121,7 @@ fn available_events(root: &Root) -> Option<BTreeSet<String>> {
         .find_map(|base| root.text_up_to(format!("{base}/available_events"), EVENTS_BYTES_MAX))?;
     let mut names: BTreeSet<String> =
         text.lines().filter_map(|line| Some(line.split_once(':')?.1.trim().to_owned())).collect();
-    // Its events are one per system call; the tracepoints behind them are these two.
+    // It has one event per system call, all made from these two tracepoints.
     for name in ["sys_enter", "sys_exit"] {
         if names.iter().any(|event| event.starts_with(name)) {
             names.insert(name.to_owned());

@@ -15,8 +15,6 @@ mod dir;
 mod entry;
 mod process;
 mod replay;
-#[cfg(test)]
-mod tests;
 
 use std::fs::File;
 use std::io::Write;
@@ -137,7 +135,7 @@ impl Journal {
         self.add(Entry::setting(path, old_value)?)
     }
 
-    /// Takes back what was said of `path`: nothing is to be undone there any more.
+    /// Removes the entry of `path`: nothing needs to be restored there any more.
     ///
     /// # Errors
     /// When the journal cannot be written.
@@ -207,5 +205,245 @@ fn remove_if_there(path: &Path) -> std::io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
+    use std::os::unix::process::ExitStatusExt;
+    use std::path::{Path, PathBuf};
+    use std::process::Command;
+
+    use super::*;
+
+    /// Environment variable that passes a test's directory to its child process.
+    const CHILD: &str = "IRQLAB_JOURNAL_TEST_DIR";
+    /// A setting that every network namespace has for itself.
+    const TTL: &str = "/proc/sys/net/ipv4/ip_default_ttl";
+
+    fn private_dir(root: &Path) -> PathBuf {
+        let dir = root.join("journal");
+        fs::DirBuilder::new().mode(0o700).create(&dir).unwrap();
+        dir
+    }
+
+    fn files_in(dir: &Path) -> usize {
+        fs::read_dir(dir).unwrap().count()
+    }
+
+    /// Gives this thread a network namespace, so that its sysctls are nobody else's.
+    fn own_network() -> bool {
+        // SAFETY: only the network namespace of this thread changes.
+        let result =
+            unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) };
+        if let Err(error) = result {
+            println!("not tested here: a network namespace is refused: {error}");
+        }
+        result.is_ok() && Path::new(TTL).exists()
+    }
+
+    #[test]
+    fn drop_undoes_in_reverse_and_leaves_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("made");
+        let file = root.path().join("irqlab-a");
+        let mut journal = Journal::open_in(&dir).unwrap();
+        assert_eq!(files_in(&dir), 0, "no entry, no file");
+        journal.will_create_file(&file).unwrap();
+        assert_eq!(files_in(&dir), 1, "the entry is there before the file");
+        fs::write(&file, "x").unwrap();
+        drop(journal);
+        assert!(!file.exists());
+        assert_eq!(files_in(&dir), 0);
+    }
+
+    #[test]
+    fn a_forgotten_entry_is_not_undone() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = private_dir(root.path());
+        let file = root.path().join("irqlab-a");
+        let mut journal = Journal::open_in(&dir).unwrap();
+        journal.will_create_file(&file).unwrap();
+        fs::write(&file, "x").unwrap();
+        journal.forget(&file).unwrap();
+        assert_eq!(files_in(&dir), 0);
+        drop(journal);
+        assert!(file.exists());
+    }
+
+    #[test]
+    fn settings_are_restored_the_first_value_last() {
+        if !own_network() {
+            return;
+        }
+        let root = tempfile::tempdir().unwrap();
+        let dir = private_dir(root.path());
+        let old = fs::read_to_string(TTL).unwrap();
+        let mut journal = Journal::open_in(&dir).unwrap();
+        for value in ["71", "72"] {
+            journal.will_write(Path::new(TTL), &fs::read_to_string(TTL).unwrap()).unwrap();
+            fs::write(TTL, value).unwrap();
+        }
+        drop(journal);
+        assert_eq!(fs::read_to_string(TTL).unwrap(), old);
+        assert_eq!(files_in(&dir), 0);
+    }
+
+    /// Not a test of its own: what the next test runs as a process that dies.
+    #[test]
+    fn child_that_dies() {
+        let Some(root) = std::env::var_os(CHILD).map(PathBuf::from) else { return };
+        let mut journal = Journal::open_in(&root.join("journal")).unwrap();
+        let file = root.join("irqlab-left");
+        journal.will_create_file(&file).unwrap();
+        fs::write(&file, "x").unwrap();
+        let other = root.join("any-name");
+        fs::write(&other, "x").unwrap();
+        journal.created_file(&other).unwrap();
+        journal.will_create_file(&root.join("irqlab-never-made")).unwrap();
+        // The parent's value: replay will put it into the parent's namespace.
+        journal.will_write(Path::new(TTL), "77").unwrap();
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)
+            .unwrap();
+    }
+
+    #[test]
+    fn the_next_start_undoes_what_a_killed_process_left() {
+        let own_network = own_network();
+        let root = tempfile::tempdir().unwrap();
+        let dir = private_dir(root.path());
+        let status = Command::new(std::env::current_exe().unwrap())
+            .args(["journal::tests::child_that_dies", "--exact"])
+            .env(CHILD, root.path())
+            .status()
+            .unwrap();
+        assert_eq!(status.signal(), Some(libc::SIGKILL));
+        assert!(root.path().join("irqlab-left").exists());
+        if !own_network {
+            // Without a namespace of its own the test must not restore anything.
+            return;
+        }
+        let messages = replay_dead_in(&dir);
+        assert_eq!(messages.len(), 3, "{messages:?}");
+        assert!(messages[0].contains("restored /proc/sys/net"), "{messages:?}");
+        assert!(
+            messages[1].contains("removed") && messages[1].contains("any-name"),
+            "{messages:?}"
+        );
+        assert!(messages[2].contains("irqlab-left"), "{messages:?}");
+        assert_eq!(fs::read_to_string(TTL).unwrap().trim(), "77");
+        assert_eq!(files_in(root.path()), 1, "only the journal directory");
+        assert_eq!(files_in(&dir), 0);
+        assert_eq!(replay_dead_in(&dir), Vec::<String>::new(), "once is enough");
+    }
+
+    #[test]
+    fn a_living_process_is_left_alone() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = private_dir(root.path());
+        let file = root.path().join("irqlab-a");
+        let mut journal = Journal::open_in(&dir).unwrap();
+        journal.will_create_file(&file).unwrap();
+        fs::write(&file, "x").unwrap();
+        assert_eq!(replay_dead_in(&dir), Vec::<String>::new());
+        assert!(file.exists());
+    }
+
+    /// Writes a journal of a process that cannot live, with these entries.
+    fn plant(dir: &Path, entries: &str, boot: &str) -> PathBuf {
+        let path = dir.join("4194305-1-0.json");
+        fs::write(&path, format!(r#"{{"format":1,"boot_id":"{boot}","entries":[{entries}]}}"#))
+            .unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        path
+    }
+
+    #[test]
+    fn a_forged_journal_can_do_no_harm() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = private_dir(root.path());
+        let victim = root.path().join("victim");
+        fs::write(&victim, "x").unwrap();
+        symlink(&victim, root.path().join("irqlab-link")).unwrap();
+        let shown = root.path().display();
+        let setting = |path: &str| format!(r#"{{"setting":{{"path":"{path}","old_value":"1"}}}}"#);
+        let file = |name: &str| {
+            format!(r#"{{"file":{{"directory":"{shown}","name":"{name}","identity":null}}}}"#)
+        };
+        let wrong_identity =
+            format!(r#"{{"file":{{"directory":"{shown}","name":"victim","identity":[1,1]}}}}"#);
+        for entry in [
+            setting("/etc/passwd"),
+            setting("/proc/sys/../../etc/passwd"),
+            setting("/proc/sys"),
+            setting("proc/sys/vm/swappiness"),
+            setting(&format!("{shown}/victim")),
+            file("victim"),
+            file("irqlab-link"),
+            file("../victim"),
+            file("irqlab-x/../victim"),
+            wrong_identity,
+        ] {
+            let journal = plant(&dir, &entry, &process::boot_id());
+            let messages = replay_dead_in(&dir);
+            assert_eq!(messages.len(), usize::from(!entry.contains("irqlab-x")).max(1), "{entry}");
+            assert!(messages[0].contains("left as it is"), "{entry}: {messages:?}");
+            assert!(!journal.exists(), "an unrestorable setting is reported once");
+            assert_eq!(fs::read_to_string(&victim).unwrap(), "x");
+            assert!(root.path().join("irqlab-link").is_symlink());
+        }
+    }
+
+    #[test]
+    fn a_damaged_journal_is_said_and_removed() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = private_dir(root.path());
+        for contents in ["", "{", "[]", r#"{"format":9,"boot_id":"","entries":[]}"#] {
+            let path = dir.join("4194305-1-0.json");
+            fs::write(&path, contents).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            let messages = replay_dead_in(&dir);
+            assert!(messages.len() == 1 && messages[0].contains("damaged"), "{messages:?}");
+            assert!(!path.exists());
+        }
+    }
+
+    #[test]
+    fn settings_of_an_earlier_boot_are_not_restored() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = private_dir(root.path());
+        let entry = r#"{"setting":{"path":"/proc/sys/kernel/no_such_thing","old_value":"1"}}"#;
+        let journal = plant(&dir, entry, "another boot");
+        assert_eq!(replay_dead_in(&dir), Vec::<String>::new());
+        assert!(!journal.exists());
+    }
+
+    #[test]
+    fn a_directory_that_others_can_write_is_not_trusted() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = private_dir(root.path());
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(matches!(Journal::open_in(&dir), Err(JournalError::Directory { .. })));
+        assert!(replay_dead_in(&dir)[0].contains("not replayed"));
+        let link = root.path().join("link");
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)).unwrap();
+        symlink(&dir, &link).unwrap();
+        assert!(matches!(Journal::open_in(&link), Err(JournalError::Directory { .. })));
+    }
+
+    #[test]
+    fn what_a_replay_would_refuse_is_refused_at_once() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = private_dir(root.path());
+        let mut journal = Journal::open_in(&dir).unwrap();
+        assert!(journal.will_create_file(&root.path().join("name")).is_err());
+        assert!(journal.will_create_file(Path::new("/no/such/dir/irqlab-x")).is_err());
+        assert!(journal.created_file(root.path()).is_err());
+        assert!(journal.will_write(Path::new("/etc/passwd"), "x").is_err());
+        assert!(journal.will_write(Path::new("/proc/sys/vm/../x"), "x").is_err());
+        assert!(journal.will_write(Path::new("/proc/sys/vm/x"), &"x".repeat(5000)).is_err());
+        assert_eq!(files_in(&dir), 0);
     }
 }

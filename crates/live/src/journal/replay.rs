@@ -17,7 +17,7 @@ const FILES_MAX: usize = 1024;
 const OTHERS: u32 = 0o077;
 
 /// Undoes what dead processes left according to the journals in [`default_dir`]; returns one
-/// message per thing found, for the user. Nothing found, nothing said.
+/// message per restored item, for the user.
 #[must_use]
 pub fn replay_dead() -> Vec<String> {
     replay_dead_in(&default_dir())

@@ -19,7 +19,7 @@ const SOURCES_MAX: usize = 400;
 /// The name of the shared number.
 const OTHERS: &str = "others";
 
-/// What a source's number stands for, before it has a name.
+/// The meaning of a source's number, before it has a name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
     Context(u32),

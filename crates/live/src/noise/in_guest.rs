@@ -16,8 +16,8 @@ use crate::host::{Root, last_level_cache_bytes, parse_cpu_list};
 use crate::threads::LockedMemory;
 use crate::window::WindowEdge;
 
-/// Runs the loops of the order, one after the other on all CPUs; `mark` is called before and behind
-/// each. What came of it goes to `say`, with [`NoiseLine::Done`] as the last.
+/// Runs the requested loops one after the other on all CPUs, and calls `mark` before and after each. The
+/// results go to `say`, with [`NoiseLine::Done`] as the last.
 pub fn carry_out(order: &NoiseOrder, mark: fn(WindowEdge), say: &mut dyn FnMut(NoiseLine)) {
     let ended = run_all(order, mark, say);
     say(match ended {

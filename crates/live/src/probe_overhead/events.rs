@@ -1,7 +1,7 @@
 //! What reading the PMU events adds to the events of a span, by context, from empty spans in situ.
 //!
 //! As with times ([`super::in_situ`]): the first of two empty spans finds the caches as the interrupt
-//! does, and the difference between its counts and those of the second stands for entering the exit
+//! does, and the difference between its counts and those of the second is the cost of entering the exit
 //! program with cold caches. Of the latter, at most an eighth of the rest of the span is subtracted.
 
 use std::collections::BTreeMap;

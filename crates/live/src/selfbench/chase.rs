@@ -1,5 +1,5 @@
-//! How long a load takes whose address is the value of the one before it, by how much memory they go
-//! through: the latencies of this machine's caches, to hold a model against.
+//! The time of a load whose address is the value of the load before it, by the amount of memory: the
+//! latencies of this machine's caches, for comparison with a model.
 
 use std::time::Instant;
 
@@ -12,11 +12,11 @@ use crate::clock::dependent_additions;
 use crate::memory::{Pages, Region};
 use crate::threads::pin;
 
-/// Additions that depend on each other, of which the core's clock is taken.
+/// Dependent additions, from which the core's clock is computed.
 const ADDITIONS: u64 = 1 << 20;
 /// Loads of a round, at least.
 const LOADS: u64 = 1 << 18;
-/// Chooses the order of the lines.
+/// Seed of the order of the lines.
 const SEED: u64 = 1;
 
 /// A chase through so much memory.
@@ -35,7 +35,7 @@ pub struct Chased {
     pub cycles_95: Option<(f64, f64)>,
 }
 
-/// What is chased.
+/// Configuration.
 #[derive(Clone, Debug)]
 pub struct ChaseSettings {
     /// The CPU.
@@ -56,7 +56,7 @@ pub fn chase_order(bytes: u64, line_bytes: u64) -> Vec<u64> {
     order
 }
 
-/// Chases through all sizes on one CPU; `progress` is told of each.
+/// Chases through all sizes on one CPU; `progress` gets each size.
 ///
 /// # Errors
 /// When the CPU cannot be had, or there is no memory.
@@ -77,7 +77,7 @@ fn chase(bytes: u64, settings: &ChaseSettings) -> Result<Chased, BenchError> {
     let ring = Ring::new(bytes, settings.line_bytes, &order)
         .map_err(|error| failed("getting memory", error))?;
     let loads = (order.len() as u64).max(LOADS);
-    let mut at = ring.walk(ring.begin, order.len() as u64);
+    let mut at = ring.walk(ring.start, order.len() as u64);
     let (mut ns, mut cycles) = (Vec::new(), Vec::new());
     for _ in 0..settings.rounds {
         let addition_ns = addition_ns();
@@ -102,7 +102,7 @@ fn chase(bytes: u64, settings: &ChaseSettings) -> Result<Chased, BenchError> {
 /// Lines each of which holds the address of the next.
 struct Ring {
     region: Region,
-    begin: *const u8,
+    start: *const u8,
 }
 
 impl Ring {
@@ -115,24 +115,24 @@ impl Ring {
             let next = (base + place(index + 1)).to_ne_bytes();
             memory[place(index)..][..next.len()].copy_from_slice(&next);
         }
-        Ok(Ring { begin: (base + place(0)) as *const u8, region })
+        Ok(Ring { start: (base + place(0)) as *const u8, region })
     }
 
-    /// Goes on from `at`; returns where it has come to.
+    /// Continues from `at`; returns the last address.
     #[inline(never)]
     fn walk(&self, mut at: *const u8, loads: u64) -> *const u8 {
         for _ in 0..loads {
             // SAFETY: `at` is a line of the ring, and each holds the address of the next: `new` wrote
-            // them, and nothing writes after it. The region lives as long as this. Volatile, so that
-            // each line is really read.
+            // them, and nothing writes after it. The region lives as long as `self`. Volatile, so that
+            // the compiler keeps each read.
             at = unsafe { at.cast::<*const u8>().read_volatile() };
         }
         at
     }
 }
 
-/// What an addition takes that depends on the one before: a cycle of the core. Absent where none are
-/// written for this processor.
+/// The time of a dependent addition: one cycle of the core. Absent where none are written for this
+/// processor.
 fn addition_ns() -> Option<f64> {
     let began = Instant::now();
     dependent_additions(ADDITIONS).then(|| began.elapsed().as_nanos() as f64 / ADDITIONS as f64)
@@ -148,12 +148,12 @@ mod tests {
         assert_eq!(order.len(), 1024);
         let ring = Ring::new(64 << 10, 64, &order).unwrap();
         let mut seen = std::collections::BTreeSet::new();
-        let mut at = ring.begin;
+        let mut at = ring.start;
         for _ in 0..1024 {
             assert!(seen.insert(at as usize));
             at = ring.walk(at, 1);
         }
-        assert_eq!(at, ring.begin);
+        assert_eq!(at, ring.start);
     }
 
     #[test]

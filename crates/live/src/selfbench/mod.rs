@@ -1,7 +1,8 @@
-//! irqlab measured by itself: what its probes cost beside other tools ([`overhead`]), whether its
-//! times are those of the kernel's own trace ([`trace_agreement`]), and whether it keeps up with
-//! all interrupts that the machine can raise ([`storm`]); and its detours beside what other tools see
-//! of them ([`noise_peers`]). And the machine by itself: what its caches take ([`chase`]). The first two need trace instances of their own ([`tracefs`]).
+//! Measurements of irqlab itself: the cost of its probes compared with other tools ([`overhead`]), its
+//! times compared with the kernel's own trace ([`trace_agreement`]), whether it counts all interrupts that
+//! the machine can raise ([`storm`]), and its detours compared with those of other tools
+//! ([`noise_peers`]). [`chase`] measures the latencies of this machine's caches. The first two use trace
+//! instances of their own ([`tracefs`]).
 
 pub mod chase;
 pub mod noise_peers;

@@ -1,9 +1,8 @@
-//! The detour loop beside other tools that look for what a CPU loses, on the same CPU, in turn.
+//! Compares the detour loop with other tools that measure noise, one after the other on the same CPU.
 //!
-//! oslat reads the clock as the detour loop does, and counts gaps by whole microseconds. cyclictest
-//! sleeps and looks how late it wakes: it sees a detour only when a wake-up falls into one, and adds
-//! what waking takes. So the counts of the first two are held against each other, and those of
-//! cyclictest stand beside them.
+//! oslat reads the clock like the detour loop, and counts gaps by whole microseconds. cyclictest sleeps
+//! and measures how late it wakes: it sees a detour only when a wake-up falls into one, and adds the
+//! time of waking. So the counts of the first two are comparable, and those of cyclictest are not.
 
 use std::io::ErrorKind;
 use std::process::{Command, Output, Stdio};
@@ -23,32 +22,32 @@ const THRESHOLD_NS: u64 = 1000;
 const BUCKETS: u64 = 1024;
 /// Time between two wake-ups of cyclictest, µs.
 const INTERVAL_US: u64 = 1000;
-/// Most that a tool may say, bytes.
-const SAID_BYTES_MAX: usize = 1 << 20;
+/// Most bytes of a tool's output.
+const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
-/// What is compared.
+/// Configuration.
 #[derive(Clone, Debug)]
 pub struct NoisePeers {
     /// CPU that is measured.
     pub cpu: u32,
-    /// CPU for what the tools do besides.
+    /// CPU for the tools' other threads.
     pub housekeeping: u32,
     /// Length of each window, whole seconds.
     pub seconds: u64,
-    /// How often each tool has its turn.
+    /// How often each tool runs.
     pub rounds: u64,
     /// Thresholds, µs, below [`NoisePeers::THRESHOLD_US_MAX`].
     pub thresholds_us: Vec<u64>,
-    /// The wish to stop.
+    /// The request to stop early.
     pub stop: Stop,
 }
 
 impl NoisePeers {
-    /// The highest threshold that the tools' buckets can tell.
+    /// The highest threshold that the tools' buckets resolve.
     pub const THRESHOLD_US_MAX: u64 = BUCKETS - 1;
 }
 
-/// Who looked.
+/// A tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tool {
     /// The detour loop, bare.
@@ -71,7 +70,7 @@ impl Tool {
     }
 }
 
-/// What a tool saw in one window.
+/// The result of a tool in one window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// Which.
@@ -82,27 +81,27 @@ pub struct Seen {
     pub window_ns: u64,
     /// Gaps, or wake-ups, longer than each threshold.
     pub above: Vec<u64>,
-    /// How often it looked: readings of the clock, or wake-ups; absent where it does not say.
+    /// Samples: readings of the clock, or wake-ups; absent where the tool does not report them.
     pub looks: Option<u64>,
     /// The longest, ns.
     pub max_ns: u64,
 }
 
-/// What came of it: what was seen, and tools that could not be had, with the reason.
+/// The results, and the unavailable tools with the reason.
 #[derive(Clone, Debug, Default)]
 pub struct Compared {
-    /// In the order in which it was seen.
+    /// In the order of measurement.
     pub seen: Vec<Seen>,
-    /// Tool, reason, and the line that unlocks it.
+    /// Tool, reason and remedy.
     pub absent: Vec<(String, String, Option<String>)>,
-    /// Cut short by the user.
+    /// Whether the user stopped it early.
     pub interrupted: bool,
 }
 
-/// Gives each tool its turns; who begins changes from round to round.
+/// Runs each tool in each round; the first one changes from round to round.
 ///
 /// # Errors
-/// When the detour loop can't be had. A tool that can't is left out.
+/// When the detour loop is unavailable. An unavailable tool is left out.
 pub fn measure(settings: &NoisePeers, progress: &dyn Fn(&str)) -> Result<Compared, BenchError> {
     let mut tools = vec![Tool::Irqlab, Tool::Oslat, Tool::Cyclictest];
     let mut compared = Compared::default();
@@ -177,7 +176,7 @@ fn oslat(settings: &NoisePeers) -> Result<Seen, BenchError> {
         "-c {} -C {} -D {} -b {BUCKETS} -q --json=/dev/stderr",
         settings.cpu, settings.housekeeping, settings.seconds
     );
-    let json = said(&run("oslat", &words)?, "oslat")?;
+    let json = json_of(&run("oslat", &words)?, "oslat")?;
     let seen = of_oslat(&json, &settings.thresholds_us);
     seen.ok_or_else(|| failed("oslat", "its JSON is not understood"))
 }
@@ -203,7 +202,7 @@ fn cyclictest(settings: &NoisePeers) -> Result<Seen, BenchError> {
          --json=/dev/stderr",
         settings.cpu, settings.housekeeping, settings.seconds
     );
-    let json = said(&run("cyclictest", &words)?, "cyclictest")?;
+    let json = json_of(&run("cyclictest", &words)?, "cyclictest")?;
     let seen = of_cyclictest(&json, &settings.thresholds_us, settings.seconds);
     seen.ok_or_else(|| failed("cyclictest", "its JSON is not understood"))
 }
@@ -248,9 +247,9 @@ fn run(program: &str, words: &str) -> Result<Output, BenchError> {
     })
 }
 
-/// The JSON document in what a tool said on stderr, where it may say other things before.
-fn said(output: &Output, program: &str) -> Result<Json, BenchError> {
-    let text = &output.stderr[..output.stderr.len().min(SAID_BYTES_MAX)];
+/// The JSON document in a tool's stderr, after any other text.
+fn json_of(output: &Output, program: &str) -> Result<Json, BenchError> {
+    let text = &output.stderr[..output.stderr.len().min(OUTPUT_BYTES_MAX)];
     let from = text.iter().position(|byte| *byte == b'{');
     let json = from.and_then(|from| serde_json::from_slice(&text[from..]).ok());
     json.filter(|_| output.status.success()).ok_or_else(|| {
@@ -266,7 +265,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_oslat_says() {
+    fn oslats_histogram_is_read() {
         let thread = json!({"cpu": 1, "max": 407_921, "duration": 2.096,
             "histogram": {"1": 3_262_901, "2": 4, "10": 2, "11": 1, "64": 16}});
         let seen = of_oslat(&json!({"thread": {"0": thread}}), &[1, 10, 20]).unwrap();
@@ -276,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cyclictest_says() {
+    fn cyclictests_histogram_is_read() {
         let thread = json!({"histogram": {"37": 1, "66": 5}, "cycles": 8, "max": 35_637});
         let seen = of_cyclictest(&json!({"thread": {"0": thread}}), &[37, 38, 100], 2).unwrap();
         assert_eq!((seen.above, seen.looks), (vec![8, 7, 2], Some(8)));

@@ -1,12 +1,12 @@
-//! What an entry/exit pair of probes adds to a system call: irqlab's and other tools', in one run.
+//! What an entry/exit pair of probes adds to a system call, for irqlab and other tools in one run.
 //!
 //! One pinned thread calls getppid(2) in a loop. In each round every tool is attached to the system
 //! call tracepoints in turn, the loop is timed, and the tool is detached; the order of tools is
-//! another in each round. A tool's figure of a round is the middle one of many short loops, less
-//! the same of the bare loop in that round. So neither a slow second nor a busy neighbour decides.
+//! another in each round. A tool's result of a round is the median of many short loops, minus the
+//! median of the bare loop in that round. So neither a slow second nor a busy neighbour decides.
 //!
 //! irqlab's own programs are made for interrupts: here they sit on sys_enter and sys_exit, with the
-//! gate open, and do all that they do on an interrupt.
+//! gate open, and do the same work as on an interrupt.
 
 use lab::experiment::BenchError;
 use libbpf_rs::Link;
@@ -19,7 +19,7 @@ use crate::bpf::{Flavour, LoadSpec, Probes};
 use crate::syscall_loop::{median, ns_per_call};
 use crate::window::Stop;
 
-/// How to measure.
+/// Configuration.
 #[derive(Clone, Debug)]
 pub struct OverheadSettings {
     /// CPU of the loop.
@@ -110,26 +110,26 @@ impl Attached {
 pub struct Cost {
     /// What was attached.
     pub attached: Attached,
-    /// ns per system call, of each round.
+    /// Time of a system call in each round, ns.
     pub call_ns: Vec<f64>,
-    /// The same, less the bare loop of that round.
+    /// The same minus the bare loop of that round.
     pub added_ns: Vec<f64>,
-    /// Of each round: the same over what the empty tp_btf pair added in that round.
+    /// The same divided by what the empty tp_btf pair added in that round.
     pub ratio: Vec<f64>,
     /// Spans that the tool itself counted, and system calls that the loops made meanwhile.
     pub counted: Option<(u64, u64)>,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Debug, Default)]
 pub struct Overhead {
     /// A line per tool.
     pub costs: Vec<Cost>,
     /// Tools that could not be measured: name, reason, remedy.
     pub absent: Vec<(String, String, Option<String>)>,
-    /// Events that the kernel dropped because a program of ours was running.
+    /// Events that the kernel dropped because a program of irqlab was running.
     pub missed: u64,
-    /// Whether it was cut short.
+    /// Whether the user stopped it early.
     pub interrupted: bool,
 }
 
@@ -148,7 +148,7 @@ struct Bench<'a> {
     quick_ns: f64,
 }
 
-/// Measures all tools. `progress` is told each round before it starts.
+/// Measures all tools. Calls `progress` before each round.
 ///
 /// # Errors
 /// [`BenchError::NothingMeasurable`] when BPF programs cannot be loaded here.
@@ -221,7 +221,7 @@ impl Bench<'_> {
         found.map(|(_, probes)| probes).ok_or_else(|| failed(name, "these programs are not loaded"))
     }
 
-    /// Measures everything once; takes out of `present` what turns out not to work here.
+    /// Measures all tools once; removes those from `present` that do not work here.
     fn round(
         &mut self,
         round: u32,
@@ -315,7 +315,7 @@ impl Bench<'_> {
         Ok([link(programs[0])?, link(programs[1])?])
     }
 
-    /// The middle one of the loops, ns per call.
+    /// The median of the loops, ns per call.
     fn run_loops(&self) -> Result<f64, BenchError> {
         let OverheadSettings { cpu, loops, calls, .. } = *self.settings;
         let times: std::io::Result<Vec<f64>> =
@@ -331,7 +331,7 @@ fn spans_of(probes: &Probes, cpu: u32) -> Result<u64, BenchError> {
     Ok(row.map_or(0, |(_, row)| row.count))
 }
 
-/// Notes that a tool cannot be had; passes on what is another kind of error.
+/// Records that a tool is unavailable; passes on other errors.
 fn absent(result: &mut Overhead, attached: Attached, error: BenchError) -> Result<(), BenchError> {
     match error {
         BenchError::Unavailable { reason, remedy } => {

@@ -15,15 +15,15 @@ use crate::syscall_loop::ns_per_call;
 const BPFTRACE_SCRIPT: &str = "tracepoint:raw_syscalls:sys_enter { @s[tid] = nsecs } \
     tracepoint:raw_syscalls:sys_exit /@s[tid]/ { @h = hist(nsecs - @s[tid]); delete(@s[tid]); }";
 
-/// Longest wait until a tool is at work.
+/// Longest wait until a tool is active.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest wait until it has ended.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
-/// From one request to end to the next.
-const ASK_AGAIN: Duration = Duration::from_secs(4);
-/// From the opening of its events to the first look whether they are felt.
+/// Time between two signals to end.
+const SIGNAL_PERIOD: Duration = Duration::from_secs(4);
+/// Time from the opening of its events to the first check.
 const SETTLE: Duration = Duration::from_millis(300);
-/// A tool is at work when the fastest of the probing loops is slower than before by this factor.
+/// A tool is active when the fastest of the probing loops is slower than before by this factor.
 const SLOWER_BY: f64 = 1.5;
 const PROBING_LOOPS: usize = 8;
 const PROBING_CALLS: u32 = 1_000;
@@ -62,18 +62,18 @@ impl Tool {
     }
 }
 
-/// A tool at work. Dropping it ends it.
+/// A running tool. Dropping it ends it.
 pub(super) struct Peer {
     child: Child,
     tool: Tool,
 }
 
 impl Peer {
-    /// Starts the tool and waits until the loop on `cpu` feels it. `quick_ns` is the time of a
+    /// Starts the tool and waits until it slows the loop on `cpu` down. `quick_ns` is the time of a
     /// call without it.
     ///
     /// # Errors
-    /// [`BenchError::Unavailable`] when it is not installed or does not get to work here.
+    /// [`BenchError::Unavailable`] when it is not installed or does not work here.
     pub fn start(tool: Tool, cpu: u32, quick_ns: f64) -> Result<Self, BenchError> {
         let mut command = Command::new(tool.program());
         command.args(tool.arguments(cpu));
@@ -88,31 +88,31 @@ impl Peer {
             _ => failed(&format!("starting {}", tool.program()), error),
         })?;
         let mut peer = Peer { child, tool };
-        peer.wait_until_felt(cpu, quick_ns)?;
+        peer.wait_until_active(cpu, quick_ns)?;
         Ok(peer)
     }
 
-    fn wait_until_felt(&mut self, cpu: u32, quick_ns: f64) -> Result<(), BenchError> {
+    fn wait_until_active(&mut self, cpu: u32, quick_ns: f64) -> Result<(), BenchError> {
         let deadline = Instant::now() + START_TIMEOUT;
         loop {
             if let Ok(Some(status)) = self.child.try_wait() {
-                let said = self.said();
-                return Err(self.unavailable(&format!("ended at once ({status}): {said}")));
+                let output = self.output();
+                return Err(self.unavailable(&format!("ended at once ({status}): {output}")));
             }
             if self.has_events() {
                 std::thread::sleep(SETTLE);
-                if is_felt(cpu, quick_ns)? {
+                if slows_calls(cpu, quick_ns)? {
                     return Ok(());
                 }
             }
             if Instant::now() > deadline {
-                return Err(self.unavailable("was started and is not felt by system calls"));
+                return Err(self.unavailable("was started and does not slow system calls down"));
             }
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
-    /// Whether the tool has perf events open, which all of them attach to tracepoints by.
+    /// Whether the tool has perf events open, by which all tools attach to tracepoints.
     fn has_events(&self) -> bool {
         let directory = format!("/proc/{}/fd", self.child.id());
         let Ok(entries) = std::fs::read_dir(directory) else { return false };
@@ -125,7 +125,7 @@ impl Peer {
         BenchError::Unavailable { reason: format!("{} {what}", self.tool.program()), remedy: None }
     }
 
-    fn said(&mut self) -> String {
+    fn output(&mut self) -> String {
         let mut text = String::new();
         let mut read = |from: &mut dyn Read| {
             let mut bytes = Vec::new();
@@ -147,15 +147,15 @@ impl Peer {
     /// When it does not end in time (it is killed then).
     pub fn stop(mut self) -> Result<String, BenchError> {
         let start = Instant::now();
-        let mut asked = 0;
+        let mut signals = 0;
         loop {
-            // Again and again: bpftrace sometimes misses the first.
-            if start.elapsed() >= ASK_AGAIN * asked {
+            // Repeatedly: bpftrace sometimes misses the first signal.
+            if start.elapsed() >= SIGNAL_PERIOD * signals {
                 self.interrupt();
-                asked += 1;
+                signals += 1;
             }
             match self.child.try_wait() {
-                Ok(Some(_)) => return Ok(self.said()),
+                Ok(Some(_)) => return Ok(self.output()),
                 Ok(None) if start.elapsed() < STOP_TIMEOUT => {
                     std::thread::sleep(Duration::from_millis(10));
                 }
@@ -171,7 +171,7 @@ impl Peer {
 }
 
 /// Whether system calls on `cpu` take clearly longer than `quick_ns`.
-pub(super) fn is_felt(cpu: u32, quick_ns: f64) -> Result<bool, BenchError> {
+pub(super) fn slows_calls(cpu: u32, quick_ns: f64) -> Result<bool, BenchError> {
     let mut fastest = f64::INFINITY;
     for _ in 0..PROBING_LOOPS {
         let time = ns_per_call(cpu, PROBING_CALLS)
@@ -186,7 +186,7 @@ impl Drop for Peer {
         if let Ok(Some(_)) = self.child.try_wait() {
             return;
         }
-        // Both can fail only when the child is gone already.
+        // Both fail only if the child has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -23,10 +23,10 @@ use crate::window::{Stop, Until};
 
 /// Readings of the resident set during the window.
 const MEMORY_READINGS: u32 = 8;
-/// How long the sources run before the window opens.
+/// How long the stimuli run before the window opens.
 const WARM_UP: Duration = Duration::from_millis(500);
 
-/// How to measure.
+/// Configuration.
 #[derive(Clone, Debug)]
 pub struct StormSettings {
     /// CPUs to measure, and to raise interrupts on.
@@ -37,11 +37,11 @@ pub struct StormSettings {
     pub timer_period: Duration,
     /// The program that serves the stimulus; by default this one.
     pub helper: Option<PathBuf>,
-    /// Requested to stop early.
+    /// The request to stop early.
     pub stop: Stop,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Debug, Default)]
 pub struct Storm {
     /// The window.
@@ -52,9 +52,9 @@ pub struct Storm {
     pub overhead: ProbeOverhead,
     /// Resident set of this process, bytes: through the window, in order.
     pub resident_bytes: Vec<u64>,
-    /// The sources that ran, and what they did.
+    /// The stimuli that ran, with their statistics.
     pub done: Vec<(String, Report)>,
-    /// Sources that this machine has not: name, reason, remedy.
+    /// Unavailable stimuli: name, reason, remedy.
     pub absent: Vec<(String, String, Option<String>)>,
 }
 
@@ -77,8 +77,8 @@ impl Storm {
 /// Raises the storm and counts it.
 ///
 /// # Errors
-/// [`BenchError::NothingMeasurable`] without the rights, [`BenchError::Unavailable`] when none of
-/// the sources is to be had.
+/// [`BenchError::NothingMeasurable`] without the rights, [`BenchError::Unavailable`] when no
+/// stimulus is available.
 pub fn measure(settings: &StormSettings) -> Result<Storm, BenchError> {
     let until = Until::Elapsed(settings.duration);
     let live = LiveSettings::new(settings.cpus.clone(), until, settings.stop.clone());
@@ -114,7 +114,7 @@ fn start_sources(settings: &StormSettings, storm: &mut Storm) -> Result<Vec<Runn
         None => Helper::current_exe().map_err(|error| failed("finding this program", error))?,
     };
     let mut running = Vec::new();
-    // The disk first: it takes longest to start, and would be slowed down by the others.
+    // The disk first: it starts slowly, and the others would slow it down further.
     for source in [Source::Disk, Source::Timer, Source::Ipi] {
         let mut stimulus = StimulusSettings::new(source, Rate::High, settings.cpus.clone());
         stimulus.timer_period = settings.timer_period;

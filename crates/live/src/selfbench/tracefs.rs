@@ -1,5 +1,5 @@
-//! A tracefs instance of our own: a ring buffer with its own events, clock and CPUs, which leaves
-//! the tracing of everybody else as it is.
+//! A separate tracefs instance: a ring buffer with its own events, clock and CPUs, which does not affect
+//! the tracing of others.
 //!
 //! An instance outlives the process that made it. So its name holds the process id, and the
 //! process holds a lock on its directory: [`remove_leftovers`] removes those whose process is gone
@@ -37,7 +37,7 @@ pub struct Tracefs {
 }
 
 impl Tracefs {
-    /// Where it is mounted; else a mount of our own without a place.
+    /// The mounted file system; else a new mount without a mount point.
     ///
     /// # Errors
     /// [`BenchError::Unavailable`] when the kernel has none or refuses it.
@@ -49,7 +49,7 @@ impl Tracefs {
             return Ok(Tracefs { path: PathBuf::from(path), _mount: None });
         }
         let mount = mount_nowhere(c"tracefs").map_err(|error| BenchError::Unavailable {
-            reason: format!("the kernel's own trace events are not to be had: {error}"),
+            reason: format!("the kernel's trace events are unavailable: {error}"),
             remedy: Some("mount -t tracefs tracefs /sys/kernel/tracing".to_owned()),
         })?;
         let path = PathBuf::from(format!("/proc/self/fd/{}", mount.as_raw_fd()));

@@ -65,7 +65,7 @@ fn measured(settings: &TraceAgreementSettings, seen: &TraceAgreement) -> Measure
     of.insert("stimulus".into(), json!("disk high"));
     let mut observer = Map::new();
     observer.insert("events_lost".into(), json!(seen.lost));
-    observer.insert("probe_overhead_in_span_ns".into(), json!(seen.inside_ns));
+    observer.insert("probe_overhead_in_span_ns".into(), json!(seen.probe_overhead_in_span_ns));
     let clamped: u64 = seen.lines.values().map(|line| line.clamped).sum();
     let warning = (clamped > 0)
         .then(|| format!("{clamped} spans were shorter than what the probes add: counted as 0 ns"));
@@ -118,7 +118,7 @@ fn lines_table(seen: &TraceAgreement) -> Table {
     let doc = "The same interrupts measured by irqlab and by the kernel's trace events.";
     let mut table = Table::new("trace_agreement", doc, columns);
     for (irq, line) in compared(seen) {
-        let work_ns = seen.work_in_place_ns(line);
+        let work_ns = seen.work_in_situ_ns(line);
         let ratio = work_ns / line.trace.work_ns();
         table.push(vec![
             u64::from(irq).into(),
@@ -192,9 +192,9 @@ fn corrections_table(seen: &TraceAgreement) -> Table {
             mean(line.trace.between, line.trace.count),
             (line.trace.gaps_ns() / 2.0).into(),
             line.trace.pair_ns().into(),
-            seen.added_ns.into(),
-            seen.inside_ns.into(),
-            seen.inside_in_place_ns().into(),
+            seen.probe_overhead_ns.into(),
+            seen.probe_overhead_in_span_ns.into(),
+            seen.in_situ_overhead_ns().into(),
             mean(line.alone_span, line.alone_counted),
             line.alone_counted.into(),
         ]);
@@ -221,9 +221,9 @@ fn rounds_table(seen: &TraceAgreement) -> Table {
                 u64::from(irq).into(),
                 line.counted.into(),
                 line.trace.count.into(),
-                seen.work_in_place_ns(line).into(),
+                seen.work_in_situ_ns(line).into(),
                 line.trace.work_ns().into(),
-                (seen.work_in_place_ns(line) / line.trace.work_ns()).into(),
+                (seen.work_in_situ_ns(line) / line.trace.work_ns()).into(),
             ]);
         }
     }

@@ -1,4 +1,4 @@
-//! Findings about the machine: kernel, processors, clocks, what else runs below and beside.
+//! Findings about the machine: kernel, processors, clocks, hypervisor and neighbours.
 
 use super::{Finding, or_unknown, with_proc, with_sys};
 use crate::host::{HostFacts, format_cpu_list};
@@ -219,7 +219,7 @@ fn tick(facts: &HostFacts) -> Finding {
             let finding = Finding::limited(
                 "tick",
                 format!("HZ unknown, {isolation}"),
-                "the expected rate of the tick can't be stated beside the measured one",
+                "the expected tick rate is not known, so the measured one has no reference",
             );
             let module =
                 "sudo modprobe configs (where the kernel has its configuration as a module)";

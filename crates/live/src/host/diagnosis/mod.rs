@@ -104,7 +104,7 @@ pub fn diagnose(facts: &HostFacts) -> Vec<Finding> {
     findings
 }
 
-/// One sentence: whether this bench can measure, and what stands in the way.
+/// One sentence: whether this bench can measure, and what prevents it.
 #[must_use]
 pub fn verdict(findings: &[Finding]) -> String {
     let subjects = |status: Status| {
@@ -128,5 +128,261 @@ pub fn verdict(findings: &[Finding]) -> String {
     }
 }
 
+/// Each check builds facts, and looks for the line that a user would type.
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::host::root::plant;
+    use crate::host::{
+        BtfFacts, CacheFacts, ClockFacts, CpuFacts, CpuTopology, EventKind, EventScope,
+        HypervisorFacts, KernelFacts, PmuEvent, PmuFacts, RightsFacts, Root, Tracepoint,
+        host_facts, needed_tracepoints, run_host_block,
+    };
+
+    /// A bare-metal machine that has everything.
+    fn complete() -> HostFacts {
+        let root = tempfile::tempdir().unwrap();
+        let mut facts = host_facts(&Root::new(root.path()));
+        (facts.proc_mounted, facts.sys_mounted) = (true, true);
+        facts.kernel = KernelFacts {
+            release: Some("6.1.0".into()),
+            arch: Some("x86_64".into()),
+            hz: Some(250),
+            ..KernelFacts::default()
+        };
+        let cpu = |cpu| CpuTopology {
+            cpu,
+            governor: Some("performance".into()),
+            ..CpuTopology::default()
+        };
+        facts.cpu = CpuFacts {
+            online: Some(vec![0, 1]),
+            topology: vec![cpu(0), cpu(1)],
+            ..CpuFacts::default()
+        };
+        facts.caches =
+            vec![CacheFacts { level: 3, size_bytes: Some(32 << 20), ..CacheFacts::default() }];
+        facts.clock = ClockFacts { source: Some("tsc".into()), ..ClockFacts::default() };
+        facts.hypervisor = HypervisorFacts { present: Some(false), ..HypervisorFacts::default() };
+        facts.irqs = Some(vec![]);
+        facts.rights = RightsFacts {
+            capabilities: Some(["cap_bpf", "cap_perfmon"].map(str::to_owned).to_vec()),
+            bpf_loads: Some(true),
+            tracefs_mounted: Some(true),
+            user_namespaces_allowed: Some(true),
+            executable: Some("/usr/bin/irqlab".into()),
+            ..RightsFacts::default()
+        };
+        facts.btf = BtfFacts { present: Some(true), size_bytes: Some(5 << 20) };
+        facts.tracepoints = needed_tracepoints("x86_64")
+            .into_iter()
+            .map(|name| Tracepoint { name, exists: Some(true) })
+            .collect();
+        facts.pmu = PmuFacts {
+            events: vec![event(EventScope::KernelAndUser, None)],
+            counters_in_group: Some(5),
+            general_counters_in_group: Some(4),
+            ..PmuFacts::default()
+        };
+        facts
+    }
+
+    fn event(scope: EventScope, errno: Option<i32>) -> PmuEvent {
+        let error = errno.map(|errno| std::io::Error::from_raw_os_error(errno).to_string());
+        PmuEvent { name: "cycles".into(), kind: EventKind::Hardware, scope, errno, error }
+    }
+
+    /// The finding about `subject`, after `spoil` took something from the complete machine.
+    fn spoilt(subject: &str, spoil: impl FnOnce(&mut HostFacts)) -> Finding {
+        let mut facts = complete();
+        spoil(&mut facts);
+        let findings = diagnose(&facts);
+        findings.into_iter().find(|finding| finding.subject == subject).expect(subject)
+    }
+
+    #[track_caller]
+    fn check(finding: &Finding, status: Status, unlock: &str) {
+        assert_eq!(finding.status, status, "{finding:?}");
+        assert!(finding.consequence.is_some(), "{finding:?}");
+        assert!(finding.unlock.as_deref().unwrap_or_default().contains(unlock), "{finding:?}");
+    }
+
+    #[test]
+    fn a_complete_machine_has_nothing_to_unlock() {
+        let findings = diagnose(&complete());
+        let bad: Vec<_> = findings.iter().filter(|finding| finding.status != Status::Ok).collect();
+        assert!(bad.is_empty(), "{bad:#?}");
+        assert_eq!(verdict(&findings), "`irqlab handlers` runs here, with everything.");
+    }
+
+    #[test]
+    fn nothing_known_gives_findings_and_subjects_are_unique() {
+        let findings = diagnose(&HostFacts::default());
+        assert!(findings.iter().any(|finding| finding.status == Status::Missing));
+        let mut subjects: Vec<_> = findings.iter().map(|finding| &finding.subject).collect();
+        subjects.sort_unstable();
+        subjects.dedup();
+        assert_eq!(subjects.len(), findings.len());
+        assert!(verdict(&findings).contains("In the way: /proc"), "{}", verdict(&findings));
+    }
+
+    #[test]
+    fn lacking_capabilities_give_the_setcap_line() {
+        let lacking = |facts: &mut HostFacts| {
+            facts.rights.capabilities = Some(vec![]);
+            facts.rights.bpf_loads = Some(false);
+        };
+        let finding = spoilt(tracing::RIGHTS, lacking);
+        check(&finding, Status::Missing, "sudo setcap cap_bpf,cap_perfmon+ep /usr/bin/irqlab");
+        let finding = spoilt(tracing::RIGHTS, |facts| {
+            lacking(facts);
+            facts.kernel.release = Some("5.10.0".into());
+            facts.rights.executable = None;
+        });
+        check(&finding, Status::Missing, "cap_perfmon,cap_sys_resource+ep $(command -v irqlab)");
+        let finding = spoilt(tracing::RIGHTS, |facts| {
+            lacking(facts);
+            facts.rights.bounded_away = Some(vec!["cap_bpf".into()]);
+        });
+        check(&finding, Status::Missing, "--cap-add=BPF");
+        let finding = spoilt(tracing::RIGHTS, |facts| {
+            lacking(facts);
+            facts.rights.no_new_privs = Some(true);
+        });
+        check(&finding, Status::Missing, "no_new_privs");
+        let finding = spoilt(tracing::RIGHTS, |facts| {
+            facts.rights.bpf_loads = Some(false);
+            facts.rights.bpf_errno = Some(libc::ENOSYS);
+        });
+        check(&finding, Status::Missing, "CONFIG_BPF_SYSCALL");
+    }
+
+    #[test]
+    fn a_machine_without_pmu() {
+        let without = |errno: i32, hypervisor: Option<&str>| {
+            spoilt("PMU", |facts| {
+                facts.pmu.events = vec![event(EventScope::Refused, Some(errno))];
+                facts.pmu.counters_in_group = None;
+                facts.hypervisor.present = Some(hypervisor.is_some());
+                facts.hypervisor.name = hypervisor.map(str::to_owned);
+            })
+        };
+        let kvm = without(libc::ENOENT, Some("KVM"));
+        check(&kvm, Status::Missing, "<cpu mode=\"host-passthrough\"/>");
+        check(&kvm, Status::Missing, "-cpu host,pmu=on");
+        check(&without(libc::ENOENT, Some("VMware")), Status::Missing, "vpmc.enable");
+        check(&without(libc::ENOENT, Some("Unheard")), Status::Missing, "nothing inside");
+        check(&without(libc::ENOENT, None), Status::Missing, "dmesg");
+        check(&without(libc::EACCES, None), Status::Missing, "kernel.perf_event_paranoid=1");
+        check(&without(libc::ENOSYS, None), Status::Missing, "CONFIG_PERF_EVENTS");
+        let user = spoilt("PMU", |facts| facts.pmu.events[0].scope = EventScope::UserOnly);
+        check(&user, Status::Missing, "setcap");
+        let held = spoilt("PMU", |facts| facts.pmu.counters_in_group = Some(0));
+        check(&held, Status::Missing, "another profiler");
+        let watchdog = spoilt("NMI watchdog", |facts| facts.rights.nmi_watchdog = Some(true));
+        check(&watchdog, Status::Limited, "kernel.nmi_watchdog=0");
+    }
+
+    #[test]
+    fn clocks_governors_and_the_rest() {
+        let clock = |available: &[&str]| {
+            spoilt("clock source", |facts| {
+                facts.clock.source = Some("hpet".into());
+                facts.clock.available =
+                    Some(available.iter().map(|&name| name.to_owned()).collect());
+            })
+        };
+        check(&clock(&["tsc", "hpet"]), Status::Limited, "echo tsc | sudo tee /sys");
+        check(&clock(&["hpet"]), Status::Limited, "clocksource=tsc tsc=reliable");
+        let governor = spoilt("frequency", |facts| {
+            facts.cpu.topology[0].governor = Some("powersave".into());
+        });
+        check(&governor, Status::Limited, "sudo cpupower frequency-set -g performance");
+        let tracefs = spoilt("tracefs", |facts| facts.rights.tracefs_mounted = Some(false));
+        check(&tracefs, Status::Limited, "sudo mount -t tracefs nodev /sys/kernel/tracing");
+        let btf = spoilt(tracing::BTF, |facts| {
+            facts.btf = BtfFacts { present: Some(false), size_bytes: None };
+        });
+        check(&btf, Status::Limited, "CONFIG_DEBUG_INFO_BTF");
+        let jit = spoilt("BPF compiler", |facts| facts.rights.bpf_jit_enable = Some(0));
+        check(&jit, Status::Limited, "sudo sysctl net.core.bpf_jit_enable=1");
+        let old = spoilt("kernel", |facts| facts.kernel.release = Some("4.18.0".into()));
+        check(&old, Status::Missing, "5.10");
+        let one = spoilt("CPUs", |facts| facts.cpu.online = Some(vec![0]));
+        check(&one, Status::Limited, "-smp 2");
+    }
+
+    #[test]
+    fn tracepoints_that_are_absent_or_unknown() {
+        let without = |names: &[&str], exists: Option<bool>| {
+            let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+            move |facts: &mut HostFacts| {
+                for tracepoint in &mut facts.tracepoints {
+                    if names.contains(&tracepoint.name) {
+                        tracepoint.exists = exists;
+                    }
+                }
+            }
+        };
+        let napi = spoilt("NAPI polls", without(&["napi_poll"], Some(false)));
+        check(&napi, Status::Missing, "CONFIG_NET=y");
+        let unknown = spoilt("tracepoints", |facts| {
+            facts.tracepoints.iter_mut().for_each(|tracepoint| tracepoint.exists = None);
+        });
+        check(&unknown, Status::Limited, "sudo /usr/bin/irqlab doctor");
+        let optional = without(&["threshold_apic_entry", "threshold_apic_exit"], Some(false));
+        assert_eq!(spoilt("timer and IPIs", optional).status, Status::Ok);
+        let timer = spoilt("timer and IPIs", without(&["local_timer_exit"], Some(false)));
+        check(&timer, Status::Limited, "these interrupts");
+        let arm = spoilt("timer and IPIs", |facts| facts.kernel.arch = Some("aarch64".into()));
+        check(&arm, Status::Limited, "nothing on this architecture");
+    }
+
+    /// Every file that is read.
+    const FILES: &str = "
+proc/stat proc/cpuinfo proc/cmdline proc/config.gz proc/meminfo proc/interrupts
+proc/irq/4/smp_affinity_list proc/irq/4/effective_affinity_list proc/self/status proc/self/mounts
+proc/self/uid_map proc/sys/kernel/osrelease proc/sys/kernel/version proc/sys/kernel/arch
+proc/sys/kernel/perf_event_paranoid proc/sys/kernel/nmi_watchdog
+proc/sys/kernel/unprivileged_bpf_disabled proc/sys/kernel/unprivileged_userns_clone
+proc/sys/kernel/kptr_restrict proc/sys/net/core/bpf_jit_enable proc/sys/user/max_user_namespaces
+proc/device-tree/model sys/kernel/irq/4/actions sys/kernel/btf/vmlinux sys/kernel/realtime
+sys/kernel/debug/sched/preempt sys/kernel/security/lockdown sys/kernel/tracing/available_events
+sys/hypervisor/type sys/class/dmi/id/sys_vendor sys/class/dmi/id/product_name
+sys/bus/event_source/devices/cpu/rdpmc
+sys/devices/system/clocksource/clocksource0/current_clocksource
+sys/devices/system/clocksource/clocksource0/available_clocksource
+sys/devices/system/cpu/possible sys/devices/system/cpu/present sys/devices/system/cpu/isolated
+sys/devices/system/cpu/nohz_full sys/devices/system/cpu/cpuidle/current_driver
+sys/devices/system/cpu/cpuidle/current_governor sys/devices/system/cpu/cpu0/topology/core_id
+sys/devices/system/cpu/cpu0/topology/physical_package_id
+sys/devices/system/cpu/cpu0/topology/core_cpus_list
+sys/devices/system/cpu/cpu0/cpufreq/scaling_governor sys/devices/system/cpu/cpu0/cache/index0/level
+sys/devices/system/cpu/cpu0/cache/index0/size
+sys/devices/system/cpu/cpu0/cache/index0/shared_cpu_list
+";
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(24))]
+
+        /// The same noise in every file: no panic in reading, diagnosing or summing up.
+        #[test]
+        fn a_machine_of_noise_is_diagnosed(
+            noise in proptest::prop_oneof![
+                proptest::collection::vec(proptest::prelude::any::<u8>(), 0..120),
+                proptest::string::bytes_regex("[0-9]{1,20}\\n?").unwrap(),
+                proptest::string::bytes_regex("([a-zA-Z_]{1,9}[:=] ?[0-9a-f]{0,17}\\n){0,5}").unwrap(),
+            ],
+        ) {
+            let directory = tempfile::tempdir().unwrap();
+            for file in FILES.split_whitespace() {
+                plant(directory.path(), file, &noise);
+            }
+            plant(directory.path(), "sys/devices/system/cpu/online", "0-1");
+            let facts = host_facts(&Root::new(directory.path()));
+            let findings = diagnose(&facts);
+            proptest::prop_assert!(!verdict(&findings).is_empty());
+            serde_json::to_string(&(&facts, findings, run_host_block(&facts))).unwrap();
+        }
+    }
+}

@@ -72,7 +72,7 @@ fn rights(facts: &HostFacts) -> Finding {
         }
         None => Finding::limited(
             RIGHTS,
-            "unknown: neither tried nor told by /proc/self/status",
+            "unknown: not tried, and /proc/self/status does not report it",
             "whether the BPF programs load is seen only when they do",
         )
         .unlocked_by(setcap_line(facts)),

@@ -21,7 +21,7 @@ const PAGE_HEADER_BYTES: usize = 16;
 const LENGTH_MASK: u64 = 0xf_ffff;
 /// Flag in the length: records were lost before this page.
 const MISSED: u64 = 1 << 31;
-/// Largest page of a ring buffer that we make room for.
+/// Largest supported page of a ring buffer.
 const PAGE_BYTES_MAX: usize = 64 << 10;
 /// Bits of an entry's time.
 const DELTA_BITS: u32 = 27;
@@ -44,7 +44,7 @@ pub(super) struct Event {
     pub thread: u32,
 }
 
-/// How `irq_handler_entry` and `irq_handler_exit` are told apart.
+/// The event ids of `irq_handler_entry` and `irq_handler_exit`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EventTypes {
     entry: u16,
@@ -55,13 +55,13 @@ impl EventTypes {
     /// Asks the kernel.
     ///
     /// # Errors
-    /// When the kernel has no such events, or lays them out in a way that we do not read.
+    /// When the kernel has no such events, or with an unknown layout.
     pub fn of(instance: &Instance) -> Result<Self, BenchError> {
         let id = |event: &str| {
             let format = instance.read(&format!("events/irq/{event}/format"))?;
             let fields = ["int common_pid;\toffset:4;\tsize:4;", "int irq;\toffset:8;\tsize:4;"];
             if !fields.iter().all(|field| format.contains(field)) {
-                return Err(failed(event, "its format is not the one we know"));
+                return Err(failed(event, "its format is unknown"));
             }
             let id = format.lines().find_map(|line| line.strip_prefix("ID: ")?.trim().parse().ok());
             id.ok_or_else(|| failed(event, "its format has no ID"))
@@ -111,7 +111,7 @@ pub(super) fn take_events(
                 let complete = each_entry(&page[..length], |ns, payload| {
                     events.extend(types.event(ns, payload));
                 });
-                complete.ok_or_else(|| failed("the kernel's trace", "a page we cannot read"))?;
+                complete.ok_or_else(|| failed("the kernel's trace", "a page is malformed"))?;
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(events),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -25,7 +25,7 @@ impl Run {
         sums.span += h_exit - h_entry;
         sums.between += h_exit - i_entry;
         sums.gaps += (i_entry - h_entry) + (i_exit - h_exit);
-        sums.stretches += (h_entry - g_entry) + (g_exit - i_exit);
+        sums.brackets += (h_entry - g_entry) + (g_exit - i_exit);
     }
 }
 
@@ -112,6 +112,6 @@ mod tests {
         assert!(runs[0].is_within(10, 25) && !runs[0].is_within(11, 25));
         let mut sums = TraceSums::default();
         runs[0].add_to(&mut sums);
-        assert_eq!(sums, TraceSums { count: 1, span: 9, between: 8, gaps: 2, stretches: 5 });
+        assert_eq!(sums, TraceSums { count: 1, span: 9, between: 8, gaps: 2, brackets: 5 });
     }
 }

@@ -1,53 +1,53 @@
-//! Does irqlab tell the truth? The kernel's own trace of the *same* interrupts says.
+//! Compares irqlab's times with the kernel's own trace of the *same* interrupts.
 //!
 //! # Method
 //! Three trace instances, G, H and I, record `irq_handler_entry` and `irq_handler_exit` into their
 //! ring buffers, in the clock that irqlab reads, while irqlab's probes (B) are on the same two
 //! tracepoints. The probes of a tracepoint run in the order in which they were attached, and that
-//! is chosen such that the handler's work W is innermost:
+//! order puts the handler's work W innermost:
 //!
 //! ```text
 //!    entry:  G   B   H   I      W      exit:  H   I   B   G
 //!            │   │   │   └──────────────────┘   │   │   │    between
 //!            │   │   ├───┘                  ├───┘   │   │    entry gap, exit gap
 //!            │   └──────────────────────────────────┘   │    what irqlab counts
-//!            ├───────┘                          ├───────┘    entry stretch, exit stretch
+//!            ├───────┘                          ├───────┘    entry bracket, exit bracket
 //! ```
 //!
-//! From one time stamp to the next lies exactly one run of a trace probe (the end of one's, the
-//! begin of the other's), and in the stretches one run of irqlab's programs besides. So each
-//! interrupt itself tells what the probes cost, in the caches as they are at that moment:
+//! Between two time stamps lies exactly one run of a trace probe (the end of one, the start of the
+//! next), and in the brackets also one run of irqlab's programs. So each interrupt itself shows what
+//! the probes cost, with the caches as they are at that moment:
 //!
-//! - `between` holds W, the end of I's entry probe and the begin of H's exit probe. One end and
-//!   one begin are one probe: the mean of the two gaps. W by trace = between - (entry gap + exit
+//! - `between` contains W, the end of I's entry probe and the start of H's exit probe. One end and
+//!   one start make one probe: the mean of the two gaps. W by trace = between - (entry gap + exit
 //!   gap) / 2.
-//! - irqlab's span holds W, both trace probes at both ends, and that part of its own probes which
+//! - irqlab's span contains W, both trace probes at both ends, and that part of its own probes which
 //!   its calibration subtracts, as in every measurement. W by irqlab = span - 2 (entry gap + exit
 //!   gap).
-//! - The stretches less the gaps are what irqlab's two programs cost in place. WarmOverhead measures
-//!   them in a hot loop, where they are cheaper: what they cost inside a span beyond that remains
-//!   in the W by irqlab.
-//! - How much that is, other windows of the run tell, in which a span without any work in it is
-//!   opened and closed at the handlers' entry. With its length subtracted instead of what
-//!   calibration says, there is a second W by irqlab, "in place".
+//! - The brackets minus the gaps are what irqlab's two programs cost in situ. Calibration measures
+//!   them in a warm loop, where they are cheaper: the additional cost inside a span remains in the W
+//!   by irqlab.
+//! - Other windows of the run measure that additional cost by an empty span, opened and closed at the
+//!   handlers' entry. With its length subtracted instead of the calibrated one, there is a second W by
+//!   irqlab, "in situ".
 //!
-//! G is there for the stretches, and to warm up the code of the trace probes before H and I.
-//! What this takes for granted: H's probe costs what I's does, and the begin of an entry probe what
-//! the begin of an exit probe does. Errors of irqlab's calibration are not hidden: they are in its
-//! first W and not in the trace's.
+//! G is needed for the brackets, and to warm up the code of the trace probes before H and I. The method
+//! assumes that H's probe costs as much as I's, and the start of an entry probe as much as the start of
+//! an exit probe. Errors of irqlab's calibration are visible: they are in its first W and not in the
+//! trace's.
 //!
 //! # The same interrupts
-//! irqlab aggregates in the kernel and keeps no record of each interrupt; that is what is tested,
-//! so nothing is added to it. But its window opens and closes on each CPU between two interrupts
-//! (the gate runs there with interrupts off) and says when by the same clock. So the handler runs
-//! in the trace that lie in that window, matched in the three instances one by one by time and
-//! line, are the ones that irqlab counted, and the counts must be equal, to the last one.
+//! irqlab aggregates in the kernel and keeps no record of each interrupt; the test adds none. But its
+//! window opens and closes on each CPU between two interrupts (the gate runs there with interrupts off)
+//! and has the times of both by the same clock. So the handler runs of the trace in that window, matched
+//! in the three instances one by one by time and line, are the ones that irqlab counted, and the counts
+//! must be equal.
 //!
 //! There is one exception: a kernel may not call BPF programs in threads of PID 1 (docs/handlers.md,
-//! "Counted by the kernel, never handed to BPF"). The trace says in which thread each interrupt
-//! came, so these are counted apart, and left out when irqlab did not see them.
+//! "Counted by the kernel, never handed to BPF"). The trace has the thread of each interrupt, so these
+//! are counted separately, and left out when irqlab did not see them.
 //!
-//! Between such windows there are others without any trace, for what the handler takes alone.
+//! Windows without any trace alternate with these, and measure the handler's time alone.
 
 mod buffer;
 mod matching;
@@ -69,7 +69,7 @@ use windows::Windows;
 /// Longest window: the buffers hold what a fast disk raises in it.
 pub const WINDOW_MAX: Duration = Duration::from_secs(3);
 
-/// How to measure.
+/// Configuration.
 #[derive(Clone, Debug)]
 pub struct TraceAgreementSettings {
     /// CPUs to watch.
@@ -96,23 +96,24 @@ pub struct TraceSums {
     /// From H's entry to I's, and from H's exit to I's.
     pub gaps: u64,
     /// From G's entry to H's, and from I's exit to G's.
-    pub stretches: u64,
+    pub brackets: u64,
 }
 
-/// What was seen of one line, all CPUs together. Sums in ns.
+/// The sums of one line over all CPUs. Sums in ns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LineSums {
     /// The action's name.
     pub name: String,
     /// Interrupts that irqlab counted.
     pub counted: u64,
-    /// Its spans, what it adds inside already subtracted.
+    /// Its spans, with the probe overhead subtracted.
     pub span: u64,
-    /// Spans that were shorter than that.
+    /// Spans shorter than the probe overhead.
     pub clamped: u64,
     /// The trace of these interrupts.
     pub trace: TraceSums,
-    /// Interrupts in the trace that came in threads of PID 1 and that irqlab was not told of.
+    /// Interrupts in the trace that came in threads of PID 1, where the kernel called no program of
+    /// irqlab.
     pub undelivered: u64,
     /// Interrupts counted in the windows without trace.
     pub alone_counted: u64,
@@ -142,13 +143,13 @@ impl TraceSums {
         self.span += other.span;
         self.between += other.between;
         self.gaps += other.gaps;
-        self.stretches += other.stretches;
+        self.brackets += other.brackets;
     }
 
-    /// irqlab's two programs together, in place, ns.
+    /// irqlab's two programs together, in situ, ns.
     #[must_use]
     pub fn pair_ns(&self) -> f64 {
-        mean(self.stretches, self.count) - self.gaps_ns()
+        mean(self.brackets, self.count) - self.gaps_ns()
     }
 }
 
@@ -159,7 +160,7 @@ impl LineSums {
         mean(self.span, self.counted) - 2.0 * self.trace.gaps_ns()
     }
 
-    /// What irqlab says over what the trace says.
+    /// The work by irqlab divided by the work by the trace.
     #[must_use]
     pub fn ratio(&self) -> f64 {
         self.work_ns() / self.trace.work_ns()
@@ -179,36 +180,36 @@ impl LineSums {
     }
 }
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Debug, Default)]
 pub struct TraceAgreement {
     /// All rounds together, by line.
     pub lines: BTreeMap<u32, LineSums>,
     /// Each round by itself.
     pub rounds: Vec<BTreeMap<u32, LineSums>>,
-    /// What irqlab's calibration says its pair adds inside a span, ns; subtracted.
-    pub inside_ns: u64,
-    /// And in all, ns.
-    pub added_ns: u64,
-    /// Zero-work spans at the handlers' entry: number, and sum in ns.
-    pub zero_work: (u64, u64),
+    /// The calibrated probe overhead inside a span, ns; subtracted.
+    pub probe_overhead_in_span_ns: u64,
+    /// The calibrated probe overhead in total, ns.
+    pub probe_overhead_ns: u64,
+    /// Empty spans at the handlers' entry: number, and sum in ns.
+    pub empty_spans: (u64, u64),
     /// Events that irqlab lost.
     pub lost: u64,
-    /// Whether it was cut short.
+    /// Whether the user stopped it early.
     pub interrupted: bool,
 }
 
 impl TraceAgreement {
-    /// What irqlab's pair adds inside a span, measured in place, ns.
+    /// What irqlab's pair adds inside a span, measured in situ, ns.
     #[must_use]
-    pub fn inside_in_place_ns(&self) -> f64 {
-        mean(self.zero_work.1, self.zero_work.0)
+    pub fn in_situ_overhead_ns(&self) -> f64 {
+        mean(self.empty_spans.1, self.empty_spans.0)
     }
 
-    /// The handler's work by irqlab with that subtracted instead of what calibration says, ns.
+    /// The handler's work by irqlab with that subtracted instead of the calibrated overhead, ns.
     #[must_use]
-    pub fn work_in_place_ns(&self, line: &LineSums) -> f64 {
-        line.work_ns() + self.inside_ns as f64 - self.inside_in_place_ns()
+    pub fn work_in_situ_ns(&self, line: &LineSums) -> f64 {
+        line.work_ns() + self.probe_overhead_in_span_ns as f64 - self.in_situ_overhead_ns()
     }
 }
 
@@ -216,7 +217,7 @@ impl TraceAgreement {
 ///
 /// # Errors
 /// [`BenchError::Unavailable`] or [`BenchError::NothingMeasurable`] when there is no disk, no trace
-/// or no BPF to be had here.
+/// or no BPF here.
 pub fn measure(
     settings: &TraceAgreementSettings,
     stop: &Stop,
@@ -229,8 +230,8 @@ pub fn measure(
     let windows = Windows::new(&settings.cpus, window, flavour, &calibration)?;
     let mut disk = start_disk(settings)?;
     let mut result = TraceAgreement {
-        inside_ns: calibration.in_span_ns,
-        added_ns: calibration.total_ns,
+        probe_overhead_in_span_ns: calibration.in_span_ns,
+        probe_overhead_ns: calibration.total_ns,
         ..TraceAgreement::default()
     };
     for round in 0..settings.rounds {
@@ -241,9 +242,9 @@ pub fn measure(
         progress(round);
         let mut lines = windows.with_trace()?;
         windows.alone(&mut lines)?;
-        let (spans, ns) = windows.zero_work()?;
-        result.zero_work.0 += spans;
-        result.zero_work.1 += ns;
+        let (spans, ns) = windows.empty_spans()?;
+        result.empty_spans.0 += spans;
+        result.empty_spans.1 += ns;
         disk.check().map_err(stimulus_error)?;
         for (irq, line) in &lines {
             result.lines.entry(*irq).or_default().add(line);
@@ -272,13 +273,13 @@ mod tests {
     #[test]
     fn the_example_of_the_method() {
         // W = 1000. A trace probe takes 30 before its time stamp and 70 after. irqlab's programs
-        // take 200 in place, 100 of it inside the span; calibration subtracted 50, so 50 remain.
+        // take 200 in situ, 100 of it inside the span; calibration subtracted 50, so 50 remain.
         let trace = TraceSums {
             count: 2,
             span: 2 * (1000 + 200),
             between: 2 * (1000 + 70 + 30),
             gaps: 2 * 200,
-            stretches: 2 * (200 + 200),
+            brackets: 2 * (200 + 200),
         };
         let line =
             LineSums { counted: 2, span: 2 * (1000 + 4 * 100 + 50), trace, ..LineSums::default() };

@@ -33,10 +33,10 @@ pub(super) struct Windows<'a> {
     /// G, H and I.
     instances: [Instance; 3],
     types: EventTypes,
-    inside_ns: u64,
+    probe_overhead_in_span_ns: u64,
 }
 
-/// What irqlab has after a window.
+/// irqlab's counts after a window.
 struct Counted {
     states: Vec<CpuState>,
     rows: Vec<(u32, Box<Row>)>,
@@ -57,14 +57,21 @@ impl<'a> Windows<'a> {
         let instance = || Instance::create(&tracefs, BUFFER_KIB);
         let instances = [instance()?, instance()?, instance()?];
         let types = EventTypes::of(&instances[0])?;
-        Ok(Windows { cpus, length, probes, instances, types, inside_ns: calibration.in_span_ns })
+        Ok(Windows {
+            cpus,
+            length,
+            probes,
+            instances,
+            types,
+            probe_overhead_in_span_ns: calibration.in_span_ns,
+        })
     }
 
     /// A window with all of them.
     pub fn with_trace(&self) -> Result<BTreeMap<u32, LineSums>, BenchError> {
         let [around, first, second] = &self.instances;
         for &cpu in self.cpus {
-            take_events(around, self.types, cpu)?; // those of other windows
+            take_events(around, self.types, cpu)?; // those of earlier windows
         }
         around.set_event(ENTRY, true)?;
         first.set_event(EXIT, true)?;
@@ -100,8 +107,8 @@ impl<'a> Windows<'a> {
         Ok(())
     }
 
-    /// A window of zero-work spans at the handlers' entry, behind a trace probe: number and sum, ns.
-    pub fn zero_work(&self) -> Result<(u64, u64), BenchError> {
+    /// A window of empty spans at the handlers' entry, after a trace probe: number and sum, ns.
+    pub fn empty_spans(&self) -> Result<(u64, u64), BenchError> {
         let around = &self.instances[0];
         around.set_event(ENTRY, true)?;
         let links = self.link(["open_first_at_irq", "close_first_at_irq"])?;
@@ -110,9 +117,9 @@ impl<'a> Windows<'a> {
         drop(links);
         let rows = counted?.rows;
         let of_bench = rows.iter().filter(|(_, row)| row.key >= KEY_IRQ);
-        // What calibration subtracts is put back.
+        // Adds back what calibration subtracted.
         Ok(of_bench.fold((0, 0), |(count, sum), (_, row)| {
-            (count + row.count, sum + row.sum + row.count * self.inside_ns)
+            (count + row.count, sum + row.sum + row.count * self.probe_overhead_in_span_ns)
         }))
     }
 
@@ -121,14 +128,16 @@ impl<'a> Windows<'a> {
         self.probes.misses().map_err(bpf_error)
     }
 
-    /// Attaches two programs, in that order, behind what is attached already.
+    /// Attaches two programs, in that order, after those that are attached.
     fn link(&self, programs: [&str; 2]) -> Result<[Link; 2], BenchError> {
         let link = |program| self.probes.link(program).map_err(bpf_error);
         Ok([link(programs[0])?, link(programs[1])?])
     }
 
     fn window(&self) -> Result<Counted, BenchError> {
-        self.probes.clear_for(&ProbeOverheads::same(self.inside_ns)).map_err(bpf_error)?;
+        self.probes
+            .clear_for(&ProbeOverheads::same(self.probe_overhead_in_span_ns))
+            .map_err(bpf_error)?;
         move_gates(&self.probes, self.cpus, WindowEdge::Open)?;
         thread::sleep(self.length);
         move_gates(&self.probes, self.cpus, WindowEdge::Close)?;
