@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use lab::experiment::{Progress, Step};
 use report::escape;
 
 /// When to use colours.
@@ -127,7 +128,7 @@ pub enum Redraw {
 }
 
 /// A line of progress on a terminal: the step, and an estimate of the time left. It goes when dropped.
-pub struct Progress {
+pub struct ProgressLine {
     state: Arc<Mutex<Estimate>>,
     bar: Option<ProgressBar>,
     redraw: Redraw,
@@ -141,45 +142,69 @@ struct Estimate {
     /// Steps that have ended.
     done: usize,
     /// All steps.
-    total: usize,
+    count: usize,
+    /// The part of the current step that is done.
+    fraction: f64,
     /// How long a step takes, where that is known before.
-    step: Option<Duration>,
+    expected: Option<Duration>,
 }
 
 impl Estimate {
     fn left(&self, now: Instant) -> Option<Duration> {
         let of_step = now.saturating_duration_since(self.step_started);
         let before = self.step_started.saturating_duration_since(self.started);
-        let step = match (self.step, u32::try_from(self.done)) {
-            (Some(step), _) => step,
+        let step = match (self.expected, u32::try_from(self.done)) {
+            (Some(expected), _) => expected,
+            _ if self.fraction > 0.0 => of_step.div_f64(self.fraction),
             (None, Ok(done @ 1..)) => before / done,
-            (None, _) => return None,
+            _ => return None,
         };
-        let steps = u32::try_from(self.total.saturating_sub(self.done)).ok()?;
+        let steps = u32::try_from(self.count.saturating_sub(self.done)).ok()?;
         Some((step * steps).saturating_sub(of_step))
     }
 }
 
-impl Progress {
-    /// Progress of so many steps, each of this length where that is known.
-    pub fn new(total: usize, step: Option<Duration>, redraw: Redraw) -> Progress {
+impl ProgressLine {
+    /// The line of a run whose steps are not known yet.
+    pub fn new(redraw: Redraw) -> ProgressLine {
         let now = Instant::now();
-        let estimate = Estimate { started: now, step_started: now, done: 0, total, step };
-        let state = Arc::new(Mutex::new(estimate));
+        let state = Arc::new(Mutex::new(Estimate {
+            started: now,
+            step_started: now,
+            done: 0,
+            count: 0,
+            fraction: 0.0,
+            expected: None,
+        }));
         let is_shown = !options().quiet && io::stderr().is_terminal();
         let bar = is_shown.then(|| bar(Arc::clone(&state)));
         *PROGRESS.lock().unwrap_or_else(PoisonError::into_inner) = bar.clone();
-        Progress { state, bar, redraw }
+        ProgressLine { state, bar, redraw }
     }
 
-    /// Says which step starts now; the one before has ended.
-    pub fn step(&mut self, number: usize, label: &str) {
+    /// Says that the step `number` of `count` starts, from 1; the ones before have ended.
+    pub fn step(&mut self, number: usize, count: usize, label: &str) {
+        let expected = None;
+        self.start(&Step { number, count, label: label.to_owned(), expected });
+    }
+}
+
+impl Progress for ProgressLine {
+    fn start(&mut self, step: &Step) {
         let now = Instant::now();
+        let text = format!("[{}/{}] {}", step.number, step.count, step.label);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        (state.done, state.step_started) = (number, now);
-        let elapsed = now.saturating_duration_since(state.started).as_secs_f64();
-        let text = format!("[{}/{}] {label}", number + 1, state.total.max(number + 1));
+        let started = state.started;
+        *state = Estimate {
+            started,
+            step_started: now,
+            done: step.number.saturating_sub(1),
+            count: step.count,
+            fraction: 0.0,
+            expected: step.expected,
+        };
         drop(state);
+        let elapsed = now.saturating_duration_since(started).as_secs_f64();
         say_more(&format!("{elapsed:8.1} s  {text}"));
         let Some(bar) = &self.bar else { return };
         bar.set_message(escape::plain(&text));
@@ -188,9 +213,13 @@ impl Progress {
         }
         bar.tick();
     }
+
+    fn advance(&mut self, fraction: f64) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).fraction = fraction;
+    }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         PROGRESS.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(bar) = &self.bar {
@@ -241,12 +270,20 @@ mod tests {
     fn the_time_left_is_planned_or_taken_from_the_steps_before() {
         let second = Duration::from_secs(1);
         let started = Instant::now();
-        let mut estimate =
-            Estimate { started, step_started: started, done: 0, total: 4, step: None };
+        let mut estimate = Estimate {
+            started,
+            step_started: started,
+            done: 0,
+            count: 4,
+            fraction: 0.0,
+            expected: None,
+        };
         assert_eq!(estimate.left(started + second), None);
-        estimate.step = Some(10 * second);
+        estimate.fraction = 0.5;
+        assert_eq!(estimate.left(started + second), Some(7 * second));
+        estimate.expected = Some(10 * second);
         assert_eq!(estimate.left(started + second), Some(39 * second));
-        (estimate.step, estimate.done) = (None, 2);
+        (estimate.expected, estimate.fraction, estimate.done) = (None, 0.0, 2);
         estimate.step_started = started + 12 * second;
         assert_eq!(estimate.left(started + 13 * second), Some(11 * second));
         assert_eq!(estimate.left(started + 99 * second), Some(Duration::ZERO));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, bail};
-use lab::experiment::{self, BenchError, Experiment, Outcome, RunContext, Step};
+use lab::experiment::{self, BenchError, Experiment, Outcome, RunContext};
 use live::host::{Root, diagnose, diagnosis, host_facts};
 use live::window::Stop;
 use record::{Attachment, Run, Table, Timestamp};
@@ -16,7 +16,7 @@ use report::TerminalOptions;
 use serde_json::{Map, Value as Json};
 use sim::SimError;
 
-use crate::console::{self, Progress, Redraw};
+use crate::console::{self, ProgressLine, Redraw};
 use crate::options::{Format, FormatArgs, OptionalResultArgs, ResultArgs, Usage};
 
 /// Exit code of an error.
@@ -192,13 +192,8 @@ impl OpenRun {
         redraw: Redraw,
         attachments: impl FnOnce(&Run, &E::Samples) -> Vec<Attachment>,
     ) -> anyhow::Result<(ExitCode, Box<Run>)> {
-        let mut progress: Option<Progress> = None;
-        let mut show = |step: &Step| {
-            let progress =
-                progress.get_or_insert_with(|| Progress::new(step.count, step.expected, redraw));
-            progress.step(step.number - 1, &step.label);
-        };
-        let outcome = experiment::run(plan, context, bench, &mut show);
+        let mut progress = ProgressLine::new(redraw);
+        let outcome = experiment::run(plan, context, bench, &mut progress);
         drop(progress);
         match outcome? {
             Outcome::Run { run, samples } => {

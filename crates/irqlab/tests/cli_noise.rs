@@ -113,6 +113,22 @@ fn bare_is_without_causes() {
 }
 
 #[test]
+fn a_command_runs_with_the_loops_and_its_failure_is_the_exit_code() {
+    let _alone = alone();
+    let place = Place::new();
+    let words = ["noise", "-q", "--no-trace", "-c", "0", "--loop", "ftq", "-d", "300ms", "--"];
+    let run = |command: &[&str]| place.run(&[&words[..], command].concat());
+    let ended = run(&["sleep", "600"]);
+    if ended.code == Some(4) {
+        return println!("not run: {}", ended.err);
+    }
+    ended.assert_code(0);
+    run(&["true"]).assert_code(0).assert_says("the command ended before the loops did");
+    run(&["sh", "-c", "exit 9"]).assert_code(9);
+    check_refused(&["noise", "--on", "sim", "--", "true"], "-- CMD is for --on live");
+}
+
+#[test]
 fn the_tick_that_is_found_is_the_kernels() {
     let _alone = alone();
     let place = Place::new();

@@ -14,6 +14,7 @@ use live::host::{
     HostFacts, Root, diagnose, diagnosis, format_cpu_list, host_facts, run_host_block,
 };
 use live::noise::{Length, LiveNoise, NoiseSettings};
+use live::window::{Workload, shell_status};
 use record::{Attachment, Run};
 use serde_json::{Map, Value as Json, json};
 use sim::Cache;
@@ -22,10 +23,10 @@ use sim::noise::{SimNoise, SimNoiseSettings};
 use sim::watch::Watch;
 
 use super::noise_scale;
-use crate::console::Redraw;
+use crate::console::{self, Redraw};
 use crate::options::{
-    LIVE, On, ResultArgs, SIMULATED, Usage, any_duration, duration, duration_between, guest_cpus,
-    help_with_exit_codes, ns, online_cpus, unique,
+    Format, LIVE, On, ResultArgs, SIMULATED, Usage, any_duration, duration, duration_between,
+    guest_cpus, help_with_exit_codes, ns, online_cpus, unique,
 };
 use crate::run::{OpenRun, stop_on_signals};
 use crate::simulated::{Simulated, SimulatedArgs};
@@ -37,6 +38,7 @@ use crate::simulated::{Simulated, SimulatedArgs};
   irqlab noise                              1,000 quanta of 100 us, as in the paper, on every CPU
   irqlab noise -c 1 -d 60s --loop detour    a minute of one CPU's detours, with their causes
   irqlab noise --no-trace --body memory     without probes, with loops that use the memory
+  irqlab noise -c 1 -d 10s -- dd if=/dev/sda of=/dev/null     while a command runs
   irqlab noise scale --run RUN              what that does to a parallel job
   irqlab noise --on sim:r4400-1994          in a simulated machine: each cycle has its cause"))]
 pub struct NoiseArgs {
@@ -92,6 +94,10 @@ pub struct NoiseArgs {
     /// Run without probes, and without causes
     #[arg(long, help_heading = LIVE)]
     no_trace: bool,
+    /// Start this command with the loops, and end it with them: what does it cost programs on the same
+    /// machine?
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<String>,
     #[command(flatten)]
     results: ResultArgs,
     /// Draw what each repetition of fwq took, in the colour of its cause, into this SVG file
@@ -186,6 +192,7 @@ impl NoiseArgs {
             ("scheduler", json!(scheduler)),
             ("trace", json!(!self.no_trace)),
             ("seed", json!(self.seed)),
+            ("command", json!(self.command)),
         ];
         settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
@@ -287,7 +294,20 @@ fn run_live(args: &NoiseArgs) -> anyhow::Result<ExitCode> {
     let open = OpenRun::new("noise", &args.results)?;
     let context = open.context(run_host_block(&host), args.settings());
     let mut bench = args.live_bench(&host)?;
-    measure(args, &open, context, &mut bench)
+    if args.command.is_empty() {
+        return measure(args, &open, context, &mut bench);
+    }
+    let to_stderr = args.results.printing.format() != Format::Table;
+    let command = Workload::start(&args.command, to_stderr)?;
+    let ending = measure(args, &open, context, &mut bench)?;
+    match command.end()? {
+        None => Ok(ending),
+        Some(status) => {
+            console::warn(&format!("the command ended before the loops did ({status})"));
+            let code = u8::try_from(shell_status(status)).unwrap_or(1);
+            Ok(if code == 0 { ending } else { ExitCode::from(code) })
+        }
+    }
 }
 
 fn run_simulated(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {
@@ -319,6 +339,9 @@ fn run_simulated(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCo
 
 /// Refuses what a simulated machine cannot do.
 fn check_simulated(args: &NoiseArgs, model: Option<&str>, vcpus: u32) -> Result<(), Usage> {
+    if !args.command.is_empty() {
+        return Err(Usage("-- CMD is for --on live: the guest runs the loops alone".to_owned()));
+    }
     if args.simulated.guest.free_running {
         let why = "the loops' clock must be the machine's, not the host's";
         return Err(Usage(format!("--free-running: {why}")));

@@ -64,6 +64,20 @@ impl Workload {
         Ok(Workload { child, pidfd })
     }
 
+    /// How it ended by itself; absent when it still ran, and was ended now.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn end(mut self) -> Result<Option<ExitStatus>, BenchError> {
+        let failed = |error: std::io::Error| BenchError::Failed(error.to_string());
+        if let Some(status) = self.child.try_wait().map_err(failed)? {
+            return Ok(Some(status));
+        }
+        let _ = pidfd_send_signal(&self.pidfd, Signal::TERM); // it may have ended meanwhile
+        self.child.wait().map_err(failed)?;
+        Ok(None)
+    }
+
     /// Waits for its end and returns its exit status; a stopped window terminates it first.
     ///
     /// # Errors
@@ -77,6 +91,7 @@ impl Workload {
 }
 
 /// The status as a shell gives it: the exit code, or 128 and the number of the signal.
+#[must_use]
 pub fn shell_status(status: ExitStatus) -> i32 {
     status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(1)
 }

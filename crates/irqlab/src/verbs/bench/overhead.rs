@@ -9,7 +9,7 @@ use record::{Kind, Table, Value};
 use serde_json::{Map, json};
 
 use super::{Measured, columns, open, run_of};
-use crate::console::{Progress, Redraw};
+use crate::console::{ProgressLine, Redraw};
 use crate::options::{OptionalResultArgs, one_cpu, online_cpus};
 use crate::run::{stop_on_signals, with_remedy_for_rights};
 
@@ -37,9 +37,9 @@ pub fn run(args: &OverheadArgs) -> anyhow::Result<ExitCode> {
     let settings =
         OverheadSettings { rounds: args.rounds, calls: args.calls, ..OverheadSettings::new(cpu) };
     let stop = stop_on_signals()?;
-    let mut progress = Progress::new(args.rounds as usize, None, Redraw::EachStep);
+    let mut progress = ProgressLine::new(Redraw::EachStep);
     let measured = measure(&settings, &stop, &mut |round: u32| {
-        progress.step(round as usize, "round");
+        progress.step(round as usize + 1, args.rounds as usize, "round");
     });
     drop(progress);
     let overhead = measured.map_err(with_remedy_for_rights)?;

@@ -15,7 +15,7 @@ use record::{Kind, Table, Value};
 use serde_json::{Map, json};
 
 use super::{Measured, columns, open, run_of};
-use crate::console::{self, Progress, Redraw};
+use crate::console::{self, ProgressLine, Redraw};
 use crate::options::{OptionalResultArgs, Usage};
 
 /// The two workloads: the machine boots, runs a command that does nothing, and ends; and what the
@@ -81,11 +81,11 @@ pub fn run(args: &SimBenchArgs) -> anyhow::Result<ExitCode> {
     let bench = Bench { cache, qemu, machine, annotated };
     // Interleaved: what the host does besides meets all levels.
     let steps = levels.len() * args.rounds as usize;
-    let (mut progress, mut step) = (Progress::new(steps, None, Redraw::EachStep), 0);
+    let (mut progress, mut step) = (ProgressLine::new(Redraw::EachStep), 0);
     for _ in 0..args.rounds {
         for level in &mut levels {
-            progress.step(step, &level.name);
             step += 1;
+            progress.step(step, steps, &level.name);
             for (at, work) in [0, args.work].into_iter().enumerate() {
                 bench.measure(level, at, work)?;
             }

@@ -12,7 +12,7 @@ use sim::watch::{self, Annotated, Detail, Recording, Watch};
 use sim::{Cache, Machine, boot, checkpoint, qemu};
 
 use super::{Measured, columns, open, run_of};
-use crate::console::{self, Progress, Redraw};
+use crate::console::{self, ProgressLine, Redraw};
 use crate::options::OptionalResultArgs;
 use crate::run::stop_on_signals;
 use crate::simulated::{self, GuestArgs, ModelDetail, SliceArgs, shell_line};
@@ -70,9 +70,9 @@ pub fn run(args: &SimRepeatArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_on_signals()?;
     let mut outcomes: BTreeMap<Outcome, Same> = BTreeMap::new();
     let mut interrupted = false;
-    let mut progress = Progress::new(args.times as usize, None, Redraw::EverySecond);
+    let mut progress = ProgressLine::new(Redraw::EverySecond);
     for number in 1..=u64::from(args.times) {
-        progress.step(number as usize - 1, "run");
+        progress.step(number as usize, args.times as usize, "run");
         let Some((outcome, instructions)) = bench.once(&|| stop.is_requested())? else {
             interrupted = true;
             break;

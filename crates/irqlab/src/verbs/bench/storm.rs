@@ -10,7 +10,7 @@ use record::{Kind, Table, Value};
 use serde_json::{Map, json};
 
 use super::{Measured, columns, open, run_of};
-use crate::console::{Progress, Redraw};
+use crate::console::{ProgressLine, Redraw};
 use crate::options::{OptionalResultArgs, duration, duration_between, online_cpus};
 use crate::run::{stop_on_signals, with_remedy_for_rights};
 
@@ -46,8 +46,8 @@ pub fn run(args: &StormArgs) -> anyhow::Result<ExitCode> {
         stop: stop_on_signals()?,
     };
     let open = open(&args.results)?;
-    let mut progress = Progress::new(1, Some(args.duration), Redraw::EverySecond);
-    progress.step(0, "timer, inter-processor and disk interrupts");
+    let mut progress = ProgressLine::new(Redraw::EverySecond);
+    progress.step(1, 1, "timer, inter-processor and disk interrupts");
     let storm = measure(&settings).map_err(with_remedy_for_rights)?;
     drop(progress);
     open.finish(&run_of("bench-storm", open.started(), measured(&settings, &storm)), &[])

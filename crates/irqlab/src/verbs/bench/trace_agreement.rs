@@ -10,7 +10,7 @@ use record::{Kind, Table, Value};
 use serde_json::{Map, json};
 
 use super::{Measured, columns, open, run_of};
-use crate::console::{Progress, Redraw};
+use crate::console::{ProgressLine, Redraw};
 use crate::options::{OptionalResultArgs, duration_between, online_cpus};
 use crate::run::{stop_on_signals, with_remedy_for_rights};
 
@@ -50,8 +50,10 @@ pub fn run(args: &TraceAgreementArgs) -> anyhow::Result<ExitCode> {
     };
     let open = open(&args.results)?;
     let stop = stop_on_signals()?;
-    let mut progress = Progress::new(args.rounds as usize, None, Redraw::EachStep);
-    let seen = measure(&settings, &stop, &mut |round: u32| progress.step(round as usize, "round"));
+    let mut progress = ProgressLine::new(Redraw::EachStep);
+    let seen = measure(&settings, &stop, &mut |round: u32| {
+        progress.step(round as usize + 1, args.rounds as usize, "round")
+    });
     drop(progress);
     let seen = seen.map_err(with_remedy_for_rights)?;
     open.finish(&run_of("bench-trace-agreement", open.started(), measured(&settings, &seen)), &[])

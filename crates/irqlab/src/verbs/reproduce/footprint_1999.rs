@@ -15,17 +15,17 @@ use sim::{Cache, models};
 
 use super::ReproduceArgs;
 use super::parts::{GuestPart, left_out, parts};
-use crate::console::{Progress, Redraw};
+use crate::console::{ProgressLine, Redraw};
 use crate::options::Usage;
 use crate::run::{OpenRun, stop_on_signals};
 use crate::simulated::{self, GuestArgs};
 use crate::verbs::footprint::{SimulatedFootprint, VCPUS, prepare};
 
-/// Tables of a part that go into the run, and their names there.
+/// Tables of a part that go into the run, with their names there.
 const TABLES: [(&str, &str); 4] =
     [("footprint", "series"), ("sums", "sums"), ("modes", "modes"), ("by_context", "by_context")];
 
-/// What is put together.
+/// The results of all parts.
 #[derive(Default)]
 struct Gathered {
     runs: Vec<ModelRun>,
@@ -49,13 +49,13 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     }
     let open = OpenRun::new("reproduce", &args.results)?;
     let stop = stop_on_signals()?;
-    let mut progress = Progress::new(steps, None, Redraw::EverySecond);
+    let mut progress = ProgressLine::new(Redraw::EverySecond);
     let mut step = 0;
     let mut all = Gathered::default();
     for name in &args.models {
         let mut next = |part: &str| {
-            progress.step(step, &format!("{name}: {part}"));
             step += 1;
+            progress.step(step, steps, &format!("{name}: {part}"));
         };
         measure_model(args, name, &stop, &mut all, &mut next).with_context(|| name.clone())?;
         if all.stopped {
@@ -136,7 +136,7 @@ fn measure_part(
     Ok((!bench.stop_requested()).then(|| (bench.facts(), measured)))
 }
 
-/// Adds the tables of a part, with whose they are.
+/// Adds the tables of a part, with the names of the model and of the guest.
 fn gather(
     name: &str,
     part: &GuestPart,

@@ -16,7 +16,7 @@ use sim::{Accounting, Cache, Held, Instrumentation, Machine, Vm, boot, checkpoin
 
 use super::terminal::Terminal;
 use super::{MachineArgs, annotations, beside, contexts, misses};
-use crate::console::{self, Progress, Redraw};
+use crate::console::{self, ProgressLine, Redraw};
 use crate::options::{Format, OptionalResultArgs, Usage};
 use crate::run::OpenRun;
 use crate::simulated::{SliceArgs, shell_line};
@@ -259,14 +259,14 @@ fn watched(
 }
 
 /// The line of progress of a machine that boots; and how to boot it but once.
-fn boot_progress(watch: &Watch, args: &MachineArgs) -> Progress {
+fn boot_progress(watch: &Watch, args: &MachineArgs) -> ProgressLine {
     let level = match watch.detail {
         Detail::Fast => "fast",
         Detail::Count => "count",
         Detail::Timed => "timed",
         Detail::Ooo => "ooo",
     };
-    let mut progress = Progress::new(1, None, Redraw::EverySecond);
+    let mut progress = ProgressLine::new(Redraw::EverySecond);
     let is_cold = args.guest.from.is_none();
     if is_cold && watch.detail.has_model() {
         let first = if watch.start_fast { "fast" } else { level };
@@ -275,8 +275,11 @@ fn boot_progress(watch: &Watch, args: &MachineArgs) -> Progress {
              once: irqlab sim checkpoint NAME, with the same options of the machine, then --from NAME"
         ));
     }
-    progress
-        .step(0, if is_cold { "the guest boots and runs the command" } else { "the command runs" });
+    progress.step(
+        1,
+        1,
+        if is_cold { "the guest boots and runs the command" } else { "the command runs" },
+    );
     progress
 }
 

@@ -14,7 +14,7 @@ use sim::Cache;
 use sim::handlers::{SimBench, SimSettings};
 use sim::watch::Watch;
 
-use crate::console::{Progress, Redraw};
+use crate::console::{ProgressLine, Redraw};
 use crate::options::{ResultArgs, duration, ns};
 use crate::run::{OpenRun, stop_on_signals};
 use crate::simulated::{self, GuestArgs, Simulated, SliceArgs};
@@ -77,11 +77,11 @@ pub fn run(cache: Cache, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     let open = OpenRun::new("verify-probes", &args.results)?;
     let (mut bench, host) = bench(cache, args)?;
     let conditions = Condition::combinations(&args.load, &args.rate, &args.stimulus);
-    let mut progress = Progress::new(conditions.len(), None, Redraw::EverySecond);
+    let mut progress = ProgressLine::new(Redraw::EverySecond);
     let mut all = All::default();
     for (at, condition) in conditions.iter().enumerate() {
         let label = condition.label();
-        progress.step(at, &label);
+        progress.step(at + 1, conditions.len(), &label);
         match bench.verify(*condition) {
             Ok(None) => break,
             Ok(Some(verified)) => {
