@@ -1,4 +1,4 @@
-//! A table from a Parquet file, believing nothing that the file says.
+//! Reads a table from a Parquet file without trusting the file.
 
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,10 +17,10 @@ use crate::table::{Column, Kind, Table, Value};
 /// Rows decoded at a time.
 const BATCH_ROWS: usize = 1 << 14;
 
-/// The table in `file`, which must be as the manifest's entry says; or what is wrong with it.
+/// The table in `file`, which must match the manifest's entry; or what is wrong with it.
 pub(crate) fn decode(file: File, entry: &TableEntry) -> Result<Table, String> {
-    // The Parquet library panics on some damaged files. It holds nothing of ours by reference but
-    // the entry, which it does not change.
+    // The Parquet library panics on some damaged files. The entry is all that it borrows, and it does
+    // not change it.
     let outcome = catch_unwind(AssertUnwindSafe(|| decode_unguarded(file, entry)));
     outcome.unwrap_or_else(|_| Err("damaged: the Parquet decoder gave up on it".to_owned()))
 }
@@ -57,7 +57,7 @@ fn decode_unguarded(file: File, entry: &TableEntry) -> Result<Table, String> {
     Ok(table)
 }
 
-/// Where the manifest's columns are in the file, once both are known to agree.
+/// The positions of the manifest's columns in the file, which must have the same columns.
 fn column_places(schema: &SchemaDescriptor, entry: &TableEntry) -> Result<Vec<usize>, String> {
     let found = schema.columns();
     if found.len() != entry.columns.len() {
@@ -73,11 +73,15 @@ fn column_places(schema: &SchemaDescriptor, entry: &TableEntry) -> Result<Vec<us
         let place = place.ok_or_else(|| format!("column {}: missing", wanted.name))?;
         let column = &found[place];
         let kind = kind_of(column).ok_or_else(|| {
-            format!("column {}: is {}, which no kind is", wanted.name, column.physical_type())
+            format!(
+                "column {}: is {}, which is no kind of column",
+                wanted.name,
+                column.physical_type()
+            )
         })?;
         if kind != wanted.kind {
-            let Column { name, kind: said, .. } = wanted;
-            return Err(format!("column {name}: is {kind}, but the manifest says {said}"));
+            let Column { name, kind: expected, .. } = wanted;
+            return Err(format!("column {name}: is {kind}, but the manifest says {expected}"));
         }
         if column.max_def_level() != 1 || column.max_rep_level() != 0 {
             return Err(format!("column {}: is not a plain optional column", wanted.name));
@@ -117,7 +121,7 @@ fn text(bytes: ByteArray) -> Result<Value, String> {
     Ok(Value::Text(text.to_owned()))
 }
 
-/// Reads exactly `count` values of a column, in batches so that a lie about `count` costs nothing.
+/// Reads exactly `count` values of a column, in batches, so that a wrong `count` costs no memory.
 fn read_values<T: DataType>(
     group: &dyn RowGroupReader,
     place: usize,

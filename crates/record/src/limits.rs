@@ -16,7 +16,7 @@ pub const ROWS_MAX: u64 = 10_000_000;
 pub const CELLS_MAX: u64 = 100_000_000;
 /// Longest text in a cell.
 pub const TEXT_BYTES_MAX: usize = 64 << 10;
-/// Most bytes of text in a table: a few bytes of Parquet can stand for much text.
+/// Most bytes of text in a table: a few bytes of Parquet can encode much text.
 pub const TABLE_TEXT_BYTES_MAX: usize = 1 << 30;
 /// Largest file of a table.
 pub const TABLE_BYTES_MAX: u64 = 4 << 30;
@@ -31,8 +31,7 @@ pub const NOTES_MAX: usize = 16;
 /// Most columns that form groups of rows.
 pub const GROUP_COLUMNS_MAX: usize = 8;
 
-/// Whether a table or column may have that name: `[a-z0-9_]+`, so that it is a file name without
-/// surprises.
+/// Whether a table or column may have that name: `[a-z0-9_]+`, which is a safe file name.
 #[must_use]
 pub fn is_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';

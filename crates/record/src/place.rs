@@ -1,4 +1,4 @@
-//! Where runs are: names of new run directories, and what a killed process left of one.
+//! Names of new run directories, and leftovers of runs whose process was killed.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, TryLockError};
@@ -7,13 +7,13 @@ use std::process;
 
 use jiff::Timestamp;
 
-/// Name of the directory of a run that begins now, such as `20261121T075041Z-handlers`.
+/// Name of the directory of a run that starts now, such as `20261121T075041Z-handlers`.
 #[must_use]
 pub fn default_dir_name(experiment: &str, now: Timestamp) -> String {
     format!("{}-{experiment}", now.strftime("%Y%m%dT%H%M%SZ"))
 }
 
-/// The directory in `parent` for a run that begins now. When there is one of that name already,
+/// The directory in `parent` for a run that starts now. When there is one of that name already,
 /// `-2`, `-3` and so on are appended.
 #[must_use]
 pub fn default_dir(parent: &Path, experiment: &str, now: Timestamp) -> PathBuf {
@@ -28,7 +28,7 @@ pub fn default_dir(parent: &Path, experiment: &str, now: Timestamp) -> PathBuf {
     dir
 }
 
-/// What processes that are no more left of runs that they were writing in `parent`.
+/// Unfinished run directories in `parent` whose processes no longer exist.
 #[must_use]
 pub fn partial_dirs(parent: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
@@ -38,7 +38,7 @@ pub fn partial_dirs(parent: &Path) -> Vec<PathBuf> {
     leftovers
 }
 
-/// Removes what [`partial_dirs`] finds; gives what was removed.
+/// Removes what [`partial_dirs`] finds; returns what it removed.
 pub fn remove_leftovers(parent: &Path) -> Vec<PathBuf> {
     let leftovers = partial_dirs(parent).into_iter();
     leftovers.filter(|path| fs::remove_dir_all(path).is_ok()).collect()
@@ -59,9 +59,9 @@ pub(crate) fn partial_name(name: &OsStr) -> OsString {
     partial
 }
 
-/// Whether `path` is a run directory in the making that nobody makes any more: the process in its
-/// name is gone, or is this one (process ids come again, in containers soon), and nobody holds its
-/// lock.
+/// Whether `path` is an unfinished run directory that no process writes any more: the process in its
+/// name is gone, or is this one (process ids are reused, in containers quickly), and its lock is
+/// free.
 pub(crate) fn is_leftover(path: &Path) -> bool {
     let is_dir = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir());
     let Some(pid) = partial_pid(path) else { return false };
@@ -75,7 +75,7 @@ fn partial_pid(path: &Path) -> Option<u32> {
 }
 
 fn is_alive(pid: u32) -> bool {
-    // Where there is no /proc nothing can be said, and nothing is removed.
+    // Without /proc it is unknown whether the process exists: nothing is removed.
     !Path::new("/proc/self").exists() || Path::new("/proc").join(pid.to_string()).exists()
 }
 

@@ -35,7 +35,7 @@ pub enum ReadError {
         /// The schema it names.
         found: String,
     },
-    /// Damaged, or never a run directory.
+    /// Damaged, or not a run directory.
     #[error("{path}: {what}")]
     Corrupt {
         /// The file that is damaged.
@@ -76,7 +76,7 @@ fn read_manifest(path: &Path) -> Result<Manifest, ReadError> {
     Ok(manifest)
 }
 
-/// Checks limits and names before any other file is opened by such a name.
+/// Checks limits and names before any file of such a name is opened.
 fn check(manifest: &Manifest) -> Result<(), String> {
     limits::check_shape(manifest.tables.iter().map(shape))?;
     for TableEntry { name, file, bytes, .. } in &manifest.tables {
@@ -127,7 +127,7 @@ fn check_bytes(path: &Path, mut file: &File, entry: &TableEntry) -> Result<(), R
     Ok(())
 }
 
-/// Opens a regular file: a pipe or a device in its place could keep us for ever.
+/// Opens a regular file: reading from a pipe or a device could block for ever.
 fn open(path: &Path) -> Result<File, ReadError> {
     let metadata = fs::metadata(path).map_err(failed(path))?;
     if !metadata.is_file() {

@@ -8,7 +8,7 @@ use crate::table::{Table, Value};
 /// The schema that this version writes.
 pub const SCHEMA: &str = "irqlab.run/2";
 
-/// Something that was asked for, or usual, and is not in the tables, with the reason.
+/// Something that was asked for, or is usual, and is absent from the tables, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Absence {
     /// Table that lacks it.
@@ -31,7 +31,7 @@ pub struct Run {
     pub experiment: String,
     /// Bench it ran on: `live` or `sim`.
     pub bench: String,
-    /// When it began, UTC, RFC 3339.
+    /// When it started, UTC, RFC 3339.
     pub started_utc: String,
     /// False when it was cut short (Ctrl-C); the tables then hold what was measured until then.
     pub complete: bool,
@@ -39,11 +39,11 @@ pub struct Run {
     pub host: Map<String, Json>,
     /// Everything that was set, given or by default, and the versions.
     pub settings: Map<String, Json>,
-    /// What the measurement itself cost, and what it lost.
+    /// What the measurement itself cost and lost.
     pub observer: Map<String, Json>,
     /// What a reader must know before using a number.
     pub warnings: Vec<String>,
-    /// What is not there, and why.
+    /// What is absent, and why.
     pub absent: Vec<Absence>,
     /// The results.
     pub tables: Vec<Table>,

@@ -13,16 +13,16 @@ use crate::place;
 use crate::run::{Run, SCHEMA};
 use crate::table::Table;
 
-/// Why a run was not written. Nothing of it is left behind.
+/// Why a run was not written. No part of it remains.
 #[derive(Debug, Error)]
 pub enum WriteError {
-    /// There is something of that name; it was not touched.
+    /// Something of that name exists; it was not changed.
     #[error("{path}: exists already, and a run is never overwritten")]
     Exists {
         /// The run directory asked for.
         path: PathBuf,
     },
-    /// The path does not name a directory that could be made.
+    /// The path is not the name of a directory that can be created.
     #[error("{path}: not the name of a new directory")]
     NoName {
         /// The run directory asked for.
@@ -36,7 +36,7 @@ pub enum WriteError {
         /// The cause.
         source: io::Error,
     },
-    /// The run is not one that could be read back. An error of the program.
+    /// The run could not be read back: an error of the program.
     #[error("the run cannot be recorded: {what}")]
     Invalid {
         /// What is wrong with it.
@@ -111,8 +111,8 @@ fn refuse_existing(dir: &Path) -> Result<(), WriteError> {
     }
 }
 
-/// The directory in the making: removed when dropped, unless kept. Its lock tells other processes
-/// that somebody is at work in it, whatever the process id in its name means to them.
+/// The unfinished directory: removed when dropped, unless kept. Its lock shows other processes that
+/// it is in use, even those to which the process id in its name means something else.
 struct Partial {
     path: PathBuf,
     kept: bool,

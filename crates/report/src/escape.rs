@@ -1,8 +1,8 @@
-//! Text from elsewhere, made harmless: a device name may hold whatever its maker, or a guest,
-//! wanted a terminal to obey.
+//! Neutralises text of unknown origin: a device name may contain whatever its maker, or a guest,
+//! wants a terminal to execute.
 
-/// Whether a terminal may act on this character, or show something else than is there: control
-/// characters, changes of direction, invisible characters.
+/// Whether a terminal may act on this character, or hide what is there: control characters, changes
+/// of direction, invisible characters.
 fn is_active(character: char) -> bool {
     character.is_control()
         || matches!(character,
@@ -25,7 +25,7 @@ pub fn plain(text: &str) -> String {
     out
 }
 
-/// [`plain`] text, line by line: for what has lines on purpose, as the end of a guest's console.
+/// [`plain`] text, line by line: for text with lines on purpose, such as the end of a guest's console.
 #[must_use]
 pub fn lines(text: &str) -> String {
     text.lines().map(plain).collect::<Vec<_>>().join("\n")

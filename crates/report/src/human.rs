@@ -50,7 +50,7 @@ const PERCENT: Scale = &[unit("%", 0.01)];
 const CYCLES: Scale = &[unit("cycles", 1.0)];
 const NONE: Scale = &[unit("", 1.0)];
 
-/// Suffixes of names of columns, and the units that they stand for.
+/// Suffixes of the names of columns, and the units that they mean.
 const SUFFIXES: [(&str, Scale); 6] = [
     ("_ns", TIME),
     ("_hz", RATE),

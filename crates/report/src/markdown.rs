@@ -81,7 +81,7 @@ fn item(missing: &words::Missing) -> String {
     let words = escape::markdown(&format!("{}: {reason}", missing.what));
     match &missing.remedy {
         None => format!("- {words}\n"),
-        // A code span, which has no escapes, where the line can stand in one.
+        // A code span has no escapes: used where the line has no backtick.
         Some(remedy) if !remedy.contains('`') => format!("- {words}: `{remedy}`\n"),
         Some(remedy) => format!("- {words}: {}\n", escape::markdown(remedy)),
     }

@@ -15,20 +15,20 @@ pub struct Track {
     pub slices: Vec<Slice>,
 }
 
-/// A stretch of time. Times are ns from the begin of its group.
+/// An interval of time. Times are ns from the start of its group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slice {
     /// What ran.
     pub name: String,
-    /// Of which sort it is: what can be searched for.
+    /// Its kind, which can be searched for.
     pub kind: String,
-    /// When it began.
+    /// When it started.
     pub from_ns: u64,
-    /// How long it took.
+    /// Its length.
     pub length_ns: u64,
 }
 
-/// Rows that stand together. All groups begin at the same time of the picture.
+/// Rows that are drawn together. All groups start at the same time of the picture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
     /// What they are of.
@@ -37,7 +37,7 @@ pub struct Group {
     pub tracks: Vec<Track>,
 }
 
-/// A name that a viewer can show: no control characters, not endless.
+/// A name that a viewer can show: without control characters, and of limited length.
 fn plain(name: &str) -> String {
     let seen = name.chars().map(|one| if one.is_control() { '\u{fffd}' } else { one });
     seen.take(NAME_CHARS_MAX).collect()

@@ -56,13 +56,13 @@ pub(super) fn sums(all: &[Series]) -> Table {
     let doc = "Displaced lines of both L1 caches compared with those of the L2 cache.";
     let mut table = Table::new("sums", doc, columns).displayed(all_rows());
     let first = [Level::L1d, Level::L1i, Level::L2];
-    let mut told = Vec::new();
+    let mut done = Vec::new();
     for like in all.iter().filter(|series| first.contains(&series.level)) {
         let (source, method) = (like.source, like.method);
-        if told.contains(&(source, method)) {
+        if done.contains(&(source, method)) {
             continue;
         }
-        told.push((source, method));
+        done.push((source, method));
         for by in [COUNTERS, TIME] {
             let series = first.map(|level| find(all, level, source, method));
             let lines = series.map(|one| displaced(one?, by));

@@ -104,7 +104,7 @@ pub fn placement(samples: &[NoiseSample]) -> (Table, Vec<Absence>) {
     (table, absent(&of_loops, &found))
 }
 
-/// Quanta of a loop, by who ran meanwhile.
+/// Quanta of a loop, by what ran meanwhile.
 #[derive(Debug, Default)]
 struct Hits {
     undisturbed: Vec<u64>,
@@ -112,7 +112,7 @@ struct Hits {
     left_out: BTreeMap<u32, u64>,
 }
 
-/// A quantum that ended elsewhere, or had a page fault, is no measure of anything.
+/// A quantum that ended on another CPU, or had a page fault, does not count.
 fn hits(fixed: &Fixed, beside: &[Beside]) -> Hits {
     let mut hits = Hits::default();
     let is_sound = |one: &&super::super::Quantum| !one.migrated && one.faulted != Some(true);
@@ -128,7 +128,7 @@ fn hits(fixed: &Fixed, beside: &[Beside]) -> Hits {
 }
 
 impl Hits {
-    /// The cells behind both CPUs; none when no handler ran there alone, or one always did.
+    /// The cells that follow the two CPUs; none when no handler ran there alone, or one always did.
     fn cells(&self, handler_cpu: u32) -> Option<Vec<Value>> {
         let times = self.by_cpu.get(&handler_cpu)?;
         let still = Mean::of(&self.undisturbed);
@@ -150,7 +150,7 @@ impl Hits {
     }
 }
 
-/// Relations without a row, each with the reason.
+/// The relations without a row, each with the reason.
 fn absent(of_loops: &[(&[Beside], &CpuNoise, &Fixed)], found: &[Relation]) -> Vec<Absence> {
     if of_loops.is_empty() {
         return Vec::new();
@@ -167,7 +167,7 @@ fn absent(of_loops: &[(&[Beside], &CpuNoise, &Fixed)], found: &[Relation]) -> Ve
         pairs.extend(beside.iter().map(|other| Relation::of(loops.place, other.place)));
     }
     if pairs.is_empty() {
-        let reason = "it is not known where the CPUs are, or what ran on them meanwhile";
+        let reason = "the topology of the CPUs, or what ran on them meanwhile, is unknown";
         return vec![absence("all rows", reason)];
     }
     let is_there = |one: &&Relation| !found.contains(one);
@@ -175,9 +175,9 @@ fn absent(of_loops: &[(&[Beside], &CpuNoise, &Fixed)], found: &[Relation]) -> Ve
     let reason = |one: &Relation| match (pairs.contains(one), one) {
         (true, _) => "no quantum overlapped a handler there while nothing else ran, or all did",
         (false, Relation::SameThread) => "no CPU runs a loop",
-        (false, Relation::SameCore) => "no two CPUs that are watched share a core (no SMT)",
-        (false, Relation::OtherCore) => "no two CPUs that are watched are two cores of a socket",
-        (false, Relation::OtherSocket) => "no two CPUs that are watched are in two sockets",
+        (false, Relation::SameCore) => "no two measured CPUs share a core (no SMT)",
+        (false, Relation::OtherCore) => "no two measured CPUs are two cores of a socket",
+        (false, Relation::OtherSocket) => "no two measured CPUs are in two sockets",
     };
     missing.map(|one| absence(one.word(), reason(one))).collect()
 }
