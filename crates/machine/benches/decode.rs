@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use machine::core::Special;
-use machine::decode::Instructions;
+use machine::decode::Decoder;
 
 /// For how long this process had a CPU.
 fn cpu_seconds() -> f64 {
@@ -39,12 +39,13 @@ fn main() {
     let path = std::env::current_exe().expect("its name");
     let file = std::fs::read(path).expect("its bytes");
     let code = code(&file);
-    let mut instructions = Instructions::default();
+    let mut decoder = Decoder::default();
     let (mut at, mut number) = (0, 0u64);
     let mut specials: BTreeMap<String, u64> = BTreeMap::new();
     let start = cpu_seconds();
     while at < code.len() {
-        let decoded = instructions.decode(&code[at..], at as u64).instruction;
+        let decoded = decoder.decode(&code[at..], at as u64);
+        let decoded = decoder.core_instruction(&decoded);
         at += usize::from(decoded.bytes()).max(1);
         number += 1;
         if decoded.special() != Special::None {

@@ -9,7 +9,7 @@ use crate::beside::Beside;
 use crate::callbacks::Callbacks;
 use crate::cpu;
 use crate::ffi::{API_VERSION, Id, Info};
-use machine::decode::Instructions;
+use machine::decode::Decoder;
 use machine::{BlockingMachine, BlockingModel, SystemModel};
 
 use crate::clock::{Clock, Parts};
@@ -108,7 +108,7 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
             .map(|model| BlockingMachine::new(model).fetch_line_shift()),
         model: models.timed,
         processors: models.processors,
-        decoder: Instructions::default(),
+        decoder: Decoder::default(),
         beside: beside(&options, cpus)?,
         registers: None,
         thread: None,

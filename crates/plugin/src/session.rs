@@ -5,7 +5,7 @@ use std::thread::ThreadId;
 
 use attribution::KernelContext;
 use machine::BlockingModel;
-use machine::decode::Instructions;
+use machine::decode::Decoder;
 
 use crate::beside::Beside;
 use crate::block::Arena;
@@ -57,7 +57,7 @@ pub(crate) struct Session {
     pub(crate) model: Option<BlockingModel>,
     /// Those of the level `ooo`.
     pub(crate) processors: Option<Processors>,
-    pub(crate) decoder: Instructions,
+    pub(crate) decoder: Decoder,
     /// Caches beside, null without any. They live as long as the process.
     pub(crate) beside: *mut Beside,
     /// Found when the first vCPU is made.

@@ -12,6 +12,8 @@ use std::ffi::{c_uint, c_void};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use machine::decode::DeviceWrite;
+
 use crate::delay;
 use crate::ffi::WRITES;
 use crate::qemu::TranslatedInstruction;
@@ -57,45 +59,19 @@ pub(crate) fn begin(session: &mut Session) {
     }
 }
 
-/// What an instruction may do to a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rings {
-    Nothing,
-    /// It may store to a device.
-    Store,
-    /// It writes to this port, or to that in `dx`.
-    Port(Option<u16>),
-}
-
-/// What the bytes of an instruction say. Calls and pushes store to a stack, repeated string
-/// instructions copy memory: they ring nothing.
-pub(crate) fn rings(bytes: &[u8]) -> Rings {
-    let is_prefix = |byte: &u8| matches!(byte, 0x66 | 0x67 | 0xf0 | 0xf2 | 0xf3 | 0x40..=0x4f);
-    let start = bytes.iter().position(|byte| !is_prefix(byte)).unwrap_or(bytes.len());
-    let repeats = bytes[..start].iter().any(|byte| matches!(byte, 0xf2 | 0xf3));
-    match bytes[start..] {
-        [0xe6 | 0xe7, port, ..] => Rings::Port(Some(u16::from(port))),
-        [0xee | 0xef | 0x6e | 0x6f, ..] => Rings::Port(None),
-        [0xa4 | 0xa5 | 0xaa | 0xab, ..] if repeats => Rings::Nothing,
-        [0xe8 | 0x9a | 0x9c | 0x50..=0x57 | 0x68 | 0x6a, ..] => Rings::Nothing,
-        [0xff, modrm, ..] if (modrm >> 3) & 7 >= 2 => Rings::Nothing,
-        _ => Rings::Store,
-    }
-}
-
 /// Watches an instruction while its block is translated.
 pub(crate) fn watch(
     session: &Session,
     instruction: TranslatedInstruction,
-    rings: Rings,
+    write: DeviceWrite,
     is_last: bool,
 ) {
-    match rings {
-        Rings::Store if is_last => {
+    match write {
+        DeviceWrite::Store if is_last => {
             session.qemu.on_memory(instruction, WRITES, on_store, std::ptr::null_mut());
         }
-        Rings::Port(Some(port)) if is_quiet_port(port) => {}
-        Rings::Port(port) => {
+        DeviceWrite::Port(Some(port)) if is_quiet_port(port.into()) => {}
+        DeviceWrite::Port(port) => {
             let port = port.map_or(0, usize::from);
             session.qemu.on_instruction(instruction, on_port, port as *mut c_void);
         }
@@ -154,26 +130,6 @@ pub(crate) fn settle() {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_rings_a_doorbell() {
-        assert_eq!(rings(&[0x89, 0x30]), Rings::Store); // mov %esi,(%rax)
-        assert_eq!(rings(&[0x66, 0x89, 0x30]), Rings::Store);
-        assert_eq!(rings(&[0xee]), Rings::Port(None));
-        assert_eq!(rings(&[0x66, 0xef]), Rings::Port(None));
-        assert_eq!(rings(&[0xe6, 0x92]), Rings::Port(Some(0x92)));
-        for quiet in [
-            &[0xe8, 0, 0, 0, 0][..], // call
-            &[0xff, 0xd0],           // call *%rax
-            &[0xff, 0x30],           // push (%rax)
-            &[0x41, 0x57],           // push %r15
-            &[0xf3, 0x48, 0xab],     // rep stos
-        ] {
-            assert_eq!(rings(quiet), Rings::Nothing, "{quiet:x?}");
-        }
-        assert_eq!(rings(&[0xff, 0x00]), Rings::Store); // incl (%rax)
-        assert_eq!(rings(&[]), Rings::Store);
-    }
 
     #[test]
     fn ports_of_disks_are_not_quiet() {

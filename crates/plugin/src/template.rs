@@ -1,27 +1,25 @@
-//! A block as a core sees it: its instructions decoded, once, when QEMU translates it.
+//! A block as a core sees it, prepared once, when QEMU translates the block.
 
 use machine::CodeSpan;
 use machine::core::{Instruction, Layout, Template};
-use machine::decode::Instructions;
+use machine::decode::{Decoded, Decoder};
 
-/// An instruction as QEMU has it: its bytes and its address.
-pub(crate) type Coded<'a> = (&'a [u8], u64);
-
-/// The template of a block that lies in the spans. Code is taken for that of 64 bits: of firmware in
-/// other modes, lengths and addresses are right, and what instructions do may not be.
+/// The template of a block in these spans, from its instructions with their lengths in bytes.
+///
+/// All code is taken for 64-bit code: for firmware in other modes, lengths and addresses are right,
+/// but the effects of instructions may not be.
 pub(crate) fn template<'a>(
-    decoder: &mut Instructions,
+    decoder: &mut Decoder,
     layout: Layout,
     spans: (CodeSpan, Option<CodeSpan>),
-    code: impl Iterator<Item = Coded<'a>>,
+    code: impl Iterator<Item = (&'a Decoded, u8)>,
 ) -> Template {
     let mut target = None;
-    let decode = |(bytes, address): Coded| {
-        let decoded = decoder.decode(bytes, address);
-        target = decoded.target;
-        decoded.instruction.with_bytes(bytes.len() as u8)
+    let of_core = |(decoded, bytes): (&Decoded, u8)| {
+        target = decoded.target();
+        decoder.core_instruction(decoded).with_bytes(bytes)
     };
-    let instructions: Vec<Instruction> = code.map(decode).collect();
+    let instructions: Vec<Instruction> = code.map(of_core).collect();
     Template::new(layout, spans, &instructions, target)
 }
 
@@ -31,13 +29,17 @@ mod tests {
 
     #[test]
     fn a_block_has_its_instructions_and_whether_it_ends_in_a_branch() {
-        let mut decoder = Instructions::default();
+        let mut decoder = Decoder::default();
         let layout = Layout { line_shift: 6, follows_stack: false };
         let span = CodeSpan { virtual_address: 0x1000, physical: 0x5000, bytes: 5 };
         let add: &[u8] = &[0x48, 0x01, 0xd8];
         let jump: &[u8] = &[0x75, 0xf9];
-        let mut of =
-            |code: [Coded; 2]| template(&mut decoder, layout, (span, None), code.into_iter());
+        let mut of = |code: [(&[u8], u64); 2]| {
+            let decoded = code.map(|(bytes, address)| decoder.decode(bytes, address));
+            let lengths = code.map(|(bytes, _)| bytes.len() as u8);
+            let code = decoded.iter().zip(lengths);
+            template(&mut decoder, layout, (span, None), code)
+        };
         let with = of([(add, 0x1000), (jump, 0x1003)]);
         assert_eq!((with.len(), with.ends_in_branch(), with.address()), (2, true, 0x1000));
         assert!(!of([(jump, 0x1000), (add, 0x1002)]).ends_in_branch());

@@ -1,8 +1,9 @@
-//! What is done when a block is translated: its description is prepared, and the instructions that
-//! mean something are annotated.
+//! Translation of a block: its instructions are decoded once, its description is prepared, and
+//! callbacks are registered for the instructions on which the plugin acts.
 
 use std::ffi::c_void;
 
+use machine::decode::{Decoded, Operation};
 use machine::{CodeBlock, CodeSpan};
 
 use crate::block::{BesideBlock, Block, Kind, OooBlock, Point};
@@ -16,7 +17,7 @@ use crate::physical;
 use crate::pmu::msr;
 use crate::qemu::{TranslatedBlock, TranslatedInstruction};
 use crate::session::Session;
-use crate::settle::{self, Rings};
+use crate::settle;
 use crate::symbols::Action;
 use crate::template::template;
 use crate::tracker::is_kernel;
@@ -26,75 +27,27 @@ use simrecord::record::Detail;
 /// The pages of the guest.
 const PAGE_BYTES: u64 = 4_096;
 
-/// What the bytes of an instruction say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Decoded {
-    action: Option<Action>,
-    /// A software interrupt: `int3`, `int N`.
-    trap: bool,
-    /// A string instruction that repeats itself. Each repetition is a block of its own.
-    repeats: bool,
-    /// A call, return or jump.
-    branch: bool,
-    /// It changes translations of addresses: `mov` to cr0, cr3 or cr4, `invlpg`, `invpcid`.
-    flushes: bool,
-}
-
-fn decode(bytes: &[u8], in_kernel: bool) -> Decoded {
-    let mut decoded = Decoded::default();
-    match *bytes {
-        [0xcc] | [0xcd, _] => decoded.trap = true,
-        // In the kernel, returns have an operand of 64 bits; in firmware they mean nothing to us.
-        [0x48, 0xcf] if in_kernel => decoded.action = Some(Action::InterruptReturn),
-        [0x48, 0x0f, 0x07] | [0x0f, 0x07] | [0x48, 0x0f, 0x35] | [0x0f, 0x35] if in_kernel => {
-            decoded.action = Some(Action::SyscallReturn);
-        }
-        [0x0f, 0x31] | [0x0f, 0x01, 0xf9] => decoded.action = Some(Action::ReadClock),
-        // Firmware halts, too.
-        [0xf4] => decoded.action = Some(Action::Halt),
-        [0x0f, 0x22, modrm, ..] | [0x41, 0x0f, 0x22, modrm, ..] => {
-            decoded.flushes = matches!(modrm >> 3 & 7, 0 | 3 | 4)
-        }
-        [0x0f, 0x01, modrm, ..] => decoded.flushes = modrm >> 6 != 3 && modrm >> 3 & 7 == 7,
-        [0x66, 0x0f, 0x38, 0x82, ..] => decoded.flushes = true,
-        _ if bytes == marker::BYTES => decoded.action = Some(Action::Marker),
-        _ => decode_prefixed(bytes, &mut decoded),
-    }
-    decoded
-}
-
-/// Skips prefixes, and looks for branches and repeated string instructions.
-fn decode_prefixed(bytes: &[u8], decoded: &mut Decoded) {
-    let is_prefix =
-        |byte: &u8| matches!(byte, 0xf0 | 0xf2 | 0xf3 | 0x2e | 0x36 | 0x3e | 0x26 | 0x64..=0x67);
-    let prefixes = bytes.iter().take_while(|byte| is_prefix(byte)).count();
-    let repeated = bytes[..prefixes].iter().any(|byte| matches!(byte, 0xf2 | 0xf3));
-    let rest = match bytes[prefixes..] {
-        [0x40..=0x4f, ref rest @ ..] => rest,
-        ref rest => rest,
-    };
-    match *rest {
-        [0x6c..=0x6f | 0xa4..=0xa7 | 0xaa..=0xaf, ..] => decoded.repeats = repeated,
-        [0x70..=0x7f | 0xc2 | 0xc3 | 0xe0..=0xe3 | 0xe8 | 0xe9 | 0xeb, ..] => decoded.branch = true,
-        [0x0f, 0x80..=0x8f, ..] => decoded.branch = true,
-        [0xff, modrm, ..] => decoded.branch = matches!(modrm >> 3 & 7, 2..=5),
-        _ => {}
-    }
-}
-
 /// An instruction of a block that is being translated.
 struct Instruction {
     handle: TranslatedInstruction,
     address: u64,
-    code: ([u8; 16], usize),
+    bytes: u8,
     decoded: Decoded,
-    rings: Rings,
+    /// What to do before it executes.
+    action: Option<Action>,
+    /// How it uses the guest's PMU.
     pmu: Option<msr::Use>,
+}
+
+impl Instruction {
+    fn flushes_translations(&self) -> bool {
+        self.decoded.operation() == Operation::FlushTranslations
+    }
 }
 
 /// Prepares a block that is about to be translated.
 pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: VcpuCallback) {
-    let instructions = decoded(session, block);
+    let instructions = decode(session, block);
     annotate(session, &instructions, on_point);
     annotate_pmu(session, &instructions);
     let Some((first, last)) = instructions.first().zip(instructions.last()) else { return };
@@ -103,11 +56,11 @@ pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: V
     }
     let kind = Kind {
         in_kernel: is_kernel(first.address),
-        ends_in_branch: last.decoded.branch,
-        ends_in_trap: last.decoded.trap,
+        ends_in_branch: last.decoded.is_branch(),
+        ends_in_trap: last.decoded.operation() == Operation::SoftwareInterrupt,
     };
     let addresses: Vec<u64> = instructions.iter().map(|one| one.address).collect();
-    let range = (first.address, last.address + last.code.1 as u64);
+    let range = (first.address, last.address + u64::from(last.bytes));
     let code = session.fetch_line_shift.map_or_else(CodeBlock::default, |shift| {
         let (first, second) = spans(range);
         CodeBlock::new(shift, instructions.len() as u32, first, second)
@@ -116,7 +69,7 @@ pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: V
     let has_beside = session.level == Detail::Count && !session.beside.is_null();
     let prepared = match session.processors.as_ref().map(|of| of.layout) {
         Some(layout) if session.level == Detail::Ooo => {
-            let code = instructions.iter().map(|one| (&one.code.0[..one.code.1], one.address));
+            let code = instructions.iter().map(|one| (&one.decoded, one.bytes));
             let template = template(&mut session.decoder, layout, spans(range), code);
             session.arena.keep_template(OooBlock { known, template }).cast()
         }
@@ -148,16 +101,16 @@ pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: V
         Detail::Ooo => watch_ooo(session, &instructions, prepared),
         _ => {}
     }
-    // A repeated instruction is the last of its block, and so never leaves one.
+    // A repeated instruction is the last of its block, so that block is never left early at it.
     if matches!(session.level, Detail::Count | Detail::Timed)
-        && let [lone] = &instructions[..]
-        && !lone.decoded.repeats
+        && let [single] = &instructions[..]
+        && !single.decoded.is_repeated_string()
     {
-        session.qemu.on_memory(lone.handle, READS_AND_WRITES, cpu::on_lone_access, prepared);
+        session.qemu.on_memory(single.handle, READS_AND_WRITES, cpu::on_lone_access, prepared);
     }
 }
 
-/// Has caches told of accesses.
+/// Registers callbacks that pass accesses to caches.
 fn watch(
     session: &Session,
     instructions: &[Instruction],
@@ -167,59 +120,75 @@ fn watch(
     for one in instructions {
         session.qemu.on_memory(one.handle, READS, on_load, std::ptr::null_mut());
         session.qemu.on_memory(one.handle, WRITES, on_store, std::ptr::null_mut());
-        if one.decoded.flushes {
+        if one.flushes_translations() {
             session.qemu.on_instruction(one.handle, on_flush, std::ptr::null_mut());
         }
     }
 }
 
-/// Has the core of the level `ooo` told of accesses.
+/// Registers callbacks that pass accesses to the pipeline of the level `ooo`.
 fn watch_ooo(session: &Session, instructions: &[Instruction], block: *mut c_void) {
-    let lone = matches!(instructions, [lone] if !lone.decoded.repeats);
-    let (on_load, on_store) = ooo::accesses(session.cpus, lone);
+    let is_single = matches!(instructions, [single] if !single.decoded.is_repeated_string());
+    let (on_load, on_store) = ooo::accesses(session.cpus, is_single);
     for (number, one) in instructions.iter().enumerate() {
-        let data = if lone { block } else { std::ptr::without_provenance_mut(number) };
+        let data = if is_single { block } else { std::ptr::without_provenance_mut(number) };
         session.qemu.on_memory(one.handle, READS, on_load, data);
         session.qemu.on_memory(one.handle, WRITES, on_store, data);
-        if one.decoded.flushes {
+        if one.flushes_translations() {
             session.qemu.on_instruction(one.handle, ooo::on_flush, std::ptr::null_mut());
         }
     }
 }
 
-fn decoded(session: &Session, block: TranslatedBlock) -> Vec<Instruction> {
+fn decode(session: &Session, block: TranslatedBlock) -> Vec<Instruction> {
     let annotations = &session.tracker.annotations;
     let decode_one = |(handle, address): (TranslatedInstruction, u64)| {
-        let (code, length) = session.qemu.bytes(handle);
-        let bytes = &code[..length];
-        let in_kernel = is_kernel(address);
-        let mut decoded = decode(bytes, in_kernel);
-        if in_kernel && decoded.action.is_none() {
-            decoded.action = if annotations.calls_irq_handler(address, bytes) {
-                Some(Action::IrqCall { bytes: length as u8 })
-            } else {
-                annotations.action_at(address)
-            };
-        }
-        let (pmu, rings) = (msr::decode(bytes, in_kernel), settle::rings(bytes));
+        let (bytes, length) = session.qemu.bytes(handle);
+        let decoded = session.decoder.decode(&bytes[..length], address);
+        let (in_kernel, bytes) = (is_kernel(address), length as u8);
+        let action = action_of(decoded.operation(), in_kernel).or_else(|| {
+            let kernel = in_kernel.then_some(annotations)?;
+            match kernel.calls_irq_handler(address, &decoded) {
+                true => Some(Action::IrqCall { bytes }),
+                false => kernel.action_at(address),
+            }
+        });
+        let pmu = msr::use_of(decoded.operation(), in_kernel);
         let pmu = pmu.filter(|_| session.pmus.is_some());
-        Instruction { handle, address, code: (code, length), decoded, rings, pmu }
+        Instruction { handle, address, bytes, decoded, action, pmu }
     };
     session.qemu.instructions(block).map(decode_one).collect()
 }
 
-/// Has the callback called before the instructions that mean something.
+/// What an operation means by itself, wherever it is. Firmware has no returns that matter here.
+fn action_of(operation: Operation, in_kernel: bool) -> Option<Action> {
+    match operation {
+        Operation::InterruptReturn if in_kernel => Some(Action::InterruptReturn),
+        Operation::SyscallReturn if in_kernel => Some(Action::SyscallReturn),
+        Operation::ReadTsc => Some(Action::ReadClock),
+        Operation::Halt => Some(Action::Halt),
+        Operation::LongNop(marker::DISPLACEMENT) => Some(Action::Marker),
+        _ => None,
+    }
+}
+
+/// Registers the callback for the instructions on which the plugin acts.
 fn annotate(session: &mut Session, instructions: &[Instruction], on_point: VcpuCallback) {
     for (index, one) in instructions.iter().enumerate() {
-        settle::watch(session, one.handle, one.rings, index + 1 == instructions.len());
+        settle::watch(
+            session,
+            one.handle,
+            one.decoded.device_write(),
+            index + 1 == instructions.len(),
+        );
         let remaining = (instructions.len() - index) as u32;
         let wanted = |action: &Action| match action {
             Action::Marker | Action::Halt => true,
             Action::ReadClock => session.level.has_model() && session.clock.follows_model(),
             _ => session.counts(),
         };
-        let action = one.decoded.action.filter(wanted);
-        // Counts must not decrease: what counts the instruction for another context is done last.
+        let action = one.action.filter(wanted);
+        // Counts must not decrease: what charges the instruction to another context is done last.
         let notes_last = !action.is_some_and(Action::is_return);
         if !notes_last {
             notes::watch(session, one.handle, one.address, remaining);
@@ -235,13 +204,13 @@ fn annotate(session: &mut Session, instructions: &[Instruction], on_point: VcpuC
     }
 }
 
-/// Has the guest's PMU answer the instructions that use it.
+/// Registers the guest's PMU for the instructions that use it.
 fn annotate_pmu(session: &mut Session, instructions: &[Instruction]) {
     for (index, one) in instructions.iter().enumerate() {
         if let Some(what) = one.pmu {
             let next = instructions.get(index + 1).map(|next| next.handle);
             let remaining = (instructions.len() - index) as u32;
-            let access = msr::Access { what, address: one.address, remaining };
+            let access = msr::Access { what, address: one.address, bytes: one.bytes, remaining };
             msr::annotate(session, one.handle, next, access);
         }
     }
@@ -252,7 +221,7 @@ fn spans((start, end): (u64, u64)) -> (CodeSpan, Option<CodeSpan>) {
     let border = (start | (PAGE_BYTES - 1)).wrapping_add(1);
     let span = |from: u64, to: u64| CodeSpan {
         virtual_address: from,
-        // A block that is translated is mapped; what QEMU can't say is taken for a place of its own.
+        // A translated block is mapped; an address that QEMU cannot translate stands for itself.
         physical: physical::of_address(from).unwrap_or(from),
         bytes: (to - from) as u32,
     };
@@ -265,10 +234,12 @@ fn spans((start, end): (u64, u64)) -> (CodeSpan, Option<CodeSpan>) {
 
 #[cfg(test)]
 mod tests {
+    use machine::decode::Decoder;
+
     use super::*;
 
     fn action(bytes: &[u8], in_kernel: bool) -> Option<Action> {
-        decode(bytes, in_kernel).action
+        action_of(Decoder::default().decode(bytes, 0).operation(), in_kernel)
     }
 
     #[test]
@@ -287,51 +258,9 @@ mod tests {
     }
 
     #[test]
-    fn repeated_string_instructions_and_software_interrupts_are_told_apart() {
-        assert!(decode(&[0xf3, 0xa4], true).repeats); // rep movsb
-        assert!(decode(&[0xf3, 0x48, 0xab], true).repeats); // rep stosq
-        assert!(decode(&[0xf2, 0xae], false).repeats); // repne scasb
-        assert!(!decode(&[0xf3, 0x0f, 0x10, 0x00], false).repeats); // movss
-        assert!(!decode(&[0xf3, 0x90], false).repeats); // pause
-        assert!(!decode(&[0xf3], false).repeats);
-        assert!(decode(&[0xcc], true).trap && decode(&[0xcd, 0x80], false).trap);
-        assert!(!decode(&[0xcc, 0], true).trap);
-    }
-
-    #[test]
-    fn branches_are_recognised_behind_prefixes() {
-        let branches: [&[u8]; 9] = [
-            &[0xeb, 0x02],
-            &[0x75, 0x10],
-            &[0x0f, 0x84, 0, 0, 0, 0],
-            &[0xc3],
-            &[0xf3, 0xc3],
-            &[0xff, 0xd0],
-            &[0x41, 0xff, 0xe3],
-            &[0x2e, 0xe8, 0, 0, 0, 0],
-            &[0xff, 0x25, 0, 0, 0, 0],
-        ];
-        assert!(branches.iter().all(|bytes| decode(bytes, true).branch));
-        let others: [&[u8]; 5] =
-            [&[0xff, 0xc0], &[0xff, 0x35, 0, 0, 0, 0], &[0x90], &[0x0f, 0x44, 0xc1], &[0x0f, 0xa2]];
-        assert!(!others.iter().any(|bytes| decode(bytes, true).branch));
-    }
-
-    #[test]
     fn readings_of_the_clock_are_recognised_everywhere() {
         assert_eq!(action(&[0x0f, 0x31], false), Some(Action::ReadClock));
         assert_eq!(action(&[0x0f, 0x01, 0xf9], true), Some(Action::ReadClock));
         assert_eq!(action(&[0x0f, 0x01, 0xf8], true), None); // swapgs
-    }
-
-    #[test]
-    fn changes_of_translations_are_recognised() {
-        assert!(decode(&[0x0f, 0x22, 0xd8], true).flushes); // mov %rax, %cr3
-        assert!(decode(&[0x41, 0x0f, 0x22, 0xdc], true).flushes); // mov %r12, %cr3
-        assert!(decode(&[0x0f, 0x01, 0x3f], true).flushes); // invlpg (%rdi)
-        assert!(decode(&[0x66, 0x0f, 0x38, 0x82, 0x0c, 0x24], true).flushes); // invpcid
-        assert!(!decode(&[0x0f, 0x22, 0xd0], true).flushes); // mov %rax, %cr2
-        assert!(!decode(&[0x0f, 0x01, 0xf8], true).flushes); // swapgs
-        assert!(!decode(&[0x0f, 0x01, 0x18], true).flushes); // lidt
     }
 }

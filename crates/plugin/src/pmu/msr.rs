@@ -9,6 +9,8 @@
 use std::arch::naked_asm;
 use std::ffi::{c_uint, c_void};
 
+use machine::decode::Operation;
+
 use super::core::COUNTERS;
 use super::machine::{Answer, PmuRegister};
 use crate::cpu;
@@ -29,8 +31,6 @@ const FEATURES_LEAF: u64 = 0x8000_0001;
 const FEATURE_SIX_COUNTERS: u64 = 1 << 23;
 /// The bit of CR4 that lets user mode read counters.
 const USER_READS_COUNTERS: u64 = 1 << 8;
-/// Length of each of these instructions.
-const LENGTH: u64 = 2;
 
 /// What an instruction does with the PMU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,17 +50,19 @@ pub(crate) enum Use {
 pub(crate) struct Access {
     pub(crate) what: Use,
     pub(crate) address: u64,
+    /// Its length.
+    pub(crate) bytes: u8,
     /// How many instructions of the block, with itself, are still to execute.
     pub(crate) remaining: u32,
 }
 
-/// What the bytes of an instruction do with the PMU.
-pub(crate) fn decode(bytes: &[u8], in_kernel: bool) -> Option<Use> {
-    match bytes {
-        [0x0f, 0x30] if in_kernel => Some(Use::Write),
-        [0x0f, 0x32] if in_kernel => Some(Use::Read),
-        [0x0f, 0x33] => Some(Use::ReadCounter),
-        [0x0f, 0xa2] => Some(Use::Identify),
+/// How an operation uses the PMU.
+pub(crate) fn use_of(operation: Operation, in_kernel: bool) -> Option<Use> {
+    match operation {
+        Operation::WriteMsr if in_kernel => Some(Use::Write),
+        Operation::ReadMsr if in_kernel => Some(Use::Read),
+        Operation::ReadPmc => Some(Use::ReadCounter),
+        Operation::Cpuid => Some(Use::Identify),
         _ => None,
     }
 }
@@ -197,7 +199,7 @@ extern "C" fn read_and_leave(_: c_uint, access: *mut c_void, return_address: usi
         session.qemu.put_value(registers, value)?;
         cpu::with(vcpu, |cpu| cpu.leave_block(access.remaining - 1));
         session.clock.unclocked += u64::from(session.counts());
-        Some((session.qemu.set_pc(), access.address + LENGTH))
+        Some((session.qemu.set_pc(), access.address + u64::from(access.bytes)))
     });
     if let Some((set_pc, address)) = leave {
         // SAFETY: registered with `WRITES_PC`. Nothing with a destructor is held: the lock was given
@@ -260,12 +262,12 @@ mod tests {
 
     #[test]
     fn privileged_instructions_mean_something_in_the_kernel_only() {
-        assert_eq!(decode(&[0x0f, 0x30], true), Some(Use::Write));
-        assert_eq!(decode(&[0x0f, 0x32], true), Some(Use::Read));
-        assert_eq!(decode(&[0x0f, 0x30], false), None);
-        assert_eq!(decode(&[0x0f, 0x32], false), None);
-        assert_eq!(decode(&[0x0f, 0x33], false), Some(Use::ReadCounter));
-        assert_eq!(decode(&[0x0f, 0xa2], false), Some(Use::Identify));
-        assert_eq!(decode(&[0x0f, 0x31], true), None); // rdtsc
+        assert_eq!(use_of(Operation::WriteMsr, true), Some(Use::Write));
+        assert_eq!(use_of(Operation::ReadMsr, true), Some(Use::Read));
+        assert_eq!(use_of(Operation::WriteMsr, false), None);
+        assert_eq!(use_of(Operation::ReadMsr, false), None);
+        assert_eq!(use_of(Operation::ReadPmc, false), Some(Use::ReadCounter));
+        assert_eq!(use_of(Operation::Cpuid, false), Some(Use::Identify));
+        assert_eq!(use_of(Operation::ReadTsc, true), None);
     }
 }

@@ -1,6 +1,7 @@
 //! Which addresses of the guest's kernel mean what: annotations from a list of symbols.
 
 use attribution::KernelContext;
+use machine::decode::Decoded;
 
 mod names;
 mod offsets;
@@ -193,21 +194,10 @@ impl Annotations {
         Some(self.points[index].1)
     }
 
-    /// Whether the instruction of these bytes at `address` calls the handler of an IRQ line.
-    pub(crate) fn calls_irq_handler(&self, address: u64, bytes: &[u8]) -> bool {
-        if !holds(&self.irq_callers, address) {
-            return false;
-        }
-        match *bytes {
-            // call *register
-            [0xff, 0xd0..=0xd7] | [0x41, 0xff, 0xd0..=0xd7] => true,
-            [0xe8, a, b, c, d] => {
-                let distance = i64::from(i32::from_le_bytes([a, b, c, d]));
-                let target = address.wrapping_add(5).wrapping_add_signed(distance);
-                self.thunks.contains(&target)
-            }
-            _ => false,
-        }
+    /// Whether the instruction at `address` calls the handler of an IRQ line.
+    pub(crate) fn calls_irq_handler(&self, address: u64, decoded: &Decoded) -> bool {
+        let calls_thunk = || decoded.called_function().is_some_and(|at| self.thunks.contains(&at));
+        holds(&self.irq_callers, address) && (decoded.calls_register() || calls_thunk())
     }
 
     /// Whether `address` is in a function that calls the handlers of softirqs.
@@ -239,6 +229,8 @@ pub(crate) struct KernelCountSymbols {
 
 #[cfg(test)]
 mod tests {
+    use machine::decode::Decoder;
+
     use super::*;
 
     const KERNEL: &str = "\
@@ -291,16 +283,19 @@ ffffffff81e00020 __x86_indirect_thunk_rax
         assert!(made.calls_softirqs(0xffff_ffff_8109_c6aa));
         assert!(!made.calls_softirqs(0xffff_ffff_8109_c900));
         let inside = 0xffff_ffff_810f_1020;
-        assert!(made.calls_irq_handler(inside, &[0xff, 0xd0]));
-        assert!(made.calls_irq_handler(inside, &[0x41, 0xff, 0xd3]));
-        assert!(!made.calls_irq_handler(inside, &[0xff, 0xe0])); // jmp
-        assert!(!made.calls_irq_handler(0xffff_ffff_810f_1200, &[0xff, 0xd0]));
+        let calls = |address, bytes: &[u8]| {
+            made.calls_irq_handler(address, &Decoder::default().decode(bytes, address))
+        };
+        assert!(calls(inside, &[0xff, 0xd0]));
+        assert!(calls(inside, &[0x41, 0xff, 0xd3]));
+        assert!(!calls(inside, &[0xff, 0xe0])); // jmp
+        assert!(!calls(0xffff_ffff_810f_1200, &[0xff, 0xd0]));
         let to = |target: u64| {
             let distance = target.wrapping_sub(inside + 5) as u32;
             [&[0xe8][..], &distance.to_le_bytes()].concat()
         };
-        assert!(made.calls_irq_handler(inside, &to(0xffff_ffff_81e0_0020)));
-        assert!(!made.calls_irq_handler(inside, &to(0xffff_ffff_8100_3270)));
+        assert!(calls(inside, &to(0xffff_ffff_81e0_0020)));
+        assert!(!calls(inside, &to(0xffff_ffff_8100_3270)));
     }
 
     #[test]

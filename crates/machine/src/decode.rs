@@ -1,0 +1,874 @@
+//! Decodes x86-64 instructions, once, into a description that all parts of the simulator read.
+//!
+//! [`Decoder::decode`] finds out what an instruction is: whether it is a branch, whether it can write
+//! to a device, whether the simulator must act on it. [`Decoder::core_instruction`] adds what a core
+//! needs: registers, memory accesses, execution unit. iced-x86 knows the registers and the memory
+//! that an instruction uses; this module adds the execution unit and special behaviour.
+
+use iced_x86::{
+    Code, Decoder as BytesDecoder, DecoderOptions, FlowControl, Instruction as X86,
+    InstructionInfo, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register as X86Register,
+    UsedMemory,
+};
+
+use crate::core::{Instruction, Register, Special, Unit};
+use crate::predict::BranchKind;
+
+/// Longest instruction, bytes.
+const BYTES_MAX: usize = 15;
+
+/// Instructions on which a simulator acts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Any other instruction.
+    Other,
+    /// `int3` or `int N`.
+    SoftwareInterrupt,
+    /// `iretq`.
+    InterruptReturn,
+    /// `sysret` or `sysexit`.
+    SyscallReturn,
+    /// `rdtsc` or `rdtscp`.
+    ReadTsc,
+    /// `hlt`.
+    Halt,
+    /// `rdmsr`.
+    ReadMsr,
+    /// `wrmsr`.
+    WriteMsr,
+    /// `rdpmc`.
+    ReadPmc,
+    /// `cpuid`.
+    Cpuid,
+    /// An instruction that changes translations of addresses: `mov` to cr0, cr3 or cr4, `invlpg`,
+    /// `invpcid`.
+    FlushTranslations,
+    /// The long NOP `nopl N(%rax,%rax,1)`, with N.
+    LongNop(u32),
+}
+
+/// How an instruction can write to a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceWrite {
+    /// Not at all. Calls and pushes store to a stack, repeated string instructions copy memory: they
+    /// are not used for devices.
+    Never,
+    /// By a store, if it stores.
+    Store,
+    /// To the port with this number, or to the one in `dx`.
+    Port(Option<u8>),
+}
+
+/// A decoded instruction.
+#[derive(Clone, Copy, Debug)]
+pub struct Decoded {
+    /// As 64-bit code.
+    x86: X86,
+    /// In the mode in which it is valid: firmware and a kernel's first code have 16 and 32 bits.
+    valid: X86,
+    bytes_given: u8,
+}
+
+impl Decoded {
+    /// The operation, if a simulator acts on it.
+    #[must_use]
+    pub fn operation(&self) -> Operation {
+        let one = &self.valid;
+        match one.mnemonic() {
+            Mnemonic::Int3 | Mnemonic::Int => Operation::SoftwareInterrupt,
+            Mnemonic::Iretq => Operation::InterruptReturn,
+            Mnemonic::Sysret | Mnemonic::Sysretq | Mnemonic::Sysexit | Mnemonic::Sysexitq => {
+                Operation::SyscallReturn
+            }
+            Mnemonic::Rdtsc | Mnemonic::Rdtscp => Operation::ReadTsc,
+            Mnemonic::Hlt => Operation::Halt,
+            Mnemonic::Rdmsr => Operation::ReadMsr,
+            Mnemonic::Wrmsr => Operation::WriteMsr,
+            Mnemonic::Rdpmc => Operation::ReadPmc,
+            Mnemonic::Cpuid => Operation::Cpuid,
+            Mnemonic::Invlpg | Mnemonic::Invpcid => Operation::FlushTranslations,
+            Mnemonic::Mov
+                if matches!(
+                    one.op0_register(),
+                    X86Register::CR0 | X86Register::CR3 | X86Register::CR4
+                ) =>
+            {
+                Operation::FlushTranslations
+            }
+            Mnemonic::Nop if is_long_nop(one) => {
+                Operation::LongNop(one.memory_displacement64() as u32)
+            }
+            _ => Operation::Other,
+        }
+    }
+
+    /// Whether it is a call, a jump or a near return.
+    #[must_use]
+    pub fn is_branch(&self) -> bool {
+        let one = &self.valid;
+        one.is_jcc_short_or_near()
+            || one.is_jcx_short()
+            || one.is_loop()
+            || one.is_loopcc()
+            || one.is_jmp_short_or_near()
+            || one.is_jmp_near_indirect()
+            || one.is_jmp_far_indirect()
+            || one.is_call_near()
+            || one.is_call_near_indirect()
+            || one.is_call_far_indirect()
+            || one.mnemonic() == Mnemonic::Ret
+    }
+
+    /// Whether it is a string instruction that repeats itself. QEMU executes each repetition as a
+    /// block of its own.
+    #[must_use]
+    pub fn is_repeated_string(&self) -> bool {
+        let one = &self.valid;
+        one.is_string_instruction() && (one.has_rep_prefix() || one.has_repne_prefix())
+    }
+
+    /// How it can write to a device.
+    #[must_use]
+    pub fn device_write(&self) -> DeviceWrite {
+        let one = &self.valid;
+        match one.mnemonic() {
+            Mnemonic::Out if one.op0_kind() == OpKind::Immediate8 => {
+                DeviceWrite::Port(Some(one.immediate8()))
+            }
+            Mnemonic::Out | Mnemonic::Outsb | Mnemonic::Outsw | Mnemonic::Outsd => {
+                DeviceWrite::Port(None)
+            }
+            Mnemonic::Call
+            | Mnemonic::Jmp
+            | Mnemonic::Push
+            | Mnemonic::Pushf
+            | Mnemonic::Pushfd
+            | Mnemonic::Pushfq => DeviceWrite::Never,
+            _ if self.is_repeated_string() => DeviceWrite::Never,
+            _ => DeviceWrite::Store,
+        }
+    }
+
+    /// Whether it calls the function whose address is in a register.
+    #[must_use]
+    pub fn calls_register(&self) -> bool {
+        self.x86.is_call_near_indirect() && self.x86.op0_kind() == OpKind::Register
+    }
+
+    /// The function that it calls, if the address is in the instruction.
+    #[must_use]
+    pub fn called_function(&self) -> Option<u64> {
+        self.x86.is_call_near().then(|| self.x86.near_branch_target())
+    }
+
+    /// The target of a branch, if it is in the instruction.
+    #[must_use]
+    pub fn target(&self) -> Option<u64> {
+        let direct = matches!(
+            branch(self.x86.flow_control()),
+            Some(BranchKind::Conditional | BranchKind::Jump | BranchKind::Call)
+        );
+        (direct && !self.x86.is_invalid()).then(|| self.x86.near_branch_target())
+    }
+}
+
+fn is_long_nop(one: &X86) -> bool {
+    matches!(one.code(), Code::Nop_rm16 | Code::Nop_rm32)
+        && one.memory_base().full_register() == X86Register::RAX
+        && one.memory_index().full_register() == X86Register::RAX
+        && one.memory_index_scale() == 1
+}
+
+/// Decodes instructions. It is kept between instructions because it holds buffers of iced-x86.
+pub struct Decoder {
+    info: InstructionInfoFactory,
+}
+
+impl Default for Decoder {
+    fn default() -> Decoder {
+        Decoder { info: InstructionInfoFactory::new() }
+    }
+}
+
+impl std::fmt::Debug for Decoder {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Decoder")
+    }
+}
+
+impl Decoder {
+    /// Decodes the instruction at the start of `bytes`, whose address is `address`.
+    ///
+    /// It is decoded as 64-bit code. What is not valid there is decoded as 32-bit or 16-bit code for
+    /// all but [`Decoder::core_instruction`].
+    #[must_use]
+    pub fn decode(&self, bytes: &[u8], address: u64) -> Decoded {
+        let bytes = &bytes[..bytes.len().min(BYTES_MAX)];
+        let decode_as =
+            |bits| BytesDecoder::with_ip(bits, bytes, address, DecoderOptions::NONE).decode();
+        let x86 = decode_as(64);
+        let valid = if x86.is_invalid() {
+            let others = [32, 16].into_iter().map(decode_as);
+            others.into_iter().find(|one| !one.is_invalid()).unwrap_or(x86)
+        } else {
+            x86
+        };
+        Decoded { x86, valid, bytes_given: bytes.len() as u8 }
+    }
+
+    /// The instruction as a core executes it, taken as 64-bit code. An invalid instruction has no
+    /// effect, but waits for all instructions before it, and is as long as the bytes that were given.
+    pub fn core_instruction(&mut self, decoded: &Decoded) -> Instruction {
+        let x86 = &decoded.x86;
+        if x86.is_invalid() {
+            return Instruction::nothing(decoded.bytes_given).doing(Special::Fence);
+        }
+        prepare(x86, self.info.info(x86)).with_bytes(x86.len() as u8)
+    }
+}
+
+fn branch(flow: FlowControl) -> Option<BranchKind> {
+    match flow {
+        FlowControl::UnconditionalBranch => Some(BranchKind::Jump),
+        FlowControl::IndirectBranch => Some(BranchKind::IndirectJump),
+        FlowControl::ConditionalBranch => Some(BranchKind::Conditional),
+        FlowControl::Return => Some(BranchKind::Return),
+        FlowControl::Call => Some(BranchKind::Call),
+        FlowControl::IndirectCall => Some(BranchKind::IndirectCall),
+        // Their special behaviour ends the flow of execution.
+        FlowControl::Next
+        | FlowControl::Interrupt
+        | FlowControl::XbeginXabortXend
+        | FlowControl::Exception => None,
+    }
+}
+
+fn reads(access: OpAccess) -> bool {
+    matches!(
+        access,
+        OpAccess::Read
+            | OpAccess::CondRead
+            | OpAccess::ReadWrite
+            | OpAccess::ReadCondWrite
+            // The register keeps its value where it is not written.
+            | OpAccess::CondWrite
+    )
+}
+
+fn writes(access: OpAccess) -> bool {
+    matches!(
+        access,
+        OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+    )
+}
+
+/// Whether memory is accessed, which `lea`, prefetches and long NOPs do not do.
+fn is_accessed(memory: &&UsedMemory) -> bool {
+    memory.access() != OpAccess::NoMemAccess && memory.access() != OpAccess::None
+}
+
+fn prepare(decoded: &X86, info: &InstructionInfo) -> Instruction {
+    let special = special(decoded);
+    // A return from an interrupt is not a branch: it is not predicted.
+    let branch = branch(decoded.flow_control()).filter(|_| !special.ends_flow());
+    let mut one = Instruction::nothing(0).doing(special);
+    let mut addresses = Vec::new();
+    for memory in info.used_memory().iter().filter(is_accessed) {
+        let registers = [memory.base(), memory.index()];
+        let registers: Vec<Register> = registers.into_iter().filter_map(register_of).collect();
+        if reads(memory.access()) && memory.access() != OpAccess::CondWrite {
+            one = one.loading(&registers);
+        }
+        if writes(memory.access()) {
+            one = one.storing(&registers);
+        }
+        addresses.extend(registers);
+    }
+    let used = used(decoded, info, &addresses);
+    one = one.reading(&used.read).writing(&used.written).moving(&used.moved);
+    if decoded.is_stack_instruction() {
+        one = one.moving_stack();
+    }
+    if let Some(kind) = branch {
+        one = one.branching(kind);
+    }
+    match unit(decoded, branch.is_some(), one.loads() || one.stores(), &used.written) {
+        Some(unit) => one.executed_by(unit),
+        None => one,
+    }
+}
+
+/// How an instruction uses registers.
+#[derive(Default)]
+struct Used {
+    /// Read for the operation, without registers that only form addresses.
+    read: Vec<Register>,
+    /// Written by it.
+    written: Vec<Register>,
+    /// Registers of addresses that it changes as a side effect, such as the stack pointer.
+    moved: Vec<Register>,
+}
+
+fn used(decoded: &X86, info: &InstructionInfo, addresses: &[Register]) -> Used {
+    let mut all = Used::default();
+    if matches!(decoded.mnemonic(), Mnemonic::Vzeroupper | Mnemonic::Vzeroall) {
+        // It clears upper halves, on which nothing depends, of more registers than there is room for.
+        return all;
+    }
+    for used in info.used_registers() {
+        let Some(register) = register_of(used.register()) else { continue };
+        let access = used.access();
+        let for_address = addresses.contains(&register);
+        if for_address && writes(access) && is_side_effect(decoded, register) {
+            all.moved.push(register);
+            continue;
+        }
+        // The rest of the register keeps its value.
+        let part = writes(access) && used.register().is_gpr() && used.register().size() < 4;
+        let operand = !for_address || is_read_operand(decoded, info, register);
+        if (reads(access) && operand) || part {
+            all.read.push(register);
+        }
+        if writes(access) {
+            all.written.push(register);
+        }
+    }
+    if decoded.rflags_read() != 0 {
+        all.read.push(Register::FLAGS);
+    }
+    if decoded.rflags_modified() != 0 {
+        all.written.push(Register::FLAGS);
+    }
+    all
+}
+
+/// The operands that are this register.
+fn operands(decoded: &X86, register: Register) -> impl Iterator<Item = u32> + '_ {
+    (0..decoded.op_count()).filter(move |operand| {
+        decoded.op_kind(*operand) == OpKind::Register
+            && register_of(decoded.op_register(*operand)) == Some(register)
+    })
+}
+
+fn is_read_operand(decoded: &X86, info: &InstructionInfo, register: Register) -> bool {
+    operands(decoded, register).any(|operand| reads(info.op_access(operand)))
+}
+
+/// Whether a register that forms an address and is written is not an operand. `leave` writes what it
+/// loads to it.
+fn is_side_effect(decoded: &X86, register: Register) -> bool {
+    let loaded = matches!(decoded.mnemonic(), Mnemonic::Leave | Mnemonic::Enter);
+    operands(decoded, register).next().is_none() && !loaded
+}
+
+/// Whether an operand is a vector register.
+fn has_vector(decoded: &X86) -> bool {
+    (0..decoded.op_count()).any(|operand| {
+        let name = decoded.op_register(operand);
+        decoded.op_kind(operand) == OpKind::Register
+            && (name.is_vector_register() || name.is_mm() || name.is_k() || name.is_st())
+    })
+}
+
+impl Instruction {
+    /// Sets the unit that executes it.
+    fn executed_by(mut self, unit: Unit) -> Instruction {
+        self.unit = Some(unit);
+        self
+    }
+}
+
+/// The register that `name` is, or is part of, as dependences see it; none for segments and the
+/// instruction pointer, on which nothing waits in practice.
+fn register_of(name: X86Register) -> Option<Register> {
+    let full = name.full_register();
+    let number = full.number() as u8;
+    if full.is_gpr() {
+        Some(Register::general(number))
+    } else if full.is_vector_register() {
+        Some(Register::vector(number))
+    } else if full.is_k() {
+        Some(Register::mask(number))
+    } else if full.is_mm() {
+        Some(Register::mmx(number))
+    } else if full.is_st() {
+        Some(Register::X87)
+    } else {
+        None
+    }
+}
+
+/// The special behaviour of an instruction.
+fn special(decoded: &X86) -> Special {
+    match decoded.mnemonic() {
+        Mnemonic::Iret | Mnemonic::Iretd | Mnemonic::Iretq => Special::InterruptReturn,
+        Mnemonic::Syscall
+        | Mnemonic::Sysenter
+        | Mnemonic::Int
+        | Mnemonic::Int1
+        | Mnemonic::Int3
+        | Mnemonic::Into => Special::SystemCall,
+        Mnemonic::Sysret | Mnemonic::Sysretq | Mnemonic::Sysexit | Mnemonic::Sysexitq => {
+            Special::SystemReturn
+        }
+        // Intel's manual, volume 3, section 9.3: serialising instructions.
+        Mnemonic::Cpuid
+        | Mnemonic::Invd
+        | Mnemonic::Invept
+        | Mnemonic::Invlpg
+        | Mnemonic::Invpcid
+        | Mnemonic::Invvpid
+        | Mnemonic::Lgdt
+        | Mnemonic::Lidt
+        | Mnemonic::Lldt
+        | Mnemonic::Lmsw
+        | Mnemonic::Ltr
+        | Mnemonic::Rsm
+        | Mnemonic::Serialize
+        | Mnemonic::Wbinvd
+        | Mnemonic::Wrmsr => Special::Serialise,
+        Mnemonic::Mov if moves_to_control(decoded) => Special::Serialise,
+        Mnemonic::Lfence => Special::Fence,
+        Mnemonic::Mfence => Special::Barrier,
+        Mnemonic::Pause => Special::Pause,
+        Mnemonic::Xchg if writes_memory(decoded) => Special::Atomic,
+        _ if decoded.has_lock_prefix() => Special::Atomic,
+        _ if decoded.is_save_restore_instruction() || has_many_steps(decoded) => Special::Microcode,
+        _ => Special::None,
+    }
+}
+
+fn moves_to_control(decoded: &X86) -> bool {
+    use Code::{Mov_cr_r32, Mov_cr_r64, Mov_dr_r32, Mov_dr_r64};
+    matches!(decoded.code(), Mov_cr_r32 | Mov_cr_r64 | Mov_dr_r32 | Mov_dr_r64)
+}
+
+fn writes_memory(decoded: &X86) -> bool {
+    decoded.op0_kind() == OpKind::Memory || decoded.op1_kind() == OpKind::Memory
+}
+
+fn has_many_steps(decoded: &X86) -> bool {
+    matches!(
+        decoded.mnemonic(),
+        Mnemonic::Rdtsc
+            | Mnemonic::Rdtscp
+            | Mnemonic::Rdpmc
+            | Mnemonic::Rdmsr
+            | Mnemonic::In
+            | Mnemonic::Out
+            | Mnemonic::Insb
+            | Mnemonic::Insw
+            | Mnemonic::Insd
+            | Mnemonic::Outsb
+            | Mnemonic::Outsw
+            | Mnemonic::Outsd
+            | Mnemonic::Rdrand
+            | Mnemonic::Rdseed
+            | Mnemonic::Xgetbv
+            | Mnemonic::Xsetbv
+            | Mnemonic::Swapgs
+            | Mnemonic::Emms
+    )
+}
+
+/// The execution unit; none if the instruction only loads, only stores, or does nothing.
+fn unit(decoded: &X86, is_branch: bool, accesses: bool, written: &[Register]) -> Option<Unit> {
+    if is_branch {
+        return Some(Unit::Branch);
+    }
+    let moves = is_move(decoded.mnemonic());
+    match decoded.mnemonic() {
+        Mnemonic::Imul | Mnemonic::Mul | Mnemonic::Mulx => Some(Unit::Multiply),
+        Mnemonic::Div | Mnemonic::Idiv => Some(Unit::Divide),
+        _ if accesses && moves => None,
+        _ if has_vector(decoded) || written.contains(&Register::X87) => Some(vector_unit(decoded)),
+        _ if written.is_empty() && !accesses => None,
+        _ => Some(Unit::Integer),
+    }
+}
+
+/// Whether it only moves a value.
+fn is_move(mnemonic: Mnemonic) -> bool {
+    matches!(
+        mnemonic,
+        Mnemonic::Mov
+            | Mnemonic::Movzx
+            | Mnemonic::Movsx
+            | Mnemonic::Movsxd
+            | Mnemonic::Movbe
+            | Mnemonic::Movnti
+            | Mnemonic::Push
+            | Mnemonic::Pop
+            | Mnemonic::Pushfq
+            | Mnemonic::Movsb
+            | Mnemonic::Movsw
+            | Mnemonic::Movsd
+            | Mnemonic::Movsq
+            | Mnemonic::Lodsb
+            | Mnemonic::Lodsw
+            | Mnemonic::Lodsd
+            | Mnemonic::Lodsq
+            | Mnemonic::Stosb
+            | Mnemonic::Stosw
+            | Mnemonic::Stosd
+            | Mnemonic::Stosq
+            | Mnemonic::Movd
+            | Mnemonic::Movq
+            | Mnemonic::Movss
+            | Mnemonic::Movaps
+            | Mnemonic::Movapd
+            | Mnemonic::Movups
+            | Mnemonic::Movupd
+            | Mnemonic::Movdqa
+            | Mnemonic::Movdqu
+            | Mnemonic::Vmovd
+            | Mnemonic::Vmovq
+            | Mnemonic::Vmovss
+            | Mnemonic::Vmovsd
+            | Mnemonic::Vmovaps
+            | Mnemonic::Vmovapd
+            | Mnemonic::Vmovups
+            | Mnemonic::Vmovupd
+            | Mnemonic::Vmovdqa
+            | Mnemonic::Vmovdqu
+            | Mnemonic::Fld
+            | Mnemonic::Fst
+            | Mnemonic::Fstp
+    )
+}
+
+/// The unit of an operation on vector, mask or x87 registers, by the start of its name: there are
+/// about a thousand of them.
+fn vector_unit(decoded: &X86) -> Unit {
+    let name = format!("{:?}", decoded.mnemonic());
+    let name = name.strip_prefix('V').unwrap_or(&name).to_ascii_lowercase();
+    let starts_with = |with: &[&str]| with.iter().any(|with| name.starts_with(with));
+    if starts_with(&["div", "sqrt", "fdiv", "fsqrt", "fidiv", "rsqrt14", "fprem"]) {
+        Unit::FloatDivide
+    } else if starts_with(&[
+        "mul", "fmul", "fimul", "fmadd", "fmsub", "fnmadd", "fnmsub", "pmul", "pmadd",
+    ]) {
+        Unit::FloatMultiply
+    } else if starts_with(&[
+        "add", "sub", "fadd", "fsub", "fiadd", "fisub", "cvt", "min", "max", "cmpp", "cmps",
+        "comi", "ucomi", "fcom", "fucom", "round", "hadd", "hsub", "fild", "fist",
+    ]) {
+        Unit::FloatAdd
+    } else {
+        Unit::Vector
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const RAX: Register = Register::general(0);
+    const RCX: Register = Register::general(1);
+    const RDX: Register = Register::general(2);
+    const RBX: Register = Register::general(3);
+    const RSP: Register = Register::STACK_POINTER;
+    const RBP: Register = Register::general(5);
+    const RSI: Register = Register::general(6);
+    const RDI: Register = Register::general(7);
+    const FLAGS: Register = Register::FLAGS;
+
+    fn decoded(bytes: &[u8]) -> Decoded {
+        Decoder::default().decode(bytes, 0x1000)
+    }
+
+    fn decode(bytes: &[u8]) -> Instruction {
+        Decoder::default().core_instruction(&decoded(bytes))
+    }
+
+    /// Registers as sets, whose order does not matter.
+    fn same(bytes: &[u8], expected: Instruction) {
+        let sorted = |one: Instruction| format!("{:?}", one.with_bytes(0).sorted());
+        let decoded = decode(bytes);
+        assert_eq!(sorted(decoded), sorted(expected), "{bytes:02x?}");
+    }
+
+    #[test]
+    fn operations_read_and_write_their_operands_and_flags() {
+        let integer = Instruction::of(Unit::Integer);
+        // add %rbx, %rax
+        same(&[0x48, 0x01, 0xd8], integer.reading(&[RAX, RBX]).writing(&[RAX, FLAGS]));
+        // mov %rbx, %rax
+        same(&[0x48, 0x89, 0xd8], integer.reading(&[RBX]).writing(&[RAX]));
+        // xor %eax, %eax: the result does not depend on what was in it
+        same(&[0x31, 0xc0], integer.writing(&[RAX, FLAGS]));
+        // cmp %rbx, %rax
+        same(&[0x48, 0x39, 0xd8], integer.reading(&[RAX, RBX]).writing(&[FLAGS]));
+        // mov $1, %al: the rest of the register stays
+        same(&[0xb0, 0x01], integer.reading(&[RAX]).writing(&[RAX]));
+        // cmove %rbx, %rax: it may stay
+        same(&[0x48, 0x0f, 0x44, 0xc3], integer.reading(&[RAX, RBX, FLAGS]).writing(&[RAX]));
+        // lea 8(%rbx,%rcx), %rax
+        same(&[0x48, 0x8d, 0x44, 0x0b, 0x08], integer.reading(&[RBX, RCX]).writing(&[RAX]));
+        // imul %rbx, %rax; div %rcx
+        let multiply = Instruction::of(Unit::Multiply);
+        same(&[0x48, 0x0f, 0xaf, 0xc3], multiply.reading(&[RAX, RBX]).writing(&[RAX, FLAGS]));
+        let divide = Instruction::of(Unit::Divide);
+        same(&[0x48, 0xf7, 0xf1], divide.reading(&[RAX, RDX, RCX]).writing(&[RAX, RDX, FLAGS]));
+    }
+
+    #[test]
+    fn addresses_are_distinguished_from_operands() {
+        let nothing = Instruction::nothing(0);
+        // mov (%rbx,%rcx), %rax
+        same(&[0x48, 0x8b, 0x04, 0x0b], nothing.loading(&[RBX, RCX]).writing(&[RAX]));
+        // mov (%rax), %rax
+        same(&[0x48, 0x8b, 0x00], nothing.loading(&[RAX]).writing(&[RAX]));
+        // mov %rax, (%rax)
+        same(&[0x48, 0x89, 0x00], nothing.storing(&[RAX]).reading(&[RAX]));
+        // add %rax, (%rbx): loads and stores
+        let sum = Instruction::of(Unit::Integer).loading(&[RBX]).storing(&[RBX]);
+        same(&[0x48, 0x01, 0x03], sum.reading(&[RAX]).writing(&[FLAGS]));
+        // lock add %rax, (%rbx)
+        let atomic = sum.reading(&[RAX]).writing(&[FLAGS]).doing(Special::Atomic);
+        same(&[0xf0, 0x48, 0x01, 0x03], atomic);
+        // prefetcht0 (%rax), nopl (%rax): no access
+        for bytes in [&[0x0f, 0x18, 0x08][..], &[0x0f, 0x1f, 0x00]] {
+            assert!(!decode(bytes).loads() && !decode(bytes).stores());
+        }
+    }
+
+    #[test]
+    fn the_stack_pointer_changes_as_a_side_effect() {
+        let nothing = Instruction::nothing(0);
+        // push %rbx; pop %rbx
+        let push = nothing.storing(&[RSP]).reading(&[RBX]).moving(&[RSP]).moving_stack();
+        same(&[0x53], push);
+        same(&[0x5b], nothing.loading(&[RSP]).writing(&[RBX]).moving(&[RSP]).moving_stack());
+        // call, ret
+        let branch = Instruction::of(Unit::Branch).moving(&[RSP]).moving_stack();
+        same(&[0xe8, 0, 0, 0, 0], branch.storing(&[RSP]).branching(BranchKind::Call));
+        same(&[0xc3], branch.loading(&[RSP]).branching(BranchKind::Return));
+        // leave: the stack pointer comes from the frame's, which is loaded
+        let leave = decode(&[0xc9]);
+        let expected = Instruction::of(Unit::Integer).loading(&[RBP]).writing(&[RSP, RBP]);
+        assert_eq!(leave.sorted().writes(), expected.sorted().writes());
+        // lodsb, and rep movsb with its counter
+        assert_eq!(decode(&[0xac]).moves(), [RSI]);
+        let copy = decode(&[0xf3, 0xa4]);
+        assert!(copy.loads() && copy.stores());
+        assert_eq!(copy.sorted().moves(), [RSI, RDI]);
+        assert!(copy.writes().contains(&RCX));
+    }
+
+    #[test]
+    fn branches_have_their_kinds_and_targets() {
+        let branch = |bytes: &[u8]| (decode(bytes).branch(), decoded(bytes).target());
+        assert_eq!(branch(&[0x74, 0x10]), (Some(BranchKind::Conditional), Some(0x1012)));
+        assert_eq!(branch(&[0xeb, 0xfe]), (Some(BranchKind::Jump), Some(0x1000)));
+        assert_eq!(branch(&[0xe8, 0, 1, 0, 0]), (Some(BranchKind::Call), Some(0x1105)));
+        assert_eq!(branch(&[0xff, 0xe0]), (Some(BranchKind::IndirectJump), None));
+        assert_eq!(branch(&[0xff, 0xd0]), (Some(BranchKind::IndirectCall), None));
+        assert_eq!(branch(&[0xff, 0x24, 0xc5, 0, 0, 0, 0]), (Some(BranchKind::IndirectJump), None));
+        assert_eq!(branch(&[0xc3]), (Some(BranchKind::Return), None));
+        assert_eq!(branch(&[0x48, 0xcf]), (None, None)); // iretq
+        assert_eq!(branch(&[0x48, 0x01, 0xd8]), (None, None));
+    }
+
+    #[test]
+    fn special_behaviour_is_recognised() {
+        let expected: [(&[u8], Special); 17] = [
+            (&[0x0f, 0xa2], Special::Serialise),             // cpuid
+            (&[0x0f, 0x22, 0xd8], Special::Serialise),       // mov %rax, %cr3
+            (&[0x0f, 0x20, 0xd8], Special::None),            // mov %cr3, %rax
+            (&[0x0f, 0x30], Special::Serialise),             // wrmsr
+            (&[0x0f, 0x01, 0x3f], Special::Serialise),       // invlpg (%rdi)
+            (&[0x48, 0xcf], Special::InterruptReturn),       // iretq
+            (&[0x0f, 0x05], Special::SystemCall),            // syscall
+            (&[0xcd, 0x80], Special::SystemCall),            // int $0x80
+            (&[0x48, 0x0f, 0x07], Special::SystemReturn),    // sysretq
+            (&[0x0f, 0xae, 0xe8], Special::Fence),           // lfence
+            (&[0x0f, 0xae, 0xf0], Special::Barrier),         // mfence
+            (&[0xf3, 0x90], Special::Pause),                 // pause
+            (&[0x48, 0x87, 0x03], Special::Atomic),          // xchg %rax, (%rbx)
+            (&[0x48, 0x87, 0xc3], Special::None),            // xchg %rax, %rbx
+            (&[0x0f, 0x31], Special::Microcode),             // rdtsc
+            (&[0x48, 0x0f, 0xae, 0x00], Special::Microcode), // fxsave64 (%rax)
+            (&[0x06], Special::Fence),                       // none of 64-bit code
+        ];
+        for (bytes, special) in expected {
+            assert_eq!(decode(bytes).special(), special, "{bytes:02x?}");
+        }
+    }
+
+    #[test]
+    fn an_instruction_has_room_for_what_it_uses() {
+        let used: [&[u8]; 8] = [
+            &[0xff, 0x94, 0xc3, 0xb0, 0, 0, 0],    // call *0xb0(%rbx,%rax,8)
+            &[0xff, 0x74, 0x03, 0x08],             // push 8(%rbx,%rax)
+            &[0xf3, 0x48, 0xa5],                   // rep movsq
+            &[0xf0, 0x48, 0x0f, 0xc7, 0x0f],       // lock cmpxchg16b (%rdi)
+            &[0xf0, 0x48, 0x0f, 0xb1, 0x0c, 0x03], // lock cmpxchg %rcx, (%rbx,%rax)
+            &[0x48, 0x0f, 0xad, 0xd0],             // shrd %cl, %rdx, %rax
+            &[0xc5, 0xf8, 0x77],                   // vzeroupper
+            &[0x62, 0xf2, 0xed, 0x49, 0xb8, 0xc1], // vfmadd231pd %zmm1, %zmm2, %zmm0{%k1}
+        ];
+        for bytes in used {
+            assert_ne!(decode(bytes).special(), Special::Fence, "{bytes:02x?}");
+        }
+    }
+
+    #[test]
+    fn vector_operations_have_their_units() {
+        let expected: [(&[u8], Option<Unit>); 9] = [
+            (&[0xf2, 0x0f, 0x58, 0xc1], Some(Unit::FloatAdd)), // addsd
+            (&[0xf2, 0x0f, 0x59, 0xc1], Some(Unit::FloatMultiply)), // mulsd
+            (&[0xf2, 0x0f, 0x5e, 0xc1], Some(Unit::FloatDivide)), // divsd
+            (&[0xc4, 0xe2, 0xf1, 0xb8, 0xc2], Some(Unit::FloatMultiply)), // vfmadd231pd
+            (&[0x66, 0x0f, 0xfe, 0xc1], Some(Unit::Vector)),   // paddd
+            (&[0x0f, 0x28, 0xc1], Some(Unit::Vector)),         // movaps, registers
+            (&[0x0f, 0x28, 0x00], None),                       // movaps (%rax), %xmm0
+            (&[0xf2, 0x0f, 0x58, 0x00], Some(Unit::FloatAdd)), // addsd (%rax), %xmm0
+            (&[0xd8, 0xc1], Some(Unit::FloatAdd)),             // fadd %st(1), %st
+        ];
+        for (bytes, unit) in expected {
+            assert_eq!(decode(bytes).unit, unit, "{bytes:02x?}");
+        }
+        // pxor %xmm0, %xmm0 depends on nothing.
+        assert!(decode(&[0x66, 0x0f, 0xef, 0xc0]).reads().is_empty());
+    }
+
+    #[test]
+    fn lengths_are_those_of_the_instructions() {
+        assert_eq!(decode(&[0x48, 0x01, 0xd8, 0x90, 0x90]).bytes(), 3);
+        assert_eq!(decode(&[0x06]).bytes(), 1);
+        assert_eq!(decode(&[]).bytes(), 0);
+    }
+
+    #[test]
+    fn operations_are_recognised() {
+        use Operation::*;
+        let expected: [(&[u8], Operation); 27] = [
+            (&[0x48, 0xcf], InterruptReturn),
+            (&[0xcf], Other), // iretd
+            (&[0x48, 0x0f, 0x07], SyscallReturn),
+            (&[0x0f, 0x07], SyscallReturn),
+            (&[0x0f, 0x35], SyscallReturn), // sysexit
+            (&[0x0f, 0x05], Other),         // syscall
+            (&[0x0f, 0x31], ReadTsc),
+            (&[0x0f, 0x01, 0xf9], ReadTsc), // rdtscp
+            (&[0x0f, 0x01, 0xf8], Other),   // swapgs
+            (&[0xf4], Halt),
+            (&[0xcc], SoftwareInterrupt),
+            (&[0xcd, 0x80], SoftwareInterrupt),
+            (&[0x0f, 0x30], WriteMsr),
+            (&[0x0f, 0x32], ReadMsr),
+            (&[0x0f, 0x33], ReadPmc),
+            (&[0x0f, 0xa2], Cpuid),
+            (&[0x0f, 0x22, 0xd8], FlushTranslations), // mov %rax, %cr3
+            (&[0x41, 0x0f, 0x22, 0xdc], FlushTranslations), // mov %r12, %cr3
+            (&[0x0f, 0x01, 0x3f], FlushTranslations), // invlpg (%rdi)
+            (&[0x41, 0x0f, 0x01, 0x3c, 0x24], FlushTranslations), // invlpg (%r12)
+            (&[0x66, 0x0f, 0x38, 0x82, 0x0c, 0x24], FlushTranslations), // invpcid (%rsp), %rcx
+            (&[0x0f, 0x22, 0xd0], Other),             // mov %rax, %cr2
+            (&[0x44, 0x0f, 0x22, 0xc0], Other),       // mov %rax, %cr8
+            (&[0x0f, 0x01, 0x18], Other),             // lidt (%rax)
+            (&[0x0f, 0x1f, 0x84, 0, 0x69, 0x72, 0x71, 0x6b], LongNop(0x6b71_7269)),
+            (&[0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0], LongNop(0)),
+            (&[0x0f, 0x1f, 0x44, 0x18, 1], Other), // nopl 1(%rax,%rbx,1)
+        ];
+        for (bytes, operation) in expected {
+            assert_eq!(decoded(bytes).operation(), operation, "{bytes:02x?}");
+        }
+    }
+
+    #[test]
+    fn branches_are_recognised_after_prefixes_and_in_other_modes() {
+        let branches: [&[u8]; 13] = [
+            &[0xeb, 0x02],
+            &[0x75, 0x10],
+            &[0x0f, 0x84, 0, 0, 0, 0],
+            &[0xe2, 0xfe],
+            &[0xe3, 0x10],
+            &[0xc3],
+            &[0xf3, 0xc3],
+            &[0xff, 0xd0],
+            &[0x41, 0xff, 0xe3],
+            &[0x2e, 0xe8, 0, 0, 0, 0],
+            &[0xff, 0x25, 0, 0, 0, 0],
+            &[0xe8, 0, 1],       // call, 16-bit code
+            &[0x0f, 0x84, 0, 1], // je, 16-bit code
+        ];
+        for bytes in branches {
+            assert!(decoded(bytes).is_branch(), "{bytes:02x?}");
+        }
+        let others: [&[u8]; 9] = [
+            &[0xff, 0xc0],
+            &[0xff, 0x35, 0, 0, 0, 0],
+            &[0x90],
+            &[0x0f, 0x44, 0xc1],
+            &[0x0f, 0xa2],
+            &[0x48, 0xcb], // lretq
+            &[0x48, 0xcf],
+            &[0x0f, 0x05],
+            &[0x48], // dec %eax, 32-bit code
+        ];
+        for bytes in others {
+            assert!(!decoded(bytes).is_branch(), "{bytes:02x?}");
+        }
+    }
+
+    #[test]
+    fn repeated_string_instructions_are_recognised() {
+        let repeated: [&[u8]; 4] =
+            [&[0xf3, 0xa4], &[0xf3, 0x48, 0xab], &[0xf2, 0xae], &[0xf3, 0x6e]];
+        assert!(repeated.iter().all(|bytes| decoded(bytes).is_repeated_string()));
+        let others: [&[u8]; 5] =
+            [&[0xa4], &[0xf3, 0x0f, 0x10, 0x00], &[0xf3, 0x90], &[0xf3], &[0xf3, 0xc3]];
+        assert!(!others.iter().any(|bytes| decoded(bytes).is_repeated_string()));
+    }
+
+    #[test]
+    fn stores_and_writes_to_ports_can_reach_a_device() {
+        let expected: [(&[u8], DeviceWrite); 17] = [
+            (&[0x89, 0x30], DeviceWrite::Store), // mov %esi, (%rax)
+            (&[0x66, 0x89, 0x30], DeviceWrite::Store),
+            (&[0xff, 0x00], DeviceWrite::Store), // incl (%rax)
+            (&[0xa4], DeviceWrite::Store),       // movsb
+            (&[], DeviceWrite::Store),
+            (&[0xee], DeviceWrite::Port(None)),
+            (&[0x66, 0xef], DeviceWrite::Port(None)),
+            (&[0xf3, 0x6e], DeviceWrite::Port(None)), // rep outsb
+            (&[0xe6, 0x92], DeviceWrite::Port(Some(0x92))),
+            (&[0xe7, 0x20], DeviceWrite::Port(Some(0x20))),
+            (&[0xe8, 0, 0, 0, 0], DeviceWrite::Never), // call
+            (&[0xff, 0xd0], DeviceWrite::Never),       // call *%rax
+            (&[0xff, 0x30], DeviceWrite::Never),       // push (%rax)
+            (&[0x41, 0x57], DeviceWrite::Never),       // push %r15
+            (&[0x9c], DeviceWrite::Never),             // pushfq
+            (&[0x6a, 0x01], DeviceWrite::Never),       // push $1
+            (&[0xf3, 0x48, 0xab], DeviceWrite::Never), // rep stosq
+        ];
+        for (bytes, device_write) in expected {
+            assert_eq!(decoded(bytes).device_write(), device_write, "{bytes:02x?}");
+        }
+    }
+
+    #[test]
+    fn calls_have_a_register_or_a_function() {
+        let of = |bytes: &[u8]| (decoded(bytes).calls_register(), decoded(bytes).called_function());
+        assert_eq!(of(&[0xff, 0xd0]), (true, None));
+        assert_eq!(of(&[0x41, 0xff, 0xd3]), (true, None));
+        assert_eq!(of(&[0xe8, 0, 1, 0, 0]), (false, Some(0x1105)));
+        assert_eq!(of(&[0xff, 0x10]), (false, None)); // call *(%rax)
+        assert_eq!(of(&[0xff, 0xe0]), (false, None)); // jmp *%rax
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..40), address: u64) {
+            let mut decoder = Decoder::default();
+            let decoded = decoder.decode(&bytes, address);
+            let _ = (decoded.operation(), decoded.device_write(), decoded.is_branch());
+            let _ = (decoded.target(), decoded.called_function(), decoded.calls_register());
+            prop_assert!(usize::from(decoder.core_instruction(&decoded).bytes()) <= bytes.len());
+        }
+    }
+}
