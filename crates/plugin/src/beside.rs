@@ -6,7 +6,7 @@ use machine::{AccessKind, CodeSpan, SystemModel};
 
 use crate::counters::add_memory;
 use crate::pages::Pages;
-use crate::strand::page_size;
+use crate::pipeline::page_size;
 use simrecord::counters::{COUNTERS, Counts, mask_of};
 use simrecord::record::{AccessStream, Group, MissCurvePoint, ShadowCaches};
 

@@ -117,7 +117,7 @@ extern "C" fn on_translation(block: *mut c_void, _: *mut c_void) {
 pub(crate) fn before_block(vcpu: u32, block: &Block) {
     let (over, returns, looks, corrects) = cpu::with(vcpu, |cpu| {
         cpu.set_mode(block.in_kernel);
-        let (over, looks) = (cpu.slice_is_over(), cpu.is_to_be_looked_at());
+        let (over, looks) = (cpu.slice_is_over(), cpu.pmu_is_due());
         (over, cpu.awaits(block.address), looks, cpu.has_read_clock())
     });
     if !over && !returns && !looks && !corrects {
@@ -135,7 +135,7 @@ pub(crate) fn before_block(vcpu: u32, block: &Block) {
         session.tracked(vcpu);
     }
     if looks {
-        session.look_at_pmu(vcpu);
+        session.check_pmu(vcpu);
     }
     if over {
         session.clock.end_slice(vcpu);

@@ -9,7 +9,7 @@ use machine::core::{
 use machine::memory::{MemorySystem, without_mshr_limit};
 
 use crate::misses::{Misses, context_of};
-use crate::strand::Strand;
+use crate::pipeline::Pipeline;
 use simrecord::record::MissCount;
 
 /// The core that a vCPU executes on.
@@ -205,7 +205,7 @@ impl Processors {
     }
 
     /// What executes for a vCPU.
-    pub(crate) fn strand(&self, vcpu: u32) -> Option<Strand> {
+    pub(crate) fn pipeline(&self, vcpu: u32) -> Option<Pipeline> {
         let model = self.model.core.as_ref()?;
         let line_bytes = self.model.l1d.cache.line_bytes;
         let core = match model.threads {
@@ -218,6 +218,6 @@ impl Processors {
             }
             None => Core::InOrder(Box::new(InOrderCore::new(model, line_bytes)?)),
         };
-        Some(Strand::new(core, model.width, self.system, vcpu as usize))
+        Some(Pipeline::new(core, model.width, self.system, vcpu as usize))
     }
 }

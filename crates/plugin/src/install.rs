@@ -151,7 +151,7 @@ fn pmus(options: &Options, cpus: u32) -> Result<Option<Pmus>, String> {
     let Some(path) = &options.pmu_state else {
         return Ok(options.pmu.then(|| Pmus::new(cpus as usize)));
     };
-    (0..cpus).for_each(|vcpu| cpu::with(vcpu, |cpu| cpu.look_at(0)));
+    (0..cpus).for_each(|vcpu| cpu::with(vcpu, |cpu| cpu.set_pmu_deadline(0)));
     Pmus::load(path, cpus as usize).map(Some)
 }
 

@@ -124,7 +124,7 @@ impl Session {
             self.tracker.forget(vcpu as usize);
             self.tracked(vcpu);
         }
-        self.look_at_pmus();
+        self.check_pmus();
         self.clock.begin_again();
         self.qemu.register(&callbacks::Callbacks::of(self));
     }
@@ -135,8 +135,8 @@ impl Session {
             if let Some(model) = &self.model {
                 cpu.set_model(model);
             }
-            if let Some(strand) = self.processors.as_ref().and_then(|of| of.strand(vcpu)) {
-                cpu.set_strand(strand);
+            if let Some(pipeline) = self.processors.as_ref().and_then(|of| of.pipeline(vcpu)) {
+                cpu.set_pipeline(pipeline);
                 // Others wait to be started.
                 cpu.set_halted(vcpu > 0);
             }

@@ -106,7 +106,7 @@ pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: V
         && let [single] = &instructions[..]
         && !single.decoded.is_repeated_string()
     {
-        session.qemu.on_memory(single.handle, READS_AND_WRITES, cpu::on_lone_access, prepared);
+        session.qemu.on_memory(single.handle, READS_AND_WRITES, cpu::on_single_access, prepared);
     }
 }
 

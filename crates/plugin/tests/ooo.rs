@@ -189,14 +189,14 @@ fn a_core_in_order_and_one_of_four_threads_run_the_guest() {
     assert!(bytes == record(&machine, 4, &model("t1"), "t1-again"), "records differ");
     let stream = reader::read(bytes.as_slice()).unwrap();
     let loops_of = loops(&stream);
-    // One strand has the core to itself but for what others do now and then: an instruction a cycle,
+    // One pipeline has the core to itself but for what others do now and then: an instruction a cycle,
     // and three for a branch that is taken.
-    near("dependent on a strand", loops_of[0].each(CYCLES), 69.0, 0.1);
+    near("dependent on a pipeline", loops_of[0].each(CYCLES), 69.0, 0.1);
     assert!(!counted(&stream, UPGRADES));
     // Four strands with 66 instructions each: all have a fourth of the cycles, but where one begins or ends.
     let at_once = loops_of[7].each(CYCLES);
     assert!((4.0 * 4.0 * 66.0 * 0.7..4.0 * 4.0 * 66.0 * 1.1).contains(&at_once), "{at_once}");
-    // What another strand did while one slept is not charged to it, nor to who runs.
+    // What another pipeline did while one slept is not charged to it, nor to who runs.
     let [.., beside] = &loops_of[..] else { panic!("no loops") };
     near("beside a sleeper", beside.each(CYCLES), 69.0, 0.1);
     let (cycles, instructions) = (beside.kernel[CYCLES], beside.kernel[INSTRUCTIONS]);

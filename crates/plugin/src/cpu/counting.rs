@@ -8,7 +8,7 @@ use super::{Counting, Cpu};
 use crate::beside::Beside;
 use crate::block::Block;
 use crate::counters;
-use crate::strand::Strand;
+use crate::pipeline::Pipeline;
 use simrecord::counters::{BRANCHES, COUNTERS, CYCLES, Counts, INSTRUCTIONS, TIME};
 use simrecord::record::Detail;
 
@@ -20,29 +20,29 @@ impl Cpu {
     }
 
     /// Executes on a core of a model from now on.
-    pub(crate) fn set_strand(&mut self, strand: Strand) {
+    pub(crate) fn set_pipeline(&mut self, pipeline: Pipeline) {
         // As above.
-        self.strand = Box::into_raw(Box::new(strand));
+        self.pipeline = Box::into_raw(Box::new(pipeline));
     }
 
     /// The vCPU is halted, or no longer is.
     pub(crate) fn set_halted(&mut self, halted: bool) {
-        if let Some(strand) = self.strand() {
-            strand.set_halted(halted);
+        if let Some(pipeline) = self.pipeline() {
+            pipeline.set_halted(halted);
         }
     }
 
     /// The threads of its core issue all, and go on together.
     pub(crate) fn settle_threads(&mut self) {
-        if let Some(strand) = self.strand() {
-            strand.settle_threads();
+        if let Some(pipeline) = self.pipeline() {
+            pipeline.settle_threads();
         }
     }
 
     /// The time that all vCPUs have in common is `cycles` now.
     pub(crate) fn set_time(&mut self, cycles: u64) {
-        if let Some(strand) = self.strand() {
-            strand.set_time(cycles);
+        if let Some(pipeline) = self.pipeline() {
+            pipeline.set_time(cycles);
         }
     }
 
@@ -50,15 +50,15 @@ impl Cpu {
     pub(crate) fn set_level(&mut self, level: Detail) {
         self.counting = match level {
             Detail::Timed if !self.model.is_null() => Counting::Timed,
-            Detail::Ooo if !self.strand.is_null() => Counting::Ooo,
+            Detail::Ooo if !self.pipeline.is_null() => Counting::Ooo,
             _ => Counting::Plain,
         };
         // Translations were not followed for a while.
         if let Some(model) = self.model() {
             model.flush_tlbs();
         }
-        if let Some(strand) = self.strand() {
-            strand.forget_translations();
+        if let Some(pipeline) = self.pipeline() {
+            pipeline.forget_translations();
         }
     }
 
@@ -87,12 +87,12 @@ impl Cpu {
 
     /// Whether a model counts, or did or will.
     fn has_model(&self) -> bool {
-        !(self.model.is_null() && self.strand.is_null())
+        !(self.model.is_null() && self.pipeline.is_null())
     }
 
-    pub(super) fn strand(&mut self) -> Option<&mut Strand> {
-        // SAFETY: null, or of `set_strand`; no use is nested in another.
-        unsafe { self.strand.as_mut() }
+    pub(super) fn pipeline(&mut self) -> Option<&mut Pipeline> {
+        // SAFETY: null, or of `set_pipeline`; no use is nested in another.
+        unsafe { self.pipeline.as_mut() }
     }
 
     pub(super) fn model(&mut self) -> Option<&mut BlockingMachine> {
@@ -106,7 +106,7 @@ impl Cpu {
         match counting {
             Counting::Plain => plain,
             Counting::Timed => self.model().map_or(plain, |model| model.cycles()),
-            Counting::Ooo => self.strand().map_or(plain, |strand| strand.cycles()),
+            Counting::Ooo => self.pipeline().map_or(plain, |pipeline| pipeline.cycles()),
         }
     }
 
@@ -123,9 +123,9 @@ impl Cpu {
         if let Some(model) = self.model() {
             counters::place(&model.counts(), &mut counts);
         }
-        if let Some(strand) = self.strand() {
-            strand.add_to(&mut counts);
-            counts[CYCLES] = strand.cycles();
+        if let Some(pipeline) = self.pipeline() {
+            pipeline.add_to(&mut counts);
+            counts[CYCLES] = pipeline.cycles();
             counts[INSTRUCTIONS] = self.instructions;
         }
         if self.has_model() {
@@ -142,7 +142,7 @@ impl Cpu {
         let mut counts = self.counts();
         // A core has not been handed them yet.
         let of_each = self.model().map_or(1, |model| model.instruction_cycles());
-        let cycles = if self.strand.is_null() { u64::from(remaining) * of_each } else { 0 };
+        let cycles = if self.pipeline.is_null() { u64::from(remaining) * of_each } else { 0 };
         counts[INSTRUCTIONS] -= u64::from(remaining);
         counts[CYCLES] -= cycles;
         counts[TIME] -= cycles;
@@ -157,9 +157,9 @@ impl Cpu {
     /// come.
     pub(crate) fn settle(&mut self, remaining: u32) {
         if self.counting == Counting::Ooo
-            && let Some(strand) = self.strand()
+            && let Some(pipeline) = self.pipeline()
         {
-            strand.settle(remaining);
+            pipeline.settle(remaining);
         }
     }
 
@@ -197,9 +197,9 @@ impl Cpu {
             self.interrupted_at(address);
         }
         if self.counting == Counting::Ooo
-            && let Some(strand) = self.strand()
+            && let Some(pipeline) = self.pipeline()
         {
-            strand.interrupt(address);
+            pipeline.interrupt(address);
         }
         exception
     }
@@ -243,8 +243,8 @@ impl Cpu {
                 }
             }
             Counting::Ooo => {
-                if let Some(strand) = self.strand() {
-                    strand.leave(block.length() - count);
+                if let Some(pipeline) = self.pipeline() {
+                    pipeline.leave(block.length() - count);
                 }
             }
         }

@@ -6,16 +6,16 @@ use super::Cpu;
 
 impl Cpu {
     /// The guest's PMU is to be looked at from this count of cycles on.
-    pub(crate) fn look_at(&mut self, cycles: u64) {
-        self.look_at = cycles;
+    pub(crate) fn set_pmu_deadline(&mut self, cycles: u64) {
+        self.pmu_deadline = cycles;
         if !self.has_read_clock() {
             self.due_at = self.slice_end.min(cycles);
         }
     }
 
     /// Whether the guest's PMU is to be looked at.
-    pub(crate) fn is_to_be_looked_at(&mut self) -> bool {
-        self.cycles() >= self.look_at
+    pub(crate) fn pmu_is_due(&mut self) -> bool {
+        self.cycles() >= self.pmu_deadline
     }
 
     /// The guest reads the clock, to whose time so much is to be added before the next block.
@@ -32,7 +32,7 @@ impl Cpu {
     /// What is to be added to the time that the guest has just read.
     pub(crate) fn take_clock_ahead(&mut self) -> Option<i64> {
         let ahead_ns = self.clock_ahead.take()?;
-        self.due_at = self.slice_end.min(self.look_at);
+        self.due_at = self.slice_end.min(self.pmu_deadline);
         Some(ahead_ns)
     }
 

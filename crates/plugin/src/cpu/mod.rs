@@ -15,8 +15,8 @@ use machine::BlockingMachine;
 use crate::beside::Beside;
 use crate::block::Block;
 use crate::callbacks;
+use crate::pipeline::Pipeline;
 use crate::qemu_internals::CurrentCpu;
-use crate::strand::Strand;
 use simrecord::counters::{COUNTERS, Counts};
 use simrecord::record::CPUS_MAX;
 
@@ -47,7 +47,7 @@ pub(crate) struct Cpu {
     /// Where the slice ends: the count of cycles.
     slice_end: u64,
     /// The count of cycles from which on a counter of the guest's PMU may have run over.
-    look_at: u64,
+    pmu_deadline: u64,
     /// The earlier of both; 0 if the guest has read the clock.
     due_at: u64,
     /// What is to be added to the time that the guest has just read from the clock, ns.
@@ -57,7 +57,7 @@ pub(crate) struct Cpu {
     /// The model of the level `timed`, null without one.
     model: *mut BlockingMachine,
     /// What executes at the level `ooo`, null without one.
-    strand: *mut Strand,
+    pipeline: *mut Pipeline,
     /// Caches beside, null without any.
     beside: *mut Beside,
     /// Whether the idle task runs, without any interrupt.
@@ -188,7 +188,7 @@ fn begin(vcpu: u32, block: *const Block) {
 /// access a device, it leaves the block there, executes that instruction in a block of its own, and
 /// goes on with the rest. Blocks of that sort have their memory callbacks, but not the others: so
 /// this callback without the one of its block says that the block before was left.
-pub(crate) extern "C" fn on_lone_access(_: c_uint, _: u32, _: u64, block: *mut c_void) {
+pub(crate) extern "C" fn on_single_access(_: c_uint, _: u32, _: u64, block: *mut c_void) {
     let block = block.cast_const().cast::<Block>();
     with(running(), |cpu| {
         if cpu.block != block {
@@ -206,12 +206,12 @@ impl Cpu {
         block: ptr::null(),
         awaits: NOWHERE,
         slice_end: u64::MAX,
-        look_at: u64::MAX,
+        pmu_deadline: u64::MAX,
         due_at: u64::MAX,
         clock_ahead: None,
         branches: 0,
         model: ptr::null_mut(),
-        strand: ptr::null_mut(),
+        pipeline: ptr::null_mut(),
         beside: ptr::null_mut(),
         idles: false,
         counting: Counting::Plain,
@@ -240,7 +240,7 @@ impl Cpu {
     /// The slice ends in so many cycles.
     pub(crate) fn set_slice(&mut self, cycles: u64) {
         self.slice_end = self.cycles().saturating_add(cycles);
-        self.due_at = self.slice_end.min(self.look_at);
+        self.due_at = self.slice_end.min(self.pmu_deadline);
     }
 
     /// QEMU's description of the vCPU, by which it is recognised.
@@ -265,8 +265,8 @@ impl Cpu {
 
     /// The code cache is about to be emptied.
     pub(crate) fn forget_block(&mut self) {
-        if let Some(strand) = self.strand() {
-            strand.forget_block();
+        if let Some(pipeline) = self.pipeline() {
+            pipeline.forget_block();
         }
         self.block = ptr::null();
     }

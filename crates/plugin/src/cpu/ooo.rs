@@ -11,7 +11,7 @@ use crate::callbacks;
 use crate::ffi::MemoryCallback;
 use crate::pages::bytes_in_first;
 use crate::physical;
-use crate::strand::Strand;
+use crate::pipeline::Pipeline;
 
 /// A block starts; on a machine with one vCPU, if `ALONE`.
 pub(crate) extern "C" fn on_block<const ALONE: bool>(_: c_uint, block: *mut c_void) {
@@ -19,10 +19,10 @@ pub(crate) extern "C" fn on_block<const ALONE: bool>(_: c_uint, block: *mut c_vo
     // SAFETY: the arena keeps the block while there is code that passes it.
     let block = unsafe { &*block.cast_const().cast::<OooBlock>() };
     let due = with(vcpu, |cpu| {
-        // SAFETY: these callbacks are registered when there is a strand only.
-        let strand = unsafe { &mut *cpu.strand };
-        strand.finish(block.known.address);
-        cpu.is_due(&block.known, strand.cycles())
+        // SAFETY: these callbacks are registered when there is a pipeline only.
+        let pipeline = unsafe { &mut *cpu.pipeline };
+        pipeline.finish(block.known.address);
+        cpu.is_due(&block.known, pipeline.cycles())
     });
     if due {
         callbacks::before_block(vcpu, &block.known);
@@ -33,7 +33,7 @@ pub(crate) extern "C" fn on_block<const ALONE: bool>(_: c_uint, block: *mut c_vo
         cpu.block = &raw const block.known;
         cpu.left = false;
         // SAFETY: as above.
-        unsafe { (*cpu.strand).begin(&block.template) };
+        unsafe { (*cpu.pipeline).begin(&block.template) };
     });
 }
 
@@ -43,8 +43,8 @@ pub(crate) fn accesses(cpus: u32, alone_in_block: bool) -> (MemoryCallback, Memo
     match (cpus, alone_in_block) {
         (1, false) => (on_access::<true, false>, on_access::<true, true>),
         (_, false) => (on_access::<false, false>, on_access::<false, true>),
-        (1, true) => (on_lone_access::<true, false>, on_lone_access::<true, true>),
-        (_, true) => (on_lone_access::<false, false>, on_lone_access::<false, true>),
+        (1, true) => (on_single_access::<true, false>, on_single_access::<true, true>),
+        (_, true) => (on_single_access::<false, false>, on_single_access::<false, true>),
     }
 }
 
@@ -60,24 +60,24 @@ extern "C" fn on_access<const ALONE: bool, const STORES: bool>(
 }
 
 /// The only instruction of a block has loaded or stored. If that block was not started, it is one of the
-/// block that was, which QEMU has left to execute it: see [`super::on_lone_access`].
-extern "C" fn on_lone_access<const ALONE: bool, const STORES: bool>(
+/// block that was, which QEMU has left to execute it: see [`super::on_single_access`].
+extern "C" fn on_single_access<const ALONE: bool, const STORES: bool>(
     _: c_uint,
     access: u32,
     address: u64,
     block: *mut c_void,
 ) {
     let vcpu = known_running::<ALONE>().unwrap_or_else(running);
-    let lone = block.cast_const().cast::<Block>();
+    let single = block.cast_const().cast::<Block>();
     let number = with(vcpu, |cpu| {
         // SAFETY: the arena keeps blocks while there is code that passes them; null if it was emptied.
-        let (lone, known) = unsafe { (&*lone, cpu.block.as_ref()) };
+        let (single, known) = unsafe { (&*single, cpu.block.as_ref()) };
         match known {
-            Some(known) if !std::ptr::eq(known, lone) => {
-                let number = known.index_of(lone.address);
+            Some(known) if !std::ptr::eq(known, single) => {
+                let number = known.index_of(single.address);
                 let last = known.length() - 1;
                 if number.is_some_and(|number| number < last) && !cpu.left {
-                    cpu.left_after(lone.address);
+                    cpu.left_after(single.address);
                     cpu.left = true;
                 }
                 number.unwrap_or(last)
@@ -92,10 +92,10 @@ extern "C" fn on_lone_access<const ALONE: bool, const STORES: bool>(
 fn keep<const STORES: bool>(vcpu: u32, number: u16, (access, address): (u32, u64)) {
     with(vcpu, |cpu| {
         // SAFETY: as above.
-        let strand = unsafe { &mut *cpu.strand };
-        match (physical::known_bytes(access), strand.pages.get(address)) {
+        let pipeline = unsafe { &mut *cpu.pipeline };
+        match (physical::known_bytes(access), pipeline.pages.get(address)) {
             (Some(bytes), Some(physical)) if bytes_in_first(address, bytes) == bytes => {
-                strand.push(Access {
+                pipeline.push(Access {
                     virtual_address: address,
                     physical: Some(physical),
                     instruction: number,
@@ -103,39 +103,39 @@ fn keep<const STORES: bool>(vcpu: u32, number: u16, (access, address): (u32, u64
                     write: STORES,
                 });
             }
-            _ => keep_late(strand, number, (access, address), STORES),
+            _ => keep_late(pipeline, number, (access, address), STORES),
         }
     });
 }
 
 /// An access of a sort that was not met before, to a page that is not known, or to two pages.
 #[inline(never)]
-fn keep_late(strand: &mut Strand, number: u16, (access, address): (u32, u64), write: bool) {
+fn keep_late(pipeline: &mut Pipeline, number: u16, (access, address): (u32, u64), write: bool) {
     let bytes = physical::access_bytes(access);
     let first = bytes_in_first(address, bytes);
     let of = |virtual_address, physical, bytes: u64| {
         let bytes = bytes.min(u8::MAX.into()) as u8;
         Access { virtual_address, physical, instruction: number, bytes, write }
     };
-    let physical = strand.pages.get(address).or_else(|| {
+    let physical = pipeline.pages.get(address).or_else(|| {
         let physical = physical::of_access(access, address)?;
-        strand.pages.put(address, physical);
+        pipeline.pages.put(address, physical);
         Some(physical)
     });
-    strand.push(of(address, physical, first));
+    pipeline.push(of(address, physical, first));
     if first < bytes {
         let behind = address.wrapping_add(first);
         // QEMU has not looked that one up last; what it can't say is taken for a place of its own.
-        let physical = strand.pages.get(behind).or_else(|| physical::of_address(behind));
-        strand.push(of(behind, Some(physical.unwrap_or(behind)), bytes - first));
+        let physical = pipeline.pages.get(behind).or_else(|| physical::of_address(behind));
+        pipeline.push(of(behind, Some(physical.unwrap_or(behind)), bytes - first));
     }
 }
 
 /// Translations of the vCPU are no longer what they were.
 pub(crate) extern "C" fn on_flush(_: c_uint, _: *mut c_void) {
     with(running(), |cpu| {
-        if let Some(strand) = cpu.strand() {
-            strand.forget_translations();
+        if let Some(pipeline) = cpu.pipeline() {
+            pipeline.forget_translations();
         }
     });
 }

@@ -200,19 +200,19 @@ impl Session {
         }
         let next = pmu.next_overflow(now);
         let next = next.map_or(u64::MAX, |cycles| now.all[CYCLES].saturating_add(cycles));
-        cpu::with(vcpu, |cpu| cpu.look_at(next));
+        cpu::with(vcpu, |cpu| cpu.set_pmu_deadline(next));
     }
 
     /// A counter of a vCPU may have run over; between two blocks.
-    pub(crate) fn look_at_pmu(&mut self, vcpu: u32) {
+    pub(crate) fn check_pmu(&mut self, vcpu: u32) {
         let now = self.now(vcpu, 0);
         self.interrupt_if_due(vcpu, &now);
     }
 
     /// Counters stand still from here on, or count again from the next block on.
-    pub(crate) fn look_at_pmus(&mut self) {
+    pub(crate) fn check_pmus(&mut self) {
         if self.pmus.is_some() {
-            (0..self.cpus).for_each(|vcpu| cpu::with(vcpu, |cpu| cpu.look_at(0)));
+            (0..self.cpus).for_each(|vcpu| cpu::with(vcpu, |cpu| cpu.set_pmu_deadline(0)));
         }
     }
 

@@ -1,4 +1,4 @@
-//! What executes for a vCPU at the level `ooo`: a core of the model, fed with blocks once it is known
+//! The pipeline of a vCPU at the level `ooo`: a core of the model, given blocks once it is known
 //! what they accessed and where they led.
 
 use machine::core::{Access, ExecutedBlock, Memory, Template};
@@ -14,7 +14,7 @@ use simrecord::counters::Counts;
 const ACCESSES_MAX: usize = 4_096;
 
 /// A vCPU's core, and the block that it executes.
-pub(crate) struct Strand {
+pub(crate) struct Pipeline {
     core: Core,
     /// Slots of a cycle.
     width: u64,
@@ -36,12 +36,12 @@ pub(crate) struct Strand {
 }
 
 /// The way of a core into the memory of the machine, on the time that all vCPUs have in common.
-struct Way<'s> {
+struct PipelinePort<'s> {
     port: MemoryPort<'s>,
     skew_cycles: u64,
 }
 
-impl Memory for Way<'_> {
+impl Memory for PipelinePort<'_> {
     fn fetch(&mut self, virtual_address: u64, physical: u64, now_cycles: u64) -> u64 {
         self.port.page = page_size(virtual_address);
         self.port.fetch(virtual_address, physical, now_cycles + self.skew_cycles)
@@ -72,10 +72,10 @@ pub(crate) fn page_size(address: u64) -> PageSize {
     if large { PageSize::Large } else { PageSize::Small }
 }
 
-impl Strand {
+impl Pipeline {
     /// Of vCPU `cpu`, on the memory of all.
-    pub(crate) fn new(core: Core, width: u32, system: *mut MemorySystem, cpu: usize) -> Strand {
-        Strand {
+    pub(crate) fn new(core: Core, width: u32, system: *mut MemorySystem, cpu: usize) -> Pipeline {
+        Pipeline {
             core,
             width: width.into(),
             system,
@@ -174,11 +174,11 @@ impl Strand {
         self.accesses.clear();
     }
 
-    fn way(&mut self, pc: u64) -> Way<'static> {
+    fn port(&mut self, pc: u64) -> PipelinePort<'static> {
         // SAFETY: as above; what is returned is used up before the next use.
         let system = unsafe { &mut *self.system };
         let port = MemoryPort { system, cpu: self.cpu, pc, page: PageSize::Small };
-        Way { port, skew_cycles: self.skew_cycles }
+        PipelinePort { port, skew_cycles: self.skew_cycles }
     }
 
     /// Hands in the block up to instruction `until`.
@@ -189,9 +189,9 @@ impl Strand {
         }
         // SAFETY: as in `settle`; callers have seen that it is there.
         let block = unsafe { &*self.block };
-        let mut way = self.way(block.address());
+        let mut port = self.port(block.address());
         let executed = ExecutedBlock { instructions: until, accesses: &self.accesses, next };
-        self.core.run_from(self.ran as usize, block, &executed, &mut way);
+        self.core.run_from(self.ran as usize, block, &executed, &mut port);
         self.ran = until;
         // Accesses come in the order of the program: all but those of an instruction behind.
         if self.accesses.last().is_none_or(|last| u32::from(last.instruction) < until) {
@@ -233,10 +233,10 @@ impl Strand {
     /// An access that nothing waits for.
     fn access_alone(&mut self, access: &Access) {
         let now = self.core.time();
-        let mut way = self.way(0);
+        let mut port = self.port(0);
         match access.write {
-            true => way.store(access, now),
-            false => way.load(access, now),
+            true => port.store(access, now),
+            false => port.load(access, now),
         };
     }
 
