@@ -184,6 +184,15 @@ fn warnings(samples: &[NoiseSample]) -> Vec<String> {
                 let times = cpu.migrated;
                 warnings.push(format!("{label}: CPU {number}: {times} samples on another CPU"));
             }
+            if let Work::Gaps(ledger) = &cpu.work
+                && ledger.unbalanced > 0
+            {
+                let gaps = ledger.unbalanced;
+                warnings.push(format!(
+                    "broken: {label}: CPU {number}: the causes of {gaps} detours do not add up to \
+                     them; their time is in the remainder"
+                ));
+            }
             if let Work::Quanta(fixed) = &cpu.work
                 && let Some(words) = changed_speed(&fixed.least_ns)
             {

@@ -38,6 +38,8 @@ pub struct GapLedger {
     pub own_gaps: Distribution,
     /// What did not fit together.
     pub faults: SplitFaults,
+    /// Gaps whose parts did not add up to them.
+    pub unbalanced: u64,
     /// An even sample of the gaps.
     pub kept: Reservoir<Detour>,
     /// The first of the gaps.
@@ -56,6 +58,7 @@ impl GapLedger {
             parts: BTreeMap::new(),
             own_gaps: Distribution::default(),
             faults: SplitFaults::default(),
+            unbalanced: 0,
             kept: Reservoir::new(KEPT_MAX, seed),
             first: Vec::new(),
             scratch: Vec::new(),
@@ -68,9 +71,6 @@ impl GapLedger {
     }
 
     /// Adds a gap with the marks in it.
-    ///
-    /// # Panics
-    /// When the parts do not add up to the gap: an error of the program.
     pub fn add(&mut self, gap: Gap, marks: &[Mark]) {
         let mut parts = std::mem::take(&mut self.scratch);
         parts.clear();
@@ -79,12 +79,13 @@ impl GapLedger {
         self.scratch = parts;
     }
 
-    /// Adds a gap that was split into its parts, which are in the order of time.
-    ///
-    /// # Panics
-    /// As [`GapLedger::add`].
+    /// Adds a gap that was split into its parts, which are in the order of time. Parts that do not
+    /// add up to the gap are an error of the program: the gap's time is then [`Part::Unknown`].
     pub fn add_split(&mut self, gap: Gap, parts: &mut Vec<(Part, u64)>) {
-        assert_eq!(parts.iter().map(|part| part.1).sum::<u64>(), gap.length_ns(), "{gap:?}");
+        if parts.iter().map(|part| part.1).sum::<u64>() != gap.length_ns() {
+            self.unbalanced += 1;
+            *parts = vec![(Part::Unknown, gap.length_ns())];
+        }
         let is_named = |part: &&(Part, u64)| part.0.class(self.is_virtual) == Class::Named;
         let trigger = parts.iter().find(is_named).map(|part| part.0);
         merge(parts);

@@ -1,0 +1,171 @@
+//! A part of a plan that fails costs no other part its results, in any experiment.
+
+use lab::experiment::{Bench, BenchError, BenchFacts, Outcome, RunContext, Step, run};
+use lab::footprint::{
+    Geometry, Level, Method, Ready, Repetition, Samples, SeriesBench, Source, Verdict,
+    measure_series,
+};
+use lab::noise::{
+    CpuNoise, Gap, GapLedger, Loop, NoiseBench, NoiseSample, Part, Rules, Visibility, Work,
+};
+use record::Run;
+
+/// A bench on which some parts fail.
+struct Failing;
+
+impl Bench for Failing {
+    fn facts(&self) -> BenchFacts {
+        BenchFacts { bench: "mock".to_owned(), ..BenchFacts::default() }
+    }
+
+    fn stop_requested(&self) -> bool {
+        false
+    }
+}
+
+fn broken() -> BenchError {
+    BenchError::Failed("the cable is loose".to_owned())
+}
+
+/// The run, which is incomplete and names the part that failed.
+fn incomplete<S>(outcome: Result<Outcome<S>, BenchError>, part: &str) -> Box<Run> {
+    let Ok(Outcome::Run { run, .. }) = outcome else { panic!("no run") };
+    assert!(!run.complete && run.bench == "mock");
+    let absent = run.absent.iter().find(|one| one.what == part).expect(part);
+    assert_eq!(absent.reason, "the cable is loose");
+    run
+}
+
+fn unbalanced() -> GapLedger {
+    let mut ledger = GapLedger::new(Rules { way_ns: 0 }, false, 1);
+    let gap = Gap { start_ns: 100, end_ns: 300 };
+    ledger.add_split(gap, &mut vec![(Part::Fault, 200)]);
+    ledger.add_split(gap, &mut vec![(Part::Fault, 7)]);
+    ledger
+}
+
+impl NoiseBench for Failing {
+    fn visibility(&self) -> Visibility {
+        Visibility::EveryCycle
+    }
+
+    fn measure(&mut self, looping: Loop, _: bool) -> Result<NoiseSample, BenchError> {
+        if looping == Loop::Fwq {
+            return Err(broken());
+        }
+        let cpu = CpuNoise {
+            cpu: 0,
+            start_ns: 0,
+            window_ns: 1000,
+            work: Work::Gaps(Box::new(unbalanced())),
+            lost_records: 0,
+            migrated: 0,
+            page_faults: None,
+            switches: None,
+            steal_ns: None,
+            smi_count: None,
+        };
+        Ok(NoiseSample {
+            looping,
+            cpus: vec![cpu],
+            beside: Vec::new(),
+            names: Vec::new(),
+            traced: Some(lab::noise::Traced::default()),
+            injected: Vec::new(),
+            interrupted: false,
+            warnings: Vec::new(),
+            facts: serde_json::Map::new(),
+        })
+    }
+}
+
+#[test]
+fn noise_keeps_the_loops_before_and_after_one_that_fails() {
+    let plan = lab::noise::Plan { loops: vec![Loop::Detour, Loop::Fwq], trace: true };
+    let mut steps = Vec::new();
+    let mut progress = |step: &Step| steps.push((step.number, step.count));
+    let outcome = run(&plan, RunContext::default(), &mut Failing, &mut progress);
+    let run = incomplete(outcome, "loop fwq");
+    assert!(run.table("noise").is_some_and(|table| table.rows().len() == 1));
+    assert_eq!(steps, [(1, 2), (2, 2)]);
+    let only = lab::noise::Plan { loops: vec![Loop::Fwq], trace: true };
+    let outcome =
+        lab::experiment::run(&only, RunContext::default(), &mut Failing, &mut |_: &Step| {});
+    assert!(outcome.is_err_and(|error| error.to_string() == "loop fwq: the cable is loose"));
+}
+
+#[test]
+fn a_ledger_that_does_not_balance_is_a_marked_result() {
+    let ledger = unbalanced();
+    assert_eq!((ledger.unbalanced, ledger.gaps.count, ledger.gaps.sum), (1, 2, 400));
+    assert_eq!(ledger.parts[&Part::Fault].sum, 200);
+    assert_eq!(ledger.parts[&Part::Unknown].sum, 200);
+    let plan = lab::noise::Plan { loops: vec![Loop::Detour], trace: true };
+    let outcome = run(&plan, RunContext::default(), &mut Failing, &mut |_: &Step| {});
+    let Ok(Outcome::Run { run, .. }) = outcome else { panic!("no run") };
+    assert!(run.warnings.iter().any(|one| one.starts_with("broken: detour: CPU 0")));
+}
+
+impl SeriesBench for Failing {
+    fn clock_hz(&self) -> f64 {
+        1e9
+    }
+
+    fn ready(&mut self, _: Level, _: Source) -> Result<Ready, BenchError> {
+        Ok(Ready {
+            geometry: Geometry { size_bytes: 8192, line_bytes: 32, ways: 2 },
+            pages: "4 KiB".to_owned(),
+            raised_by: "a test".to_owned(),
+            curve: None,
+            pass_cycles: 500,
+            chunk_lines: 1,
+            start_misses: Some(7),
+        })
+    }
+
+    fn repeat(
+        &mut self,
+        method: Method,
+        raised: bool,
+        number: usize,
+    ) -> Result<Vec<Repetition>, BenchError> {
+        if method == Method::Basic && !raised {
+            return Err(broken());
+        }
+        let one = Repetition {
+            verdict: Verdict::Kept,
+            excess_cycles: None,
+            stopped_cycles: None,
+            user_misses: Some(if raised { 300 } else { 200 }),
+            kernel_misses: None,
+            window: None,
+        };
+        Ok(vec![one; number])
+    }
+
+    fn trace(&mut self, _: Source, _: Method) -> Result<lab::footprint::trace::Trace, BenchError> {
+        Err(broken())
+    }
+
+    fn forget(&mut self) {}
+}
+
+#[test]
+fn footprint_keeps_the_series_before_and_after_one_that_fails() {
+    let plan = lab::footprint::Plan {
+        levels: vec![Level::L1d],
+        sources: vec![Source::Timer, Source::Disk],
+        methods: vec![Method::Refined, Method::Basic],
+        repetitions_max: 16,
+        trace: true,
+        rounds: 1,
+    };
+    let measured = measure_series(&plan, &mut Failing, &mut |_: &Step| {}).expect("series");
+    let Samples { series, .. } = &measured.samples;
+    assert_eq!(series.len(), 2);
+    let facts = Failing.facts();
+    let outcome = lab::experiment::finish(&plan, RunContext::default(), facts, measured);
+    let run = incomplete(outcome, "l1d, disk, basic");
+    assert!(run.absent.iter().any(|one| one.what == "trace of l1d, timer"));
+    assert!(run.table("footprint").is_some_and(|table| table.rows().len() == 2));
+}
