@@ -2,7 +2,7 @@
 
 use lab::experiment::{Bench, BenchError, BenchFacts, Outcome, RunContext, Step, run};
 use lab::footprint::{
-    Geometry, Level, Method, Ready, Repetition, Samples, SeriesBench, Source, Verdict,
+    Geometry, Level, Method, Ready, Repetition, Samples, SeriesBench, Stimulus, Verdict,
     measure_series,
 };
 use lab::noise::{
@@ -111,7 +111,7 @@ impl SeriesBench for Failing {
         1e9
     }
 
-    fn ready(&mut self, _: Level, _: Source) -> Result<Ready, BenchError> {
+    fn ready(&mut self, _: Level, _: Stimulus) -> Result<Ready, BenchError> {
         Ok(Ready {
             geometry: Geometry { size_bytes: 8192, line_bytes: 32, ways: 2 },
             pages: "4 KiB".to_owned(),
@@ -143,7 +143,11 @@ impl SeriesBench for Failing {
         Ok(vec![one; number])
     }
 
-    fn trace(&mut self, _: Source, _: Method) -> Result<lab::footprint::trace::Trace, BenchError> {
+    fn trace(
+        &mut self,
+        _: Stimulus,
+        _: Method,
+    ) -> Result<lab::footprint::trace::Trace, BenchError> {
         Err(broken())
     }
 
@@ -154,7 +158,7 @@ impl SeriesBench for Failing {
 fn footprint_keeps_the_series_before_and_after_one_that_fails() {
     let plan = lab::footprint::Plan {
         levels: vec![Level::L1d],
-        sources: vec![Source::Timer, Source::Disk],
+        stimuli: vec![Stimulus::Timer, Stimulus::Disk],
         methods: vec![Method::Refined, Method::Basic],
         repetitions_max: 16,
         trace: true,
@@ -168,4 +172,24 @@ fn footprint_keeps_the_series_before_and_after_one_that_fails() {
     let run = incomplete(outcome, "l1d, disk, basic");
     assert!(run.absent.iter().any(|one| one.what == "trace of l1d, timer"));
     assert!(run.table("footprint").is_some_and(|table| table.rows().len() == 2));
+}
+
+/// What a host and a guest exchange keeps its names, whatever the types here are called.
+#[test]
+fn what_crosses_to_a_guest_keeps_its_names() {
+    use lab::handlers::{Condition, Load, Rate, Stimulus};
+    let json = |value: serde_json::Result<String>| value.unwrap();
+    let made = Condition::Made { load: Load::Busy, rate: Rate::Low, stimulus: Stimulus::Net };
+    assert_eq!(json(serde_json::to_string(&Condition::Ambient)), r#""AsFound""#);
+    assert_eq!(
+        json(serde_json::to_string(&made)),
+        r#"{"Made":{"load":"busy","rate":"low","source":"net"}}"#
+    );
+    let plan = lab::footprint::Plan {
+        levels: vec![Level::L1d],
+        stimuli: vec![lab::footprint::Stimulus::DiskEvent],
+        ..lab::footprint::Plan::default()
+    };
+    let expected = r#"{"levels":["L1d"],"sources":["DiskEvent"],"methods":[],"repetitions_max":0,"#;
+    assert!(json(serde_json::to_string(&plan)).starts_with(expected));
 }

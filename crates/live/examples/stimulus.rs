@@ -1,5 +1,5 @@
 //! A program that serves the hidden verb, for the tests of `live::stimulus`; and, by hand:
-//! `cargo run --example stimulus -- SOURCE RATE SECONDS [CPU...]` runs a source and prints what it
+//! `cargo run --example stimulus -- SOURCE RATE SECONDS [CPU...]` runs a stimulus and prints what it
 //! did.
 
 use std::time::Duration;

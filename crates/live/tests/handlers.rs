@@ -10,7 +10,7 @@ use std::time::Duration;
 use attribution::ContextKind;
 use lab::experiment::{Bench, BenchError};
 use lab::handlers::{
-    Condition, HandlersBench, Load, Rate, Source, SourceSample, Timing, WindowSample,
+    Condition, HandlersBench, Load, Rate, SourceSample, Stimulus, Timing, WindowSample,
 };
 use live::bpf::Flavour;
 use live::handlers::{LiveBench, LiveSettings};
@@ -48,11 +48,11 @@ fn bench(settings: LiveSettings) -> Option<LiveBench> {
     }
 }
 
-fn made(source: Source) -> Condition {
-    Condition::Made { load: Load::Idle, rate: Rate::High, source }
+fn made(stimulus: Stimulus) -> Condition {
+    Condition::Made { load: Load::Idle, rate: Rate::High, stimulus }
 }
 
-/// The window; `None`, with the reason printed, where this machine has not the source.
+/// The window; `None`, with the reason printed, where this machine does not have the stimulus.
 fn measured(bench: &mut LiveBench, condition: Condition, pass: usize) -> Option<WindowSample> {
     match bench.measure(condition, pass) {
         Ok(sample) => Some(sample),
@@ -107,7 +107,7 @@ fn check_spans(sample: &WindowSample) {
 fn disk_interrupts_are_those_of_proc_interrupts() {
     let _alone = alone();
     let Some(mut bench) = bench(settings(500)) else { return };
-    let Some(sample) = measured(&mut bench, made(Source::Disk), 0) else { return };
+    let Some(sample) = measured(&mut bench, made(Stimulus::Disk), 0) else { return };
     check_counts(&sample);
     check_spans(&sample);
     let work = sample.stimulus_work.expect("the stimulus reports");
@@ -131,7 +131,7 @@ fn disk_interrupts_are_those_of_proc_interrupts() {
 fn softirqs_nest_and_napi_polls_carry_packets() {
     let _alone = alone();
     let Some(mut bench) = bench(settings(500)) else { return };
-    let Some(sample) = measured(&mut bench, made(Source::Net), 0) else { return };
+    let Some(sample) = measured(&mut bench, made(Stimulus::Net), 0) else { return };
     check_counts(&sample);
     check_spans(&sample);
     let polls: Vec<_> =
@@ -147,7 +147,7 @@ fn without_btf_the_same_is_counted() {
     let _alone = alone();
     let settings = LiveSettings { flavour: Some(Flavour::Raw), ..settings(300) };
     let Some(mut bench) = bench(settings) else { return };
-    let Some(sample) = measured(&mut bench, made(Source::Disk), 0) else { return };
+    let Some(sample) = measured(&mut bench, made(Stimulus::Disk), 0) else { return };
     check_counts(&sample);
     check_spans(&sample);
     let named = |source: &SourceSample| {
@@ -168,7 +168,7 @@ fn events_are_read_at_entry_and_exit_of_every_span() {
     let Some(pass) = bench.passes().iter().position(|pass| pass.events.len() == 2) else {
         return println!("not run: msr/tsc/ and cpu-clock do not count together here");
     };
-    let Some(sample) = measured(&mut bench, made(Source::Timer), pass) else { return };
+    let Some(sample) = measured(&mut bench, made(Stimulus::Timer), pass) else { return };
     check_counts(&sample);
     let timer = sample.sources.iter().filter(|source| source.context.name == "local_timer");
     let (mut spans, mut cycles, mut clock_ns, mut own_ns) = (0, 0, 0, 0);
@@ -197,7 +197,7 @@ fn a_stop_ends_the_window_and_keeps_what_was_measured() {
         std::thread::sleep(Duration::from_millis(300));
         stop.request();
     });
-    let sample = measured(&mut bench, Condition::AsFound, 0).expect("as found is always there");
+    let sample = measured(&mut bench, Condition::Ambient, 0).expect("ambient is always there");
     stopper.join().expect("the stopper ends");
     assert!(sample.interrupted);
     assert!(sample.length_ns() < 60_000_000_000);

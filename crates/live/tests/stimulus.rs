@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use kernel_counts::{Counts, is_alive, network_namespaces};
 use live::stimulus::{
-    Helper, LoadSettings, Rate, Report, Running, Source, StimulusError, StimulusSettings,
+    Helper, LoadSettings, Rate, Report, Running, Stimulus, StimulusError, StimulusSettings,
     default_scratch_dir, start, start_load,
 };
 
@@ -42,11 +42,11 @@ fn helper() -> Helper {
 }
 
 /// Settings of a test: quicker and smaller than the default ones.
-fn settings(source: Source, rate: Rate) -> StimulusSettings {
+fn settings(stimulus: Stimulus, rate: Rate) -> StimulusSettings {
     StimulusSettings {
         low_interval: Duration::from_millis(5),
         scratch_bytes: Some(8 * MIB),
-        ..StimulusSettings::new(source, rate, vec![0])
+        ..StimulusSettings::new(stimulus, rate, vec![0])
     }
 }
 
@@ -56,7 +56,7 @@ fn start_or_skip(settings: &StimulusSettings) -> Option<Running> {
         Ok(running) => Some(running),
         Err(StimulusError::Unavailable { reason, remedy }) => {
             assert!(!reason.is_empty() && !remedy.is_empty());
-            println!("{} {} not tested here: {reason}", settings.source, settings.rate);
+            println!("{} {} not tested here: {reason}", settings.stimulus, settings.rate);
             None
         }
         Err(error) => panic!("{error}"),
@@ -95,7 +95,7 @@ fn disk_high_raises_about_an_interrupt_per_read() {
     // At depth 1 each read has its own completion; only while others use the disk heavily may the
     // driver find ours without an interrupt. So: in one of three attempts.
     for attempt in 1.. {
-        let Some(running) = start_or_skip(&settings(Source::Disk, Rate::High)) else { return };
+        let Some(running) = start_or_skip(&settings(Stimulus::Disk, Rate::High)) else { return };
         assert_eq!(fact(&running, "file_bytes"), (8 * MIB).to_string());
         let request: u64 = fact(&running, "request_bytes").parse().unwrap();
         assert!(request > 4096, "larger than a file system block");
@@ -113,7 +113,7 @@ fn disk_high_raises_about_an_interrupt_per_read() {
 #[test]
 fn disk_low_reads_once_an_interval() {
     let _alone = alone();
-    let Some(running) = start_or_skip(&settings(Source::Disk, Rate::Low)) else { return };
+    let Some(running) = start_or_skip(&settings(Stimulus::Disk, Rate::Low)) else { return };
     let (report, counts) = run(running, SECOND);
     assert!((2..=210).contains(&report.operations), "{report:?}");
     assert_eq!(report.bytes, report.operations * 4096);
@@ -128,7 +128,7 @@ fn disk_reads_a_file_of_the_callers_choice() {
     std::fs::write(&file, vec![7; 64 * 1024]).unwrap();
     std::fs::File::open(&file).unwrap().sync_all().unwrap();
     let settings =
-        StimulusSettings { disk_file: Some(file.clone()), ..settings(Source::Disk, Rate::High) };
+        StimulusSettings { disk_file: Some(file.clone()), ..settings(Stimulus::Disk, Rate::High) };
     let Some(running) = start_or_skip(&settings) else { return };
     assert_eq!(fact(&running, "file_bytes"), "65536");
     let (report, _) = run(running, Duration::from_millis(200));
@@ -139,7 +139,7 @@ fn disk_reads_a_file_of_the_callers_choice() {
 #[test]
 fn disk_sources_that_cannot_be_are_unavailable() {
     let _alone = alone();
-    let good = settings(Source::Disk, Rate::High);
+    let good = settings(Stimulus::Disk, Rate::High);
     let empty = tempfile::NamedTempFile::new_in("/var/tmp").unwrap();
     for file in ["/dev/null", "/no/such/file", "/dev", empty.path().to_str().unwrap()] {
         expect_unavailable(&StimulusSettings { disk_file: Some(file.into()), ..good.clone() });
@@ -153,7 +153,7 @@ fn disk_sources_that_cannot_be_are_unavailable() {
 #[test]
 fn net_high_raises_receive_softirqs_through_napi() {
     let _alone = alone();
-    let Some(running) = start_or_skip(&settings(Source::Net, Rate::High)) else { return };
+    let Some(running) = start_or_skip(&settings(Stimulus::Net, Rate::High)) else { return };
     let facts = serde_json::Value::from(running.facts().clone());
     for end in facts["interfaces"].as_array().unwrap() {
         assert_eq!(end["tso"], false, "{end}");
@@ -169,7 +169,7 @@ fn net_high_raises_receive_softirqs_through_napi() {
 #[test]
 fn net_low_is_a_ping_with_its_softirqs_on_the_measured_cpu() {
     let _alone = alone();
-    let Some(running) = start_or_skip(&settings(Source::Net, Rate::Low)) else { return };
+    let Some(running) = start_or_skip(&settings(Stimulus::Net, Rate::Low)) else { return };
     let (report, counts) = run(running, SECOND);
     assert!((2..=210).contains(&report.operations), "{report:?}");
     let softirqs = counts.softirq("NET_RX", 0);
@@ -180,7 +180,7 @@ fn net_low_is_a_ping_with_its_softirqs_on_the_measured_cpu() {
 fn net_leaves_no_interface_and_no_namespace() {
     let _alone = alone();
     let before = network_namespaces();
-    let Some(running) = start_or_skip(&settings(Source::Net, Rate::High)) else { return };
+    let Some(running) = start_or_skip(&settings(Stimulus::Net, Rate::High)) else { return };
     let own = std::fs::read_dir("/sys/class/net").unwrap();
     let ours = own.flatten().any(|link| link.file_name().to_string_lossy().contains("irqlab"));
     assert!(!ours, "the pair is not in the measuring process's namespace");
@@ -193,7 +193,7 @@ fn net_leaves_no_interface_and_no_namespace() {
 fn peers_are_pinged() {
     let _alone = alone();
     let peer = Some("127.0.0.1".to_owned());
-    let settings = StimulusSettings { peer, ..settings(Source::Net, Rate::Low) };
+    let settings = StimulusSettings { peer, ..settings(Stimulus::Net, Rate::Low) };
     let Some(running) = start_or_skip(&settings) else { return };
     let (report, _) = run(running, Duration::from_millis(200));
     assert!(report.operations > 0);
@@ -213,7 +213,7 @@ fn peers_are_sent_to_if_they_listen() {
         }
         total
     });
-    let settings = StimulusSettings { peer, ..settings(Source::Net, Rate::High) };
+    let settings = StimulusSettings { peer, ..settings(Stimulus::Net, Rate::High) };
     let running = start(&settings, &helper()).unwrap();
     let (report, _) = run(running, Duration::from_millis(200));
     assert!(report.bytes > 0 && sink.join().unwrap() >= report.bytes);
@@ -227,7 +227,7 @@ fn peers_are_sent_to_if_they_listen() {
 #[test]
 fn timer_high_raises_timer_interrupts_on_the_measured_cpu() {
     let _alone = alone();
-    let running = start_or_skip(&settings(Source::Timer, Rate::High)).unwrap();
+    let running = start_or_skip(&settings(Stimulus::Timer, Rate::High)).unwrap();
     println!("{}", fact(&running, "method"));
     let (report, counts) = run(running, SECOND);
     assert!(report.operations > 1000, "{report:?}");
@@ -239,7 +239,7 @@ fn timer_high_raises_timer_interrupts_on_the_measured_cpu() {
 #[test]
 fn timer_low_sleeps_once_an_interval() {
     let _alone = alone();
-    let running = start_or_skip(&settings(Source::Timer, Rate::Low)).unwrap();
+    let running = start_or_skip(&settings(Stimulus::Timer, Rate::Low)).unwrap();
     let (report, counts) = run(running, SECOND);
     assert!((2..=210).contains(&report.operations), "{report:?}");
     assert!(counts.interrupt("LOC", 0) >= report.operations / 2, "{report:?}");
@@ -249,7 +249,7 @@ fn timer_low_sleeps_once_an_interval() {
 fn ipi_raises_function_calls_on_the_measured_cpu() {
     let _alone = alone();
     for rate in [Rate::Low, Rate::High] {
-        let Some(running) = start_or_skip(&settings(Source::Ipi, rate)) else { return };
+        let Some(running) = start_or_skip(&settings(Stimulus::Ipi, rate)) else { return };
         let (report, counts) = run(running, SECOND);
         assert!(report.operations >= 2, "{report:?}");
         // A barrier skips, quickly, a target that is preempted at that moment: on a busy machine
@@ -289,8 +289,8 @@ fn a_load_larger_than_memory_is_unavailable() {
 fn three_sources_run_at_once() {
     let _alone = alone();
     let timer_period = Duration::from_micros(20);
-    let timer = StimulusSettings { timer_period, ..settings(Source::Timer, Rate::High) };
-    let all = [timer, settings(Source::Ipi, Rate::High), settings(Source::Disk, Rate::High)];
+    let timer = StimulusSettings { timer_period, ..settings(Stimulus::Timer, Rate::High) };
+    let all = [timer, settings(Stimulus::Ipi, Rate::High), settings(Stimulus::Disk, Rate::High)];
     let mut running: Vec<Running> = all.iter().filter_map(start_or_skip).collect();
     std::thread::sleep(Duration::from_millis(300));
     for source in &mut running {
@@ -303,7 +303,7 @@ fn three_sources_run_at_once() {
 
 #[test]
 fn none_is_no_process() {
-    let mut running = start(&settings(Source::None, Rate::Low), &helper()).unwrap();
+    let mut running = start(&settings(Stimulus::None, Rate::Low), &helper()).unwrap();
     assert_eq!(running.pid(), None);
     running.check().unwrap();
     assert_eq!(running.stop().unwrap(), Report::default());
@@ -312,7 +312,7 @@ fn none_is_no_process() {
 #[test]
 fn a_cpu_that_is_not_there_is_unavailable() {
     let _alone = alone();
-    let settings = StimulusSettings { cpus: vec![1000], ..settings(Source::Timer, Rate::Low) };
+    let settings = StimulusSettings { cpus: vec![1000], ..settings(Stimulus::Timer, Rate::Low) };
     let (reason, _) = expect_unavailable(&settings);
     assert!(reason.contains("1000"), "{reason}");
 }

@@ -7,7 +7,7 @@ use anyhow::bail;
 use lab::experiment::BenchFacts;
 use lab::footprint::in_guest::FootprintOrder;
 use lab::footprint::trace::{Trace, TraceSpan};
-use lab::footprint::{Geometry, Level, Method, Plan, Samples, Source};
+use lab::footprint::{Geometry, Level, Method, Plan, Samples, Stimulus};
 use live::footprint::{FarEnd, FootprintSettings, LiveFootprint, Watcher};
 use live::host::{Root, host_facts, run_host_block};
 use live::window::Stop;
@@ -49,7 +49,7 @@ pub struct FootprintArgs {
         default_value = "timer,ipi,disk",
         value_name = "LIST"
     )]
-    stimulus: Vec<Source>,
+    stimulus: Vec<Stimulus>,
     /// What is filled: l1d, l1i, l2, l3, dtlb, itlb
     #[arg(long, value_delimiter = ',', default_value = "l1d,l1i,l2", value_name = "LIST")]
     level: Vec<Level>,
@@ -115,7 +115,7 @@ const TRACE: &str = "trace.json";
 
 impl FootprintArgs {
     fn check(&self) -> anyhow::Result<()> {
-        let is_net = |source: &Source| matches!(source, Source::Net | Source::NetSignal);
+        let is_net = |stimulus: &Stimulus| matches!(stimulus, Stimulus::Net | Stimulus::NetSignal);
         if self.peer.is_some() && !self.stimulus.iter().any(is_net) {
             bail!(Usage(
                 "--peer is for the stimuli net and net-signal; add --stimulus net".to_owned()
@@ -127,7 +127,7 @@ impl FootprintArgs {
     fn plan(&self) -> Plan {
         Plan {
             levels: unique(&self.level),
-            sources: unique(&self.stimulus),
+            stimuli: unique(&self.stimulus),
             methods: unique(&self.method),
             repetitions_max: self.repetitions as usize,
             trace: self.trace,
@@ -215,13 +215,13 @@ pub fn prepare(
     stop: Stop,
 ) -> anyhow::Result<(SimFootprint, Map<String, Json>)> {
     let SimulatedFootprint { guest, vcpus, model, watch, disk, geometry, mut order } = footprint;
-    let reads = |one: &Source| matches!(one, Source::Disk | Source::DiskEvent);
+    let reads = |one: &Stimulus| matches!(one, Stimulus::Disk | Stimulus::DiskEvent);
     let prepared = Simulated::prepare(cache, guest, vcpus, |machine| {
         machine.pmu = true;
         // With less the kernel gives no huge pages (mm/huge_memory.c, hugepage_init).
         machine.memory_mib = guest.mem.unwrap_or(MEMORY_MIB);
         machine.append.push(NO_WATCHDOG.to_owned());
-        add_disk(machine, order.plan.sources.iter().any(reads), disk)
+        add_disk(machine, order.plan.stimuli.iter().any(reads), disk)
     })?;
     order.geometry = geometries(&model.model);
     order.geometry.retain(|(level, _)| !geometry.iter().any(|(given, _)| given == level));
@@ -314,6 +314,6 @@ fn group(trace: &Trace) -> Group {
     }
     let against = trace.verdict.against().map(|why| format!(" (not accepted: {why})"));
     let against = against.unwrap_or_default();
-    let name = format!("{}, {}, {}{against}", trace.level, trace.source, trace.method);
+    let name = format!("{}, {}, {}{against}", trace.level, trace.stimulus, trace.method);
     Group { name, tracks }
 }

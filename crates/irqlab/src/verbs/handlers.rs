@@ -8,7 +8,7 @@ use anyhow::bail;
 use clap::ValueEnum;
 use lab::experiment::RunContext;
 use lab::handlers::in_guest::GuestOrder;
-use lab::handlers::{Condition, HandlersBench, Load, Plan, Rate, Source};
+use lab::handlers::{Condition, HandlersBench, Load, Plan, Rate, Stimulus};
 use live::bpf::Flavour;
 use live::handlers::{LiveBench, LiveSettings};
 use live::host::{HostFacts, Root, diagnose, diagnosis, host_facts, run_host_block};
@@ -79,7 +79,7 @@ pub struct HandlersArgs {
     rate: Vec<Rate>,
     /// What interrupts: disk, net, timer, ipi, none [default: none]
     #[arg(long, alias = "source", value_delimiter = ',', value_name = "LIST")]
-    stimulus: Vec<Source>,
+    stimulus: Vec<Stimulus>,
     /// Time between two operations at the low rate
     #[arg(long, allow_hyphen_values = true, value_parser = duration, default_value = "50ms",
           value_name = "TIME")]
@@ -118,12 +118,12 @@ impl HandlersArgs {
                  command: leave out one or the other"
                     .to_owned()
             )),
-            (false, true) => Ok(vec![Condition::AsFound]),
+            (false, true) => Ok(vec![Condition::Ambient]),
             (false, false) => Ok(vec![Condition::Command]),
             (true, true) => Ok(Condition::combinations(
                 or_default(&self.load, &[Load::Idle]),
                 or_default(&self.rate, &Rate::ALL),
-                or_default(&self.stimulus, &[Source::None]),
+                or_default(&self.stimulus, &[Stimulus::None]),
             )),
         }
     }
@@ -131,8 +131,8 @@ impl HandlersArgs {
     /// Refuses what no condition would use, and what no stimulus would take, before anything runs.
     fn check(&self) -> anyhow::Result<()> {
         for (flag, given, stimulus) in [
-            ("--peer", self.peer.is_some(), Source::Net),
-            ("--disk-file", self.disk_file.is_some(), Source::Disk),
+            ("--peer", self.peer.is_some(), Stimulus::Net),
+            ("--disk-file", self.disk_file.is_some(), Stimulus::Disk),
         ] {
             if given && !self.stimulus.contains(&stimulus) {
                 bail!(Usage(format!(
@@ -144,7 +144,7 @@ impl HandlersArgs {
             let allowed = "names as in perf list, or none";
             bail!(Usage(format!("--events: an empty name; allowed: {allowed}")));
         }
-        let mut stimulus = StimulusSettings::new(Source::Net, Rate::Low, vec![0]);
+        let mut stimulus = StimulusSettings::new(Stimulus::Net, Rate::Low, vec![0]);
         stimulus.peer.clone_from(&self.peer);
         stimulus.low_interval = self.low_interval;
         stimulus.validate().map_err(|error| Usage(error.to_string()))?;
@@ -277,7 +277,7 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
     let stop = stop_on_signals()?;
     let guest = &args.simulated.guest;
     let prepared = Simulated::prepare(cache, guest, vcpus, |machine| {
-        add_disk(machine, args.stimulus.contains(&Source::Disk), DISK)
+        add_disk(machine, args.stimulus.contains(&Stimulus::Disk), DISK)
     })?;
     let context = open.context(prepared.host(model.as_ref()), args.settings());
     let mut bench = SimBench::new(SimSettings {
@@ -319,7 +319,7 @@ fn guest_order(args: &HandlersArgs, vcpus: u32) -> anyhow::Result<GuestOrder> {
     }
     let housekeeping = args.housekeeping.as_deref().map(|list| guest_cpus(list, vcpus));
     Ok(GuestOrder {
-        condition: Condition::AsFound,
+        condition: Condition::Ambient,
         warm_up_ns: ns(args.warm_up),
         duration_ns: ns(args.duration),
         command: (!args.command.is_empty()).then(|| shell_line(&args.command)),

@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use super::experiment::{Plan, Samples};
 use super::sample::{Curve, Repetition};
 use super::trace::Trace;
-use super::what::{Geometry, Level, Method, Source};
+use super::what::{Geometry, Level, Method, Stimulus};
 use crate::experiment::{Bench, BenchError, Measured, Progress};
 
-/// What was made ready for one level and source.
+/// What was made ready for one level and stimulus.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ready {
     /// Size of the level.
@@ -45,11 +45,11 @@ pub trait SeriesBench: Bench {
     /// Frequency of the clock that cycles are counted by, Hz.
     fn clock_hz(&self) -> f64;
 
-    /// Prepares the loop of a level and a source of interrupts.
+    /// Prepares the loop of a level and a stimulus.
     ///
     /// # Errors
     /// Where one of them is not available here.
-    fn ready(&mut self, level: Level, source: Source) -> Result<Ready, BenchError>;
+    fn ready(&mut self, level: Level, stimulus: Stimulus) -> Result<Ready, BenchError>;
 
     /// Repeats with what was prepared last; `raised`: with the interrupt, else idle.
     ///
@@ -66,8 +66,8 @@ pub trait SeriesBench: Bench {
     ///
     /// # Errors
     /// Where it is not visible who runs, or no repetition was undisturbed.
-    fn trace(&mut self, source: Source, method: Method) -> Result<Trace, BenchError>;
+    fn trace(&mut self, stimulus: Stimulus, method: Method) -> Result<Trace, BenchError>;
 
-    /// Discards memory, loop, curve and source: the next series prepares them again.
+    /// Discards memory, loop, curve and stimulus: the next series prepares them again.
     fn forget(&mut self);
 }

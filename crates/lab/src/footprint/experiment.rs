@@ -8,7 +8,7 @@ use super::contexts::Windows;
 use super::estimate::{REPETITIONS_MIN, excess, kept, user_misses, wants_more};
 use super::sample::{Curve, Repetition};
 use super::trace::Trace;
-use super::what::{Level, Method, Source};
+use super::what::{Level, Method, Stimulus};
 use super::{contexts, sums, tables};
 use crate::experiment::{BenchError, Experiment, Measured, Progress, Report, Steps};
 
@@ -20,8 +20,9 @@ const BATCH: usize = 8;
 pub struct Plan {
     /// Levels, in order.
     pub levels: Vec<Level>,
-    /// Sources, in order.
-    pub sources: Vec<Source>,
+    /// Stimuli, in order.
+    #[serde(rename = "sources")]
+    pub stimuli: Vec<Stimulus>,
     /// Methods, in order.
     pub methods: Vec<Method>,
     /// Most repetitions with the interrupt, and as many without, of each series.
@@ -53,13 +54,14 @@ impl crate::experiment::Samples for Samples {
     }
 }
 
-/// One level, source and method: all repetitions.
+/// One level, stimulus and method: all repetitions.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Series {
     /// What was filled.
     pub level: Level,
     /// What interrupted.
-    pub source: Source,
+    #[serde(rename = "source")]
+    pub stimulus: Stimulus,
     /// How.
     pub method: Method,
     /// What the bench made ready.
@@ -117,7 +119,7 @@ fn disturbed(trace: &Trace) -> Option<Absence> {
     let why = trace.verdict.against()?;
     Some(Absence {
         table: "footprint".to_owned(),
-        what: format!("trace of {}, {}, undisturbed", trace.level, trace.source),
+        what: format!("trace of {}, {}, undisturbed", trace.level, trace.stimulus),
         reason: format!("no repetition was undisturbed; of the one that is shown: {why}"),
         remedy: None,
     })
@@ -134,18 +136,18 @@ pub fn measure_series(
     progress: &mut dyn Progress,
 ) -> Result<Measured<Samples>, BenchError> {
     let rounds = plan.rounds.max(1);
-    let pairs = plan.levels.len() * plan.sources.len();
+    let pairs = plan.levels.len() * plan.stimuli.len();
     let mut steps = Steps::new(rounds * pairs * plan.methods.len(), progress);
     let mut measured = Measured::<Samples>::default();
     measured.samples.clock_hz = bench.clock_hz();
     let mut done = 0;
     for round in 1..=rounds {
         for &level in &plan.levels {
-            for &source in &plan.sources {
+            for &stimulus in &plan.stimuli {
                 if bench.stop_requested() {
                     break;
                 }
-                let mut part = Part { plan, round, level, source, steps: &mut steps };
+                let mut part = Part { plan, round, level, stimulus, steps: &mut steps };
                 part.measure(bench, &mut measured)?;
                 done += plan.methods.len();
                 steps.skip_to(done);
@@ -157,18 +159,18 @@ pub fn measure_series(
     Ok(measured)
 }
 
-/// The series of one level and source, in one round.
+/// The series of one level and stimulus, in one round.
 struct Part<'a, 'b> {
     plan: &'a Plan,
     round: usize,
     level: Level,
-    source: Source,
+    stimulus: Stimulus,
     steps: &'a mut Steps<'b>,
 }
 
 impl Part<'_, '_> {
     fn label(&self) -> String {
-        format!("{}, {}", self.level, self.source)
+        format!("{}, {}", self.level, self.stimulus)
     }
 
     fn measure(
@@ -177,7 +179,7 @@ impl Part<'_, '_> {
         measured: &mut Measured<Samples>,
     ) -> Result<(), BenchError> {
         let (table, plan) = (Plan::NAME, self.plan);
-        let ready = match bench.ready(self.level, self.source) {
+        let ready = match bench.ready(self.level, self.stimulus) {
             Ok(ready) => ready,
             Err(error) => return measured.part_failed(table, self.label(), error),
         };
@@ -196,7 +198,7 @@ impl Part<'_, '_> {
             };
             let is_first = measured.samples.add(one, plan.rounds > 1);
             if plan.trace && is_first {
-                match bench.trace(self.source, method) {
+                match bench.trace(self.stimulus, method) {
                     Ok(trace) => measured.samples.traces.push(trace),
                     Err(error) => {
                         let what = format!("trace of {}", self.label());
@@ -225,9 +227,9 @@ impl Part<'_, '_> {
                 break;
             }
         }
-        let Part { level, source, .. } = *self;
+        let Part { level, stimulus, .. } = *self;
         let (ready, rounds) = (ready.clone(), Vec::new());
-        Ok(Series { level, source, method, ready, raised, idle, rounds })
+        Ok(Series { level, stimulus, method, ready, raised, idle, rounds })
     }
 }
 
@@ -236,7 +238,7 @@ impl Samples {
     fn add(&mut self, mut one: Series, of_many: bool) -> bool {
         let round = |raised, idle| Round { curve: one.ready.curve.clone(), raised, idle };
         let same = |other: &&mut Series| {
-            (other.level, other.source, other.method) == (one.level, one.source, one.method)
+            (other.level, other.stimulus, other.method) == (one.level, one.stimulus, one.method)
         };
         if let Some(all) = self.series.iter_mut().find(same) {
             let (raised, idle) =

@@ -12,7 +12,7 @@ use super::bench::Ready;
 use super::experiment::{Plan, Samples, Series};
 use super::sample::Repetition;
 use super::trace::Trace;
-use super::what::{Geometry, Level, Method, Source};
+use super::what::{Geometry, Level, Method, Stimulus};
 use crate::experiment::{BenchError, BenchFacts, Measured};
 
 /// Repetitions of a line.
@@ -49,13 +49,13 @@ pub struct FootprintOrder {
 #[serde(rename_all = "lowercase")]
 pub enum FootprintLine {
     /// A series begins.
-    Series(Level, Source, Method, Ready),
+    Series(Level, Stimulus, Method, Ready),
     /// Repetitions of the series that began last; whether with the interrupt.
     Repetitions(bool, Vec<Repetition>),
     /// One repetition of which it is to be said who ran.
-    Trace(Level, Source, Result<Trace, Missing>),
+    Trace(Level, Stimulus, Result<Trace, Missing>),
     /// What can't be had.
-    Missing(Level, Source, Missing),
+    Missing(Level, Stimulus, Missing),
     /// The same, as a run has it.
     Absent(Absence),
     /// All is said; what is the same for all.
@@ -99,14 +99,14 @@ pub fn lines(measured: Measured<Samples>, facts: BenchFacts) -> Vec<FootprintLin
     let mut lines = Vec::new();
     let Measured { samples, complete, absent, .. } = measured;
     for one in &samples.series {
-        lines.push(FootprintLine::Series(one.level, one.source, one.method, one.ready.clone()));
+        lines.push(FootprintLine::Series(one.level, one.stimulus, one.method, one.ready.clone()));
         for (raised, all) in [(true, &one.raised), (false, &one.idle)] {
             let pieces = all.chunks(REPETITIONS_OF_A_LINE);
             lines.extend(pieces.map(|some| FootprintLine::Repetitions(raised, some.to_vec())));
         }
     }
     for trace in samples.traces {
-        lines.push(FootprintLine::Trace(trace.level, trace.source, Ok(trace)));
+        lines.push(FootprintLine::Trace(trace.level, trace.stimulus, Ok(trace)));
     }
     lines.extend(absent.into_iter().chain(facts.absent).map(FootprintLine::Absent));
     lines.push(FootprintLine::Done(FootprintFacts {
@@ -134,9 +134,17 @@ pub fn read<'a>(
         let line = serde_json::from_str(line).map_err(|error| broken(&error.to_string()))?;
         let samples = &mut measured.samples;
         match line {
-            FootprintLine::Series(level, source, method, ready) => {
+            FootprintLine::Series(level, stimulus, method, ready) => {
                 let (raised, idle, rounds) = (Vec::new(), Vec::new(), Vec::new());
-                samples.series.push(Series { level, source, method, ready, raised, idle, rounds });
+                samples.series.push(Series {
+                    level,
+                    stimulus,
+                    method,
+                    ready,
+                    raised,
+                    idle,
+                    rounds,
+                });
             }
             FootprintLine::Repetitions(raised, some) => {
                 count += some.len();
@@ -150,15 +158,15 @@ pub fn read<'a>(
             FootprintLine::Trace(..) if samples.traces.len() >= TRACES_MAX => {
                 return Err(broken("too many traces"));
             }
-            FootprintLine::Trace(level, source, trace) => match trace {
+            FootprintLine::Trace(level, stimulus, trace) => match trace {
                 Ok(trace) => samples.traces.push(trace),
                 Err(why) => {
-                    let what = format!("trace of {level}, {source}");
+                    let what = format!("trace of {level}, {stimulus}");
                     measured.absent.push(why.absence(what));
                 }
             },
-            FootprintLine::Missing(level, source, why) => {
-                measured.absent.push(why.absence(format!("{level}, {source}")));
+            FootprintLine::Missing(level, stimulus, why) => {
+                measured.absent.push(why.absence(format!("{level}, {stimulus}")));
             }
             FootprintLine::Absent(absence) => measured.absent.push(absence),
             FootprintLine::Done(facts) => {
@@ -197,7 +205,7 @@ mod tests {
         };
         let series = Series {
             level: Level::L1d,
-            source: Source::Timer,
+            stimulus: Stimulus::Timer,
             method: Method::Refined,
             ready: Ready {
                 geometry,

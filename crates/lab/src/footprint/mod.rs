@@ -23,4 +23,4 @@ pub mod what;
 pub use bench::{FootprintBench, Ready, SeriesBench};
 pub use experiment::{Plan, Round, Samples, Series, measure_series};
 pub use sample::{Curve, Repetition, Verdict};
-pub use what::{Geometry, Level, Method, Source};
+pub use what::{Geometry, Level, Method, Stimulus};

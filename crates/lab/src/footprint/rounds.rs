@@ -86,7 +86,7 @@ mod tests {
     use crate::footprint::bench::Ready;
     use crate::footprint::experiment::Round;
     use crate::footprint::sample::Verdict;
-    use crate::footprint::{Geometry, Level, Method, Source};
+    use crate::footprint::{Geometry, Level, Method, Stimulus};
 
     /// Rounds of 16 repetitions each: lines displaced, and what one costs in that round.
     fn series(rounds: &[(f64, f64)]) -> Series {
@@ -101,7 +101,7 @@ mod tests {
         };
         let mut series = Series {
             level: Level::L2,
-            source: Source::Disk,
+            stimulus: Stimulus::Disk,
             method: Method::Refined,
             ready: Ready {
                 geometry,

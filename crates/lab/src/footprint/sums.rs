@@ -5,7 +5,7 @@ use record::{Format, Kind, Table, Value};
 use super::estimate::{beyond_idle, user_misses};
 use super::experiment::Series;
 use super::tables::{all_rows, column, timed_lines};
-use super::what::{Level, Method, Source};
+use super::what::{Level, Method, Stimulus};
 
 /// How displaced lines were counted.
 const COUNTERS: &str = "counters";
@@ -20,8 +20,8 @@ fn displaced(series: &Series, by: &str) -> Option<f64> {
 }
 
 /// The series of a level with this stimulus and method.
-fn find(all: &[Series], level: Level, source: Source, method: Method) -> Option<&Series> {
-    all.iter().find(|one| (one.level, one.source, one.method) == (level, source, method))
+fn find(all: &[Series], level: Level, stimulus: Stimulus, method: Method) -> Option<&Series> {
+    all.iter().find(|one| (one.level, one.stimulus, one.method) == (level, stimulus, method))
 }
 
 /// Displaced lines of both L1 caches compared with those of the L2 cache: about equal where their
@@ -58,13 +58,13 @@ pub(super) fn sums(all: &[Series]) -> Table {
     let first = [Level::L1d, Level::L1i, Level::L2];
     let mut done = Vec::new();
     for like in all.iter().filter(|series| first.contains(&series.level)) {
-        let (source, method) = (like.source, like.method);
-        if done.contains(&(source, method)) {
+        let (stimulus, method) = (like.stimulus, like.method);
+        if done.contains(&(stimulus, method)) {
             continue;
         }
-        done.push((source, method));
+        done.push((stimulus, method));
         for by in [COUNTERS, TIME] {
-            let series = first.map(|level| find(all, level, source, method));
+            let series = first.map(|level| find(all, level, stimulus, method));
             let lines = series.map(|one| displaced(one?, by));
             let shares = [0, 1, 2].map(|at| {
                 let level_lines = series[at]?.ready.geometry.lines();
@@ -73,14 +73,14 @@ pub(super) fn sums(all: &[Series]) -> Table {
             if lines.iter().flatten().count() < 2 {
                 continue;
             }
-            table.push(row(source, method, by, lines, shares));
+            table.push(row(stimulus, method, by, lines, shares));
         }
     }
     table
 }
 
 fn row(
-    source: Source,
+    stimulus: Stimulus,
     method: Method,
     by: &str,
     [l1d, l1i, l2]: [Option<f64>; 3],
@@ -89,7 +89,7 @@ fn row(
     let sum = l1d.zip(l1i).map(|(d, i)| d + i);
     let ratio = sum.zip(l2).map(|(sum, l2)| sum / l2);
     let cell = |value: Option<f64>| value.map_or(Value::Absent, Value::real);
-    let mut row = vec![source.word().into(), method.word().into(), by.into()];
+    let mut row = vec![stimulus.word().into(), method.word().into(), by.into()];
     row.extend([l1d, l1i, sum, l2, ratio].map(cell));
     row.extend(shares.map(cell));
     row

@@ -276,7 +276,7 @@ fn stopped_median(repetitions: &[Repetition]) -> Option<u64> {
 }
 
 pub(super) fn key(series: &Series) -> Vec<Value> {
-    vec![series.level.word().into(), series.source.word().into(), series.method.word().into()]
+    vec![series.level.word().into(), series.stimulus.word().into(), series.method.word().into()]
 }
 
 /// One row per series.
@@ -290,7 +290,7 @@ pub(super) fn footprint(all: &[Series], clock_hz: f64, absent: &mut Vec<Absence>
         if let Some(reason) = &found.reason {
             absent.push(Absence {
                 table: "footprint".to_owned(),
-                what: format!("{}, {}, {}", series.level, series.source, series.method),
+                what: format!("{}, {}, {}", series.level, series.stimulus, series.method),
                 reason: reason.clone(),
                 remedy: None,
             });

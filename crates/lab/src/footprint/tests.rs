@@ -3,7 +3,7 @@
 use super::bench::Ready;
 use super::experiment::Series;
 use super::sample::{Repetition, Verdict};
-use super::what::{Geometry, Level, Method, Source};
+use super::what::{Geometry, Level, Method, Stimulus};
 
 /// One that counts.
 pub(crate) fn repetition(user: Option<u64>, kernel: Option<u64>) -> Repetition {
@@ -21,7 +21,7 @@ pub(crate) fn repetition(user: Option<u64>, kernel: Option<u64>) -> Repetition {
 pub(crate) fn series(raised: Vec<Repetition>, idle: Vec<Repetition>) -> Series {
     Series {
         level: Level::L1d,
-        source: Source::Disk,
+        stimulus: Stimulus::Disk,
         method: Method::Refined,
         ready: Ready {
             geometry: Geometry { size_bytes: 8192, line_bytes: 32, ways: 2 },

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::sample::Verdict;
-use super::what::{Level, Method, Source};
+use super::what::{Level, Method, Stimulus};
 use crate::noise::{Mark, SourceName, What};
 
 /// Most stretches of a trace: a window is short.
@@ -47,7 +47,8 @@ pub struct Trace {
     /// What was filled.
     pub level: Level,
     /// What interrupted.
-    pub source: Source,
+    #[serde(rename = "source")]
+    pub stimulus: Stimulus,
     /// How.
     pub method: Method,
     /// Whether the repetition counts. Where none did, the last one is here.
@@ -165,7 +166,7 @@ mod tests {
     fn trace(window_ns: u64, stopped_ns: (u64, u64)) -> Trace {
         Trace {
             level: Level::L1d,
-            source: Source::Disk,
+            stimulus: Stimulus::Disk,
             method: Method::Refined,
             verdict: Verdict::Kept,
             cpu: 1,

@@ -1,4 +1,4 @@
-//! What is measured, and how: levels, sources, methods.
+//! What is measured, and how: levels, stimuli, methods.
 
 use std::fmt;
 use std::str::FromStr;
@@ -24,7 +24,7 @@ pub enum Level {
 
 /// What raises the interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Source {
+pub enum Stimulus {
     /// A timer that expires on the loop's CPU, with nobody waiting for it.
     Timer,
     /// A function-call interrupt from another CPU.
@@ -82,7 +82,7 @@ macro_rules! words {
 }
 
 words!(Level, "level": L1d = "l1d", L1i = "l1i", L2 = "l2", L3 = "l3", Dtlb = "dtlb", Itlb = "itlb");
-words!(Source, "source": Timer = "timer", Ipi = "ipi", Disk = "disk", DiskEvent = "disk-event",
+words!(Stimulus, "stimulus": Timer = "timer", Ipi = "ipi", Disk = "disk", DiskEvent = "disk-event",
     Net = "net", NetSignal = "net-signal");
 words!(Method, "method": Basic = "basic", Refined = "refined");
 
@@ -134,8 +134,8 @@ mod tests {
         for level in Level::ALL {
             assert_eq!(level.word().parse(), Ok(*level));
         }
-        for source in Source::ALL {
-            assert_eq!(source.to_string().parse(), Ok(*source));
+        for stimulus in Stimulus::ALL {
+            assert_eq!(stimulus.to_string().parse(), Ok(*stimulus));
         }
         assert!("l4".parse::<Level>().unwrap_err().contains("l1d, l1i"));
     }

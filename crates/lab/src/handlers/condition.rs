@@ -67,17 +67,17 @@ words!(
 );
 
 words!(
-    /// How often the source interrupts.
+    /// How often the stimulus interrupts.
     Rate, "rate":
-    /// Now and then.
+    /// At a low rate.
     Low = "low",
-    /// As fast as it goes.
+    /// As fast as the stimulus can.
     High = "high"
 );
 
 words!(
     /// Where the interrupts come from.
-    Source, "source":
+    Stimulus, "stimulus":
     /// A block device.
     Disk = "disk",
     /// A network interface.
@@ -93,8 +93,9 @@ words!(
 /// One condition of the experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Condition {
-    /// The machine as it was found, with whatever runs on it.
-    AsFound,
+    /// What runs on the machine anyway: no load and no stimulus of irqlab.
+    #[serde(rename = "AsFound")]
+    Ambient,
     /// A command of the user's.
     Command,
     /// A load and a stimulus of irqlab's own.
@@ -104,21 +105,22 @@ pub enum Condition {
         /// The rate of the stimulus.
         rate: Rate,
         /// The stimulus.
-        source: Source,
+        #[serde(rename = "source")]
+        stimulus: Stimulus,
     },
 }
 
 impl Condition {
-    /// Every combination, sources outermost: all of a source's conditions stand side by side.
+    /// Every combination, stimuli outermost: all conditions of a stimulus follow one another.
     /// `None` has no rate: it comes once per load, as `low`. No combination comes twice.
     #[must_use]
-    pub fn combinations(loads: &[Load], rates: &[Rate], sources: &[Source]) -> Vec<Condition> {
+    pub fn combinations(loads: &[Load], rates: &[Rate], stimuli: &[Stimulus]) -> Vec<Condition> {
         let mut made = Vec::new();
-        for &source in sources {
+        for &stimulus in stimuli {
             for &load in loads {
-                let rates = if source == Source::None { &[Rate::Low][..] } else { rates };
+                let rates = if stimulus == Stimulus::None { &[Rate::Low][..] } else { rates };
                 for &rate in rates {
-                    let condition = Condition::Made { load, rate, source };
+                    let condition = Condition::Made { load, rate, stimulus };
                     if !made.contains(&condition) {
                         made.push(condition);
                     }
@@ -128,14 +130,14 @@ impl Condition {
         made
     }
 
-    /// Its name in tables: `idle/low/disk`, `idle/none`, `as found` or `command`.
+    /// Its name in tables: `idle/low/disk`, `idle/none`, `ambient` or `command`.
     #[must_use]
     pub fn label(self) -> String {
         match self {
-            Condition::AsFound => "as found".to_owned(),
+            Condition::Ambient => "ambient".to_owned(),
             Condition::Command => "command".to_owned(),
-            Condition::Made { load, source: Source::None, .. } => format!("{load}/none"),
-            Condition::Made { load, rate, source } => format!("{load}/{rate}/{source}"),
+            Condition::Made { load, stimulus: Stimulus::None, .. } => format!("{load}/none"),
+            Condition::Made { load, rate, stimulus } => format!("{load}/{rate}/{stimulus}"),
         }
     }
 }
@@ -146,7 +148,7 @@ mod tests {
 
     #[test]
     fn the_papers_eight_conditions() {
-        let all = Condition::combinations(Load::ALL, Rate::ALL, &[Source::Disk, Source::Net]);
+        let all = Condition::combinations(Load::ALL, Rate::ALL, &[Stimulus::Disk, Stimulus::Net]);
         let labels: Vec<String> = all.into_iter().map(Condition::label).collect();
         assert_eq!(
             labels[..4],
@@ -157,8 +159,8 @@ mod tests {
 
     #[test]
     fn no_source_has_no_rate_and_nothing_comes_twice() {
-        let sources = [Source::None, Source::None];
-        let all = Condition::combinations(Load::ALL, Rate::ALL, &sources);
+        let stimuli = [Stimulus::None, Stimulus::None];
+        let all = Condition::combinations(Load::ALL, Rate::ALL, &stimuli);
         assert_eq!(
             all.into_iter().map(Condition::label).collect::<Vec<_>>(),
             ["idle/none", "busy/none"]
@@ -167,14 +169,14 @@ mod tests {
 
     #[test]
     fn words_go_both_ways() {
-        assert!(Source::ALL.iter().all(|source| source.to_string().parse() == Ok(*source)));
+        assert!(Stimulus::ALL.iter().all(|stimulus| stimulus.to_string().parse() == Ok(*stimulus)));
         assert!(Rate::ALL.iter().all(|rate| rate.to_string().parse() == Ok(*rate)));
         assert!(Load::ALL.iter().all(|load| load.to_string().parse() == Ok(*load)));
     }
 
     #[test]
     fn an_unknown_word_names_the_allowed_ones() {
-        let error = "disc".parse::<Source>().unwrap_err().to_string();
-        assert_eq!(error, "\"disc\" is no source; allowed: disk, net, timer, ipi, none");
+        let error = "disc".parse::<Stimulus>().unwrap_err().to_string();
+        assert_eq!(error, "\"disc\" is no stimulus; allowed: disk, net, timer, ipi, none");
     }
 }

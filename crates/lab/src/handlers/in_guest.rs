@@ -14,7 +14,7 @@ use crate::experiment::BenchError;
 /// A window to make. All CPUs of the guest are measured. Times are of the guest's clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestOrder {
-    /// What load and source run.
+    /// Which load and stimulus run.
     pub condition: Condition,
     /// How long they run before the window opens, ns.
     pub warm_up_ns: u64,
@@ -26,12 +26,12 @@ pub struct GuestOrder {
     pub low_interval_ns: u64,
     /// CPUs for what must run besides.
     pub housekeeping: Vec<u32>,
-    /// File or block device of the guest that the disk source reads; by default its first disk.
+    /// File or block device of the guest that the disk stimulus reads; by default its first disk.
     pub disk_file: Option<PathBuf>,
     /// Whether the live bench measures in the guest meanwhile.
     #[serde(default)]
     pub probed: bool,
-    /// Names of the events that it reads, in a window of their own behind the other.
+    /// Names of the events that it reads, in a window of their own after the other.
     #[serde(default)]
     pub events: Vec<String>,
 }
@@ -167,12 +167,12 @@ impl GuestAnswer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handlers::{Load, Rate, Source};
+    use crate::handlers::{Load, Rate, Stimulus};
 
     #[test]
     fn orders_and_answers_pass_through_a_line_of_json() {
         let condition =
-            Condition::Made { load: Load::Busy, rate: Rate::High, source: Source::Disk };
+            Condition::Made { load: Load::Busy, rate: Rate::High, stimulus: Stimulus::Disk };
         let order = GuestOrder {
             condition,
             warm_up_ns: 1,

@@ -11,6 +11,6 @@ pub mod sample;
 mod tables;
 
 pub use bench::{HandlersBench, Pass, ProbeOverhead};
-pub use condition::{Condition, Load, Rate, Source};
+pub use condition::{Condition, Load, Rate, Stimulus};
 pub use experiment::{ConditionSamples, Plan, Samples};
 pub use sample::{Agreement, CpuWindow, EventSums, SourceSample, Timing, WindowSample};

@@ -9,8 +9,8 @@ use lab::experiment::Absence;
 use lab::experiment::{Bench, BenchError, BenchFacts, Measured, Progress};
 use lab::footprint::trace::{Trace, TraceTimes};
 use lab::footprint::{
-    FootprintBench, Geometry, Level, Method, Plan, Ready, Repetition, Samples, SeriesBench, Source,
-    Verdict, measure_series,
+    FootprintBench, Geometry, Level, Method, Plan, Ready, Repetition, Samples, SeriesBench,
+    Stimulus, Verdict, measure_series,
 };
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::{Map, json};
@@ -397,10 +397,10 @@ impl SeriesBench for LiveFootprint {
         self.clock.hz
     }
 
-    fn ready(&mut self, level: Level, source: Source) -> Result<Ready, BenchError> {
+    fn ready(&mut self, level: Level, stimulus: Stimulus) -> Result<Ready, BenchError> {
         self.stimulus = None; // the next one may need its resources
         let mut stimulus = ready(
-            source,
+            stimulus,
             self.settings.cpu,
             &self.settings.others,
             (self.settings.device.as_deref(), &self.settings.far),
@@ -450,10 +450,10 @@ impl SeriesBench for LiveFootprint {
         (0..number).map(|_| Ok(self.once(method, treatment)?.0)).collect()
     }
 
-    fn trace(&mut self, source: Source, method: Method) -> Result<Trace, BenchError> {
+    fn trace(&mut self, stimulus: Stimulus, method: Method) -> Result<Trace, BenchError> {
         let level = self.current.as_ref().map(|current| current.level);
         let level = level.ok_or_else(|| missing("no level is ready".to_owned()))?;
-        self.traced((level, source, method), self.settings.watcher)
+        self.traced((level, stimulus, method), self.settings.watcher)
     }
 
     fn forget(&mut self) {

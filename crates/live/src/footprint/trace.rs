@@ -2,7 +2,7 @@
 
 use lab::experiment::BenchError;
 use lab::footprint::trace::{Trace, TraceTimes, from_begin, spans};
-use lab::footprint::{Level, Method, Source, Verdict};
+use lab::footprint::{Level, Method, Stimulus, Verdict};
 use rustix::thread::gettid;
 
 use super::bench::LiveFootprint;
@@ -39,7 +39,7 @@ impl LiveFootprint {
     /// what.
     pub(super) fn traced(
         &mut self,
-        (level, source, method): (Level, Source, Method),
+        (level, stimulus, method): (Level, Stimulus, Method),
         watcher: Watcher,
     ) -> Result<Trace, BenchError> {
         let thread = gettid().as_raw_nonzero().get().cast_unsigned();
@@ -54,7 +54,7 @@ impl LiveFootprint {
         let kernel_counts = self.undisturbed(method, probes.as_ref())?;
         let mut trace = Trace {
             level,
-            source,
+            stimulus,
             method,
             verdict: kernel_counts.verdict,
             cpu,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use lab::experiment::BenchError;
 use lab::handlers::in_guest::{GuestAnswer, GuestOrder, GuestWindow, Probed, ProbedSource};
-use lab::handlers::{Condition, HandlersBench, Source, SourceSample};
+use lab::handlers::{Condition, HandlersBench, SourceSample, Stimulus};
 use serde_json::json;
 
 use super::bench::{LiveBench, own_cpu_ns};
@@ -127,7 +127,7 @@ fn settings(order: &GuestOrder, root: &Root) -> Result<LiveSettings, BenchError>
     settings.housekeeping.clone_from(&order.housekeeping);
     settings.cards = has_paired_cards(root);
     settings.disk_file = match (&order.disk_file, order.condition) {
-        (None, Condition::Made { source: Source::Disk, .. }) => {
+        (None, Condition::Made { stimulus: Stimulus::Disk, .. }) => {
             let reason = "the guest has no disk".to_owned();
             let absent = BenchError::Unavailable { reason, remedy: None };
             Some(first_disk(root).ok_or(absent)?)
@@ -163,8 +163,8 @@ mod tests {
     fn a_window_is_opened_and_closed_once() {
         static EDGES: Mutex<Vec<WindowEdge>> = Mutex::new(Vec::new());
         let mark = |edge| EDGES.lock().unwrap().push(edge);
-        let made = Condition::Made { load: Load::Idle, rate: Rate::Low, source: Source::None };
-        for condition in [Condition::AsFound, made] {
+        let made = Condition::Made { load: Load::Idle, rate: Rate::Low, stimulus: Stimulus::None };
+        for condition in [Condition::Ambient, made] {
             let answer = carry_out(&order(condition), mark);
             let GuestAnswer::Done(window) = answer else { panic!("{answer:?}") };
             assert!(window.length_ns >= 2_000_000, "{window:?}");

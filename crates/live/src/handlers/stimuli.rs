@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lab::experiment::BenchError;
 use lab::handlers::sample::Work;
-use lab::handlers::{Condition, Load, Rate, Source};
+use lab::handlers::{Condition, Load, Rate, Stimulus};
 use serde_json::{Map, Value as Json};
 
 use super::settings::LiveSettings;
@@ -58,7 +58,7 @@ impl Stimuli {
         settings: &LiveSettings,
         last_level_cache_bytes: Option<u64>,
     ) -> Result<Self, BenchError> {
-        let Condition::Made { load, rate, source } = condition else {
+        let Condition::Made { load, rate, stimulus } = condition else {
             return Ok(Stimuli::default());
         };
         let helper = match &settings.helper {
@@ -74,7 +74,7 @@ impl Stimuli {
             };
             stimuli.load = Some(start_load(&load, &helper).map_err(bench_error)?);
         }
-        let stimulus = stimulus_settings(source, rate, settings);
+        let stimulus = stimulus_settings(stimulus, rate, settings);
         stimuli.stimulus = Some(start(&stimulus, &helper).map_err(bench_error)?);
         Ok(stimuli)
     }
@@ -113,8 +113,8 @@ impl Stimuli {
     }
 }
 
-fn stimulus_settings(source: Source, rate: Rate, settings: &LiveSettings) -> StimulusSettings {
-    let mut stimulus = StimulusSettings::new(source, rate, settings.cpus.clone());
+fn stimulus_settings(stimulus: Stimulus, rate: Rate, settings: &LiveSettings) -> StimulusSettings {
+    let mut stimulus = StimulusSettings::new(stimulus, rate, settings.cpus.clone());
     stimulus.housekeeping.clone_from(&settings.housekeeping);
     stimulus.peer.clone_from(&settings.peer);
     stimulus.cards = settings.cards;

@@ -1,7 +1,7 @@
 //! The highest interrupt rate that this machine raises: does irqlab count it all, in constant
 //! memory and without CPU time of its own?
 //!
-//! Timer, inter-processor and disk interrupts are raised at once, each by its source at the high
+//! Timer, inter-processor and disk interrupts are raised at once, each by its stimulus at the high
 //! rate, while the probes of `irqlab handlers` count in one window. A thread reads the resident set
 //! of this process a few times meanwhile; that and the end of the window are all that user space
 //! does.
@@ -17,7 +17,7 @@ use lab::handlers::{Condition, HandlersBench, ProbeOverhead, WindowSample};
 use super::{failed, stimulus_error};
 use crate::handlers::{LiveBench, LiveSettings};
 use crate::stimulus::{
-    Helper, Rate, Report, Running, Source, StimulusError, StimulusSettings, start,
+    Helper, Rate, Report, Running, Stimulus, StimulusError, StimulusSettings, start,
 };
 use crate::window::{Stop, Until};
 
@@ -33,7 +33,7 @@ pub struct StormSettings {
     pub cpus: Vec<u32>,
     /// Length of the window.
     pub duration: Duration,
-    /// Time between two expirations of the timer source.
+    /// Time between two expirations of the timer stimulus.
     pub timer_period: Duration,
     /// The program that serves the stimulus; by default this one.
     pub helper: Option<PathBuf>,
@@ -92,7 +92,7 @@ pub fn measure(settings: &StormSettings) -> Result<Storm, BenchError> {
         .name("memory".into())
         .spawn(move || read_memory(pause, &wait_for_end))
         .map_err(|error| failed("starting a thread", error))?;
-    let sample = bench.measure(Condition::AsFound, 0);
+    let sample = bench.measure(Condition::Ambient, 0);
     drop(window_ended);
     storm.resident_bytes = reader.join().unwrap_or_default();
     storm.sample = sample?;
@@ -115,14 +115,14 @@ fn start_sources(settings: &StormSettings, storm: &mut Storm) -> Result<Vec<Runn
     };
     let mut running = Vec::new();
     // The disk first: it starts slowly, and the others would slow it down further.
-    for source in [Source::Disk, Source::Timer, Source::Ipi] {
-        let mut stimulus = StimulusSettings::new(source, Rate::High, settings.cpus.clone());
+    for one in [Stimulus::Disk, Stimulus::Timer, Stimulus::Ipi] {
+        let mut stimulus = StimulusSettings::new(one, Rate::High, settings.cpus.clone());
         stimulus.timer_period = settings.timer_period;
         match start(&stimulus, &helper) {
             Ok(started) => running.push(started),
             Err(StimulusError::Unavailable { reason, remedy }) => {
                 let remedy = (!remedy.is_empty()).then_some(remedy);
-                storm.absent.push((format!("source {source}"), reason, remedy));
+                storm.absent.push((format!("stimulus {one}"), reason, remedy));
             }
             Err(error) => return Err(stimulus_error(error)),
         }

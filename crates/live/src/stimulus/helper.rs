@@ -8,7 +8,7 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use super::wire::{Facts, HelperRequest, Job, Message, WorkerError};
 use super::worker_pool::WorkerPool;
-use super::{Source, StimulusSettings};
+use super::{Stimulus, StimulusSettings};
 use super::{disk, ipi, load, net, system, timer};
 
 /// Body of the hidden verb: runs the stimulus described by `json` until stdin closes, and reports on
@@ -55,17 +55,17 @@ fn start_source(
     parent_pid: u32,
 ) -> Result<Facts, WorkerError> {
     settings.validate().map_err(|error| WorkerError::failed(error.to_string()))?;
-    match settings.source {
-        Source::Disk => disk::start(settings, pool),
-        Source::Net => {
+    match settings.stimulus {
+        Stimulus::Disk => disk::start(settings, pool),
+        Stimulus::Net => {
             let facts = net::start(settings, pool);
             // Entering a user namespace changes the credentials, which clears the signal.
             die_with_parent(parent_pid)?;
             facts
         }
-        Source::Timer => timer::start(settings, pool),
-        Source::Ipi => ipi::start(settings, pool),
-        Source::None => Err(WorkerError::failed("the source 'none' needs no process")),
+        Stimulus::Timer => timer::start(settings, pool),
+        Stimulus::Ipi => ipi::start(settings, pool),
+        Stimulus::None => Err(WorkerError::failed("the stimulus 'none' needs no process")),
     }
 }
 

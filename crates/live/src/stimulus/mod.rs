@@ -32,7 +32,7 @@ mod worker_pool;
 
 pub use error::StimulusError;
 pub use helper::helper_main;
-pub use lab::handlers::{Load, Rate, Source};
+pub use lab::handlers::{Load, Rate, Stimulus};
 pub use net::steered::Ends;
 pub use running::{Helper, Report, Running};
 pub use scratch::default_scratch_dir;
@@ -46,7 +46,7 @@ pub const HELPER_VERB: &str = "__stimulus";
 /// Starts a stimulus and waits until it runs.
 ///
 /// Call it from a thread that outlives the stimulus: the kernel's parent-death signal
-/// follows the *thread* that started the child. [`Source::None`] starts no process.
+/// follows the *thread* that started the child. [`Stimulus::None`] starts no process.
 ///
 /// # Errors
 /// [`StimulusError::Invalid`] for invalid settings, [`StimulusError::Unavailable`] when this machine
@@ -54,8 +54,8 @@ pub const HELPER_VERB: &str = "__stimulus";
 /// started or dies.
 pub fn start(settings: &StimulusSettings, helper: &Helper) -> Result<Running, StimulusError> {
     settings.validate()?;
-    let name = format!("{} {}", settings.source, settings.rate);
-    if settings.source == Source::None {
+    let name = format!("{} {}", settings.stimulus, settings.rate);
+    if settings.stimulus == Stimulus::None {
         return Ok(Running::nothing(name));
     }
     Running::spawn(name, Job::Source(settings.clone()), helper)

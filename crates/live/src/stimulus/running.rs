@@ -122,7 +122,7 @@ impl Running {
         &self.facts
     }
 
-    /// Process of the stimulus; `None` for [`Source::None`](super::Source::None).
+    /// Process of the stimulus; `None` for [`Stimulus::None`](super::Stimulus::None).
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.process.as_ref().map(|process| process.child.id())

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lab::handlers::{Rate, Source};
+use lab::handlers::{Rate, Stimulus};
 use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
 
@@ -15,12 +15,12 @@ use super::net::split_peer;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StimulusSettings {
     /// What raises the interrupts.
-    pub source: Source,
+    pub stimulus: Stimulus,
     /// How often.
     pub rate: Rate,
     /// Time between two operations at [`Rate::Low`]; 50 ms by default, 100 µs to 60 s allowed.
     pub low_interval: Duration,
-    /// Time between two expirations of the timer source at [`Rate::High`]; 50 µs by default,
+    /// Time between two expirations of the timer stimulus at [`Rate::High`]; 50 µs by default,
     /// 10 µs (the kernel's own limit) to 100 ms allowed.
     pub timer_period: Duration,
     /// CPUs under measurement; `docs/stimuli.md` says which threads are pinned to them.
@@ -34,7 +34,7 @@ pub struct StimulusSettings {
     pub cards: bool,
     /// An existing file or block device to read, instead of a scratch file. Never written.
     pub disk_file: Option<PathBuf>,
-    /// Where the scratch file of the disk source is made; see
+    /// Where the scratch file of the disk stimulus is made; see
     /// [`default_scratch_dir`](super::default_scratch_dir).
     pub scratch_dir: PathBuf,
     /// Size in bytes of the scratch file; by default 16 MiB (low) or 256 MiB (high).
@@ -42,12 +42,12 @@ pub struct StimulusSettings {
 }
 
 impl StimulusSettings {
-    /// The default settings of a source: interval 50 ms, timer period 50 µs, veth pair, scratch
+    /// The default settings of a stimulus: interval 50 ms, timer period 50 µs, veth pair, scratch
     /// file in [`default_scratch_dir`](super::default_scratch_dir), no housekeeping CPU.
     #[must_use]
-    pub fn new(source: Source, rate: Rate, cpus: Vec<u32>) -> Self {
+    pub fn new(stimulus: Stimulus, rate: Rate, cpus: Vec<u32>) -> Self {
         StimulusSettings {
-            source,
+            stimulus,
             rate,
             low_interval: Duration::from_millis(50),
             timer_period: Duration::from_micros(50),
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_before_anything_starts() {
-        let good = StimulusSettings::new(Source::Timer, Rate::Low, vec![0]);
+        let good = StimulusSettings::new(Stimulus::Timer, Rate::Low, vec![0]);
         assert!(good.validate().is_ok());
         for bad in [
             StimulusSettings { cpus: Vec::new(), ..good.clone() },

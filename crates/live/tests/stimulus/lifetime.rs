@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use live::stimulus::{HELPER_VERB, Helper, Rate, Source, StimulusError, start};
+use live::stimulus::{HELPER_VERB, Helper, Rate, Stimulus, StimulusError, start};
 
 use crate::kernel_counts::{children_of, is_alive, kill};
 use crate::{alone, helper, helper_program, settings};
@@ -25,7 +25,7 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
 #[test]
 fn a_helper_that_is_none_is_an_error() {
     let _alone = alone();
-    let settings = settings(Source::Timer, Rate::Low);
+    let settings = settings(Stimulus::Timer, Rate::Low);
     let missing = start(&settings, &Helper::new("/no/such/program"));
     assert!(matches!(missing, Err(StimulusError::Spawn { .. })), "{missing:?}");
     let silent = start(&settings, &Helper::new("/bin/true"));
@@ -37,7 +37,7 @@ fn a_helper_that_is_none_is_an_error() {
 #[test]
 fn a_source_that_is_killed_is_noticed() {
     let _alone = alone();
-    let mut running = start(&settings(Source::Timer, Rate::Low), &helper()).unwrap();
+    let mut running = start(&settings(Stimulus::Timer, Rate::Low), &helper()).unwrap();
     running.check().unwrap();
     kill(running.pid().unwrap());
     wait_until("the source is noticed to be dead", || running.check().is_err());
@@ -47,7 +47,7 @@ fn a_source_that_is_killed_is_noticed() {
 #[test]
 fn dropping_a_source_ends_it() {
     let _alone = alone();
-    let running = start(&settings(Source::Timer, Rate::High), &helper()).unwrap();
+    let running = start(&settings(Stimulus::Timer, Rate::High), &helper()).unwrap();
     let pid = running.pid().unwrap();
     drop(running);
     assert!(!is_alive(pid));

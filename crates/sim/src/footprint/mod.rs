@@ -100,7 +100,7 @@ impl FootprintBench for SimFootprint {
         samples.traces.retain_mut(|trace| match trace::fill(trace, &account) {
             Ok(()) => true,
             Err(reason) => {
-                let what = format!("trace of {}, {}", trace.level, trace.source);
+                let what = format!("trace of {}, {}", trace.level, trace.stimulus);
                 let table = "footprint".to_owned();
                 absent.push(Absence { table, what, reason, remedy: None });
                 false

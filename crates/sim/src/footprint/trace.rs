@@ -62,7 +62,7 @@ mod tests {
     use super::*;
     use crate::accounting::RegionUse;
     use lab::footprint::trace::TraceTimes;
-    use lab::footprint::{Level, Method, Source, Verdict};
+    use lab::footprint::{Level, Method, Stimulus, Verdict};
 
     fn turn(context: KernelContext, tsc: u64) -> ContextTransition {
         ContextTransition { context, task: KernelContext::User(7), cycles: 0, tsc }
@@ -80,7 +80,7 @@ mod tests {
         let times = TraceTimes { opened: 1000, ended: 1500, resumed: 1210, stopped_cycles: 120 };
         let mut trace = Trace {
             level: Level::L1d,
-            source: Source::Disk,
+            stimulus: Stimulus::Disk,
             method: Method::Refined,
             verdict: Verdict::Kept,
             cpu: 1,

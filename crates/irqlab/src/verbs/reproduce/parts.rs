@@ -1,7 +1,7 @@
 //! The measurements of a model for the paper `footprint-1999`: guests, each with a plan.
 
 use lab::footprint::in_guest::FootprintOrder;
-use lab::footprint::{Level, Method, Plan, Source};
+use lab::footprint::{Level, Method, Plan, Stimulus};
 use machine::SystemModel;
 use machine::schema::Inclusion;
 use sim::devices::NicModel;
@@ -59,18 +59,18 @@ impl GuestPart {
 
     /// Its cards, where messages are to come.
     pub fn cards(&self) -> Option<NicModel> {
-        self.order.plan.sources.contains(&Source::Net).then_some(CARDS)
+        self.order.plan.stimuli.contains(&Stimulus::Net).then_some(CARDS)
     }
 }
 
-const READS: [Source; 2] = [Source::Disk, Source::DiskEvent];
+const READS: [Stimulus; 2] = [Stimulus::Disk, Stimulus::DiskEvent];
 
 /// The parts of a model. `repetitions_max`, `seed`: of each.
 pub fn parts(model: &SystemModel, repetitions_max: usize, seed: u64) -> Vec<GuestPart> {
-    let order = |levels: &[Level], sources: &[Source], methods: &[Method]| FootprintOrder {
+    let order = |levels: &[Level], stimuli: &[Stimulus], methods: &[Method]| FootprintOrder {
         plan: Plan {
             levels: levels.to_vec(),
-            sources: sources.to_vec(),
+            stimuli: stimuli.to_vec(),
             methods: methods.to_vec(),
             repetitions_max,
             ..Plan::default()
@@ -91,7 +91,7 @@ pub fn parts(model: &SystemModel, repetitions_max: usize, seed: u64) -> Vec<Gues
         order,
     };
     let first: &[Level] = if model.l1i.trace { &[Level::L1d] } else { &[Level::L1d, Level::L1i] };
-    let all = [Source::Disk, Source::DiskEvent, Source::Net];
+    let all = [Stimulus::Disk, Stimulus::DiskEvent, Stimulus::Net];
     let mut parts = vec![part("first level", order(first, &all, &[Method::Refined]))];
     let both = [Method::Basic, Method::Refined];
     let long = order(&[Level::L1d], &READS, &both);
@@ -99,17 +99,17 @@ pub fn parts(model: &SystemModel, repetitions_max: usize, seed: u64) -> Vec<Gues
     let plan = Plan { repetitions_max, ..long.plan };
     let long = FootprintOrder { plan, ticks: true, window_ns: LONG_NS, ..long };
     parts.push(GuestPart { long: true, disk: LATE_DISK, ..part("long windows", long) });
-    let l2 = |sources: &[Source]| order(&[Level::L2], sources, &[Method::Refined]);
+    let l2 = |stimuli: &[Stimulus]| order(&[Level::L2], stimuli, &[Method::Refined]);
     let change = other_line(model);
     if l2_pass_ns(model) < TICK_PASS_NS {
         parts.push(part("L2", l2(&all)));
-        let other = part("L2, other lines", l2(&[Source::Disk, Source::Net]));
+        let other = part("L2, other lines", l2(&[Stimulus::Disk, Stimulus::Net]));
         parts.extend(change.map(|change| GuestPart { change: Some(change), ..other }));
         return parts;
     }
     let window_ns = SLOW_NS + (PASSES * l2_pass_ns(model)) as u64;
-    let slow = |name, sources: &[Source]| {
-        let order = FootprintOrder { window_ns, ..l2(sources) };
+    let slow = |name, stimuli: &[Stimulus]| {
+        let order = FootprintOrder { window_ns, ..l2(stimuli) };
         GuestPart {
             disk: LATE_DISK,
             append: vec![format!("nohz_full={}", VCPUS - 1)],
@@ -117,7 +117,7 @@ pub fn parts(model: &SystemModel, repetitions_max: usize, seed: u64) -> Vec<Gues
         }
     };
     parts.push(slow("L2, a CPU without a tick", &all));
-    let other = slow("L2, other lines", &[Source::Disk, Source::Net]);
+    let other = slow("L2, other lines", &[Stimulus::Disk, Stimulus::Net]);
     parts.extend(change.map(|change| GuestPart { change: Some(change), ..other }));
     parts
 }
@@ -185,7 +185,7 @@ mod tests {
             slow.iter().filter(|part| !part.append.is_empty()).collect();
         assert_eq!(without_tick.len(), 2);
         for part in &without_tick {
-            assert!(part.order.plan.sources.contains(&Source::Net), "{}", part.name);
+            assert!(part.order.plan.stimuli.contains(&Stimulus::Net), "{}", part.name);
             // The read completes when the cache is filled, and a pass before the window ends.
             let late_ns = 12_000_000.0 + l2_pass_ns(&model);
             assert!(part.order.window_ns as f64 > late_ns && 4.0 * l2_pass_ns(&model) < 12e6);

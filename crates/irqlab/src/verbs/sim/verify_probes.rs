@@ -7,7 +7,7 @@ use anyhow::bail;
 use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::handlers::in_guest::GuestOrder;
 use lab::handlers::probe_check::{CheckedSource, ProbeCost, probe_costs, probes};
-use lab::handlers::{Condition, Load, Rate, Source};
+use lab::handlers::{Condition, Load, Rate, Stimulus};
 use record::{Absence, Run, SCHEMA, Timestamp};
 use serde_json::{Map, Value as Json, json};
 use sim::Cache;
@@ -43,7 +43,7 @@ pub struct VerifyArgs {
         value_name = "LIST",
         default_value = "timer"
     )]
-    stimulus: Vec<Source>,
+    stimulus: Vec<Stimulus>,
     /// How long to measure each condition, in guest time
     #[arg(short = 'd', long, value_parser = duration, default_value = "1s", value_name = "TIME")]
     duration: Duration,
@@ -129,7 +129,7 @@ fn bench(cache: Cache, args: &VerifyArgs) -> anyhow::Result<(SimBench, Map<Strin
             ..Watch::default()
         },
         order: GuestOrder {
-            condition: Condition::AsFound,
+            condition: Condition::Ambient,
             warm_up_ns: ns(args.warm_up),
             duration_ns: ns(args.duration),
             command: None,

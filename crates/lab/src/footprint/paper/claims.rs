@@ -3,7 +3,7 @@
 use record::{Column, Format, Kind, Table, Value};
 
 use super::super::contexts::Mode;
-use super::super::what::{Level, Method, Source};
+use super::super::what::{Level, Method, Stimulus};
 use super::judge::{
     CLOSE_RATIO, Judged, Known, Verdict, close, exactly, greater, half_way, narrower, no_benefit,
 };
@@ -11,7 +11,7 @@ use super::published::{Count, Paper};
 use super::tables::{ModelRun, Which, by_model};
 
 /// Reads of a disk, silent and told.
-const READS: [Source; 2] = [Source::Disk, Source::DiskEvent];
+const READS: [Stimulus; 2] = [Stimulus::Disk, Stimulus::DiskEvent];
 const LEVELS: [Level; 3] = [Level::L1d, Level::L1i, Level::L2];
 
 /// A statement about one thing.
@@ -32,14 +32,14 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    fn ours(&self, change: Option<&str>, level: Level, source: Source) -> Known {
-        let which = Which { long: false, change, level, source, method: Method::Refined };
+    fn ours(&self, change: Option<&str>, level: Level, stimulus: Stimulus) -> Known {
+        let which = Which { long: false, change, level, stimulus, method: Method::Refined };
         self.run.beyond(which, Mode::User, true)
     }
 
-    fn published(&self, level: Level, source: Source) -> Known {
+    fn published(&self, level: Level, stimulus: Stimulus) -> Known {
         let what = (Method::Refined, Mode::User, Count::Beyond);
-        figure(self.paper, &self.run.model, level, source, what)
+        figure(self.paper, &self.run.model, level, stimulus, what)
     }
 
     /// What a judge says of the figures, if there are any of this machine.
@@ -57,10 +57,10 @@ fn figure(
     paper: &Paper,
     model: &str,
     level: Level,
-    source: Source,
+    stimulus: Stimulus,
     what: (Method, Mode, Count),
 ) -> Known {
-    let found = paper.figure(model, level, source, what);
+    let found = paper.figure(model, level, stimulus, what);
     found.map(exactly).ok_or_else(|| "the paper has no figure".to_owned())
 }
 
@@ -85,25 +85,26 @@ pub fn statements(paper: &Paper, runs: &[ModelRun]) -> Table {
 
 /// Section 4: over 25 ms the basic method hides the disk behind the clock.
 fn refined_beats_basic(asked: &Asked<'_>) -> Vec<Statement> {
-    let effect = |source, method| asked.run.long_effect(source, method);
-    let published = |source, method| {
-        let of = |source, count| {
-            figure(asked.paper, &asked.run.model, Level::L1d, source, (method, Mode::User, count))
+    let effect = |stimulus, method| asked.run.long_effect(stimulus, method);
+    let published = |stimulus, method| {
+        let of = |stimulus, count| {
+            figure(asked.paper, &asked.run.model, Level::L1d, stimulus, (method, Mode::User, count))
         };
         // The idle row is one for both reads.
-        let (with, without) = (of(source, Count::With)?, of(Source::Disk, Count::Without)?);
+        let (with, without) = (of(stimulus, Count::With)?, of(Stimulus::Disk, Count::Without)?);
         Ok(exactly((with.mean - without.mean) as u32))
     };
     let mut all = Vec::new();
-    for source in READS {
-        let (refined, basic) = (effect(source, Method::Refined), effect(source, Method::Basic));
+    for stimulus in READS {
+        let (refined, basic) = (effect(stimulus, Method::Refined), effect(stimulus, Method::Basic));
         let claim = "refined ± over its effect < basic ± over its effect".to_owned();
         let judged = narrower(refined.clone(), basic.clone());
-        let of = format!("l1d, {source}, long windows");
+        let of = format!("l1d, {stimulus}, long windows");
         all.push(asked.statement("refined beats basic: spread", of.clone(), claim, judged));
         let claim = "effect by refined > effect by basic".to_owned();
         let judged = greater(refined, basic);
-        let told = greater(published(source, Method::Refined), published(source, Method::Basic));
+        let told =
+            greater(published(stimulus, Method::Refined), published(stimulus, Method::Basic));
         let one = asked.statement("refined beats basic: effect", of, claim, judged);
         all.push(Statement { published: asked.told(told), ..one });
     }
@@ -113,10 +114,12 @@ fn refined_beats_basic(asked: &Asked<'_>) -> Vec<Statement> {
 /// Section 4.2.
 fn network_over_disk(asked: &Asked<'_>) -> Vec<Statement> {
     let one = |level: Level| {
-        let judged =
-            greater(asked.ours(None, level, Source::Net), asked.ours(None, level, Source::Disk));
+        let judged = greater(
+            asked.ours(None, level, Stimulus::Net),
+            asked.ours(None, level, Stimulus::Disk),
+        );
         let told =
-            greater(asked.published(level, Source::Net), asked.published(level, Source::Disk));
+            greater(asked.published(level, Stimulus::Net), asked.published(level, Stimulus::Disk));
         let claim = "net > disk".to_owned();
         let one = asked.statement("network > disk", format!("{level}, user"), claim, judged);
         Statement { published: asked.told(told), ..one }
@@ -126,32 +129,32 @@ fn network_over_disk(asked: &Asked<'_>) -> Vec<Statement> {
 
 /// Section 4.1.
 fn sum_is_l2(asked: &Asked<'_>) -> Vec<Statement> {
-    let one = |source: Source| {
-        let [l1d, l1i, l2] = LEVELS.map(|level| asked.ours(None, level, source));
-        let [told_l1d, told_l1i, told_l2] = LEVELS.map(|level| asked.published(level, source));
+    let one = |stimulus: Stimulus| {
+        let [l1d, l1i, l2] = LEVELS.map(|level| asked.ours(None, level, stimulus));
+        let [told_l1d, told_l1i, told_l2] = LEVELS.map(|level| asked.published(level, stimulus));
         let claim = format!("L1D + L1I within {:.0} % of L2", CLOSE_RATIO * 100.0);
         let judged = close([l1d, l1i], l2);
         let one =
-            asked.statement("L1I + L1D close to L2", format!("{source}, user"), claim, judged);
+            asked.statement("L1I + L1D close to L2", format!("{stimulus}, user"), claim, judged);
         Statement { published: asked.told(close([told_l1d, told_l1i], told_l2)), ..one }
     };
-    [Source::Disk, Source::DiskEvent, Source::Net].into_iter().map(one).collect()
+    [Stimulus::Disk, Stimulus::DiskEvent, Stimulus::Net].into_iter().map(one).collect()
 }
 
 /// Section 4.1, on one machine: the same L2 with lines of another length.
 fn longer_lines(asked: &Asked<'_>) -> Vec<Statement> {
     let changes: Vec<&str> =
         asked.run.parts.iter().filter_map(|part| part.change.as_deref()).collect();
-    let line = |change, source| {
+    let line = |change, stimulus| {
         let which =
-            Which { long: false, change, level: Level::L2, source, method: Method::Refined };
+            Which { long: false, change, level: Level::L2, stimulus, method: Method::Refined };
         asked.run.series(which).map(|(series, _)| series.ready.geometry.line_bytes)
     };
     let mut all = Vec::new();
     for change in changes {
-        for source in [Source::Disk, Source::Net] {
+        for stimulus in [Stimulus::Disk, Stimulus::Net] {
             let lengths =
-                line(None, source).and_then(|as_is| Ok((as_is, line(Some(change), source)?)));
+                line(None, stimulus).and_then(|as_is| Ok((as_is, line(Some(change), stimulus)?)));
             let (as_is, changed) = (Ok(None), Ok(Some(change)));
             let (judged, of) = match lengths {
                 Err(why) => (no_benefit(Err(why.clone()), Err(why), 2.0), change.to_owned()),
@@ -159,7 +162,7 @@ fn longer_lines(asked: &Asked<'_>) -> Vec<Statement> {
                     let (long, short) =
                         if one > other { (as_is, changed) } else { (changed, as_is) };
                     let known = |change: Result<Option<&str>, String>| {
-                        change.and_then(|change| asked.ours(change, Level::L2, source))
+                        change.and_then(|change| asked.ours(change, Level::L2, stimulus))
                     };
                     let (most, least) = (one.max(other), one.min(other));
                     let factor = f64::from(most) / f64::from(least.max(1));
@@ -171,7 +174,7 @@ fn longer_lines(asked: &Asked<'_>) -> Vec<Statement> {
             };
             let claim =
                 format!("misses with lines of twice the length > {} of those", half_way(2.0));
-            let of = format!("l2, {source}, lines of {of}");
+            let of = format!("l2, {stimulus}, lines of {of}");
             all.push(asked.statement("no benefit from longer lines", of, claim, judged));
         }
     }
@@ -183,19 +186,19 @@ fn longer_lines_between(paper: &Paper, runs: &[ModelRun]) -> Vec<Statement> {
     let of = |model: &str| runs.iter().find(|run| run.model == model);
     let (Some(long), Some(short)) = (of("origin-200"), of("ultra-1")) else { return Vec::new() };
     let (long, short) = (Asked { run: long, paper }, Asked { run: short, paper });
-    let one = |source: Source| {
-        let known = |asked: &Asked<'_>| asked.ours(None, Level::L2, source);
-        let told = |asked: &Asked<'_>| asked.published(Level::L2, source);
+    let one = |stimulus: Stimulus| {
+        let known = |asked: &Asked<'_>| asked.ours(None, Level::L2, stimulus);
+        let told = |asked: &Asked<'_>| asked.published(Level::L2, stimulus);
         Statement {
             name: "no benefit from longer lines",
             model: "origin-200, ultra-1".to_owned(),
-            of: format!("l2, {source}, lines of 128 B and 64 B"),
+            of: format!("l2, {stimulus}, lines of 128 B and 64 B"),
             claim: format!("misses of the first > {} of the second's", half_way(2.0)),
             ours: no_benefit(known(&long), known(&short), 2.0),
             published: Some(no_benefit(told(&long), told(&short), 2.0)),
         }
     };
-    [Source::Disk, Source::DiskEvent, Source::Net].into_iter().map(one).collect()
+    [Stimulus::Disk, Stimulus::DiskEvent, Stimulus::Net].into_iter().map(one).collect()
 }
 
 fn columns() -> Vec<Column> {
@@ -262,13 +265,14 @@ mod tests {
 
     /// L1d 40, L1i 60 and L2 95 for the disk; twice as much for the network, and no L2 of it.
     fn run(model: &str) -> ModelRun {
-        let of = |level, source, misses: u64| Series { level, source, ..counted(misses + 10, 10) };
+        let of =
+            |level, stimulus, misses: u64| Series { level, stimulus, ..counted(misses + 10, 10) };
         let series = vec![
-            of(Level::L1d, Source::Disk, 40),
-            of(Level::L1i, Source::Disk, 60),
-            of(Level::L2, Source::Disk, 95),
-            of(Level::L1d, Source::Net, 80),
-            of(Level::L1i, Source::Net, 120),
+            of(Level::L1d, Stimulus::Disk, 40),
+            of(Level::L1i, Stimulus::Disk, 60),
+            of(Level::L2, Stimulus::Disk, 95),
+            of(Level::L1d, Stimulus::Net, 80),
+            of(Level::L1i, Stimulus::Net, 120),
         ];
         let left_out = vec![(Some(Level::L2), "no time".to_owned())];
         ModelRun { model: model.to_owned(), parts: vec![part(series)], left_out }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::super::contexts::Mode;
-use super::super::what::{Level, Method, Source};
+use super::super::what::{Level, Method, Stimulus};
 
 /// The figures of the paper `footprint-1999`.
 pub const TEXT: &str = include_str!("../../../../../papers/footprint-1999.toml");
@@ -53,7 +53,7 @@ pub struct PaperRow {
     /// What is filled.
     pub level: Level,
     /// What interrupts; none where nothing does.
-    pub source: Option<Source>,
+    pub stimulus: Option<Stimulus>,
     /// How.
     pub method: Method,
     /// Whose misses.
@@ -153,7 +153,7 @@ impl Paper {
     /// Reads figures.
     ///
     /// # Errors
-    /// When it is no TOML, too much of it, or speaks of levels, sources, methods or machines that there
+    /// When it is no TOML, too much of it, or speaks of levels, stimuli, methods or machines that there
     /// are not.
     pub fn parse(text: &str) -> Result<Paper, PublishedError> {
         if text.len() > TEXT_BYTES_MAX {
@@ -172,17 +172,17 @@ impl Paper {
         Ok(Paper { title: short(raw.title)?, machines, tables })
     }
 
-    /// The figure of a level, source, method, mode and count, of a machine.
+    /// The figure of a level, stimulus, method, mode and count, of a machine.
     #[must_use]
     pub fn figure(
         &self,
         model: &str,
         level: Level,
-        source: Source,
+        stimulus: Stimulus,
         (method, mode, count): (Method, Mode, Count),
     ) -> Option<u32> {
         let like = |row: &&PaperRow| {
-            (row.level, row.source, row.method) == (level, Some(source), method)
+            (row.level, row.stimulus, row.method) == (level, Some(stimulus), method)
                 && (row.mode, row.count) == (mode, count)
         };
         let rows = self.tables.iter().flat_map(|table| &table.rows);
@@ -229,7 +229,7 @@ fn read_row(
     }
     Ok(PaperRow {
         level: level.parse().map_err(wrong)?,
-        source: raw.source.map(|one| one.parse()).transpose().map_err(wrong)?,
+        stimulus: raw.source.map(|one| one.parse()).transpose().map_err(wrong)?,
         method: raw.method.as_deref().unwrap_or("refined").parse().map_err(wrong)?,
         mode: mode.ok_or_else(|| wrong("no such mode"))?,
         count: raw.count,
@@ -249,22 +249,22 @@ mod tests {
         assert_eq!(numbers, [2, 3, 4, 5, 6, 7, 8, 9]);
         let figures = paper.tables.iter().flat_map(|table| &table.rows);
         assert_eq!(figures.map(|row| row.published.len()).sum::<usize>(), 57);
-        let of = |model, level, source, mode| {
-            paper.figure(model, level, source, (Method::Refined, mode, Count::Beyond))
+        let of = |model, level, stimulus, mode| {
+            paper.figure(model, level, stimulus, (Method::Refined, mode, Count::Beyond))
         };
-        assert_eq!(of("origin-200", Level::L1i, Source::Net, Mode::User), Some(1621));
-        assert_eq!(of("ultra-1", Level::L2, Source::DiskEvent, Mode::Kernel), Some(264));
-        assert_eq!(of("ultra-1", Level::L2, Source::Disk, Mode::Exception), None);
+        assert_eq!(of("origin-200", Level::L1i, Stimulus::Net, Mode::User), Some(1621));
+        assert_eq!(of("ultra-1", Level::L2, Stimulus::DiskEvent, Mode::Kernel), Some(264));
+        assert_eq!(of("ultra-1", Level::L2, Stimulus::Disk, Mode::Exception), None);
         let idle = (Method::Basic, Mode::User, Count::Without);
-        assert_eq!(paper.figure("origin-200", Level::L1d, Source::Disk, idle), Some(657));
+        assert_eq!(paper.figure("origin-200", Level::L1d, Stimulus::Disk, idle), Some(657));
         // Table 3 less its idle row is Table 4.
         let with = (Method::Refined, Mode::User, Count::With);
         let without = (Method::Refined, Mode::User, Count::Without);
-        for source in [Source::Disk, Source::DiskEvent] {
-            let figure = |count| paper.figure("origin-200", Level::L1d, source, count);
-            let idle = paper.figure("origin-200", Level::L1d, Source::Disk, without).unwrap();
+        for stimulus in [Stimulus::Disk, Stimulus::DiskEvent] {
+            let figure = |count| paper.figure("origin-200", Level::L1d, stimulus, count);
+            let idle = paper.figure("origin-200", Level::L1d, Stimulus::Disk, without).unwrap();
             let beyond = figure(with).unwrap() - idle;
-            assert_eq!(of("origin-200", Level::L1d, source, Mode::User), Some(beyond));
+            assert_eq!(of("origin-200", Level::L1d, stimulus, Mode::User), Some(beyond));
         }
     }
 

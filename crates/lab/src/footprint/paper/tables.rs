@@ -8,7 +8,7 @@ use super::super::estimate::{
     Mean, beyond_idle, difference, kept, kernel_misses, mean, user_misses,
 };
 use super::super::experiment::{Samples, Series};
-use super::super::what::{Level, Method, Source};
+use super::super::what::{Level, Method, Stimulus};
 use super::judge::Known;
 use super::published::{Count, Paper, PaperRow, PaperTable};
 use crate::experiment::Measured;
@@ -41,7 +41,7 @@ pub(super) struct Which<'a> {
     pub(super) long: bool,
     pub(super) change: Option<&'a str>,
     pub(super) level: Level,
-    pub(super) source: Source,
+    pub(super) stimulus: Stimulus,
     pub(super) method: Method,
 }
 
@@ -52,21 +52,23 @@ impl ModelRun {
         let parts: Vec<&Part> = parts
             .filter(|part| (part.long, part.change.as_deref()) == (which.long, which.change))
             .collect();
-        let Which { level, source, method, .. } = which;
+        let Which { level, stimulus, method, .. } = which;
         for part in &parts {
             let like =
-                |one: &&Series| (one.level, one.source, one.method) == (level, source, method);
+                |one: &&Series| (one.level, one.stimulus, one.method) == (level, stimulus, method);
             if let Some(series) = part.measured.samples.series.iter().find(like) {
                 return Ok((series, part));
             }
         }
-        let part_of = [format!("{level}, {source}"), format!("{level}, {source}, {method}")];
+        let part_of = [format!("{level}, {stimulus}"), format!("{level}, {stimulus}, {method}")];
         let missing = parts.iter().flat_map(|part| &part.measured.absent);
         let missing =
             missing.filter(|one| part_of.contains(&one.what)).map(|one| one.reason.clone());
         let left = self.left_out.iter().filter(|(of, _)| of.is_none_or(|of| of == level));
         let mut reasons = missing.chain(left.map(|(_, why)| why.clone()));
-        Err(reasons.next().unwrap_or_else(|| format!("{level}, {source}, {method}: not measured")))
+        Err(reasons
+            .next()
+            .unwrap_or_else(|| format!("{level}, {stimulus}, {method}: not measured")))
     }
 
     /// A difference of both sorts, as the paper's tables have it. `apart`: kernel and exception mode
@@ -84,8 +86,8 @@ impl ModelRun {
     }
 
     /// The effect in the long windows, all misses in user mode.
-    pub(super) fn long_effect(&self, source: Source, method: Method) -> Known {
-        let which = Which { long: true, change: None, level: Level::L1d, source, method };
+    pub(super) fn long_effect(&self, stimulus: Stimulus, method: Method) -> Known {
+        let which = Which { long: true, change: None, level: Level::L1d, stimulus, method };
         let (series, _) = self.series(which)?;
         let of = |all| mean(&kept(all, user_misses));
         let both = of(&series.raised).zip(of(&series.idle));
@@ -93,9 +95,9 @@ impl ModelRun {
     }
 
     fn ours(&self, table: &PaperTable, row: &PaperRow, apart: bool) -> Known {
-        let Some(source) = row.source else { return self.start(row.level) };
+        let Some(stimulus) = row.stimulus else { return self.start(row.level) };
         let (long, method) = (table.long, row.method);
-        let which = Which { long, change: None, level: row.level, source, method };
+        let which = Which { long, change: None, level: row.level, stimulus, method };
         let all = |with: bool| {
             let (series, _) = self.series(which)?;
             let all = if with { &series.raised } else { &series.idle };

@@ -87,9 +87,9 @@ pub fn conditions(measured: &[ConditionSamples]) -> Table {
 }
 
 fn row(condition: Condition, window: &WindowSample) -> Vec<Value> {
-    let (load, rate, source) = match condition {
-        Condition::Made { load, rate, source } => (Some(load), Some(rate), Some(source)),
-        Condition::AsFound | Condition::Command => (None, None, None),
+    let (load, rate, stimulus) = match condition {
+        Condition::Made { load, rate, stimulus } => (Some(load), Some(rate), Some(stimulus)),
+        Condition::Ambient | Condition::Command => (None, None, None),
     };
     let sum = |field: fn(&super::super::sample::CpuWindow) -> Option<u64>| {
         window.windows.iter().map(field).sum::<Option<u64>>()
@@ -98,7 +98,7 @@ fn row(condition: Condition, window: &WindowSample) -> Vec<Value> {
         condition.label().into(),
         load.map(|load| load.word()).into(),
         rate.map(|rate| rate.word()).into(),
-        source.map(|source| source.word()).into(),
+        stimulus.map(|stimulus| stimulus.word()).into(),
         window.length_ns().into(),
         (window.windows.len() as u64).into(),
         window.events().into(),

@@ -9,7 +9,7 @@ mod timer;
 use std::path::Path;
 use std::time::Duration;
 
-use lab::footprint::Source;
+use lab::footprint::Stimulus;
 
 pub use disk::Disk;
 pub use echo::echo;
@@ -87,19 +87,19 @@ pub trait RaiseInterrupt {
 /// # Errors
 /// Where the stimulus is unavailable.
 pub fn ready(
-    source: Source,
+    stimulus: Stimulus,
     cpu: u32,
     others: &[u32],
     (device, far): (Option<&Path>, &FarEnd),
 ) -> Result<Box<dyn RaiseInterrupt>, Unavailable> {
     let other = || others.iter().copied().find(|other| *other != cpu);
-    match source {
-        Source::Timer => Ok(Box::new(Timer::new()?)),
-        Source::Ipi => Ok(Box::new(Ipi::new(other())?)),
-        Source::Disk => Ok(Box::new(Disk::new(false, device)?)),
-        Source::DiskEvent => Ok(Box::new(Disk::new(true, device)?)),
-        Source::Net | Source::NetSignal => {
-            let signal = source == Source::NetSignal;
+    match stimulus {
+        Stimulus::Timer => Ok(Box::new(Timer::new()?)),
+        Stimulus::Ipi => Ok(Box::new(Ipi::new(other())?)),
+        Stimulus::Disk => Ok(Box::new(Disk::new(false, device)?)),
+        Stimulus::DiskEvent => Ok(Box::new(Disk::new(true, device)?)),
+        Stimulus::Net | Stimulus::NetSignal => {
+            let signal = stimulus == Stimulus::NetSignal;
             Ok(Box::new(match far {
                 FarEnd::Peer(peer) => Net::to_peer(peer, signal)?,
                 FarEnd::Cards => Net::over_cards(cpu, other(), signal)?,

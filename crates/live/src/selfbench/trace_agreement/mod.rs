@@ -62,7 +62,7 @@ use lab::experiment::BenchError;
 use super::{bpf_error, failed, stimulus_error};
 use crate::bpf::Flavour;
 use crate::probe_overhead::calibrate;
-use crate::stimulus::{Helper, Rate, Running, Source, StimulusSettings, start};
+use crate::stimulus::{Helper, Rate, Running, Stimulus, StimulusSettings, start};
 use crate::window::Stop;
 use windows::Windows;
 
@@ -261,7 +261,7 @@ fn start_disk(settings: &TraceAgreementSettings) -> Result<Running, BenchError> 
         Some(program) => Helper::new(program),
         None => Helper::current_exe().map_err(|error| failed("finding this program", error))?,
     };
-    let mut stimulus = StimulusSettings::new(Source::Disk, Rate::High, settings.cpus.clone());
+    let mut stimulus = StimulusSettings::new(Stimulus::Disk, Rate::High, settings.cpus.clone());
     stimulus.disk_file.clone_from(&settings.disk_file);
     start(&stimulus, &helper).map_err(stimulus_error)
 }
