@@ -62,7 +62,7 @@ proptest! {
         let mut ledger = GapLedger::new(Rules { way_ns: u64::MAX }, true, 1);
         ledger.add(Gap { start_ns: 0, end_ns }, &marks);
         for (source, own_ns) in (0u32..).zip(own) {
-            let found = ledger.parts.get(&Part::Source(source)).map_or(0, |times| times.sum);
+            let found = ledger.parts.get(&Part::Context(source)).map_or(0, |times| times.sum);
             prop_assert_eq!(found, own_ns, "source {}", source);
         }
         let pauses: u64 = lengths[..lengths.len() - 1].iter().map(|one| one.3).sum();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use attribution::ContextKind;
 use lab::experiment::{Bench, BenchError};
 use lab::handlers::{
-    Condition, HandlersBench, Load, Rate, SourceSample, Stimulus, Timing, WindowSample,
+    Condition, HandlersBench, Load, Rate, ContextStats, Stimulus, Timing, WindowSample,
 };
 use live::bpf::Flavour;
 use live::handlers::{LiveBench, LiveSettings};
@@ -64,8 +64,8 @@ fn measured(bench: &mut LiveBench, condition: Condition, pass: usize) -> Option<
     }
 }
 
-fn total(sample: &WindowSample, is: impl Fn(&SourceSample) -> bool) -> u64 {
-    sample.sources.iter().filter(|source| is(source)).map(|source| source.count).sum()
+fn total(sample: &WindowSample, is: impl Fn(&ContextStats) -> bool) -> u64 {
+    sample.contexts.iter().filter(|source| is(source)).map(|source| source.count).sum()
 }
 
 /// Counts are the kernel's, but for what it did not deliver; never more than the kernel's.
@@ -84,7 +84,7 @@ fn check_counts(sample: &WindowSample) {
 
 /// What must hold in any window.
 fn check_spans(sample: &WindowSample) {
-    for source in sample.sources.iter().filter(|source| source.timing == Timing::Probes) {
+    for source in sample.contexts.iter().filter(|source| source.timing == Timing::Probes) {
         let (own, inclusive) = (&source.own, &source.inclusive);
         assert_eq!(own.count, source.count, "{source:?}");
         assert_eq!(own.histogram.total(), source.count, "{:?}", source.context);
@@ -97,8 +97,8 @@ fn check_spans(sample: &WindowSample) {
     // Self times never overlap: on one CPU they fit into the window.
     for window in &sample.windows {
         let on_cpu =
-            |source: &&SourceSample| source.cpu == window.cpu && source.timing == Timing::Probes;
-        let own: u64 = sample.sources.iter().filter(on_cpu).map(|source| source.own.sum).sum();
+            |source: &&ContextStats| source.cpu == window.cpu && source.timing == Timing::Probes;
+        let own: u64 = sample.contexts.iter().filter(on_cpu).map(|source| source.own.sum).sum();
         assert!(own <= window.length_ns, "CPU {}: {own} of {}", window.cpu, window.length_ns);
     }
 }
@@ -135,10 +135,10 @@ fn softirqs_nest_and_napi_polls_carry_packets() {
     check_counts(&sample);
     check_spans(&sample);
     let polls: Vec<_> =
-        sample.sources.iter().filter(|source| source.timing == Timing::Packets).collect();
+        sample.contexts.iter().filter(|source| source.timing == Timing::Packets).collect();
     assert!(polls.iter().any(|poll| poll.context.name.starts_with("irqlab")), "{polls:?}");
     assert!(polls.iter().map(|poll| poll.own.sum).sum::<u64>() > 100);
-    let nested: u64 = sample.sources.iter().map(|source| source.nested_count).sum();
+    let nested: u64 = sample.contexts.iter().map(|source| source.nested_count).sum();
     assert!(nested > 0, "no interrupt came inside a softirq in half a second of bulk traffic");
 }
 
@@ -150,7 +150,7 @@ fn without_btf_the_same_is_counted() {
     let Some(sample) = measured(&mut bench, made(Stimulus::Disk), 0) else { return };
     check_counts(&sample);
     check_spans(&sample);
-    let named = |source: &SourceSample| {
+    let named = |source: &ContextStats| {
         source.context.kind == ContextKind::HardIrq && !source.context.name.is_empty()
     };
     assert!(total(&sample, named) > 100);
@@ -170,7 +170,7 @@ fn events_are_read_at_entry_and_exit_of_every_span() {
     };
     let Some(sample) = measured(&mut bench, made(Stimulus::Timer), pass) else { return };
     check_counts(&sample);
-    let timer = sample.sources.iter().filter(|source| source.context.name == "local_timer");
+    let timer = sample.contexts.iter().filter(|source| source.context.name == "local_timer");
     let (mut spans, mut cycles, mut clock_ns, mut own_ns) = (0, 0, 0, 0);
     for source in timer {
         assert_eq!(source.events.spans, source.count, "no read failed, nothing was multiplexed");

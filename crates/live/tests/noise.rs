@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use lab::experiment::Bench;
 use lab::noise::{
-    Body, CpuNoise, GapLedger, Loop, NoiseBench, NoiseSample, Part, SourceName, Visibility, Work,
+    Body, CpuNoise, GapLedger, Loop, NoiseBench, NoiseSample, Part, ContextName, Visibility, Work,
 };
 use live::host::{Root, parse_cpu_list};
 use live::noise::{Length, LiveNoise, NoiseSettings};
@@ -192,9 +192,9 @@ fn every_injected_detour_is_found_and_named() {
     );
     if traced {
         let is_injector = |part: &&Part| match part {
-            Part::Source(number) => {
+            Part::Context(number) => {
                 // The kernel keeps 15 characters of a name.
-                let name = SourceName::Task(INJECTOR[..15].to_owned());
+                let name = ContextName::Task(INJECTOR[..15].to_owned());
                 sample.names.get(*number as usize) == Some(&name)
             }
             _ => false,

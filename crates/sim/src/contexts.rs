@@ -2,7 +2,7 @@
 
 use attribution::context::{SOFTIRQS, SYSTEM_VECTORS, position_of_vector};
 use attribution::{Context, ContextKind, KernelContext, PID_UNKNOWN, SYSCALL_32};
-use lab::noise::SourceName;
+use lab::noise::ContextName;
 
 use crate::Accounting;
 
@@ -55,21 +55,21 @@ pub(crate) fn source_name(
     context: KernelContext,
     task: KernelContext,
     account: &Accounting,
-) -> SourceName {
+) -> ContextName {
     if let Some(context) = context_of(context, account) {
-        return SourceName::Context(context);
+        return ContextName::Context(context);
     }
     match context {
-        KernelContext::Idle => SourceName::Other("idle", "idle".to_owned()),
+        KernelContext::Idle => ContextName::Other("idle", "idle".to_owned()),
         KernelContext::Syscall(number) => {
             let bits = if number & SYSCALL_32 != 0 { " (32 bits)" } else { "" };
             let (number, task) = (number & !SYSCALL_32, task_name(task, account));
-            SourceName::Other("syscall", format!("{number}{bits} of {task}"))
+            ContextName::Other("syscall", format!("{number}{bits} of {task}"))
         }
         KernelContext::User(_) | KernelContext::KernelThread(_) | KernelContext::Task(_) => {
-            SourceName::Task(task_name(context, account))
+            ContextName::Task(task_name(context, account))
         }
-        other => SourceName::Other("function", account.name_of(other)),
+        other => ContextName::Other("function", account.name_of(other)),
     }
 }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::sample::Verdict;
 use super::what::{Level, Method, Stimulus};
-use crate::noise::{Mark, SourceName, What};
+use crate::noise::{Mark, ContextName, What};
 
 /// Most stretches of a trace: a window is short.
 pub const SPANS_MAX: usize = 20_000;
@@ -69,17 +69,17 @@ pub struct Trace {
 
 /// Name and sort of a source.
 #[must_use]
-pub fn words(name: &SourceName) -> (String, String) {
+pub fn words(name: &ContextName) -> (String, String) {
     match name {
-        SourceName::Context(context) => {
+        ContextName::Context(context) => {
             let kind = context.kind.label();
             (
                 format!("{kind} {} {}", context.number, context.name).trim_end().to_owned(),
                 kind.to_owned(),
             )
         }
-        SourceName::Task(name) => (name.clone(), "task".to_owned()),
-        SourceName::Other(kind, name) => (format!("{kind} {name}"), (*kind).to_owned()),
+        ContextName::Task(name) => (name.clone(), "task".to_owned()),
+        ContextName::Other(kind, name) => (format!("{kind} {name}"), (*kind).to_owned()),
     }
 }
 
@@ -87,7 +87,7 @@ pub fn words(name: &SourceName) -> (String, String) {
 /// window's begin, and negative before it. Between its marks the loop runs, but for the stretch in which
 /// it stood still by its own clock.
 #[must_use]
-pub fn spans(marks: &[(i64, What)], names: &[SourceName], trace: &Trace) -> Vec<TraceSpan> {
+pub fn spans(marks: &[(i64, What)], names: &[ContextName], trace: &Trace) -> Vec<TraceSpan> {
     let mut spans = Vec::new();
     let (mut stack, mut task, mut at) = (Vec::new(), None, 0);
     let mut ordered = marks.to_vec();
@@ -178,13 +178,13 @@ mod tests {
         }
     }
 
-    fn names() -> Vec<SourceName> {
+    fn names() -> Vec<ContextName> {
         let irq = Context { kind: ContextKind::HardIrq, number: 30, name: "virtio3".to_owned() };
         let soft = Context { kind: ContextKind::Softirq, number: 4, name: "block".to_owned() };
         vec![
-            SourceName::Context(irq),
-            SourceName::Context(soft),
-            SourceName::Task("kworker/1".to_owned()),
+            ContextName::Context(irq),
+            ContextName::Context(soft),
+            ContextName::Task("kworker/1".to_owned()),
         ]
     }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use super::condition::Condition;
-use super::sample::{SourceSample, Timing, Work};
+use super::sample::{ContextStats, Timing, Work};
 use crate::experiment::BenchError;
 
 /// A window to make. All CPUs of the guest are measured. Times are of the guest's clock.
@@ -112,7 +112,7 @@ pub struct ProbedSource {
 impl ProbedSource {
     /// What a sample says, if its times come from probes.
     #[must_use]
-    pub fn of(sample: &SourceSample) -> Option<ProbedSource> {
+    pub fn of(sample: &ContextStats) -> Option<ProbedSource> {
         (sample.timing == Timing::Probes).then(|| ProbedSource {
             cpu: sample.cpu,
             kind: sample.context.kind.label().to_owned(),
@@ -126,7 +126,7 @@ impl ProbedSource {
     }
 
     /// Adds what a pass of events says of the source: names and what reading adds to a span of each.
-    pub fn add_events(&mut self, sample: &SourceSample, names: &[String], overheads: &[f64]) {
+    pub fn add_events(&mut self, sample: &ContextStats, names: &[String], overheads: &[f64]) {
         self.event_spans = sample.events.spans;
         for (at, (name, total)) in names.iter().zip(&sample.events.own).enumerate() {
             if let Some(added) = sample.events.added(at, overheads.get(at).copied()) {

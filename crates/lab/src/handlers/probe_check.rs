@@ -4,9 +4,9 @@
 use record::limits::ROWS_MAX;
 use record::{Column, Format, Kind, Table, TableDisplay, Value};
 
-/// A source in a condition.
+/// A context in a condition.
 #[derive(Clone, Debug, PartialEq)]
-pub struct CheckedSource {
+pub struct CheckedContext {
     /// The condition's label.
     pub condition: String,
     /// [`attribution::ContextKind::label`].
@@ -35,7 +35,7 @@ pub struct CheckedSource {
     pub cycles: CheckedEvent,
 }
 
-/// An event of a source in a condition.
+/// An event of a context in a condition.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CheckedEvent {
     /// Sum over the spans by the probes, what reading adds subtracted; `None` if not read.
@@ -61,7 +61,7 @@ pub struct ProbeCost {
     pub ns: f64,
 }
 
-impl CheckedSource {
+impl CheckedContext {
     fn probed_mean_ns(&self) -> Option<f64> {
         mean(self.probed_self_ns as f64, self.probed_count)
     }
@@ -101,7 +101,7 @@ fn by_condition() -> TableDisplay {
 
 /// Table `probes`: one row per context and condition.
 #[must_use]
-pub fn probes(checked: &[CheckedSource]) -> Table {
+pub fn probes(checked: &[CheckedContext]) -> Table {
     let doc = "What the live bench's probes measured of each context in the guest, and the exact values \
                of the simulator.";
     let ns =
@@ -204,8 +204,8 @@ pub fn probe_costs(costs: &[ProbeCost]) -> Table {
 mod tests {
     use super::*;
 
-    fn checked(probed: (u64, u64), truth: (u64, f64)) -> CheckedSource {
-        CheckedSource {
+    fn checked(probed: (u64, u64), truth: (u64, f64)) -> CheckedContext {
+        CheckedContext {
             condition: "idle/low/timer".to_owned(),
             kind: "vector".to_owned(),
             number: 0,

@@ -4,7 +4,7 @@ use attribution::Context;
 use serde::{Deserialize, Serialize};
 use stats::Distribution;
 
-/// Where the time of a source comes from.
+/// Where the time of a context comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timing {
     /// Probes at entry and exit.
@@ -39,7 +39,7 @@ impl Timing {
     }
 }
 
-/// PMU events of one source on one CPU, summed over spans.
+/// PMU events of one context on one CPU, summed over spans.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventSums {
     /// Spans whose events were read at both ends.
@@ -48,7 +48,7 @@ pub struct EventSums {
     pub own: Vec<u64>,
     /// Per event of the pass: the sum of inclusive deltas.
     pub inclusive: Vec<u64>,
-    /// Per event of the pass: what reading added to `own`, as measured for this source; empty where
+    /// Per event of the pass: what reading added to `own`, as measured for this context; empty where
     /// what [`super::ProbeOverhead::events`] says stands for all.
     pub added: Vec<u64>,
 }
@@ -63,12 +63,12 @@ impl EventSums {
     }
 }
 
-/// One source on one CPU, in one window. Times are in ns, what the probes add subtracted.
+/// Statistics of one context on one CPU, in one window. Times are in ns, what the probes add subtracted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SourceSample {
+pub struct ContextStats {
     /// The CPU.
     pub cpu: u32,
-    /// The source.
+    /// Which context.
     pub context: Context,
     /// Where its times come from.
     pub timing: Timing,
@@ -102,9 +102,10 @@ pub struct CpuWindow {
     pub start_ns: Option<u64>,
     /// How long it was open, ns.
     pub length_ns: u64,
-    /// Spans begun before the window: their exits found no entry. `None` where they are not told.
+    /// Spans that started before the window: their exits found no entry. `None` where they are not
+    /// counted.
     pub unmatched_exits: Option<u64>,
-    /// Entries whose exit was not seen. `None` where they are not told.
+    /// Entries whose exit was not seen. `None` where they are not counted.
     pub abandoned: Option<u64>,
     /// Entries that found the stack full: lost.
     pub overflows: u64,
@@ -112,7 +113,7 @@ pub struct CpuWindow {
     pub unattributed: u64,
 }
 
-/// One counter of the kernel beside what the bench counted.
+/// One counter of the kernel compared with what the bench counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreement {
     /// The CPU.
@@ -138,8 +139,8 @@ pub struct Agreement {
 pub struct WindowSample {
     /// The window on each measured CPU.
     pub windows: Vec<CpuWindow>,
-    /// The sources.
-    pub sources: Vec<SourceSample>,
+    /// The statistics of each context on each CPU.
+    pub contexts: Vec<ContextStats>,
     /// The kernel's counters.
     pub agreement: Vec<Agreement>,
     /// Events that the kernel dropped because a probe was running.
@@ -175,11 +176,11 @@ impl WindowSample {
     /// Events handed to the probes: two for a span, one for a poll, a fault or an NMI.
     #[must_use]
     pub fn events(&self) -> u64 {
-        let per_span = |source: &SourceSample| match source.timing {
-            timing if timing.has_spans() => 2 * source.count,
-            _ => source.count,
+        let per_span = |stats: &ContextStats| match stats.timing {
+            timing if timing.has_spans() => 2 * stats.count,
+            _ => stats.count,
         };
-        self.sources.iter().map(per_span).sum()
+        self.contexts.iter().map(per_span).sum()
     }
 
     /// Events that were lost: dropped by the kernel, or without a place.

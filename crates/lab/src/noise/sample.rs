@@ -9,14 +9,14 @@ use super::loops::Loop;
 use super::placement::Beside;
 use super::split::Part;
 
-/// The name behind a source's number.
+/// The name of what a bench numbers: a context or a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SourceName {
+pub enum ContextName {
     /// A context of the kernel.
     Context(Context),
     /// A task, by its name.
     Task(String),
-    /// What else a bench sees that sees every cycle: sort and name.
+    /// What only a bench that sees every cycle sees: kind and name.
     Other(&'static str, String),
 }
 
@@ -30,8 +30,8 @@ pub struct NoiseSample {
     /// What ran beside the loops on each CPU that was watched; empty where none was, or where it is not
     /// known where the CPUs are.
     pub beside: Vec<Beside>,
-    /// Names of the sources, by number.
-    pub names: Vec<SourceName>,
+    /// Names of contexts and tasks, by number.
+    pub names: Vec<ContextName>,
     /// What the kernel's side saw; absent when it was not watched.
     pub traced: Option<Traced>,
     /// Timers that were set for known times, to see whether the loop finds them.

@@ -35,7 +35,7 @@ pub struct Mark {
     pub what: What,
 }
 
-/// What happened at a mark. A number names a source; the bench has its name.
+/// What happened at a mark. A number names a context or a task; the bench has its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// A context begins.
@@ -53,8 +53,8 @@ pub enum What {
 /// A part of a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
-    /// A source that the kernel named: a context or a task.
-    Source(u32),
+    /// A context or a task that the kernel named, by its number.
+    Context(u32),
     /// A page fault of the loop.
     Fault,
     /// The way into the kernel before its first event, as long as that takes at most.
@@ -114,7 +114,7 @@ impl Part {
     #[must_use]
     pub fn class(self, is_virtual: bool) -> Class {
         match self {
-            Part::Source(_) | Part::Fault => Class::Named,
+            Part::Context(_) | Part::Fault => Class::Named,
             Part::WayIn | Part::WayOut => Class::Path,
             Part::NoEvent => Class::Host,
             Part::Late if is_virtual => Class::Host,
@@ -207,15 +207,15 @@ struct State {
 
 impl State {
     fn innermost(&self) -> Option<Part> {
-        self.stack.last().copied().or(self.task.map(Part::Source))
+        self.stack.last().copied().or(self.task.map(Part::Context))
     }
 
     fn apply(&mut self, what: What) {
         self.seen = true;
         match what {
-            What::Enter(source) => self.open(Part::Source(source)),
+            What::Enter(source) => self.open(Part::Context(source)),
             What::Fault => self.open(Part::Fault),
-            What::Leave(source) => self.close(Part::Source(source)),
+            What::Leave(source) => self.close(Part::Context(source)),
             What::SwitchTo(task) => self.switch(Some(task)),
             What::SwitchBack => self.switch(None),
         }
@@ -285,9 +285,9 @@ mod tests {
             &[
                 (Part::WayIn, 10),
                 (Part::Late, 20),
-                (Part::Source(TIMER), 20),
+                (Part::Context(TIMER), 20),
                 (Part::Between, 5),
-                (Part::Source(SCHED), 20),
+                (Part::Context(SCHED), 20),
                 (Part::WayOut, 10),
                 (Part::Tail, 15),
             ],
@@ -303,9 +303,9 @@ mod tests {
             &[(5, SwitchTo(MAKE)), (20, Enter(TIMER)), (30, Leave(TIMER)), (95, SwitchBack)],
             &[
                 (Part::WayIn, 5),
-                (Part::Source(MAKE), 15),
-                (Part::Source(TIMER), 10),
-                (Part::Source(MAKE), 65),
+                (Part::Context(MAKE), 15),
+                (Part::Context(TIMER), 10),
+                (Part::Context(MAKE), 65),
                 (Part::WayOut, 5),
             ],
             (0, 0),
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn what_has_no_end_ends_with_the_gap() {
         check(100, &[], &[(Part::NoEvent, 100)], (0, 0));
-        let task = [(Part::WayIn, 10), (Part::Source(MAKE), 90)];
+        let task = [(Part::WayIn, 10), (Part::Context(MAKE), 90)];
         check(100, &[(10, What::SwitchTo(MAKE))], &task, (0, 1));
         check(100, &[(10, What::Fault)], &[(Part::WayIn, 10), (Part::Fault, 90)], (0, 0));
         let end = [(Part::WayIn, 10), (Part::WayOut, 10), (Part::Tail, 80)];
@@ -327,7 +327,7 @@ mod tests {
         check(
             100,
             &[(10, What::Fault), (20, What::SwitchTo(MAKE)), (60, What::SwitchBack)],
-            &[(Part::WayIn, 10), (Part::Fault, 10), (Part::Source(MAKE), 40), (Part::Fault, 40)],
+            &[(Part::WayIn, 10), (Part::Fault, 10), (Part::Context(MAKE), 40), (Part::Fault, 40)],
             (0, 0),
         );
     }

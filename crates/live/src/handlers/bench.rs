@@ -223,7 +223,7 @@ impl LiveBench {
                 rows.iter().filter(|(on, _)| *on == cpu).map(|(_, row)| &**row).collect();
             let overheads = &self.overhead.events;
             let sources = of_cpu.iter().map(|r| sample_of(cpu, r, &window, overheads, &self.root));
-            sample.sources.extend(sources.flatten());
+            sample.contexts.extend(sources.flatten());
             let use_exact = gate_agrees_with_files(cpu, state, bracket);
             if !use_exact {
                 sample.warnings.push(format!(
@@ -233,7 +233,7 @@ impl LiveBench {
             }
             let counts = CpuCounts { cpu, state, rows: of_cpu, has_probe: &has_probe };
             let lines = compare(&counts, bracket, use_exact);
-            sample.sources.extend(lines.iter().filter_map(sample_of_counter));
+            sample.contexts.extend(lines.iter().filter_map(sample_of_counter));
             sample.agreement.extend(lines);
             sample.windows.push(window);
         }

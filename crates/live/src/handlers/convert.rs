@@ -3,7 +3,7 @@
 use attribution::context::{SOFTIRQS, VECTORS};
 use attribution::key::ContextKey;
 use attribution::{Context, ContextKind};
-use lab::handlers::{Agreement, CpuWindow, EventSums, SourceSample, Timing};
+use lab::handlers::{Agreement, CpuWindow, EventSums, ContextStats, Timing};
 use stats::{Batch, Batches, Distribution, LogLinear, Peak};
 
 use crate::bpf::layout::{CpuState, Row};
@@ -103,11 +103,11 @@ pub fn sample_of(
     window: &CpuWindow,
     overheads: &EventOverheads,
     root: &Root,
-) -> Option<SourceSample> {
+) -> Option<ContextStats> {
     let (context, timing) = context_of(row, root)?;
     let events = overheads.events();
     let timed = timing != Timing::CountOnly;
-    Some(SourceSample {
+    Some(ContextStats {
         cpu,
         context,
         timing,
@@ -138,10 +138,10 @@ const COUNTED_BY_KERNEL: [(&str, &str, u32); 2] =
 
 /// The sample of a vector without probes, from the kernel's counter; `None` for all others.
 #[must_use]
-pub fn sample_of_counter(line: &Agreement) -> Option<SourceSample> {
+pub fn sample_of_counter(line: &Agreement) -> Option<ContextStats> {
     let count = line.kernel_exact.or(line.kernel_min).filter(|count| *count > 0)?;
     let (_, name, number) = COUNTED_BY_KERNEL.iter().find(|(label, _, _)| *label == line.line)?;
-    Some(SourceSample {
+    Some(ContextStats {
         cpu: line.cpu,
         context: Context { kind: ContextKind::Vector, number: *number, name: (*name).to_owned() },
         timing: Timing::CountOnly,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use lab::experiment::BenchError;
 use lab::handlers::in_guest::{GuestAnswer, GuestOrder, GuestWindow, Probed, ProbedSource};
-use lab::handlers::{Condition, HandlersBench, SourceSample, Stimulus};
+use lab::handlers::{Condition, HandlersBench, ContextStats, Stimulus};
 use serde_json::json;
 
 use super::bench::{LiveBench, own_cpu_ns};
@@ -76,16 +76,16 @@ fn probed(order: &GuestOrder, mark: fn(WindowEdge)) -> Result<GuestWindow, Bench
     let sample = bench.measure(order.condition, 0)?;
     let overhead = bench.probe_overhead();
     let mut sources: Vec<ProbedSource> =
-        sample.sources.iter().filter_map(ProbedSource::of).collect();
+        sample.contexts.iter().filter_map(ProbedSource::of).collect();
     let mut warnings = sample.warnings.clone();
     if let Some(pass) = bench.passes().get(1).cloned() {
         let events = bench.measure(order.condition, 1)?;
         let overheads = overhead.events.get(1).map_or(&[][..], Vec::as_slice);
         for source in &mut sources {
-            let is_it = |sample: &&SourceSample| {
+            let is_it = |sample: &&ContextStats| {
                 (sample.cpu, &sample.context.name) == (source.cpu, &source.name)
             };
-            if let Some(sample) = events.sources.iter().find(is_it) {
+            if let Some(sample) = events.contexts.iter().find(is_it) {
                 source.add_events(sample, &pass.events, overheads);
             }
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use attribution::context::{SOFTIRQS, VECTORS};
 use attribution::key::ContextKey;
 use attribution::{Context, ContextKind};
-use lab::noise::{Mark, SourceName, What};
+use lab::noise::{Mark, ContextName, What};
 use zerocopy::FromBytes;
 
 use crate::bpf::layout::{
@@ -83,18 +83,18 @@ impl Decoder {
 
     /// The names of all sources, by number.
     #[must_use]
-    pub fn names(&self, root: &Root) -> Vec<SourceName> {
+    pub fn names(&self, root: &Root) -> Vec<ContextName> {
         let irqs = irq_affinities(root).unwrap_or_default();
         let action = |number: u32| {
             let irq = irqs.iter().find(|irq| irq.number == number);
             irq.map(|irq| irq.actions.join(",")).unwrap_or_default()
         };
-        let mut names = vec![SourceName::Task(OTHERS.to_owned()); self.numbers.len()];
+        let mut names = vec![ContextName::Task(OTHERS.to_owned()); self.numbers.len()];
         for (source, number) in &self.numbers {
             if let Some(name) = names.get_mut(*number as usize) {
                 *name = match source {
-                    Source::Context(key) => SourceName::Context(context_of(*key, &action)),
-                    Source::Task(task) => SourceName::Task(task.clone()),
+                    Source::Context(key) => ContextName::Context(context_of(*key, &action)),
+                    Source::Task(task) => ContextName::Task(task.clone()),
                 };
             }
         }
@@ -161,8 +161,8 @@ mod tests {
         assert_eq!((decoder.malformed, decoder.switches_to_init), (1, 1));
         let names = decoder.names(&Root::default());
         let timer = Context { kind: ContextKind::Vector, number: 0, name: "local_timer".into() };
-        assert_eq!(names[0], SourceName::Context(timer));
-        assert_eq!(names[2], SourceName::Task("make".into()));
+        assert_eq!(names[0], ContextName::Context(timer));
+        assert_eq!(names[2], ContextName::Task("make".into()));
     }
 
     #[test]

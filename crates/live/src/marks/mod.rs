@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::rc::Rc;
 
-use lab::noise::{Mark, SourceName};
+use lab::noise::{Mark, ContextName};
 use libbpf_rs::{
     Link, Map, MapCore, MapFlags, Object, ObjectBuilder, PrintLevel, RingBuffer, RingBufferBuilder,
 };
@@ -125,7 +125,7 @@ impl MarkProbes {
 
     /// The names of all sources in the marks so far, by number.
     #[must_use]
-    pub fn names(&self, root: &Root) -> Vec<SourceName> {
+    pub fn names(&self, root: &Root) -> Vec<ContextName> {
         self.inbox.borrow().decoder.names(root)
     }
 

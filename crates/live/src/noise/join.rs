@@ -156,7 +156,7 @@ fn attribute(
 ) {
     parts.clear();
     split(gap, marks, rules, parts);
-    parts.retain(|(part, _)| matches!(part, Part::Source(_) | Part::Fault));
+    parts.retain(|(part, _)| matches!(part, Part::Context(_) | Part::Fault));
     quantum.named_ns = Some(parts.iter().map(|part| part.1).sum());
     quantum.faulted = Some(parts.iter().any(|part| part.0 == Part::Fault));
     parts.sort_unstable();

@@ -63,8 +63,8 @@ impl Storm {
     #[must_use]
     pub fn spans(&self) -> u64 {
         let timed =
-            |one: &&lab::handlers::SourceSample| one.timing == lab::handlers::Timing::Probes;
-        self.sample.sources.iter().filter(timed).map(|source| source.count).sum()
+            |one: &&lab::handlers::ContextStats| one.timing == lab::handlers::Timing::Probes;
+        self.sample.contexts.iter().filter(timed).map(|stats| stats.count).sum()
     }
 
     /// Share of one CPU that this process took while the window was open.

@@ -2,7 +2,7 @@
 
 use attribution::Context;
 use lab::handlers::in_guest::GuestWindow;
-use lab::handlers::{CpuWindow, EventSums, SourceSample, Timing, WindowSample};
+use lab::handlers::{CpuWindow, EventSums, ContextStats, Timing, WindowSample};
 use stats::{Batches, Distribution};
 
 use super::agreement::lines_of;
@@ -65,7 +65,7 @@ pub(super) fn sample_of(
             let Some(context) = context_of(used.context, account) else { continue };
             let mut source = source_of(cpu.cpu, context, used, reading);
             add_spans(&mut source, cpu, used, reading, length_ns);
-            sample.sources.push(source);
+            sample.contexts.push(source);
         }
         if cpu.overflows > 0 {
             let (cpu, count) = (cpu.cpu, cpu.overflows);
@@ -76,11 +76,11 @@ pub(super) fn sample_of(
     Ok(sample)
 }
 
-fn source_of(cpu: u32, context: Context, used: &ContextUse, reading: &Reading) -> SourceSample {
+fn source_of(cpu: u32, context: Context, used: &ContextUse, reading: &Reading) -> ContextStats {
     let of_events = |counts: &[u64]| -> Vec<u64> {
         reading.events.iter().filter_map(|(_, counter)| counts.get(*counter).copied()).collect()
     };
-    SourceSample {
+    ContextStats {
         cpu,
         context,
         timing: Timing::Simulator,
@@ -103,7 +103,7 @@ fn source_of(cpu: u32, context: Context, used: &ContextUse, reading: &Reading) -
 
 /// Adds the times of the spans, and when in the window they ended.
 fn add_spans(
-    source: &mut SourceSample,
+    source: &mut ContextStats,
     cpu: &CpuUse,
     used: &ContextUse,
     reading: &Reading,
@@ -169,9 +169,9 @@ mod tests {
         let window = GuestWindow { length_ns: 1000, ..GuestWindow::default() };
         let events = vec![("cycles", CYCLES), ("instructions", INSTRUCTIONS)];
         let sample = sample_of(&account(), window, &Reading { events, ..READING }).unwrap();
-        let names: Vec<&str> = sample.sources.iter().map(|one| &*one.context.name).collect();
+        let names: Vec<&str> = sample.contexts.iter().map(|one| &*one.context.name).collect();
         assert_eq!(names, ["page_fault", "local_timer", "NET_RX", "nvme0q0"]);
-        let timer = &sample.sources[1];
+        let timer = &sample.contexts[1];
         assert_eq!((timer.count, timer.events.own.as_slice()), (2, &[80, 70][..]));
         // A cycle is 2 ns.
         assert_eq!((timer.own.sum, timer.inclusive.sum), (160, 200));

@@ -7,7 +7,7 @@ use attribution::context::vector_named;
 use lab::experiment::BenchError;
 use lab::handlers::Condition;
 use lab::handlers::in_guest::{GuestOrder, Probed, ProbedSource};
-use lab::handlers::probe_check::{CheckedEvent, CheckedSource, ProbeCost};
+use lab::handlers::probe_check::{CheckedEvent, CheckedContext, ProbeCost};
 use plugin::symbols::{BODY_FIRST, GATE_PROBE, PROBE_FIRST, probe_name};
 use simrecord::counters::{CYCLES, INSTRUCTIONS};
 
@@ -18,7 +18,7 @@ use crate::accounting::{CpuUse, RegionUse, SpanUse};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verified {
     /// Sources that the probes timed.
-    pub sources: Vec<CheckedSource>,
+    pub sources: Vec<CheckedContext>,
     /// What the probes used.
     pub costs: Vec<ProbeCost>,
     /// What the probes had to say of themselves.
@@ -84,7 +84,7 @@ impl SimBench {
         source: &ProbedSource,
         region: &RegionUse,
         events: Option<&RegionUse>,
-    ) -> Option<CheckedSource> {
+    ) -> Option<CheckedContext> {
         let context = context_of(source)?;
         let [count, cycles, instructions] = spans_of(region, context);
         let of_events = events.map_or([0; 3], |region| spans_of(region, context));
@@ -92,7 +92,7 @@ impl SimBench {
             probed: source.event_totals.get(name).copied(),
             truth,
         };
-        Some(CheckedSource {
+        Some(CheckedContext {
             condition: condition.to_owned(),
             kind: source.kind.clone(),
             number: source.number,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use attribution::KernelContext;
-use lab::noise::{Part, SourceName};
+use lab::noise::{Part, ContextName};
 
 use super::timeline::Piece;
 use crate::accounting::Accounting;
@@ -12,7 +12,7 @@ use crate::contexts::source_name;
 /// The contexts that occurred, by number.
 #[derive(Default)]
 pub(super) struct Names {
-    pub(super) list: Vec<SourceName>,
+    pub(super) list: Vec<ContextName>,
     numbers: BTreeMap<(KernelContext, Option<KernelContext>), u32>,
 }
 
@@ -33,6 +33,6 @@ impl Names {
         if number == next {
             self.list.push(source_name(piece.context, piece.task, account));
         }
-        Part::Source(number)
+        Part::Context(number)
     }
 }

@@ -118,7 +118,7 @@ fn sources_table(storm: &Storm) -> Table {
     ]);
     let mut table = Table::new("contexts", "Interrupts and softirqs that were counted.", columns);
     let mut sums: BTreeMap<_, (u64, u64)> = BTreeMap::new();
-    for source in storm.sample.sources.iter().filter(|source| source.timing == Timing::Probes) {
+    for source in storm.sample.contexts.iter().filter(|source| source.timing == Timing::Probes) {
         let sum = sums.entry(source.context.clone()).or_default();
         sum.0 += source.count;
         sum.1 += source.own.sum;

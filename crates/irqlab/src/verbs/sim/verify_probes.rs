@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::bail;
 use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::handlers::in_guest::GuestOrder;
-use lab::handlers::probe_check::{CheckedSource, ProbeCost, probe_costs, probes};
+use lab::handlers::probe_check::{CheckedContext, ProbeCost, probe_costs, probes};
 use lab::handlers::{Condition, Load, Rate, Stimulus};
 use record::{Absence, Run, SCHEMA, Timestamp};
 use serde_json::{Map, Value as Json, json};
@@ -64,7 +64,7 @@ pub struct VerifyArgs {
 /// All conditions together.
 #[derive(Default)]
 struct All {
-    sources: Vec<CheckedSource>,
+    sources: Vec<CheckedContext>,
     costs: Vec<ProbeCost>,
     absent: Vec<Absence>,
     warnings: Vec<String>,

@@ -7,7 +7,7 @@ use record::{Column, Kind, Table, Value};
 
 use super::super::bench::{Pass, ProbeOverhead};
 use super::super::experiment::ConditionSamples;
-use super::super::sample::SourceSample;
+use super::super::sample::ContextStats;
 use super::{condition_column, context_columns, context_values, display, groups};
 
 /// Mean events per span of one context, by event name.
@@ -96,7 +96,7 @@ fn overhead(
     probes: &ProbeOverhead,
     pass: usize,
     event: usize,
-    samples: &[&SourceSample],
+    samples: &[&ContextStats],
 ) -> Option<f64> {
     let of_all = probes.events.get(pass).and_then(|pass| pass.get(event).copied());
     let spans: u64 = samples.iter().map(|sample| sample.events.spans).sum();

@@ -7,7 +7,7 @@ use stats::Distribution;
 
 use super::super::bench::ProbeOverhead;
 use super::super::experiment::ConditionSamples;
-use super::super::sample::{SourceSample, Timing};
+use super::super::sample::{ContextStats, Timing};
 use super::{Group, display, groups, key_columns, key_values, rate_hz};
 
 /// Quantiles of the table: suffix of the column, share of 100,000.
@@ -142,7 +142,7 @@ pub fn handlers(measured: &[ConditionSamples], overhead: &ProbeOverhead) -> Tabl
     let doc = "One row per interrupt context and CPU, and one for the sum over the CPUs (`all`).";
     let title =
         "CPU time of each interrupt context; self times: without the contexts nested within";
-    let samples = measured.iter().flat_map(|one| &one.timing.sources);
+    let samples = measured.iter().flat_map(|one| &one.timing.contexts);
     let has_probes = samples.into_iter().any(|sample| sample.timing == Timing::Probes);
     let display = TableDisplay {
         headline: "largest: {kind} {name}, {self_cpu_ratio} of CPU time, {self_mean_ns} × {count}"
@@ -166,7 +166,7 @@ pub fn handlers(measured: &[ConditionSamples], overhead: &ProbeOverhead) -> Tabl
 }
 
 fn row(condition: &str, group: &Group<'_>, timing: Timing, overhead: &ProbeOverhead) -> Vec<Value> {
-    let sum = |field: fn(&SourceSample) -> u64| group.samples.iter().map(|s| field(s)).sum::<u64>();
+    let sum = |field: fn(&ContextStats) -> u64| group.samples.iter().map(|s| field(s)).sum::<u64>();
     let count = sum(|sample| sample.count);
     let timed = timing != Timing::CountOnly && count > 0;
     let own = self_times(group);

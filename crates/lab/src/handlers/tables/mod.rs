@@ -18,7 +18,7 @@ use attribution::Context;
 use record::limits::ROWS_MAX;
 use record::{Column, Kind, TableDisplay, Value};
 
-use super::sample::{SourceSample, WindowSample};
+use super::sample::{ContextStats, WindowSample};
 
 /// The columns that say which context, in which condition and on which CPU, a row describes.
 fn key_columns() -> Vec<Column> {
@@ -89,7 +89,7 @@ struct Group<'a> {
     context: &'a Context,
     /// `None`: all measured CPUs.
     cpu: Option<u32>,
-    samples: Vec<&'a SourceSample>,
+    samples: Vec<&'a ContextStats>,
     /// Length of the window on these CPUs together, ns.
     cpu_time_ns: u64,
     /// Length of the window, ns.
@@ -100,7 +100,7 @@ struct Group<'a> {
 
 impl Group<'_> {
     /// Time since the window opened on the CPU of the sample that holds the peak.
-    fn peak_at_ns(&self, peak: impl Fn(&SourceSample) -> stats::Peak) -> Option<u64> {
+    fn peak_at_ns(&self, peak: impl Fn(&ContextStats) -> stats::Peak) -> Option<u64> {
         let top = self.samples.iter().max_by_key(|sample| peak(sample))?;
         let start = self.starts.iter().find(|(cpu, _)| *cpu == top.cpu)?.1?;
         Some(peak(top).at.saturating_sub(start))
@@ -109,14 +109,14 @@ impl Group<'_> {
 
 /// Every context of a window: the sum over its CPUs, then each CPU.
 fn groups(window: &WindowSample) -> Vec<Group<'_>> {
-    let mut contexts: Vec<&Context> = window.sources.iter().map(|source| &source.context).collect();
+    let mut contexts: Vec<&Context> = window.contexts.iter().map(|stats| &stats.context).collect();
     contexts.sort_unstable();
     contexts.dedup();
     let starts: Vec<(u32, Option<u64>)> =
         window.windows.iter().map(|w| (w.cpu, w.start_ns)).collect();
     let mut groups = Vec::new();
     for context in contexts {
-        let of_context = || window.sources.iter().filter(|source| source.context == *context);
+        let of_context = || window.contexts.iter().filter(|stats| stats.context == *context);
         groups.push(Group {
             context,
             cpu: None,
@@ -126,7 +126,7 @@ fn groups(window: &WindowSample) -> Vec<Group<'_>> {
             starts: starts.clone(),
         });
         for cpu in &window.windows {
-            let samples: Vec<_> = of_context().filter(|source| source.cpu == cpu.cpu).collect();
+            let samples: Vec<_> = of_context().filter(|stats| stats.cpu == cpu.cpu).collect();
             if !samples.is_empty() {
                 groups.push(Group {
                     context,

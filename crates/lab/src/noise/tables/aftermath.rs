@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     fn quantum(own: u64, taken: u64, departures: u64) -> QuantumCycles {
-        let first = (departures > 0).then_some(Part::Source(0));
+        let first = (departures > 0).then_some(Part::Context(0));
         QuantumCycles { own, taken, departures, departures_before: 0, first, switched: false }
     }
 
@@ -258,7 +258,7 @@ mod tests {
         let still = undisturbed(&quanta).unwrap();
         assert_eq!((still.count, still.mean), (19, 1000.0));
         let hits = by_cause(&quanta);
-        let hit = &hits[&(Part::Source(0), false)];
+        let hit = &hits[&(Part::Context(0), false)];
         assert_eq!((hits.len(), hit.own.len(), hit.next.len()), (1, 10, 10));
         let indirect = Mean::of(&hit.own).beyond(Mean::of(&[1000; 20]));
         assert!((indirect.mean - 200.5).abs() < 1e-9, "{indirect:?}");

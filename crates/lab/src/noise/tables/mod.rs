@@ -26,7 +26,7 @@ use record::limits::ROWS_MAX;
 use record::{Column, Kind, TableDisplay, Value};
 
 use super::ledger::GapLedger;
-use super::sample::{CpuNoise, NoiseSample, SourceName, Work};
+use super::sample::{CpuNoise, NoiseSample, ContextName, Work};
 use super::split::Part;
 
 /// Samples of the detour loop: the traced ones or, when there are none, the others.
@@ -45,11 +45,11 @@ fn ledgers<'a>(samples: &'a [NoiseSample]) -> Vec<(&'a NoiseSample, &'a CpuNoise
 }
 
 /// Kind and name of a segment of a detour.
-fn words(part: Part, names: &[SourceName]) -> [Value; 2] {
+fn words(part: Part, names: &[ContextName]) -> [Value; 2] {
     let fixed = |kind: &str, name: &str| [kind.into(), name.into()];
     match part {
-        Part::Source(number) => match names.get(number as usize) {
-            Some(SourceName::Context(context)) => {
+        Part::Context(number) => match names.get(number as usize) {
+            Some(ContextName::Context(context)) => {
                 let name = match context.kind {
                     attribution::ContextKind::HardIrq => {
                         format!("{} {}", context.number, context.name)
@@ -58,8 +58,8 @@ fn words(part: Part, names: &[SourceName]) -> [Value; 2] {
                 };
                 [context.kind.label().into(), name.into()]
             }
-            Some(SourceName::Task(name)) => fixed("task", name),
-            Some(SourceName::Other(kind, name)) => fixed(kind, name),
+            Some(ContextName::Task(name)) => fixed("task", name),
+            Some(ContextName::Other(kind, name)) => fixed(kind, name),
             None => [Value::Absent, Value::Absent],
         },
         Part::Fault => fixed("exception", "page fault of the loop"),
@@ -74,7 +74,7 @@ fn words(part: Part, names: &[SourceName]) -> [Value; 2] {
     }
 }
 
-fn words_or_absent(part: Option<Part>, names: &[SourceName]) -> [Value; 2] {
+fn words_or_absent(part: Option<Part>, names: &[ContextName]) -> [Value; 2] {
     part.map_or([Value::Absent, Value::Absent], |part| words(part, names))
 }
 

@@ -3,7 +3,7 @@
 use record::{Absence, Column, Kind, Table, TableDisplay};
 
 use super::super::loops::Loop;
-use super::super::sample::{CpuNoise, Fixed, NoiseSample, Quantum, SourceName, Work};
+use super::super::sample::{CpuNoise, Fixed, NoiseSample, Quantum, ContextName, Work};
 use super::super::split::Part;
 use super::aftermath::Mean;
 use super::{all_rows, column, cpu_column, ledgers};
@@ -90,9 +90,9 @@ pub fn tick(samples: &[NoiseSample]) -> (Table, Vec<Absence>) {
 
 /// Whether that is the tick.
 fn is_tick(part: Part, sample: &NoiseSample) -> bool {
-    let Part::Source(number) = part else { return false };
+    let Part::Context(number) = part else { return false };
     let name = sample.names.get(number as usize);
-    matches!(name, Some(SourceName::Context(context)) if context.name == TICK)
+    matches!(name, Some(ContextName::Context(context)) if context.name == TICK)
 }
 
 /// Ticks per second: by the detour loop, which notes each; else by the quanta.
@@ -176,7 +176,7 @@ mod tests {
             looping: Loop::Fwq,
             cpus: Vec::new(),
             beside: Vec::new(),
-            names: vec![SourceName::Context(context), SourceName::Task("other".to_owned())],
+            names: vec![ContextName::Context(context), ContextName::Task("other".to_owned())],
             traced: None,
             injected: Vec::new(),
             interrupted: false,
@@ -186,7 +186,7 @@ mod tests {
     }
 
     fn quantum(time_ns: u64, named_ns: u64, main: Option<u32>) -> Quantum {
-        let main = main.map(Part::Source);
+        let main = main.map(Part::Context);
         let faulted = Some(false);
         Quantum { start_ns: 0, time_ns, named_ns: Some(named_ns), main, faulted, migrated: false }
     }
