@@ -126,17 +126,17 @@ impl SeriesBench for Failing {
     fn repeat(
         &mut self,
         method: Method,
-        raised: bool,
+        treatment: bool,
         number: usize,
     ) -> Result<Vec<Repetition>, BenchError> {
-        if method == Method::Basic && !raised {
+        if method == Method::Basic && !treatment {
             return Err(broken());
         }
         let one = Repetition {
             verdict: Verdict::Kept,
             excess_cycles: None,
             stopped_cycles: None,
-            user_misses: Some(if raised { 300 } else { 200 }),
+            user_misses: Some(if treatment { 300 } else { 200 }),
             kernel_misses: None,
             window: None,
         };

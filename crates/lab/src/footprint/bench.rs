@@ -51,14 +51,14 @@ pub trait SeriesBench: Bench {
     /// Where one of them is not available here.
     fn ready(&mut self, level: Level, stimulus: Stimulus) -> Result<Ready, BenchError>;
 
-    /// Repeats with what was prepared last; `raised`: with the interrupt, else idle.
+    /// Repeats with what was prepared last; `treatment`: with the interrupt, else the control.
     ///
     /// # Errors
     /// When the bench breaks.
     fn repeat(
         &mut self,
         method: Method,
-        raised: bool,
+        treatment: bool,
         number: usize,
     ) -> Result<Vec<Repetition>, BenchError>;
 

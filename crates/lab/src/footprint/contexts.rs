@@ -7,7 +7,7 @@ use attribution::KernelContext;
 use record::{Column, Kind, Table, Value};
 
 use super::estimate::{
-    Mean, REPETITIONS_MIN, beyond_idle, difference, kernel_misses, mean, user_misses,
+    Mean, REPETITIONS_MIN, beyond_control, difference, kernel_misses, mean, user_misses,
 };
 use super::experiment::Series;
 use super::sample::{Repetition, Verdict};
@@ -99,12 +99,12 @@ fn beyond(
     wanted: impl Fn(KernelContext) -> bool,
 ) -> Option<[Mean; 3]> {
     let of = |repetitions| misses(windows, repetitions, series.level, &wanted);
-    let (raised, idle) = (of(&series.raised), of(&series.idle));
-    if raised.len() < REPETITIONS_MIN || idle.len() < REPETITIONS_MIN {
+    let (treatment, control) = (of(&series.treatment), of(&series.control));
+    if treatment.len() < REPETITIONS_MIN || control.len() < REPETITIONS_MIN {
         return None;
     }
-    let (raised, idle) = (mean(&raised)?, mean(&idle)?);
-    Some([raised, idle, difference(raised, idle)?])
+    let (treatment, control) = (mean(&treatment)?, mean(&control)?);
+    Some([treatment, control, difference(treatment, control)?])
 }
 
 /// Misses of a mode that the interrupt makes, as the simulator counts them.
@@ -146,9 +146,9 @@ pub(super) fn modes(all: &[Series], windows: &Windows) -> Table {
         ("kernel + exception", &[Mode::Kernel, Mode::Exception]),
     ];
     for series in all {
-        let guest = |value| beyond_idle(&series.raised, &series.idle, value).map(|mean| mean.mean);
+        let guest = |value| beyond_control(&series.treatment, &series.control, value).map(|mean| mean.mean);
         for (name, modes) in sorts {
-            let Some([raised, idle, beyond]) =
+            let Some([treatment, control, beyond]) =
                 beyond(windows, series, |context| modes.contains(&Mode::of(context)))
             else {
                 continue;
@@ -160,7 +160,7 @@ pub(super) fn modes(all: &[Series], windows: &Windows) -> Table {
             };
             let mut row = key(series);
             row.push(name.into());
-            row.extend([beyond.mean, beyond.half_width, raised.mean, idle.mean].map(Value::real));
+            row.extend([beyond.mean, beyond.half_width, treatment.mean, control.mean].map(Value::real));
             row.push(guest.map_or(Value::Absent, Value::real));
             table.push(row);
         }
@@ -186,18 +186,18 @@ pub(super) fn by_context(all: &[Series], windows: &Windows) -> Table {
     let mut table = Table::new("by_context", doc, columns).displayed(all_rows());
     for series in all {
         for context in contexts(windows, series) {
-            let Some([raised, idle, beyond]) = beyond(windows, series, |one| one == context) else {
+            let Some([treatment, control, beyond]) = beyond(windows, series, |one| one == context) else {
                 continue;
             };
-            if raised.mean == 0.0 && idle.mean == 0.0 {
+            if treatment.mean == 0.0 && control.mean == 0.0 {
                 continue;
             }
             let name = windows.names.get(&context).cloned();
             let mut row = key(series);
             row.push(Mode::of(context).word().into());
             row.push(Value::Text(name.unwrap_or_else(|| context.to_string())));
-            row.extend([beyond.mean, beyond.half_width, raised.mean, idle.mean].map(Value::real));
-            row.push(entries(windows, &series.raised, context).map_or(Value::Absent, Value::real));
+            row.extend([beyond.mean, beyond.half_width, treatment.mean, control.mean].map(Value::real));
+            row.push(entries(windows, &series.treatment, context).map_or(Value::Absent, Value::real));
             table.push(row);
         }
     }
@@ -206,13 +206,13 @@ pub(super) fn by_context(all: &[Series], windows: &Windows) -> Table {
 
 /// All contexts that the windows of a series have.
 fn contexts(windows: &Windows, series: &Series) -> BTreeSet<KernelContext> {
-    let both = series.raised.iter().chain(&series.idle);
+    let both = series.treatment.iter().chain(&series.control);
     let window = both.filter_map(|one| windows.all.get(one.window? as usize));
     window.flatten().map(|one| one.context).collect()
 }
 
-fn entries(windows: &Windows, raised: &[Repetition], context: KernelContext) -> Option<f64> {
-    let kept = raised.iter().filter(|one| one.verdict == Verdict::Kept);
+fn entries(windows: &Windows, treatment: &[Repetition], context: KernelContext) -> Option<f64> {
+    let kept = treatment.iter().filter(|one| one.verdict == Verdict::Kept);
     let window = kept.filter_map(|one| windows.all.get(one.window? as usize));
     let entries: Vec<f64> = window
         .map(|contexts| {
@@ -242,10 +242,10 @@ mod tests {
         let mut series = series(Vec::new(), Vec::new());
         let mut windows = Windows::default();
         for number in 0..40_u32 {
-            let raised = number % 2 == 0;
+            let treatment = number % 2 == 0;
             let one = Repetition { window: Some(number), ..repetition(Some(30), Some(16)) };
-            if raised { &mut series.raised } else { &mut series.idle }.push(one);
-            windows.all.push(if raised { window(30, 11, Some(5)) } else { window(10, 1, None) });
+            if treatment { &mut series.treatment } else { &mut series.control }.push(one);
+            windows.all.push(if treatment { window(30, 11, Some(5)) } else { window(10, 1, None) });
         }
         (series, windows)
     }
@@ -263,11 +263,11 @@ mod tests {
     #[test]
     fn what_does_not_count_is_left_out_and_a_missing_window_is_no_zero() {
         let (mut series, windows) = seen();
-        for one in &mut series.raised[..4] {
+        for one in &mut series.treatment[..4] {
             one.verdict = Verdict::OthersToo;
         }
         assert!(of_mode(&windows, &series, Mode::User).is_some());
-        for one in &mut series.raised[4..] {
+        for one in &mut series.treatment[4..] {
             one.window = Some(1000);
         }
         assert!(of_mode(&windows, &series, Mode::User).is_none());

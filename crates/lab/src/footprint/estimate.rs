@@ -1,4 +1,4 @@
-//! From repetitions to lines: means with intervals, the idle ones taken off, and what could have
+//! From repetitions to lines: means with intervals, the control subtracted, and what could have
 //! been seen at all.
 
 use stats::interval::t_95;
@@ -40,15 +40,15 @@ pub fn mean(values: &[f64]) -> Option<Mean> {
 /// The difference of two means (Welch's interval, with the degrees of freedom of the smaller one:
 /// never too narrow).
 #[must_use]
-pub fn difference(raised: Mean, idle: Mean) -> Option<Mean> {
-    let (a, b) = (raised.count as f64, idle.count as f64);
-    let error = (raised.variance / a + idle.variance / b).sqrt();
-    let t = t_95(raised.count.min(idle.count).checked_sub(1)? as u64)?;
+pub fn difference(treatment: Mean, control: Mean) -> Option<Mean> {
+    let (a, b) = (treatment.count as f64, control.count as f64);
+    let error = (treatment.variance / a + control.variance / b).sqrt();
+    let t = t_95(treatment.count.min(control.count).checked_sub(1)? as u64)?;
     Some(Mean {
-        mean: raised.mean - idle.mean,
+        mean: treatment.mean - control.mean,
         half_width: t * error,
-        variance: raised.variance + idle.variance,
-        count: raised.count.min(idle.count),
+        variance: treatment.variance + control.variance,
+        count: treatment.count.min(control.count),
     })
 }
 
@@ -81,16 +81,16 @@ pub fn kernel_misses(repetition: &Repetition) -> Option<f64> {
 
 /// The mean with the interrupt beyond that without; `None` with too few of either.
 #[must_use]
-pub fn beyond_idle(
-    raised: &[Repetition],
-    idle: &[Repetition],
+pub fn beyond_control(
+    treatment: &[Repetition],
+    control: &[Repetition],
     value: fn(&Repetition) -> Option<f64>,
 ) -> Option<Mean> {
-    let (raised, idle) = (kept(raised, value), kept(idle, value));
-    if raised.len() < REPETITIONS_MIN || idle.len() < REPETITIONS_MIN {
+    let (treatment, control) = (kept(treatment, value), kept(control, value));
+    if treatment.len() < REPETITIONS_MIN || control.len() < REPETITIONS_MIN {
         return None;
     }
-    difference(mean(&raised)?, mean(&idle)?)
+    difference(mean(&treatment)?, mean(&control)?)
 }
 
 /// Lines that an interrupt displaces, found by timing.
@@ -110,9 +110,9 @@ pub struct Lines {
 /// Of a difference in cycles, by the curve. `None` where the curve does not rise: the clock then
 /// tells nothing of this level.
 #[must_use]
-pub fn lines(cycles: Mean, idle: Mean, curve: &Curve) -> Option<Lines> {
+pub fn lines(cycles: Mean, control: Mean, curve: &Curve) -> Option<Lines> {
     let at = |cycles: f64| curve.lines(cycles);
-    let deviation = (idle.variance / idle.count as f64 + cycles.half_width.powi(2) / 4.0).sqrt();
+    let deviation = (control.variance / control.count as f64 + cycles.half_width.powi(2) / 4.0).sqrt();
     let limit = at(DETECTED_DEVIATIONS * deviation)?;
     let found = at(cycles.mean)?;
     let interval = (at(cycles.mean - cycles.half_width)?, at(cycles.mean + cycles.half_width)?);
@@ -181,12 +181,12 @@ impl Curve {
 
 /// Whether more repetitions would serve: too few that count, or an interval that is too wide.
 #[must_use]
-pub fn wants_more(raised: &[f64], idle: &[f64]) -> bool {
-    if raised.len() < REPETITIONS_MIN || idle.len() < REPETITIONS_MIN {
+pub fn wants_more(treatment: &[f64], control: &[f64]) -> bool {
+    if treatment.len() < REPETITIONS_MIN || control.len() < REPETITIONS_MIN {
         return true;
     }
-    let both = mean(raised).zip(mean(idle));
-    let found = both.and_then(|(raised, idle)| difference(raised, idle));
+    let both = mean(treatment).zip(mean(control));
+    let found = both.and_then(|(treatment, control)| difference(treatment, control));
     found.is_none_or(|found| found.half_width > HALF_WIDTH_RATIO * found.mean.abs())
 }
 
@@ -220,10 +220,10 @@ mod tests {
             (0..20).map(|n| middle + f64::from(n % 5) * 10.0 - 20.0).collect()
         };
         let line = curve(&[(0, 0.0), (100, 1000.0)]);
-        let idle = mean(&spread(0.0)).unwrap();
+        let control = mean(&spread(0.0)).unwrap();
         let of = |middle: f64| {
-            let found = difference(mean(&spread(middle)).unwrap(), idle).unwrap();
-            lines(found, idle, &line).unwrap()
+            let found = difference(mean(&spread(middle)).unwrap(), control).unwrap();
+            lines(found, control, &line).unwrap()
         };
         assert_eq!(of(2.0).lines, None);
         assert!(of(2.0).limit > 0.2);

@@ -66,24 +66,28 @@ pub struct Series {
     pub method: Method,
     /// What the bench made ready.
     pub ready: Ready,
-    /// With the interrupt.
-    pub raised: Vec<Repetition>,
-    /// Without.
-    pub idle: Vec<Repetition>,
-    /// Where rounds end in both; empty where nothing was made anew.
+    /// Repetitions with the interrupt.
+    #[serde(rename = "raised")]
+    pub treatment: Vec<Repetition>,
+    /// Repetitions without it.
+    #[serde(rename = "idle")]
+    pub control: Vec<Repetition>,
+    /// Where rounds end in both; empty where everything was prepared once.
     #[serde(default)]
     pub rounds: Vec<Round>,
 }
 
-/// A part of a series for which everything was made ready anew.
+/// A part of a series for which everything was prepared again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Round {
     /// What displaced lines cost in it.
     pub curve: Option<Curve>,
-    /// Repetitions with the interrupt until its end.
-    pub raised: usize,
-    /// And without.
-    pub idle: usize,
+    /// Number of treatment repetitions until its end.
+    #[serde(rename = "raised")]
+    pub treatment: usize,
+    /// Number of control repetitions until its end.
+    #[serde(rename = "idle")]
+    pub control: usize,
 }
 
 impl Experiment for Plan {
@@ -216,40 +220,40 @@ impl Part<'_, '_> {
         method: Method,
         ready: &Ready,
     ) -> Result<Series, BenchError> {
-        let (mut raised, mut idle) = (Vec::new(), Vec::new());
+        let (mut treatment, mut control) = (Vec::new(), Vec::new());
         let most = (self.plan.repetitions_max / self.plan.rounds.max(1)).max(REPETITIONS_MIN);
-        while raised.len() < most && !bench.stop_requested() {
-            let number = BATCH.min(most - raised.len());
-            raised.extend(bench.repeat(method, true, number)?);
-            idle.extend(bench.repeat(method, false, number)?);
+        while treatment.len() < most && !bench.stop_requested() {
+            let number = BATCH.min(most - treatment.len());
+            treatment.extend(bench.repeat(method, true, number)?);
+            control.extend(bench.repeat(method, false, number)?);
             let value = if ready.start_misses.is_some() { user_misses } else { excess };
-            if !wants_more(&kept(&raised, value), &kept(&idle, value)) {
+            if !wants_more(&kept(&treatment, value), &kept(&control, value)) {
                 break;
             }
         }
         let Part { level, stimulus, .. } = *self;
         let (ready, rounds) = (ready.clone(), Vec::new());
-        Ok(Series { level, stimulus, method, ready, raised, idle, rounds })
+        Ok(Series { level, stimulus, method, ready, treatment, control, rounds })
     }
 }
 
 impl Samples {
     /// Appends a round's series to those of the rounds before. Whether it was the first.
     fn add(&mut self, mut one: Series, of_many: bool) -> bool {
-        let round = |raised, idle| Round { curve: one.ready.curve.clone(), raised, idle };
+        let round = |treatment, control| Round { curve: one.ready.curve.clone(), treatment, control };
         let same = |other: &&mut Series| {
             (other.level, other.stimulus, other.method) == (one.level, one.stimulus, one.method)
         };
         if let Some(all) = self.series.iter_mut().find(same) {
-            let (raised, idle) =
-                (all.raised.len() + one.raised.len(), all.idle.len() + one.idle.len());
-            all.rounds.push(round(raised, idle));
-            all.raised.append(&mut one.raised);
-            all.idle.append(&mut one.idle);
+            let (treatment, control) =
+                (all.treatment.len() + one.treatment.len(), all.control.len() + one.control.len());
+            all.rounds.push(round(treatment, control));
+            all.treatment.append(&mut one.treatment);
+            all.control.append(&mut one.control);
             return false;
         }
         if of_many {
-            one.rounds = vec![round(one.raised.len(), one.idle.len())];
+            one.rounds = vec![round(one.treatment.len(), one.control.len())];
         }
         self.series.push(one);
         true

@@ -100,9 +100,9 @@ pub fn lines(measured: Measured<Samples>, facts: BenchFacts) -> Vec<FootprintLin
     let Measured { samples, complete, absent, .. } = measured;
     for one in &samples.series {
         lines.push(FootprintLine::Series(one.level, one.stimulus, one.method, one.ready.clone()));
-        for (raised, all) in [(true, &one.raised), (false, &one.idle)] {
+        for (treatment, all) in [(true, &one.treatment), (false, &one.control)] {
             let pieces = all.chunks(REPETITIONS_OF_A_LINE);
-            lines.extend(pieces.map(|some| FootprintLine::Repetitions(raised, some.to_vec())));
+            lines.extend(pieces.map(|some| FootprintLine::Repetitions(treatment, some.to_vec())));
         }
     }
     for trace in samples.traces {
@@ -135,25 +135,25 @@ pub fn read<'a>(
         let samples = &mut measured.samples;
         match line {
             FootprintLine::Series(level, stimulus, method, ready) => {
-                let (raised, idle, rounds) = (Vec::new(), Vec::new(), Vec::new());
+                let (treatment, control, rounds) = (Vec::new(), Vec::new(), Vec::new());
                 samples.series.push(Series {
                     level,
                     stimulus,
                     method,
                     ready,
-                    raised,
-                    idle,
+                    treatment,
+                    control,
                     rounds,
                 });
             }
-            FootprintLine::Repetitions(raised, some) => {
+            FootprintLine::Repetitions(treatment, some) => {
                 count += some.len();
                 if count > REPETITIONS_MAX {
                     return Err(broken("too many repetitions"));
                 }
                 let series = samples.series.last_mut();
                 let series = series.ok_or_else(|| broken("repetitions of no series"))?;
-                if raised { &mut series.raised } else { &mut series.idle }.extend(some);
+                if treatment { &mut series.treatment } else { &mut series.control }.extend(some);
             }
             FootprintLine::Trace(..) if samples.traces.len() >= TRACES_MAX => {
                 return Err(broken("too many traces"));
@@ -216,8 +216,8 @@ mod tests {
                 chunk_lines: 1,
                 start_misses: Some(1),
             },
-            raised: vec![one; 300],
-            idle: vec![one; 5],
+            treatment: vec![one; 300],
+            control: vec![one; 5],
             rounds: Vec::new(),
         };
         let missing = Missing { reason: "none".to_owned(), remedy: None };
@@ -233,8 +233,8 @@ mod tests {
             .collect();
         assert!(said.iter().all(|line| line.len() < 60_000));
         let (_, back) = read(said.iter().map(String::as_str)).unwrap();
-        assert_eq!(back.samples.series[0].raised, measured().samples.series[0].raised);
-        assert_eq!((back.samples.series[0].idle.len(), back.absent.len()), (5, 1));
+        assert_eq!(back.samples.series[0].treatment, measured().samples.series[0].treatment);
+        assert_eq!((back.samples.series[0].control.len(), back.absent.len()), (5, 1));
         assert!(read(said[..2].iter().map(String::as_str)).is_err());
         assert!(read(said[1..].iter().map(String::as_str)).is_err());
         assert!(read(["{}"].into_iter()).is_err());

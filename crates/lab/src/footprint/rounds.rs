@@ -31,13 +31,13 @@ pub struct OfRounds {
     pub lines: Option<Lines>,
 }
 
-fn of_round(raised: &[Repetition], idle: &[Repetition], curve: Option<&Curve>) -> Option<OfRound> {
-    let idle = mean(&kept(idle, excess))?;
-    let beyond = difference(mean(&kept(raised, excess))?, idle)?;
+fn of_round(treatment: &[Repetition], control: &[Repetition], curve: Option<&Curve>) -> Option<OfRound> {
+    let control = mean(&kept(control, excess))?;
+    let beyond = difference(mean(&kept(treatment, excess))?, control)?;
     let of_curve = |curve: &Curve| {
         Some(OfCurve {
             lines: curve.lines(beyond.mean)?,
-            limit: lines(beyond, idle, curve)?.limit,
+            limit: lines(beyond, control, curve)?.limit,
             is_beyond: beyond.mean > curve.top()?,
             all: curve.points.last()?.0 as f64,
         })
@@ -65,12 +65,12 @@ fn lines_of(rounds: &[OfRound]) -> Option<Lines> {
 /// `None` with fewer than [`ROUNDS_MIN`] rounds in which enough repetitions count.
 #[must_use]
 pub fn of_rounds(series: &Series) -> Option<OfRounds> {
-    let (mut raised, mut idle) = (0, 0);
+    let (mut treatment, mut control) = (0, 0);
     let mut rounds = Vec::new();
     for round in &series.rounds {
-        let both = series.raised.get(raised..round.raised).zip(series.idle.get(idle..round.idle));
-        (raised, idle) = (round.raised, round.idle);
-        let found = both.and_then(|(raised, idle)| of_round(raised, idle, round.curve.as_ref()));
+        let both = series.treatment.get(treatment..round.treatment).zip(series.control.get(control..round.control));
+        (treatment, control) = (round.treatment, round.control);
+        let found = both.and_then(|(treatment, control)| of_round(treatment, control, round.curve.as_ref()));
         rounds.extend(found);
     }
     if rounds.len() < ROUNDS_MIN {
@@ -112,19 +112,19 @@ mod tests {
                 chunk_lines: 1,
                 start_misses: None,
             },
-            raised: Vec::new(),
-            idle: Vec::new(),
+            treatment: Vec::new(),
+            control: Vec::new(),
             rounds: Vec::new(),
         };
         for &(lines, cost) in rounds {
             for turn in 0..16 {
                 let noise = f64::from(turn % 3) - 1.0;
-                series.raised.push(repetition(lines * cost + noise));
-                series.idle.push(repetition(noise));
+                series.treatment.push(repetition(lines * cost + noise));
+                series.control.push(repetition(noise));
             }
             let curve = Curve { points: vec![(0, 0.0), (1024, 1024.0 * cost)] };
-            let (raised, idle) = (series.raised.len(), series.idle.len());
-            series.rounds.push(Round { curve: Some(curve), raised, idle });
+            let (treatment, control) = (series.treatment.len(), series.control.len());
+            series.rounds.push(Round { curve: Some(curve), treatment, control });
         }
         series
     }
@@ -150,7 +150,7 @@ mod tests {
     fn few_rounds_and_rounds_beyond_the_curve_have_no_number() {
         assert_eq!(of_rounds(&series(&[(300.0, 10.0); 3])), None);
         let mut few = series(&[(300.0, 10.0); 4]);
-        few.idle.iter_mut().skip(48).for_each(|one| one.verdict = Verdict::OthersToo);
+        few.control.iter_mut().skip(48).for_each(|one| one.verdict = Verdict::OthersToo);
         assert_eq!(of_rounds(&few), None);
         let beyond = of_rounds(&series(&[(1100.0, 10.0); 4])).unwrap().lines.unwrap();
         assert!(beyond.from_farther && beyond.lines.is_none(), "{beyond:?}");

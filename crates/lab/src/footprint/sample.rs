@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Verdict {
-    /// It counts: the one interrupt came while lines were touched; in an idle one, none did.
+    /// It counts: the one interrupt came while lines were touched; in a control repetition, none did.
     Kept,
     /// The interrupt did not come, or not while lines were touched (the paper's low outliers).
     NotInterrupted,

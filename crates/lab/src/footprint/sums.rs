@@ -2,7 +2,7 @@
 
 use record::{Format, Kind, Table, Value};
 
-use super::estimate::{beyond_idle, user_misses};
+use super::estimate::{beyond_control, user_misses};
 use super::experiment::Series;
 use super::tables::{all_rows, column, timed_lines};
 use super::what::{Level, Method, Stimulus};
@@ -14,7 +14,7 @@ const TIME: &str = "time";
 /// Displaced lines of a level: the loop's misses by counters, or by time and the calibration curve.
 fn displaced(series: &Series, by: &str) -> Option<f64> {
     match by {
-        COUNTERS => Some(beyond_idle(&series.raised, &series.idle, user_misses)?.mean),
+        COUNTERS => Some(beyond_control(&series.treatment, &series.control, user_misses)?.mean),
         _ => timed_lines(series),
     }
 }

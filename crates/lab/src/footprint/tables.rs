@@ -4,7 +4,7 @@ use record::limits::ROWS_MAX;
 use record::{Absence, Column, Format, Kind, Table, TableDisplay, Value};
 
 use super::estimate::{
-    HALF_WIDTH_RATIO, Lines, Mean, REPETITIONS_MIN, beyond_idle, difference, excess, kept,
+    HALF_WIDTH_RATIO, Lines, Mean, REPETITIONS_MIN, beyond_control, difference, excess, kept,
     kernel_misses, lines, mean, user_misses,
 };
 use super::experiment::Series;
@@ -186,9 +186,9 @@ struct Found {
 }
 
 fn find(series: &Series) -> Found {
-    let [with, without] = [&series.raised, &series.idle].map(|all| kept_count(all));
+    let [with, without] = [&series.treatment, &series.control].map(|all| kept_count(all));
     let [user, kernel] =
-        [user_misses, kernel_misses].map(|value| beyond_idle(&series.raised, &series.idle, value));
+        [user_misses, kernel_misses].map(|value| beyond_control(&series.treatment, &series.control, value));
     let none =
         |reason: String| Found { aftermath: None, lines: None, user, kernel, reason: Some(reason) };
     if with < REPETITIONS_MIN || without < REPETITIONS_MIN {
@@ -197,8 +197,8 @@ fn find(series: &Series) -> Found {
              each are needed"
         ));
     }
-    let [raised, idle] = [&series.raised, &series.idle].map(|all| mean(&kept(all, excess)));
-    let Some((raised, idle)) = raised.zip(idle) else {
+    let [treatment, control] = [&series.treatment, &series.control].map(|all| mean(&kept(all, excess)));
+    let Some((treatment, control)) = treatment.zip(control) else {
         let neither = "neither timed (windows with ticks are not) nor counted".to_owned();
         let reason = user.map_or(Some(neither), too_wide);
         return Found { aftermath: None, lines: None, user, kernel, reason };
@@ -206,9 +206,9 @@ fn find(series: &Series) -> Found {
     let (aftermath, found) = match of_rounds(series) {
         Some(found) => (Some(found.aftermath), found.lines),
         None => {
-            let aftermath = difference(raised, idle);
+            let aftermath = difference(treatment, control);
             let curve = aftermath.zip(series.ready.curve.as_ref());
-            (aftermath, curve.and_then(|(mean, curve)| lines(mean, idle, curve)))
+            (aftermath, curve.and_then(|(mean, curve)| lines(mean, control, curve)))
         }
     };
     if series.ready.curve.is_none() {
@@ -264,7 +264,7 @@ pub(super) fn timed_lines(series: &Series) -> Option<f64> {
 }
 
 fn removed(series: &Series, verdict: Verdict) -> Value {
-    let all = series.raised.iter().chain(&series.idle);
+    let all = series.treatment.iter().chain(&series.control);
     Value::Uint(all.filter(|one| one.verdict == verdict).count() as u64)
 }
 
@@ -333,10 +333,10 @@ fn row(series: &Series, found: &Found, clock_hz: f64) -> Vec<Value> {
         real(series.ready.curve.as_ref().and_then(|curve| curve.cycles_per_line())),
         real(found.aftermath.map(|mean| ns(mean.mean))),
         real(found.aftermath.map(|mean| ns(mean.half_width))),
-        stopped_median(&series.raised).map(whole_ns).into(),
+        stopped_median(&series.treatment).map(whole_ns).into(),
         (series.rounds.len().max(1) as u64).into(),
-        count(&series.raised),
-        count(&series.idle),
+        count(&series.treatment),
+        count(&series.control),
         removed(series, Verdict::NotInterrupted),
         removed(series, Verdict::OthersToo),
         removed(series, Verdict::Switched),
@@ -381,8 +381,8 @@ mod tests {
     fn timed(cycles: i64) -> Series {
         let mut series = counted(300, 200);
         series.ready.curve = Some(Curve { points: vec![(0, 0.0), (256, 256.0)] });
-        series.raised.iter_mut().for_each(|one| one.excess_cycles = Some(cycles));
-        series.idle.iter_mut().for_each(|one| one.excess_cycles = Some(0));
+        series.treatment.iter_mut().for_each(|one| one.excess_cycles = Some(cycles));
+        series.control.iter_mut().for_each(|one| one.excess_cycles = Some(0));
         series
     }
 
@@ -418,7 +418,7 @@ mod tests {
         assert_eq!(found.user.map(|user| user.mean), Some(100.0));
         assert!(found.aftermath.is_none() && found.lines.is_none() && found.reason.is_none());
         let mut uncounted = counted(300, 200);
-        let all = uncounted.raised.iter_mut().chain(&mut uncounted.idle);
+        let all = uncounted.treatment.iter_mut().chain(&mut uncounted.control);
         all.for_each(|one| one.user_misses = None);
         assert!(find(&uncounted).reason.is_some_and(|why| why.starts_with("neither")));
     }

@@ -18,7 +18,7 @@ pub(crate) fn repetition(user: Option<u64>, kernel: Option<u64>) -> Repetition {
 }
 
 /// Of L1d (256 lines), disk, refined; by counters.
-pub(crate) fn series(raised: Vec<Repetition>, idle: Vec<Repetition>) -> Series {
+pub(crate) fn series(treatment: Vec<Repetition>, control: Vec<Repetition>) -> Series {
     Series {
         level: Level::L1d,
         stimulus: Stimulus::Disk,
@@ -32,20 +32,20 @@ pub(crate) fn series(raised: Vec<Repetition>, idle: Vec<Repetition>) -> Series {
             chunk_lines: 1,
             start_misses: Some(7),
         },
-        raised,
-        idle,
+        treatment,
+        control,
         rounds: Vec::new(),
     }
 }
 
 /// 20 repetitions of each sort that differ by one miss either way.
-pub(crate) fn counted(raised: u64, idle: u64) -> Series {
+pub(crate) fn counted(treatment: u64, control: u64) -> Series {
     let around = |middle: u64| {
         (0..20).map(|n| repetition(Some(middle + n % 3 - 1), Some(middle / 2))).collect()
     };
-    let mut series = series(around(raised), around(idle));
+    let mut series = series(around(treatment), around(control));
     // 20 are not a whole number of threes: two more make the mean exact.
-    for (all, middle) in [(&mut series.raised, raised), (&mut series.idle, idle)] {
+    for (all, middle) in [(&mut series.treatment, treatment), (&mut series.control, control)] {
         all.push(repetition(Some(middle + 1), Some(middle / 2)));
     }
     series

@@ -5,7 +5,7 @@ use record::{Absence, Column, Format, Kind, Table, TableDisplay, Value};
 
 use super::super::contexts::{Mode, of_mode};
 use super::super::estimate::{
-    Mean, beyond_idle, difference, kept, kernel_misses, mean, user_misses,
+    Mean, beyond_control, difference, kept, kernel_misses, mean, user_misses,
 };
 use super::super::experiment::{Samples, Series};
 use super::super::what::{Level, Method, Stimulus};
@@ -75,7 +75,7 @@ impl ModelRun {
     /// are counted apart, which a guest's counters can't and the simulator can.
     pub(super) fn beyond(&self, which: Which<'_>, mode: Mode, apart: bool) -> Known {
         let (series, part) = self.series(which)?;
-        let guest = |value| beyond_idle(&series.raised, &series.idle, value);
+        let guest = |value| beyond_control(&series.treatment, &series.control, value);
         let found = match (mode, apart) {
             (Mode::User, _) => guest(user_misses),
             (Mode::Kernel, false) => guest(kernel_misses),
@@ -90,7 +90,7 @@ impl ModelRun {
         let which = Which { long: true, change: None, level: Level::L1d, stimulus, method };
         let (series, _) = self.series(which)?;
         let of = |all| mean(&kept(all, user_misses));
-        let both = of(&series.raised).zip(of(&series.idle));
+        let both = of(&series.treatment).zip(of(&series.control));
         both.and_then(|(with, without)| difference(with, without)).ok_or_else(|| too_few(series))
     }
 
@@ -100,7 +100,7 @@ impl ModelRun {
         let which = Which { long, change: None, level: row.level, stimulus, method };
         let all = |with: bool| {
             let (series, _) = self.series(which)?;
-            let all = if with { &series.raised } else { &series.idle };
+            let all = if with { &series.treatment } else { &series.control };
             mean(&kept(all, user_misses)).ok_or_else(|| too_few(series))
         };
         match row.count {
@@ -125,8 +125,8 @@ fn too_few(series: &Series) -> String {
     let count = |all| kept(all, user_misses).len();
     format!(
         "only {} treatment and {} control repetitions were accepted",
-        count(&series.raised),
-        count(&series.idle)
+        count(&series.treatment),
+        count(&series.control)
     )
 }
 
