@@ -133,7 +133,7 @@ impl SeriesBench for Failing {
             return Err(broken());
         }
         let one = Repetition {
-            verdict: Verdict::Kept,
+            verdict: Verdict::Accepted,
             excess_cycles: None,
             stopped_cycles: None,
             user_misses: Some(if treatment { 300 } else { 200 }),
@@ -192,4 +192,12 @@ fn what_crosses_to_a_guest_keeps_its_names() {
     };
     let expected = r#"{"levels":["L1d"],"sources":["DiskEvent"],"methods":[],"repetitions_max":0,"#;
     assert!(json(serde_json::to_string(&plan)).starts_with(expected));
+    let words: Vec<String> =
+        Verdict::ALL.iter().map(|one| json(serde_json::to_string(one))).collect();
+    assert_eq!(
+        words,
+        [r#""Kept""#, r#""NotInterrupted""#, r#""OthersToo""#, r#""Switched""#, r#""Paused""#]
+    );
+    let round = lab::footprint::Round { curve: None, treatment: 3, control: 4 };
+    assert_eq!(json(serde_json::to_string(&round)), r#"{"curve":null,"raised":3,"idle":4}"#);
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use attribution::ContextKind;
 use lab::experiment::{Bench, BenchError};
 use lab::handlers::{
-    Condition, HandlersBench, Load, Rate, ContextStats, Stimulus, Timing, WindowSample,
+    Condition, ContextStats, HandlersBench, Load, Rate, Stimulus, Timing, WindowSample,
 };
 use live::bpf::Flavour;
 use live::handlers::{LiveBench, LiveSettings};

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use lab::experiment::Bench;
 use lab::noise::{
-    Body, CpuNoise, GapLedger, Loop, NoiseBench, NoiseSample, Part, ContextName, Visibility, Work,
+    Body, ContextName, CpuNoise, GapLedger, Loop, NoiseBench, NoiseSample, Part, Visibility, Work,
 };
 use live::host::{Root, parse_cpu_list};
 use live::noise::{Length, LiveNoise, NoiseSettings};

@@ -83,8 +83,8 @@ fn misses(
     level: Level,
     wanted: impl Fn(KernelContext) -> bool,
 ) -> Vec<f64> {
-    let kept = repetitions.iter().filter(|one| one.verdict == Verdict::Kept);
-    let window = kept.filter_map(|one| windows.all.get(one.window? as usize));
+    let accepted = repetitions.iter().filter(|one| one.verdict == Verdict::Accepted);
+    let window = accepted.filter_map(|one| windows.all.get(one.window? as usize));
     let sum = |contexts: &Vec<ContextMisses>| {
         let some = contexts.iter().filter(|one| wanted(one.context));
         some.map(|one| one.misses[level as usize]).sum::<Option<u64>>().map(|sum| sum as f64)
@@ -146,7 +146,8 @@ pub(super) fn modes(all: &[Series], windows: &Windows) -> Table {
         ("kernel + exception", &[Mode::Kernel, Mode::Exception]),
     ];
     for series in all {
-        let guest = |value| beyond_control(&series.treatment, &series.control, value).map(|mean| mean.mean);
+        let guest =
+            |value| beyond_control(&series.treatment, &series.control, value).map(|mean| mean.mean);
         for (name, modes) in sorts {
             let Some([treatment, control, beyond]) =
                 beyond(windows, series, |context| modes.contains(&Mode::of(context)))
@@ -160,7 +161,9 @@ pub(super) fn modes(all: &[Series], windows: &Windows) -> Table {
             };
             let mut row = key(series);
             row.push(name.into());
-            row.extend([beyond.mean, beyond.half_width, treatment.mean, control.mean].map(Value::real));
+            row.extend(
+                [beyond.mean, beyond.half_width, treatment.mean, control.mean].map(Value::real),
+            );
             row.push(guest.map_or(Value::Absent, Value::real));
             table.push(row);
         }
@@ -186,7 +189,8 @@ pub(super) fn by_context(all: &[Series], windows: &Windows) -> Table {
     let mut table = Table::new("by_context", doc, columns).displayed(all_rows());
     for series in all {
         for context in contexts(windows, series) {
-            let Some([treatment, control, beyond]) = beyond(windows, series, |one| one == context) else {
+            let Some([treatment, control, beyond]) = beyond(windows, series, |one| one == context)
+            else {
                 continue;
             };
             if treatment.mean == 0.0 && control.mean == 0.0 {
@@ -196,8 +200,12 @@ pub(super) fn by_context(all: &[Series], windows: &Windows) -> Table {
             let mut row = key(series);
             row.push(Mode::of(context).word().into());
             row.push(Value::Text(name.unwrap_or_else(|| context.to_string())));
-            row.extend([beyond.mean, beyond.half_width, treatment.mean, control.mean].map(Value::real));
-            row.push(entries(windows, &series.treatment, context).map_or(Value::Absent, Value::real));
+            row.extend(
+                [beyond.mean, beyond.half_width, treatment.mean, control.mean].map(Value::real),
+            );
+            row.push(
+                entries(windows, &series.treatment, context).map_or(Value::Absent, Value::real),
+            );
             table.push(row);
         }
     }
@@ -212,8 +220,8 @@ fn contexts(windows: &Windows, series: &Series) -> BTreeSet<KernelContext> {
 }
 
 fn entries(windows: &Windows, treatment: &[Repetition], context: KernelContext) -> Option<f64> {
-    let kept = treatment.iter().filter(|one| one.verdict == Verdict::Kept);
-    let window = kept.filter_map(|one| windows.all.get(one.window? as usize));
+    let accepted = treatment.iter().filter(|one| one.verdict == Verdict::Accepted);
+    let window = accepted.filter_map(|one| windows.all.get(one.window? as usize));
     let entries: Vec<f64> = window
         .map(|contexts| {
             let found = contexts.iter().find(|one| one.context == context);
@@ -264,7 +272,7 @@ mod tests {
     fn what_does_not_count_is_left_out_and_a_missing_window_is_no_zero() {
         let (mut series, windows) = seen();
         for one in &mut series.treatment[..4] {
-            one.verdict = Verdict::OthersToo;
+            one.verdict = Verdict::Contaminated;
         }
         assert!(of_mode(&windows, &series, Mode::User).is_some());
         for one in &mut series.treatment[4..] {

@@ -9,7 +9,7 @@ use super::sample::{Curve, Repetition, Verdict};
 pub const REPETITIONS_MIN: usize = 16;
 /// Half the interval's width over the mean at which repeating ends (the paper, section 2.3).
 pub const HALF_WIDTH_RATIO: f64 = 0.05;
-/// Standard deviations of a nothing that is told from something, with 5 % of errors either way
+/// Standard deviations of a nothing that is distinguished from something, with 5 % of errors either way
 /// (Currie: Limits for qualitative detection, Anal. Chem. 40, 1968).
 pub(super) const DETECTED_DEVIATIONS: f64 = 3.29;
 
@@ -53,12 +53,12 @@ pub fn difference(treatment: Mean, control: Mean) -> Option<Mean> {
 }
 
 /// The values of those that count.
-pub fn kept<'r>(
+pub fn accepted<'r>(
     repetitions: &'r [Repetition],
     value: impl Fn(&Repetition) -> Option<f64> + 'r,
 ) -> Vec<f64> {
-    let kept = repetitions.iter().filter(|one| one.verdict == Verdict::Kept);
-    kept.filter_map(value).collect()
+    let accepted = repetitions.iter().filter(|one| one.verdict == Verdict::Accepted);
+    accepted.filter_map(value).collect()
 }
 
 /// The excess as a number.
@@ -86,7 +86,7 @@ pub fn beyond_control(
     control: &[Repetition],
     value: fn(&Repetition) -> Option<f64>,
 ) -> Option<Mean> {
-    let (treatment, control) = (kept(treatment, value), kept(control, value));
+    let (treatment, control) = (accepted(treatment, value), accepted(control, value));
     if treatment.len() < REPETITIONS_MIN || control.len() < REPETITIONS_MIN {
         return None;
     }
@@ -100,10 +100,10 @@ pub struct Lines {
     pub lines: Option<f64>,
     /// Least and most that the interval allows.
     pub interval: (f64, f64),
-    /// Fewer lines are not told from none.
+    /// Fewer lines are not distinguishable from none.
     pub limit: f64,
     /// The pass took longer than with all lines displaced: some came from farther than the next
-    /// level, and a number of lines can't be told.
+    /// level, and the number of lines is unknown.
     pub from_farther: bool,
 }
 
@@ -112,7 +112,8 @@ pub struct Lines {
 #[must_use]
 pub fn lines(cycles: Mean, control: Mean, curve: &Curve) -> Option<Lines> {
     let at = |cycles: f64| curve.lines(cycles);
-    let deviation = (control.variance / control.count as f64 + cycles.half_width.powi(2) / 4.0).sqrt();
+    let deviation =
+        (control.variance / control.count as f64 + cycles.half_width.powi(2) / 4.0).sqrt();
     let limit = at(DETECTED_DEVIATIONS * deviation)?;
     let found = at(cycles.mean)?;
     let interval = (at(cycles.mean - cycles.half_width)?, at(cycles.mean + cycles.half_width)?);

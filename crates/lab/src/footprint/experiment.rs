@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bench::{FootprintBench, Ready, SeriesBench};
 use super::contexts::Windows;
-use super::estimate::{REPETITIONS_MIN, excess, kept, user_misses, wants_more};
+use super::estimate::{REPETITIONS_MIN, accepted, excess, user_misses, wants_more};
 use super::sample::{Curve, Repetition};
 use super::trace::Trace;
 use super::what::{Level, Method, Stimulus};
@@ -227,7 +227,7 @@ impl Part<'_, '_> {
             treatment.extend(bench.repeat(method, true, number)?);
             control.extend(bench.repeat(method, false, number)?);
             let value = if ready.start_misses.is_some() { user_misses } else { excess };
-            if !wants_more(&kept(&treatment, value), &kept(&control, value)) {
+            if !wants_more(&accepted(&treatment, value), &accepted(&control, value)) {
                 break;
             }
         }
@@ -240,7 +240,8 @@ impl Part<'_, '_> {
 impl Samples {
     /// Appends a round's series to those of the rounds before. Whether it was the first.
     fn add(&mut self, mut one: Series, of_many: bool) -> bool {
-        let round = |treatment, control| Round { curve: one.ready.curve.clone(), treatment, control };
+        let round =
+            |treatment, control| Round { curve: one.ready.curve.clone(), treatment, control };
         let same = |other: &&mut Series| {
             (other.level, other.stimulus, other.method) == (one.level, one.stimulus, one.method)
         };

@@ -196,7 +196,7 @@ mod tests {
     fn measured() -> Measured<Samples> {
         let geometry = Geometry { size_bytes: 1024, line_bytes: 64, ways: 2 };
         let one = Repetition {
-            verdict: Verdict::Kept,
+            verdict: Verdict::Accepted,
             excess_cycles: Some(-3),
             stopped_cycles: None,
             user_misses: Some(7),

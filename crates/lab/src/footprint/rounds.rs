@@ -2,7 +2,9 @@
 //! another time. What a neighbour in a shared cache or the place in memory changes for a second or for
 //! longer differs between rounds, and not within one: so the interval is that of the means of rounds.
 
-use super::estimate::{DETECTED_DEVIATIONS, Lines, Mean, difference, excess, kept, lines, mean};
+use super::estimate::{
+    DETECTED_DEVIATIONS, Lines, Mean, accepted, difference, excess, lines, mean,
+};
 use super::experiment::Series;
 use super::sample::{Curve, Repetition};
 
@@ -31,9 +33,13 @@ pub struct OfRounds {
     pub lines: Option<Lines>,
 }
 
-fn of_round(treatment: &[Repetition], control: &[Repetition], curve: Option<&Curve>) -> Option<OfRound> {
-    let control = mean(&kept(control, excess))?;
-    let beyond = difference(mean(&kept(treatment, excess))?, control)?;
+fn of_round(
+    treatment: &[Repetition],
+    control: &[Repetition],
+    curve: Option<&Curve>,
+) -> Option<OfRound> {
+    let control = mean(&accepted(control, excess))?;
+    let beyond = difference(mean(&accepted(treatment, excess))?, control)?;
     let of_curve = |curve: &Curve| {
         Some(OfCurve {
             lines: curve.lines(beyond.mean)?,
@@ -58,8 +64,8 @@ fn lines_of(rounds: &[OfRound]) -> Option<Lines> {
     let low = (lines.mean - lines.half_width).max(0.0);
     // One that is beyond its curve may have had any number.
     let high = if beyond > 0 { all } else { (lines.mean + lines.half_width).min(all) };
-    let told = (lines.mean >= limit && !from_farther).then_some(lines.mean);
-    Some(Lines { lines: told, interval: (low, high), limit, from_farther })
+    let detected = (lines.mean >= limit && !from_farther).then_some(lines.mean);
+    Some(Lines { lines: detected, interval: (low, high), limit, from_farther })
 }
 
 /// `None` with fewer than [`ROUNDS_MIN`] rounds in which enough repetitions count.
@@ -68,9 +74,13 @@ pub fn of_rounds(series: &Series) -> Option<OfRounds> {
     let (mut treatment, mut control) = (0, 0);
     let mut rounds = Vec::new();
     for round in &series.rounds {
-        let both = series.treatment.get(treatment..round.treatment).zip(series.control.get(control..round.control));
+        let both = series
+            .treatment
+            .get(treatment..round.treatment)
+            .zip(series.control.get(control..round.control));
         (treatment, control) = (round.treatment, round.control);
-        let found = both.and_then(|(treatment, control)| of_round(treatment, control, round.curve.as_ref()));
+        let found = both
+            .and_then(|(treatment, control)| of_round(treatment, control, round.curve.as_ref()));
         rounds.extend(found);
     }
     if rounds.len() < ROUNDS_MIN {
@@ -92,7 +102,7 @@ mod tests {
     fn series(rounds: &[(f64, f64)]) -> Series {
         let geometry = Geometry { size_bytes: 65_536, line_bytes: 64, ways: 8 };
         let repetition = |cycles: f64| Repetition {
-            verdict: Verdict::Kept,
+            verdict: Verdict::Accepted,
             excess_cycles: Some(cycles as i64),
             stopped_cycles: Some(1),
             user_misses: None,
@@ -150,7 +160,7 @@ mod tests {
     fn few_rounds_and_rounds_beyond_the_curve_have_no_number() {
         assert_eq!(of_rounds(&series(&[(300.0, 10.0); 3])), None);
         let mut few = series(&[(300.0, 10.0); 4]);
-        few.control.iter_mut().skip(48).for_each(|one| one.verdict = Verdict::OthersToo);
+        few.control.iter_mut().skip(48).for_each(|one| one.verdict = Verdict::Contaminated);
         assert_eq!(of_rounds(&few), None);
         let beyond = of_rounds(&series(&[(1100.0, 10.0); 4])).unwrap().lines.unwrap();
         assert!(beyond.from_farther && beyond.lines.is_none(), "{beyond:?}");

@@ -7,11 +7,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Verdict {
     /// It counts: the one interrupt came while lines were touched; in a control repetition, none did.
-    Kept,
+    #[serde(rename = "Kept")]
+    Accepted,
     /// The interrupt did not come, or not while lines were touched (the paper's low outliers).
     NotInterrupted,
     /// Other interrupts came as well (the paper's high outliers).
-    OthersToo,
+    #[serde(rename = "OthersToo")]
+    Contaminated,
     /// The loop was switched out, or had a page fault.
     Switched,
     /// The loop stood still without an interrupt of this kernel: the host, or the firmware.
@@ -21,9 +23,9 @@ pub enum Verdict {
 impl Verdict {
     /// All of them.
     pub const ALL: [Verdict; 5] = [
-        Verdict::Kept,
+        Verdict::Accepted,
         Verdict::NotInterrupted,
-        Verdict::OthersToo,
+        Verdict::Contaminated,
         Verdict::Switched,
         Verdict::Paused,
     ];
@@ -32,9 +34,9 @@ impl Verdict {
     #[must_use]
     pub fn against(self) -> Option<&'static str> {
         Some(match self {
-            Verdict::Kept => return None,
+            Verdict::Accepted => return None,
             Verdict::NotInterrupted => "the interrupt did not come while lines were touched",
-            Verdict::OthersToo => "other interrupts came, too",
+            Verdict::Contaminated => "other interrupts came, too",
             Verdict::Switched => "the loop was switched out, or had a page fault",
             Verdict::Paused => "the loop stood still without an interrupt",
         })

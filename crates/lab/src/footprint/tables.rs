@@ -4,7 +4,7 @@ use record::limits::ROWS_MAX;
 use record::{Absence, Column, Format, Kind, Table, TableDisplay, Value};
 
 use super::estimate::{
-    HALF_WIDTH_RATIO, Lines, Mean, REPETITIONS_MIN, beyond_control, difference, excess, kept,
+    HALF_WIDTH_RATIO, Lines, Mean, REPETITIONS_MIN, accepted, beyond_control, difference, excess,
     kernel_misses, lines, mean, user_misses,
 };
 use super::experiment::Series;
@@ -186,9 +186,9 @@ struct Found {
 }
 
 fn find(series: &Series) -> Found {
-    let [with, without] = [&series.treatment, &series.control].map(|all| kept_count(all));
-    let [user, kernel] =
-        [user_misses, kernel_misses].map(|value| beyond_control(&series.treatment, &series.control, value));
+    let [with, without] = [&series.treatment, &series.control].map(|all| accepted_count(all));
+    let [user, kernel] = [user_misses, kernel_misses]
+        .map(|value| beyond_control(&series.treatment, &series.control, value));
     let none =
         |reason: String| Found { aftermath: None, lines: None, user, kernel, reason: Some(reason) };
     if with < REPETITIONS_MIN || without < REPETITIONS_MIN {
@@ -197,7 +197,8 @@ fn find(series: &Series) -> Found {
              each are needed"
         ));
     }
-    let [treatment, control] = [&series.treatment, &series.control].map(|all| mean(&kept(all, excess)));
+    let [treatment, control] =
+        [&series.treatment, &series.control].map(|all| mean(&accepted(all, excess)));
     let Some((treatment, control)) = treatment.zip(control) else {
         let neither = "neither timed (windows with ticks are not) nor counted".to_owned();
         let reason = user.map_or(Some(neither), too_wide);
@@ -254,8 +255,8 @@ fn disagree(user: Mean, by_time: &Lines) -> Option<String> {
 }
 
 /// Repetitions that count.
-fn kept_count(all: &[Repetition]) -> usize {
-    all.iter().filter(|one| one.verdict == Verdict::Kept).count()
+fn accepted_count(all: &[Repetition]) -> usize {
+    all.iter().filter(|one| one.verdict == Verdict::Accepted).count()
 }
 
 /// Displaced lines, by time.
@@ -269,8 +270,8 @@ fn removed(series: &Series, verdict: Verdict) -> Value {
 }
 
 fn stopped_median(repetitions: &[Repetition]) -> Option<u64> {
-    let kept = repetitions.iter().filter(|one| one.verdict == Verdict::Kept);
-    let mut stopped: Vec<u64> = kept.filter_map(|one| one.stopped_cycles).collect();
+    let accepted = repetitions.iter().filter(|one| one.verdict == Verdict::Accepted);
+    let mut stopped: Vec<u64> = accepted.filter_map(|one| one.stopped_cycles).collect();
     stopped.sort_unstable();
     stopped.get(stopped.len() / 2).copied()
 }
@@ -315,7 +316,7 @@ fn row(series: &Series, found: &Found, clock_hz: f64) -> Vec<Value> {
     let ns = |cycles: f64| cycles * 1e9 / clock_hz;
     let whole_ns = |cycles: u64| ns(cycles as f64).round() as u64;
     let lines = found.lines.and_then(|found| found.lines);
-    let count = |of: &[Repetition]| Value::Uint(kept_count(of) as u64);
+    let count = |of: &[Repetition]| Value::Uint(accepted_count(of) as u64);
     let mut row = key(series);
     row.extend([
         real(found.user.map(|mean| mean.mean)),
@@ -338,7 +339,7 @@ fn row(series: &Series, found: &Found, clock_hz: f64) -> Vec<Value> {
         count(&series.treatment),
         count(&series.control),
         removed(series, Verdict::NotInterrupted),
-        removed(series, Verdict::OthersToo),
+        removed(series, Verdict::Contaminated),
         removed(series, Verdict::Switched),
         removed(series, Verdict::Paused),
         whole_ns(series.ready.pass_cycles).into(),

@@ -8,7 +8,7 @@ use super::what::{Geometry, Level, Method, Stimulus};
 /// One that counts.
 pub(crate) fn repetition(user: Option<u64>, kernel: Option<u64>) -> Repetition {
     Repetition {
-        verdict: Verdict::Kept,
+        verdict: Verdict::Accepted,
         excess_cycles: None,
         stopped_cycles: None,
         user_misses: user,

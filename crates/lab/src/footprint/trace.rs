@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::sample::Verdict;
 use super::what::{Level, Method, Stimulus};
-use crate::noise::{Mark, ContextName, What};
+use crate::noise::{ContextName, Mark, What};
 
 /// Most stretches of a trace: a window is short.
 pub const SPANS_MAX: usize = 20_000;
@@ -168,7 +168,7 @@ mod tests {
             level: Level::L1d,
             stimulus: Stimulus::Disk,
             method: Method::Refined,
-            verdict: Verdict::Kept,
+            verdict: Verdict::Accepted,
             cpu: 1,
             thread: 7,
             times: TraceTimes::default(),

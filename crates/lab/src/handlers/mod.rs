@@ -13,4 +13,4 @@ mod tables;
 pub use bench::{HandlersBench, Pass, ProbeOverhead};
 pub use condition::{Condition, Load, Rate, Stimulus};
 pub use experiment::{ConditionSamples, Plan, Samples};
-pub use sample::{Agreement, CpuWindow, EventSums, ContextStats, Timing, WindowSample};
+pub use sample::{Agreement, ContextStats, CpuWindow, EventSums, Timing, WindowSample};

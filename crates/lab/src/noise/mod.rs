@@ -21,6 +21,7 @@ pub use ledger::GapLedger;
 pub use loops::{Body, Loop};
 pub use placement::{Beside, Place, Relation, Stretch, Stretches};
 pub use sample::{
-    CpuNoise, Fixed, Injected, NoiseSample, Quantum, QuantumCycles, Slots, ContextName, Traced, Work,
+    ContextName, CpuNoise, Fixed, Injected, NoiseSample, Quantum, QuantumCycles, Slots, Traced,
+    Work,
 };
 pub use split::{Class, Gap, Mark, Part, Rules, SplitFaults, What, split};

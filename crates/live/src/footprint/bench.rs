@@ -282,7 +282,8 @@ impl LiveFootprint {
         result.window = self.settings.mark.map(|_| self.windows);
         self.windows += 1;
         if self.settings.ticks {
-            result.verdict = delta.map_or(Verdict::OthersToo, |delta| with_ticks(delta, expected));
+            result.verdict =
+                delta.map_or(Verdict::Contaminated, |delta| with_ticks(delta, expected));
             // It is not known which of the gaps is the interrupt's.
             (result.excess_cycles, result.stopped_cycles) = (None, None);
         }
@@ -474,9 +475,9 @@ fn repetition(
     excess_cycles: Option<i64>,
     misses: Option<Misses>,
 ) -> Repetition {
-    let verdict = delta.map_or(Verdict::OthersToo, |delta| verdict(delta, window, expected));
+    let verdict = delta.map_or(Verdict::Contaminated, |delta| verdict(delta, window, expected));
     // An interrupt too late for a whole pass after it counts as none.
-    let is_late = verdict == Verdict::Kept && excess_cycles.is_none();
+    let is_late = verdict == Verdict::Accepted && excess_cycles.is_none();
     Repetition {
         verdict: if is_late { Verdict::NotInterrupted } else { verdict },
         excess_cycles,

@@ -91,16 +91,16 @@ pub fn verdict(delta: CountDelta, window: &Window, expected: Option<Expected>) -
         return Verdict::Switched;
     }
     if delta.others > 0 || too_many {
-        return Verdict::OthersToo;
+        return Verdict::Contaminated;
     }
     let due = u32::from(expected.is_some());
     if window.gaps > due {
-        return if ticks { Verdict::OthersToo } else { Verdict::Paused };
+        return if ticks { Verdict::Contaminated } else { Verdict::Paused };
     }
     match expected {
         Some(_) if delta.expected == 0 || window.gaps == 0 => Verdict::NotInterrupted,
         Some(expected) if !expected.on_time => Verdict::NotInterrupted,
-        _ => Verdict::Kept,
+        _ => Verdict::Accepted,
     }
 }
 
@@ -113,9 +113,13 @@ pub fn with_ticks(delta: CountDelta, expected: Option<Expected>) -> Verdict {
         return Verdict::Switched;
     }
     if delta.others > 0 || (delta.expected > 1 && !is_tick) {
-        return Verdict::OthersToo;
+        return Verdict::Contaminated;
     }
-    if expected.is_some() && delta.expected == 0 { Verdict::NotInterrupted } else { Verdict::Kept }
+    if expected.is_some() && delta.expected == 0 {
+        Verdict::NotInterrupted
+    } else {
+        Verdict::Accepted
+    }
 }
 
 #[cfg(test)]
@@ -133,23 +137,23 @@ mod tests {
             let window = Window { gaps, ..Window::default() };
             assert_eq!(verdict(delta, &window, how), expect, "{delta:?} {gaps} {how:?}");
         };
-        check((1, 0, 0, 0), 1, timer, Verdict::Kept);
-        check((3, 0, 0, 0), 1, timer, Verdict::Kept); // ticks while the counts were read
+        check((1, 0, 0, 0), 1, timer, Verdict::Accepted);
+        check((3, 0, 0, 0), 1, timer, Verdict::Accepted); // ticks while the counts were read
         check((2, 0, 0, 0), 1, late, Verdict::NotInterrupted); // a tick, not the timer
-        check((2, 0, 0, 0), 2, timer, Verdict::OthersToo);
-        check((1, 0, 1, 0), 1, disk, Verdict::Kept);
+        check((2, 0, 0, 0), 2, timer, Verdict::Contaminated);
+        check((1, 0, 1, 0), 1, disk, Verdict::Accepted);
         check((1, 0, 1, 0), 1, early, Verdict::NotInterrupted); // the gap is the tick's
-        check((2, 0, 0, 0), 1, disk, Verdict::OthersToo);
+        check((2, 0, 0, 0), 1, disk, Verdict::Contaminated);
         check((1, 0, 0, 0), 0, disk, Verdict::NotInterrupted);
         check((0, 0, 1, 0), 1, disk, Verdict::NotInterrupted);
-        check((1, 1, 0, 0), 2, disk, Verdict::OthersToo);
+        check((1, 1, 0, 0), 2, disk, Verdict::Contaminated);
         check((1, 0, 0, 1), 1, disk, Verdict::Switched);
         check((1, 0, 0, 0), 2, disk, Verdict::Paused);
-        check((0, 0, 0, 0), 0, None, Verdict::Kept);
-        check((0, 0, 2, 0), 0, None, Verdict::Kept);
-        check((0, 0, 1, 0), 1, None, Verdict::OthersToo);
+        check((0, 0, 0, 0), 0, None, Verdict::Accepted);
+        check((0, 0, 2, 0), 0, None, Verdict::Accepted);
+        check((0, 0, 1, 0), 1, None, Verdict::Contaminated);
         check((0, 0, 0, 0), 1, None, Verdict::Paused);
-        check((0, 1, 0, 0), 0, None, Verdict::OthersToo);
+        check((0, 1, 0, 0), 0, None, Verdict::Contaminated);
     }
 
     #[test]
@@ -176,11 +180,11 @@ mod tests {
             let delta = CountDelta { expected, others, ticks, switches };
             assert_eq!(with_ticks(delta, how), expect, "{delta:?} {how:?}");
         };
-        check((1, 0, 6, 0), disk, Verdict::Kept);
-        check((0, 0, 6, 0), None, Verdict::Kept);
+        check((1, 0, 6, 0), disk, Verdict::Accepted);
+        check((0, 0, 6, 0), None, Verdict::Accepted);
         check((0, 0, 6, 0), disk, Verdict::NotInterrupted);
-        check((2, 0, 6, 0), disk, Verdict::OthersToo);
-        check((0, 1, 6, 0), None, Verdict::OthersToo);
+        check((2, 0, 6, 0), disk, Verdict::Contaminated);
+        check((0, 1, 6, 0), None, Verdict::Contaminated);
         check((1, 0, 6, 1), disk, Verdict::Switched);
     }
 }

@@ -86,7 +86,7 @@ impl LiveFootprint {
             clocks.read();
             let verdict = repetition.verdict;
             last = Ok(Traced { verdict, times, clocks });
-            if verdict == Verdict::Kept {
+            if verdict == Verdict::Accepted {
                 break;
             }
         }

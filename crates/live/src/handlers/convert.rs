@@ -3,7 +3,7 @@
 use attribution::context::{SOFTIRQS, VECTORS};
 use attribution::key::ContextKey;
 use attribution::{Context, ContextKind};
-use lab::handlers::{Agreement, CpuWindow, EventSums, ContextStats, Timing};
+use lab::handlers::{Agreement, ContextStats, CpuWindow, EventSums, Timing};
 use stats::{Batch, Batches, Distribution, LogLinear, Peak};
 
 use crate::bpf::layout::{CpuState, Row};

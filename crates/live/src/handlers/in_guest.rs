@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use lab::experiment::BenchError;
 use lab::handlers::in_guest::{GuestAnswer, GuestOrder, GuestWindow, Probed, ProbedSource};
-use lab::handlers::{Condition, HandlersBench, ContextStats, Stimulus};
+use lab::handlers::{Condition, ContextStats, HandlersBench, Stimulus};
 use serde_json::json;
 
 use super::bench::{LiveBench, own_cpu_ns};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use attribution::context::{SOFTIRQS, VECTORS};
 use attribution::key::ContextKey;
 use attribution::{Context, ContextKind};
-use lab::noise::{Mark, ContextName, What};
+use lab::noise::{ContextName, Mark, What};
 use zerocopy::FromBytes;
 
 use crate::bpf::layout::{

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::rc::Rc;
 
-use lab::noise::{Mark, ContextName};
+use lab::noise::{ContextName, Mark};
 use libbpf_rs::{
     Link, Map, MapCore, MapFlags, Object, ObjectBuilder, PrintLevel, RingBuffer, RingBufferBuilder,
 };

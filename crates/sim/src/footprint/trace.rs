@@ -82,7 +82,7 @@ mod tests {
             level: Level::L1d,
             stimulus: Stimulus::Disk,
             method: Method::Refined,
-            verdict: Verdict::Kept,
+            verdict: Verdict::Accepted,
             cpu: 1,
             thread: 7,
             times,

@@ -2,7 +2,7 @@
 
 use attribution::Context;
 use lab::handlers::in_guest::GuestWindow;
-use lab::handlers::{CpuWindow, EventSums, ContextStats, Timing, WindowSample};
+use lab::handlers::{ContextStats, CpuWindow, EventSums, Timing, WindowSample};
 use stats::{Batches, Distribution};
 
 use super::agreement::lines_of;

@@ -7,7 +7,7 @@ use attribution::context::vector_named;
 use lab::experiment::BenchError;
 use lab::handlers::Condition;
 use lab::handlers::in_guest::{GuestOrder, Probed, ProbedSource};
-use lab::handlers::probe_check::{CheckedEvent, CheckedContext, ProbeCost};
+use lab::handlers::probe_check::{CheckedContext, CheckedEvent, ProbeCost};
 use plugin::symbols::{BODY_FIRST, GATE_PROBE, PROBE_FIRST, probe_name};
 use simrecord::counters::{CYCLES, INSTRUCTIONS};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use attribution::KernelContext;
-use lab::noise::{Part, ContextName};
+use lab::noise::{ContextName, Part};
 
 use super::timeline::Piece;
 use crate::accounting::Accounting;

@@ -5,7 +5,7 @@ use record::{Absence, Column, Format, Kind, Table, TableDisplay, Value};
 
 use super::super::contexts::{Mode, of_mode};
 use super::super::estimate::{
-    Mean, beyond_control, difference, kept, kernel_misses, mean, user_misses,
+    Mean, accepted, beyond_control, difference, kernel_misses, mean, user_misses,
 };
 use super::super::experiment::{Samples, Series};
 use super::super::what::{Level, Method, Stimulus};
@@ -89,7 +89,7 @@ impl ModelRun {
     pub(super) fn long_effect(&self, stimulus: Stimulus, method: Method) -> Known {
         let which = Which { long: true, change: None, level: Level::L1d, stimulus, method };
         let (series, _) = self.series(which)?;
-        let of = |all| mean(&kept(all, user_misses));
+        let of = |all| mean(&accepted(all, user_misses));
         let both = of(&series.treatment).zip(of(&series.control));
         both.and_then(|(with, without)| difference(with, without)).ok_or_else(|| too_few(series))
     }
@@ -101,7 +101,7 @@ impl ModelRun {
         let all = |with: bool| {
             let (series, _) = self.series(which)?;
             let all = if with { &series.treatment } else { &series.control };
-            mean(&kept(all, user_misses)).ok_or_else(|| too_few(series))
+            mean(&accepted(all, user_misses)).ok_or_else(|| too_few(series))
         };
         match row.count {
             Count::Start => self.start(row.level),
@@ -122,7 +122,7 @@ impl ModelRun {
 }
 
 fn too_few(series: &Series) -> String {
-    let count = |all| kept(all, user_misses).len();
+    let count = |all| accepted(all, user_misses).len();
     format!(
         "only {} treatment and {} control repetitions were accepted",
         count(&series.treatment),

@@ -26,7 +26,7 @@ use record::limits::ROWS_MAX;
 use record::{Column, Kind, TableDisplay, Value};
 
 use super::ledger::GapLedger;
-use super::sample::{CpuNoise, NoiseSample, ContextName, Work};
+use super::sample::{ContextName, CpuNoise, NoiseSample, Work};
 use super::split::Part;
 
 /// Samples of the detour loop: the traced ones or, when there are none, the others.

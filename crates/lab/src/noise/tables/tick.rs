@@ -3,7 +3,7 @@
 use record::{Absence, Column, Kind, Table, TableDisplay};
 
 use super::super::loops::Loop;
-use super::super::sample::{CpuNoise, Fixed, NoiseSample, Quantum, ContextName, Work};
+use super::super::sample::{ContextName, CpuNoise, Fixed, NoiseSample, Quantum, Work};
 use super::super::split::Part;
 use super::aftermath::Mean;
 use super::{all_rows, column, cpu_column, ledgers};
