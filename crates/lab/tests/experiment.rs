@@ -68,7 +68,7 @@ impl NoiseBench for Failing {
         Ok(NoiseSample {
             looping,
             cpus: vec![cpu],
-            beside: Vec::new(),
+            activity: Vec::new(),
             names: Vec::new(),
             traced: Some(lab::noise::Traced::default()),
             injected: Vec::new(),

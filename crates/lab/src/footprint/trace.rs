@@ -6,7 +6,7 @@ use super::sample::Verdict;
 use super::what::{Level, Method, Stimulus};
 use crate::noise::{ContextName, Mark, What};
 
-/// Most stretches of a trace: a window is short.
+/// Most intervals of a trace: a window is short.
 pub const SPANS_MAX: usize = 20_000;
 /// The loop itself, as a name and a sort.
 pub const LOOP: (&str, &str) = ("loop", "task");
@@ -26,7 +26,7 @@ pub struct TraceTimes {
     pub stopped_cycles: u64,
 }
 
-/// A stretch in which a CPU executed for one task or handler. Times are ns from the window's begin.
+/// An interval in which a CPU executed one task or handler. Times are ns from the window's start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceSpan {
     /// The CPU.
@@ -84,7 +84,7 @@ pub fn words(name: &ContextName) -> (String, String) {
 }
 
 /// From a kernel's marks on a CPU to who ran there, from 0 to `window_ns`. Times of marks are ns from the
-/// window's begin, and negative before it. Between its marks the loop runs, but for the stretch in which
+/// window's start, and negative before it. Between its marks the loop runs, but for the interval in which
 /// it stood still by its own clock.
 #[must_use]
 pub fn spans(marks: &[(i64, What)], names: &[ContextName], trace: &Trace) -> Vec<TraceSpan> {
@@ -131,7 +131,7 @@ enum Who {
     Source(u32),
 }
 
-/// A stretch without a mark, cut where the loop stopped and went on.
+/// An interval without a mark, cut where the loop stopped and went on.
 fn pieces(
     (from, to): (u64, u64),
     who: Option<u32>,
@@ -222,7 +222,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the marks: stretches lie end to end and fill the window.
+        /// Whatever the marks: intervals lie end to end and fill the window.
         #[test]
         fn stretches_fill_the_window(
             marks in prop::collection::vec((-50..400_i64, 0..5_u8, 0..4_u32), 0..40),

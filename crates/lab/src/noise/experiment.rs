@@ -203,7 +203,7 @@ fn warnings(samples: &[NoiseSample]) -> Vec<String> {
     warnings
 }
 
-/// How much the least time of a stretch of quanta may be off another's: the work is the same.
+/// How much the minimum time of two blocks of quanta may differ: the work is the same.
 const SPEED_CHANGE_MAX: f64 = 1.05;
 
 fn changed_speed(least_ns: &[u64]) -> Option<String> {
@@ -211,7 +211,7 @@ fn changed_speed(least_ns: &[u64]) -> Option<String> {
     (most as f64 > least as f64 * SPEED_CHANGE_MAX).then(|| {
         format!(
             "the processor changed its speed, or shares its core: the same work took {least} ns at \
-             best in one stretch of the window and {most} ns in another"
+             best in one part of the window and {most} ns in another"
         )
     })
 }

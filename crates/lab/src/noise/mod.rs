@@ -19,7 +19,7 @@ pub use bench::{NoiseBench, Visibility};
 pub use experiment::Plan;
 pub use ledger::GapLedger;
 pub use loops::{Body, Loop};
-pub use placement::{Beside, Place, Relation, Stretch, Stretches};
+pub use placement::{CpuActivity, Place, Relation, BusyInterval, BusyIntervals};
 pub use sample::{
     ContextName, CpuNoise, Fixed, Injected, NoiseSample, Quantum, QuantumCycles, Slots, Traced,
     Work,

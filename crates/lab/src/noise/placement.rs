@@ -1,11 +1,11 @@
-//! Where a loop runs, and where others run meanwhile: what a handler on one CPU does to a loop on another
+//! Where a loop runs, and what runs on the other CPUs at the same time: the effect of a handler on a loop
 //! (paper `noise-t1`, section on placement).
 
 use super::sample::Quantum;
 use super::split::{Mark, What};
 
-/// Stretches that are kept of a CPU.
-pub const STRETCHES_MAX: usize = 1 << 16;
+/// Most busy intervals of a CPU that are stored.
+pub const BUSY_INTERVALS_MAX: usize = 1 << 16;
 
 /// Where a CPU (a hardware thread) is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,9 +62,9 @@ impl Relation {
     }
 }
 
-/// A stretch of time in which a CPU was neither a loop's nor idle.
+/// An interval in which a CPU executed neither its loop nor the idle task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stretch {
+pub struct BusyInterval {
     /// When it began, ns.
     pub start_ns: u64,
     /// When it ended, ns.
@@ -73,20 +73,20 @@ pub struct Stretch {
     pub is_handlers: bool,
 }
 
-/// What one CPU did beside its loop, if it has one.
+/// What one CPU did apart from its loop, if it has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Beside {
+pub struct CpuActivity {
     /// Which CPU.
     pub place: Place,
     /// In the order of time; they do not overlap.
-    pub stretches: Vec<Stretch>,
+    pub intervals: Vec<BusyInterval>,
     /// Later ones were not kept; absent when all were.
     pub until_ns: Option<u64>,
 }
 
-/// What others did to a quantum.
+/// What ran on the CPUs, apart from the loops, during a quantum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Meanwhile {
+pub enum ConcurrentActivity {
     /// Nobody ran anywhere.
     Nobody,
     /// Handlers ran on this CPU alone, and nothing else anywhere.
@@ -99,46 +99,46 @@ pub enum Meanwhile {
     Unknown,
 }
 
-impl Beside {
-    /// Stretches that overlap the quantum.
-    fn during(&self, quantum: &Quantum) -> &[Stretch] {
+impl CpuActivity {
+    /// Intervals that overlap the quantum.
+    fn during(&self, quantum: &Quantum) -> &[BusyInterval] {
         let end_ns = quantum.start_ns.saturating_add(quantum.time_ns);
-        let first = self.stretches.partition_point(|one| one.end_ns <= quantum.start_ns);
-        let behind = &self.stretches[first..];
-        &behind[..behind.partition_point(|one| one.start_ns < end_ns)]
+        let first = self.intervals.partition_point(|one| one.end_ns <= quantum.start_ns);
+        let later = &self.intervals[first..];
+        &later[..later.partition_point(|one| one.start_ns < end_ns)]
     }
 }
 
 /// What the CPUs did during a quantum.
 #[must_use]
-pub fn meanwhile(quantum: &Quantum, all: &[Beside]) -> Meanwhile {
+pub fn concurrent_activity(quantum: &Quantum, all: &[CpuActivity]) -> ConcurrentActivity {
     let end_ns = quantum.start_ns.saturating_add(quantum.time_ns);
     if all.iter().filter_map(|one| one.until_ns).any(|until| until < end_ns) {
-        return Meanwhile::Unknown;
+        return ConcurrentActivity::Unknown;
     }
     let (mut handlers, mut others) = (None, false);
     for one in all {
-        let stretches = one.during(quantum);
-        others |= stretches.iter().any(|stretch| !stretch.is_handlers);
-        if stretches.iter().any(|stretch| stretch.is_handlers) {
+        let intervals = one.during(quantum);
+        others |= intervals.iter().any(|interval| !interval.is_handlers);
+        if intervals.iter().any(|interval| interval.is_handlers) {
             others |= handlers.is_some();
             handlers.get_or_insert(one.place.cpu);
         }
     }
     match (handlers, others) {
-        (None, false) => Meanwhile::Nobody,
-        (None, true) => Meanwhile::Others,
-        (Some(cpu), false) => Meanwhile::Handlers(cpu),
-        (Some(cpu), true) => Meanwhile::More(cpu),
+        (None, false) => ConcurrentActivity::Nobody,
+        (None, true) => ConcurrentActivity::Others,
+        (Some(cpu), false) => ConcurrentActivity::Handlers(cpu),
+        (Some(cpu), true) => ConcurrentActivity::More(cpu),
     }
 }
 
-/// Makes stretches of what comes in order of time, no more than [`STRETCHES_MAX`].
+/// Builds busy intervals from events in the order of time, no more than [`BUSY_INTERVALS_MAX`].
 #[derive(Clone, Debug, Default)]
-pub struct Stretches {
-    kept: Vec<Stretch>,
+pub struct BusyIntervals {
+    kept: Vec<BusyInterval>,
     until_ns: Option<u64>,
-    /// The stretch that has not ended, and when it began.
+    /// The interval that has not ended: its start and whether it is of handlers.
     open: Option<(u64, bool)>,
     /// Contexts that are open, by marks.
     depth: u32,
@@ -146,15 +146,15 @@ pub struct Stretches {
     task: bool,
 }
 
-impl Stretches {
+impl BusyIntervals {
     /// From `at_ns` on it is the loop or nobody (none), handlers, or something else.
-    pub fn turn(&mut self, at_ns: u64, is_handlers: Option<bool>) {
+    pub fn transition(&mut self, at_ns: u64, is_handlers: Option<bool>) {
         if self.open.map(|open| open.1) == is_handlers {
             return;
         }
         if let Some((start_ns, is_handlers)) = self.open.take().filter(|open| open.0 < at_ns) {
-            match self.kept.len() < STRETCHES_MAX {
-                true => self.kept.push(Stretch { start_ns, end_ns: at_ns, is_handlers }),
+            match self.kept.len() < BUSY_INTERVALS_MAX {
+                true => self.kept.push(BusyInterval { start_ns, end_ns: at_ns, is_handlers }),
                 false => {
                     self.until_ns.get_or_insert(start_ns);
                 }
@@ -173,14 +173,14 @@ impl Stretches {
             What::Fault => return,
         }
         let is_handlers = (self.depth > 0 || self.task).then_some(!self.task);
-        self.turn(mark.at_ns, is_handlers);
+        self.transition(mark.at_ns, is_handlers);
     }
 
     /// What a CPU did until `end_ns`.
     #[must_use]
-    pub fn finish(mut self, place: Place, end_ns: u64) -> Beside {
-        self.turn(self.open.map_or(end_ns, |open| open.0.max(end_ns)), None);
-        Beside { place, stretches: self.kept, until_ns: self.until_ns }
+    pub fn finish(mut self, place: Place, end_ns: u64) -> CpuActivity {
+        self.transition(self.open.map_or(end_ns, |open| open.0.max(end_ns)), None);
+        CpuActivity { place, intervals: self.kept, until_ns: self.until_ns }
     }
 }
 
@@ -198,10 +198,10 @@ mod tests {
         Quantum { start_ns, time_ns, named_ns: None, main: None, faulted: None, migrated: false }
     }
 
-    fn beside(cpu: u32, stretches: &[(u64, u64, bool)]) -> Beside {
-        let stretch = |&(start_ns, end_ns, is_handlers)| Stretch { start_ns, end_ns, is_handlers };
-        let stretches = stretches.iter().map(stretch).collect();
-        Beside { place: place(cpu, 0, 0), stretches, until_ns: None }
+    fn activity(cpu: u32, intervals: &[(u64, u64, bool)]) -> CpuActivity {
+        let interval = |&(start_ns, end_ns, is_handlers)| BusyInterval { start_ns, end_ns, is_handlers };
+        let intervals = intervals.iter().map(interval).collect();
+        CpuActivity { place: place(cpu, 0, 0), intervals, until_ns: None }
     }
 
     #[test]
@@ -217,30 +217,30 @@ mod tests {
     #[test]
     fn a_quantum_is_of_the_handlers_in_it_if_they_were_alone() {
         let all = [
-            beside(0, &[(10, 20, true), (50, 60, true), (80, 90, false)]),
-            beside(1, &[(55, 58, true), (100, 110, true), (110, 120, false)]),
+            activity(0, &[(10, 20, true), (50, 60, true), (80, 90, false)]),
+            activity(1, &[(55, 58, true), (100, 110, true), (110, 120, false)]),
         ];
         for (start_ns, time_ns, expected) in [
-            (0, 10, Meanwhile::Nobody),
-            (20, 30, Meanwhile::Nobody),
-            (0, 11, Meanwhile::Handlers(0)),
-            (12, 2, Meanwhile::Handlers(0)),
-            (50, 5, Meanwhile::Handlers(0)),
-            (50, 6, Meanwhile::More(0)),
-            (15, 70, Meanwhile::More(0)),
-            (85, 1, Meanwhile::Others),
-            (95, 10, Meanwhile::Handlers(1)),
-            (95, 20, Meanwhile::More(1)),
+            (0, 10, ConcurrentActivity::Nobody),
+            (20, 30, ConcurrentActivity::Nobody),
+            (0, 11, ConcurrentActivity::Handlers(0)),
+            (12, 2, ConcurrentActivity::Handlers(0)),
+            (50, 5, ConcurrentActivity::Handlers(0)),
+            (50, 6, ConcurrentActivity::More(0)),
+            (15, 70, ConcurrentActivity::More(0)),
+            (85, 1, ConcurrentActivity::Others),
+            (95, 10, ConcurrentActivity::Handlers(1)),
+            (95, 20, ConcurrentActivity::More(1)),
         ] {
-            let found = meanwhile(&quantum(start_ns, time_ns), &all);
+            let found = concurrent_activity(&quantum(start_ns, time_ns), &all);
             assert_eq!(found, expected, "{start_ns} {time_ns}");
         }
     }
 
     #[test]
-    fn marks_become_stretches() {
+    fn marks_become_busy_intervals() {
         use What::{Enter, Fault, Leave, SwitchBack, SwitchTo};
-        let mut stretches = Stretches::default();
+        let mut intervals = BusyIntervals::default();
         let marks = [
             (10, Enter(1)),
             (12, Enter(2)),
@@ -255,30 +255,30 @@ mod tests {
             (80, Leave(9)),
             (90, Enter(1)),
         ];
-        marks.iter().for_each(|&(at_ns, what)| stretches.mark(&Mark { at_ns, what }));
-        let found = stretches.finish(place(0, 0, 0), 100);
+        marks.iter().for_each(|&(at_ns, what)| intervals.mark(&Mark { at_ns, what }));
+        let found = intervals.finish(place(0, 0, 0), 100);
         let expected = [(10, 20, true), (40, 50, true), (50, 70, false), (90, 100, true)];
-        assert_eq!(found, beside(0, &expected));
+        assert_eq!(found, activity(0, &expected));
     }
 
     #[test]
     fn beyond_what_is_kept_nothing_is_known() {
-        let mut stretches = Stretches::default();
-        let last = 10 * (STRETCHES_MAX as u64 + 1);
+        let mut intervals = BusyIntervals::default();
+        let last = 10 * (BUSY_INTERVALS_MAX as u64 + 1);
         for at in (0..=last).step_by(10) {
-            stretches.turn(at, Some(true));
-            stretches.turn(at + 1, None);
+            intervals.transition(at, Some(true));
+            intervals.transition(at + 1, None);
         }
-        let all = [stretches.finish(place(0, 0, 0), last + 10)];
-        let first_lost = 10 * STRETCHES_MAX as u64;
-        assert_eq!(all[0].stretches.len(), STRETCHES_MAX);
-        assert_eq!(meanwhile(&quantum(first_lost - 5, 5), &all), Meanwhile::Nobody);
-        assert_eq!(meanwhile(&quantum(first_lost - 5, 6), &all), Meanwhile::Unknown);
-        assert_eq!(meanwhile(&quantum(last + 5, 1), &all), Meanwhile::Unknown);
+        let all = [intervals.finish(place(0, 0, 0), last + 10)];
+        let first_lost = 10 * BUSY_INTERVALS_MAX as u64;
+        assert_eq!(all[0].intervals.len(), BUSY_INTERVALS_MAX);
+        assert_eq!(concurrent_activity(&quantum(first_lost - 5, 5), &all), ConcurrentActivity::Nobody);
+        assert_eq!(concurrent_activity(&quantum(first_lost - 5, 6), &all), ConcurrentActivity::Unknown);
+        assert_eq!(concurrent_activity(&quantum(last + 5, 1), &all), ConcurrentActivity::Unknown);
     }
 
     proptest! {
-        /// Whatever the stretches: a search by halves finds what a look at all of them finds.
+        /// A binary search finds the same intervals as a search through all of them.
         #[test]
         fn nothing_that_overlaps_is_missed(
             steps in prop::collection::vec((0..9_u64, 1..9_u64, any::<bool>()), 0..40),
@@ -286,21 +286,21 @@ mod tests {
             time_ns in 1..50_u64,
         ) {
             let mut at = 0;
-            let stretches: Vec<_> = steps.iter().map(|&(gap, length, is_handlers)| {
+            let intervals: Vec<_> = steps.iter().map(|&(gap, length, is_handlers)| {
                 let start = at + gap;
                 at = start + length;
                 (start, at, is_handlers)
             }).collect();
-            let hit = |wanted: bool| stretches.iter().any(|&(start, end, is_handlers)| {
+            let hit = |wanted: bool| intervals.iter().any(|&(start, end, is_handlers)| {
                 is_handlers == wanted && start < start_ns + time_ns && start_ns < end
             });
             let expected = match (hit(true), hit(false)) {
-                (false, false) => Meanwhile::Nobody,
-                (false, true) => Meanwhile::Others,
-                (true, false) => Meanwhile::Handlers(3),
-                (true, true) => Meanwhile::More(3),
+                (false, false) => ConcurrentActivity::Nobody,
+                (false, true) => ConcurrentActivity::Others,
+                (true, false) => ConcurrentActivity::Handlers(3),
+                (true, true) => ConcurrentActivity::More(3),
             };
-            prop_assert_eq!(meanwhile(&quantum(start_ns, time_ns), &[beside(3, &stretches)]), expected);
+            prop_assert_eq!(concurrent_activity(&quantum(start_ns, time_ns), &[activity(3, &intervals)]), expected);
         }
     }
 }

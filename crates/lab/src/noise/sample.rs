@@ -6,7 +6,7 @@ use stats::Distribution;
 
 use super::ledger::GapLedger;
 use super::loops::Loop;
-use super::placement::Beside;
+use super::placement::CpuActivity;
 use super::split::Part;
 
 /// The name of what a bench numbers: a context or a task.
@@ -27,9 +27,9 @@ pub struct NoiseSample {
     pub looping: Loop,
     /// One for each CPU.
     pub cpus: Vec<CpuNoise>,
-    /// What ran beside the loops on each CPU that was watched; empty where none was, or where it is not
-    /// known where the CPUs are.
-    pub beside: Vec<Beside>,
+    /// What ran apart from the loops on each CPU that was watched; empty where none was, or where the
+    /// topology of the CPUs is unknown.
+    pub activity: Vec<CpuActivity>,
     /// Names of contexts and tasks, by number.
     pub names: Vec<ContextName>,
     /// What the kernel's side saw; absent when it was not watched.
@@ -121,7 +121,7 @@ pub struct Fixed {
     pub times: Distribution,
     /// The first of them.
     pub first: Vec<Quantum>,
-    /// The least time, ns, in each of some stretches of equal number, in order.
+    /// The minimum time, ns, of each block of the window, in order.
     pub least_ns: Vec<u64>,
     /// Of each quantum, who used its cycles; empty where not every cycle was seen.
     pub cycles: Vec<QuantumCycles>,
@@ -182,22 +182,22 @@ pub struct Slots {
 const QUANTA_MAX: usize = 10_000;
 /// Slots kept one by one.
 const SLOTS_MAX: usize = 1 << 16;
-/// Stretches in which the least time of a quantum is looked for.
-const STRETCHES: usize = 10;
+/// Blocks of a window; the minimum time of a quantum is found in each.
+const BLOCKS: usize = 10;
 
 impl Fixed {
-    /// Quanta in a stretch of a window that has so many.
+    /// Quanta of a block in a window of `expected` quanta.
     #[must_use]
-    pub fn stretch_of(expected: u64) -> u64 {
-        expected.div_ceil(STRETCHES as u64).max(1)
+    pub fn quanta_per_block(expected: u64) -> u64 {
+        expected.div_ceil(BLOCKS as u64).max(1)
     }
 
-    /// Adds the next quantum, in stretches of `stretch` of them.
-    pub fn add(&mut self, quantum: Quantum, stretch: u64) {
-        let at = (self.times.count / stretch.max(1)) as usize;
+    /// Adds the next quantum, in blocks of `quanta_per_block`.
+    pub fn add(&mut self, quantum: Quantum, quanta_per_block: u64) {
+        let at = (self.times.count / quanta_per_block.max(1)) as usize;
         match self.least_ns.get_mut(at) {
             Some(least) => *least = quantum.time_ns.min(*least),
-            None if at < STRETCHES => self.least_ns.push(quantum.time_ns),
+            None if at < BLOCKS => self.least_ns.push(quantum.time_ns),
             None => {}
         }
         self.times.record(quantum.time_ns, quantum.start_ns);

@@ -300,7 +300,7 @@ impl LiveNoise {
         Ok(NoiseSample {
             looping,
             cpus,
-            beside: probes.map(|_| concurrent_activity(&self.root, activity)).unwrap_or_default(),
+            activity: probes.map(|_| concurrent_activity(&self.root, activity)).unwrap_or_default(),
             names: probes.map(|probes| probes.names(&self.root)).unwrap_or_default(),
             traced: probes.map(|_| traced),
             injected: Vec::new(),

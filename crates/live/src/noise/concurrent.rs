@@ -1,14 +1,14 @@
 //! The concurrent activity of the CPUs, from their marks, and the place of each CPU.
 
-use lab::noise::{Beside, Place, Stretches};
+use lab::noise::{CpuActivity, Place, BusyIntervals};
 
 use crate::host::{CpuFacts, Root, cpu_facts};
 
 /// The activity of each CPU, from its busy intervals and the end of its loop, ns. Empty when the kernel
 /// does not report the place of one of them.
-pub(super) fn concurrent_activity(root: &Root, of_cpus: Vec<(u32, Stretches, u64)>) -> Vec<Beside> {
+pub(super) fn concurrent_activity(root: &Root, of_cpus: Vec<(u32, BusyIntervals, u64)>) -> Vec<CpuActivity> {
     let facts = cpu_facts(root);
-    let of_cpu = |(cpu, intervals, end_ns): (u32, Stretches, u64)| {
+    let of_cpu = |(cpu, intervals, end_ns): (u32, BusyIntervals, u64)| {
         let mut activity = intervals.finish(place(&facts, cpu)?, end_ns);
         // After the loop's last record no marks were used.
         activity.until_ns = Some(activity.until_ns.map_or(end_ns, |until| until.min(end_ns)));
@@ -40,6 +40,6 @@ mod tests {
     #[test]
     fn without_the_place_of_every_cpu_there_is_no_activity() {
         let nowhere = Root::new("/nonexistent");
-        assert!(concurrent_activity(&nowhere, vec![(0, Stretches::default(), 5)]).is_empty());
+        assert!(concurrent_activity(&nowhere, vec![(0, BusyIntervals::default(), 5)]).is_empty());
     }
 }

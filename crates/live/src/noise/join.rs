@@ -1,6 +1,6 @@
 //! Joins the records of a loop with the kernel's marks while both arrive.
 
-use lab::noise::{Fixed, Gap, GapLedger, Loop, Mark, Part, Quantum, Rules, Stretches, Work, split};
+use lab::noise::{Fixed, Gap, GapLedger, Loop, Mark, Part, Quantum, Rules, BusyIntervals, Work, split};
 
 use super::loops::MIGRATED;
 use super::ring::Record;
@@ -17,7 +17,7 @@ pub struct Join {
     /// Marks of the waiting records and later, by time.
     marks: Vec<Mark>,
     /// Busy intervals of the CPU, from the marks used so far.
-    pub busy: Stretches,
+    pub busy: BusyIntervals,
     /// Quanta that are summed up into one.
     quanta_per_block: u64,
     /// When the window opened, ns: earlier marks belong to the warm-up.
@@ -53,8 +53,8 @@ impl Join {
             work,
             waiting: Vec::new(),
             marks: Vec::new(),
-            busy: Stretches::default(),
-            quanta_per_block: Fixed::stretch_of(expected),
+            busy: BusyIntervals::default(),
+            quanta_per_block: Fixed::quanta_per_block(expected),
             start_ns: None,
             migrated: 0,
             marks_taken: 0,

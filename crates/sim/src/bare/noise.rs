@@ -23,7 +23,7 @@ const MEMORY_BYTES: u64 = 16 << 20;
 /// Quanta kept one by one, as on the live bench.
 const QUANTA_MAX: usize = 10_000;
 /// Number of parts of a window for which the minimum time of a quantum is found.
-const STRETCHES: usize = 10;
+const BLOCKS: usize = 10;
 
 /// The parameters of a measurement.
 #[derive(Clone, Debug)]
@@ -127,7 +127,7 @@ impl BareNoise {
         NoiseSample {
             looping,
             cpus: vec![cpu],
-            beside: Vec::new(),
+            activity: Vec::new(),
             names: Vec::new(),
             traced: None,
             injected: Vec::new(),
@@ -147,8 +147,8 @@ impl BareNoise {
 
     fn quanta(&self, output: &Output) -> Fixed {
         let mut fixed = Fixed::default();
-        let stretch = output.records.len().div_ceil(STRETCHES).max(1);
-        for quanta in output.records.chunks(stretch) {
+        let quanta_per_block = output.records.len().div_ceil(BLOCKS).max(1);
+        for quanta in output.records.chunks(quanta_per_block) {
             let mut least_ns = u64::MAX;
             for &[begin, end] in quanta {
                 let start_ns = output.ns(begin);

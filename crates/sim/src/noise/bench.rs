@@ -10,7 +10,7 @@ use lab::noise::{
 };
 use serde_json::{Map, Value as Json, json};
 
-use super::beside::beside;
+use super::concurrent::concurrent_activity;
 use super::inject::injected;
 use super::join::{Join, migrated, slots};
 use super::names::Names;
@@ -162,11 +162,11 @@ impl SimNoise {
             self.add_cpu(&mut made, join);
         }
         made.traced.whole = true;
-        let beside = beside(region, &threads, self.threads_per_core());
+        let activity = concurrent_activity(region, &threads, self.threads_per_core());
         Ok(NoiseSample {
             looping,
             cpus: made.cpus,
-            beside,
+            activity,
             names: names.list,
             traced: (looping != Loop::Ftq).then_some(made.traced),
             injected: made.injected,
@@ -305,7 +305,7 @@ impl NoiseBench for SimNoise {
             None => NoiseSample {
                 looping,
                 cpus: Vec::new(),
-                beside: Vec::new(),
+                activity: Vec::new(),
                 names: Vec::new(),
                 traced: None,
                 injected: Vec::new(),

@@ -136,7 +136,7 @@ impl Join<'_> {
     /// Quanta of fixed work.
     pub(super) fn quanta(&mut self) -> Fixed {
         let noted = self.noted;
-        let stretch = Fixed::stretch_of(noted.records.len() as u64);
+        let quanta_per_block = Fixed::quanta_per_block(noted.records.len() as u64);
         let mut fixed = Fixed::default();
         let mut before_ns = noted.ran.start;
         for record in &noted.records {
@@ -153,7 +153,7 @@ impl Join<'_> {
                 migrated: flags & MIGRATED != 0,
             };
             fixed.cycles.push(self.quantum(&mut quantum, &pieces, &before));
-            fixed.add(quantum, stretch);
+            fixed.add(quantum, quanta_per_block);
         }
         fixed
     }

@@ -2,7 +2,7 @@
 //! simulator's own stack of contexts says who had the CPU, cycle by cycle.
 
 mod bench;
-mod beside;
+mod concurrent;
 mod inject;
 mod join;
 mod names;

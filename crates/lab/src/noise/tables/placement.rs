@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use record::{Absence, Column, Format, Kind, Table, Value};
 
-use super::super::placement::{Beside, Meanwhile, Relation, meanwhile};
+use super::super::placement::{CpuActivity, ConcurrentActivity, Relation, concurrent_activity};
 use super::super::sample::{CpuNoise, Fixed, NoiseSample, Work};
 use super::aftermath::Mean;
 use super::{all_rows, column};
@@ -77,15 +77,15 @@ pub fn placement(samples: &[NoiseSample]) -> (Table, Vec<Absence>) {
     for sample in samples {
         for cpu in &sample.cpus {
             if let Work::Quanta(fixed) = &cpu.work {
-                of_loops.push((&*sample.beside, cpu, &**fixed));
+                of_loops.push((&*sample.activity, cpu, &**fixed));
             }
         }
     }
     let mut rows = Vec::new();
-    for (beside, cpu, fixed) in &of_loops {
-        let hits = hits(fixed, beside);
-        for other in *beside {
-            let place = beside.iter().find(|one| one.place.cpu == cpu.cpu).map(|one| one.place);
+    for (activity, cpu, fixed) in &of_loops {
+        let hits = hits(fixed, activity);
+        for other in *activity {
+            let place = activity.iter().find(|one| one.place.cpu == cpu.cpu).map(|one| one.place);
             let Some(place) = place else { continue };
             let relation = Relation::of(place, other.place);
             if let Some(cells) = hits.cells(other.place.cpu) {
@@ -104,7 +104,7 @@ pub fn placement(samples: &[NoiseSample]) -> (Table, Vec<Absence>) {
     (table, absent(&of_loops, &found))
 }
 
-/// Quanta of a loop, by what ran meanwhile.
+/// Quanta of a loop, by the concurrent activity.
 #[derive(Debug, Default)]
 struct Hits {
     undisturbed: Vec<u64>,
@@ -113,15 +113,15 @@ struct Hits {
 }
 
 /// A quantum that ended on another CPU, or had a page fault, does not count.
-fn hits(fixed: &Fixed, beside: &[Beside]) -> Hits {
+fn hits(fixed: &Fixed, activity: &[CpuActivity]) -> Hits {
     let mut hits = Hits::default();
     let is_sound = |one: &&super::super::Quantum| !one.migrated && one.faulted != Some(true);
     for quantum in fixed.first.iter().filter(is_sound) {
-        match meanwhile(quantum, beside) {
-            Meanwhile::Nobody => hits.undisturbed.push(quantum.time_ns),
-            Meanwhile::Handlers(cpu) => hits.by_cpu.entry(cpu).or_default().push(quantum.time_ns),
-            Meanwhile::More(cpu) => *hits.left_out.entry(cpu).or_default() += 1,
-            Meanwhile::Others | Meanwhile::Unknown => {}
+        match concurrent_activity(quantum, activity) {
+            ConcurrentActivity::Nobody => hits.undisturbed.push(quantum.time_ns),
+            ConcurrentActivity::Handlers(cpu) => hits.by_cpu.entry(cpu).or_default().push(quantum.time_ns),
+            ConcurrentActivity::More(cpu) => *hits.left_out.entry(cpu).or_default() += 1,
+            ConcurrentActivity::Others | ConcurrentActivity::Unknown => {}
         }
     }
     hits
@@ -151,7 +151,7 @@ impl Hits {
 }
 
 /// The relations without a row, each with the reason.
-fn absent(of_loops: &[(&[Beside], &CpuNoise, &Fixed)], found: &[Relation]) -> Vec<Absence> {
+fn absent(of_loops: &[(&[CpuActivity], &CpuNoise, &Fixed)], found: &[Relation]) -> Vec<Absence> {
     if of_loops.is_empty() {
         return Vec::new();
     }
@@ -162,12 +162,12 @@ fn absent(of_loops: &[(&[Beside], &CpuNoise, &Fixed)], found: &[Relation]) -> Ve
         remedy: None,
     };
     let mut pairs = Vec::new();
-    for (beside, cpu, _) in of_loops {
-        let Some(loops) = beside.iter().find(|one| one.place.cpu == cpu.cpu) else { continue };
-        pairs.extend(beside.iter().map(|other| Relation::of(loops.place, other.place)));
+    for (activity, cpu, _) in of_loops {
+        let Some(loops) = activity.iter().find(|one| one.place.cpu == cpu.cpu) else { continue };
+        pairs.extend(activity.iter().map(|other| Relation::of(loops.place, other.place)));
     }
     if pairs.is_empty() {
-        let reason = "the topology of the CPUs, or what ran on them meanwhile, is unknown";
+        let reason = "the topology of the CPUs, or what ran on them, is unknown";
         return vec![absence("all rows", reason)];
     }
     let is_there = |one: &&Relation| !found.contains(one);
@@ -184,7 +184,7 @@ fn absent(of_loops: &[(&[Beside], &CpuNoise, &Fixed)], found: &[Relation]) -> Ve
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::placement::{Place, Stretch};
+    use super::super::super::placement::{Place, BusyInterval};
     use super::super::super::{Loop, Quantum};
     use super::*;
 
@@ -217,22 +217,22 @@ mod tests {
         }
     }
 
-    fn beside(cpu: u32, core: i32, ticks: bool) -> Beside {
+    fn activity(cpu: u32, core: i32, ticks: bool) -> CpuActivity {
         let start = |number: u64| number * 1000 + 50;
-        let tick = |number| Stretch {
+        let tick = |number| BusyInterval {
             start_ns: start(number),
             end_ns: start(number) + 20,
             is_handlers: true,
         };
-        let stretches = (5..100).step_by(10).filter(|_| ticks).map(tick).collect();
-        Beside { place: Place { cpu, core, socket: 0 }, stretches, until_ns: None }
+        let intervals = (5..100).step_by(10).filter(|_| ticks).map(tick).collect();
+        CpuActivity { place: Place { cpu, core, socket: 0 }, intervals, until_ns: None }
     }
 
-    fn sample(cpus: Vec<CpuNoise>, beside: Vec<Beside>) -> NoiseSample {
+    fn sample(cpus: Vec<CpuNoise>, activity: Vec<CpuActivity>) -> NoiseSample {
         NoiseSample {
             looping: Loop::Fwq,
             cpus,
-            beside,
+            activity,
             names: Vec::new(),
             traced: None,
             injected: Vec::new(),
@@ -245,8 +245,8 @@ mod tests {
     #[test]
     fn a_slowdown_is_that_of_quanta_with_a_handler_by_where_it_runs() {
         let cpus = vec![looping(0, 30), looping(1, 10), looping(4, 0)];
-        let beside = vec![beside(0, 0, true), beside(1, 0, false), beside(4, 1, false)];
-        let (table, absent) = placement(&[sample(cpus, beside)]);
+        let activity = vec![activity(0, 0, true), activity(1, 0, false), activity(4, 1, false)];
+        let (table, absent) = placement(&[sample(cpus, activity)]);
         let cell =
             |row: usize, column: &str| table.get(&table.rows()[row], column).unwrap().clone();
         let words: Vec<Value> = (0..3).map(|row| cell(row, "relation")).collect();
@@ -274,7 +274,7 @@ mod tests {
         assert!(placement(&[]).1.is_empty());
         let unknown = placement(&[sample(vec![looping(0, 5)], Vec::new())]);
         assert_eq!((unknown.0.rows().len(), unknown.1[0].what.as_str()), (0, "all rows"));
-        let alone = placement(&[sample(vec![looping(0, 5)], vec![beside(0, 0, false)])]);
+        let alone = placement(&[sample(vec![looping(0, 5)], vec![activity(0, 0, false)])]);
         let reasons: Vec<_> = alone.1.iter().map(|one| (&*one.what, &*one.reason)).collect();
         assert_eq!(reasons.len(), 4);
         assert!(reasons[0].1.contains("no quantum overlapped"), "{reasons:?}");

@@ -175,7 +175,7 @@ mod tests {
         NoiseSample {
             looping: Loop::Fwq,
             cpus: Vec::new(),
-            beside: Vec::new(),
+            activity: Vec::new(),
             names: vec![ContextName::Context(context), ContextName::Task("other".to_owned())],
             traced: None,
             injected: Vec::new(),

@@ -1,27 +1,27 @@
-//! What CPUs did beside their loops, as the simulator saw it.
+//! The concurrent activity of the CPUs, as the simulator saw it.
 
 use std::collections::BTreeMap;
 
 use attribution::KernelContext;
-use lab::noise::{Beside, Place, Stretches};
+use lab::noise::{CpuActivity, Place, BusyIntervals};
 
 use crate::accounting::RegionUse;
 
-/// Of all CPUs; `threads` are those of the loops, by CPU.
-pub(super) fn beside(
+/// The activity of each CPU; `threads` are those of the loops, by CPU.
+pub(super) fn concurrent_activity(
     region: &RegionUse,
     threads: &BTreeMap<u32, u32>,
     threads_per_core: u32,
-) -> Vec<Beside> {
+) -> Vec<CpuActivity> {
     let of_cpu = |cpu: &crate::accounting::CpuUse| {
-        let mut stretches = Stretches::default();
+        let mut intervals = BusyIntervals::default();
         let own = threads.get(&cpu.cpu).copied();
-        for turn in &cpu.transitions {
-            stretches.turn(turn.tsc, is_handlers(turn.context, own));
+        for transition in &cpu.transitions {
+            intervals.transition(transition.tsc, is_handlers(transition.context, own));
         }
-        let end_ns = cpu.transitions.last().map_or(0, |turn| turn.tsc);
+        let end_ns = cpu.transitions.last().map_or(0, |last| last.tsc);
         let core = (cpu.cpu / threads_per_core.max(1)).cast_signed();
-        stretches.finish(Place { cpu: cpu.cpu, core, socket: 0 }, end_ns)
+        intervals.finish(Place { cpu: cpu.cpu, core, socket: 0 }, end_ns)
     };
     region.cpus.iter().map(of_cpu).collect()
 }
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neither_the_loop_nor_an_idle_cpu_is_beside() {
+    fn neither_the_loop_nor_an_idle_cpu_is_concurrent_activity() {
         let own = Some(7);
         assert_eq!(is_handlers(KernelContext::User(7), own), None);
         assert_eq!(is_handlers(KernelContext::Idle, own), None);
