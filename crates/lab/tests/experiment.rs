@@ -6,7 +6,7 @@ use lab::footprint::{
     measure_series,
 };
 use lab::noise::{
-    CpuNoise, Gap, GapLedger, Loop, NoiseBench, NoiseSample, Part, Rules, Visibility, Work,
+    CpuNoise, Gap, GapLedger, Loop, NoiseBench, NoiseSample, Part, AttributionParameters, Visibility, Work,
 };
 use record::Run;
 
@@ -37,7 +37,7 @@ fn incomplete<S>(outcome: Result<Outcome<S>, BenchError>, part: &str) -> Box<Run
 }
 
 fn unbalanced() -> GapLedger {
-    let mut ledger = GapLedger::new(Rules { way_ns: 0 }, false, 1);
+    let mut ledger = GapLedger::new(AttributionParameters { entry_latency_ns: 0 }, false, 1);
     let gap = Gap { start_ns: 100, end_ns: 300 };
     ledger.add_split(gap, &mut vec![(Part::Fault, 200)]);
     ledger.add_split(gap, &mut vec![(Part::Fault, 7)]);

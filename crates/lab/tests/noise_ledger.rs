@@ -1,6 +1,6 @@
 //! The ledger closes, whatever the kernel says and however little of it arrives.
 
-use lab::noise::{Class, Gap, GapLedger, Mark, Part, Rules, What, split};
+use lab::noise::{Class, Gap, GapLedger, Mark, Part, AttributionParameters, What, split};
 use proptest::prelude::*;
 
 fn what() -> impl Strategy<Value = What> {
@@ -24,15 +24,15 @@ fn marks() -> impl Strategy<Value = Vec<Mark>> {
 proptest! {
     #[test]
     fn the_parts_of_any_gap_add_up_to_it(
-        start_ns in 0u64..2000, length_ns in 0u64..2000, marks in marks(), way_ns in 0u64..500,
+        start_ns in 0u64..2000, length_ns in 0u64..2000, marks in marks(), entry_latency_ns in 0u64..500,
     ) {
         let gap = Gap { start_ns, end_ns: start_ns + length_ns };
         let mut parts = Vec::new();
-        split(gap, &marks, Rules { way_ns }, &mut parts);
+        split(gap, &marks, AttributionParameters { entry_latency_ns }, &mut parts);
         prop_assert_eq!(parts.iter().map(|part| part.1).sum::<u64>(), length_ns);
         prop_assert!(parts.iter().all(|part| part.1 > 0));
         let of = |wanted: Part| parts.iter().filter(|p| p.0 == wanted).map(|p| p.1).sum::<u64>();
-        prop_assert!(of(Part::WayIn) <= way_ns && of(Part::WayOut) <= way_ns);
+        prop_assert!(of(Part::Entry) <= entry_latency_ns && of(Part::Exit) <= entry_latency_ns);
         prop_assert_eq!(of(Part::NoEvent) > 0, marks.is_empty() && length_ns > 0);
     }
 
@@ -59,7 +59,7 @@ proptest! {
             at_ns += pause;
         }
         let end_ns = at_ns + way_out_ns;
-        let mut ledger = GapLedger::new(Rules { way_ns: u64::MAX }, true, 1);
+        let mut ledger = GapLedger::new(AttributionParameters { entry_latency_ns: u64::MAX }, true, 1);
         ledger.add(Gap { start_ns: 0, end_ns }, &marks);
         for (source, own_ns) in (0u32..).zip(own) {
             let found = ledger.parts.get(&Part::Context(source)).map_or(0, |times| times.sum);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use stats::{Distribution, Reservoir};
 
-use super::split::{Class, Gap, Mark, Part, Rules, SplitFaults, split};
+use super::split::{Class, Gap, Mark, Part, AttributionParameters, SplitFaults, split};
 
 /// Single gaps that are kept of a CPU, an even sample of all.
 pub const KEPT_MAX: usize = 10_000;
@@ -27,7 +27,7 @@ pub struct Detour {
 /// The gaps of one CPU.
 #[derive(Clone, Debug)]
 pub struct GapLedger {
-    rules: Rules,
+    parameters: AttributionParameters,
     is_virtual: bool,
     /// Lengths of all gaps.
     pub gaps: Distribution,
@@ -50,9 +50,9 @@ pub struct GapLedger {
 impl GapLedger {
     /// Without gaps. `is_virtual`: whether there is a host to be late.
     #[must_use]
-    pub fn new(rules: Rules, is_virtual: bool, seed: u64) -> Self {
+    pub fn new(parameters: AttributionParameters, is_virtual: bool, seed: u64) -> Self {
         GapLedger {
-            rules,
+            parameters,
             is_virtual,
             gaps: Distribution::default(),
             parts: BTreeMap::new(),
@@ -74,7 +74,7 @@ impl GapLedger {
     pub fn add(&mut self, gap: Gap, marks: &[Mark]) {
         let mut parts = std::mem::take(&mut self.scratch);
         parts.clear();
-        self.faults.add(split(gap, marks, self.rules, &mut parts));
+        self.faults.add(split(gap, marks, self.parameters, &mut parts));
         self.add_split(gap, &mut parts);
         self.scratch = parts;
     }

@@ -24,4 +24,4 @@ pub use sample::{
     ContextName, CpuNoise, Fixed, Injected, NoiseSample, Quantum, QuantumCycles, Slots, Traced,
     Work,
 };
-pub use split::{Class, Gap, Mark, Part, Rules, SplitFaults, What, split};
+pub use split::{Class, Gap, Mark, Part, AttributionParameters, SplitFaults, What, split};

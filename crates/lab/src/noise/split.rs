@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  loop ... |<----------------------------- gap ----------------------------->| ... loop
-//!           |  way in | local_timer | between |  SCHED  | task make | way out |
+//!           |  entry  | local_timer | between |  SCHED  | task make |  exit   |
 //! marks:              E             L         E         L/S         S
 //! ```
 //!
@@ -57,18 +57,18 @@ pub enum Part {
     Context(u32),
     /// A page fault of the loop.
     Fault,
-    /// The way into the kernel before its first event, as long as that takes at most.
-    WayIn,
-    /// The way back after its last one.
-    WayOut,
+    /// Kernel entry before the first event, at most as long as the entry latency.
+    Entry,
+    /// Kernel exit after the last event.
+    Exit,
     /// A gap in which the kernel did nothing: the host, where there is one, or the firmware.
     NoEvent,
-    /// Time before the kernel's first event beyond what the way in takes: the host had not yet
-    /// handed the interrupt in.
+    /// Time before the kernel's first event beyond the entry latency: the host had not yet injected
+    /// the interrupt.
     Late,
     /// In the kernel between two of its events.
     Between,
-    /// Time after its last event beyond what the way back takes.
+    /// Time after its last event beyond the exit latency.
     Tail,
     /// The loop's own time, beyond what it takes undisturbed. Only a bench that sees every cycle knows it.
     Own,
@@ -81,7 +81,7 @@ pub enum Part {
 pub enum Class {
     /// The kernel named it.
     Named,
-    /// The way into the kernel and back: not seen, but bounded by measurement.
+    /// Kernel entry and exit: not seen, but bounded by measurement.
     Path,
     /// Not the kernel's: the host's or the firmware's, by elimination.
     Host,
@@ -115,7 +115,7 @@ impl Part {
     pub fn class(self, is_virtual: bool) -> Class {
         match self {
             Part::Context(_) | Part::Fault => Class::Named,
-            Part::WayIn | Part::WayOut => Class::Path,
+            Part::Entry | Part::Exit => Class::Path,
             Part::NoEvent => Class::Host,
             Part::Late if is_virtual => Class::Host,
             Part::Late | Part::Between | Part::Tail | Part::Unknown => Class::Remainder,
@@ -124,11 +124,11 @@ impl Part {
     }
 }
 
-/// What a gap is judged by.
+/// What the attribution of a gap's time depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rules {
-    /// The most that the way into the kernel, or out of it, takes without a host, ns.
-    pub way_ns: u64,
+pub struct AttributionParameters {
+    /// The kernel entry latency without a host, ns, at most; the exit latency has the same bound.
+    pub entry_latency_ns: u64,
 }
 
 /// What did not fit together in a gap.
@@ -154,7 +154,7 @@ const DEPTH_MAX: usize = 32;
 
 /// Splits `gap` by the marks in it, which are in the order of time; appends its parts in that order
 /// to `out`. Parts of no length are left out; the others' sum is the gap's length.
-pub fn split(gap: Gap, marks: &[Mark], rules: Rules, out: &mut Vec<(Part, u64)>) -> SplitFaults {
+pub fn split(gap: Gap, marks: &[Mark], parameters: AttributionParameters, out: &mut Vec<(Part, u64)>) -> SplitFaults {
     let mut state = State::default();
     let mut now_ns = gap.start_ns;
     for mark in marks {
@@ -163,7 +163,7 @@ pub fn split(gap: Gap, marks: &[Mark], rules: Rules, out: &mut Vec<(Part, u64)>)
         match state.innermost() {
             Some(part) => push(out, part, passed_ns),
             None if state.seen => push(out, Part::Between, passed_ns),
-            None => way(out, passed_ns, rules, Part::WayIn, Part::Late),
+            None => path(out, passed_ns, parameters, Part::Entry, Part::Late),
         }
         now_ns = at_ns;
         state.apply(mark.what);
@@ -171,7 +171,7 @@ pub fn split(gap: Gap, marks: &[Mark], rules: Rules, out: &mut Vec<(Part, u64)>)
     let passed_ns = gap.end_ns.saturating_sub(now_ns);
     match state.innermost() {
         Some(part) => push(out, part, passed_ns),
-        None if state.seen => way(out, passed_ns, rules, Part::WayOut, Part::Tail),
+        None if state.seen => path(out, passed_ns, parameters, Part::Exit, Part::Tail),
         None => push(out, Part::NoEvent, passed_ns),
     }
     state.faults.cut += state.stack.iter().filter(|part| **part != Part::Fault).count() as u64;
@@ -185,12 +185,12 @@ fn push(out: &mut Vec<(Part, u64)>, part: Part, length_ns: u64) {
     }
 }
 
-/// What the way takes at most, and the rest. On the way in, the rest comes first; in the sums the
+/// Entry or exit up to its latency, and the rest. At an entry the rest comes first; in the sums the
 /// order does not matter.
-fn way(out: &mut Vec<(Part, u64)>, length_ns: u64, rules: Rules, way: Part, rest: Part) {
-    let way_ns = length_ns.min(rules.way_ns);
-    push(out, way, way_ns);
-    push(out, rest, length_ns - way_ns);
+fn path(out: &mut Vec<(Part, u64)>, length_ns: u64, parameters: AttributionParameters, path_part: Part, rest: Part) {
+    let entry_latency_ns = length_ns.min(parameters.entry_latency_ns);
+    push(out, path_part, entry_latency_ns);
+    push(out, rest, length_ns - entry_latency_ns);
 }
 
 /// What is open at a point of the gap.
@@ -271,7 +271,7 @@ mod tests {
     fn check(length_ns: u64, list: &[(u64, What)], parts: &[(Part, u64)], faults: (u64, u64)) {
         let mut out = Vec::new();
         let gap = Gap { start_ns: 0, end_ns: length_ns };
-        let found = split(gap, &marks(list), Rules { way_ns: 10 }, &mut out);
+        let found = split(gap, &marks(list), AttributionParameters { entry_latency_ns: 10 }, &mut out);
         assert_eq!(out, parts);
         assert_eq!((found.unmatched, found.cut), faults);
     }
@@ -283,12 +283,12 @@ mod tests {
             100,
             &[(30, Enter(TIMER)), (50, Leave(TIMER)), (55, Enter(SCHED)), (75, Leave(SCHED))],
             &[
-                (Part::WayIn, 10),
+                (Part::Entry, 10),
                 (Part::Late, 20),
                 (Part::Context(TIMER), 20),
                 (Part::Between, 5),
                 (Part::Context(SCHED), 20),
-                (Part::WayOut, 10),
+                (Part::Exit, 10),
                 (Part::Tail, 15),
             ],
             (0, 0),
@@ -302,11 +302,11 @@ mod tests {
             100,
             &[(5, SwitchTo(MAKE)), (20, Enter(TIMER)), (30, Leave(TIMER)), (95, SwitchBack)],
             &[
-                (Part::WayIn, 5),
+                (Part::Entry, 5),
                 (Part::Context(MAKE), 15),
                 (Part::Context(TIMER), 10),
                 (Part::Context(MAKE), 65),
-                (Part::WayOut, 5),
+                (Part::Exit, 5),
             ],
             (0, 0),
         );
@@ -315,10 +315,10 @@ mod tests {
     #[test]
     fn what_has_no_end_ends_with_the_gap() {
         check(100, &[], &[(Part::NoEvent, 100)], (0, 0));
-        let task = [(Part::WayIn, 10), (Part::Context(MAKE), 90)];
+        let task = [(Part::Entry, 10), (Part::Context(MAKE), 90)];
         check(100, &[(10, What::SwitchTo(MAKE))], &task, (0, 1));
-        check(100, &[(10, What::Fault)], &[(Part::WayIn, 10), (Part::Fault, 90)], (0, 0));
-        let end = [(Part::WayIn, 10), (Part::WayOut, 10), (Part::Tail, 80)];
+        check(100, &[(10, What::Fault)], &[(Part::Entry, 10), (Part::Fault, 90)], (0, 0));
+        let end = [(Part::Entry, 10), (Part::Exit, 10), (Part::Tail, 80)];
         check(100, &[(10, What::Leave(SCHED))], &end, (1, 0));
     }
 
@@ -327,7 +327,7 @@ mod tests {
         check(
             100,
             &[(10, What::Fault), (20, What::SwitchTo(MAKE)), (60, What::SwitchBack)],
-            &[(Part::WayIn, 10), (Part::Fault, 10), (Part::Context(MAKE), 40), (Part::Fault, 40)],
+            &[(Part::Entry, 10), (Part::Fault, 10), (Part::Context(MAKE), 40), (Part::Fault, 40)],
             (0, 0),
         );
     }

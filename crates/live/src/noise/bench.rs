@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lab::experiment::Absence;
 use lab::experiment::{Bench, BenchError, BenchFacts};
-use lab::noise::{CpuNoise, GapLedger, Loop, NoiseBench, NoiseSample, Rules, Traced, Visibility};
+use lab::noise::{CpuNoise, GapLedger, Loop, NoiseBench, NoiseSample, AttributionParameters, Traced, Visibility};
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 use serde_json::{Map, json};
 
@@ -207,12 +207,12 @@ impl LiveNoise {
     }
 
     fn joins(&self, looping: Loop, watched: bool) -> Vec<Join> {
-        let rules = Rules { way_ns: self.entry_latency_ns.0 };
+        let parameters = AttributionParameters { entry_latency_ns: self.entry_latency_ns.0 };
         let expected = self.settings.window_ns() / self.settings.quantum_ns.max(1);
         let join = |&cpu: &u32| {
             let seed = self.settings.seed ^ u64::from(cpu);
-            let ledger = GapLedger::new(rules, self.settings.is_virtual, seed);
-            Join::new(looping, watched, rules, ledger, expected)
+            let ledger = GapLedger::new(parameters, self.settings.is_virtual, seed);
+            Join::new(looping, watched, parameters, ledger, expected)
         };
         self.settings.cpus.iter().map(join).collect()
     }

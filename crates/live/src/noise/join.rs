@@ -1,6 +1,6 @@
 //! Joins the records of a loop with the kernel's marks while both arrive.
 
-use lab::noise::{Fixed, Gap, GapLedger, Loop, Mark, Part, Quantum, Rules, BusyIntervals, Work, split};
+use lab::noise::{Fixed, Gap, GapLedger, Loop, Mark, Part, Quantum, AttributionParameters, BusyIntervals, Work, split};
 
 use super::loops::MIGRATED;
 use super::ring::Record;
@@ -10,7 +10,7 @@ use crate::clock::ClockMap;
 pub struct Join {
     /// Whether marks are recorded.
     watched: bool,
-    rules: Rules,
+    parameters: AttributionParameters,
     work: Work,
     /// Records that wait until all marks within them have arrived.
     waiting: Vec<Record>,
@@ -38,7 +38,7 @@ impl Join {
     pub fn new(
         looping: Loop,
         watched: bool,
-        rules: Rules,
+        parameters: AttributionParameters,
         ledger: GapLedger,
         expected: u64,
     ) -> Self {
@@ -49,7 +49,7 @@ impl Join {
         };
         Join {
             watched,
-            rules,
+            parameters,
             work,
             waiting: Vec::new(),
             marks: Vec::new(),
@@ -129,7 +129,7 @@ impl Join {
                     migrated,
                 };
                 if self.watched {
-                    attribute(&mut quantum, gap, marks, self.rules, &mut self.parts);
+                    attribute(&mut quantum, gap, marks, self.parameters, &mut self.parts);
                 }
                 fixed.add(quantum, self.quanta_per_block);
             }
@@ -151,11 +151,11 @@ fn attribute(
     quantum: &mut Quantum,
     gap: Gap,
     marks: &[Mark],
-    rules: Rules,
+    parameters: AttributionParameters,
     parts: &mut Vec<(Part, u64)>,
 ) {
     parts.clear();
-    split(gap, marks, rules, parts);
+    split(gap, marks, parameters, parts);
     parts.retain(|(part, _)| matches!(part, Part::Context(_) | Part::Fault));
     quantum.named_ns = Some(parts.iter().map(|part| part.1).sum());
     quantum.faulted = Some(parts.iter().any(|part| part.0 == Part::Fault));

@@ -3,7 +3,7 @@
 
 use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::noise::{
-    Body, CpuNoise, Fixed, Gap, GapLedger, Loop, NoiseBench, NoiseSample, Quantum, Rules, Slots,
+    Body, CpuNoise, Fixed, Gap, GapLedger, Loop, NoiseBench, NoiseSample, Quantum, AttributionParameters, Slots,
     Visibility, Work,
 };
 use serde_json::{Map, json};
@@ -138,7 +138,7 @@ impl BareNoise {
     }
 
     fn gaps(&self, output: &Output) -> GapLedger {
-        let mut ledger = GapLedger::new(Rules { way_ns: 0 }, false, self.settings.seed);
+        let mut ledger = GapLedger::new(AttributionParameters { entry_latency_ns: 0 }, false, self.settings.seed);
         for &[begin, end] in &output.records {
             ledger.add_bare(Gap { start_ns: output.ns(begin), end_ns: output.ns(end) });
         }

@@ -2,7 +2,7 @@
 
 use attribution::KernelContext;
 use lab::noise::in_guest::GuestLoop;
-use lab::noise::{Fixed, Gap, GapLedger, Part, Quantum, QuantumCycles, Rules, Slots};
+use lab::noise::{Fixed, Gap, GapLedger, Part, Quantum, QuantumCycles, AttributionParameters, Slots};
 
 use super::names::Names;
 use super::timeline::{Piece, Timeline};
@@ -74,7 +74,7 @@ impl Join<'_> {
         let plain = gaps.iter().filter(is_plain).count() as u64;
         let turn_ns = turn_ns(noted, &gaps, plain);
         let mut detours = Detours {
-            ledger: GapLedger::new(Rules::default(), false, seed),
+            ledger: GapLedger::new(AttributionParameters::default(), false, seed),
             found: Vec::new(),
             turn_ns,
             taken_ns: 0,
