@@ -6,7 +6,8 @@ use lab::footprint::{
     measure_series,
 };
 use lab::noise::{
-    CpuNoise, Gap, GapLedger, Loop, NoiseBench, NoiseSample, Part, AttributionParameters, Visibility, Work,
+    AttributionParameters, CpuNoise, Gap, GapLedger, Loop, LoopResult, NoiseBench, NoiseSample,
+    Part, Visibility,
 };
 use record::Run;
 
@@ -57,7 +58,7 @@ impl NoiseBench for Failing {
             cpu: 0,
             start_ns: 0,
             window_ns: 1000,
-            work: Work::Gaps(Box::new(unbalanced())),
+            result: LoopResult::Gaps(Box::new(unbalanced())),
             lost_records: 0,
             migrated: 0,
             page_faults: None,

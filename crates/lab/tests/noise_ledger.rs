@@ -1,6 +1,6 @@
 //! The ledger closes, whatever the kernel says and however little of it arrives.
 
-use lab::noise::{Class, Gap, GapLedger, Mark, Part, AttributionParameters, What, split};
+use lab::noise::{AttributionParameters, Class, Gap, GapLedger, Mark, Part, What, split};
 use proptest::prelude::*;
 
 fn what() -> impl Strategy<Value = What> {

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use lab::experiment::Bench;
 use lab::noise::{
-    Body, ContextName, CpuNoise, GapLedger, Loop, NoiseBench, NoiseSample, Part, Visibility, Work,
+    Body, ContextName, CpuNoise, GapLedger, Loop, LoopResult, NoiseBench, NoiseSample, Part,
+    Visibility,
 };
 use live::host::{Root, parse_cpu_list};
 use live::noise::{Length, LiveNoise, NoiseSettings};
@@ -55,8 +56,8 @@ fn only(sample: &NoiseSample) -> &CpuNoise {
 }
 
 fn ledger(cpu: &CpuNoise) -> &GapLedger {
-    match &cpu.work {
-        Work::Gaps(ledger) => ledger,
+    match &cpu.result {
+        LoopResult::Gaps(ledger) => ledger,
         other => panic!("{other:?}"),
     }
 }
@@ -91,7 +92,7 @@ fn fixed_work_and_fixed_time_fill_their_window() {
         let mut bench = LiveNoise::new(settings).expect("a bench");
         let traced = bench.visibility() == Visibility::KernelEvents;
         let fwq = bench.measure(Loop::Fwq, traced).expect("a window");
-        let Work::Quanta(fixed) = &only(&fwq).work else { panic!("{fwq:?}") };
+        let LoopResult::Quanta(fixed) = &only(&fwq).result else { panic!("{fwq:?}") };
         assert_eq!(fixed.times.count, 500, "{body}");
         assert!(fixed.times.sum <= only(&fwq).window_ns, "{body}");
         assert_eq!(fixed.first.len(), 500);
@@ -99,7 +100,7 @@ fn fixed_work_and_fixed_time_fill_their_window() {
             assert!(quantum.named_ns.is_none_or(|named| named <= quantum.time_ns), "{quantum:?}");
         }
         let ftq = bench.measure(Loop::Ftq, false).expect("a window");
-        let Work::Slots(slots) = &only(&ftq).work else { panic!("{ftq:?}") };
+        let LoopResult::Slots(slots) = &only(&ftq).result else { panic!("{ftq:?}") };
         assert!(slots.count >= 500 && slots.work_sum > 0, "{body}: {slots:?}");
         assert_eq!(slots.first.iter().sum::<u64>(), slots.work_sum, "{body}");
         assert!(slots.empty < slots.count, "{body}");

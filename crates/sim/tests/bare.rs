@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-use lab::noise::{Body, Loop, NoiseBench, NoiseSample, Work};
+use lab::noise::{Body, Loop, LoopResult, NoiseBench, NoiseSample};
 use sim::bare::{
     BareNoise, BareNoiseSettings, By, FootprintSettings, Level, Method, Repetition, Truth,
     TruthSettings, footprint,
@@ -65,11 +65,11 @@ fn nobody_takes_anything_from_the_loops() {
     let Some((bench, _alone)) = bench() else { return };
     for model in [None, Some("r4400-1994")] {
         let sample = noise(bench, model, Loop::Detour, None);
-        let Work::Gaps(gaps) = &sample.cpus[0].work else { panic!("{sample:?}") };
+        let LoopResult::Gaps(gaps) = &sample.cpus[0].result else { panic!("{sample:?}") };
         assert_eq!((gaps.gaps.count, sample.cpus[0].lost_records), (0, 0));
         assert!(sample.cpus[0].window_ns >= 40 * 50_000 - 1000);
         let sample = noise(bench, model, Loop::Ftq, None);
-        let Work::Slots(slots) = &sample.cpus[0].work else { panic!("{sample:?}") };
+        let LoopResult::Slots(slots) = &sample.cpus[0].result else { panic!("{sample:?}") };
         assert_eq!((slots.count, slots.empty), (40, 0));
         assert!(slots.work_max * 40 < slots.work_sum + 3 * 40, "{slots:?}");
     }
@@ -80,7 +80,7 @@ fn the_same_turns_take_the_same_time_in_every_run() {
     let Some((bench, _alone)) = bench() else { return };
     let run = || {
         let sample = noise(bench, None, Loop::Fwq, Some(1000));
-        let Work::Quanta(fixed) = &sample.cpus[0].work else { panic!("{sample:?}") };
+        let LoopResult::Quanta(fixed) = &sample.cpus[0].result else { panic!("{sample:?}") };
         assert_eq!(sample.facts["iterations_on_cpu_0"], 1000);
         (fixed.times.clone(), fixed.first.clone(), sample.facts["instructions"].clone())
     };

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use super::condition::Condition;
-use super::sample::{ContextStats, Timing, Work};
+use super::sample::{ContextStats, StimulusStats, Timing};
 use crate::experiment::BenchError;
 
 /// A window to make. All CPUs of the guest are measured. Times are of the guest's clock.
@@ -61,9 +61,9 @@ pub struct GuestWindow {
     /// CPU time of the irqlab in the guest meanwhile, ns.
     pub user_cpu_ns: u64,
     /// What the load did.
-    pub load_work: Option<Work>,
+    pub load_work: Option<StimulusStats>,
     /// What the stimulus did.
-    pub stimulus_work: Option<Work>,
+    pub stimulus_work: Option<StimulusStats>,
     /// Settings in force that only the guest knows.
     pub facts: Map<String, Json>,
     /// What a reader must know.
@@ -188,7 +188,7 @@ mod tests {
         assert!(!line.contains('\n'));
         assert_eq!(serde_json::from_str::<GuestOrder>(&line).unwrap(), order);
         let done = GuestWindow {
-            stimulus_work: Some(Work { operations: 2, ..Work::default() }),
+            stimulus_work: Some(StimulusStats { operations: 2, ..StimulusStats::default() }),
             ..GuestWindow::default()
         };
         for answer in [

@@ -148,9 +148,9 @@ pub struct WindowSample {
     /// CPU time that the measuring process used meanwhile, ns.
     pub user_cpu_ns: u64,
     /// What the load did meanwhile: operations, ns.
-    pub load_work: Option<Work>,
+    pub load_work: Option<StimulusStats>,
     /// What the stimulus did meanwhile.
-    pub stimulus_work: Option<Work>,
+    pub stimulus_work: Option<StimulusStats>,
     /// Whether it was cut short.
     pub interrupted: bool,
     /// What a reader must know.
@@ -159,9 +159,9 @@ pub struct WindowSample {
     pub facts: serde_json::Map<String, serde_json::Value>,
 }
 
-/// What a load or a stimulus did.
+/// Statistics of what a load or a stimulus did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Work {
+pub struct StimulusStats {
     /// Reads, pings, sends, wake-ups or compressed chunks.
     pub operations: u64,
     /// Bytes moved.

@@ -4,7 +4,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::bench::{NoiseBench, Visibility};
 use super::loops::Loop;
-use super::sample::{NoiseSample, Traced, Work};
+use super::sample::{LoopResult, NoiseSample, Traced};
 use super::tables;
 use crate::experiment::{BenchError, Experiment, Measured, Progress, Report, Samples, Steps};
 
@@ -154,7 +154,7 @@ fn detours_in_all(sample: &NoiseSample) -> InAll {
     let mut gaps = stats::Distribution::default();
     let mut window_ns = 0;
     for cpu in &sample.cpus {
-        if let Work::Gaps(ledger) = &cpu.work {
+        if let LoopResult::Gaps(ledger) = &cpu.result {
             gaps.merge(&ledger.gaps);
             window_ns += cpu.window_ns;
         }
@@ -184,7 +184,7 @@ fn warnings(samples: &[NoiseSample]) -> Vec<String> {
                 let times = cpu.migrated;
                 warnings.push(format!("{label}: CPU {number}: {times} samples on another CPU"));
             }
-            if let Work::Gaps(ledger) = &cpu.work
+            if let LoopResult::Gaps(ledger) = &cpu.result
                 && ledger.unbalanced > 0
             {
                 let gaps = ledger.unbalanced;
@@ -193,7 +193,7 @@ fn warnings(samples: &[NoiseSample]) -> Vec<String> {
                      them; their time is in the remainder"
                 ));
             }
-            if let Work::Quanta(fixed) = &cpu.work
+            if let LoopResult::Quanta(fixed) = &cpu.result
                 && let Some(words) = changed_speed(&fixed.least_ns)
             {
                 warnings.push(format!("{label}: CPU {number}: {words}"));

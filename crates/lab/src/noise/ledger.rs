@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use stats::{Distribution, Reservoir};
 
-use super::split::{Class, Gap, Mark, Part, AttributionParameters, SplitFaults, split};
+use super::split::{AttributionParameters, Class, Gap, Mark, Part, SplitFaults, split};
 
 /// Single gaps that are kept of a CPU, an even sample of all.
 pub const KEPT_MAX: usize = 10_000;

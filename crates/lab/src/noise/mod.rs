@@ -19,9 +19,9 @@ pub use bench::{NoiseBench, Visibility};
 pub use experiment::Plan;
 pub use ledger::GapLedger;
 pub use loops::{Body, Loop};
-pub use placement::{CpuActivity, Place, Relation, BusyInterval, BusyIntervals};
+pub use placement::{BusyInterval, BusyIntervals, CpuActivity, Place, Relation};
 pub use sample::{
-    ContextName, CpuNoise, Fixed, Injected, NoiseSample, Quantum, QuantumCycles, Slots, Traced,
-    Work,
+    ContextName, CpuNoise, Fixed, Injected, LoopResult, NoiseSample, Quantum, QuantumCycles, Slots,
+    Traced,
 };
-pub use split::{Class, Gap, Mark, Part, AttributionParameters, SplitFaults, What, split};
+pub use split::{AttributionParameters, Class, Gap, Mark, Part, SplitFaults, What, split};

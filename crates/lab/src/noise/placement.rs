@@ -199,7 +199,8 @@ mod tests {
     }
 
     fn activity(cpu: u32, intervals: &[(u64, u64, bool)]) -> CpuActivity {
-        let interval = |&(start_ns, end_ns, is_handlers)| BusyInterval { start_ns, end_ns, is_handlers };
+        let interval =
+            |&(start_ns, end_ns, is_handlers)| BusyInterval { start_ns, end_ns, is_handlers };
         let intervals = intervals.iter().map(interval).collect();
         CpuActivity { place: place(cpu, 0, 0), intervals, until_ns: None }
     }
@@ -272,8 +273,14 @@ mod tests {
         let all = [intervals.finish(place(0, 0, 0), last + 10)];
         let first_lost = 10 * BUSY_INTERVALS_MAX as u64;
         assert_eq!(all[0].intervals.len(), BUSY_INTERVALS_MAX);
-        assert_eq!(concurrent_activity(&quantum(first_lost - 5, 5), &all), ConcurrentActivity::Nobody);
-        assert_eq!(concurrent_activity(&quantum(first_lost - 5, 6), &all), ConcurrentActivity::Unknown);
+        assert_eq!(
+            concurrent_activity(&quantum(first_lost - 5, 5), &all),
+            ConcurrentActivity::Nobody
+        );
+        assert_eq!(
+            concurrent_activity(&quantum(first_lost - 5, 6), &all),
+            ConcurrentActivity::Unknown
+        );
         assert_eq!(concurrent_activity(&quantum(last + 5, 1), &all), ConcurrentActivity::Unknown);
     }
 

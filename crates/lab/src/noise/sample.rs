@@ -86,7 +86,7 @@ pub struct CpuNoise {
     /// How long it ran, ns.
     pub window_ns: u64,
     /// What it saw.
-    pub work: Work,
+    pub result: LoopResult,
     /// Records for which there was no room.
     pub lost_records: u64,
     /// Records made on another CPU than this.
@@ -105,7 +105,7 @@ pub struct CpuNoise {
 
 /// What a loop saw.
 #[derive(Clone, Debug)]
-pub enum Work {
+pub enum LoopResult {
     /// The detour loop.
     Gaps(Box<GapLedger>),
     /// Fixed work.

@@ -154,7 +154,12 @@ const DEPTH_MAX: usize = 32;
 
 /// Splits `gap` by the marks in it, which are in the order of time; appends its parts in that order
 /// to `out`. Parts of no length are left out; the others' sum is the gap's length.
-pub fn split(gap: Gap, marks: &[Mark], parameters: AttributionParameters, out: &mut Vec<(Part, u64)>) -> SplitFaults {
+pub fn split(
+    gap: Gap,
+    marks: &[Mark],
+    parameters: AttributionParameters,
+    out: &mut Vec<(Part, u64)>,
+) -> SplitFaults {
     let mut state = State::default();
     let mut now_ns = gap.start_ns;
     for mark in marks {
@@ -187,7 +192,13 @@ fn push(out: &mut Vec<(Part, u64)>, part: Part, length_ns: u64) {
 
 /// Entry or exit up to its latency, and the rest. At an entry the rest comes first; in the sums the
 /// order does not matter.
-fn path(out: &mut Vec<(Part, u64)>, length_ns: u64, parameters: AttributionParameters, path_part: Part, rest: Part) {
+fn path(
+    out: &mut Vec<(Part, u64)>,
+    length_ns: u64,
+    parameters: AttributionParameters,
+    path_part: Part,
+    rest: Part,
+) {
     let entry_latency_ns = length_ns.min(parameters.entry_latency_ns);
     push(out, path_part, entry_latency_ns);
     push(out, rest, length_ns - entry_latency_ns);
@@ -271,7 +282,8 @@ mod tests {
     fn check(length_ns: u64, list: &[(u64, What)], parts: &[(Part, u64)], faults: (u64, u64)) {
         let mut out = Vec::new();
         let gap = Gap { start_ns: 0, end_ns: length_ns };
-        let found = split(gap, &marks(list), AttributionParameters { entry_latency_ns: 10 }, &mut out);
+        let found =
+            split(gap, &marks(list), AttributionParameters { entry_latency_ns: 10 }, &mut out);
         assert_eq!(out, parts);
         assert_eq!((found.unmatched, found.cut), faults);
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lab::experiment::BenchError;
-use lab::handlers::sample::Work;
+use lab::handlers::sample::StimulusStats;
 use lab::handlers::{Condition, Load, Rate, Stimulus};
 use serde_json::{Map, Value as Json};
 
@@ -23,9 +23,9 @@ pub struct Stimuli {
 #[derive(Default)]
 pub struct FinishedStimuli {
     /// The load.
-    pub load: Option<Work>,
+    pub load: Option<StimulusStats>,
     /// The stimulus.
-    pub stimulus: Option<Work>,
+    pub stimulus: Option<StimulusStats>,
     /// Errors when they stopped.
     pub warnings: Vec<String>,
 }
@@ -39,8 +39,8 @@ fn bench_error(error: StimulusError) -> BenchError {
     }
 }
 
-fn work(report: Report) -> Work {
-    Work {
+fn work(report: Report) -> StimulusStats {
+    StimulusStats {
         operations: report.operations,
         bytes: report.bytes,
         errors: report.errors,

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use lab::experiment::Absence;
 use lab::experiment::{Bench, BenchError, BenchFacts};
-use lab::noise::{CpuNoise, GapLedger, Loop, NoiseBench, NoiseSample, AttributionParameters, Traced, Visibility};
+use lab::noise::{
+    AttributionParameters, CpuNoise, GapLedger, Loop, NoiseBench, NoiseSample, Traced, Visibility,
+};
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 use serde_json::{Map, json};
 
@@ -286,7 +288,7 @@ impl LiveNoise {
                 switches: ran.counts.map(|counts| counts.switches),
                 steal_ns: before.stolen_until(after, cpu),
                 smi_count: before.smis_until(after, cpu),
-                work: join.into_work(),
+                result: join.into_result(),
             });
         }
         if after.switches_to_init > before.switches_to_init && self.probes.is_some() {

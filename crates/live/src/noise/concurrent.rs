@@ -1,12 +1,15 @@
 //! The concurrent activity of the CPUs, from their marks, and the place of each CPU.
 
-use lab::noise::{CpuActivity, Place, BusyIntervals};
+use lab::noise::{BusyIntervals, CpuActivity, Place};
 
 use crate::host::{CpuFacts, Root, cpu_facts};
 
 /// The activity of each CPU, from its busy intervals and the end of its loop, ns. Empty when the kernel
 /// does not report the place of one of them.
-pub(super) fn concurrent_activity(root: &Root, of_cpus: Vec<(u32, BusyIntervals, u64)>) -> Vec<CpuActivity> {
+pub(super) fn concurrent_activity(
+    root: &Root,
+    of_cpus: Vec<(u32, BusyIntervals, u64)>,
+) -> Vec<CpuActivity> {
     let facts = cpu_facts(root);
     let of_cpu = |(cpu, intervals, end_ns): (u32, BusyIntervals, u64)| {
         let mut activity = intervals.finish(place(&facts, cpu)?, end_ns);

@@ -1,6 +1,9 @@
 //! Joins the records of a loop with the kernel's marks while both arrive.
 
-use lab::noise::{Fixed, Gap, GapLedger, Loop, Mark, Part, Quantum, AttributionParameters, BusyIntervals, Work, split};
+use lab::noise::{
+    AttributionParameters, BusyIntervals, Fixed, Gap, GapLedger, Loop, LoopResult, Mark, Part,
+    Quantum, split,
+};
 
 use super::loops::MIGRATED;
 use super::ring::Record;
@@ -11,7 +14,7 @@ pub struct Join {
     /// Whether marks are recorded.
     watched: bool,
     parameters: AttributionParameters,
-    work: Work,
+    result: LoopResult,
     /// Records that wait until all marks within them have arrived.
     waiting: Vec<Record>,
     /// Marks of the waiting records and later, by time.
@@ -42,15 +45,15 @@ impl Join {
         ledger: GapLedger,
         expected: u64,
     ) -> Self {
-        let work = match looping {
-            Loop::Detour => Work::Gaps(Box::new(ledger)),
-            Loop::Fwq => Work::Quanta(Box::default()),
-            Loop::Ftq => Work::Slots(Box::default()),
+        let result = match looping {
+            Loop::Detour => LoopResult::Gaps(Box::new(ledger)),
+            Loop::Fwq => LoopResult::Quanta(Box::default()),
+            Loop::Ftq => LoopResult::Slots(Box::default()),
         };
         Join {
             watched,
             parameters,
-            work,
+            result,
             waiting: Vec::new(),
             marks: Vec::new(),
             busy: BusyIntervals::default(),
@@ -70,8 +73,8 @@ impl Join {
     }
 
     /// The result of the join.
-    pub fn into_work(self) -> Work {
-        self.work
+    pub fn into_result(self) -> LoopResult {
+        self.result
     }
 
     /// Adds the new marks of this CPU.
@@ -89,9 +92,9 @@ impl Join {
         let mut used = 0;
         for record in due {
             self.migrated += u64::from(record[2] & MIGRATED != 0);
-            match &mut self.work {
-                Work::Slots(slots) => slots.add(record[0], record[1]),
-                Work::Gaps(_) | Work::Quanta(_) => {
+            match &mut self.result {
+                LoopResult::Slots(slots) => slots.add(record[0], record[1]),
+                LoopResult::Gaps(_) | LoopResult::Quanta(_) => {
                     let times = clocks.ns_at(record[0]).zip(clocks.ns_at(record[1]));
                     let Some((start_ns, end_ns)) = times else {
                         self.timeless += 1;
@@ -116,10 +119,10 @@ impl Join {
         let passed = &self.marks[from..first];
         self.outside += passed.iter().filter(|mark| mark.at_ns >= start_ns).count() as u64;
         let marks = &self.marks[first..last];
-        match &mut self.work {
-            Work::Gaps(ledger) if self.watched => ledger.add(gap, marks),
-            Work::Gaps(ledger) => ledger.add_bare(gap),
-            Work::Quanta(fixed) => {
+        match &mut self.result {
+            LoopResult::Gaps(ledger) if self.watched => ledger.add(gap, marks),
+            LoopResult::Gaps(ledger) => ledger.add_bare(gap),
+            LoopResult::Quanta(fixed) => {
                 let mut quantum = Quantum {
                     start_ns: gap.start_ns,
                     time_ns: gap.length_ns(),
@@ -133,14 +136,14 @@ impl Join {
                 }
                 fixed.add(quantum, self.quanta_per_block);
             }
-            Work::Slots(_) => {}
+            LoopResult::Slots(_) => {}
         }
         last
     }
 
     /// Ends the stream: adds the slots at its end without work.
     pub fn finish(&mut self, window_ns: u64, slot_ns: u64) {
-        if let Work::Slots(slots) = &mut self.work {
+        if let LoopResult::Slots(slots) = &mut self.result {
             slots.finish(window_ns, slot_ns);
         }
     }

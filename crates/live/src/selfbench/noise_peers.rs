@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use lab::experiment::BenchError;
-use lab::noise::{Body, Loop, NoiseBench, Work};
+use lab::noise::{Body, Loop, LoopResult, NoiseBench};
 use serde_json::Value as Json;
 
 use super::failed;
@@ -150,7 +150,7 @@ fn irqlab(settings: &NoisePeers) -> Result<Seen, BenchError> {
     })?;
     let sample = bench.measure(Loop::Detour, false)?;
     let cpu = sample.cpus.first().ok_or_else(|| BenchError::Failed("no CPU".to_owned()))?;
-    let Work::Gaps(ledger) = &cpu.work else {
+    let LoopResult::Gaps(ledger) = &cpu.result else {
         return Err(BenchError::Failed("the detour loop has no detours".to_owned()));
     };
     if ledger.first.len() as u64 != ledger.gaps.count {

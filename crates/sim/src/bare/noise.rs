@@ -3,8 +3,8 @@
 
 use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::noise::{
-    Body, CpuNoise, Fixed, Gap, GapLedger, Loop, NoiseBench, NoiseSample, Quantum, AttributionParameters, Slots,
-    Visibility, Work,
+    AttributionParameters, Body, CpuNoise, Fixed, Gap, GapLedger, Loop, LoopResult, NoiseBench,
+    NoiseSample, Quantum, Slots, Visibility,
 };
 use serde_json::{Map, json};
 
@@ -105,17 +105,17 @@ impl BareNoise {
 
     fn sample(&self, looping: Loop, run: &RunOutcome) -> NoiseSample {
         let output = &run.output;
-        let work = match looping {
-            Loop::Detour => Work::Gaps(Box::new(self.gaps(output))),
-            Loop::Fwq => Work::Quanta(Box::new(self.quanta(output))),
-            Loop::Ftq => Work::Slots(Box::new(self.slots(output))),
+        let result = match looping {
+            Loop::Detour => LoopResult::Gaps(Box::new(self.gaps(output))),
+            Loop::Fwq => LoopResult::Quanta(Box::new(self.quanta(output))),
+            Loop::Ftq => LoopResult::Slots(Box::new(self.slots(output))),
         };
         let start_ns = output.ns(output.start);
         let cpu = CpuNoise {
             cpu: 0,
             start_ns,
             window_ns: output.ns(output.end).saturating_sub(start_ns),
-            work,
+            result,
             lost_records: output.lost,
             migrated: 0,
             // Without a kernel there are none to count.
@@ -138,7 +138,11 @@ impl BareNoise {
     }
 
     fn gaps(&self, output: &Output) -> GapLedger {
-        let mut ledger = GapLedger::new(AttributionParameters { entry_latency_ns: 0 }, false, self.settings.seed);
+        let mut ledger = GapLedger::new(
+            AttributionParameters { entry_latency_ns: 0 },
+            false,
+            self.settings.seed,
+        );
         for &[begin, end] in &output.records {
             ledger.add_bare(Gap { start_ns: output.ns(begin), end_ns: output.ns(end) });
         }

@@ -6,7 +6,7 @@ use lab::experiment::Absence;
 use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::noise::in_guest::{Answer, GuestGrain, GuestLoop, NoiseOrder, Ordered as Order};
 use lab::noise::{
-    CpuNoise, Injected, Loop, NoiseBench, NoiseSample, Part, Traced, Visibility, Work,
+    CpuNoise, Injected, Loop, LoopResult, NoiseBench, NoiseSample, Part, Traced, Visibility,
 };
 use serde_json::{Map, Value as Json, json};
 
@@ -179,9 +179,9 @@ impl SimNoise {
     fn add_cpu(&self, made: &mut Made, mut join: Join<'_>) {
         let noted = join.noted;
         let ran = noted.ran;
-        let work = match ran.looping {
-            Loop::Ftq => Work::Slots(Box::new(slots(noted, self.settings.order.quantum_ns))),
-            Loop::Fwq => Work::Quanta(Box::new(join.quanta())),
+        let result = match ran.looping {
+            Loop::Ftq => LoopResult::Slots(Box::new(slots(noted, self.settings.order.quantum_ns))),
+            Loop::Fwq => LoopResult::Quanta(Box::new(join.quanta())),
             Loop::Detour => {
                 let seed = self.settings.seed ^ u64::from(ran.cpu);
                 let detours = join.detours(ran.turn_cycles, seed);
@@ -202,7 +202,7 @@ impl SimNoise {
                 if unknown > 0 {
                     join.broken.push(format!("{unknown} ns of detours belong to nobody"));
                 }
-                Work::Gaps(Box::new(detours.ledger))
+                LoopResult::Gaps(Box::new(detours.ledger))
             }
         };
         if ran.looping != Loop::Detour {
@@ -219,7 +219,7 @@ impl SimNoise {
             cpu: ran.cpu,
             start_ns: ran.start,
             window_ns: ran.end.saturating_sub(ran.start),
-            work,
+            result,
             lost_records: ran.lost,
             migrated: migrated(noted),
             page_faults: ran.page_faults,

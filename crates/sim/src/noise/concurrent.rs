@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use attribution::KernelContext;
-use lab::noise::{CpuActivity, Place, BusyIntervals};
+use lab::noise::{BusyIntervals, CpuActivity, Place};
 
 use crate::accounting::RegionUse;
 

@@ -2,7 +2,9 @@
 
 use attribution::KernelContext;
 use lab::noise::in_guest::GuestLoop;
-use lab::noise::{Fixed, Gap, GapLedger, Part, Quantum, QuantumCycles, AttributionParameters, Slots};
+use lab::noise::{
+    AttributionParameters, Fixed, Gap, GapLedger, Part, Quantum, QuantumCycles, Slots,
+};
 
 use super::names::Names;
 use super::timeline::{Piece, Timeline};

@@ -5,7 +5,7 @@ use record::{Column, Format, Kind, Table, TableDisplay, Value};
 
 use super::super::condition::Condition;
 use super::super::experiment::ConditionSamples;
-use super::super::sample::{WindowSample, Work};
+use super::super::sample::{StimulusStats, WindowSample};
 use super::condition_column;
 
 fn columns() -> Vec<Column> {
@@ -118,13 +118,13 @@ fn row(condition: Condition, window: &WindowSample) -> Vec<Value> {
     row
 }
 
-fn per_second(work: Option<Work>, what: fn(&Work) -> u64) -> Value {
+fn per_second(work: Option<StimulusStats>, what: fn(&StimulusStats) -> u64) -> Value {
     work.filter(|work| work.elapsed_ns > 0)
         .map(|work| what(&work) as f64 * 1e9 / work.elapsed_ns as f64)
         .into()
 }
 
-fn work(work: Option<Work>) -> [Value; 4] {
+fn work(work: Option<StimulusStats>) -> [Value; 4] {
     [
         work.map(|work| work.operations).into(),
         work.map(|work| work.bytes).into(),

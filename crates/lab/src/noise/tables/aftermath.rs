@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use record::{Absence, Column, Kind, Table, Value};
 use stats::interval::{from_moments, order_95, t_95};
 
-use super::super::sample::{NoiseSample, QuantumCycles, Work};
+use super::super::sample::{LoopResult, NoiseSample, QuantumCycles};
 use super::super::split::Part;
 use super::{all_rows, column, cpu_column, ratio, words};
 
@@ -92,7 +92,7 @@ pub fn aftermath(samples: &[NoiseSample]) -> Table {
     let mut table = Table::new("aftermath", doc, columns()).displayed(all_rows());
     for sample in samples {
         for cpu in &sample.cpus {
-            let Work::Quanta(fixed) = &cpu.work else { continue };
+            let LoopResult::Quanta(fixed) = &cpu.result else { continue };
             let Some(still) = undisturbed(&fixed.cycles) else { continue };
             for ((first, switched), hit) in by_cause(&fixed.cycles) {
                 let [kind, name] = words(first, &sample.names);
@@ -109,7 +109,7 @@ pub fn aftermath(samples: &[NoiseSample]) -> Table {
 pub fn aftermath_absent(samples: &[NoiseSample]) -> Vec<Absence> {
     let mut absent: Vec<Absence> = Vec::new();
     for cpu in samples.iter().flat_map(|sample| &sample.cpus) {
-        let Work::Quanta(fixed) = &cpu.work else { continue };
+        let LoopResult::Quanta(fixed) = &cpu.result else { continue };
         let reason = if fixed.cycles.is_empty() {
             "only a bench that sees each cycle (--on sim) counts the cycles of each quantum"
         } else if undisturbed(&fixed.cycles).is_none() {

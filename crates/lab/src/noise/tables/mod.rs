@@ -26,16 +26,16 @@ use record::limits::ROWS_MAX;
 use record::{Column, Kind, TableDisplay, Value};
 
 use super::ledger::GapLedger;
-use super::sample::{ContextName, CpuNoise, NoiseSample, Work};
+use super::sample::{ContextName, CpuNoise, LoopResult, NoiseSample};
 use super::split::Part;
 
 /// Samples of the detour loop: the traced ones or, when there are none, the others.
 fn ledgers<'a>(samples: &'a [NoiseSample]) -> Vec<(&'a NoiseSample, &'a CpuNoise, &'a GapLedger)> {
     let all = || {
         samples.iter().flat_map(|sample| {
-            let gaps = move |cpu: &'a CpuNoise| match &cpu.work {
-                Work::Gaps(ledger) => Some((sample, cpu, &**ledger)),
-                Work::Quanta(_) | Work::Slots(_) => None,
+            let gaps = move |cpu: &'a CpuNoise| match &cpu.result {
+                LoopResult::Gaps(ledger) => Some((sample, cpu, &**ledger)),
+                LoopResult::Quanta(_) | LoopResult::Slots(_) => None,
             };
             sample.cpus.iter().filter_map(gaps)
         })

@@ -2,7 +2,7 @@
 
 use record::{Column, Format, Kind, Table, TableDisplay, Value};
 
-use super::super::sample::{CpuNoise, NoiseSample, Work};
+use super::super::sample::{CpuNoise, LoopResult, NoiseSample};
 use super::super::split::Class;
 use super::{all_rows, column, cpu_column, no_rows, rate_hz, ratio};
 
@@ -158,7 +158,7 @@ pub fn noise(samples: &[NoiseSample]) -> Table {
 }
 
 fn row(sample: &NoiseSample, cpu: &CpuNoise) -> Option<Vec<Value>> {
-    let Work::Gaps(ledger) = &cpu.work else { return None };
+    let LoopResult::Gaps(ledger) = &cpu.result else { return None };
     let gaps = &ledger.gaps;
     let by_class = sample.traced.and_then(|_| ledger.by_class_ns());
     let whole = sample.traced.map(|traced| traced.whole);

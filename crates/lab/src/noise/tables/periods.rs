@@ -6,7 +6,7 @@ use record::{Format, Kind, Table, Value};
 use stats::periodicity::{Event, Period, Search, periods as periods_in};
 
 use super::super::ledger::Detour;
-use super::super::sample::{NoiseSample, Slots, Work};
+use super::super::sample::{LoopResult, NoiseSample, Slots};
 use super::super::split::Part;
 use super::{all_rows, column, cpu_column, ledgers, ratio, words};
 
@@ -91,7 +91,7 @@ pub fn periods(samples: &[NoiseSample]) -> Table {
     }
     for sample in samples {
         for cpu in &sample.cpus {
-            if let Work::Slots(slots) = &cpu.work {
+            if let LoopResult::Slots(slots) = &cpu.result {
                 of_slots(&mut table, cpu.cpu, slots);
             }
         }

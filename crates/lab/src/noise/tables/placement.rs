@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use record::{Absence, Column, Format, Kind, Table, Value};
 
-use super::super::placement::{CpuActivity, ConcurrentActivity, Relation, concurrent_activity};
-use super::super::sample::{CpuNoise, Fixed, NoiseSample, Work};
+use super::super::placement::{ConcurrentActivity, CpuActivity, Relation, concurrent_activity};
+use super::super::sample::{CpuNoise, Fixed, LoopResult, NoiseSample};
 use super::aftermath::Mean;
 use super::{all_rows, column};
 
@@ -76,7 +76,7 @@ pub fn placement(samples: &[NoiseSample]) -> (Table, Vec<Absence>) {
     let mut of_loops = Vec::new();
     for sample in samples {
         for cpu in &sample.cpus {
-            if let Work::Quanta(fixed) = &cpu.work {
+            if let LoopResult::Quanta(fixed) = &cpu.result {
                 of_loops.push((&*sample.activity, cpu, &**fixed));
             }
         }
@@ -119,7 +119,9 @@ fn hits(fixed: &Fixed, activity: &[CpuActivity]) -> Hits {
     for quantum in fixed.first.iter().filter(is_sound) {
         match concurrent_activity(quantum, activity) {
             ConcurrentActivity::Nobody => hits.undisturbed.push(quantum.time_ns),
-            ConcurrentActivity::Handlers(cpu) => hits.by_cpu.entry(cpu).or_default().push(quantum.time_ns),
+            ConcurrentActivity::Handlers(cpu) => {
+                hits.by_cpu.entry(cpu).or_default().push(quantum.time_ns)
+            }
             ConcurrentActivity::More(cpu) => *hits.left_out.entry(cpu).or_default() += 1,
             ConcurrentActivity::Others | ConcurrentActivity::Unknown => {}
         }
@@ -184,7 +186,7 @@ fn absent(of_loops: &[(&[CpuActivity], &CpuNoise, &Fixed)], found: &[Relation]) 
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::placement::{Place, BusyInterval};
+    use super::super::super::placement::{BusyInterval, Place};
     use super::super::super::{Loop, Quantum};
     use super::*;
 
@@ -207,7 +209,7 @@ mod tests {
             cpu,
             start_ns: 0,
             window_ns: 100_000,
-            work: Work::Quanta(Box::new(fixed)),
+            result: LoopResult::Quanta(Box::new(fixed)),
             lost_records: 0,
             migrated: 0,
             page_faults: None,

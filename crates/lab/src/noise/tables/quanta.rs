@@ -2,7 +2,7 @@
 
 use record::{Format, Kind, Table};
 
-use super::super::sample::{NoiseSample, Work};
+use super::super::sample::{LoopResult, NoiseSample};
 use super::{all_rows, column, cpu_column, ratio};
 
 /// One row per CPU and window of fixed work.
@@ -39,7 +39,7 @@ pub fn fwq(samples: &[NoiseSample]) -> Table {
     let mut table = Table::new("fwq", doc, columns).displayed(all_rows());
     for sample in samples {
         for cpu in &sample.cpus {
-            let Work::Quanta(fixed) = &cpu.work else { continue };
+            let LoopResult::Quanta(fixed) = &cpu.result else { continue };
             let times = &fixed.times;
             let least_ns = fixed.least_ns.iter().min().copied();
             let slowdown = times.mean().zip(least_ns.filter(|least| *least > 0));
@@ -92,7 +92,7 @@ pub fn ftq(samples: &[NoiseSample]) -> Table {
     let mut table = Table::new("ftq", doc, columns).displayed(all_rows());
     for sample in samples {
         for cpu in &sample.cpus {
-            let Work::Slots(slots) = &cpu.work else { continue };
+            let LoopResult::Slots(slots) = &cpu.result else { continue };
             let most = slots.work_max.saturating_mul(slots.count);
             table.push(vec![
                 u64::from(cpu.cpu).into(),

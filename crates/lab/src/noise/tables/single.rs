@@ -2,7 +2,7 @@
 
 use record::{Kind, Table, Value};
 
-use super::super::sample::{NoiseSample, Work};
+use super::super::sample::{LoopResult, NoiseSample};
 use super::super::split::Class;
 use super::noise::class_ns;
 use super::{column, cpu_column, ledgers, no_rows, words_or_absent};
@@ -64,7 +64,7 @@ pub fn repetitions(samples: &[NoiseSample]) -> Table {
     let mut table = Table::new("fwq_quanta", doc, columns).displayed(no_rows());
     for sample in samples {
         for cpu in &sample.cpus {
-            let Work::Quanta(fixed) = &cpu.work else { continue };
+            let LoopResult::Quanta(fixed) = &cpu.result else { continue };
             for quantum in &fixed.first {
                 let [kind, name] = words_or_absent(quantum.main, &sample.names);
                 table.push(vec![
@@ -94,7 +94,7 @@ pub fn slots(samples: &[NoiseSample]) -> Table {
     let mut table = Table::new("ftq_quanta", doc, columns).displayed(no_rows());
     for sample in samples {
         for cpu in &sample.cpus {
-            let Work::Slots(slots) = &cpu.work else { continue };
+            let LoopResult::Slots(slots) = &cpu.result else { continue };
             for (at, work) in slots.first.iter().enumerate() {
                 let start_ns = at as u64 * slots.slot_ns;
                 table.push(vec![u64::from(cpu.cpu).into(), start_ns.into(), (*work).into()]);

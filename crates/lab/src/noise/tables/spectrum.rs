@@ -2,7 +2,7 @@
 
 use record::{Kind, Table};
 
-use super::super::sample::{NoiseSample, Work};
+use super::super::sample::{LoopResult, NoiseSample};
 use super::{column, cpu_column, no_rows};
 
 /// One row per CPU and frequency.
@@ -20,7 +20,7 @@ pub fn spectrum(samples: &[NoiseSample]) -> Table {
     let mut table = Table::new("spectrum", doc, columns).displayed(no_rows());
     for sample in samples {
         for cpu in &sample.cpus {
-            let Work::Slots(slots) = &cpu.work else { continue };
+            let LoopResult::Slots(slots) = &cpu.result else { continue };
             if slots.slot_ns == 0 || slots.work_max == 0 {
                 continue;
             }

@@ -3,7 +3,7 @@
 use record::{Absence, Column, Kind, Table, TableDisplay};
 
 use super::super::loops::Loop;
-use super::super::sample::{ContextName, CpuNoise, Fixed, NoiseSample, Quantum, Work};
+use super::super::sample::{ContextName, CpuNoise, Fixed, LoopResult, NoiseSample, Quantum};
 use super::super::split::Part;
 use super::aftermath::Mean;
 use super::{all_rows, column, cpu_column, ledgers};
@@ -76,7 +76,7 @@ pub fn tick(samples: &[NoiseSample]) -> (Table, Vec<Absence>) {
     let mut absent = Vec::new();
     for sample in fwq().filter(|sample| sample.traced.is_some()) {
         for cpu in &sample.cpus {
-            let Work::Quanta(fixed) = &cpu.work else { continue };
+            let LoopResult::Quanta(fixed) = &cpu.result else { continue };
             match cost(fixed, sample) {
                 Ok(cost) => table.push(cost.cells(cpu, rate_hz(samples, sample, cpu))),
                 Err(reason) => {
@@ -105,7 +105,7 @@ fn rate_hz(samples: &[NoiseSample], fwq: &NoiseSample, on: &CpuNoise) -> Option<
             return per_second(ticks.map(|(_, times)| times.count).sum(), cpu.window_ns);
         }
     }
-    let Work::Quanta(fixed) = &on.work else { return None };
+    let LoopResult::Quanta(fixed) = &on.result else { return None };
     let ticks = fixed.first.iter().filter(|one| one.main.is_some_and(|main| is_tick(main, fwq)));
     // Of a long window, the first quanta are kept.
     let kept_ns = fixed.first.iter().map(|one| one.time_ns).sum();
