@@ -199,6 +199,20 @@ fn what_crosses_to_a_guest_keeps_its_names() {
         words,
         [r#""Kept""#, r#""NotInterrupted""#, r#""OthersToo""#, r#""Switched""#, r#""Paused""#]
     );
+    for line in [
+        concat!(
+            r#"{"grain":{"hz":1.0,"step_ns":2.0,"turn_ns":3,"turn_cycles":4,"#,
+            r#""threshold_ns":5,"threshold_ns_min":6}}"#
+        ),
+        concat!(
+            r#"{"ran":{"looping":"fwq","cpu":1,"thread":2,"start":3,"end":4,"turns":5,"#,
+            r#""noting":6,"turn_cycles":7,"threshold_cycles":8,"turns_of_body":9,"lost":0,"#,
+            r#""page_faults":null,"switches":1,"injected":null}}"#
+        ),
+    ] {
+        let read: lab::noise::in_guest::NoiseLine = serde_json::from_str(line).unwrap();
+        assert_eq!(json(serde_json::to_string(&read)), line);
+    }
     let round = lab::footprint::Round { curve: None, treatment: 3, control: 4 };
     assert_eq!(json(serde_json::to_string(&round)), r#"{"curve":null,"raised":3,"idle":4}"#);
 }

@@ -36,7 +36,7 @@ pub struct NoiseOrder {
     pub duration_ns: u64,
     /// How long a loop runs before its window opens, ns.
     pub warm_up_ns: u64,
-    /// Shortest gap that is a detour, ns; absent: chosen by the clock's grain.
+    /// Shortest gap that is a detour, ns; absent: chosen by the clock's resolution.
     pub threshold_ns: Option<u64>,
     /// Priority under SCHED_FIFO; absent: SCHED_OTHER.
     pub fifo: Option<u32>,
@@ -85,9 +85,11 @@ impl Inject {
 #[serde(rename_all = "lowercase")]
 pub enum NoiseLine {
     /// The loops' clock.
-    Grain(GuestGrain),
+    #[serde(rename = "grain")]
+    ClockResolution(GuestClockResolution),
     /// A loop has run on a CPU. Its records follow.
-    Ran(RanOn),
+    #[serde(rename = "ran")]
+    LoopRun(LoopRun),
     /// Some of them; see [`pieces`].
     Records(String),
     /// All is said.
@@ -98,46 +100,52 @@ pub enum NoiseLine {
     Failed(String),
 }
 
-/// What the loops' clock can tell apart, as the guest measured it.
+/// The resolution of the loops' clock, as the guest measured it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct GuestGrain {
+pub struct GuestClockResolution {
     /// Frequency of the time-stamp counter, Hz.
     pub hz: f64,
-    /// Least difference of two readings, ns.
+    /// Minimum difference of two readings, ns.
     pub step_ns: f64,
-    /// Median time of a turn of the detour loop, ns.
-    pub turn_ns: u64,
+    /// Median time of an iteration of the detour loop, ns.
+    #[serde(rename = "turn_ns")]
+    pub iteration_ns: u64,
     /// The same in steps of the counter.
-    pub turn_cycles: u64,
+    #[serde(rename = "turn_cycles")]
+    pub iteration_cycles: u64,
     /// Gaps above it are detours, ns.
     pub threshold_ns: u64,
-    /// The least threshold, ns.
+    /// The minimum threshold, ns.
     pub threshold_ns_min: u64,
 }
 
 /// A loop on one CPU. Times are of the time-stamp counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RanOn {
+pub struct LoopRun {
     /// Which loop.
     pub looping: Loop,
     /// The CPU.
     pub cpu: u32,
     /// The loop's thread.
     pub thread: u32,
-    /// When it began.
+    /// When it started.
     pub start: u64,
     /// When it ended.
     pub end: u64,
-    /// Turns of the detour loop in which no gap was noted.
-    pub turns: u64,
-    /// What the other turns took that are in no gap.
-    pub noting: u64,
-    /// A turn of the detour loop, as it was taken off gaps.
-    pub turn_cycles: u64,
-    /// Gaps above it were noted.
+    /// Iterations of the detour loop in which no gap was recorded.
+    #[serde(rename = "turns")]
+    pub iterations: u64,
+    /// Time of the other iterations that is in no gap: recording takes it.
+    #[serde(rename = "noting")]
+    pub recording_cycles: u64,
+    /// Time of an iteration of the detour loop, as it was subtracted from gaps.
+    #[serde(rename = "turn_cycles")]
+    pub iteration_cycles: u64,
+    /// Gaps above it were recorded.
     pub threshold_cycles: u64,
-    /// Turns of the body in a quantum, or in a part of a slot.
-    pub turns_of_body: u64,
+    /// Iterations of the body in a quantum, or in a part of a slot.
+    #[serde(rename = "turns_of_body")]
+    pub body_iterations: u64,
     /// Records for which there was no room.
     pub lost: u64,
     /// Page faults that the kernel counted for the loop.
@@ -173,7 +181,7 @@ impl Injections {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestLoop {
     /// How it ran.
-    pub ran: RanOn,
+    pub run: LoopRun,
     /// Its records.
     pub records: Vec<[u64; 3]>,
 }
@@ -201,7 +209,7 @@ pub fn pieces(records: &[[u64; 3]]) -> Vec<String> {
 #[derive(Debug, Default)]
 pub struct Answer {
     /// The loops' clock.
-    pub grain: Option<GuestGrain>,
+    pub resolution: Option<GuestClockResolution>,
     /// The loops, in the order of the answer.
     pub loops: Vec<GuestLoop>,
     done: bool,
@@ -219,8 +227,10 @@ impl Answer {
             let line: NoiseLine = serde_json::from_str(line).map_err(|_| wrong("is not one"))?;
             match line {
                 _ if answer.done => return Err(wrong("goes on behind its end")),
-                NoiseLine::Grain(grain) => answer.grain = Some(grain),
-                NoiseLine::Ran(ran) => answer.loops.push(GuestLoop { ran, records: Vec::new() }),
+                NoiseLine::ClockResolution(resolution) => answer.resolution = Some(resolution),
+                NoiseLine::LoopRun(run) => {
+                    answer.loops.push(GuestLoop { run, records: Vec::new() })
+                }
                 NoiseLine::Records(text) => {
                     let last = answer.loops.last_mut();
                     let read = last.and_then(|one| read_piece(&text, &mut one.records));
@@ -259,18 +269,18 @@ fn read_piece(text: &str, records: &mut Vec<[u64; 3]>) -> Option<()> {
 
 /// Times lie in the window and do not overlap; slots have rising numbers.
 fn is_in_order(one: &GuestLoop) -> bool {
-    let (ran, records) = (&one.ran, &one.records);
-    let rise = |two: &[[u64; 3]]| match ran.looping {
+    let (run, records) = (&one.run, &one.records);
+    let rise = |two: &[[u64; 3]]| match run.looping {
         Loop::Ftq => two[0][0] < two[1][0],
         Loop::Fwq | Loop::Detour => two[0][1] <= two[1][0],
     };
-    let lies = |record: &[u64; 3]| match ran.looping {
+    let lies = |record: &[u64; 3]| match run.looping {
         Loop::Ftq => true,
         Loop::Fwq | Loop::Detour => {
-            ran.start <= record[0] && record[0] <= record[1] && record[1] <= ran.end
+            run.start <= record[0] && record[0] <= record[1] && record[1] <= run.end
         }
     };
-    ran.start <= ran.end && records.windows(2).all(rise) && records.iter().all(lies)
+    run.start <= run.end && records.windows(2).all(rise) && records.iter().all(lies)
 }
 
 #[cfg(test)]
@@ -279,18 +289,18 @@ mod tests {
 
     use super::*;
 
-    fn ran(looping: Loop, end: u64) -> RanOn {
-        RanOn {
+    fn ran(looping: Loop, end: u64) -> LoopRun {
+        LoopRun {
             looping,
             cpu: 0,
             thread: 80,
             start: 0,
             end,
-            turns: 9,
-            noting: 0,
-            turn_cycles: 1,
+            iterations: 9,
+            recording_cycles: 0,
+            iteration_cycles: 1,
             threshold_cycles: 2,
-            turns_of_body: 1,
+            body_iterations: 1,
             lost: 0,
             page_faults: None,
             switches: Some(1),
@@ -318,7 +328,7 @@ mod tests {
                 at = first + length;
                 [first, at, u64::from(*flag) << 63]
             }).collect();
-            let mut said = vec![NoiseLine::Ran(ran(Loop::Fwq, at))];
+            let mut said = vec![NoiseLine::LoopRun(ran(Loop::Fwq, at))];
             let pieces = pieces(&records);
             prop_assert!(pieces.iter().all(|piece| piece.len() < PIECE_BYTES + 100));
             said.extend(pieces.into_iter().map(NoiseLine::Records));
@@ -330,7 +340,7 @@ mod tests {
         #[test]
         fn nonsense_is_refused_and_never_a_panic(text in "[0-9a-f ;z]{0,60}") {
             let said = [
-                NoiseLine::Ran(ran(Loop::Ftq, 5)), NoiseLine::Records(text), NoiseLine::Done,
+                NoiseLine::LoopRun(ran(Loop::Ftq, 5)), NoiseLine::Records(text), NoiseLine::Done,
             ];
             let _ = read(&said);
         }
@@ -338,7 +348,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_whole_and_in_order() {
-        let [fwq, done] = [NoiseLine::Ran(ran(Loop::Fwq, 100)), NoiseLine::Done];
+        let [fwq, done] = [NoiseLine::LoopRun(ran(Loop::Fwq, 100)), NoiseLine::Done];
         let records = |text: &str| NoiseLine::Records(text.to_owned());
         assert_eq!(
             read(&[fwq.clone(), records("5 5 0;a 5 0;"), done.clone()]).unwrap().loops[0].records,

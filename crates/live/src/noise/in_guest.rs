@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lab::experiment::BenchError;
 use lab::noise::Loop;
-use lab::noise::in_guest::{GuestGrain, NoiseLine, NoiseOrder, RanOn, pieces};
+use lab::noise::in_guest::{GuestClockResolution, LoopRun, NoiseLine, NoiseOrder, pieces};
 
 use super::bench::THRESHOLD_NS;
 use super::inject::Injector;
@@ -60,13 +60,13 @@ impl Guest {
         Ok(Guest { cpus, clock, threshold_ns, cache_bytes: last_level_cache_bytes(&root) })
     }
 
-    fn clock(&self) -> GuestGrain {
+    fn clock(&self) -> GuestClockResolution {
         let ClockResolution { hz, step_ns, iteration_cycles } = self.clock;
-        GuestGrain {
+        GuestClockResolution {
             hz,
             step_ns,
-            turn_ns: self.clock.iteration_ns(),
-            turn_cycles: iteration_cycles,
+            iteration_ns: self.clock.iteration_ns(),
+            iteration_cycles,
             threshold_ns: self.threshold_ns,
             threshold_ns_min: self.clock.threshold_ns_min(),
         }
@@ -111,7 +111,7 @@ fn run_all(
     say: &mut dyn FnMut(NoiseLine),
 ) -> Result<(), BenchError> {
     let guest = Guest::look(order)?;
-    say(NoiseLine::Grain(guest.clock()));
+    say(NoiseLine::ClockResolution(guest.clock()));
     for &looping in &order.loops {
         run_one(order, &guest, looping, mark, say)?;
     }
@@ -148,17 +148,17 @@ fn run_one(
         threads.into_iter().zip(outcomes).zip(rings.into_iter().zip(injectors))
     {
         let (_, ran) = ran?;
-        say(NoiseLine::Ran(RanOn {
+        say(NoiseLine::LoopRun(LoopRun {
             looping,
             cpu,
             thread,
             start: ran.outcome.start,
             end: ran.outcome.end,
-            turns: ran.outcome.iterations,
-            noting: ran.outcome.recording_cycles,
-            turn_cycles: ran.looping.iteration_cycles,
+            iterations: ran.outcome.iterations,
+            recording_cycles: ran.outcome.recording_cycles,
+            iteration_cycles: ran.looping.iteration_cycles,
             threshold_cycles: ran.looping.threshold_cycles,
-            turns_of_body: ran.body_iterations,
+            body_iterations: ran.body_iterations,
             lost: ring.lost(),
             page_faults: ran.counts.map(|counts| counts.page_faults),
             switches: ran.counts.map(|counts| counts.switches),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use lab::experiment::Absence;
 use lab::experiment::{Bench, BenchError, BenchFacts};
-use lab::noise::in_guest::{Answer, GuestGrain, GuestLoop, NoiseOrder, Ordered as Order};
+use lab::noise::in_guest::{Answer, GuestClockResolution, GuestLoop, NoiseOrder, Ordered as Order};
 use lab::noise::{
     CpuNoise, Injected, Loop, LoopResult, NoiseBench, NoiseSample, Part, Traced, Visibility,
 };
@@ -36,7 +36,7 @@ pub struct SimNoiseSettings {
     pub from: Option<String>,
     /// How long the machine may take.
     pub limits: Limits,
-    /// How it is watched; with turns.
+    /// How it is watched; with transitions.
     pub watch: Watch,
     /// What is asked of the guest.
     pub order: NoiseOrder,
@@ -55,7 +55,7 @@ const BROKEN: &str = "broken: ";
 pub struct SimNoise {
     settings: SimNoiseSettings,
     clock_hz: u64,
-    grain: Option<GuestGrain>,
+    resolution: Option<GuestClockResolution>,
     /// What came of the loops that were not asked for yet.
     samples: Vec<NoiseSample>,
     warnings: Vec<String>,
@@ -80,7 +80,7 @@ impl SimNoise {
         let model = settings.watch.model.as_ref();
         let clock_hz = model.map_or(1_000_000_000, |model| model.model.clock_hz);
         let (samples, warnings) = (Vec::new(), Vec::new());
-        SimNoise { settings, clock_hz, grain: None, samples, warnings, broken: 0, ran: None }
+        SimNoise { settings, clock_hz, resolution: None, samples, warnings, broken: 0, ran: None }
     }
 
     /// CPUs of a core, of the model: the guest is not told.
@@ -111,13 +111,13 @@ impl SimNoise {
             return Err(BenchError::Failed(words));
         }
         let failed = |what: &str| BenchError::Failed(what.to_owned());
-        let grain =
-            answer.grain.ok_or_else(|| failed("the guest does not say what its clock is"))?;
+        let resolution =
+            answer.resolution.ok_or_else(|| failed("the guest does not say what its clock is"))?;
         self.samples = self.join(&answer.loops, &account)?;
         let is_broken = |text: &&String| text.starts_with(BROKEN);
         let warnings = self.samples.iter().flat_map(|sample| &sample.warnings);
         self.broken = warnings.filter(is_broken).count() as u64;
-        self.grain = Some(grain);
+        self.resolution = Some(resolution);
         self.warnings.extend(account.notices.iter().cloned());
         let wall_ns = u64::try_from(ending.wall.as_nanos()).unwrap_or(u64::MAX);
         self.settings.on_host.insert("wall_ns".into(), json!(wall_ns));
@@ -132,7 +132,7 @@ impl SimNoise {
     ) -> Result<Vec<NoiseSample>, BenchError> {
         let mut samples = Vec::new();
         for (place, &looping) in self.settings.order.loops.iter().enumerate() {
-            let noted = noted.iter().filter(|one| one.ran.looping == looping);
+            let noted = noted.iter().filter(|one| one.run.looping == looping);
             let region = account.regions.get(place).ok_or_else(|| {
                 BenchError::Failed(format!("the window of loop {looping} was never opened"))
             })?;
@@ -151,8 +151,8 @@ impl SimNoise {
         let mut made = Made::default();
         let mut threads = BTreeMap::new();
         for noted in noted {
-            threads.insert(noted.ran.cpu, noted.ran.thread);
-            let cpu = region.cpus.iter().find(|cpu| cpu.cpu == noted.ran.cpu);
+            threads.insert(noted.run.cpu, noted.run.thread);
+            let cpu = region.cpus.iter().find(|cpu| cpu.cpu == noted.run.cpu);
             let no_cpu = || BenchError::Failed("a loop ran on a CPU that there is not".to_owned());
             let timeline = Timeline::new(&cpu.ok_or_else(no_cpu)?.transitions, self.clock_hz);
             let timeline = timeline.map_err(BenchError::Failed)?;
@@ -178,13 +178,13 @@ impl SimNoise {
 
     fn add_cpu(&self, made: &mut Made, mut join: Join<'_>) {
         let noted = join.noted;
-        let ran = noted.ran;
+        let ran = noted.run;
         let result = match ran.looping {
             Loop::Ftq => LoopResult::Slots(Box::new(slots(noted, self.settings.order.quantum_ns))),
             Loop::Fwq => LoopResult::Quanta(Box::new(join.quanta())),
             Loop::Detour => {
                 let seed = self.settings.seed ^ u64::from(ran.cpu);
-                let detours = join.detours(ran.turn_cycles, seed);
+                let detours = join.detours(ran.iteration_cycles, seed);
                 if let Some(order) = self.settings.order.inject {
                     let window = join.window();
                     made.injected.extend(injected(order, &ran, &window, &detours.found));
@@ -193,9 +193,9 @@ impl SimNoise {
                 let of = |what: &str| format!("{what}_on_cpu_{}", ran.cpu);
                 // The counter of such a machine counts ns.
                 made.facts.insert(of("threshold_ns"), json!(ran.threshold_cycles));
-                made.facts.insert(of("turn_ns"), json!(detours.turn_ns));
-                made.facts.insert(of("turns"), json!(ran.turns));
-                made.facts.insert(of("noting_ns"), json!(ran.noting));
+                made.facts.insert(of("turn_ns"), json!(detours.iteration_ns));
+                made.facts.insert(of("turns"), json!(ran.iterations));
+                made.facts.insert(of("noting_ns"), json!(ran.recording_cycles));
                 made.facts.insert(of("taken_ns"), json!(detours.taken_ns));
                 made.facts.insert(of("taken_in_detours_ns"), json!(detours.seen_ns));
                 let unknown = detours.ledger.parts.get(&Part::Unknown).map_or(0, |part| part.sum);
@@ -207,7 +207,7 @@ impl SimNoise {
         };
         if ran.looping != Loop::Detour {
             let name = format!("iterations_on_cpu_{}", ran.cpu);
-            made.facts.insert(name, json!(ran.turns_of_body));
+            made.facts.insert(name, json!(ran.body_iterations));
         }
         if let Some(first) = join.broken.first() {
             let (cpu, number) = (ran.cpu, join.broken.len());
@@ -254,12 +254,12 @@ impl Bench for SimNoise {
         settings.insert("inject".into(), json!(of.order.inject));
         settings.insert("from".into(), json!(of.from));
         settings.insert("broken".into(), json!(self.broken));
-        if let Some(grain) = self.grain {
-            settings.insert("tsc_hz".into(), json!(grain.hz));
-            settings.insert("clock_step_ns".into(), json!(grain.step_ns));
-            settings.insert("iteration_ns".into(), json!(grain.turn_ns));
-            settings.insert("threshold_ns".into(), json!(grain.threshold_ns));
-            settings.insert("threshold_ns_min".into(), json!(grain.threshold_ns_min));
+        if let Some(resolution) = self.resolution {
+            settings.insert("tsc_hz".into(), json!(resolution.hz));
+            settings.insert("clock_step_ns".into(), json!(resolution.step_ns));
+            settings.insert("iteration_ns".into(), json!(resolution.iteration_ns));
+            settings.insert("threshold_ns".into(), json!(resolution.threshold_ns));
+            settings.insert("threshold_ns_min".into(), json!(resolution.threshold_ns_min));
         }
         settings.insert("on_host".into(), Json::Object(of.on_host.clone()));
         let mut observer = Map::new();

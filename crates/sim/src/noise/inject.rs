@@ -1,7 +1,7 @@
 //! Which of the injected timers the loop detected.
 
 use lab::noise::Injected;
-use lab::noise::in_guest::{Inject, RanOn};
+use lab::noise::in_guest::{Inject, LoopRun};
 
 use super::join::Found;
 use super::timeline::Piece;
@@ -16,7 +16,7 @@ fn stalls(window: &[Piece], thread: u32) -> Vec<(u64, u64)> {
 /// Returns the timers on a CPU that were scheduled within the loop's window.
 pub(super) fn injected(
     order: Inject,
-    ran: &RanOn,
+    ran: &LoopRun,
     window: &[Piece],
     found: &[Found],
 ) -> Vec<Injected> {

@@ -41,7 +41,7 @@ pub(super) struct Detours {
     pub(super) ledger: GapLedger,
     pub(super) found: Vec<Found>,
     /// Time of an undisturbed iteration of the loop, ns.
-    pub(super) turn_ns: u64,
+    pub(super) iteration_ns: u64,
     /// Time of other contexts in the window, and the part of it in detours.
     pub(super) taken_ns: u64,
     pub(super) seen_ns: u64,
@@ -51,7 +51,7 @@ pub(super) struct Detours {
 
 impl Join<'_> {
     fn thread(&self) -> u32 {
-        self.noted.ran.thread
+        self.noted.run.thread
     }
 
     fn pieces(&mut self, from_ns: u64, to_ns: u64) -> Vec<Piece> {
@@ -64,7 +64,7 @@ impl Join<'_> {
 
     /// Returns the contexts of the CPU in the window.
     pub(super) fn window(&mut self) -> Vec<Piece> {
-        let ran = self.noted.ran;
+        let ran = self.noted.run;
         self.pieces(ran.start, ran.end)
     }
 
@@ -74,11 +74,11 @@ impl Join<'_> {
         let gaps: Vec<Raw> = noted.records.iter().map(Raw::of).collect();
         let is_plain = |gap: &&Raw| gap.taken_off_ns <= taken_off_ns;
         let plain = gaps.iter().filter(is_plain).count() as u64;
-        let turn_ns = turn_ns(noted, &gaps, plain);
+        let iteration_ns = iteration_ns(noted, &gaps, plain);
         let mut detours = Detours {
             ledger: GapLedger::new(AttributionParameters::default(), false, seed),
             found: Vec::new(),
-            turn_ns,
+            iteration_ns,
             taken_ns: 0,
             seen_ns: 0,
             unseen: 0,
@@ -98,7 +98,7 @@ impl Join<'_> {
             detours.seen_ns = detours.seen_ns.saturating_add(others_ns);
             let own_ns = raw.length_ns().saturating_sub(others_ns);
             // One iteration in the gap is the loop's own, or the recording of the gap before.
-            let usual_ns = if is_plain(&&raw) { turn_ns } else { raw.taken_off_ns };
+            let usual_ns = if is_plain(&&raw) { iteration_ns } else { raw.taken_off_ns };
             let (usual_ns, last_ns) = (usual_ns.min(own_ns), raw.last_ns);
             let own_ns = own_ns - usual_ns;
             let gap = Gap { start_ns: last_ns + usual_ns, end_ns: raw.seen_ns };
@@ -140,7 +140,7 @@ impl Join<'_> {
         let noted = self.noted;
         let quanta_per_block = Fixed::quanta_per_block(noted.records.len() as u64);
         let mut fixed = Fixed::default();
-        let mut before_ns = noted.ran.start;
+        let mut before_ns = noted.run.start;
         for record in &noted.records {
             let [start_ns, end_ns, flags] = *record;
             let pieces = self.pieces(start_ns, end_ns);
@@ -201,14 +201,14 @@ fn departures(pieces: &[Piece], thread: u32) -> u64 {
 
 /// Returns the time of an undisturbed iteration of the detour loop: the mean of those without a gap.
 /// `plain` of the gaps follow such iterations.
-fn turn_ns(noted: &GuestLoop, gaps: &[Raw], plain: u64) -> u64 {
-    let ran = &noted.ran;
+fn iteration_ns(noted: &GuestLoop, gaps: &[Raw], plain: u64) -> u64 {
+    let ran = &noted.run;
     // The subtracted times come from the guest: gaps may overlap.
     let in_gaps = gaps.iter().map(Raw::length_ns).fold(0, u64::saturating_add);
     let rest = ran.end.saturating_sub(ran.start).saturating_sub(in_gaps);
-    let rest = rest.saturating_sub(ran.noting);
-    let turns = ran.turns.saturating_sub(plain).max(1);
-    rest.saturating_add(turns / 2) / turns
+    let rest = rest.saturating_sub(ran.recording_cycles);
+    let iterations = ran.iterations.saturating_sub(plain).max(1);
+    rest.saturating_add(iterations / 2) / iterations
 }
 
 /// A gap between two readings of the clock.
@@ -234,7 +234,7 @@ impl Raw {
 pub(super) fn slots(noted: &GuestLoop, slot_ns: u64) -> Slots {
     let mut slots = Slots::default();
     noted.records.iter().for_each(|record| slots.add(record[0], record[1]));
-    slots.finish(noted.ran.end.saturating_sub(noted.ran.start), slot_ns);
+    slots.finish(noted.run.end.saturating_sub(noted.run.start), slot_ns);
     slots
 }
 
