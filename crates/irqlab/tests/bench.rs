@@ -193,7 +193,7 @@ fn chase_holds_models_against_this_machine() {
     assert!(of("host").iter().all(|row| row["load_ns"].as_f64() > Some(0.0)), "{run}");
     // The model's figures are exact: 4 cycles in L1, 12 in L2.
     let cycles = |bytes: u64| {
-        let row = of("zen3").into_iter().find(|row| row["bytes"] == bytes);
+        let row = of("zen3").into_iter().find(|row| row["working_set_bytes"] == bytes);
         row.and_then(|row| row["load_cycles"].as_f64()).unwrap().round()
     };
     assert_eq!([cycles(16 << 10), cycles(128 << 10)], [4.0, 12.0], "{run}");

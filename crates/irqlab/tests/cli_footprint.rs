@@ -172,7 +172,7 @@ fn cards_of_a_simulated_machine_interrupt_the_loop() {
     let run = place.run(&[&words[..], &more, &some].concat()).assert_code(0).json();
     let row = &rows(&run, "footprint")[0];
     assert!(row["accepted_treatment_count"].as_u64() >= Some(16), "{row}");
-    assert!(row["raised_by"].as_str().unwrap().contains("card beside"), "{row}");
+    assert!(row["raised_by"].as_str().unwrap().contains("from the other card"), "{row}");
     let contexts = rows(&run, "by_context");
     let irqs: Vec<&Json> =
         contexts.iter().filter(|row| row["context"].as_str().unwrap().starts_with("irq")).collect();
@@ -199,7 +199,7 @@ fn slices(file: &std::path::Path, group: &str) -> Vec<(String, String)> {
     let ours: Vec<&Json> =
         events.iter().filter(|one| one["pid"] == *pid && one["ph"] == "X").collect();
     let named = |name: &str| ends(ours.iter().find(|one| one["name"] == name).unwrap());
-    let (window, stopped) = (named("repetition"), named("stands still"));
+    let (window, stopped) = (named("repetition"), named("stalled"));
     let within =
         |one: (f64, f64), other: (f64, f64)| one.0 >= other.0 - 0.001 && one.1 <= other.1 + 0.001;
     assert!(within(stopped, window), "{text}");

@@ -153,7 +153,7 @@ fn an_unknown_event_is_absent_and_the_rest_is_counted() {
     let words = ["handlers", "-q", "-d", "1s", "--events", events, "--json"];
     let run = place.run(&words).assert_code(0).json();
     let absent = absence(&run, "PMU events no-such-event nor-this/one/");
-    assert_eq!(absent, Some("no events of such names on this machine"));
+    assert_eq!(absent, Some("this machine has no events of these names"));
     let counted = rows(&run, "events");
     assert!(counted.iter().any(|row| row["event"] == "cpu-clock" && row["self_total"] != 0));
     assert!(rows(&run, "ratios").is_empty(), "no ratio is made of these events");

@@ -113,7 +113,7 @@ fn a_command_in_the_guest_and_what_the_guest_has_not() {
     let command = ["--out", "command", "--", "sleep 0.05; exit 7"];
     let run = place.run(&[&words[..], &command[..]].concat()).assert_code(7).json();
     let warnings = run["warnings"].to_string();
-    assert!(warnings.contains("command: it failed: exit status: 7"), "{warnings}");
+    assert!(warnings.contains("command: the command failed: exit status: 7"), "{warnings}");
     let window_ns = rows(&run, "conditions")[0]["window_ns"].as_u64();
     assert!(window_ns >= Some(50_000_000), "{run}");
 
@@ -160,7 +160,7 @@ fn a_machine_with_two_cpus_does_the_same_from_a_checkpoint_again_and_again() {
     for more in [&["-q", "--json"][..], &["-q", "--json", "--model", "r4400-1994"]] {
         let run = place.run(&[&words[..], more].concat()).assert_code(0).json();
         let outcomes = rows(&run, "outcomes");
-        assert_eq!((outcomes.len(), outcomes[0]["runs"].as_u64()), (1, Some(3)), "{run}");
+        assert_eq!((outcomes.len(), outcomes[0]["run_count"].as_u64()), (1, Some(3)), "{run}");
         assert!(outcomes[0]["instructions"].as_u64() > Some(1_000_000), "{run}");
     }
 }

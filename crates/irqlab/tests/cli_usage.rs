@@ -122,7 +122,7 @@ fn machines_that_cannot_be_built_are_refused() {
     five.assert_code(2).assert_says("5 disks; at most 4");
     check_refused(&["sim", "checkpoint", "../x"], "\"../x\" is no name for a checkpoint");
     let long = "x".repeat(5000);
-    check_refused(&["sim", "boot", "--append", &long], "command line over");
+    check_refused(&["sim", "boot", "--append", &long], "command line is over");
 }
 
 #[test]
