@@ -45,7 +45,7 @@ fn closes(run: &Json) {
 
 /// The tick's rate on a CPU, if its ticks keep to a clock.
 fn tick_hz(run: &Json, cpu: u64) -> Option<f64> {
-    let is_tick = |row: &&Json| row["cpu"] == cpu && row["name"] == "local_timer";
+    let is_tick = |row: &&Json| row["cpu"] == cpu && row["trigger_name"] == "local_timer";
     rows(run, "periods").iter().find(is_tick)?["frequency_hz"].as_f64()
 }
 

@@ -149,9 +149,9 @@ impl Bench<'_> {
             ("machine", self.machine.described()),
             ("model", json!(self.args.model)),
             ("detail", json!(format!("{:?}", self.watch.detail).to_lowercase())),
-            ("quantum", json!(self.args.slice.vcpu_slice)),
+            ("vcpu_slice", json!(self.args.slice.vcpu_slice)),
             ("checkpoint", json!(self.args.guest.from)),
-            ("order", json!(self.order)),
+            ("request", json!(self.order)),
         ];
         Measured {
             settings: settings.map(|(key, value)| (key.to_owned(), value)).into_iter().collect(),
