@@ -12,7 +12,7 @@ use sim::image::Tools;
 use sim::kernel::{Flavour, Kernel};
 use sim::models::Model;
 use sim::qemu::Qemu;
-use sim::watch::{self, Annotated, Detail, QUANTUM_DEFAULT, QUANTUM_MAX, Watch};
+use sim::watch::{self, Annotated, Detail, VCPU_SLICE_DEFAULT, VCPU_SLICE_MAX, Watch};
 use sim::{Cache, GuestFacts, Machine, image, kernel, models, qemu};
 
 use crate::console;
@@ -169,8 +169,8 @@ pub struct SimulatedArgs {
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct SliceArgs {
     /// Cycles of a virtual CPU's time slice, with two or more; without a model, instructions
-    #[arg(long, value_name = "N", default_value_t = QUANTUM_DEFAULT,
-          value_parser = clap::value_parser!(u64).range(1..=QUANTUM_MAX))]
+    #[arg(long, value_name = "N", default_value_t = VCPU_SLICE_DEFAULT,
+          value_parser = clap::value_parser!(u64).range(1..=VCPU_SLICE_MAX))]
     pub vcpu_slice: u64,
 }
 

@@ -3,7 +3,7 @@
 use machine::core::Template;
 use machine::{CodeBlock, CodeSpan};
 
-use crate::notes::NotePoint;
+use crate::annotations::AnnotationPoint;
 use crate::pmu::msr::Access;
 use crate::symbols::Action;
 
@@ -77,7 +77,7 @@ pub(crate) struct OooBlock {
 /// What is known of a block where there are caches beside.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct BesideBlock {
+pub(crate) struct ShadowBlock {
     /// As in [`OooBlock`].
     pub(crate) known: Block,
     /// The one or two pages that it lies in.
@@ -140,10 +140,10 @@ pub(crate) struct Arena {
     /// Side by side in chunks, in the order in which they were translated, as they will execute.
     blocks: Vec<Vec<Block>>,
     templates: Vec<Vec<OooBlock>>,
-    beside: Vec<Vec<BesideBlock>>,
+    shadow_blocks: Vec<Vec<ShadowBlock>>,
     points: Vec<Box<Point>>,
     accesses: Vec<Box<Access>>,
-    notes: Vec<Box<NotePoint>>,
+    annotations: Vec<Box<AnnotationPoint>>,
 }
 
 impl Arena {
@@ -158,8 +158,8 @@ impl Arena {
     }
 
     /// Keeps a block with its spans, and returns where.
-    pub(crate) fn keep_spans(&mut self, block: BesideBlock) -> *const BesideBlock {
-        keep(&mut self.beside, block)
+    pub(crate) fn keep_spans(&mut self, block: ShadowBlock) -> *const ShadowBlock {
+        keep(&mut self.shadow_blocks, block)
     }
 
     /// Keeps a point, and returns where.
@@ -175,19 +175,22 @@ impl Arena {
     }
 
     /// Keeps a note's place in a block, and returns where.
-    pub(crate) fn keep_note(&mut self, note: NotePoint) -> *const NotePoint {
-        self.notes.push(Box::new(note));
-        self.notes.last().map_or(std::ptr::null(), |kept| &raw const **kept)
+    pub(crate) fn keep_annotation_point(
+        &mut self,
+        point: AnnotationPoint,
+    ) -> *const AnnotationPoint {
+        self.annotations.push(Box::new(point));
+        self.annotations.last().map_or(std::ptr::null(), |kept| &raw const **kept)
     }
 
     /// Forgets all: no translated code is left.
     pub(crate) fn clear(&mut self) {
         self.blocks.clear();
         self.templates.clear();
-        self.beside.clear();
+        self.shadow_blocks.clear();
         self.points.clear();
         self.accesses.clear();
-        self.notes.clear();
+        self.annotations.clear();
     }
 }
 

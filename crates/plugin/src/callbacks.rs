@@ -4,17 +4,17 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use crate::block::{Block, Point};
 use crate::cpu;
+use crate::drain;
 use crate::ffi::{
     DISCONTINUITY_EXCEPTION, DataCallback, DiscontinuityCallback, Id, TranslationCallback,
     VcpuCallback,
 };
-use crate::hold;
+use crate::held;
 use crate::idle;
 use crate::limit;
 use crate::qemu::TranslatedBlock;
 use crate::qemu_internals::{CurrentCpu, Slices, ignore_reclamation};
 use crate::session::{self, Session};
-use crate::settle;
 use crate::symbols::Action;
 use crate::translate;
 use simrecord::record::Notice;
@@ -65,7 +65,7 @@ extern "C" fn on_vcpu(vcpu: c_uint, _: *mut c_void) {
     if session.clock.has_slices() {
         begin_slices(session, vcpu);
     }
-    settle::begin(session);
+    drain::start(session);
     idle::begin(session);
     limit::begin();
 }
@@ -139,7 +139,7 @@ pub(crate) fn before_block(vcpu: u32, block: &Block) {
     }
     if over {
         session.clock.end_slice(vcpu);
-        hold::ask();
+        held::ask();
     }
 }
 
@@ -152,11 +152,11 @@ extern "C" fn on_point(_: c_uint, point: *mut c_void) {
     let point = unsafe { &*point.cast_const().cast::<Point>() };
     if point.action == Action::Halt {
         // With the halt itself: what is handed in behind is of when the vCPU has woken.
-        cpu::with(vcpu, |cpu| cpu.settle(point.remaining - 1));
+        cpu::with(vcpu, |cpu| cpu.retire_pending(point.remaining - 1));
         session.halt(vcpu);
         return;
     }
-    cpu::with(vcpu, |cpu| cpu.settle(point.remaining));
+    cpu::with(vcpu, |cpu| cpu.retire_pending(point.remaining));
     if point.action == Action::ReadClock {
         session.read_clock(vcpu);
         return;
@@ -199,7 +199,7 @@ extern "C" fn on_discontinuity(vcpu: c_uint, kind: c_int, from: u64, to: u64, _:
     if let Some((tracker, moment)) = session.moment(vcpu, 0) {
         let vector = tracker.discontinuity(vcpu as usize, exception, (from, to), moment);
         session.tracked(vcpu);
-        session.note_event(vcpu, exception, vector);
+        session.hit_event(vcpu, exception, vector);
     }
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct Parts {
     /// Cycles of a vCPU in a second.
     pub(crate) hz: u64,
     /// Cycles of a slice.
-    pub(crate) quantum: u64,
+    pub(crate) vcpu_slice: u64,
     /// There if guest time follows the model.
     pub(crate) bias: Option<Bias>,
     /// There if QEMU's clock can be read.
@@ -49,7 +49,7 @@ impl Clock {
     pub(crate) fn new(parts: Parts) -> Clock {
         let cpus = parts.cpus as usize;
         Clock {
-            rounds: Rounds::new(cpus, parts.shift, ns_of(parts.quantum, parts.hz)),
+            rounds: Rounds::new(cpus, parts.shift, ns_of(parts.vcpu_slice, parts.hz)),
             slices: vec![None; cpus],
             counted_ns: vec![0; cpus],
             halts: vec![None; cpus],
@@ -61,10 +61,10 @@ impl Clock {
 
     /// vCPUs count anew or otherwise from here on.
     pub(crate) fn begin_again(&mut self) {
-        (0..self.parts.cpus).for_each(|vcpu| cpu::with(vcpu, Cpu::settle_threads));
+        (0..self.parts.cpus).for_each(|vcpu| cpu::with(vcpu, Cpu::issue_all_threads));
         self.rounds.begin_again(self.instructions());
         for vcpu in 0..self.parts.cpus {
-            cpu::with(vcpu, |cpu| cpu.set_slice(self.parts.quantum));
+            cpu::with(vcpu, |cpu| cpu.set_slice(self.parts.vcpu_slice));
             let cycles = cpu::with(vcpu, |cpu| cpu.counts()[CYCLES]);
             self.counted_ns[vcpu as usize] = self.ns_of(cycles);
             self.halts[vcpu as usize] = None;
@@ -86,13 +86,13 @@ impl Clock {
         self.slices[vcpu as usize] = Some(slices);
         cpu::with(vcpu, |cpu| {
             cpu.set_handle(slices.handle());
-            cpu.set_slice(self.parts.quantum);
+            cpu.set_slice(self.parts.vcpu_slice);
         });
     }
 
     /// The slice of a vCPU is over.
     pub(crate) fn end_slice(&mut self, vcpu: u32) {
-        cpu::with(vcpu, |cpu| cpu.settle(0));
+        cpu::with(vcpu, |cpu| cpu.retire_pending(0));
         // One that was started runs without having taken an interrupt.
         self.set_halted(vcpu, false);
         self.advance(vcpu);
@@ -124,7 +124,7 @@ impl Clock {
         let cycles = u128::from(planned) * u128::from(self.parts.hz) / NS_PER_S;
         let cycles = match self.parts.bias {
             Some(_) => (cycles as u64).max(1),
-            None => self.parts.quantum,
+            None => self.parts.vcpu_slice,
         };
         cpu::with(vcpu, |cpu| cpu.set_slice(cycles));
     }

@@ -93,7 +93,7 @@ impl Core {
     }
 
     /// Has threads issue all that was handed in, and go on together.
-    pub(crate) fn settle_threads(&mut self) {
+    pub(crate) fn issue_all_threads(&mut self) {
         if let Core::Thread(of) = self {
             of.core().drain();
         }

@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::hold;
+use crate::drain;
+use crate::held;
 use crate::options::Disk;
 use crate::qemu_internals::devices::{
     BlockNode, Coroutines, Timer, hook_block_events, on_run_or_stop,
 };
-use crate::settle;
 
 /// Requests that are held back.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ struct Delayed {
 }
 
 /// What holds requests back.
-struct Holding {
+struct HeldRequests {
     coroutines: Coroutines,
     timer: Timer,
     /// Numbers of the events at which requests are held back.
@@ -84,7 +84,7 @@ struct Holding {
 pub(crate) struct Delays {
     data: Vec<BlockNode>,
     delayed: Vec<Delayed>,
-    holding: Option<Holding>,
+    held: Option<HeldRequests>,
     queue: Queue<usize>,
     /// Whether the machine runs. Guest time stands still otherwise, and nobody would wake.
     runs: bool,
@@ -94,7 +94,7 @@ pub(crate) struct Delays {
 static DELAYS: Mutex<Delays> = Mutex::new(Delays {
     data: Vec::new(),
     delayed: Vec::new(),
-    holding: None,
+    held: None,
     queue: Queue::new(),
     runs: false,
 });
@@ -114,8 +114,8 @@ impl Delays {
                 continue;
             }
             let node = BlockNode::find(&format!("{}-delay", disk.node)).ok_or(number)?;
-            if delays.holding.is_none() {
-                delays.holding = Some(Holding::begin(node).ok_or(number)?);
+            if delays.held.is_none() {
+                delays.held = Some(HeldRequests::begin(node).ok_or(number)?);
             }
             delays.delayed.push(Delayed { node: node.handle(), latency_ns: disk.latency_ns });
         }
@@ -124,18 +124,18 @@ impl Delays {
 
     /// Holds a request back, if it is to be: the coroutine is then to pause.
     fn hold(&mut self, node: usize, event: c_int) -> Option<Coroutines> {
-        let holding = self.holding.as_ref().filter(|holding| holding.events.contains(&event))?;
+        let held = self.held.as_ref().filter(|held| held.events.contains(&event))?;
         let disk = self.delayed.iter().find(|disk| disk.node == node)?;
         if !self.runs {
             return None;
         }
-        self.queue.add(disk.latency_ns, holding.coroutines.current());
-        Some(holding.coroutines)
+        self.queue.add(disk.latency_ns, held.coroutines.current());
+        Some(held.coroutines)
     }
 }
 
-impl Holding {
-    fn begin(node: BlockNode) -> Option<Holding> {
+impl HeldRequests {
+    fn begin(node: BlockNode) -> Option<HeldRequests> {
         let coroutines = Coroutines::find()?;
         let timer = Timer::new(on_timer)?;
         let names = [c"read_aio", c"write_aio", c"flush_to_disk"];
@@ -144,7 +144,7 @@ impl Holding {
         }
         // Last: what calls us back needs all the rest.
         let events = hook_block_events(node, on_event, names)?;
-        Some(Holding { coroutines, timer, events })
+        Some(HeldRequests { coroutines, timer, events })
     }
 }
 
@@ -162,7 +162,7 @@ pub(crate) fn is_waiting() -> bool {
 /// Gives requests that came their deadlines.
 pub(crate) fn schedule() {
     let mut delays = lock();
-    let Some(timer) = delays.holding.as_ref().map(|holding| holding.timer) else { return };
+    let Some(timer) = delays.held.as_ref().map(|held| held.timer) else { return };
     if delays.queue.fresh.is_empty() {
         return;
     }
@@ -182,8 +182,7 @@ extern "C" fn on_event(node: *mut c_void, event: c_int) {
 
 /// Guest time has come for a request.
 extern "C" fn on_timer(_: *mut c_void) {
-    let Some((coroutines, timer)) =
-        lock().holding.as_ref().map(|holding| (holding.coroutines, holding.timer))
+    let Some((coroutines, timer)) = lock().held.as_ref().map(|held| (held.coroutines, held.timer))
     else {
         return;
     };
@@ -192,12 +191,12 @@ extern "C" fn on_timer(_: *mut c_void) {
         let Some(request) = due else { break };
         coroutines.wake(request);
     }
-    settle::settle();
+    drain::drain_devices();
     let next = lock().queue.earliest();
     if let Some(at_ns) = next {
         timer.set_ns(at_ns);
     } else {
-        hold::ask();
+        held::ask();
     }
 }
 
@@ -215,7 +214,7 @@ extern "C" fn on_state(_: *mut c_void, runs: bool, _: c_int) {
 /// Takes a request, due or not.
 fn next_of_all() -> Option<(Coroutines, usize)> {
     let mut delays = lock();
-    let coroutines = delays.holding.as_ref()?.coroutines;
+    let coroutines = delays.held.as_ref()?.coroutines;
     delays.queue.take_any().map(|request| (coroutines, request))
 }
 

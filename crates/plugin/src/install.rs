@@ -5,18 +5,18 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use crate::beside::Beside;
 use crate::callbacks::Callbacks;
 use crate::cpu;
 use crate::ffi::{API_VERSION, Id, Info};
+use crate::shadow_caches::ShadowCacheModels;
 use machine::decode::Decoder;
 use machine::{BlockingMachine, BlockingModel, SystemModel};
 
+use crate::annotations::{AnnotationCounters, AnnotationList};
 use crate::clock::{Clock, Parts};
 use crate::cores::Processors;
 use crate::ffi::Access;
 use crate::limit;
-use crate::notes::{Notes, Tally};
 use crate::options::{Options, Time, VERSION_BYTES_MAX};
 use crate::physical;
 use crate::pmu::machine::Pmus;
@@ -25,7 +25,7 @@ use crate::qemu_internals::{
     Bias, CurrentCpu, GuestClock, Icount, MiddleOfBlock, NonMaskable, Slices,
 };
 use crate::session::{self, Session};
-use crate::symbols::{Annotations, FILE_BYTES_MAX, Offsets};
+use crate::symbols::{FILE_BYTES_MAX, KernelSymbols, Offsets};
 use crate::tracker::Tracker;
 use crate::writer::Writer;
 use simrecord::counters::{COUNTERS, MASK_PLAIN, MASK_TIMED, mask_of};
@@ -83,12 +83,12 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
             "this QEMU doesn't tell which vCPU runs; with one (-smp 1) it serves".to_owned()
         );
     }
-    let annotations = parse_given(options.symbols.as_deref(), Annotations::parse)?;
+    let symbols = parse_given(options.symbols.as_deref(), KernelSymbols::parse)?;
     let offsets = parse_given(options.offsets.as_deref(), Offsets::parse)?;
     let pmus = pmus(&options, cpus)?;
     let models = models(&options, cpus)?;
     physical::begin(Access::load().map_err(|missing| format!("this QEMU has no {missing}"))?);
-    let notes = parse_given(options.annotate.as_deref(), Notes::parse)?;
+    let annotations = parse_given(options.annotate.as_deref(), AnnotationList::parse)?;
     let parts = clock_parts(&options, cpus, models.hz());
     let notices = notices(&options, &parts);
     let mut writer = Writer::create(&options.out)?;
@@ -99,7 +99,7 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
         level,
         cpus,
         arena: Default::default(),
-        tracker: Tracker::new(cpus as usize, annotations, offsets),
+        tracker: Tracker::new(cpus as usize, symbols, offsets),
         writer,
         clock: Clock::new(parts),
         fetch_line_shift: models
@@ -109,12 +109,12 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
         model: models.timed,
         processors: models.processors,
         decoder: Decoder::default(),
-        beside: beside(&options, cpus)?,
+        shadow_caches: shadow_caches(&options, cpus)?,
         registers: None,
         thread: None,
         icount: if options.check { Icount::find() } else { None },
         check_due: false,
-        notes: Tally::new(notes),
+        annotations: AnnotationCounters::new(annotations),
         next_level: None,
         region: 0,
         open: false,
@@ -128,7 +128,7 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
     if session.options.spans {
         session.tracker.cpus.iter_mut().for_each(|cpu| cpu.stack.keep_spans());
     }
-    if session.options.turns {
+    if session.options.transitions {
         session.tracker.cpus.iter_mut().for_each(|cpu| cpu.stack.keep_transitions());
     }
     for notice in notices {
@@ -191,15 +191,15 @@ fn models(options: &Options, cpus: u32) -> Result<Models, String> {
 }
 
 /// Caches beside, if there are to be any.
-fn beside(options: &Options, cpus: u32) -> Result<*mut Beside, String> {
-    if !options.has_beside() {
+fn shadow_caches(options: &Options, cpus: u32) -> Result<*mut ShadowCacheModels, String> {
+    if !options.has_shadow_caches() {
         return Ok(std::ptr::null_mut());
     }
     let parsed = |text: &str| SystemModel::parse(text).map_err(|error| error.to_string());
     let models: Result<Vec<_>, _> = options.also.iter().map(|path| parse(path, parsed)).collect();
-    let beside = Beside::new(&models?, options.curves, cpus);
+    let shadow_caches = ShadowCacheModels::new(&models?, options.curves, cpus);
     // Lives as long as the process, as the code that uses it may.
-    Ok(Box::into_raw(Box::new(beside)))
+    Ok(Box::into_raw(Box::new(shadow_caches)))
 }
 
 fn clock_parts(options: &Options, cpus: u32, hz: Option<u64>) -> Parts {
@@ -210,7 +210,7 @@ fn clock_parts(options: &Options, cpus: u32, hz: Option<u64>) -> Parts {
         shift: options.shift,
         // Without a model a cycle is an instruction, and takes as long.
         hz: hz.unwrap_or(1_000_000_000 >> options.shift),
-        quantum: options.quantum,
+        vcpu_slice: options.vcpu_slice,
         bias: hz.filter(|_| follows).and_then(|_| Bias::find()),
         guest: if counts { GuestClock::find() } else { None },
     }
@@ -266,7 +266,7 @@ fn header(
         api: info.api.cast_unsigned(),
         detail: options.detail,
         roi: options.roi,
-        quantum: options.quantum,
+        vcpu_slice: options.vcpu_slice,
         qemu,
         features: bit(counts && options.symbols.is_some(), FEATURE_CONTEXTS)
             | bit(counts && offsets.pid.is_some(), FEATURE_TASKS)

@@ -14,11 +14,10 @@
 //! `sim` starts QEMU with the plugin and reads the record ([`reader`]); the guest leaves notes by
 //! [`marker`]s. See docs/plugin.md.
 
-pub mod notes;
+pub mod annotations;
 pub mod options;
 pub mod symbols;
 
-pub mod beside;
 mod block;
 mod callbacks;
 mod clock;
@@ -26,8 +25,9 @@ mod cores;
 mod counters;
 mod cpu;
 mod delay;
+mod drain;
 mod ffi;
-mod hold;
+mod held;
 mod idle;
 mod install;
 mod irq;
@@ -42,7 +42,7 @@ mod qemu_internals;
 mod regions;
 mod rounds;
 mod session;
-mod settle;
+pub mod shadow_caches;
 mod template;
 mod tracker;
 mod translate;

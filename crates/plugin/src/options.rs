@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use simrecord::record::{Detail, Roi};
 
-use crate::beside::ALSO_MAX;
+use crate::shadow_caches::ALSO_MAX;
 
 /// How guest time advances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,9 +18,9 @@ pub enum Time {
 }
 
 /// Cycles of a slice.
-pub const QUANTUM_DEFAULT: u64 = 1_000;
+pub const VCPU_SLICE_DEFAULT: u64 = 1_000;
 /// The longest slice: beyond it QEMU's own round robin is as good.
-pub const QUANTUM_MAX: u64 = 1 << 30;
+pub const VCPU_SLICE_MAX: u64 = 1 << 30;
 /// The most of `shift=`.
 pub const SHIFT_MAX: u32 = 10;
 /// The longest text of `qemu=`.
@@ -52,7 +52,7 @@ pub struct Options {
     /// How much is recorded.
     pub detail: Detail,
     /// Cycles of a slice. Without a model a cycle is an instruction.
-    pub quantum: u64,
+    pub vcpu_slice: u64,
     /// The model, a TOML file: see `machines/`. Needed for [`Detail::Timed`] and
     /// [`Detail::Ooo`].
     pub model: Option<PathBuf>,
@@ -71,14 +71,14 @@ pub struct Options {
     /// Whether each span is recorded.
     pub spans: bool,
     /// Whether each change of the context on top is recorded.
-    pub turns: bool,
+    pub transitions: bool,
     /// Where the region of interest begins.
     pub roi: Roi,
     /// Addresses of kernel symbols.
     pub symbols: Option<PathBuf>,
     /// Offsets in structs of the kernel.
     pub offsets: Option<PathBuf>,
-    /// Annotations: [`crate::notes::Notes`] as text.
+    /// Annotations: [`crate::annotations::AnnotationList`] as text.
     pub annotate: Option<PathBuf>,
     /// QEMU's version as `sim` found it, for the header.
     pub qemu: String,
@@ -104,7 +104,7 @@ impl Options {
             out: PathBuf::new(),
             limit_ns: None,
             detail: Detail::Count,
-            quantum: QUANTUM_DEFAULT,
+            vcpu_slice: VCPU_SLICE_DEFAULT,
             model: None,
             also: Vec::new(),
             curves: false,
@@ -113,7 +113,7 @@ impl Options {
             shift: 0,
             start_fast: false,
             spans: false,
-            turns: false,
+            transitions: false,
             roi: Roi::Marker,
             symbols: None,
             offsets: None,
@@ -135,7 +135,7 @@ impl Options {
         if !options.pmu && (options.pmu_state.is_some() || options.pmu_save.is_some()) {
             return Err("pmu_state= and pmu_save= need pmu=on".to_owned());
         }
-        if options.has_beside() && options.detail != Detail::Count {
+        if options.has_shadow_caches() && options.detail != Detail::Count {
             return Err("also=FILE and curves=on are for detail=count".to_owned());
         }
         if options.misses && options.detail != Detail::Ooo {
@@ -154,7 +154,7 @@ impl Options {
 
     /// Whether caches beside are wanted.
     #[must_use]
-    pub fn has_beside(&self) -> bool {
+    pub fn has_shadow_caches(&self) -> bool {
         self.curves || !self.also.is_empty()
     }
 
@@ -185,8 +185,8 @@ impl Options {
             ("start", _) => return wrong("fast or full"),
             ("spans", "on" | "off") => self.spans = value == "on",
             ("spans", _) => return wrong("on or off"),
-            ("turns", "on" | "off") => self.turns = value == "on",
-            ("turns", _) => return wrong("on or off"),
+            ("transitions", "on" | "off") => self.transitions = value == "on",
+            ("transitions", _) => return wrong("on or off"),
             ("shift", text) => match text.parse() {
                 Ok(shift @ 0..=SHIFT_MAX) => self.shift = shift,
                 _ => return wrong(&format!("a number, 0 to {SHIFT_MAX}")),
@@ -200,9 +200,9 @@ impl Options {
             ("pmu", _) => return wrong("on or off"),
             ("pmu_state", path) => self.pmu_state = Some(path.into()),
             ("pmu_save", path) => self.pmu_save = Some(path.into()),
-            ("quantum", text) => match text.parse() {
-                Ok(quantum @ 1..=QUANTUM_MAX) => self.quantum = quantum,
-                _ => return wrong(&format!("a number of cycles, 1 to {QUANTUM_MAX}")),
+            ("vcpu_slice", text) => match text.parse() {
+                Ok(vcpu_slice @ 1..=VCPU_SLICE_MAX) => self.vcpu_slice = vcpu_slice,
+                _ => return wrong(&format!("a number of cycles, 1 to {VCPU_SLICE_MAX}")),
             },
             ("disk", text) => match disk(text) {
                 Some(disk) if self.disks.len() < DISKS_MAX => self.disks.push(disk),
@@ -238,29 +238,29 @@ mod tests {
     fn what_is_not_said_has_a_default() {
         let options = Options::parse(["out=/r"]).unwrap();
         assert_eq!((options.detail, options.roi), (Detail::Count, Roi::Marker));
-        assert_eq!((options.quantum, options.check), (QUANTUM_DEFAULT, false));
+        assert_eq!((options.vcpu_slice, options.check), (VCPU_SLICE_DEFAULT, false));
         assert!(!options.pmu);
     }
 
     #[test]
     fn all_options_are_read() {
-        let all = "out=/r,detail=fast,quantum=500,roi=always,symbols=/s,offsets=/o,qemu=11.1.3,check=on,\
+        let all = "out=/r,detail=fast,vcpu_slice=500,roi=always,symbols=/s,offsets=/o,qemu=11.1.3,check=on,\
              disk=d0:5,pmu=on,pmu_state=/p,pmu_save=/q,limit_ns=7";
         let options = Options::parse(all.split(',')).unwrap();
         assert_eq!((options.detail, options.roi), (Detail::Fast, Roi::Always));
-        assert_eq!((options.quantum, options.check), (500, true));
+        assert_eq!((options.vcpu_slice, options.check), (500, true));
         assert_eq!((options.symbols, options.offsets), (Some("/s".into()), Some("/o".into())));
         assert_eq!((options.qemu.as_str(), options.limit_ns), ("11.1.3", Some(7)));
         assert_eq!(options.disks, [Disk { node: "d0".to_owned(), latency_ns: 5 }]);
         assert!(options.pmu);
         assert_eq!((options.pmu_state, options.pmu_save), (Some("/p".into()), Some("/q".into())));
         let timed =
-            "out=/r,detail=timed,model=/m,time=uniform,shift=2,spans=on,turns=on,annotate=/a";
+            "out=/r,detail=timed,model=/m,time=uniform,shift=2,spans=on,transitions=on,annotate=/a";
         let options = Options::parse(timed.split(',')).unwrap();
         assert_eq!((options.detail, options.time), (Detail::Timed, Time::Uniform));
         assert_eq!(options.annotate, Some("/a".into()));
         assert_eq!((options.model, options.shift), (Some("/m".into()), 2));
-        assert!(options.spans && options.turns);
+        assert!(options.spans && options.transitions);
     }
 
     #[test]
@@ -275,10 +275,10 @@ mod tests {
             ("time=now", "uniform"),
             ("shift=11", "0 to 10"),
             ("spans=", "on or off"),
-            ("turns=yes", "on or off"),
+            ("transitions=yes", "on or off"),
             ("start=slow", "fast or full"),
-            ("quantum=0", "1 to"),
-            ("quantum=x", "1 to"),
+            ("vcpu_slice=0", "1 to"),
+            ("vcpu_slice=x", "1 to"),
             ("roi=", "marker or always"),
             ("check=yes", "on or off"),
             ("pmu=yes", "on or off"),

@@ -114,7 +114,7 @@ impl Pipeline {
     /// come; but not a branch at the end, of which it is not known where it leads. An instruction that
     /// has not executed yet is taken for one without accesses.
     #[inline(never)]
-    pub(crate) fn settle(&mut self, remaining: u32) {
+    pub(crate) fn retire_pending(&mut self, remaining: u32) {
         // SAFETY: null, or of a block that the arena keeps until a flush, before which it is finished.
         if let Some(block) = unsafe { self.block.as_ref() } {
             let waits_for_next =
@@ -130,7 +130,7 @@ impl Pipeline {
 
     /// The code cache is about to be emptied.
     pub(crate) fn forget_block(&mut self) {
-        self.settle(0);
+        self.retire_pending(0);
         self.drain();
         self.block = std::ptr::null();
     }
@@ -187,7 +187,7 @@ impl Pipeline {
         if self.ran > 0 {
             self.run_rest();
         }
-        // SAFETY: as in `settle`; callers have seen that it is there.
+        // SAFETY: as in `retire_pending`; callers have seen that it is there.
         let block = unsafe { &*self.block };
         let mut port = self.port(block.address());
         let executed = ExecutedBlock { instructions: until, accesses: &self.accesses, next };
@@ -246,8 +246,8 @@ impl Pipeline {
     }
 
     /// Threads of its core issue all, and go on together.
-    pub(crate) fn settle_threads(&mut self) {
-        self.core.settle_threads();
+    pub(crate) fn issue_all_threads(&mut self) {
+        self.core.issue_all_threads();
     }
 
     /// Cycles of what was handed in.

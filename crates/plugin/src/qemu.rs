@@ -8,7 +8,7 @@ use crate::ffi::{
     ResetCallback, SetPc, VcpuCallback,
 };
 
-use crate::notes::REGISTERS;
+use crate::annotations::REGISTERS;
 
 /// The most bytes that are read from the guest at once.
 const READ_BYTES_MAX: usize = 64;

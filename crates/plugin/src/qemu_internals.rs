@@ -29,7 +29,7 @@ macro_rules! function {
 }
 
 pub(crate) mod devices;
-pub(crate) mod holding;
+pub(crate) mod held;
 pub(crate) mod idle;
 
 /// Which vCPU runs in the thread of all vCPUs: QEMU's thread-local `current_cpu`.

@@ -57,10 +57,10 @@ impl Session {
         self.open = true;
         self.region += 1;
         self.opened_at = counted.to_vec();
-        self.notes.open_region();
+        self.annotations.open_region();
         // SAFETY: null, or alive as long as the process; no use is nested in another.
-        if let Some(beside) = unsafe { self.beside.as_mut() } {
-            beside.open_region();
+        if let Some(shadow_caches) = unsafe { self.shadow_caches.as_mut() } {
+            shadow_caches.open_region();
         }
         if let Some(processors) = self.processors.as_mut().filter(|_| self.options.misses) {
             processors.watch_misses();
@@ -98,24 +98,24 @@ impl Session {
         for (irq, name) in self.tracker.irqs.names() {
             self.writer.write(&Record::IrqName(IrqName { irq, name }));
         }
-        self.notes.write_region(&mut self.writer, self.region, self.cpus);
-        self.write_beside();
+        self.annotations.write_region(&mut self.writer, self.region, self.cpus);
+        self.write_shadow_caches();
         self.writer.flush();
     }
 
     /// Writes what caches beside have counted, and why the model's own have missed.
-    fn write_beside(&mut self) {
+    fn write_shadow_caches(&mut self) {
         let misses = self.processors.as_mut().map(|of| of.miss_rows(self.region));
         for row in misses.into_iter().flatten() {
             self.writer.write(&Record::Misses(row));
         }
         // SAFETY: as above.
-        let Some(beside) = (unsafe { self.beside.as_mut() }) else { return };
-        for (row, counts) in beside.rows(self.region) {
+        let Some(shadow_caches) = (unsafe { self.shadow_caches.as_mut() }) else { return };
+        for (row, counts) in shadow_caches.rows(self.region) {
             self.writer.write(&Record::ShadowCaches(row));
             write_counters(&mut self.writer, 0, CountersOf::ShadowCaches, &counts);
         }
-        for point in beside.points(self.region) {
+        for point in shadow_caches.points(self.region) {
             self.writer.write(&Record::MissCurvePoint(point));
         }
     }
@@ -159,7 +159,7 @@ impl Session {
     pub(crate) fn write_kernel_counts(&mut self, at_close: bool) {
         // Without regions of our own there is nothing to compare them with.
         let compares = self.options.detail != Detail::Fast;
-        let symbols = self.tracker.annotations.kernel_counts.filter(|_| compares);
+        let symbols = self.tracker.symbols.kernel_counts.filter(|_| compares);
         let Some(symbols) = symbols else { return };
         let (tracker, region) = (&self.tracker, self.region);
         for (cpu, tracked) in (0..).zip(&tracker.cpus) {

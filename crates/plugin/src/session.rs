@@ -7,20 +7,20 @@ use attribution::KernelContext;
 use machine::BlockingModel;
 use machine::decode::Decoder;
 
-use crate::beside::Beside;
+use crate::annotations::AnnotationCounters;
 use crate::block::Arena;
 use crate::callbacks;
 use crate::clock::Clock;
 use crate::cores::Processors;
 use crate::cpu;
-use crate::hold;
+use crate::held;
 use crate::idle;
-use crate::notes::Tally;
 use crate::options::Options;
 use crate::pmu::machine::Pmus;
 use crate::qemu::{Qemu, Registers};
 use crate::qemu_internals::Icount;
 use crate::regions;
+use crate::shadow_caches::ShadowCacheModels;
 use crate::tracker::{Moment, Tracker};
 use crate::writer::{Ending, Writer};
 use simrecord::counters::{Counts, INSTRUCTIONS};
@@ -59,7 +59,7 @@ pub(crate) struct Session {
     pub(crate) processors: Option<Processors>,
     pub(crate) decoder: Decoder,
     /// Caches beside, null without any. They live as long as the process.
-    pub(crate) beside: *mut Beside,
+    pub(crate) shadow_caches: *mut ShadowCacheModels,
     /// Found when the first vCPU is made.
     pub(crate) registers: Option<Registers>,
     /// The thread of all vCPUs.
@@ -68,7 +68,7 @@ pub(crate) struct Session {
     /// Whether the next discontinuity compares counts.
     pub(crate) check_due: bool,
     /// What was asked for by annotations.
-    pub(crate) notes: Tally,
+    pub(crate) annotations: AnnotationCounters,
     /// What the level will be as soon as QEMU has forgotten its code.
     pub(crate) next_level: Option<Detail>,
     /// Counts regions from 1; 0 before the first.
@@ -119,7 +119,7 @@ impl Session {
         for vcpu in 0..self.cpus {
             cpu::with(vcpu, |cpu| {
                 cpu.set_level(self.level);
-                cpu.forget_beside(vcpu);
+                cpu.forget_shadow_translations(vcpu);
             });
             self.tracker.forget(vcpu as usize);
             self.tracked(vcpu);
@@ -140,7 +140,7 @@ impl Session {
                 // Others wait to be started.
                 cpu.set_halted(vcpu > 0);
             }
-            cpu.set_beside(self.beside);
+            cpu.set_shadow_caches(self.shadow_caches);
             cpu.set_level(self.level);
         });
     }
@@ -159,7 +159,7 @@ impl Session {
 
     /// A vCPU is about to halt.
     pub(crate) fn halt(&mut self, vcpu: u32) {
-        hold::ask();
+        held::ask();
         idle::before_halt(self.cpus);
         if self.counts() {
             self.clock.halt(vcpu);
@@ -223,7 +223,7 @@ impl Session {
         }
         let (closes, ends) = (matches!(number, marker::CLOSE | marker::END), number == marker::END);
         if closes {
-            self.note_marker(vcpu, number, remaining);
+            self.hit_marker(vcpu, number, remaining);
             if self.ended {
                 return;
             }
@@ -243,7 +243,7 @@ impl Session {
             regions::write_counters(&mut self.writer, vcpu, CountersOf::Marker, counts);
         }
         self.tracker.name_current(vcpu as usize, &mut self.qemu);
-        self.settle_pmus(vcpu, remaining);
+        self.synchronise_pmus(vcpu, remaining);
         match number {
             marker::OPEN | marker::FULL => self.set_level(true),
             marker::FAST => self.set_level(false),
@@ -264,7 +264,7 @@ impl Session {
         if ends {
             self.end(Ending::Marker, &counted);
         } else if !closes {
-            self.note_marker(vcpu, number, remaining);
+            self.hit_marker(vcpu, number, remaining);
         }
         self.check_due = self.options.check;
     }

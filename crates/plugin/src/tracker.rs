@@ -8,7 +8,7 @@ use attribution::{KernelContext, KernelStack, KernelStackFaults, PID_UNKNOWN, Ta
 use crate::cpu;
 use crate::irq::IrqLines;
 use crate::qemu::{Qemu, Registers};
-use crate::symbols::{Action, Annotations, BODY_FIRST, Offsets, PROBE_FIRST};
+use crate::symbols::{Action, BODY_FIRST, KernelSymbols, Offsets, PROBE_FIRST};
 use simrecord::counters::{COUNTERS, Counts};
 
 type Stack = KernelStack<COUNTERS>;
@@ -58,7 +58,7 @@ impl TrackedCpu {
 /// All CPUs, and the tasks that run on them.
 pub(crate) struct Tracker {
     pub(crate) cpus: Vec<TrackedCpu>,
-    pub(crate) annotations: Annotations,
+    pub(crate) symbols: KernelSymbols,
     pub(crate) offsets: Offsets,
     pub(crate) irqs: IrqLines,
     tasks: TaskStacks<COUNTERS>,
@@ -88,11 +88,11 @@ pub(crate) fn is_kernel(address: u64) -> bool {
 }
 
 impl Tracker {
-    /// `annotations` may be empty: all is unknown then.
-    pub(crate) fn new(cpus: usize, annotations: Annotations, offsets: Offsets) -> Tracker {
+    /// `symbols` may be empty: all is unknown then.
+    pub(crate) fn new(cpus: usize, symbols: KernelSymbols, offsets: Offsets) -> Tracker {
         let cpus = (0..cpus).map(|_| TrackedCpu::default()).collect();
         let (tasks, names) = (TaskStacks::default(), BTreeMap::new());
-        Tracker { cpus, annotations, offsets, irqs: IrqLines::default(), tasks, names }
+        Tracker { cpus, symbols, offsets, irqs: IrqLines::default(), tasks, names }
     }
 
     /// Forgets what a CPU is inside of: it was not followed for a while.
@@ -128,9 +128,9 @@ impl Tracker {
         if !is_kernel(to) {
             return None; // firmware
         }
-        let Some(context) = self.annotations.gate(to) else {
+        let Some(context) = self.symbols.gate(to) else {
             // The entries for system calls of 32 bits are annotated as such.
-            if self.annotations.action_at(to).is_none() {
+            if self.symbols.action_at(to).is_none() {
                 self.cpus[cpu].unknown_gates += 1;
             }
             return None;
@@ -163,7 +163,7 @@ impl Tracker {
                 let stack_pointer = at.rsp();
                 let Some(return_to) = at.word(stack_pointer) else { return };
                 // Called by others than the softirq loop, it is a function as any.
-                if self.annotations.calls_softirqs(return_to) {
+                if self.symbols.calls_softirqs(return_to) {
                     let context = KernelContext::Softirq(number);
                     let stack = &mut self.cpus[cpu].stack;
                     stack.enter_call(context, return_to, stack_pointer, now);
@@ -287,7 +287,7 @@ impl Tracker {
     /// The task that runs on a CPU; before the first switch, by what the kernel keeps of it.
     fn pid(&mut self, cpu: usize, at: &mut Moment<'_>) -> u32 {
         if self.cpus[cpu].task == 0
-            && let Some(current) = self.annotations.current_task
+            && let Some(current) = self.symbols.current_task
         {
             let own = at.qemu.register_value(at.registers.gs_base);
             let other = at.registers.k_gs_base.map(|other| at.qemu.register_value(other));

@@ -6,18 +6,18 @@ use std::ffi::c_void;
 use machine::decode::{Decoded, Operation};
 use machine::{CodeBlock, CodeSpan};
 
-use crate::block::{BesideBlock, Block, Kind, OooBlock, Point};
-use crate::cpu::{self, beside, ooo, timed};
+use crate::annotations;
+use crate::block::{Block, Kind, OooBlock, Point, ShadowBlock};
+use crate::cpu::{self, ooo, shadow_caches, timed};
+use crate::drain;
 use crate::ffi::{
     MemoryCallback, READS, READS_AND_WRITES, READS_REGISTERS, VcpuCallback, WRITES,
     WRITES_REGISTERS,
 };
-use crate::notes;
 use crate::physical;
 use crate::pmu::msr;
 use crate::qemu::{TranslatedBlock, TranslatedInstruction};
 use crate::session::Session;
-use crate::settle;
 use crate::symbols::Action;
 use crate::template::template;
 use crate::tracker::is_kernel;
@@ -66,15 +66,15 @@ pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: V
         CodeBlock::new(shift, instructions.len() as u32, first, second)
     });
     let known = Block::new(&addresses, kind, code);
-    let has_beside = session.level == Detail::Count && !session.beside.is_null();
+    let has_shadow_caches = session.level == Detail::Count && !session.shadow_caches.is_null();
     let prepared = match session.processors.as_ref().map(|of| of.layout) {
         Some(layout) if session.level == Detail::Ooo => {
             let code = instructions.iter().map(|one| (&one.decoded, one.bytes));
             let template = template(&mut session.decoder, layout, spans(range), code);
             session.arena.keep_template(OooBlock { known, template }).cast()
         }
-        _ if has_beside => {
-            session.arena.keep_spans(BesideBlock { known, spans: spans(range) }).cast()
+        _ if has_shadow_caches => {
+            session.arena.keep_spans(ShadowBlock { known, spans: spans(range) }).cast()
         }
         _ => session.arena.keep_block(known),
     };
@@ -83,8 +83,8 @@ pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: V
         Detail::Timed => timed::on_block::<true>,
         Detail::Ooo if session.cpus > 1 => ooo::on_block::<false>,
         Detail::Ooo => ooo::on_block::<true>,
-        _ if has_beside && session.cpus > 1 => beside::on_block::<false>,
-        _ if has_beside => beside::on_block::<true>,
+        _ if has_shadow_caches && session.cpus > 1 => shadow_caches::on_block::<false>,
+        _ if has_shadow_caches => shadow_caches::on_block::<true>,
         _ if session.cpus > 1 => cpu::on_block_of_slice,
         _ => cpu::on_block,
     };
@@ -95,8 +95,13 @@ pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: V
         Detail::Timed => {
             watch(session, &instructions, timed::accesses(session.cpus), timed::on_flush)
         }
-        _ if has_beside => {
-            watch(session, &instructions, beside::accesses(session.cpus), beside::on_flush);
+        _ if has_shadow_caches => {
+            watch(
+                session,
+                &instructions,
+                shadow_caches::accesses(session.cpus),
+                shadow_caches::on_flush,
+            );
         }
         Detail::Ooo => watch_ooo(session, &instructions, prepared),
         _ => {}
@@ -141,13 +146,13 @@ fn watch_ooo(session: &Session, instructions: &[Instruction], block: *mut c_void
 }
 
 fn decode(session: &Session, block: TranslatedBlock) -> Vec<Instruction> {
-    let annotations = &session.tracker.annotations;
+    let symbols = &session.tracker.symbols;
     let decode_one = |(handle, address): (TranslatedInstruction, u64)| {
         let (bytes, length) = session.qemu.bytes(handle);
         let decoded = session.decoder.decode(&bytes[..length], address);
         let (in_kernel, bytes) = (is_kernel(address), length as u8);
         let action = action_of(decoded.operation(), in_kernel).or_else(|| {
-            let kernel = in_kernel.then_some(annotations)?;
+            let kernel = in_kernel.then_some(symbols)?;
             match kernel.calls_irq_handler(address, &decoded) {
                 true => Some(Action::IrqCall { bytes }),
                 false => kernel.action_at(address),
@@ -175,7 +180,7 @@ fn action_of(operation: Operation, in_kernel: bool) -> Option<Action> {
 /// Registers the callback for the instructions on which the plugin acts.
 fn annotate(session: &mut Session, instructions: &[Instruction], on_point: VcpuCallback) {
     for (index, one) in instructions.iter().enumerate() {
-        settle::watch(
+        drain::watch(
             session,
             one.handle,
             one.decoded.device_write(),
@@ -191,7 +196,7 @@ fn annotate(session: &mut Session, instructions: &[Instruction], on_point: VcpuC
         // Counts must not decrease: what charges the instruction to another context is done last.
         let notes_last = !action.is_some_and(Action::is_return);
         if !notes_last {
-            notes::watch(session, one.handle, one.address, remaining);
+            annotations::watch(session, one.handle, one.address, remaining);
         }
         if let Some(action) = action {
             let point = Point { action, address: one.address, remaining };
@@ -199,7 +204,7 @@ fn annotate(session: &mut Session, instructions: &[Instruction], on_point: VcpuC
             session.qemu.on_instruction(one.handle, on_point, point.cast_mut().cast());
         }
         if notes_last {
-            notes::watch(session, one.handle, one.address, remaining);
+            annotations::watch(session, one.handle, one.address, remaining);
         }
     }
 }

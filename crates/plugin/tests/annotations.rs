@@ -19,25 +19,25 @@ use simrecord::record::{Record, Value, ValuesKind};
 /// Some of them at addresses that the plugin watches itself; two at one address.
 const COUNTED: &str = "\
 memory 536870912
-note address {entry_SYSCALL_64}
+annotation address {entry_SYSCALL_64}
 record reg:rax bits:0+32
-note address {entry_SYSCALL_64}
-note address {__switch_to_asm}
+annotation address {entry_SYSCALL_64}
+annotation address {__switch_to_asm}
 record reg:rsi ; reg:rdi load:8
-note interrupt
-note interrupt 236
-note exception 14
+annotation interrupt
+annotation interrupt 236
+annotation exception 14
 record reg:cr2
-note marker 16
+annotation marker 16
 ";
 
 const SPANS: &str = "\
 memory 536870912
-note address {softirqs}
+annotation address {softirqs}
 span 7
-note address {entry_SYSCALL_64}
+annotation address {entry_SYSCALL_64}
 open 8
-note address {__switch_to_asm}
+annotation address {__switch_to_asm}
 close 8
 ";
 
@@ -57,12 +57,12 @@ fn bench() -> Option<Bench> {
 
 impl Bench {
     /// The record of a boot, with these annotations if any.
-    fn record(&self, cpus: u32, name: &str, notes: Option<&str>) -> Stream {
+    fn record(&self, cpus: u32, name: &str, annotations: Option<&str>) -> Stream {
         let out = self.machine.path(name);
         let mut options = format!("out={},roi=always,symbols={}", out.display(), self.symbols);
-        if let Some(notes) = notes {
-            let path = self.machine.path(&format!("{name}.notes"));
-            fs::write(&path, self.placed(notes)).unwrap();
+        if let Some(annotations) = annotations {
+            let path = self.machine.path(&format!("{name}.annotations"));
+            fs::write(&path, self.placed(annotations)).unwrap();
             options += &format!(",annotate={}", path.display());
         }
         self.machine.boot(cpus, "measure", Some(&options));
@@ -70,13 +70,13 @@ impl Bench {
     }
 
     /// The list with addresses in the places of names.
-    fn placed(&self, notes: &str) -> String {
+    fn placed(&self, annotations: &str) -> String {
         let address = |names: &[&str]| {
             let mut lines = self.list.lines().filter_map(|line| line.split_once(' '));
             lines.find(|(_, name)| names.contains(name)).unwrap().0.to_owned()
         };
         let softirqs = ["handle_softirqs", "handle_softirqs.isra.0", "__do_softirq"];
-        notes
+        annotations
             .replace("{entry_SYSCALL_64}", &address(&["entry_SYSCALL_64"]))
             .replace("{__switch_to_asm}", &address(&["__switch_to_asm"]))
             .replace("{softirqs}", &address(&softirqs))
@@ -132,12 +132,12 @@ fn annotations_change_nothing_and_count_what_contexts_count() {
     let Some(bench) = bench() else { return };
     for cpus in [1, 2] {
         let plain = bench.record(cpus, "plain", None);
-        let noted = bench.record(cpus, "noted", Some(COUNTED));
+        let annotated = bench.record(cpus, "annotated", Some(COUNTED));
         let rest: Vec<&Record> =
-            noted.records.iter().filter(|record| !is_of_annotations(record)).collect();
+            annotated.records.iter().filter(|record| !is_of_annotations(record)).collect();
         assert!(plain.records.iter().eq(rest), "{cpus} CPUs: the rest of the record differs");
-        assert_eq!(plain.end.instructions, noted.end.instructions);
-        let parsed = parsed::parse(&noted).unwrap();
+        assert_eq!(plain.end.instructions, annotated.end.instructions);
+        let parsed = parsed::parse(&annotated).unwrap();
         let regions = last(&parsed, cpus);
         let hits = |annotation| hits(&parsed, annotation, cpus);
         let is_syscall = |context| matches!(context, KernelContext::Syscall(_));
@@ -160,10 +160,10 @@ fn annotations_change_nothing_and_count_what_contexts_count() {
         assert_eq!(hits(5), entries(regions, |one| one == KernelContext::Exception(14)));
         let (faults, others) = values(&parsed, 5);
         assert_eq!(faults.values().sum::<u64>() + others, hits(5));
-        let notes = plain.records.iter().filter(
+        let annotations = plain.records.iter().filter(
             |record| matches!(record, Record::Marker(one) if one.number == marker::USER_FIRST),
         );
-        assert_eq!(hits(6), notes.count() as u64);
+        assert_eq!(hits(6), annotations.count() as u64);
     }
 }
 
@@ -221,8 +221,9 @@ fn user_instructions(parsed: &ParsedRecord) -> Vec<u64> {
 fn an_annotation_switches_the_level() {
     let Some(bench) = bench() else { return };
     // Off where the guest of this test begins, on again at its first loop.
-    let notes = "memory 536870912\nnote marker 16\ndetail fast\nnote marker 116\ndetail full\n";
-    let parsed = parsed::parse(&bench.record(1, "part", Some(notes))).unwrap();
+    let annotations =
+        "memory 536870912\nnote marker 16\ndetail fast\nnote marker 116\ndetail full\n";
+    let parsed = parsed::parse(&bench.record(1, "part", Some(annotations))).unwrap();
     let region = &last(&parsed, 1)[0];
     let mut sum = [0; COUNTERS];
     for row in &region.contexts {

@@ -581,7 +581,7 @@ mod tests {
             api: 7,
             detail: Detail::Count,
             roi: Roi::Marker,
-            quantum: 1000,
+            vcpu_slice: 1000,
             qemu: [0; 16],
             features: FEATURE_CONTEXTS,
             counters: MASK_PLAIN,

@@ -26,7 +26,7 @@ pub const CACHES: usize = 4;
 pub const FEATURE_CONTEXTS: u32 = 1;
 /// Bit of [`Header::features`]: tasks have process ids and names (offsets were given).
 pub const FEATURE_TASKS: u32 = 2;
-/// Bit of [`Header::features`]: vCPUs run in time slices of [`Header::quantum`] cycles.
+/// Bit of [`Header::features`]: vCPUs run in time slices of [`Header::vcpu_slice`] cycles.
 pub const FEATURE_SLICES: u32 = 4;
 /// Bit of [`Header::features`]: guest time advances by the model's cycles.
 pub const FEATURE_MODEL_TIME: u32 = 8;
@@ -126,7 +126,7 @@ pub struct Header {
     /// Where the first region of interest opens.
     pub roi: Roi,
     /// Cycles of a time slice; without a model a cycle is an instruction.
-    pub quantum: u64,
+    pub vcpu_slice: u64,
     /// QEMU's version: ASCII, padded with zeros.
     pub qemu: [u8; 16],
     /// Bits `FEATURE_*`.

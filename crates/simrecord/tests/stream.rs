@@ -15,7 +15,7 @@ const HEADER: Header = Header {
     api: 7,
     detail: Detail::Count,
     roi: Roi::Always,
-    quantum: 1_000,
+    vcpu_slice: 1_000,
     qemu: *b"11.1.3\0\0\0\0\0\0\0\0\0\0",
     features: 7,
     counters: 7,

@@ -1,24 +1,23 @@
 //! The state of a vCPU that every executed block touches.
 
-pub(crate) mod beside;
-mod counting;
-mod due;
 pub(crate) mod ooo;
+pub(crate) mod shadow_caches;
 pub(crate) mod timed;
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_uint, c_void};
 use std::ptr;
 
-use machine::BlockingMachine;
+use machine::{BlockingMachine, BlockingModel};
 
-use crate::beside::Beside;
 use crate::block::Block;
 use crate::callbacks;
+use crate::counters;
 use crate::pipeline::Pipeline;
 use crate::qemu_internals::CurrentCpu;
-use simrecord::counters::{COUNTERS, Counts};
-use simrecord::record::CPUS_MAX;
+use crate::shadow_caches::ShadowCacheModels;
+use simrecord::counters::{BRANCHES, COUNTERS, CYCLES, Counts, INSTRUCTIONS, TIME};
+use simrecord::record::{CPUS_MAX, Detail};
 
 /// No block starts at this address.
 const NOWHERE: u64 = u64::MAX;
@@ -59,7 +58,7 @@ pub(crate) struct Cpu {
     /// What executes at the level `ooo`, null without one.
     pipeline: *mut Pipeline,
     /// Caches beside, null without any.
-    beside: *mut Beside,
+    shadow_caches: *mut ShadowCacheModels,
     /// Whether the idle task runs, without any interrupt.
     idles: bool,
     /// Who counts cycles.
@@ -212,7 +211,7 @@ impl Cpu {
         branches: 0,
         model: ptr::null_mut(),
         pipeline: ptr::null_mut(),
-        beside: ptr::null_mut(),
+        shadow_caches: ptr::null_mut(),
         idles: false,
         counting: Counting::Plain,
         in_kernel: false,
@@ -270,7 +269,360 @@ impl Cpu {
         }
         self.block = ptr::null();
     }
+
+    /// Counts with a model from now on.
+    pub(crate) fn set_model(&mut self, model: &BlockingModel) {
+        // Lives as long as the process, as the code that uses it may.
+        self.model = Box::into_raw(Box::new(BlockingMachine::new(model)));
+    }
+
+    /// Executes on a core of a model from now on.
+    pub(crate) fn set_pipeline(&mut self, pipeline: Pipeline) {
+        // As above.
+        self.pipeline = Box::into_raw(Box::new(pipeline));
+    }
+
+    /// The vCPU is halted, or no longer is.
+    pub(crate) fn set_halted(&mut self, halted: bool) {
+        if let Some(pipeline) = self.pipeline() {
+            pipeline.set_halted(halted);
+        }
+    }
+
+    /// The threads of its core issue all, and go on together.
+    pub(crate) fn issue_all_threads(&mut self) {
+        if let Some(pipeline) = self.pipeline() {
+            pipeline.issue_all_threads();
+        }
+    }
+
+    /// The time that all vCPUs have in common is `cycles` now.
+    pub(crate) fn set_time(&mut self, cycles: u64) {
+        if let Some(pipeline) = self.pipeline() {
+            pipeline.set_time(cycles);
+        }
+    }
+
+    /// Counts as this level of detail does from now on.
+    pub(crate) fn set_level(&mut self, level: Detail) {
+        self.counting = match level {
+            Detail::Timed if !self.model.is_null() => Counting::Timed,
+            Detail::Ooo if !self.pipeline.is_null() => Counting::Ooo,
+            _ => Counting::Plain,
+        };
+        // Translations were not followed for a while.
+        if let Some(model) = self.model() {
+            model.flush_tlbs();
+        }
+        if let Some(pipeline) = self.pipeline() {
+            pipeline.forget_translations();
+        }
+    }
+
+    /// Has caches beside told of what it does.
+    pub(crate) fn set_shadow_caches(&mut self, shadow_caches: *mut ShadowCacheModels) {
+        self.shadow_caches = shadow_caches;
+    }
+
+    /// Translations are no longer what they were, for the caches beside.
+    pub(crate) fn forget_shadow_translations(&mut self, vcpu: u32) {
+        // SAFETY: null, or alive as long as the process; no use is nested in another.
+        if let Some(shadow_caches) = unsafe { self.shadow_caches.as_mut() } {
+            shadow_caches.forget_translations(vcpu as usize);
+        }
+    }
+
+    /// Whether the idle task runs.
+    pub(crate) fn set_idles(&mut self, idles: bool) {
+        self.idles = idles;
+    }
+
+    /// Whether a model counts.
+    pub(crate) fn counts_with_model(&self) -> bool {
+        self.counting != Counting::Plain
+    }
+
+    /// Whether a model counts, or did or will.
+    fn has_model(&self) -> bool {
+        !(self.model.is_null() && self.pipeline.is_null())
+    }
+
+    fn pipeline(&mut self) -> Option<&mut Pipeline> {
+        // SAFETY: null, or of `set_pipeline`; no use is nested in another.
+        unsafe { self.pipeline.as_mut() }
+    }
+
+    fn model(&mut self) -> Option<&mut BlockingMachine> {
+        // SAFETY: null, or of `set_model`; no use is nested in another.
+        unsafe { self.model.as_mut() }
+    }
+
+    /// Cycles executed, where slices are measured; not to be compared over a change of the level.
+    pub(crate) fn cycles(&mut self) -> u64 {
+        let (plain, counting) = (self.instructions, self.counting);
+        match counting {
+            Counting::Plain => plain,
+            Counting::Timed => self.model().map_or(plain, |model| model.cycles()),
+            Counting::Ooo => self.pipeline().map_or(plain, |pipeline| pipeline.cycles()),
+        }
+    }
+
+    /// Instructions executed, if the block that was started last ran to its end.
+    pub(crate) fn instructions(&mut self) -> u64 {
+        self.counts()[INSTRUCTIONS]
+    }
+
+    /// What was counted, if the block that was started last ran to its end.
+    pub(crate) fn counts(&mut self) -> Counts {
+        let mut counts = [0; COUNTERS];
+        counts[INSTRUCTIONS] = self.instructions;
+        counts[CYCLES] = self.instructions;
+        if let Some(model) = self.model() {
+            counters::place(&model.counts(), &mut counts);
+        }
+        if let Some(pipeline) = self.pipeline() {
+            pipeline.add_to(&mut counts);
+            counts[CYCLES] = pipeline.cycles();
+            counts[INSTRUCTIONS] = self.instructions;
+        }
+        if self.has_model() {
+            counts[BRANCHES] = self.branches;
+        }
+        counts[TIME] = counts[CYCLES] + self.halted_cycles;
+        counts
+    }
+
+    /// What was counted when `remaining` instructions of the block that was started last are still
+    /// to execute.
+    pub(crate) fn counts_before(&mut self, remaining: u32) -> Counts {
+        self.retire_pending(remaining);
+        let mut counts = self.counts();
+        // A core has not been handed them yet.
+        let of_each = self.model().map_or(1, |model| model.instruction_cycles());
+        let cycles = if self.pipeline.is_null() { u64::from(remaining) * of_each } else { 0 };
+        counts[INSTRUCTIONS] -= u64::from(remaining);
+        counts[CYCLES] -= cycles;
+        counts[TIME] -= cycles;
+        // SAFETY: null, or kept by the arena until a flush, which clears it.
+        let block = unsafe { self.block.as_ref() };
+        let branches = block.is_some_and(|block| block.ends_in_branch && remaining > 0);
+        counts[BRANCHES] -= u64::from(branches && self.has_model());
+        counts
+    }
+
+    /// Has the core execute what was executed when `remaining` instructions of the block are still to
+    /// come.
+    pub(crate) fn retire_pending(&mut self, remaining: u32) {
+        if self.counting == Counting::Ooo
+            && let Some(pipeline) = self.pipeline()
+        {
+            pipeline.retire_pending(remaining);
+        }
+    }
+
+    /// What user mode has counted, of `counts` in all.
+    pub(crate) fn user_counts(&self, counts: &Counts) -> Counts {
+        let mut user = self.user;
+        if !self.in_kernel {
+            for (position, user) in user.iter_mut().enumerate() {
+                *user += counts[position] - self.changed_at[position];
+            }
+        }
+        user
+    }
+
+    /// The mode changes if `in_kernel` is another than before.
+    pub(crate) fn set_mode(&mut self, in_kernel: bool) {
+        if in_kernel != self.in_kernel {
+            let counts = self.counts();
+            self.user = self.user_counts(&counts);
+            self.changed_at = counts;
+            self.in_kernel = in_kernel;
+        }
+    }
+
+    /// An exception is raised.
+    pub(crate) fn raise(&mut self) {
+        self.raising = true;
+    }
+
+    /// A handler is entered instead of the instruction at `address`. Returns whether it is that of
+    /// an exception; else the block before ran to its end.
+    pub(crate) fn deliver(&mut self, address: u64) -> bool {
+        let exception = std::mem::take(&mut self.raising);
+        if exception {
+            self.interrupted_at(address);
+        }
+        if self.counting == Counting::Ooo
+            && let Some(pipeline) = self.pipeline()
+        {
+            pipeline.interrupt(address);
+        }
+        exception
+    }
+
+    /// An exception came at `address`: the instruction there was not executed, nor were those behind
+    /// it in the block.
+    fn interrupted_at(&mut self, address: u64) {
+        // SAFETY: null, or kept by the arena until a flush, which clears it.
+        let Some(block) = (unsafe { self.block.as_ref() }) else { return };
+        if let Some(index) = block.index_of(address) {
+            let last = index + 1 == block.length();
+            if !(last && block.ends_in_trap) {
+                self.take_back(block, block.length() - index);
+            }
+            self.block = ptr::null();
+        }
+    }
+
+    /// The block was left after the instruction at `address`.
+    fn left_after(&mut self, address: u64) {
+        // SAFETY: as above.
+        let Some(block) = (unsafe { self.block.as_ref() }) else { return };
+        if let Some(index) = block.index_of(address) {
+            self.take_back(block, block.length() - index - 1);
+        }
+    }
+
+    /// The last `count` instructions of the block were not executed.
+    fn take_back(&mut self, block: &Block, count: u32) {
+        if self.counting != Counting::Timed {
+            self.instructions -= u64::from(count);
+        }
+        if self.counting != Counting::Plain {
+            self.branches -= u64::from(block.ends_in_branch && count > 0);
+        }
+        match self.counting {
+            Counting::Plain => {}
+            Counting::Timed => {
+                if let Some(model) = self.model() {
+                    model.uncount_instructions(count);
+                }
+            }
+            Counting::Ooo => {
+                if let Some(pipeline) = self.pipeline() {
+                    pipeline.leave(block.length() - count);
+                }
+            }
+        }
+    }
+
+    /// The guest's PMU is to be looked at from this count of cycles on.
+    pub(crate) fn set_pmu_deadline(&mut self, cycles: u64) {
+        self.pmu_deadline = cycles;
+        if !self.has_read_clock() {
+            self.due_at = self.slice_end.min(cycles);
+        }
+    }
+
+    /// Whether the guest's PMU is to be looked at.
+    pub(crate) fn pmu_is_due(&mut self) -> bool {
+        self.cycles() >= self.pmu_deadline
+    }
+
+    /// The guest reads the clock, to whose time so much is to be added before the next block.
+    pub(crate) fn read_clock(&mut self, ahead_ns: i64) {
+        self.clock_ahead = Some(ahead_ns);
+        self.due_at = 0;
+    }
+
+    /// Whether the guest has just read the clock.
+    pub(crate) fn has_read_clock(&self) -> bool {
+        self.clock_ahead.is_some()
+    }
+
+    /// What is to be added to the time that the guest has just read.
+    pub(crate) fn take_clock_ahead(&mut self) -> Option<i64> {
+        let ahead_ns = self.clock_ahead.take()?;
+        self.due_at = self.slice_end.min(self.pmu_deadline);
+        Some(ahead_ns)
+    }
+
+    /// The block that was started last is left before its last `count` instructions.
+    pub(crate) fn leave_block(&mut self, count: u32) {
+        // SAFETY: null, or kept by the arena until a flush, which clears it.
+        if let Some(block) = unsafe { self.block.as_ref() } {
+            self.take_back(block, count);
+            self.retire_pending(0);
+            self.block = ptr::null();
+        }
+    }
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use machine::CodeBlock;
+
+    use super::*;
+    use crate::block::Kind;
+    use simrecord::counters::INSTRUCTIONS;
+
+    fn cpu(block: &Block) -> Cpu {
+        Cpu { instructions: 1_000, block, ..Cpu::NEW }
+    }
+
+    fn block(addresses: &[u64], ends_in_trap: bool) -> Block {
+        Block::new(addresses, Kind { ends_in_trap, ..Kind::default() }, CodeBlock::default())
+    }
+
+    #[test]
+    fn an_exception_in_the_middle_takes_back_what_was_not_executed() {
+        let block = block(&[0x10, 0x12, 0x15, 0x1a], false);
+        let mut cpu = cpu(&block);
+        cpu.interrupted_at(0x12);
+        assert_eq!(cpu.instructions, 997);
+        cpu.interrupted_at(0x12); // once only
+        assert_eq!(cpu.instructions, 997);
+    }
+
+    #[test]
+    fn an_interrupt_takes_back_nothing() {
+        let block = block(&[0x10, 0x12], false);
+        let mut cpu = cpu(&block);
+        assert!(!cpu.deliver(0x10)); // the block is a loop
+        assert_eq!(cpu.instructions, 1_000);
+        cpu.raise();
+        assert!(cpu.deliver(0x12));
+        assert_eq!(cpu.instructions, 999);
+        assert!(!cpu.deliver(0x12));
+    }
+
+    #[test]
+    fn an_exception_elsewhere_takes_back_nothing() {
+        let block = block(&[0x10, 0x12], false);
+        let mut cpu = cpu(&block);
+        cpu.interrupted_at(0x20);
+        assert_eq!(cpu.instructions, 1_000);
+    }
+
+    #[test]
+    fn user_mode_keeps_its_counts_while_the_kernel_runs() {
+        let mut cpu = Cpu::NEW;
+        let add = |cpu: &mut Cpu, in_kernel, amount| {
+            cpu.set_mode(in_kernel);
+            cpu.instructions += amount;
+            let counts = cpu.counts();
+            cpu.user_counts(&counts)[INSTRUCTIONS]
+        };
+        assert_eq!(add(&mut cpu, false, 5), 5);
+        assert_eq!(add(&mut cpu, true, 100), 5);
+        assert_eq!(add(&mut cpu, false, 7), 12);
+        assert_eq!(add(&mut cpu, true, 1), 12);
+    }
+
+    #[test]
+    fn a_software_interrupt_is_executed() {
+        let block = block(&[0x10, 0x12], true);
+        let mut cpu = cpu(&block);
+        cpu.interrupted_at(0x12);
+        assert_eq!(cpu.instructions, 1_000);
+    }
+
+    #[test]
+    fn a_block_left_at_a_device_access_has_executed_it() {
+        let block = block(&[0x10, 0x12, 0x15, 0x1a], false);
+        let mut cpu = cpu(&block);
+        cpu.left_after(0x12);
+        assert_eq!(cpu.instructions, 998);
+    }
+}

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
 
-use super::core::{Counts as CountsOfVcpu, Pmu, Rings};
+use super::core::{Counts as CountsOfVcpu, Pmu, PrivilegeRings};
 use super::events::Event;
 use super::state;
 use crate::counters;
@@ -63,7 +63,7 @@ struct Now {
 
 impl Now {
     /// What these rings have counted.
-    fn of(&self, rings: Rings) -> Counts {
+    fn of(&self, rings: PrivilegeRings) -> Counts {
         std::array::from_fn(|position| match (rings.user, rings.kernel) {
             (true, true) => self.all[position],
             (true, false) => self.user[position],
@@ -74,7 +74,7 @@ impl Now {
 }
 
 impl CountsOfVcpu for Now {
-    fn count(&self, event: Event, rings: Rings) -> Option<u64> {
+    fn count(&self, event: Event, rings: PrivilegeRings) -> Option<u64> {
         let level = self.level.filter(|level| *level != Detail::Fast)?;
         let counts = self.of(rings);
         match event {
@@ -218,11 +218,11 @@ impl Session {
 
     /// Has all counters hold what was counted so far, with `remaining` instructions of the block of
     /// `vcpu` still to execute.
-    pub(crate) fn settle_pmus(&mut self, vcpu: u32, remaining: u32) {
+    pub(crate) fn synchronise_pmus(&mut self, vcpu: u32, remaining: u32) {
         let now_of = |one| self.now(one, if one == vcpu { remaining } else { 0 });
         let now: Vec<Now> = (0..self.cpus).map(now_of).collect();
         let pmus = self.pmus.iter_mut().flat_map(|pmus| &mut pmus.vcpus);
-        pmus.zip(&now).for_each(|(vcpu, now)| vcpu.pmu.settle(now));
+        pmus.zip(&now).for_each(|(vcpu, now)| vcpu.pmu.synchronise(now));
     }
 
     /// Says once that the guest counts something that can't be counted.

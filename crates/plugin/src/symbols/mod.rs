@@ -88,7 +88,7 @@ pub fn wanted() -> impl Iterator<Item = &'static str> {
 
 /// The annotations of a kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Annotations {
+pub struct KernelSymbols {
     /// By address, ascending. No two have the same.
     points: Vec<(u64, Action)>,
     /// By address, ascending.
@@ -105,12 +105,12 @@ pub struct Annotations {
     pub(crate) current_task: Option<u64>,
 }
 
-impl Annotations {
+impl KernelSymbols {
     /// Reads lines `HEXADDRESS NAME`. Symbols that are not used are passed over.
     ///
     /// # Errors
     /// The first line that is not of that form, or that no known symbol is there.
-    pub fn parse(text: &str) -> Result<Annotations, String> {
+    pub fn parse(text: &str) -> Result<KernelSymbols, String> {
         let mut symbols = Vec::new();
         for (number, line) in text.lines().enumerate() {
             let mut words = line.split_ascii_whitespace();
@@ -123,16 +123,16 @@ impl Annotations {
             symbols.push((address, name));
         }
         symbols.sort_unstable();
-        let annotations = Annotations::of(&symbols);
-        if annotations.points.is_empty() && annotations.gates.is_empty() {
+        let made = KernelSymbols::of(&symbols);
+        if made.points.is_empty() && made.gates.is_empty() {
             return Err("none of the symbols is one that is annotated".to_owned());
         }
-        Ok(annotations)
+        Ok(made)
     }
 
     /// `symbols` are sorted by address.
-    fn of(symbols: &[(u64, &str)]) -> Annotations {
-        let mut made = Annotations::default();
+    fn of(symbols: &[(u64, &str)]) -> KernelSymbols {
+        let mut made = KernelSymbols::default();
         for (address, name) in symbols {
             let ends = || {
                 let after = symbols.partition_point(|symbol| symbol.0 <= *address);
@@ -252,7 +252,7 @@ ffffffff81e00020 __x86_indirect_thunk_rax
 
     #[test]
     fn points_and_gates_are_found_by_address() {
-        let made = Annotations::parse(KERNEL).unwrap();
+        let made = KernelSymbols::parse(KERNEL).unwrap();
         let action = |address| made.action_at(address);
         assert_eq!(action(0xffff_ffff_8100_3270), Some(Action::Switch));
         assert_eq!(action(0xffff_ffff_817b_0e00), Some(Action::SoftirqEntry(3)));
@@ -267,7 +267,7 @@ ffffffff81e00020 __x86_indirect_thunk_rax
 
     #[test]
     fn stubs_of_interrupts_are_told_apart_by_their_distance() {
-        let made = Annotations::parse(KERNEL).unwrap();
+        let made = KernelSymbols::parse(KERNEL).unwrap();
         let first = 0xffff_ffff_81c0_0290;
         assert_eq!(made.gate(first), Some(KernelContext::Interrupt(0x20)));
         assert_eq!(made.gate(first + 8 * 2), Some(KernelContext::Interrupt(0x22)));
@@ -279,7 +279,7 @@ ffffffff81e00020 __x86_indirect_thunk_rax
 
     #[test]
     fn callers_of_softirqs_and_of_irq_handlers_are_told_by_their_addresses() {
-        let made = Annotations::parse(KERNEL).unwrap();
+        let made = KernelSymbols::parse(KERNEL).unwrap();
         assert!(made.calls_softirqs(0xffff_ffff_8109_c6aa));
         assert!(!made.calls_softirqs(0xffff_ffff_8109_c900));
         let inside = 0xffff_ffff_810f_1020;
@@ -320,7 +320,7 @@ ffffffff81e00020 __x86_indirect_thunk_rax
 
     #[test]
     fn wrong_lists_are_refused_by_line() {
-        let error = |text| Annotations::parse(text).unwrap_err();
+        let error = |text| KernelSymbols::parse(text).unwrap_err();
         assert!(error("ffffffff81003270\n").contains("line 1"));
         assert!(error("zz __switch_to_asm\n").contains("not hexadecimal"));
         assert!(error("ffffffff81000000 _text\n").contains("none of the symbols"));

@@ -9,8 +9,9 @@ mod expression;
 mod place;
 mod source;
 
-use plugin::notes::{
-    CHECKPOINTS_MAX, DEEDS_MAX, Deed, NOTES_MAX, Note, Notes, Place, SPANS_MAX, VALUES_MAX,
+use plugin::annotations::{
+    self, ACTIONS_MAX, ANNOTATIONS_MAX, Action, AnnotationList, CHECKPOINTS_MAX, Place, SPANS_MAX,
+    VALUES_MAX,
 };
 
 pub use compile::Show;
@@ -38,7 +39,7 @@ pub struct Annotations {
     pub checkpoints: Vec<String>,
     /// Whether each hit that records values is kept.
     pub log: bool,
-    notes: Vec<Note>,
+    translated: Vec<annotations::Annotation>,
 }
 
 /// An annotation at a place.
@@ -93,14 +94,14 @@ impl Annotations {
     /// Returns the text that the plugin reads, for a machine with this size of memory.
     pub(crate) fn text(&self, memory_mib: u32) -> String {
         let memory_bytes = u64::from(memory_mib) << 20;
-        Notes { list: self.notes.clone(), memory_bytes, log: self.log }.to_string()
+        AnnotationList { list: self.translated.clone(), memory_bytes, log: self.log }.to_string()
     }
 
     fn add(&mut self, written: &Written, facts: &GuestFacts) -> Result<()> {
         let name = written.name.as_ref().unwrap_or(&written.at);
         for placed in places(&written.at, facts)? {
-            if self.list.len() == NOTES_MAX {
-                return Err(SimError::Invalid(format!("more than {NOTES_MAX} places")));
+            if self.list.len() == ANNOTATIONS_MAX {
+                return Err(SimError::Invalid(format!("more than {ANNOTATIONS_MAX} places")));
             }
             let address = match placed.place {
                 Place::Address(address) => Some(address),
@@ -117,10 +118,10 @@ impl Annotations {
             for text in &written.actions {
                 actions.extend(self.action(text, &placed, &mut annotation, facts)?);
             }
-            if actions.len() > DEEDS_MAX {
-                return Err(SimError::Invalid(format!("more than {DEEDS_MAX} actions")));
+            if actions.len() > ACTIONS_MAX {
+                return Err(SimError::Invalid(format!("more than {ACTIONS_MAX} actions")));
             }
-            self.notes.push(Note { place: placed.place, deeds: actions });
+            self.translated.push(annotations::Annotation { place: placed.place, actions });
             self.list.push(annotation);
         }
         Ok(())
@@ -133,7 +134,7 @@ impl Annotations {
         placed: &Placed,
         annotation: &mut Annotation,
         facts: &GuestFacts,
-    ) -> Result<Option<Deed>> {
+    ) -> Result<Option<Action>> {
         let invalid = |reason: &str| Err(SimError::Invalid(format!("{text}: {reason}")));
         let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
         let rest = rest.trim();
@@ -145,24 +146,24 @@ impl Annotations {
                 let scope = Scope { facts, function: placed.function.as_deref() };
                 let programs;
                 (programs, recorded) = values(rest, scope)?;
-                Deed::Record(programs)
+                Action::Record(programs)
             }
             ("span", "") if placed.function.is_none() => {
                 return invalid("is for a function; at other places there are open and close");
             }
-            ("span", "") => Deed::Span(self.span(&annotation.name.clone(), annotation)?),
-            ("open", name) if !name.is_empty() => Deed::Open(self.span(name, annotation)?),
-            ("close", name) if !name.is_empty() => Deed::Close(self.number(name)?),
+            ("span", "") => Action::Span(self.span(&annotation.name.clone(), annotation)?),
+            ("open", name) if !name.is_empty() => Action::Open(self.span(name, annotation)?),
+            ("close", name) if !name.is_empty() => Action::Close(self.number(name)?),
             ("open" | "close", _) => return invalid("needs a name"),
             ("detail", "full" | "fast") if is_event(placed) => {
                 return invalid(
                     "is for addresses and markers (at the level fast, events are not detected)",
                 );
             }
-            ("detail", "full" | "fast") => Deed::Detail { full: rest == "full" },
+            ("detail", "full" | "fast") => Action::Detail { full: rest == "full" },
             ("detail", _) => return invalid("must be full or fast"),
-            ("stop", "") => Deed::Stop,
-            ("checkpoint", name) if !name.is_empty() => Deed::Checkpoint(self.checkpoint(name)?),
+            ("stop", "") => Action::Stop,
+            ("checkpoint", name) if !name.is_empty() => Action::Checkpoint(self.checkpoint(name)?),
             ("checkpoint", _) => return invalid("needs a name"),
             ("count" | "span" | "stop", _) => return invalid("takes no argument"),
             _ => return Err(unknown(word, &ACTIONS)),
@@ -189,9 +190,9 @@ impl Annotations {
 
     /// Checks that each span that is opened is also closed, and vice versa.
     fn check(&self) -> Result<()> {
-        let has = |wanted: Deed| self.notes.iter().any(|note| note.deeds.contains(&wanted));
+        let has = |wanted: Action| self.translated.iter().any(|one| one.actions.contains(&wanted));
         for (name, number) in self.spans.iter().zip(0..) {
-            let problem = match (has(Deed::Open(number)), has(Deed::Close(number))) {
+            let problem = match (has(Action::Open(number)), has(Action::Close(number))) {
                 (true, false) => "opened, but closed nowhere",
                 (false, true) => "closed, but opened nowhere",
                 _ => continue,
@@ -237,7 +238,10 @@ fn is_event(placed: &Placed) -> bool {
 }
 
 /// Compiles expressions; returns their programs and what they record.
-fn values(text: &str, scope: Scope<'_>) -> Result<(Vec<plugin::notes::Program>, Vec<Recorded>)> {
+fn values(
+    text: &str,
+    scope: Scope<'_>,
+) -> Result<(Vec<plugin::annotations::Program>, Vec<Recorded>)> {
     let all = expression::parse_all(text).map_err(SimError::Invalid)?;
     if all.is_empty() || all.len() > VALUES_MAX {
         let reason = format!("record: 1 to {VALUES_MAX} expressions; for more, write it twice");

@@ -60,7 +60,7 @@ fn read_with(facts: &GuestFacts, arguments: &[&str]) -> Result<Annotations> {
 fn text(arguments: &[&str]) -> String {
     let text = read_with(&facts(), arguments).unwrap().text(512);
     // What the plugin reads is what was meant.
-    assert_eq!(Notes::parse(&text).unwrap().to_string(), text);
+    assert_eq!(AnnotationList::parse(&text).unwrap().to_string(), text);
     text.strip_prefix("memory 536870912\n").unwrap().to_owned()
 }
 
@@ -71,22 +71,22 @@ fn error(argument: &str) -> String {
 /// The program of an expression at the first instruction of `do_open`.
 fn program(expression: &str) -> String {
     let text = text(&[&format!("do_open: record {expression}")]);
-    text.strip_prefix("note address ffffffff81000300\nrecord ").unwrap().trim_end().to_owned()
+    text.strip_prefix("annotation address ffffffff81000300\nrecord ").unwrap().trim_end().to_owned()
 }
 
 #[test]
 fn places_are_symbols_addresses_and_events() {
-    assert_eq!(text(&["do_open"]), "note address ffffffff81000300\n");
-    assert_eq!(text(&["do_open+0x10: count"]), "note address ffffffff81000310\n");
-    assert_eq!(text(&["ffffffff81000310"]), "note address ffffffff81000310\n");
-    assert_eq!(text(&["0x10"]), "note address 10\n");
-    let both = "note address ffffffff81000100\nnote address ffffffff81000200\n";
+    assert_eq!(text(&["do_open"]), "annotation address ffffffff81000300\n");
+    assert_eq!(text(&["do_open+0x10: count"]), "annotation address ffffffff81000310\n");
+    assert_eq!(text(&["ffffffff81000310"]), "annotation address ffffffff81000310\n");
+    assert_eq!(text(&["0x10"]), "annotation address 10\n");
+    let both = "annotation address ffffffff81000100\nnote address ffffffff81000200\n";
     assert_eq!(text(&["helper"]), both);
-    assert_eq!(text(&["event:interrupt"]), "note interrupt\n");
-    assert_eq!(text(&["event:exception:14"]), "note exception 14\n");
-    assert_eq!(text(&["event:interrupt:0xec"]), "note interrupt 236\n");
-    assert_eq!(text(&["event:switch"]), "note address ffffffff81000400\n");
-    assert_eq!(text(&["marker:17: stop"]), "note marker 17\nstop\n");
+    assert_eq!(text(&["event:interrupt"]), "annotation interrupt\n");
+    assert_eq!(text(&["event:exception:14"]), "annotation exception 14\n");
+    assert_eq!(text(&["event:interrupt:0xec"]), "annotation interrupt 236\n");
+    assert_eq!(text(&["event:switch"]), "annotation address ffffffff81000400\n");
+    assert_eq!(text(&["marker:17: stop"]), "annotation marker 17\nstop\n");
 }
 
 #[test]
@@ -121,10 +121,10 @@ fn actions_reach_the_plugin_in_their_order() {
     let all = ["a=do_open: span, record rdi", "helper+8: open x, detail fast", "behind: close x"];
     assert_eq!(
         text(&all),
-        "note address ffffffff81000300\nspan 0\nrecord reg:rdi\n\
-         note address ffffffff81000108\nopen 1\ndetail fast\n\
-         note address ffffffff81000208\nopen 1\ndetail fast\n\
-         note address ffffffff81000500\nclose 1\n"
+        "annotation address ffffffff81000300\nspan 0\nrecord reg:rdi\n\
+         annotation address ffffffff81000108\nopen 1\ndetail fast\n\
+         annotation address ffffffff81000208\nopen 1\ndetail fast\n\
+         annotation address ffffffff81000500\nclose 1\n"
     );
     let read = read_with(&facts(), &all).unwrap();
     assert_eq!(read.spans, ["a", "x"]);
@@ -191,10 +191,10 @@ fn a_kernel_without_types_or_symbols_limits_annotations() {
 
 #[test]
 fn the_number_of_annotations_is_limited() {
-    let many = vec!["do_open"; NOTES_MAX + 1];
+    let many = vec!["do_open"; ANNOTATIONS_MAX + 1];
     let error = read_with(&facts(), &many).unwrap_err().to_string();
     assert!(error.contains("more than 1024 places"), "{error}");
-    let much = format!("do_open: {}", vec!["stop"; DEEDS_MAX + 1].join(", "));
+    let much = format!("do_open: {}", vec!["stop"; ACTIONS_MAX + 1].join(", "));
     assert!(self::error(&much).contains("more than 16 actions"));
     let long = format!("do_open: record task{}", "->parent".repeat(20));
     assert!(self::error(&long).contains("too long for a value"));

@@ -11,8 +11,8 @@ use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 
-pub use plugin::beside::ALSO_MAX;
-pub use plugin::options::{QUANTUM_DEFAULT, QUANTUM_MAX};
+pub use plugin::options::{VCPU_SLICE_DEFAULT, VCPU_SLICE_MAX};
+pub use plugin::shadow_caches::ALSO_MAX;
 use record_file::{check_place, keep, unnamed};
 pub use simrecord::record::{Detail, Roi};
 
@@ -76,7 +76,7 @@ impl Default for Watch {
             spans: false,
             transitions: false,
             roi: Roi::Marker,
-            vcpu_slice: QUANTUM_DEFAULT,
+            vcpu_slice: VCPU_SLICE_DEFAULT,
             check: false,
             annotations: Annotations::default(),
         }
@@ -210,7 +210,7 @@ impl Recording {
             ("out", inherited(&file)),
             ("detail", detail_word(watch.detail).to_owned()),
             ("roi", roi_word(watch.roi).to_owned()),
-            ("quantum", watch.vcpu_slice.to_string()),
+            ("vcpu_slice", watch.vcpu_slice.to_string()),
             ("qemu", qemu.version.to_string()),
             ("check", if watch.check { "on" } else { "off" }.to_owned()),
         ];
@@ -223,7 +223,7 @@ impl Recording {
         options.push(("start", if watch.start_fast { "fast" } else { "full" }.to_owned()));
         options.push(("pmu", if machine.pmu { "on" } else { "off" }.to_owned()));
         options.push(("spans", if watch.spans { "on" } else { "off" }.to_owned()));
-        options.push(("turns", if watch.transitions { "on" } else { "off" }.to_owned()));
+        options.push(("transitions", if watch.transitions { "on" } else { "off" }.to_owned()));
         options.extend(watch.model.as_ref().map(|model| ("model", path(&model.path))));
         options.extend(watch.shadow_models.iter().map(|model| ("also", path(&model.path))));
         options.extend(watch.miss_curves.then(|| ("curves", "on".to_owned())));

@@ -177,7 +177,7 @@ impl Encoding for Header {
         };
         let versions = pair(self.api, FORMAT_VERSION);
         let counted = pair(self.counters, self.features);
-        (self.cpus, [MAGIC, versions, roi << 8 | detail, self.quantum, low, high, counted])
+        (self.cpus, [MAGIC, versions, roi << 8 | detail, self.vcpu_slice, low, high, counted])
     }
 
     fn from_words(cpus: u32, words: &Words) -> Option<Header> {
@@ -196,7 +196,7 @@ impl Encoding for Header {
                 1 => Roi::Always,
                 _ => return None,
             },
-            quantum: words[3],
+            vcpu_slice: words[3],
             qemu: text_of(&words[4..6]),
             features: words[6] as u32,
             counters: (words[6] >> 32) as u32,

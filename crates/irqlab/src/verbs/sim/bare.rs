@@ -92,7 +92,8 @@ impl BareNoiseArgs {
         let model = model.map(|name| simulated::model(cache, name, &[], timed)).transpose()?;
         // The model's time shows at the ends of slices.
         let slice_ns = model.as_ref().map(|model| {
-            sim::watch::QUANTUM_DEFAULT.saturating_mul(1_000_000_000) / model.model.clock_hz.max(1)
+            sim::watch::VCPU_SLICE_DEFAULT.saturating_mul(1_000_000_000)
+                / model.model.clock_hz.max(1)
         });
         let threshold_ns = slice_ns.map_or(THRESHOLD_NS, |slice_ns| 2 * slice_ns.max(THRESHOLD_NS));
         if let (Some(asked), Some(slice_ns)) = (self.threshold.map(ns), slice_ns)

@@ -11,7 +11,7 @@ use sim::bare::{
     By, FootprintSettings, LINES_MAX, Level, Method, REPETITIONS_MAX, Repetition, footprint,
 };
 use sim::boot::Limits;
-use sim::watch::{Detail, QUANTUM_MAX};
+use sim::watch::{Detail, VCPU_SLICE_MAX};
 use sim::{Cache, counters, qemu};
 
 use super::bare_truth;
@@ -80,7 +80,7 @@ pub struct BareFootprintArgs {
     #[arg(long)]
     pmu: bool,
     /// Cycles of the virtual CPU's time slice: the steps of the program's clock
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=QUANTUM_MAX), value_name = "N")]
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=VCPU_SLICE_MAX), value_name = "N")]
     vcpu_slice: u64,
     /// Longest time on this host's clock
     #[arg(long, value_parser = duration, default_value = "30m", value_name = "TIME")]

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use attribution::KernelContext;
 use attribution::stack::DEPTH_MAX;
 
-use super::list::{Deed, Place, VALUES_MAX};
+use super::counters::{on_hit, size, write_values};
+use super::list::{Action, Place, VALUES_MAX};
 use super::program::{Guest, Program};
-use super::tally::{on_hit, size, write_values};
 use crate::cpu;
 use crate::ffi::NO_REGISTERS;
-use crate::hold;
+use crate::held;
 use crate::physical;
 use crate::qemu::{Qemu, Registers, TranslatedInstruction};
 use crate::session::{self, Session};
@@ -27,15 +27,15 @@ const DEVICE_HOLE: std::ops::Range<u64> = 0xa_0000..0x10_0000;
 const LOW_MEMORY_BYTES: (u64, u64) = (0x8000_0000, 0xb000_0000);
 const HIGH_MEMORY: u64 = 1 << 32;
 
-/// A note at an instruction of a block.
+/// A annotation at an instruction of a block.
 #[derive(Debug)]
-pub(crate) struct NotePoint {
-    note: u32,
+pub(crate) struct AnnotationPoint {
+    annotation: u32,
     /// How many instructions of the block, with this one, are still to execute.
     remaining: u32,
 }
 
-/// Has the notes at an instruction carried out before it executes; `remaining` instructions of its
+/// Has the annotations at an instruction carried out before it executes; `remaining` instructions of its
 /// block, with itself, are then still to execute.
 pub(crate) fn watch(
     session: &mut Session,
@@ -43,110 +43,113 @@ pub(crate) fn watch(
     address: u64,
     remaining: u32,
 ) {
-    let numbers: Vec<u32> = session.notes.at(address).collect();
+    let numbers: Vec<u32> = session.annotations.at(address).collect();
     for number in numbers {
-        let note = &session.notes.list[number as usize];
-        if !session.counts() && !note.is_for_all_levels() {
+        let annotation = &session.annotations.list[number as usize];
+        if !session.counts() && !annotation.is_for_all_levels() {
             continue;
         }
-        if note.deeds.is_empty() {
-            if let Some(hits) = session.notes.hits(number) {
+        if annotation.actions.is_empty() {
+            if let Some(hits) = session.annotations.hits(number) {
                 let data = hits.as_data();
                 session.qemu.on_instruction_with(instruction, on_hit, NO_REGISTERS, data);
             }
         } else {
-            let point = session.arena.keep_note(NotePoint { note: number, remaining });
-            session.qemu.on_instruction(instruction, on_note, point.cast_mut().cast());
+            let point = session
+                .arena
+                .keep_annotation_point(AnnotationPoint { annotation: number, remaining });
+            session.qemu.on_instruction(instruction, on_annotation, point.cast_mut().cast());
         }
     }
 }
 
 /// An instruction is about to execute whose annotation does more than count.
-extern "C" fn on_note(_: c_uint, point: *mut c_void) {
+extern "C" fn on_annotation(_: c_uint, point: *mut c_void) {
     let vcpu = cpu::running();
     let mut guard = session::lock();
     let Some(session) = guard.as_mut() else { return };
     // SAFETY: the arena keeps the point while there is code that passes it.
-    let NotePoint { note, remaining } = *unsafe { &*point.cast_const().cast::<NotePoint>() };
-    session.note(vcpu, note, remaining);
+    let AnnotationPoint { annotation, remaining } =
+        *unsafe { &*point.cast_const().cast::<AnnotationPoint>() };
+    session.hit(vcpu, annotation, remaining);
 }
 
 impl Session {
     /// A vCPU has taken an interrupt or exception; `vector` where it is known.
-    pub(crate) fn note_event(&mut self, vcpu: u32, exception: bool, vector: Option<u8>) {
-        let list = Arc::clone(&self.notes.list);
-        for (note, number) in list.iter().zip(0..) {
-            let hit = match note.place {
+    pub(crate) fn hit_event(&mut self, vcpu: u32, exception: bool, vector: Option<u8>) {
+        let list = Arc::clone(&self.annotations.list);
+        for (annotation, number) in list.iter().zip(0..) {
+            let hit = match annotation.place {
                 Place::Interrupt(wanted) => !exception && (wanted.is_none() || wanted == vector),
                 Place::Exception(wanted) => exception && (wanted.is_none() || wanted == vector),
                 Place::Address(_) | Place::Marker(_) => false,
             };
             if hit {
-                self.note(vcpu, number, 0);
+                self.hit(vcpu, number, 0);
             }
         }
     }
 
     /// A vCPU executes a marker.
-    pub(crate) fn note_marker(&mut self, vcpu: u32, marker: u32, remaining: u32) {
-        let list = Arc::clone(&self.notes.list);
-        for (note, number) in list.iter().zip(0..) {
-            if note.place == Place::Marker(marker) {
-                self.note(vcpu, number, remaining);
+    pub(crate) fn hit_marker(&mut self, vcpu: u32, marker: u32, remaining: u32) {
+        let list = Arc::clone(&self.annotations.list);
+        for (annotation, number) in list.iter().zip(0..) {
+            if annotation.place == Place::Marker(marker) {
+                self.hit(vcpu, number, remaining);
             }
         }
     }
 
-    /// A vCPU comes to a note, with `remaining` instructions of its block still to execute.
-    fn note(&mut self, vcpu: u32, number: u32, remaining: u32) {
-        let list = Arc::clone(&self.notes.list);
-        let Some(note) = list.get(number as usize).filter(|_| !self.ended) else { return };
+    /// A vCPU comes to a annotation, with `remaining` instructions of its block still to execute.
+    fn hit(&mut self, vcpu: u32, number: u32, remaining: u32) {
+        let list = Arc::clone(&self.annotations.list);
+        let Some(annotation) = list.get(number as usize).filter(|_| !self.ended) else { return };
         let counts = self.counts();
         if counts {
-            self.notes.count(number, vcpu);
+            self.annotations.count(number, vcpu);
         }
-        for (at, deed) in note.deeds.iter().enumerate() {
-            match deed {
-                Deed::Record(programs) if counts && self.open => {
-                    self.note_values(vcpu, (number, at), programs, remaining);
+        for (at, action) in annotation.actions.iter().enumerate() {
+            match action {
+                Action::Record(programs) if counts && self.open => {
+                    self.record_values(vcpu, (number, at), programs, remaining);
                 }
-                Deed::Span(span) if counts => self.note_call(vcpu, number, *span, remaining),
-                Deed::Open(span) if counts => self.note_open(vcpu, number, *span, remaining),
-                Deed::Close(span) if counts => self.note_close(vcpu, number, *span, remaining),
-                Deed::Detail { full } => self.set_level(*full),
-                Deed::Checkpoint(number) => hold::want(*number, self.runs_in_slices()),
-                Deed::Stop if hold::stops_too() => {}
-                Deed::Stop => return self.stop(vcpu, remaining),
-                Deed::Record(_) | Deed::Span(_) | Deed::Open(_) | Deed::Close(_) => {}
+                Action::Span(span) if counts => self.open_call_span(vcpu, number, *span, remaining),
+                Action::Open(span) if counts => self.open_span(vcpu, number, *span, remaining),
+                Action::Close(span) if counts => self.close_span(vcpu, number, *span, remaining),
+                Action::Detail { full } => self.set_level(*full),
+                Action::Checkpoint(number) => held::want(*number, self.runs_in_slices()),
+                Action::Stop if held::stops_too() => {}
+                Action::Stop => return self.stop(vcpu, remaining),
+                Action::Record(_) | Action::Span(_) | Action::Open(_) | Action::Close(_) => {}
             }
         }
     }
 
-    fn note_values(
+    fn record_values(
         &mut self,
         vcpu: u32,
-        (note, at): (u32, usize),
+        (annotation, at): (u32, usize),
         programs: &[Program],
         remaining: u32,
     ) {
         let Some(registers) = self.registers else { return };
-        let memory_bytes = self.notes.memory_bytes;
+        let memory_bytes = self.annotations.memory_bytes;
         let mut guest = Now { qemu: &mut self.qemu, registers, memory_bytes };
         let mut values = [Value::Absent; VALUES_MAX];
         for (value, program) in values.iter_mut().zip(programs) {
             *value = program.run(&mut guest);
         }
-        self.notes.add(note, at, values);
-        if self.notes.takes_log() {
+        self.annotations.add(annotation, at, values);
+        if self.annotations.takes_log() {
             let number = cpu::with(vcpu, |cpu| cpu.counts_before(remaining))[TIME];
             let (region, action, kind) = (self.region, at as u32, ValuesKind::Hit);
-            let head = Values { cpu: vcpu, region, annotation: note, action, kind, number };
-            let size = size(&self.notes.list[note as usize].deeds[at]);
+            let head = Values { cpu: vcpu, region, annotation: annotation, action, kind, number };
+            let size = size(&self.annotations.list[annotation as usize].actions[at]);
             write_values(&mut self.writer, head, &values[..size]);
         }
     }
 
-    fn note_call(&mut self, vcpu: u32, note: u32, span: u32, remaining: u32) {
+    fn open_call_span(&mut self, vcpu: u32, annotation: u32, span: u32, remaining: u32) {
         let entered = self.moment(vcpu, remaining).and_then(|(tracker, mut at)| {
             let stack_pointer = at.rsp();
             let return_to = at.word(stack_pointer).filter(|address| is_kernel(*address))?;
@@ -155,10 +158,10 @@ impl Session {
             let context = KernelContext::Function(span);
             has_room.then(|| stack.enter_call(context, return_to, stack_pointer, at.now))
         });
-        self.note_moved(vcpu, note, entered.is_some());
+        self.span_changed(vcpu, annotation, entered.is_some());
     }
 
-    fn note_open(&mut self, vcpu: u32, note: u32, span: u32, remaining: u32) {
+    fn open_span(&mut self, vcpu: u32, annotation: u32, span: u32, remaining: u32) {
         let opened = self.moment(vcpu, remaining).is_some_and(|(tracker, at)| {
             let stack = &mut tracker.cpus[vcpu as usize].stack;
             let context = KernelContext::Function(span);
@@ -168,20 +171,20 @@ impl Session {
             }
             opens
         });
-        self.note_moved(vcpu, note, opened);
+        self.span_changed(vcpu, annotation, opened);
     }
 
-    fn note_close(&mut self, vcpu: u32, note: u32, span: u32, remaining: u32) {
+    fn close_span(&mut self, vcpu: u32, annotation: u32, span: u32, remaining: u32) {
         let closed = self.moment(vcpu, remaining).is_some_and(|(tracker, at)| {
             let stack = &mut tracker.cpus[vcpu as usize].stack;
             stack.leave_section_of(KernelContext::Function(span), at.now)
         });
-        self.note_moved(vcpu, note, closed);
+        self.span_changed(vcpu, annotation, closed);
     }
 
-    fn note_moved(&mut self, vcpu: u32, note: u32, done: bool) {
+    fn span_changed(&mut self, vcpu: u32, annotation: u32, done: bool) {
         if !done {
-            self.notes.refuse(note);
+            self.annotations.refuse(annotation);
         }
         self.tracked(vcpu);
     }

@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::delay;
 use crate::idle;
-use crate::qemu_internals::holding::Holding;
+use crate::qemu_internals::held::HeldMachine;
 use crate::session::{self, Session};
 use simrecord::messages::{HELD, REGION_CLOSED, REGION_OPEN};
 
@@ -85,10 +85,10 @@ fn ask_for_one() {
     if wanted.is_asked {
         return;
     }
-    if let Some(holding) = Holding::find() {
+    if let Some(machine) = HeldMachine::find() {
         wanted.is_asked = true;
         drop(wanted);
-        holding.at_end_of_block(on_end_of_block);
+        machine.at_end_of_block(on_end_of_block);
     } else {
         eprintln!("irqlab plugin: this QEMU can't be held: no checkpoint is saved");
         wanted.saved = wanted.all.len();
@@ -98,20 +98,20 @@ fn ask_for_one() {
 
 /// Work of the last vCPU. What was put off for any vCPU in the same block comes first.
 extern "C" fn on_end_of_block(_: *mut c_void, _: usize) {
-    if let Some(holding) = Holding::find() {
-        holding.at_end_of_block(on_all_done);
+    if let Some(machine) = HeldMachine::find() {
+        machine.at_end_of_block(on_all_done);
     }
 }
 
 extern "C" fn on_all_done(_: *mut c_void, _: usize) {
-    let Some(holding) = Holding::find() else { return };
-    holding.run_timers();
+    let Some(machine) = HeldMachine::find() else { return };
+    machine.run_timers();
     lock().is_asked = false;
     while !delay::is_waiting()
         && let Some(number) = next()
     {
         say(number);
-        holding.wait();
+        machine.wait();
         lock().saved += 1;
     }
     let stops = {

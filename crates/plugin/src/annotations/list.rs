@@ -4,10 +4,10 @@ use std::fmt;
 
 use super::program::Program;
 
-/// The most notes of a list.
-pub const NOTES_MAX: usize = 1_024;
-/// The most things that are done at one note.
-pub const DEEDS_MAX: usize = 16;
+/// The most annotations of a list.
+pub const ANNOTATIONS_MAX: usize = 1_024;
+/// The most things that are done at one annotation.
+pub const ACTIONS_MAX: usize = 16;
 /// The most values that are recorded together.
 pub const VALUES_MAX: usize = 4;
 /// The numbers of spans are below this: [`attribution::KernelContext::Function`].
@@ -17,11 +17,11 @@ pub const CHECKPOINTS_MAX: u32 = 1_024;
 
 /// What is to be done, where.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
+pub struct Annotation {
     /// Where.
     pub place: Place,
-    /// What, in this order. Each note is counted.
-    pub deeds: Vec<Deed>,
+    /// What, in this order. Each annotation is counted.
+    pub actions: Vec<Action>,
 }
 
 /// Where something is to be done.
@@ -39,11 +39,11 @@ pub enum Place {
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum Action {
     /// Open the span of this number; it ends where the function returns whose first instruction this
     /// is.
     Span(u32),
-    /// Open the span of this number, until [`Deed::Close`].
+    /// Open the span of this number, until [`Action::Close`].
     Open(u32),
     /// Close the span of this number.
     Close(u32),
@@ -62,36 +62,36 @@ pub enum Deed {
 
 /// A list of annotations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Notes {
-    /// The notes; their numbers are their positions.
-    pub list: Vec<Note>,
+pub struct AnnotationList {
+    /// The annotations; their numbers are their positions.
+    pub list: Vec<Annotation>,
     /// Memory of the machine, which annotations may read.
     pub memory_bytes: u64,
     /// Whether each hit that records values is recorded.
     pub log: bool,
 }
 
-impl Note {
+impl Annotation {
     /// Whether it is done at the level `fast`, too.
     #[must_use]
     pub fn is_for_all_levels(&self) -> bool {
-        self.deeds
-            .iter()
-            .any(|deed| matches!(deed, Deed::Detail { .. } | Deed::Checkpoint(_) | Deed::Stop))
+        self.actions.iter().any(|action| {
+            matches!(action, Action::Detail { .. } | Action::Checkpoint(_) | Action::Stop)
+        })
     }
 }
 
-impl Notes {
-    /// Reads what [`Notes`] is shown as.
+impl AnnotationList {
+    /// Reads what [`AnnotationList`] is shown as.
     ///
     /// # Errors
     /// The first line that is not of that form, or is beyond a bound.
-    pub fn parse(text: &str) -> Result<Notes, String> {
-        let mut notes = Notes::default();
+    pub fn parse(text: &str) -> Result<AnnotationList, String> {
+        let mut annotations = AnnotationList::default();
         for (number, line) in text.lines().enumerate() {
-            notes.line(line).ok_or_else(|| format!("line {}: {line:.80}", number + 1))?;
+            annotations.line(line).ok_or_else(|| format!("line {}: {line:.80}", number + 1))?;
         }
-        Ok(notes)
+        Ok(annotations)
     }
 
     fn line(&mut self, line: &str) -> Option<()> {
@@ -99,31 +99,31 @@ impl Notes {
         match word {
             "memory" => self.memory_bytes = rest.parse().ok()?,
             "log" => self.log = true,
-            "note" if self.list.len() < NOTES_MAX => {
-                self.list.push(Note { place: Place::parse(rest)?, deeds: Vec::new() });
+            "annotation" if self.list.len() < ANNOTATIONS_MAX => {
+                self.list.push(Annotation { place: Place::parse(rest)?, actions: Vec::new() });
             }
             _ => {
-                let deeds = &mut self.list.last_mut()?.deeds;
-                if deeds.len() == DEEDS_MAX {
+                let actions = &mut self.list.last_mut()?.actions;
+                if actions.len() == ACTIONS_MAX {
                     return None;
                 }
-                deeds.push(Deed::parse(word, rest)?);
+                actions.push(Action::parse(word, rest)?);
             }
         }
         Some(())
     }
 }
 
-impl fmt::Display for Notes {
+impl fmt::Display for AnnotationList {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(out, "memory {}", self.memory_bytes)?;
         if self.log {
             writeln!(out, "log")?;
         }
-        for note in &self.list {
-            writeln!(out, "note {}", note.place)?;
-            for deed in &note.deeds {
-                writeln!(out, "{deed}")?;
+        for annotation in &self.list {
+            writeln!(out, "annotation {}", annotation.place)?;
+            for action in &annotation.actions {
+                writeln!(out, "{action}")?;
             }
         }
         Ok(())
@@ -160,42 +160,44 @@ impl fmt::Display for Place {
     }
 }
 
-impl Deed {
-    fn parse(word: &str, rest: &str) -> Option<Deed> {
+impl Action {
+    fn parse(word: &str, rest: &str) -> Option<Action> {
         let span = || rest.parse().ok().filter(|span| *span < SPANS_MAX);
         Some(match (word, rest) {
-            ("span", _) => Deed::Span(span()?),
-            ("open", _) => Deed::Open(span()?),
-            ("close", _) => Deed::Close(span()?),
+            ("span", _) => Action::Span(span()?),
+            ("open", _) => Action::Open(span()?),
+            ("close", _) => Action::Close(span()?),
             ("record", _) => {
                 let programs = rest.split(';').take(VALUES_MAX + 1).map(Program::parse);
                 let programs = programs.collect::<Option<Vec<_>>>()?;
-                Deed::Record(Some(programs).filter(|all| all.len() <= VALUES_MAX)?)
+                Action::Record(Some(programs).filter(|all| all.len() <= VALUES_MAX)?)
             }
-            ("detail", "full") => Deed::Detail { full: true },
-            ("detail", "fast") => Deed::Detail { full: false },
+            ("detail", "full") => Action::Detail { full: true },
+            ("detail", "fast") => Action::Detail { full: false },
             ("checkpoint", number) => {
-                Deed::Checkpoint(number.parse().ok().filter(|number| *number < CHECKPOINTS_MAX)?)
+                Action::Checkpoint(number.parse().ok().filter(|number| *number < CHECKPOINTS_MAX)?)
             }
-            ("stop", "") => Deed::Stop,
+            ("stop", "") => Action::Stop,
             _ => return None,
         })
     }
 }
 
-impl fmt::Display for Deed {
+impl fmt::Display for Action {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Deed::Span(span) => write!(out, "span {span}"),
-            Deed::Open(span) => write!(out, "open {span}"),
-            Deed::Close(span) => write!(out, "close {span}"),
-            Deed::Record(programs) => {
+            Action::Span(span) => write!(out, "span {span}"),
+            Action::Open(span) => write!(out, "open {span}"),
+            Action::Close(span) => write!(out, "close {span}"),
+            Action::Record(programs) => {
                 let words: Vec<String> = programs.iter().map(Program::to_string).collect();
                 write!(out, "record {}", words.join(" ; "))
             }
-            Deed::Detail { full } => write!(out, "detail {}", if *full { "full" } else { "fast" }),
-            Deed::Checkpoint(number) => write!(out, "checkpoint {number}"),
-            Deed::Stop => write!(out, "stop"),
+            Action::Detail { full } => {
+                write!(out, "detail {}", if *full { "full" } else { "fast" })
+            }
+            Action::Checkpoint(number) => write!(out, "checkpoint {number}"),
+            Action::Stop => write!(out, "stop"),
         }
     }
 }
@@ -208,25 +210,31 @@ mod tests {
 
     const TEXT: &str = "memory 536870912\n\
                         log\n\
-                        note address ffffffff81000000\n\
+                        annotation address ffffffff81000000\n\
                         record reg:rdi load:8 ; percpu:1fb80 load:8 add:bd8 text:16\n\
                         span 3\n\
-                        note interrupt\n\
-                        note exception 14\n\
+                        annotation interrupt\n\
+                        annotation exception 14\n\
                         open 1\n\
                         close 1\n\
-                        note marker 17\n\
+                        annotation marker 17\n\
                         detail fast\n\
                         checkpoint 2\n\
                         stop\n";
 
     #[test]
     fn lists_go_there_and_back() {
-        let notes = Notes::parse(TEXT).unwrap();
-        assert_eq!(notes.to_string(), TEXT);
-        assert_eq!((notes.list.len(), notes.memory_bytes, notes.log), (4, 1 << 29, true));
-        assert_eq!(notes.list[1], Note { place: Place::Interrupt(None), deeds: Vec::new() });
-        let all_levels = notes.list.iter().map(Note::is_for_all_levels);
+        let annotations = AnnotationList::parse(TEXT).unwrap();
+        assert_eq!(annotations.to_string(), TEXT);
+        assert_eq!(
+            (annotations.list.len(), annotations.memory_bytes, annotations.log),
+            (4, 1 << 29, true)
+        );
+        assert_eq!(
+            annotations.list[1],
+            Annotation { place: Place::Interrupt(None), actions: Vec::new() }
+        );
+        let all_levels = annotations.list.iter().map(Annotation::is_for_all_levels);
         assert_eq!(all_levels.collect::<Vec<_>>(), [false, false, false, true]);
     }
 
@@ -234,30 +242,30 @@ mod tests {
     fn what_is_beyond_the_bounds_is_refused_by_line() {
         for (text, line) in [
             ("span 1\n", 1),
-            ("note address x\n", 1),
-            ("note exception 256\n", 1),
-            ("note marker 1\nspan 1024\n", 2),
-            ("note marker 1\nrecord \n", 2),
-            ("note marker 1\nrecord reg:rax;reg:rax;reg:rax;reg:rax;reg:rax\n", 2),
-            ("note marker 1\ndetail some\n", 2),
-            ("note marker 1\ncheckpoint 1024\n", 2),
-            ("note marker 1\ncheckpoint\n", 2),
+            ("annotation address x\n", 1),
+            ("annotation exception 256\n", 1),
+            ("annotation marker 1\nspan 1024\n", 2),
+            ("annotation marker 1\nrecord \n", 2),
+            ("annotation marker 1\nrecord reg:rax;reg:rax;reg:rax;reg:rax;reg:rax\n", 2),
+            ("annotation marker 1\ndetail some\n", 2),
+            ("annotation marker 1\ncheckpoint 1024\n", 2),
+            ("annotation marker 1\ncheckpoint\n", 2),
             ("memory -1\n", 1),
         ] {
-            let error = Notes::parse(text).unwrap_err();
+            let error = AnnotationList::parse(text).unwrap_err();
             assert!(error.starts_with(&format!("line {line}:")), "{text}: {error}");
         }
-        let many = "note marker 1\n".repeat(NOTES_MAX + 1);
-        assert!(Notes::parse(&many).unwrap_err().starts_with("line 1025:"));
-        let much = "note marker 1\n".to_owned() + &"stop\n".repeat(DEEDS_MAX + 1);
-        assert!(Notes::parse(&much).unwrap_err().starts_with("line 18:"));
+        let many = "annotation marker 1\n".repeat(ANNOTATIONS_MAX + 1);
+        assert!(AnnotationList::parse(&many).unwrap_err().starts_with("line 1025:"));
+        let much = "annotation marker 1\n".to_owned() + &"stop\n".repeat(ACTIONS_MAX + 1);
+        assert!(AnnotationList::parse(&much).unwrap_err().starts_with("line 18:"));
     }
 
     proptest! {
         #[test]
-        fn other_text_never_panics(text in "((note|record|span|memory|reg:rax|address|stop|1|;|:) ?\n?){0,20}") {
-            if let Ok(notes) = Notes::parse(&text) {
-                prop_assert_eq!(Notes::parse(&notes.to_string()), Ok(notes));
+        fn other_text_never_panics(text in "((annotation|record|span|memory|reg:rax|address|stop|1|;|:) ?\n?){0,20}") {
+            if let Ok(annotations) = AnnotationList::parse(&text) {
+                prop_assert_eq!(AnnotationList::parse(&annotations.to_string()), Ok(annotations));
             }
         }
     }

@@ -46,16 +46,16 @@ struct Vcpu {
 }
 
 /// All caches beside.
-pub(crate) struct Beside {
+pub(crate) struct ShadowCacheModels {
     hierarchies: Vec<Hierarchy>,
     /// Of instructions and of data, where they are wanted.
     curves: Option<Box<[Distances; 2]>>,
     vcpus: Vec<Vcpu>,
 }
 
-impl Beside {
+impl ShadowCacheModels {
     /// Caches of the models, and of all sizes if `curves`.
-    pub(crate) fn new(models: &[SystemModel], curves: bool, cpus: u32) -> Beside {
+    pub(crate) fn new(models: &[SystemModel], curves: bool, cpus: u32) -> ShadowCacheModels {
         let hierarchy = |model: &SystemModel| Hierarchy {
             system: MemorySystem::new(&without_mshr_limit(model), cpus),
             counters: mask_of(model, cpus),
@@ -68,7 +68,7 @@ impl Beside {
             buckets: [[0; BUCKETS]; GROUPS],
         };
         let vcpu = || Vcpu { group: Group::Kernel, pages: Pages::new(), instructions: 0 };
-        Beside {
+        ShadowCacheModels {
             hierarchies: models.iter().map(hierarchy).collect(),
             curves: curves.then(|| Box::new([distances(), distances()])),
             vcpus: (0..cpus).map(|_| vcpu()).collect(),
@@ -156,12 +156,12 @@ impl Beside {
 
     #[cold]
     fn change(&mut self, cpu: usize, group: Group) {
-        self.settle(cpu);
+        self.synchronise(cpu);
         self.vcpus[cpu].group = group;
     }
 
     /// Charges what a vCPU's caches have counted since the last time.
-    fn settle(&mut self, cpu: usize) {
+    fn synchronise(&mut self, cpu: usize) {
         let group = self.vcpus[cpu].group;
         for hierarchy in &mut self.hierarchies {
             let mut now = [0; COUNTERS];
@@ -176,7 +176,7 @@ impl Beside {
 
     /// A region opens: all counts begin at zero, and caches hold what they hold.
     pub(crate) fn open_region(&mut self) {
-        (0..self.vcpus.len()).for_each(|cpu| self.settle(cpu));
+        (0..self.vcpus.len()).for_each(|cpu| self.synchronise(cpu));
         self.hierarchies.iter_mut().for_each(|one| one.sums = [[0; COUNTERS]; GROUPS]);
         for distances in self.curves.iter_mut().flat_map(|curves| curves.iter_mut()) {
             distances.buckets = [[0; BUCKETS]; GROUPS];
@@ -185,7 +185,7 @@ impl Beside {
 
     /// What each model's caches missed in the region so far, with their counts.
     pub(crate) fn rows(&mut self, region: u32) -> Vec<(ShadowCaches, Counts)> {
-        (0..self.vcpus.len()).for_each(|cpu| self.settle(cpu));
+        (0..self.vcpus.len()).for_each(|cpu| self.synchronise(cpu));
         let models = self.hierarchies.iter().zip(0..);
         let rows = models.flat_map(|(one, model)| {
             let row = move |group: Group| {
@@ -246,14 +246,14 @@ mod tests {
     #[test]
     fn a_cache_misses_what_is_farther_away_than_it_has_lines() {
         let model = SystemModel::parse(include_str!("../../../machines/zen3.toml")).unwrap();
-        let mut beside = Beside::new(&[model], true, 1);
-        beside.open_region();
+        let mut shadow_caches = ShadowCacheModels::new(&[model], true, 1);
+        shadow_caches.open_region();
         // 32 lines, 2 KiB, round and round.
         for _ in 0..10 {
-            (0..32).for_each(|line| beside.data(0, false, (line * 64, line * 64), 8));
+            (0..32).for_each(|line| shadow_caches.data(0, false, (line * 64, line * 64), 8));
         }
         let point = |size_bytes| {
-            let points = beside.points(1).into_iter();
+            let points = shadow_caches.points(1).into_iter();
             let mut of_kernel = points
                 .filter(|point| point.group == Group::Kernel && point.stream == AccessStream::Data);
             of_kernel.find(|point| point.size_bytes == size_bytes).unwrap()
@@ -262,8 +262,8 @@ mod tests {
         assert_eq!((point(2048).accesses, point(2048).misses), (320, 32));
         // What follows is of user mode.
         let span = CodeSpan { virtual_address: 0x1000, physical: 0x1000, bytes: 4 };
-        beside.block(0, Group::User, 1, (span, None));
-        let rows = beside.rows(1);
+        shadow_caches.block(0, Group::User, 1, (span, None));
+        let rows = shadow_caches.rows(1);
         let of = |group: Group| rows.iter().find(|(row, _)| row.group == group).unwrap().1;
         let [loads, fetches] = ["loads", "fetches"]
             .map(|wanted| (0..COUNTERS).find(|at| simrecord::counters::name(*at) == Some(wanted)));

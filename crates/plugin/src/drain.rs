@@ -48,7 +48,7 @@ const TRANSFER_POLL: Duration = Duration::from_micros(5);
 static EVENTS: OnceLock<Option<EventLoop>> = OnceLock::new();
 
 /// Makes ready, when the first vCPU is made.
-pub(crate) fn begin(session: &mut Session) {
+pub(crate) fn start(session: &mut Session) {
     if EVENTS.get().is_some() {
         return;
     }
@@ -108,12 +108,12 @@ extern "C" fn on_port(_: c_uint, port: *mut c_void) {
 }
 
 extern "C" fn on_end_of_block(_: *mut c_void, _: usize) {
-    settle();
+    drain_devices();
 }
 
 /// Carries out what devices have been asked for. With QEMU's big lock, outside of coroutines and of
 /// translated code.
-pub(crate) fn settle() {
+pub(crate) fn drain_devices() {
     let Some(Some(events)) = EVENTS.get() else { return };
     for _ in 0..EVENTS_MAX {
         if !events.poll() {

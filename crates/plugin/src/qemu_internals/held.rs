@@ -21,7 +21,7 @@ const POLL: Duration = Duration::from_micros(500);
 
 /// Ways to hold the machine.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Holding {
+pub(crate) struct HeldMachine {
     run_on_cpu: RunOnCpu,
     get_cpu: GetCpu,
     cpu_exit: CpuExit,
@@ -33,10 +33,10 @@ pub(crate) struct Holding {
     run_timers: RunTimers,
 }
 
-impl Holding {
+impl HeldMachine {
     /// `None` if QEMU doesn't export what it takes.
-    pub(crate) fn find() -> Option<Holding> {
-        Some(Holding {
+    pub(crate) fn find() -> Option<HeldMachine> {
+        Some(HeldMachine {
             run_on_cpu: function!(c"async_run_on_cpu" as RunOnCpu)?,
             get_cpu: function!(c"qemu_get_cpu" as GetCpu)?,
             cpu_exit: function!(c"cpu_exit" as CpuExit)?,

@@ -1,9 +1,9 @@
-//! The callbacks of the level `count` with caches beside: see [`crate::beside`].
+//! The callbacks of the level `count` with caches beside: see [`crate::shadow_caches`].
 
 use std::ffi::{c_uint, c_void};
 
 use super::{known_running, running, with};
-use crate::block::BesideBlock;
+use crate::block::ShadowBlock;
 use crate::ffi::MemoryCallback;
 use crate::pages::bytes_in_first;
 use crate::physical;
@@ -13,7 +13,7 @@ use simrecord::record::Group;
 pub(crate) extern "C" fn on_block<const ALONE: bool>(_: c_uint, block: *mut c_void) {
     let vcpu = known_running::<ALONE>().unwrap_or_else(running);
     // SAFETY: the arena keeps the block while there is code that passes it.
-    let block = unsafe { &*block.cast_const().cast::<BesideBlock>() };
+    let block = unsafe { &*block.cast_const().cast::<ShadowBlock>() };
     super::begin(vcpu, &raw const block.known);
     with(vcpu, |cpu| {
         let group = match (block.known.in_kernel, cpu.idles) {
@@ -23,8 +23,8 @@ pub(crate) extern "C" fn on_block<const ALONE: bool>(_: c_uint, block: *mut c_vo
         };
         // SAFETY: these callbacks are registered when there are caches beside only; one thread uses
         // them, and no use is nested in another.
-        let beside = unsafe { &mut *cpu.beside };
-        beside.block(vcpu as usize, group, block.known.length.into(), block.spans);
+        let shadow_caches = unsafe { &mut *cpu.shadow_caches };
+        shadow_caches.block(vcpu as usize, group, block.known.length.into(), block.spans);
     });
 }
 
@@ -46,21 +46,22 @@ extern "C" fn on_access<const ALONE: bool, const STORES: bool>(
     let vcpu = known_running::<ALONE>().unwrap_or_else(running);
     with(vcpu, |cpu| {
         // SAFETY: as above.
-        let beside = unsafe { &mut *cpu.beside };
+        let shadow_caches = unsafe { &mut *cpu.shadow_caches };
         let (cpu, bytes) = (vcpu as usize, physical::access_bytes(access));
         let first = bytes_in_first(address, bytes);
-        let physical = beside.pages(cpu).get(address).or_else(|| {
+        let physical = shadow_caches.pages(cpu).get(address).or_else(|| {
             let physical = physical::of_access(access, address)?;
-            beside.pages(cpu).put(address, physical);
+            shadow_caches.pages(cpu).put(address, physical);
             Some(physical)
         });
-        let Some(physical) = physical else { return beside.device(cpu, STORES, address) };
-        beside.data(cpu, STORES, (address, physical), first as u32);
+        let Some(physical) = physical else { return shadow_caches.device(cpu, STORES, address) };
+        shadow_caches.data(cpu, STORES, (address, physical), first as u32);
         if first < bytes {
             let behind = address.wrapping_add(first);
-            let physical = beside.pages(cpu).get(behind).or_else(|| physical::of_address(behind));
+            let physical =
+                shadow_caches.pages(cpu).get(behind).or_else(|| physical::of_address(behind));
             let place = (behind, physical.unwrap_or(behind));
-            beside.data(cpu, STORES, place, (bytes - first) as u32);
+            shadow_caches.data(cpu, STORES, place, (bytes - first) as u32);
         }
     });
 }
@@ -68,5 +69,5 @@ extern "C" fn on_access<const ALONE: bool, const STORES: bool>(
 /// Translations of the vCPU are no longer what they were.
 pub(crate) extern "C" fn on_flush(_: c_uint, _: *mut c_void) {
     let vcpu = running();
-    with(vcpu, |cpu| cpu.forget_beside(vcpu));
+    with(vcpu, |cpu| cpu.forget_shadow_translations(vcpu));
 }

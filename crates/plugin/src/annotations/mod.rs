@@ -3,15 +3,16 @@
 //! They are found by their address when a block is translated, and nowhere else. What only counts
 //! costs a callback without a lock; all others go by way of the session.
 
-mod acting;
+mod actions;
+mod counters;
 mod list;
 mod program;
-mod tally;
 
 pub use list::{
-    CHECKPOINTS_MAX, DEEDS_MAX, Deed, NOTES_MAX, Note, Notes, Place, SPANS_MAX, VALUES_MAX,
+    ACTIONS_MAX, ANNOTATIONS_MAX, Action, Annotation, AnnotationList, CHECKPOINTS_MAX, Place,
+    SPANS_MAX, VALUES_MAX,
 };
 pub use program::{Guest, Program, REGISTERS, STEPS_MAX, Step};
 
-pub(crate) use acting::{NotePoint, watch};
-pub(crate) use tally::Tally;
+pub(crate) use actions::{AnnotationPoint, watch};
+pub(crate) use counters::AnnotationCounters;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use super::list::{Deed, Note, Notes, Place, VALUES_MAX};
+use super::list::{Action, Annotation, AnnotationList, Place, VALUES_MAX};
 use crate::cpu;
 use crate::writer::Writer;
 use simrecord::record::{AnnotationRow, CPUS_MAX, Record, Value, Values, ValuesKind};
@@ -18,7 +18,7 @@ const LOGGED_MAX: u64 = 100_000;
 /// Values that were recorded together.
 pub(crate) type Together = [Value; VALUES_MAX];
 
-/// Hits of one note since the record began, by vCPU.
+/// Hits of one annotation since the record began, by vCPU.
 pub(crate) struct Hits(UnsafeCell<[u64; CPUS_MAX]>);
 
 // SAFETY: used by the vCPUs' thread alone, and at exit, when it has stopped.
@@ -47,60 +47,60 @@ pub(super) extern "C" fn on_hit(_: std::ffi::c_uint, hits: *mut c_void) {
     unsafe { &*hits.cast_const().cast::<Hits>() }.add(cpu::running());
 }
 
-/// One list of values of a note.
+/// One list of values of a annotation.
 #[derive(Default)]
 struct Recorded {
     counts: BTreeMap<Together, u64>,
     others: u64,
 }
 
-/// One note, with what came of it in the region of interest.
-struct Noted {
+/// One annotation, with what came of it in the region of interest.
+struct HitState {
     hits: &'static Hits,
     /// Its hits where the region was opened.
     hits_before: [u64; CPUS_MAX],
     /// Spans that could not be opened or closed.
     refused: u64,
-    /// Its deeds' values; of other deeds they stay empty.
+    /// Its actions' values; of other actions they stay empty.
     recorded: Vec<Recorded>,
 }
 
-/// All notes, with what came of them.
-pub(crate) struct Tally {
-    pub(crate) list: Arc<[Note]>,
+/// All annotations, with what came of them.
+pub(crate) struct AnnotationCounters {
+    pub(crate) list: Arc<[Annotation]>,
     pub(crate) log: bool,
     pub(crate) memory_bytes: u64,
-    /// Address and number of a note, ascending.
+    /// Address and number of a annotation, ascending.
     by_address: Vec<(u64, u32)>,
-    noted: Vec<Noted>,
+    state: Vec<HitState>,
     logged: u64,
 }
 
-impl Tally {
-    pub(crate) fn new(notes: Notes) -> Tally {
-        let noted = |note: &Note| Noted {
+impl AnnotationCounters {
+    pub(crate) fn new(annotations: AnnotationList) -> AnnotationCounters {
+        let state = |annotation: &Annotation| HitState {
             hits: Box::leak(Box::new(Hits(UnsafeCell::new([0; CPUS_MAX])))),
             hits_before: [0; CPUS_MAX],
             refused: 0,
-            recorded: note.deeds.iter().map(|_| Recorded::default()).collect(),
+            recorded: annotation.actions.iter().map(|_| Recorded::default()).collect(),
         };
-        let address = |(note, number): (&Note, u32)| match note.place {
+        let address = |(annotation, number): (&Annotation, u32)| match annotation.place {
             Place::Address(address) => Some((address, number)),
             _ => None,
         };
-        let mut by_address: Vec<_> = notes.list.iter().zip(0..).filter_map(address).collect();
+        let mut by_address: Vec<_> = annotations.list.iter().zip(0..).filter_map(address).collect();
         by_address.sort_unstable();
-        Tally {
-            noted: notes.list.iter().map(noted).collect(),
-            list: notes.list.into(),
-            log: notes.log,
-            memory_bytes: notes.memory_bytes,
+        AnnotationCounters {
+            state: annotations.list.iter().map(state).collect(),
+            list: annotations.list.into(),
+            log: annotations.log,
+            memory_bytes: annotations.memory_bytes,
             by_address,
             logged: 0,
         }
     }
 
-    /// Notes at an address, by number.
+    /// AnnotationList at an address, by number.
     pub(crate) fn at(&self, address: u64) -> impl Iterator<Item = u32> + '_ {
         let first = self.by_address.partition_point(|entry| entry.0 < address);
         let here = self.by_address[first..].iter().take_while(move |entry| entry.0 == address);
@@ -108,7 +108,7 @@ impl Tally {
     }
 
     pub(crate) fn hits(&self, number: u32) -> Option<&'static Hits> {
-        self.noted.get(number as usize).map(|noted| noted.hits)
+        self.state.get(number as usize).map(|state| state.hits)
     }
 
     pub(crate) fn count(&self, number: u32, vcpu: u32) {
@@ -117,17 +117,17 @@ impl Tally {
         }
     }
 
-    /// A span of a note could not be opened or closed.
+    /// A span of a annotation could not be opened or closed.
     pub(crate) fn refuse(&mut self, number: u32) {
-        if let Some(noted) = self.noted.get_mut(number as usize) {
-            noted.refused += 1;
+        if let Some(state) = self.state.get_mut(number as usize) {
+            state.refused += 1;
         }
     }
 
-    /// Values of a note's deed were recorded.
-    pub(crate) fn add(&mut self, number: u32, deed: usize, values: Together) {
-        let noted = self.noted.get_mut(number as usize);
-        let Some(recorded) = noted.and_then(|noted| noted.recorded.get_mut(deed)) else { return };
+    /// Values of a annotation's action were recorded.
+    pub(crate) fn add(&mut self, number: u32, action: usize, values: Together) {
+        let state = self.state.get_mut(number as usize);
+        let Some(recorded) = state.and_then(|state| state.recorded.get_mut(action)) else { return };
         let has_room = recorded.counts.len() < DIFFERENT_MAX;
         match recorded.counts.get_mut(&values) {
             Some(count) => *count += 1,
@@ -145,36 +145,37 @@ impl Tally {
 
     /// The region of interest begins.
     pub(crate) fn open_region(&mut self) {
-        for noted in &mut self.noted {
-            noted.hits_before = noted.hits.get();
-            noted.refused = 0;
-            noted.recorded.iter_mut().for_each(|recorded| *recorded = Recorded::default());
+        for state in &mut self.state {
+            state.hits_before = state.hits.get();
+            state.refused = 0;
+            state.recorded.iter_mut().for_each(|recorded| *recorded = Recorded::default());
         }
     }
 
-    /// Writes what came of the notes in the region.
+    /// Writes what came of the annotations in the region.
     pub(crate) fn write_region(&self, writer: &mut Writer, region: u32, cpus: u32) {
-        for (noted, note) in self.noted.iter().zip(0..) {
-            let hits = noted.hits.get();
+        for (state, annotation) in self.state.iter().zip(0..) {
+            let hits = state.hits.get();
             for (cpu, at) in (0..cpus).zip(0..) {
-                let hits = hits[at] - noted.hits_before[at];
-                let refused = if cpu == 0 { noted.refused } else { 0 };
+                let hits = hits[at] - state.hits_before[at];
+                let refused = if cpu == 0 { state.refused } else { 0 };
                 writer.write(&Record::Annotation(AnnotationRow {
                     cpu,
                     region,
-                    annotation: note,
+                    annotation: annotation,
                     hits,
                     refused,
                 }));
             }
-            for (recorded, deed) in noted.recorded.iter().zip(0..) {
-                let deeds = self.list.get(note as usize).map(|note| &note.deeds);
-                let size = deeds.map_or(0, |deeds| size(&deeds[deed as usize]));
+            for (recorded, action) in state.recorded.iter().zip(0..) {
+                let actions =
+                    self.list.get(annotation as usize).map(|annotation| &annotation.actions);
+                let size = actions.map_or(0, |actions| size(&actions[action as usize]));
                 let head = |kind, number| Values {
                     cpu: 0,
                     region,
-                    annotation: note,
-                    action: deed,
+                    annotation: annotation,
+                    action: action,
                     kind,
                     number,
                 };
@@ -189,9 +190,9 @@ impl Tally {
     }
 }
 
-/// How many values a deed records.
-pub(super) fn size(deed: &Deed) -> usize {
-    if let Deed::Record(programs) = deed { programs.len().min(VALUES_MAX) } else { 0 }
+/// How many values a action records.
+pub(super) fn size(action: &Action) -> usize {
+    if let Action::Record(programs) = action { programs.len().min(VALUES_MAX) } else { 0 }
 }
 
 /// Writes values with what they are.
