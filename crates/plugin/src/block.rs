@@ -7,8 +7,8 @@ use crate::annotations::AnnotationPoint;
 use crate::pmu::msr::Access;
 use crate::symbols::Action;
 
-/// What is known of a block. One line of the host's, as each execution reads it, and there are more
-/// blocks than its cache has room for.
+/// The description of a block. It fits one cache line of the host: each execution reads it, and there
+/// are more blocks than the host's cache holds.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Block {
@@ -25,7 +25,7 @@ pub(crate) struct Block {
     /// Whether its last instruction is a software interrupt, which is executed although it ends in
     /// an exception at its own address.
     pub(crate) ends_in_trap: bool,
-    /// What is needed when it is left early.
+    /// Needed when the block is left early.
     starts: Box<Starts>,
 }
 
@@ -64,7 +64,7 @@ impl Block {
     }
 }
 
-/// What is known of a block at the level `ooo`.
+/// The description of a block at the level `ooo`.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct OooBlock {
@@ -74,7 +74,7 @@ pub(crate) struct OooBlock {
     pub(crate) template: Template,
 }
 
-/// What is known of a block where there are caches beside.
+/// The description of a block for shadow caches.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct ShadowBlock {
@@ -84,7 +84,7 @@ pub(crate) struct ShadowBlock {
     pub(crate) spans: (CodeSpan, Option<CodeSpan>),
 }
 
-/// What sort of block it is.
+/// Properties of a block.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Kind {
     /// See [`Block::in_kernel`].
@@ -137,7 +137,7 @@ const HOST_PAGE: usize = 4_096;
 #[derive(Debug, Default)]
 #[allow(clippy::vec_box)] // the vectors grow, the boxes stay where they are
 pub(crate) struct Arena {
-    /// Side by side in chunks, in the order in which they were translated, as they will execute.
+    /// Contiguous in chunks, in the order of translation, which is about that of execution.
     blocks: Vec<Vec<Block>>,
     templates: Vec<Vec<OooBlock>>,
     shadow_blocks: Vec<Vec<ShadowBlock>>,
@@ -147,34 +147,34 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
-    /// Keeps a block, and returns where.
+    /// Keeps a block, and returns its address.
     pub(crate) fn keep_block(&mut self, block: Block) -> *const Block {
         keep(&mut self.blocks, block)
     }
 
-    /// Keeps a block with its template, and returns where.
+    /// Keeps a block with its template, and returns its address.
     pub(crate) fn keep_template(&mut self, block: OooBlock) -> *const OooBlock {
         keep(&mut self.templates, block)
     }
 
-    /// Keeps a block with its spans, and returns where.
+    /// Keeps a block with its spans, and returns its address.
     pub(crate) fn keep_spans(&mut self, block: ShadowBlock) -> *const ShadowBlock {
         keep(&mut self.shadow_blocks, block)
     }
 
-    /// Keeps a point, and returns where.
+    /// Keeps a point, and returns its address.
     pub(crate) fn keep_point(&mut self, point: Point) -> *const Point {
         self.points.push(Box::new(point));
         self.points.last().map_or(std::ptr::null(), |kept| &raw const **kept)
     }
 
-    /// Keeps an instruction that uses the PMU, and returns where.
+    /// Keeps an instruction that uses the PMU, and returns its address.
     pub(crate) fn keep_access(&mut self, access: Access) -> *const Access {
         self.accesses.push(Box::new(access));
         self.accesses.last().map_or(std::ptr::null(), |kept| &raw const **kept)
     }
 
-    /// Keeps a note's place in a block, and returns where.
+    /// Keeps the place of an annotation in a block, and returns its address.
     pub(crate) fn keep_annotation_point(
         &mut self,
         point: AnnotationPoint,
@@ -194,7 +194,7 @@ impl Arena {
     }
 }
 
-/// Keeps something behind what is there, and returns where.
+/// Appends something, and returns its address.
 fn keep<B>(chunks: &mut Vec<Vec<B>>, one: B) -> *const B {
     if chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
         chunks.push(chunk());

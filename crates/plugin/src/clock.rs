@@ -1,4 +1,4 @@
-//! Guest time: slices of vCPUs, QEMU's clock beside the model's, and for how long vCPUs were halted.
+//! Guest time: slices of vCPUs, QEMU's clock and the model's, and how long vCPUs were halted.
 
 use crate::cpu::{self, Cpu};
 use crate::qemu_internals::{Bias, GuestClock, Slices};
@@ -7,12 +7,12 @@ use simrecord::counters::{CYCLES, Counts, INSTRUCTIONS};
 
 const NS_PER_S: u128 = 1_000_000_000;
 
-/// What a clock is made of.
+/// The parameters of a clock.
 pub(crate) struct Parts {
     pub(crate) cpus: u32,
     /// An instruction takes `2^shift` ns of QEMU's clock.
     pub(crate) shift: u32,
-    /// Cycles of a vCPU in a second.
+    /// Cycles of a vCPU per second.
     pub(crate) hz: u64,
     /// Cycles of a slice.
     pub(crate) vcpu_slice: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Parts {
     pub(crate) guest: Option<GuestClock>,
 }
 
-/// When a vCPU was halted, and what its cycles were then, ns.
+/// When a vCPU was halted, and its cycles at that time, in ns.
 #[derive(Clone, Copy)]
 struct Halt {
     since_ns: u64,
@@ -38,8 +38,8 @@ pub(crate) struct Clock {
     counted_ns: Vec<u64>,
     /// Since when each vCPU is halted.
     halts: Vec<Option<Halt>>,
-    /// What QEMU's clock has more than the instructions explain: where it began, and its jumps over
-    /// the time in which all vCPUs were halted.
+    /// The part of QEMU's clock that instructions do not explain: its start value, and its jumps
+    /// while all vCPUs were halted.
     jumps_ns: u64,
     /// Instructions that the plugin executed in QEMU's place, and that QEMU's clock has not counted.
     pub(crate) unclocked: u64,
@@ -59,10 +59,10 @@ impl Clock {
         }
     }
 
-    /// vCPUs count anew or otherwise from here on.
-    pub(crate) fn begin_again(&mut self) {
+    /// vCPUs count again, or in another way, from here on.
+    pub(crate) fn restart(&mut self) {
         (0..self.parts.cpus).for_each(|vcpu| cpu::with(vcpu, Cpu::issue_all_threads));
-        self.rounds.begin_again(self.instructions());
+        self.rounds.restart(self.instructions());
         for vcpu in 0..self.parts.cpus {
             cpu::with(vcpu, |cpu| cpu.set_slice(self.parts.vcpu_slice));
             let cycles = cpu::with(vcpu, |cpu| cpu.counts()[CYCLES]);
@@ -81,7 +81,7 @@ impl Clock {
         self.parts.cpus > 1 || self.parts.bias.is_some()
     }
 
-    /// Makes ready to end slices of a vCPU.
+    /// Sets up the slices of a vCPU.
     pub(crate) fn begin_slices(&mut self, vcpu: u32, slices: Slices) {
         self.slices[vcpu as usize] = Some(slices);
         cpu::with(vcpu, |cpu| {
@@ -93,7 +93,7 @@ impl Clock {
     /// The slice of a vCPU is over.
     pub(crate) fn end_slice(&mut self, vcpu: u32) {
         cpu::with(vcpu, |cpu| cpu.retire_pending(0));
-        // One that was started runs without having taken an interrupt.
+        // A vCPU that was started runs without having taken an interrupt.
         self.set_halted(vcpu, false);
         self.advance(vcpu);
         self.plan_slice(vcpu);
@@ -118,7 +118,7 @@ impl Clock {
         cpu::with(vcpu, |cpu| cpu.set_halted(halted));
     }
 
-    /// Sets the next slice of a vCPU whose slice has ended: shorter by what that was too long.
+    /// Sets the next slice of a vCPU whose slice has ended, shorter by the excess of that one.
     fn plan_slice(&self, vcpu: u32) {
         let planned = self.rounds.next_slice_ns(vcpu as usize);
         let cycles = u128::from(planned) * u128::from(self.parts.hz) / NS_PER_S;
@@ -142,16 +142,16 @@ impl Clock {
         if let Some(halt) = halt {
             self.end_halt(vcpu, halt, self.now_ns(vcpu));
         }
-        self.tell_time(vcpu);
+        self.publish_time(vcpu);
     }
 
     /// Adds the time for which a vCPU was halted, until `now_ns`, and returns from when on it would be
-    /// halted further. What it executed before may have ended later than it was known to at the halt.
+    /// halted further. The instructions before it may have retired later than was known at the halt.
     fn end_halt(&self, vcpu: u32, halt: Halt, now_ns: u64) -> Halt {
         let counted_ns = self.cycles_ns(vcpu);
-        let began_ns = halt.since_ns + (counted_ns - halt.counted_ns);
-        self.add_halted(vcpu, now_ns.saturating_sub(began_ns));
-        Halt { since_ns: now_ns.max(began_ns), counted_ns }
+        let start_ns = halt.since_ns + (counted_ns - halt.counted_ns);
+        self.add_halted(vcpu, now_ns.saturating_sub(start_ns));
+        Halt { since_ns: now_ns.max(start_ns), counted_ns }
     }
 
     /// Whether guest time follows a model.
@@ -184,8 +184,8 @@ impl Clock {
         model.wrapping_sub(self.rounds.shows_ns(self.instructions())).cast_signed()
     }
 
-    /// What a vCPU would have read of its time-stamp counter when it had counted `at`, since the last
-    /// slice of any vCPU ended.
+    /// The value of the time-stamp counter that a vCPU would have read at the counts `at`, which it had
+    /// after the last slice of any vCPU ended.
     pub(crate) fn tsc_at(&self, vcpu: u32, at: &Counts) -> u64 {
         let now = if self.parts.bias.is_some() {
             let since = self.ns_of(at[CYCLES]).wrapping_sub(self.counted_ns[vcpu as usize]);
@@ -218,11 +218,11 @@ impl Clock {
         let counted = &self.counted_ns;
         let of = |other: usize| since_ns(hz, counted, other as u32);
         bias.add(self.rounds.end_slice(vcpu as usize, since, of, instructions));
-        self.tell_time(vcpu);
+        self.publish_time(vcpu);
     }
 
-    /// Tells the memory side of a vCPU which time it is, where time follows a model.
-    fn tell_time(&self, vcpu: u32) {
+    /// Passes the common time to the memory side of a vCPU, where time follows a model.
+    fn publish_time(&self, vcpu: u32) {
         if self.parts.cpus > 1 && self.parts.bias.is_some() {
             let now = u128::from(self.now_ns(vcpu)) * u128::from(self.parts.hz) / NS_PER_S;
             cpu::with(vcpu, |cpu| cpu.set_time(now as u64));

@@ -14,9 +14,9 @@ use simrecord::record::MissCount;
 
 /// The core that a vCPU executes on.
 pub(crate) enum Core {
-    /// One in order.
+    /// An in-order core.
     InOrder(Box<InOrderCore>),
-    /// One with a window.
+    /// An out-of-order core.
     OutOfOrder(Box<OutOfOrderCore>),
     /// A thread of a core that several vCPUs share.
     Thread(Thread),
@@ -42,7 +42,7 @@ impl Thread {
 }
 
 impl Core {
-    /// Hands in a block from instruction `first` on.
+    /// Executes a block from instruction `first` on.
     #[inline(always)]
     pub(crate) fn run_from<M: Memory>(
         &mut self,
@@ -61,7 +61,7 @@ impl Core {
         }
     }
 
-    /// An interrupt or exception comes behind what was handed in last.
+    /// An interrupt or exception is taken after the instruction that was executed last.
     pub(crate) fn interrupt(&mut self) {
         match self {
             Core::OutOfOrder(core) => core.interrupt(),
@@ -73,7 +73,7 @@ impl Core {
         }
     }
 
-    /// Translations are no longer what they were.
+    /// The address translations have changed.
     pub(crate) fn forget_translations(&mut self) {
         match self {
             Core::OutOfOrder(core) => core.flush_translations(),
@@ -85,21 +85,21 @@ impl Core {
         }
     }
 
-    /// Has threads issue what they can without knowing more of each other.
+    /// Has the threads issue what does not depend on later instructions of each other.
     pub(crate) fn advance(&mut self) {
         if let Core::Thread(of) = self {
             of.core().advance();
         }
     }
 
-    /// Has threads issue all that was handed in, and go on together.
+    /// Has the threads issue all their instructions, and continue at a common time.
     pub(crate) fn issue_all_threads(&mut self) {
         if let Core::Thread(of) = self {
             of.core().drain();
         }
     }
 
-    /// The vCPU is halted, or no longer is: what the others of its core do is not waited for then.
+    /// The vCPU is halted, or no longer is: the other threads of its core then do not wait for it.
     pub(crate) fn set_halted(&mut self, halted: bool) {
         if let Core::Thread(of) = self {
             let thread = of.thread;
@@ -107,7 +107,7 @@ impl Core {
         }
     }
 
-    /// Cycles of what was handed in; of a thread at least so many.
+    /// Cycles of the executed instructions; a lower bound for a thread.
     #[inline(always)]
     pub(crate) fn cycles(&self) -> u64 {
         match self {
@@ -126,7 +126,7 @@ impl Core {
         }
     }
 
-    /// What was counted.
+    /// The counts.
     pub(crate) fn counts(&self) -> CoreCounts {
         match self {
             Core::OutOfOrder(core) => core.counts(),
@@ -141,12 +141,12 @@ pub(crate) struct Processors {
     model: SystemModel,
     /// What templates need to know.
     pub(crate) layout: Layout,
-    /// Cycles of a second.
+    /// Cycles per second.
     pub(crate) hz: u64,
     system: *mut MemorySystem,
     /// Cores whose threads are vCPUs.
     shared: Vec<*mut MultithreadedCore>,
-    /// Why lines are missed, once a region was opened in which that is asked for.
+    /// The classes of misses, once a region that records them was opened.
     misses: Option<Misses>,
 }
 
@@ -181,13 +181,13 @@ impl Processors {
         unsafe { &mut *self.system }
     }
 
-    /// Tells misses apart from now on.
+    /// Classifies misses from now on.
     pub(crate) fn watch_misses(&mut self) {
         self.misses = Some(Misses::begin(self.memory()));
     }
 
-    /// For whom a vCPU executes from now on; what it has executed was handed in.
-    pub(crate) fn tell_context(&mut self, vcpu: u32, context: KernelContext) {
+    /// Sets the context in which a vCPU executes from now on; earlier instructions have executed.
+    pub(crate) fn set_context(&mut self, vcpu: u32, context: KernelContext) {
         if let Some(mut misses) = self.misses.take() {
             misses.collect(self.memory());
             self.memory().set_context(vcpu as usize, context_of(context));

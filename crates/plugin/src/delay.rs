@@ -1,9 +1,9 @@
-//! Disks take their time, in guest time.
+//! The latency of disks, in guest time.
 //!
-//! Each request of a disk is a coroutine of QEMU's. Before it gets to the data it comes by a node of
-//! driver `blkdebug`, which is there to watch requests; our function stands in for the driver's. It
-//! pauses the coroutine, and a timer in guest time wakes it, request by request, in the order in
-//! which they are due. The transfer itself takes no time.
+//! Each request of a disk is a coroutine of QEMU. Before it reaches the data it passes a node of the
+//! driver `blkdebug`, whose event function the plugin replaces. The replacement pauses the coroutine,
+//! and a timer in guest time wakes it, request by request, in the order of their deadlines. The
+//! transfer itself takes no guest time.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
@@ -16,12 +16,12 @@ use crate::qemu_internals::devices::{
     BlockNode, Coroutines, Timer, hook_block_events, on_run_or_stop,
 };
 
-/// Requests that are held back.
+/// Held requests.
 #[derive(Debug)]
 struct Queue<T> {
-    /// Came since deadlines were set, with their latencies.
+    /// Requests without a deadline yet, with their latencies.
     fresh: Vec<(u64, T)>,
-    /// By deadline; those of the same in the order in which they came.
+    /// By deadline; requests of the same deadline in the order of arrival.
     waiting: BTreeMap<(i64, u64), T>,
     /// Requests so far.
     count: u64,
@@ -36,7 +36,7 @@ impl<T> Queue<T> {
         self.fresh.push((latency_ns, request));
     }
 
-    /// Gives those that came their deadlines; the earliest of all, if there were any.
+    /// Gives new requests their deadlines. Returns the earliest of all, if there were new ones.
     fn schedule(&mut self, now_ns: i64) -> Option<i64> {
         if self.fresh.is_empty() {
             return None;
@@ -72,11 +72,11 @@ struct Delayed {
     latency_ns: u64,
 }
 
-/// What holds requests back.
+/// The means to hold requests.
 struct HeldRequests {
     coroutines: Coroutines,
     timer: Timer,
-    /// Numbers of the events at which requests are held back.
+    /// Numbers of the events at which requests are held.
     events: [c_int; 3],
 }
 
@@ -86,11 +86,11 @@ pub(crate) struct Delays {
     delayed: Vec<Delayed>,
     held: Option<HeldRequests>,
     queue: Queue<usize>,
-    /// Whether the machine runs. Guest time stands still otherwise, and nobody would wake.
+    /// Whether the machine runs. Otherwise guest time does not advance, and no timer would wake them.
     runs: bool,
 }
 
-/// Taken with QEMU's big lock held, and never kept over a call that may come back here.
+/// Locked with QEMU's big lock held, and never across a call that may lock it again.
 static DELAYS: Mutex<Delays> = Mutex::new(Delays {
     data: Vec::new(),
     delayed: Vec::new(),
@@ -104,7 +104,7 @@ fn lock() -> MutexGuard<'static, Delays> {
 }
 
 impl Delays {
-    /// Finds the disks; the number of one that can't be served as an error.
+    /// Finds the disks. The error is the number of a disk that is not found.
     pub(crate) fn begin(disks: &[Disk]) -> Result<(), usize> {
         let mut delays = lock();
         for (number, disk) in disks.iter().enumerate() {
@@ -122,7 +122,7 @@ impl Delays {
         Ok(())
     }
 
-    /// Holds a request back, if it is to be: the coroutine is then to pause.
+    /// Holds a request, if its disk has a latency: the caller then pauses the coroutine.
     fn hold(&mut self, node: usize, event: c_int) -> Option<Coroutines> {
         let held = self.held.as_ref().filter(|held| held.events.contains(&event))?;
         let disk = self.delayed.iter().find(|disk| disk.node == node)?;
@@ -142,7 +142,7 @@ impl HeldRequests {
         if !on_run_or_stop(on_state) {
             return None;
         }
-        // Last: what calls us back needs all the rest.
+        // Last: the callback needs all the others.
         let events = hook_block_events(node, on_event, names)?;
         Some(HeldRequests { coroutines, timer, events })
     }
@@ -159,7 +159,7 @@ pub(crate) fn is_waiting() -> bool {
     !(delays.queue.fresh.is_empty() && delays.queue.waiting.is_empty())
 }
 
-/// Gives requests that came their deadlines.
+/// Gives new requests their deadlines.
 pub(crate) fn schedule() {
     let mut delays = lock();
     let Some(timer) = delays.held.as_ref().map(|held| held.timer) else { return };
@@ -172,7 +172,7 @@ pub(crate) fn schedule() {
     }
 }
 
-/// A request comes by a node; in its coroutine.
+/// A request passes a node; called in its coroutine.
 extern "C" fn on_event(node: *mut c_void, event: c_int) {
     let pauses = lock().hold(node as usize, event);
     if let Some(coroutines) = pauses {
@@ -180,7 +180,7 @@ extern "C" fn on_event(node: *mut c_void, event: c_int) {
     }
 }
 
-/// Guest time has come for a request.
+/// A request is due.
 extern "C" fn on_timer(_: *mut c_void) {
     let Some((coroutines, timer)) = lock().held.as_ref().map(|held| (held.coroutines, held.timer))
     else {
@@ -200,8 +200,8 @@ extern "C" fn on_timer(_: *mut c_void) {
     }
 }
 
-/// The machine starts to run, or stops. Before QEMU waits for all requests, as it does when it
-/// stops, they are let go.
+/// The machine starts to run, or stops. QEMU waits for all requests when it
+/// stops, so they are released before.
 extern "C" fn on_state(_: *mut c_void, runs: bool, _: c_int) {
     lock().runs = runs;
     if !runs {
@@ -233,7 +233,7 @@ mod tests {
             let mut now_ns = 0_i64;
             let mut expected = Vec::new();
             let mut done = Vec::new();
-            // A timer that goes off at the earliest deadline, as QEMU's does.
+            // A timer that expires at the earliest deadline, as QEMU's does.
             let run_until = |queue: &mut Queue<usize>, until: i64, done: &mut Vec<(i64, usize)>| {
                 while let Some(at) = queue.earliest().filter(|at| *at <= until) {
                     while let Some(request) = queue.take_due(at) {

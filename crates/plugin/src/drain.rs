@@ -1,9 +1,9 @@
-//! Devices are settled: what a CPU has asked of a device is carried out before the CPU goes on.
+//! Devices are drained: what a CPU requests of a device is done before the CPU continues.
 //!
-//! QEMU carries much of it out in its main loop, in another thread, and a guest would see it when the
-//! host gets to it. Here the vCPU leaves its block behind the instruction that rang a device's
-//! doorbell, and does itself what devices have put off to the main loop, until nothing is left. What takes its time in the
-//! guest ([`crate::delay`]) then waits for a timer in guest time.
+//! QEMU does much of it in its main loop, in another thread, so a guest would see the effect at a time
+//! that depends on the host. Here the vCPU leaves its block after the instruction that writes a
+//! device's doorbell, and does the work that devices have deferred to the main loop, until nothing is
+//! left. Requests with a latency in the guest ([`crate::delay`]) then wait for a timer in guest time.
 //!
 //! Under `-icount` an access to a device is the last instruction of its block: when it is not, QEMU
 //! leaves the block and executes it alone. So only last instructions are watched.
@@ -22,7 +22,7 @@ use crate::session::{self, Session};
 use crate::{cpu, delay::Delays, physical};
 use simrecord::record::Notice;
 
-/// Devices in which nothing goes on behind a store: VGA; IO-APIC, HPET and local APIC.
+/// Devices that defer no work after a store: VGA; IO-APIC, HPET and local APIC.
 const QUIET_ADDRESSES: [std::ops::Range<u64>; 2] = [0xa_0000..0xc_0000, 0xfec0_0000..0xfef0_0000];
 /// The same for ports: interrupt controllers, timers, keyboard, clock, serial ports, PCI
 /// configuration, firmware configuration.
@@ -38,16 +38,16 @@ const QUIET_PORTS: [std::ops::RangeInclusive<u16>; 10] = [
     0x510..=0x51b,
     0xcf8..=0xcff,
 ];
-/// Events in a row that can't be meant: a device that goes on by itself for ever.
+/// Bound on successive events: a device that never becomes idle.
 const EVENTS_MAX: u32 = 1 << 20;
 
-/// How often to look whether a file was read or written.
+/// Polling interval while a file is read or written.
 const TRANSFER_POLL: Duration = Duration::from_micros(5);
 
 /// QEMU's event loop; `None` if this QEMU has another.
 static EVENTS: OnceLock<Option<EventLoop>> = OnceLock::new();
 
-/// Makes ready, when the first vCPU is made.
+/// Starts draining, when the first vCPU is created.
 pub(crate) fn start(session: &mut Session) {
     if EVENTS.get().is_some() {
         return;
@@ -83,7 +83,7 @@ fn is_quiet_port(port: u16) -> bool {
     QUIET_PORTS.iter().any(|quiet| quiet.contains(&port))
 }
 
-/// After a store by the last instruction of a block.
+/// Called after a store by the last instruction of a block.
 extern "C" fn on_store(_: c_uint, info: u32, address: u64, _: *mut c_void) {
     let Some(Some(events)) = EVENTS.get() else { return };
     let Some(address) = physical::of_device(info, address) else { return };
@@ -92,7 +92,7 @@ extern "C" fn on_store(_: c_uint, info: u32, address: u64, _: *mut c_void) {
     }
 }
 
-/// Before an instruction that writes to a port; 0 stands for that in `dx`.
+/// Called before an instruction that writes to a port; 0 means the port in `dx`.
 extern "C" fn on_port(_: c_uint, port: *mut c_void) {
     let Some(Some(events)) = EVENTS.get() else { return };
     let mut port = port as usize as u16;
@@ -111,7 +111,7 @@ extern "C" fn on_end_of_block(_: *mut c_void, _: usize) {
     drain_devices();
 }
 
-/// Carries out what devices have been asked for. With QEMU's big lock, outside of coroutines and of
+/// Does the work that devices have deferred. Needs QEMU's big lock, outside of coroutines and of
 /// translated code.
 pub(crate) fn drain_devices() {
     let Some(Some(events)) = EVENTS.get() else { return };
@@ -120,7 +120,7 @@ pub(crate) fn drain_devices() {
             if !delay::is_transferring() {
                 break;
             }
-            // A file is read and written by other threads, which put off the rest when done.
+            // A file is read and written by other threads, which defer the rest when they are done.
             std::thread::sleep(TRANSFER_POLL);
         }
     }

@@ -1,12 +1,12 @@
-//! Annotations hold the machine, so that its state can be saved where they are.
+//! Annotations hold the machine, so that its state can be saved at their place.
 //!
-//! QEMU saves a machine that is stopped, and stops it when its main loop gets to it. Here the vCPUs'
-//! thread waits between two blocks, until what reads QEMU's standard error output has stopped the
-//! machine by the monitor, saved it, and let it go on. Nothing runs meanwhile and guest time stands
-//! still. So the guest is saved where it would be each time, and does not notice.
+//! QEMU can save only a stopped machine, and stops it at a time that depends on its main loop. Here
+//! the vCPUs' thread waits between two blocks, until the reader of QEMU's standard error output has
+//! stopped the machine by the monitor, saved it, and continued it. Meanwhile nothing runs and guest
+//! time does not advance. So the guest is saved at the same place each time, and cannot detect it.
 //!
-//! Where vCPUs run in slices, that is where the slice ends in which the annotation was hit: a slice
-//! that ended early would change the order of all that follow.
+//! Where vCPUs run in time slices, the place is the end of the slice in which the annotation was hit:
+//! a slice that ended early would change the order of all later ones.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,22 +18,22 @@ use crate::qemu_internals::held::HeldMachine;
 use crate::session::{self, Session};
 use simrecord::messages::{HELD, REGION_CLOSED, REGION_OPEN};
 
-/// Checkpoints that were asked for.
+/// Requested checkpoints.
 struct Wanted {
-    /// Their numbers, in the order in which they came.
+    /// Their numbers, in the order of the requests.
     all: Vec<u32>,
     /// How many of them have been saved.
     saved: usize,
-    /// Whether the machine is to leave its block for them.
+    /// Whether the machine was asked to leave its block for them.
     is_asked: bool,
-    /// Whether the record is to end behind them.
+    /// Whether the record is to end after them.
     stops: bool,
 }
 
 static WANTED: Mutex<Wanted> =
     Mutex::new(Wanted { all: Vec::new(), saved: 0, is_asked: false, stops: false });
 
-/// Whether one waits; looked at behind each slice.
+/// Whether a checkpoint waits; read after each slice.
 static IS_WAITING: AtomicBool = AtomicBool::new(false);
 
 fn lock() -> MutexGuard<'static, Wanted> {
@@ -46,7 +46,7 @@ impl Wanted {
     }
 }
 
-/// A checkpoint is to be saved; each number once. `in_slice`: not before the slice ends.
+/// Requests a checkpoint; each number is saved once. With `in_slice`, not before the slice ends.
 pub(crate) fn want(number: u32, in_slice: bool) {
     let mut wanted = lock();
     if wanted.all.contains(&number) {
@@ -60,14 +60,15 @@ pub(crate) fn want(number: u32, in_slice: bool) {
     }
 }
 
-/// If a checkpoint waits, the record ends behind it; whether one does.
+/// If a checkpoint waits, has the record end after it. Returns whether one waits.
 pub(crate) fn stops_too() -> bool {
     let mut wanted = lock();
     wanted.stops |= wanted.is_waiting();
     wanted.is_waiting()
 }
 
-/// The block that runs or begins is the last of a slice, or no disk works any longer.
+/// Holds the machine if a checkpoint waits: the block that runs or starts is the last of a slice, or
+/// no disk has a request any longer.
 #[inline]
 pub(crate) fn ask() {
     if IS_WAITING.load(Ordering::Relaxed) {
@@ -77,7 +78,7 @@ pub(crate) fn ask() {
 
 #[cold]
 fn ask_for_one() {
-    // QEMU would let waiting requests go when it stops. Behind the last one this is called again.
+    // QEMU would complete waiting requests when it stops. After the last one this is called again.
     if delay::is_waiting() {
         return;
     }
@@ -96,7 +97,7 @@ fn ask_for_one() {
     }
 }
 
-/// Work of the last vCPU. What was put off for any vCPU in the same block comes first.
+/// Work of the last vCPU. Work that was queued for any vCPU in the same block comes first.
 extern "C" fn on_end_of_block(_: *mut c_void, _: usize) {
     if let Some(machine) = HeldMachine::find() {
         machine.at_end_of_block(on_all_done);
@@ -130,7 +131,7 @@ fn next() -> Option<u32> {
     wanted.all.get(wanted.saved).copied()
 }
 
-/// Tells who reads QEMU's standard error output.
+/// Reports the held machine on the standard error output, which `sim` reads.
 fn say(number: u32) {
     let mut guard = session::lock();
     let Some(session) = guard.as_mut() else { return };
@@ -140,7 +141,7 @@ fn say(number: u32) {
 }
 
 impl Session {
-    /// Whether a vCPU's slice will end by itself.
+    /// Returns whether vCPUs run in slices, which end by themselves.
     pub(crate) fn runs_in_slices(&self) -> bool {
         self.counts() && self.clock.has_slices()
     }

@@ -1,11 +1,11 @@
-//! All vCPUs are halted: guest time goes on to the next timer.
+//! When all vCPUs are halted, guest time jumps to the next timer.
 //!
-//! QEMU leaves the jump to its main loop, which is another thread. It looks whether all vCPUs are
-//! halted whenever the host lets it, and may find them so when the vCPUs' thread has not yet done
-//! what follows a halt: to count the instructions of the slice, to stop the timer by which vCPUs take
-//! turns, and to go on with the first vCPU. The guest's clock, and which vCPU runs next and for how
-//! long, then depend on the host. So the vCPUs' thread jumps itself. It asks for that before the halt
-//! and as work for a vCPU, which is not idle therefore: the main loop never finds all of them halted.
+//! QEMU leaves the jump to its main loop, which is another thread. It checks for idle vCPUs at times
+//! that depend on the host, possibly before the vCPUs' thread has done the work after a halt: count
+//! the instructions of the slice, stop the timer that switches vCPUs, and continue with the first
+//! vCPU. The guest's clock, and the order and length of the slices, would then depend on the host. So
+//! the vCPUs' thread makes the jump. It queues the jump before the halt, as work for a vCPU, which is
+//! therefore not idle: the main loop never finds all of them halted.
 
 use std::ffi::c_void;
 use std::sync::OnceLock;
@@ -17,15 +17,15 @@ use crate::session::{self, Session};
 use simrecord::record::Notice;
 
 /// Jumps in a row. A machine that sleeps for longer, or for ever, is left to the main loop, which
-/// must have its turn to end it. With several vCPUs a jump is at most 0.1 s of guest time.
+/// must run to end it. With several vCPUs a jump is at most 0.1 s of guest time.
 const JUMPS_MAX: u32 = 10_000;
 
 /// `None` if the main loop jumps.
 static JUMPS: OnceLock<Option<Jumps>> = OnceLock::new();
-/// QEMU does not jump as it must.
+/// QEMU does not jump as expected.
 static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 
-/// Makes ready, when the first vCPU is made.
+/// Finds QEMU's functions, when the first vCPU is created.
 pub(crate) fn begin(session: &mut Session) {
     if session.options.time == Time::Host || JUMPS.get().is_some() {
         return;
@@ -40,8 +40,8 @@ pub(crate) fn before_halt(cpus: u32) {
     if let Some(Some(jumps)) = JUMPS.get()
         && !GIVEN_UP.load(Ordering::Relaxed)
     {
-        // The work of the last vCPU is done last: there is none left behind it that would keep a
-        // vCPU from being idle.
+        // The work of the last vCPU is done last: no later work
+        // keeps a vCPU from being idle.
         jumps.at_end_of_block(cpus - 1, on_halted);
     }
 }

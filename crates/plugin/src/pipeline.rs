@@ -1,5 +1,5 @@
-//! The pipeline of a vCPU at the level `ooo`: a core of the model, given blocks once it is known
-//! what they accessed and where they led.
+//! The pipeline of a vCPU at the level `ooo`: a core of the model, which gets a block once its
+//! accesses and its successor are known.
 
 use machine::core::{Access, ExecutedBlock, Memory, Template};
 use machine::memory::{MemoryPort, MemorySystem, PageSize};
@@ -9,33 +9,33 @@ use crate::counters::{add_core, add_memory};
 use crate::pages::Pages;
 use simrecord::counters::Counts;
 
-/// Accesses of one block that are kept. An instruction that repeats itself without end is a block each
-/// time, and so has none.
+/// Maximum number of accesses of one block that are kept. Each iteration of a repeated instruction is a
+/// block of its own.
 const ACCESSES_MAX: usize = 4_096;
 
 /// A vCPU's core, and the block that it executes.
 pub(crate) struct Pipeline {
     core: Core,
-    /// Slots of a cycle.
+    /// Issue slots per cycle.
     width: u64,
-    /// Of all vCPUs.
+    /// The memory system of all vCPUs.
     system: *mut MemorySystem,
     cpu: usize,
-    /// The block that was started last; null if it was handed in whole.
+    /// The block that was started last; null if all of it was executed by the core.
     block: *const Template,
-    /// How many of its instructions were handed in.
+    /// Number of its instructions that the core has executed.
     ran: u32,
-    /// How many of them execute, as far as it is known.
+    /// Number of its instructions that execute, as far as it is known.
     executes: u32,
-    /// What they accessed and was not handed in.
+    /// Their accesses that the core has not got yet.
     accesses: Vec<Access>,
-    /// Where pages are.
+    /// Known physical pages.
     pub(crate) pages: Pages,
-    /// From the core's time to that which all vCPUs have in common.
+    /// Offset from the core's time to the common time of all vCPUs.
     skew_cycles: u64,
 }
 
-/// The way of a core into the memory of the machine, on the time that all vCPUs have in common.
+/// The memory port of a core, in the common time of all vCPUs.
 struct PipelinePort<'s> {
     port: MemoryPort<'s>,
     skew_cycles: u64,
@@ -58,9 +58,9 @@ impl Memory for PipelinePort<'_> {
     }
 }
 
-/// The size of the page that an address lies in, by Linux's map of its half of the addresses
+/// The size of the page of an address, by Linux's map of the kernel's addresses
 /// (Documentation/arch/x86/x86_64/mm.rst, four levels): all memory, the array of its pages, and the
-/// kernel's image are in pages of 2 MiB. QEMU doesn't tell.
+/// kernel's image are in pages of 2 MiB. QEMU does not export it.
 #[inline(always)]
 pub(crate) fn page_size(address: u64) -> PageSize {
     const LARGE: [std::ops::Range<u64>; 3] = [
@@ -73,7 +73,7 @@ pub(crate) fn page_size(address: u64) -> PageSize {
 }
 
 impl Pipeline {
-    /// Of vCPU `cpu`, on the memory of all.
+    /// Makes the pipeline of vCPU `cpu`, on the memory system of all.
     pub(crate) fn new(core: Core, width: u32, system: *mut MemorySystem, cpu: usize) -> Pipeline {
         Pipeline {
             core,
@@ -110,17 +110,17 @@ impl Pipeline {
         self.block = std::ptr::null();
     }
 
-    /// Hands in what was executed when `remaining` instructions of those that execute are still to
-    /// come; but not a branch at the end, of which it is not known where it leads. An instruction that
-    /// has not executed yet is taken for one without accesses.
+    /// Passes the instructions to the core that have executed when `remaining` are still to execute,
+    /// except for a branch at the end, whose target is not known yet. An instruction that has not
+    /// executed yet is assumed to have no accesses.
     #[inline(never)]
     pub(crate) fn retire_pending(&mut self, remaining: u32) {
         // SAFETY: null, or of a block that the arena keeps until a flush, before which it is finished.
         if let Some(block) = unsafe { self.block.as_ref() } {
             let waits_for_next =
                 remaining == 0 && self.executes as usize == block.len() && block.ends_in_branch();
-            let behind = remaining.max(u32::from(waits_for_next));
-            let until = self.executes.saturating_sub(behind);
+            let pending = remaining.max(u32::from(waits_for_next));
+            let until = self.executes.saturating_sub(pending);
             if until > self.ran {
                 self.run(until, 0);
             }
@@ -140,13 +140,13 @@ impl Pipeline {
         self.executes = count;
     }
 
-    /// An interrupt or exception comes where the vCPU would go on at `next`.
+    /// An interrupt or exception is taken where the vCPU would continue at `next`.
     pub(crate) fn interrupt(&mut self, next: u64) {
         self.finish(next);
         self.core.interrupt();
     }
 
-    /// Translations are no longer what they were.
+    /// The address translations have changed.
     pub(crate) fn forget_translations(&mut self) {
         self.pages.forget();
         self.core.forget_translations();
@@ -181,19 +181,19 @@ impl Pipeline {
         PipelinePort { port, skew_cycles: self.skew_cycles }
     }
 
-    /// Hands in the block up to instruction `until`.
+    /// Passes the block to the core up to instruction `until`.
     #[inline(always)]
     fn run(&mut self, until: u32, next: u64) {
         if self.ran > 0 {
             self.run_rest();
         }
-        // SAFETY: as in `retire_pending`; callers have seen that it is there.
+        // SAFETY: as in `retire_pending`; callers have checked that it is not null.
         let block = unsafe { &*self.block };
         let mut port = self.port(block.address());
         let executed = ExecutedBlock { instructions: until, accesses: &self.accesses, next };
         self.core.run_from(self.ran as usize, block, &executed, &mut port);
         self.ran = until;
-        // Accesses come in the order of the program: all but those of an instruction behind.
+        // Accesses come in the order of the program: all but those of a later instruction.
         if self.accesses.last().is_none_or(|last| u32::from(last.instruction) < until) {
             self.accesses.clear();
         } else {
@@ -201,7 +201,7 @@ impl Pipeline {
         }
     }
 
-    /// Accesses of instructions that were handed in before they had been made.
+    /// Accesses whose instructions the core executed before they were made.
     #[cold]
     fn run_rest(&mut self) {
         let late = self.accesses.iter().take_while(|one| u32::from(one.instruction) < self.ran);
@@ -213,7 +213,8 @@ impl Pipeline {
         self.accesses.drain(..late);
     }
 
-    /// What is left was made by instructions that were handed in, or did not execute to their end.
+    /// Makes the remaining accesses: of instructions that the core has executed already, or that did
+    /// not complete.
     #[inline(always)]
     fn drain(&mut self) {
         if !self.accesses.is_empty() {
@@ -230,7 +231,7 @@ impl Pipeline {
         self.accesses.clear();
     }
 
-    /// An access that nothing waits for.
+    /// Makes an access that no instruction waits for.
     fn access_alone(&mut self, access: &Access) {
         let now = self.core.time();
         let mut port = self.port(0);
@@ -245,18 +246,18 @@ impl Pipeline {
         self.core.set_halted(halted);
     }
 
-    /// Threads of its core issue all, and go on together.
+    /// Has the threads of its core issue all their instructions, and continue at a common time.
     pub(crate) fn issue_all_threads(&mut self) {
         self.core.issue_all_threads();
     }
 
-    /// Cycles of what was handed in.
+    /// Cycles of the instructions that the core has executed.
     #[inline(always)]
     pub(crate) fn cycles(&self) -> u64 {
         self.core.cycles()
     }
 
-    /// The common time is `cycles` where the core's is what it is now.
+    /// Sets the common time at the core's current time to `cycles`.
     pub(crate) fn set_time(&mut self, cycles: u64) {
         self.skew_cycles = cycles.saturating_sub(self.core.time());
     }

@@ -1,47 +1,48 @@
-//! How several vCPUs share guest time: they run one after the other, and yet all at once.
+//! How several vCPUs share guest time: the host runs them one after the other, the guest sees them run
+//! at the same time.
 //!
-//! In a *round* of a quantum each vCPU that is not halted runs a slice; it is over early with a shorter
-//! slice. A slice ends with a block, so some are longer: what a vCPU used beyond the round it has used
-//! of the next one, and its next slice is planned that much shorter. So a vCPU's time is that of
-//! its own cycles, and it waits for no other. QEMU's clock, which advances with each instruction of any
-//! vCPU, is set back to the beginning of the round between its slices, and to the end of the round
-//! behind the last.
+//! In a *round* each vCPU that is not halted runs one time slice; a shorter slice ends the round early.
+//! A slice ends with a block, so some are longer than planned: the excess counts as time of the next
+//! round, and the next slice of that vCPU is planned shorter by it. So a vCPU's time follows its own
+//! cycles, and it waits for no other. QEMU's clock, which advances with each instruction of any vCPU,
+//! is set back to the start of the round between its slices, and to the end of the round after the
+//! last.
 //!
-//! Pure: what QEMU's clock says comes in, what is to be added to it goes out.
+//! This module is pure: QEMU's clock is an argument, the correction of it is the result.
 
-/// Guest time of all vCPUs, in nanoseconds since the recording began, without the jumps that QEMU
+/// Guest time of all vCPUs, in nanoseconds since the recording started, without the jumps that QEMU
 /// makes when all are halted.
 #[derive(Debug)]
 pub(crate) struct Rounds {
-    /// When the round began.
-    began_ns: u64,
-    /// What each vCPU had used since then when its last slice ended: of the round, and of the next one.
-    /// Less than nothing, if the round began in the middle of its slice.
+    /// When the round started.
+    start_ns: u64,
+    /// The time that each vCPU had used since then at the end of its last slice, with its part of the
+    /// next round. Negative if the round started in the middle of its slice.
     used_ns: Vec<i64>,
     /// Which of them are halted.
     halted: Vec<bool>,
     /// Whose slice ended last in this round.
     last: Option<usize>,
-    /// What QEMU's clock was set to last, and the count of instructions then.
+    /// The last setting of QEMU's clock, and the count of instructions at that time.
     shown_ns: u64,
     instructions: u64,
     /// An instruction takes `2^shift` ns of QEMU's clock.
     shift: u32,
-    /// How long a round is meant to be.
-    quantum_ns: u64,
-    /// How many rounds in a row had no length, because one did not run.
+    /// The planned length of a round.
+    round_ns: u64,
+    /// Number of successive rounds without length, because a vCPU did not run.
     waited: u32,
-    /// Which are not waited for any longer, until they run.
+    /// The vCPUs that no round waits for until they run.
     gone: Vec<bool>,
 }
 
-/// So many are waited for: a vCPU that was reset does not go on.
+/// Number of such rounds after which a vCPU is not waited for: one that was reset does not continue.
 const WAITS_MAX: u32 = 1_000;
 
 impl Rounds {
-    pub(crate) fn new(cpus: usize, shift: u32, quantum_ns: u64) -> Rounds {
+    pub(crate) fn new(cpus: usize, shift: u32, round_ns: u64) -> Rounds {
         Rounds {
-            began_ns: 0,
+            start_ns: 0,
             used_ns: vec![0; cpus],
             // All but the first wait to be started.
             halted: (0..cpus).map(|cpu| cpu > 0).collect(),
@@ -49,7 +50,7 @@ impl Rounds {
             shown_ns: 0,
             instructions: 0,
             shift,
-            quantum_ns,
+            round_ns,
             waited: 0,
             gone: vec![false; cpus],
         }
@@ -57,7 +58,7 @@ impl Rounds {
 
     /// Guest time of a vCPU that has used `ns` since its last slice ended.
     pub(crate) fn now_ns(&self, cpu: usize, ns: u64) -> u64 {
-        self.began_ns.wrapping_add_signed(self.used(cpu, ns))
+        self.start_ns.wrapping_add_signed(self.used(cpu, ns))
     }
 
     /// What it has used since the round began.
@@ -77,7 +78,7 @@ impl Rounds {
     ) -> i64 {
         let others = |other| if other == cpu { 0 } else { since(other) };
         self.used_ns[cpu] += ns.cast_signed();
-        // It is its turn again: those that were to follow did not.
+        // It runs again before the others of the round did.
         let again = self.last.is_some_and(|last| cpu <= last);
         let others_follow = self.halted[cpu + 1..].iter().any(|halted| !halted);
         if again || !others_follow {
@@ -87,21 +88,21 @@ impl Rounds {
         self.gone[cpu] = false;
         let executed = instructions - self.instructions;
         let shows_ns = self.shown_ns + (executed << self.shift);
-        self.shown_ns = self.began_ns;
+        self.shown_ns = self.start_ns;
         self.instructions = instructions;
-        self.began_ns.wrapping_sub(shows_ns).cast_signed()
+        self.start_ns.wrapping_sub(shows_ns).cast_signed()
     }
 
     /// How long the next slice of `cpu` is, when its slice has just ended.
     pub(crate) fn next_slice_ns(&self, cpu: usize) -> u64 {
         let rounds = if self.last.is_some() { 2 } else { 1 };
-        (rounds * self.quantum_ns).saturating_add_signed(-self.used_ns[cpu])
+        (rounds * self.round_ns).saturating_add_signed(-self.used_ns[cpu])
     }
 
-    /// Begins anew where all have executed `instructions`, by another way of counting than before.
-    pub(crate) fn begin_again(&mut self, instructions: u64) {
+    /// Starts again where all have executed `instructions`, by another way of counting than before.
+    pub(crate) fn restart(&mut self, instructions: u64) {
         self.used_ns.fill(0);
-        (self.last, self.instructions, self.shown_ns) = (None, instructions, self.began_ns);
+        (self.last, self.instructions, self.shown_ns) = (None, instructions, self.start_ns);
     }
 
     fn end_round(&mut self, since: impl Fn(usize) -> u64) {
@@ -109,12 +110,12 @@ impl Rounds {
         let cpus = 0..self.halted.len();
         let used = cpus.clone().filter(runs).map(|cpu| self.used(cpu, since(cpu)).max(0));
         let length = match (used.min(), self.halted.iter().filter(|halted| !**halted).count()) {
-            // When all are halted, what the last one did is over.
+            // When all are halted, the slice of the last one is over.
             (None, _) => {
                 cpus.clone().map(|cpu| self.used(cpu, since(cpu))).max().unwrap_or(0).max(0)
             }
             (Some(shortest), 1) => shortest,
-            (Some(shortest), _) => shortest.min(self.quantum_ns.cast_signed()),
+            (Some(shortest), _) => shortest.min(self.round_ns.cast_signed()),
         };
         self.waited = if length == 0 { self.waited + 1 } else { 0 };
         if self.waited == WAITS_MAX {
@@ -122,9 +123,9 @@ impl Rounds {
                 self.gone[cpu] |= self.used(cpu, since(cpu)) <= 0;
             }
         }
-        self.began_ns += length.cast_unsigned();
+        self.start_ns += length.cast_unsigned();
         for cpu in 0..self.used_ns.len() {
-            // One that was left behind, or is halted, goes on from here.
+            // One that fell behind, or is halted, continues from here.
             self.used_ns[cpu] = (self.used_ns[cpu] - length).max(-since(cpu).cast_signed());
         }
     }
@@ -134,7 +135,7 @@ impl Rounds {
         (self.halted[cpu], self.gone[cpu]) = (halted, false);
     }
 
-    /// Whether it is.
+    /// Returns whether `cpu` is halted.
     pub(crate) fn is_halted(&self, cpu: usize) -> bool {
         self.halted[cpu]
     }
@@ -173,7 +174,7 @@ mod tests {
             rounds.end_slice(0, 10, |_| 700, 10 * turn);
             assert_eq!(rounds.now_ns(0, 0), 10 * turn);
         }
-        assert!(rounds.began_ns > 5_000, "{rounds:?}");
+        assert!(rounds.start_ns > 5_000, "{rounds:?}");
     }
 
     #[test]
@@ -187,7 +188,7 @@ mod tests {
     #[test]
     fn two_cpus_run_at_once() {
         let mut rounds = running(2);
-        // The second one's slice begins when the first one's did.
+        // The second slice starts at the same guest time as the first.
         assert_eq!(rounds.end_slice(0, 1_300, |_| 0, 1_000), -1_000);
         assert_eq!(rounds.end_slice(1, 1_200, |_| 0, 1_800), 1_000 - 800);
         assert_eq!((rounds.now_ns(0, 0), rounds.now_ns(1, 0)), (1_300, 1_200));
@@ -218,7 +219,7 @@ mod tests {
     }
 
     proptest! {
-        /// QEMU's clock shows where the round began, whatever it did meanwhile, and never goes back
+        /// QEMU's clock shows the start of the round, whatever it did meanwhile, and never goes back
         /// over a round.
         #[test]
         fn qemus_clock_shows_the_rounds(
@@ -230,10 +231,10 @@ mod tests {
                 instructions += executed;
                 clock += executed as i64;
                 prop_assert_eq!(clock, rounds.shows_ns(instructions) as i64);
-                let before = rounds.began_ns;
+                let before = rounds.start_ns;
                 clock += rounds.end_slice(cpu, ns, |_| 0, instructions);
-                prop_assert!(rounds.began_ns >= before);
-                prop_assert_eq!(clock, rounds.began_ns as i64);
+                prop_assert!(rounds.start_ns >= before);
+                prop_assert_eq!(clock, rounds.start_ns as i64);
             }
         }
 

@@ -30,7 +30,7 @@ use simrecord::record::{Check, CountersOf, Detail, Marker, Notice, Record};
 /// The recording of this process. Blocks don't take the lock; what is rarer does.
 static SESSION: Mutex<Option<Session>> = Mutex::new(None);
 
-/// The recording, locked. `None` before it begins.
+/// The recording, locked. `None` before it starts.
 pub(crate) fn lock() -> MutexGuard<'static, Option<Session>> {
     // A panic aborts, so the lock is never poisoned in fact.
     SESSION.lock().unwrap_or_else(PoisonError::into_inner)
@@ -58,7 +58,7 @@ pub(crate) struct Session {
     /// Those of the level `ooo`.
     pub(crate) processors: Option<Processors>,
     pub(crate) decoder: Decoder,
-    /// Caches beside, null without any. They live as long as the process.
+    /// Shadow caches, null without any. They live as long as the process.
     pub(crate) shadow_caches: *mut ShadowCacheModels,
     /// Found when the first vCPU is made.
     pub(crate) registers: Option<Registers>,
@@ -67,7 +67,7 @@ pub(crate) struct Session {
     pub(crate) icount: Option<Icount>,
     /// Whether the next discontinuity compares counts.
     pub(crate) check_due: bool,
-    /// What was asked for by annotations.
+    /// The annotations and their results.
     pub(crate) annotations: AnnotationCounters,
     /// What the level will be as soon as QEMU has forgotten its code.
     pub(crate) next_level: Option<Detail>,
@@ -77,7 +77,7 @@ pub(crate) struct Session {
     /// What each CPU had counted when the region was opened.
     pub(crate) opened_at: Vec<Counts>,
     pub(crate) ended: bool,
-    /// Interrupts on another vCPU than the one that was thought to run. There must be none.
+    /// Interrupts on another vCPU than the one that was assumed to run. There must be none.
     pub(crate) misplaced: u64,
     /// Readings of the clock that could not be corrected. There must be none.
     pub(crate) uncorrected: u64,
@@ -125,7 +125,7 @@ impl Session {
             self.tracked(vcpu);
         }
         self.check_pmus();
-        self.clock.begin_again();
+        self.clock.restart();
         self.qemu.register(&callbacks::Callbacks::of(self));
     }
 
@@ -146,7 +146,7 @@ impl Session {
     }
 
     /// The guest at an event on a vCPU, when `remaining` instructions of the block that was counted
-    /// are still to execute, and the tracker to tell of it.
+    /// are still to execute, and the tracker that follows it.
     pub(crate) fn moment(
         &mut self,
         vcpu: u32,
@@ -186,7 +186,8 @@ impl Session {
         }
     }
 
-    /// Something was told to the tracker of a vCPU: sees to what follows.
+    /// Writes the spans and transitions that an event of a vCPU's tracker has ended, and updates the
+    /// state that depends on its context.
     pub(crate) fn tracked(&mut self, vcpu: u32) {
         let region = self.region;
         let stack = &mut self.tracker.cpus[vcpu as usize].stack;
@@ -199,7 +200,7 @@ impl Session {
         }
         let (awaited, context) = (stack.awaits(), stack.context());
         if let Some(processors) = &mut self.processors {
-            processors.tell_context(vcpu, context);
+            processors.set_context(vcpu, context);
         }
         cpu::with(vcpu, |cpu| {
             cpu.await_at(awaited);
@@ -207,7 +208,7 @@ impl Session {
         });
     }
 
-    /// Writes a notice, and says it on the standard error output.
+    /// Writes a notice to the record and to the standard error output.
     pub(crate) fn notice(&mut self, notice: Notice, cpu: u32, value: u64) {
         eprintln!("irqlab plugin: {notice}");
         self.writer.write(&Record::Notice(notice, cpu, value));

@@ -1,5 +1,5 @@
-//! Caches beside: at the level `count`, what other machines' caches and caches of all sizes would have
-//! missed of the same accesses. Time doesn't follow them.
+//! Shadow caches: at the level `count`, the misses that other machines' caches, and caches of all
+//! sizes, would have had for the same accesses. They do not affect time.
 
 use machine::memory::{Access, MemorySystem, PageSize, StackDistances, without_mshr_limit};
 use machine::{AccessKind, CodeSpan, SystemModel};
@@ -10,51 +10,51 @@ use crate::pipeline::page_size;
 use simrecord::counters::{COUNTERS, Counts, mask_of};
 use simrecord::record::{AccessStream, Group, MissCurvePoint, ShadowCaches};
 
-/// The most models.
+/// Maximum number of models.
 pub const ALSO_MAX: usize = 16;
 /// Lines of the caches of all sizes, bytes.
 pub const CURVE_LINE_BYTES: u64 = 64;
-/// Sizes that are told apart: 1 KiB to 1 GiB.
+/// Sizes of the miss curve, as powers of two: 1 KiB to 1 GiB.
 const SIZES: std::ops::RangeInclusive<u32> = 10..=30;
 const GROUPS: usize = Group::ALL.len();
-/// Distances by their number of bits, and accesses to lines that were never used before.
+/// Stack distances by their number of bits, and first accesses to a line.
 const BUCKETS: usize = 66;
 const COLD: usize = BUCKETS - 1;
 
-/// The caches of one model, and what they missed for whom.
+/// The caches of one model, and their counts by group of contexts.
 struct Hierarchy {
     system: MemorySystem,
     counters: u32,
     sums: [Counts; GROUPS],
-    /// What each vCPU had counted when its group changed last.
+    /// The counts of each vCPU at the last change of its group.
     last: Vec<Counts>,
 }
 
-/// Distances of a stream of accesses in the stack of all lines, by whom they are.
+/// Stack distances of a stream of accesses, by group of contexts.
 struct Distances {
     stack: StackDistances,
     last_line: u64,
     buckets: [[u64; BUCKETS]; GROUPS],
 }
 
-/// What a vCPU is at.
+/// The state of a vCPU.
 struct Vcpu {
     group: Group,
     pages: Pages,
-    /// Serves as its clock: caches beside have none.
+    /// Serves as its clock: shadow caches have none.
     instructions: u64,
 }
 
-/// All caches beside.
+/// All shadow caches.
 pub(crate) struct ShadowCacheModels {
     hierarchies: Vec<Hierarchy>,
-    /// Of instructions and of data, where they are wanted.
+    /// Miss curves of instructions and of data, if requested.
     curves: Option<Box<[Distances; 2]>>,
     vcpus: Vec<Vcpu>,
 }
 
 impl ShadowCacheModels {
-    /// Caches of the models, and of all sizes if `curves`.
+    /// Makes the caches of the models, and those of all sizes if `curves`.
     pub(crate) fn new(models: &[SystemModel], curves: bool, cpus: u32) -> ShadowCacheModels {
         let hierarchy = |model: &SystemModel| Hierarchy {
             system: MemorySystem::new(&without_mshr_limit(model), cpus),
@@ -75,7 +75,7 @@ impl ShadowCacheModels {
         }
     }
 
-    /// A block of so many instructions starts, for `group`: its lines are fetched.
+    /// A block of this many instructions starts in `group`: its lines are fetched.
     #[inline]
     pub(crate) fn block(
         &mut self,
@@ -110,12 +110,12 @@ impl ShadowCacheModels {
         }
     }
 
-    /// Where a vCPU's pages are.
+    /// The known pages of a vCPU.
     pub(crate) fn pages(&mut self, cpu: usize) -> &mut Pages {
         &mut self.vcpus[cpu].pages
     }
 
-    /// Translations of a vCPU are no longer what they were.
+    /// The address translations of a vCPU have changed.
     pub(crate) fn forget_translations(&mut self, cpu: usize) {
         self.vcpus[cpu].pages.forget();
         self.hierarchies.iter_mut().for_each(|one| one.system.flush_tlbs(cpu));
@@ -160,7 +160,7 @@ impl ShadowCacheModels {
         self.vcpus[cpu].group = group;
     }
 
-    /// Charges what a vCPU's caches have counted since the last time.
+    /// Adds the counts of a vCPU's caches since the last call to its group.
     fn synchronise(&mut self, cpu: usize) {
         let group = self.vcpus[cpu].group;
         for hierarchy in &mut self.hierarchies {
@@ -174,7 +174,7 @@ impl ShadowCacheModels {
         }
     }
 
-    /// A region opens: all counts begin at zero, and caches hold what they hold.
+    /// A region opens: all counts start at zero, and caches keep their content.
     pub(crate) fn open_region(&mut self) {
         (0..self.vcpus.len()).for_each(|cpu| self.synchronise(cpu));
         self.hierarchies.iter_mut().for_each(|one| one.sums = [[0; COUNTERS]; GROUPS]);
@@ -183,7 +183,7 @@ impl ShadowCacheModels {
         }
     }
 
-    /// What each model's caches missed in the region so far, with their counts.
+    /// The counts of each model's caches in the region so far.
     pub(crate) fn rows(&mut self, region: u32) -> Vec<(ShadowCaches, Counts)> {
         (0..self.vcpus.len()).for_each(|cpu| self.synchronise(cpu));
         let models = self.hierarchies.iter().zip(0..);
@@ -197,7 +197,7 @@ impl ShadowCacheModels {
         rows.collect()
     }
 
-    /// What caches of all sizes missed in the region so far.
+    /// The misses of caches of all sizes in the region so far.
     pub(crate) fn points(&self, region: u32) -> Vec<MissCurvePoint> {
         let streams = [AccessStream::Instructions, AccessStream::Data];
         let curves = self.curves.iter().flat_map(|curves| curves.iter()).zip(streams);
@@ -229,7 +229,8 @@ impl Distances {
         }
     }
 
-    /// Accesses, and misses of a cache of `2^size` bytes: those farther away than it has lines.
+    /// Returns accesses, and misses of a cache of `2^size` bytes: accesses at a stack distance greater
+    /// than its number of lines.
     fn misses(&self, group: Group, size: u32) -> (u64, u64) {
         let buckets = &self.buckets[group as usize];
         let lines = size - CURVE_LINE_BYTES.ilog2();

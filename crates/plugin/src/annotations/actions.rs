@@ -1,4 +1,4 @@
-//! What is done when the guest comes to an annotation.
+//! Executes the actions of an annotation when the guest reaches it.
 
 use std::ffi::{c_uint, c_void};
 use std::sync::Arc;
@@ -20,9 +20,10 @@ use crate::writer::Ending;
 use simrecord::counters::{Counts, TIME};
 use simrecord::record::{Value, Values, ValuesKind};
 
-/// Nested deeper than this, spans are not opened: contexts need the room above.
+/// Spans are not opened at a greater depth: the rest of the stack is reserved for contexts.
 const DEPTH_FOR_SPANS: usize = DEPTH_MAX - 6;
-/// What a PC has below the border of 4 GiB beside memory, and where that begins; QEMU's q35.
+/// Physical addresses below 4 GiB that are not memory, on QEMU's q35: the legacy hole, and the two
+/// possible sizes of low memory.
 const DEVICE_HOLE: std::ops::Range<u64> = 0xa_0000..0x10_0000;
 const LOW_MEMORY_BYTES: (u64, u64) = (0x8000_0000, 0xb000_0000);
 const HIGH_MEMORY: u64 = 1 << 32;
@@ -35,8 +36,8 @@ pub(crate) struct AnnotationPoint {
     remaining: u32,
 }
 
-/// Has the annotations at an instruction carried out before it executes; `remaining` instructions of its
-/// block, with itself, are then still to execute.
+/// Registers the annotations at an instruction, to be executed before it. `remaining` counts the
+/// instructions of its block from this one to the end.
 pub(crate) fn watch(
     session: &mut Session,
     instruction: TranslatedInstruction,
@@ -63,7 +64,7 @@ pub(crate) fn watch(
     }
 }
 
-/// An instruction is about to execute whose annotation does more than count.
+/// Called before an instruction whose annotation does more than count.
 extern "C" fn on_annotation(_: c_uint, point: *mut c_void) {
     let vcpu = cpu::running();
     let mut guard = session::lock();
@@ -196,7 +197,7 @@ impl Session {
         }
     }
 
-    /// Ends the record here.
+    /// Ends the record at this instruction.
     fn stop(&mut self, vcpu: u32, remaining: u32) {
         let counted: Vec<Counts> = self.counted(vcpu, remaining);
         if self.open {
@@ -207,7 +208,7 @@ impl Session {
     }
 }
 
-/// The guest where it is now.
+/// The state of the guest at the annotation.
 struct Now<'a> {
     qemu: &'a mut Qemu,
     registers: Registers,
@@ -215,8 +216,8 @@ struct Now<'a> {
 }
 
 impl Now<'_> {
-    /// Whether there is memory at a physical address, and no device, which may notice that it is
-    /// read.
+    /// Returns whether a physical address is memory, and not a device, where a read may have
+    /// effects.
     fn is_memory(&self, physical: u64) -> bool {
         let low = if self.memory_bytes < LOW_MEMORY_BYTES.1 {
             self.memory_bytes

@@ -1,4 +1,4 @@
-//! What came of the annotations: hits by CPU, and values with how often each was recorded.
+//! Results of the annotations: hits by CPU, and how often each value was recorded.
 
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
@@ -10,15 +10,15 @@ use crate::cpu;
 use crate::writer::Writer;
 use simrecord::record::{AnnotationRow, CPUS_MAX, Record, Value, Values, ValuesKind};
 
-/// The most different values that are told apart, for each list of them.
+/// Maximum number of distinct values of an action; others are counted together.
 const DIFFERENT_MAX: usize = 256;
-/// The most hits of all annotations that are recorded one by one.
+/// Maximum number of hits, of all annotations, that are recorded individually.
 const LOGGED_MAX: u64 = 100_000;
 
 /// Values that were recorded together.
 pub(crate) type Together = [Value; VALUES_MAX];
 
-/// Hits of one annotation since the record began, by vCPU.
+/// Hits of one annotation since the record started, by vCPU.
 pub(crate) struct Hits(UnsafeCell<[u64; CPUS_MAX]>);
 
 // SAFETY: used by the vCPUs' thread alone, and at exit, when it has stopped.
@@ -35,13 +35,13 @@ impl Hits {
         unsafe { (*self.0.get())[vcpu as usize % CPUS_MAX] += 1 };
     }
 
-    /// What [`on_hit`] is to be called with.
+    /// The argument of [`on_hit`].
     pub(super) fn as_data(&'static self) -> *mut c_void {
         (&raw const *self).cast_mut().cast()
     }
 }
 
-/// An instruction is about to execute whose annotations only count.
+/// Called before an instruction whose annotations only count.
 pub(super) extern "C" fn on_hit(_: std::ffi::c_uint, hits: *mut c_void) {
     // SAFETY: made by `as_data`, of what lives as long as the process.
     unsafe { &*hits.cast_const().cast::<Hits>() }.add(cpu::running());
@@ -54,10 +54,10 @@ struct Recorded {
     others: u64,
 }
 
-/// One annotation, with what came of it in the region of interest.
+/// One annotation, with its results in the region of interest.
 struct HitState {
     hits: &'static Hits,
-    /// Its hits where the region was opened.
+    /// Its hits when the region was opened.
     hits_before: [u64; CPUS_MAX],
     /// Spans that could not be opened or closed.
     refused: u64,
@@ -65,7 +65,7 @@ struct HitState {
     recorded: Vec<Recorded>,
 }
 
-/// All annotations, with what came of them.
+/// All annotations, with their results.
 pub(crate) struct AnnotationCounters {
     pub(crate) list: Arc<[Annotation]>,
     pub(crate) log: bool,
@@ -136,14 +136,14 @@ impl AnnotationCounters {
         }
     }
 
-    /// Whether one hit more is to be recorded by itself.
+    /// Returns whether one more hit is to be recorded individually.
     pub(crate) fn takes_log(&mut self) -> bool {
         let takes = self.log && self.logged < LOGGED_MAX;
         self.logged += u64::from(takes);
         takes
     }
 
-    /// The region of interest begins.
+    /// The region of interest is opened: results start at zero.
     pub(crate) fn open_region(&mut self) {
         for state in &mut self.state {
             state.hits_before = state.hits.get();
@@ -152,7 +152,7 @@ impl AnnotationCounters {
         }
     }
 
-    /// Writes what came of the annotations in the region.
+    /// Writes the results of the annotations in the region.
     pub(crate) fn write_region(&self, writer: &mut Writer, region: u32, cpus: u32) {
         for (state, annotation) in self.state.iter().zip(0..) {
             let hits = state.hits.get();
@@ -195,7 +195,7 @@ pub(super) fn size(action: &Action) -> usize {
     if let Action::Record(programs) = action { programs.len().min(VALUES_MAX) } else { 0 }
 }
 
-/// Writes values with what they are.
+/// Writes the record of values, and the values.
 pub(super) fn write_values(writer: &mut Writer, head: Values, values: &[Value]) {
     writer.write(&Record::Values(head));
     for value in values {

@@ -1,4 +1,5 @@
-//! The list of annotations, as `sim` hands it to the plugin: lines of plain words.
+//! The list of annotations, as `sim` passes it to the plugin: a text of one word and its arguments a
+//! line.
 
 use std::fmt;
 
@@ -6,25 +7,25 @@ use super::program::Program;
 
 /// The most annotations of a list.
 pub const ANNOTATIONS_MAX: usize = 1_024;
-/// The most things that are done at one annotation.
+/// Maximum number of actions of an annotation.
 pub const ACTIONS_MAX: usize = 16;
-/// The most values that are recorded together.
+/// Maximum number of values that one action records.
 pub const VALUES_MAX: usize = 4;
 /// The numbers of spans are below this: [`attribution::KernelContext::Function`].
 pub const SPANS_MAX: u32 = 1_024;
 /// The numbers of checkpoints are below this.
 pub const CHECKPOINTS_MAX: u32 = 1_024;
 
-/// What is to be done, where.
+/// Actions at a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Annotation {
-    /// Where.
+    /// The place.
     pub place: Place,
     /// What, in this order. Each annotation is counted.
     pub actions: Vec<Action>,
 }
 
-/// Where something is to be done.
+/// A place of the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Before the instruction at this address.
@@ -37,7 +38,7 @@ pub enum Place {
     Marker(u32),
 }
 
-/// What is to be done.
+/// An action of an annotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Open the span of this number; it ends where the function returns whose first instruction this
@@ -54,7 +55,7 @@ pub enum Action {
         /// To what the options say.
         full: bool,
     },
-    /// Hold the machine for the checkpoint of this number, the first time that one of it is come to.
+    /// Hold the machine for the checkpoint of this number, the first time that it is reached.
     Checkpoint(u32),
     /// End the record.
     Stop,
@@ -82,10 +83,10 @@ impl Annotation {
 }
 
 impl AnnotationList {
-    /// Reads what [`AnnotationList`] is shown as.
+    /// Parses the text that [`AnnotationList`] displays as.
     ///
     /// # Errors
-    /// The first line that is not of that form, or is beyond a bound.
+    /// The first line that has another form, or exceeds a bound.
     pub fn parse(text: &str) -> Result<AnnotationList, String> {
         let mut annotations = AnnotationList::default();
         for (number, line) in text.lines().enumerate() {

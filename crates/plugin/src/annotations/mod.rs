@@ -1,7 +1,7 @@
-//! Annotations that were asked for: what is to be done where, and what came of it.
+//! Annotations: actions at places of the guest, and the counts and values that they record.
 //!
-//! They are found by their address when a block is translated, and nowhere else. What only counts
-//! costs a callback without a lock; all others go by way of the session.
+//! An annotation at an address is looked up when its block is translated, and nowhere else. One that
+//! only counts costs a callback without a lock; the others lock the session.
 
 mod actions;
 mod counters;

@@ -1,50 +1,50 @@
-//! What an annotation records: values, each computed by a short program of steps without jumps.
+//! The values that an annotation records, each computed by a short program of steps without jumps.
 
 use std::fmt;
 
 use simrecord::record::{TEXT_BYTES_MAX, Value};
 
-/// The most steps of a program.
+/// Maximum number of steps of a program.
 pub const STEPS_MAX: usize = 32;
-/// Registers that a program can begin with, as QEMU calls them.
+/// Registers that a program can start with, by QEMU's names.
 pub const REGISTERS: [&str; 22] = [
     "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13",
     "r14", "r15", "fs_base", "gs_base", "cr0", "cr2", "cr3", "cr4",
 ];
 
-/// One step: makes a number of the one before.
+/// A step, which computes a number from the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The register at this position of [`REGISTERS`]. Only as the first step.
     Register(u8),
     /// A number. Only as the first step.
     Constant(u64),
-    /// This offset in the CPU's own area of the kernel. Only as the first step.
+    /// This offset in the CPU's per-CPU area of the kernel. Only as the first step.
     PerCpu(u64),
     /// Adds, modulo 2^64.
     Add(u64),
-    /// The 1, 2, 4 or 8 bytes of memory there, little-endian.
+    /// Loads 1, 2, 4 or 8 bytes at that address, little-endian.
     Load(u8),
-    /// So many bits from this one on: first, count.
+    /// Extracts bits: the lowest, and their number.
     Bits(u8, u8),
-    /// Copies the sign of a number of so many bits to those above.
+    /// Sign-extends a number of this many bits.
     Sign(u8),
-    /// The text there, up to its zero, at most so many bytes. Only as the last step.
+    /// Reads the text at that address, up to its zero, at most this many bytes. Only as the last step.
     Text(u8),
 }
 
-/// What programs read.
+/// The guest's state that programs read.
 pub trait Guest {
     /// The register at this position of [`REGISTERS`].
     fn register(&mut self, position: usize) -> Option<u64>;
-    /// Where the area of the CPU that runs begins.
+    /// The start of the per-CPU area of the CPU that runs.
     fn per_cpu(&mut self) -> Option<u64>;
-    /// Copies memory at `address` to `to`; whether all of it is there.
+    /// Copies memory at `address` to `to`. Returns whether all of it is mapped.
     fn read(&mut self, address: u64, to: &mut [u8]) -> bool;
 }
 
 impl Step {
-    fn begins(self) -> bool {
+    fn is_first(self) -> bool {
         matches!(self, Step::Register(_) | Step::Constant(_) | Step::PerCpu(_))
     }
 
@@ -87,32 +87,32 @@ impl fmt::Display for Step {
     }
 }
 
-/// The steps of a value: one that begins, then others, a text at most at the end.
+/// The steps of a value: a first one, then others; a text only at the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program(Vec<Step>);
 
 impl Program {
-    /// A program of these steps; none if they are not in such an order, or too many.
+    /// Makes a program of these steps; `None` if their order is wrong, or if there are too many.
     #[must_use]
     pub fn new(steps: Vec<Step>) -> Option<Program> {
         let (first, rest) = steps.split_first()?;
         let texts_before_last =
             steps.iter().rev().skip(1).any(|step| matches!(step, Step::Text(_)));
-        let fits = first.begins()
-            && !rest.iter().any(|step| step.begins())
+        let fits = first.is_first()
+            && !rest.iter().any(|step| step.is_first())
             && !texts_before_last
             && steps.len() <= STEPS_MAX;
         fits.then_some(Program(steps))
     }
 
-    /// The program of words as [`Program`] is shown; none of other words.
+    /// Parses the words that [`Program`] displays as; `None` for other words.
     #[must_use]
     pub fn parse(text: &str) -> Option<Program> {
         let words = text.split_ascii_whitespace().take(STEPS_MAX + 1);
         Program::new(words.map(Step::parse).collect::<Option<_>>()?)
     }
 
-    /// The value in the guest as it is.
+    /// Computes the value from the current state of the guest.
     pub fn run(&self, guest: &mut impl Guest) -> Value {
         let mut number = 0;
         for step in &self.0 {
@@ -160,7 +160,7 @@ fn apply(step: Step, number: u64, guest: &mut impl Guest) -> Option<u64> {
     })
 }
 
-/// A text may end before memory does: what lies in the page behind is not needed then.
+/// Reads a text. The following page is read only if the text does not end in the first.
 fn text(guest: &mut impl Guest, address: u64, bytes: usize) -> Value {
     const PAGE_BYTES: u64 = 4_096;
     let mut text = [0; TEXT_BYTES_MAX];
@@ -171,8 +171,8 @@ fn text(guest: &mut impl Guest, address: u64, bytes: usize) -> Value {
     }
     let ends = text[..in_page].contains(&0);
     if !ends && in_page < bytes {
-        let (behind, rest) = (address.wrapping_add(in_page as u64), &mut text[in_page..bytes]);
-        if !guest.read(behind, rest) {
+        let (next_page, rest) = (address.wrapping_add(in_page as u64), &mut text[in_page..bytes]);
+        if !guest.read(next_page, rest) {
             rest.fill(0);
         }
     }
@@ -208,7 +208,7 @@ mod tests {
             self.reads += 1;
             let end = if self.whole { START + 256 } else { 0x2000 };
             let there = (START..end).contains(&address)
-                && address.checked_add(to.len() as u64).is_some_and(|behind| behind <= end);
+                && address.checked_add(to.len() as u64).is_some_and(|after| after <= end);
             if there {
                 (address - START..).zip(to).for_each(|(at, byte)| *byte = at as u8);
             }

@@ -22,10 +22,10 @@ use simrecord::record::{CPUS_MAX, Detail};
 /// No block starts at this address.
 const NOWHERE: u64 = u64::MAX;
 
-/// Who counts cycles.
+/// What counts cycles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counting {
-    /// Nobody: each instruction is one, if instructions are counted at all.
+    /// No model: each instruction is one cycle, if instructions are counted at all.
     Plain,
     /// The model of the level `timed`.
     Timed,
@@ -45,9 +45,9 @@ pub(crate) struct Cpu {
     awaits: u64,
     /// Where the slice ends: the count of cycles.
     slice_end: u64,
-    /// The count of cycles from which on a counter of the guest's PMU may have run over.
+    /// The count of cycles from which on a counter of the guest's PMU may have overflowed.
     pmu_deadline: u64,
-    /// The earlier of both; 0 if the guest has read the clock.
+    /// The earlier of the two; 0 if the guest has read the clock.
     due_at: u64,
     /// What is to be added to the time that the guest has just read from the clock, ns.
     clock_ahead: Option<i64>,
@@ -57,11 +57,11 @@ pub(crate) struct Cpu {
     model: *mut BlockingMachine,
     /// What executes at the level `ooo`, null without one.
     pipeline: *mut Pipeline,
-    /// Caches beside, null without any.
+    /// Shadow caches, null without any.
     shadow_caches: *mut ShadowCacheModels,
     /// Whether the idle task runs, without any interrupt.
     idles: bool,
-    /// Who counts cycles.
+    /// What counts cycles.
     counting: Counting,
     /// Whether the kernel runs.
     in_kernel: bool,
@@ -140,7 +140,7 @@ fn known_running<const ALONE: bool>() -> Option<u32> {
     (running.current.get() == running.handle).then_some(running.index)
 }
 
-/// Makes ready to tell which of several vCPUs runs.
+/// Sets how to find out which of several vCPUs runs.
 pub(crate) fn watch(current: CurrentCpu) {
     // SAFETY: as above.
     unsafe { (*MACHINE.running.get()).current = current };
@@ -289,7 +289,7 @@ impl Cpu {
         }
     }
 
-    /// The threads of its core issue all, and go on together.
+    /// Has the threads of its core issue all their instructions, and continue at a common time.
     pub(crate) fn issue_all_threads(&mut self) {
         if let Some(pipeline) = self.pipeline() {
             pipeline.issue_all_threads();
@@ -319,12 +319,12 @@ impl Cpu {
         }
     }
 
-    /// Has caches beside told of what it does.
+    /// Passes its accesses to shadow caches from now on.
     pub(crate) fn set_shadow_caches(&mut self, shadow_caches: *mut ShadowCacheModels) {
         self.shadow_caches = shadow_caches;
     }
 
-    /// Translations are no longer what they were, for the caches beside.
+    /// The address translations have changed, for the shadow caches.
     pub(crate) fn forget_shadow_translations(&mut self, vcpu: u32) {
         // SAFETY: null, or alive as long as the process; no use is nested in another.
         if let Some(shadow_caches) = unsafe { self.shadow_caches.as_mut() } {
@@ -410,8 +410,8 @@ impl Cpu {
         counts
     }
 
-    /// Has the core execute what was executed when `remaining` instructions of the block are still to
-    /// come.
+    /// Has the core execute the instructions that have executed when `remaining` of the block are
+    /// still to execute.
     pub(crate) fn retire_pending(&mut self, remaining: u32) {
         if self.counting == Counting::Ooo
             && let Some(pipeline) = self.pipeline()
@@ -461,7 +461,7 @@ impl Cpu {
         exception
     }
 
-    /// An exception came at `address`: the instruction there was not executed, nor were those behind
+    /// An exception came at `address`: the instruction there was not executed, nor were those after
     /// it in the block.
     fn interrupted_at(&mut self, address: u64) {
         // SAFETY: null, or kept by the arena until a flush, which clears it.
@@ -507,7 +507,7 @@ impl Cpu {
         }
     }
 
-    /// The guest's PMU is to be looked at from this count of cycles on.
+    /// Sets the count of cycles from which on the guest's PMU is checked.
     pub(crate) fn set_pmu_deadline(&mut self, cycles: u64) {
         self.pmu_deadline = cycles;
         if !self.has_read_clock() {
@@ -515,7 +515,7 @@ impl Cpu {
         }
     }
 
-    /// Whether the guest's PMU is to be looked at.
+    /// Returns whether the guest's PMU is to be checked.
     pub(crate) fn pmu_is_due(&mut self) -> bool {
         self.cycles() >= self.pmu_deadline
     }

@@ -37,8 +37,8 @@ pub(crate) extern "C" fn on_block<const ALONE: bool>(_: c_uint, block: *mut c_vo
     });
 }
 
-/// The callbacks of loads and of stores, on a machine with so many vCPUs: of an instruction of a block
-/// of several, whose number they are told, and of one that stands alone, which are told its block.
+/// The callbacks of loads and of stores, on a machine with so many vCPUs: for an instruction of a
+/// block of several, with its number as argument, and for a single-instruction block, with the block.
 pub(crate) fn accesses(cpus: u32, alone_in_block: bool) -> (MemoryCallback, MemoryCallback) {
     match (cpus, alone_in_block) {
         (1, false) => (on_access::<true, false>, on_access::<true, true>),
@@ -124,14 +124,14 @@ fn keep_late(pipeline: &mut Pipeline, number: u16, (access, address): (u32, u64)
     });
     pipeline.push(of(address, physical, first));
     if first < bytes {
-        let behind = address.wrapping_add(first);
-        // QEMU has not looked that one up last; what it can't say is taken for a place of its own.
-        let physical = pipeline.pages.get(behind).or_else(|| physical::of_address(behind));
-        pipeline.push(of(behind, Some(physical.unwrap_or(behind)), bytes - first));
+        let next_page = address.wrapping_add(first);
+        // QEMU's last lookup was for the first page; an unknown page stands for itself.
+        let physical = pipeline.pages.get(next_page).or_else(|| physical::of_address(next_page));
+        pipeline.push(of(next_page, Some(physical.unwrap_or(next_page)), bytes - first));
     }
 }
 
-/// Translations of the vCPU are no longer what they were.
+/// The address translations of the vCPU have changed.
 pub(crate) extern "C" fn on_flush(_: c_uint, _: *mut c_void) {
     with(running(), |cpu| {
         if let Some(pipeline) = cpu.pipeline() {

@@ -1,4 +1,4 @@
-//! The callbacks of the level `count` with caches beside: see [`crate::shadow_caches`].
+//! The callbacks of the level `count` with shadow caches: see [`crate::shadow_caches`].
 
 use std::ffi::{c_uint, c_void};
 
@@ -21,7 +21,7 @@ pub(crate) extern "C" fn on_block<const ALONE: bool>(_: c_uint, block: *mut c_vo
             (true, false) => Group::Kernel,
             (true, true) => Group::Idle,
         };
-        // SAFETY: these callbacks are registered when there are caches beside only; one thread uses
+        // SAFETY: these callbacks are registered only when there are shadow caches; one thread uses
         // them, and no use is nested in another.
         let shadow_caches = unsafe { &mut *cpu.shadow_caches };
         shadow_caches.block(vcpu as usize, group, block.known.length.into(), block.spans);
@@ -57,16 +57,16 @@ extern "C" fn on_access<const ALONE: bool, const STORES: bool>(
         let Some(physical) = physical else { return shadow_caches.device(cpu, STORES, address) };
         shadow_caches.data(cpu, STORES, (address, physical), first as u32);
         if first < bytes {
-            let behind = address.wrapping_add(first);
+            let next_page = address.wrapping_add(first);
             let physical =
-                shadow_caches.pages(cpu).get(behind).or_else(|| physical::of_address(behind));
-            let place = (behind, physical.unwrap_or(behind));
+                shadow_caches.pages(cpu).get(next_page).or_else(|| physical::of_address(next_page));
+            let place = (next_page, physical.unwrap_or(next_page));
             shadow_caches.data(cpu, STORES, place, (bytes - first) as u32);
         }
     });
 }
 
-/// Translations of the vCPU are no longer what they were.
+/// The address translations of the vCPU have changed.
 pub(crate) extern "C" fn on_flush(_: c_uint, _: *mut c_void) {
     let vcpu = running();
     with(vcpu, |cpu| cpu.forget_shadow_translations(vcpu));

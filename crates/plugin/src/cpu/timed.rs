@@ -13,8 +13,8 @@ use crate::physical;
 
 /// A block starts; on a machine with one vCPU, if `ALONE`.
 ///
-/// This and [`on_access`] are most of what the level costs. They do what is common, and else jump to
-/// what does it all. As they come back from no call, they save no registers.
+/// This and [`on_access`] are most of what the level costs. They handle the common case, and
+/// otherwise jump to a complete version. As they return from no call, they save no registers.
 pub(crate) extern "C" fn on_block<const ALONE: bool>(_: c_uint, block: *mut c_void) {
     let block = block.cast_const().cast::<Block>();
     match known_running::<ALONE>() {
@@ -104,7 +104,7 @@ fn access_late<const STORES: bool>(access: u32, address: u64) {
 #[inline(never)]
 fn beyond(model: &mut BlockingMachine, access: u32, (address, bytes): (u64, u64), write: bool) {
     for line in model.data_lines(address, bytes).skip(1) {
-        // The page behind is not the one that QEMU has just looked up.
+        // The next page is not the one that QEMU has just looked up.
         let translate = |line: u64| {
             if line >> 12 == address >> 12 {
                 physical::of_access(access, line)
@@ -119,7 +119,7 @@ fn beyond(model: &mut BlockingMachine, access: u32, (address, bytes): (u64, u64)
     }
 }
 
-/// Translations of the vCPU are no longer what they were.
+/// The address translations of the vCPU have changed.
 pub(crate) extern "C" fn on_flush(_: c_uint, _: *mut c_void) {
     with(running(), |cpu| {
         if let Some(model) = cpu.model() {

@@ -21,7 +21,7 @@ const HOST_ONLY: u64 = 1 << 41;
 /// What belongs to the event: number, unit mask, and how they are to be counted.
 const EVENT_BITS: u64 = 0xf << 32 | COUNTER_MASK | INVERT | EDGE | 0xffff;
 
-/// Whose events a counter counts.
+/// The privilege rings whose events a counter counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PrivilegeRings {
     pub(crate) user: bool,
@@ -30,7 +30,7 @@ pub(crate) struct PrivilegeRings {
 
 /// The counts of a vCPU at one moment.
 pub(crate) trait Counts {
-    /// How often `event` has happened in these rings since some beginning; `None` if it is not
+    /// How often `event` has happened in these rings since an arbitrary start; `None` if it is not
     /// counted. It doesn't decrease.
     fn count(&self, event: Event, rings: PrivilegeRings) -> Option<u64>;
 }
@@ -43,7 +43,7 @@ struct Counter {
     value: u64,
     /// The count at that time; `None` if it is off or not counted.
     since: Option<u64>,
-    /// It ran over with an interrupt wanted, and nobody was told yet.
+    /// It ran over with an interrupt wanted, and not yet reported.
     ran_over: bool,
 }
 
@@ -77,7 +77,7 @@ impl Counter {
         counts.count(self.event()?, self.rings()?)
     }
 
-    /// Brings the value up to now.
+    /// Synchronises the value with the counts.
     fn synchronise(&mut self, counts: &impl Counts) {
         let now = self.count(counts);
         if let (Some(now), Some(since)) = (now, self.since) {
@@ -85,7 +85,7 @@ impl Counter {
             self.ran_over |= value > VALUE_MASK && self.select & INTERRUPT != 0;
             self.value = value & VALUE_MASK;
         }
-        // What is counted only sometimes begins anew each time.
+        // An event that is not always counted starts again each time.
         self.since = now;
     }
 
@@ -123,14 +123,14 @@ impl Pmu {
         counter.restart(counts);
     }
 
-    /// The event of a counter that is on and stands still, as it can't be counted.
+    /// The event of a counter that is on but cannot be counted.
     pub(crate) fn uncounted(&self, index: usize, counts: &impl Counts) -> Option<u64> {
         let counter = &self.counters[index];
         let on = counter.rings().is_some();
         (on && counter.count(counts).is_none()).then_some(counter.select & EVENT_BITS)
     }
 
-    /// Brings all counters up to now.
+    /// Synchronises all counters with the counts.
     pub(crate) fn synchronise(&mut self, counts: &impl Counts) {
         self.counters.iter_mut().for_each(|counter| counter.synchronise(counts));
     }

@@ -26,7 +26,7 @@ pub(crate) enum PmuRegister {
     Value(usize),
 }
 
-/// An answer that waits for the instruction behind the one that asked.
+/// An answer that waits for the instruction after the one that requested it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// What a `rdmsr` reads.
@@ -51,7 +51,7 @@ pub(crate) struct Pmus {
     told: Vec<u64>,
 }
 
-/// The counts of a vCPU at one moment.
+/// The counts of a vCPU at a moment.
 #[derive(Default)]
 struct Now {
     level: Option<Detail>,
@@ -62,7 +62,7 @@ struct Now {
 }
 
 impl Now {
-    /// What these rings have counted.
+    /// The counts of these privilege rings.
     fn of(&self, rings: PrivilegeRings) -> Counts {
         std::array::from_fn(|position| match (rings.user, rings.kernel) {
             (true, true) => self.all[position],
@@ -209,7 +209,7 @@ impl Session {
         self.interrupt_if_due(vcpu, &now);
     }
 
-    /// Counters stand still from here on, or count again from the next block on.
+    /// Counters stop here, or count again from the next block on.
     pub(crate) fn check_pmus(&mut self) {
         if self.pmus.is_some() {
             (0..self.cpus).for_each(|vcpu| cpu::with(vcpu, |cpu| cpu.set_pmu_deadline(0)));

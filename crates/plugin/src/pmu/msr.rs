@@ -1,10 +1,10 @@
 //! The instructions by which the guest uses its PMU, and the answers.
 //!
 //! QEMU's own `rdmsr` reads zero from registers that it doesn't know, and its `wrmsr` ignores them.
-//! So `wrmsr` is only listened to, and after `rdmsr` the answer is put into the registers before the
-//! instruction behind it. Where there is none in the block, and for `rdpmc`, which QEMU doesn't have,
-//! the plugin answers and goes on behind the instruction; that never returns to the callback, so
-//! nothing may be held there that is given back by a destructor.
+//! So `wrmsr` is only observed, and after `rdmsr` the answer is put into the registers before the
+//! next instruction. Where there is none in the block, and for `rdpmc`, which QEMU doesn't have,
+//! the plugin answers and continues after the instruction; that never returns to the callback, so
+//! no value with a destructor may be alive there.
 
 use std::arch::naked_asm;
 use std::ffi::{c_uint, c_void};
@@ -26,7 +26,7 @@ const VALUE_LEGACY: u64 = 0xc001_0004;
 const COUNTERS_LEGACY: u64 = 4;
 /// Event selects and counters of the core performance counter extensions, in turn.
 const EXTENDED: u64 = 0xc001_0200;
-/// The leaf of `cpuid` that tells of them, and where in `ecx`.
+/// The leaf of `cpuid` that reports them, and where in `ecx`.
 const FEATURES_LEAF: u64 = 0x8000_0001;
 const FEATURE_SIX_COUNTERS: u64 = 1 << 23;
 /// The bit of CR4 that lets user mode read counters.
@@ -67,7 +67,7 @@ pub(crate) fn use_of(operation: Operation, in_kernel: bool) -> Option<Use> {
     }
 }
 
-/// Annotates an instruction of a block that is translated, and `next`, the one behind it.
+/// Annotates an instruction of a block that is translated, and `next`, the one after it.
 pub(crate) fn annotate(
     session: &mut Session,
     instruction: TranslatedInstruction,
@@ -150,7 +150,7 @@ extern "C" fn on_write(_: c_uint, access: *mut c_void) {
     });
 }
 
-/// `rdmsr` is about to execute, with another instruction behind it in its block.
+/// `rdmsr` is about to execute, with another instruction after it in its block.
 extern "C" fn on_read(_: c_uint, access: *mut c_void) {
     with_access(access, |session, vcpu, access, registers| {
         let value = register_meant(session, access, registers)
@@ -159,7 +159,7 @@ extern "C" fn on_read(_: c_uint, access: *mut c_void) {
     });
 }
 
-/// `cpuid` is about to execute, with another instruction behind it in its block.
+/// `cpuid` is about to execute, with another instruction after it in its block.
 extern "C" fn on_identify(_: c_uint, access: *mut c_void) {
     with_access(access, |session, vcpu, _, registers| {
         let features = session.qemu.register_value(registers.rax) & 0xffff_ffff == FEATURES_LEAF;
@@ -167,7 +167,7 @@ extern "C" fn on_identify(_: c_uint, access: *mut c_void) {
     });
 }
 
-/// The instruction behind `rdmsr` or `cpuid` is about to execute.
+/// The instruction after `rdmsr` or `cpuid` is about to execute.
 extern "C" fn on_answer(_: c_uint, access: *mut c_void) {
     with_access(access, |session, vcpu, _, registers| {
         let asked = session.pmus.as_mut()?.vcpus.get_mut(vcpu as usize)?;

@@ -1,4 +1,4 @@
-//! The content of all PMUs as text, kept beside a checkpoint: QEMU's own state does not hold it.
+//! The content of all PMUs as text, kept next to a checkpoint: QEMU's own state does not hold it.
 //!
 //! A line for each counter, `VCPU COUNTER SELECT VALUE`, numbers in hexadecimal, below a first line.
 
@@ -20,7 +20,7 @@ pub(crate) fn write(contents: &[Content]) -> String {
     text
 }
 
-/// The PMUs of a text, which must be those of `vcpus` vCPUs.
+/// Parses the PMUs of a text, which must be those of `vcpus` vCPUs.
 pub(crate) fn read(text: &str, vcpus: usize) -> Result<Vec<Content>, String> {
     let mut lines = text.lines();
     if lines.next() != Some(FIRST_LINE) {
