@@ -151,7 +151,7 @@ extern "C" fn on_point(_: c_uint, point: *mut c_void) {
     // SAFETY: the arena keeps the point while there is code that passes it.
     let point = unsafe { &*point.cast_const().cast::<Point>() };
     if point.action == Action::Halt {
-        // With the halt itself: what is handed in behind is of when the vCPU has woken.
+        // With the halt itself: later instructions execute when the vCPU has woken.
         cpu::with(vcpu, |cpu| cpu.retire_pending(point.remaining - 1));
         session.halt(vcpu);
         return;

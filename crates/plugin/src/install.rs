@@ -190,7 +190,7 @@ fn models(options: &Options, cpus: u32) -> Result<Models, String> {
     })
 }
 
-/// Caches beside, if there are to be any.
+/// Shadow caches, if any are wanted.
 fn shadow_caches(options: &Options, cpus: u32) -> Result<*mut ShadowCacheModels, String> {
     if !options.has_shadow_caches() {
         return Ok(std::ptr::null_mut());

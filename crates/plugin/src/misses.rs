@@ -12,11 +12,11 @@ const CACHES: [CacheName; simrecord::record::CACHES] =
     [CacheName::L1i, CacheName::L1d, CacheName::L2, CacheName::L3];
 /// Single misses that are kept until the next event: those of a tick, and more.
 const KEPT: usize = 1 << 20;
-/// Places of each cache that are told apart.
+/// Places of each cache that are counted separately.
 const ROOM: usize = 1 << 17;
 /// Places of each cache that are written, the most frequent.
 const WRITTEN: usize = 32_768;
-/// Data is told apart by pieces of this many bytes.
+/// Data is counted by pieces of this many bytes.
 const DATA_BYTES: u64 = 64;
 
 /// Where lines are missed.

@@ -33,7 +33,7 @@ const NODE_BYTES_MAX: usize = 24;
 /// The longest latency of a disk.
 pub const LATENCY_NS_MAX: u64 = 1_000_000_000;
 
-/// A disk that is settled: block node `NODE` with `NODE-data` and `NODE-delay` below it.
+/// A disk that is drained: block node `NODE` with `NODE-data` and `NODE-delay` below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
     /// Name of the uppermost node.
@@ -56,11 +56,11 @@ pub struct Options {
     /// The model, a TOML file: see `machines/`. Needed for [`Detail::Timed`] and
     /// [`Detail::Ooo`].
     pub model: Option<PathBuf>,
-    /// Models whose caches are told of all accesses, beside: for [`Detail::Count`].
+    /// Models of shadow caches, which see all accesses: for [`Detail::Count`].
     pub also: Vec<PathBuf>,
-    /// Whether caches of all sizes are, too.
+    /// Whether there are shadow caches of all sizes, too.
     pub curves: bool,
-    /// Whether misses are told apart by why, for whom and where: for [`Detail::Ooo`].
+    /// Whether misses are classified by cause, evicting context and place: for [`Detail::Ooo`].
     pub misses: bool,
     /// How guest time advances.
     pub time: Time,
@@ -72,7 +72,7 @@ pub struct Options {
     pub spans: bool,
     /// Whether each change of the context on top is recorded.
     pub transitions: bool,
-    /// Where the region of interest begins.
+    /// Where the region of interest starts.
     pub roi: Roi,
     /// Addresses of kernel symbols.
     pub symbols: Option<PathBuf>,
@@ -152,7 +152,7 @@ impl Options {
         }
     }
 
-    /// Whether caches beside are wanted.
+    /// Whether shadow caches are wanted.
     #[must_use]
     pub fn has_shadow_caches(&self) -> bool {
         self.curves || !self.also.is_empty()

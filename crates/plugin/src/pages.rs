@@ -43,7 +43,7 @@ fn place(page: u64) -> usize {
     page as usize & (PAGES - 1)
 }
 
-/// How many bytes of an access lie in the page in which it begins.
+/// How many bytes of an access lie in the page in which it starts.
 #[inline(always)]
 pub(crate) fn bytes_in_first(address: u64, bytes: u64) -> u64 {
     bytes.min(IN_PAGE + 1 - (address & IN_PAGE))

@@ -68,7 +68,7 @@ impl Qemu {
     }
 
     /// Has QEMU forget all translated code and all callbacks as soon as the vCPU leaves its block,
-    /// and call `then`, which registers callbacks anew.
+    /// and call `then`, which registers callbacks again.
     pub(crate) fn reset(&self, then: ResetCallback) {
         // SAFETY: called in a vCPU's thread; the function lives as long as the process.
         unsafe { (self.api.qemu_plugin_reset)(self.id, then) };

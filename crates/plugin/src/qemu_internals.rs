@@ -128,7 +128,7 @@ impl GuestClock {
 pub(crate) struct Bias(*mut i64);
 
 impl Bias {
-    /// Where it is looked for in `timers_state`, bytes: behind the lock, which must not be touched
+    /// Where it is looked for in `timers_state`, bytes: after the lock, which must not be touched
     /// for long, and before what is not about instructions.
     const PLACES: std::ops::Range<usize> = 0x20..0x60;
     /// What is added for a try. Even, as an odd sequence number means that a writer is at work.
@@ -247,10 +247,10 @@ impl MiddleOfBlock {
     }
 
     /// Restores the state at the instruction whose callback returns to `return_address`. That
-    /// instruction, and those behind it, are then not executed for QEMU's clock. Returns whether
+    /// instruction, and those after it, are then not executed for QEMU's clock. Returns whether
     /// the address is one of translated code; otherwise nothing has changed.
     pub(crate) fn restore(self, return_address: usize) -> bool {
-        // SAFETY: the vCPU is the one that runs. The address is of the call, not behind it.
+        // SAFETY: the vCPU is the one that runs. The address is of the call, not after it.
         unsafe { (self.restore_state)(self.cpu, return_address - 1) }
     }
 }
@@ -295,7 +295,7 @@ pub(crate) fn ignore_reclamation() -> bool {
     let mut ours = Notifier { notify: ignore, next: ptr::null_mut(), previous: ptr::null_mut() };
     let ours = &raw mut ours;
     // A thread's notifiers are a list, and a new one stands first.
-    // SAFETY: ours is in the list only while this function has it; what is behind it was added in
+    // SAFETY: ours is in the list only while this function has it; what follows it was added in
     // the same way, by the function in which this thread spends its life.
     unsafe {
         add(ours);

@@ -103,7 +103,7 @@ impl Session {
         self.writer.flush();
     }
 
-    /// Writes what caches beside have counted, and why the model's own have missed.
+    /// Writes the counts of shadow caches, and the classes of the model's own misses.
     fn write_shadow_caches(&mut self) {
         let misses = self.processors.as_mut().map(|of| of.miss_rows(self.region));
         for row in misses.into_iter().flatten() {

@@ -204,7 +204,7 @@ impl Tracker {
         let tracked = &mut self.cpus[cpu];
         let was = tracked.stack.context();
         tracked.stack.at_return_address(address, stack_pointer, at.now);
-        // Behind the probe at a vector's entry begins what the live bench measures.
+        // What the live bench measures starts after the probe at a vector's entry.
         if was == KernelContext::Function(PROBE_FIRST + VECTOR_PROBE)
             && let KernelContext::Interrupt(vector) = tracked.stack.context()
             && !std::mem::replace(&mut tracked.body_begun, true)
@@ -246,7 +246,7 @@ impl Tracker {
         let previous = at.qemu.register_value(at.registers.rdi);
         let next = at.qemu.register_value(at.registers.rsi);
         if self.cpus[cpu].task != previous {
-            // Not seen coming: tracking begins here.
+            // Its entry was not seen: tracking starts here.
             self.cpus[cpu].task = previous;
             self.cpus[cpu].pid = self.pid_of(previous, at.qemu);
             let foot = self.foot_of(previous, self.cpus[cpu].pid, at.qemu);

@@ -311,7 +311,7 @@ mod tests {
 
     proptest! {
         /// Read at whatever times, a counter shows what it has counted since it was written, in 48 bits,
-        /// and every time that it passes the end is told.
+        /// and every time that it overflows is reported.
         #[test]
         fn a_counter_is_the_sum_of_what_was_executed_while_it_was_on(
             steps in prop::collection::vec(step(), 0..60),
@@ -350,7 +350,7 @@ mod tests {
             prop_assert_eq!(pmu.value(0, &now), expected);
         }
 
-        /// A counter does not run over before it is said that it can.
+        /// A counter does not overflow before the predicted count.
         #[test]
         fn no_overflow_comes_before_the_earliest_one(
             value in VALUE_MASK - 10_000..=VALUE_MASK,

@@ -15,7 +15,7 @@ use simrecord::counters::{BRANCH_MISSES, BRANCHES, CYCLES, Counts, INSTRUCTIONS}
 use simrecord::record::{Detail, Notice, Record};
 
 /// The most events that are named as not counted.
-const TOLD_MAX: usize = 64;
+const REPORTED_MAX: usize = 64;
 /// The longest file of a state: a line of at most 40 bytes for each counter of 16 vCPUs, and more.
 const STATE_BYTES_MAX: u64 = 1 << 16;
 
@@ -48,7 +48,7 @@ pub(crate) struct VcpuPmu {
 pub(crate) struct Pmus {
     pub(crate) vcpus: Vec<VcpuPmu>,
     /// Events named as not counted.
-    told: Vec<u64>,
+    reported: Vec<u64>,
 }
 
 /// The counts of a vCPU at a moment.
@@ -122,7 +122,7 @@ fn of_model(event: Event, counts: &machine::Counts) -> Option<u64> {
 impl Pmus {
     /// PMUs with all counters off.
     pub(crate) fn new(vcpus: usize) -> Pmus {
-        Pmus { vcpus: (0..vcpus).map(|_| VcpuPmu::default()).collect(), told: Vec::new() }
+        Pmus { vcpus: (0..vcpus).map(|_| VcpuPmu::default()).collect(), reported: Vec::new() }
     }
 
     /// PMUs as they were when a checkpoint was made.
@@ -228,10 +228,10 @@ impl Session {
     /// Says once that the guest counts something that can't be counted.
     fn name_uncounted(&mut self, vcpu: u32, event: u64) {
         let Some(pmus) = self.pmus.as_mut() else { return };
-        if pmus.told.contains(&event) || pmus.told.len() == TOLD_MAX {
+        if pmus.reported.contains(&event) || pmus.reported.len() == REPORTED_MAX {
             return;
         }
-        pmus.told.push(event);
+        pmus.reported.push(event);
         eprintln!("irqlab plugin: event {event:#x}: {}", Notice::EventNotCounted);
         self.writer.write(&Record::Notice(Notice::EventNotCounted, vcpu, event));
     }

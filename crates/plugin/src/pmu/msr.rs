@@ -81,10 +81,10 @@ pub(crate) fn annotate(
         (Use::ReadCounter | Use::Read, _) => (on_read_and_leave, WRITES_PC),
         (Use::Identify, None) => (on_identify_at_end, WRITES_PC),
     };
-    let behind = next.filter(|_| matches!(access.what, Use::Read | Use::Identify));
+    let after = next.filter(|_| matches!(access.what, Use::Read | Use::Identify));
     let access = session.arena.keep_access(access).cast_mut().cast();
     session.qemu.on_instruction_with(instruction, before, flags, access);
-    if let Some(next) = behind {
+    if let Some(next) = after {
         session.qemu.on_instruction_with(next, on_answer, WRITES_REGISTERS, access);
     }
 }

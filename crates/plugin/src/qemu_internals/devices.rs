@@ -47,7 +47,7 @@ impl EventLoop {
                 return;
             }
             (self.run_on_cpu)(cpu, work, 0);
-            // The others have their turn before QEMU looks for work, unless they are to leave, too.
+            // The others run before QEMU checks for work, unless they are to leave, too.
             for other in 0.. {
                 let other = (self.get_cpu)(other);
                 if other.is_null() {
@@ -101,7 +101,7 @@ impl BlockNode {
         // SAFETY: the index is below the number of words.
         let read = |index: usize| unsafe { word(index).read_volatile() };
         let before: Vec<u32> = (0..words).map(read).collect();
-        // SAFETY: a request that begins, and ends.
+        // SAFETY: a request that starts, and ends.
         let moved = unsafe {
             increase(node);
             let moved = (0..words).find(|index| read(*index) == before[*index].wrapping_add(1));

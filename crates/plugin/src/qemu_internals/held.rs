@@ -57,14 +57,14 @@ impl HeldMachine {
     }
 
     /// Has the vCPU that runs stop at the end of its block, and do `work` before any vCPU runs and
-    /// behind all other work that is known by then. The work has QEMU's big lock.
+    /// after all other work that is queued by then. The work has QEMU's big lock.
     pub(crate) fn at_end_of_block(self, work: Work) {
         let Some(last) = self.cpus().last() else { return };
         // SAFETY: vCPUs live as long as the machine, and so does the function. Work for the last vCPU
         // is done last.
         unsafe { (self.run_on_cpu)(last, work, 0) };
         for cpu in self.cpus() {
-            // SAFETY: as above. Otherwise the others have their turn before QEMU looks for work.
+            // SAFETY: as above. Otherwise the others run before QEMU checks for work.
             unsafe { (self.cpu_exit)(cpu) };
         }
     }
@@ -83,7 +83,7 @@ impl HeldMachine {
             !unsafe { (self.runs)() }
         });
         // Who stops the machine waits for each vCPU. All of them are this thread's, so they pause at
-        // once. QEMU's own way there would lose whose turn it is.
+        // once. QEMU's own way there would lose which vCPU runs next.
         // SAFETY: the main loop does the same, and has given the lock up to wait for it.
         unsafe { (self.pause)() };
         self.wait_until(|| {

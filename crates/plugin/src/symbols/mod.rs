@@ -73,7 +73,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// Whether another context begins behind the instruction, and not before it.
+    /// Whether another context starts after the instruction, and not before it.
     pub(crate) fn is_return(self) -> bool {
         matches!(self, Action::InterruptReturn | Action::SyscallReturn)
     }
@@ -172,7 +172,7 @@ impl KernelSymbols {
         made
     }
 
-    /// The stubs of device interrupts, one a vector, each as long as the other; behind them those of
+    /// The stubs of device interrupts, one a vector, each as long as the other; after them those of
     /// system vectors that no one handles.
     fn add_stubs(&mut self, irq_entries: Option<u64>, spurious_entries: Option<u64>) {
         let (Some(first), Some(spurious)) = (irq_entries, spurious_entries) else { return };
@@ -205,7 +205,7 @@ impl KernelSymbols {
         holds(&self.softirq_callers, address)
     }
 
-    /// The context that begins when the processor jumps to `address` by itself.
+    /// The context that starts when the processor jumps to `address` by itself.
     pub(crate) fn gate(&self, address: u64) -> Option<KernelContext> {
         let index = self.gates.binary_search_by_key(&address, |gate| gate.0).ok()?;
         Some(self.gates[index].1)
