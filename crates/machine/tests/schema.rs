@@ -100,8 +100,8 @@ fn what_is_wrong_is_named_with_line_field_and_range() {
         ("shared = true", "shared = \"yes\"", "l3.shared: string is given; allowed: true, false"),
         ("[l3]", "[l3", "line "),
         ("width = 6 ", "width = 16 ", "core.width: 16 is not in 1..=15"),
-        ("mshrs = 24", "mshr = 24", "core.data.mshr: unknown field `mshr`, expected one of"),
-        ("misses = 24", "misses = -1", "core.data.mshrs: invalid value: integer `-1`"),
+        ("mshrs = 24  ", "mshr = 24  ", "core.data.mshr: unknown field `mshr`, expected one of"),
+        ("mshrs = 24  ", "mshrs = -1  ", "core.data.mshrs: invalid value: integer `-1`"),
         (
             "reorder_entries = 256",
             "reorder_entries = 0",

@@ -80,7 +80,7 @@ fn places_are_symbols_addresses_and_events() {
     assert_eq!(text(&["do_open+0x10: count"]), "annotation address ffffffff81000310\n");
     assert_eq!(text(&["ffffffff81000310"]), "annotation address ffffffff81000310\n");
     assert_eq!(text(&["0x10"]), "annotation address 10\n");
-    let both = "annotation address ffffffff81000100\nnote address ffffffff81000200\n";
+    let both = "annotation address ffffffff81000100\nannotation address ffffffff81000200\n";
     assert_eq!(text(&["helper"]), both);
     assert_eq!(text(&["event:interrupt"]), "annotation interrupt\n");
     assert_eq!(text(&["event:exception:14"]), "annotation exception 14\n");
