@@ -81,7 +81,7 @@ fn the_trace_of_the_same_interrupts_has_the_same_count() {
         let (counted, traced) = (count(line, "irqlab_count"), count(line, "trace_count"));
         // Equal, but for a thread of PID 1 that ended meanwhile: its interrupts may be among these.
         assert!(counted <= traced && traced - counted <= traced / 100, "{line}");
-        assert!(line["ratio"].as_f64().is_some_and(f64::is_finite), "{line}");
+        assert!(line["irqlab_over_trace_ratio"].as_f64().is_some_and(f64::is_finite), "{line}");
     }
     assert_eq!(rows(&run, "corrections").len(), lines.len());
     assert_eq!(leftovers(), [""; 0], "trace instances are removed");

@@ -178,7 +178,7 @@ fn cards_of_a_simulated_machine_interrupt_the_loop() {
         contexts.iter().filter(|row| row["context"].as_str().unwrap().starts_with("irq")).collect();
     assert_eq!(irqs.len(), 1, "{contexts:?}");
     assert!(irqs[0]["context"].as_str().unwrap().contains("input"), "{contexts:?}");
-    assert_eq!(irqs[0]["entries"], 1.0, "{contexts:?}");
+    assert_eq!(irqs[0]["mean_entries"], 1.0, "{contexts:?}");
     let inside = slices(&place.path().join("run/trace.json"), "l1d, net, refined");
     let sorts: Vec<&str> = inside.iter().map(|one| one.1.as_str()).collect();
     assert!(sorts.contains(&"irq") && sorts.contains(&"softirq"), "{inside:?}");

@@ -142,7 +142,9 @@ fn the_tick_that_is_found_is_the_kernels() {
     };
     let ticks: Vec<&Json> = rows(&run, "periods")
         .iter()
-        .filter(|row| row["trigger_name"] == "local_timer" && uint(row, "searched_event_count") >= 100)
+        .filter(|row| {
+            row["trigger_name"] == "local_timer" && uint(row, "searched_event_count") >= 100
+        })
         .collect();
     if ticks.is_empty() {
         return println!("not judged: too few ticks among the detours: {}", run["absent"]);

@@ -4,6 +4,7 @@ use machine::schema::{draw, set};
 use machine::{BlockingModel, SystemModel};
 use proptest::prelude::*;
 
+#[allow(clippy::disallowed_methods, reason = "the models that irqlab ships are files")]
 fn models() -> Vec<(String, String)> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines");
     let mut models = Vec::new();

@@ -339,11 +339,10 @@ pub(crate) fn check(columns: &[Column], display: &TableDisplay) -> Result<(), St
         if *digits > DIGITS_MAX {
             return Err(format!("display: {digits} digits, more than {DIGITS_MAX}"));
         }
-        match combine {
-            Some(Combine::Bound { sign: text, .. } | Combine::Prefix { equals: text, .. }) => {
-                is_short(text, TITLE_BYTES_MAX)?;
-            }
-            _ => {}
+        if let Some(Combine::Bound { sign: text, .. } | Combine::Prefix { equals: text, .. }) =
+            combine
+        {
+            is_short(text, TITLE_BYTES_MAX)?;
         }
         combine.iter().flat_map(Combine::columns).try_for_each(exists)?;
     }

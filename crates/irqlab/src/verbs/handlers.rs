@@ -122,7 +122,7 @@ impl HandlersArgs {
             (false, false) => Ok(vec![Condition::Command]),
             (true, true) => Ok(Condition::combinations(
                 or_default(&self.load, &[Load::Idle]),
-                or_default(&self.rate, &Rate::ALL),
+                or_default(&self.rate, Rate::ALL),
                 or_default(&self.stimulus, &[Stimulus::None]),
             )),
         }

@@ -144,7 +144,7 @@ impl Session {
         if self.annotations.takes_log() {
             let number = cpu::with(vcpu, |cpu| cpu.counts_before(remaining))[TIME];
             let (region, action, kind) = (self.region, at as u32, ValuesKind::Hit);
-            let head = Values { cpu: vcpu, region, annotation: annotation, action, kind, number };
+            let head = Values { cpu: vcpu, region, annotation, action, kind, number };
             let size = size(&self.annotations.list[annotation as usize].actions[at]);
             write_values(&mut self.writer, head, &values[..size]);
         }

@@ -162,7 +162,7 @@ impl AnnotationCounters {
                 writer.write(&Record::Annotation(AnnotationRow {
                     cpu,
                     region,
-                    annotation: annotation,
+                    annotation,
                     hits,
                     refused,
                 }));
@@ -171,14 +171,8 @@ impl AnnotationCounters {
                 let actions =
                     self.list.get(annotation as usize).map(|annotation| &annotation.actions);
                 let size = actions.map_or(0, |actions| size(&actions[action as usize]));
-                let head = |kind, number| Values {
-                    cpu: 0,
-                    region,
-                    annotation: annotation,
-                    action: action,
-                    kind,
-                    number,
-                };
+                let head =
+                    |kind, number| Values { cpu: 0, region, annotation, action, kind, number };
                 for (values, count) in &recorded.counts {
                     write_values(writer, head(ValuesKind::Count, *count), &values[..size]);
                 }
