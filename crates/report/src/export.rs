@@ -30,7 +30,7 @@ pub fn csv(table: &Table, all_rows: bool) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// What [`csv`] leaves out of a run when it prints that table, in words for people: `4 rows per CPU
+/// What [`csv()`] leaves out of a run when it prints that table, in words for people: `4 rows per CPU
 /// (--all prints them); tables conditions, events (--table NAME prints one)`. Empty when nothing is.
 #[must_use]
 pub fn csv_omissions(run: &Run, table: &Table, all_rows: bool) -> String {
