@@ -197,7 +197,7 @@ fn spans_are_contexts_and_the_guest_does_not_notice() {
 #[test]
 fn an_annotation_ends_the_record_where_it_is() {
     let Some(bench) = bench() else { return };
-    let stop = "memory 536870912\nnote marker 116\nstop\n";
+    let stop = "memory 536870912\nannotation marker 116\nstop\n";
     let (first, again) =
         (bench.record(1, "stopped", Some(stop)), bench.record(1, "again", Some(stop)));
     assert_eq!(first, again);
@@ -222,7 +222,7 @@ fn an_annotation_switches_the_level() {
     let Some(bench) = bench() else { return };
     // Off where the guest of this test begins, on again at its first loop.
     let annotations =
-        "memory 536870912\nnote marker 16\ndetail fast\nnote marker 116\ndetail full\n";
+        "memory 536870912\nannotation marker 16\ndetail fast\nannotation marker 116\ndetail full\n";
     let parsed = parsed::parse(&bench.record(1, "part", Some(annotations))).unwrap();
     let region = &last(&parsed, 1)[0];
     let mut sum = [0; COUNTERS];
