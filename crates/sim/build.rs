@@ -137,6 +137,8 @@ fn build(product: &Product, crates: &Path, out: &Path) -> Result<Vec<u8>, String
         .arg(&target_dir)
         .env("CARGO_ENCODED_RUSTFLAGS", product.flags)
         .env("CARGO_PROFILE_RELEASE_PANIC", "abort")
+        // One unit: where functions and statics lie then depends on the program alone.
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", if name == "bare" { "1" } else { "16" })
         .env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo")
         // Clippy's and the like are for the workspace, not for this build.
         .env_remove("RUSTC_WORKSPACE_WRAPPER")
