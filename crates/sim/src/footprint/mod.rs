@@ -14,7 +14,7 @@ use machine::schema::{LevelModel, Prefetch, TlbLevel};
 use serde_json::{Map, Value as Json, json};
 
 use crate::boot::{Ending, Limits};
-use crate::ordered::{Ordered, no_answer};
+use crate::guest_run::{GuestRun, no_answer};
 use crate::qemu::Qemu;
 use crate::watch::{Annotated, Watch};
 use crate::{Cache, Machine};
@@ -78,7 +78,7 @@ impl FootprintBench for SimFootprint {
         let order = Order::Footprint { footprint: self.order.clone() };
         let order = serde_json::to_string(&order);
         let order = order.map_err(|error| BenchError::Failed(error.to_string()))?;
-        let ordered = Ordered {
+        let guest_run = GuestRun {
             cache: &self.cache,
             qemu: &self.qemu,
             machine: &self.machine,
@@ -88,7 +88,7 @@ impl FootprintBench for SimFootprint {
             watch: &self.watch,
             stop: &self.stop,
         };
-        let Some(((mut facts, mut measured), ending, account)) = ordered.run(&order, answer)?
+        let Some(((mut facts, mut measured), ending, account)) = guest_run.run(&order, answer)?
         else {
             return Ok(Measured { complete: false, ..Measured::default() });
         };

@@ -11,8 +11,8 @@ use serde_json::{Map, Value as Json, json};
 use super::convert::{Reading, sample_of};
 use super::events;
 use crate::boot::{Ending, Limits};
+use crate::guest_run::{GuestRun, no_answer};
 use crate::machine::Timing;
-use crate::ordered::{Ordered, no_answer};
 use crate::qemu::Qemu;
 use crate::watch::{Annotated, Detail, Watch};
 use crate::{Accounting, Cache, Machine};
@@ -99,7 +99,7 @@ impl SimBench {
         let settings = &self.settings;
         let order = serde_json::to_string(order);
         let order = order.map_err(|error| BenchError::Failed(error.to_string()))?;
-        let ordered = Ordered {
+        let guest_run = GuestRun {
             cache: &settings.cache,
             qemu: &settings.qemu,
             machine: &settings.machine,
@@ -109,7 +109,7 @@ impl SimBench {
             watch: &settings.watch,
             stop: &settings.stop,
         };
-        let ran = ordered.run(&order, |ending| answer(ending)?.window())?;
+        let ran = guest_run.run(&order, |ending| answer(ending)?.window())?;
         Ok(ran.map(|(window, ending, account)| Outcome { account, window, wall: ending.wall }))
     }
 

@@ -17,7 +17,7 @@ use super::names::Names;
 use super::timeline::Timeline;
 use crate::accounting::RegionUse;
 use crate::boot::{Ending, Limits};
-use crate::ordered::{Ordered, no_answer};
+use crate::guest_run::{GuestRun, no_answer};
 use crate::qemu::Qemu;
 use crate::watch::{Annotated, Watch};
 use crate::{Accounting, Cache, Machine};
@@ -94,7 +94,7 @@ impl SimNoise {
         let of = &self.settings;
         let order = serde_json::to_string(&Order::Noise { noise: of.order.clone() });
         let order = order.map_err(|error| BenchError::Failed(error.to_string()))?;
-        let ordered = Ordered {
+        let guest_run = GuestRun {
             cache: &of.cache,
             qemu: &of.qemu,
             machine: &of.machine,
@@ -104,7 +104,7 @@ impl SimNoise {
             watch: &of.watch,
             stop: &of.stop,
         };
-        let ran = ordered.run(&order, answer)?;
+        let ran = guest_run.run(&order, answer)?;
         let Some((answer, ending, account)) = ran else { return Ok(()) };
         if let Some(broken) = account.broken.first() {
             let words = format!("the record of the machine is broken: {broken}");

@@ -1,4 +1,4 @@
-//! A machine that is watched while its irqlab carries out an order.
+//! A machine that is observed while the irqlab in its guest executes a request.
 
 use lab::experiment::BenchError;
 
@@ -8,7 +8,7 @@ use crate::watch::{Annotated, Recording, Watch};
 use crate::{Accounting, Cache, Machine, Result, SimError, checkpoint};
 
 /// The machine, and how it is watched.
-pub(crate) struct Ordered<'a> {
+pub(crate) struct GuestRun<'a> {
     pub(crate) cache: &'a Cache,
     pub(crate) qemu: &'a Qemu,
     pub(crate) machine: &'a Machine,
@@ -21,7 +21,7 @@ pub(crate) struct Ordered<'a> {
     pub(crate) stop: &'a dyn Fn() -> bool,
 }
 
-impl Ordered<'_> {
+impl GuestRun<'_> {
     /// Starts it with the order, in JSON; what the guest said and what was seen. None when the user asked
     /// to stop. `accept` is asked before the record is read: a guest that failed has a broken one.
     pub(crate) fn run<T>(
