@@ -6,7 +6,7 @@
 //! | `facts` | see [`crate::facts`] |
 //! | `ready` | none: the machine is up and waits for a request from the firmware |
 //! | `window`, `chunk`, `shared` | see [`crate::share`] |
-//! | `said` | `line`: a line of output of the guest's irqlab |
+//! | `output` | `line`: a line of output of the guest's irqlab |
 //! | `limit` | none: the guest time limit was reached |
 //! | `exit` | `status`: the last message |
 

@@ -11,8 +11,8 @@ use crate::work::{self, CANNOT_START};
 const PROGRAM: &str = "/irqlab/irqlab";
 /// Its verb for requests.
 const VERB: &str = "__in-guest";
-/// Maximum length of its output: all records of the loops in a long window.
-const SAID_BYTES_MAX: u64 = 16 << 20;
+/// Maximum length of its output, and so of a response.
+const OUTPUT_BYTES_MAX: u64 = 16 << 20;
 
 /// Runs irqlab with a request. Sends its standard output to the host, line by line, after it has ended, so
 /// that nothing else runs during a measurement.
@@ -29,12 +29,12 @@ pub fn execute(request: &str, agent: &mut Agent) -> u8 {
     };
     let mut output = Vec::new();
     if let Some(stdout) = child.stdout.take() {
-        let lines = BufReader::new(stdout.take(SAID_BYTES_MAX)).lines();
+        let lines = BufReader::new(stdout.take(OUTPUT_BYTES_MAX)).lines();
         output.extend(lines.map_while(Result::ok));
     }
     let status = child.wait();
     for line in output {
-        agent.send(&format!(r#"{{"event":"said","line":{}}}"#, quoted(&line)));
+        agent.send(&format!(r#"{{"event":"output","line":{}}}"#, quoted(&line)));
     }
     work::code_of(status)
 }

@@ -39,7 +39,8 @@ pub struct BenchFacts {
 }
 
 /// Why a bench could not measure.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum BenchError {
     /// This part of the plan is not available here; other parts may be.
     #[error("{reason}")]

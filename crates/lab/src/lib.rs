@@ -5,5 +5,6 @@
 
 pub mod experiment;
 pub mod footprint;
+pub mod guest_protocol;
 pub mod handlers;
 pub mod noise;

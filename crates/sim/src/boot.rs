@@ -3,6 +3,8 @@
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
+use lab::guest_protocol::{RESPONSE_BYTES_MAX, RESPONSE_LINES_MAX};
+
 use crate::machine::agent::{GuestReport, Message};
 use crate::machine::vm::{GuestEvent, Instrumentation, StartConfig, Vm, VmEvent, ending};
 use crate::machine::{Held, Machine, NO_REQUEST};
@@ -11,8 +13,6 @@ use crate::{Result, SimError};
 
 /// Exit status of a guest that reached its own time limit.
 pub const STATUS_LIMIT: u8 = 124;
-/// Maximum number of output lines of the guest's irqlab that are kept.
-const SAID_LINES_MAX: usize = 256;
 /// Maximum time that a machine may take to power off after it has reported its exit status.
 const POWER_OFF_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often the stop request is checked.
@@ -44,9 +44,26 @@ pub struct Ending {
     /// What the kernel reported about itself; absent after a restore, because it reports that once.
     pub report: Option<GuestReport>,
     /// The output of the guest's irqlab, line by line.
-    pub said: Vec<String>,
+    pub output: Vec<String>,
     /// From the start of QEMU to the end.
     pub wall: Duration,
+}
+
+/// Output of the guest's irqlab in bounded memory. Lines beyond a bound of the guest protocol are dropped,
+/// and the response then has no end.
+#[derive(Default)]
+struct Output {
+    lines: Vec<String>,
+    bytes: usize,
+}
+
+impl Output {
+    fn push(&mut self, line: String) {
+        self.bytes += line.len();
+        if self.lines.len() <= RESPONSE_LINES_MAX && self.bytes <= RESPONSE_BYTES_MAX {
+            self.lines.push(line);
+        }
+    }
 }
 
 /// Starts a machine with a request: `shell`, `probe`, `idle`, `idle:SECONDS`, `run:COMMAND`,
@@ -122,7 +139,7 @@ pub fn follow_saving(
     let mut deadline = start + limits.wall;
     let mut report = None;
     let mut status = None;
-    let mut said = Vec::new();
+    let mut output = Output::default();
     let mut reached_limit = false;
     let ended = loop {
         let event = vm.next(deadline.min(Instant::now() + STOP_POLL))?;
@@ -135,12 +152,12 @@ pub fn follow_saving(
             Some(VmEvent::Console(bytes)) => console(&bytes),
             Some(VmEvent::Guest(GuestEvent(message))) => match message {
                 Message::Facts(facts) => report = Some(facts),
-                Message::Exit { status: said } => {
-                    status = Some(said);
+                Message::Exit { status: reported } => {
+                    status = Some(reported);
                     deadline = deadline.min(Instant::now() + POWER_OFF_TIMEOUT);
                 }
                 Message::Limit => reached_limit = true,
-                Message::Said { line } if said.len() < SAID_LINES_MAX => said.push(line),
+                Message::Output { line } => output.push(line),
                 _ => {}
             },
             Some(VmEvent::Held(held)) => {
@@ -155,7 +172,8 @@ pub fn follow_saving(
     };
     let wall = start.elapsed();
     let has_reported = report.is_some();
-    let ending = |status| Ok(Some(Ending { status, reached_limit, report, said, wall }));
+    let ending =
+        |status| Ok(Some(Ending { status, reached_limit, report, output: output.lines, wall }));
     match (status, ended) {
         (Some(status), Some(_)) => ending(status),
         // It has reported its status, but the kernel cannot power the machine off.

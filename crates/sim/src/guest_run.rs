@@ -1,6 +1,7 @@
 //! A machine that is observed while the irqlab in its guest executes a request.
 
 use lab::experiment::BenchError;
+use lab::guest_protocol::{Request, Response, decode};
 
 use crate::boot::{self, Ending, Limits};
 use crate::qemu::Qemu;
@@ -22,14 +23,14 @@ pub(crate) struct GuestRun<'a> {
 }
 
 impl GuestRun<'_> {
-    /// Starts it with the order, in JSON; what the guest said and what was seen. None when the user asked
-    /// to stop. `accept` is asked before the record is read: a guest that failed has a broken one.
-    pub(crate) fn run<T>(
+    /// Starts it with the request; returns the guest's response and the parsed record. None when the user
+    /// asked to stop.
+    pub(crate) fn run<R: Response>(
         &self,
-        order: &str,
-        accept: impl Fn(&Ending) -> std::result::Result<T, BenchError>,
-    ) -> std::result::Result<Option<(T, Ending, Accounting)>, BenchError> {
+        request: &Request,
+    ) -> std::result::Result<Option<(R, Ending, Accounting)>, BenchError> {
         let (cache, qemu) = (self.cache, self.qemu);
+        let request = format!("irqlab:{}", request.encode()?);
         let start = || -> Result<_> {
             let recording =
                 Recording::new(cache, qemu, self.machine, self.annotated, self.watch, None)?;
@@ -38,7 +39,7 @@ impl GuestRun<'_> {
                 qemu,
                 self.machine,
                 self.from,
-                &format!("irqlab:{order}"),
+                &request,
                 self.limits,
                 recording.instrumentation(),
             )?;
@@ -47,9 +48,10 @@ impl GuestRun<'_> {
         };
         let (recording, ending) = start().map_err(bench_error)?;
         let Some(ending) = ending else { return Ok(None) };
-        let accepted = accept(&ending)?;
+        // The record of a guest that failed is broken, too: its own error says more.
+        let response = response(&ending)?;
         let account = recording.accounting().map_err(bench_error)?;
-        Ok(Some((accepted, ending, account)))
+        Ok(Some((response, ending, account)))
     }
 }
 
@@ -66,11 +68,45 @@ fn bench_error(error: SimError) -> BenchError {
     }
 }
 
-/// Why the guest said nothing that is an answer.
-pub(crate) fn no_answer(ending: &Ending) -> BenchError {
-    let status = ending.status;
-    BenchError::Failed(match status {
-        boot::STATUS_LIMIT => "the guest reached its time limit (--guest-limit)".to_owned(),
-        _ => format!("irqlab in the guest ended with status {status} and no answer"),
-    })
+/// Reads the response from the output of the guest's irqlab, whose exit status is 0 if it has sent one.
+fn response<R: Response>(ending: &Ending) -> std::result::Result<R, BenchError> {
+    match ending.status {
+        0 => decode(ending.output.iter().map(String::as_str)),
+        boot::STATUS_LIMIT => {
+            Err(BenchError::Failed("the guest reached its time limit (--guest-limit)".to_owned()))
+        }
+        status => Err(BenchError::Failed(format!(
+            "irqlab in the guest ended with status {status} and no response"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use lab::guest_protocol::encode;
+    use lab::handlers::in_guest::{GuestWindow, HandlersResponse, items};
+
+    use super::*;
+
+    fn read(status: u8, output: &[String]) -> std::result::Result<HandlersResponse, BenchError> {
+        let (output, wall) = (output.to_vec(), Duration::ZERO);
+        response(&Ending { status, reached_limit: false, report: None, output, wall })
+    }
+
+    #[test]
+    fn a_response_is_the_output_of_an_irqlab_that_succeeds() {
+        let window = GuestWindow { length_ns: 7, ..GuestWindow::default() };
+        let lines = encode(Ok(items(window.clone())));
+        assert_eq!(read(0, &lines).unwrap().window, Some(window));
+        for (status, lines, words) in [
+            (127, &[][..], "ended with status 127 and no response"),
+            (0, &["{}".to_owned()], "the guest's response: there is none"),
+            (boot::STATUS_LIMIT, &lines[..1], "--guest-limit"),
+        ] {
+            let error = read(status, lines).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use lab::experiment::BenchFacts;
-use lab::footprint::in_guest::FootprintOrder;
+use lab::footprint::in_guest::FootprintRequest;
 use lab::footprint::trace::{Trace, TraceSpan};
 use lab::footprint::{Geometry, Level, Method, Plan, Samples, Stimulus};
 use live::footprint::{FarEnd, FootprintSettings, LiveFootprint, Watcher};
@@ -205,7 +205,7 @@ pub struct SimulatedFootprint<'a> {
     /// Sizes of levels that are not the model's.
     pub geometry: &'a [(Level, Geometry)],
     /// The guest's part. Its sizes are added here.
-    pub order: FootprintOrder,
+    pub request: FootprintRequest,
 }
 
 /// Prepares the machine; gives the bench and what a run says about the machine.
@@ -214,18 +214,18 @@ pub fn prepare(
     footprint: SimulatedFootprint<'_>,
     stop: Stop,
 ) -> anyhow::Result<(SimFootprint, Map<String, Json>)> {
-    let SimulatedFootprint { guest, vcpus, model, watch, disk, geometry, mut order } = footprint;
+    let SimulatedFootprint { guest, vcpus, model, watch, disk, geometry, mut request } = footprint;
     let reads = |one: &Stimulus| matches!(one, Stimulus::Disk | Stimulus::DiskEvent);
     let prepared = Simulated::prepare(cache, guest, vcpus, |machine| {
         machine.pmu = true;
         // With less the kernel gives no huge pages (mm/huge_memory.c, hugepage_init).
         machine.memory_mib = guest.mem.unwrap_or(MEMORY_MIB);
         machine.append.push(NO_WATCHDOG.to_owned());
-        add_disk(machine, order.plan.stimuli.iter().any(reads), disk)
+        add_disk(machine, request.plan.stimuli.iter().any(reads), disk)
     })?;
-    order.geometry = geometries(&model.model);
-    order.geometry.retain(|(level, _)| !geometry.iter().any(|(given, _)| given == level));
-    order.geometry.extend(geometry);
+    request.geometry = geometries(&model.model);
+    request.geometry.retain(|(level, _)| !geometry.iter().any(|(given, _)| given == level));
+    request.geometry.extend(geometry);
     let host = prepared.host(Some(model));
     let bench = SimFootprint {
         cache: prepared.cache,
@@ -234,8 +234,8 @@ pub fn prepare(
         annotated: prepared.annotated,
         from: guest.from.clone(),
         limits: guest.limits(),
-        watch: Watch { transitions: order.plan.trace, ..watch },
-        order,
+        watch: Watch { transitions: request.plan.trace, ..watch },
+        request,
         on_host: Map::new(),
         stop: Box::new(move || stop.is_requested()),
         facts: BenchFacts::default(),
@@ -265,14 +265,14 @@ fn run_simulated(args: &FootprintArgs, model: Option<&str>) -> anyhow::Result<Ex
         watch: simulated.watch(Some(model.clone())),
         disk: DISK,
         geometry: &args.geometry,
-        order: FootprintOrder {
+        request: FootprintRequest {
             plan: args.plan(),
             cpu,
             window_ns: ns(args.window),
             seed: args.seed,
             counters_only: args.counters_only,
             ticks: args.ticks,
-            ..FootprintOrder::default()
+            ..FootprintRequest::default()
         },
     };
     let (mut bench, host) = prepare(cache, footprint, stop_on_signals()?)?;

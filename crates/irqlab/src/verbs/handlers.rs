@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::ValueEnum;
 use lab::experiment::RunContext;
-use lab::handlers::in_guest::GuestOrder;
+use lab::handlers::in_guest::HandlersRequest;
 use lab::handlers::{Condition, HandlersBench, Load, Plan, Rate, Stimulus};
 use live::bpf::Flavour;
 use live::handlers::{LiveBench, LiveSettings};
@@ -270,7 +270,7 @@ fn live_settings(args: &HandlersArgs, host: &HostFacts) -> anyhow::Result<LiveSe
 
 fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {
     let vcpus = args.simulated.vcpus.unwrap_or(1);
-    let order = guest_order(args, vcpus)?;
+    let request = guest_request(args, vcpus)?;
     let cache = Cache::from_environment()?;
     let model = args.simulated.model(&cache, model)?;
     let open = OpenRun::new("handlers", &args.results)?;
@@ -288,7 +288,7 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
         from: guest.from.clone(),
         limits: limits(args),
         watch: Watch { spans: true, ..args.simulated.watch(model) },
-        order,
+        request,
         events: args.events.clone(),
         on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),
         stop: Box::new(move || stop.is_requested()),
@@ -308,7 +308,7 @@ fn limits(args: &HandlersArgs) -> Limits {
     limits
 }
 
-fn guest_order(args: &HandlersArgs, vcpus: u32) -> anyhow::Result<GuestOrder> {
+fn guest_request(args: &HandlersArgs, vcpus: u32) -> anyhow::Result<HandlersRequest> {
     if let Some(list) = &args.cpus
         && guest_cpus(list, vcpus)?.len() < vcpus as usize
     {
@@ -318,7 +318,7 @@ fn guest_order(args: &HandlersArgs, vcpus: u32) -> anyhow::Result<GuestOrder> {
         )));
     }
     let housekeeping = args.housekeeping.as_deref().map(|list| guest_cpus(list, vcpus));
-    Ok(GuestOrder {
+    Ok(HandlersRequest {
         condition: Condition::Ambient,
         warm_up_ns: ns(args.warm_up),
         duration_ns: ns(args.duration),

@@ -1,66 +1,58 @@
-//! The hidden verb by which the first process of a simulated machine has a condition made, or loops run.
+//! The hidden verb by which the first process of a simulated machine has its irqlab execute a request.
 
 use std::process::ExitCode;
 
-use anyhow::Context;
-use lab::footprint::in_guest::FootprintOrder;
-use lab::noise::in_guest::{NoiseOrder, Ordered};
-use live::handlers::in_guest::carry_out;
+use lab::experiment::BenchError;
+use lab::footprint::in_guest::FootprintResponse;
+use lab::guest_protocol::{Request, Response, encode};
+use lab::handlers::in_guest::HandlersResponse;
+use lab::noise::in_guest::NoiseResponse;
 use live::window::WindowEdge;
+use sim::marker::{self, mark};
 
 use crate::console;
 
 /// The verb.
 pub const VERB: &str = "__in-guest";
 
-/// What the host orders, in JSON.
+/// The request.
 #[derive(Debug, clap::Args)]
 pub struct InGuestArgs {
-    /// The order
-    order: String,
+    /// The request in JSON: see `lab::guest_protocol`
+    request: String,
 }
 
-/// Makes one window, and says on stdout in JSON what came of it.
+/// Executes the request and prints the response: one arm for each experiment.
 pub fn run(args: &InGuestArgs) -> anyhow::Result<ExitCode> {
-    let order = serde_json::from_str(&args.order).context("not an order")?;
-    // The way here may have been recorded in less detail: load and warm-up are for caches, too.
-    sim::marker::mark(sim::marker::FULL, 0);
-    match order {
-        Ordered::Noise { noise } => run_loops(&noise)?,
-        Ordered::Footprint { footprint } => fill_caches(&footprint)?,
-        Ordered::Handlers(order) => {
-            let answer = carry_out(&order, mark);
-            console::print(&(serde_json::to_string(&answer)? + "\n"))?;
+    // The boot may have been recorded in less detail; load and warm-up fill caches, too.
+    mark(marker::FULL, 0);
+    match Request::decode(&args.request) {
+        Ok(Request::Handlers(request)) => {
+            respond::<HandlersResponse>(live::handlers::in_guest::execute(&request, at))
         }
+        Ok(Request::Noise(request)) => {
+            respond::<NoiseResponse>(live::noise::in_guest::execute(&request, at))
+        }
+        Ok(Request::Footprint(request)) => {
+            respond::<FootprintResponse>(live::footprint::in_guest::execute(&request, at))
+        }
+        Err(error) => respond::<HandlersResponse>(Err(error)),
+    }
+}
+
+/// Prints the response after all measurements, so that nothing else runs during one.
+fn respond<R: Response>(items: Result<Vec<R::Item>, BenchError>) -> anyhow::Result<ExitCode> {
+    // The rest is not measured, and less detail takes less of the host's time.
+    mark(marker::FAST, 0);
+    for line in encode(items) {
+        console::print(&(line + "\n"))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs loops; what came of them goes out when all have run.
-fn run_loops(order: &NoiseOrder) -> anyhow::Result<()> {
-    let mut lines = Vec::new();
-    live::noise::in_guest::carry_out(order, mark, &mut |line| lines.push(line));
-    // What follows is not of interest, and goes faster so.
-    sim::marker::mark(sim::marker::FAST, 0);
-    for line in lines {
-        console::print(&(serde_json::to_string(&line)? + "\n"))?;
-    }
-    Ok(())
-}
-
-/// Fills caches and has them interrupted.
-fn fill_caches(order: &FootprintOrder) -> anyhow::Result<()> {
-    let lines = live::footprint::in_guest::carry_out(order, mark);
-    sim::marker::mark(sim::marker::FAST, 0);
-    for line in lines {
-        console::print(&(serde_json::to_string(&line)? + "\n"))?;
-    }
-    Ok(())
-}
-
-fn mark(edge: WindowEdge) {
+fn at(edge: WindowEdge) {
     match edge {
-        WindowEdge::Open => sim::marker::mark(sim::marker::OPEN, 0),
-        WindowEdge::Close => sim::marker::mark(sim::marker::CLOSE, 0),
+        WindowEdge::Open => mark(marker::OPEN, 0),
+        WindowEdge::Close => mark(marker::CLOSE, 0),
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use lab::experiment::RunContext;
-use lab::noise::in_guest::{Inject, NoiseOrder, RECORDS_MAX, TIMERS_MAX};
+use lab::noise::in_guest::{Inject, NoiseRequest, RECORDS_MAX, TIMERS_MAX};
 use lab::noise::{Body, Loop, NoiseBench, Plan};
 use live::host::{
     HostFacts, Root, diagnose, diagnosis, format_cpu_list, host_facts, run_host_block,
@@ -329,7 +329,7 @@ fn run_simulated(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCo
         from: guest.from.clone(),
         limits: limits(args),
         watch: Watch { transitions: true, ..args.simulated.watch(model) },
-        order: guest_order(args, cpus),
+        request: guest_request(args, cpus),
         seed: args.seed,
         on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),
         stop: Box::new(move || stop.is_requested()),
@@ -376,8 +376,8 @@ fn limits(args: &NoiseArgs) -> Limits {
     limits
 }
 
-fn guest_order(args: &NoiseArgs, cpus: Option<Vec<u32>>) -> NoiseOrder {
-    NoiseOrder {
+fn guest_request(args: &NoiseArgs, cpus: Option<Vec<u32>>) -> NoiseRequest {
+    NoiseRequest {
         loops: args.loops(),
         cpus,
         body: args.body,

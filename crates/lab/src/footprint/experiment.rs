@@ -21,17 +21,14 @@ pub struct Plan {
     /// Levels, in order.
     pub levels: Vec<Level>,
     /// Stimuli, in order.
-    #[serde(rename = "sources")]
     pub stimuli: Vec<Stimulus>,
     /// Methods, in order.
     pub methods: Vec<Method>,
     /// Most repetitions with the interrupt, and as many without, of each series.
     pub repetitions_max: usize,
     /// Whether one repetition of each series is traced: who ran when.
-    #[serde(default)]
     pub trace: bool,
     /// In how many rounds, each with everything prepared again; 0 is 1.
-    #[serde(default)]
     pub rounds: usize,
 }
 
@@ -60,20 +57,16 @@ pub struct Series {
     /// What was filled.
     pub level: Level,
     /// What interrupted.
-    #[serde(rename = "source")]
     pub stimulus: Stimulus,
     /// How.
     pub method: Method,
     /// What the bench made ready.
     pub ready: Ready,
     /// Repetitions with the interrupt.
-    #[serde(rename = "raised")]
     pub treatment: Vec<Repetition>,
     /// Repetitions without it.
-    #[serde(rename = "idle")]
     pub control: Vec<Repetition>,
     /// Where rounds end in both; empty where everything was prepared once.
-    #[serde(default)]
     pub rounds: Vec<Round>,
 }
 
@@ -83,10 +76,8 @@ pub struct Round {
     /// What displaced lines cost in it.
     pub curve: Option<Curve>,
     /// Number of treatment repetitions until its end.
-    #[serde(rename = "raised")]
     pub treatment: usize,
     /// Number of control repetitions until its end.
-    #[serde(rename = "idle")]
     pub control: usize,
 }
 

@@ -1,197 +1,152 @@
-//! What a simulated bench asks of the irqlab in its guest, and what that answers: the plan, carried out by
-//! the code of the live bench.
-//!
-//! The answer is lines of JSON, one [`FootprintLine`] each. Nothing in them is believed: what is out of
-//! order or beyond bounds is refused.
+//! Series of repetitions, measured in a guest by the code of the live bench: the request and the
+//! response.
 
 use record::Absence;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value as Json};
 
 use super::bench::Ready;
 use super::experiment::{Plan, Samples, Series};
 use super::sample::Repetition;
 use super::trace::Trace;
 use super::what::{Geometry, Level, Method, Stimulus};
-use crate::experiment::{BenchError, BenchFacts, Measured};
+use crate::experiment::{BenchFacts, Measured};
+use crate::guest_protocol::Response;
 
-/// Repetitions of a line.
-const REPETITIONS_OF_A_LINE: usize = 128;
-/// The most repetitions of an answer.
+/// Number of repetitions of an item.
+const REPETITIONS_OF_AN_ITEM: usize = 128;
+/// Maximum number of repetitions of a response.
 const REPETITIONS_MAX: usize = 1 << 20;
-
-/// The most traces of an answer.
-const TRACES_MAX: usize = 1024;
+/// Maximum number of series, traces and absences of a response.
+const PARTS_MAX: usize = 4096;
 
 /// What to measure in the guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FootprintOrder {
-    /// What.
+#[serde(deny_unknown_fields)]
+pub struct FootprintRequest {
+    /// The series.
     pub plan: Plan,
     /// CPU of the loop.
     pub cpu: u32,
-    /// Sizes of the machine's levels: the guest's own words are of another machine.
+    /// Sizes of the model's levels: what the guest's CPUID says is of another machine.
     pub geometry: Vec<(Level, Geometry)>,
     /// How long an interrupt is waited for, ns.
     pub window_ns: u64,
     /// Chooses the order of lines and the times of interrupts.
     pub seed: u64,
     /// Whether counters are enough, so that no curves are measured.
-    #[serde(default)]
     pub counters_only: bool,
     /// Whether ticks may come in windows.
-    #[serde(default)]
     pub ticks: bool,
 }
 
-/// A line of the answer.
+/// An item of the response.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FootprintLine {
-    /// A series begins.
+#[serde(rename_all = "snake_case")]
+pub enum FootprintItem {
+    /// A series starts.
     Series(Level, Stimulus, Method, Ready),
-    /// Repetitions of the series that began last; whether with the interrupt.
+    /// Repetitions of the series that started last; whether with the interrupt.
     Repetitions(bool, Vec<Repetition>),
-    /// One repetition of which it is to be said who ran.
-    Trace(Level, Stimulus, Result<Trace, Missing>),
-    /// What can't be had.
-    Missing(Level, Stimulus, Missing),
-    /// The same, as a run has it.
+    /// One repetition, for which the host finds who ran.
+    Trace(Trace),
+    /// A part that was not measured.
     Absent(Absence),
-    /// All is said; what is the same for all.
-    Done(FootprintFacts),
-    /// The guest can't do it.
-    Unavailable(String),
-    /// Something broke.
-    Failed(String),
+    /// What holds for all series, and how the plan ended.
+    End(GuestEnd),
 }
 
-/// What is the same for all series.
+/// What holds for all series, and how the plan ended.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct FootprintFacts {
-    bench: String,
-    clock_hz: f64,
-    settings: Map<String, Json>,
-    observer: Map<String, Json>,
-    no_counters: Vec<(String, String)>,
-    warnings: Vec<String>,
-    #[serde(default)]
-    complete: Option<bool>,
+pub struct GuestEnd {
+    /// What the bench in the guest knows of itself.
+    pub facts: BenchFacts,
+    /// Frequency of the loops' clock, Hz.
+    pub clock_hz: f64,
+    /// Whether every part was measured to its end.
+    pub complete: bool,
+    /// The first part that failed.
+    pub failure: Option<String>,
 }
 
-/// Why there is nothing to measure.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Missing {
-    reason: String,
-    remedy: Option<String>,
-}
-
-impl Missing {
-    fn absence(self, what: String) -> Absence {
-        let Missing { reason, remedy } = self;
-        Absence { table: "footprint".to_owned(), what, reason, remedy }
-    }
-}
-
-/// What was measured, in lines.
+/// The items of what was measured.
 #[must_use]
-pub fn lines(measured: Measured<Samples>, facts: BenchFacts) -> Vec<FootprintLine> {
-    let mut lines = Vec::new();
-    let Measured { samples, complete, absent, .. } = measured;
-    for one in &samples.series {
-        lines.push(FootprintLine::Series(one.level, one.stimulus, one.method, one.ready.clone()));
-        for (treatment, all) in [(true, &one.treatment), (false, &one.control)] {
-            let pieces = all.chunks(REPETITIONS_OF_A_LINE);
-            lines.extend(pieces.map(|some| FootprintLine::Repetitions(treatment, some.to_vec())));
+pub fn items(measured: Measured<Samples>, facts: BenchFacts) -> Vec<FootprintItem> {
+    let mut items = Vec::new();
+    let Measured { samples, complete, absent, failure } = measured;
+    for one in samples.series {
+        items.push(FootprintItem::Series(one.level, one.stimulus, one.method, one.ready));
+        for (treatment, all) in [(true, one.treatment), (false, one.control)] {
+            let pieces = all.chunks(REPETITIONS_OF_AN_ITEM);
+            items.extend(pieces.map(|some| FootprintItem::Repetitions(treatment, some.to_vec())));
         }
     }
-    for trace in samples.traces {
-        lines.push(FootprintLine::Trace(trace.level, trace.stimulus, Ok(trace)));
-    }
-    lines.extend(absent.into_iter().chain(facts.absent).map(FootprintLine::Absent));
-    lines.push(FootprintLine::Done(FootprintFacts {
-        bench: facts.bench,
-        clock_hz: samples.clock_hz,
-        settings: facts.settings,
-        observer: facts.observer,
-        no_counters: Vec::new(),
-        warnings: facts.warnings,
-        complete: Some(complete),
-    }));
-    lines
+    items.extend(absent.into_iter().map(FootprintItem::Absent));
+    items.extend(samples.traces.into_iter().map(FootprintItem::Trace));
+    let clock_hz = samples.clock_hz;
+    items.push(FootprintItem::End(GuestEnd { facts, clock_hz, complete, failure }));
+    items
 }
 
-/// Puts the lines of an answer together.
-///
-/// # Errors
-/// What the guest says of itself, and an answer that is not one.
-pub fn read<'a>(
-    answer: impl Iterator<Item = &'a str>,
-) -> Result<(BenchFacts, Measured<Samples>), BenchError> {
-    let broken = |what: &str| BenchError::Failed(format!("the guest's answer: {what}"));
-    let (mut measured, mut count) = (Measured::<Samples>::default(), 0);
-    for line in answer {
-        let line = serde_json::from_str(line).map_err(|error| broken(&error.to_string()))?;
-        let samples = &mut measured.samples;
-        match line {
-            FootprintLine::Series(level, stimulus, method, ready) => {
+/// The response: what was measured.
+#[derive(Debug, Default)]
+pub struct FootprintResponse {
+    /// What was measured.
+    pub measured: Measured<Samples>,
+    /// What the bench in the guest knows of itself; absent until it was read.
+    pub facts: Option<BenchFacts>,
+    repetitions: usize,
+}
+
+impl Response for FootprintResponse {
+    type Item = FootprintItem;
+
+    fn add(&mut self, item: FootprintItem) -> Result<(), String> {
+        let Measured { samples, complete, absent, failure } = &mut self.measured;
+        match item {
+            FootprintItem::Series(level, stimulus, method, ready) => {
                 let (treatment, control, rounds) = (Vec::new(), Vec::new(), Vec::new());
-                samples.series.push(Series {
-                    level,
-                    stimulus,
-                    method,
-                    ready,
-                    treatment,
-                    control,
-                    rounds,
-                });
+                let one = Series { level, stimulus, method, ready, treatment, control, rounds };
+                samples.series.push(one);
             }
-            FootprintLine::Repetitions(treatment, some) => {
-                count += some.len();
-                if count > REPETITIONS_MAX {
-                    return Err(broken("too many repetitions"));
-                }
-                let series = samples.series.last_mut();
-                let series = series.ok_or_else(|| broken("repetitions of no series"))?;
+            FootprintItem::Repetitions(treatment, some) => {
+                self.repetitions += some.len();
+                let series = samples.series.last_mut().ok_or("it has repetitions of no series")?;
                 if treatment { &mut series.treatment } else { &mut series.control }.extend(some);
             }
-            FootprintLine::Trace(..) if samples.traces.len() >= TRACES_MAX => {
-                return Err(broken("too many traces"));
+            FootprintItem::Trace(trace) => samples.traces.push(trace),
+            FootprintItem::Absent(absence) => absent.push(absence),
+            FootprintItem::End(end) => {
+                samples.clock_hz = end.clock_hz;
+                (*complete, *failure) = (end.complete, end.failure);
+                self.facts = Some(end.facts);
             }
-            FootprintLine::Trace(level, stimulus, trace) => match trace {
-                Ok(trace) => samples.traces.push(trace),
-                Err(why) => {
-                    let what = format!("trace of {level}, {stimulus}");
-                    measured.absent.push(why.absence(what));
-                }
-            },
-            FootprintLine::Missing(level, stimulus, why) => {
-                measured.absent.push(why.absence(format!("{level}, {stimulus}")));
-            }
-            FootprintLine::Absent(absence) => measured.absent.push(absence),
-            FootprintLine::Done(facts) => {
-                samples.clock_hz = facts.clock_hz;
-                measured.complete = facts.complete.unwrap_or(true);
-                let absent = facts.no_counters.into_iter().map(|(level, reason)| {
-                    Missing { reason, remedy: None }.absence(format!("{level}: misses"))
-                });
-                let FootprintFacts { bench, settings, observer, warnings, .. } = facts;
-                let absent = absent.collect();
-                return Ok((BenchFacts { bench, settings, observer, absent, warnings }, measured));
-            }
-            FootprintLine::Unavailable(reason) => {
-                return Err(BenchError::NothingMeasurable { reason, remedy: None });
-            }
-            FootprintLine::Failed(reason) => return Err(BenchError::Failed(reason)),
+        }
+        let parts = samples.series.len() + samples.traces.len() + absent.len();
+        match (parts > PARTS_MAX, self.repetitions > REPETITIONS_MAX) {
+            (false, false) => Ok(()),
+            (true, _) => Err(format!("it has more than {PARTS_MAX} parts")),
+            (false, true) => Err(format!("it has more than {REPETITIONS_MAX} repetitions")),
         }
     }
-    Err(broken("it has no end"))
+
+    fn check(&self) -> Result<(), String> {
+        let hz = self.measured.samples.clock_hz;
+        match self.facts {
+            None => Err("it has no facts of the bench".to_owned()),
+            Some(_) if !(hz.is_finite() && hz > 0.0) => {
+                Err("it has a clock without a frequency".to_owned())
+            }
+            Some(_) => Ok(()),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::BenchError;
     use crate::footprint::sample::Verdict;
+    use crate::guest_protocol::{decode, encode};
 
     fn measured() -> Measured<Samples> {
         let geometry = Geometry { size_bytes: 1024, line_bytes: 64, ways: 2 };
@@ -220,23 +175,55 @@ mod tests {
             control: vec![one; 5],
             rounds: Vec::new(),
         };
-        let missing = Missing { reason: "none".to_owned(), remedy: None };
-        let samples = Samples { series: vec![series], ..Samples::default() };
-        Measured { absent: vec![missing.absence("l2".to_owned())], ..Measured::new(samples) }
+        let absence = Absence {
+            table: "footprint".to_owned(),
+            what: "l2, net".to_owned(),
+            reason: "no card".to_owned(),
+            remedy: None,
+        };
+        let samples = Samples { clock_hz: 1e9, series: vec![series], ..Samples::default() };
+        Measured { absent: vec![absence], ..Measured::new(samples) }
+    }
+
+    fn read(items: Vec<FootprintItem>) -> Result<FootprintResponse, BenchError> {
+        let lines = encode(Ok(items));
+        decode(lines.iter().map(String::as_str))
     }
 
     #[test]
-    fn an_answer_comes_back_whole() {
-        let said: Vec<String> = lines(measured(), BenchFacts::default())
-            .iter()
-            .map(|line| serde_json::to_string(line).unwrap())
-            .collect();
-        assert!(said.iter().all(|line| line.len() < 60_000));
-        let (_, back) = read(said.iter().map(String::as_str)).unwrap();
-        assert_eq!(back.samples.series[0].treatment, measured().samples.series[0].treatment);
-        assert_eq!((back.samples.series[0].control.len(), back.absent.len()), (5, 1));
-        assert!(read(said[..2].iter().map(String::as_str)).is_err());
-        assert!(read(said[1..].iter().map(String::as_str)).is_err());
-        assert!(read(["{}"].into_iter()).is_err());
+    fn a_response_reads_back() {
+        let facts = BenchFacts { warnings: vec!["slow".to_owned()], ..BenchFacts::default() };
+        let mut sent = measured();
+        (sent.complete, sent.failure) = (false, Some("l2: broke".to_owned()));
+        let response = read(items(sent.clone(), facts)).unwrap();
+        let back = response.measured;
+        let (series, expected) = (&back.samples.series[0], &sent.samples.series[0]);
+        assert_eq!((&series.treatment, &series.control), (&expected.treatment, &expected.control));
+        assert_eq!((back.samples.clock_hz, back.complete), (1e9, false));
+        assert_eq!((back.absent, back.failure), (sent.absent, sent.failure));
+        assert_eq!(response.facts.unwrap().warnings, ["slow"]);
+    }
+
+    #[test]
+    fn a_response_is_whole_and_bounded() {
+        let all = items(measured(), BenchFacts::default());
+        let absent = FootprintItem::Absent(measured().absent[0].clone());
+        let without_clock = vec![FootprintItem::End(GuestEnd::default())];
+        for (items, words) in [
+            (all[..2].to_vec(), "no facts"),
+            (all[1..].to_vec(), "repetitions of no series"),
+            (without_clock, "without a frequency"),
+            (vec![absent; PARTS_MAX + 1], "more than 4096 parts"),
+        ] {
+            let error = read(items).unwrap_err().to_string();
+            assert!(error.contains(words), "{words}: {error}");
+        }
+        // The lines of so many repetitions are too long already.
+        let mut response = FootprintResponse::default();
+        let one = measured().samples.series[0].treatment[0];
+        let add = |item: &FootprintItem| response.add(item.clone());
+        let many = FootprintItem::Repetitions(true, vec![one; REPETITIONS_MAX]);
+        let ended: Vec<bool> = [&all[0], &many, &all[1]].map(add).map(|done| done.is_ok()).to_vec();
+        assert_eq!(ended, [true, true, false]);
     }
 }

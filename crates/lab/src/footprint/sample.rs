@@ -7,12 +7,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Verdict {
     /// It counts: the one interrupt came while lines were touched; in a control repetition, none did.
-    #[serde(rename = "Kept")]
     Accepted,
     /// The interrupt did not come, or not while lines were touched (the paper's low outliers).
     NotInterrupted,
     /// Other interrupts came as well (the paper's high outliers).
-    #[serde(rename = "OthersToo")]
     Contaminated,
     /// The loop was switched out, or had a page fault.
     Switched,
@@ -58,7 +56,6 @@ pub struct Repetition {
     /// Misses in kernel mode.
     pub kernel_misses: Option<u64>,
     /// Its number among all windows of the bench, where something watches from outside.
-    #[serde(default)]
     pub window: Option<u32>,
 }
 

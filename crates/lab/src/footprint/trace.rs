@@ -47,7 +47,6 @@ pub struct Trace {
     /// What was filled.
     pub level: Level,
     /// What interrupted.
-    #[serde(rename = "source")]
     pub stimulus: Stimulus,
     /// How.
     pub method: Method,

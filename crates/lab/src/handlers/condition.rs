@@ -94,7 +94,6 @@ words!(
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Condition {
     /// What runs on the machine anyway: no load and no stimulus of irqlab.
-    #[serde(rename = "AsFound")]
     Ambient,
     /// A command of the user's.
     Command,
@@ -105,7 +104,6 @@ pub enum Condition {
         /// The rate of the stimulus.
         rate: Rate,
         /// The stimulus.
-        #[serde(rename = "source")]
         stimulus: Stimulus,
     },
 }

@@ -1,5 +1,5 @@
-//! What a simulated bench asks of the irqlab in its guest, and what that answers: one window of one
-//! condition, made by the code that makes it on the live bench.
+//! One window of a condition, created in a guest by the code of the live bench: the request and the
+//! response.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,86 +9,82 @@ use serde_json::{Map, Value as Json};
 
 use super::condition::Condition;
 use super::sample::{ContextStats, StimulusStats, Timing};
-use crate::experiment::BenchError;
+use crate::guest_protocol::Response;
 
-/// A window to make. All CPUs of the guest are measured. Times are of the guest's clock.
+/// Maximum number of contexts of a response, over all CPUs.
+const CONTEXTS_MAX: usize = 1 << 14;
+/// Number of contexts of an item.
+const CONTEXTS_OF_AN_ITEM: usize = 64;
+
+/// A window to create. All CPUs of the guest are measured. Times are of the guest's clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GuestOrder {
-    /// Which load and stimulus run.
+#[serde(deny_unknown_fields)]
+pub struct HandlersRequest {
+    /// The load and the stimulus.
     pub condition: Condition,
     /// How long they run before the window opens, ns.
     pub warm_up_ns: u64,
     /// How long the window is open, ns; with a command until that ends.
     pub duration_ns: u64,
-    /// For the guest's shell, in [`Condition::Command`].
+    /// A line for the guest's shell, in [`Condition::Command`].
     pub command: Option<String>,
     /// Time between two operations at a low rate, ns.
     pub low_interval_ns: u64,
-    /// CPUs for what must run besides.
+    /// CPUs for helper threads.
     pub housekeeping: Vec<u32>,
     /// File or block device of the guest that the disk stimulus reads; by default its first disk.
     pub disk_file: Option<PathBuf>,
-    /// Whether the live bench measures in the guest meanwhile.
-    #[serde(default)]
+    /// Whether the live bench measures in the guest as well.
     pub probed: bool,
-    /// Names of the events that it reads, in a window of their own after the other.
-    #[serde(default)]
+    /// Names of the events that it reads, in a second window.
     pub events: Vec<String>,
 }
 
-/// What came of it.
+/// An item of the response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum GuestAnswer {
-    /// The window was opened and closed.
-    Done(GuestWindow),
-    /// The guest cannot have this condition.
-    Unavailable {
-        /// Why.
-        reason: String,
-        /// What would unlock it.
-        remedy: Option<String>,
-    },
-    /// Something broke.
-    Failed(String),
+#[serde(rename_all = "snake_case")]
+pub enum HandlersItem {
+    /// The window, without the contexts that the live bench measured.
+    Window(GuestWindow),
+    /// Some of these contexts.
+    Contexts(Vec<ProbedContext>),
 }
 
-/// A window that was made.
+/// A window that was open.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GuestWindow {
     /// How long it was open by the guest's clock, ns.
     pub length_ns: u64,
     /// CPU time of the irqlab in the guest meanwhile, ns.
     pub user_cpu_ns: u64,
-    /// What the load did.
+    /// Statistics of the load.
     pub load_work: Option<StimulusStats>,
-    /// What the stimulus did.
+    /// Statistics of the stimulus.
     pub stimulus_work: Option<StimulusStats>,
     /// Settings in force that only the guest knows.
     pub facts: Map<String, Json>,
     /// What a reader must know.
     pub warnings: Vec<String>,
     /// What the live bench measured, if it did.
-    #[serde(default)]
     pub probed: Option<Probed>,
 }
 
 /// What the live bench measured in the guest.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Probed {
-    /// What it took a probe pair to add inside its own span, ns, and subtracted.
-    pub inside_ns: u64,
-    /// What it took a pair to add in all, ns.
-    pub added_ns: u64,
-    /// Events that it lost.
+    /// Overhead of a pair of probes inside its own span, ns; subtracted.
+    pub in_span_ns: u64,
+    /// Whole overhead of a pair of probes, ns.
+    pub total_ns: u64,
+    /// Events that were lost.
     pub lost: u64,
-    /// Its sources, CPU by CPU.
-    pub sources: Vec<ProbedSource>,
+    /// The contexts, CPU by CPU.
+    pub contexts: Vec<ProbedContext>,
 }
 
-/// A source on a CPU, as the live bench saw it.
+/// A context on a CPU, as the live bench measured it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ProbedSource {
+pub struct ProbedContext {
     /// The CPU.
     pub cpu: u32,
     /// [`attribution::ContextKind::label`].
@@ -99,105 +95,136 @@ pub struct ProbedSource {
     pub name: String,
     /// Spans.
     pub count: u64,
-    /// Sum of self times, ns, what the probes add subtracted.
+    /// Sum of self times, ns, with the probe overhead subtracted.
     pub self_total_ns: u64,
     /// Spans whose events were read.
-    #[serde(default)]
     pub event_spans: u64,
-    /// Sums of what they counted themselves, what reading adds subtracted, by event.
-    #[serde(default)]
+    /// Sums of the events' self counts, by event, with the overhead of reading subtracted.
     pub event_totals: BTreeMap<String, f64>,
 }
 
-impl ProbedSource {
-    /// What a sample says, if its times come from probes.
+impl ProbedContext {
+    /// Returns the statistics of a context, if its times come from probes.
     #[must_use]
-    pub fn of(sample: &ContextStats) -> Option<ProbedSource> {
-        (sample.timing == Timing::Probes).then(|| ProbedSource {
-            cpu: sample.cpu,
-            kind: sample.context.kind.label().to_owned(),
-            number: sample.context.number,
-            name: sample.context.name.clone(),
-            count: sample.count,
-            self_total_ns: sample.own.sum,
+    pub fn of(stats: &ContextStats) -> Option<ProbedContext> {
+        (stats.timing == Timing::Probes).then(|| ProbedContext {
+            cpu: stats.cpu,
+            kind: stats.context.kind.label().to_owned(),
+            number: stats.context.number,
+            name: stats.context.name.clone(),
+            count: stats.count,
+            self_total_ns: stats.own.sum,
             event_spans: 0,
             event_totals: BTreeMap::new(),
         })
     }
 
-    /// Adds what a pass of events says of the source: names and what reading adds to a span of each.
-    pub fn add_events(&mut self, sample: &ContextStats, names: &[String], overheads: &[f64]) {
-        self.event_spans = sample.events.spans;
-        for (at, (name, total)) in names.iter().zip(&sample.events.own).enumerate() {
-            if let Some(added) = sample.events.added(at, overheads.get(at).copied()) {
+    /// Adds the statistics of a pass with events: their names, and the overhead of reading each in a span.
+    pub fn add_events(&mut self, stats: &ContextStats, names: &[String], overheads: &[f64]) {
+        self.event_spans = stats.events.spans;
+        for (at, (name, total)) in names.iter().zip(&stats.events.own).enumerate() {
+            if let Some(added) = stats.events.added(at, overheads.get(at).copied()) {
                 self.event_totals.insert(name.clone(), *total as f64 - added);
             }
         }
     }
 }
 
-impl From<BenchError> for GuestAnswer {
-    fn from(error: BenchError) -> GuestAnswer {
-        match error {
-            BenchError::Unavailable { reason, remedy }
-            | BenchError::NothingMeasurable { reason, remedy } => {
-                GuestAnswer::Unavailable { reason, remedy }
-            }
-            BenchError::Failed(reason) => GuestAnswer::Failed(reason),
-        }
-    }
+/// Returns the items of a window.
+#[must_use]
+pub fn items(mut window: GuestWindow) -> Vec<HandlersItem> {
+    let contexts = window.probed.as_mut().map(|probed| std::mem::take(&mut probed.contexts));
+    let contexts = contexts.unwrap_or_default();
+    let pieces = contexts.chunks(CONTEXTS_OF_AN_ITEM);
+    let pieces = pieces.map(|some| HandlersItem::Contexts(some.to_vec()));
+    [HandlersItem::Window(window)].into_iter().chain(pieces).collect()
 }
 
-impl GuestAnswer {
-    /// The window.
-    ///
-    /// # Errors
-    /// Why there is none.
-    pub fn window(self) -> Result<GuestWindow, BenchError> {
-        match self {
-            GuestAnswer::Done(window) => Ok(window),
-            GuestAnswer::Unavailable { reason, remedy } => {
-                Err(BenchError::Unavailable { reason, remedy })
+/// The response: one window.
+#[derive(Debug, Default)]
+pub struct HandlersResponse {
+    /// The window; absent until it is read.
+    pub window: Option<GuestWindow>,
+}
+
+impl Response for HandlersResponse {
+    type Item = HandlersItem;
+
+    fn add(&mut self, item: HandlersItem) -> Result<(), String> {
+        match item {
+            HandlersItem::Window(_) if self.window.is_some() => {
+                return Err("it has two windows".to_owned());
             }
-            GuestAnswer::Failed(reason) => Err(BenchError::Failed(reason)),
+            HandlersItem::Window(window) => self.window = Some(window),
+            HandlersItem::Contexts(some) => {
+                let probed = self.window.as_mut().and_then(|window| window.probed.as_mut());
+                let probed = probed.ok_or("it has contexts that no probe measured")?;
+                probed.contexts.extend(some);
+            }
         }
+        let probed = self.window.as_ref().and_then(|window| window.probed.as_ref());
+        match probed.is_some_and(|probed| probed.contexts.len() > CONTEXTS_MAX) {
+            true => Err(format!("it has more than {CONTEXTS_MAX} contexts")),
+            false => Ok(()),
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.window.is_some() { Ok(()) } else { Err("it has no window".to_owned()) }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handlers::{Load, Rate, Stimulus};
+    use crate::experiment::BenchError;
+    use crate::guest_protocol::{decode, encode};
+
+    fn read(items: Vec<HandlersItem>) -> Result<GuestWindow, BenchError> {
+        let lines = encode(Ok(items));
+        let response = decode::<HandlersResponse>(lines.iter().map(String::as_str))?;
+        Ok(response.window.unwrap())
+    }
+
+    fn window(contexts: usize) -> GuestWindow {
+        let one = |number| ProbedContext {
+            cpu: 1,
+            kind: "irq".to_owned(),
+            number,
+            name: "disk \"a\"".to_owned(),
+            count: 3,
+            self_total_ns: 4,
+            event_spans: 5,
+            event_totals: BTreeMap::from([("cycles".to_owned(), 0.1)]),
+        };
+        let contexts = (0..contexts as u32).map(one).collect();
+        GuestWindow {
+            stimulus_work: Some(StimulusStats { operations: 2, ..StimulusStats::default() }),
+            probed: Some(Probed { contexts, ..Probed::default() }),
+            ..GuestWindow::default()
+        }
+    }
 
     #[test]
-    fn orders_and_answers_pass_through_a_line_of_json() {
-        let condition =
-            Condition::Made { load: Load::Busy, rate: Rate::High, stimulus: Stimulus::Disk };
-        let order = GuestOrder {
-            condition,
-            warm_up_ns: 1,
-            duration_ns: u64::MAX,
-            command: Some("echo \"a\nb\"".to_owned()),
-            low_interval_ns: 3,
-            housekeeping: vec![1],
-            disk_file: Some("/dev/vda".into()),
-            probed: true,
-            events: vec!["cycles".to_owned()],
-        };
-        let line = serde_json::to_string(&order).unwrap();
-        assert!(!line.contains('\n'));
-        assert_eq!(serde_json::from_str::<GuestOrder>(&line).unwrap(), order);
-        let done = GuestWindow {
-            stimulus_work: Some(StimulusStats { operations: 2, ..StimulusStats::default() }),
-            ..GuestWindow::default()
-        };
-        for answer in [
-            GuestAnswer::Done(done),
-            GuestAnswer::Unavailable { reason: "no".to_owned(), remedy: None },
-            GuestAnswer::Failed("broke".to_owned()),
+    fn a_window_reads_back() {
+        for sent in [GuestWindow::default(), window(0), window(1), window(1000)] {
+            assert_eq!(read(items(sent.clone())).unwrap(), sent);
+        }
+    }
+
+    #[test]
+    fn a_response_is_one_window_with_bounded_contexts() {
+        let [one] = items(GuestWindow::default()).try_into().unwrap();
+        let contexts = HandlersItem::Contexts(Vec::new());
+        for (items, words) in [
+            (vec![], "no window"),
+            (vec![one.clone(), one.clone()], "two windows"),
+            (vec![contexts.clone()], "that no probe measured"),
+            (vec![one, contexts], "that no probe measured"),
+            (items(window(CONTEXTS_MAX + 1)), "more than 16384 contexts"),
         ] {
-            let line = serde_json::to_string(&answer).unwrap();
-            assert_eq!(serde_json::from_str::<GuestAnswer>(&line).unwrap(), answer);
+            let error = read(items).unwrap_err().to_string();
+            assert!(error.contains(words), "{words}: {error}");
         }
     }
 }

@@ -1,32 +1,30 @@
-//! What a simulated bench asks of the irqlab in its guest, and what that answers: the loops, run by the
-//! code that runs them on the live bench, bare, with their raw records.
-//!
-//! The answer is lines of JSON, one [`NoiseLine`] each. Nothing in them is believed: what is out of
-//! order or beyond bounds is refused.
+//! The loops, run in a guest by the code of the live bench without probes: the request, and the
+//! response with the loops' raw records.
 
 use serde::{Deserialize, Serialize};
 
 use super::loops::{Body, Loop};
 use crate::experiment::BenchError;
-use crate::footprint::in_guest::FootprintOrder;
-use crate::handlers::in_guest::GuestOrder;
+use crate::guest_protocol::Response;
 
-/// The most records of a loop on one CPU.
+/// Maximum number of records of a loop on one CPU.
 pub const RECORDS_MAX: usize = 1 << 17;
-/// The most timers that are set for one time.
+/// Maximum number of timers that are set for one time.
 pub const TIMERS_MAX: u32 = 64;
-/// Length of a piece of records in an answer, at most; bytes.
+/// Maximum number of loops of a response, over all CPUs.
+const LOOPS_MAX: usize = 4096;
+/// Length at which a piece of records in a response ends, bytes.
 const PIECE_BYTES: usize = 60_000;
 
 /// Loops to run, one after the other, each on all its CPUs. Times are of the guest's clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NoiseOrder {
+#[serde(deny_unknown_fields)]
+pub struct NoiseRequest {
     /// Which loops.
     pub loops: Vec<Loop>,
     /// CPUs that run them; absent: all that the guest has.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<Vec<u32>>,
-    /// What those with work do.
+    /// What fwq and ftq execute.
     pub body: Body,
     /// Time of a quantum and of a slot, ns.
     pub quantum_ns: u64,
@@ -36,7 +34,7 @@ pub struct NoiseOrder {
     pub duration_ns: u64,
     /// How long a loop runs before its window opens, ns.
     pub warm_up_ns: u64,
-    /// Shortest gap that is a detour, ns; absent: chosen by the clock's resolution.
+    /// Shortest gap that is a detour, ns; absent: by the clock's resolution.
     pub threshold_ns: Option<u64>,
     /// Priority under SCHED_FIFO; absent: SCHED_OTHER.
     pub fifo: Option<u32>,
@@ -44,26 +42,9 @@ pub struct NoiseOrder {
     pub inject: Option<Inject>,
 }
 
-/// What may be ordered of the irqlab in a guest.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Ordered {
-    /// Loops.
-    Noise {
-        /// Which, and how.
-        noise: NoiseOrder,
-    },
-    /// Caches to fill, and interrupts.
-    Footprint {
-        /// Which, and how.
-        footprint: FootprintOrder,
-    },
-    /// A window of a condition.
-    Handlers(Box<GuestOrder>),
-}
-
-/// Timers of known times: one, then two, and so on up to `timers`, then one again, each time `every_ns`
-/// later. They go off in one interrupt, which is longer the more there are.
+/// Timers for known times: one, then two, and so on up to `timers`, then one again, each time
+/// `every_ns` later. Timers for the same time expire in one interrupt, which is longer the more there
+/// are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inject {
     /// How many, 1 to [`TIMERS_MAX`].
@@ -73,31 +54,36 @@ pub struct Inject {
 }
 
 impl Inject {
-    /// How many of the timers go off at the `at`-th time, from 1.
+    /// How many of the timers expire at the `at`-th time, from 1.
     #[must_use]
     pub fn timers_at(self, at: u64) -> u32 {
         (at.saturating_sub(1) % u64::from(self.timers.max(1))) as u32 + 1
     }
 }
 
-/// A line of the answer.
+/// An item of the response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum NoiseLine {
-    /// The loops' clock.
-    #[serde(rename = "grain")]
-    ClockResolution(GuestClockResolution),
+#[serde(rename_all = "snake_case")]
+pub enum NoiseItem {
+    /// The resolution of the loops' clock.
+    Clock(GuestClockResolution),
     /// A loop has run on a CPU. Its records follow.
-    #[serde(rename = "ran")]
     LoopRun(LoopRun),
-    /// Some of them; see [`pieces`].
+    /// Some of the records of the last loop; see [`pieces`].
     Records(String),
-    /// All is said.
-    Done,
-    /// The guest can't do it.
-    Unavailable(String),
-    /// Something broke.
-    Failed(String),
+    /// A loop that failed.
+    Failed(FailedLoop),
+}
+
+/// A loop that failed in the guest. The loops before and after it are not affected.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedLoop {
+    /// Which loop.
+    pub looping: Loop,
+    /// Whether its window was opened.
+    pub opened: bool,
+    /// Why it failed.
+    pub error: BenchError,
 }
 
 /// The resolution of the loops' clock, as the guest measured it.
@@ -108,14 +94,12 @@ pub struct GuestClockResolution {
     /// Minimum difference of two readings, ns.
     pub step_ns: f64,
     /// Median time of an iteration of the detour loop, ns.
-    #[serde(rename = "turn_ns")]
     pub iteration_ns: u64,
     /// The same in steps of the counter.
-    #[serde(rename = "turn_cycles")]
     pub iteration_cycles: u64,
-    /// Gaps above it are detours, ns.
+    /// Longer gaps are detours, ns.
     pub threshold_ns: u64,
-    /// The minimum threshold, ns.
+    /// The shortest threshold that the clock allows, ns.
     pub threshold_ns_min: u64,
 }
 
@@ -132,19 +116,15 @@ pub struct LoopRun {
     pub start: u64,
     /// When it ended.
     pub end: u64,
-    /// Iterations of the detour loop in which no gap was recorded.
-    #[serde(rename = "turns")]
+    /// Iterations of the detour loop that recorded no gap.
     pub iterations: u64,
     /// Time of the other iterations that is in no gap: recording takes it.
-    #[serde(rename = "noting")]
     pub recording_cycles: u64,
-    /// Time of an iteration of the detour loop, as it was subtracted from gaps.
-    #[serde(rename = "turn_cycles")]
+    /// An iteration of the detour loop, as subtracted from gaps.
     pub iteration_cycles: u64,
-    /// Gaps above it were recorded.
+    /// Longer gaps were recorded.
     pub threshold_cycles: u64,
     /// Iterations of the body in a quantum, or in a part of a slot.
-    #[serde(rename = "turns_of_body")]
     pub body_iterations: u64,
     /// Records for which there was no room.
     pub lost: u64,
@@ -156,7 +136,7 @@ pub struct LoopRun {
     pub injected: Option<Injections>,
 }
 
-/// When timers go off: `times` times at equal distances, the last time at `last`.
+/// When timers expire: `times` times at equal distances, the last time at `last`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Injections {
     /// One distance before the first time.
@@ -177,7 +157,7 @@ impl Injections {
     }
 }
 
-/// A loop on one CPU with its records, as [`super::super`]'s loops write them.
+/// A loop on one CPU with its records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestLoop {
     /// How it ran.
@@ -186,10 +166,9 @@ pub struct GuestLoop {
     pub records: Vec<[u64; 3]>,
 }
 
-/// Records as text: three numbers each, the first as what it is more than the first of the record
-/// before, the second as what it is more than the first. In pieces, none in the middle of a record.
-///
-/// Of slots, whose second number is no time, that is a difference modulo 2^64.
+/// Records as text, in pieces of whole records. Each record is three numbers: the first one as the
+/// difference to that of the record before, the second one as the difference to the first one. The
+/// second number of a slot is not a time: its difference is modulo 2^64.
 #[must_use]
 pub fn pieces(records: &[[u64; 3]]) -> Vec<String> {
     let (mut pieces, mut piece, mut before) = (Vec::new(), String::new(), 0_u64);
@@ -205,50 +184,42 @@ pub fn pieces(records: &[[u64; 3]]) -> Vec<String> {
     pieces
 }
 
-/// What is read of an answer.
+/// The response: the clock and the loops.
 #[derive(Debug, Default)]
-pub struct Answer {
+pub struct NoiseResponse {
     /// The loops' clock.
-    pub resolution: Option<GuestClockResolution>,
-    /// The loops, in the order of the answer.
+    pub clock: Option<GuestClockResolution>,
+    /// The loops that have run, in order.
     pub loops: Vec<GuestLoop>,
-    done: bool,
+    /// The loops that failed.
+    pub failed: Vec<FailedLoop>,
 }
 
-impl Answer {
-    /// Reads an answer to its end.
-    ///
-    /// # Errors
-    /// What the guest says that broke, and what is wrong with its answer.
-    pub fn read<'a>(lines: impl IntoIterator<Item = &'a str>) -> Result<Answer, BenchError> {
-        let wrong = |what: &str| BenchError::Failed(format!("the guest's answer {what}"));
-        let mut answer = Answer::default();
-        for line in lines {
-            let line: NoiseLine = serde_json::from_str(line).map_err(|_| wrong("is not one"))?;
-            match line {
-                _ if answer.done => return Err(wrong("goes on behind its end")),
-                NoiseLine::ClockResolution(resolution) => answer.resolution = Some(resolution),
-                NoiseLine::LoopRun(run) => {
-                    answer.loops.push(GuestLoop { run, records: Vec::new() })
-                }
-                NoiseLine::Records(text) => {
-                    let last = answer.loops.last_mut();
-                    let read = last.and_then(|one| read_piece(&text, &mut one.records));
-                    read.ok_or_else(|| wrong("has records that are none"))?;
-                }
-                NoiseLine::Done => answer.done = true,
-                NoiseLine::Unavailable(reason) => {
-                    return Err(BenchError::Unavailable { reason, remedy: None });
-                }
-                NoiseLine::Failed(reason) => return Err(BenchError::Failed(reason)),
+impl Response for NoiseResponse {
+    type Item = NoiseItem;
+
+    fn add(&mut self, item: NoiseItem) -> Result<(), String> {
+        match item {
+            NoiseItem::Clock(clock) => self.clock = Some(clock),
+            NoiseItem::LoopRun(run) => self.loops.push(GuestLoop { run, records: Vec::new() }),
+            NoiseItem::Failed(failed) => self.failed.push(failed),
+            NoiseItem::Records(text) => {
+                let last = self.loops.last_mut().ok_or("it has records of no loop")?;
+                read_piece(&text, &mut last.records).ok_or("it has invalid records")?;
             }
         }
-        if !answer.done {
-            return Err(wrong("has no end"));
+        match self.loops.len() + self.failed.len() > LOOPS_MAX {
+            true => Err(format!("it has more than {LOOPS_MAX} loops")),
+            false => Ok(()),
         }
-        match answer.loops.iter().all(is_in_order) {
-            true => Ok(answer),
-            false => Err(wrong("has records out of order")),
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let has_clock = self.clock.is_some_and(|clock| clock.hz.is_finite() && clock.hz > 0.0);
+        match (has_clock, self.loops.iter().all(is_in_order)) {
+            (true, true) => Ok(()),
+            (false, _) => Err("it has no clock, or one without a frequency".to_owned()),
+            (true, false) => Err("it has records out of order".to_owned()),
         }
     }
 }
@@ -267,7 +238,7 @@ fn read_piece(text: &str, records: &mut Vec<[u64; 3]>) -> Option<()> {
     Some(())
 }
 
-/// Times lie in the window and do not overlap; slots have rising numbers.
+/// Times lie in the window and do not overlap; the numbers of slots rise.
 fn is_in_order(one: &GuestLoop) -> bool {
     let (run, records) = (&one.run, &one.records);
     let rise = |two: &[[u64; 3]]| match run.looping {
@@ -288,6 +259,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::guest_protocol::{decode, encode};
 
     fn ran(looping: Loop, end: u64) -> LoopRun {
         LoopRun {
@@ -308,13 +280,24 @@ mod tests {
         }
     }
 
-    fn lines(of: &[NoiseLine]) -> Vec<String> {
-        of.iter().map(|line| serde_json::to_string(line).unwrap()).collect()
+    fn clock(hz: f64) -> NoiseItem {
+        NoiseItem::Clock(GuestClockResolution {
+            hz,
+            step_ns: 1.0,
+            iteration_ns: 10,
+            iteration_cycles: 10,
+            threshold_ns: 100,
+            threshold_ns_min: 50,
+        })
     }
 
-    fn read(of: &[NoiseLine]) -> Result<Answer, BenchError> {
-        let lines = lines(of);
-        Answer::read(lines.iter().map(String::as_str))
+    fn read_all(items: Vec<NoiseItem>) -> Result<NoiseResponse, BenchError> {
+        let lines = encode(Ok(items));
+        decode(lines.iter().map(String::as_str))
+    }
+
+    fn read(items: Vec<NoiseItem>) -> Result<NoiseResponse, BenchError> {
+        read_all([vec![clock(1e9)], items].concat())
     }
 
     proptest! {
@@ -328,51 +311,65 @@ mod tests {
                 at = first + length;
                 [first, at, u64::from(*flag) << 63]
             }).collect();
-            let mut said = vec![NoiseLine::LoopRun(ran(Loop::Fwq, at))];
+            let mut items = vec![NoiseItem::LoopRun(ran(Loop::Fwq, at))];
             let pieces = pieces(&records);
             prop_assert!(pieces.iter().all(|piece| piece.len() < PIECE_BYTES + 100));
-            said.extend(pieces.into_iter().map(NoiseLine::Records));
-            said.push(NoiseLine::Done);
-            let answer = read(&said).unwrap();
-            prop_assert_eq!(&answer.loops[0].records, &records);
+            items.extend(pieces.into_iter().map(NoiseItem::Records));
+            let response = read(items).unwrap();
+            prop_assert_eq!(&response.loops[0].records, &records);
         }
 
         #[test]
         fn nonsense_is_refused_and_never_a_panic(text in "[0-9a-f ;z]{0,60}") {
-            let said = [
-                NoiseLine::LoopRun(ran(Loop::Ftq, 5)), NoiseLine::Records(text), NoiseLine::Done,
-            ];
-            let _ = read(&said);
+            let _ = read(vec![NoiseItem::LoopRun(ran(Loop::Ftq, 5)), NoiseItem::Records(text)]);
         }
     }
 
     #[test]
-    fn an_answer_is_whole_and_in_order() {
-        let [fwq, done] = [NoiseLine::LoopRun(ran(Loop::Fwq, 100)), NoiseLine::Done];
-        let records = |text: &str| NoiseLine::Records(text.to_owned());
+    fn records_are_whole_and_in_order() {
+        let fwq = NoiseItem::LoopRun(ran(Loop::Fwq, 100));
+        let records = |text: &str| NoiseItem::Records(text.to_owned());
         assert_eq!(
-            read(&[fwq.clone(), records("5 5 0;a 5 0;"), done.clone()]).unwrap().loops[0].records,
+            read(vec![fwq.clone(), records("5 5 0;a 5 0;")]).unwrap().loops[0].records,
             [[5, 10, 0], [15, 20, 0]]
         );
-        for (said, words) in [
-            (vec![fwq.clone()], "has no end"),
-            (vec![done.clone(), done.clone()], "behind its end"),
-            (vec![records("1 1 1;"), done.clone()], "that are none"),
-            (vec![fwq.clone(), records("1 1;"), done.clone()], "that are none"),
-            (vec![fwq.clone(), records("1 1 1"), done.clone()], "that are none"),
-            (vec![fwq.clone(), records("1 1 1 1;"), done.clone()], "that are none"),
-            (vec![fwq.clone(), records("5 5 0;1 5 0;"), done.clone()], "out of order"),
-            (vec![fwq.clone(), records("5 60 0;"), done.clone()], "out of order"),
-            (vec![NoiseLine::Failed("no".to_owned())], "no"),
+        let many = records(&"0 0 0;".repeat(1 << 14));
+        let full = [vec![NoiseItem::LoopRun(ran(Loop::Fwq, 100))], vec![many; 8]].concat();
+        assert_eq!(read(full.clone()).unwrap().loops[0].records.len(), RECORDS_MAX);
+        for (items, words) in [
+            (vec![records("1 1 1;")], "of no loop"),
+            (vec![fwq.clone(), records("1 1;")], "invalid"),
+            (vec![fwq.clone(), records("1 1 1")], "invalid"),
+            (vec![fwq.clone(), records("1 1 1 1;")], "invalid"),
+            ([full, vec![records("0 0 0;")]].concat(), "invalid"),
+            (vec![fwq.clone(), records("5 5 0;1 5 0;")], "out of order"),
+            (vec![fwq.clone(), records("5 60 0;")], "out of order"),
+            (vec![fwq.clone(); LOOPS_MAX + 1], "more than 4096 loops"),
         ] {
-            let error = read(&said).unwrap_err().to_string();
-            assert!(error.contains(words), "{said:?}: {error}");
+            let error = read(items).unwrap_err().to_string();
+            assert!(error.contains(words), "{words}: {error}");
         }
-        assert!(Answer::read(["{}"]).is_err());
+        for items in [vec![fwq.clone()], vec![clock(0.0), fwq]] {
+            let error = read_all(items).unwrap_err().to_string();
+            assert!(error.contains("no clock"), "{error}");
+        }
     }
 
     #[test]
-    fn timers_go_off_one_then_two_then_three() {
+    fn a_failed_loop_leaves_the_others() {
+        let error = BenchError::Unavailable { reason: "no disk".to_owned(), remedy: None };
+        let failed = FailedLoop { looping: Loop::Ftq, opened: true, error };
+        let items = vec![
+            NoiseItem::LoopRun(ran(Loop::Fwq, 100)),
+            NoiseItem::Failed(failed.clone()),
+            NoiseItem::LoopRun(ran(Loop::Detour, 100)),
+        ];
+        let response = read(items).unwrap();
+        assert_eq!((response.loops.len(), response.failed), (2, vec![failed]));
+    }
+
+    #[test]
+    fn timers_expire_one_then_two_then_three() {
         let inject = Inject { timers: 4, every_ns: 1000 };
         let first: Vec<u32> = (1..=6).map(|at| inject.timers_at(at)).collect();
         assert_eq!(first, [1, 2, 3, 4, 1, 2]);

@@ -4,7 +4,9 @@
 use std::time::{Duration, Instant};
 
 use lab::experiment::BenchError;
-use lab::handlers::in_guest::{GuestAnswer, GuestOrder, GuestWindow, Probed, ProbedSource};
+use lab::handlers::in_guest::{
+    GuestWindow, HandlersItem, HandlersRequest, Probed, ProbedContext, items,
+};
 use lab::handlers::{Condition, ContextStats, HandlersBench, Stimulus};
 use serde_json::json;
 
@@ -17,22 +19,24 @@ use crate::window::{Stop, Until, WaitOutcome, WindowEdge, Workload, shell_status
 /// The guest's shell.
 const SHELL: [&str; 3] = ["/bin/busybox", "sh", "-c"];
 
-/// Makes the condition and lets its window pass; `mark` is called at the edges of the window.
-#[must_use]
-pub fn carry_out(order: &GuestOrder, mark: fn(WindowEdge)) -> GuestAnswer {
-    let made = if order.probed { probed(order, mark) } else { window(order, mark) };
-    match made {
-        Ok(window) => GuestAnswer::Done(window),
-        Err(error) => error.into(),
-    }
+/// Creates the condition of a request and measures its window; `mark` is called at the window's edges.
+///
+/// # Errors
+/// Where the condition is not available, or something breaks.
+pub fn execute(
+    request: &HandlersRequest,
+    mark: fn(WindowEdge),
+) -> Result<Vec<HandlersItem>, BenchError> {
+    let window = if request.probed { probed(request, mark) } else { window(request, mark) };
+    window.map(items)
 }
 
-fn window(order: &GuestOrder, mark: fn(WindowEdge)) -> Result<GuestWindow, BenchError> {
+fn window(request: &HandlersRequest, mark: fn(WindowEdge)) -> Result<GuestWindow, BenchError> {
     let root = Root::default();
-    let settings = settings(order, &root)?;
-    let mut stimuli = Stimuli::start(order.condition, &settings, last_level_cache_bytes(&root))?;
+    let settings = settings(request, &root)?;
+    let mut stimuli = Stimuli::start(request.condition, &settings, last_level_cache_bytes(&root))?;
     let mut window = GuestWindow { facts: stimuli.facts(), ..GuestWindow::default() };
-    if order.condition != Condition::Command {
+    if request.condition != Condition::Command {
         wait(Some(Instant::now() + settings.warm_up), None, &settings.stop);
     }
     let cpu_before = own_cpu_ns();
@@ -68,34 +72,34 @@ fn window(order: &GuestOrder, mark: fn(WindowEdge)) -> Result<GuestWindow, Bench
 }
 
 /// The same, measured by the live bench.
-fn probed(order: &GuestOrder, mark: fn(WindowEdge)) -> Result<GuestWindow, BenchError> {
-    let mut settings = settings(order, &Root::default())?;
+fn probed(request: &HandlersRequest, mark: fn(WindowEdge)) -> Result<GuestWindow, BenchError> {
+    let mut settings = settings(request, &Root::default())?;
     settings.at_edge = Some(mark);
-    settings.events.clone_from(&order.events);
+    settings.events.clone_from(&request.events);
     let mut bench = LiveBench::new(settings)?;
-    let sample = bench.measure(order.condition, 0)?;
+    let sample = bench.measure(request.condition, 0)?;
     let overhead = bench.probe_overhead();
-    let mut sources: Vec<ProbedSource> =
-        sample.contexts.iter().filter_map(ProbedSource::of).collect();
+    let mut contexts: Vec<ProbedContext> =
+        sample.contexts.iter().filter_map(ProbedContext::of).collect();
     let mut warnings = sample.warnings.clone();
     if let Some(pass) = bench.passes().get(1).cloned() {
-        let events = bench.measure(order.condition, 1)?;
+        let events = bench.measure(request.condition, 1)?;
         let overheads = overhead.events.get(1).map_or(&[][..], Vec::as_slice);
-        for source in &mut sources {
+        for context in &mut contexts {
             let is_it = |sample: &&ContextStats| {
-                (sample.cpu, &sample.context.name) == (source.cpu, &source.name)
+                (sample.cpu, &sample.context.name) == (context.cpu, &context.name)
             };
             if let Some(sample) = events.contexts.iter().find(is_it) {
-                source.add_events(sample, &pass.events, overheads);
+                context.add_events(sample, &pass.events, overheads);
             }
         }
         warnings.extend(events.warnings);
     }
     let probed = Probed {
-        inside_ns: overhead.in_span_ns,
-        added_ns: overhead.total_ns,
+        in_span_ns: overhead.in_span_ns,
+        total_ns: overhead.total_ns,
         lost: sample.lost(),
-        sources,
+        contexts,
     };
     Ok(GuestWindow {
         length_ns: sample.length_ns(),
@@ -108,25 +112,25 @@ fn probed(order: &GuestOrder, mark: fn(WindowEdge)) -> Result<GuestWindow, Bench
     })
 }
 
-fn settings(order: &GuestOrder, root: &Root) -> Result<LiveSettings, BenchError> {
+fn settings(request: &HandlersRequest, root: &Root) -> Result<LiveSettings, BenchError> {
     let failed = BenchError::Failed;
     let online = root.text("sys/devices/system/cpu/online");
     let online = online.ok_or_else(|| failed("the guest does not say which CPUs it has".into()))?;
     let cpus = parse_cpu_list(online.trim()).map_err(|error| failed(error.to_string()))?;
-    let until = match &order.command {
+    let until = match &request.command {
         Some(command) => {
             let words = SHELL.iter().copied().chain([command.as_str()]);
             Until::CommandEnds { words: words.map(str::to_owned).collect(), to_stderr: true }
         }
-        None => Until::Elapsed(Duration::from_nanos(order.duration_ns)),
+        None => Until::Elapsed(Duration::from_nanos(request.duration_ns)),
     };
     let stop = Stop::new().map_err(|error| failed(format!("cannot make a pipe: {error}")))?;
     let mut settings = LiveSettings::new(cpus, until, stop);
-    settings.warm_up = Duration::from_nanos(order.warm_up_ns);
-    settings.low_interval = Some(Duration::from_nanos(order.low_interval_ns));
-    settings.housekeeping.clone_from(&order.housekeeping);
+    settings.warm_up = Duration::from_nanos(request.warm_up_ns);
+    settings.low_interval = Some(Duration::from_nanos(request.low_interval_ns));
+    settings.housekeeping.clone_from(&request.housekeeping);
     settings.cards = has_paired_cards(root);
-    settings.disk_file = match (&order.disk_file, order.condition) {
+    settings.disk_file = match (&request.disk_file, request.condition) {
         (None, Condition::Made { stimulus: Stimulus::Disk, .. }) => {
             let reason = "the guest has no disk".to_owned();
             let absent = BenchError::Unavailable { reason, remedy: None };
@@ -145,8 +149,8 @@ mod tests {
 
     use super::*;
 
-    fn order(condition: Condition) -> GuestOrder {
-        GuestOrder {
+    fn request(condition: Condition) -> HandlersRequest {
+        HandlersRequest {
             condition,
             warm_up_ns: 0,
             duration_ns: 2_000_000,
@@ -165,8 +169,8 @@ mod tests {
         let mark = |edge| EDGES.lock().unwrap().push(edge);
         let made = Condition::Made { load: Load::Idle, rate: Rate::Low, stimulus: Stimulus::None };
         for condition in [Condition::Ambient, made] {
-            let answer = carry_out(&order(condition), mark);
-            let GuestAnswer::Done(window) = answer else { panic!("{answer:?}") };
+            let items = execute(&request(condition), mark).unwrap();
+            let [HandlersItem::Window(window)] = &items[..] else { panic!("{items:?}") };
             assert!(window.length_ns >= 2_000_000, "{window:?}");
         }
         assert_eq!(

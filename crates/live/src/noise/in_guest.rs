@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use lab::experiment::BenchError;
 use lab::noise::Loop;
-use lab::noise::in_guest::{GuestClockResolution, LoopRun, NoiseLine, NoiseOrder, pieces};
+use lab::noise::in_guest::{
+    FailedLoop, GuestClockResolution, LoopRun, NoiseItem, NoiseRequest, pieces,
+};
 
 use super::bench::THRESHOLD_NS;
 use super::inject::Injector;
@@ -16,17 +18,26 @@ use crate::host::{Root, last_level_cache_bytes, parse_cpu_list};
 use crate::threads::LockedMemory;
 use crate::window::WindowEdge;
 
-/// Runs the requested loops one after the other on all CPUs, and calls `mark` before and after each. The
-/// results go to `say`, with [`NoiseLine::Done`] as the last.
-pub fn carry_out(order: &NoiseOrder, mark: fn(WindowEdge), say: &mut dyn FnMut(NoiseLine)) {
-    let ended = run_all(order, mark, say);
-    say(match ended {
-        Ok(()) => NoiseLine::Done,
-        Err(BenchError::Failed(reason)) => NoiseLine::Failed(reason),
-        Err(
-            BenchError::Unavailable { reason, .. } | BenchError::NothingMeasurable { reason, .. },
-        ) => NoiseLine::Unavailable(reason),
-    });
+/// Runs the loops of a request one after the other on all CPUs, and calls `mark` before and after each.
+/// A loop that fails leaves the others.
+///
+/// # Errors
+/// Where no loop can run.
+pub fn execute(request: &NoiseRequest, mark: fn(WindowEdge)) -> Result<Vec<NoiseItem>, BenchError> {
+    let guest = Guest::look(request)?;
+    let mut items = vec![NoiseItem::Clock(guest.clock())];
+    for &looping in &request.loops {
+        let mut opened = false;
+        let ended = run_one(request, &guest, looping, &mut |edge| {
+            opened = true;
+            mark(edge);
+        });
+        match ended {
+            Ok(some) => items.extend(some),
+            Err(error) => items.push(NoiseItem::Failed(FailedLoop { looping, opened, error })),
+        }
+    }
+    Ok(items)
 }
 
 /// The simulated machine, with a clock that the loops can use.
@@ -38,22 +49,22 @@ struct Guest {
 }
 
 impl Guest {
-    fn look(order: &NoiseOrder) -> Result<Guest, BenchError> {
+    fn look(request: &NoiseRequest) -> Result<Guest, BenchError> {
         let root = Root::default();
         let failed = |reason: &str| BenchError::Failed(reason.to_owned());
         let online = root.text("sys/devices/system/cpu/online");
         let online = online.ok_or_else(|| failed("the guest does not say which CPUs it has"))?;
         let cpus = parse_cpu_list(online.trim()).map_err(|error| failed(&error.to_string()))?;
-        let cpus = chosen(cpus, order.cpus.as_deref())?;
+        let cpus = chosen(cpus, request.cpus.as_deref())?;
         let first = cpus.first().copied().ok_or_else(|| failed("the guest has no CPU"))?;
         let clock = detour_resolution(first);
         let clock = clock.ok_or_else(|| failed("the guest has no constant time-stamp counter"))?;
-        let least_ns = clock.threshold_ns_min();
-        let threshold_ns = order.threshold_ns.unwrap_or(THRESHOLD_NS.max(least_ns));
-        if threshold_ns < least_ns {
+        let min_ns = clock.threshold_ns_min();
+        let threshold_ns = request.threshold_ns.unwrap_or(THRESHOLD_NS.max(min_ns));
+        if threshold_ns < min_ns {
             let reason = format!(
-                "--threshold: the loop itself takes up to {least_ns} ns by this clock (give at least \
-                 {least_ns}ns)"
+                "--threshold: the loop itself takes up to {min_ns} ns by this clock (give at least \
+                 {min_ns}ns)"
             );
             return Err(BenchError::Unavailable { reason, remedy: None });
         }
@@ -72,23 +83,23 @@ impl Guest {
         }
     }
 
-    fn runner_config(&self, order: &NoiseOrder, looping: Loop, cpu: u32) -> RunnerConfig {
-        let by_time = looping == Loop::Detour || order.repetitions.is_none();
+    fn runner_config(&self, request: &NoiseRequest, looping: Loop, cpu: u32) -> RunnerConfig {
+        let by_time = looping == Loop::Detour || request.repetitions.is_none();
         let cycles = |ns: u64| self.clock.cycles(ns);
         RunnerConfig {
             looping: LoopConfig {
                 looping,
                 cpu,
-                window_cycles: if by_time { cycles(order.duration_ns) } else { u64::MAX },
-                repetitions: order.repetitions.unwrap_or(u64::MAX),
-                quantum_cycles: cycles(order.quantum_ns).max(1),
+                window_cycles: if by_time { cycles(request.duration_ns) } else { u64::MAX },
+                repetitions: request.repetitions.unwrap_or(u64::MAX),
+                quantum_cycles: cycles(request.quantum_ns).max(1),
                 threshold_cycles: cycles(self.threshold_ns),
                 iteration_cycles: self.clock.iteration_cycles,
             },
-            body: order.body,
+            body: request.body,
             cache_bytes: self.cache_bytes,
-            warm_up_cycles: cycles(order.warm_up_ns),
-            fifo: order.fifo,
+            warm_up_cycles: cycles(request.warm_up_ns),
+            fifo: request.fifo,
             // The simulator sees everything that the loop's thread does.
             times_core: false,
         }
@@ -96,47 +107,33 @@ impl Guest {
 }
 
 /// The CPUs that run loops.
-fn chosen(mut cpus: Vec<u32>, wanted: Option<&[u32]>) -> Result<Vec<u32>, BenchError> {
-    let Some(wanted) = wanted else { return Ok(cpus) };
-    if let Some(absent) = wanted.iter().find(|cpu| !cpus.contains(cpu)) {
+fn chosen(mut cpus: Vec<u32>, requested: Option<&[u32]>) -> Result<Vec<u32>, BenchError> {
+    let Some(requested) = requested else { return Ok(cpus) };
+    if let Some(absent) = requested.iter().find(|cpu| !cpus.contains(cpu)) {
         return Err(BenchError::Failed(format!("the guest has no CPU {absent}")));
     }
-    cpus.retain(|cpu| wanted.contains(cpu));
+    cpus.retain(|cpu| requested.contains(cpu));
     Ok(cpus)
 }
 
-fn run_all(
-    order: &NoiseOrder,
-    mark: fn(WindowEdge),
-    say: &mut dyn FnMut(NoiseLine),
-) -> Result<(), BenchError> {
-    let guest = Guest::look(order)?;
-    say(NoiseLine::ClockResolution(guest.clock()));
-    for &looping in &order.loops {
-        run_one(order, &guest, looping, mark, say)?;
-    }
-    Ok(())
-}
-
 fn run_one(
-    order: &NoiseOrder,
+    request: &NoiseRequest,
     guest: &Guest,
     looping: Loop,
-    mark: fn(WindowEdge),
-    say: &mut dyn FnMut(NoiseLine),
-) -> Result<(), BenchError> {
-    let start = |&cpu: &u32| Runner::start(guest.runner_config(order, looping, cpu));
+    mark: &mut dyn FnMut(WindowEdge),
+) -> Result<Vec<NoiseItem>, BenchError> {
+    let start = |&cpu: &u32| Runner::start(guest.runner_config(request, looping, cpu));
     let runners = guest.cpus.iter().map(start).collect::<Result<Vec<_>, _>>()?;
     // All memory that the loops touch is mapped now.
     let _locked = LockedMemory::current();
-    let wanted = order.inject.filter(|_| looping == Loop::Detour);
+    let inject = request.inject.filter(|_| looping == Loop::Detour);
     // The time until the loops start is not known: timers after the window do no harm.
-    let times = (order.warm_up_ns, order.duration_ns.saturating_mul(2));
-    let inject = |&cpu: &u32| {
-        let inject = |wanted| Injector::start(wanted, cpu, guest.clock.hz, times);
-        wanted.map(inject).transpose().map_err(BenchError::Failed)
+    let times = (request.warm_up_ns, request.duration_ns.saturating_mul(2));
+    let start = |&cpu: &u32| {
+        let start = |inject| Injector::start(inject, cpu, guest.clock.hz, times);
+        inject.map(start).transpose().map_err(BenchError::Failed)
     };
-    let injectors = guest.cpus.iter().map(inject).collect::<Result<Vec<_>, _>>()?;
+    let injectors = guest.cpus.iter().map(start).collect::<Result<Vec<_>, _>>()?;
     let rings: Vec<_> = runners.iter().map(|runner| Arc::clone(&runner.ring)).collect();
     mark(WindowEdge::Open);
     runners.iter().for_each(Runner::start_loop);
@@ -144,11 +141,12 @@ fn run_one(
     // Nothing else of irqlab runs until the loops have ended: the rings have room for all records.
     let outcomes: Vec<_> = runners.into_iter().map(Runner::join).collect();
     mark(WindowEdge::Close);
+    let mut items = Vec::new();
     for (((cpu, thread), ran), (ring, injector)) in
         threads.into_iter().zip(outcomes).zip(rings.into_iter().zip(injectors))
     {
         let (_, ran) = ran?;
-        say(NoiseLine::LoopRun(LoopRun {
+        items.push(NoiseItem::LoopRun(LoopRun {
             looping,
             cpu,
             thread,
@@ -166,7 +164,7 @@ fn run_one(
         }));
         let mut records = Vec::new();
         ring.drain(|record| records.push(record));
-        pieces(&records).into_iter().for_each(|piece| say(NoiseLine::Records(piece)));
+        items.extend(pieces(&records).into_iter().map(NoiseItem::Records));
     }
-    Ok(())
+    Ok(items)
 }

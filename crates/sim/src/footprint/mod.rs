@@ -6,15 +6,15 @@ mod windows;
 
 use lab::experiment::Absence;
 use lab::experiment::{Bench, BenchError, BenchFacts, Measured, Progress, Step};
-use lab::footprint::in_guest::{FootprintOrder, read};
+use lab::footprint::in_guest::{FootprintRequest, FootprintResponse};
 use lab::footprint::{FootprintBench, Geometry, Level, Plan, Samples};
-use lab::noise::in_guest::Ordered as Order;
+use lab::guest_protocol::Request;
 use machine::SystemModel;
 use machine::schema::{LevelModel, Prefetch, TlbLevel};
 use serde_json::{Map, Value as Json, json};
 
-use crate::boot::{Ending, Limits};
-use crate::guest_run::{GuestRun, no_answer};
+use crate::boot::Limits;
+use crate::guest_run::GuestRun;
 use crate::qemu::Qemu;
 use crate::watch::{Annotated, Watch};
 use crate::{Cache, Machine};
@@ -39,20 +39,13 @@ pub struct SimFootprint {
     /// How it is watched; with a model.
     pub watch: Watch,
     /// What is asked of the guest; [`FootprintBench::measure`] sets its plan.
-    pub order: FootprintOrder,
+    pub request: FootprintRequest,
     /// What is true of this host or this moment only.
     pub on_host: Map<String, Json>,
     /// Whether the user asked to stop.
     pub stop: Box<dyn Fn() -> bool>,
     /// What the bench knows of itself once it has measured.
     pub facts: BenchFacts,
-}
-
-fn answer(ending: &Ending) -> Result<(BenchFacts, Measured<Samples>), BenchError> {
-    if ending.said.is_empty() {
-        return Err(no_answer(ending));
-    }
-    read(ending.said.iter().map(String::as_str))
 }
 
 impl Bench for SimFootprint {
@@ -72,12 +65,9 @@ impl FootprintBench for SimFootprint {
         plan: &Plan,
         progress: &mut dyn Progress,
     ) -> Result<Measured<Samples>, BenchError> {
-        self.order.plan = plan.clone();
+        self.request.plan = plan.clone();
         let label = "a simulated machine measures all series".to_owned();
         progress.start(&Step { number: 1, count: 1, label, expected: None });
-        let order = Order::Footprint { footprint: self.order.clone() };
-        let order = serde_json::to_string(&order);
-        let order = order.map_err(|error| BenchError::Failed(error.to_string()))?;
         let guest_run = GuestRun {
             cache: &self.cache,
             qemu: &self.qemu,
@@ -88,10 +78,13 @@ impl FootprintBench for SimFootprint {
             watch: &self.watch,
             stop: &self.stop,
         };
-        let Some(((mut facts, mut measured), ending, account)) = guest_run.run(&order, answer)?
+        let request = Request::Footprint(self.request.clone());
+        let Some((response, ending, account)) = guest_run.run::<FootprintResponse>(&request)?
         else {
             return Ok(Measured { complete: false, ..Measured::default() });
         };
+        let FootprintResponse { mut measured, facts, .. } = response;
+        let mut facts = facts.unwrap_or_default();
         if let Some(broken) = account.broken.first() {
             let words = format!("the record of the machine is broken: {broken}");
             return Err(BenchError::Failed(words));
@@ -106,13 +99,13 @@ impl FootprintBench for SimFootprint {
                 false
             }
         });
-        samples.windows = windows::windows(&account, self.order.cpu);
+        samples.windows = windows::windows(&account, self.request.cpu);
         let wall_ns = u64::try_from(ending.wall.as_nanos()).unwrap_or(u64::MAX);
         self.on_host.insert("wall_ns".into(), json!(wall_ns));
         facts.bench = "sim".to_owned();
         facts.warnings.extend(account.notices.iter().cloned());
         if let Some(model) = &self.watch.model {
-            facts.warnings.extend(prefetched(&model.model, &self.order.plan.levels));
+            facts.warnings.extend(prefetched(&model.model, &self.request.plan.levels));
         }
         let model = self.watch.model.as_ref().map(|model| &model.described);
         facts.settings.extend([

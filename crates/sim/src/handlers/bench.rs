@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use lab::experiment::Absence;
 use lab::experiment::{Bench, BenchError, BenchFacts};
-use lab::handlers::in_guest::{GuestAnswer, GuestOrder, GuestWindow};
+use lab::guest_protocol::Request;
+use lab::handlers::in_guest::{GuestWindow, HandlersRequest, HandlersResponse};
 use lab::handlers::{Condition, HandlersBench, Pass, ProbeOverhead, WindowSample};
 use serde_json::{Map, Value as Json, json};
 
 use super::convert::{Reading, sample_of};
 use super::events;
-use crate::boot::{Ending, Limits};
-use crate::guest_run::{GuestRun, no_answer};
+use crate::boot::Limits;
+use crate::guest_run::GuestRun;
 use crate::machine::Timing;
 use crate::qemu::Qemu;
 use crate::watch::{Annotated, Detail, Watch};
@@ -34,7 +35,7 @@ pub struct SimSettings {
     /// How it is watched.
     pub watch: Watch,
     /// What is asked of the guest, in each condition.
-    pub order: GuestOrder,
+    pub request: HandlersRequest,
     /// Names of the events to show: none for all, `none` for none.
     pub events: Vec<String>,
     /// What is true of this host or this moment only: all of a run that another start of the same
@@ -94,11 +95,9 @@ impl SimBench {
         cycles as f64 * 1e9 / self.reading.clock_hz as f64
     }
 
-    /// What came of the order; none when the user asked to stop.
-    pub(super) fn run(&self, order: &GuestOrder) -> Result<Option<Outcome>, BenchError> {
+    /// Runs a machine with the request; none when the user asked to stop.
+    pub(super) fn run(&self, request: &HandlersRequest) -> Result<Option<Outcome>, BenchError> {
         let settings = &self.settings;
-        let order = serde_json::to_string(order);
-        let order = order.map_err(|error| BenchError::Failed(error.to_string()))?;
         let guest_run = GuestRun {
             cache: &settings.cache,
             qemu: &settings.qemu,
@@ -109,8 +108,11 @@ impl SimBench {
             watch: &settings.watch,
             stop: &settings.stop,
         };
-        let ran = guest_run.run(&order, |ending| answer(ending)?.window())?;
-        Ok(ran.map(|(window, ending, account)| Outcome { account, window, wall: ending.wall }))
+        let ran = guest_run.run::<HandlersResponse>(&Request::Handlers(request.clone()))?;
+        Ok(ran.map(|(response, ending, account)| {
+            let window = response.window.unwrap_or_default();
+            Outcome { account, window, wall: ending.wall }
+        }))
     }
 
     /// What cannot be had: what, and why.
@@ -135,8 +137,8 @@ impl SimBench {
     }
 
     fn measure_all(&mut self, condition: Condition) -> Result<WindowSample, BenchError> {
-        let order = GuestOrder { condition, ..self.settings.order.clone() };
-        let Some(outcome) = self.run(&order)? else {
+        let request = HandlersRequest { condition, ..self.settings.request.clone() };
+        let Some(outcome) = self.run(&request)? else {
             return Ok(WindowSample { interrupted: true, ..WindowSample::default() });
         };
         let wall_ns = u64::try_from(outcome.wall.as_nanos()).unwrap_or(u64::MAX);
@@ -148,13 +150,6 @@ impl SimBench {
         }
         sample_of(&outcome.account, outcome.window, &self.reading).map_err(BenchError::Failed)
     }
-}
-
-/// What irqlab in the guest had to say.
-fn answer(ending: &Ending) -> Result<GuestAnswer, BenchError> {
-    let line = ending.said.last();
-    let parsed = line.and_then(|line| serde_json::from_str(line).ok());
-    parsed.ok_or_else(|| no_answer(ending))
 }
 
 impl Bench for SimBench {
@@ -232,34 +227,6 @@ fn clock(of: &SimSettings) -> String {
         (None, Timing::Instructions { shift }) => {
             let ns = 1 << shift;
             format!("guest time, {ns} ns an instruction")
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::boot;
-
-    fn ending(status: u8, said: &[&str]) -> Ending {
-        let said = said.iter().map(|line| (*line).to_owned()).collect();
-        Ending { status, reached_limit: false, report: None, said, wall: Duration::ZERO }
-    }
-
-    #[test]
-    fn the_guests_last_words_are_its_answer() {
-        let said = ending(0, &["noise", r#"{"failed":"broke"}"#]);
-        assert_eq!(answer(&said).unwrap(), GuestAnswer::Failed("broke".to_owned()));
-        let unavailable = r#"{"unavailable":{"reason":"no disk","remedy":null}}"#;
-        let error = answer(&ending(0, &[unavailable])).unwrap().window().unwrap_err();
-        assert!(matches!(error, BenchError::Unavailable { .. }), "{error}");
-        for (ending, words) in [
-            (ending(127, &[]), "ended with status 127 and no answer"),
-            (ending(0, &["{}"]), "no answer"),
-            (ending(boot::STATUS_LIMIT, &[]), "--guest-limit"),
-        ] {
-            let error = answer(&ending).unwrap_err().to_string();
-            assert!(error.contains(words), "{error}");
         }
     }
 }

@@ -6,7 +6,7 @@ use attribution::KernelContext;
 use attribution::context::vector_named;
 use lab::experiment::BenchError;
 use lab::handlers::Condition;
-use lab::handlers::in_guest::{GuestOrder, Probed, ProbedSource};
+use lab::handlers::in_guest::{HandlersRequest, Probed, ProbedContext};
 use lab::handlers::probe_check::{CheckedContext, CheckedEvent, ProbeCost};
 use plugin::symbols::{BODY_FIRST, GATE_PROBE, PROBE_FIRST, probe_name};
 use simrecord::counters::{CYCLES, INSTRUCTIONS};
@@ -35,8 +35,8 @@ impl SimBench {
     /// # Errors
     /// As [`lab::handlers::HandlersBench::measure`], and when the live bench can't measure there.
     pub fn verify(&mut self, condition: Condition) -> Result<Option<Verified>, BenchError> {
-        let order = GuestOrder { condition, probed: true, ..self.settings.order.clone() };
-        let Some(outcome) = self.run(&order)? else { return Ok(None) };
+        let request = HandlersRequest { condition, probed: true, ..self.settings.request.clone() };
+        let Some(outcome) = self.run(&request)? else { return Ok(None) };
         if let Some(broken) = outcome.account.broken.first() {
             return Err(BenchError::Failed(format!(
                 "the record of the machine is broken: {broken}"
@@ -81,7 +81,7 @@ impl SimBench {
     fn check(
         &self,
         condition: &str,
-        source: &ProbedSource,
+        source: &ProbedContext,
         region: &RegionUse,
         events: Option<&RegionUse>,
     ) -> Option<CheckedContext> {
@@ -170,11 +170,11 @@ fn between_gates(cpu: &CpuUse) -> impl Iterator<Item = &SpanUse> {
 }
 
 /// The sources, each summed up over the CPUs.
-fn by_source(probed: &Probed) -> BTreeMap<(String, u32, String), ProbedSource> {
-    let mut sums: BTreeMap<_, ProbedSource> = BTreeMap::new();
-    for source in &probed.sources {
+fn by_source(probed: &Probed) -> BTreeMap<(String, u32, String), ProbedContext> {
+    let mut sums: BTreeMap<_, ProbedContext> = BTreeMap::new();
+    for source in &probed.contexts {
         let key = (source.kind.clone(), source.number, source.name.clone());
-        let add = |sum: &mut ProbedSource| {
+        let add = |sum: &mut ProbedContext| {
             sum.count += source.count;
             sum.self_total_ns += source.self_total_ns;
             sum.event_spans += source.event_spans;
@@ -188,7 +188,7 @@ fn by_source(probed: &Probed) -> BTreeMap<(String, u32, String), ProbedSource> {
 }
 
 /// What lies between the two probes of a source.
-fn context_of(source: &ProbedSource) -> Option<KernelContext> {
+fn context_of(source: &ProbedContext) -> Option<KernelContext> {
     match source.kind.as_str() {
         "irq" => Some(KernelContext::Irq(source.number)),
         "softirq" => Some(KernelContext::Softirq(u8::try_from(source.number).ok()?)),
@@ -204,11 +204,11 @@ fn context_of(source: &ProbedSource) -> Option<KernelContext> {
 mod tests {
     use super::*;
 
-    fn source(kind: &str, number: u32, name: &str, cpu: u32) -> ProbedSource {
+    fn source(kind: &str, number: u32, name: &str, cpu: u32) -> ProbedContext {
         let (kind, name) = (kind.to_owned(), name.to_owned());
         let event_totals = [("cycles".to_owned(), 7.0)].into_iter().collect();
         let event_spans = 1;
-        ProbedSource {
+        ProbedContext {
             cpu,
             kind,
             number,
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn cpus_are_summed_up() {
         let sources = vec![source("irq", 24, "a", 0), source("irq", 24, "a", 1)];
-        let sums = by_source(&Probed { sources, ..Probed::default() });
+        let sums = by_source(&Probed { contexts: sources, ..Probed::default() });
         let sum = sums.values().next().unwrap();
         assert_eq!((sums.len(), sum.count, sum.self_total_ns), (1, 4, 20));
         assert_eq!((sum.event_spans, sum.event_totals["cycles"]), (2, 14.0));

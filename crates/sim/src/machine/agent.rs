@@ -6,7 +6,7 @@ use crate::text::LineSplitter;
 
 /// How such a line starts.
 const PREFIX: &[u8] = b"irqlab ";
-/// Maximum length of a line; the longest is that of a window in 1,024 pieces.
+/// Maximum length of a line; the longest one quotes a line of [`lab::guest_protocol::LINE_BYTES_MAX`].
 const LINE_BYTES_MAX: usize = 256 * 1024;
 
 /// Facts of the running kernel.
@@ -37,7 +37,7 @@ pub(crate) enum Message {
     Window { runs: Vec<(u64, u64)> },
     Chunk { name: String, bytes: u64, fnv1a: String, last: bool },
     Shared,
-    Said { line: String },
+    Output { line: String },
     Limit,
     Exit { status: u8 },
 }

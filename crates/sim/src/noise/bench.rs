@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use lab::experiment::Absence;
 use lab::experiment::{Bench, BenchError, BenchFacts};
-use lab::noise::in_guest::{Answer, GuestClockResolution, GuestLoop, NoiseOrder, Ordered as Order};
+use lab::guest_protocol::Request;
+use lab::noise::in_guest::{
+    FailedLoop, GuestClockResolution, GuestLoop, NoiseRequest, NoiseResponse,
+};
 use lab::noise::{
     CpuNoise, Injected, Loop, LoopResult, NoiseBench, NoiseSample, Part, Traced, Visibility,
 };
@@ -16,8 +19,8 @@ use super::join::{Join, migrated, slots};
 use super::names::Names;
 use super::timeline::Timeline;
 use crate::accounting::RegionUse;
-use crate::boot::{Ending, Limits};
-use crate::guest_run::{GuestRun, no_answer};
+use crate::boot::Limits;
+use crate::guest_run::GuestRun;
 use crate::qemu::Qemu;
 use crate::watch::{Annotated, Watch};
 use crate::{Accounting, Cache, Machine};
@@ -39,7 +42,7 @@ pub struct SimNoiseSettings {
     /// How it is watched; with transitions.
     pub watch: Watch,
     /// What is asked of the guest.
-    pub order: NoiseOrder,
+    pub request: NoiseRequest,
     /// Chooses which single detours are kept.
     pub seed: u64,
     /// What is true of this host or this moment only.
@@ -58,18 +61,13 @@ pub struct SimNoise {
     resolution: Option<GuestClockResolution>,
     /// What came of the loops that were not asked for yet.
     samples: Vec<NoiseSample>,
+    /// The loops that failed.
+    failed: Vec<FailedLoop>,
     warnings: Vec<String>,
     /// CPUs and loops whose ledger does not close, or whose times are none.
     broken: u64,
     /// Whether the machine has run, or why it failed.
     ran: Option<Result<(), BenchError>>,
-}
-
-fn answer(ending: &Ending) -> Result<Answer, BenchError> {
-    if ending.said.is_empty() {
-        return Err(no_answer(ending));
-    }
-    Answer::read(ending.said.iter().map(String::as_str))
 }
 
 impl SimNoise {
@@ -79,8 +77,16 @@ impl SimNoise {
         // Without a model a cycle is an instruction, and takes 1 ns.
         let model = settings.watch.model.as_ref();
         let clock_hz = model.map_or(1_000_000_000, |model| model.model.clock_hz);
-        let (samples, warnings) = (Vec::new(), Vec::new());
-        SimNoise { settings, clock_hz, resolution: None, samples, warnings, broken: 0, ran: None }
+        SimNoise {
+            settings,
+            clock_hz,
+            resolution: None,
+            samples: Vec::new(),
+            failed: Vec::new(),
+            warnings: Vec::new(),
+            broken: 0,
+            ran: None,
+        }
     }
 
     /// CPUs of a core, of the model: the guest is not told.
@@ -92,8 +98,6 @@ impl SimNoise {
 
     fn run(&mut self) -> Result<(), BenchError> {
         let of = &self.settings;
-        let order = serde_json::to_string(&Order::Noise { noise: of.order.clone() });
-        let order = order.map_err(|error| BenchError::Failed(error.to_string()))?;
         let guest_run = GuestRun {
             cache: &of.cache,
             qemu: &of.qemu,
@@ -104,38 +108,45 @@ impl SimNoise {
             watch: &of.watch,
             stop: &of.stop,
         };
-        let ran = guest_run.run(&order, answer)?;
-        let Some((answer, ending, account)) = ran else { return Ok(()) };
+        let request = Request::Noise(of.request.clone());
+        let ran = guest_run.run::<NoiseResponse>(&request)?;
+        let Some((response, ending, account)) = ran else { return Ok(()) };
         if let Some(broken) = account.broken.first() {
             let words = format!("the record of the machine is broken: {broken}");
             return Err(BenchError::Failed(words));
         }
-        let failed = |what: &str| BenchError::Failed(what.to_owned());
-        let resolution =
-            answer.resolution.ok_or_else(|| failed("the guest does not say what its clock is"))?;
-        self.samples = self.join(&answer.loops, &account)?;
+        self.samples = self.join(&response, &account)?;
+        self.failed = response.failed;
         let is_broken = |text: &&String| text.starts_with(BROKEN);
         let warnings = self.samples.iter().flat_map(|sample| &sample.warnings);
         self.broken = warnings.filter(is_broken).count() as u64;
-        self.resolution = Some(resolution);
+        self.resolution = response.clock;
         self.warnings.extend(account.notices.iter().cloned());
         let wall_ns = u64::try_from(ending.wall.as_nanos()).unwrap_or(u64::MAX);
         self.settings.on_host.insert("wall_ns".into(), json!(wall_ns));
         Ok(())
     }
 
-    /// A sample for each loop that was ordered; each has a region of its own.
+    /// Returns a sample of each loop that has run. Each loop whose window was open has its own region.
     fn join(
         &self,
-        noted: &[GuestLoop],
+        response: &NoiseResponse,
         account: &Accounting,
     ) -> Result<Vec<NoiseSample>, BenchError> {
         let mut samples = Vec::new();
-        for (place, &looping) in self.settings.order.loops.iter().enumerate() {
-            let noted = noted.iter().filter(|one| one.run.looping == looping);
-            let region = account.regions.get(place).ok_or_else(|| {
+        let mut regions = account.regions.iter();
+        for &looping in &self.settings.request.loops {
+            let failed = response.failed.iter().find(|one| one.looping == looping);
+            if failed.is_some_and(|failed| !failed.opened) {
+                continue;
+            }
+            let noted = response.loops.iter().filter(|one| one.run.looping == looping);
+            let region = regions.next().ok_or_else(|| {
                 BenchError::Failed(format!("the window of loop {looping} was never opened"))
             })?;
+            if failed.is_some() {
+                continue;
+            }
             samples.push(self.sample(looping, noted, (account, region))?);
         }
         Ok(samples)
@@ -180,14 +191,16 @@ impl SimNoise {
         let noted = join.noted;
         let ran = noted.run;
         let result = match ran.looping {
-            Loop::Ftq => LoopResult::Slots(Box::new(slots(noted, self.settings.order.quantum_ns))),
+            Loop::Ftq => {
+                LoopResult::Slots(Box::new(slots(noted, self.settings.request.quantum_ns)))
+            }
             Loop::Fwq => LoopResult::Quanta(Box::new(join.quanta())),
             Loop::Detour => {
                 let seed = self.settings.seed ^ u64::from(ran.cpu);
                 let detours = join.detours(ran.iteration_cycles, seed);
-                if let Some(order) = self.settings.order.inject {
+                if let Some(inject) = self.settings.request.inject {
                     let window = join.window();
-                    made.injected.extend(injected(order, &ran, &window, &detours.found));
+                    made.injected.extend(injected(inject, &ran, &window, &detours.found));
                 }
                 made.traced.outside += detours.unseen;
                 let of = |what: &str| format!("{what}_on_cpu_{}", ran.cpu);
@@ -248,10 +261,10 @@ impl Bench for SimNoise {
         settings.insert("machine".into(), json!(of.machine.described()));
         let model = of.watch.model.as_ref().map(|model| &model.described);
         settings.insert("model".into(), json!(model));
-        settings.insert("loops_on".into(), json!(of.order.cpus));
+        settings.insert("loops_on".into(), json!(of.request.cpus));
         settings.insert("vcpu_slice_cycles".into(), json!(of.watch.vcpu_slice));
-        settings.insert("body".into(), json!(of.order.body.word()));
-        settings.insert("inject".into(), json!(of.order.inject));
+        settings.insert("body".into(), json!(of.request.body.word()));
+        settings.insert("inject".into(), json!(of.request.inject));
         settings.insert("from".into(), json!(of.from));
         settings.insert("broken".into(), json!(self.broken));
         if let Some(resolution) = self.resolution {
@@ -298,6 +311,9 @@ impl NoiseBench for SimNoise {
         }
         if let Some(Err(error)) = &self.ran {
             return Err(error.clone());
+        }
+        if let Some(failed) = self.failed.iter().find(|failed| failed.looping == looping) {
+            return Err(failed.error.clone());
         }
         let place = self.samples.iter().position(|sample| sample.looping == looping);
         Ok(match place {

@@ -15,7 +15,7 @@ fn stalls(window: &[Piece], thread: u32) -> Vec<(u64, u64)> {
 
 /// Returns the timers on a CPU that were scheduled within the loop's window.
 pub(super) fn injected(
-    order: Inject,
+    inject: Inject,
     ran: &LoopRun,
     window: &[Piece],
     found: &[Found],
@@ -27,14 +27,14 @@ pub(super) fn injected(
         // The stall that contains the scheduled time, or else the next one.
         let place = stalls.partition_point(|(_, end_ns)| *end_ns <= planned_ns);
         let of =
-            stalls.get(place).filter(|of| of.0 < planned_ns.saturating_add(order.every_ns / 2));
+            stalls.get(place).filter(|of| of.0 < planned_ns.saturating_add(inject.every_ns / 2));
         let noted = of.and_then(|(begun_ns, end_ns)| {
             let after = found.partition_point(|found| found.gap.end_ns < *end_ns);
             found.get(after).filter(|found| found.last_ns <= *begun_ns)
         });
         Injected {
             cpu: ran.cpu,
-            timers: order.timers_at(at),
+            timers: inject.timers_at(at),
             planned_ns,
             begun_ns: of.map(|of| of.0),
             taken_ns: of.map_or(0, |of| of.1 - of.0),
@@ -43,7 +43,7 @@ pub(super) fn injected(
         }
     };
     // Timers in the last half of a period are left out: they may expire after the end.
-    let end_ns = ran.end.saturating_sub(order.every_ns / 2);
+    let end_ns = ran.end.saturating_sub(inject.every_ns / 2);
     let inside = |one: &Injected| (ran.start..end_ns).contains(&one.planned_ns);
     (1..=set.times.min(1 << 16)).map(one).filter(inside).collect()
 }

@@ -128,11 +128,11 @@ fn measure_part(
         watch,
         disk: part.disk,
         geometry: &[],
-        order: part.order.clone(),
+        request: part.request.clone(),
     };
     let (mut bench, host) = prepare(cache, footprint, stop.clone())?;
     all.host = host;
-    let measured = part.order.plan.measure(&mut bench, &mut |_: &Step| {})?;
+    let measured = part.request.plan.measure(&mut bench, &mut |_: &Step| {})?;
     Ok((!bench.stop_requested()).then(|| (bench.facts(), measured)))
 }
 
@@ -146,7 +146,7 @@ fn gather(
 ) {
     let machine = json!({
         "model": facts.settings.get("model"), "machine": facts.settings.get("machine"),
-        "window_ns": part.order.window_ns, "ticks": part.order.ticks,
+        "window_ns": part.request.window_ns, "ticks": part.request.ticks,
     });
     all.machines.insert(format!("{name}, {}", part.name), machine);
     for warning in &facts.warnings {
@@ -162,7 +162,7 @@ fn gather(
             "{name}: run with {clock}: at its own, windows are too long for the host"
         ));
     }
-    let run = assemble(&part.order.plan, RunContext::default(), facts, seen);
+    let run = assemble(&part.request.plan, RunContext::default(), facts, seen);
     for absence in run.absent {
         let what = format!("{name}, {}: {}", part.name, absence.what);
         all.absent.push(record::Absence { table: "series".to_owned(), what, ..absence });

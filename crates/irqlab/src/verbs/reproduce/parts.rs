@@ -1,6 +1,6 @@
 //! The measurements of a model for the paper `footprint-1999`: guests, each with a plan.
 
-use lab::footprint::in_guest::FootprintOrder;
+use lab::footprint::in_guest::FootprintRequest;
 use lab::footprint::{Level, Method, Plan, Stimulus};
 use machine::SystemModel;
 use machine::schema::Inclusion;
@@ -47,7 +47,7 @@ pub struct GuestPart {
     /// More for its kernel's command line.
     pub append: Vec<String>,
     /// The request.
-    pub order: FootprintOrder,
+    pub request: FootprintRequest,
 }
 
 impl GuestPart {
@@ -59,7 +59,7 @@ impl GuestPart {
 
     /// Its cards, where messages are to come.
     pub fn cards(&self) -> Option<NicModel> {
-        self.order.plan.stimuli.contains(&Stimulus::Net).then_some(CARDS)
+        self.request.plan.stimuli.contains(&Stimulus::Net).then_some(CARDS)
     }
 }
 
@@ -67,7 +67,7 @@ const READS: [Stimulus; 2] = [Stimulus::Disk, Stimulus::DiskEvent];
 
 /// The parts of a model. `repetitions_max`, `seed`: of each.
 pub fn parts(model: &SystemModel, repetitions_max: usize, seed: u64) -> Vec<GuestPart> {
-    let order = |levels: &[Level], stimuli: &[Stimulus], methods: &[Method]| FootprintOrder {
+    let request = |levels: &[Level], stimuli: &[Stimulus], methods: &[Method]| FootprintRequest {
         plan: Plan {
             levels: levels.to_vec(),
             stimuli: stimuli.to_vec(),
@@ -79,27 +79,27 @@ pub fn parts(model: &SystemModel, repetitions_max: usize, seed: u64) -> Vec<Gues
         window_ns: SHORT_NS,
         seed,
         counters_only: true,
-        ..FootprintOrder::default()
+        ..FootprintRequest::default()
     };
-    let part = |name, order| GuestPart {
+    let part = |name, request| GuestPart {
         name,
         long: false,
         change: None,
         clock: clock(model),
         disk: DISK,
         append: Vec::new(),
-        order,
+        request,
     };
     let first: &[Level] = if model.l1i.trace { &[Level::L1d] } else { &[Level::L1d, Level::L1i] };
     let all = [Stimulus::Disk, Stimulus::DiskEvent, Stimulus::Net];
-    let mut parts = vec![part("first level", order(first, &all, &[Method::Refined]))];
+    let mut parts = vec![part("first level", request(first, &all, &[Method::Refined]))];
     let both = [Method::Basic, Method::Refined];
-    let long = order(&[Level::L1d], &READS, &both);
+    let long = request(&[Level::L1d], &READS, &both);
     let repetitions_max = repetitions_max.min(LONG_REPETITIONS_MAX);
     let plan = Plan { repetitions_max, ..long.plan };
-    let long = FootprintOrder { plan, ticks: true, window_ns: LONG_NS, ..long };
+    let long = FootprintRequest { plan, ticks: true, window_ns: LONG_NS, ..long };
     parts.push(GuestPart { long: true, disk: LATE_DISK, ..part("long windows", long) });
-    let l2 = |stimuli: &[Stimulus]| order(&[Level::L2], stimuli, &[Method::Refined]);
+    let l2 = |stimuli: &[Stimulus]| request(&[Level::L2], stimuli, &[Method::Refined]);
     let change = other_line(model);
     if l2_pass_ns(model) < TICK_PASS_NS {
         parts.push(part("L2", l2(&all)));
@@ -109,11 +109,11 @@ pub fn parts(model: &SystemModel, repetitions_max: usize, seed: u64) -> Vec<Gues
     }
     let window_ns = SLOW_NS + (PASSES * l2_pass_ns(model)) as u64;
     let slow = |name, stimuli: &[Stimulus]| {
-        let order = FootprintOrder { window_ns, ..l2(stimuli) };
+        let request = FootprintRequest { window_ns, ..l2(stimuli) };
         GuestPart {
             disk: LATE_DISK,
             append: vec![format!("nohz_full={}", VCPUS - 1)],
-            ..part(name, order)
+            ..part(name, request)
         }
     };
     parts.push(slow("L2, a CPU without a tick", &all));
@@ -185,14 +185,14 @@ mod tests {
             slow.iter().filter(|part| !part.append.is_empty()).collect();
         assert_eq!(without_tick.len(), 2);
         for part in &without_tick {
-            assert!(part.order.plan.stimuli.contains(&Stimulus::Net), "{}", part.name);
+            assert!(part.request.plan.stimuli.contains(&Stimulus::Net), "{}", part.name);
             // The read completes when the cache is filled, and a pass before the window ends.
             let late_ns = 12_000_000.0 + l2_pass_ns(&model);
-            assert!(part.order.window_ns as f64 > late_ns && 4.0 * l2_pass_ns(&model) < 12e6);
+            assert!(part.request.window_ns as f64 > late_ns && 4.0 * l2_pass_ns(&model) < 12e6);
         }
         let (_, fast) = of("p3-600");
         assert!(fast.iter().all(|part| part.append.is_empty()));
-        assert!(fast.iter().any(|part| part.order.plan.levels == [Level::L2]));
+        assert!(fast.iter().any(|part| part.request.plan.levels == [Level::L2]));
     }
 
     #[test]

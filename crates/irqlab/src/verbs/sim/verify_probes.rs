@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use lab::experiment::{Bench, BenchError, BenchFacts};
-use lab::handlers::in_guest::GuestOrder;
+use lab::handlers::in_guest::HandlersRequest;
 use lab::handlers::probe_check::{CheckedContext, ProbeCost, probe_costs, probes};
 use lab::handlers::{Condition, Load, Rate, Stimulus};
 use record::{Absence, Run, SCHEMA, Timestamp};
@@ -88,8 +88,8 @@ pub fn run(cache: Cache, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
                 let said = verified.warnings.iter().map(|text| format!("{label}: {text}"));
                 all.warnings.extend(said);
                 let probed = json!({
-                    "inside_ns": verified.probed.inside_ns,
-                    "added_ns": verified.probed.added_ns,
+                    "inside_ns": verified.probed.in_span_ns,
+                    "added_ns": verified.probed.total_ns,
                     "lost": verified.probed.lost,
                     "inside_by_source": verified.inside,
                 });
@@ -128,7 +128,7 @@ fn bench(cache: Cache, args: &VerifyArgs) -> anyhow::Result<(SimBench, Map<Strin
             vcpu_slice: args.slice.vcpu_slice,
             ..Watch::default()
         },
-        order: GuestOrder {
+        request: HandlersRequest {
             condition: Condition::Ambient,
             warm_up_ns: ns(args.warm_up),
             duration_ns: ns(args.duration),

@@ -1,0 +1,393 @@
+//! The protocol between a simulated bench and the irqlab in its guest.
+//!
+//! The bench sends one [`Request`] as a line of JSON, `{"version":1,"request":{EXPERIMENT:{...}}}`.
+//! The irqlab in the guest executes it and answers in lines of JSON: `{"version":1}`, then one
+//! `{"item":...}` for each part of the samples, then `"done"` or `{"error":...}`.
+//!
+//! An experiment has its own request and its own items, in its module `in_guest`; this module has the
+//! envelope and its bounds. The guest is not trusted: a response of another version, beyond a bound or
+//! with items that do not fit together is refused.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::experiment::BenchError;
+use crate::footprint::in_guest::FootprintRequest;
+use crate::handlers::in_guest::HandlersRequest;
+use crate::noise::in_guest::NoiseRequest;
+
+/// Version of the requests and responses that this irqlab sends and reads. It changes with every
+/// change of a request or an item.
+pub const VERSION: u32 = 1;
+/// Maximum length of a line of a response, bytes. In a message of the guest's first process, which
+/// quotes it, a line is at most twice as long.
+pub const LINE_BYTES_MAX: usize = 120 << 10;
+/// Maximum length of a response, bytes.
+pub const RESPONSE_BYTES_MAX: usize = 16 << 20;
+/// Maximum number of lines of a response.
+pub const RESPONSE_LINES_MAX: usize = 1 << 16;
+
+/// What to do where host and guest do not have the same irqlab.
+const REMEDY: &str =
+    "save the checkpoint again by this irqlab: irqlab sim checkpoint NAME --with-irqlab";
+
+/// What the irqlab in a guest can execute: one experiment a line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// One window of a condition.
+    Handlers(HandlersRequest),
+    /// Loops on the guest's CPUs.
+    Noise(NoiseRequest),
+    /// Series of repetitions with and without an interrupt.
+    Footprint(FootprintRequest),
+}
+
+/// A request with its version.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Envelope<T> {
+    version: u32,
+    request: T,
+}
+
+/// The version of a request or a response, whatever else it contains.
+#[derive(Serialize, Deserialize)]
+struct Head {
+    version: u32,
+}
+
+impl Head {
+    fn check(&self) -> Result<(), String> {
+        let version = self.version;
+        match version == VERSION {
+            true => Ok(()),
+            false => Err(format!("it has version {version}, not {VERSION} ({REMEDY})")),
+        }
+    }
+}
+
+impl Request {
+    /// Writes the request as one line.
+    ///
+    /// # Errors
+    /// When JSON cannot express it, such as a path that is not UTF-8.
+    pub fn encode(&self) -> Result<String, BenchError> {
+        let line = serde_json::to_string(&Envelope { version: VERSION, request: self });
+        line.map_err(|error| BenchError::Failed(format!("cannot write the guest request: {error}")))
+    }
+
+    /// Reads a line that [`Request::encode`] has written.
+    ///
+    /// # Errors
+    /// When it is no request, or one of another version or of an unknown experiment.
+    pub fn decode(line: &str) -> Result<Request, BenchError> {
+        let wrong =
+            |why: String| BenchError::Failed(format!("cannot read the guest request: {why}"));
+        let invalid = |error: serde_json::Error| wrong(format!("{error} ({REMEDY})"));
+        let head: Head = serde_json::from_str(line).map_err(invalid)?;
+        head.check().map_err(wrong)?;
+        let envelope: Envelope<Request> = serde_json::from_str(line).map_err(invalid)?;
+        Ok(envelope.request)
+    }
+}
+
+/// A line of a response after the first one.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Line<T> {
+    Item(T),
+    Done,
+    Error(BenchError),
+}
+
+/// The response of an experiment, which collects items.
+pub trait Response: Default {
+    /// A part of it that fits into a line.
+    type Item: Serialize + DeserializeOwned;
+
+    /// Adds the next item.
+    ///
+    /// # Errors
+    /// What is wrong with it: it exceeds a bound, or does not follow the items before it.
+    fn add(&mut self, item: Self::Item) -> Result<(), String>;
+
+    /// Checks the whole response.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn check(&self) -> Result<(), String>;
+}
+
+/// Writes the lines of a response, of which none is longer than [`LINE_BYTES_MAX`].
+#[must_use]
+pub fn encode<T: Serialize>(response: Result<Vec<T>, BenchError>) -> Vec<String> {
+    let mut lines = Vec::new();
+    let ended = write_items(response, &mut lines);
+    let last = ended.map_or_else(Line::Error, |()| Line::<()>::Done);
+    // The text of an error is not bounded, but its line is.
+    lines.push(json(&last).unwrap_or_else(|_| {
+        r#"{"error":{"failed":"the error of the guest is too long"}}"#.to_owned()
+    }));
+    lines
+}
+
+fn write_items<T: Serialize>(
+    response: Result<Vec<T>, BenchError>,
+    lines: &mut Vec<String>,
+) -> Result<(), BenchError> {
+    lines.push(json(&Head { version: VERSION })?);
+    for item in response? {
+        lines.push(json(&Line::Item(item))?);
+    }
+    Ok(())
+}
+
+fn json(line: &impl Serialize) -> Result<String, BenchError> {
+    let failed = |why: String| BenchError::Failed(format!("cannot write the response: {why}"));
+    let line = serde_json::to_string(line).map_err(|error| failed(error.to_string()))?;
+    match line.len() {
+        0..=LINE_BYTES_MAX => Ok(line),
+        bytes => Err(failed(format!("a line has {bytes} bytes; the maximum is {LINE_BYTES_MAX}"))),
+    }
+}
+
+/// Reads a response. Lines before its first one are other output of the guest.
+///
+/// # Errors
+/// The error that the guest reports, and what is wrong with its response.
+pub fn decode<'a, R: Response>(lines: impl IntoIterator<Item = &'a str>) -> Result<R, BenchError> {
+    let wrong = |why: &str| BenchError::Failed(format!("cannot read the guest's response: {why}"));
+    let mut lines = lines.into_iter();
+    let head = lines.find_map(|line| serde_json::from_str::<Head>(line).ok());
+    let head = head.ok_or_else(|| wrong("there is none"))?;
+    head.check().map_err(|why| wrong(&why))?;
+    let (mut response, mut bytes, mut count) = (R::default(), 0, 0);
+    for line in lines.by_ref() {
+        (bytes, count) = (bytes + line.len(), count + 1);
+        if line.len() > LINE_BYTES_MAX || bytes > RESPONSE_BYTES_MAX || count > RESPONSE_LINES_MAX {
+            return Err(wrong("it is too long (measure less, or for a shorter time)"));
+        }
+        match serde_json::from_str(line).map_err(|error| wrong(&error.to_string()))? {
+            Line::Item(item) => response.add(item).map_err(|why| wrong(&why))?,
+            Line::Done => {
+                if lines.next().is_some() {
+                    return Err(wrong("it continues after its end"));
+                }
+                response.check().map_err(|why| wrong(&why))?;
+                return Ok(response);
+            }
+            Line::Error(error) => return Err(error),
+        }
+    }
+    Err(wrong("it has no end (if it is too long: measure less, or for a shorter time)"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::footprint::in_guest::FootprintResponse;
+    use crate::handlers::Condition;
+    use crate::handlers::in_guest::HandlersResponse;
+    use crate::noise::Body;
+    use crate::noise::in_guest::NoiseResponse;
+
+    const HEAD: &str = r#"{"version":1}"#;
+    const DONE: &str = r#""done""#;
+
+    /// At most three numbers, in order.
+    #[derive(Debug, Default, PartialEq)]
+    struct Numbers(Vec<u32>);
+
+    impl Response for Numbers {
+        type Item = u32;
+
+        fn add(&mut self, item: u32) -> Result<(), String> {
+            self.0.push(item);
+            if self.0.len() > 3 { Err("too many numbers".to_owned()) } else { Ok(()) }
+        }
+
+        fn check(&self) -> Result<(), String> {
+            if self.0.is_sorted() { Ok(()) } else { Err("out of order".to_owned()) }
+        }
+    }
+
+    fn read(lines: &[&str]) -> Result<Numbers, BenchError> {
+        decode(lines.iter().copied())
+    }
+
+    fn requests() -> [Request; 3] {
+        let handlers = HandlersRequest {
+            condition: Condition::Command,
+            warm_up_ns: 1,
+            duration_ns: u64::MAX,
+            command: Some("echo \"a\nb\"".to_owned()),
+            low_interval_ns: 3,
+            housekeeping: vec![1],
+            disk_file: Some("/dev/vda".into()),
+            probed: true,
+            events: vec!["cycles".to_owned()],
+        };
+        let noise = NoiseRequest {
+            loops: crate::noise::Loop::ALL.to_vec(),
+            cpus: Some(vec![0, 1]),
+            body: Body::Add,
+            quantum_ns: 1,
+            repetitions: None,
+            duration_ns: 2,
+            warm_up_ns: 3,
+            threshold_ns: None,
+            fifo: Some(4),
+            inject: None,
+        };
+        let footprint = FootprintRequest { seed: 5, ..FootprintRequest::default() };
+        [Request::Handlers(handlers), Request::Noise(noise), Request::Footprint(footprint)]
+    }
+
+    #[test]
+    fn a_request_is_one_line_that_reads_back() {
+        for request in requests() {
+            let line = request.encode().unwrap();
+            assert!(line.starts_with(r#"{"version":1,"request":{""#) && !line.contains('\n'));
+            assert_eq!(Request::decode(&line).unwrap(), request);
+        }
+    }
+
+    #[test]
+    fn a_request_of_another_version_or_experiment_is_refused() {
+        let [.., footprint] = requests().map(|request| request.encode().unwrap());
+        let cut = &footprint[..footprint.len() - 1];
+        let extended = footprint.replace(r#""seed":5"#, r#""seed":5,"speed":6"#);
+        for (line, words) in [
+            (r#"{"version":2,"request":{"signal":{}}}"#, "it has version 2, not 1 (save the"),
+            (
+                r#"{"version":1,"request":{"signal":{}}}"#,
+                "unknown variant `signal`, expected one of",
+            ),
+            (r#"{"version":1,"request":{}}"#, "cannot read the guest request: "),
+            (r#"{"request":{}}"#, "missing field `version`"),
+            (&extended, "unknown field `speed`"),
+            (cut, "EOF"),
+            ("", "EOF"),
+        ] {
+            let error = Request::decode(line).unwrap_err().to_string();
+            assert!(error.contains(words), "{line}: {error}");
+            assert!(error.contains("checkpoint again by this irqlab"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_response_reads_back() {
+        let lines = encode(Ok(vec![1, 2, 3]));
+        assert_eq!(lines, [HEAD, r#"{"item":1}"#, r#"{"item":2}"#, r#"{"item":3}"#, DONE]);
+        assert_eq!(decode(lines.iter().map(String::as_str)), Ok(Numbers(vec![1, 2, 3])));
+        let remedy = Some("load it".to_owned());
+        for error in [
+            BenchError::Unavailable { reason: "no disk".to_owned(), remedy: None },
+            BenchError::NothingMeasurable { reason: "no counter".to_owned(), remedy },
+            BenchError::Failed("broke \"here\"\n".to_owned()),
+        ] {
+            let lines = encode::<u32>(Err(error.clone()));
+            assert_eq!(decode::<Numbers>(lines.iter().map(String::as_str)), Err(error));
+        }
+    }
+
+    #[test]
+    fn a_response_is_whole_and_in_order() {
+        assert_eq!(read(&["other output", HEAD, DONE]), Ok(Numbers::default()));
+        let one = r#"{"item":1}"#;
+        for (lines, words) in [
+            (vec![], "there is none"),
+            (vec![DONE], "there is none"),
+            (vec![r#"{"version":7}"#, DONE], "it has version 7, not 1 (save the checkpoint"),
+            (vec![HEAD], "has no end"),
+            (vec![HEAD, one], "has no end"),
+            (vec![HEAD, one, r#"{"ite"#], "EOF"),
+            (vec![HEAD, DONE, DONE], "after its end"),
+            (vec![HEAD, "{}", DONE], "cannot read the guest's response"),
+            (vec![HEAD, r#"{"item":"x"}"#, DONE], "invalid type"),
+            (vec![HEAD, r#"{"item":2}"#, one, DONE], "out of order"),
+            (vec![HEAD, one, one, one, one, DONE], "too many"),
+        ] {
+            let error = read(&lines).unwrap_err().to_string();
+            assert!(error.contains(words), "{lines:?}: {error}");
+        }
+    }
+
+    /// Counts items without keeping them.
+    #[derive(Debug, Default)]
+    struct Counted;
+
+    impl Response for Counted {
+        type Item = String;
+
+        fn add(&mut self, _: String) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn check(&self) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_response_beyond_a_bound_is_refused() {
+        let is_too_long = |lines: Vec<&str>| {
+            let ended = decode::<Counted>(lines);
+            ended.is_err_and(|error| error.to_string().contains("too long (measure less"))
+        };
+        let item = |bytes: usize| format!(r#"{{"item":"{}"}}"#, "x".repeat(bytes - 11));
+        let [longest, longer] = [LINE_BYTES_MAX, LINE_BYTES_MAX + 1].map(item);
+        assert_eq!(longest.len(), LINE_BYTES_MAX);
+        fn response(lines: Vec<&str>) -> Vec<&str> {
+            [vec![HEAD], lines, vec![DONE]].concat()
+        }
+        let fits = RESPONSE_BYTES_MAX / LINE_BYTES_MAX;
+        assert!(!is_too_long(response(vec![&longest; fits])));
+        assert!(is_too_long(response(vec![&longest; fits + 1])));
+        assert!(is_too_long(response(vec![&longer])));
+        let empty = r#"{"item":""}"#;
+        assert!(!is_too_long(response(vec![empty; RESPONSE_LINES_MAX - 1])));
+        assert!(is_too_long(response(vec![empty; RESPONSE_LINES_MAX])));
+        // The guest sends no line that the host would refuse.
+        let lines = encode(Ok(vec!["x".repeat(LINE_BYTES_MAX)]));
+        let error = decode::<Counted>(lines.iter().map(String::as_str)).unwrap_err();
+        assert!(error.to_string().contains("the maximum is 122880"), "{error}");
+        let long = BenchError::Failed("x".repeat(LINE_BYTES_MAX));
+        let lines = encode::<String>(Err(long));
+        let error = decode::<Counted>(lines.iter().map(String::as_str)).unwrap_err();
+        assert!(error.to_string().contains("is too long"), "{error}");
+    }
+
+    /// Pieces of responses, put together at random: some are almost right.
+    fn nonsense() -> impl Strategy<Value = String> {
+        let piece = prop_oneof![
+            Just(r#"{"item":{"#.to_owned()),
+            Just(r#""loop":{"looping":"fwq","cpu":0,"thread":1,"start":0,"end":9"#.to_owned()),
+            Just(r#""records":"5 5 0;1 5 0;""#.to_owned()),
+            Just(r#""repetitions":[true,[{"verdict":"Accepted"}]]"#.to_owned()),
+            Just("}}".to_owned()),
+            Just(DONE.to_owned()),
+            "[a-z0-9{}\\[\\]\":, ;]{0,40}",
+        ];
+        prop::collection::vec(piece, 0..6).prop_map(|pieces| pieces.concat())
+    }
+
+    proptest! {
+        #[test]
+        fn nonsense_is_refused_and_never_a_panic(
+            mut lines in prop::collection::vec(nonsense(), 0..6), has_head in any::<bool>(),
+        ) {
+            if has_head {
+                lines.insert(0, HEAD.to_owned());
+            }
+            let all = || lines.iter().map(String::as_str);
+            prop_assert!(decode::<HandlersResponse>(all()).is_err());
+            prop_assert!(decode::<NoiseResponse>(all()).is_err());
+            prop_assert!(decode::<FootprintResponse>(all()).is_err());
+            prop_assert!(lines.iter().all(|line| Request::decode(line).is_err()));
+        }
+    }
+}
