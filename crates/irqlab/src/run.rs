@@ -197,8 +197,8 @@ impl OpenRun {
         drop(progress);
         match outcome? {
             Outcome::Run { run, samples } => {
-                let ending = self.finish(&run, &attachments(&run, &samples))?;
-                Ok((ending, run))
+                let exit = self.finish(&run, &attachments(&run, &samples))?;
+                Ok((exit, run))
             }
             Outcome::NothingMeasurable { reason, remedy } => {
                 bail!(BenchError::NothingMeasurable { reason, remedy })
@@ -219,7 +219,7 @@ impl OpenRun {
         // Recorded even when nobody could read it: the minutes are not lost.
         self.record(run, attachments)?;
         printed?;
-        Ok(self.ending(run))
+        Ok(self.exit_code(run))
     }
 
     fn print(&self, run: &Run) -> anyhow::Result<()> {
@@ -241,7 +241,7 @@ impl OpenRun {
     }
 
     /// The exit code of a run that is printed and recorded.
-    fn ending(&self, run: &Run) -> ExitCode {
+    fn exit_code(&self, run: &Run) -> ExitCode {
         let number = |map: &Map<String, Json>, key: &str| {
             map.get(key).and_then(Json::as_u64).filter(|number| *number > 0)
         };

@@ -12,7 +12,7 @@ use sim::image::Tools;
 use sim::kernel::{Flavour, Kernel};
 use sim::models::Model;
 use sim::qemu::Qemu;
-use sim::watch::{self, Annotated, Detail, VCPU_SLICE_DEFAULT, VCPU_SLICE_MAX, Watch};
+use sim::watch::{self, Detail, KernelFiles, VCPU_SLICE_DEFAULT, VCPU_SLICE_MAX, Watch};
 use sim::{Cache, GuestFacts, Machine, image, kernel, models, qemu};
 
 use crate::console;
@@ -223,7 +223,7 @@ pub struct Simulated {
     pub cache: Cache,
     pub qemu: Qemu,
     pub machine: Machine,
-    pub annotated: Annotated,
+    pub kernel_files: KernelFiles,
     pub facts: GuestFacts,
 }
 
@@ -242,9 +242,9 @@ impl Simulated {
         let qemu = qemu::find(&cache)?;
         let (mut machine, kernel) = guest.machine(&cache, vcpus, Tools::Irqlab)?;
         adjust(&mut machine)?;
-        let annotated = watch::annotated(&cache, &qemu, &kernel, &console::say)?;
+        let kernel_files = watch::kernel_files(&cache, &qemu, &kernel, &console::say)?;
         let facts = sim::guest_facts(&cache, &qemu, &kernel, &console::say)?;
-        Ok(Simulated { cache, qemu, machine, annotated, facts })
+        Ok(Simulated { cache, qemu, machine, kernel_files, facts })
     }
 
     /// What a run says about the machine that was measured.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use lab::guest_protocol::{RESPONSE_BYTES_MAX, RESPONSE_LINES_MAX};
 
 use crate::machine::agent::{GuestReport, Message};
-use crate::machine::vm::{GuestEvent, Instrumentation, StartConfig, Vm, VmEvent, ending};
+use crate::machine::vm::{GuestEvent, Instrumentation, StartConfig, Vm, VmEvent, describe_exit};
 use crate::machine::{Held, Machine, NO_REQUEST};
 use crate::qemu::Qemu;
 use crate::{Result, SimError};
@@ -36,7 +36,7 @@ impl Default for Limits {
 
 /// How a machine ended that executed its request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ending {
+pub struct GuestExit {
     /// Exit status of the request: that of a command, 0, or [`STATUS_LIMIT`].
     pub status: u8,
     /// Whether the guest ended itself because it reached its time limit.
@@ -104,9 +104,9 @@ fn is_for_firmware(request: &str) -> bool {
 /// # Errors
 /// [`SimError::Machine`] with the last lines of the console when the kernel panics, resets or does
 /// not end in time, when its first process sends nothing, or QEMU ends by itself.
-pub fn follow(vm: &mut Vm, limits: Limits, console: &mut dyn FnMut(&[u8])) -> Result<Ending> {
-    let ending = follow_unless(vm, limits, console, &|| false)?;
-    ending.ok_or_else(|| vm.failure("the machine was stopped"))
+pub fn follow(vm: &mut Vm, limits: Limits, console: &mut dyn FnMut(&[u8])) -> Result<GuestExit> {
+    let exit = follow_unless(vm, limits, console, &|| false)?;
+    exit.ok_or_else(|| vm.failure("the machine was stopped"))
 }
 
 /// [`follow`], but kills the machine and returns nothing when `stop` returns true.
@@ -118,7 +118,7 @@ pub fn follow_unless(
     limits: Limits,
     console: &mut dyn FnMut(&[u8]),
     stop: &dyn Fn() -> bool,
-) -> Result<Option<Ending>> {
+) -> Result<Option<GuestExit>> {
     let refuse = |_: &mut Vm, _| Err(SimError::Invalid("no checkpoint is saved here".to_owned()));
     follow_saving(vm, limits, console, stop, &mut { refuse })
 }
@@ -134,7 +134,7 @@ pub fn follow_saving(
     console: &mut dyn FnMut(&[u8]),
     stop: &dyn Fn() -> bool,
     save: &mut dyn FnMut(&mut Vm, Held) -> Result<()>,
-) -> Result<Option<Ending>> {
+) -> Result<Option<GuestExit>> {
     let start = Instant::now();
     let mut deadline = start + limits.wall;
     let mut report = None;
@@ -172,12 +172,12 @@ pub fn follow_saving(
     };
     let wall = start.elapsed();
     let has_reported = report.is_some();
-    let ending =
-        |status| Ok(Some(Ending { status, reached_limit, report, output: output.lines, wall }));
+    let exit =
+        |status| Ok(Some(GuestExit { status, reached_limit, report, output: output.lines, wall }));
     match (status, ended) {
-        (Some(status), Some(_)) => ending(status),
+        (Some(status), Some(_)) => exit(status),
         // It has reported its status, but the kernel cannot power the machine off.
-        (Some(status), None) => vm.quit().and_then(|()| ending(status)),
+        (Some(status), None) => vm.quit().and_then(|()| exit(status)),
         (None, Some(ended)) => Err(ended_early(vm, ended, has_reported)),
         (None, None) => {
             vm.kill();
@@ -195,7 +195,7 @@ fn ended_early(vm: &Vm, ended: ExitStatus, has_reported: bool) -> SimError {
         return vm.failure(&format!("the guest has reached its time limit (--guest-limit){hint}"));
     }
     if !ended.success() {
-        return vm.failure(&format!("QEMU {} before the guest did", ending(ended)));
+        return vm.failure(&format!("QEMU {} before the guest did", describe_exit(ended)));
     }
     // The last lines of the console may show only the call trace that follows the reason.
     if let Some(reason) = vm.console_line_after("Kernel panic - ") {
@@ -220,7 +220,7 @@ pub fn run(
     request: &str,
     limits: Limits,
     console: &mut dyn FnMut(&[u8]),
-) -> Result<Ending> {
+) -> Result<GuestExit> {
     let mut vm = start(qemu, machine, request, limits)?;
     follow(&mut vm, limits, console)
 }

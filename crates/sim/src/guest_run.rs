@@ -3,9 +3,9 @@
 use lab::experiment::BenchError;
 use lab::guest_protocol::{Request, Response, decode};
 
-use crate::boot::{self, Ending, Limits};
+use crate::boot::{self, GuestExit, Limits};
 use crate::qemu::Qemu;
-use crate::watch::{Annotated, Recording, Watch};
+use crate::watch::{KernelFiles, Recording, Watch};
 use crate::{Accounting, Cache, Machine, Result, SimError, checkpoint};
 
 /// The machine, and how it is watched.
@@ -13,7 +13,7 @@ pub(crate) struct GuestRun<'a> {
     pub(crate) cache: &'a Cache,
     pub(crate) qemu: &'a Qemu,
     pub(crate) machine: &'a Machine,
-    pub(crate) annotated: &'a Annotated,
+    pub(crate) kernel_files: &'a KernelFiles,
     /// Start from this checkpoint.
     pub(crate) from: Option<&'a str>,
     pub(crate) limits: Limits,
@@ -28,12 +28,12 @@ impl GuestRun<'_> {
     pub(crate) fn run<R: Response>(
         &self,
         request: &Request,
-    ) -> std::result::Result<Option<(R, Ending, Accounting)>, BenchError> {
+    ) -> std::result::Result<Option<(R, GuestExit, Accounting)>, BenchError> {
         let (cache, qemu) = (self.cache, self.qemu);
         let request = format!("irqlab:{}", request.encode()?);
         let start = || -> Result<_> {
             let recording =
-                Recording::new(cache, qemu, self.machine, self.annotated, self.watch, None)?;
+                Recording::new(cache, qemu, self.machine, self.kernel_files, self.watch, None)?;
             let mut vm = checkpoint::start(
                 cache,
                 qemu,
@@ -43,15 +43,15 @@ impl GuestRun<'_> {
                 self.limits,
                 recording.instrumentation(),
             )?;
-            let ending = boot::follow_unless(&mut vm, self.limits, &mut |_| {}, self.stop)?;
-            Ok((recording, ending))
+            let exit = boot::follow_unless(&mut vm, self.limits, &mut |_| {}, self.stop)?;
+            Ok((recording, exit))
         };
-        let (recording, ending) = start().map_err(bench_error)?;
-        let Some(ending) = ending else { return Ok(None) };
+        let (recording, exit) = start().map_err(bench_error)?;
+        let Some(exit) = exit else { return Ok(None) };
         // The record of a guest that failed is broken, too: its own error says more.
-        let response = response(&ending)?;
+        let response = response(&exit)?;
         let account = recording.accounting().map_err(bench_error)?;
-        Ok(Some((response, ending, account)))
+        Ok(Some((response, exit, account)))
     }
 }
 
@@ -69,9 +69,9 @@ fn bench_error(error: SimError) -> BenchError {
 }
 
 /// Reads the response from the output of the guest's irqlab, whose exit status is 0 if it has sent one.
-fn response<R: Response>(ending: &Ending) -> std::result::Result<R, BenchError> {
-    match ending.status {
-        0 => decode(ending.output.iter().map(String::as_str)),
+fn response<R: Response>(exit: &GuestExit) -> std::result::Result<R, BenchError> {
+    match exit.status {
+        0 => decode(exit.output.iter().map(String::as_str)),
         boot::STATUS_LIMIT => {
             Err(BenchError::Failed("the guest reached its time limit (--guest-limit)".to_owned()))
         }
@@ -92,7 +92,7 @@ mod tests {
 
     fn read(status: u8, output: &[String]) -> std::result::Result<HandlersResponse, BenchError> {
         let (output, wall) = (output.to_vec(), Duration::ZERO);
-        response(&Ending { status, reached_limit: false, report: None, output, wall })
+        response(&GuestExit { status, reached_limit: false, report: None, output, wall })
     }
 
     #[test]

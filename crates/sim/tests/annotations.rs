@@ -25,15 +25,15 @@ fn watched(bench: &Bench, cpus: u32, annotations: Annotations) -> (Accounting, O
     let mut machine = bench.machine();
     machine.cpus = cpus;
     let (cache, qemu) = (&bench.cache, &bench.qemu);
-    let annotated = watch::annotated(cache, qemu, &bench.kernel, &|_| {}).unwrap();
+    let kernel_files = watch::kernel_files(cache, qemu, &bench.kernel, &|_| {}).unwrap();
     let watch = Watch { annotations, ..Watch::default() };
-    let recording = Recording::new(cache, qemu, &machine, &annotated, &watch, None).unwrap();
+    let recording = Recording::new(cache, qemu, &machine, &kernel_files, &watch, None).unwrap();
     let mut vm =
         boot::start_with(qemu, &machine, ORDER, LIMITS, recording.instrumentation()).unwrap();
     let stop = || recording.was_stopped();
-    let ending = boot::follow_unless(&mut vm, LIMITS, &mut |_| {}, &stop).unwrap();
+    let exit = boot::follow_unless(&mut vm, LIMITS, &mut |_| {}, &stop).unwrap();
     drop(vm);
-    (recording.accounting().unwrap(), ending.map(|ending| ending.status))
+    (recording.accounting().unwrap(), exit.map(|exit| exit.status))
 }
 
 /// The account without what annotations add.

@@ -26,19 +26,19 @@ struct Runs<'a> {
 impl Runs<'_> {
     fn run(&self, from: Option<&str>, order: &str) -> (Vec<u8>, String) {
         let (cache, qemu) = (&self.bench.cache, &self.bench.qemu);
-        let annotated = watch::annotated(cache, qemu, &self.bench.kernel, &|_| {}).unwrap();
+        let kernel_files = watch::kernel_files(cache, qemu, &self.bench.kernel, &|_| {}).unwrap();
         let path = self.scratch.path().join("record");
         let watch = Watch::default();
         let recording =
-            Recording::new(cache, qemu, &self.machine, &annotated, &watch, Some(&path)).unwrap();
+            Recording::new(cache, qemu, &self.machine, &kernel_files, &watch, Some(&path)).unwrap();
         let order = format!("run:{order}");
         let mut console = Vec::new();
         let more = recording.instrumentation();
         let mut vm =
             checkpoint::start(cache, qemu, &self.machine, from, &order, LIMITS, more).unwrap();
-        let ending = boot::follow(&mut vm, LIMITS, &mut |bytes| console.extend(bytes)).unwrap();
+        let exit = boot::follow(&mut vm, LIMITS, &mut |bytes| console.extend(bytes)).unwrap();
         let console = String::from_utf8_lossy(&console).into_owned();
-        assert_eq!(ending.status, 0, "{console}");
+        assert_eq!(exit.status, 0, "{console}");
         let account = recording.accounting().unwrap();
         assert!(account.ended_by_guest && account.broken.is_empty(), "{:?}", account.broken);
         // Only what is printed behind the record's end depends on the host.

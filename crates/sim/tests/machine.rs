@@ -19,8 +19,8 @@ fn restored(bench: &Bench, name: &str, machine: &Machine, order: &str) -> (u8, S
     let mut vm =
         checkpoint::restore(&bench.cache, &bench.qemu, machine, name, order, more).unwrap();
     let mut console = Vec::new();
-    let ending = boot::follow(&mut vm, LIMITS, &mut |bytes| console.extend(bytes)).unwrap();
-    (ending.status, String::from_utf8_lossy(&console).into_owned())
+    let exit = boot::follow(&mut vm, LIMITS, &mut |bytes| console.extend(bytes)).unwrap();
+    (exit.status, String::from_utf8_lossy(&console).into_owned())
 }
 
 /// Whether a process is there and not a zombie.
@@ -45,14 +45,14 @@ fn from_boot_to_power_off() {
     machine.timing = sim::Timing::HostClock;
     machine.cpus = 2;
     let order = "run:echo out of the guest; exit 3";
-    let ending = boot::run(&bench.qemu, &machine, order, LIMITS, &mut |bytes| {
+    let exit = boot::run(&bench.qemu, &machine, order, LIMITS, &mut |bytes| {
         console.extend(bytes);
     });
-    let ending = ending.unwrap();
+    let exit = exit.unwrap();
     let console = String::from_utf8_lossy(&console);
     assert!(console.contains("out of the guest\r\n"), "{console}");
-    assert_eq!(ending.status, 3);
-    let report = ending.report.unwrap();
+    assert_eq!(exit.status, 3);
+    let report = exit.report.unwrap();
     assert_eq!((report.hz, report.cpus), (Some(250), 2));
     assert_eq!(report.modules_failed, Vec::<String>::new());
 }
@@ -145,8 +145,8 @@ fn the_guest_ends_itself_at_its_limit() {
     let Some((bench, _alone)) = bench() else { return };
     // Guest time of an idle machine passes at once.
     let limits = Limits { guest_s: 5, ..LIMITS };
-    let ending = boot::run(&bench.qemu, &bench.machine(), "idle", limits, &mut |_| {}).unwrap();
-    assert_eq!(ending.status, boot::STATUS_LIMIT);
+    let exit = boot::run(&bench.qemu, &bench.machine(), "idle", limits, &mut |_| {}).unwrap();
+    assert_eq!(exit.status, boot::STATUS_LIMIT);
 }
 
 #[test]

@@ -52,9 +52,9 @@ fn machine(bench: &Bench, scratch: &Path) -> Option<Machine> {
 
 fn recording(bench: &Bench, machine: &Machine, detail: Detail) -> Recording {
     let (cache, qemu) = (&bench.cache, &bench.qemu);
-    let annotated = watch::annotated(cache, qemu, &bench.kernel, &|_| {}).unwrap();
+    let kernel_files = watch::kernel_files(cache, qemu, &bench.kernel, &|_| {}).unwrap();
     let watch = Watch { detail, ..Watch::default() };
-    Recording::new(cache, qemu, machine, &annotated, &watch, None).unwrap()
+    Recording::new(cache, qemu, machine, &kernel_files, &watch, None).unwrap()
 }
 
 fn restore(bench: &Bench, machine: &Machine, name: &str, more: Instrumentation<'_>) -> Result<Vm> {
@@ -82,8 +82,8 @@ fn a_counter_that_was_open_goes_on_in_a_restored_machine() {
     let recording = recording(bench, &machine, Detail::Count);
     let mut vm = restore(bench, &machine, &name, recording.instrumentation()).unwrap();
     let mut console = Vec::new();
-    let ending = boot::follow(&mut vm, LIMITS, &mut |bytes| console.extend(bytes)).unwrap();
-    assert_eq!(ending.status, 0);
+    let exit = boot::follow(&mut vm, LIMITS, &mut |bytes| console.extend(bytes)).unwrap();
+    assert_eq!(exit.status, 0);
     let said = String::from_utf8_lossy(&console);
     let line =
         said.lines().find(|line| line.starts_with("counted ")).unwrap_or_else(|| panic!("{said}"));

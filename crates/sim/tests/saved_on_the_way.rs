@@ -53,17 +53,17 @@ fn run(
     (from, order): (Option<&str>, &str),
 ) -> (Outcome, u32) {
     let (cache, qemu) = (&bench.cache, &bench.qemu);
-    let annotated = watch::annotated(cache, qemu, &bench.kernel, &|_| {}).unwrap();
+    let kernel_files = watch::kernel_files(cache, qemu, &bench.kernel, &|_| {}).unwrap();
     let facts = guest_facts(cache, qemu, &bench.kernel, &|_| {}).unwrap();
     let annotations = Annotations::read(&[annotation.to_owned()], false, &facts).unwrap();
     let roi = if from.is_some() { Roi::Always } else { Roi::Marker };
     let watch = Watch { annotations, roi, ..Watch::default() };
-    let recording = Recording::new(cache, qemu, machine, &annotated, &watch, None).unwrap();
+    let recording = Recording::new(cache, qemu, machine, &kernel_files, &watch, None).unwrap();
     let more = recording.instrumentation();
     let mut vm = checkpoint::start(cache, qemu, machine, from, order, LIMITS, more).unwrap();
     let (mut console, mut saved) = (Vec::new(), 0);
     let saver = checkpoint::Saver::new(cache, qemu, machine, &recording);
-    let ending = boot::follow_saving(
+    let exit = boot::follow_saving(
         &mut vm,
         LIMITS,
         &mut |bytes| console.extend(bytes),
@@ -73,7 +73,7 @@ fn run(
             saver.save(vm, held, &|_| {})
         },
     );
-    let status = ending.unwrap().map(|ending| ending.status);
+    let status = exit.unwrap().map(|exit| exit.status);
     drop(vm);
     let record = recording.sha256().unwrap();
     assert_eq!(recording.accounting().unwrap().broken, Vec::<String>::new());

@@ -18,17 +18,17 @@ const ORDER: &str = r#"run:test "$(echo one, two)" = 'one, two' && sleep 0.05"#;
 
 fn recording(bench: &Bench, machine: &Machine, watch: &Watch) -> Recording {
     let (cache, qemu) = (&bench.cache, &bench.qemu);
-    let annotated = watch::annotated(cache, qemu, &bench.kernel, &|_| {}).unwrap();
-    assert_eq!(annotated.absent(), []);
-    Recording::new(cache, qemu, machine, &annotated, watch, None).unwrap()
+    let kernel_files = watch::kernel_files(cache, qemu, &bench.kernel, &|_| {}).unwrap();
+    assert_eq!(kernel_files.absent(), []);
+    Recording::new(cache, qemu, machine, &kernel_files, watch, None).unwrap()
 }
 
 fn watched(bench: &Bench, machine: &Machine, from: Option<&str>, watch: &Watch) -> Accounting {
     let recording = recording(bench, machine, watch);
     let (cache, qemu, more) = (&bench.cache, &bench.qemu, recording.instrumentation());
     let mut vm = checkpoint::start(cache, qemu, machine, from, ORDER, LIMITS, more).unwrap();
-    let ending = boot::follow(&mut vm, LIMITS, &mut |_| {}).unwrap();
-    assert_eq!(ending.status, 0);
+    let exit = boot::follow(&mut vm, LIMITS, &mut |_| {}).unwrap();
+    assert_eq!(exit.status, 0);
     recording.accounting().unwrap()
 }
 

@@ -231,7 +231,7 @@ pub fn prepare(
         cache: prepared.cache,
         qemu: prepared.qemu,
         machine: prepared.machine,
-        annotated: prepared.annotated,
+        kernel_files: prepared.kernel_files,
         from: guest.from.clone(),
         limits: guest.limits(),
         watch: Watch { transitions: request.plan.trace, ..watch },

@@ -195,9 +195,9 @@ fn measure(
 ) -> anyhow::Result<ExitCode> {
     let plan = args.plan()?;
     let measured = open.measure(&plan, context, bench, Redraw::EverySecond, |_, _| Vec::new());
-    let (ending, run) = measured?;
+    let (exit, run) = measured?;
     say_how_the_command_ended(args, &run);
-    Ok(ending)
+    Ok(exit)
 }
 
 /// A command ends its window, whatever `-d` says.
@@ -284,7 +284,7 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
         cache: prepared.cache,
         qemu: prepared.qemu,
         machine: prepared.machine,
-        annotated: prepared.annotated,
+        kernel_files: prepared.kernel_files,
         from: guest.from.clone(),
         limits: limits(args),
         watch: Watch { spans: true, ..args.simulated.watch(model) },

@@ -260,11 +260,11 @@ fn measure(
     // Live, all measured CPUs run loops: a line that is drawn each second would be noise itself.
     let redraw = if args.on == On::Live { Redraw::EachStep } else { Redraw::EverySecond };
     let measured = open.measure(&args.plan(), context, bench, redraw, |run, _| pictures(args, run));
-    let (ending, run) = measured?;
+    let (exit, run) = measured?;
     if let Some(file) = &args.picture {
         draw(&run, file)?;
     }
-    Ok(ending)
+    Ok(exit)
 }
 
 /// The pictures of `--pictures`.
@@ -299,13 +299,13 @@ fn run_live(args: &NoiseArgs) -> anyhow::Result<ExitCode> {
     }
     let to_stderr = args.results.printing.format() != Format::Table;
     let command = Workload::start(&args.command, to_stderr)?;
-    let ending = measure(args, &open, context, &mut bench)?;
+    let exit = measure(args, &open, context, &mut bench)?;
     match command.end()? {
-        None => Ok(ending),
+        None => Ok(exit),
         Some(status) => {
             console::warn(&format!("the command ended before the loops did ({status})"));
             let code = u8::try_from(shell_status(status)).unwrap_or(1);
-            Ok(if code == 0 { ending } else { ExitCode::from(code) })
+            Ok(if code == 0 { exit } else { ExitCode::from(code) })
         }
     }
 }
@@ -325,7 +325,7 @@ fn run_simulated(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCo
         cache: prepared.cache,
         qemu: prepared.qemu,
         machine: prepared.machine,
-        annotated: prepared.annotated,
+        kernel_files: prepared.kernel_files,
         from: guest.from.clone(),
         limits: limits(args),
         watch: Watch { transitions: true, ..args.simulated.watch(model) },

@@ -15,9 +15,9 @@ use std::time::Instant;
 use crate::boot::Limits;
 use crate::guest::image::frozen;
 use crate::machine::Machine;
-use crate::machine::vm::{StartConfig, Vm, VmEvent, ending};
+use crate::machine::vm::{StartConfig, Vm, VmEvent, describe_exit};
 use crate::qemu::Qemu;
-use crate::watch::{Annotated, Detail, Recording, Watch};
+use crate::watch::{Detail, KernelFiles, Recording, Watch};
 use crate::{Accounting, Cache, Result, SimError};
 
 pub use footprint::{
@@ -78,7 +78,7 @@ fn run(
     stop: &dyn Fn() -> bool,
 ) -> Result<Option<RunOutcome>> {
     let machine = Machine { pmu, ..machine(cache)? };
-    let recording = Recording::new(cache, qemu, &machine, &Annotated::nothing(), watch, None)?;
+    let recording = Recording::new(cache, qemu, &machine, &KernelFiles::nothing(), watch, None)?;
     let mut instrumentation = recording.instrumentation();
     let limit_ns = u64::from(limits.guest_s).saturating_mul(1_000_000_000);
     instrumentation.add_option("limit_ns", &limit_ns.to_string());
@@ -123,7 +123,7 @@ fn follow(vm: &mut Vm, limits: Limits, stop: &dyn Fn() -> bool) -> Result<Option
                 );
             }
             Some(VmEvent::Ended(status)) if !status.success() => {
-                return Err(vm.failure(&format!("QEMU {}", ending(status))));
+                return Err(vm.failure(&format!("QEMU {}", describe_exit(status))));
             }
             Some(VmEvent::Ended(_)) => break,
             None if Instant::now() < deadline => {}

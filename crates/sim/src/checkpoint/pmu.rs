@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::machine::Machine;
 use crate::machine::vm::Instrumentation;
 use crate::qemu::Qemu;
-use crate::watch::{Annotated, Detail, Recording, Watch};
+use crate::watch::{Detail, KernelFiles, Recording, Watch};
 use crate::{Cache, Result, SimError};
 
 const CONTENT: &str = "pmu";
@@ -41,7 +41,8 @@ impl CounterSaver {
         }
         // The counters count during the boot, too; at level `fast` they would not advance.
         let watch = Watch { detail: Detail::Count, ..Watch::default() };
-        let recording = Recording::new(cache, qemu, machine, &Annotated::nothing(), &watch, None)?;
+        let recording =
+            Recording::new(cache, qemu, machine, &KernelFiles::nothing(), &watch, None)?;
         Ok(CounterSaver { recording: Some(recording), content })
     }
 

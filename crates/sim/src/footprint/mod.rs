@@ -16,7 +16,7 @@ use serde_json::{Map, Value as Json, json};
 use crate::boot::Limits;
 use crate::guest_run::GuestRun;
 use crate::qemu::Qemu;
-use crate::watch::{Annotated, Watch};
+use crate::watch::{KernelFiles, Watch};
 use crate::{Cache, Machine};
 
 /// Page that a first-level translation buffer is filled with.
@@ -31,7 +31,7 @@ pub struct SimFootprint {
     /// The machine; its image holds irqlab, and its guest has counters.
     pub machine: Machine,
     /// What the plugin must know of its kernel.
-    pub annotated: Annotated,
+    pub kernel_files: KernelFiles,
     /// Start from this checkpoint.
     pub from: Option<String>,
     /// How long the machine may take.
@@ -72,15 +72,14 @@ impl FootprintBench for SimFootprint {
             cache: &self.cache,
             qemu: &self.qemu,
             machine: &self.machine,
-            annotated: &self.annotated,
+            kernel_files: &self.kernel_files,
             from: self.from.as_deref(),
             limits: self.limits,
             watch: &self.watch,
             stop: &self.stop,
         };
         let request = Request::Footprint(self.request.clone());
-        let Some((response, ending, account)) = guest_run.run::<FootprintResponse>(&request)?
-        else {
+        let Some((response, exit, account)) = guest_run.run::<FootprintResponse>(&request)? else {
             return Ok(Measured { complete: false, ..Measured::default() });
         };
         let FootprintResponse { mut measured, facts, .. } = response;
@@ -100,7 +99,7 @@ impl FootprintBench for SimFootprint {
             }
         });
         samples.windows = windows::windows(&account, self.request.cpu);
-        let wall_ns = u64::try_from(ending.wall.as_nanos()).unwrap_or(u64::MAX);
+        let wall_ns = u64::try_from(exit.wall.as_nanos()).unwrap_or(u64::MAX);
         self.on_host.insert("wall_ns".into(), json!(wall_ns));
         facts.bench = "sim".to_owned();
         facts.warnings.extend(account.notices.iter().cloned());

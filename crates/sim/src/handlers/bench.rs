@@ -15,7 +15,7 @@ use crate::boot::Limits;
 use crate::guest_run::GuestRun;
 use crate::machine::Timing;
 use crate::qemu::Qemu;
-use crate::watch::{Annotated, Detail, Watch};
+use crate::watch::{Detail, KernelFiles, Watch};
 use crate::{Accounting, Cache, Machine};
 
 /// How to measure.
@@ -27,7 +27,7 @@ pub struct SimSettings {
     /// The machine; its image holds irqlab.
     pub machine: Machine,
     /// What the plugin must know of its kernel.
-    pub annotated: Annotated,
+    pub kernel_files: KernelFiles,
     /// Start from this checkpoint; without one each condition boots.
     pub from: Option<String>,
     /// How long a condition may take.
@@ -102,16 +102,16 @@ impl SimBench {
             cache: &settings.cache,
             qemu: &settings.qemu,
             machine: &settings.machine,
-            annotated: &settings.annotated,
+            kernel_files: &settings.kernel_files,
             from: settings.from.as_deref(),
             limits: settings.limits,
             watch: &settings.watch,
             stop: &settings.stop,
         };
         let ran = guest_run.run::<HandlersResponse>(&Request::Handlers(request.clone()))?;
-        Ok(ran.map(|(response, ending, account)| {
+        Ok(ran.map(|(response, exit, account)| {
             let window = response.window.unwrap_or_default();
-            Outcome { account, window, wall: ending.wall }
+            Outcome { account, window, wall: exit.wall }
         }))
     }
 
@@ -123,7 +123,7 @@ impl SimBench {
             reason: reason.to_owned(),
             remedy: None,
         };
-        let of_kernel = self.settings.annotated.absent().into_iter();
+        let of_kernel = self.settings.kernel_files.absent().into_iter();
         let mut absent: Vec<Absence> = of_kernel.map(|(what, why)| absence(what, why)).collect();
         if !self.not_counted.is_empty() {
             let what = format!("events {}", self.not_counted.join(" "));

@@ -339,7 +339,7 @@ impl Drop for Vm {
 }
 
 /// Describes how a process ended.
-pub(crate) fn ending(status: ExitStatus) -> String {
+pub(crate) fn describe_exit(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("ended with status {code}"),
         (None, Some(signal)) => format!("was killed by signal {signal}"),

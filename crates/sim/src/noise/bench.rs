@@ -22,7 +22,7 @@ use crate::accounting::RegionUse;
 use crate::boot::Limits;
 use crate::guest_run::GuestRun;
 use crate::qemu::Qemu;
-use crate::watch::{Annotated, Watch};
+use crate::watch::{KernelFiles, Watch};
 use crate::{Accounting, Cache, Machine};
 
 /// How to measure.
@@ -34,7 +34,7 @@ pub struct SimNoiseSettings {
     /// The machine; its image holds irqlab, and its guest time is not the host's.
     pub machine: Machine,
     /// What the plugin must know of its kernel.
-    pub annotated: Annotated,
+    pub kernel_files: KernelFiles,
     /// Start from this checkpoint.
     pub from: Option<String>,
     /// How long the machine may take.
@@ -102,7 +102,7 @@ impl SimNoise {
             cache: &of.cache,
             qemu: &of.qemu,
             machine: &of.machine,
-            annotated: &of.annotated,
+            kernel_files: &of.kernel_files,
             from: of.from.as_deref(),
             limits: of.limits,
             watch: &of.watch,
@@ -110,7 +110,7 @@ impl SimNoise {
         };
         let request = Request::Noise(of.request.clone());
         let ran = guest_run.run::<NoiseResponse>(&request)?;
-        let Some((response, ending, account)) = ran else { return Ok(()) };
+        let Some((response, exit, account)) = ran else { return Ok(()) };
         if let Some(broken) = account.broken.first() {
             let words = format!("the record of the machine is broken: {broken}");
             return Err(BenchError::Failed(words));
@@ -122,7 +122,7 @@ impl SimNoise {
         self.broken = warnings.filter(is_broken).count() as u64;
         self.resolution = response.clock;
         self.warnings.extend(account.notices.iter().cloned());
-        let wall_ns = u64::try_from(ending.wall.as_nanos()).unwrap_or(u64::MAX);
+        let wall_ns = u64::try_from(exit.wall.as_nanos()).unwrap_or(u64::MAX);
         self.settings.on_host.insert("wall_ns".into(), json!(wall_ns));
         Ok(())
     }
@@ -278,7 +278,7 @@ impl Bench for SimNoise {
         let mut observer = Map::new();
         observer.insert("method".into(), json!("QEMU plugin; the guest does not see it"));
         observer.insert("guest_overhead_ns".into(), json!(0));
-        let absent = of.annotated.absent().into_iter();
+        let absent = of.kernel_files.absent().into_iter();
         let absent = absent.map(|(what, why)| Absence {
             table: "causes".to_owned(),
             what: what.to_owned(),

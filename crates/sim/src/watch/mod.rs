@@ -85,7 +85,7 @@ impl Default for Watch {
 
 /// What the plugin needs to know of a kernel, as files in the cache.
 #[derive(Clone, Debug)]
-pub struct Annotated {
+pub struct KernelFiles {
     symbols: Option<PathBuf>,
     offsets: Option<PathBuf>,
 }
@@ -94,15 +94,15 @@ pub struct Annotated {
 ///
 /// # Errors
 /// As [`guest_facts`], and when the cache cannot be written.
-pub fn annotated(
+pub fn kernel_files(
     cache: &Cache,
     qemu: &Qemu,
     kernel: &Kernel,
     progress: Progress,
-) -> Result<Annotated> {
+) -> Result<KernelFiles> {
     let plugin = hash::of_bytes(PLUGIN);
     let (kernel_key, plugin_key) = (hash::key(&kernel.sha256), hash::key(&plugin));
-    let name = format!("annotated-{RECIPE}-{kernel_key}-{plugin_key}");
+    let name = format!("kernel-files-{RECIPE}-{kernel_key}-{plugin_key}");
     let directory = cache.directory(&name, progress, |aside| {
         let facts = guest_facts(cache, qemu, kernel, progress)?;
         for (name, text) in [(SYMBOLS, symbol_list(&facts)), (OFFSETS, offset_list(&facts))] {
@@ -114,13 +114,13 @@ pub fn annotated(
         Ok(())
     })?;
     let file = |name| Some(directory.join(name)).filter(|path: &PathBuf| path.is_file());
-    Ok(Annotated { symbols: file(SYMBOLS), offsets: file(OFFSETS) })
+    Ok(KernelFiles { symbols: file(SYMBOLS), offsets: file(OFFSETS) })
 }
 
-impl Annotated {
+impl KernelFiles {
     /// Returns no files, for a machine whose contexts are not needed.
-    pub(crate) fn nothing() -> Annotated {
-        Annotated { symbols: None, offsets: None }
+    pub(crate) fn nothing() -> KernelFiles {
+        KernelFiles { symbols: None, offsets: None }
     }
 
     /// Lists what is unknown because of what this kernel does not provide, and why.
@@ -192,7 +192,7 @@ impl Recording {
         cache: &Cache,
         qemu: &Qemu,
         machine: &Machine,
-        annotated: &Annotated,
+        kernel_files: &KernelFiles,
         watch: &Watch,
         to: Option<&Path>,
     ) -> Result<Recording> {
@@ -228,8 +228,8 @@ impl Recording {
         options.extend(watch.shadow_models.iter().map(|model| ("also", path(&model.path))));
         options.extend(watch.miss_curves.then(|| ("curves", "on".to_owned())));
         options.extend(watch.misses.then(|| ("misses", "on".to_owned())));
-        options.extend(annotated.symbols.as_ref().map(|symbols| (SYMBOLS, path(symbols))));
-        options.extend(annotated.offsets.as_ref().map(|offsets| (OFFSETS, path(offsets))));
+        options.extend(kernel_files.symbols.as_ref().map(|symbols| (SYMBOLS, path(symbols))));
+        options.extend(kernel_files.offsets.as_ref().map(|offsets| (OFFSETS, path(offsets))));
         let annotations = watch.annotations.clone();
         let annotations_file = annotations_file(cache, &annotations, machine)?;
         options.extend(annotations_file.as_ref().map(|file| ("annotate", inherited(file))));
@@ -358,7 +358,7 @@ mod tests {
     use crate::machine::tests::machine;
     use crate::qemu::tests::qemu;
 
-    const NOTHING: Annotated = Annotated { symbols: None, offsets: None };
+    const NOTHING: KernelFiles = KernelFiles { symbols: None, offsets: None };
 
     #[test]
     fn symbols_come_with_the_one_after_them() {
@@ -380,9 +380,9 @@ mod tests {
         }
         let scratch = tempfile::tempdir().unwrap();
         let cache = Cache::at(&scratch.path().join("a,b")).unwrap();
-        let annotated = Annotated { symbols: Some("/s,1".into()), offsets: None };
+        let kernel_files = KernelFiles { symbols: Some("/s,1".into()), offsets: None };
         let recording =
-            Recording::new(&cache, &qemu(), &machine(), &annotated, &Watch::default(), None);
+            Recording::new(&cache, &qemu(), &machine(), &kernel_files, &Watch::default(), None);
         let recording = recording.unwrap();
         let added = recording.instrumentation();
         let [plugin, options] = added.arguments.as_slice() else { panic!("{added:?}") };

@@ -7,7 +7,7 @@ use ::sim::boot::{self, Limits};
 use ::sim::image::Tools;
 use ::sim::kernel::Flavour;
 use ::sim::qemu::Qemu;
-use ::sim::watch::{self, Annotated, Detail, Recording, Roi, Watch};
+use ::sim::watch::{self, Detail, KernelFiles, Recording, Roi, Watch};
 use ::sim::{
     Cache, Instrumentation, Machine, Timing, children_cpu_ns, image, kernel, models, qemu,
 };
@@ -64,7 +64,7 @@ struct Bench {
     cache: Cache,
     qemu: Qemu,
     machine: Machine,
-    annotated: Annotated,
+    kernel_files: KernelFiles,
 }
 
 /// Measures and prints.
@@ -76,9 +76,9 @@ pub fn run(args: &SimBenchArgs) -> anyhow::Result<ExitCode> {
     let mut machine = Machine::new(&kernel, &image::build(&cache, &kernel, Tools::None)?);
     machine.cpus = args.vcpus;
     machine.check()?;
-    let annotated = watch::annotated(&cache, &qemu, &kernel, &console::say)?;
+    let kernel_files = watch::kernel_files(&cache, &qemu, &kernel, &console::say)?;
     let mut levels = levels(&cache, args)?;
-    let bench = Bench { cache, qemu, machine, annotated };
+    let bench = Bench { cache, qemu, machine, kernel_files };
     // Interleaved: what the host does besides meets all levels.
     let steps = levels.len() * args.rounds as usize;
     let (mut progress, mut step) = (ProgressLine::new(Redraw::EachStep), 0);
@@ -138,7 +138,7 @@ impl Bench {
         let order =
             format!("run:i=0; while [ $i -lt {work} ]; do {ROUND}; i=$((i+1)); done >/dev/null");
         let recording = level.watch.as_ref().map(|watch| {
-            Recording::new(&self.cache, &self.qemu, &machine, &self.annotated, watch, None)
+            Recording::new(&self.cache, &self.qemu, &machine, &self.kernel_files, watch, None)
         });
         let recording = recording.transpose()?;
         let more =
@@ -146,14 +146,9 @@ impl Bench {
         let limits = Limits { wall: Duration::from_secs(1_800), guest_s: 1_700 };
         let before = children_cpu_ns();
         let mut vm = boot::start_with(&self.qemu, &machine, &order, limits, more)?;
-        let ending = boot::follow(&mut vm, limits, &mut |_| {})?;
+        let exit = boot::follow(&mut vm, limits, &mut |_| {})?;
         drop(vm);
-        anyhow::ensure!(
-            ending.status == 0,
-            "{}: the guest ended with {}",
-            level.name,
-            ending.status
-        );
+        anyhow::ensure!(exit.status == 0, "{}: the guest ended with {}", level.name, exit.status);
         let used = children_cpu_ns().saturating_sub(before);
         level.least_ns[at] = Some(level.least_ns[at].map_or(used, |least| least.min(used)));
         if let Some(recording) = recording {

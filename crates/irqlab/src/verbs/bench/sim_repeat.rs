@@ -8,7 +8,7 @@ use record::{Kind, Run, Table};
 use serde_json::{Map, json};
 use sim::image::Tools;
 use sim::qemu::Qemu;
-use sim::watch::{self, Annotated, Detail, Recording, Watch};
+use sim::watch::{self, Detail, KernelFiles, Recording, Watch};
 use sim::{Cache, Machine, boot, checkpoint, qemu};
 
 use super::{Measured, columns, open, run_of};
@@ -95,7 +95,7 @@ struct Bench<'a> {
     args: &'a SimRepeatArgs,
     qemu: Qemu,
     machine: Machine,
-    annotated: Annotated,
+    kernel_files: KernelFiles,
     watch: Watch,
     order: String,
 }
@@ -104,7 +104,7 @@ impl Bench<'_> {
     fn new<'a>(cache: &'a Cache, args: &'a SimRepeatArgs) -> anyhow::Result<Bench<'a>> {
         let qemu = qemu::find(cache)?;
         let (machine, kernel) = args.guest.machine(cache, args.vcpus, Tools::None)?;
-        let annotated = watch::annotated(cache, &qemu, &kernel, &console::say)?;
+        let kernel_files = watch::kernel_files(cache, &qemu, &kernel, &console::say)?;
         let model = args.model.as_deref();
         let model =
             model.map(|name| simulated::model(cache, name, &[], args.detail)).transpose()?;
@@ -113,14 +113,14 @@ impl Bench<'_> {
         let words = shell_line(&args.command);
         let command = if words.is_empty() { COMMAND } else { &words };
         let order = format!("run:{command}");
-        Ok(Bench { cache, args, qemu, machine, annotated, watch, order })
+        Ok(Bench { cache, args, qemu, machine, kernel_files, watch, order })
     }
 
     /// One run: its outcome, and how many instructions it had. `None` when `stop` came first.
     fn once(&self, stop: &dyn Fn() -> bool) -> anyhow::Result<Option<(Outcome, Option<u64>)>> {
         let (machine, limits) = (&self.machine, self.args.guest.limits());
         let recording =
-            Recording::new(self.cache, &self.qemu, machine, &self.annotated, &self.watch, None)?;
+            Recording::new(self.cache, &self.qemu, machine, &self.kernel_files, &self.watch, None)?;
         let from = self.args.guest.from.as_deref();
         let more = recording.instrumentation();
         let mut vm =

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::ValueEnum;
 use sim::annotate::Annotations;
-use sim::boot::Ending;
+use sim::boot::GuestExit;
 use sim::kernel::Kernel;
 use sim::models::Model;
 use sim::qemu::Qemu;
@@ -203,10 +203,10 @@ fn watched(
     let qemu = qemu::find(cache)?;
     let (mut machine, kernel) = args.machine(cache)?;
     machine.pmu = options.pmu;
-    let annotated = watch::annotated(cache, &qemu, &kernel, &console::say)?;
+    let kernel_files = watch::kernel_files(cache, &qemu, &kernel, &console::say)?;
     how.annotations = options.annotations(cache, &qemu, &kernel)?;
     let recording =
-        Recording::new(cache, &qemu, &machine, &annotated, &how, options.record.as_deref())?;
+        Recording::new(cache, &qemu, &machine, &kernel_files, &how, options.record.as_deref())?;
     let mut vm = start(cache, &qemu, &machine, args, order, recording.instrumentation())?;
     let progress = boot_progress(&how, args);
     let to_stdout = options.results.printing.format() == Format::Table;
@@ -219,7 +219,7 @@ fn watched(
     let stop = || recording.was_stopped();
     let mut console = |bytes: &[u8]| print(bytes, to_stdout);
     let limits = args.guest.limits();
-    let ending = boot::follow_saving(&mut vm, limits, &mut console, &stop, &mut save)?;
+    let exit = boot::follow_saving(&mut vm, limits, &mut console, &stop, &mut save)?;
     drop((vm, progress));
     for (name, number) in how.annotations.checkpoints.iter().zip(0..) {
         if !saved.contains(&number) {
@@ -227,7 +227,7 @@ fn watched(
         }
     }
     let account = recording.accounting()?;
-    let mut run = contexts::run(open.started(), &qemu, &machine, &annotated, &account);
+    let mut run = contexts::run(open.started(), &qemu, &machine, &kernel_files, &account);
     run.tables.extend(annotations::tables(&how.annotations, &account));
     let beside = beside::tables(&options.also, &account);
     let first = beside.first().map(|table| table.name.clone());
@@ -245,15 +245,15 @@ fn watched(
     if let Some(broken) = account.broken.first() {
         bail!("the record is broken, its numbers must not be used: {broken}");
     }
-    match ending {
+    match exit {
         None if account.stopped => {
             console::say("stopped by an annotation");
             Ok(ExitCode::SUCCESS)
         }
         None => bail!("the machine was stopped"),
-        Some(ending) => {
-            check_ended(&account, &ending)?;
-            Ok(end(&ending))
+        Some(exit) => {
+            check_ended(&account, &exit)?;
+            Ok(end(&exit))
         }
     }
 }
@@ -284,11 +284,11 @@ fn boot_progress(watch: &Watch, args: &MachineArgs) -> ProgressLine {
 }
 
 /// A record that the guest did not end holds what it executed on its way off, too.
-fn check_ended(account: &Accounting, ending: &Ending) -> anyhow::Result<()> {
+fn check_ended(account: &Accounting, exit: &GuestExit) -> anyhow::Result<()> {
     if account.ended_by_guest || account.stopped {
         return Ok(());
     }
-    if ending.status == boot::STATUS_LIMIT {
+    if exit.status == boot::STATUS_LIMIT {
         bail!("{LIMIT_REACHED}: what the command did until then is all in these numbers");
     }
     bail!("the guest did not come to the end of the command: the numbers are not repeatable");
@@ -300,9 +300,9 @@ pub fn shell(cache: &Cache, args: &MachineArgs) -> anyhow::Result<ExitCode> {
     let (machine, _) = args.machine(cache)?;
     let mut vm = start(cache, &qemu, &machine, args, "shell", Instrumentation::default())?;
     let terminal = Terminal::connect(&vm)?;
-    let ending = follow(&mut vm, args);
+    let exit = follow(&mut vm, args);
     drop(terminal);
-    Ok(end(&ending?))
+    Ok(end(&exit?))
 }
 
 fn start(
@@ -318,7 +318,7 @@ fn start(
 }
 
 /// Follows the machine; its console on stdout.
-fn follow(vm: &mut Vm, args: &MachineArgs) -> anyhow::Result<Ending> {
+fn follow(vm: &mut Vm, args: &MachineArgs) -> anyhow::Result<GuestExit> {
     Ok(boot::follow(vm, args.guest.limits(), &mut |bytes| print(bytes, true))?)
 }
 
@@ -334,9 +334,9 @@ fn print(bytes: &[u8], to_stdout: bool) {
     });
 }
 
-fn end(ending: &Ending) -> ExitCode {
-    let (status, seconds) = (ending.status, ending.wall.as_secs_f64());
-    let why = if ending.reached_limit { format!(": {LIMIT_REACHED}") } else { String::new() };
+fn end(exit: &GuestExit) -> ExitCode {
+    let (status, seconds) = (exit.status, exit.wall.as_secs_f64());
+    let why = if exit.reached_limit { format!(": {LIMIT_REACHED}") } else { String::new() };
     console::say(&format!("status {status}{why}, {seconds:.1} s"));
     ExitCode::from(status)
 }

@@ -10,7 +10,7 @@ use record::{
 use serde_json::{Map, Value as Json, json};
 use sim::counters::{COUNTERS, INSTRUCTIONS, TIME, name};
 use sim::qemu::Qemu;
-use sim::watch::Annotated;
+use sim::watch::KernelFiles;
 use sim::{Accounting, ContextUse, Machine};
 
 /// The run of a watched machine.
@@ -18,10 +18,10 @@ pub fn run(
     started: Timestamp,
     qemu: &Qemu,
     machine: &Machine,
-    annotated: &Annotated,
+    kernel_files: &KernelFiles,
     account: &Accounting,
 ) -> Run {
-    let absent = annotated.absent().into_iter().map(|(what, reason)| Absence {
+    let absent = kernel_files.absent().into_iter().map(|(what, reason)| Absence {
         table: "contexts".to_owned(),
         what: what.to_owned(),
         reason: reason.to_owned(),

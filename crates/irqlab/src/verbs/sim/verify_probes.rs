@@ -142,7 +142,7 @@ fn bench(cache: Cache, args: &VerifyArgs) -> anyhow::Result<(SimBench, Map<Strin
         cache: prepared.cache,
         qemu: prepared.qemu,
         machine: prepared.machine,
-        annotated: prepared.annotated,
+        kernel_files: prepared.kernel_files,
         from: args.guest.from.clone(),
         limits: args.guest.limits(),
         events: vec!["none".to_owned()],
