@@ -26,6 +26,7 @@ pub fn execute(request: Request, agent: &mut Agent) -> u8 {
         }
         Request::Ready => {
             agent.send(r#"{"event":"ready"}"#);
+            mark(marker::READY, 0);
             execute_from_firmware(agent)
         }
         Request::Unknown(text) => {

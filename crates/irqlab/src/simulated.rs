@@ -1,19 +1,21 @@
 //! The simulated machine: its options, and how it is prepared for an experiment.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
 use clap::ValueEnum;
+use live::window::Stop;
 use serde_json::{Map, Value as Json, json};
 use sim::boot::Limits;
+use sim::checkpoint::{self, Start};
 use sim::devices::{Disk, NicModel};
 use sim::image::Tools;
 use sim::kernel::{Flavour, Kernel};
 use sim::models::Model;
-use sim::qemu::Qemu;
-use sim::watch::{self, Detail, KernelFiles, VCPU_SLICE_DEFAULT, VCPU_SLICE_MAX, Watch};
-use sim::{Cache, GuestFacts, Machine, image, kernel, models, qemu};
+use sim::watch::{self, Detail, VCPU_SLICE_DEFAULT, VCPU_SLICE_MAX, Watch};
+use sim::{Cache, GuestFacts, GuestRun, Machine, StopRequest, image, kernel, models, qemu};
 
 use crate::console;
 use crate::options::{Usage, duration};
@@ -103,7 +105,8 @@ pub struct GuestArgs {
     /// Guest time follows the host's clock: about twice as fast, and not repeatable
     #[arg(long)]
     pub free_running: bool,
-    /// Start the guest from this checkpoint
+    /// Start the guest from this checkpoint [default: experiments boot a machine once and keep it in the
+    /// cache]
     #[arg(long, value_name = "NAME")]
     pub from: Option<String>,
     /// Kill the machine after this time on the host's clock [default: 30m]
@@ -220,41 +223,50 @@ pub fn model(
 
 /// A machine with all that a simulated bench needs.
 pub struct Simulated {
-    pub cache: Cache,
-    pub qemu: Qemu,
-    pub machine: Machine,
-    pub kernel_files: KernelFiles,
-    pub facts: GuestFacts,
+    /// The machine, which is up, and how it is observed.
+    pub guest: GuestRun,
+    /// What its kernel says of itself.
+    facts: GuestFacts,
 }
 
 impl Simulated {
-    /// Finds the simulator and a kernel, packs the guest's image, and reads what the kernel says of
-    /// itself. `adjust` completes the machine before it is checked.
+    /// Finds the simulator and a kernel, packs the guest's image, reads what the kernel says of itself,
+    /// and boots the machine unless the cache has it. `adjust` completes the machine before it is checked.
     ///
     /// # Errors
     /// When something is missing, or the machine is none that can be built.
     pub fn prepare(
         cache: Cache,
-        guest: &GuestArgs,
+        args: &GuestArgs,
         vcpus: u32,
+        watch: Watch,
+        stop: Stop,
         adjust: impl FnOnce(&mut Machine) -> anyhow::Result<()>,
     ) -> anyhow::Result<Simulated> {
+        let stop: StopRequest = Arc::new(move || stop.is_requested());
         let qemu = qemu::find(&cache)?;
-        let (mut machine, kernel) = guest.machine(&cache, vcpus, Tools::Irqlab)?;
+        let (mut machine, kernel) = args.machine(&cache, vcpus, Tools::Irqlab)?;
         adjust(&mut machine)?;
         let kernel_files = watch::kernel_files(&cache, &qemu, &kernel, &console::say)?;
         let facts = sim::guest_facts(&cache, &qemu, &kernel, &console::say)?;
-        Ok(Simulated { cache, qemu, machine, kernel_files, facts })
+        let start = match &args.from {
+            Some(name) => Start::Named(name.clone()),
+            None => checkpoint::ready(&cache, &qemu, &machine, &console::say, &*stop)?,
+        };
+        let limits = args.limits();
+        let guest = GuestRun { cache, qemu, machine, kernel_files, start, limits, watch, stop };
+        Ok(Simulated { guest, facts })
     }
 
     /// What a run says about the machine that was measured.
-    pub fn host(&self, model: Option<&Model>) -> Map<String, Json> {
-        let last = self.machine.cpus.saturating_sub(1);
+    pub fn host(&self) -> Map<String, Json> {
+        let machine = &self.guest.machine;
+        let last = machine.cpus.saturating_sub(1);
         let online = if last == 0 { "0".to_owned() } else { format!("0-{last}") };
-        let cpu = match model {
+        let cpu = match &self.guest.watch.model {
             Some(model) => format!("model {} ({})", model.model.name, model.model.about),
             None => {
-                format!("QEMU {}, no model: each instruction takes 1 ns", self.machine.cpu_model)
+                format!("QEMU {}, no model: each instruction takes 1 ns", machine.cpu_model)
             }
         };
         let pairs = [

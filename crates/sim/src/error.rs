@@ -63,6 +63,12 @@ pub enum SimError {
     /// QEMU's monitor refused a command, or violated its protocol.
     #[error("QEMU's monitor: {0}")]
     Monitor(String),
+    /// The state of a machine could not be written.
+    #[error("the state of the machine cannot be saved: {0}")]
+    Unsaved(String),
+    /// The user asked to stop.
+    #[error("stopped")]
+    Stopped,
     /// A checkpoint does not exist, or belongs to another machine.
     #[error("checkpoint {name}: {reason}")]
     Checkpoint {

@@ -1,49 +1,70 @@
 //! A machine that is observed while the irqlab in its guest executes a request.
 
+use std::fmt;
+use std::sync::Arc;
+
 use lab::experiment::BenchError;
 use lab::guest_protocol::{Request, Response, decode};
 
 use crate::boot::{self, GuestExit, Limits};
+use crate::checkpoint::Start;
 use crate::qemu::Qemu;
 use crate::watch::{KernelFiles, Recording, Watch};
 use crate::{Accounting, Cache, Machine, Result, SimError, checkpoint};
 
-/// The machine, and how it is watched.
-pub(crate) struct GuestRun<'a> {
-    pub(crate) cache: &'a Cache,
-    pub(crate) qemu: &'a Qemu,
-    pub(crate) machine: &'a Machine,
-    pub(crate) kernel_files: &'a KernelFiles,
-    /// Start from this checkpoint.
-    pub(crate) from: Option<&'a str>,
-    pub(crate) limits: Limits,
-    pub(crate) watch: &'a Watch,
+/// Tells whether the user asked to stop.
+pub type StopRequest = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// A machine, what it starts from, and how it is observed. Each [`GuestRun::run`] starts another one, so
+/// that runs are independent and may be concurrent.
+#[derive(Clone)]
+pub struct GuestRun {
+    /// Where everything is kept.
+    pub cache: Cache,
+    /// The simulator.
+    pub qemu: Qemu,
+    /// The machine; its image holds irqlab.
+    pub machine: Machine,
+    /// What the plugin must know of its kernel.
+    pub kernel_files: KernelFiles,
+    /// What each machine starts from.
+    pub start: Start,
+    /// How long each may run.
+    pub limits: Limits,
+    /// How it is observed.
+    pub watch: Watch,
     /// Whether the user asked to stop.
-    pub(crate) stop: &'a dyn Fn() -> bool,
+    pub stop: StopRequest,
 }
 
-impl GuestRun<'_> {
-    /// Starts it with the request; returns the guest's response and the parsed record. None when the user
-    /// asked to stop.
+impl fmt::Debug for GuestRun {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_struct("GuestRun").field("machine", &self.machine).finish_non_exhaustive()
+    }
+}
+
+impl GuestRun {
+    /// Starts the machine with a request. Returns the guest's response, how the machine ended and what the
+    /// plugin recorded; none if the user asked to stop.
     pub(crate) fn run<R: Response>(
         &self,
         request: &Request,
     ) -> std::result::Result<Option<(R, GuestExit, Accounting)>, BenchError> {
-        let (cache, qemu) = (self.cache, self.qemu);
+        let (cache, qemu) = (&self.cache, &self.qemu);
         let request = format!("irqlab:{}", request.encode()?);
         let start = || -> Result<_> {
             let recording =
-                Recording::new(cache, qemu, self.machine, self.kernel_files, self.watch, None)?;
+                Recording::new(cache, qemu, &self.machine, &self.kernel_files, &self.watch, None)?;
             let mut vm = checkpoint::start(
                 cache,
                 qemu,
-                self.machine,
-                self.from,
+                &self.machine,
+                &self.start,
                 &request,
                 self.limits,
                 recording.instrumentation(),
             )?;
-            let exit = boot::follow_unless(&mut vm, self.limits, &mut |_| {}, self.stop)?;
+            let exit = boot::follow_unless(&mut vm, self.limits, &mut |_| {}, &*self.stop)?;
             Ok((recording, exit))
         };
         let (recording, exit) = start().map_err(bench_error)?;

@@ -2,7 +2,8 @@
 //!
 //! Design constraints:
 //! - The host is not changed: QEMU, kernels and images are in the user's cache directory ([`Cache`]),
-//!   each keyed by its content, and renamed into place when complete.
+//!   each keyed by its content, and renamed into place when complete. Machines that are up are kept there,
+//!   too, so that no experiment boots twice.
 //! - The same versions, guest and seed give the same run. Whatever the guest can observe comes from the
 //!   command line ([`Machine`]) and never depends on when the host does something.
 //! - Nothing outlives irqlab: the kernel kills QEMU when the thread that started it ends.
@@ -50,11 +51,12 @@ pub use accounting::{
     Accounting, AnnotationUse, ContextTransition, ContextUse, CpuUse, Hit, KernelUse,
     RecordedValues, RegionUse, ShadowCacheUse, SpanUse,
 };
-pub use cache::Cache;
+pub use cache::{Cache, CacheEntry, EntryKind, LIMIT_BYTES_DEFAULT};
 pub use error::SimError;
 pub use facts::{GuestFacts, guest_facts};
 pub use guest::symbols::{Symbol, Symbols};
 pub use guest::{btf, image, kernel};
+pub use guest_run::{GuestRun, StopRequest};
 pub use machine::agent::GuestReport;
 pub use machine::vm::{Instrumentation, Vm, VmEvent};
 pub use machine::{CPUS_MAX, Held, Machine, Timing, devices};

@@ -35,10 +35,11 @@ impl Runs<'_> {
         let mut console = Vec::new();
         let more = recording.instrumentation();
         let mut vm =
-            checkpoint::start(cache, qemu, &self.machine, from, &order, LIMITS, more).unwrap();
-        let exit = boot::follow(&mut vm, LIMITS, &mut |bytes| console.extend(bytes)).unwrap();
+            checkpoint::start(cache, qemu, &self.machine, &from.into(), &order, LIMITS, more)
+                .unwrap();
+        let ending = boot::follow(&mut vm, LIMITS, &mut |bytes| console.extend(bytes)).unwrap();
         let console = String::from_utf8_lossy(&console).into_owned();
-        assert_eq!(exit.status, 0, "{console}");
+        assert_eq!(ending.status, 0, "{console}");
         let account = recording.accounting().unwrap();
         assert!(account.ended_by_guest && account.broken.is_empty(), "{:?}", account.broken);
         // Only what is printed behind the record's end depends on the host.

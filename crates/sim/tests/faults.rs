@@ -22,7 +22,8 @@ fn ended(bench: &Bench, code: [u8; 2], place: &Path) -> String {
     machine.timing = Timing::Instructions { shift: 10 };
     let limits = Limits { guest_s: 1, ..LIMITS };
     let (cache, qemu, more) = (&bench.cache, &bench.qemu, Instrumentation::default());
-    let mut vm = checkpoint::start(cache, qemu, &machine, None, "idle", limits, more).unwrap();
+    let mut vm =
+        checkpoint::start(cache, qemu, &machine, &None.into(), "idle", limits, more).unwrap();
     boot::follow(&mut vm, limits, &mut |_| {}).unwrap_err().to_string()
 }
 
@@ -48,7 +49,8 @@ fn a_restored_guest_has_its_time_from_there_on() {
     let ended = |order: &str| {
         let limits = Limits { guest_s: 2, ..LIMITS };
         let (from, more) = (Some(name.as_str()), Instrumentation::default());
-        let mut vm = checkpoint::start(cache, qemu, &machine, from, order, limits, more).unwrap();
+        let mut vm =
+            checkpoint::start(cache, qemu, &machine, &from.into(), order, limits, more).unwrap();
         boot::follow(&mut vm, limits, &mut |_| {}).map_err(|error| error.to_string())
     };
     assert_eq!(ended("run:sleep 1.5").unwrap().status, 0);

@@ -8,7 +8,7 @@ use std::fs;
 
 use parts::{Bench, LIMITS, bench};
 use sim::annotate::Annotations;
-use sim::checkpoint::{self, RESUME};
+use sim::checkpoint::{self, RESUME, Start};
 use sim::watch::{self, Recording, Roi, Watch};
 use sim::{Machine, boot, guest_facts};
 
@@ -60,10 +60,11 @@ fn run(
     let watch = Watch { annotations, roi, ..Watch::default() };
     let recording = Recording::new(cache, qemu, machine, &kernel_files, &watch, None).unwrap();
     let more = recording.instrumentation();
-    let mut vm = checkpoint::start(cache, qemu, machine, from, order, LIMITS, more).unwrap();
+    let mut vm =
+        checkpoint::start(cache, qemu, machine, &from.into(), order, LIMITS, more).unwrap();
     let (mut console, mut saved) = (Vec::new(), 0);
-    let saver = checkpoint::Saver::new(cache, qemu, machine, &recording);
-    let exit = boot::follow_saving(
+    let saver = checkpoint::Saver::new(cache, qemu, machine, &recording).unwrap();
+    let ending = boot::follow_saving(
         &mut vm,
         LIMITS,
         &mut |bytes| console.extend(bytes),
@@ -73,7 +74,7 @@ fn run(
             saver.save(vm, held, &|_| {})
         },
     );
-    let status = exit.unwrap().map(|exit| exit.status);
+    let status = ending.unwrap().map(|ending| ending.status);
     drop(vm);
     let record = recording.sha256().unwrap();
     assert_eq!(recording.accounting().unwrap().broken, Vec::<String>::new());
@@ -130,7 +131,7 @@ fn a_record_can_end_where_the_machine_is_saved() {
         &bench.cache,
         &bench.qemu,
         &machine,
-        Some(&saved.name),
+        &Start::Named(saved.name.clone()),
         "run:true",
         LIMITS,
         sim::Instrumentation::default(),

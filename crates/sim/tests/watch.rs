@@ -26,9 +26,10 @@ fn recording(bench: &Bench, machine: &Machine, watch: &Watch) -> Recording {
 fn watched(bench: &Bench, machine: &Machine, from: Option<&str>, watch: &Watch) -> Accounting {
     let recording = recording(bench, machine, watch);
     let (cache, qemu, more) = (&bench.cache, &bench.qemu, recording.instrumentation());
-    let mut vm = checkpoint::start(cache, qemu, machine, from, ORDER, LIMITS, more).unwrap();
-    let exit = boot::follow(&mut vm, LIMITS, &mut |_| {}).unwrap();
-    assert_eq!(exit.status, 0);
+    let mut vm =
+        checkpoint::start(cache, qemu, machine, &from.into(), ORDER, LIMITS, more).unwrap();
+    let ending = boot::follow(&mut vm, LIMITS, &mut |_| {}).unwrap();
+    assert_eq!(ending.status, 0);
     recording.accounting().unwrap()
 }
 
@@ -99,7 +100,8 @@ fn ticks(bench: &Bench, machine: &Machine, from: &str, model: &std::path::Path) 
     let order = "run:dd if=/dev/zero of=/tmp/filled bs=4M count=8";
     let recording = recording(bench, machine, &watch);
     let (cache, qemu, more) = (&bench.cache, &bench.qemu, recording.instrumentation());
-    let mut vm = checkpoint::start(cache, qemu, machine, Some(from), order, LIMITS, more).unwrap();
+    let mut vm =
+        checkpoint::start(cache, qemu, machine, &Some(from).into(), order, LIMITS, more).unwrap();
     assert_eq!(boot::follow(&mut vm, LIMITS, &mut |_| {}).unwrap().status, 0);
     let account = recording.accounting().unwrap();
     let ticks = entries(&account, |context| context == KernelContext::Interrupt(0xec));

@@ -24,6 +24,9 @@ pub const SNAPSHOT: u32 = 4;
 pub const FAST: u32 = 5;
 /// From the next block on everything is recorded again. [`OPEN`] does the same.
 pub const FULL: u32 = 6;
+/// The guest's first process waits for a request: the place at which a checkpoint is saved. It does
+/// nothing by itself.
+pub const READY: u32 = 7;
 /// The first number that a guest may use for its own purposes: it is recorded, and does nothing else.
 pub const USER_FIRST: u32 = 16;
 

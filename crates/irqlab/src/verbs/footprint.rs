@@ -216,7 +216,8 @@ pub fn prepare(
 ) -> anyhow::Result<(SimFootprint, Map<String, Json>)> {
     let SimulatedFootprint { guest, vcpus, model, watch, disk, geometry, mut request } = footprint;
     let reads = |one: &Stimulus| matches!(one, Stimulus::Disk | Stimulus::DiskEvent);
-    let prepared = Simulated::prepare(cache, guest, vcpus, |machine| {
+    let watch = Watch { transitions: request.plan.trace, ..watch };
+    let prepared = Simulated::prepare(cache, guest, vcpus, watch, stop, |machine| {
         machine.pmu = true;
         // With less the kernel gives no huge pages (mm/huge_memory.c, hugepage_init).
         machine.memory_mib = guest.mem.unwrap_or(MEMORY_MIB);
@@ -226,18 +227,11 @@ pub fn prepare(
     request.geometry = geometries(&model.model);
     request.geometry.retain(|(level, _)| !geometry.iter().any(|(given, _)| given == level));
     request.geometry.extend(geometry);
-    let host = prepared.host(Some(model));
+    let host = prepared.host();
     let bench = SimFootprint {
-        cache: prepared.cache,
-        qemu: prepared.qemu,
-        machine: prepared.machine,
-        kernel_files: prepared.kernel_files,
-        from: guest.from.clone(),
-        limits: guest.limits(),
-        watch: Watch { transitions: request.plan.trace, ..watch },
+        guest: prepared.guest,
         request,
         on_host: Map::new(),
-        stop: Box::new(move || stop.is_requested()),
         facts: BenchFacts::default(),
     };
     Ok((bench, host))

@@ -274,24 +274,19 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
     let cache = Cache::from_environment()?;
     let model = args.simulated.model(&cache, model)?;
     let open = OpenRun::new("handlers", &args.results)?;
+    let watch = Watch { spans: true, ..args.simulated.watch(model) };
     let stop = stop_on_signals()?;
     let guest = &args.simulated.guest;
-    let prepared = Simulated::prepare(cache, guest, vcpus, |machine| {
+    let mut prepared = Simulated::prepare(cache, guest, vcpus, watch, stop, |machine| {
         add_disk(machine, args.stimulus.contains(&Stimulus::Disk), DISK)
     })?;
-    let context = open.context(prepared.host(model.as_ref()), args.settings());
+    prepared.guest.limits = limits(args);
+    let context = open.context(prepared.host(), args.settings());
     let mut bench = SimBench::new(SimSettings {
-        cache: prepared.cache,
-        qemu: prepared.qemu,
-        machine: prepared.machine,
-        kernel_files: prepared.kernel_files,
-        from: guest.from.clone(),
-        limits: limits(args),
-        watch: Watch { spans: true, ..args.simulated.watch(model) },
+        guest: prepared.guest,
         request,
         events: args.events.clone(),
         on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),
-        stop: Box::new(move || stop.is_requested()),
     });
     measure(args, &open, context, &mut bench)
 }

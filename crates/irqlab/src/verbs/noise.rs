@@ -317,22 +317,17 @@ fn run_simulated(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCo
     let cache = Cache::from_environment()?;
     let model = args.simulated.model(&cache, model)?;
     let open = OpenRun::new("noise", &args.results)?;
-    let stop = stop_on_signals()?;
+    let watch = Watch { transitions: true, ..args.simulated.watch(model) };
     let guest = &args.simulated.guest;
-    let prepared = Simulated::prepare(cache, guest, vcpus, |_| Ok(()))?;
-    let context = open.context(prepared.host(model.as_ref()), args.settings());
+    let stop = stop_on_signals()?;
+    let mut prepared = Simulated::prepare(cache, guest, vcpus, watch, stop, |_| Ok(()))?;
+    prepared.guest.limits = limits(args);
+    let context = open.context(prepared.host(), args.settings());
     let mut bench = SimNoise::new(SimNoiseSettings {
-        cache: prepared.cache,
-        qemu: prepared.qemu,
-        machine: prepared.machine,
-        kernel_files: prepared.kernel_files,
-        from: guest.from.clone(),
-        limits: limits(args),
-        watch: Watch { transitions: true, ..args.simulated.watch(model) },
+        guest: prepared.guest,
         request: guest_request(args, cpus),
         seed: args.seed,
         on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),
-        stop: Box::new(move || stop.is_requested()),
     });
     measure(args, &open, context, &mut bench)
 }

@@ -17,6 +17,7 @@ use plugin::annotations::{
 pub use compile::Show;
 use compile::{Scope, compile};
 use place::{Placed, places, unknown};
+use simrecord::marker;
 pub use simrecord::record::Value;
 use source::Written;
 
@@ -27,6 +28,9 @@ use crate::{GuestFacts, Result, SimError};
 /// The actions of annotations.
 const ACTIONS: [&str; 8] =
     ["count", "record", "span", "open", "close", "detail", "checkpoint", "stop"];
+
+/// Name of the annotation that saves a machine that is ready.
+const READY: &str = "ready";
 
 /// The annotations of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,6 +87,23 @@ impl Annotations {
         }
         annotations.check()?;
         Ok(annotations)
+    }
+
+    /// Returns the one annotation that saves a machine where its first process waits for a request.
+    pub(crate) fn when_ready() -> Annotations {
+        let mut ready = Annotations::default();
+        let actions = vec![Action::Checkpoint(0)];
+        let place = Place::Marker(marker::READY);
+        ready.translated.push(annotations::Annotation { place, actions });
+        ready.list.push(Annotation {
+            name: READY.to_owned(),
+            place: format!("marker {}", marker::READY),
+            address: None,
+            records: vec![Vec::new()],
+            spans: Vec::new(),
+        });
+        ready.checkpoints.push(READY.to_owned());
+        ready
     }
 
     /// Returns whether there are no annotations.

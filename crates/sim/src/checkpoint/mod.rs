@@ -1,33 +1,41 @@
 //! Checkpoints: the whole state of a machine on disk, booted once and restored any number of times.
 //!
-//! The guest is stopped in the loop in which its first process waits for a request. Whoever restores it
-//! provides a request, so that each restored machine continues from the same instruction. An annotation
-//! may instead save the machine in the middle of a command, which a restored machine then continues. A
-//! checkpoint belongs to its QEMU, kernel, initramfs and devices, and is refused for others.
+//! The guest is stopped at a marker of its first process, before that waits for a request. Whoever
+//! restores it provides a request, so that each restored machine continues from the same instruction. An
+//! annotation may instead save the machine in the middle of a command, which a restored machine then
+//! continues. A checkpoint belongs to its QEMU, kernel, initramfs and devices, and is refused for others.
+//!
+//! [`ready`] keeps such machines in the cache under a key of all that they depend on, so that no
+//! experiment boots a machine that was booted before.
 
 mod pmu;
+mod ready;
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom};
+use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use ready::{Ready, ready};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::annotate::Annotations;
 use crate::boot::Limits;
 use crate::cache::{check_checkpoint_name, read_bounded};
 use crate::machine::agent::{GuestReport, Message};
 use crate::machine::vm::{GuestEvent, Instrumentation, StartConfig, Vm, VmEvent};
 use crate::machine::{Held, Machine};
 use crate::qemu::Qemu;
-use crate::watch::{self, Recording};
+use crate::watch::{self, Detail, KernelFiles, Recording, Watch};
 use crate::{Cache, Progress, Result, SimError, boot, hash};
 
 const STATE: &str = "state";
 const MANIFEST: &str = "checkpoint.json";
 const MANIFEST_BYTES_MAX: u64 = 256 * 1024;
-const SCHEMA: &str = "irqlab.checkpoint/2";
+const SCHEMA: &str = "irqlab.checkpoint/3";
 /// Maximum time for a reply of the monitor, however busy the host is.
 const MONITOR_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum time for writing the state.
@@ -38,6 +46,38 @@ const BOOT_S_MAX: u64 = 30;
 /// The same where guest time follows a model.
 const BOOT_TIMED_S_MAX: u64 = 120;
 const RESTORE_POLL: Duration = Duration::from_millis(5);
+
+/// What a machine starts from.
+#[derive(Clone, Debug, Default)]
+pub enum Start {
+    /// Its kernel boots.
+    #[default]
+    Boot,
+    /// A checkpoint that the user made, by its name.
+    Named(String),
+    /// A machine that is kept in the cache.
+    Ready(Arc<Ready>),
+}
+
+impl Start {
+    /// Describes the start for the settings of a run; it holds no key and no path, so that it depends
+    /// only on what the user asked for.
+    #[must_use]
+    pub fn described(&self) -> String {
+        match self {
+            Start::Boot => "boot".to_owned(),
+            Start::Named(name) => format!("checkpoint {name}"),
+            Start::Ready(_) => "booted once, at level fast".to_owned(),
+        }
+    }
+}
+
+/// A boot for `None`.
+impl From<Option<&str>> for Start {
+    fn from(name: Option<&str>) -> Start {
+        name.map_or(Start::Boot, |name| Start::Named(name.to_owned()))
+    }
+}
 
 /// The description of a checkpoint.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -51,11 +91,36 @@ pub struct Checkpoint {
     pub command_line: String,
     /// What the kernel reported about itself; absent if an annotation saved the machine.
     pub report: Option<GuestReport>,
-    /// Bytes of the state.
-    pub state_bytes: u64,
+    /// Its other files, by name.
+    files: BTreeMap<String, Content>,
     /// What it executed when an annotation saved it; absent if it waits for a request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mid_run: Option<MidRun>,
+}
+
+/// The content of a file, to detect damage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Content {
+    bytes: u64,
+    crc32: u32,
+}
+
+impl Content {
+    fn of(path: &Path) -> Result<Content> {
+        let mut file = File::open(path).map_err(SimError::file(path))?;
+        let mut digest = crc32fast::Hasher::new();
+        let mut bytes = 0;
+        let mut buffer = vec![0; 1 << 20];
+        loop {
+            match file.read(&mut buffer).map_err(SimError::file(path))? {
+                0 => return Ok(Content { bytes, crc32: digest.finalize() }),
+                count => {
+                    digest.update(&buffer[..count]);
+                    bytes += count as u64;
+                }
+            }
+        }
+    }
 }
 
 /// Boots a machine until it is ready and saves it under a name; replaces a checkpoint of that name.
@@ -74,16 +139,37 @@ pub fn create(
     check_files(machine, name)?;
     let mut made = None;
     cache.replace_directory(&directory(name), progress, |aside| {
-        let counters = pmu::CounterSaver::new(cache, qemu, machine, aside)?;
-        let mut vm = boot::start_with(qemu, machine, "ready", limits, counters.instrumentation())?;
-        let report = wait_until_ready(&mut vm, limits)?;
-        save(&mut vm, &aside.join(STATE))?;
-        vm.quit()?;
-        counters.check()?;
-        made = Some(describe(aside, qemu, machine, &vm, (Some(report), None))?);
+        made = Some(save_when_ready(cache, qemu, machine, limits, aside, &|| false)?);
         Ok(())
     })?;
     made.ok_or_else(|| refused(name, "it was not written".to_owned()))
+}
+
+/// Boots a machine, at the level `fast`, to the marker after which its first process waits for a request;
+/// saves it there in the directory `aside`.
+fn save_when_ready(
+    cache: &Cache,
+    qemu: &Qemu,
+    machine: &Machine,
+    limits: Limits,
+    aside: &Path,
+    stop: &dyn Fn() -> bool,
+) -> Result<Checkpoint> {
+    // The counters of a machine with a PMU advance during its boot, too; at level `fast` they do not.
+    let detail = if machine.pmu { Detail::Count } else { Detail::Fast };
+    let watch = Watch { detail, annotations: Annotations::when_ready(), ..Watch::default() };
+    let recording = Recording::new(cache, qemu, machine, &KernelFiles::nothing(), &watch, None)?;
+    let boots = &Start::Boot;
+    let more = recording.instrumentation();
+    let mut vm = start(cache, qemu, machine, boots, "ready", limits, more)?;
+    let report = wait_until_held(&mut vm, limits, stop)?;
+    save(&mut vm, &aside.join(STATE))?;
+    if let Some(counters) = recording.counters() {
+        pmu::keep(aside, counters)?;
+    }
+    let made = describe(aside, qemu, machine, &vm, (Some(report), None))?;
+    vm.kill();
+    Ok(made)
 }
 
 /// Writes the description of a checkpoint next to its state.
@@ -94,14 +180,15 @@ fn describe(
     vm: &Vm,
     (report, mid_run): (Option<GuestReport>, Option<MidRun>),
 ) -> Result<Checkpoint> {
-    let state = aside.join(STATE);
+    let names = [STATE].into_iter().chain(machine.pmu.then_some(pmu::CONTENT));
+    let files = names.map(|name| Ok((name.to_owned(), Content::of(&aside.join(name))?)));
     let checkpoint = Checkpoint {
         schema: SCHEMA.to_owned(),
         qemu: qemu.version_text.clone(),
         machine: machine.clone(),
         command_line: vm.started_with().0.to_owned(),
         report,
-        state_bytes: fs::metadata(&state).map_err(SimError::file(&state))?.len(),
+        files: files.collect::<Result<_>>()?,
         mid_run,
     };
     let text = serde_json::to_string_pretty(&checkpoint)
@@ -123,19 +210,10 @@ pub fn open(cache: &Cache, name: &str) -> Result<Checkpoint> {
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         return Err(refused(name, format!("it does not exist (there are: {known})")));
     }
-    let damaged = |reason: String| refused(name, format!("it is damaged: {reason}"));
-    let text = read_bounded(&directory.join(MANIFEST), MANIFEST_BYTES_MAX)?;
-    let checkpoint: Checkpoint =
-        serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
-    if checkpoint.schema != SCHEMA {
-        return Err(damaged(format!("schema {:?} instead of {SCHEMA:?}", checkpoint.schema)));
-    }
-    let state = directory.join(STATE);
-    let bytes = fs::metadata(&state).map_err(SimError::file(&state))?.len();
-    if bytes != checkpoint.state_bytes {
-        return Err(damaged(format!("{bytes} bytes instead of {}", checkpoint.state_bytes)));
-    }
-    Ok(checkpoint)
+    Checkpoint::read(&directory).map_err(|error| {
+        let remedy = format!("make it again: irqlab sim checkpoint {name} ...");
+        refused(name, format!("it is damaged: {error} ({remedy})"))
+    })
 }
 
 /// Returns the names of the checkpoints in the cache.
@@ -154,6 +232,46 @@ pub fn list(cache: &Cache) -> Vec<String> {
 }
 
 impl Checkpoint {
+    /// Reads the description in a directory and checks the files next to it.
+    fn read(directory: &Path) -> Result<Checkpoint> {
+        let invalid = |reason: String| SimError::data(MANIFEST, reason);
+        let text = read_bounded(&directory.join(MANIFEST), MANIFEST_BYTES_MAX)?;
+        let schema: Value =
+            serde_json::from_slice(&text).map_err(|error| invalid(error.to_string()))?;
+        if schema["schema"] != SCHEMA {
+            let found = schema["schema"].as_str().unwrap_or("none");
+            return Err(invalid(format!("schema {found:?} instead of {SCHEMA:?}")));
+        }
+        let checkpoint: Checkpoint =
+            serde_json::from_value(schema).map_err(|error| invalid(error.to_string()))?;
+        if !checkpoint.files.contains_key(STATE) {
+            return Err(invalid(format!("it names no file {STATE:?}")));
+        }
+        for (name, expected) in &checkpoint.files {
+            if !matches!(name.as_str(), STATE | pmu::CONTENT) {
+                return Err(invalid(format!("it names an unknown file {name:?}")));
+            }
+            let found = Content::of(&directory.join(name))?;
+            if found != *expected {
+                let Content { bytes, crc32 } = *expected;
+                return Err(SimError::data(
+                    name,
+                    format!(
+                        "{} bytes with CRC-32 {:08x} instead of {bytes} with {crc32:08x}",
+                        found.bytes, found.crc32
+                    ),
+                ));
+            }
+        }
+        Ok(checkpoint)
+    }
+
+    /// Returns the size of the state in bytes.
+    #[must_use]
+    pub fn state_bytes(&self) -> u64 {
+        self.files.get(STATE).map_or(0, |state| state.bytes)
+    }
+
     /// Checks that the checkpoint belongs to this QEMU and this machine.
     ///
     /// # Errors
@@ -194,25 +312,37 @@ pub fn restore(
     machine: &Machine,
     name: &str,
     request: &str,
-    mut instrumentation: Instrumentation<'_>,
+    instrumentation: Instrumentation<'_>,
 ) -> Result<Vm> {
     let checkpoint = open(cache, name)?;
     checkpoint.check(name, qemu, machine)?;
     let request = checkpoint.request(name, request)?;
     check_files(machine, name)?;
     let place = cache.path(&directory(name));
-    pmu::restore(machine, &place, &mut instrumentation)?;
+    restore_from(&place, &checkpoint.command_line, qemu, machine, request, instrumentation)
+}
+
+/// Restores what is in a directory.
+fn restore_from(
+    place: &Path,
+    command_line: &str,
+    qemu: &Qemu,
+    machine: &Machine,
+    request: String,
+    mut instrumentation: Instrumentation<'_>,
+) -> Result<Vm> {
+    pmu::restore(machine, place, &mut instrumentation)?;
     let state = place.join(STATE);
     instrumentation.arguments.extend(["-incoming".to_owned(), format!("file:{}", state.display())]);
-    let command_line = checkpoint.command_line;
+    let command_line = command_line.to_owned();
     let config = StartConfig { command_line, request, instrumentation };
     let mut vm = Vm::start(qemu, machine, &config)?;
     resume(&mut vm)?;
     Ok(vm)
 }
 
-/// Restores a checkpoint if one is named, and otherwise boots. The plugin ends the guest when its time is
-/// over, whatever it executes; the time counts from the restore, or from the boot with some time added.
+/// Starts a machine from `from` with a request. The plugin ends the guest when its time is over, whatever
+/// it executes; the time counts from the restore, or from the boot with some time added.
 ///
 /// # Errors
 /// As [`restore`] and [`boot::start_with`].
@@ -220,21 +350,23 @@ pub fn start(
     cache: &Cache,
     qemu: &Qemu,
     machine: &Machine,
-    from: Option<&str>,
+    from: &Start,
     request: &str,
     limits: Limits,
     mut instrumentation: Instrumentation<'_>,
 ) -> Result<Vm> {
     // The guest's own limit counts from the start of its first process, after the kernel has booted.
     let boot_s = match (from, instrumentation.is_timed) {
-        (Some(_), _) => 0,
-        (None, true) => BOOT_TIMED_S_MAX,
-        (None, false) => BOOT_S_MAX,
+        (Start::Named(_) | Start::Ready(_), _) => 0,
+        (Start::Boot, true) => BOOT_TIMED_S_MAX,
+        (Start::Boot, false) => BOOT_S_MAX,
     };
-    instrumentation.arguments.extend(watch::limit(cache, boot_s + u64::from(limits.guest_s))?);
+    let limit_s = boot_s + u64::from(limits.guest_s);
+    instrumentation.arguments.extend(watch::limit(cache, limit_s)?);
     match from {
-        Some(name) => restore(cache, qemu, machine, name, request, instrumentation),
-        None => boot::start_with(qemu, machine, request, limits, instrumentation),
+        Start::Boot => boot::start_with(qemu, machine, request, limits, instrumentation),
+        Start::Named(name) => restore(cache, qemu, machine, name, request, instrumentation),
+        Start::Ready(ready) => ready.restore(qemu, machine, request, instrumentation),
     }
 }
 
@@ -256,25 +388,31 @@ fn resume(vm: &mut Vm) -> Result<()> {
     }
 }
 
-fn wait_until_ready(vm: &mut Vm, limits: Limits) -> Result<GuestReport> {
+/// Waits until the plugin holds the machine at its marker; returns what the kernel reported.
+fn wait_until_held(vm: &mut Vm, limits: Limits, stop: &dyn Fn() -> bool) -> Result<GuestReport> {
     let deadline = Instant::now() + limits.wall;
     let mut report = None;
     loop {
-        match vm.next(deadline)? {
+        let event = vm.next(deadline.min(Instant::now() + boot::STOP_POLL))?;
+        if stop() {
+            vm.kill();
+            return Err(SimError::Stopped);
+        }
+        match event {
             Some(VmEvent::Guest(GuestEvent(Message::Facts(facts)))) => report = Some(facts),
-            Some(VmEvent::Guest(GuestEvent(Message::Ready))) => {
+            Some(VmEvent::Held(_)) => {
                 return report
                     .ok_or_else(|| vm.failure("the guest is ready and has reported no facts"));
             }
             Some(VmEvent::Ended(_)) => {
                 return Err(vm.failure("the machine ended before it was ready"));
             }
-            Some(_) => {}
-            None => {
+            None if Instant::now() >= deadline => {
                 vm.kill();
                 let seconds = limits.wall.as_secs();
                 return Err(vm.failure(&format!("the machine was not ready after {seconds} s")));
             }
+            Some(_) | None => {}
         }
     }
 }
@@ -291,10 +429,11 @@ fn save(vm: &mut Vm, path: &Path) -> Result<()> {
             Some("completed") => return Ok(()),
             Some("failed" | "cancelled") => {
                 let reason = answer["error-desc"].as_str().unwrap_or("no reason given");
-                return Err(vm.failure(&format!("the state cannot be saved: {reason}")));
+                return Err(SimError::Unsaved(reason.to_owned()));
             }
             _ if Instant::now() > deadline => {
-                return Err(vm.failure("saving the state takes too long"));
+                let seconds = SAVE_TIMEOUT.as_secs();
+                return Err(SimError::Unsaved(format!("not written after {seconds} s")));
             }
             _ => std::thread::sleep(SAVE_POLL),
         }
@@ -327,8 +466,6 @@ fn refused(name: &str, reason: String) -> SimError {
 
 /// The request with which a machine that was saved in the middle of a command is restored.
 pub const RESUME: &str = "resume";
-/// Maximum length of the text that describes the counters.
-const COUNTERS_BYTES_MAX: u64 = 1 << 16;
 
 /// What a machine executed when an annotation saved it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -370,14 +507,19 @@ pub struct Saver<'a> {
 
 impl<'a> Saver<'a> {
     /// Makes a saver for a machine that `recording` observes.
-    #[must_use]
+    ///
+    /// # Errors
+    /// When annotations save the machine and a part of it is not in its state: the content of disks.
     pub fn new(
         cache: &'a Cache,
         qemu: &'a Qemu,
         machine: &'a Machine,
         recording: &'a Recording,
-    ) -> Saver<'a> {
-        Saver { cache, qemu, machine, recording }
+    ) -> Result<Saver<'a>> {
+        if !recording.checkpoints().is_empty() {
+            machine.check_can_be_saved()?;
+        }
+        Ok(Saver { cache, qemu, machine, recording })
     }
 
     /// Saves the machine, which is held, and continues it.
@@ -393,7 +535,7 @@ impl<'a> Saver<'a> {
         self.cache.replace_directory(&directory(name), progress, |aside| {
             save(vm, &aside.join(STATE))?;
             if let Some(counters) = self.recording.counters() {
-                pmu::keep(aside, &counters_text(counters)?)?;
+                pmu::keep(aside, counters)?;
             }
             let request = vm.started_with().1.to_owned();
             let mid_run = MidRun { request, in_region: held.in_region };
@@ -401,19 +543,10 @@ impl<'a> Saver<'a> {
             Ok(())
         })?;
         vm.command("cont", &Value::Null, MONITOR_TIMEOUT)?;
-        let mib = made.map_or(0, |made| made.state_bytes) >> 20;
+        let mib = made.map_or(0, |made| made.state_bytes()) >> 20;
         progress(&format!("checkpoint {name}: {mib} MiB"));
         Ok(())
     }
-}
-
-/// Reads the text with the values of the guest's counters.
-fn counters_text(mut file: &File) -> Result<String> {
-    let mut text = String::new();
-    let read = file.seek(SeekFrom::Start(0));
-    let read = read.and_then(|_| file.take(COUNTERS_BYTES_MAX).read_to_string(&mut text));
-    read.map_err(SimError::system("reading the guest's counters"))?;
-    Ok(text)
 }
 
 #[cfg(test)]
@@ -429,7 +562,10 @@ mod tests {
             machine: machine(),
             command_line: String::new(),
             report: Some(GuestReport::default()),
-            state_bytes: 3,
+            files: BTreeMap::from([(
+                STATE.to_owned(),
+                Content { bytes: 3, crc32: crc32fast::hash(b"abc") },
+            )]),
             mid_run: None,
         }
     }
@@ -474,8 +610,11 @@ mod tests {
         fs::write(place.join(STATE), "abc").unwrap();
         assert_eq!(list(&cache), ["one"]);
         assert!(open(&cache, "one").is_ok());
-        fs::write(place.join(STATE), "ab").unwrap();
-        assert!(open(&cache, "one").unwrap_err().to_string().contains("2 bytes instead of 3"));
+        for damaged in ["ab", "abd", "bac"] {
+            fs::write(place.join(STATE), damaged).unwrap();
+            let error = open(&cache, "one").unwrap_err().to_string();
+            assert!(error.contains("state") && error.contains("with CRC-32"), "{error}");
+        }
         fs::write(place.join(MANIFEST), "{}").unwrap();
         assert!(open(&cache, "one").unwrap_err().to_string().contains("damaged"));
     }
@@ -484,7 +623,7 @@ mod tests {
     fn a_machine_in_the_middle_of_a_command_gets_no_other_request() {
         let mut checkpoint: Checkpoint = serde_json::from_value(serde_json::json!({
             "schema": "x", "qemu": "x", "machine": machine(), "command_line": "",
-            "report": null, "state_bytes": 1,
+            "report": null, "files": {},
         }))
         .unwrap();
         assert_eq!(checkpoint.request("a", "run:ls").unwrap(), "run:ls");

@@ -13,37 +13,19 @@ use machine::SystemModel;
 use machine::schema::{LevelModel, Prefetch, TlbLevel};
 use serde_json::{Map, Value as Json, json};
 
-use crate::boot::Limits;
 use crate::guest_run::GuestRun;
-use crate::qemu::Qemu;
-use crate::watch::{KernelFiles, Watch};
-use crate::{Cache, Machine};
 
 /// Page that a first-level translation buffer is filled with.
 const PAGE_BYTES: u64 = 4096;
 
 /// How to measure.
 pub struct SimFootprint {
-    /// Where everything is kept.
-    pub cache: Cache,
-    /// The simulator.
-    pub qemu: Qemu,
-    /// The machine; its image holds irqlab, and its guest has counters.
-    pub machine: Machine,
-    /// What the plugin must know of its kernel.
-    pub kernel_files: KernelFiles,
-    /// Start from this checkpoint.
-    pub from: Option<String>,
-    /// How long the machine may take.
-    pub limits: Limits,
-    /// How it is watched; with a model.
-    pub watch: Watch,
+    /// The machine. Its guest has counters, and it runs a model.
+    pub guest: GuestRun,
     /// What is asked of the guest; [`FootprintBench::measure`] sets its plan.
     pub request: FootprintRequest,
     /// What is true of this host or this moment only.
     pub on_host: Map<String, Json>,
-    /// Whether the user asked to stop.
-    pub stop: Box<dyn Fn() -> bool>,
     /// What the bench knows of itself once it has measured.
     pub facts: BenchFacts,
 }
@@ -54,7 +36,7 @@ impl Bench for SimFootprint {
     }
 
     fn stop_requested(&self) -> bool {
-        (self.stop)()
+        (self.guest.stop)()
     }
 }
 
@@ -68,18 +50,8 @@ impl FootprintBench for SimFootprint {
         self.request.plan = plan.clone();
         let label = "a simulated machine measures all series".to_owned();
         progress.start(&Step { number: 1, count: 1, label, expected: None });
-        let guest_run = GuestRun {
-            cache: &self.cache,
-            qemu: &self.qemu,
-            machine: &self.machine,
-            kernel_files: &self.kernel_files,
-            from: self.from.as_deref(),
-            limits: self.limits,
-            watch: &self.watch,
-            stop: &self.stop,
-        };
         let request = Request::Footprint(self.request.clone());
-        let Some((response, exit, account)) = guest_run.run::<FootprintResponse>(&request)? else {
+        let Some((response, exit, account)) = self.guest.run::<FootprintResponse>(&request)? else {
             return Ok(Measured { complete: false, ..Measured::default() });
         };
         let FootprintResponse { mut measured, facts, .. } = response;
@@ -103,15 +75,15 @@ impl FootprintBench for SimFootprint {
         self.on_host.insert("wall_ns".into(), json!(wall_ns));
         facts.bench = "sim".to_owned();
         facts.warnings.extend(account.notices.iter().cloned());
-        if let Some(model) = &self.watch.model {
+        if let Some(model) = &self.guest.watch.model {
             facts.warnings.extend(prefetched(&model.model, &self.request.plan.levels));
         }
-        let model = self.watch.model.as_ref().map(|model| &model.described);
+        let model = self.guest.watch.model.as_ref().map(|model| &model.described);
         facts.settings.extend([
-            ("qemu".to_owned(), json!(self.qemu.version_text)),
-            ("machine".to_owned(), json!(self.machine.described())),
+            ("qemu".to_owned(), json!(self.guest.qemu.version_text)),
+            ("machine".to_owned(), json!(self.guest.machine.described())),
             ("model".to_owned(), json!(model)),
-            ("detail".to_owned(), json!(format!("{:?}", self.watch.detail).to_lowercase())),
+            ("detail".to_owned(), json!(format!("{:?}", self.guest.watch.detail).to_lowercase())),
             ("on_host".to_owned(), Json::Object(self.on_host.clone())),
         ]);
         self.facts = facts;

@@ -11,29 +11,15 @@ use serde_json::{Map, Value as Json, json};
 
 use super::convert::{Reading, sample_of};
 use super::events;
-use crate::boot::Limits;
+use crate::Accounting;
 use crate::guest_run::GuestRun;
 use crate::machine::Timing;
-use crate::qemu::Qemu;
-use crate::watch::{Detail, KernelFiles, Watch};
-use crate::{Accounting, Cache, Machine};
+use crate::watch::Detail;
 
 /// How to measure.
 pub struct SimSettings {
-    /// Where everything is kept.
-    pub cache: Cache,
-    /// The simulator.
-    pub qemu: Qemu,
-    /// The machine; its image holds irqlab.
-    pub machine: Machine,
-    /// What the plugin must know of its kernel.
-    pub kernel_files: KernelFiles,
-    /// Start from this checkpoint; without one each condition boots.
-    pub from: Option<String>,
-    /// How long a condition may take.
-    pub limits: Limits,
-    /// How it is watched.
-    pub watch: Watch,
+    /// The machine, of which one is started for each condition.
+    pub guest: GuestRun,
     /// What is asked of the guest, in each condition.
     pub request: HandlersRequest,
     /// Names of the events to show: none for all, `none` for none.
@@ -41,8 +27,6 @@ pub struct SimSettings {
     /// What is true of this host or this moment only: all of a run that another start of the same
     /// changes stands under one key of its settings.
     pub on_host: Map<String, Json>,
-    /// Whether the user asked to stop.
-    pub stop: Box<dyn Fn() -> bool>,
 }
 
 /// A simulated machine as a bench.
@@ -69,12 +53,12 @@ impl SimBench {
     /// A bench; nothing is started yet.
     #[must_use]
     pub fn new(settings: SimSettings) -> SimBench {
-        let model = settings.watch.model.as_ref();
+        let model = settings.guest.watch.model.as_ref();
         let (events, not_counted) = events::choose(
             &settings.events,
-            model.map(|model| model.counters(settings.machine.cpus)),
+            model.map(|model| model.counters(settings.guest.machine.cpus)),
         );
-        let clock_hz = match (model, settings.machine.timing) {
+        let clock_hz = match (model, settings.guest.machine.timing) {
             (Some(model), _) => model.model.clock_hz,
             // Without a model a cycle is an instruction, and takes as long.
             (None, Timing::Instructions { shift }) => 1_000_000_000 >> shift,
@@ -98,17 +82,7 @@ impl SimBench {
     /// Runs a machine with the request; none when the user asked to stop.
     pub(super) fn run(&self, request: &HandlersRequest) -> Result<Option<Outcome>, BenchError> {
         let settings = &self.settings;
-        let guest_run = GuestRun {
-            cache: &settings.cache,
-            qemu: &settings.qemu,
-            machine: &settings.machine,
-            kernel_files: &settings.kernel_files,
-            from: settings.from.as_deref(),
-            limits: settings.limits,
-            watch: &settings.watch,
-            stop: &settings.stop,
-        };
-        let ran = guest_run.run::<HandlersResponse>(&Request::Handlers(request.clone()))?;
+        let ran = settings.guest.run::<HandlersResponse>(&Request::Handlers(request.clone()))?;
         Ok(ran.map(|(response, exit, account)| {
             let window = response.window.unwrap_or_default();
             Outcome { account, window, wall: exit.wall }
@@ -123,11 +97,11 @@ impl SimBench {
             reason: reason.to_owned(),
             remedy: None,
         };
-        let of_kernel = self.settings.kernel_files.absent().into_iter();
+        let of_kernel = self.settings.guest.kernel_files.absent().into_iter();
         let mut absent: Vec<Absence> = of_kernel.map(|(what, why)| absence(what, why)).collect();
         if !self.not_counted.is_empty() {
             let what = format!("events {}", self.not_counted.join(" "));
-            let why = match self.settings.watch.model {
+            let why = match self.settings.guest.watch.model {
                 Some(_) => "the model does not count them",
                 None => "instructions alone are counted without a model (--on sim:MODEL)",
             };
@@ -156,32 +130,32 @@ impl Bench for SimBench {
     fn facts(&self) -> BenchFacts {
         let of = &self.settings;
         let mut settings = Map::new();
-        settings.insert("qemu".into(), json!(of.qemu.version_text));
-        settings.insert("machine".into(), json!(of.machine.described()));
-        settings.insert("cpus".into(), json!(cpu_list(of.machine.cpus)));
+        settings.insert("qemu".into(), json!(of.guest.qemu.version_text));
+        settings.insert("machine".into(), json!(of.guest.machine.described()));
+        settings.insert("cpus".into(), json!(cpu_list(of.guest.machine.cpus)));
         settings.insert("clock".into(), json!(clock(of)));
-        settings.insert("vcpu_slice_cycles".into(), json!(of.watch.vcpu_slice));
-        let model = of.watch.model.as_ref();
+        settings.insert("vcpu_slice_cycles".into(), json!(of.guest.watch.vcpu_slice));
+        let model = of.guest.watch.model.as_ref();
         settings.insert("model".into(), json!(model.map(|model| &model.described)));
-        settings.insert("from".into(), json!(of.from));
+        settings.insert("start".into(), json!(of.guest.start.described()));
         settings.insert("on_host".into(), Json::Object(self.on_host.clone()));
         let mut observer = Map::new();
         observer.insert("method".into(), json!("QEMU plugin; the guest does not see it"));
         let mut warnings = self.notices.clone();
-        if of.machine.timing == Timing::HostClock {
+        if of.guest.machine.timing == Timing::HostClock {
             warnings.push("guest time follows the host's clock: no two runs are the same".into());
         }
         BenchFacts { bench: "sim".to_owned(), settings, observer, absent: self.absent(), warnings }
     }
 
     fn stop_requested(&self) -> bool {
-        (self.settings.stop)()
+        (self.settings.guest.stop)()
     }
 }
 
 impl HandlersBench for SimBench {
     fn probe_overhead(&self) -> ProbeOverhead {
-        let model = self.settings.watch.model.as_ref();
+        let model = self.settings.guest.watch.model.as_ref();
         ProbeOverhead {
             tsc_hz: model.map(|model| model.model.clock_hz as f64),
             events: vec![Vec::new(), vec![0.0; self.reading.events.len()]],
@@ -217,7 +191,7 @@ fn cpu_list(cpus: u32) -> String {
 }
 
 fn clock(of: &SimSettings) -> String {
-    match (&of.watch.model, of.machine.timing) {
+    match (&of.guest.watch.model, of.guest.machine.timing) {
         (_, Timing::HostClock) => "guest time that follows the host's clock".to_owned(),
         (Some(model), _) => {
             let (name, hz) = (&model.model.name, model.model.clock_hz);

@@ -18,37 +18,20 @@ use super::inject::injected;
 use super::join::{Join, migrated, slots};
 use super::names::Names;
 use super::timeline::Timeline;
+use crate::Accounting;
 use crate::accounting::RegionUse;
-use crate::boot::Limits;
 use crate::guest_run::GuestRun;
-use crate::qemu::Qemu;
-use crate::watch::{KernelFiles, Watch};
-use crate::{Accounting, Cache, Machine};
 
 /// How to measure.
 pub struct SimNoiseSettings {
-    /// Where everything is kept.
-    pub cache: Cache,
-    /// The simulator.
-    pub qemu: Qemu,
-    /// The machine; its image holds irqlab, and its guest time is not the host's.
-    pub machine: Machine,
-    /// What the plugin must know of its kernel.
-    pub kernel_files: KernelFiles,
-    /// Start from this checkpoint.
-    pub from: Option<String>,
-    /// How long the machine may take.
-    pub limits: Limits,
-    /// How it is watched; with transitions.
-    pub watch: Watch,
+    /// The machine. Its guest time is not the host's; transitions are recorded.
+    pub guest: GuestRun,
     /// What is asked of the guest.
     pub request: NoiseRequest,
     /// Chooses which single detours are kept.
     pub seed: u64,
     /// What is true of this host or this moment only.
     pub on_host: Map<String, Json>,
-    /// Whether the user asked to stop.
-    pub stop: Box<dyn Fn() -> bool>,
 }
 
 /// How a warning begins that says that the numbers must not be used.
@@ -75,7 +58,7 @@ impl SimNoise {
     #[must_use]
     pub fn new(settings: SimNoiseSettings) -> SimNoise {
         // Without a model a cycle is an instruction, and takes 1 ns.
-        let model = settings.watch.model.as_ref();
+        let model = settings.guest.watch.model.as_ref();
         let clock_hz = model.map_or(1_000_000_000, |model| model.model.clock_hz);
         SimNoise {
             settings,
@@ -91,25 +74,15 @@ impl SimNoise {
 
     /// CPUs of a core, of the model: the guest is not told.
     fn threads_per_core(&self) -> u32 {
-        let model = self.settings.watch.model.as_ref();
+        let model = self.settings.guest.watch.model.as_ref();
         let core = model.and_then(|model| model.model.core.as_ref());
         core.and_then(|core| core.threads).unwrap_or(1)
     }
 
     fn run(&mut self) -> Result<(), BenchError> {
         let of = &self.settings;
-        let guest_run = GuestRun {
-            cache: &of.cache,
-            qemu: &of.qemu,
-            machine: &of.machine,
-            kernel_files: &of.kernel_files,
-            from: of.from.as_deref(),
-            limits: of.limits,
-            watch: &of.watch,
-            stop: &of.stop,
-        };
         let request = Request::Noise(of.request.clone());
-        let ran = guest_run.run::<NoiseResponse>(&request)?;
+        let ran = of.guest.run::<NoiseResponse>(&request)?;
         let Some((response, exit, account)) = ran else { return Ok(()) };
         if let Some(broken) = account.broken.first() {
             let words = format!("the record of the machine is broken: {broken}");
@@ -257,15 +230,15 @@ impl Bench for SimNoise {
     fn facts(&self) -> BenchFacts {
         let of = &self.settings;
         let mut settings = Map::new();
-        settings.insert("qemu".into(), json!(of.qemu.version_text));
-        settings.insert("machine".into(), json!(of.machine.described()));
-        let model = of.watch.model.as_ref().map(|model| &model.described);
+        settings.insert("qemu".into(), json!(of.guest.qemu.version_text));
+        settings.insert("machine".into(), json!(of.guest.machine.described()));
+        let model = of.guest.watch.model.as_ref().map(|model| &model.described);
         settings.insert("model".into(), json!(model));
         settings.insert("loops_on".into(), json!(of.request.cpus));
-        settings.insert("vcpu_slice_cycles".into(), json!(of.watch.vcpu_slice));
+        settings.insert("vcpu_slice_cycles".into(), json!(of.guest.watch.vcpu_slice));
         settings.insert("body".into(), json!(of.request.body.word()));
         settings.insert("inject".into(), json!(of.request.inject));
-        settings.insert("from".into(), json!(of.from));
+        settings.insert("start".into(), json!(of.guest.start.described()));
         settings.insert("broken".into(), json!(self.broken));
         if let Some(resolution) = self.resolution {
             settings.insert("tsc_hz".into(), json!(resolution.hz));
@@ -278,7 +251,7 @@ impl Bench for SimNoise {
         let mut observer = Map::new();
         observer.insert("method".into(), json!("QEMU plugin; the guest does not see it"));
         observer.insert("guest_overhead_ns".into(), json!(0));
-        let absent = of.kernel_files.absent().into_iter();
+        let absent = of.guest.kernel_files.absent().into_iter();
         let absent = absent.map(|(what, why)| Absence {
             table: "causes".to_owned(),
             what: what.to_owned(),
@@ -295,7 +268,7 @@ impl Bench for SimNoise {
     }
 
     fn stop_requested(&self) -> bool {
-        (self.settings.stop)()
+        (self.settings.guest.stop)()
     }
 }
 

@@ -100,7 +100,7 @@ pub fn kernel_files(
     kernel: &Kernel,
     progress: Progress,
 ) -> Result<KernelFiles> {
-    let plugin = hash::of_bytes(PLUGIN);
+    let plugin = plugin_sha256();
     let (kernel_key, plugin_key) = (hash::key(&kernel.sha256), hash::key(&plugin));
     let name = format!("kernel-files-{RECIPE}-{kernel_key}-{plugin_key}");
     let directory = cache.directory(&name, progress, |aside| {
@@ -295,6 +295,11 @@ impl Recording {
     }
 }
 
+/// Returns the SHA-256 of the plugin, in hexadecimal.
+pub(crate) fn plugin_sha256() -> String {
+    hash::of_bytes(PLUGIN)
+}
+
 /// Returns arguments of QEMU with which the plugin ends a guest after some guest time; none if this irqlab
 /// has no plugin. In a machine that is observed QEMU merges them with the options of that plugin.
 pub(crate) fn limit(cache: &Cache, limit_s: u64) -> Result<Vec<String>> {
@@ -332,7 +337,6 @@ fn counters(cache: &Cache, annotations: &Annotations, machine: &Machine) -> Resu
     if annotations.checkpoints.is_empty() {
         return Ok(None);
     }
-    machine.check_can_be_saved()?;
     machine.pmu.then(|| unnamed(cache)).transpose()
 }
 

@@ -121,10 +121,10 @@ impl Bench<'_> {
         let (machine, limits) = (&self.machine, self.args.guest.limits());
         let recording =
             Recording::new(self.cache, &self.qemu, machine, &self.kernel_files, &self.watch, None)?;
-        let from = self.args.guest.from.as_deref();
+        let from = self.args.guest.from.as_deref().into();
         let more = recording.instrumentation();
         let mut vm =
-            checkpoint::start(self.cache, &self.qemu, machine, from, &self.order, limits, more)?;
+            checkpoint::start(self.cache, &self.qemu, machine, &from, &self.order, limits, more)?;
         let mut console = Vec::new();
         let mut keep = |bytes: &[u8]| console.extend_from_slice(bytes);
         let Some(_) = boot::follow_unless(&mut vm, limits, &mut keep, stop)? else {

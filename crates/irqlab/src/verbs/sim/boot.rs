@@ -210,7 +210,7 @@ fn watched(
     let mut vm = start(cache, &qemu, &machine, args, order, recording.instrumentation())?;
     let progress = boot_progress(&how, args);
     let to_stdout = options.results.printing.format() == Format::Table;
-    let saver = checkpoint::Saver::new(cache, &qemu, &machine, &recording);
+    let saver = checkpoint::Saver::new(cache, &qemu, &machine, &recording)?;
     let mut saved = Vec::new();
     let mut save = |vm: &mut Vm, held: Held| {
         saved.push(held.number);
@@ -313,8 +313,8 @@ fn start(
     order: &str,
     more: Instrumentation<'_>,
 ) -> anyhow::Result<Vm> {
-    let from = args.guest.from.as_deref();
-    Ok(checkpoint::start(cache, qemu, machine, from, order, args.guest.limits(), more)?)
+    let from = args.guest.from.as_deref().into();
+    Ok(checkpoint::start(cache, qemu, machine, &from, order, args.guest.limits(), more)?)
 }
 
 /// Follows the machine; its console on stdout.

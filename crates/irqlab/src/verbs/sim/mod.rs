@@ -169,7 +169,7 @@ fn save(cache: &Cache, args: &MachineArgs, pmu: bool, name: &str) -> anyhow::Res
     let start = Instant::now();
     let made =
         checkpoint::create(cache, &qemu, &machine, name, args.guest.limits(), &console::say)?;
-    let (seconds, mib) = (start.elapsed().as_secs_f64(), made.state_bytes >> 20);
+    let (seconds, mib) = (start.elapsed().as_secs_f64(), made.state_bytes() >> 20);
     let release = made.report.map(|report| format!(", kernel {}", report.release));
     let release = release.unwrap_or_default();
     console::say(&format!("checkpoint {name}: {mib} MiB{release}, {seconds:.1} s"));

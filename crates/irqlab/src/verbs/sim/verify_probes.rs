@@ -113,21 +113,22 @@ pub fn run(cache: Cache, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
 
 fn bench(cache: Cache, args: &VerifyArgs) -> anyhow::Result<(SimBench, Map<String, Json>)> {
     let model = simulated::model(&cache, &args.model, &[], None)?;
+    let watch = Watch {
+        detail: model.detail,
+        model: Some(model),
+        spans: true,
+        vcpu_slice: args.slice.vcpu_slice,
+        ..Watch::default()
+    };
     let stop = stop_on_signals()?;
-    let prepared = Simulated::prepare(cache, &args.guest, args.vcpus, |machine| {
+    let prepared = Simulated::prepare(cache, &args.guest, args.vcpus, watch, stop, |machine| {
         machine.pmu = args.events;
         Ok(())
     })?;
     let events: &[&str] = if args.events { &["cycles", "instructions"] } else { &[] };
-    let host = prepared.host(Some(&model));
+    let host = prepared.host();
     let bench = SimBench::new(SimSettings {
-        watch: Watch {
-            detail: model.detail,
-            model: Some(model),
-            spans: true,
-            vcpu_slice: args.slice.vcpu_slice,
-            ..Watch::default()
-        },
+        guest: prepared.guest,
         request: HandlersRequest {
             condition: Condition::Ambient,
             warm_up_ns: ns(args.warm_up),
@@ -139,15 +140,8 @@ fn bench(cache: Cache, args: &VerifyArgs) -> anyhow::Result<(SimBench, Map<Strin
             probed: true,
             events: events.iter().map(|name| (*name).to_owned()).collect(),
         },
-        cache: prepared.cache,
-        qemu: prepared.qemu,
-        machine: prepared.machine,
-        kernel_files: prepared.kernel_files,
-        from: args.guest.from.clone(),
-        limits: args.guest.limits(),
         events: vec!["none".to_owned()],
         on_host: Map::new(),
-        stop: Box::new(move || stop.is_requested()),
     });
     Ok((bench, host))
 }

@@ -1,8 +1,13 @@
 //! The cache directory: files that can be made again, each complete or absent.
 
-use std::fs::{self, File, OpenOptions};
+mod eviction;
+
+use std::fs::{self, File, FileTimes, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+pub use eviction::{CacheEntry, EntryKind, LIMIT_BYTES_DEFAULT};
 
 use rustix::fs::{FlockOperation, flock};
 
@@ -135,6 +140,11 @@ impl Cache {
         let path = self.path(&name);
         let is_there = fs::metadata(&path).is_ok_and(|file| file.len() == bytes.len() as u64)
             && hash::of_file(&path)? == sha256;
+        if is_there {
+            // Notes the use; a cache that cannot be written does not need to know.
+            let now = FileTimes::new().set_modified(SystemTime::now());
+            let _ = File::open(&path).and_then(|file| file.set_times(now));
+        }
         let path = if is_there { path } else { self.file(&name, bytes)? };
         Ok((path, sha256))
     }

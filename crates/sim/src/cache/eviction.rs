@@ -1,0 +1,230 @@
+//! The cache's limit: what is made again by itself goes first, the least recently used before the others.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::{Cache, read_bounded, remove_directory};
+use crate::{Progress, Result, SimError};
+
+/// Default of the limit, bytes.
+pub const LIMIT_BYTES_DEFAULT: u64 = 4 << 30;
+/// The file that holds the limit, in bytes.
+const LIMIT_FILE: &str = "limit";
+/// A file that was used this recently may be about to be opened by a process that was told its name.
+const GRACE: Duration = Duration::from_secs(600);
+/// The same, where the user asks to remove everything.
+const GRACE_PRUNE: Duration = Duration::from_secs(60);
+/// The file of a directory whose time of modification is that of the last use, and whose lock says that it
+/// is in use.
+const USED_FILES: [&str; 2] = ["checkpoint.json", "symbols"];
+
+/// What an entry of the cache is for. The name of an entry starts with the word of its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryKind {
+    /// Made again at need, within a minute: it is evicted.
+    Derived,
+    /// A checkpoint that the user made, or what was fetched or built: it stays.
+    Kept,
+}
+
+/// An entry of the cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheEntry {
+    /// Its name in the directory.
+    pub name: String,
+    /// Whether it may be evicted.
+    pub kind: EntryKind,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// When it was used last; where that is not noted, when it was made.
+    pub last_used: SystemTime,
+}
+
+const DERIVED: [&str; 8] =
+    ["ready-", "image-", "plugin-", "model-", "kernel-files-", "annotated-", "facts-", "bare-"];
+
+impl Cache {
+    /// Lists the entries, the most recently used first. Locks and files that are being made are left out.
+    #[must_use]
+    pub fn entries(&self) -> Vec<CacheEntry> {
+        let Ok(entries) = fs::read_dir(self.path("")) else { return Vec::new() };
+        let mut found: Vec<CacheEntry> = entries
+            .flatten()
+            .filter_map(|entry| {
+                let name = entry.file_name().into_string().ok()?;
+                let is_own = [".lock", ".aside", ".old"].iter().any(|end| name.ends_with(end));
+                (!is_own && name != LIMIT_FILE).then(|| examine(&entry.path(), name))?
+            })
+            .collect();
+        found.sort_by(|one, other| (other.last_used, &other.name).cmp(&(one.last_used, &one.name)));
+        found
+    }
+
+    /// Returns the limit in bytes, over entries of the kind [`EntryKind::Derived`].
+    #[must_use]
+    pub fn limit_bytes(&self) -> u64 {
+        let text = read_bounded(&self.path(LIMIT_FILE), 64).unwrap_or_default();
+        let number = std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok());
+        number.unwrap_or(LIMIT_BYTES_DEFAULT)
+    }
+
+    /// Sets the limit.
+    ///
+    /// # Errors
+    /// When the cache cannot be written.
+    pub fn set_limit(&self, bytes: u64) -> Result<()> {
+        self.file(LIMIT_FILE, format!("{bytes}\n").as_bytes()).map(drop)
+    }
+
+    /// Removes derived entries, the least recently used first, until the rest is within the limit. What is
+    /// in use or was used a moment ago stays.
+    pub(crate) fn evict(&self, progress: Progress) {
+        for name in self.shrink(self.limit_bytes(), GRACE) {
+            progress(&format!("the cache is over its limit: {name} is removed"));
+        }
+    }
+
+    /// Removes all derived entries that are not in use. Returns their names.
+    #[must_use]
+    pub fn prune(&self) -> Vec<String> {
+        self.shrink(0, GRACE_PRUNE)
+    }
+
+    fn shrink(&self, limit_bytes: u64, grace: Duration) -> Vec<String> {
+        let derived = self.entries().into_iter().filter(|one| one.kind == EntryKind::Derived);
+        let mut kept_bytes = 0;
+        let mut removed = Vec::new();
+        for entry in derived {
+            let age = entry.last_used.elapsed().unwrap_or_default();
+            if kept_bytes + entry.bytes <= limit_bytes || age < grace || !self.remove(&entry.name) {
+                kept_bytes += entry.bytes;
+            } else {
+                removed.push(entry.name);
+            }
+        }
+        removed
+    }
+
+    /// Removes an entry unless it is in use; whether it is gone.
+    fn remove(&self, name: &str) -> bool {
+        let path = self.path(name);
+        if !path.is_dir() {
+            return fs::remove_file(&path).is_ok();
+        }
+        let _in_use = match used_file(&path).map(File::open) {
+            Some(Ok(file)) => {
+                if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+                    return false;
+                }
+                Some(file)
+            }
+            _ => None,
+        };
+        self.remove_damaged(name).is_ok()
+    }
+
+    /// Removes a directory: first its name, so that nobody finds half of it.
+    pub(crate) fn remove_damaged(&self, name: &str) -> Result<()> {
+        let path = self.path(name);
+        let aside = self.path(&format!("{name}.{}.old", std::process::id()));
+        match fs::rename(&path, &aside) {
+            Ok(()) => remove_directory(&aside),
+            // Another process was faster.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(SimError::file(&path)(error)),
+        }
+    }
+}
+
+fn used_file(directory: &Path) -> Option<std::path::PathBuf> {
+    USED_FILES.iter().map(|name| directory.join(name)).find(|path| path.is_file())
+}
+
+fn examine(path: &Path, name: String) -> Option<CacheEntry> {
+    let data = fs::symlink_metadata(path).ok()?;
+    let is_derived = DERIVED.iter().any(|prefix| name.starts_with(prefix));
+    let kind = if is_derived { EntryKind::Derived } else { EntryKind::Kept };
+    let used = used_file(path).and_then(|path| fs::metadata(path).ok());
+    let last_used = used.as_ref().unwrap_or(&data).modified().ok()?;
+    let bytes = if data.is_dir() { bytes_in(path) } else { data.len() };
+    Some(CacheEntry { name, kind, bytes, last_used })
+}
+
+/// Bytes of all files below a directory; links are not followed.
+fn bytes_in(directory: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(directory) else { return 0 };
+    let bytes = entries.flatten().map(|entry| match entry.file_type() {
+        Ok(kind) if kind.is_dir() => bytes_in(&entry.path()),
+        Ok(kind) if kind.is_file() => entry.metadata().map_or(0, |data| data.len()),
+        _ => 0,
+    });
+    bytes.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cache() -> (tempfile::TempDir, Cache) {
+        let scratch = tempfile::tempdir().unwrap();
+        let cache = Cache::at(scratch.path()).unwrap();
+        (scratch, cache)
+    }
+
+    /// Makes a machine of so many bytes that was used some hours ago.
+    fn add(cache: &Cache, name: &str, bytes: usize, hours: u64) {
+        let place = cache.path(name);
+        fs::create_dir(&place).unwrap();
+        fs::write(place.join("state"), vec![7; bytes]).unwrap();
+        fs::write(place.join("checkpoint.json"), "").unwrap();
+        let used = SystemTime::now() - Duration::from_secs(hours * 3600);
+        let file = File::options().write(true).open(place.join("checkpoint.json")).unwrap();
+        file.set_times(fs::FileTimes::new().set_modified(used)).unwrap();
+    }
+
+    fn names(cache: &Cache) -> Vec<String> {
+        cache.entries().into_iter().map(|entry| entry.name).collect()
+    }
+
+    #[test]
+    fn the_least_recently_used_goes_first() {
+        let (_scratch, cache) = cache();
+        for (name, hours) in [("ready-b", 2), ("ready-a", 1), ("ready-c", 3), ("checkpoint-x", 9)] {
+            add(&cache, name, 1000, hours);
+        }
+        fs::write(cache.path("ready-d.lock"), "").unwrap();
+        assert_eq!(cache.limit_bytes(), LIMIT_BYTES_DEFAULT);
+        cache.set_limit(2500).unwrap();
+        let said = std::cell::RefCell::new(Vec::new());
+        cache.evict(&|line| said.borrow_mut().push(line.to_owned()));
+        assert_eq!(names(&cache), ["ready-a", "ready-b", "checkpoint-x"]);
+        assert!(said.borrow()[0].contains("ready-c"), "{said:?}");
+        cache.evict(&|line| panic!("{line}"));
+    }
+
+    #[test]
+    fn what_is_in_use_or_new_stays() {
+        let (_scratch, cache) = cache();
+        add(&cache, "ready-used", 1000, 5);
+        add(&cache, "ready-idle", 1000, 4);
+        add(&cache, "ready-new", 1000, 0);
+        let used = File::open(cache.path("ready-used/checkpoint.json")).unwrap();
+        flock(&used, FlockOperation::LockShared).unwrap();
+        assert_eq!(cache.prune(), ["ready-idle"]);
+        assert_eq!(names(&cache), ["ready-new", "ready-used"]);
+        drop(used);
+        assert_eq!(cache.prune(), ["ready-used"]);
+    }
+
+    #[test]
+    fn a_limit_that_is_no_number_is_the_default() {
+        let (_scratch, cache) = cache();
+        for nonsense in ["", "x", "-1", "1e9"] {
+            fs::write(cache.path(LIMIT_FILE), nonsense).unwrap();
+            assert_eq!(cache.limit_bytes(), LIMIT_BYTES_DEFAULT, "{nonsense}");
+        }
+    }
+}

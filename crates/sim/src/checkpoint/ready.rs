@@ -1,0 +1,183 @@
+//! Machines that are up and wait for a request, kept in the cache.
+//!
+//! Such a machine is keyed by all that it depends on. It is always restored, also right after it was
+//! booted, and it is saved at a place that the guest determines; so results do not depend on whether
+//! the cache had it.
+
+use std::fs::{self, File, FileTimes};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use rustix::fs::{FlockOperation, flock};
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::{Checkpoint, MANIFEST, SCHEMA, Start, restore_from, save_when_ready};
+use crate::boot::Limits;
+use crate::machine::vm::Instrumentation;
+use crate::machine::{Machine, Timing};
+use crate::qemu::Qemu;
+use crate::{Cache, Progress, Result, SimError, Vm, hash, watch};
+
+/// How the names of such machines start in the cache.
+pub(crate) const PREFIX: &str = "ready-";
+/// Limit of a guest's own clock in its command line: a year. The plugin limits each run.
+const GUEST_LIMIT_S: u32 = 365 * 86_400;
+/// How often a machine that is damaged, or that another process removes, is made again.
+const ATTEMPTS: usize = 3;
+
+/// A machine that waits for a request. While it exists, the cache does not remove it.
+#[derive(Debug)]
+pub struct Ready {
+    place: PathBuf,
+    command_line: String,
+    /// Locked, shared.
+    _in_use: File,
+    /// Where it is kept if not in the cache.
+    _scratch: Option<TempDir>,
+}
+
+/// Returns what to start a machine from so that it waits for a request: from the cache, if it was booted
+/// before; otherwise it boots now, at the level `fast`. A machine whose time follows the host's clock is
+/// not repeatable and always boots.
+///
+/// # Errors
+/// As [`crate::boot::follow`]; [`SimError::Stopped`] when `stop` returns true; and when the state can be
+/// written neither to the cache nor to the directory for temporary files.
+pub fn ready(
+    cache: &Cache,
+    qemu: &Qemu,
+    machine: &Machine,
+    progress: Progress,
+    stop: &dyn Fn() -> bool,
+) -> Result<Start> {
+    if machine.timing == Timing::HostClock {
+        return Ok(Start::Boot);
+    }
+    let mut machine = machine.clone();
+    // Not part of the guest's devices; a restored machine has its own.
+    machine.disks.iter_mut().for_each(|disk| disk.latency_ns = 0);
+    let name = format!("{PREFIX}{}", key(qemu, &machine)?);
+    let boot = |aside: &Path| {
+        progress("booting the machine once, at level fast; the cache keeps it for later runs");
+        let limits = Limits { guest_s: GUEST_LIMIT_S, ..Limits::default() };
+        save_when_ready(cache, qemu, &machine, limits, aside, stop).map(drop)
+    };
+    let mut last = None;
+    for _ in 0..ATTEMPTS {
+        let place = match cache.directory(&name, progress, boot) {
+            Ok(place) => place,
+            Err(error @ (SimError::File { .. } | SimError::Unsaved(_))) => {
+                last = Some(error);
+                break;
+            }
+            Err(error) => return Err(error),
+        };
+        match Ready::open(place, None) {
+            Ok(ready) => {
+                cache.evict(progress);
+                return Ok(Start::Ready(Arc::new(ready)));
+            }
+            Err(error) => {
+                progress(&format!("{name} in the cache is damaged and made again: {error}"));
+                cache.remove_damaged(&name)?;
+                last = Some(error);
+            }
+        }
+    }
+    let error = last.unwrap_or(SimError::Stopped);
+    progress(&format!("the cache cannot keep the machine, which is for this run only: {error}"));
+    let Ok(scratch) = TempDir::with_prefix("irqlab-") else { return Err(error) };
+    boot(scratch.path())?;
+    Ready::open(scratch.path().to_owned(), Some(scratch)).map(|ready| Start::Ready(Arc::new(ready)))
+}
+
+impl Ready {
+    /// Opens a directory, checks its files, and notes that it was used now.
+    fn open(place: PathBuf, scratch: Option<TempDir>) -> Result<Ready> {
+        let path = place.join(MANIFEST);
+        let in_use = File::open(&path).map_err(SimError::file(&path))?;
+        flock(&in_use, FlockOperation::LockShared)
+            .map_err(|error| SimError::file(&path)(error.into()))?;
+        // It may have been removed, or replaced, between the two.
+        let inode = |data: fs::Metadata| data.ino();
+        let locked = in_use.metadata().map(inode).ok();
+        if fs::metadata(&path).map(inode).ok() != locked {
+            return Err(SimError::data(MANIFEST, "another irqlab has just replaced it"));
+        }
+        let checkpoint = Checkpoint::read(&place)?;
+        // A cache that cannot be written does not need to know.
+        let _ = in_use.set_times(FileTimes::new().set_modified(SystemTime::now()));
+        let command_line = checkpoint.command_line;
+        Ok(Ready { place, command_line, _in_use: in_use, _scratch: scratch })
+    }
+
+    /// Restores it with a request.
+    pub(super) fn restore(
+        &self,
+        qemu: &Qemu,
+        machine: &Machine,
+        request: &str,
+        instrumentation: Instrumentation<'_>,
+    ) -> Result<Vm> {
+        let request = request.to_owned();
+        restore_from(&self.place, &self.command_line, qemu, machine, request, instrumentation)
+    }
+}
+
+/// Returns the key of all that the state of a machine depends on.
+fn key(qemu: &Qemu, machine: &Machine) -> Result<String> {
+    let depends_on = json!({
+        "schema": SCHEMA,
+        "qemu": qemu.version_text,
+        "plugin": watch::plugin_sha256(),
+        "kernel": machine.kernel_sha256,
+        "initramfs": machine.initramfs_sha256,
+        "command_line": machine.command_line("ready", GUEST_LIMIT_S)?,
+        "vcpus": machine.cpus,
+        "memory_mib": machine.memory_mib,
+        "devices": machine.device_set(),
+        "pmu": machine.pmu,
+    });
+    Ok(hash::key(&hash::of_bytes(depends_on.to_string().as_bytes())).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::tests::machine;
+    use crate::qemu::tests::qemu;
+
+    #[test]
+    fn the_key_changes_with_all_that_the_state_depends_on() {
+        let key_of = |machine: &Machine| key(&qemu(), machine).unwrap();
+        let of_base = key_of(&machine());
+        let changes: [fn(&mut Machine); 10] = [
+            |machine| machine.kernel_sha256 = "cc".to_owned(),
+            |machine| machine.initramfs_sha256 = "cc".to_owned(),
+            |machine| machine.cpus = 2,
+            |machine| machine.memory_mib += 1,
+            |machine| machine.cpu_model = "qemu64".to_owned(),
+            |machine| machine.disks = vec!["nvme".parse().unwrap()],
+            |machine| machine.nics = "e1000".parse().ok(),
+            |machine| machine.seed = 2,
+            |machine| machine.pmu = true,
+            |machine| machine.append.push("nohz=off".to_owned()),
+        ];
+        let mut keys = std::collections::BTreeSet::from([of_base.clone()]);
+        for change in changes {
+            let mut other = machine();
+            change(&mut other);
+            assert!(keys.insert(key_of(&other)), "{other:?}");
+        }
+        let mut other = qemu();
+        other.version_text = "QEMU 11.2".to_owned();
+        assert_ne!(key(&other, &machine()).unwrap(), of_base);
+        // Where the files lie is not in it.
+        let mut moved = machine();
+        moved.kernel = "/elsewhere/bzImage".into();
+        assert_eq!(key_of(&moved), of_base);
+    }
+}
