@@ -1,5 +1,6 @@
 //! The simulated machine: its options, and how it is prepared for an experiment.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use sim::devices::{Disk, NicModel};
 use sim::image::Tools;
 use sim::kernel::{Flavour, Kernel};
 use sim::models::Model;
+use sim::parallel::Jobs;
 use sim::watch::{self, Detail, VCPU_SLICE_DEFAULT, VCPU_SLICE_MAX, Watch};
 use sim::{Cache, GuestFacts, GuestRun, Machine, StopRequest, image, kernel, models, qemu};
 
@@ -150,6 +152,31 @@ impl GuestArgs {
     }
 }
 
+/// How many machines run at the same time.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub struct JobsArgs {
+    /// Simulated machines that run at the same time [default: as many as there are cores, and memory
+    /// for]; results do not depend on it
+    #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(NonZeroU32))]
+    jobs: Option<NonZeroU32>,
+}
+
+impl JobsArgs {
+    /// Chooses how many of `machines` machines of `memory_mib` MiB run at the same time; says so where
+    /// memory is what bounds it.
+    pub fn choose(self, machines: usize, memory_mib: u32) -> Jobs {
+        let jobs = Jobs::choose(self.jobs, machines, memory_mib);
+        if jobs.limited_by_memory {
+            console::say(&format!(
+                "memory is available for {} machine{} of {memory_mib} MiB at a time",
+                jobs.count,
+                if jobs.count == 1 { "" } else { "s" },
+            ));
+        }
+        jobs
+    }
+}
+
 /// Options of the simulated machine of an experiment; refused with `--on live`.
 #[derive(Debug, clap::Args)]
 pub struct SimulatedArgs {
@@ -164,6 +191,8 @@ pub struct SimulatedArgs {
     set: Vec<String>,
     #[command(flatten)]
     slice: SliceArgs,
+    #[command(flatten)]
+    pub jobs: JobsArgs,
     #[command(flatten)]
     pub guest: GuestArgs,
 }
@@ -310,6 +339,21 @@ fn memory_mib(text: &str) -> Result<u32, String> {
         .iter()
         .find_map(|(unit, mib)| text.strip_suffix(unit)?.parse::<u32>().ok()?.checked_mul(*mib))
         .ok_or_else(|| "a number with M or G, as in 512M".to_owned())
+}
+
+/// `512M` or `2G` in bytes.
+pub fn memory_bytes(text: &str) -> Result<u64, String> {
+    memory_mib(text).map(|mib| u64::from(mib) << 20)
+}
+
+/// Bytes as `512 KiB`, `1.5 GiB`.
+pub fn size_text(bytes: u64) -> String {
+    match bytes as f64 {
+        small if small < 1024.0 => format!("{small} B"),
+        small if small < 1_048_576.0 => format!("{:.0} KiB", small / 1024.0),
+        small if small < 1_073_741_824.0 => format!("{:.0} MiB", small / 1_048_576.0),
+        large => format!("{:.1} GiB", large / 1_073_741_824.0),
+    }
 }
 
 #[cfg(test)]

@@ -37,6 +37,7 @@ mod hash;
 mod machine;
 pub mod models;
 pub mod noise;
+pub mod parallel;
 mod process;
 pub mod qemu;
 pub mod setup;

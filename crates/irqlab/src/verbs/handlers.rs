@@ -282,8 +282,11 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
     })?;
     prepared.guest.limits = limits(args);
     let context = open.context(prepared.host(), args.settings());
+    let conditions = args.conditions()?.len();
+    let jobs = args.simulated.jobs.choose(conditions, prepared.guest.machine.memory_mib);
     let mut bench = SimBench::new(SimSettings {
         guest: prepared.guest,
+        jobs,
         request,
         events: args.events.clone(),
         on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),

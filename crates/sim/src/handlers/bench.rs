@@ -1,9 +1,10 @@
 //! [`SimBench`]: starts a machine for each condition, and makes samples of its record.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lab::experiment::Absence;
-use lab::experiment::{Bench, BenchError, BenchFacts};
+use lab::experiment::{Bench, BenchError, BenchFacts, Progress};
 use lab::guest_protocol::Request;
 use lab::handlers::in_guest::{GuestWindow, HandlersRequest, HandlersResponse};
 use lab::handlers::{Condition, HandlersBench, Pass, ProbeOverhead, WindowSample};
@@ -14,6 +15,7 @@ use super::events;
 use crate::Accounting;
 use crate::guest_run::GuestRun;
 use crate::machine::Timing;
+use crate::parallel::{Jobs, for_each};
 use crate::watch::Detail;
 
 /// How to measure.
@@ -27,6 +29,8 @@ pub struct SimSettings {
     /// What is true of this host or this moment only: all of a run that another start of the same
     /// changes stands under one key of its settings.
     pub on_host: Map<String, Json>,
+    /// How many conditions are measured at the same time.
+    pub jobs: Jobs,
 }
 
 /// A simulated machine as a bench.
@@ -37,6 +41,8 @@ pub struct SimBench {
     not_counted: Vec<String>,
     /// The condition that was run last, with all that was counted in it.
     last: Option<(Condition, WindowSample)>,
+    /// What was measured ahead, by the label of its condition.
+    ahead: BTreeMap<String, Result<Option<Outcome>, BenchError>>,
     /// As in the settings, and what each condition took on the host's clock.
     on_host: Map<String, Json>,
     notices: Vec<String>,
@@ -70,6 +76,7 @@ impl SimBench {
             reading: Reading { clock_hz, events },
             not_counted,
             last: None,
+            ahead: BTreeMap::new(),
             notices: Vec::new(),
         }
     }
@@ -87,6 +94,34 @@ impl SimBench {
             let window = response.window.unwrap_or_default();
             Outcome { account, window, wall: exit.wall }
         }))
+    }
+
+    /// The request for a condition.
+    pub(super) fn request(&self, condition: Condition) -> HandlersRequest {
+        HandlersRequest { condition, ..self.settings.request.clone() }
+    }
+
+    /// Runs the machines of several conditions, [`SimSettings::jobs`] at the same time; their
+    /// results wait until each condition is asked for.
+    pub fn measure_ahead(&mut self, conditions: &[Condition], _progress: &mut dyn Progress) {
+        let requests: Vec<_> = conditions.iter().map(|&one| self.request(one)).collect();
+        let bench = &*self;
+        let outcomes =
+            for_each(bench.settings.jobs, &requests, |_, request| match bench.stop_requested() {
+                true => Ok(None),
+                false => bench.run(request),
+            });
+        let labels = requests.iter().map(|request| request.condition.label());
+        self.ahead = labels.zip(outcomes).collect();
+    }
+
+    /// Returns what came of a request: measured ahead, or now. None when the user asked to stop.
+    pub(super) fn take(
+        &mut self,
+        request: &HandlersRequest,
+    ) -> Result<Option<Outcome>, BenchError> {
+        let ahead = self.ahead.remove(&request.condition.label());
+        ahead.unwrap_or_else(|| self.run(request))
     }
 
     /// What cannot be had: what, and why.
@@ -111,8 +146,7 @@ impl SimBench {
     }
 
     fn measure_all(&mut self, condition: Condition) -> Result<WindowSample, BenchError> {
-        let request = HandlersRequest { condition, ..self.settings.request.clone() };
-        let Some(outcome) = self.run(&request)? else {
+        let Some(outcome) = self.take(&self.request(condition))? else {
             return Ok(WindowSample { interrupted: true, ..WindowSample::default() });
         };
         let wall_ns = u64::try_from(outcome.wall.as_nanos()).unwrap_or(u64::MAX);
@@ -169,6 +203,11 @@ impl HandlersBench for SimBench {
         let mut passes = vec![Pass::default()];
         passes.extend(Some(events).filter(|pass| !pass.events.is_empty()));
         passes
+    }
+
+    /// Each condition is a machine of its own.
+    fn prepare(&mut self, conditions: &[Condition], progress: &mut dyn Progress) {
+        self.measure_ahead(conditions, progress);
     }
 
     /// All passes are one run of the machine: what is counted does not disturb.

@@ -36,7 +36,7 @@ impl SimBench {
     /// As [`lab::handlers::HandlersBench::measure`], and when the live bench can't measure there.
     pub fn verify(&mut self, condition: Condition) -> Result<Option<Verified>, BenchError> {
         let request = HandlersRequest { condition, probed: true, ..self.settings.request.clone() };
-        let Some(outcome) = self.run(&request)? else { return Ok(None) };
+        let Some(outcome) = self.take(&request)? else { return Ok(None) };
         if let Some(broken) = outcome.account.broken.first() {
             return Err(BenchError::Failed(format!(
                 "the record of the machine is broken: {broken}"

@@ -6,6 +6,7 @@ mod bare_footprint;
 mod bare_truth;
 mod beside;
 mod boot;
+mod cache;
 mod contexts;
 mod facts;
 mod misses;
@@ -80,6 +81,11 @@ enum What {
     },
     /// Run the live bench in the guest, and compare its results with the simulator's exact ones
     VerifyProbes(Box<verify_probes::VerifyArgs>),
+    /// What the cache holds: machines that are up, images, downloads; its limit
+    Cache {
+        #[command(subcommand)]
+        verb: Option<cache::CacheVerb>,
+    },
     /// Print what a kernel says about itself: symbols, types, tick rate (read once, then cached)
     Facts {
         #[command(flatten)]
@@ -126,6 +132,7 @@ pub fn run(args: SimArgs) -> anyhow::Result<ExitCode> {
         What::Checkpoint { name: Some(name), pmu, machine } => save(&cache, &machine, pmu, &name),
         What::Bare { verb } => bare::run(&cache, &verb),
         What::VerifyProbes(args) => verify_probes::run(cache, &args),
+        What::Cache { verb } => cache::run(&cache, verb.as_ref()),
         What::Facts { kernel, look_up } => facts::facts(&cache, &kernel, &look_up),
     }
 }

@@ -17,7 +17,7 @@ use sim::watch::Watch;
 use crate::console::{ProgressLine, Redraw};
 use crate::options::{ResultArgs, duration, ns};
 use crate::run::{OpenRun, stop_on_signals};
-use crate::simulated::{self, GuestArgs, Simulated, SliceArgs};
+use crate::simulated::{self, GuestArgs, JobsArgs, Simulated, SliceArgs};
 
 /// Which conditions, on which machine.
 #[derive(Debug, clap::Args)]
@@ -52,6 +52,8 @@ pub struct VerifyArgs {
     warm_up: Duration,
     #[command(flatten)]
     slice: SliceArgs,
+    #[command(flatten)]
+    jobs: JobsArgs,
     /// Also read cycles and instructions from the guest's performance counters
     #[arg(long)]
     events: bool,
@@ -59,6 +61,12 @@ pub struct VerifyArgs {
     results: ResultArgs,
     #[command(flatten, next_help_heading = "Simulated machine")]
     guest: GuestArgs,
+}
+
+impl VerifyArgs {
+    fn conditions(&self) -> Vec<Condition> {
+        Condition::combinations(&self.load, &self.rate, &self.stimulus)
+    }
 }
 
 /// All conditions together.
@@ -76,9 +84,10 @@ struct All {
 pub fn run(cache: Cache, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     let open = OpenRun::new("verify-probes", &args.results)?;
     let (mut bench, host) = bench(cache, args)?;
-    let conditions = Condition::combinations(&args.load, &args.rate, &args.stimulus);
+    let conditions = args.conditions();
     let mut progress = ProgressLine::new(Redraw::EverySecond);
     let mut all = All::default();
+    bench.measure_ahead(&conditions, &mut progress);
     for (at, condition) in conditions.iter().enumerate() {
         let label = condition.label();
         progress.step(at + 1, conditions.len(), &label);
@@ -128,6 +137,7 @@ fn bench(cache: Cache, args: &VerifyArgs) -> anyhow::Result<(SimBench, Map<Strin
     let events: &[&str] = if args.events { &["cycles", "instructions"] } else { &[] };
     let host = prepared.host();
     let bench = SimBench::new(SimSettings {
+        jobs: args.jobs.choose(args.conditions().len(), prepared.guest.machine.memory_mib),
         guest: prepared.guest,
         request: HandlersRequest {
             condition: Condition::Ambient,

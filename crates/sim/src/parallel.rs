@@ -1,0 +1,118 @@
+//! Independent machines, several at a time: as many as the host has cores, and memory for.
+
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+/// Memory that a machine needs in addition to the guest's: QEMU's translations, plugin and record, MiB.
+const OVERHEAD_MIB: u64 = 512;
+
+/// How many machines run at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Jobs {
+    /// At least 1.
+    pub count: usize,
+    /// Whether memory for as many as requested is missing.
+    pub limited_by_memory: bool,
+}
+
+impl Jobs {
+    /// Chooses how many of `machines` machines, of `memory_mib` MiB each, run at the same time: as many as
+    /// requested, otherwise as many as the host has cores; and no more than fit into the memory that is
+    /// available now.
+    #[must_use]
+    pub fn choose(requested: Option<NonZeroU32>, machines: usize, memory_mib: u32) -> Jobs {
+        let cores = thread::available_parallelism().map_or(1, Into::into);
+        let requested = requested.map_or(cores, |jobs| jobs.get() as usize);
+        let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        Jobs::within(requested.min(machines), memory_mib, available_mib(&meminfo))
+    }
+
+    fn within(wanted: usize, memory_mib: u32, available_mib: Option<u64>) -> Jobs {
+        let each = u64::from(memory_mib) + OVERHEAD_MIB;
+        let fitting = available_mib.map_or(usize::MAX, |mib| (mib / each) as usize);
+        let wanted = wanted.max(1);
+        Jobs { count: wanted.min(fitting).max(1), limited_by_memory: fitting < wanted }
+    }
+}
+
+/// `MemAvailable` of /proc/meminfo (Linux, Documentation/filesystems/proc.rst), MiB.
+fn available_mib(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib / 1024)
+}
+
+/// Calls `work` for each item, for `jobs` of them at the same time, started in their order. Returns the
+/// results in the order of the items, whichever ends first.
+///
+/// Each call has a thread of its own for as long as it takes: a machine is killed with the thread that
+/// started it.
+pub fn for_each<T: Sync, R: Send>(
+    jobs: Jobs,
+    items: &[T],
+    work: impl Fn(usize, &T) -> R + Sync,
+) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let results: Mutex<Vec<(usize, R)>> = Mutex::new(Vec::new());
+    let worker = || {
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(index) else { break };
+            let result = work(index, item);
+            results.lock().unwrap_or_else(PoisonError::into_inner).push((index, result));
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..jobs.count.min(items.len()) {
+            scope.spawn(worker);
+        }
+        worker();
+    });
+    let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.sort_by_key(|(index, _)| *index);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    #[test]
+    fn memory_bounds_the_jobs() {
+        let jobs = |wanted, available| Jobs::within(wanted, 512, available);
+        assert_eq!(jobs(4, Some(100_000)), Jobs { count: 4, limited_by_memory: false });
+        assert_eq!(jobs(4, Some(2_100)), Jobs { count: 2, limited_by_memory: true });
+        assert_eq!(jobs(4, Some(10)), Jobs { count: 1, limited_by_memory: true });
+        assert_eq!(jobs(0, None), Jobs { count: 1, limited_by_memory: false });
+        let of = |count| Jobs::choose(NonZeroU32::new(count), 3, 64);
+        assert!((1..=3).contains(&of(1000).count));
+        assert_eq!(of(1).count, 1);
+    }
+
+    #[test]
+    fn available_memory_is_read() {
+        let text = "MemTotal:  9 kB\nMemAvailable:   2097152 kB\n";
+        assert_eq!(available_mib(text), Some(2048));
+        assert_eq!(available_mib("MemAvailable: many\n"), None);
+        assert_eq!(available_mib(""), None);
+    }
+
+    #[test]
+    fn results_are_in_the_order_of_the_items() {
+        let jobs = Jobs { count: 2, limited_by_memory: false };
+        // The first waits for the second, so both run at the same time and the second ends first.
+        let both = Barrier::new(2);
+        let results = for_each(jobs, &[10, 20, 30], |index, item| {
+            if index < 2 {
+                both.wait();
+            }
+            (index, item * 2)
+        });
+        assert_eq!(results, [(0, 20), (1, 40), (2, 60)]);
+        assert_eq!(for_each(jobs, &[] as &[u8], |_, _| ()), []);
+    }
+}
