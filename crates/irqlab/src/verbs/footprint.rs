@@ -104,7 +104,7 @@ const ROUNDS: u32 = 5;
 /// interrupts it.
 pub const VCPUS: u32 = 2;
 /// Its memory, unless another size is given.
-const MEMORY_MIB: u32 = 1024;
+pub const MEMORY_MIB: u32 = 1024;
 /// The disk of the disk stimuli, unless one is asked for: with a latency, so that a cache is filled
 /// before the read completes.
 const DISK: &str = "virtio-blk,latency=1ms";

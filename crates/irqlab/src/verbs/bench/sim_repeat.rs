@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::bail;
 use record::{Kind, Run, Table};
 use serde_json::{Map, json};
 use sim::image::Tools;
+use sim::parallel::for_each;
 use sim::qemu::Qemu;
 use sim::watch::{self, Detail, KernelFiles, Recording, Watch};
 use sim::{Cache, Machine, boot, checkpoint, qemu};
@@ -15,7 +17,7 @@ use super::{Measured, columns, open, run_of};
 use crate::console::{self, ProgressLine, Redraw};
 use crate::options::OptionalResultArgs;
 use crate::run::stop_on_signals;
-use crate::simulated::{self, GuestArgs, ModelDetail, SliceArgs, shell_line};
+use crate::simulated::{self, GuestArgs, JobsArgs, ModelDetail, SliceArgs, shell_line};
 
 /// Processes that sleep, run beside each other, and read files.
 const COMMAND: &str = "i=0; while [ $i -lt 30 ]; do \
@@ -42,6 +44,8 @@ pub struct SimRepeatArgs {
     detail: Option<ModelDetail>,
     #[command(flatten)]
     slice: SliceArgs,
+    #[command(flatten)]
+    jobs: JobsArgs,
     /// Command for the guest's shell [default: some processes that sleep and read files]
     #[arg(last = true)]
     command: Vec<String>,
@@ -70,17 +74,30 @@ pub fn run(args: &SimRepeatArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_on_signals()?;
     let mut outcomes: BTreeMap<Outcome, Same> = BTreeMap::new();
     let mut interrupted = false;
-    let mut progress = ProgressLine::new(Redraw::EverySecond);
-    for number in 1..=u64::from(args.times) {
-        progress.step(number as usize, args.times as usize, "run");
-        let Some((outcome, instructions)) = bench.once(&|| stop.is_requested())? else {
+    let numbers: Vec<u64> = (1..=u64::from(args.times)).collect();
+    let jobs = args.jobs.choose(numbers.len(), bench.machine.memory_mib);
+    let progress = Mutex::new((0, ProgressLine::new(Redraw::EverySecond)));
+    let results = for_each(jobs, &numbers, |_, _| {
+        if stop.is_requested() {
+            return Ok(None);
+        }
+        {
+            let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
+            progress.0 += 1;
+            let number = progress.0;
+            progress.1.step(number, numbers.len(), "run");
+        }
+        bench.once(&|| stop.is_requested())
+    });
+    drop(progress);
+    for (number, result) in numbers.into_iter().zip(results) {
+        let Some((outcome, instructions)) = result? else {
             interrupted = true;
-            break;
+            continue;
         };
         let new = Same { runs: 0, first_run: number, instructions };
         outcomes.entry(outcome).or_insert(new).runs += 1;
     }
-    drop(progress);
     let of = run_of("bench-sim-repeat", open.started(), bench.result(&outcomes, interrupted));
     let ended = open.finish(&Run { bench: "sim".to_owned(), host: Map::new(), ..of }, &[])?;
     match outcomes.len() {

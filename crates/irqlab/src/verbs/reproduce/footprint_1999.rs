@@ -1,6 +1,7 @@
 //! `reproduce footprint-1999`: what an interrupt evicts, model by model.
 
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, bail};
 use lab::experiment::{Bench, BenchFacts, Experiment, Measured, RunContext, Step, assemble};
@@ -10,6 +11,7 @@ use live::window::Stop;
 use machine::SystemModel;
 use record::{Column, Kind, Run, SCHEMA, Table, Timestamp, Value};
 use serde_json::{Map, Value as Json, json};
+use sim::parallel::for_each;
 use sim::watch::Watch;
 use sim::{Cache, models};
 
@@ -19,7 +21,7 @@ use crate::console::{ProgressLine, Redraw};
 use crate::options::Usage;
 use crate::run::{OpenRun, stop_on_signals};
 use crate::simulated::{self, GuestArgs};
-use crate::verbs::footprint::{SimulatedFootprint, VCPUS, prepare};
+use crate::verbs::footprint::{MEMORY_MIB, SimulatedFootprint, VCPUS, prepare};
 
 /// Tables of a part that go into the run, with their names there.
 const TABLES: [(&str, &str); 4] =
@@ -35,38 +37,92 @@ struct Gathered {
     host: Map<String, Json>,
     machines: Map<String, Json>,
     stopped: bool,
+    /// Whether a part failed.
+    failed: bool,
 }
+
+/// A machine of its own: a part of a model's measurements.
+struct Item<'a> {
+    model: &'a str,
+    part: GuestPart,
+}
+
+/// What came of it: what a run says about the machine, the bench's facts, and the samples. None when the
+/// user asked to stop before it was measured.
+type ItemResult = anyhow::Result<Option<(Map<String, Json>, BenchFacts, Measured<Samples>)>>;
 
 /// Measures, prints, records.
 pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     let figures = Paper::footprint_1999().context("papers/footprint-1999.toml")?;
-    let mut steps = 0;
-    for name in &args.models {
-        for part in parts(&changed(name, &[])?, args.repetitions as usize, args.seed) {
-            changed(name, &part.set())?;
-            steps += 1;
+    let mut items = Vec::new();
+    for model in &args.models {
+        for part in parts(&changed(model, &[])?, args.repetitions as usize, args.seed) {
+            changed(model, &part.set())?;
+            items.push(Item { model, part });
         }
     }
     let open = OpenRun::new("reproduce", &args.results)?;
     let stop = stop_on_signals()?;
-    let mut progress = ProgressLine::new(Redraw::EverySecond);
-    let mut step = 0;
-    let mut all = Gathered::default();
-    for name in &args.models {
-        let mut next = |part: &str| {
-            step += 1;
-            progress.step(step, steps, &format!("{name}: {part}"));
-        };
-        measure_model(args, name, &stop, &mut all, &mut next).with_context(|| name.clone())?;
-        if all.stopped {
-            break;
+    let jobs = args.jobs.choose(items.len(), MEMORY_MIB);
+    let progress = Mutex::new((0, ProgressLine::new(Redraw::EverySecond)));
+    let results = for_each(jobs, &items, |_, item| {
+        if stop.is_requested() {
+            return Ok(None);
         }
-    }
+        {
+            let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
+            progress.0 += 1;
+            let (number, label) = (progress.0, format!("{}: {}", item.model, item.part.name));
+            progress.1.step(number, items.len(), &label);
+        }
+        measure_part(args, item, &stop).with_context(|| item.model.to_owned())
+    });
     drop(progress);
+    let mut all = Gathered::default();
+    for (item, result) in items.into_iter().zip(results) {
+        gather(item, result, &mut all)?;
+    }
     if all.runs.iter().all(|run| run.parts.is_empty()) {
         bail!("stopped before anything was measured; nothing was written");
     }
     open.finish(&assemble_all(args, &figures, all, open.started()), &[])
+}
+
+/// Adds what came of a part to the others of its model.
+fn gather(
+    Item { model, part }: Item<'_>,
+    result: ItemResult,
+    all: &mut Gathered,
+) -> anyhow::Result<()> {
+    if all.runs.last().is_none_or(|run| run.model != model) {
+        let left_out = left_out(&changed(model, &[])?);
+        all.runs.push(ModelRun { model: model.to_owned(), parts: Vec::new(), left_out });
+    }
+    let measured = match result {
+        Ok(Some(measured)) => measured,
+        Ok(None) => {
+            all.stopped = true;
+            return Ok(());
+        }
+        // What others gave stays, unless there is nothing.
+        Err(error) if all.runs.iter().all(|run| run.parts.is_empty()) => return Err(error),
+        Err(error) => {
+            all.failed = true;
+            let what = format!("{model}, {}", part.name);
+            let reason = format!("{error:#}");
+            let table = "series".to_owned();
+            all.absent.push(record::Absence { table, what, reason, remedy: None });
+            return Ok(());
+        }
+    };
+    let (host, facts, measured) = measured;
+    all.host = host;
+    add_part(model, &part, facts, &measured, all);
+    let GuestPart { long, change, .. } = part;
+    if let Some(run) = all.runs.last_mut() {
+        run.parts.push(Part { long, change, measured });
+    }
+    Ok(())
 }
 
 fn changed(name: &str, changes: &[String]) -> Result<SystemModel, Usage> {
@@ -74,39 +130,8 @@ fn changed(name: &str, changes: &[String]) -> Result<SystemModel, Usage> {
     changed.map(|(_, model)| model).map_err(|error| Usage(error.to_string()))
 }
 
-fn measure_model(
-    args: &ReproduceArgs,
-    name: &str,
-    stop: &Stop,
-    all: &mut Gathered,
-    progress: &mut dyn FnMut(&str),
-) -> anyhow::Result<()> {
-    let model = changed(name, &[])?;
-    let left_out = left_out(&model);
-    all.runs.push(ModelRun { model: name.to_owned(), parts: Vec::new(), left_out });
-    for part in parts(&model, args.repetitions as usize, args.seed) {
-        progress(part.name);
-        let Some((facts, measured)) = measure_part(args, name, &part, stop, all)? else {
-            all.stopped = true;
-            return Ok(());
-        };
-        gather(name, &part, facts, &measured, all);
-        let GuestPart { long, change, .. } = part;
-        if let Some(run) = all.runs.last_mut() {
-            run.parts.push(Part { long, change, measured });
-        }
-    }
-    Ok(())
-}
-
-/// `None` when the user asked to stop.
-fn measure_part(
-    args: &ReproduceArgs,
-    name: &str,
-    part: &GuestPart,
-    stop: &Stop,
-    all: &mut Gathered,
-) -> anyhow::Result<Option<(BenchFacts, Measured<Samples>)>> {
+fn measure_part(args: &ReproduceArgs, item: &Item<'_>, stop: &Stop) -> ItemResult {
+    let part = &item.part;
     let guest = GuestArgs {
         limit: Some(args.limit),
         append: part.append.clone(),
@@ -114,7 +139,7 @@ fn measure_part(
         ..GuestArgs::default()
     };
     let cache = Cache::from_environment()?;
-    let model = simulated::model(&cache, name, &part.set(), None)?;
+    let model = simulated::model(&cache, item.model, &part.set(), None)?;
     let watch = Watch {
         detail: model.detail,
         model: Some(model.clone()),
@@ -131,13 +156,12 @@ fn measure_part(
         request: part.request.clone(),
     };
     let (mut bench, host) = prepare(cache, footprint, stop.clone())?;
-    all.host = host;
     let measured = part.request.plan.measure(&mut bench, &mut |_: &Step| {})?;
-    Ok((!bench.stop_requested()).then(|| (bench.facts(), measured)))
+    Ok((!bench.stop_requested()).then(|| (host, bench.facts(), measured)))
 }
 
 /// Adds the tables of a part, with the names of the model and of the guest.
-fn gather(
+fn add_part(
     name: &str,
     part: &GuestPart,
     facts: BenchFacts,
@@ -211,7 +235,7 @@ fn assemble_all(args: &ReproduceArgs, figures: &Paper, all: Gathered, started: T
         experiment: "footprint".to_owned(),
         bench: "sim".to_owned(),
         started_utc: started.to_string(),
-        complete: !all.stopped,
+        complete: !all.stopped && !all.failed,
         host: all.host,
         settings: settings.as_object().cloned().unwrap_or_default(),
         observer: Map::new(),

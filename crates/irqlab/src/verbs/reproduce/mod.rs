@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 use crate::options::{ResultArgs, duration, help_with_exit_codes};
+use crate::simulated::JobsArgs;
 
 /// Reproduce a paper's tables in simulated machines
 #[derive(Debug, clap::Args)]
@@ -38,6 +39,8 @@ pub struct ReproduceArgs {
     /// Kill a machine after this time on the host's clock
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1h")]
     limit: Duration,
+    #[command(flatten)]
+    jobs: JobsArgs,
     #[command(flatten)]
     results: ResultArgs,
 }
