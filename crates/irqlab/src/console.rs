@@ -1,15 +1,17 @@
 //! The terminal: results on stdout; news, progress and errors on stderr.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::ValueEnum;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use lab::experiment::{Progress, Step};
 use report::escape;
+use sim::{MachinePhase, MachineProgress};
 
 /// When to use colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -38,8 +40,9 @@ pub struct ConsoleArgs {
 }
 
 static CONSOLE: OnceLock<ConsoleArgs> = OnceLock::new();
-/// The line of progress that is on the terminal.
-static PROGRESS: Mutex<Option<ProgressBar>> = Mutex::new(None);
+/// The lines of progress that are on the terminal.
+static LINES: LazyLock<MultiProgress> =
+    LazyLock::new(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(2)));
 
 /// Puts the options in force, once and before anything is printed.
 pub fn set_up(args: ConsoleArgs) {
@@ -73,13 +76,9 @@ fn line(text: &str) {
     above_progress(|| eprintln!("{}", escape::lines(text)));
 }
 
-/// Takes the line of progress off the terminal while something else is printed.
+/// Takes the lines of progress off the terminal while something else is printed.
 pub fn above_progress<T>(print: impl FnOnce() -> T) -> T {
-    let progress = PROGRESS.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    match progress {
-        Some(progress) => progress.suspend(print),
-        None => print(),
-    }
+    LINES.suspend(print)
 }
 
 /// Writes results to stdout; a reader that has seen enough is no error.
@@ -150,6 +149,12 @@ struct Estimate {
 }
 
 impl Estimate {
+    /// Nothing is done yet of so many steps.
+    fn of_steps(count: usize) -> Estimate {
+        let now = Instant::now();
+        Estimate { started: now, step_started: now, done: 0, count, fraction: 0.0, expected: None }
+    }
+
     fn left(&self, now: Instant) -> Option<Duration> {
         let of_step = now.saturating_duration_since(self.step_started);
         let before = self.step_started.saturating_duration_since(self.started);
@@ -167,18 +172,8 @@ impl Estimate {
 impl ProgressLine {
     /// The line of a run whose steps are not known yet.
     pub fn new(redraw: Redraw) -> ProgressLine {
-        let now = Instant::now();
-        let state = Arc::new(Mutex::new(Estimate {
-            started: now,
-            step_started: now,
-            done: 0,
-            count: 0,
-            fraction: 0.0,
-            expected: None,
-        }));
-        let is_shown = !options().quiet && io::stderr().is_terminal();
-        let bar = is_shown.then(|| bar(Arc::clone(&state)));
-        *PROGRESS.lock().unwrap_or_else(PoisonError::into_inner) = bar.clone();
+        let state = Arc::new(Mutex::new(Estimate::of_steps(0)));
+        let bar = shows_progress().then(|| bar(Arc::clone(&state)));
         ProgressLine { state, bar, redraw }
     }
 
@@ -221,7 +216,6 @@ impl Progress for ProgressLine {
 
 impl Drop for ProgressLine {
     fn drop(&mut self) {
-        PROGRESS.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
@@ -238,9 +232,73 @@ fn bar(state: Arc<Mutex<Estimate>>) -> ProgressBar {
     };
     let style = ProgressStyle::with_template("{msg}  ({elapsed}, {left})");
     let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner()).with_key("left", left);
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(2));
+    let bar = LINES.add(ProgressBar::no_length());
     bar.set_style(style);
     bar
+}
+
+fn shows_progress() -> bool {
+    !options().quiet && io::stderr().is_terminal()
+}
+
+/// A line of progress for each simulated machine that runs.
+#[derive(Default)]
+pub struct MachineLines {
+    lines: Mutex<BTreeMap<String, MachineLine>>,
+}
+
+struct MachineLine {
+    bar: Option<ProgressBar>,
+    state: Arc<Mutex<Estimate>>,
+    phase: Option<MachinePhase>,
+}
+
+impl MachineLine {
+    fn new() -> MachineLine {
+        let state = Arc::new(Mutex::new(Estimate::of_steps(1)));
+        let bar = shows_progress().then(|| bar(Arc::clone(&state)));
+        if let Some(bar) = &bar {
+            bar.enable_steady_tick(Duration::from_secs(1));
+        }
+        MachineLine { bar, state, phase: None }
+    }
+}
+
+impl MachineProgress for MachineLines {
+    fn update(&self, machine: &str, phase: MachinePhase, fraction: Option<f64>) {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = lines.entry(machine.to_owned()).or_insert_with(MachineLine::new);
+        if line.phase != Some(phase) {
+            line.phase = Some(phase);
+            // The time that the phases before took says nothing of this one.
+            *line.state.lock().unwrap_or_else(PoisonError::into_inner) = Estimate::of_steps(1);
+            say_more(&format!("{machine}: {}", phase_words(phase)));
+        }
+        line.state.lock().unwrap_or_else(PoisonError::into_inner).fraction =
+            fraction.unwrap_or(0.0);
+        if let Some(bar) = &line.bar {
+            let part = fraction.map(|part| format!(", {:.0} %", part * 100.0)).unwrap_or_default();
+            let text = format!("{machine}: {}{part}", phase_words(phase));
+            bar.set_message(escape::plain(&text));
+        }
+    }
+
+    fn done(&self, machine: &str) {
+        let line = self.lines.lock().unwrap_or_else(PoisonError::into_inner).remove(machine);
+        if let Some(bar) = line.and_then(|line| line.bar) {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn phase_words(phase: MachinePhase) -> String {
+    match phase {
+        MachinePhase::Boots => "boots".to_owned(),
+        MachinePhase::Starts => "on the way to the window".to_owned(),
+        MachinePhase::Window(number) => format!("window {number}"),
+        MachinePhase::Drains => "ends".to_owned(),
+        MachinePhase::Analysis => "its record is read".to_owned(),
+    }
 }
 
 /// `12 s`, `3 min`, `2 h`: an estimate is no more exact than that.

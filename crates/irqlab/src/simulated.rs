@@ -17,9 +17,12 @@ use sim::kernel::{Flavour, Kernel};
 use sim::models::Model;
 use sim::parallel::Jobs;
 use sim::watch::{self, Detail, VCPU_SLICE_DEFAULT, VCPU_SLICE_MAX, Watch};
-use sim::{Cache, GuestFacts, GuestRun, Machine, StopRequest, image, kernel, models, qemu};
+use sim::{
+    Cache, GuestFacts, GuestRun, Machine, MachinePhase, MachineProgress, StopRequest, image,
+    kernel, models, qemu,
+};
 
-use crate::console;
+use crate::console::{self, MachineLines};
 use crate::options::{Usage, duration};
 
 /// A Debian kernel.
@@ -250,6 +253,9 @@ pub fn model(
     Ok(model.map_err(|error| Usage(error.to_string()))?)
 }
 
+/// The machine that boots, for progress.
+const BOOT: &str = "a machine for the cache";
+
 /// A machine with all that a simulated bench needs.
 pub struct Simulated {
     /// The machine, which is up, and how it is observed.
@@ -273,6 +279,7 @@ impl Simulated {
         adjust: impl FnOnce(&mut Machine) -> anyhow::Result<()>,
     ) -> anyhow::Result<Simulated> {
         let stop: StopRequest = Arc::new(move || stop.is_requested());
+        let progress: Arc<dyn MachineProgress> = Arc::new(MachineLines::default());
         let qemu = qemu::find(&cache)?;
         let (mut machine, kernel) = args.machine(&cache, vcpus, Tools::Irqlab)?;
         adjust(&mut machine)?;
@@ -280,10 +287,19 @@ impl Simulated {
         let facts = sim::guest_facts(&cache, &qemu, &kernel, &console::say)?;
         let start = match &args.from {
             Some(name) => Start::Named(name.clone()),
-            None => checkpoint::ready(&cache, &qemu, &machine, &console::say, &*stop)?,
+            None => {
+                let tell = || {
+                    progress.update(BOOT, MachinePhase::Boots, None);
+                    stop()
+                };
+                let ready = checkpoint::ready(&cache, &qemu, &machine, &console::say, &tell);
+                progress.done(BOOT);
+                ready?
+            }
         };
         let limits = args.limits();
-        let guest = GuestRun { cache, qemu, machine, kernel_files, start, limits, watch, stop };
+        let guest =
+            GuestRun { cache, qemu, machine, kernel_files, start, limits, watch, stop, progress };
         Ok(Simulated { guest, facts })
     }
 

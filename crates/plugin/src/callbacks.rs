@@ -17,6 +17,7 @@ use crate::qemu_internals::{CurrentCpu, Slices, ignore_reclamation};
 use crate::session::{self, Session};
 use crate::symbols::Action;
 use crate::translate;
+use simrecord::counters::TIME;
 use simrecord::record::Notice;
 
 /// The callbacks of a machine.
@@ -197,9 +198,13 @@ extern "C" fn on_discontinuity(vcpu: c_uint, kind: c_int, from: u64, to: u64, _:
         session.misplaced += 1;
     }
     if let Some((tracker, moment)) = session.moment(vcpu, 0) {
+        let now = moment.now[TIME];
         let vector = tracker.discontinuity(vcpu as usize, exception, (from, to), moment);
         session.tracked(vcpu);
         session.hit_event(vcpu, exception, vector);
+        if let Some(progress) = &mut session.progress {
+            progress.advance(now);
+        }
     }
 }
 

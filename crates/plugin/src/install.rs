@@ -20,6 +20,7 @@ use crate::limit;
 use crate::options::{Options, Time, VERSION_BYTES_MAX};
 use crate::physical;
 use crate::pmu::machine::Pmus;
+use crate::progress::ProgressFile;
 use crate::qemu::Qemu;
 use crate::qemu_internals::{
     Bias, CurrentCpu, GuestClock, Icount, MiddleOfBlock, NonMaskable, Slices,
@@ -123,6 +124,7 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
         misplaced: 0,
         uncorrected: 0,
         pmus,
+        progress: options.progress.as_deref().map(ProgressFile::open).transpose()?,
         options,
     };
     if session.options.spans {

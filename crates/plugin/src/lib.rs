@@ -37,6 +37,7 @@ mod pages;
 mod physical;
 mod pipeline;
 mod pmu;
+mod progress;
 mod qemu;
 mod qemu_internals;
 mod regions;

@@ -92,6 +92,8 @@ pub struct Options {
     pub pmu_state: Option<PathBuf>,
     /// Where to keep what the PMUs hold when QEMU ends.
     pub pmu_save: Option<PathBuf>,
+    /// Where to say how far the guest is: [`simrecord::progress`].
+    pub progress: Option<PathBuf>,
 }
 
 impl Options {
@@ -124,6 +126,7 @@ impl Options {
             pmu: false,
             pmu_state: None,
             pmu_save: None,
+            progress: None,
         };
         for argument in arguments {
             let (key, value) = argument.split_once('=').unwrap_or((argument, ""));
@@ -200,6 +203,7 @@ impl Options {
             ("pmu", _) => return wrong("on or off"),
             ("pmu_state", path) => self.pmu_state = Some(path.into()),
             ("pmu_save", path) => self.pmu_save = Some(path.into()),
+            ("progress", path) => self.progress = Some(path.into()),
             ("vcpu_slice", text) => match text.parse() {
                 Ok(vcpu_slice @ 1..=VCPU_SLICE_MAX) => self.vcpu_slice = vcpu_slice,
                 _ => return wrong(&format!("a number of cycles, 1 to {VCPU_SLICE_MAX}")),

@@ -17,13 +17,14 @@ use crate::held;
 use crate::idle;
 use crate::options::Options;
 use crate::pmu::machine::Pmus;
+use crate::progress::ProgressFile;
 use crate::qemu::{Qemu, Registers};
 use crate::qemu_internals::Icount;
 use crate::regions;
 use crate::shadow_caches::ShadowCacheModels;
 use crate::tracker::{Moment, Tracker};
 use crate::writer::{Ending, Writer};
-use simrecord::counters::{Counts, INSTRUCTIONS};
+use simrecord::counters::{Counts, INSTRUCTIONS, TIME};
 use simrecord::marker;
 use simrecord::record::{Check, CountersOf, Detail, Marker, Notice, Record};
 
@@ -83,6 +84,8 @@ pub(crate) struct Session {
     pub(crate) uncorrected: u64,
     /// The guest's PMUs, if it is to have any.
     pub(crate) pmus: Option<Pmus>,
+    /// Where the host reads how far the guest is.
+    pub(crate) progress: Option<ProgressFile>,
 }
 
 // SAFETY: descriptions in the arena and handles of registers are used by the vCPUs' thread, and at
@@ -261,6 +264,9 @@ impl Session {
             }
             marker::SNAPSHOT => self.write_region(&counted),
             _ => {}
+        }
+        if let Some(progress) = self.progress.as_mut().filter(|_| self.open != was_open) {
+            progress.region(self.open, counted.get(vcpu as usize).map_or(0, |counts| counts[TIME]));
         }
         if ends {
             self.end(Ending::Marker, &counted);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use lab::experiment::BenchError;
 use lab::guest_protocol::{Request, Response, decode};
+use simrecord::progress::GuestProgress;
 
 use crate::boot::{self, GuestExit, Limits};
 use crate::checkpoint::Start;
@@ -14,6 +15,52 @@ use crate::{Accounting, Cache, Machine, Result, SimError, checkpoint};
 
 /// Tells whether the user asked to stop.
 pub type StopRequest = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// What a machine is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MachinePhase {
+    /// Its kernel boots.
+    Boots,
+    /// It starts, and goes to the first window.
+    Starts,
+    /// This window is open, from 1.
+    Window(u32),
+    /// All windows are closed; it ends.
+    Drains,
+    /// It has ended, and its record is read.
+    Analysis,
+}
+
+/// Receives what machines are doing that run at the same time.
+pub trait MachineProgress: Send + Sync {
+    /// The machine of this name is in a phase, of which `fraction`, 0 to 1, is done where that is known.
+    fn update(&self, machine: &str, phase: MachinePhase, fraction: Option<f64>);
+
+    /// The machine has ended, and what came of it is known.
+    fn done(&self, machine: &str);
+}
+
+/// What a machine measures, for its progress.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Expected<'a> {
+    /// Its name for the user.
+    pub(crate) label: &'a str,
+    /// Cycles of guest time of a window, where that is known.
+    pub(crate) window_cycles: Option<u64>,
+}
+
+impl Expected<'_> {
+    fn state(&self, progress: GuestProgress) -> (MachinePhase, Option<f64>) {
+        let GuestProgress { regions, is_open, opened_at, now } = progress;
+        let elapsed = now.saturating_sub(opened_at) as f64;
+        let of = |cycles: u64| (elapsed / cycles.max(1) as f64).min(1.0);
+        match (regions, is_open) {
+            (0, _) => (MachinePhase::Starts, None),
+            (number, true) => (MachinePhase::Window(number), self.window_cycles.map(of)),
+            (_, false) => (MachinePhase::Drains, None),
+        }
+    }
+}
 
 /// A machine, what it starts from, and how it is observed. Each [`GuestRun::run`] starts another one, so
 /// that runs are independent and may be concurrent.
@@ -35,6 +82,8 @@ pub struct GuestRun {
     pub watch: Watch,
     /// Whether the user asked to stop.
     pub stop: StopRequest,
+    /// Who is told what each machine is doing.
+    pub progress: Arc<dyn MachineProgress>,
 }
 
 impl fmt::Debug for GuestRun {
@@ -44,11 +93,12 @@ impl fmt::Debug for GuestRun {
 }
 
 impl GuestRun {
-    /// Starts the machine with a request. Returns the guest's response, how the machine ended and what the
+    /// Starts the machine with a request, and says what it is doing. Returns the guest's response, how the machine ended and what the
     /// plugin recorded; none if the user asked to stop.
     pub(crate) fn run<R: Response>(
         &self,
         request: &Request,
+        expected: Expected<'_>,
     ) -> std::result::Result<Option<(R, GuestExit, Accounting)>, BenchError> {
         let (cache, qemu) = (&self.cache, &self.qemu);
         let request = format!("irqlab:{}", request.encode()?);
@@ -64,16 +114,32 @@ impl GuestRun {
                 self.limits,
                 recording.instrumentation(),
             )?;
-            let exit = boot::follow_unless(&mut vm, self.limits, &mut |_| {}, &*self.stop)?;
+            let stop = || {
+                let (phase, fraction) = expected.state(recording.progress());
+                self.progress.update(expected.label, phase, fraction);
+                (self.stop)()
+            };
+            let exit = boot::follow_unless(&mut vm, self.limits, &mut |_| {}, &stop)?;
             Ok((recording, exit))
         };
-        let (recording, exit) = start().map_err(bench_error)?;
-        let Some(exit) = exit else { return Ok(None) };
-        // The record of a guest that failed is broken, too: its own error says more.
-        let response = response(&exit)?;
-        let account = recording.accounting().map_err(bench_error)?;
-        Ok(Some((response, exit, account)))
+        let started = start();
+        self.progress.update(expected.label, MachinePhase::Analysis, None);
+        let outcome = outcome(started);
+        self.progress.done(expected.label);
+        outcome
     }
+}
+
+/// Reads what a machine left.
+fn outcome<R: Response>(
+    started: Result<(Recording, Option<GuestExit>)>,
+) -> std::result::Result<Option<(R, GuestExit, Accounting)>, BenchError> {
+    let (recording, exit) = started.map_err(bench_error)?;
+    let Some(exit) = exit else { return Ok(None) };
+    // The record of a guest that failed is broken, too: its own error says more.
+    let response = response(&exit)?;
+    let account = recording.accounting().map_err(bench_error)?;
+    Ok(Some((response, exit, account)))
 }
 
 fn bench_error(error: SimError) -> BenchError {

@@ -57,7 +57,7 @@ pub use error::SimError;
 pub use facts::{GuestFacts, guest_facts};
 pub use guest::symbols::{Symbol, Symbols};
 pub use guest::{btf, image, kernel};
-pub use guest_run::{GuestRun, StopRequest};
+pub use guest_run::{GuestRun, MachinePhase, MachineProgress, StopRequest};
 pub use machine::agent::GuestReport;
 pub use machine::vm::{Instrumentation, Vm, VmEvent};
 pub use machine::{CPUS_MAX, Held, Machine, Timing, devices};

@@ -7,6 +7,7 @@
 //! - [`counters`]: the vector of counters of each vCPU, in the order in which records hold it.
 //! - [`reader`]: reads a stream of records, with bounds.
 //! - [`parsed`]: a stream as regions with their contexts and counters.
+//! - [`progress`]: how far a guest is, for a display.
 //! - [`messages`]: what the plugin prints for `sim` to read.
 //!
 //! The plugin writes the stream inside QEMU, `sim` reads it.
@@ -21,6 +22,8 @@ pub mod counters;
 pub mod messages;
 #[cfg(feature = "record")]
 pub mod parsed;
+#[cfg(feature = "record")]
+pub mod progress;
 #[cfg(feature = "record")]
 pub mod reader;
 #[cfg(feature = "record")]

@@ -197,6 +197,8 @@ pub struct SimulatedFootprint<'a> {
     pub guest: &'a GuestArgs,
     /// Its CPUs.
     pub vcpus: u32,
+    /// What is measured, for progress.
+    pub label: &'a str,
     /// The model, and how it is watched.
     pub model: &'a Model,
     pub watch: Watch,
@@ -214,7 +216,8 @@ pub fn prepare(
     footprint: SimulatedFootprint<'_>,
     stop: Stop,
 ) -> anyhow::Result<(SimFootprint, Map<String, Json>)> {
-    let SimulatedFootprint { guest, vcpus, model, watch, disk, geometry, mut request } = footprint;
+    let SimulatedFootprint { label, guest, vcpus, model, watch, disk, geometry, mut request } =
+        footprint;
     let reads = |one: &Stimulus| matches!(one, Stimulus::Disk | Stimulus::DiskEvent);
     let watch = Watch { transitions: request.plan.trace, ..watch };
     let prepared = Simulated::prepare(cache, guest, vcpus, watch, stop, |machine| {
@@ -230,6 +233,7 @@ pub fn prepare(
     let host = prepared.host();
     let bench = SimFootprint {
         guest: prepared.guest,
+        label: label.to_owned(),
         request,
         on_host: Map::new(),
         facts: BenchFacts::default(),
@@ -253,6 +257,7 @@ fn run_simulated(args: &FootprintArgs, model: Option<&str>) -> anyhow::Result<Ex
     };
     let open = OpenRun::new("footprint", &args.results)?;
     let footprint = SimulatedFootprint {
+        label: "all series",
         guest: &simulated.guest,
         vcpus,
         model: &model,

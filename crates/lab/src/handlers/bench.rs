@@ -2,7 +2,7 @@
 
 use super::condition::Condition;
 use super::sample::WindowSample;
-use crate::experiment::{Bench, BenchError, Progress};
+use crate::experiment::{Bench, BenchError};
 
 /// One pass over a condition: the timing pass reads no events, the others one group each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub trait HandlersBench: Bench {
 
     /// Told which conditions are to be measured, before the first [`HandlersBench::measure`]: a bench whose
     /// conditions do not disturb each other may measure them at the same time, now.
-    fn prepare(&mut self, _conditions: &[Condition], _progress: &mut dyn Progress) {}
+    fn prepare(&mut self, _conditions: &[Condition]) {}
 
     /// Creates the condition, measures one window of it in the given pass, and undoes it.
     ///

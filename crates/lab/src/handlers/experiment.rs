@@ -69,7 +69,7 @@ impl Experiment for Plan {
         let mut measured = Measured::<Samples>::default();
         measured.samples.passes = bench.passes();
         let passes = measured.samples.passes.clone();
-        bench.prepare(&self.conditions, progress);
+        bench.prepare(&self.conditions);
         let mut steps = Steps::new(self.conditions.len() * passes.len(), progress);
         for (at, &condition) in self.conditions.iter().enumerate() {
             if bench.stop_requested() {

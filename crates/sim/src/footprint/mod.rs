@@ -13,7 +13,7 @@ use machine::SystemModel;
 use machine::schema::{LevelModel, Prefetch, TlbLevel};
 use serde_json::{Map, Value as Json, json};
 
-use crate::guest_run::GuestRun;
+use crate::guest_run::{Expected, GuestRun};
 
 /// Page that a first-level translation buffer is filled with.
 const PAGE_BYTES: u64 = 4096;
@@ -22,6 +22,8 @@ const PAGE_BYTES: u64 = 4096;
 pub struct SimFootprint {
     /// The machine. Its guest has counters, and it runs a model.
     pub guest: GuestRun,
+    /// What is measured, for progress.
+    pub label: String,
     /// What is asked of the guest; [`FootprintBench::measure`] sets its plan.
     pub request: FootprintRequest,
     /// What is true of this host or this moment only.
@@ -51,7 +53,10 @@ impl FootprintBench for SimFootprint {
         let label = "a simulated machine measures all series".to_owned();
         progress.start(&Step { number: 1, count: 1, label, expected: None });
         let request = Request::Footprint(self.request.clone());
-        let Some((response, exit, account)) = self.guest.run::<FootprintResponse>(&request)? else {
+        let expected = Expected { label: &self.label, window_cycles: None };
+        let Some((response, exit, account)) =
+            self.guest.run::<FootprintResponse>(&request, expected)?
+        else {
             return Ok(Measured { complete: false, ..Measured::default() });
         };
         let FootprintResponse { mut measured, facts, .. } = response;

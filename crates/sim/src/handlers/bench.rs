@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lab::experiment::Absence;
-use lab::experiment::{Bench, BenchError, BenchFacts, Progress};
+use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::guest_protocol::Request;
 use lab::handlers::in_guest::{GuestWindow, HandlersRequest, HandlersResponse};
 use lab::handlers::{Condition, HandlersBench, Pass, ProbeOverhead, WindowSample};
@@ -13,7 +13,7 @@ use serde_json::{Map, Value as Json, json};
 use super::convert::{Reading, sample_of};
 use super::events;
 use crate::Accounting;
-use crate::guest_run::GuestRun;
+use crate::guest_run::{Expected, GuestRun};
 use crate::machine::Timing;
 use crate::parallel::{Jobs, for_each};
 use crate::watch::Detail;
@@ -89,7 +89,14 @@ impl SimBench {
     /// Runs a machine with the request; none when the user asked to stop.
     pub(super) fn run(&self, request: &HandlersRequest) -> Result<Option<Outcome>, BenchError> {
         let settings = &self.settings;
-        let ran = settings.guest.run::<HandlersResponse>(&Request::Handlers(request.clone()))?;
+        // A command ends its own window.
+        let is_timed = request.command.is_none();
+        let cycles =
+            u128::from(request.duration_ns) * u128::from(self.reading.clock_hz) / 1_000_000_000;
+        let window_cycles = is_timed.then(|| u64::try_from(cycles).unwrap_or(u64::MAX));
+        let expected = Expected { label: &request.condition.label(), window_cycles };
+        let request = Request::Handlers(request.clone());
+        let ran = settings.guest.run::<HandlersResponse>(&request, expected)?;
         Ok(ran.map(|(response, exit, account)| {
             let window = response.window.unwrap_or_default();
             Outcome { account, window, wall: exit.wall }
@@ -103,7 +110,7 @@ impl SimBench {
 
     /// Runs the machines of several conditions, [`SimSettings::jobs`] at the same time; their
     /// results wait until each condition is asked for.
-    pub fn measure_ahead(&mut self, conditions: &[Condition], _progress: &mut dyn Progress) {
+    pub fn measure_ahead(&mut self, conditions: &[Condition]) {
         let requests: Vec<_> = conditions.iter().map(|&one| self.request(one)).collect();
         let bench = &*self;
         let outcomes =
@@ -206,8 +213,8 @@ impl HandlersBench for SimBench {
     }
 
     /// Each condition is a machine of its own.
-    fn prepare(&mut self, conditions: &[Condition], progress: &mut dyn Progress) {
-        self.measure_ahead(conditions, progress);
+    fn prepare(&mut self, conditions: &[Condition]) {
+        self.measure_ahead(conditions);
     }
 
     /// All passes are one run of the machine: what is counted does not disturb.

@@ -20,7 +20,7 @@ use super::names::Names;
 use super::timeline::Timeline;
 use crate::Accounting;
 use crate::accounting::RegionUse;
-use crate::guest_run::GuestRun;
+use crate::guest_run::{Expected, GuestRun};
 
 /// How to measure.
 pub struct SimNoiseSettings {
@@ -82,7 +82,8 @@ impl SimNoise {
     fn run(&mut self) -> Result<(), BenchError> {
         let of = &self.settings;
         let request = Request::Noise(of.request.clone());
-        let ran = of.guest.run::<NoiseResponse>(&request)?;
+        let expected = Expected { label: "the loops", window_cycles: None };
+        let ran = of.guest.run::<NoiseResponse>(&request, expected)?;
         let Some((response, exit, account)) = ran else { return Ok(()) };
         if let Some(broken) = account.broken.first() {
             let words = format!("the record of the machine is broken: {broken}");

@@ -9,11 +9,13 @@ mod record_file;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 pub use plugin::options::{VCPU_SLICE_DEFAULT, VCPU_SLICE_MAX};
 pub use plugin::shadow_caches::ALSO_MAX;
 use record_file::{check_place, keep, unnamed};
+use simrecord::progress::{self, GuestProgress};
 pub use simrecord::record::{Detail, Roi};
 
 use crate::accounting::{self, Accounting};
@@ -177,6 +179,8 @@ pub struct Recording {
     annotations_file: Option<File>,
     /// The file to which the plugin writes the guest's performance counters at a checkpoint.
     counters: Option<File>,
+    /// The file to which the plugin writes how far the guest is.
+    progress: File,
     annotations: Annotations,
     /// Where the record is to be kept.
     keep_at: Option<PathBuf>,
@@ -235,8 +239,19 @@ impl Recording {
         options.extend(annotations_file.as_ref().map(|file| ("annotate", inherited(file))));
         let counters = counters(cache, &annotations, machine)?;
         options.extend(counters.as_ref().map(|counters| ("pmu_save", inherited(counters))));
+        let progress = unnamed(cache)?;
+        options.push(("progress", inherited(&progress)));
         let keep_at = to.map(Path::to_owned);
-        Ok(Recording { plugin, options, file, annotations_file, counters, annotations, keep_at })
+        Ok(Recording {
+            plugin,
+            options,
+            file,
+            annotations_file,
+            counters,
+            progress,
+            annotations,
+            keep_at,
+        })
     }
 
     /// Returns what the machine is started with.
@@ -246,8 +261,8 @@ impl Recording {
             self.options.iter().map(|(name, value)| format!(",{name}={}", doubled_commas(value)));
         let path = self.plugin.display().to_string();
         let plugin = doubled_commas(&path) + &options.collect::<String>();
-        let files = [Some(&self.file), self.annotations_file.as_ref(), self.counters.as_ref()];
-        let files = files.into_iter().flatten();
+        let files = [self.annotations_file.as_ref(), self.counters.as_ref()];
+        let files = [&self.file, &self.progress].into_iter().chain(files.into_iter().flatten());
         Instrumentation {
             arguments: vec!["-plugin".to_owned(), plugin],
             files: files.map(AsFd::as_fd).collect(),
@@ -263,6 +278,14 @@ impl Recording {
     /// Returns the file to which the plugin writes the guest's counters at a checkpoint, if it has any.
     pub(crate) fn counters(&self) -> Option<&File> {
         self.counters.as_ref()
+    }
+
+    /// Returns how far the guest is; where the plugin has not said so yet, zeros.
+    #[must_use]
+    pub fn progress(&self) -> GuestProgress {
+        let mut bytes = [0; progress::BYTES];
+        let read = self.progress.read_exact_at(&mut bytes, 0);
+        read.map_or_else(|_| GuestProgress::default(), |()| GuestProgress::decode(&bytes))
     }
 
     /// Returns whether an annotation has ended the record; the machine may still run.

@@ -146,7 +146,9 @@ fn measure_part(args: &ReproduceArgs, item: &Item<'_>, stop: &Stop) -> ItemResul
         start_fast: true,
         ..Watch::default()
     };
+    let label = format!("{}: {}", item.model, part.name);
     let footprint = SimulatedFootprint {
+        label: &label,
         guest: &guest,
         vcpus: VCPUS,
         model: &model,

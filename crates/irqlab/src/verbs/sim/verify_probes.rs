@@ -87,7 +87,7 @@ pub fn run(cache: Cache, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     let conditions = args.conditions();
     let mut progress = ProgressLine::new(Redraw::EverySecond);
     let mut all = All::default();
-    bench.measure_ahead(&conditions, &mut progress);
+    bench.measure_ahead(&conditions);
     for (at, condition) in conditions.iter().enumerate() {
         let label = condition.label();
         progress.step(at + 1, conditions.len(), &label);

@@ -1,0 +1,61 @@
+//! How far the guest is: a few bytes that the plugin overwrites now and then and `sim` reads while the
+//! machine runs. They are for a display only; no result depends on them.
+
+/// Length of the encoding.
+pub const BYTES: usize = 24;
+
+/// Where the guest is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GuestProgress {
+    /// Number of regions of interest that were opened.
+    pub regions: u32,
+    /// Whether one is open.
+    pub is_open: bool,
+    /// When the last one was opened, in cycles of the guest's time.
+    pub opened_at: u64,
+    /// The guest's time, in the same unit.
+    pub now: u64,
+}
+
+impl GuestProgress {
+    /// Encodes it, little-endian.
+    #[must_use]
+    pub fn encode(&self) -> [u8; BYTES] {
+        let mut bytes = [0; BYTES];
+        bytes[..4].copy_from_slice(&self.regions.to_le_bytes());
+        bytes[4..8].copy_from_slice(&u32::from(self.is_open).to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.opened_at.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.now.to_le_bytes());
+        bytes
+    }
+
+    /// Decodes it; any bytes mean something.
+    #[must_use]
+    pub fn decode(bytes: &[u8; BYTES]) -> GuestProgress {
+        let word = |at: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_le_bytes(word)
+        };
+        let first = word(0);
+        GuestProgress {
+            regions: first as u32,
+            is_open: first >> 32 != 0,
+            opened_at: word(8),
+            now: word(16),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_encoded_is_decoded() {
+        let progress =
+            GuestProgress { regions: 3, is_open: true, opened_at: 1 << 40, now: u64::MAX };
+        assert_eq!(GuestProgress::decode(&progress.encode()), progress);
+        assert_eq!(GuestProgress::decode(&[0; BYTES]), GuestProgress::default());
+    }
+}
