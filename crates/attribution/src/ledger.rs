@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::kernel_context::KernelContext;
 
-/// The most contexts of a ledger; the counts of further ones are charged to
+/// Maximum number of contexts of a ledger; the counts of further ones are charged to
 /// [`KernelContext::Unknown`].
 pub const ROWS_MAX: usize = 16_384;
 

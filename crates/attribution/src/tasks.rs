@@ -6,7 +6,7 @@ use crate::kernel_context::KernelContext;
 use crate::kernel_stack::{Frames, KernelStack};
 use crate::ledger::Counts;
 
-/// The most tasks whose stacks are kept.
+/// Maximum number of tasks whose stacks are kept.
 pub const TASKS_MAX: usize = 65_536;
 
 /// The saved stacks, by the address of the task (any number that is unique among living tasks).

@@ -182,7 +182,7 @@ fn noise<'a>(words: impl Iterator<Item = &'a str>) -> Result<Noise, &'static str
             ("body", "walk") => parameters.body = Body::Walk,
             ("bytes", _) => parameters.bytes = number()?,
             ("quantum", _) => parameters.quantum = number()?,
-            ("turns", _) => parameters.iterations = number()?,
+            ("iterations", _) => parameters.iterations = number()?,
             ("repetitions", _) => parameters.repetitions = number()?,
             ("window", _) => parameters.window = number()?,
             ("threshold", _) => parameters.threshold = number()?,

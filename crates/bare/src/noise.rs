@@ -14,7 +14,7 @@ const LINKS_AT: u64 = HIGH + (32 << 20);
 /// How many parts of work a slot of fixed time is divided into, as in the live loops.
 const PARTS_PER_SLOT: u64 = 64;
 
-/// Runs a loop and writes its results as lines: `hz`, `turns` (iterations of a quantum), `ran START END LOST LOOPS`, and
+/// Runs a loop and writes its results as lines: `hz`, `iterations` (of a quantum), `ran START END LOST LOOPS`, and
 /// `record A B` for each record.
 pub fn run(parameters: &Noise) {
     mark(FULL, 0);
@@ -31,7 +31,7 @@ pub fn run(parameters: &Noise) {
         0 => 1,
         iterations => iterations,
     };
-    line("turns", &[iterations]);
+    line("iterations", &[iterations]);
     for _ in 0..parameters.warm_up {
         worker.work(iterations);
     }

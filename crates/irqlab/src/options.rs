@@ -57,7 +57,7 @@ impl FromStr for On {
 }
 
 /// Refuses an option of the simulated machine with `--on live`, and the other way round. The heading
-/// under which an option is listed says whose it is.
+/// under which an option is listed says which bench it is for.
 ///
 /// # Errors
 /// With the first option that does not fit.

@@ -1,4 +1,4 @@
-//! The counts of a real run beside the kernel's own.
+//! The counts of a real run compared with the kernel's own.
 
 mod cli_support;
 

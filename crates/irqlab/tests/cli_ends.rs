@@ -41,7 +41,7 @@ fn an_interrupt_ends_the_run_and_keeps_what_was_measured() {
         let run: Json = serde_json::from_str(&out).unwrap();
         assert_eq!(run["complete"], false);
         let conditions = cli_support::rows(&run, "conditions");
-        assert_eq!(conditions.len(), 1, "the second one was never begun");
+        assert_eq!(conditions.len(), 1, "the second one was never started");
         assert_eq!(conditions[0]["condition"], "busy/low/timer");
         assert!(conditions[0]["window_ns"].as_u64() > Some(0));
         assert!(sources.iter().all(|pid| !lives(*pid)), "no process is left");

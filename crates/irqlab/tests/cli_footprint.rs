@@ -40,7 +40,7 @@ fn uint(row: &Json, column: &str) -> u64 {
 fn each_repetition_counts_or_was_removed_for_a_reason() {
     let _alone = alone();
     let place = Place::new();
-    // Sizes by hand: what is told must be of these, whatever the machine has.
+    // Sizes by hand: results must be of these, whatever the machine has.
     let sizes = ["--geometry", "l1d=16KiB:4:64", "--geometry", "dtlb=32:32"];
     let words = ["footprint", "-q", "--json", "--stimulus", "timer", "--repetitions", "32"];
     let more = ["--level", "l1d,l1i,dtlb", "--method", "basic,refined", "--rounds", "1"];
@@ -108,7 +108,7 @@ fn apart(row: &Json, one: &str, other: &str) -> f64 {
 }
 
 /// The paper's findings, where what is counted is exact: the network displaces more than the disk; a
-/// handler displaces what it misses; and time tells what counters do.
+/// handler displaces what it misses; and times agree with counters.
 #[test]
 fn in_a_simulated_machine_counters_and_time_agree() {
     let place = Place::new();
@@ -180,12 +180,12 @@ fn cards_of_a_simulated_machine_interrupt_the_loop() {
     assert!(irqs[0]["context"].as_str().unwrap().contains("input"), "{contexts:?}");
     assert_eq!(irqs[0]["mean_entries"], 1.0, "{contexts:?}");
     let inside = slices(&place.path().join("run/trace.json"), "l1d, net, refined");
-    let sorts: Vec<&str> = inside.iter().map(|one| one.1.as_str()).collect();
-    assert!(sorts.contains(&"irq") && sorts.contains(&"softirq"), "{inside:?}");
+    let kinds: Vec<&str> = inside.iter().map(|one| one.1.as_str()).collect();
+    assert!(kinds.contains(&"irq") && kinds.contains(&"softirq"), "{inside:?}");
 }
 
-/// The slices of the loop's CPU that lie in the stretch in which the loop stood still, each with its name
-/// and sort. All slices of the repetition are within its window.
+/// The slices of the loop's CPU in the interval in which the loop was stalled, each with its name and
+/// kind. All slices of the repetition are within its window.
 fn slices(file: &std::path::Path, group: &str) -> Vec<(String, String)> {
     let text = std::fs::read_to_string(file).unwrap();
     let json: Json = serde_json::from_str(&text).unwrap();
@@ -196,21 +196,21 @@ fn slices(file: &std::path::Path, group: &str) -> Vec<(String, String)> {
         let from = one["ts"].as_f64().unwrap();
         (from, from + one["dur"].as_f64().unwrap())
     };
-    let ours: Vec<&Json> =
+    let slices: Vec<&Json> =
         events.iter().filter(|one| one["pid"] == *pid && one["ph"] == "X").collect();
-    let named = |name: &str| ends(ours.iter().find(|one| one["name"] == name).unwrap());
+    let named = |name: &str| ends(slices.iter().find(|one| one["name"] == name).unwrap());
     let (window, stopped) = (named("repetition"), named("stalled"));
     let within =
         |one: (f64, f64), other: (f64, f64)| one.0 >= other.0 - 0.001 && one.1 <= other.1 + 0.001;
     assert!(within(stopped, window), "{text}");
-    assert!(ours.iter().all(|one| within(ends(one), window)), "{text}");
-    let inside = ours.iter().filter(|one| one["tid"] == 2 && within(ends(one), stopped));
+    assert!(slices.iter().all(|one| within(ends(one), window)), "{text}");
+    let inside = slices.iter().filter(|one| one["tid"] == 2 && within(ends(one), stopped));
     let word = |one: &Json, key: &str| one[key].as_str().unwrap().to_owned();
     inside.map(|one| (word(one, "name"), word(one, "cat"))).collect()
 }
 
 #[test]
-fn a_trace_has_the_interrupt_where_the_loop_stood_still() {
+fn a_trace_has_the_interrupt_where_the_loop_was_stalled() {
     let _alone = alone();
     let place = Place::new();
     let words = ["footprint", "-q", "--json", "--stimulus", "timer", "--level", "l1d", "--trace"];
@@ -238,7 +238,7 @@ fn a_trace_has_the_interrupt_where_the_loop_stood_still() {
     place.run(&["show", "run"]).assert_code(0);
 }
 
-/// Over the loopback nothing interrupts the loop's CPU: the peer is reached, and that is said.
+/// Over the loopback nothing interrupts the loop's CPU: the peer is reached, and the error says so.
 #[test]
 fn a_peer_is_asked_and_echoes() {
     use std::io::{BufRead, BufReader};

@@ -173,7 +173,7 @@ fn what_a_parallel_job_loses_is_computed_from_a_run() {
     assert!(!place.path().join("measured/repetitions.svg").exists(), "there was no fwq");
     let scale = ["noise", "scale", "-q", "--run", "measured", "--json"];
     let with = |more: &[&str]| place.run(&[&scale[..], more].concat());
-    let run = with(&["--nodes", "1,64", "--grain", "10us,100us", "--out", "scaled"]);
+    let run = with(&["--nodes", "1,64", "--granularity", "10us,100us", "--out", "scaled"]);
     let run = run.assert_code(0).json();
     let rows = rows(&run, "scale");
     assert_eq!((&run["experiment"], rows.len()), (&"scale".into(), 8));
@@ -184,10 +184,10 @@ fn what_a_parallel_job_loses_is_computed_from_a_run() {
             "{row}"
         );
     }
-    let again = with(&["--nodes", "1,64", "--grain", "10us,100us", "--out", "again"]);
+    let again = with(&["--nodes", "1,64", "--granularity", "10us,100us", "--out", "again"]);
     assert_eq!(again.assert_code(0).json()["tables"], run["tables"]);
-    with(&["--grain", "1s"]).assert_code(2).assert_says("a tenth of the CPU time measured");
-    with(&["--grain", "10ms..1ms"]).assert_code(2).assert_says("allowed: 1us to 10s");
+    with(&["--granularity", "1s"]).assert_code(2).assert_says("a tenth of the CPU time measured");
+    with(&["--granularity", "10ms..1ms"]).assert_code(2).assert_says("allowed: 1us to 10s");
     with(&["--nodes", "0"]).assert_code(2).assert_says("1..=1000000000");
     with(&["--arrivals", "never"]).assert_code(2).assert_says("allowed: measured, random");
     let nowhere = place.run(&["noise", "scale", "--run", "nowhere"]);

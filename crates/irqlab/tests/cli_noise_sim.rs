@@ -74,12 +74,12 @@ fn every_injected_detour_is_found_and_the_same_again() {
     let words = ["--on", "sim", "--loop", "detour", "--inject", "3:97us"];
     let run = measured(&place, &[&words[..], &["--out", "first"]].concat());
     closes(&run);
-    let turn_ns = run["settings"]["iteration_ns"].as_f64().unwrap().ceil() as u64;
+    let iteration_ns = run["settings"]["iteration_ns"].as_f64().unwrap().ceil() as u64;
     let injected = rows(&run, "injected");
     assert!(injected.len() >= 1000, "{}", injected.len());
     let is_right = |row: &&Json| {
         let is_found = row["detected"] == true && uint(row, "stalled_ns") >= 100;
-        is_found && uint(row, "detour_length_ns").abs_diff(uint(row, "stalled_ns")) <= turn_ns
+        is_found && uint(row, "detour_length_ns").abs_diff(uint(row, "stalled_ns")) <= iteration_ns
     };
     let right = injected.iter().filter(is_right).count();
     assert!(right as f64 >= 0.999 * injected.len() as f64, "{right} of {}", injected.len());
@@ -90,7 +90,7 @@ fn every_injected_detour_is_found_and_the_same_again() {
     };
     assert!(longest(1) < longest(2) && longest(2) < longest(3), "more timers take longer");
     // Next to nothing that others took was missed, and an instruction takes no longer after an interrupt:
-    // what is the loop's own is noting a detour, in the middle of which an interrupt came.
+    // the loop's own part is the recording of a detour that an interrupt interrupted.
     let window = &run["settings"]["windows"][0];
     let [taken, seen] = ["taken_ns_on_cpu_0", "taken_in_detours_ns_on_cpu_0"];
     let [taken, seen] = [taken, seen].map(|name| uint(window, name));
@@ -120,7 +120,7 @@ fn the_tick_is_seen_where_it_lives_and_leaves_an_aftermath() {
         let of = |column: &str| row[column].as_f64().unwrap_or_else(|| panic!("{column}: {row}"));
         assert!(of("quantum_count") >= 10.0 && of("undisturbed_count") >= 500.0, "{row}");
         assert!(of("direct_mean_cycles") > 1000.0, "{row}");
-        // A handler leaves lines behind in place of the loop's, which fill the cache.
+        // The loop fills the cache, and a handler displaces some of its lines.
         assert!(of("indirect_mean_cycles") > of("indirect_ci95_cycles"), "{row}");
         assert!(of("indirect_p50_ci95_low_cycles") > 0.0, "{row}");
     }

@@ -9,7 +9,7 @@ fn cpus() {
     check_refused(&["handlers", "-c", "9999"], "CPU 9999 is not online here; online: ");
     check_refused(&["handlers", "-c", "70000"], "the highest accepted is 65535");
     check_refused(&["handlers", "-c", "x"], "`x` is not a CPU number or a range such as 0-3");
-    check_refused(&["handlers", "-c", "3-0"], "the range `3-0` ends before it begins");
+    check_refused(&["handlers", "-c", "3-0"], "the range `3-0` ends before it starts");
     check_refused(&["handlers", "-c", "0,"], "is not a CPU number");
     check_refused(&["handlers", "-c", ""], "is empty; online: ");
     check_refused(&["handlers", "-H", "9999"], "CPU 9999 is not online here");

@@ -1,4 +1,4 @@
-//! The live bench in a simulated machine, held against what the simulator saw. Where there is no QEMU,
+//! The live bench in a simulated machine, compared with what the simulator recorded. Where there is no QEMU,
 //! says so and passes.
 
 mod cli_support;

@@ -14,7 +14,7 @@ struct File {
     text: String,
 }
 
-/// What the walk does not enter: products, and what is not ours.
+/// What the walk does not enter: products, and what is not part of the project.
 const NOT_OURS: [&str; 4] = [".git", "target", "irqlab-runs", "book"];
 
 fn collect(root: &Path, under: &Path, files: &mut Vec<File>) {

@@ -138,7 +138,7 @@ impl<'a> Steps<'a> {
         self.progress.start(&Step { number: self.number, count: self.count, label, expected });
     }
 
-    /// So many steps are over, whether or not each of them was started.
+    /// Skips to the end of step `number`, whether or not each step was started.
     pub fn skip_to(&mut self, number: usize) {
         self.number = self.number.max(number);
     }
@@ -150,7 +150,7 @@ pub trait Samples {
     fn is_empty(&self) -> bool;
 }
 
-/// What came of a plan.
+/// The outcome of a plan.
 #[derive(Clone, Debug)]
 pub struct Measured<S> {
     /// The samples of the parts that were measured.

@@ -136,7 +136,7 @@ impl SeriesBench for Failing {
         let one = Repetition {
             verdict: Verdict::Accepted,
             excess_cycles: None,
-            stopped_cycles: None,
+            stalled_cycles: None,
             user_misses: Some(if treatment { 300 } else { 200 }),
             kernel_misses: None,
             window: None,

@@ -1,4 +1,4 @@
-//! What a parallel job loses, held against closed forms.
+//! What a parallel job loses, compared with closed forms.
 
 use lab::noise::scale::{Arrivals, Job, Row, ScaleError, Trace, delays, run, scale, traces};
 use proptest::prelude::*;
@@ -12,8 +12,8 @@ fn trace(own_ns: u64, detours: Vec<(u64, u64)>) -> Trace {
     Trace { cpu: 0, own_ns, detours, arrivals: Arrivals::Measured, count, max_ns }
 }
 
-fn job(nodes: &[u64], grain_ns: u64) -> Job {
-    Job { nodes: nodes.to_vec(), grains_ns: vec![grain_ns], latency_ns: 0, seed: 1 }
+fn job(nodes: &[u64], granularity_ns: u64) -> Job {
+    Job { nodes: nodes.to_vec(), granularities_ns: vec![granularity_ns], latency_ns: 0, seed: 1 }
 }
 
 /// Every `period_ns` a detour of `length_ns`, `times` times.
@@ -22,11 +22,11 @@ fn periodic(period_ns: u64, length_ns: u64, times: u64) -> Trace {
     trace(own_ns * times, (0..times).map(|at| (at * own_ns + own_ns / 3, length_ns)).collect())
 }
 
-/// The period is P = c + d, the grain q c + r. The node that was last begins between detours: it loses
-/// q d, and if it begins in the last r before a detour d more. The others begin at any time: in a detour
+/// The period is P = c + d, the granularity q c + r. The node that was last starts between detours: it loses
+/// q d, and if it starts in the last r before a detour d more. The others start at any time: in a detour
 /// (d of P) they lose what is left of that, too.
-fn largest_of_periodic(c: f64, d: f64, grain: f64, nodes: f64) -> f64 {
-    let (period, quotient, rest) = (c + d, (grain / c).floor(), grain % c);
+fn largest_of_periodic(c: f64, d: f64, granularity: f64, nodes: f64) -> f64 {
+    let (period, quotient, rest) = (c + d, (granularity / c).floor(), granularity % c);
     let below = |x: f64| (c - rest + x) / period;
     let mean = |x: f64| period / nodes * below(x).powf(nodes);
     quotient * d + d - (c - rest) / c * (mean(d) - mean(0.0))
@@ -36,18 +36,19 @@ fn largest_of_periodic(c: f64, d: f64, grain: f64, nodes: f64) -> f64 {
 fn periodic_noise_is_its_closed_form() {
     let (period, length) = (4_000_000, 15_000);
     let tick = periodic(period, length, 1000);
-    for grain_ns in [100_000, 1_000_000, 3_984_000, 5_000_000, 10_000_000] {
+    for granularity_ns in [100_000, 1_000_000, 3_984_000, 5_000_000, 10_000_000] {
         let rows =
-            scale(std::slice::from_ref(&tick), &job(&[1, 64, 4096, 1 << 20], grain_ns)).unwrap();
+            scale(std::slice::from_ref(&tick), &job(&[1, 64, 4096, 1 << 20], granularity_ns))
+                .unwrap();
         for row in rows.iter().filter(|row| !row.coscheduled) {
             let (c, d) = ((period - length) as f64, length as f64);
-            let mean = largest_of_periodic(c, d, grain_ns as f64, row.nodes as f64);
+            let mean = largest_of_periodic(c, d, granularity_ns as f64, row.nodes as f64);
             assert!((row.delay_ns - mean).abs() < 1e-3 + mean * 1e-6, "{row:?}: {mean}");
         }
     }
 }
 
-/// Chance that a grain's Poisson many exponential detours are at most `x` long together, by terms.
+/// Probability that the exponential detours in a phase, a Poisson number of them, add up to at most `x`.
 fn compound(mean_number: f64, x: f64) -> f64 {
     let (mut of_number, mut sum) = ((-mean_number).exp(), 0.0);
     // Gamma(k, 1) at x: 1 - e^-x (1 + x + ... + x^(k-1) / (k-1)!)
@@ -64,7 +65,7 @@ fn compound(mean_number: f64, x: f64) -> f64 {
 #[test]
 fn exponential_noise_is_its_closed_form() {
     // 60,000 detours of 10 us in the mean, 1 ms apart.
-    let (mean_ns, apart_ns, grain_ns) = (10_000.0, 1_000_000.0, 500_000);
+    let (mean_ns, apart_ns, granularity_ns) = (10_000.0, 1_000_000.0, 500_000);
     let mut random = Random::new(11);
     let (mut at, mut detours) = (0.0, Vec::new());
     for _ in 0..60_000 {
@@ -73,10 +74,10 @@ fn exponential_noise_is_its_closed_form() {
     }
     let own_ns = (at + random.exponential() * apart_ns) as u64;
     let noise = trace(own_ns, detours);
-    let rows = scale(&[noise], &job(&[1, 16, 256, 1024], grain_ns)).unwrap();
-    // In a share of all times it begins in a detour, of which an exponential is left.
+    let rows = scale(&[noise], &job(&[1, 16, 256, 1024], granularity_ns)).unwrap();
+    // In a share of all times it starts in a detour, of which an exponential is left.
     let in_detour = mean_ns / (mean_ns + apart_ns);
-    let number = grain_ns as f64 / apart_ns;
+    let number = granularity_ns as f64 / apart_ns;
     for row in rows.iter().filter(|row| !row.coscheduled) {
         let step = 0.01;
         let mean: f64 = (0..4000)
@@ -135,11 +136,11 @@ fn a_barrier_makes_slowdowns_smaller_and_takes_its_rounds() {
 }
 
 #[test]
-fn grains_that_the_window_is_too_short_for_are_refused() {
+fn granularities_that_the_window_is_too_short_for_are_refused() {
     let tick = [periodic(1_000_000, 10_000, 100)];
-    for grain_ns in [999, 9_900_001] {
-        let refused = scale(&tick, &job(&[1], grain_ns)).unwrap_err();
-        assert_eq!(refused, ScaleError::Grain { grain_ns, most_ns: 9_900_000 });
+    for granularity_ns in [999, 9_900_001] {
+        let refused = scale(&tick, &job(&[1], granularity_ns)).unwrap_err();
+        assert_eq!(refused, ScaleError::Granularity { granularity_ns, max_ns: 9_900_000 });
     }
     assert!(scale(&tick, &job(&[1], 9_900_000)).is_ok());
 }
@@ -200,7 +201,7 @@ fn where_a_sample_was_kept_times_are_random_and_the_rate_is_right() {
     assert_eq!((trace.arrivals, trace.detours.len()), (Arrivals::Random, 3000));
     assert!(trace.detours.iter().all(|(_, length)| (1000..=1063).contains(length)));
     assert!(trace.detours.is_sorted_by_key(|(at, _)| *at));
-    // More than are looked at one by one: so many in as much less time.
+    // More than are used one by one: a sample in as much less time.
     let many = measured(10_000_000_000, &[(50_000, 1000)], 3_000_000);
     let trace = &traces(&many, None, 1).unwrap()[0];
     assert_eq!((trace.detours.len(), trace.count), (200_000, 3_000_000));
@@ -223,7 +224,7 @@ fn the_same_seed_gives_the_same_run() {
 proptest! {
     #[test]
     fn delays_are_those_of_walking_through_the_trace(
-        gaps in prop::collection::vec((0_u64..400, 1_u64..300), 1..12), more in 1_u64..50, grain in 1_u64..100,
+        gaps in prop::collection::vec((0_u64..400, 1_u64..300), 1..12), more in 1_u64..50, phase in 1_u64..100,
     ) {
         let (mut at, mut detours) = (0, Vec::new());
         for (gap, length) in gaps {
@@ -231,32 +232,32 @@ proptest! {
             detours.push((at, length));
         }
         let own_ns = at + more;
-        let grain_ns = grain.min(own_ns - 1).max(1);
-        prop_assume!(grain_ns < own_ns);
+        let granularity_ns = phase.min(own_ns - 1).max(1);
+        prop_assume!(granularity_ns < own_ns);
         let trace = trace(own_ns, detours.clone());
-        let pieces = delays(&trace, grain_ns, 0);
+        let pieces = delays(&trace, granularity_ns, 0);
         let window: u64 = own_ns + detours.iter().map(|(_, length)| length).sum::<u64>();
         prop_assert_eq!(pieces.iter().map(|piece| piece.weight).sum::<u64>(), window);
         // The mean, by beginning in the middle of each ns of the window.
         let mut sum = 0.0;
-        for begin in 0..own_ns {
-            let ends = begin + grain_ns;
-            let is_in = |at: u64| (begin < at && at <= begin + grain_ns) || at + own_ns <= ends;
-            // In the middle: after a detour at `begin`, and before one at `ends`, of half a ns of work.
-            let behind: u64 = detours
+        for start in 0..own_ns {
+            let ends = start + granularity_ns;
+            let is_in = |at: u64| (start < at && at <= start + granularity_ns) || at + own_ns <= ends;
+            // In the middle: after a detour at `start`, and before one at `ends`, of half a ns of work.
+            let rest_ns: u64 = detours
                 .iter()
                 .filter(|(at, _)| is_in(*at))
                 .map(|(_, length)| length)
                 .sum();
-            sum += behind as f64;
+            sum += rest_ns as f64;
         }
         for (i, &(at, length)) in detours.iter().enumerate() {
-            let behind: u64 = detours.iter().enumerate().filter(|(j, (other, _))| {
+            let rest_ns: u64 = detours.iter().enumerate().filter(|(j, (other, _))| {
                 let later = *other > at || (*other == at && *j > i);
-                let wraps = *other + own_ns < at + grain_ns;
-                (later && *other < at + grain_ns) || wraps
+                let wraps = *other + own_ns < at + granularity_ns;
+                (later && *other < at + granularity_ns) || wraps
             }).map(|(_, (_, length))| length).sum();
-            sum += length as f64 * (behind as f64 + length as f64 / 2.0);
+            sum += length as f64 * (rest_ns as f64 + length as f64 / 2.0);
         }
         let extremes = Extremes::new(&pieces).unwrap();
         let mean = extremes.mean_of_largest(1);

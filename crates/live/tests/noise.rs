@@ -114,7 +114,7 @@ fn now_ns() -> u64 {
 
 const INJECTOR: &str = "irqlab-injector";
 
-/// Takes the CPU away from everything else at its own times, until told to stop; tells when, ns.
+/// Takes the CPU away from everything else at its own times, until stopped; returns when, ns.
 /// `None` without the right to do so.
 fn inject(cpu: u32, stop: &AtomicBool) -> Option<Vec<(u64, u64)>> {
     let mut set = CpuSet::new();
@@ -130,12 +130,12 @@ fn inject(cpu: u32, stop: &AtomicBool) -> Option<Vec<(u64, u64)>> {
         // Lengths that come back seldom, at times that no tick has.
         let round = injected.len() as u64;
         std::thread::sleep(Duration::from_micros(3_700 + round * 37 % 1_000));
-        let (begun, length_ns) = (now_ns(), 20_000 + round * 7_919 % 300_000);
-        let mut ended = begun;
-        while ended < begun + length_ns {
+        let (started, length_ns) = (now_ns(), 20_000 + round * 7_919 % 300_000);
+        let mut ended = started;
+        while ended < started + length_ns {
             ended = now_ns();
         }
-        injected.push((begun, ended));
+        injected.push((started, ended));
     }
     Some(injected)
 }
@@ -166,21 +166,23 @@ fn every_injected_detour_is_found_and_named() {
     let end_ns = noise.start_ns + noise.window_ns;
     let inside: Vec<_> = injected
         .iter()
-        .filter(|(begun, ended)| *begun > noise.start_ns + CLOCKS_NS && ended + CLOCKS_NS < end_ns)
+        .filter(|(started, ended)| {
+            *started > noise.start_ns + CLOCKS_NS && ended + CLOCKS_NS < end_ns
+        })
         .collect();
     assert!(inside.len() > 20, "{} injected, {} inside", injected.len(), inside.len());
     let (mut longer, mut missed, all) = (Vec::new(), 0, inside.len());
-    for (begun, ended) in inside {
+    for (started, ended) in inside {
         let holds = |detour: &&lab::noise::ledger::Detour| {
-            detour.gap.start_ns <= begun + CLOCKS_NS && ended - CLOCKS_NS <= detour.gap.end_ns
+            detour.gap.start_ns <= started + CLOCKS_NS && ended - CLOCKS_NS <= detour.gap.end_ns
         };
         let Some(detour) = ledger.first.iter().find(holds) else {
             missed += 1;
             continue;
         };
-        longer.push(detour.gap.length_ns().saturating_sub(ended - begun));
+        longer.push(detour.gap.length_ns().saturating_sub(ended - started));
         if traced {
-            assert!(detour.by_class_ns[0] + CLOCKS_NS >= ended - begun, "{detour:?}");
+            assert!(detour.by_class_ns[0] + CLOCKS_NS >= ended - started, "{detour:?}");
         }
     }
     // A host that stops us between the readings of the two clocks moves what lies around them.

@@ -50,7 +50,7 @@ fn settings(stimulus: Stimulus, rate: Rate) -> StimulusSettings {
     }
 }
 
-/// Starts a source, or says why this machine can't.
+/// Starts a stimulus, or says why this machine cannot.
 fn start_or_skip(settings: &StimulusSettings) -> Option<Running> {
     match start(settings, &helper()) {
         Ok(running) => Some(running),
@@ -182,8 +182,8 @@ fn net_leaves_no_interface_and_no_namespace() {
     let before = network_namespaces();
     let Some(running) = start_or_skip(&settings(Stimulus::Net, Rate::High)) else { return };
     let own = std::fs::read_dir("/sys/class/net").unwrap();
-    let ours = own.flatten().any(|link| link.file_name().to_string_lossy().contains("irqlab"));
-    assert!(!ours, "the pair is not in the measuring process's namespace");
+    let has_pair = own.flatten().any(|link| link.file_name().to_string_lossy().contains("irqlab"));
+    assert!(!has_pair, "the pair is not in the measuring process's namespace");
     assert!(network_namespaces() > before);
     running.stop().unwrap();
     assert!(network_namespaces() <= before, "no process holds one any more");

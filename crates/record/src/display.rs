@@ -12,7 +12,7 @@ use crate::table::{Column, Table};
 /// The priority of a column that has no hint.
 pub const PRIORITY_DEFAULT: u8 = 50;
 
-/// Most significant digits of a number.
+/// Maximum number of significant digits of a number.
 const DIGITS_MAX: u8 = 15;
 
 /// How people see a column.
@@ -117,7 +117,7 @@ pub struct TableDisplay {
     /// The rows to show unless all are asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<RowFilter>,
-    /// The most rows to show unless all are asked for.
+    /// Maximum number of rows to show unless all are requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rows_max: Option<u64>,
     /// [`Template`]s that say how the numbers were measured; one with a value that the run does

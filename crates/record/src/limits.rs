@@ -6,17 +6,17 @@ use crate::table::{Column, Table, Value};
 
 /// Largest `manifest.json`.
 pub const MANIFEST_BYTES_MAX: u64 = 16 << 20;
-/// Most tables in a run.
+/// Maximum number of tables in a run.
 pub const TABLES_MAX: usize = 64;
-/// Most columns in a table.
+/// Maximum number of columns in a table.
 pub const COLUMNS_MAX: usize = 512;
-/// Most rows in a table.
+/// Maximum number of rows in a table.
 pub const ROWS_MAX: u64 = 10_000_000;
-/// Most cells (rows times columns) in a run: bounds the memory of a reader.
+/// Maximum number of cells (rows times columns) in a run: bounds the memory of a reader.
 pub const CELLS_MAX: u64 = 100_000_000;
 /// Longest text in a cell.
 pub const TEXT_BYTES_MAX: usize = 64 << 10;
-/// Most bytes of text in a table: a few bytes of Parquet can encode much text.
+/// Maximum number of bytes of text in a table: a few bytes of Parquet can encode much text.
 pub const TABLE_TEXT_BYTES_MAX: usize = 1 << 30;
 /// Largest file of a table.
 pub const TABLE_BYTES_MAX: u64 = 4 << 30;
@@ -26,9 +26,9 @@ pub const NAME_BYTES_MAX: usize = 64;
 pub const TITLE_BYTES_MAX: usize = 128;
 /// Longest title, headline or note of a table.
 pub const TEMPLATE_BYTES_MAX: usize = 1024;
-/// Most notes of a table.
+/// Maximum number of notes of a table.
 pub const NOTES_MAX: usize = 16;
-/// Most columns that form groups of rows.
+/// Maximum number of columns that form groups of rows.
 pub const GROUP_COLUMNS_MAX: usize = 8;
 
 /// Whether a table or column may have that name: `[a-z0-9_]+`, which is a safe file name.

@@ -3,7 +3,7 @@
 
 use serde_json::{Value as Json, json};
 
-/// Most characters of a name. Names come from a kernel or a guest.
+/// Maximum number of characters of a name. Names come from a kernel or a guest.
 const NAME_CHARS_MAX: usize = 80;
 
 /// A row of the picture: slices one after the other.

@@ -208,7 +208,7 @@ pub struct ShadowCacheUse {
     pub region: u32,
     /// Which model, from 0 in the order in which they were given.
     pub model: u32,
-    /// Whose accesses.
+    /// Context of the accesses.
     pub group: Group,
     /// The counters; absent if these caches do not have them.
     pub counts: [Option<u64>; COUNTERS],

@@ -78,7 +78,7 @@ fn read(directory: &Path, kernel: &Kernel) -> Result<GuestFacts> {
         .map_err(|error| SimError::data(REPORT, error.to_string()))?;
     let config = match (file("config")?, &kernel.config) {
         (Some(packed), _) => Some(unpack(&packed)?),
-        (None, Some(beside)) => Some(read_bounded(beside, FILE_BYTES_MAX as u64)?),
+        (None, Some(path)) => Some(read_bounded(path, FILE_BYTES_MAX as u64)?),
         (None, None) => None,
     };
     Ok(GuestFacts {

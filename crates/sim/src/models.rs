@@ -19,7 +19,7 @@ const TEXT_BYTES_MAX: u64 = 64 << 10;
 pub struct Model {
     /// The model.
     pub model: SystemModel,
-    /// The level that it is for: [`Detail::Timed`], [`Detail::Ooo`], or [`Detail::Count`] beside.
+    /// The level that it is for: [`Detail::Timed`], [`Detail::Ooo`], or [`Detail::Count`] for shadow caches.
     pub detail: Detail,
     /// Its text as a value, for manifests.
     pub described: Json,
@@ -89,7 +89,7 @@ pub fn find(cache: &Cache, name: &str, changes: &[String], detail: Detail) -> Re
         Detail::Ooo if model.core.is_none() => {
             Err("has no [core], which --detail ooo needs".to_owned())
         }
-        // Beside, caches alone are asked.
+        // Shadow caches need no core.
         Detail::Ooo | Detail::Count => Ok(()),
         _ => model.blocking().map(drop).map_err(|error| {
             let problem = error.problem;

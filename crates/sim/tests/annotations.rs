@@ -20,7 +20,7 @@ fn annotations(bench: &Bench, arguments: &[&str], log: bool) -> Annotations {
     Annotations::read(&arguments, log, &facts).unwrap()
 }
 
-/// What came of a run with these annotations; `None` if one of them stopped it.
+/// The outcome of a run with these annotations; `None` if one of them stopped it.
 fn watched(bench: &Bench, cpus: u32, annotations: Annotations) -> (Accounting, Option<u8>) {
     let mut machine = bench.machine();
     machine.cpus = cpus;
@@ -72,18 +72,18 @@ fn values_are_what_the_guest_does_and_the_rest_is_as_without() {
         "event:switch: record ((struct task_struct*)rsi)->pid",
         "event:exception:14: record current->pid",
     ];
-    let (noted, status) = watched(bench, 2, annotations(bench, &list, true));
+    let (annotated, status) = watched(bench, 2, annotations(bench, &list, true));
     let (plain, _) = watched(bench, 2, Annotations::default());
-    assert_eq!(rest(&noted), plain);
-    assert_eq!((status, noted.broken.len()), (Some(0), 0));
+    assert_eq!(rest(&annotated), plain);
+    assert_eq!((status, annotated.broken.len()), (Some(0), 0));
     let is_syscall = |context| matches!(context, KernelContext::Syscall(_));
-    assert_eq!(note(&noted, 0).1, entries(&noted, is_syscall));
-    let (opens, hits) = note(&noted, 1);
+    assert_eq!(note(&annotated, 0).1, entries(&annotated, is_syscall));
+    let (opens, hits) = note(&annotated, 1);
     assert!(hits >= 2 && opens.values.iter().map(|one| one.count).sum::<u64>() == hits);
     let names = texts(opens, 0);
     assert!(names.iter().any(|name| name == "ls"), "{names:?}");
     // A task is named like the program that it was started from, until that renames it.
-    let is_known = |name: &String| noted.tasks.values().any(|task| task == name);
+    let is_known = |name: &String| annotated.tasks.values().any(|task| task == name);
     assert!(names.iter().all(|name| name == "busybox" || is_known(name)), "{names:?}");
     let files = texts(opens, 1);
     assert!(
@@ -94,21 +94,21 @@ fn values_are_what_the_guest_does_and_the_rest_is_as_without() {
         let at_fdcwd = (-100_i64).cast_unsigned();
         assert_eq!(values[2], Value::Number(at_fdcwd), "{values:?}");
     }
-    let (lines, _) = note(&noted, 2);
+    let (lines, _) = note(&annotated, 2);
     for line in lines.values.iter().filter_map(|one| one.values.as_ref()) {
         let Value::Number(line) = line[0] else { panic!("{line:?}") };
-        assert!(noted.irqs.contains_key(&(line as u32)), "{line}");
+        assert!(annotated.irqs.contains_key(&(line as u32)), "{line}");
     }
-    let (switches, hits) = note(&noted, 3);
+    let (switches, hits) = note(&annotated, 3);
     assert!(
         hits > 2 && switches.values.iter().any(|one| one.values == Some(vec![Value::Number(0)]))
     );
     let is_fault = |context| context == KernelContext::Exception(14);
-    assert_eq!(note(&noted, 4).1, entries(&noted, is_fault));
-    let logged = noted.hits.iter().filter(|hit| hit.annotation == 4).count();
-    assert_eq!(logged as u64, note(&noted, 4).1);
+    assert_eq!(note(&annotated, 4).1, entries(&annotated, is_fault));
+    let logged = annotated.hits.iter().filter(|hit| hit.annotation == 4).count();
+    assert_eq!(logged as u64, note(&annotated, 4).1);
     let first_cpu: Vec<u64> =
-        noted.hits.iter().filter(|hit| hit.cpu == 0).map(|hit| hit.at_cycles).collect();
+        annotated.hits.iter().filter(|hit| hit.cpu == 0).map(|hit| hit.at_cycles).collect();
     assert!(first_cpu.is_sorted());
 }
 

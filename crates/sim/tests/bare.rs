@@ -76,7 +76,7 @@ fn nobody_takes_anything_from_the_loops() {
 }
 
 #[test]
-fn the_same_turns_take_the_same_time_in_every_run() {
+fn the_same_iterations_take_the_same_time_in_every_run() {
     let Some((bench, _alone)) = bench() else { return };
     let run = || {
         let sample = noise(bench, None, Loop::Fwq, Some(1000));
@@ -91,8 +91,14 @@ fn the_same_turns_take_the_same_time_in_every_run() {
     assert!(times.peak.value.abs_diff(per_quantum) < 200, "{times:?} {instructions}");
 }
 
-/// What a program at user level finds, against what was displaced: `told` lines, on a model.
-fn held_against_the_truth(bench: &Bench, model: &str, detail: Detail, level: Level, told: &[u64]) {
+/// Compares what a program at user level finds with what was displaced by `handler_lines`, on a model.
+fn held_against_the_truth(
+    bench: &Bench,
+    model: &str,
+    detail: Detail,
+    level: Level,
+    handler_lines: &[u64],
+) {
     let of = FootprintSettings {
         model: models::find(&bench.cache, model, &[], detail).unwrap(),
         level,
@@ -110,23 +116,26 @@ fn held_against_the_truth(bench: &Bench, model: &str, detail: Detail, level: Lev
     };
     let settings = TruthSettings { of, curve_points: 4 };
     let truth = Truth::new(&bench.cache, &bench.qemu, settings, &|| false).unwrap().unwrap();
-    for told in told {
-        let point = truth.point(*told, &|| false).unwrap().unwrap();
-        assert!(point.refined.truth >= *told, "{model}: {point:?}");
+    for handler_lines in handler_lines {
+        let point = truth.point(*handler_lines, &|| false).unwrap().unwrap();
+        assert!(point.refined.truth >= *handler_lines, "{model}: {point:?}");
         assert!(point.refined.holds() && point.time_holds(), "{model}: {point:?}");
         // In L1I the basic method's wait has lines of its own, which idle repetitions take off.
         assert!(point.basic.holds() || level == Level::L1i, "{model}: {point:?}");
         assert!(point.basic.error().abs() <= 12, "{model}: {point:?}");
         // More than can be seen is seen.
-        assert!(point.timed.is_some() || (*told as f64) < point.limit, "{model}: {point:?}");
+        assert!(
+            point.timed.is_some() || (*handler_lines as f64) < point.limit,
+            "{model}: {point:?}"
+        );
     }
 }
 
 #[test]
 fn counters_and_time_find_what_the_handler_displaced() {
     let Some((bench, _alone)) = bench() else { return };
-    let r4400 = |level, told: &[u64]| {
-        held_against_the_truth(bench, "r4400-1994", Detail::Timed, level, told);
+    let r4400 = |level, handler_lines: &[u64]| {
+        held_against_the_truth(bench, "r4400-1994", Detail::Timed, level, handler_lines);
     };
     r4400(Level::L1d, &[0, 16, 256, 1024]);
     r4400(Level::L1i, &[0, 256, 640]);

@@ -10,7 +10,7 @@ use parts::{Bench, LIMITS, bench};
 use sim::watch::{self, Recording, Watch};
 use sim::{Machine, boot, checkpoint};
 
-/// Guest time of 50 reads, one behind the other, in nanoseconds.
+/// Guest time of 50 consecutive reads, in nanoseconds.
 const READ: &str = "n() { grep -m1 'now at' /proc/timer_list | cut -d' ' -f3; }; \
     r() { dd if=/dev/$1 of=/tmp/read bs=4k count=50 iflag=direct 2>/dev/null; }; \
     r $D; a=$(n); r $D; b=$(n); echo ns $((b - a));";
@@ -42,7 +42,7 @@ impl Runs<'_> {
         assert_eq!(ending.status, 0, "{console}");
         let account = recording.accounting().unwrap();
         assert!(account.ended_by_guest && account.broken.is_empty(), "{:?}", account.broken);
-        // Only what is printed behind the record's end depends on the host.
+        // Only what is printed after the record's end depends on the host.
         let said = console.lines().filter(|line| !line.starts_with('[')).collect();
         (fs::read(path).unwrap(), said)
     }

@@ -10,10 +10,10 @@ use parts::{Bench, LIMITS, bench};
 use sim::boot::{self, Limits};
 use sim::{Instrumentation, Machine, Timing, checkpoint};
 
-/// What comes of a machine whose kernel does nothing but this, again and again.
+/// The outcome of a machine whose kernel only repeats this.
 fn ended(bench: &Bench, code: [u8; 2], place: &Path) -> String {
     let mut bytes = fs::read(&bench.kernel.image).unwrap();
-    // Real-mode sectors at 0x1f1, behind which the kernel proper begins (boot.rst).
+    // Real-mode sectors at 0x1f1, after which the kernel proper starts (boot.rst).
     let start = (usize::from(bytes[0x1f1]) + 1) * 512;
     bytes[start..].chunks_exact_mut(2).for_each(|pair| pair.copy_from_slice(&code));
     fs::write(place, bytes).unwrap();

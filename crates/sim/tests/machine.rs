@@ -118,11 +118,11 @@ fn a_kernel_that_does_not_come_up_is_an_error_with_its_last_words() {
     let error = failure(&machine, LIMITS);
     assert!(error.contains("the guest's kernel panicked") && error.contains("  | "), "{error}");
 
-    // Kernels that begin as they should. One stumbles and resets the machine, one loops on its
+    // Kernels that start as they should. One stumbles and resets the machine, one loops on its
     // first instruction (`jmp .`) until the limit.
     let scratch = tempfile::tempdir().unwrap();
     let whole = fs::read(&bench.kernel.image).unwrap();
-    // Real-mode sectors at 0x1f1, behind which the kernel proper begins (boot.rst).
+    // Real-mode sectors at 0x1f1, after which the kernel proper starts (boot.rst).
     let start = (usize::from(whole[0x1f1]) + 1) * 512;
     let limits = Limits { wall: Duration::from_secs(4), ..LIMITS };
     for (code, words) in [

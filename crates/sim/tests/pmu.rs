@@ -30,7 +30,7 @@ fn machine(bench: &Bench, scratch: &Path) -> Option<Machine> {
         }
     }
     let mut machine = bench.machine();
-    // The kernel unpacks one archive behind the other.
+    // The kernel unpacks one archive after the other.
     let mut image = fs::read(&machine.initramfs).unwrap();
     let content = fs::read(&program).unwrap();
     image.resize(image.len().next_multiple_of(512), 0);

@@ -1,4 +1,4 @@
-//! Machines that are saved where an annotation says, go on, and are restored. Needs what
+//! Machines that are saved at an annotation, continue, and are restored. Needs what
 //! `tests/machine.rs` needs.
 
 #[path = "bench/mod.rs"]
@@ -36,7 +36,7 @@ impl Drop for Checkpoint<'_> {
     }
 }
 
-/// What came of a machine.
+/// The outcome of a machine.
 #[derive(Debug, PartialEq)]
 struct Outcome {
     record: String,
@@ -111,7 +111,7 @@ fn requests_of_a_disk_are_waited_for() {
     let mut machine = bench.machine();
     machine.disks = vec!["virtio-blk,latency=200us".parse().unwrap()];
     let order = "run:dd if=/dev/vda of=/dev/null bs=4k count=20 iflag=direct; cat /proc/uptime";
-    // Who waits for a disk comes there.
+    // A task that waits for a disk reaches it.
     let (plain, _) = run(bench, &machine, "io_schedule", (None, order));
     let annotation = format!("io_schedule: checkpoint {}", saved.name);
     let (held, times) = run(bench, &machine, &annotation, (None, order));

@@ -28,7 +28,7 @@ pub struct Search {
     pub period_ns_min: u64,
     /// The longest period, ns; never more than an eighth of the stream's length.
     pub period_ns_max: u64,
-    /// The most periods to find.
+    /// Maximum number of periods to find.
     pub periods_max: usize,
     /// The smallest mean resultant length R of a period that is reported.
     pub resultant_length_min: f64,
@@ -55,7 +55,7 @@ pub struct Period {
 
 /// Fewest events in which a period is looked for.
 pub const EVENTS_MIN: usize = 8;
-/// Most cells of the transform: bounds time and memory.
+/// Maximum number of cells of the transform: bounds time and memory.
 const CELLS_MAX: usize = 1 << 18;
 /// Candidates that are refined.
 const CANDIDATES_MAX: usize = 24;

@@ -60,7 +60,7 @@ pub struct FootprintArgs {
     /// dtlb=64:64 (entries, ways)
     #[arg(long, value_parser = live::footprint::geometry::parse, value_name = "LEVEL=SIZE")]
     geometry: Vec<(Level, Geometry)>,
-    /// Most repetitions with the interrupt, and as many without; 16 to 100000
+    /// Maximum number of treatment repetitions, and of control repetitions; 16 to 100000
     #[arg(long, value_parser = clap::value_parser!(u32).range(16..=100_000), default_value_t = 512, value_name = "N")]
     repetitions: u32,
     /// Number of rounds, each with new memory and stimuli: changes over seconds are then part of the
@@ -299,7 +299,7 @@ fn slice(name: &str, kind: &str, (from_ns, to_ns): (u64, u64)) -> Slice {
 fn group(trace: &Trace) -> Group {
     let seen = vec![
         slice("repetition", "loop", (0, trace.window_ns)),
-        slice("stalled", "loop", trace.stopped_ns),
+        slice("stalled", "loop", trace.stalled_ns),
     ];
     let mut tracks = vec![Track { name: "by the loop's clock".to_owned(), slices: seen }];
     let mut cpus: Vec<u32> = trace.spans.iter().map(|span| span.cpu).collect();

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::bail;
-use lab::noise::scale::{Arrivals, GRAIN_NS, Job, ScaleError};
+use lab::noise::scale::{Arrivals, GRANULARITY_NS, Job, ScaleError};
 use serde_json::{Map, json};
 
 use crate::options::{ResultArgs, Usage, any_duration, duration_between, help_with_exit_codes, ns};
@@ -13,14 +13,14 @@ use crate::run::OpenRun;
 
 /// Numbers of nodes that can be asked for.
 const NODES: std::ops::RangeInclusive<u64> = 1..=1_000_000_000;
-/// Most numbers of nodes, and most grains.
+/// Maximum length of the list of nodes, and of granularities.
 const VALUES_MAX: usize = 32;
 
-/// What the detours of a run would do to a parallel job: grains of work with a barrier after each
+/// What the detours of a run would do to a parallel job: compute phases with a barrier after each
 #[derive(Debug, clap::Args)]
 #[command(after_help = help_with_exit_codes("Examples:
   irqlab noise scale --run irqlab-runs/RUN
-  irqlab noise scale --run irqlab-runs/RUN --nodes 1,512,1000000 --grain 250us,1ms --latency 2us
+  irqlab noise scale --run irqlab-runs/RUN --nodes 1,512 --granularity 250us,1ms --latency 2us
 
 Every node is a CPU like those measured. The mean delay of the slowest of all nodes is computed from
 the delays of the measured detours, not drawn. Events rarer than any that was measured are not known:
@@ -39,8 +39,8 @@ pub struct ScaleArgs {
     )]
     nodes: Vec<u64>,
     /// Work between two barriers, a list; A..B stands for A, ten times as much, and so on up to B
-    #[arg(long, value_parser = grains, default_value = "100us..10ms", value_name = "LIST")]
-    grain: Grains,
+    #[arg(long, value_parser = granularities, default_value = "100us..10ms", value_name = "LIST")]
+    granularity: Granularities,
     /// Time of a message; a barrier is as many as doublings reach all nodes. Or 0
     #[arg(long, value_parser = duration_between("0", "10s"), default_value = "1us", value_name = "TIME")]
     latency: Duration,
@@ -57,29 +57,29 @@ pub struct ScaleArgs {
 
 /// Times of work, ns.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Grains(Vec<u64>);
+struct Granularities(Vec<u64>);
 
-fn grains(text: &str) -> Result<Grains, String> {
-    let mut grains = Vec::new();
+fn granularities(text: &str) -> Result<Granularities, String> {
+    let mut list = Vec::new();
     for part in text.split(',') {
         let (first, last) = match part.split_once("..") {
             Some((first, last)) => (ns(any_duration(first)?), ns(any_duration(last)?)),
             None => (ns(any_duration(part)?), ns(any_duration(part)?)),
         };
-        if first > last || !GRAIN_NS.contains(&first) || !GRAIN_NS.contains(&last) {
+        if first > last || !GRANULARITY_NS.contains(&first) || !GRANULARITY_NS.contains(&last) {
             return Err("allowed: 1us to 10s, the shorter first".to_owned());
         }
-        let mut grain = first;
-        while grain < last {
-            grains.push(grain);
-            grain *= 10;
+        let mut next = first;
+        while next < last {
+            list.push(next);
+            next *= 10;
         }
-        grains.push(last);
+        list.push(last);
     }
-    if grains.len() > VALUES_MAX {
-        return Err(format!("at most {VALUES_MAX} grains"));
+    if list.len() > VALUES_MAX {
+        return Err(format!("at most {VALUES_MAX} granularities"));
     }
-    Ok(Grains(grains))
+    Ok(Granularities(list))
 }
 
 /// Reads the run, computes, prints and records.
@@ -91,7 +91,7 @@ pub fn run(args: &ScaleArgs) -> anyhow::Result<ExitCode> {
     let open = OpenRun::new("scale", &args.results)?;
     let job = Job {
         nodes: args.nodes.clone(),
-        grains_ns: args.grain.0.clone(),
+        granularities_ns: args.granularity.0.clone(),
         latency_ns: ns(args.latency),
         seed: args.seed,
     };
@@ -106,7 +106,7 @@ pub fn run(args: &ScaleArgs) -> anyhow::Result<ExitCode> {
     );
     let run = scaled.map_err(|error| match error {
         ScaleError::Damaged { .. } => anyhow::Error::new(error),
-        ScaleError::Missing(_) | ScaleError::Thinned { .. } | ScaleError::Grain { .. } => {
+        ScaleError::Missing(_) | ScaleError::Thinned { .. } | ScaleError::Granularity { .. } => {
             Usage(error.to_string()).into()
         }
     })?;
@@ -118,8 +118,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_of_grains_goes_by_tens() {
-        let of = |text: &str| grains(text).map(|grains| grains.0);
+    fn a_range_of_granularities_goes_by_tens() {
+        let of = |text: &str| granularities(text).map(|list| list.0);
         assert_eq!(of("100us..10ms").unwrap(), [100_000, 1_000_000, 10_000_000]);
         assert_eq!(of("100us..5ms,7us").unwrap(), [100_000, 1_000_000, 5_000_000, 7_000]);
         for nonsense in ["", "..", "1ms..1us", "100ns", "1ms..", "1us..11s", "11"] {

@@ -76,7 +76,7 @@ impl Mode {
     }
 }
 
-/// Misses of a level in each window of the repetitions that count, of contexts that are `wanted`.
+/// Misses of a level in each window of the repetitions that count, of contexts that `wanted` accepts.
 fn misses(
     windows: &Windows,
     repetitions: &[Repetition],
@@ -139,7 +139,7 @@ pub(super) fn modes(all: &[Series], windows: &Windows) -> Table {
     let doc = "Misses per interrupt by processor mode, as the simulator counts them within the guest's \
                windows.";
     let mut table = Table::new("modes", doc, columns).displayed(all_rows());
-    let sorts: [(&str, &[Mode]); 4] = [
+    let kinds: [(&str, &[Mode]); 4] = [
         ("user", &[Mode::User]),
         ("kernel", &[Mode::Kernel]),
         ("exception", &[Mode::Exception]),
@@ -148,7 +148,7 @@ pub(super) fn modes(all: &[Series], windows: &Windows) -> Table {
     for series in all {
         let guest =
             |value| beyond_control(&series.treatment, &series.control, value).map(|mean| mean.mean);
-        for (name, modes) in sorts {
+        for (name, modes) in kinds {
             let Some([treatment, control, beyond]) =
                 beyond(windows, series, |context| modes.contains(&Mode::of(context)))
             else {

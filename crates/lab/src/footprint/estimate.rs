@@ -107,8 +107,8 @@ pub struct Lines {
     pub from_farther: bool,
 }
 
-/// Of a difference in cycles, by the curve. `None` where the curve does not rise: the clock then
-/// tells nothing of this level.
+/// Displaced lines from a difference in cycles, by the curve. `None` if the curve does not rise: time then
+/// has no information about this level.
 #[must_use]
 pub fn lines(cycles: Mean, control: Mean, curve: &Curve) -> Option<Lines> {
     let at = |cycles: f64| curve.lines(cycles);
@@ -145,8 +145,8 @@ impl Curve {
         pools.into_iter().flat_map(each).collect()
     }
 
-    /// Lines behind which a pass takes so many cycles longer than with none displaced; between
-    /// points on the line, beyond the last one all. `None` where the curve does not rise.
+    /// Number of displaced lines for which a pass takes so many cycles longer than with none displaced;
+    /// interpolated between points, and all beyond the last one. `None` where the curve does not rise.
     #[must_use]
     pub fn lines(&self, cycles: f64) -> Option<f64> {
         let points = self.rising();

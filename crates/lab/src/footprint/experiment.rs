@@ -24,7 +24,7 @@ pub struct Plan {
     pub stimuli: Vec<Stimulus>,
     /// Methods, in order.
     pub methods: Vec<Method>,
-    /// Most repetitions with the interrupt, and as many without, of each series.
+    /// Maximum number of treatment repetitions, and of control repetitions, of each series.
     pub repetitions_max: usize,
     /// Whether one repetition of each series is traced: who ran when.
     pub trace: bool,

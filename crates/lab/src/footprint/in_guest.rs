@@ -153,7 +153,7 @@ mod tests {
         let one = Repetition {
             verdict: Verdict::Accepted,
             excess_cycles: Some(-3),
-            stopped_cycles: None,
+            stalled_cycles: None,
             user_misses: Some(7),
             kernel_misses: None,
             window: Some(3),

@@ -1,4 +1,4 @@
-//! From rounds to lines. In each round everything is made anew, the loop's memory and its curve, too, at
+//! From rounds to lines. Each round prepares everything again, also the loop's memory and its curve, at
 //! another time. What a neighbour in a shared cache or the place in memory changes for a second or for
 //! longer differs between rounds, and not within one: so the interval is that of the means of rounds.
 
@@ -27,7 +27,7 @@ struct OfCurve {
 /// What all rounds of a series found.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OfRounds {
-    /// What the pass behind the interrupt took longer, cycles.
+    /// How much longer the pass after the interrupt took, cycles.
     pub aftermath: Mean,
     /// By the curve of each round; `None` where one of them does not rise.
     pub lines: Option<Lines>,
@@ -104,7 +104,7 @@ mod tests {
         let repetition = |cycles: f64| Repetition {
             verdict: Verdict::Accepted,
             excess_cycles: Some(cycles as i64),
-            stopped_cycles: Some(1),
+            stalled_cycles: Some(1),
             user_misses: None,
             kernel_misses: None,
             window: None,

@@ -14,7 +14,7 @@ pub enum Verdict {
     Contaminated,
     /// The loop was switched out, or had a page fault.
     Switched,
-    /// The loop stood still without an interrupt of this kernel: the host, or the firmware.
+    /// The loop was stalled without an interrupt of this kernel, by the host or the firmware.
     Paused,
 }
 
@@ -36,7 +36,7 @@ impl Verdict {
             Verdict::NotInterrupted => "the interrupt did not come while lines were touched",
             Verdict::Contaminated => "other interrupts came, too",
             Verdict::Switched => "the loop was switched out, or had a page fault",
-            Verdict::Paused => "the loop stood still without an interrupt",
+            Verdict::Paused => "the loop was stalled without an interrupt",
         })
     }
 }
@@ -46,11 +46,11 @@ impl Verdict {
 pub struct Repetition {
     /// Whether it counts.
     pub verdict: Verdict,
-    /// How much longer the touching of all lines took behind the interrupt than before it, cycles;
-    /// negative when the clock's grain has it so.
+    /// How much longer touching all lines took after the interrupt than before it, cycles; can be
+    /// negative by the clock's resolution.
     pub excess_cycles: Option<i64>,
-    /// How long the loop stood still at the interrupt, cycles.
-    pub stopped_cycles: Option<u64>,
+    /// How long the interrupt stalled the loop, cycles.
+    pub stalled_cycles: Option<u64>,
     /// Misses in user mode, from the first fill to the end.
     pub user_misses: Option<u64>,
     /// Misses in kernel mode.
@@ -59,10 +59,10 @@ pub struct Repetition {
     pub window: Option<u32>,
 }
 
-/// What touching costs behind known evictions.
+/// The cost of touching lines after known evictions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Curve {
-    /// Lines displaced by the loop itself, ascending from 0; and the median excess behind it,
+    /// Lines displaced by the loop itself, ascending from 0; and the median excess after that,
     /// cycles.
     pub points: Vec<(u64, f64)>,
 }

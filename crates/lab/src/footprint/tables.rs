@@ -269,9 +269,9 @@ fn removed(series: &Series, verdict: Verdict) -> Value {
     Value::Uint(all.filter(|one| one.verdict == verdict).count() as u64)
 }
 
-fn stopped_median(repetitions: &[Repetition]) -> Option<u64> {
+fn stalled_median(repetitions: &[Repetition]) -> Option<u64> {
     let accepted = repetitions.iter().filter(|one| one.verdict == Verdict::Accepted);
-    let mut stopped: Vec<u64> = accepted.filter_map(|one| one.stopped_cycles).collect();
+    let mut stopped: Vec<u64> = accepted.filter_map(|one| one.stalled_cycles).collect();
     stopped.sort_unstable();
     stopped.get(stopped.len() / 2).copied()
 }
@@ -334,7 +334,7 @@ fn row(series: &Series, found: &Found, clock_hz: f64) -> Vec<Value> {
         real(series.ready.curve.as_ref().and_then(|curve| curve.cycles_per_line())),
         real(found.aftermath.map(|mean| ns(mean.mean))),
         real(found.aftermath.map(|mean| ns(mean.half_width))),
-        stopped_median(&series.treatment).map(whole_ns).into(),
+        stalled_median(&series.treatment).map(whole_ns).into(),
         (series.rounds.len().max(1) as u64).into(),
         count(&series.treatment),
         count(&series.control),

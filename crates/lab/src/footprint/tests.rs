@@ -10,14 +10,14 @@ pub(crate) fn repetition(user: Option<u64>, kernel: Option<u64>) -> Repetition {
     Repetition {
         verdict: Verdict::Accepted,
         excess_cycles: None,
-        stopped_cycles: None,
+        stalled_cycles: None,
         user_misses: user,
         kernel_misses: kernel,
         window: None,
     }
 }
 
-/// Of L1d (256 lines), disk, refined; by counters.
+/// A series of L1d (256 lines), disk, refined; by counters.
 pub(crate) fn series(treatment: Vec<Repetition>, control: Vec<Repetition>) -> Series {
     Series {
         level: Level::L1d,

@@ -6,24 +6,24 @@ use super::sample::Verdict;
 use super::what::{Level, Method, Stimulus};
 use crate::noise::{ContextName, Mark, What};
 
-/// Most intervals of a trace: a window is short.
+/// Maximum number of intervals of a trace: a window is short.
 pub const SPANS_MAX: usize = 20_000;
-/// The loop itself, as a name and a sort.
+/// The loop itself: name and kind.
 pub const LOOP: (&str, &str) = ("loop", "task");
-/// Where the loop stood still and the kernel named nothing.
-const UNNAMED: (&str, &str) = ("way in and out, host", "unnamed");
+/// Where the loop was stalled and the kernel named nothing: name and kind.
+const UNNAMED: (&str, &str) = ("kernel entry and exit, host", "unnamed");
 
 /// A repetition in times of the loop's clock, cycles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceTimes {
-    /// When the window began.
+    /// When the window started.
     pub opened: u64,
-    /// When it was over.
+    /// When it ended.
     pub ended: u64,
-    /// When the loop went on after it had stood still.
+    /// When the loop resumed after it was stalled.
     pub resumed: u64,
-    /// How long it had stood still.
-    pub stopped_cycles: u64,
+    /// How long it was stalled.
+    pub stalled_cycles: u64,
 }
 
 /// An interval in which a CPU executed one task or handler. Times are ns from the window's start.
@@ -33,9 +33,9 @@ pub struct TraceSpan {
     pub cpu: u32,
     /// Which task or handler.
     pub who: String,
-    /// Of which sort it is.
+    /// Its kind.
     pub kind: String,
-    /// Begin.
+    /// Start.
     pub from_ns: u64,
     /// End.
     pub to_ns: u64,
@@ -60,13 +60,13 @@ pub struct Trace {
     pub times: TraceTimes,
     /// How long the window was, ns.
     pub window_ns: u64,
-    /// Where the loop stood still, ns from the window's begin.
-    pub stopped_ns: (u64, u64),
-    /// Who ran, on each CPU in order of time. Empty in a guest: who watches it fills them in.
+    /// When the loop was stalled and when it resumed, ns from the window's start.
+    pub stalled_ns: (u64, u64),
+    /// What ran, on each CPU in order of time. Empty in a guest: the simulated bench fills them in.
     pub spans: Vec<TraceSpan>,
 }
 
-/// Name and sort of a source.
+/// Name and kind of a context.
 #[must_use]
 pub fn words(name: &ContextName) -> (String, String) {
     match name {
@@ -82,9 +82,9 @@ pub fn words(name: &ContextName) -> (String, String) {
     }
 }
 
-/// From a kernel's marks on a CPU to who ran there, from 0 to `window_ns`. Times of marks are ns from the
-/// window's start, and negative before it. Between its marks the loop runs, but for the interval in which
-/// it stood still by its own clock.
+/// Converts a kernel's marks on a CPU to what ran there, from 0 to `window_ns`. Times of marks are ns from
+/// the window's start, and negative before it. Between its marks the loop runs, except in the interval in
+/// which it was stalled by its own clock.
 #[must_use]
 pub fn spans(marks: &[(i64, What)], names: &[ContextName], trace: &Trace) -> Vec<TraceSpan> {
     let mut spans = Vec::new();
@@ -95,7 +95,7 @@ pub fn spans(marks: &[(i64, What)], names: &[ContextName], trace: &Trace) -> Vec
     for (mark_at, what) in ordered {
         let to = u64::try_from(mark_at).unwrap_or(0).min(trace.window_ns);
         let who = stack.last().copied().or(task);
-        for (from, to, who) in pieces((at, to), who, trace.stopped_ns) {
+        for (from, to, who) in pieces((at, to), who, trace.stalled_ns) {
             let of = |who: u32| names.get(who as usize).map(words);
             let (name, kind) = match who {
                 Who::Loop => (LOOP.0.to_owned(), LOOP.1.to_owned()),
@@ -122,7 +122,7 @@ pub fn spans(marks: &[(i64, What)], names: &[ContextName], trace: &Trace) -> Vec
     spans
 }
 
-/// Whose a piece is.
+/// What ran in a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
     Loop,
@@ -130,7 +130,7 @@ enum Who {
     Source(u32),
 }
 
-/// An interval without a mark, cut where the loop stopped and went on.
+/// An interval without a mark, cut where the loop was stalled and where it resumed.
 fn pieces(
     (from, to): (u64, u64),
     who: Option<u32>,
@@ -149,11 +149,11 @@ fn pieces(
     cuts.into_iter().filter(|(from, to, _)| from < to)
 }
 
-/// Marks of one CPU as [`spans`] takes them; `begin_ns` is the window's, by the marks' clock.
+/// Marks of one CPU as [`spans`] takes them; `start_ns` is the window's start by the marks' clock.
 #[must_use]
-pub fn from_begin(marks: &[(u32, Mark)], cpu: u32, begin_ns: u64) -> Vec<(i64, What)> {
+pub fn from_start(marks: &[(u32, Mark)], cpu: u32, start_ns: u64) -> Vec<(i64, What)> {
     let there = marks.iter().filter(|(on, _)| *on == cpu);
-    there.map(|(_, mark)| (mark.at_ns.wrapping_sub(begin_ns).cast_signed(), mark.what)).collect()
+    there.map(|(_, mark)| (mark.at_ns.wrapping_sub(start_ns).cast_signed(), mark.what)).collect()
 }
 
 #[cfg(test)]
@@ -162,7 +162,7 @@ mod tests {
     use attribution::{Context, ContextKind};
     use proptest::prelude::*;
 
-    fn trace(window_ns: u64, stopped_ns: (u64, u64)) -> Trace {
+    fn trace(window_ns: u64, stalled_ns: (u64, u64)) -> Trace {
         Trace {
             level: Level::L1d,
             stimulus: Stimulus::Disk,
@@ -172,7 +172,7 @@ mod tests {
             thread: 7,
             times: TraceTimes::default(),
             window_ns,
-            stopped_ns,
+            stalled_ns,
             spans: Vec::new(),
         }
     }

@@ -31,11 +31,11 @@ pub enum Stimulus {
     Ipi,
     /// An asynchronous read of 16 bytes that completes.
     Disk,
-    /// The same, and the completion is told by an eventfd.
+    /// The same, and an eventfd reports the completion.
     DiskEvent,
     /// A short TCP message that comes in.
     Net,
-    /// The same, and a signal tells the loop.
+    /// The same, and a signal notifies the loop.
     NetSignal,
 }
 

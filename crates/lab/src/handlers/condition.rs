@@ -58,7 +58,7 @@ macro_rules! words {
 pub(crate) use words;
 
 words!(
-    /// What the CPUs do besides.
+    /// The concurrent load of the CPUs.
     Load, "load":
     /// Nothing.
     Idle = "idle",

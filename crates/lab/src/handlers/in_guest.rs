@@ -45,7 +45,7 @@ pub struct HandlersRequest {
 #[serde(rename_all = "snake_case")]
 pub enum HandlersItem {
     /// The window, without the contexts that the live bench measured.
-    Window(GuestWindow),
+    Window(Box<GuestWindow>),
     /// Some of these contexts.
     Contexts(Vec<ProbedContext>),
 }
@@ -137,7 +137,7 @@ pub fn items(mut window: GuestWindow) -> Vec<HandlersItem> {
     let contexts = contexts.unwrap_or_default();
     let pieces = contexts.chunks(CONTEXTS_OF_AN_ITEM);
     let pieces = pieces.map(|some| HandlersItem::Contexts(some.to_vec()));
-    [HandlersItem::Window(window)].into_iter().chain(pieces).collect()
+    [HandlersItem::Window(Box::new(window))].into_iter().chain(pieces).collect()
 }
 
 /// The response: one window.
@@ -155,7 +155,7 @@ impl Response for HandlersResponse {
             HandlersItem::Window(_) if self.window.is_some() => {
                 return Err("it has two windows".to_owned());
             }
-            HandlersItem::Window(window) => self.window = Some(window),
+            HandlersItem::Window(window) => self.window = Some(*window),
             HandlersItem::Contexts(some) => {
                 let probed = self.window.as_mut().and_then(|window| window.probed.as_mut());
                 let probed = probed.ok_or("it has contexts that no probe measured")?;

@@ -126,7 +126,7 @@ pub struct Agreement {
     pub counted: Option<u64>,
     /// The kernel's counter, read on that CPU at the very edges of the window.
     pub kernel_exact: Option<u64>,
-    /// The least the files allow: last reading inside the window less first reading inside.
+    /// Minimum by the files: last reading inside the window minus first reading inside.
     pub kernel_min: Option<u64>,
     /// The most: first reading after the window less last reading before.
     pub kernel_max: Option<u64>,

@@ -6,9 +6,9 @@ use stats::{Distribution, Reservoir};
 
 use super::split::{AttributionParameters, Class, Gap, Mark, Part, SplitFaults, split};
 
-/// Single gaps that are kept of a CPU, an even sample of all.
+/// Maximum number of single gaps of a CPU in its even sample of all.
 pub const KEPT_MAX: usize = 10_000;
-/// The first gaps of a CPU, kept one by one for the search for periods.
+/// Maximum number of first gaps of a CPU, in which periods are searched.
 pub const FIRST_MAX: usize = 1 << 16;
 
 /// One gap.
@@ -33,8 +33,8 @@ pub struct GapLedger {
     pub gaps: Distribution,
     /// For each part, its time in the gaps that have it.
     pub parts: BTreeMap<Part, Distribution>,
-    /// Gaps in which nobody came, as a bench knows that sees every cycle: the loop itself went slower,
-    /// behind a detour. They are in none of the other sums.
+    /// Gaps without an interruption, on a bench that sees every cycle: the loop itself was slower, after
+    /// a detour. They are in none of the other sums.
     pub own_gaps: Distribution,
     /// What did not fit together.
     pub faults: SplitFaults,

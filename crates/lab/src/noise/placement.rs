@@ -4,7 +4,7 @@
 use super::sample::Quantum;
 use super::split::{Mark, What};
 
-/// Most busy intervals of a CPU that are stored.
+/// Maximum number of busy intervals of a CPU that are stored.
 pub const BUSY_INTERVALS_MAX: usize = 1 << 16;
 
 /// Where a CPU (a hardware thread) is.

@@ -57,9 +57,9 @@ pub struct Injected {
     pub begun_ns: Option<u64>,
     /// For how long the loop did not run from there on, ns.
     pub taken_ns: u64,
-    /// The length of the detour in which that lies; absent when the loop noted none.
+    /// The length of the detour in which that lies; absent when the loop recorded none.
     pub found_ns: Option<u64>,
-    /// Of that, the loop's own time.
+    /// The part of it that is the loop's own time.
     pub own_ns: u64,
 }
 
@@ -123,11 +123,11 @@ pub struct Fixed {
     pub first: Vec<Quantum>,
     /// The minimum time, ns, of each block of the window, in order.
     pub least_ns: Vec<u64>,
-    /// Of each quantum, who used its cycles; empty where not every cycle was seen.
+    /// What used the cycles of each quantum; empty if not every cycle was seen.
     pub cycles: Vec<QuantumCycles>,
 }
 
-/// Who used the cycles of a quantum.
+/// What used the cycles of a quantum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuantumCycles {
     /// The loop itself.
@@ -138,7 +138,7 @@ pub struct QuantumCycles {
     pub departures: u64,
     /// How often between it and the quantum before.
     pub departures_before: u64,
-    /// Who took it first.
+    /// What took it first.
     pub first: Option<Part>,
     /// Whether another task ran.
     pub switched: bool,
@@ -170,7 +170,7 @@ pub struct Slots {
     pub count: u64,
     /// The work done in them, all together.
     pub work_sum: u64,
-    /// The most work done in one.
+    /// Maximum work done in one.
     pub work_max: u64,
     /// Slots in which no work was done at all.
     pub empty: u64,

@@ -26,7 +26,7 @@ impl Gap {
     }
 }
 
-/// What the kernel said at one instant, on the loop's CPU, in the same clock.
+/// What the kernel reported at one instant, on the loop's CPU, in the same clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     /// When, ns.
@@ -38,7 +38,7 @@ pub struct Mark {
 /// What happened at a mark. A number names a context or a task; the bench has its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// A context begins.
+    /// A context starts.
     Enter(u32),
     /// It ends.
     Leave(u32),
@@ -46,7 +46,7 @@ pub enum What {
     SwitchTo(u32),
     /// The loop runs again.
     SwitchBack,
-    /// The loop took a page fault. There is no event at its end: it ends where the loop goes on.
+    /// The loop took a page fault. There is no event at its end: it ends where the loop resumes.
     Fault,
 }
 
@@ -134,7 +134,7 @@ pub struct AttributionParameters {
 /// What did not fit together in a gap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SplitFaults {
-    /// Contexts that ended without having begun in this gap.
+    /// Contexts that ended without a start in this gap.
     pub unmatched: u64,
     /// Contexts and tasks whose end was not seen: the next event around them, or the end of the
     /// gap, ends them.
@@ -248,7 +248,7 @@ impl State {
         }
     }
 
-    /// A switch is made with no interrupt open; a fault of the loop goes on when the loop does.
+    /// A switch is made with no interrupt open; a fault of the loop resumes with the loop.
     fn switch(&mut self, task: Option<u32>) {
         let open = self.stack.len() as u64;
         if self.stack.contains(&Part::Fault) {

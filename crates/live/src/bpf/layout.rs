@@ -25,7 +25,7 @@ pub use generated::*;
 
 const _: () = assert!(HISTOGRAM_SLOTS == stats::histogram::SLOTS);
 
-/// Most rows of a CPU, including the unused row 0.
+/// Maximum number of rows of a CPU, including the unused row 0.
 pub const SLOTS_MAX: u32 = 1 << ROW_BITS;
 
 /// What a probe pair adds inside its own span.

@@ -259,17 +259,16 @@ impl LiveFootprint {
         let misses = current.counters.as_mut().map(Counters::stop).transpose()?;
         let after = KernelCounts::now(&self.root);
         if treatment {
-            stimulus.settle()?;
+            stimulus.drain()?;
         }
         let request_cycles = opened.wrapping_sub(requested_at);
         self.note(request_cycles, &window, treatment.then_some(opened));
         let kind = treatment.then(|| stimulus.counted_as());
         let delta = before.zip(after).map(|(b, a)| b.until(&a, self.settings.cpu, kind));
         let late = window.gap_at.wrapping_sub(requested_at.wrapping_add(delay)) as i64;
-        let most_late =
-            (self.clock.cycles(LATE_NS_MAX) + request_cycles + window.gap_cycles) as i64;
+        let max_late = (self.clock.cycles(LATE_NS_MAX) + request_cycles + window.gap_cycles) as i64;
         let on_time = match stimulus.is_timed() {
-            true => (0..most_late).contains(&late),
+            true => (0..max_late).contains(&late),
             false => {
                 delta.is_none_or(|delta| delta.ticks == 0) || !self.is_tick(requested_at, &window)
             }
@@ -277,7 +276,7 @@ impl LiveFootprint {
         let expected = kind.map(|kind| Expected { kind, on_time });
         let excess = window.excess_cycles(looping.chunks(), treatment, looping.in_window);
         let times =
-            TraceTimes { opened, ended, resumed: window.gap_at, stopped_cycles: window.gap_cycles };
+            TraceTimes { opened, ended, resumed: window.gap_at, stalled_cycles: window.gap_cycles };
         let mut result = repetition(delta, &window, expected, excess, misses);
         result.window = self.settings.mark.map(|_| self.windows);
         self.windows += 1;
@@ -285,18 +284,17 @@ impl LiveFootprint {
             result.verdict =
                 delta.map_or(Verdict::Contaminated, |delta| with_ticks(delta, expected));
             // It is not known which of the gaps is the interrupt's.
-            (result.excess_cycles, result.stopped_cycles) = (None, None);
+            (result.excess_cycles, result.stalled_cycles) = (None, None);
         }
         Ok((result, times))
     }
 
     /// Delay of the interrupt from its request, cycles: uniformly distributed over the chunks of a pass.
     fn delay(&mut self, pass: u64) -> u64 {
-        let least = self.clock.cycles(DELAY_NS_MIN);
-        let request_cycles = self.request_cycles.min(pass * REQUEST_PASSES_MAX + least);
+        let min = self.clock.cycles(DELAY_NS_MIN);
+        let request_cycles = self.request_cycles.min(pass * REQUEST_PASSES_MAX + min);
         let ticks_ns = if self.settings.ticks { TICK_NS_MAX } else { 0 };
-        let delay =
-            (request_cycles + pass * PASSES_BEFORE).max(least) + self.clock.cycles(ticks_ns);
+        let delay = (request_cycles + pass * PASSES_BEFORE).max(min) + self.clock.cycles(ticks_ns);
         delay + self.random.below(pass)
     }
 
@@ -481,7 +479,7 @@ fn repetition(
     Repetition {
         verdict: if is_late { Verdict::NotInterrupted } else { verdict },
         excess_cycles,
-        stopped_cycles: expected.map(|_| window.gap_cycles),
+        stalled_cycles: expected.map(|_| window.gap_cycles),
         user_misses: misses.map(|misses| misses.user),
         kernel_misses: misses.map(|misses| misses.kernel),
         window: None,

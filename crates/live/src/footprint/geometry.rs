@@ -9,7 +9,7 @@ use crate::host::{CacheFacts, Root, cache_facts};
 
 /// Bytes of a page.
 const PAGE_BYTES: u32 = 4096;
-/// Most lines of a level.
+/// Maximum number of lines of a level.
 const LINES_MAX: u64 = 1 << 24;
 
 /// Geometries given by the user: `l1d=48KiB:12:64`, size, ways and line; a translation buffer's

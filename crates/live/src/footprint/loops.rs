@@ -251,14 +251,14 @@ impl Loop {
             near.iter().sum::<u64>() as f64 / near.len() as f64
         };
         let displaced = (near(&displaced) - near(&usual)).max(0.0) as u64;
-        let noted = ChunkLimits {
+        let limits = ChunkLimits {
             gap: stopped.max(interrupt_cycles),
             far: most + displaced / 2,
             displaced,
         };
         // Storing the times changes the time of a chunk.
         let longer = self.pass_cycles as f64 / self.chunks() as f64 - near(&usual);
-        self.limits = noted.of_slower_loop(longer.max(0.0) as u64);
+        self.limits = limits.of_slower_loop(longer.max(0.0) as u64);
     }
 
     /// The sorted times of chunks after `prepare`.

@@ -36,9 +36,9 @@ impl Route {
             Some(journal) => journal,
             None => Journal::open().map_err(|error| error.to_string())?,
         };
-        let noted = journal.will_write(&path, old.trim()).map_err(|error| error.to_string());
+        let recorded = journal.will_write(&path, old.trim()).map_err(|error| error.to_string());
         self.journal = Some(journal);
-        noted?;
+        recorded?;
         if let Err(error) = std::fs::write(&path, cpu.to_string()) {
             // Nothing has changed, so there is nothing to restore.
             if let Some(journal) = &mut self.journal {
@@ -102,7 +102,7 @@ fn trial(root: &Root, stimulus: &mut dyn RaiseInterrupt) -> Result<Vec<RaisedLin
         while start.elapsed() < TRIAL {
             std::hint::spin_loop();
         }
-        stimulus.settle().map_err(|error| error.to_string())?;
+        stimulus.drain().map_err(|error| error.to_string())?;
     }
     let delta = read_interrupts(root).ok_or_else(none)?.since(&before);
     let mut rose: Vec<(u64, RaisedLine)> = Vec::new();

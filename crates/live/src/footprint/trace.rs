@@ -1,7 +1,7 @@
 //! One repetition with the kernel's marks: which contexts ran on the loop's CPU, and when.
 
 use lab::experiment::BenchError;
-use lab::footprint::trace::{Trace, TraceTimes, from_begin, spans};
+use lab::footprint::trace::{Trace, TraceTimes, from_start, spans};
 use lab::footprint::{Level, Method, Stimulus, Verdict};
 use rustix::thread::gettid;
 
@@ -11,7 +11,7 @@ use crate::clock::ClockMap;
 use crate::host::Root;
 use crate::marks::MarkProbes;
 
-/// Most repetitions until one is undisturbed.
+/// Maximum number of repetitions until one is undisturbed.
 const TRIALS: usize = 64;
 
 /// What reports who ran.
@@ -61,7 +61,7 @@ impl LiveFootprint {
             thread,
             times: kernel_counts.times,
             window_ns: 0,
-            stopped_ns: (0, 0),
+            stalled_ns: (0, 0),
             spans: Vec::new(),
         };
         if let Some(probes) = &probes {
@@ -100,10 +100,10 @@ fn fill(trace: &mut Trace, kernel_counts: &Traced, probes: &MarkProbes) -> Resul
     let ns = |cycles: u64| kernel_counts.clocks.ns_at(cycles).unwrap_or(0);
     let start_ns = ns(kernel_counts.times.opened);
     let since = |cycles: u64| ns(cycles).saturating_sub(start_ns);
-    let TraceTimes { ended, resumed, stopped_cycles, .. } = kernel_counts.times;
+    let TraceTimes { ended, resumed, stalled_cycles, .. } = kernel_counts.times;
     trace.window_ns = since(ended);
-    trace.stopped_ns = (since(resumed.saturating_sub(stopped_cycles)), since(resumed));
+    trace.stalled_ns = (since(resumed.saturating_sub(stalled_cycles)), since(resumed));
     let names = probes.names(&Root::default());
-    trace.spans = spans(&from_begin(&marks, trace.cpu, start_ns), &names, trace);
+    trace.spans = spans(&from_start(&marks, trace.cpu, start_ns), &names, trace);
     Ok(())
 }

@@ -50,7 +50,7 @@ pub struct Window {
     /// The longest gap.
     pub gap_cycles: u64,
     /// All gaps together.
-    pub stopped_cycles: u64,
+    pub stalled_cycles: u64,
     /// When the first gap ended, by the clock.
     pub gap_at: u64,
 }
@@ -114,7 +114,7 @@ impl Window {
             self.gap_at = at;
         }
         self.gaps += 1;
-        self.stopped_cycles += cycles;
+        self.stalled_cycles += cycles;
         self.gap_cycles = self.gap_cycles.max(cycles);
     }
 
@@ -146,7 +146,7 @@ const BEFORE: usize = 1;
 const AFTER: usize = 2;
 const REST: usize = 3;
 
-/// Touches all lines repeatedly until the pass after the interrupt is complete, or the window is over (the
+/// Touches all lines repeatedly until the pass after the interrupt is complete, or the window ends (the
 /// paper's refined method).
 #[inline(never)]
 pub fn refined<T: Touch>(touch: &mut T, config: WindowConfig) -> Window {
@@ -184,7 +184,7 @@ pub fn refined<T: Touch>(touch: &mut T, config: WindowConfig) -> Window {
         }
         let is_done = place == REST && sums[REST].chunks >= rest;
         // The same time for touching in treatment and control.
-        let over = time.wrapping_sub(start) > config.window_cycles + window.stopped_cycles;
+        let over = time.wrapping_sub(start) > config.window_cycles + window.stalled_cycles;
         if is_done || over {
             (window.before, window.after) = (sums[BEFORE], sums[AFTER]);
             return window;

@@ -14,7 +14,7 @@ pub struct ClockFacts {
     pub available: Option<Vec<String>>,
     /// Frequency of the TSC, where somebody states it.
     pub tsc_khz: Option<u64>,
-    /// Who states it: `kernel` (the conversion that the kernel itself uses), `cpuid 0x15` or
+    /// What states it: `kernel` (the conversion that the kernel itself uses), `cpuid 0x15` or
     /// `hypervisor` (CPUID leaf 0x40000010).
     pub tsc_khz_source: Option<String>,
 }

@@ -31,7 +31,7 @@ pub struct CpuFacts {
     pub frequency_driver: Option<String>,
 }
 
-/// Who made the processor. The numbers are the x86 ones.
+/// Vendor of the processor. The numbers are the x86 ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CpuModel {
     /// Such as `GenuineIntel`.

@@ -12,7 +12,7 @@ pub enum CpuListError {
     #[error("`{0}` is not a CPU number or a range such as 0-3")]
     Syntax(String),
     /// A range that runs backwards.
-    #[error("the range `{0}` ends before it begins")]
+    #[error("the range `{0}` ends before it starts")]
     Backwards(String),
     /// A number above [`CPU_MAX`].
     #[error("CPU {0} is out of range: the highest accepted is {CPU_MAX}")]

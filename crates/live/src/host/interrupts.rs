@@ -1,4 +1,4 @@
-//! `/proc/interrupts` and `/proc/softirqs`: the kernel's own counts, to compare ours with.
+//! `/proc/interrupts` and `/proc/softirqs`: the kernel's own counts, with which irqlab's are compared.
 
 use serde::Serialize;
 

@@ -22,7 +22,7 @@ pub struct PmuFacts {
     pub sources: Option<Vec<String>>,
     /// Every event that was tried; empty unless the running machine is described.
     pub events: Vec<PmuEvent>,
-    /// Most `instructions` events that counted together without taking turns. On Intel one of them
+    /// Maximum number of `instructions` events that counted together without multiplexing. On Intel one of them
     /// sits in a counter that can do nothing else. Absent when not even one opens; 0 when they
     /// open and don't count.
     pub counters_in_group: Option<u32>,

@@ -205,7 +205,7 @@ struct ProgramLoad {
 fn try_bpf() -> io::Result<()> {
     const BPF_PROG_LOAD: libc::c_long = 5;
     const BPF_PROG_TYPE_RAW_TRACEPOINT: u32 = 17;
-    // r0 = 0; exit. Opcode in the lowest byte on either byte order: `struct bpf_insn` begins so.
+    // r0 = 0; exit. Opcode in the lowest byte on either byte order: `struct bpf_insn` starts so.
     let code: [[u8; 8]; 2] = [[0xb7, 0, 0, 0, 0, 0, 0, 0], [0x95, 0, 0, 0, 0, 0, 0, 0]];
     let license = c"Dual MIT/GPL";
     let attributes = ProgramLoad {

@@ -10,7 +10,7 @@ use std::str::FromStr;
 /// (interrupt counts of big machines, BTF) is read with a limit of its own.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// Most entries of a directory that are looked at.
+/// Maximum number of entries of a directory that are read.
 const DIRECTORY_ENTRIES_MAX: usize = 65_536;
 
 /// The directory in which `proc`, `sys` and `boot` are found; `/` on the machine itself.

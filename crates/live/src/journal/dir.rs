@@ -41,7 +41,7 @@ pub(super) fn prepare(directory: &Path) -> Result<(), JournalError> {
     check(directory).map_err(fail)
 }
 
-/// That `directory` is a directory and no symbolic link, ours, and closed to others.
+/// That `directory` is a directory and no symbolic link, owned by this user, and closed to others.
 pub(super) fn check(directory: &Path) -> Result<(), String> {
     let metadata = std::fs::symlink_metadata(directory).map_err(|error| error.to_string())?;
     if !metadata.is_dir() {

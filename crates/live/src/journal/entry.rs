@@ -16,7 +16,7 @@ use super::{JournalError, VALUE_BYTES_MAX};
 const SETTING_ROOTS: [&str; 4] = ["/proc/sys", "/proc/irq", "/sys/class/net", "/sys/kernel"];
 /// File systems that hold settings: proc, sysfs, debugfs, tracefs.
 const SETTING_FILE_SYSTEMS: [u64; 4] = [0x9fa0, 0x6265_6572, 0x6462_6720, 0x7472_6163];
-/// A file with this prefix in its name is ours.
+/// A file with this prefix in its name was created by irqlab.
 const OUR_PREFIX: &str = "irqlab-";
 
 /// What to undo, and how it is recognised.
@@ -36,7 +36,7 @@ pub(super) enum Entry {
 
 /// What undoing did.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Undone {
+pub(super) enum UndoResult {
     Removed(PathBuf),
     Restored(PathBuf),
     /// There was nothing to undo.
@@ -57,7 +57,7 @@ impl Entry {
         let refuse = |reason| JournalError::Refused { path: path.to_owned(), reason };
         let (directory, name) = split(path)?;
         let metadata = std::fs::symlink_metadata(path)
-            .map_err(|_| refuse("it cannot be looked at after it was created"))?;
+            .map_err(|_| refuse("its metadata cannot be read after it was created"))?;
         if !metadata.is_file() {
             return Err(refuse("it is not a regular file"));
         }
@@ -97,7 +97,7 @@ impl Entry {
     }
 
     /// Undoes it. Every rule is checked here again, for the entry may come from a file.
-    pub fn undo(&self) -> io::Result<Undone> {
+    pub fn undo(&self) -> io::Result<UndoResult> {
         match self {
             Entry::File { directory, name, identity } => remove(directory, name, *identity),
             Entry::Setting { path, old_value } => restore(path, old_value),
@@ -129,15 +129,15 @@ fn is_setting(path: &Path) -> bool {
     straight && SETTING_ROOTS.iter().any(|root| path.starts_with(root) && path != Path::new(root))
 }
 
-fn restore(path: &Path, old_value: &str) -> io::Result<Undone> {
+fn restore(path: &Path, old_value: &str) -> io::Result<UndoResult> {
     if !is_setting(path) || old_value.len() > VALUE_BYTES_MAX {
-        return Err(io::Error::other("this is no kernel setting of ours"));
+        return Err(io::Error::other("this is no kernel setting that irqlab changes"));
     }
     let mut options = OpenOptions::new();
     options.write(true).custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK);
     let mut file = match options.open(path) {
         // An interface or interrupt that is gone has taken its settings with it.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Undone::Nothing),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(UndoResult::Nothing),
         other => other?,
     };
     let kind = rustix::fs::fstatfs(&file)?.f_type as u64;
@@ -146,9 +146,9 @@ fn restore(path: &Path, old_value: &str) -> io::Result<Undone> {
     }
     match file.write_all(old_value.as_bytes()) {
         // Some settings can't be written (an interrupt that the kernel manages): one that has its
-        // value needs no writing, then or ever.
-        Err(_) if holds(path, old_value) => Ok(Undone::Nothing),
-        other => other.map(|()| Undone::Restored(path.to_owned())),
+        // value needs no writing, now or later.
+        Err(_) if holds(path, old_value) => Ok(UndoResult::Nothing),
+        other => other.map(|()| UndoResult::Restored(path.to_owned())),
     }
 }
 
@@ -160,7 +160,7 @@ fn holds(path: &Path, value: &str) -> bool {
     read.is_ok() && text.trim() == value.trim()
 }
 
-fn remove(directory: &Path, name: &Path, identity: Option<(u64, u64)>) -> io::Result<Undone> {
+fn remove(directory: &Path, name: &Path, identity: Option<(u64, u64)>) -> io::Result<UndoResult> {
     let mut parts = name.components();
     let plain = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
     if !plain || !directory.is_absolute() {
@@ -168,21 +168,21 @@ fn remove(directory: &Path, name: &Path, identity: Option<(u64, u64)>) -> io::Re
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = match rustix::fs::open(directory, flags, Mode::empty()) {
-        Err(Errno::NOENT) => return Ok(Undone::Nothing),
+        Err(Errno::NOENT) => return Ok(UndoResult::Nothing),
         other => File::from(other?),
     };
     let file: &OsStr = name.as_os_str();
     let stat = match rustix::fs::statat(&opened, file, AtFlags::SYMLINK_NOFOLLOW) {
-        Err(Errno::NOENT) => return Ok(Undone::Nothing),
+        Err(Errno::NOENT) => return Ok(UndoResult::Nothing),
         other => other?,
     };
-    let ours = match identity {
+    let is_recorded = match identity {
         Some(identity) => identity == (stat.st_dev, stat.st_ino),
         None => is_our_name(name),
     };
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || !ours {
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || !is_recorded {
         return Err(io::Error::other("this is not the file that was recorded"));
     }
     rustix::fs::unlinkat(&opened, file, AtFlags::empty())?;
-    Ok(Undone::Removed(directory.join(name)))
+    Ok(UndoResult::Removed(directory.join(name)))
 }

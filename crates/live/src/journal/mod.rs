@@ -1,4 +1,4 @@
-//! What a running irqlab has to undo: files it made, kernel settings it changed.
+//! What a running irqlab must undo: files that it created, kernel settings that it changed.
 //!
 //! Every entry is on disk *before* the change is made. Dropping the [`Journal`] undoes its entries,
 //! the last one first, and removes its file; after a SIGKILL the file remains, and the next start
@@ -6,9 +6,9 @@
 //!
 //! # Design constraints
 //! - One JSON file per process, named by pid and start time, so that a reused pid is recognised.
-//! - A journal is read with suspicion: bounded in size, owned by us, in a directory that only we
+//! - A journal is read with suspicion: bounded in size, owned by this user, in a directory that only this user
 //!   can write. It can restore nothing but kernel settings under a few known paths, and remove
-//!   nothing but regular files that are recognisably ours.
+//!   nothing but regular files that irqlab recognisably created.
 //! - Settings of an earlier boot are gone with it and are not restored; files are removed.
 
 mod dir;
@@ -30,7 +30,7 @@ pub use replay::{replay_dead, replay_dead_in};
 
 /// Version of the journal's file format.
 const FORMAT: u32 = 1;
-/// Most entries a journal may have.
+/// Maximum number of entries of a journal.
 const ENTRIES_MAX: usize = 4096;
 /// Largest journal that is read or written, in bytes.
 const FILE_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -41,7 +41,7 @@ const VALUE_BYTES_MAX: usize = 4096;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JournalError {
-    /// The journal's directory cannot be made, or is not ours alone.
+    /// The journal's directory cannot be created, or others can write it.
     #[error("the journal directory {path}: {reason}")]
     Directory {
         /// Which directory.
@@ -87,7 +87,7 @@ impl Journal {
     /// A new, empty journal in [`default_dir`]. Nothing is written before the first entry.
     ///
     /// # Errors
-    /// When the directory cannot be made or isn't ours alone, or `/proc` cannot be read.
+    /// When the directory cannot be created or others can write it, or `/proc` cannot be read.
     pub fn open() -> Result<Self, JournalError> {
         Self::open_in(&default_dir())
     }
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_journal_is_said_and_removed() {
+    fn a_damaged_journal_is_reported_and_removed() {
         let root = tempfile::tempdir().unwrap();
         let dir = private_dir(root.path());
         for contents in ["", "{", "[]", r#"{"format":9,"boot_id":"","entries":[]}"#] {

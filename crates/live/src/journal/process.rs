@@ -76,7 +76,7 @@ fn parse_start_ticks(stat: &str) -> Option<u64> {
     fields.nth(18)?.parse().ok().filter(|_| !dead)
 }
 
-/// Identifies this boot; empty where the kernel does not tell.
+/// Identifies this boot; empty if the kernel does not report it.
 pub(super) fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
         .map(|text| text.trim().to_owned())

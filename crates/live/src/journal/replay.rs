@@ -1,4 +1,4 @@
-//! Undoing what processes left that no longer live.
+//! Undoes the changes of processes that no longer exist.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -7,11 +7,11 @@ use std::path::Path;
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 
-use super::entry::{Entry, Undone};
+use super::entry::{Entry, UndoResult};
 use super::process::{ProcessName, boot_id};
 use super::{Contents, ENTRIES_MAX, FILE_BYTES_MAX, FORMAT, default_dir, dir};
 
-/// Most files looked at in the journal's directory.
+/// Maximum number of files read in the journal's directory.
 const FILES_MAX: usize = 1024;
 /// Permissions that nobody but the owner may have.
 const OTHERS: u32 = 0o077;
@@ -88,7 +88,7 @@ fn open_locked(path: &Path) -> io::Result<Option<File>> {
         return Ok(None);
     }
     if !metadata.is_file() || !dir::is_ours(&metadata) || metadata.mode() & OTHERS != 0 {
-        return Err(io::Error::other("it is not a regular file of ours alone"));
+        return Err(io::Error::other("it is not a regular file that only this user can access"));
     }
     Ok(Some(file))
 }
@@ -111,7 +111,7 @@ fn read(file: &File) -> io::Result<Contents> {
 }
 
 /// Undoes the entries, the last one first. Returns whether the journal has served: an entry that
-/// can never be undone is reported once and dropped, one that failed for now is kept.
+/// can never be undone is reported once and dropped, one that may be undone later is kept.
 fn undo_all(contents: &Contents, pid: u32, messages: &mut Vec<String>) -> bool {
     let same_boot = contents.boot_id == boot_id();
     let mut all_undone = true;
@@ -120,12 +120,12 @@ fn undo_all(contents: &Contents, pid: u32, messages: &mut Vec<String>) -> bool {
             continue;
         }
         match entry.undo() {
-            Ok(Undone::Nothing) => {}
-            Ok(Undone::Removed(path)) => messages.push(format!(
+            Ok(UndoResult::Nothing) => {}
+            Ok(UndoResult::Removed(path)) => messages.push(format!(
                 "removed {}, left by process {pid}, which no longer lives",
                 path.display()
             )),
-            Ok(Undone::Restored(path)) => messages.push(format!(
+            Ok(UndoResult::Restored(path)) => messages.push(format!(
                 "restored {}, changed by process {pid}, which no longer lives",
                 path.display()
             )),
@@ -138,7 +138,7 @@ fn undo_all(contents: &Contents, pid: u32, messages: &mut Vec<String>) -> bool {
     all_undone
 }
 
-/// Rights can be had later; a broken rule stays broken.
+/// Rights may be granted later; an entry that breaks a rule always does.
 fn may_work_later(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }

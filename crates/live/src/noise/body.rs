@@ -5,7 +5,7 @@ use loop_bodies::{LINKS_PER_LINE, add, alu, branch, ring_of_lines, walk};
 
 /// Bytes that fit into a first-level cache.
 const LOAD_BYTES: usize = 16 << 10;
-/// Most bytes that the memory body walks through.
+/// Maximum size of the memory that the memory body walks through, bytes.
 const MEMORY_BYTES_MAX: usize = 256 << 20;
 
 /// A body and its data.

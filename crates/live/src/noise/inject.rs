@@ -12,7 +12,7 @@ use rustix::time::{
 use crate::clock::Reading;
 use crate::threads::pin;
 
-/// Most timers on one CPU: each is an open file, whose number the kernel limits.
+/// Maximum number of timers on one CPU: each is an open file, whose number the kernel limits.
 const TIMERS_MAX: u64 = 3_900;
 
 /// Timers that are set. Nobody waits for them: they only raise their interrupts.

@@ -45,7 +45,7 @@ pub struct LoopOutcome {
     pub recording_cycles: u64,
 }
 
-/// Runs the configured loop until its window is over, or the ring requests a stop.
+/// Runs the configured loop until its window ends, or the ring requests a stop.
 ///
 /// Not inlined: an iteration time measured with it is valid for later calls from the same place.
 #[inline(never)]

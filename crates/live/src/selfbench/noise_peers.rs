@@ -22,7 +22,7 @@ const THRESHOLD_NS: u64 = 1000;
 const BUCKETS: u64 = 1024;
 /// Time between two wake-ups of cyclictest, µs.
 const INTERVAL_US: u64 = 1000;
-/// Most bytes of a tool's output.
+/// Maximum length of a tool's output, bytes.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
 /// Configuration.

@@ -1,4 +1,4 @@
-//! The disk source: reads that reach the device, one at a time.
+//! The disk stimulus: reads that reach the device, one at a time.
 
 use std::fs::File;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const HIGH_FILE_BYTES: u64 = 256 * MIB;
 /// A request at the high rate is this many file system blocks.
 const HIGH_REQUEST_BLOCKS: u64 = 4;
 const REQUEST_BYTES_MAX: u64 = MIB;
-/// Reads that fail one after the other before the source gives up.
+/// Reads that fail one after the other before the stimulus gives up.
 const CONSECUTIVE_ERRORS_MAX: u32 = 1000;
 /// Reads after which at least one must have reached a block device.
 const PROBE_READS: u32 = 4;
@@ -61,7 +61,7 @@ pub(super) fn start(
         ));
     }
     let facts = facts! {
-        "source": "disk",
+        "stimulus": "disk",
         "file": target.place,
         "file_bytes": target.size_bytes,
         "request_bytes": request_bytes,

@@ -1,4 +1,4 @@
-//! The IPI source: `membarrier` from one CPU interrupts the CPUs where our other threads run.
+//! The IPI stimulus: `membarrier` from one CPU interrupts the CPUs where our other threads run.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ pub(super) fn start(
     };
     pool.spawn("ipi-caller", Some(caller), move |worker| call(worker, interval))?;
     Ok(facts! {
-        "source": "ipi",
+        "stimulus": "ipi",
         "method": "membarrier PRIVATE_EXPEDITED",
         "interval_ns": interval.map(|interval| interval.as_nanos() as u64),
         "caller_cpu": caller,

@@ -101,7 +101,7 @@ fn compress_loop(worker: &Worker, region: &[u8], first: usize) -> Result<(), Wor
     Ok(())
 }
 
-/// `MemAvailable`, where `/proc` tells.
+/// `MemAvailable`, if `/proc` has it.
 fn memory_available_bytes() -> Option<u64> {
     parse_available(&std::fs::read_to_string("/proc/meminfo").ok()?)
 }

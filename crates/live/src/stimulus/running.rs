@@ -78,7 +78,7 @@ struct Process {
 impl Running {
     /// A stimulus that does nothing and has no process.
     pub(super) fn nothing(name: String) -> Self {
-        Running { name, process: None, facts: facts! { "source": "none" } }
+        Running { name, process: None, facts: facts! { "stimulus": "none" } }
     }
 
     /// Starts the process and waits for its first line.

@@ -1,4 +1,4 @@
-//! Files the disk source reads: a scratch file that vanishes with us, or one the caller names.
+//! Files that the disk stimulus reads: a scratch file that vanishes with the process, or one the caller names.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};

@@ -31,7 +31,7 @@ pub(super) fn install_wake_up_signal() {
 /// Ignores SIGINT: Ctrl-C goes to the whole foreground group, and the measuring process must get
 /// our report before we end.
 pub(super) fn ignore_interrupt_key() {
-    // SAFETY: SIG_IGN is a valid disposition; no handler of ours is involved.
+    // SAFETY: SIG_IGN is a valid disposition; no handler of this process is involved.
     unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
 }
 
@@ -63,7 +63,7 @@ pub(super) fn prefer(cpus: &[u32]) {
     let _ = sched_setaffinity(None, &set);
 }
 
-/// A CPU other than the first measured one, for the other end of a source: the last housekeeping
+/// A CPU other than the first measured one, for the other end of a stimulus: the last housekeeping
 /// CPU, else the last online CPU that is not measured, else the last measured one.
 pub(super) fn other_cpu(settings: &StimulusSettings) -> Option<u32> {
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
@@ -95,7 +95,7 @@ fn parse_cpu_list(text: &str) -> Vec<u32> {
     cpus
 }
 
-/// Deadlines at equal distances on CLOCK_MONOTONIC; after a stall it goes on from now, without a
+/// Deadlines at equal distances on CLOCK_MONOTONIC; after a stall they continue from now, without a
 /// burst.
 pub(super) struct Ticker {
     interval_ns: i64,

@@ -1,4 +1,4 @@
-//! The timer source: high-resolution timers that expire on the measured CPUs.
+//! The timer stimulus: high-resolution timers that expire on the measured CPUs.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -54,7 +54,7 @@ fn sleepers(
         pool.spawn("timer", Some(cpu), move |worker| sleep_loop(worker, interval))?;
     }
     let interval_ns = interval.as_nanos() as u64;
-    Ok(facts! { "source": "timer", "method": "clock_nanosleep", "interval_ns": interval_ns })
+    Ok(facts! { "stimulus": "timer", "method": "clock_nanosleep", "interval_ns": interval_ns })
 }
 
 fn sleep_loop(worker: &Worker, interval: Duration) -> Result<(), WorkerError> {
@@ -70,12 +70,13 @@ fn sleep_loop(worker: &Worker, interval: Duration) -> Result<(), WorkerError> {
 }
 
 /// perf's `cpu-clock` on each measured CPU: its sampling timer interrupts at a fixed period, with
-/// no buffer to write samples to, and no thread of ours on the measured CPUs.
+/// no buffer to write samples to, and no thread of irqlab on the measured CPUs.
 ///
 /// perf throttles an event after so many samples without a scheduler tick, and an idle CPU has no
 /// tick. Setting the period again lifts the throttle, at one function-call IPI each; how often it
-/// has to be done is found out before the source counts as running. The events' own time tells of
-/// a throttle in some kernels; others, as Linux 6.1, count on, and the interrupts tell.
+/// has to be done is determined before the stimulus counts as running. In some
+/// kernels the events' own time shows a throttle; in others, such as Linux 6.1, it advances, and only the
+/// interrupts show it.
 fn sampled_clocks(
     settings: &StimulusSettings,
     pool: &mut WorkerPool,
@@ -91,7 +92,7 @@ fn sampled_clocks(
         worker.count((clocks.total_ns()? - before) / period_ns, 0);
         Ok(())
     })?;
-    Ok(facts! { "source": "timer", "method": "perf cpu-clock", "interval_ns": period_ns })
+    Ok(facts! { "stimulus": "timer", "method": "perf cpu-clock", "interval_ns": period_ns })
 }
 
 /// Lifts throttles until stopped; more often once some went unnoticed, as when a CPU falls idle
@@ -142,7 +143,7 @@ struct Window {
     start: Instant,
     /// How long they had counted.
     counted_ns: u64,
-    /// Local timer interrupts of the CPU of each, where the kernel tells.
+    /// Local timer interrupts of the CPU of each, if the kernel reports them.
     interrupts: Option<Vec<u64>>,
 }
 
@@ -152,7 +153,7 @@ impl Window {
         Ok(Window { start: Instant::now(), counted_ns, interrupts })
     }
 
-    /// Whether the events stood still for more than a twentieth of the time between the two, or a
+    /// Whether the events were stopped for more than a twentieth of the time between the two, or a
     /// tenth of the interrupts of one did not come.
     fn was_throttled(&self, end: &Window, clocks: &Clocks) -> bool {
         let elapsed_ns = (end.start - self.start).as_nanos() as u64;

@@ -1,4 +1,4 @@
-//! How sources end: asked, dropped, killed, orphaned, or never begun for lack of rights.
+//! How stimuli end: on request, dropped, killed, orphaned, or never started for lack of rights.
 
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -91,7 +91,7 @@ fn an_orphan_refuses_to_start() {
     assert_eq!(run("{}").status.code(), Some(2));
 }
 
-/// Without rights every source says what is missing, or does with less; none panics.
+/// Without rights every stimulus reports what is missing, or uses less; none panics.
 #[test]
 fn without_rights_sources_are_unavailable_or_work() {
     let _alone = alone();

@@ -17,7 +17,7 @@ const TOP: f64 = 30.0;
 const HEIGHT: f64 = PANEL - TOP - 50.0;
 /// Where the plot ends, from the top of its panel.
 pub const BOTTOM_Y: f64 = TOP + HEIGHT;
-/// Most panels: a picture of more is none.
+/// Maximum number of panels: there is no picture of more.
 const PANELS_MAX: usize = 64;
 /// Colours that colour-blind people can distinguish, too (Okabe and Ito, 2008), for the causes that
 /// took most; the others share the last.

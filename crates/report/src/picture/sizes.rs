@@ -10,7 +10,7 @@ use crate::human;
 
 /// Bars per doubling of length.
 const BARS: f64 = 2.0;
-/// Most bars: lengths below 2^64.
+/// Maximum number of bars: lengths below 2^64.
 const BARS_MAX: usize = 128;
 /// Colours of causes, and that of no cause.
 const LINES: usize = COLOURS.len() + 1;

@@ -12,7 +12,7 @@ ffffffff81000100 t helper
 ffffffff81000200 t helper
 ffffffff81000300 T do_open
 ffffffff81000400 T __switch_to_asm
-ffffffff81000500 T behind
+ffffffff81000500 T after
 ffffffff82000000 D jiffies
 ";
 
@@ -118,7 +118,7 @@ fn parameters_have_the_types_of_the_function() {
 
 #[test]
 fn actions_reach_the_plugin_in_their_order() {
-    let all = ["a=do_open: span, record rdi", "helper+8: open x, detail fast", "behind: close x"];
+    let all = ["a=do_open: span, record rdi", "helper+8: open x, detail fast", "after: close x"];
     assert_eq!(
         text(&all),
         "annotation address ffffffff81000300\nspan 0\nrecord reg:rdi\n\

@@ -51,7 +51,7 @@ impl Output {
             let numbers: Option<Vec<u64>> = words.map(|number| number.parse().ok()).collect();
             match (word, numbers.as_deref()) {
                 ("hz", Some([hz])) if *hz > 0 => output.hz = *hz,
-                ("turns", Some([iterations])) => output.iterations = *iterations,
+                ("iterations", Some([iterations])) => output.iterations = *iterations,
                 ("ran", Some([start, end, lost, loops])) if start <= end => {
                     (output.start, output.end) = (*start, *end);
                     (output.lost, output.loops) = (*lost, *loops);
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn output_is_parsed() {
-        let text = "SeaBIOS\nBooting from ROM..irqlab-bare 1\r\nhz 2000000000\nturns 7\n\
+        let text = "SeaBIOS\nBooting from ROM..irqlab-bare 1\r\nhz 2000000000\niterations 7\n\
                     ran 10 90 0 8\nrecord 10 20\nrecord 20 31\nend\n";
         let output = Output::parse(text.as_bytes()).unwrap();
         assert_eq!((output.iterations, output.start, output.end, output.loops), (7, 10, 90, 8));
@@ -100,7 +100,7 @@ mod tests {
         let start = "irqlab-bare 1\n";
         for text in [
             "",
-            "turns 1\nend\n",
+            "iterations 1\nend\n",
             "error number\n",
             "hz 0\nend\n",
             "hz 1\nown 1 2 3\nend\n",

@@ -91,7 +91,7 @@ impl BareNoise {
         let iterations = settings.iterations.unwrap_or(0);
         let window_ns = settings.quantum_ns.saturating_mul(settings.repetitions);
         format!(
-            "noise loop={looping} body={body} bytes={bytes} quantum={} turns={iterations} repetitions={} \
+            "noise loop={looping} body={body} bytes={bytes} quantum={} iterations={iterations} repetitions={} \
              window={window_ns} threshold={} warm_up=2",
             settings.quantum_ns, settings.repetitions, settings.threshold_ns
         )
@@ -143,8 +143,8 @@ impl BareNoise {
             false,
             self.settings.seed,
         );
-        for &[begin, end] in &output.records {
-            ledger.add_bare(Gap { start_ns: output.ns(begin), end_ns: output.ns(end) });
+        for &[start, end] in &output.records {
+            ledger.add_bare(Gap { start_ns: output.ns(start), end_ns: output.ns(end) });
         }
         ledger
     }
@@ -154,9 +154,9 @@ impl BareNoise {
         let quanta_per_block = output.records.len().div_ceil(BLOCKS).max(1);
         for quanta in output.records.chunks(quanta_per_block) {
             let mut least_ns = u64::MAX;
-            for &[begin, end] in quanta {
-                let start_ns = output.ns(begin);
-                let time_ns = output.ns(end.saturating_sub(begin));
+            for &[start, end] in quanta {
+                let start_ns = output.ns(start);
+                let time_ns = output.ns(end.saturating_sub(start));
                 least_ns = least_ns.min(time_ns);
                 fixed.times.record(time_ns, start_ns);
                 if fixed.first.len() < QUANTA_MAX {
@@ -220,7 +220,7 @@ impl Bench for BareNoise {
         map.insert("qemu".into(), json!(self.qemu.version_text));
         map.insert("cpus".into(), json!("0"));
         map.insert("body".into(), json!(settings.body.word()));
-        map.insert("turns".into(), json!(settings.iterations));
+        map.insert("iterations".into(), json!(settings.iterations));
         map.insert("threshold_ns".into(), json!(settings.threshold_ns));
         let model = settings.model.as_ref();
         map.insert("model".into(), json!(model.map(|model| &model.model.name)));

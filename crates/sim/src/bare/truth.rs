@@ -50,7 +50,7 @@ impl Counted {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     /// Lines that the handler was configured to touch.
-    pub told: u64,
+    pub handler_lines: u64,
     /// With the refined method.
     pub refined: Counted,
     /// With the basic one.
@@ -92,10 +92,10 @@ const HANDLER_CODE_AT: u64 = (32 << 20) + (384 << 10);
 const PASSES: u64 = 8;
 
 /// Returns how many lines a handler displaces from a full cache: in each set as many as it touches, at most
-/// all. `told` lines are consecutive: one in each set until all sets have one, then a second in each. `own`
+/// all. The `handler_lines` are consecutive: one in each set until all sets have one, then a second in each. `own`
 /// are the addresses of its own code and data.
 #[must_use]
-pub fn displaced(cache: Geometry, level: Level, told: u64, own: Own) -> u64 {
+pub fn displaced(cache: Geometry, level: Level, handler_lines: u64, own: Own) -> u64 {
     let data = [(own.stack, SAVED_BYTES), (own.work, WORK_BYTES)];
     let code = [(own.code, own.code_end.saturating_sub(own.code))];
     let (first, ranges) = match level {
@@ -104,8 +104,8 @@ pub fn displaced(cache: Geometry, level: Level, told: u64, own: Own) -> u64 {
         Level::L2 => (HANDLER_DATA_AT, [&data[..], &code[..]].concat()),
     };
     let line = cache.line_bytes;
-    let begin = first / line;
-    let mut lines: Vec<u64> = (begin..begin + told).collect();
+    let start = first / line;
+    let mut lines: Vec<u64> = (start..start + handler_lines).collect();
     for (at, bytes) in ranges.into_iter().filter(|(_, bytes)| *bytes > 0) {
         lines.extend(at / line..=(at + bytes - 1) / line);
     }
@@ -153,10 +153,10 @@ impl<'a> Truth<'a> {
         let (lines, steps) = (of.geometry().lines(), truth.settings.curve_points.max(1));
         let mut points = Vec::new();
         for step in 0..=steps {
-            let told = lines * step / steps;
-            let found = truth.measured(Method::Basic, By::Program, told, stop)?;
+            let handler_lines = lines * step / steps;
+            let found = truth.measured(Method::Basic, By::Program, handler_lines, stop)?;
             let Some(found) = found else { return Ok(None) };
-            points.push((told, excess(&found.repetitions, touch)?.0.mean));
+            points.push((handler_lines, excess(&found.repetitions, touch)?.0.mean));
         }
         truth.curve = Curve { points };
         Ok(Some(truth))
@@ -168,18 +168,18 @@ impl<'a> Truth<'a> {
         &self.curve
     }
 
-    /// Measures a handler that touches `told` lines; none if `stop` returned true.
+    /// Measures a handler that touches `handler_lines`; none if `stop` returned true.
     ///
     /// # Errors
     /// As [`footprint`], and when an interrupt did not arrive in its phase.
-    pub fn point(&self, told: u64, stop: &dyn Fn() -> bool) -> Result<Option<Point>> {
-        let basic = self.measured(Method::Basic, By::Interrupt, told, stop)?;
-        let refined = self.measured(Method::Refined, By::Interrupt, told, stop)?;
+    pub fn point(&self, handler_lines: u64, stop: &dyn Fn() -> bool) -> Result<Option<Point>> {
+        let basic = self.measured(Method::Basic, By::Interrupt, handler_lines, stop)?;
+        let refined = self.measured(Method::Refined, By::Interrupt, handler_lines, stop)?;
         let Some((basic, refined)) = basic.zip(refined) else { return Ok(None) };
         let of = &self.settings.of;
         let counted = |found: &Footprints| -> Result<Counted> {
             let more = excess(&found.repetitions, |one| one.read[0])?.0;
-            let truth = displaced(of.geometry(), of.level, told, found.own);
+            let truth = displaced(of.geometry(), of.level, handler_lines, found.own);
             Ok(Counted { truth, found: more.mean.round() as i64 })
         };
         let (mut more, idle) = excess(&basic.repetitions, touch)?;
@@ -193,7 +193,7 @@ impl<'a> Truth<'a> {
             )
         })?;
         Ok(Some(Point {
-            told,
+            handler_lines,
             refined: counted(&refined)?,
             basic: counted(&basic)?,
             timed: lines.lines,
@@ -205,13 +205,13 @@ impl<'a> Truth<'a> {
         &self,
         method: Method,
         by: By,
-        told: u64,
+        handler_lines: u64,
         stop: &dyn Fn() -> bool,
     ) -> Result<Option<Footprints>> {
         let mut settings = FootprintSettings { method, by, ..self.settings.of.clone() };
         (settings.data_lines, settings.code_lines) = match settings.level {
-            Level::L1i => (0, told),
-            Level::L1d | Level::L2 => (told, 0),
+            Level::L1i => (0, handler_lines),
+            Level::L1d | Level::L2 => (handler_lines, 0),
         };
         let found = footprint(self.cache, self.qemu, &settings, stop)?;
         let Some(found) = found else { return Ok(None) };
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(own, 7 + 3);
         assert_eq!(displaced(CACHE, Level::L1d, 1024, nothing), 1024);
         assert_eq!(displaced(CACHE, Level::L1i, 100, nothing), 100);
-        // One in each set, and the handler's own besides; then no more room in the first sets.
+        // One in each set, and the handler's own; then no more room in the first sets.
         assert_eq!(displaced(CACHE, Level::L1d, 512, nothing), 512 + 7);
         let direct = Geometry { ways: 1, ..CACHE };
         assert_eq!(displaced(direct, Level::L1d, 1024, nothing), 1024);
@@ -273,7 +273,8 @@ mod tests {
     fn inaccurate_results_do_not_pass() {
         let counted = Counted { truth: 100, found: 102 };
         assert!(counted.holds() && !Counted { found: 103, ..counted }.holds());
-        let point = Point { told: 90, refined: counted, basic: counted, timed: None, limit: 9.0 };
+        let point =
+            Point { handler_lines: 90, refined: counted, basic: counted, timed: None, limit: 9.0 };
         assert!(!point.time_holds());
         assert!(Point { timed: Some(91.0), ..point }.time_holds());
         assert!(!Point { timed: Some(111.0), ..point }.time_holds());
@@ -283,12 +284,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn at_most_all_lines_are_displaced_and_never_fewer_by_more(told in 0..3000_u64, more in 0..99_u64,
+        fn at_most_all_lines_are_displaced_and_never_fewer_by_more(handler_lines in 0..3000_u64, more in 0..99_u64,
             stack: u32, work: u32) {
             let own = Own { stack: stack.into(), code: 0, code_end: 0, work: work.into() };
-            let found = displaced(CACHE, Level::L1d, told, own);
-            prop_assert!(found <= CACHE.lines() && found >= told.min(CACHE.lines()));
-            prop_assert!(found <= displaced(CACHE, Level::L1d, told + more, own));
+            let found = displaced(CACHE, Level::L1d, handler_lines, own);
+            prop_assert!(found <= CACHE.lines() && found >= handler_lines.min(CACHE.lines()));
+            prop_assert!(found <= displaced(CACHE, Level::L1d, handler_lines + more, own));
         }
     }
 }

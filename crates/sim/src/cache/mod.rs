@@ -76,7 +76,7 @@ impl Cache {
     /// Returns the directory `name`. If it does not exist, `make` fills a temporary directory, which is then
     /// renamed.
     ///
-    /// Of two processes that make the same directory, the second waits for the first. Remains of a killed
+    /// If two processes create the same directory, the second waits for the first. Remains of a killed
     /// process are removed.
     pub(crate) fn directory(
         &self,

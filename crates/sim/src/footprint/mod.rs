@@ -1,4 +1,4 @@
-//! The footprint experiment in a simulated machine: the irqlab in the guest carries it out by the code of
+//! The footprint experiment in a simulated machine: the irqlab in the guest executes it by the code of
 //! the live bench, and its counters are the simulator's.
 
 mod trace;
@@ -111,7 +111,7 @@ pub fn geometries(model: &SystemModel) -> Vec<(Level, Geometry)> {
     caches.chain(tlbs).collect()
 }
 
-/// What is to be said of levels with a prefetcher: displaced lines that it brings back are no misses.
+/// Warns of levels with a prefetcher: displaced lines that it fills again are no misses.
 fn prefetched(model: &SystemModel, levels: &[Level]) -> Option<String> {
     let is_prefetched = |level: &&Level| match level {
         Level::L1d => model.l1d.prefetch != Prefetch::None,
@@ -123,7 +123,9 @@ fn prefetched(model: &SystemModel, levels: &[Level]) -> Option<String> {
     let names: Vec<String> = levels.iter().filter(is_prefetched).map(ToString::to_string).collect();
     let names = names.join(", ");
     (!names.is_empty()).then(|| {
-        format!("{names}: the model prefetches; of displaced lines those that come back so are no misses")
+        format!(
+            "{names}: the model prefetches; displaced lines that are prefetched again are no misses"
+        )
     })
 }
 
@@ -159,8 +161,8 @@ mod tests {
             }
         }
         let model = SystemModel::parse(&models::text("zen3").unwrap()).unwrap();
-        let said = prefetched(&model, Level::ALL).unwrap();
-        assert!(said.starts_with("l1d, l1i, l2: "), "{said}");
+        let warning = prefetched(&model, Level::ALL).unwrap();
+        assert!(warning.starts_with("l1d, l1i, l2: "), "{warning}");
         let model = SystemModel::parse(&models::text("ultra-1").unwrap()).unwrap();
         assert_eq!(prefetched(&model, Level::ALL), None);
         let levels = geometries(&model);

@@ -1,4 +1,4 @@
-//! Who ran on each CPU during a repetition, from the simulator's context transitions.
+//! What ran on each CPU during a repetition, from the simulator's context transitions.
 
 use attribution::KernelContext;
 use lab::footprint::trace::{LOOP, SPANS_MAX, Trace, TraceSpan, words};
@@ -6,7 +6,7 @@ use lab::footprint::trace::{LOOP, SPANS_MAX, Trace, TraceSpan, words};
 use crate::accounting::{Accounting, ContextTransition, CpuUse};
 use crate::contexts::source_name;
 
-/// Fills in who ran. The guest reports the times of the window by its time-stamp counter.
+/// Fills in what ran. The guest reports the times of the window by its time-stamp counter.
 ///
 /// # Errors
 /// When no region was open then.
@@ -14,8 +14,8 @@ pub(super) fn fill(trace: &mut Trace, account: &Accounting) -> Result<(), String
     let times = trace.times;
     let since = |at: u64| at.saturating_sub(times.opened);
     trace.window_ns = since(times.ended);
-    trace.stopped_ns =
-        (since(times.resumed.saturating_sub(times.stopped_cycles)), since(times.resumed));
+    trace.stalled_ns =
+        (since(times.resumed.saturating_sub(times.stalled_cycles)), since(times.resumed));
     let of_loop = |cpu: &&CpuUse| cpu.cpu == trace.cpu;
     let is_before =
         |cpu: &CpuUse| cpu.transitions.first().is_some_and(|turn| turn.tsc <= times.opened);
@@ -36,12 +36,12 @@ fn spans(cpu: &CpuUse, trace: &Trace, account: &Accounting) -> Vec<TraceSpan> {
     let mut spans: Vec<TraceSpan> = Vec::new();
     for (place, turn) in cpu.transitions.iter().enumerate() {
         let ends = cpu.transitions.get(place + 1).map_or(to, |next| next.tsc);
-        let (begin, end) = (turn.tsc.max(from), ends.min(to));
-        if begin >= end {
+        let (start, end) = (turn.tsc.max(from), ends.min(to));
+        if start >= end {
             continue;
         }
         let (who, kind) = who(turn, trace, account);
-        let (from_ns, to_ns) = (begin - from, end - from);
+        let (from_ns, to_ns) = (start - from, end - from);
         match spans.last_mut() {
             Some(last) if last.who == who && last.to_ns == from_ns => last.to_ns = to_ns,
             _ => spans.push(TraceSpan { cpu: cpu.cpu, who, kind, from_ns, to_ns }),
@@ -72,12 +72,12 @@ mod tests {
     fn transitions_in_the_window_become_spans_of_each_cpu() {
         let (own, irq) = (KernelContext::User(7), KernelContext::Irq(30));
         let cpu = |cpu, transitions| CpuUse { cpu, transitions, ..CpuUse::default() };
-        let ours = cpu(1, vec![turn(own, 900), turn(irq, 1100), turn(own, 1200), turn(own, 1300)]);
+        let loops = cpu(1, vec![turn(own, 900), turn(irq, 1100), turn(own, 1200), turn(own, 1300)]);
         let other = cpu(0, vec![turn(KernelContext::Idle, 950)]);
         let late = RegionUse { cpus: vec![cpu(1, vec![turn(own, 5000)])] };
-        let early = RegionUse { cpus: vec![other, ours] };
+        let early = RegionUse { cpus: vec![other, loops] };
         let account = Accounting { regions: vec![early, late], ..Accounting::default() };
-        let times = TraceTimes { opened: 1000, ended: 1500, resumed: 1210, stopped_cycles: 120 };
+        let times = TraceTimes { opened: 1000, ended: 1500, resumed: 1210, stalled_cycles: 120 };
         let mut trace = Trace {
             level: Level::L1d,
             stimulus: Stimulus::Disk,
@@ -87,11 +87,11 @@ mod tests {
             thread: 7,
             times,
             window_ns: 0,
-            stopped_ns: (0, 0),
+            stalled_ns: (0, 0),
             spans: Vec::new(),
         };
         fill(&mut trace, &account).unwrap();
-        assert_eq!((trace.window_ns, trace.stopped_ns), (500, (90, 210)));
+        assert_eq!((trace.window_ns, trace.stalled_ns), (500, (90, 210)));
         let seen: Vec<_> =
             trace.spans.iter().map(|one| (one.cpu, one.from_ns, one.to_ns)).collect();
         assert_eq!(seen, [(0, 0, 500), (1, 0, 100), (1, 100, 200), (1, 200, 500)]);

@@ -54,7 +54,7 @@ pub struct Member {
     pub offset_bytes: u64,
     /// Bytes of the member; of a bit field those that it touches.
     pub size_bytes: u64,
-    /// Of a bit field: its first bit in that byte, and its number of bits.
+    /// First bit of a bit field in that byte, and its number of bits.
     pub bit_field: Option<(u8, u8)>,
 }
 
@@ -99,7 +99,7 @@ pub struct Field {
     pub offset_bytes: u64,
     /// Its type.
     pub of: TypeId,
-    /// Of a bit field: its first bit in the byte at the offset, and its number of bits.
+    /// First bit of a bit field in the byte at the offset, and its number of bits.
     pub bit_field: Option<(u8, u8)>,
 }
 
@@ -465,7 +465,7 @@ impl Sections {
     }
 }
 
-/// Kinds of types that are told apart here.
+/// Kinds of types that are distinguished here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Int,

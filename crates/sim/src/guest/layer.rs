@@ -3,7 +3,7 @@
 //! The dynamic loader lists the libraries (`dl_iterate_phdr`), which it has found and mapped. In the guest
 //! they are in one directory; only the loader itself is at the path that the program names.
 //!
-//! Of each file only the part that its program headers name is copied. The rest, for linkers and debuggers,
+//! Only the part of each file that its program headers name is copied. The rest, for linkers and debuggers,
 //! is nine tenths of a debug build.
 
 use std::ffi::{CStr, c_int, c_void};

@@ -57,7 +57,7 @@ impl Symbols {
         table.sort_by_key(|symbol| symbol.address);
         let mut by_name = HashMap::with_capacity(table.len());
         for (at, symbol) in table.iter().enumerate() {
-            // Of several static functions of one name, the first.
+            // The first of several static functions of one name.
             by_name.entry(symbol.name.clone()).or_insert(at);
         }
         Ok(Symbols { table, by_name })

@@ -48,7 +48,7 @@ pub struct SimBench {
     notices: Vec<String>,
 }
 
-/// What came of a machine: its record and the guest's words.
+/// The record of a machine, and the window in the guest's response.
 pub(super) struct Outcome {
     pub(super) account: Accounting,
     pub(super) window: GuestWindow,
@@ -223,7 +223,7 @@ impl HandlersBench for SimBench {
         if pass > 0
             && let Some((_, sample)) = self.last.take().filter(same)
         {
-            // What was said of the first pass holds for this one.
+            // The warnings of the first pass hold for this one.
             return Ok(WindowSample { warnings: Vec::new(), ..sample });
         }
         let sample = self.measure_all(condition)?;

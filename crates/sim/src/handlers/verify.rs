@@ -1,4 +1,4 @@
-//! The live bench in the guest, held against what the simulator saw.
+//! The live bench in the guest, compared with what the simulator recorded.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +14,14 @@ use simrecord::counters::{CYCLES, INSTRUCTIONS};
 use super::bench::SimBench;
 use crate::accounting::{CpuUse, RegionUse, SpanUse};
 
-/// What came of a condition.
+/// The outcome of a condition.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verified {
     /// Sources that the probes timed.
     pub sources: Vec<CheckedContext>,
     /// What the probes used.
     pub costs: Vec<ProbeCost>,
-    /// What the probes had to say of themselves.
+    /// What the live bench measured in the guest.
     pub probed: Probed,
     /// What they subtracted from a span, by source.
     pub inside: serde_json::Value,

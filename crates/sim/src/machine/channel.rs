@@ -50,10 +50,10 @@ pub(crate) fn socket(
     theirs: &mut Vec<OwnedFd>,
     id: &str,
 ) -> Result<UnixStream> {
-    let (ours, other) = UnixStream::pair().map_err(failed)?;
+    let (host_end, other) = UnixStream::pair().map_err(failed)?;
     command.arg("-chardev").arg(format!("socket,id={id},fd={}", other.as_raw_fd()));
     theirs.push(other.into());
-    Ok(ours)
+    Ok(host_end)
 }
 
 fn failed(error: io::Error) -> SimError {

@@ -1,4 +1,4 @@
-//! [`SimNoise`]: one machine runs all loops, one after the other; its record says who took the time.
+//! [`SimNoise`]: one machine runs all loops, one after the other; its record has what took the time.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ pub struct SimNoiseSettings {
     pub on_host: Map<String, Json>,
 }
 
-/// How a warning begins that says that the numbers must not be used.
+/// Start of a warning that the numbers must not be used.
 const BROKEN: &str = "broken: ";
 
 /// A simulated machine as a bench.
@@ -42,7 +42,7 @@ pub struct SimNoise {
     settings: SimNoiseSettings,
     clock_hz: u64,
     resolution: Option<GuestClockResolution>,
-    /// What came of the loops that were not asked for yet.
+    /// Samples of the loops that were not requested yet.
     samples: Vec<NoiseSample>,
     /// The loops that failed.
     failed: Vec<FailedLoop>,
@@ -72,7 +72,7 @@ impl SimNoise {
         }
     }
 
-    /// CPUs of a core, of the model: the guest is not told.
+    /// Returns the CPUs of a core in the model; the guest does not know them.
     fn threads_per_core(&self) -> u32 {
         let model = self.settings.guest.watch.model.as_ref();
         let core = model.and_then(|model| model.model.core.as_ref());
@@ -114,14 +114,14 @@ impl SimNoise {
             if failed.is_some_and(|failed| !failed.opened) {
                 continue;
             }
-            let noted = response.loops.iter().filter(|one| one.run.looping == looping);
+            let guest_loop = response.loops.iter().filter(|one| one.run.looping == looping);
             let region = regions.next().ok_or_else(|| {
                 BenchError::Failed(format!("the window of loop {looping} was never opened"))
             })?;
             if failed.is_some() {
                 continue;
             }
-            samples.push(self.sample(looping, noted, (account, region))?);
+            samples.push(self.sample(looping, guest_loop, (account, region))?);
         }
         Ok(samples)
     }
@@ -129,21 +129,21 @@ impl SimNoise {
     fn sample<'a>(
         &self,
         looping: Loop,
-        noted: impl Iterator<Item = &'a GuestLoop>,
+        loops: impl Iterator<Item = &'a GuestLoop>,
         (account, region): (&Accounting, &RegionUse),
     ) -> Result<NoiseSample, BenchError> {
         let mut names = Names::default();
         let mut made = Made::default();
         let mut threads = BTreeMap::new();
-        for noted in noted {
-            threads.insert(noted.run.cpu, noted.run.thread);
-            let cpu = region.cpus.iter().find(|cpu| cpu.cpu == noted.run.cpu);
+        for guest_loop in loops {
+            threads.insert(guest_loop.run.cpu, guest_loop.run.thread);
+            let cpu = region.cpus.iter().find(|cpu| cpu.cpu == guest_loop.run.cpu);
             let no_cpu = || BenchError::Failed("a loop ran on a CPU that there is not".to_owned());
             let timeline = Timeline::new(&cpu.ok_or_else(no_cpu)?.transitions, self.clock_hz);
             let timeline = timeline.map_err(BenchError::Failed)?;
             made.traced.marks += cpu.map_or(0, |cpu| cpu.transitions.len() as u64);
             let broken = Vec::new();
-            let join = Join { noted, timeline, account, names: &mut names, broken };
+            let join = Join { guest_loop, timeline, account, names: &mut names, broken };
             self.add_cpu(&mut made, join);
         }
         made.traced.whole = true;
@@ -162,11 +162,11 @@ impl SimNoise {
     }
 
     fn add_cpu(&self, made: &mut Made, mut join: Join<'_>) {
-        let noted = join.noted;
-        let ran = noted.run;
+        let guest_loop = join.guest_loop;
+        let ran = guest_loop.run;
         let result = match ran.looping {
             Loop::Ftq => {
-                LoopResult::Slots(Box::new(slots(noted, self.settings.request.quantum_ns)))
+                LoopResult::Slots(Box::new(slots(guest_loop, self.settings.request.quantum_ns)))
             }
             Loop::Fwq => LoopResult::Quanta(Box::new(join.quanta())),
             Loop::Detour => {
@@ -180,9 +180,9 @@ impl SimNoise {
                 let of = |what: &str| format!("{what}_on_cpu_{}", ran.cpu);
                 // The counter of such a machine counts ns.
                 made.facts.insert(of("threshold_ns"), json!(ran.threshold_cycles));
-                made.facts.insert(of("turn_ns"), json!(detours.iteration_ns));
-                made.facts.insert(of("turns"), json!(ran.iterations));
-                made.facts.insert(of("noting_ns"), json!(ran.recording_cycles));
+                made.facts.insert(of("iteration_ns"), json!(detours.iteration_ns));
+                made.facts.insert(of("iterations"), json!(ran.iterations));
+                made.facts.insert(of("recording_ns"), json!(ran.recording_cycles));
                 made.facts.insert(of("taken_ns"), json!(detours.taken_ns));
                 made.facts.insert(of("taken_in_detours_ns"), json!(detours.seen_ns));
                 let unknown = detours.ledger.parts.get(&Part::Unknown).map_or(0, |part| part.sum);
@@ -208,7 +208,7 @@ impl SimNoise {
             window_ns: ran.end.saturating_sub(ran.start),
             result,
             lost_records: ran.lost,
-            migrated: migrated(noted),
+            migrated: migrated(guest_loop),
             page_faults: ran.page_faults,
             switches: ran.switches,
             steal_ns: None,

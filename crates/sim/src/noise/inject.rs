@@ -28,7 +28,7 @@ pub(super) fn injected(
         let place = stalls.partition_point(|(_, end_ns)| *end_ns <= planned_ns);
         let of =
             stalls.get(place).filter(|of| of.0 < planned_ns.saturating_add(inject.every_ns / 2));
-        let noted = of.and_then(|(begun_ns, end_ns)| {
+        let detected = of.and_then(|(begun_ns, end_ns)| {
             let after = found.partition_point(|found| found.gap.end_ns < *end_ns);
             found.get(after).filter(|found| found.last_ns <= *begun_ns)
         });
@@ -38,8 +38,8 @@ pub(super) fn injected(
             planned_ns,
             begun_ns: of.map(|of| of.0),
             taken_ns: of.map_or(0, |of| of.1 - of.0),
-            found_ns: noted.map(|found| found.gap.length_ns()),
-            own_ns: noted.map_or(0, |found| found.own_ns),
+            found_ns: detected.map(|found| found.gap.length_ns()),
+            own_ns: detected.map_or(0, |found| found.own_ns),
         }
     };
     // Timers in the last half of a period are left out: they may expire after the end.

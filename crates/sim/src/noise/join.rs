@@ -17,7 +17,7 @@ const PAGE_FAULT: KernelContext = KernelContext::Exception(14);
 
 /// A loop on a CPU, and the contexts that the CPU executed.
 pub(super) struct Join<'a> {
-    pub(super) noted: &'a GuestLoop,
+    pub(super) guest_loop: &'a GuestLoop,
     pub(super) timeline: Timeline<'a>,
     pub(super) account: &'a Accounting,
     pub(super) names: &'a mut Names,
@@ -51,7 +51,7 @@ pub(super) struct Detours {
 
 impl Join<'_> {
     fn thread(&self) -> u32 {
-        self.noted.run.thread
+        self.guest_loop.run.thread
     }
 
     fn pieces(&mut self, from_ns: u64, to_ns: u64) -> Vec<Piece> {
@@ -64,17 +64,17 @@ impl Join<'_> {
 
     /// Returns the contexts of the CPU in the window.
     pub(super) fn window(&mut self) -> Vec<Piece> {
-        let ran = self.noted.run;
+        let ran = self.guest_loop.run;
         self.pieces(ran.start, ran.end)
     }
 
     /// Makes the ledger of the detour loop. `taken_off_ns` is what the loop subtracts as its own iteration.
     pub(super) fn detours(&mut self, taken_off_ns: u64, seed: u64) -> Detours {
-        let noted = self.noted;
-        let gaps: Vec<Raw> = noted.records.iter().map(Raw::of).collect();
+        let guest_loop = self.guest_loop;
+        let gaps: Vec<Raw> = guest_loop.records.iter().map(Raw::of).collect();
         let is_plain = |gap: &&Raw| gap.taken_off_ns <= taken_off_ns;
         let plain = gaps.iter().filter(is_plain).count() as u64;
-        let iteration_ns = iteration_ns(noted, &gaps, plain);
+        let iteration_ns = iteration_ns(guest_loop, &gaps, plain);
         let mut detours = Detours {
             ledger: GapLedger::new(AttributionParameters::default(), false, seed),
             found: Vec::new(),
@@ -137,11 +137,11 @@ impl Join<'_> {
 
     /// Quanta of fixed work.
     pub(super) fn quanta(&mut self) -> Fixed {
-        let noted = self.noted;
-        let quanta_per_block = Fixed::quanta_per_block(noted.records.len() as u64);
+        let guest_loop = self.guest_loop;
+        let quanta_per_block = Fixed::quanta_per_block(guest_loop.records.len() as u64);
         let mut fixed = Fixed::default();
-        let mut before_ns = noted.run.start;
-        for record in &noted.records {
+        let mut before_ns = guest_loop.run.start;
+        for record in &guest_loop.records {
             let [start_ns, end_ns, flags] = *record;
             let pieces = self.pieces(start_ns, end_ns);
             let before = self.pieces(before_ns, start_ns);
@@ -201,8 +201,8 @@ fn departures(pieces: &[Piece], thread: u32) -> u64 {
 
 /// Returns the time of an undisturbed iteration of the detour loop: the mean of those without a gap.
 /// `plain` of the gaps follow such iterations.
-fn iteration_ns(noted: &GuestLoop, gaps: &[Raw], plain: u64) -> u64 {
-    let ran = &noted.run;
+fn iteration_ns(guest_loop: &GuestLoop, gaps: &[Raw], plain: u64) -> u64 {
+    let ran = &guest_loop.run;
     // The subtracted times come from the guest: gaps may overlap.
     let in_gaps = gaps.iter().map(Raw::length_ns).fold(0, u64::saturating_add);
     let rest = ran.end.saturating_sub(ran.start).saturating_sub(in_gaps);
@@ -231,14 +231,14 @@ impl Raw {
 }
 
 /// Collects slots of fixed time, which are not attributed.
-pub(super) fn slots(noted: &GuestLoop, slot_ns: u64) -> Slots {
+pub(super) fn slots(guest_loop: &GuestLoop, slot_ns: u64) -> Slots {
     let mut slots = Slots::default();
-    noted.records.iter().for_each(|record| slots.add(record[0], record[1]));
-    slots.finish(noted.run.end.saturating_sub(noted.run.start), slot_ns);
+    guest_loop.records.iter().for_each(|record| slots.add(record[0], record[1]));
+    slots.finish(guest_loop.run.end.saturating_sub(guest_loop.run.start), slot_ns);
     slots
 }
 
 /// Counts records that were made on another CPU.
-pub(super) fn migrated(noted: &GuestLoop) -> u64 {
-    noted.records.iter().filter(|record| record[2] & MIGRATED != 0).count() as u64
+pub(super) fn migrated(guest_loop: &GuestLoop) -> u64 {
+    guest_loop.records.iter().filter(|record| record[2] & MIGRATED != 0).count() as u64
 }

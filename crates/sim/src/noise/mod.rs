@@ -1,5 +1,5 @@
 //! The simulated bench of the experiment `noise`: the irqlab in the guest runs the loops, and the
-//! simulator's own stack of contexts says who had the CPU, cycle by cycle.
+//! simulator's own stack of contexts has what used the CPU, cycle by cycle.
 
 mod bench;
 mod concurrent;

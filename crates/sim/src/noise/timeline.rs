@@ -116,7 +116,7 @@ impl<'a> Timeline<'a> {
         let (ns, cycle) =
             at().ok_or_else(|| format!("the guest has read {tsc}, a time that never comes"))?;
         match self.ns_of(cycle) == ns {
-            // Of several cycles in the same ns, one that is not before the transition.
+            // One of several cycles in the same ns, not before the transition.
             true => Ok(cycle.max(transition.cycles)),
             false => Err(format!("the guest has read {tsc}, a time between two cycles")),
         }

@@ -83,7 +83,7 @@ impl Apt {
             let mut lines = shown.lines();
             lines.find_map(|line| line.strip_prefix(key)?.strip_prefix(": ")).map(str::to_owned)
         };
-        let none = || SimError::data(format!("apt's answer about {wanted}"), "no version");
+        let none = || SimError::data(format!("the output of apt about {wanted}"), "no version");
         Ok(Package {
             name: name.to_owned(),
             version: field("Version").ok_or_else(none)?,

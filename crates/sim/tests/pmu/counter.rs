@@ -14,7 +14,7 @@ use std::process::Command;
 /// What the child leaves when it is done: what was counted, and what it must be.
 const RESULT: &str = "/counted";
 const YIELD: u64 = 24;
-/// So many turns of a loop, and so many of a system call: the checkpoint lies in the middle.
+/// Iterations of a loop, and system calls: the checkpoint is in the middle.
 const ITERATIONS: u64 = 1_000_000;
 const TURNS: u64 = 1_000;
 

@@ -57,7 +57,7 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Opens the run of a bench, after undoing what killed benches left behind.
+/// Opens the run of a bench, after undoing the changes of killed benches.
 fn open(results: &OptionalResultArgs) -> anyhow::Result<OpenRun> {
     let open = OpenRun::if_asked(results)?;
     if let Ok(tracefs) = Tracefs::find() {

@@ -102,15 +102,16 @@ fn peers(settings: &NoisePeers, seen: &[Seen]) -> Table {
                 windows.map(|seen| seen.above[at] as f64 * 1e9 / seen.window_ns as f64).collect(),
             )
         };
-        let [ours, our_least, our_most] = rates(Tool::Irqlab);
+        let [irqlab, irqlab_min, irqlab_max] = rates(Tool::Irqlab);
         for tool in [Tool::Irqlab, Tool::Oslat, Tool::Cyclictest] {
             let [median, least, most] = rates(tool);
             if median.is_none() {
                 continue;
             }
-            let ratio = median.zip(ours.filter(|ours| *ours > 0.0)).map(|(one, ours)| one / ours);
+            let ratio =
+                median.zip(irqlab.filter(|irqlab| *irqlab > 0.0)).map(|(one, irqlab)| one / irqlab);
             let overlaps = (tool == Tool::Oslat)
-                .then(|| Some(least? <= our_most? && most? >= our_least?))
+                .then(|| Some(least? <= irqlab_max? && most? >= irqlab_min?))
                 .flatten();
             table.push(vec![
                 (us * 1000).into(),

@@ -35,7 +35,7 @@ pub struct SimBenchArgs {
     /// Rounds of the guest's loop
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     work: u32,
-    /// How often each level is measured; the least time counts
+    /// How often each level is measured; the minimum time counts
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
     /// Models for the level timed, by name or file
@@ -54,7 +54,7 @@ struct Level {
     timing: Timing,
     watch: Option<Watch>,
     /// Least CPU time of QEMU without the loop and with it, ns.
-    least_ns: [Option<u64>; 2],
+    min_ns: [Option<u64>; 2],
     /// Instructions without the loop and with it, where they were counted.
     instructions: [Option<u64>; 2],
 }
@@ -79,7 +79,7 @@ pub fn run(args: &SimBenchArgs) -> anyhow::Result<ExitCode> {
     let kernel_files = watch::kernel_files(&cache, &qemu, &kernel, &console::say)?;
     let mut levels = levels(&cache, args)?;
     let bench = Bench { cache, qemu, machine, kernel_files };
-    // Interleaved: what the host does besides meets all levels.
+    // Interleaved, so that other load of the host affects all levels.
     let steps = levels.len() * args.rounds as usize;
     let (mut progress, mut step) = (ProgressLine::new(Redraw::EachStep), 0);
     for _ in 0..args.rounds {
@@ -108,7 +108,7 @@ fn levels(cache: &Cache, args: &SimBenchArgs) -> anyhow::Result<Vec<Level>> {
         name,
         timing,
         watch,
-        least_ns: [None; 2],
+        min_ns: [None; 2],
         instructions: [None; 2],
     };
     let of = |detail| Some(Watch { detail, roi: Roi::Always, ..Watch::default() });
@@ -150,7 +150,7 @@ impl Bench {
         drop(vm);
         anyhow::ensure!(exit.status == 0, "{}: the guest ended with {}", level.name, exit.status);
         let used = children_cpu_ns().saturating_sub(before);
-        level.least_ns[at] = Some(level.least_ns[at].map_or(used, |least| least.min(used)));
+        level.min_ns[at] = Some(level.min_ns[at].map_or(used, |min| min.min(used)));
         if let Some(recording) = recording {
             level.instructions[at] = recording.accounting()?.instructions;
         }
@@ -161,7 +161,7 @@ impl Bench {
 impl Level {
     /// CPU time of a workload.
     fn ns(&self, workload: usize) -> Option<u64> {
-        of_workload(self.least_ns, workload)
+        of_workload(self.min_ns, workload)
     }
 
     fn instructions(&self, workload: usize) -> Option<u64> {

@@ -19,7 +19,7 @@ use crate::options::OptionalResultArgs;
 use crate::run::stop_on_signals;
 use crate::simulated::{self, GuestArgs, JobsArgs, ModelDetail, SliceArgs, shell_line};
 
-/// Processes that sleep, run beside each other, and read files.
+/// Processes that sleep, run concurrently, and read files.
 const COMMAND: &str = "i=0; while [ $i -lt 30 ]; do \
     (usleep $((i*1300)); cat /proc/interrupts >/dev/null; ls / >/dev/null) & i=$((i+1)); done; wait; \
     i=0; while [ $i -lt 60 ]; do usleep $((i*97)); i=$((i+1)); done; cat /proc/uptime";
@@ -114,7 +114,7 @@ struct Bench<'a> {
     machine: Machine,
     kernel_files: KernelFiles,
     watch: Watch,
-    order: String,
+    request: String,
 }
 
 impl Bench<'_> {
@@ -129,8 +129,8 @@ impl Bench<'_> {
         let watch = Watch { detail, model, vcpu_slice: args.slice.vcpu_slice, ..Watch::default() };
         let words = shell_line(&args.command);
         let command = if words.is_empty() { COMMAND } else { &words };
-        let order = format!("run:{command}");
-        Ok(Bench { cache, args, qemu, machine, kernel_files, watch, order })
+        let request = format!("run:{command}");
+        Ok(Bench { cache, args, qemu, machine, kernel_files, watch, request })
     }
 
     /// One run: its outcome, and how many instructions it had. `None` when `stop` came first.
@@ -141,7 +141,7 @@ impl Bench<'_> {
         let from = self.args.guest.from.as_deref().into();
         let more = recording.instrumentation();
         let mut vm =
-            checkpoint::start(self.cache, &self.qemu, machine, &from, &self.order, limits, more)?;
+            checkpoint::start(self.cache, &self.qemu, machine, &from, &self.request, limits, more)?;
         let mut console = Vec::new();
         let mut keep = |bytes: &[u8]| console.extend_from_slice(bytes);
         let Some(_) = boot::follow_unless(&mut vm, limits, &mut keep, stop)? else {
@@ -156,7 +156,7 @@ impl Bench<'_> {
         if !account.ended_by_guest {
             bail!("the guest did not come to the end of the command");
         }
-        Ok(Some(((record, said(&console)), account.instructions)))
+        Ok(Some(((record, output(&console)), account.instructions)))
     }
 
     fn result(&self, outcomes: &BTreeMap<Outcome, Same>, interrupted: bool) -> Measured {
@@ -168,7 +168,7 @@ impl Bench<'_> {
             ("detail", json!(format!("{:?}", self.watch.detail).to_lowercase())),
             ("vcpu_slice", json!(self.args.slice.vcpu_slice)),
             ("checkpoint", json!(self.args.guest.from)),
-            ("request", json!(self.order)),
+            ("request", json!(self.request)),
         ];
         Measured {
             settings: settings.map(|(key, value)| (key.to_owned(), value)).into_iter().collect(),
@@ -179,9 +179,9 @@ impl Bench<'_> {
     }
 }
 
-/// What the guest's programs printed. What the kernel says behind the record's end, while the machine
-/// powers off, depends on the host.
-fn said(console: &[u8]) -> String {
+/// Returns the output of the guest's programs. The kernel's messages after the record's end, while the
+/// machine powers off, depend on the host.
+fn output(console: &[u8]) -> String {
     let console = String::from_utf8_lossy(console);
     console.lines().filter(|line| !line.starts_with('[')).collect::<Vec<_>>().join("\n")
 }
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn the_kernels_last_words_are_left_out() {
-        assert_eq!(said(b"[    1.0] up\r\none\r\ntwo\n[    2.0] Power down\n"), "one\ntwo");
+        assert_eq!(output(b"[    1.0] up\r\none\r\ntwo\n[    2.0] Power down\n"), "one\ntwo");
     }
 
     #[test]

@@ -14,9 +14,9 @@ use crate::console::{ProgressLine, Redraw};
 use crate::options::{OptionalResultArgs, duration, duration_between, online_cpus};
 use crate::run::{stop_on_signals, with_remedy_for_rights};
 
-/// Most that the process may grow during the window: a stray page or two are not a leak.
+/// Maximum growth of the process during the window: a stray page or two are not a leak.
 const GROWTH_BYTES_MAX: u64 = 256 << 10;
-/// Most of a CPU that the process may take.
+/// Maximum share of a CPU that the process may use.
 const USER_SHARE_MAX: f64 = 0.01;
 
 /// Timer, inter-processor and disk interrupts at once: nothing lost, memory flat, user space idle?

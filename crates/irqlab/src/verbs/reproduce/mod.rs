@@ -28,7 +28,7 @@ pub struct ReproduceArgs {
         default_value = "origin-200,ultra-1,r4400-1994,p3-600,zen3"
     )]
     models: Vec<String>,
-    /// Most repetitions of each series with the interrupt, and as many without; some are not accepted;
+    /// Maximum number of treatment repetitions of each series, and of control repetitions; some are not accepted;
     /// 24 to 100000
     #[arg(long, value_parser = clap::value_parser!(u32).range(24..=100_000), default_value_t = 32,
         value_name = "N")]

@@ -8,11 +8,11 @@ use sim::devices::NicModel;
 
 use crate::verbs::footprint::VCPUS;
 
-/// How long an interrupt is waited for, where ticks are kept out.
+/// How long an interrupt is waited for in windows without ticks.
 const SHORT_NS: u64 = 2_000_000;
 /// The paper's, for the disk.
 const LONG_NS: u64 = 25_000_000;
-/// Most repetitions of such a window: each takes as many cycles as ten of the others.
+/// Maximum number of repetitions of such a window: each takes as many cycles as ten of the others.
 const LONG_REPETITIONS_MAX: usize = 24;
 /// A model with a faster clock runs at a twentieth of it: at full speed its windows have too many
 /// cycles for the host. The number of displaced lines does not depend on the cycles of a microsecond.

@@ -173,7 +173,7 @@ impl BareFootprintArgs {
     }
 }
 
-/// A run of this kind, with what is said of the machine.
+/// A run of this kind, with the facts of the machine.
 pub(super) fn empty_run(started: Timestamp, qemu: &str, settings: &FootprintSettings) -> Run {
     let cache = settings.geometry();
     let detail = if settings.model.detail == Detail::Ooo { "ooo" } else { "timed" };

@@ -9,12 +9,12 @@ use super::bare_footprint::empty_run;
 
 /// Points of the curve.
 const CURVE_POINTS: u64 = 16;
-/// Numbers of lines besides fractions of the cache.
+/// Numbers of lines in addition to fractions of the cache.
 const FEW: [u64; 5] = [0, 1, 4, 16, 64];
 /// Eighths of the cache.
 const EIGHTHS: [u64; 6] = [1, 2, 4, 5, 6, 8];
 
-/// From no lines to all of the cache; none when `stop` says that it is not wanted.
+/// Measures from no lines to all of the cache; none if `stop` returned true.
 pub fn run(
     cache: &Cache,
     qemu: &Qemu,
@@ -26,13 +26,13 @@ pub fn run(
     let mut run = empty_run(started, &qemu.version_text, &settings);
     let of = TruthSettings { of: settings, curve_points: CURVE_POINTS };
     let Some(truth) = Truth::new(cache, qemu, of, stop)? else { return Ok(None) };
-    let mut told: Vec<u64> = FEW.into_iter().filter(|few| *few <= lines).collect();
-    told.extend(EIGHTHS.map(|part| lines * part / 8));
-    told.sort_unstable();
-    told.dedup();
+    let mut numbers: Vec<u64> = FEW.into_iter().filter(|few| *few <= lines).collect();
+    numbers.extend(EIGHTHS.map(|part| lines * part / 8));
+    numbers.sort_unstable();
+    numbers.dedup();
     let mut table = table();
-    for told in told {
-        let Some(point) = truth.point(told, stop)? else { return Ok(None) };
+    for lines in numbers {
+        let Some(point) = truth.point(lines, stop)? else { return Ok(None) };
         table.push(row(&point));
     }
     run.tables = vec![table, curve(&truth)];
@@ -86,7 +86,7 @@ fn table() -> Table {
 
 fn row(point: &Point) -> Vec<Value> {
     vec![
-        point.told.into(),
+        point.handler_lines.into(),
         point.basic.truth.into(),
         Value::Int(point.basic.found),
         point.timed.into(),

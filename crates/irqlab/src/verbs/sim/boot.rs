@@ -15,7 +15,7 @@ use sim::watch::{self, ALSO_MAX, Detail, Recording, Roi, Watch};
 use sim::{Accounting, Cache, Held, Instrumentation, Machine, Vm, boot, checkpoint, models, qemu};
 
 use super::terminal::Terminal;
-use super::{MachineArgs, annotations, beside, contexts, misses};
+use super::{MachineArgs, annotations, contexts, misses, shadow_caches};
 use crate::console::{self, ProgressLine, Redraw};
 use crate::options::{Format, OptionalResultArgs, Usage};
 use crate::run::OpenRun;
@@ -229,9 +229,9 @@ fn watched(
     let account = recording.accounting()?;
     let mut run = contexts::run(open.started(), &qemu, &machine, &kernel_files, &account);
     run.tables.extend(annotations::tables(&how.annotations, &account));
-    let beside = beside::tables(&options.also, &account);
-    let first = beside.first().map(|table| table.name.clone());
-    run.tables.extend(beside);
+    let shadow = shadow_caches::tables(&options.also, &account);
+    let first = shadow.first().map(|table| table.name.clone());
+    run.tables.extend(shadow);
     if options.misses {
         let facts = sim::guest_facts(cache, &qemu, &kernel, &console::say)?;
         run.tables.extend(misses::tables(&account, facts.symbols.as_ref()));

@@ -88,7 +88,7 @@ fn table(account: &Accounting) -> Table {
         Column::new("entry_count", Kind::Uint, "How often the context was entered.")
             .title("entries")
             .priority(90),
-        Column::new("span_count", Kind::Uint, "Spans behind inclusive_instructions.")
+        Column::new("span_count", Kind::Uint, "Spans of inclusive_instructions.")
             .title("spans")
             .priority(50),
     ];

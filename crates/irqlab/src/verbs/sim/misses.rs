@@ -7,7 +7,7 @@ use record::{Absence, Column, Kind, Table, Value};
 use sim::{Accounting, ELSEWHERE, KernelContext, MissClass, MissCount, MissKind, Symbols};
 
 const CACHES: [&str; 4] = ["L1I", "L1D", "L2", "L3"];
-/// Most places per cache; the others are summed up.
+/// Maximum number of places per cache; the others are summed up.
 const PLACES_MAX: usize = 50;
 
 /// Bit of a class's key: user mode missed.
@@ -23,7 +23,7 @@ pub fn absent(account: &Accounting) -> Option<Absence> {
     })
 }
 
-/// The tables, if misses were told apart and contexts are known.
+/// The tables, if misses were classified and contexts are known.
 pub fn tables(account: &Accounting, symbols: Option<&Symbols>) -> Vec<Table> {
     if account.misses.is_empty() || !account.has_contexts {
         return Vec::new();

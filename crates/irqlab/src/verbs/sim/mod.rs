@@ -4,12 +4,12 @@ mod annotations;
 mod bare;
 mod bare_footprint;
 mod bare_truth;
-mod beside;
 mod boot;
 mod cache;
 mod contexts;
 mod facts;
 mod misses;
+mod shadow_caches;
 mod terminal;
 mod verify_probes;
 

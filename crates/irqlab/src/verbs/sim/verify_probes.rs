@@ -76,7 +76,7 @@ struct All {
     costs: Vec<ProbeCost>,
     absent: Vec<Absence>,
     warnings: Vec<String>,
-    /// What the probes said of their own cost, by condition.
+    /// The probes' own costs, by condition.
     probed: Map<String, Json>,
 }
 
@@ -94,8 +94,8 @@ pub fn run(cache: Cache, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
         match bench.verify(*condition) {
             Ok(None) => break,
             Ok(Some(verified)) => {
-                let said = verified.warnings.iter().map(|text| format!("{label}: {text}"));
-                all.warnings.extend(said);
+                let warnings = verified.warnings.iter().map(|text| format!("{label}: {text}"));
+                all.warnings.extend(warnings);
                 let probed = json!({
                     "inside_ns": verified.probed.in_span_ns,
                     "added_ns": verified.probed.total_ns,

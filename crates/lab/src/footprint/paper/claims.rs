@@ -1,4 +1,4 @@
-//! The paper's findings, each asked of every model, and of the published figures.
+//! The paper's findings, each checked on every model and on the published figures.
 
 use record::{Column, Format, Kind, Table, Value};
 
@@ -10,7 +10,7 @@ use super::judge::{
 use super::published::{Count, Paper};
 use super::tables::{ModelRun, Which, by_model};
 
-/// Reads of a disk, silent and told.
+/// Reads of a disk whose completion nobody awaits, and whose completion an eventfd reports.
 const READS: [Stimulus; 2] = [Stimulus::Disk, Stimulus::DiskEvent];
 const LEVELS: [Level; 3] = [Level::L1d, Level::L1i, Level::L2];
 
@@ -20,19 +20,19 @@ struct Statement {
     model: String,
     of: String,
     claim: String,
-    ours: Judged,
-    /// None where the paper tells no figures for it.
+    simulated: Judged,
+    /// None if the paper has no figures for it.
     published: Option<Judged>,
 }
 
-/// What asks: one model, and the paper's figures of it.
+/// One model, and the paper's figures of it.
 struct Asked<'a> {
     run: &'a ModelRun,
     paper: &'a Paper,
 }
 
 impl Asked<'_> {
-    fn ours(&self, change: Option<&str>, level: Level, stimulus: Stimulus) -> Known {
+    fn simulated(&self, change: Option<&str>, level: Level, stimulus: Stimulus) -> Known {
         let which = Which { long: false, change, level, stimulus, method: Method::Refined };
         self.run.beyond(which, Mode::User, true)
     }
@@ -42,14 +42,20 @@ impl Asked<'_> {
         figure(self.paper, &self.run.model, level, stimulus, what)
     }
 
-    /// What a judge says of the figures, if there are any of this machine.
-    fn told(&self, judged: Judged) -> Option<Judged> {
+    /// Returns the judgement of the published figures, if there are any of this machine.
+    fn if_published(&self, judged: Judged) -> Option<Judged> {
         self.paper.machines.contains_key(&self.run.model).then_some(judged)
     }
 
-    fn statement(&self, name: &'static str, of: String, claim: String, ours: Judged) -> Statement {
+    fn statement(
+        &self,
+        name: &'static str,
+        of: String,
+        claim: String,
+        simulated: Judged,
+    ) -> Statement {
         let model = self.run.model.clone();
-        Statement { name, model, of, claim, ours, published: None }
+        Statement { name, model, of, claim, simulated, published: None }
     }
 }
 
@@ -83,7 +89,7 @@ pub fn statements(paper: &Paper, runs: &[ModelRun]) -> Table {
     table
 }
 
-/// Section 4: over 25 ms the basic method hides the disk behind the clock.
+/// Section 4: over 25 ms, the clock's effect masks the disk's in the basic method.
 fn refined_beats_basic(asked: &Asked<'_>) -> Vec<Statement> {
     let effect = |stimulus, method| asked.run.long_effect(stimulus, method);
     let published = |stimulus, method| {
@@ -103,10 +109,10 @@ fn refined_beats_basic(asked: &Asked<'_>) -> Vec<Statement> {
         all.push(asked.statement("refined beats basic: spread", of.clone(), claim, judged));
         let claim = "effect by refined > effect by basic".to_owned();
         let judged = greater(refined, basic);
-        let told =
+        let paper =
             greater(published(stimulus, Method::Refined), published(stimulus, Method::Basic));
         let one = asked.statement("refined beats basic: effect", of, claim, judged);
-        all.push(Statement { published: asked.told(told), ..one });
+        all.push(Statement { published: asked.if_published(paper), ..one });
     }
     all
 }
@@ -115,14 +121,14 @@ fn refined_beats_basic(asked: &Asked<'_>) -> Vec<Statement> {
 fn network_over_disk(asked: &Asked<'_>) -> Vec<Statement> {
     let one = |level: Level| {
         let judged = greater(
-            asked.ours(None, level, Stimulus::Net),
-            asked.ours(None, level, Stimulus::Disk),
+            asked.simulated(None, level, Stimulus::Net),
+            asked.simulated(None, level, Stimulus::Disk),
         );
-        let told =
+        let paper =
             greater(asked.published(level, Stimulus::Net), asked.published(level, Stimulus::Disk));
         let claim = "net > disk".to_owned();
         let one = asked.statement("network > disk", format!("{level}, user"), claim, judged);
-        Statement { published: asked.told(told), ..one }
+        Statement { published: asked.if_published(paper), ..one }
     };
     LEVELS.into_iter().map(one).collect()
 }
@@ -130,13 +136,13 @@ fn network_over_disk(asked: &Asked<'_>) -> Vec<Statement> {
 /// Section 4.1.
 fn sum_is_l2(asked: &Asked<'_>) -> Vec<Statement> {
     let one = |stimulus: Stimulus| {
-        let [l1d, l1i, l2] = LEVELS.map(|level| asked.ours(None, level, stimulus));
-        let [told_l1d, told_l1i, told_l2] = LEVELS.map(|level| asked.published(level, stimulus));
+        let [l1d, l1i, l2] = LEVELS.map(|level| asked.simulated(None, level, stimulus));
+        let [paper_l1d, paper_l1i, paper_l2] = LEVELS.map(|level| asked.published(level, stimulus));
         let claim = format!("L1D + L1I within {:.0} % of L2", CLOSE_RATIO * 100.0);
         let judged = close([l1d, l1i], l2);
         let one =
             asked.statement("L1I + L1D close to L2", format!("{stimulus}, user"), claim, judged);
-        Statement { published: asked.told(close([told_l1d, told_l1i], told_l2)), ..one }
+        Statement { published: asked.if_published(close([paper_l1d, paper_l1i], paper_l2)), ..one }
     };
     [Stimulus::Disk, Stimulus::DiskEvent, Stimulus::Net].into_iter().map(one).collect()
 }
@@ -162,14 +168,11 @@ fn longer_lines(asked: &Asked<'_>) -> Vec<Statement> {
                     let (long, short) =
                         if one > other { (as_is, changed) } else { (changed, as_is) };
                     let known = |change: Result<Option<&str>, String>| {
-                        change.and_then(|change| asked.ours(change, Level::L2, stimulus))
+                        change.and_then(|change| asked.simulated(change, Level::L2, stimulus))
                     };
-                    let (most, least) = (one.max(other), one.min(other));
-                    let factor = f64::from(most) / f64::from(least.max(1));
-                    (
-                        no_benefit(known(long), known(short), factor),
-                        format!("{most} B and {least} B"),
-                    )
+                    let (max, min) = (one.max(other), one.min(other));
+                    let factor = f64::from(max) / f64::from(min.max(1));
+                    (no_benefit(known(long), known(short), factor), format!("{max} B and {min} B"))
                 }
             };
             let claim =
@@ -187,15 +190,15 @@ fn longer_lines_between(paper: &Paper, runs: &[ModelRun]) -> Vec<Statement> {
     let (Some(long), Some(short)) = (of("origin-200"), of("ultra-1")) else { return Vec::new() };
     let (long, short) = (Asked { run: long, paper }, Asked { run: short, paper });
     let one = |stimulus: Stimulus| {
-        let known = |asked: &Asked<'_>| asked.ours(None, Level::L2, stimulus);
-        let told = |asked: &Asked<'_>| asked.published(Level::L2, stimulus);
+        let known = |asked: &Asked<'_>| asked.simulated(None, Level::L2, stimulus);
+        let paper = |asked: &Asked<'_>| asked.published(Level::L2, stimulus);
         Statement {
             name: "no benefit from longer lines",
             model: "origin-200, ultra-1".to_owned(),
             of: format!("l2, {stimulus}, lines of 128 B and 64 B"),
             claim: format!("misses of the first > {} of the second's", half_way(2.0)),
-            ours: no_benefit(known(&long), known(&short), 2.0),
-            published: Some(no_benefit(told(&long), told(&short), 2.0)),
+            simulated: no_benefit(known(&long), known(&short), 2.0),
+            published: Some(no_benefit(paper(&long), paper(&short), 2.0)),
         }
     };
     [Stimulus::Disk, Stimulus::DiskEvent, Stimulus::Net].into_iter().map(one).collect()
@@ -217,7 +220,7 @@ fn columns() -> Vec<Column> {
         column(
             "evidence",
             Text,
-            "The misses behind that ratio, with the half widths of their 95 % confidence intervals.",
+            "The misses of that ratio, with the half widths of their 95 % confidence intervals.",
         )
         .priority(90),
         column("published_verdict", Text, "Verdict of the published figures.")
@@ -231,21 +234,21 @@ fn columns() -> Vec<Column> {
 fn cells(one: Statement) -> Vec<Value> {
     let real = |value: Option<f64>| value.map_or(Value::Absent, Value::real);
     let text = |value: Option<String>| value.map_or(Value::Absent, Value::Text);
-    let why = match &one.ours.verdict {
+    let why = match &one.simulated.verdict {
         Verdict::NotJudged(why) => Some(why.clone()),
         _ => None,
     };
-    let told = one.published.as_ref();
+    let published = one.published.as_ref();
     vec![
         one.name.into(),
         Value::Text(one.model),
         Value::Text(one.of),
         Value::Text(one.claim),
-        Value::Text(one.ours.verdict.to_string()),
-        real(one.ours.number),
-        text(Some(one.ours.numbers).filter(|words| !words.is_empty())),
-        text(told.map(|judged| judged.verdict.to_string())),
-        real(told.and_then(|judged| judged.number)),
+        Value::Text(one.simulated.verdict.to_string()),
+        real(one.simulated.number),
+        text(Some(one.simulated.numbers).filter(|words| !words.is_empty())),
+        text(published.map(|judged| judged.verdict.to_string())),
+        real(published.and_then(|judged| judged.number)),
         text(why),
     ]
 }
@@ -297,29 +300,29 @@ mod tests {
         assert_eq!(l2[9], Value::from("no time"));
     }
 
-    /// Of the published figures: all findings hold where the paper says so, and nowhere else.
+    /// By the published figures, all findings hold where the paper says so, and nowhere else.
     #[test]
     fn the_published_figures_are_judged_as_the_paper_does() {
         let paper = Paper::footprint_1999().unwrap();
         let table = statements(&paper, &[run("origin-200"), run("ultra-1")]);
-        let told = |name: &str, model: &str| -> Vec<String> {
+        let verdicts = |name: &str, model: &str| -> Vec<String> {
             let (name, model) = (Value::from(name), Value::from(model));
             let rows = table.rows().iter().filter(|row| row[0] == name && row[1] == model);
             rows.filter_map(|row| Some(row[7].to_json().as_str()?.to_owned())).collect()
         };
         let holds = |count| vec!["holds".to_owned(); count];
         for model in ["origin-200", "ultra-1"] {
-            assert_eq!(told("network > disk", model), holds(3), "{model}");
+            assert_eq!(verdicts("network > disk", model), holds(3), "{model}");
         }
-        assert_eq!(told("refined beats basic: effect", "origin-200"), holds(2));
+        assert_eq!(verdicts("refined beats basic: effect", "origin-200"), holds(2));
         let close = "L1I + L1D close to L2";
-        assert_eq!(told(close, "origin-200"), ["holds", "holds", "fails"]);
-        assert_eq!(told(close, "ultra-1"), ["fails"; 3]);
-        assert_eq!(told("no benefit from longer lines", "origin-200, ultra-1"), holds(3));
+        assert_eq!(verdicts(close, "origin-200"), ["holds", "holds", "fails"]);
+        assert_eq!(verdicts(close, "ultra-1"), ["fails"; 3]);
+        assert_eq!(verdicts("no benefit from longer lines", "origin-200, ultra-1"), holds(3));
     }
 
     #[test]
-    fn our_figures_stand_beside_the_published_ones() {
+    fn simulated_figures_are_compared_with_the_published_ones() {
         let paper = Paper::footprint_1999().unwrap();
         let mut absent = Vec::new();
         let table = tables(&paper, &[run("origin-200"), run("zen3")], &mut absent);
@@ -336,12 +339,15 @@ mod tests {
             let row = row.unwrap();
             (row[8].clone(), row[11].clone(), row[12].clone())
         };
-        let (ours, published, ratio) = of("origin-200", 4, "no signal", "user");
-        assert_eq!((ours, published), (Value::Real(40.0), Value::Uint(104)));
+        let (simulated, published, ratio) = of("origin-200", 4, "no signal", "user");
+        assert_eq!((simulated, published), (Value::Real(40.0), Value::Uint(104)));
         assert_eq!(ratio, Value::Real(40.0 / 104.0));
-        let (ours, published, ratio) = of("zen3", 4, "no signal", "user");
-        assert_eq!((ours, published, ratio), (Value::Real(40.0), Value::Absent, Value::Absent));
-        // No simulator looked on: no exception mode, with the reason.
+        let (simulated, published, ratio) = of("zen3", 4, "no signal", "user");
+        assert_eq!(
+            (simulated, published, ratio),
+            (Value::Real(40.0), Value::Absent, Value::Absent)
+        );
+        // No simulator observed it: no exception mode, with the reason.
         assert_eq!(of("zen3", 4, "no signal", "exception").0, Value::Absent);
         assert!(absent.iter().any(|one| one.what.contains("zen3, table 9")));
     }

@@ -15,7 +15,7 @@ pub enum Verdict {
     Holds,
     /// It does not.
     Fails,
-    /// It can't be told, for this reason.
+    /// It cannot be judged, for this reason.
     NotJudged(String),
 }
 

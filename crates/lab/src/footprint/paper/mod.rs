@@ -1,4 +1,5 @@
-//! The tables of the paper `footprint-1999`, its figures beside ours, and its findings as statements.
+//! The tables of the paper `footprint-1999`, its figures compared with the
+//! simulated ones, and its findings as statements.
 
 mod claims;
 mod judge;

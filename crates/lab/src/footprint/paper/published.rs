@@ -56,7 +56,7 @@ pub struct PaperRow {
     pub stimulus: Option<Stimulus>,
     /// How.
     pub method: Method,
-    /// Whose misses.
+    /// Context of the misses.
     pub mode: Mode,
     /// Which.
     pub count: Count,

@@ -20,7 +20,7 @@ pub struct Part {
     pub long: bool,
     /// A change of the model, as in `l2.line=64B`; none for the model itself.
     pub change: Option<String>,
-    /// What came of it.
+    /// What was measured.
     pub measured: Measured<Samples>,
 }
 
@@ -71,7 +71,7 @@ impl ModelRun {
             .unwrap_or_else(|| format!("{level}, {stimulus}, {method}: not measured")))
     }
 
-    /// A difference of both sorts, as the paper's tables have it. `apart`: kernel and exception mode
+    /// A difference of both kinds, as the paper's tables have it. `apart`: kernel and exception mode
     /// are counted apart, which a guest's counters can't and the simulator can.
     pub(super) fn beyond(&self, which: Which<'_>, mode: Mode, apart: bool) -> Known {
         let (series, part) = self.series(which)?;
@@ -94,7 +94,7 @@ impl ModelRun {
         both.and_then(|(with, without)| difference(with, without)).ok_or_else(|| too_few(series))
     }
 
-    fn ours(&self, table: &PaperTable, row: &PaperRow, apart: bool) -> Known {
+    fn simulated(&self, table: &PaperTable, row: &PaperRow, apart: bool) -> Known {
         let Some(stimulus) = row.stimulus else { return self.start(row.level) };
         let (long, method) = (table.long, row.method);
         let which = Which { long, change: None, level: row.level, stimulus, method };
@@ -154,12 +154,12 @@ pub fn paper(paper: &Paper, runs: &[ModelRun], absent: &mut Vec<Absence>) -> Tab
                 if !is_told {
                     continue;
                 }
-                let ours = run.ours(table, row, apart);
-                if let Err(reason) = &ours {
+                let simulated = run.simulated(table, row, apart);
+                if let Err(reason) = &simulated {
                     absent.push(absence(run, table, row, reason));
                 }
                 let measured = machine.map(|(measured, _)| measured.as_str());
-                out.push(cells(run, table, row, ours.ok(), measured));
+                out.push(cells(run, table, row, simulated.ok(), measured));
             }
         }
     }
@@ -210,7 +210,7 @@ fn columns() -> Vec<Column> {
         column(
             "repetition_count",
             Uint,
-            "Repetitions behind it: the smaller of treatment and control.",
+            "Repetitions of simulated_misses: the smaller number of treatment and control.",
         )
         .detail(),
         column("published_misses", Uint, "Misses that the paper reports.")
@@ -228,14 +228,15 @@ fn cells(
     run: &ModelRun,
     table: &PaperTable,
     row: &PaperRow,
-    ours: Option<Mean>,
+    simulated: Option<Mean>,
     measured: Option<&str>,
 ) -> Vec<Value> {
     let published = row.published.get(&run.model).copied();
-    let ratio = ours.zip(published).map(|(ours, figure)| ours.mean / f64::from(figure));
+    let ratio =
+        simulated.zip(published).map(|(simulated, figure)| simulated.mean / f64::from(figure));
     let real = |value: Option<f64>| value.map_or(Value::Absent, Value::real);
     // A median of starts has no interval.
-    let spread = ours.filter(|mean| mean.count > 0);
+    let spread = simulated.filter(|mean| mean.count > 0);
     vec![
         run.model.as_str().into(),
         u64::from(table.number).into(),
@@ -245,7 +246,7 @@ fn cells(
         row.what.as_str().into(),
         row.method.word().into(),
         row.count.word().into(),
-        real(ours.map(|mean| mean.mean)),
+        real(simulated.map(|mean| mean.mean)),
         real(spread.map(|mean| mean.half_width)),
         spread.map(|mean| mean.count as u64).into(),
         published.map(u64::from).into(),

@@ -35,7 +35,7 @@ pub fn napi(measured: &[ConditionSamples]) -> Table {
         Column::new("packets_per_poll_p99", Kind::Uint, "99th percentile; within 1/16.")
             .title("p99")
             .priority(45),
-        Column::new("packets_per_poll_max", Kind::Uint, "Most packets in one poll.")
+        Column::new("packets_per_poll_max", Kind::Uint, "Maximum number of packets in one poll.")
             .title("max")
             .priority(50),
         Column::new(

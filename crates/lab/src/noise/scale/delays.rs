@@ -1,4 +1,4 @@
-//! From detours to the delay of a grain of work that begins at any time.
+//! From detours to the delay of a compute phase that starts at any time.
 
 use stats::Piece;
 
@@ -6,26 +6,27 @@ use super::trace::Trace;
 
 /// Blocks that a trace is divided into, for intervals.
 const BLOCKS: u64 = 64;
-/// Shortest block, in grains: what is in one hardly reaches into the next.
-const GRAINS_PER_BLOCK: u64 = 10;
+/// Shortest block, in compute phases: what is in one hardly reaches into the next.
+const PHASES_PER_BLOCK: u64 = 10;
 
-/// How much later than `grain_ns` a grain is done that begins at any time of the trace alike: exact,
+/// How much later than `granularity_ns` a compute phase ends that starts at any time of the trace alike: exact,
 /// in pieces. Begun between detours, it is delayed by those that come before it is done. Begun in a
 /// detour, as by a node that was held up when the barrier opened, by the rest of that one, too.
 ///
 /// Blocks are numbered from `block_first` on.
 ///
 /// # Panics
-/// When `grain_ns` is not below the trace's own time.
+/// When `granularity_ns` is not below the trace's own time.
 #[must_use]
-pub fn delays(trace: &Trace, grain_ns: u64, block_first: u32) -> Vec<Piece> {
+pub fn delays(trace: &Trace, granularity_ns: u64, block_first: u32) -> Vec<Piece> {
     let own_ns = trace.own_ns;
-    assert!(grain_ns < own_ns, "a grain of {grain_ns} ns in {own_ns} ns");
-    let blocks = (own_ns / (grain_ns.max(1) * GRAINS_PER_BLOCK)).clamp(1, BLOCKS);
-    // What changes where: the detours in the grain that begins there, ns, or only the block.
+    assert!(granularity_ns < own_ns, "a phase of {granularity_ns} ns in {own_ns} ns");
+    let blocks = (own_ns / (granularity_ns.max(1) * PHASES_PER_BLOCK)).clamp(1, BLOCKS);
+    // What changes where: the detours in the phase that starts there, ns, or only the block.
     let mut changes: Vec<(u64, Change)> = Vec::with_capacity(2 * trace.detours.len() + 64);
     for &(at, length_ns) in &trace.detours {
-        let enters = if at >= grain_ns { at - grain_ns } else { at + own_ns - grain_ns };
+        let enters =
+            if at >= granularity_ns { at - granularity_ns } else { at + own_ns - granularity_ns };
         changes.push((enters, Change::Enters(length_ns)));
         changes.push((at, Change::Leaves(length_ns)));
     }
@@ -34,7 +35,7 @@ pub fn delays(trace: &Trace, grain_ns: u64, block_first: u32) -> Vec<Piece> {
         changes.push((at as u64, Change::NextBlock));
     }
     changes.sort_unstable_by_key(|(at, _)| *at);
-    let in_first = |(at, _): &&(u64, u64)| *at < grain_ns;
+    let in_first = |(at, _): &&(u64, u64)| *at < granularity_ns;
     let mut sweep = Sweep {
         pieces: Vec::with_capacity(3 * trace.detours.len() + 64),
         delay_ns: trace.detours.iter().filter(in_first).map(|(_, length)| length).sum(),
@@ -76,8 +77,8 @@ impl Sweep {
     /// The changes at one time.
     fn pass(&mut self, together: &[(u64, Change)]) {
         self.run_to(together[0].0);
-        // Begun in a detour: the rest of it, and all that begin before the work is done, those at
-        // the same time included. What begins when it is done is no delay, so enters later.
+        // Started in a detour: the rest of it, and all that start before the work is done, those at
+        // the same time included. What starts when it is done is no delay, so enters later.
         for (_, change) in together {
             if let Change::Leaves(length_ns) = *change {
                 self.delay_ns -= length_ns;

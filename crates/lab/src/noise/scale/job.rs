@@ -1,15 +1,15 @@
-//! The job: grains and barriers.
+//! The job: compute phases and barriers.
 
 use stats::Extremes;
 
 use super::delays::delays;
 use super::trace::{ScaleError, Trace};
 
-/// Grains that can be asked for, ns.
-pub const GRAIN_NS: std::ops::RangeInclusive<u64> = 1_000..=10_000_000_000;
-/// A window must hold so many grains.
-const GRAINS_MIN: u64 = 10;
-/// The largest of n draws is known when so many of the grains measured are expected above it.
+/// Granularities that can be asked for, ns.
+pub const GRANULARITY_NS: std::ops::RangeInclusive<u64> = 1_000..=10_000_000_000;
+/// Minimum number of compute phases in a window.
+const PHASES_MIN: u64 = 10;
+/// The largest of n draws is known when so many of the phases measured are expected above it.
 const ABOVE_MIN: u64 = 10;
 
 /// What is asked for.
@@ -17,8 +17,8 @@ const ABOVE_MIN: u64 = 10;
 pub struct Job {
     /// Numbers of nodes, from 1.
     pub nodes: Vec<u64>,
-    /// Work between two barriers, ns; within [`GRAIN_NS`].
-    pub grains_ns: Vec<u64>,
+    /// Work between two barriers, ns; within [`GRANULARITY_NS`].
+    pub granularities_ns: Vec<u64>,
     /// Time of a message, ns.
     pub latency_ns: u64,
     /// Chooses resamples, and times of detours where they are drawn.
@@ -29,7 +29,7 @@ pub struct Job {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// Work between two barriers, ns.
-    pub grain_ns: u64,
+    pub granularity_ns: u64,
     /// Nodes.
     pub nodes: u64,
     /// Whether the detours of all nodes come at the same times.
@@ -38,9 +38,9 @@ pub struct Row {
     pub barrier_ns: u64,
     /// Mean delay of the slowest node, ns.
     pub delay_ns: f64,
-    /// Delay that half of the grains do not exceed, and that 99 of 100 do not, ns.
+    /// Delay that half of the compute phases do not exceed, and that 99 of 100 do not, ns.
     pub delay_quantiles_ns: [f64; 2],
-    /// How much longer grain and barrier take.
+    /// How much longer compute phase and barrier take.
     pub slowdown_ratio: f64,
     /// Its 95 % interval; the upper end is absent when the largest delay is not known.
     pub interval: Option<(f64, Option<f64>)>,
@@ -48,31 +48,31 @@ pub struct Row {
     pub is_least: bool,
 }
 
-/// The rows of a job: by grain, co-scheduled or not, by number of nodes. Nodes are CPUs of the
+/// The rows of a job: by granularity, co-scheduled or not, by number of nodes. Nodes are CPUs of the
 /// traces, each as often as any other.
 ///
 /// # Errors
-/// [`ScaleError::Grain`] for a grain that a trace is too short for.
+/// [`ScaleError::Granularity`] for a granularity that a trace is too short for.
 pub fn scale(traces: &[Trace], job: &Job) -> Result<Vec<Row>, ScaleError> {
     let shortest_ns = traces.iter().map(|trace| trace.own_ns).min().unwrap_or(0);
-    let most_ns = (shortest_ns / GRAINS_MIN).min(*GRAIN_NS.end());
+    let max_ns = (shortest_ns / PHASES_MIN).min(*GRANULARITY_NS.end());
     let mut rows = Vec::new();
-    for &grain_ns in &job.grains_ns {
-        if !GRAIN_NS.contains(&grain_ns) || grain_ns > most_ns {
-            return Err(ScaleError::Grain { grain_ns, most_ns });
+    for &granularity_ns in &job.granularities_ns {
+        if !GRANULARITY_NS.contains(&granularity_ns) || granularity_ns > max_ns {
+            return Err(ScaleError::Granularity { granularity_ns, max_ns });
         }
         let mut pieces = Vec::new();
         for trace in traces {
             let first = pieces.iter().map(|piece: &stats::Piece| piece.block + 1).max();
-            pieces.extend(delays(trace, grain_ns, first.unwrap_or(0)));
+            pieces.extend(delays(trace, granularity_ns, first.unwrap_or(0)));
         }
         let Some(delays) = Extremes::with_one_of_steps(&pieces) else { continue };
-        let grains: u64 = traces.iter().map(|trace| trace.own_ns / grain_ns).sum();
+        let phases: u64 = traces.iter().map(|trace| trace.own_ns / granularity_ns).sum();
         for coscheduled in [false, true] {
             for &nodes in &job.nodes {
                 let drawn = if coscheduled { 1 } else { nodes };
-                let is_least = drawn > grains / ABOVE_MIN;
-                let row = row(&delays, grain_ns, (nodes, drawn), is_least, job);
+                let is_least = drawn > phases / ABOVE_MIN;
+                let row = row(&delays, granularity_ns, (nodes, drawn), is_least, job);
                 rows.push(Row { coscheduled, ..row });
             }
         }
@@ -82,16 +82,16 @@ pub fn scale(traces: &[Trace], job: &Job) -> Result<Vec<Row>, ScaleError> {
 
 fn row(
     delays: &Extremes,
-    grain_ns: u64,
+    granularity_ns: u64,
     (nodes, drawn): (u64, u64),
     is_least: bool,
     job: &Job,
 ) -> Row {
     let barrier_ns = u64::from(rounds(nodes)).saturating_mul(job.latency_ns);
-    let alone_ns = (grain_ns + barrier_ns) as f64;
+    let alone_ns = (granularity_ns + barrier_ns) as f64;
     let delay_ns = delays.mean_of_largest(drawn);
     Row {
-        grain_ns,
+        granularity_ns,
         nodes,
         coscheduled: false,
         barrier_ns,

@@ -1,7 +1,7 @@
 //! `noise scale`: what the detours of a run would do to a parallel job.
 //!
-//! Every node computes a grain of work, then all wait for one another, again and again. A node is a
-//! CPU like those measured; the delay of its grain is the length of the detours that fall into it,
+//! Every node computes for a phase, then all wait for one another, again and again. A node is a
+//! CPU like those measured; the delay of its phase is the length of the detours that fall into it,
 //! and the barrier waits for the largest of all nodes' delays. Its distribution is had from the
 //! measured detours without drawing anything ([`delays`]), and so is the mean of its largest
 //! ([`stats::Extremes`]): a million nodes cost no more than one. The node that was last, for which the
@@ -18,6 +18,6 @@ mod table;
 mod trace;
 
 pub use delays::delays;
-pub use job::{GRAIN_NS, Job, Row, scale};
+pub use job::{GRANULARITY_NS, Job, Row, scale};
 pub use table::run;
 pub use trace::{Arrivals, ScaleError, Trace, traces};

@@ -11,7 +11,7 @@ use crate::noise::tables::{all_rows, column};
 /// asked for, of the caller.
 ///
 /// # Errors
-/// When the run has no detours, contradicts itself, or is too short for a grain.
+/// When the run has no detours, contradicts itself, or is too short for a granularity.
 pub fn run(
     measured: &Run,
     job: &Job,
@@ -22,7 +22,7 @@ pub fn run(
     let traces = traces(measured, arrivals, job.seed)?;
     let rows = scale(&traces, job)?;
     settings.insert("nodes".into(), json!(job.nodes));
-    settings.insert("granularities_ns".into(), json!(job.grains_ns));
+    settings.insert("granularities_ns".into(), json!(job.granularities_ns));
     settings.insert("latency_ns".into(), json!(job.latency_ns));
     settings.insert("seed".into(), json!(job.seed));
     settings.insert("arrivals".into(), json!(word(&traces)));
@@ -143,7 +143,7 @@ fn table(rows: &[Row]) -> Table {
     for row in rows {
         let [p50, p99] = row.delay_quantiles_ns;
         table.push(vec![
-            row.grain_ns.into(),
+            row.granularity_ns.into(),
             if row.coscheduled { "coscheduled" } else { "independent" }.into(),
             row.nodes.into(),
             row.barrier_ns.into(),

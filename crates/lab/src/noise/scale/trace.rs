@@ -4,7 +4,7 @@ use record::{Run, Table, Value};
 use stats::Random;
 use thiserror::Error;
 
-/// Most detours of a CPU that are looked at one by one.
+/// Maximum number of detours of a CPU that are used one by one.
 const DETOURS_MAX: u64 = 200_000;
 /// Longest window, ns: a year.
 const WINDOW_NS_MAX: u64 = 365 * 86_400 * 1_000_000_000;
@@ -68,13 +68,13 @@ pub enum ScaleError {
         /// Measured.
         count: u64,
     },
-    /// A grain that the window is too short for.
-    #[error("grain {grain_ns} ns: allowed: {} ns to {} ns, a tenth of the CPU time measured", super::GRAIN_NS.start(), .most_ns)]
-    Grain {
+    /// A granularity that the window is too short for.
+    #[error("granularity {granularity_ns} ns: allowed: {} ns to {} ns, a tenth of the CPU time measured", super::GRANULARITY_NS.start(), .max_ns)]
+    Granularity {
         /// Asked for.
-        grain_ns: u64,
-        /// The most that this run can tell of.
-        most_ns: u64,
+        granularity_ns: u64,
+        /// Maximum that this run allows.
+        max_ns: u64,
     },
 }
 
@@ -86,7 +86,7 @@ pub struct Trace {
     pub cpu: u64,
     /// Time that the loop had between detours in all, ns; above 0.
     pub own_ns: u64,
-    /// The detours: how much of that time the loop had had at its begin, and its length; ns, in order.
+    /// The detours: how much of that time the loop had had at its start, and its length; ns, in order.
     pub detours: Vec<(u64, u64)>,
     /// How they came.
     pub arrivals: Arrivals,
@@ -207,7 +207,7 @@ fn at_random(
     random: &mut Random,
 ) -> Result<Trace, ScaleError> {
     let count: u64 = histogram.iter().map(|[_, _, number]| number).sum();
-    // Of too many, every so many-th in the order of length, in as much less time.
+    // From too many, every n-th in the order of length, in 1/n of the time.
     let every = count.div_ceil(DETOURS_MAX).max(1);
     let mut next = random.below(every);
     let (mut lengths, mut passed, mut sum_ns) = (Vec::new(), 0_u64, 0_u128);

@@ -10,7 +10,7 @@ use super::super::sample::{LoopResult, NoiseSample, Slots};
 use super::super::split::Part;
 use super::{all_rows, column, cpu_column, ledgers, ratio, words};
 
-/// Most events of one trigger that are searched.
+/// Maximum number of events of a trigger that are searched.
 const EVENTS_MAX: usize = 1 << 14;
 /// The shortest period looked for in detours, ns.
 const PERIOD_NS_MIN: u64 = 250_000;

@@ -75,7 +75,7 @@ pub fn ftq(samples: &[NoiseSample]) -> Table {
         column(
             "work_max_iterations",
             Uint,
-            "Most work done in a quantum, in iterations of the loop body.",
+            "Maximum work done in a quantum, in iterations of the loop body.",
         ),
         column("work_mean_iterations", Real, "Mean work done in a quantum."),
         column(

@@ -13,7 +13,7 @@ pub fn spectrum(samples: &[NoiseSample]) -> Table {
         column(
             "amplitude_ratio",
             Kind::Real,
-            "Amplitude of the sine of that frequency in the lost work, over the most work in a quantum.",
+            "Amplitude of the sine of that frequency in the lost work, over the maximum work in a quantum.",
         ),
     ];
     let doc = "Spectrum of the work lost in the first quanta of fixed time (Welch's method).";

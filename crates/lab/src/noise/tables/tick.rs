@@ -70,7 +70,7 @@ pub fn tick(samples: &[NoiseSample]) -> (Table, Vec<Absence>) {
         return (table, vec![lacks(what(), "the loop fwq did not run", Some("--loop fwq"))]);
     }
     if fwq().all(|sample| sample.traced.is_none()) {
-        let reason = "nothing says when the tick came: the loop fwq ran without probes";
+        let reason = "the times of the tick are unknown: the loop fwq ran without probes";
         return (table, vec![lacks(what(), reason, None)]);
     }
     let mut absent = Vec::new();
@@ -107,7 +107,7 @@ fn rate_hz(samples: &[NoiseSample], fwq: &NoiseSample, on: &CpuNoise) -> Option<
     }
     let LoopResult::Quanta(fixed) = &on.result else { return None };
     let ticks = fixed.first.iter().filter(|one| one.main.is_some_and(|main| is_tick(main, fwq)));
-    // Of a long window, the first quanta are kept.
+    // A long window keeps only its first quanta.
     let kept_ns = fixed.first.iter().map(|one| one.time_ns).sum();
     per_second(ticks.count() as u64, kept_ns)
 }

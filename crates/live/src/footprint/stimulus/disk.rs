@@ -171,7 +171,7 @@ impl RaiseInterrupt for Disk {
         Ok(())
     }
 
-    fn settle(&mut self) -> io::Result<()> {
+    fn drain(&mut self) -> io::Result<()> {
         self.reap()
     }
 

@@ -90,7 +90,7 @@ impl RaiseInterrupt for Ipi {
         Ok(())
     }
 
-    fn settle(&mut self) -> io::Result<()> {
+    fn drain(&mut self) -> io::Result<()> {
         while self.shared.requested.load(Ordering::Acquire) != 0 {
             std::thread::yield_now();
         }

@@ -70,7 +70,7 @@ pub trait RaiseInterrupt {
     ///
     /// # Errors
     /// When the system refuses.
-    fn settle(&mut self) -> std::io::Result<()>;
+    fn drain(&mut self) -> std::io::Result<()>;
 
     /// Whether it comes at the requested time, within some microseconds.
     fn is_timed(&self) -> bool {

@@ -225,7 +225,7 @@ impl RaiseInterrupt for Net {
         Ok(())
     }
 
-    fn settle(&mut self) -> io::Result<()> {
+    fn drain(&mut self) -> io::Result<()> {
         self.reap()
     }
 

@@ -44,7 +44,7 @@ impl RaiseInterrupt for Timer {
         Ok(())
     }
 
-    fn settle(&mut self) -> io::Result<()> {
+    fn drain(&mut self) -> io::Result<()> {
         let never = Timespec { tv_sec: 0, tv_nsec: 0 };
         let none = Itimerspec { it_interval: never, it_value: never };
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &none)?;

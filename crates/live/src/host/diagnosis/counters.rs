@@ -125,7 +125,7 @@ fn other_events(facts: &HostFacts) -> Option<Finding> {
     };
     let error = refused.error.as_deref().unwrap_or("refused");
     let says = format!("{says} for the kernel too ({}: {error})", refused.name);
-    let finding = Finding::limited("software events", says, "no `--source timer` by cpu-clock");
+    let finding = Finding::limited("software events", says, "no `--stimulus timer` by cpu-clock");
     Some(match refused.errno {
         Some(libc::EACCES | libc::EPERM) => finding.unlocked_by(setcap_line(facts)),
         _ => finding.unlocked_by("nothing: this kernel has no such event"),

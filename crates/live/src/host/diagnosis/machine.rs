@@ -96,7 +96,7 @@ fn caches(facts: &HostFacts) -> Finding {
             "sizes unknown",
             "the busy load takes a region of a fixed size, which may fit into the last-level cache",
         );
-        let nothing = "nothing here: the machine does not tell them to its kernel";
+        let nothing = "nothing here: the machine does not report them to its kernel";
         return with_sys(finding.unlocked_by(nothing), facts);
     }
     let parts = facts.caches.iter().map(|cache| {
@@ -117,7 +117,7 @@ fn caches(facts: &HostFacts) -> Finding {
 
 fn clock_source(facts: &HostFacts) -> Finding {
     let Some(source) = facts.clock.source.as_deref() else {
-        let consequence = "what reading the clock costs is measured, not foreseen";
+        let consequence = "the cost of reading the clock is measured, not predicted";
         return with_sys(Finding::limited("clock source", "unknown", consequence), facts);
     };
     let has_tsc = facts.clock.available.iter().flatten().any(|name| name == "tsc");

@@ -23,7 +23,7 @@ pub enum Status {
     Missing,
 }
 
-/// One thing that was looked at.
+/// One subject that was checked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// What, in a word or three: `PMU`.

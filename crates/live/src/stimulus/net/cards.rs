@@ -7,10 +7,10 @@ use std::path::Path;
 /// The cards, as the machine's kernel names them.
 pub(super) const CARDS: [&str; 2] = ["eth0", "eth1"];
 
-/// Numbers of a card's interrupts: its messages, or else its line. A virtio device is the child of what
-/// interrupts (Documentation/ABI/testing/sysfs-bus-pci: irq, msi_irqs).
+/// Numbers of a card's interrupts: its messages, or else its line. A virtio device is the child of the device
+/// that interrupts (Documentation/ABI/testing/sysfs-bus-pci: irq, msi_irqs).
 ///
-/// A card that is in another namespace is not seen here.
+/// A card in another namespace is not visible here.
 pub(super) fn irqs_of(card: &str) -> Vec<u32> {
     let Ok(device) = fs::canonicalize(format!("/sys/class/net/{card}/device")) else {
         return Vec::new();
@@ -30,7 +30,7 @@ fn irqs_at(device: &Path) -> Vec<u32> {
     line.and_then(|line| line.trim().parse().ok()).filter(|line| *line > 0).into_iter().collect()
 }
 
-/// Has interrupts go to a CPU. Nothing puts them back: the machine ends with its experiment.
+/// Directs interrupts to a CPU. They are not restored: the machine ends with its experiment.
 pub(super) fn place(irqs: &[u32], cpu: u32) -> io::Result<()> {
     irqs.iter().try_for_each(|irq| {
         fs::write(format!("/proc/irq/{irq}/smp_affinity_list"), cpu.to_string())

@@ -1,4 +1,4 @@
-//! ICMP echo by a socket of our own.
+//! ICMP echo by a socket of irqlab.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
@@ -23,7 +23,7 @@ const COOKIE_BYTES: usize = 8;
 const ECHO_REQUEST: u8 = 8;
 const ECHO_REPLY: u8 = 0;
 /// Longest and shortest wait for a reply. The host of a virtual machine may keep a CPU waiting for tens
-/// of milliseconds: a reply that is late for that is no error.
+/// of milliseconds: a reply that is late because of that is no error.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 const WAIT_MIN: Duration = Duration::from_millis(200);
 /// Pings without any answer at the start before the target counts as unreachable.
@@ -131,7 +131,7 @@ fn echo_request(cookie: [u8; COOKIE_BYTES], sequence: u16) -> [u8; PACKET_BYTES]
 }
 
 /// Whether `packet` (with its IPv4 header if it comes from a raw socket) answers that request. A
-/// ping socket rewrites the identifier, so the cookie in the payload is what tells.
+/// ping socket rewrites the identifier, so the cookie in the payload identifies it.
 fn is_reply(packet: &[u8], raw: bool, cookie: [u8; COOKIE_BYTES], sequence: u16) -> bool {
     let header = match packet.first() {
         Some(first) if raw => usize::from(first & 0x0f) * 4,

@@ -1,5 +1,5 @@
-//! The net source: pings or bulk TCP, over a veth pair between two unnamed network namespaces, or
-//! to a peer behind a real NIC.
+//! The net stimulus: pings or bulk TCP, over a veth pair between two unnamed network namespaces, or
+//! to a peer that a real NIC reaches.
 
 mod cards;
 mod ethtool;
@@ -38,7 +38,7 @@ fn start_pair(settings: &StimulusSettings, pool: &mut WorkerPool) -> Result<Fact
         true => (pair::Pair::of_cards()?, "two cards, joined back to back"),
         false => (pair::Pair::create()?, "veth pair"),
     };
-    let mut facts = facts! { "source": "net", "path": path };
+    let mut facts = facts! { "stimulus": "net", "path": path };
     facts.extend(pair.facts()?);
     let measured = settings.cpus.first().copied();
     match settings.rate {
@@ -73,7 +73,7 @@ fn start_peer(
     peer: &str,
 ) -> Result<Facts, WorkerError> {
     let measured = settings.cpus.first().copied();
-    let mut facts = facts! { "source": "net", "path": "peer", "peer": peer };
+    let mut facts = facts! { "stimulus": "net", "path": "peer", "peer": peer };
     let (host, port) = split_peer(peer).map_err(WorkerError::failed)?;
     let address = resolve(host, port)?;
     facts.extend(facts! { "peer_address": address.to_string() });

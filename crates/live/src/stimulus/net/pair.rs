@@ -16,26 +16,26 @@ use super::ethtool::{Ethtool, GRO, GSO, TSO};
 use super::rtnetlink::Rtnetlink;
 use crate::stimulus::wire::{Facts, WorkerError, facts};
 
-/// The far end's address (a documentation network: it exists in our namespaces only).
+/// The far end's address (a documentation network: it exists only in these namespaces).
 pub(super) const ADDRESS_FAR: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 const ADDRESS_NEAR: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const PREFIX: u8 = 30;
 pub(super) const NEAR: &str = "irqlab-near";
 const FAR: &str = "irqlab-far";
-/// For how long cards may be on their way back from namespaces that have ended.
+/// Maximum time that cards take to return from namespaces that have ended.
 const RETURN_MAX: Duration = Duration::from_secs(5);
 
 /// The far namespace. The near one is that of the thread that called [`Pair::create`], and of the
-/// threads it starts. Both vanish with the process, for nothing has a name.
+/// threads it starts. Both vanish with the process, because neither has a name.
 pub(in crate::stimulus) struct Pair {
     far: File,
     near_offloads: Offloads,
     far_offloads: Offloads,
-    /// Of the near and the far end.
+    /// Names of the near and the far end.
     names: [&'static str; 2],
 }
 
-/// What is in force at one end after it was asked for.
+/// Offloads in force at one end after the request.
 #[derive(Clone, Copy)]
 struct Offloads {
     tso: bool,
@@ -54,8 +54,8 @@ impl Pair {
         })
     }
 
-    /// As [`Pair::create`], with the two cards of a simulated machine as the ends. They go back to the
-    /// network that they came from when the namespaces end.
+    /// As [`Pair::create`], with the two cards of a simulated machine as the ends. They return to
+    /// their network when the namespaces end.
     pub fn of_cards() -> Result<Self, WorkerError> {
         let home = open_namespace()?;
         let cards = CARDS.map(index_of_returned);
@@ -73,7 +73,7 @@ impl Pair {
         })
     }
 
-    /// Makes both namespaces; `connect` brings their ends there, which have these names then.
+    /// Creates both namespaces; `connect` moves their ends into them, which then have these names.
     fn join(
         names: [&'static str; 2],
         connect: impl FnOnce(&File, &File) -> Result<(), WorkerError>,
@@ -120,7 +120,7 @@ impl Pair {
     }
 }
 
-/// A network namespace of our own; without the right to it, in a user namespace of our own.
+/// A new network namespace; without the right to it, in a new user namespace.
 fn leave_network() -> Result<(), WorkerError> {
     match unshare_network() {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
@@ -179,7 +179,7 @@ fn configure(name: &str, address: Ipv4Addr) -> io::Result<Offloads> {
     })
 }
 
-/// As [`index_of`], of a card that may be on its way back.
+/// As [`index_of`], for a card that may be returning.
 fn index_of_returned(name: &str) -> io::Result<u32> {
     let began = Instant::now();
     loop {

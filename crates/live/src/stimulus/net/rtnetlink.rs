@@ -26,7 +26,7 @@ impl Rtnetlink {
         Ok(Rtnetlink(socket))
     }
 
-    /// Makes a veth pair: `near` here, `far` in the namespace behind `far_namespace`.
+    /// Creates a veth pair: `near` here, `far` in the namespace of the descriptor `far_namespace`.
     pub fn create_veth(&self, near: &str, far: &str, far_namespace: RawFd) -> io::Result<()> {
         let mut peer = LinkMessage::default();
         peer.attributes =
@@ -42,7 +42,7 @@ impl Rtnetlink {
         self.request(RouteNetlinkMessage::NewLink(link), NLM_F_CREATE | NLM_F_EXCL)
     }
 
-    /// Moves an interface into the namespace behind `namespace`.
+    /// Moves an interface into the namespace of the descriptor `namespace`.
     pub fn move_to(&self, index: u32, namespace: RawFd) -> io::Result<()> {
         let mut link = LinkMessage::default();
         link.header.index = index;

@@ -1,5 +1,4 @@
-//! Two ends of a connection over a veth pair or two cards, where what comes in at the near end is handled
-//! on a CPU of choice.
+//! Two ends of a connection over a veth pair or two cards, whose near end receives on a chosen CPU.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,7 +10,7 @@ use super::cards::{CARDS, irqs_of, place};
 use super::pair::{ADDRESS_FAR, NEAR, Pair};
 use crate::stimulus::wire::WorkerError;
 
-/// Both ends, without delays of their own.
+/// Both ends, without delayed segments.
 #[derive(Debug)]
 pub struct Ends {
     /// Receives on the CPU that was chosen.
@@ -20,7 +19,7 @@ pub struct Ends {
     pub far: TcpStream,
 }
 
-/// Makes a veth pair and connects its ends, on a thread of its own: the caller stays in its network.
+/// Creates a veth pair and connects its ends, on another thread: the caller stays in its network.
 pub(in crate::stimulus) fn connected(cpu: u32) -> Result<Ends, WorkerError> {
     apart(move || connect(veth(cpu)?))
 }
@@ -53,7 +52,7 @@ fn connect(pair: Pair) -> Result<Ends, WorkerError> {
     Ok(Ends { near, far })
 }
 
-/// Moves this thread before a veth pair, and has packets steered to `cpu`.
+/// Moves this thread into the near namespace of a veth pair, and steers packets to `cpu`.
 pub(in crate::stimulus) fn veth(cpu: u32) -> Result<Pair, WorkerError> {
     let pair = Pair::create()?;
     steer(cpu).map_err(|error| {
@@ -65,9 +64,9 @@ pub(in crate::stimulus) fn veth(cpu: u32) -> Result<Pair, WorkerError> {
     Ok(pair)
 }
 
-/// Moves this thread before the first card. Its interrupts go to `cpu`, those of the second to `other`.
+/// Moves this thread into the namespace of the first card. Its interrupts go to `cpu`, those of the second to `other`.
 fn cards(cpu: u32, other: u32) -> Result<Pair, WorkerError> {
-    let [near, far] = CARDS.map(irqs_of); // in their namespaces they are not seen any more
+    let [near, far] = CARDS.map(irqs_of); // not visible from their namespaces
     if let Some(shared) = near.iter().find(|irq| far.contains(irq)) {
         return Err(WorkerError::failed(format!("both cards interrupt by the line {shared}")));
     }
@@ -77,8 +76,8 @@ fn cards(cpu: u32, other: u32) -> Result<Pair, WorkerError> {
     Ok(pair)
 }
 
-/// Runs both closures: `far` on a thread behind the pair's far end, with a listener there, and `near` on
-/// this thread, which is before the near end, with the listener's address.
+/// Runs both closures: `far` on a thread in the far namespace, with a listener there, and `near` on
+/// this thread, which is in the near namespace, with the listener's address.
 pub(in crate::stimulus) fn across<F: Send + 'static, N>(
     pair: Pair,
     far: impl FnOnce(TcpListener) -> F + Send + 'static,
@@ -98,9 +97,9 @@ pub(in crate::stimulus) fn across<F: Send + 'static, N>(
     Ok((near.map_err(|_| WorkerError::failed("no far end"))?, far))
 }
 
-/// Has packets that come in at the near end handled on `cpu` (receive packet steering,
+/// Steers the packets that arrive at the near end to `cpu` (receive packet steering,
 /// Documentation/networking/scaling.rst). The setting is in a file of the network namespace, which is
-/// seen through a mount made in it.
+/// visible through a mount in it.
 fn steer(cpu: u32) -> io::Result<()> {
     // SAFETY: only this thread's view of mounts changes, and it ends when the connection is made; no
     // descriptor is unshared.

@@ -1,4 +1,4 @@
-//! Bulk TCP: one end writes as fast as it goes, the other reads and forgets.
+//! Bulk TCP: one end writes at the maximum rate, the other one reads and discards.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use crate::stimulus::worker_pool::Worker;
 /// Bytes handed to the kernel in one write; an operation is one write.
 pub(super) const WRITE_BYTES: usize = 64 * 1024;
 const READ_BYTES: usize = 256 * 1024;
-/// Data received before the receiver asks which NAPI instance it came through.
+/// Data received before the receiver queries its NAPI instance.
 const WARM_UP_BYTES: u64 = 1024 * 1024;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const SO_INCOMING_NAPI_ID: libc::c_int = 56;
@@ -45,7 +45,7 @@ fn write(worker: &Worker, stream: &mut TcpStream, data: &[u8]) -> Result<(), Wor
     Ok(())
 }
 
-/// Listens on `address`, tells its port, and reads from the first connection until stopped.
+/// Listens on `address`, reports its port, and reads from the first connection until stopped.
 pub(super) fn receive_loop(
     worker: &Worker,
     address: Ipv4Addr,
@@ -75,8 +75,8 @@ pub(super) fn receive_loop(
     Ok(())
 }
 
-/// The NAPI instance the data came through: 0 means that NAPI is bypassed, null that the kernel
-/// doesn't tell (`CONFIG_NET_RX_BUSY_POLL`).
+/// The NAPI instance that received the data: 0 means that NAPI is bypassed, null that the kernel
+/// does not report it (`CONFIG_NET_RX_BUSY_POLL`).
 fn napi_facts(socket: BorrowedFd<'_>) -> Facts {
     let id = napi_id(socket);
     facts! { "receiver_napi_id": id, "napi": id.map(|id| id != 0) }
