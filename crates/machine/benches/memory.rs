@@ -57,6 +57,10 @@ fn cpu_seconds() -> f64 {
 }
 
 fn bench(name: &str, mut system: MemorySystem, accesses: &[Access]) {
+    let wanted = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    if wanted.is_some_and(|wanted| !name.contains(&wanted)) {
+        return;
+    }
     let mut best = 0.0f64;
     for _ in 0..5 {
         let before = cpu_seconds();
@@ -90,13 +94,13 @@ fn main() {
     );
     let mixed = stream(1 << 20, 14, 1);
     bench("zen3, 1 CPU, 1 MiB, mostly local", MemorySystem::new(&zen3, 1), &mixed);
-    bench("the same with classes", watched(MemorySystem::new(&zen3, 1), false), &mixed);
+    bench("zen3, 1 CPU, 1 MiB, classes", watched(MemorySystem::new(&zen3, 1), false), &mixed);
     bench(
-        "the same with classes and shadow_caches",
+        "zen3, 1 CPU, 1 MiB, classes and shadow caches",
         watched(MemorySystem::new(&zen3, 1), true),
         &mixed,
     );
     let shared = stream(1 << 16, 14, 8);
     bench("r4400-smp8, 8 CPUs, 64 KiB shared", MemorySystem::new(&smp8, 8), &shared);
-    bench("the same with classes", watched(MemorySystem::new(&smp8, 8), false), &shared);
+    bench("r4400-smp8, 8 CPUs, classes", watched(MemorySystem::new(&smp8, 8), false), &shared);
 }

@@ -20,7 +20,6 @@ mod blocking;
 pub mod core;
 mod counts;
 pub mod decode;
-mod hash;
 pub mod memory;
 mod model;
 pub mod predict;

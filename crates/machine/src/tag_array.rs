@@ -271,6 +271,7 @@ impl TagArray {
     }
 
     /// Looks a line up without touching it.
+    #[inline]
     pub(crate) fn find(&self, index: u64, tag: u64) -> Option<Slot> {
         self.find_in((index & self.set_mask) as usize, tag)
     }
@@ -289,6 +290,7 @@ impl TagArray {
     }
 
     /// Looks a physical line up, without touching it, in all sets that may hold it.
+    #[inline]
     pub(crate) fn find_physical(&self, line: u64) -> Option<Slot> {
         if self.colours == 1 {
             return self.find(line, line);
@@ -296,6 +298,20 @@ impl TagArray {
         let in_page = PAGE_SHIFT.saturating_sub(self.line_shift);
         let fixed = line & ((1 << in_page) - 1);
         (0..self.colours).find_map(|colour| self.find(fixed | colour << in_page, line))
+    }
+
+    /// The first of some physical lines that is in, and its slot. Does not touch it.
+    pub(crate) fn find_first(&self, mut lines: std::ops::Range<u64>) -> Option<(u64, Slot)> {
+        let count = lines.end.saturating_sub(lines.start);
+        let set = lines.start & self.set_mask;
+        if self.colours == 1 && self.hints.is_empty() && count <= self.set_mask + 1 - set {
+            // The sets of these lines are adjacent, and hold each of them nowhere else.
+            let first = set as usize * self.associativity;
+            let ways = &self.ways[first..][..count as usize * self.associativity];
+            let way = ways.iter().position(|way| way.tag.wrapping_sub(lines.start) < count)?;
+            return Some((ways[way].tag, first + way));
+        }
+        lines.find_map(|line| Some((line, self.find_physical(line)?)))
     }
 
     /// Whether a line is in. Does not touch it.

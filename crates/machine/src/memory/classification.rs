@@ -5,12 +5,11 @@
 //! device. At the next miss that reason is the class. The classifier only observes: counts and cycles
 //! are the same with and without it.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::hash::BuildHasherDefault;
+
+use rustc_hash::FxHashMap;
 
 use super::{Access, CacheId};
-use crate::hash::{Mix, NumberMap};
 
 /// The name of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,7 +187,7 @@ pub struct Miss {
 /// bounded: events at further locations are counted together.
 #[derive(Clone, Debug)]
 pub struct LocationCounts {
-    counts: NumberMap<u64>,
+    counts: FxHashMap<u64, u64>,
     room: usize,
     other: u64,
 }
@@ -197,7 +196,7 @@ impl LocationCounts {
     /// Returns empty counts with room for `room` locations.
     #[must_use]
     pub fn new(room: usize) -> Self {
-        LocationCounts { counts: NumberMap::default(), room, other: 0 }
+        LocationCounts { counts: FxHashMap::default(), room, other: 0 }
     }
 
     /// Counts an event at a location.
@@ -244,7 +243,7 @@ const PAGE_COST_BYTES: u64 = PAGE_LINES * 2 + 48;
 /// The states of all lines in a cache.
 #[derive(Clone, Debug, Default)]
 struct LineStates {
-    pages: NumberMap<Box<[LineState]>>,
+    pages: FxHashMap<u64, Box<[LineState]>>,
 }
 
 impl LineStates {
@@ -275,7 +274,7 @@ const GRANULES_MAX: usize = 1 << 20;
 #[derive(Clone, Debug)]
 struct SharingTracker {
     cores: usize,
-    granules: NumberMap<Box<[u64]>>,
+    granules: FxHashMap<u64, Box<[u64]>>,
 }
 
 impl SharingTracker {
@@ -318,7 +317,7 @@ const NONE: u32 = u32::MAX;
 #[derive(Clone, Debug)]
 struct ShadowCache {
     entries: Vec<ShadowEntry>,
-    by_line: NumberMap<u32>,
+    by_line: FxHashMap<u64, u32>,
     newest: u32,
     oldest: u32,
     lines: usize,
@@ -336,7 +335,7 @@ struct ShadowEntry {
 impl ShadowCache {
     /// Returns an empty cache of `lines`, at least one.
     fn new(lines: usize) -> Self {
-        let (entries, by_line) = (Vec::new(), NumberMap::default());
+        let (entries, by_line) = (Vec::new(), FxHashMap::default());
         ShadowCache { entries, by_line, newest: NONE, oldest: NONE, lines, hit: false }
     }
 
@@ -397,7 +396,7 @@ struct CacheState {
     shadow: Option<ShadowCache>,
     counts: ClassCounts,
     /// By the number of the context.
-    evicted_by: NumberMap<u64>,
+    evicted_by: FxHashMap<u64, u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -407,7 +406,7 @@ struct State {
     caches: [Vec<CacheState>; 4],
     budget_bytes: u64,
     contexts: Vec<Context>,
-    context_numbers: HashMap<Context, u16, BuildHasherDefault<Mix>>,
+    context_numbers: FxHashMap<Context, u16>,
     /// The number of the context of each processor.
     current: Vec<u16>,
     sharing: SharingTracker,
@@ -455,7 +454,7 @@ impl Classifier {
             contexts: vec![Context::default()],
             context_numbers: [(Context::default(), 0)].into_iter().collect(),
             current: vec![0; cpus],
-            sharing: SharingTracker { cores, granules: NumberMap::default() },
+            sharing: SharingTracker { cores, granules: FxHashMap::default() },
             misses: Vec::new(),
             not_kept: 0,
         })))

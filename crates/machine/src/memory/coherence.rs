@@ -4,10 +4,11 @@
 //! the directory of the machine: it knows all granules that cores hold. A granule has one owner, and
 //! then no other core holds it, or any number of sharers. The owner may write it without a request.
 
-use super::classification::CacheName;
+use rustc_hash::FxHashMap;
+
+use super::classification::{CacheName, Classifier};
 use super::fill::FillRequest;
-use super::{MemorySystem, line_starts};
-use crate::hash::NumberMap;
+use super::{MemorySystem, lines_of};
 use crate::schema::{Inclusion, Protocol};
 use crate::tag_array::{DIRTY, WRITABLE};
 
@@ -23,7 +24,7 @@ struct Holders {
 /// Which cores hold which granules. There are no more entries than lines in private caches.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Directory {
-    granules: NumberMap<Holders>,
+    granules: FxHashMap<u64, Holders>,
 }
 
 impl Directory {
@@ -142,13 +143,11 @@ impl MemorySystem {
         let (start, bytes) = self.range_of(granule);
         let (mut dirty, mut lines) = (0, 0);
         for cache in self.caches_of(core, self.config.private_levels) {
-            for at in line_starts(start, bytes, self.line_shift(cache.name)) {
-                if let Some(removed) = self.remove_line(cache, at) {
-                    self.classifier.invalidated(cache, removed.line);
-                    dirty |= removed.flags & DIRTY;
-                    lines += 1;
-                }
-            }
+            let range = lines_of(start, bytes, self.line_shift(cache.name));
+            let report = |classifier: &mut Classifier, line| classifier.invalidated(cache, line);
+            let removed = self.remove_lines(cache, range, report);
+            lines += removed.0;
+            dirty |= removed.1;
         }
         self.classifier.lost(core, granule, by, mask);
         if let Some(cpu) = self.cpus.iter_mut().find(|cpu| cpu.core == core) {
@@ -166,15 +165,15 @@ impl MemorySystem {
                 continue;
             }
             let shift = self.line_shift(cache.name);
-            for at in line_starts(start, bytes, shift) {
-                if let Some(slot) = self.cache(cache).find_physical(at >> shift) {
-                    if cache.name == CacheName::L1d {
-                        self.report_written(core, slot, at);
-                    }
-                    let tags = self.cache_mut(cache);
-                    dirty |= tags.flags(slot) & DIRTY;
-                    tags.set_flags(slot, tags.flags(slot) & !(DIRTY | WRITABLE));
+            let mut lines = lines_of(start, bytes, shift);
+            while let Some((line, slot)) = self.cache(cache).find_first(lines.clone()) {
+                lines.start = line + 1;
+                if cache.name == CacheName::L1d {
+                    self.report_written(core, slot, line << shift);
                 }
+                let tags = self.cache_mut(cache);
+                dirty |= tags.flags(slot) & DIRTY;
+                tags.set_flags(slot, tags.flags(slot) & !(DIRTY | WRITABLE));
             }
         }
         dirty
@@ -182,11 +181,10 @@ impl MemorySystem {
 
     /// A line left a private cache of a core. If the core holds nothing else of its granule, the
     /// directory forgets it.
-    pub(super) fn release(&mut self, core: usize, physical: u64) {
-        if self.directory.is_none() || self.holds(core, physical) {
+    pub(super) fn release(&mut self, core: usize, granule: u64) {
+        if self.directory.is_none() || self.holds_granule(core, granule) {
             return;
         }
-        let granule = self.config.granule(physical);
         if let Some(directory) = &mut self.directory {
             directory.release(core, granule);
         }
@@ -200,10 +198,15 @@ impl MemorySystem {
     /// Whether the private caches of a core hold anything of the granule of an address.
     #[must_use]
     pub fn holds(&self, core: usize, physical: u64) -> bool {
-        let (start, bytes) = self.range_of(self.config.granule(physical));
-        self.caches_of(core, self.config.private_levels).any(|cache| {
-            let (tags, shift) = (self.cache(cache), self.line_shift(cache.name));
-            line_starts(start, bytes, shift).any(|at| tags.contains(at >> shift))
+        self.holds_granule(core, self.config.granule(physical))
+    }
+
+    fn holds_granule(&self, core: usize, granule: u64) -> bool {
+        let (start, bytes) = self.range_of(granule);
+        // The largest cache first, because it holds most.
+        self.caches_of(core, self.config.private_levels).rev().any(|cache| {
+            let lines = lines_of(start, bytes, self.line_shift(cache.name));
+            self.cache(cache).find_first(lines).is_some()
         })
     }
 

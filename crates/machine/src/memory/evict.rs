@@ -1,9 +1,11 @@
 //! Evictions: what happens to lines that leave a cache, to what was written, and to lines that a
 //! device writes.
 
-use super::classification::CacheName;
+use std::ops::Range;
+
+use super::classification::{CacheName, Classifier};
 use super::fill::{FillRequest, Purpose};
-use super::{Access, CacheId, MemorySystem, line_starts};
+use super::{Access, CacheId, MemorySystem, lines_of};
 use crate::schema::{Dma, Inclusion};
 use crate::tag_array::{DIRTY, Evicted, Slot};
 
@@ -33,7 +35,7 @@ impl MemorySystem {
         if dirty != 0 || self.outer[0].inclusion == Inclusion::Exclusive {
             self.insert_victim(0, cpu, physical, dirty);
         }
-        self.release(core, physical);
+        self.release(core, self.config.granule(physical));
     }
 
     /// L1I evicted a line. An exclusive L2 keeps lines that it supplied to L1I.
@@ -41,7 +43,7 @@ impl MemorySystem {
         let core = self.core_of(cpu);
         self.classifier.evicted(cpu, CacheId { name: CacheName::L1i, number: core }, victim.line);
         if !self.config.trace {
-            self.release(core, victim.line << self.config.l1i_shift);
+            self.release(core, self.config.granule(victim.line << self.config.l1i_shift));
         }
     }
 
@@ -69,7 +71,7 @@ impl MemorySystem {
         }
         // Last, because the next level may be private, too.
         if level < self.config.private_levels || inclusion == Inclusion::Inclusive {
-            for granule in line_starts(physical, 1 << shift, self.config.granule_shift) {
+            for granule in lines_of(physical, 1 << shift, self.config.granule_shift) {
                 cores.clone().for_each(|core| self.release(core, granule));
             }
         }
@@ -79,17 +81,14 @@ impl MemorySystem {
     /// [`DIRTY`] if one of them had it dirty.
     fn back_invalidate(&mut self, level: usize, cpu: usize, core: usize, physical: u64) -> u8 {
         let bytes = 1u64 << self.outer[level].line_shift;
-        let (mut dirty, mut lines) = (0, 0);
+        let mut dirty = 0;
         for cache in self.caches_of(core, level) {
-            for at in line_starts(physical, bytes, self.line_shift(cache.name)) {
-                if let Some(removed) = self.remove_line(cache, at) {
-                    self.classifier.evicted(cpu, cache, removed.line);
-                    dirty |= removed.flags & DIRTY;
-                    lines += 1;
-                }
-            }
+            let lines = lines_of(physical, bytes, self.line_shift(cache.name));
+            let report = |classifier: &mut Classifier, line| classifier.evicted(cpu, cache, line);
+            let removed = self.remove_lines(cache, lines, report);
+            self.cpus[cpu].counts.back_invalidated += removed.0;
+            dirty |= removed.1;
         }
-        self.cpus[cpu].counts.back_invalidated += lines;
         dirty
     }
 
@@ -143,14 +142,25 @@ impl MemorySystem {
         response.missed_levels
     }
 
-    /// Removes the line of an address from a cache, in whichever set it is.
-    pub(super) fn remove_line(&mut self, cache: CacheId, physical: u64) -> Option<Evicted> {
-        let line = physical >> self.line_shift(cache.name);
-        let slot = self.cache(cache).find_physical(line)?;
-        if cache.name == CacheName::L1d {
-            self.report_written(cache.number, slot, physical);
+    /// Removes lines from a cache, in whichever sets they are, and reports each to the classifier.
+    /// Returns how many there were, and [`DIRTY`] if one was dirty.
+    pub(super) fn remove_lines(
+        &mut self,
+        cache: CacheId,
+        mut lines: Range<u64>,
+        report: impl Fn(&mut Classifier, u64),
+    ) -> (u64, u8) {
+        let (mut number, mut dirty) = (0, 0);
+        while let Some((line, slot)) = self.cache(cache).find_first(lines.clone()) {
+            lines.start = line + 1;
+            if cache.name == CacheName::L1d {
+                self.report_written(cache.number, slot, line << self.config.l1d_shift);
+            }
+            dirty |= self.cache_mut(cache).remove(slot).flags & DIRTY;
+            number += 1;
+            report(&mut self.classifier, line);
         }
-        Some(self.cache_mut(cache).remove(slot))
+        (number, dirty)
     }
 
     /// Reports to the classifier what was written into a line of L1D while it was in.
@@ -167,19 +177,21 @@ impl MemorySystem {
     /// says. What was not written back of them is lost, because the device's content is newer. Only
     /// the first GiB is looked up.
     pub fn dma_write(&mut self, physical: u64, bytes: u64) {
-        let update = self.config.dma == Dma::Update;
-        self.for_each_line(physical, bytes, |system, cache, at| {
-            if update {
-                let line = at >> system.line_shift(cache.name);
-                system.dma.updated += u64::from(system.cache(cache).contains(line));
-            } else if let Some(removed) = system.remove_line(cache, at) {
-                system.dma.dropped += 1;
-                system.classifier.device_wrote(cache, removed.line);
+        let bytes = bytes.min(TRANSFER_BYTES_MAX);
+        for cache in self.all_caches() {
+            let lines = lines_of(physical, bytes, self.line_shift(cache.name));
+            if self.config.dma == Dma::Update {
+                let is_in = |line: &u64| self.cache(cache).contains(*line);
+                self.dma.updated += lines.filter(is_in).count() as u64;
+            } else {
+                let report =
+                    |classifier: &mut Classifier, line| classifier.device_wrote(cache, line);
+                self.dma.dropped += self.remove_lines(cache, lines, report).0;
             }
-        });
-        if !update {
-            for at in transfer_lines(physical, bytes, self.config.granule_shift) {
-                (0..self.cores.len()).for_each(|core| self.release(core, at));
+        }
+        if self.config.dma != Dma::Update {
+            for granule in lines_of(physical, bytes, self.config.granule_shift) {
+                (0..self.cores.len()).for_each(|core| self.release(core, granule));
             }
         }
     }
@@ -187,12 +199,14 @@ impl MemorySystem {
     /// A device reads memory. Caches supply their dirty lines, and keep them. Only the first GiB is
     /// looked up.
     pub fn dma_read(&mut self, physical: u64, bytes: u64) {
-        self.for_each_line(physical, bytes, |system, cache, at| {
-            let tags = system.cache(cache);
-            let slot = tags.find_physical(at >> system.line_shift(cache.name));
-            let is_dirty = slot.is_some_and(|slot| tags.flags(slot) & DIRTY != 0);
-            system.dma.supplied += u64::from(is_dirty);
-        });
+        let bytes = bytes.min(TRANSFER_BYTES_MAX);
+        for cache in self.all_caches() {
+            let lines = lines_of(physical, bytes, self.line_shift(cache.name));
+            let tags = self.cache(cache);
+            let slots = lines.filter_map(|line| tags.find_physical(line));
+            let dirty = slots.filter(|slot| tags.flags(*slot) & DIRTY != 0).count();
+            self.dma.supplied += dirty as u64;
+        }
     }
 
     /// What DMA did so far.
@@ -201,31 +215,12 @@ impl MemorySystem {
         self.dma
     }
 
-    /// Calls `with` for each line of each cache that a transfer touches.
-    fn for_each_line(
-        &mut self,
-        physical: u64,
-        bytes: u64,
-        mut with: impl FnMut(&mut MemorySystem, CacheId, u64),
-    ) {
-        let mut caches: Vec<CacheId> =
-            (0..self.cores.len()).flat_map(|core| self.caches_of(core, 0)).collect();
-        for (level, outer) in self.outer.iter().enumerate() {
+    fn all_caches(&self) -> Vec<CacheId> {
+        let l1 = (0..self.cores.len()).flat_map(|core| self.caches_of(core, 0));
+        let outer = self.outer.iter().enumerate().flat_map(|(level, outer)| {
             let name = CacheName::outer(level);
-            caches.extend((0..outer.caches.len()).map(|number| CacheId { name, number }));
-        }
-        for cache in caches {
-            for at in transfer_lines(physical, bytes, self.line_shift(cache.name)) {
-                with(self, cache, at);
-            }
-        }
+            (0..outer.caches.len()).map(move |number| CacheId { name, number })
+        });
+        l1.chain(outer).collect()
     }
-}
-
-/// The addresses at which the lines of a transfer start.
-fn transfer_lines(physical: u64, bytes: u64, line_shift: u32) -> impl Iterator<Item = u64> + use<> {
-    let line_bytes = 1u64 << line_shift;
-    let first = if bytes == 0 { physical } else { physical & !(line_bytes - 1) };
-    let end = physical.saturating_add(bytes.min(TRANSFER_BYTES_MAX));
-    (first..end).step_by(line_bytes as usize)
 }

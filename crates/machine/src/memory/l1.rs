@@ -61,6 +61,15 @@ impl MemorySystem {
         self.fetch_miss(access, index, line, now)
     }
 
+    /// A virtually indexed L1I holds a line once: evicts it from the set of another address.
+    fn evict_code_alias(&mut self, cpu: usize, line: u64) {
+        let l1i = &mut self.cores[self.cpus[cpu].core].l1i;
+        if let Some(slot) = l1i.find_physical(line) {
+            let alias = l1i.remove(slot);
+            self.evict_l1i(cpu, alias);
+        }
+    }
+
     /// The number of code in L1I: that of its line, or the address where a trace starts, whose low
     /// bits are moved to the top.
     fn code_line(&self, address: u64) -> u64 {
@@ -78,10 +87,8 @@ impl MemorySystem {
         let core = self.core_of(access.cpu);
         let cache = CacheId { name: CacheName::L1i, number: core };
         self.cpus[access.cpu].counts.basic.l1i_misses += 1;
-        if self.config.l1i_virtual
-            && let Some(alias) = self.remove_line(cache, access.physical)
-        {
-            self.evict_l1i(access.cpu, alias);
+        if self.config.l1i_virtual {
+            self.evict_code_alias(access.cpu, line);
         }
         let response = self.fill(&FillRequest {
             cpu: access.cpu,
@@ -237,7 +244,7 @@ impl MemorySystem {
         self.count_data_miss(access, write);
         if write && !self.config.write_allocate {
             let missed_levels = self.write_through(access);
-            self.release(core, access.physical);
+            self.release(core, self.config.granule(access.physical));
             self.classify_miss(access, cache, missed_levels, false);
             return Response::hit(now);
         }

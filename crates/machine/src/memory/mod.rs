@@ -32,6 +32,8 @@ pub use classification::{
 pub use evict::DmaCounts;
 pub use stack::{SetStackDistances, StackDistances};
 
+use std::ops::Range;
+
 use classification::Classifier;
 use coherence::Directory;
 use l1::StridePrefetcher;
@@ -476,6 +478,7 @@ impl MemorySystem {
         CacheId { name: CacheName::outer(level), number: self.outer[level].number_for(core) }
     }
 
+    #[inline(always)]
     fn cache(&self, id: CacheId) -> &TagArray {
         match id.name {
             CacheName::L1i => &self.cores[id.number].l1i,
@@ -485,6 +488,7 @@ impl MemorySystem {
         }
     }
 
+    #[inline(always)]
     fn cache_mut(&mut self, id: CacheId) -> &mut TagArray {
         match id.name {
             CacheName::L1i => &mut self.cores[id.number].l1i,
@@ -494,6 +498,7 @@ impl MemorySystem {
         }
     }
 
+    #[inline(always)]
     fn line_shift(&self, name: CacheName) -> u32 {
         match name {
             CacheName::L1i => self.config.l1i_shift,
@@ -505,11 +510,15 @@ impl MemorySystem {
 
     /// The caches of a core that lines can be taken out of by their physical address: L1D, L1I
     /// unless it is a trace cache, and the first `levels` levels below.
-    fn caches_of(&self, core: usize, levels: usize) -> impl Iterator<Item = CacheId> + use<> {
-        let l1i = (!self.config.trace).then_some(CacheId { name: CacheName::L1i, number: core });
-        let outer = [0, 1].map(|level| (level < levels).then(|| self.outer_id(level, core)));
+    fn caches_of(
+        &self,
+        core: usize,
+        levels: usize,
+    ) -> impl DoubleEndedIterator<Item = CacheId> + use<> {
         let l1d = CacheId { name: CacheName::L1d, number: core };
-        [Some(l1d), l1i].into_iter().chain(outer).flatten()
+        let l1i = (!self.config.trace).then_some(CacheId { name: CacheName::L1i, number: core });
+        let [l2, l3] = [0, 1].map(|level| (level < levels).then(|| self.outer_id(level, core)));
+        [Some(l1d), l1i, l2, l3].into_iter().flatten()
     }
 }
 
@@ -540,9 +549,12 @@ fn new_level(level: &LevelModel, cores: usize, hit_cycles: u64) -> OuterLevel {
     }
 }
 
-/// The addresses at which the lines of a range start.
-fn line_starts(start: u64, bytes: u64, line_shift: u32) -> impl Iterator<Item = u64> + use<> {
-    (start..start + bytes).step_by(1 << line_shift)
+/// The lines that a range touches.
+#[inline]
+fn lines_of(start: u64, bytes: u64, line_shift: u32) -> Range<u64> {
+    let first = start >> line_shift;
+    let Some(to_last) = bytes.checked_sub(1) else { return first..first };
+    first..(start.saturating_add(to_last) >> line_shift) + 1
 }
 
 /// Returns the model with L1 caches that wait for any number of lines at a time.

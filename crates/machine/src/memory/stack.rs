@@ -6,7 +6,7 @@
 //! sets, of all numbers of ways with these sets. Both are exact, for reads and writes alike as long as
 //! all misses bring the line in, and with nothing else that takes lines away.
 
-use crate::hash::NumberMap;
+use rustc_hash::FxHashMap;
 
 /// Distances from this on are counted together.
 const DISTANCES_MAX: usize = 1 << 24;
@@ -17,7 +17,7 @@ const DISTANCES_MAX: usize = 1 << 24;
 pub struct StackDistances {
     line_shift: u32,
     /// When each line was used last: a place in `marks`.
-    last: NumberMap<usize>,
+    last: FxHashMap<u64, usize>,
     /// A Fenwick tree with a mark at each last use.
     marks: Vec<u32>,
     now: usize,
@@ -32,7 +32,7 @@ impl StackDistances {
     pub fn new(line_bytes: u64) -> Self {
         StackDistances {
             line_shift: line_bytes.ilog2(),
-            last: NumberMap::default(),
+            last: FxHashMap::default(),
             marks: vec![0; 1 << 16],
             now: 0,
             hits: Vec::new(),
