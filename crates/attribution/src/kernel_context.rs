@@ -12,7 +12,8 @@ pub const SYSCALL_32: u32 = 1 << 31;
 /// The context in which a simulated CPU executes. Each instruction belongs to exactly one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KernelContext {
-    /// Unknown: firmware, decompressor, and the kernel before the first event that identifies a task.
+    /// Unknown: firmware, decompressor, and the kernel before the first event that identifies a
+    /// task.
     Unknown,
     /// The idle task of the CPU, without the interrupts that it takes.
     Idle,

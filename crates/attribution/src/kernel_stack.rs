@@ -154,7 +154,8 @@ impl<const N: usize> Default for KernelStack<N> {
 }
 
 impl<const N: usize> KernelStack<N> {
-    /// Keeps spans for [`KernelStack::take_spans`], which must be called after each event from now on.
+    /// Keeps spans for [`KernelStack::take_spans`], which must be called after each event from now
+    /// on.
     pub fn keep_spans(&mut self) {
         self.keeps_spans = true;
     }
@@ -253,8 +254,8 @@ impl<const N: usize> KernelStack<N> {
         self.push(context, Entry::Hardware { stack_pointer });
     }
 
-    /// A function is called that is followed as `context`: the handler of a softirq or of an IRQ, or
-    /// one that an annotation names. `stack_pointer` points at the return address.
+    /// A function is called that is followed as `context`: the handler of a softirq or of an IRQ,
+    /// or one that an annotation names. `stack_pointer` points at the return address.
     pub fn enter_call(
         &mut self,
         context: KernelContext,
@@ -309,9 +310,9 @@ impl<const N: usize> KernelStack<N> {
     }
 
     /// An `iret` to the kernel, with the return address at `stack_pointer`. The handler started
-    /// there, or one word lower if the processor had pushed an error code, or up to six words higher
-    /// if it moved its frame to make room for a call it emulates (`int3`). Nested handlers start
-    /// deeper, below the registers that this one saved.
+    /// there, or one word lower if the processor had pushed an error code, or up to six words
+    /// higher if it moved its frame to make room for a call it emulates (`int3`). Nested handlers
+    /// start deeper, below the registers that this one saved.
     pub fn return_to_kernel(&mut self, stack_pointer: u64, now: Counts<N>) {
         self.advance(now);
         let returns = |frame: &Frame<N>| match frame.entry {

@@ -96,7 +96,7 @@ proptest! {
         let mut cpus = [Cpu { task: 100, ..Cpu::default() }, Cpu { task: 101, ..Cpu::default() }];
         let mut tasks = TaskStacks::default();
         let mut opened = [None; 2];
-        let mut kept = BTreeMap::new();
+        let mut of_spans = BTreeMap::new();
         cpus.iter_mut().for_each(|cpu| cpu.stack.keep_spans());
         for (position, (at, amount, event)) in events.iter().enumerate() {
             if position == opens_after {
@@ -113,7 +113,7 @@ proptest! {
             apply(cpu, &mut tasks, event);
             for span in cpu.stack.take_spans() {
                 prop_assert!(span.self_counts[0] <= span.inclusive[0]);
-                *kept.entry(span.context).or_insert(0) += span.inclusive[0];
+                *of_spans.entry(span.context).or_insert(0) += span.inclusive[0];
             }
             let now = [cpu.now];
             let after = self_count(cpu.stack.rows(now), context);
@@ -134,10 +134,10 @@ proptest! {
                 }
             }
         }
-        // What spans say one by one, the rows say in sum.
+        // The rows are the sums of the spans.
         inclusive.retain(|_, sum| *sum > 0);
-        kept.retain(|_, sum| *sum > 0);
-        prop_assert_eq!(kept, inclusive);
+        of_spans.retain(|_, sum| *sum > 0);
+        prop_assert_eq!(of_spans, inclusive);
         // A span may end on another CPU than the one on which it started.
         for (context, (entries, completed)) in spans {
             prop_assert!(completed <= entries, "{}: {} of {}", context, completed, entries);

@@ -1,7 +1,7 @@
-//! How many instructions a second a core takes, with its predictor and without QEMU.
+//! Throughput of the cores with their predictors, without QEMU: simulated instructions per second.
 //!
-//! `cargo bench -p machine --bench cores [NAME...]`. Times are those of this process on this host's CPUs, as Linux
-//! keeps them: others that run meanwhile slow it down, but are not counted.
+//! `cargo bench -p machine --bench cores [NAME...]`. Times are CPU times of this process.
+//! Other processes slow it down, but their time is not counted.
 
 #![allow(
     clippy::disallowed_macros,
@@ -23,7 +23,7 @@ use machine::{CodeSpan, SystemModel};
 const BLOCKS: usize = 2_000;
 const ROUNDS: usize = 400;
 
-/// Each line waits when a number thrown for it says so: two in a hundred accesses.
+/// Two of a hundred accesses wait, at random.
 struct Thrown(u64);
 
 impl Thrown {
@@ -57,14 +57,15 @@ impl Memory for Thrown {
     }
 }
 
-/// A block with its accesses and where it leads.
+/// A block with its accesses and the address that follows it.
 struct Block {
     template: Template,
     accesses: Vec<Access>,
     taken: u64,
 }
 
-/// As a kernel's: six instructions of which one loads and each second block stores, then a branch.
+/// Blocks like those of a kernel: six instructions, one of which loads, a store in each second
+/// block, and a branch.
 fn block(thrown: &mut Thrown, layout: Layout) -> Block {
     let mut register = || Register::general((thrown.throw() % 16) as u8);
     let mut instructions = vec![
@@ -95,19 +96,19 @@ fn block(thrown: &mut Thrown, layout: Layout) -> Block {
     Block {
         template: Template::new(layout, (span, None), &instructions, Some(address)),
         accesses: accesses.into_iter().flatten().collect(),
-        // One branch in eight is a thrown coin.
+        // One branch of eight is random.
         taken: if thrown.throw().is_multiple_of(8) { u64::MAX } else { thrown.throw() },
     }
 }
 
-/// For how long this process had a CPU.
+/// The CPU time of this process.
 fn cpu_seconds() -> f64 {
     let text = std::fs::read_to_string("/proc/self/schedstat").expect("a Linux");
     let ns = text.split(' ').next().and_then(|first| first.parse::<u64>().ok());
     ns.expect("nanoseconds first") as f64 / 1e9
 }
 
-/// Has `each` execute all blocks in their order, time after time.
+/// Executes all blocks in their order with `each`, several times.
 fn execute(
     blocks: &[Block],
     thrown: &mut Thrown,
@@ -124,7 +125,7 @@ fn execute(
     }
 }
 
-/// Runs the blocks on the core that a model describes.
+/// Runs the blocks on the core of a model.
 fn on_core(model: &CoreModel, blocks: &[Block], thrown: &mut Thrown) -> CoreCounts {
     if let Some(mut core) = OutOfOrderCore::new(model, 64) {
         execute(blocks, thrown, |block, executed, memory| core.run(block, executed, memory));
@@ -148,7 +149,7 @@ fn on_core(model: &CoreModel, blocks: &[Block], thrown: &mut Thrown) -> CoreCoun
     counts
 }
 
-/// Runs the blocks on a core out of order with the memory side of its machine.
+/// Runs the blocks on an out-of-order core with the memory system of its machine.
 fn on_machine(
     model: &CoreModel,
     machine: &str,

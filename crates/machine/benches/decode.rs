@@ -1,6 +1,6 @@
-//! How long it takes to decode an instruction, and what real code is made of: this executable's own.
+//! The time to decode an instruction, and the special instructions of real code: this executable's.
 //!
-//! `cargo bench -p machine --bench decode`. Times are those of this process on this host's CPUs.
+//! `cargo bench -p machine --bench decode`. Times are CPU times of this process.
 
 #![allow(
     clippy::disallowed_macros,
@@ -14,14 +14,14 @@ use std::collections::BTreeMap;
 use machine::core::Special;
 use machine::decode::Decoder;
 
-/// For how long this process had a CPU.
+/// The CPU time of this process.
 fn cpu_seconds() -> f64 {
     let text = std::fs::read_to_string("/proc/self/schedstat").expect("a Linux");
     let ns = text.split(' ').next().and_then(|first| first.parse::<u64>().ok());
     ns.expect("nanoseconds first") as f64 / 1e9
 }
 
-/// The section of code of an ELF file of 64 bits: the longest that is executable.
+/// The code of a 64-bit ELF file: its longest executable section.
 fn code(file: &[u8]) -> &[u8] {
     let number = |at: usize, bytes: usize| {
         let bytes = file[at..at + bytes].iter().rev();

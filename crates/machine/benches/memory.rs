@@ -1,7 +1,8 @@
-//! How fast the memory side is, by itself: accesses a second, of which all hit L1, or some share.
+//! Throughput of the memory system: accesses per second, all of which hit L1, or some of which
+//! miss.
 //!
-//! `cargo bench -p machine --bench memory`. Times are those of this process on this host's CPUs, as Linux
-//! keeps them, and the best of five: others that run meanwhile slow it down, but are not counted.
+//! `cargo bench -p machine --bench memory [NAME]`. Times are CPU times of this process, the best of
+//! five. Other processes slow it down, but their time is not counted.
 
 #![allow(
     clippy::disallowed_macros,
@@ -17,7 +18,7 @@ use machine::{AccessKind, SystemModel};
 
 const ZEN3: &str = include_str!("../../../machines/zen3.toml");
 const SMP8: &str = include_str!("../../../machines/r4400-smp8.toml");
-/// Few enough that the stream itself stays in the host's caches.
+/// The stream itself fits the host's caches.
 const STREAM: usize = 1 << 12;
 const ROUNDS: usize = 1 << 10;
 

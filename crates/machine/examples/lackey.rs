@@ -1,9 +1,11 @@
-//! Plays a trace of valgrind's lackey (`--trace-mem=yes`, on standard input) to a model of two levels, and
-//! prints what valgrind's Cachegrind prints of the same program. See docs/machines.md.
+//! Replays a trace of valgrind's lackey (`--trace-mem=yes`, on standard input) on a two-level
+//! model, and prints the figures that valgrind's Cachegrind prints for the same program. See
+//! docs/machines.md.
 //!
-//! Counted as Cachegrind counts: an access that lies in two lines and misses both is one miss; a load
-//! that is followed by a store of the same (`M`) is a load; what is longer than a line is as long as one.
-//! Cachegrind keeps no dirty lines, so nothing is written to the second level: stores are played as loads.
+//! It counts as Cachegrind does: an access to two lines that misses both is one miss; a load that
+//! is followed by a store to the same address (`M`) is a load; a longer access than a line is as
+//! long as one. Cachegrind has no dirty lines, so nothing is written back: stores are replayed as
+//! loads.
 
 #![allow(
     clippy::disallowed_macros,
@@ -18,7 +20,7 @@ use std::io::{BufRead, stdin};
 use machine::memory::{Access, MemorySystem, PageSize};
 use machine::{AccessKind, SystemModel};
 
-/// References and misses of a sort of access.
+/// References and misses of a kind of access.
 #[derive(Default)]
 struct Line {
     references: u64,

@@ -1,4 +1,4 @@
-//! What `BlockingMachine` costs the simulator: nanoseconds of an instruction of a synthetic program.
+//! The cost of `BlockingMachine`: nanoseconds per instruction of a synthetic program.
 //!
 //! ```text
 //! cargo run --release -p machine --example throughput [ROUNDS]
@@ -6,8 +6,8 @@
 //!
 //! The stream is the run of a synthetic program, in blocks of 5 instructions and 2 data accesses on
 //! average. Each block and each access is a call that is not inlined, as in a plugin. `replay` is the
-//! same stream with calls that do nothing but add up; `net` is without it. The least of the
-//! rounds is less disturbed by what else the host does than their median.
+//! same stream with calls that do nothing but add up; `net` is without it. The minimum of
+//! the rounds is less disturbed by other processes than their median.
 
 #![allow(
     clippy::disallowed_macros,
@@ -40,7 +40,7 @@ itlb = { entries = 64, ways = 64, page_bytes = 4096 }
 dtlb = { entries = 64, ways = 64, page_bytes = 4096 }
 "#;
 
-/// Gives a machine the run of a program.
+/// Replays the run of a program on a machine.
 fn play(program: &Program, machine: &mut impl Machine) {
     let mut at = 0;
     for step in &program.steps {
@@ -98,14 +98,14 @@ impl Machine for Sum {
     }
 }
 
-/// Nanoseconds of one play, divided by instructions.
+/// The nanoseconds of one replay per instruction.
 fn timed_ns(program: &Program, machine: &mut impl Machine) -> f64 {
     let start = Instant::now();
     play(program, black_box(machine));
     start.elapsed().as_nanos() as f64 / program.instructions as f64
 }
 
-/// Least and median.
+/// Minimum and median.
 fn least_and_median(mut values: Vec<f64>) -> [f64; 2] {
     values.sort_by(f64::total_cmp);
     [values[0], values[values.len() / 2]]
@@ -137,7 +137,7 @@ fn report(text: &str, objects: u64, rounds: usize) {
     describe(&program, machine.counts().since(&warm), rounds);
 }
 
-/// What the run was like.
+/// A summary of the run.
 fn describe(program: &Program, counts: Counts, rounds: usize) {
     let percent = |part: u64, of: u64| part as f64 * 100.0 / of as f64;
     let data = counts.loads + counts.stores;

@@ -114,7 +114,7 @@ const PAGE_MASK: u64 = !((1 << PAGE_SHIFT) - 1);
 /// A translation is marked with the address of its page plus the number of the flush that it
 /// follows, which has to be less than a page. One number is reserved for [`NO_TRANSLATION`].
 const FLUSHES_MAX: u64 = !PAGE_MASK;
-/// Translations are kept by the low bits of the page's number.
+/// Translations are indexed by the low bits of the page number.
 const TRANSLATIONS: usize = 1024;
 
 /// A known translation of a guest's page.
@@ -151,8 +151,8 @@ impl TranslatingTlb {
         }
     }
 
-    /// Returns the physical address if the translation is known and the TLB holds the page where
-    /// it was last. Counts as a use of the page at `now`, a number that grows from access to access.
+    /// Returns the physical address if the translation is known and the TLB holds the page where it
+    /// was last. Counts as a use of the page at `now`, a number that grows from access to access.
     /// Otherwise does nothing: the caller uses [`TranslatingTlb::access`].
     #[inline(always)]
     fn access_known(&mut self, virtual_address: u64, now: u64) -> Option<u64> {

@@ -1,10 +1,10 @@
-//! What a machine counts.
+//! The counts of a machine.
 
 /// Defines [`Counts`] from one list, so that fields, names and the vector agree.
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What was counted. All are sums since the start; a region of interest is the difference
-        /// of two.
+        /// The counts of a machine. All are sums since the start; a region of interest is the
+        /// difference of two.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[repr(C)]
         pub struct Counts {
@@ -35,41 +35,41 @@ macro_rules! counts {
 counts! {
     /// Instructions.
     instructions,
-    /// Cycles, waits included.
+    /// Cycles, stalls included.
     cycles,
-    /// Instruction lines fetched. Accesses to the line of the last fetch, one behind the other, are
-    /// one fetch, as long as the page is the same too and the TLBs were not flushed in between.
+    /// Instruction lines fetched. Consecutive accesses to one line are one fetch, if they are
+    /// in the same page and the TLBs were not flushed in between.
     fetches,
-    /// Loads: a line each.
+    /// Loads, each of one line.
     loads,
-    /// Stores: a line each.
+    /// Stores, each to one line.
     stores,
-    /// Fetches that were not in L1I.
+    /// Fetches that missed L1I.
     l1i_misses,
-    /// Loads that were not in L1D.
+    /// Loads that missed L1D.
     l1d_load_misses,
-    /// Stores that were not in L1D.
+    /// Stores that missed L1D.
     l1d_store_misses,
-    /// Misses of L1I that were not in L2 either.
+    /// Misses of L1I that missed L2, too.
     l2_fetch_misses,
-    /// Misses of L1D that were not in L2 either. Dirty lines that come from L1D are not among them.
+    /// Misses of L1D that missed L2, too, without write-backs of L1D.
     l2_data_misses,
-    /// Dirty lines of L2 that left for memory.
+    /// Dirty lines that L2 wrote back.
     l2_writebacks,
-    /// Fetches whose page was not in the instruction TLB.
+    /// Fetches that missed the instruction TLB.
     itlb_misses,
-    /// Loads and stores whose page was not in the data TLB.
+    /// Loads and stores that missed the data TLB.
     dtlb_misses,
-    /// Cycles waited for instructions.
+    /// Cycles that the processor waited for instructions.
     fetch_stall_cycles,
-    /// Cycles waited for data, devices included.
+    /// Cycles that the processor waited for data, devices included.
     data_stall_cycles,
-    /// Loads and stores that went past the caches to a device.
+    /// Loads and stores of devices, which bypass the caches.
     device_accesses,
 }
 
 impl Counts {
-    /// What was added since `earlier`.
+    /// The difference from `earlier` to these.
     #[must_use]
     pub fn since(&self, earlier: &Counts) -> Counts {
         let mut added = <[u64; Self::LEN]>::from(*self);

@@ -1,9 +1,9 @@
 //! Decodes x86-64 instructions, once, into a description that all parts of the simulator read.
 //!
-//! [`Decoder::decode`] finds out what an instruction is: whether it is a branch, whether it can write
-//! to a device, whether the simulator must act on it. [`Decoder::core_instruction`] adds what a core
-//! needs: registers, memory accesses, execution unit. iced-x86 knows the registers and the memory
-//! that an instruction uses; this module adds the execution unit and special behaviour.
+//! [`Decoder::decode`] finds out what an instruction is: whether it is a branch, whether it can
+//! write to a device, whether the simulator must act on it. [`Decoder::core_instruction`] adds what
+//! a core needs: registers, memory accesses, execution unit. iced-x86 knows the registers and the
+//! memory that an instruction uses; this module adds the execution unit and special behaviour.
 
 use iced_x86::{
     Code, Decoder as BytesDecoder, DecoderOptions, FlowControl, Instruction as X86,
@@ -50,8 +50,8 @@ pub enum Operation {
 /// How an instruction can write to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceWrite {
-    /// Not at all. Calls and pushes store to a stack, repeated string instructions copy memory: they
-    /// are not used for devices.
+    /// Not at all. Calls and pushes store to a stack, repeated string instructions copy memory:
+    /// they are not used for devices.
     Never,
     /// By a store, if it stores.
     Store,
@@ -199,8 +199,8 @@ impl std::fmt::Debug for Decoder {
 impl Decoder {
     /// Decodes the instruction at the start of `bytes`, whose address is `address`.
     ///
-    /// It is decoded as 64-bit code. What is not valid there is decoded as 32-bit or 16-bit code for
-    /// all but [`Decoder::core_instruction`].
+    /// It is decoded as 64-bit code. What is not valid there is decoded as 32-bit or 16-bit code
+    /// for all but [`Decoder::core_instruction`].
     #[must_use]
     pub fn decode(&self, bytes: &[u8], address: u64) -> Decoded {
         let bytes = &bytes[..bytes.len().min(BYTES_MAX)];
@@ -217,7 +217,8 @@ impl Decoder {
     }
 
     /// The instruction as a core executes it, taken as 64-bit code. An invalid instruction has no
-    /// effect, but waits for all instructions before it, and is as long as the bytes that were given.
+    /// effect, but waits for all instructions before it, and is as long as the bytes that were
+    /// given.
     pub fn core_instruction(&mut self, decoded: &Decoded) -> Instruction {
         let x86 = &decoded.x86;
         if x86.is_invalid() {
@@ -312,7 +313,8 @@ struct Used {
 fn used(decoded: &X86, info: &InstructionInfo, addresses: &[Register]) -> Used {
     let mut all = Used::default();
     if matches!(decoded.mnemonic(), Mnemonic::Vzeroupper | Mnemonic::Vzeroall) {
-        // It clears upper halves, on which nothing depends, of more registers than there is room for.
+        // It clears upper halves, on which nothing depends, of more registers than there is room
+        // for.
         return all;
     }
     for used in info.used_registers() {
@@ -354,8 +356,8 @@ fn is_read_operand(decoded: &X86, info: &InstructionInfo, register: Register) ->
     operands(decoded, register).any(|operand| reads(info.op_access(operand)))
 }
 
-/// Whether a register that forms an address and is written is not an operand. `leave` writes what it
-/// loads to it.
+/// Whether a register that forms an address and is written is not an operand. `leave` writes what
+/// it loads to it.
 fn is_side_effect(decoded: &X86, register: Register) -> bool {
     let loaded = matches!(decoded.mnemonic(), Mnemonic::Leave | Mnemonic::Enter);
     operands(decoded, register).next().is_none() && !loaded

@@ -1,16 +1,17 @@
 //! Models of processors and memory hierarchies.
 //!
-//! Pure: no IO, no clock, no globals. A model is text (TOML) that the caller reads, and the caller feeds
-//! it instructions and addresses.
+//! Pure: no IO, no clock, no globals. A model is text (TOML) that the caller reads, and the caller
+//! feeds it instructions and addresses.
 //!
 //! - [`schema`] reads a model into a [`SystemModel`].
 //! - [`memory`] has its caches, TLBs, coherence and memory bus: a
 //!   [`MemorySystem`](memory::MemorySystem) of all processors.
-//! - [`core`] has its processors: out of order, in order, multithreaded. They ask a memory system how
-//!   long each access waits. [`predict`] has their branch predictors, [`decode`] decodes x86-64.
-//! - [`BlockingMachine`] is a fast path for one kind of machine, that of 1994 (`simos-1995`, section
-//!   3.1): an in-order, blocking processor with two levels of caches. The simulator's level `timed`
-//!   runs on it. It counts exactly what a [`MemorySystem`](memory::MemorySystem) counts.
+//! - [`core`] has its processors: out of order, in order, multithreaded. They ask a memory system
+//!   how long each access waits. [`predict`] has their branch predictors, [`decode`] decodes
+//!   x86-64.
+//! - [`BlockingMachine`] is a fast path for one kind of machine, that of 1994 (`simos-1995`,
+//!   section 3.1): an in-order, blocking processor with two levels of caches. The simulator's level
+//!   `timed` runs on it. It counts exactly what a [`MemorySystem`](memory::MemorySystem) counts.
 //!
 //! All caches and TLBs keep their tags in a [`TagArray`]. See docs/cores.md and docs/machines.md.
 

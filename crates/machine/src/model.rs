@@ -1,4 +1,4 @@
-//! A machine model as data: TOML text to a checked structure.
+//! The model of a blocking processor, and the parts that all models have: caches, TLBs, errors.
 
 use std::fmt;
 
@@ -9,11 +9,11 @@ use crate::schema::SystemModel;
 /// Why a model is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ModelError {
-    /// Line of the text, from 1; none for what has no text.
+    /// The line of the text, from 1; none if there is no text.
     pub line: Option<usize>,
-    /// Which field, such as `l2.ways`; empty for a text that is no TOML.
+    /// The field, such as `l2.ways`; empty if the text is not TOML.
     pub field: String,
-    /// What is wrong with it, and what is allowed.
+    /// What is wrong, and what is allowed.
     pub problem: String,
 }
 
@@ -35,16 +35,16 @@ impl fmt::Display for ModelError {
     }
 }
 
-/// Which line leaves for a new one.
+/// Which line of a set is evicted for a new one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Replacement {
-    /// The one that was not used for longest.
+    /// The least recently used line.
     #[default]
     Lru,
-    /// By a tree of bits.
+    /// By a tree of bits (pseudo-LRU).
     TreePlru,
-    /// Any, by a seeded generator.
+    /// A random line, by a generator with a fixed seed.
     Random,
 }
 
@@ -63,13 +63,13 @@ pub struct CacheModel {
     pub replacement: Replacement,
 }
 
-/// Largest cache that a model may have.
+/// The largest cache of a model, bytes.
 pub(crate) const CACHE_BYTES_MAX: u64 = 4 << 30;
-/// Shortest line: a line's number leaves two bits of a word free, for what a cache notes with it.
+/// The shortest line, bytes: no line number has all bits set, which stands for an empty way.
 pub(crate) const LINE_BYTES_MIN: u64 = 4;
-/// Most entries of a TLB.
+/// The most entries of a TLB.
 pub(crate) const TLB_ENTRIES_MAX: u32 = 1 << 16;
-/// Most ways: the tree's bits fit a word.
+/// The most ways: the bits of the pseudo-LRU tree fit one word.
 pub(crate) const WAYS_MAX: u32 = 64;
 
 impl CacheModel {
@@ -79,7 +79,7 @@ impl CacheModel {
         (self.size_bytes / self.line_bytes.max(1) / u64::from(self.ways.max(1))).max(1)
     }
 
-    /// Refuses what cannot be built; `name` is the field it stands in.
+    /// Refuses a geometry that cannot be built; `name` is the field that holds it.
     ///
     /// # Errors
     /// [`ModelError`], naming the field.
@@ -120,7 +120,7 @@ pub struct TlbModel {
     pub entries: u32,
     /// Associativity; `entries` for a fully associative one.
     pub ways: u32,
-    /// Page size, bytes; a power of two, and at least 4 KiB, as are pages of the guest.
+    /// Page size, bytes: a power of two, at least the 4 KiB of the guest's pages.
     pub page_bytes: u64,
     /// Replacement.
     #[serde(default)]
@@ -129,7 +129,7 @@ pub struct TlbModel {
 
 impl TlbModel {
     pub(crate) fn as_cache(&self) -> CacheModel {
-        // A "line" a page number: the geometry is all that matters.
+        // A "line" is a page number: only the geometry matters.
         CacheModel {
             size_bytes: u64::from(self.entries) * LINE_BYTES_MIN,
             ways: self.ways,
@@ -163,12 +163,12 @@ impl TlbModel {
     }
 }
 
-/// A processor with its caches. Latencies are what the processor waits for a miss that is served
-/// there, in its cycles.
+/// A blocking processor with two levels of caches. A latency is the time in cycles that the
+/// processor waits for a miss that is served there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BlockingModel {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// Clock, Hz.
     pub clock_hz: u64,
@@ -184,26 +184,26 @@ pub struct BlockingModel {
     pub itlb: TlbModel,
     /// Data TLB.
     pub dtlb: TlbModel,
-    /// Wait for an L1 miss that hits L2, cycles.
+    /// The wait for an L1 miss that hits L2, cycles.
     pub l2_hit_cycles: u64,
-    /// Wait for an L2 miss, cycles.
+    /// The wait for an L2 miss, cycles.
     pub memory_cycles: u64,
-    /// Wait for a TLB miss, cycles.
+    /// The wait for a TLB miss, cycles.
     pub tlb_miss_cycles: u64,
 }
 
 impl BlockingModel {
-    /// Parses and checks a model of a blocking processor with two levels of caches: what
-    /// [`BlockingMachine`](crate::BlockingMachine) runs. Any other is refused by name of what is too much;
-    /// [`SystemModel::parse`] takes all.
+    /// Parses and checks a model for [`BlockingMachine`](crate::BlockingMachine). Refuses other
+    /// models with a list of the features that the fast path does not have; [`SystemModel::parse`]
+    /// accepts all.
     ///
     /// # Errors
-    /// [`ModelError`], with line and field.
+    /// [`ModelError`] with the line and the field.
     pub fn parse(text: &str) -> Result<Self, ModelError> {
         SystemModel::parse(text)?.blocking()
     }
 
-    /// Refuses what cannot be built; [`BlockingModel::parse`] has asked it already.
+    /// Refuses a model that cannot be built. [`BlockingModel::parse`] calls it.
     ///
     /// # Errors
     /// [`ModelError`], naming the field.

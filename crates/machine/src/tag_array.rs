@@ -62,7 +62,8 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug)]
 struct Way {
     tag: u64,
-    /// The line's flags in the low bits ([`FLAGS`]); above them, with LRU, the time of the last use.
+    /// The line's flags in the low bits ([`FLAGS`]); above them, with LRU, the time of the last
+    /// use.
     state: u64,
 }
 
@@ -231,8 +232,9 @@ impl TagArray {
         }
     }
 
-    /// Touches `tag` at a time that the caller counts, if it is in `slot`. Otherwise does nothing and
-    /// returns false: the caller uses [`TagArray::lookup`]. For arrays [`TagArray::of_tlb`] with LRU.
+    /// Touches `tag` at a time that the caller counts, if it is in `slot`. Otherwise does nothing
+    /// and returns false: the caller uses [`TagArray::lookup`]. For arrays [`TagArray::of_tlb`]
+    /// with LRU.
     #[inline(always)]
     pub(crate) fn touch_at(&mut self, slot: Slot, tag: u64, time: u64) -> bool {
         match self.ways.get_mut(slot) {

@@ -8,10 +8,10 @@ use machine::{
 };
 use proptest::prelude::*;
 
-/// What a stream does. Addresses are of few pages, so that they come back.
+/// An operation of a stream. Addresses are in few pages, so that they recur.
 #[derive(Clone, Debug)]
 enum Operation {
-    /// Code at an address, of so many bytes and instructions.
+    /// A block at an address, with its bytes and instructions.
     Block {
         address: u64,
         bytes: u32,
@@ -24,7 +24,7 @@ enum Operation {
         bytes: u64,
         write: bool,
     },
-    /// New page tables, so many times.
+    /// New page tables, several times.
     Flush(u16),
 }
 
@@ -32,7 +32,7 @@ const GUEST_PAGE_BYTES: u64 = 4096;
 /// The largest page that [`tlb`] makes.
 const TLB_PAGE_BYTES_MAX: u64 = 1 << 15;
 
-/// Page tables that change with each flush. Some pages are devices' and hold no code.
+/// Page tables that change with each flush. Some pages belong to devices and hold no code.
 #[derive(Clone, Copy)]
 struct PageTables {
     flushes: u64,
@@ -60,7 +60,7 @@ fn replacement() -> impl Strategy<Value = Replacement> {
     ]
 }
 
-/// Ways and replacement that go together.
+/// Valid combinations of ways and replacement.
 fn associativity() -> impl Strategy<Value = (u32, Replacement)> {
     let ways = prop_oneof![
         3 => prop::sample::select(&[1u32, 2, 4, 8, 16][..]), 1 => 1u32..20, 1 => Just(32)
@@ -105,7 +105,7 @@ fn model() -> impl Strategy<Value = BlockingModel> {
     )
 }
 
-/// Addresses in few pages: neighbours, and pages that the fast lookup finds at the same place.
+/// Addresses in few pages: adjacent ones, and pages with the same slot in the fast lookup.
 fn address() -> impl Strategy<Value = u64> {
     let base =
         prop_oneof![Just(0u64), Just(0x7fff_f000_0000), Just(0xffff_ffff_8100_0000), Just(1 << 63)];
@@ -126,7 +126,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// Streams go back to what they did before, more often than not.
+/// Streams mostly repeat earlier operations.
 fn stream() -> impl Strategy<Value = Vec<Operation>> {
     prop::collection::vec(operation(), 1..60).prop_flat_map(|few| {
         let again = prop::sample::select(few.clone());
@@ -134,7 +134,7 @@ fn stream() -> impl Strategy<Value = Vec<Operation>> {
     })
 }
 
-/// The model as the general memory system takes it.
+/// The model for the general memory system.
 fn general(model: &BlockingModel) -> SystemModel {
     let mut system = SystemModel::parse(R4400).expect("a good model");
     system.name.clone_from(&model.name);
@@ -200,7 +200,7 @@ impl Pair {
         }
     }
 
-    /// What the general system has counted, without the instructions that did not execute.
+    /// The counts of the general system, without the instructions that did not execute.
     fn expected(&self) -> Counts {
         let counts = self.system.counts(0).basic;
         Counts {
@@ -300,7 +300,7 @@ proptest! {
 
 #[test]
 fn each_line_of_an_access_has_an_address() {
-    // Lines of 16 bytes.
+    // The lines have 16 bytes.
     let machine = BlockingMachine::new(&r4400());
     let lines = |address, bytes| machine.data_lines(address, bytes).collect::<Vec<_>>();
     assert_eq!((lines(8, 8), lines(8, 9), lines(15, 18)), (vec![8], vec![8, 16], vec![15, 16, 32]));
@@ -335,7 +335,7 @@ fn a_page_stays_forgotten_however_many_flushes_later() {
     let span = CodeSpan { virtual_address: 0x1000, physical: 0x1000, bytes: 8 };
     let block = CodeBlock::new(machine.fetch_line_shift(), 2, span, None);
     let mut asked = 0;
-    // Numbers of flushes around which a number kept in a few bits starts again.
+    // Numbers of flushes around which the counter of a few bits wraps.
     for flushes in [1, 255, 256, 1023, 1024, 2047, 2048, 4094, 4095, 4096, 65_535, 65_536] {
         let before = (machine.counts(), asked);
         for _ in 0..2 {

@@ -1,5 +1,5 @@
-//! Timing contracts: synthetic streams whose cycles can be worked out by hand, on the
-//! general memory system and on the fast path. And properties of the tag array.
+//! Timing contracts: synthetic streams whose cycles can be computed by hand, on the general memory
+//! system and on the fast path; and properties of the tag array.
 
 use machine::memory::{Access, MemorySystem, PageSize};
 use machine::{
@@ -8,7 +8,7 @@ use machine::{
 };
 use proptest::prelude::*;
 
-/// What the contracts need of a machine. Virtual addresses are physical ones.
+/// A machine as the contracts use it. Virtual addresses equal physical ones.
 trait Machine {
     fn execute(&mut self, number: u32);
     /// Returns the wait.
@@ -69,7 +69,7 @@ impl Machine for BlockingMachine {
     }
 }
 
-/// Holds a contract on a cold machine of each sort.
+/// Checks a contract on a cold machine of each kind.
 fn on_both(contract: fn(&mut dyn Machine)) {
     let text = include_str!("../../../machines/r4400-1994.toml");
     let model = BlockingModel::parse(text).expect("a good model");
@@ -105,7 +105,7 @@ fn contract_2_a_footprint_within_l1_waits_only_once() {
 #[test]
 fn contract_3_a_footprint_between_l1_and_l2_waits_for_l2_each_time() {
     on_both(|machine| {
-        // 32 KiB: twice L1, in eight pages, cyclically: LRU keeps none of it.
+        // 32 KiB in eight pages, twice the size of L1, cyclically: with LRU every access misses.
         let waits = walk(machine, 2_048, 16, 3);
         assert_eq!(waits[1..], [2_048 * 10, 2_048 * 10]);
     });
@@ -158,7 +158,8 @@ fn contract_7_counts_of_a_region_are_a_difference() {
 }
 
 proptest! {
-    /// The stack property: with LRU, a larger cache of as many sets never misses where a smaller hits.
+    /// The stack property: with LRU and equal sets, a larger cache never misses where a smaller one
+    /// hits.
     #[test]
     fn more_ways_never_miss_more(lines in prop::collection::vec(0u64..100, 1..400)) {
         let cache = |ways| TagArray::new(&CacheModel {
@@ -172,7 +173,7 @@ proptest! {
         }
     }
 
-    /// A line that was just used is in, whatever the policy.
+    /// With any policy, a line that was just used is in.
     #[test]
     fn what_was_just_used_is_in(
         replacement in prop_oneof![

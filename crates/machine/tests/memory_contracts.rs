@@ -1,5 +1,5 @@
-//! Timing contracts of the memory system: synthetic streams whose cycles can be worked out by hand.
-//! Numbered, so that a change can say which of them it touches.
+//! Timing contracts of the memory system: synthetic streams whose cycles can be computed by hand.
+//! They are numbered, so that a change can name those that it affects.
 
 use machine::memory::{
     Access, CacheName, ClassifierConfig, Context, MemorySystem, MissClass, Mode, PageSize,
@@ -13,7 +13,7 @@ const R4400: &str = include_str!("../../../machines/r4400-1994.toml");
 const SMP8: &str = include_str!("../../../machines/r4400-smp8.toml");
 const P4: &str = include_str!("../../../machines/p4-1700.toml");
 
-/// A model without what hides latencies.
+/// A model without the features that hide latencies.
 fn plain(text: &str) -> SystemModel {
     let mut model = SystemModel::parse(text).unwrap();
     for level in [&mut model.l1i, &mut model.l1d, &mut model.l2] {
@@ -41,7 +41,7 @@ fn store(cpu: usize, address: u64, now_cycles: u64) -> Access {
     Access { kind: AccessKind::Store, ..load(cpu, address, now_cycles) }
 }
 
-/// Wait of each step of a pointer chase through `bytes`, warm; it goes by lines of `line_bytes`.
+/// The wait of each step of a warm pointer chase through the lines of `line_bytes` of `bytes`.
 fn chase(model: &SystemModel, bytes: u64, line_bytes: u64) -> u64 {
     let mut system = MemorySystem::new(model, 1);
     let addresses: Vec<u64> = (0..bytes).step_by(line_bytes as usize).collect();
@@ -65,7 +65,7 @@ fn m1_a_pointer_chase_takes_the_latency_of_the_level_it_fits_into() {
         let waits = model.latencies;
         let (l1, l2) = (&model.l1d.cache, &model.l2.cache);
         assert_eq!(chase(&model, l1.size_bytes, l1.line_bytes), 0);
-        // What is twice a cache misses it each time under LRU.
+        // Twice the size of a cache misses it each time with LRU.
         assert_eq!(chase(&model, 2 * l1.size_bytes, l1.line_bytes), waits.l2_hit_cycles);
         assert_eq!(chase(&model, l2.size_bytes, l2.line_bytes), waits.l2_hit_cycles);
         let next = if model.l3.is_some() { waits.l3_hit_cycles } else { waits.memory_cycles };
@@ -104,7 +104,7 @@ fn m3_misses_overlap_up_to_the_registers_and_take_turns_beyond() {
         (model.l1d.mshrs, model.latencies.memory_line_cycles) = (mshrs as u32, 0);
         let memory = model.latencies.memory_cycles;
         let mut system = MemorySystem::new(&model, 1);
-        // Translated before.
+        // Translated already.
         system.access(&load(0, 1 << 29, 0));
         let start = 10_000;
         for n in 0..40u64 {
@@ -146,7 +146,7 @@ fn m5_the_way_to_memory_limits_the_bandwidth() {
 
 #[test]
 fn m6_tlbs_reach_as_far_as_their_entries() {
-    // 64 entries; pages of 4 KiB, each line in another set.
+    // 64 entries; pages of 4 KiB, each with a line in another set.
     let mut model = plain(ZEN3);
     model.latencies.tlb_miss_cycles = 33;
     let wait = |pages: u64, page: PageSize, shift: u32, model: &SystemModel| {
@@ -160,10 +160,10 @@ fn m6_tlbs_reach_as_far_as_their_entries() {
         total / pages
     };
     assert_eq!(wait(64, PageSize::Small, 12, &model), 0);
-    // 65 in turn under LRU miss each time; the second TLB has them.
+    // 65 pages in a cycle miss each time with LRU; the second TLB holds them.
     assert_eq!(wait(65, PageSize::Small, 12, &model), model.latencies.stlb_hit_cycles);
     assert_eq!(wait(64, PageSize::Large, 21, &model), 0);
-    // The second TLB has pages of 1 GiB as pages of 2 MiB; here these are all of one set.
+    // The second TLB holds pages of 1 GiB as pages of 2 MiB; here all of them share a set.
     assert_eq!(wait(65, PageSize::Huge, 30, &model), model.latencies.stlb_hit_cycles + 33);
     model.stlb = None;
     assert_eq!(wait(65, PageSize::Small, 12, &model), 33);
@@ -183,7 +183,7 @@ fn m7_a_walk_loads_a_table_for_each_level() {
         assert_eq!(system.access_blocking(&first), cold + levels * table, "{page:?}");
         assert_eq!(system.counts(0).walk_loads, levels);
     }
-    // A neighbour's entry lies in the same line; with upper tables at hand it is one load.
+    // The next page's entry lies in the same line; with a page walk cache it is one load.
     for (entries, loads) in [(0, 4), (16, 1)] {
         model.walk_entries = entries;
         let mut system = MemorySystem::new(&model, 1);
@@ -202,31 +202,31 @@ fn m8_coherence_takes_its_time_by_case() {
     let (memory, l2) = (model.latencies.memory_cycles, model.latencies.l2_hit_cycles);
     let mut system = MemorySystem::new(&model, 8);
     for cpu in 0..8 {
-        // Another unit of the same page, so that it is translated.
+        // Another granule of the same page, so that the page is translated.
         system.access_blocking(&load(cpu, 0x4800 + 128 * cpu as u64, 0));
     }
     let at = 0x4000;
-    // Nobody has it: memory. Others read it: memory again, in three states.
+    // No core holds it: memory supplies it. Others read it: memory again, with three states.
     assert_eq!(system.access_blocking(&load(0, at, 0)), memory);
     assert_eq!(system.access_blocking(&load(1, at, 0)), memory);
-    // In three states even the only one has to say that it writes.
+    // With three states, even the only holder needs an upgrade to write.
     assert_eq!(system.access_blocking(&store(0, at, 0)), 30);
     assert_eq!(system.access_blocking(&store(0, at + 8, 0)), 0);
-    // The other lost it, and gets it from the writer, who keeps it for reading.
+    // The other core lost it, and gets it from the writer, which keeps it for reading.
     assert_eq!(system.access_blocking(&load(1, at, 0)), 70);
     assert_eq!(system.access_blocking(&load(0, at, 0)), 0);
-    // It has all 128 bytes: another line of L1 is in L2.
+    // It holds all 128 bytes: another line of L1 is in L2.
     assert_eq!(system.access_blocking(&load(1, at + 64, 0)), l2);
-    // A writer without it takes it from readers: memory has it.
+    // A writer that does not hold it invalidates readers; memory supplies it.
     assert_eq!(system.access_blocking(&store(2, at, 0)), memory);
-    // And from a writer: the cache has it.
+    // It invalidates another writer, too; that cache supplies it.
     assert_eq!(system.access_blocking(&store(3, at, 0)), 70);
     let counts: Vec<_> = (0..4).map(|cpu| system.counts(cpu)).collect();
     assert_eq!(counts.iter().map(|counts| counts.upgrades).collect::<Vec<_>>(), [1, 0, 0, 0]);
     assert_eq!(counts.iter().map(|counts| counts.cache_to_cache).collect::<Vec<_>>(), [0, 1, 0, 1]);
     // L1D and L2 of each that lost it; core 1 had two lines of L1.
     assert_eq!(counts.iter().map(|counts| counts.invalidated).collect::<Vec<_>>(), [2, 5, 2, 0]);
-    // In four states the only one writes without asking.
+    // With four states, the only holder writes without an upgrade.
     let mut system = MemorySystem::new(&plain(ZEN3), 8);
     system.access_blocking(&load(0, at, 0));
     assert_eq!((system.access_blocking(&store(0, at, 0)), system.counts(0).upgrades), (0, 0));
@@ -243,19 +243,20 @@ fn m9_true_and_false_sharing_are_told_apart() {
     let at = 0x8000;
     system.access_blocking(&load(0, at, 0));
     system.access_blocking(&store(1, at, 0));
-    // What the other wrote is what is read.
+    // The core reads what the other one wrote.
     system.access_blocking(&load(0, at, 0));
     assert_eq!(sharing(&system), (1, 0));
-    // It writes the neighbour.
+    // The other core writes the adjacent word.
     system.access_blocking(&store(1, at + 8, 0));
     system.access_blocking(&load(0, at, 0));
     assert_eq!(sharing(&system), (1, 1));
-    // It takes the line for the neighbour, and writes what is read later, while it has it.
+    // It takes the line for the adjacent word, and while it holds it, writes the word that is read
+    // later.
     system.access_blocking(&store(1, at + 8, 0));
     system.access_blocking(&store(1, at, 0));
     system.access_blocking(&load(0, at, 0));
     assert_eq!(sharing(&system), (2, 1));
-    // In the same 128 bytes of L2, and another line of L1: false there as well.
+    // In the same 128 bytes of L2 and another line of L1: false sharing, too.
     system.access_blocking(&load(0, at + 16, 0));
     system.access_blocking(&store(1, at + 64, 0));
     system.access_blocking(&load(0, at + 16, 0));
@@ -275,7 +276,7 @@ fn m10_misses_are_charged_to_who_evicted() {
     let b = context(Mode::User, 2, None);
     let kernel = context(Mode::Kernel, 1, None);
     let tick = context(Mode::Kernel, 1, Some(236));
-    // Lines of one set of L1D, which has two ways.
+    // Three lines that share a set of L1D, which has two ways.
     let line = |n: u64| n << 13;
     let mut touch = |context, n| {
         system.set_context(0, context);
@@ -294,7 +295,7 @@ fn m10_misses_are_charged_to_who_evicted() {
     assert_eq!(counts.by_mode[Mode::Kernel as usize], [1, 1, 1, 0, 0, 0, 0]);
     assert_eq!(counts.by_mode[Mode::User as usize], [3, 1, 2, 0, 0, 0, 0]);
     assert_eq!(counts.evicted_by_interrupt(236), 1);
-    // 16 KiB have room for all of them: ways are what lacks.
+    // 16 KiB have room for all of them: the misses are conflicts.
     assert_eq!((counts.conflict, counts.capacity), (5, 0));
     let (misses, more) = system.take_misses();
     let of_l1d: Vec<_> = misses.iter().filter(|miss| miss.cache == CacheName::L1d).collect();
@@ -311,7 +312,8 @@ fn m11_a_trace_cache_holds_code_by_entry() {
         system.access_blocking(&access);
         system.counts(0).basic.l1i_misses - before
     };
-    // 40 bytes from an entry are three traces; entered at another byte they are others.
+    // 40 bytes from an entry point are three traces; from another entry point they are other
+    // traces.
     assert_eq!(fetch(0x1004, 40), 3);
     assert_eq!(fetch(0x2000, 16), 1);
     assert_eq!(fetch(0x1004, 40), 0);
@@ -331,10 +333,10 @@ fn m12_prefetchers_hide_what_they_foresee() {
         let counts = system.counts(0);
         (counts.basic.l1d_load_misses, counts.prefetches_used)
     };
-    // A page of lines: the first misses.
+    // All lines of a page: only the first misses.
     assert_eq!(misses(&model, 64), (1, 63));
     assert_eq!(misses(&model, 128), (64, 0));
-    // A stride is known from its third step on, and does not leave the page.
+    // A stride is known from its third step on, and prefetches stay in the page.
     model.l1d.prefetch = Prefetch::Stride;
     let (missed, used) = misses(&model, 256);
     assert_eq!(missed + used, 64);

@@ -1,4 +1,4 @@
-//! Model files: the ones that irqlab brings, and ones that are wrong.
+//! Model files: those of irqlab are accepted, wrong ones are refused with a helpful message.
 
 use machine::schema::{draw, set};
 use machine::{BlockingModel, SystemModel};
@@ -58,7 +58,7 @@ fn the_timed_level_says_what_it_does_not_run() {
     assert!(error.contains("sub_block") && error.contains("write = \"through\""), "{error}");
 }
 
-/// What is said of a model with one line changed.
+/// The error of a model with one line changed.
 #[track_caller]
 fn refused(name: &str, from: &str, to: &str) -> String {
     let text = text(name);
@@ -111,7 +111,7 @@ fn what_is_wrong_is_named_with_line_field_and_range() {
         (
             "load = { count = 3, latency_cycles = 4 }",
             "load = { count = 3, latency_cycles = 5 }",
-            "l1_hit_cycles: 4 beside core.units.load.latency_cycles of 5",
+            "l1_hit_cycles: 4 with core.units.load.latency_cycles of 5",
         ),
     ];
     for (from, to, says) in cases {
@@ -161,7 +161,7 @@ fn fields_are_set_from_outside() {
     );
     assert_eq!(core("core.units.load.count=1").units.load.count, 1);
     assert_eq!(core("core.units.load.interval_cycles=2").units.load.interval_cycles, 2);
-    // Either of the two alone makes no cache; in either order they make one.
+    // Neither of the two changes alone makes a valid cache; both do, in either order.
     for both in [["l1d.size=48KiB", "l1d.ways=12"], ["l1d.ways=12", "l1d.size=48KiB"]] {
         let l1d = SystemModel::parse(&set(&text("zen3"), &both).unwrap()).unwrap().l1d.cache;
         assert_eq!((l1d.size_bytes, l1d.ways), (48 << 10, 12));
@@ -194,7 +194,7 @@ proptest! {
         let _ = SystemModel::parse(&text);
     }
 
-    /// Real models with a piece of them taken out, doubled, or written over.
+    /// Real models with a piece removed, repeated or overwritten.
     #[test]
     fn no_broken_model_makes_it_panic(
         which in 0usize..17,

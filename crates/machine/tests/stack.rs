@@ -1,4 +1,4 @@
-//! All sizes in one pass: against caches of these sizes, one by one.
+//! Stack distances against caches of each size, one by one.
 
 use machine::memory::{SetStackDistances, StackDistances};
 use machine::{CacheModel, Outcome, Replacement, TagArray};
@@ -15,7 +15,7 @@ fn misses(ways: u32, sets: u64, addresses: &[u64]) -> u64 {
     addresses.iter().filter(|at| cache.access(**at / 64, false) != Outcome::Hit).count() as u64
 }
 
-/// Addresses that come back, near and far.
+/// Addresses that recur at short and long distances.
 fn addresses() -> impl Strategy<Value = Vec<u64>> {
     let address = prop_oneof![0u64..2048, 0u64..16384, Just(4096u64)];
     prop::collection::vec(address, 1..600)
@@ -32,7 +32,7 @@ proptest! {
         for lines in 1..=64u32 {
             let ours = distances.misses(lines as usize).unwrap();
             prop_assert_eq!(ours, misses(lines, 1, &addresses), "{} lines", lines);
-            // A larger stack holds what a smaller one does.
+            // A larger stack holds everything that a smaller one does.
             prop_assert!(ours <= last);
             last = ours;
         }
@@ -61,7 +61,7 @@ proptest! {
 
 #[test]
 fn many_uses_are_renumbered() {
-    // More than there are numbers at the start: 300 lines, again and again.
+    // More accesses than there are marks at the start: 300 lines, again and again.
     let mut distances = StackDistances::new(64);
     for n in 0..200_000u64 {
         distances.access(n % 300 * 64);

@@ -1,4 +1,4 @@
-//! The memory system of any machine: against the reference of two levels, and against what must hold of
+//! The memory system of any machine: against the two-level reference, and against the invariants of
 //! every hierarchy.
 
 use machine::memory::{
@@ -37,7 +37,7 @@ fn replacement() -> impl Strategy<Value = Replacement> {
     prop::sample::select(&[Replacement::Lru, Replacement::TreePlru, Replacement::Random][..])
 }
 
-/// Any machine, of small caches.
+/// Any machine with small caches.
 fn any_machine() -> impl Strategy<Value = SystemModel> {
     let contents = &[Inclusion::Inclusive, Inclusion::Exclusive, Inclusion::NonInclusive][..];
     let flags = prop::array::uniform8(any::<bool>());
@@ -96,7 +96,7 @@ enum Event {
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    // Few lines, so that processors meet.
+    // Few lines, so that processors share them.
     let address = || prop_oneof![0u64..1024, 0u64..16384];
     prop_oneof![
         40 => (0usize..8, kind(), address(), 1u32..9).prop_map(|(cpu, kind, address, bytes)| {
@@ -126,8 +126,9 @@ fn play(system: &mut MemorySystem, event: &Event) {
 }
 
 proptest! {
-    /// Whoever may write a line is the only one to have it; inclusive levels include; who has what is
-    /// known. On eight processors, two of which may share a core, with devices, behind each access.
+    /// After each access: a core that may write a line is the only one that holds it, inclusive
+    /// levels include, and the directory knows what cores hold. With eight processors, two of which
+    /// may share a core, and with devices.
     #[test]
     fn there_is_one_writer_at_most_and_inclusion_holds(
         model in any_machine(),
@@ -146,7 +147,8 @@ proptest! {
         }
     }
 
-    /// Classes add up to the misses that are counted without them; and to watch changes nothing.
+    /// Classes add up to the misses that are counted without them, and classification changes no
+    /// count.
     #[test]
     fn classes_add_up_and_watching_changes_nothing(
         model in any_machine(),
@@ -186,15 +188,15 @@ proptest! {
     }
 }
 
-/// The naive reference of the sub-blocks and of virtual indexing: a list for each set.
+/// The naive reference of sub-blocks and virtual indexing: a list for each set.
 #[derive(Default)]
 struct Naive {
-    /// Line and parts, the last used first.
+    /// Lines with their valid parts, the most recently used first.
     sets: std::collections::HashMap<u64, Vec<(u64, u64)>>,
 }
 
 impl Naive {
-    /// Whether a part of a line is in; then it is.
+    /// Returns whether a part of a line is in, and fills it if not.
     fn access(&mut self, set: u64, line: u64, part: u64, ways: usize) -> bool {
         for (other, lines) in &mut self.sets {
             if *other != set {
@@ -223,7 +225,7 @@ proptest! {
         loads in prop::collection::vec((0u64..8, 0u64..4, 0u64..64), 1..300),
     ) {
         let mut model = SystemModel::parse(R4400).unwrap();
-        // Sets of four pages: two bits of the virtual page number pick a set.
+        // Sets of four pages: two bits of the virtual page number select a set.
         model.l1d.cache = cache(ways, 256, 64, Replacement::Lru);
         model.l1d.index = Index::Virtual;
         model.l1d.sub_block_bytes = 1 << part_log;
@@ -254,7 +256,7 @@ fn devices_drop_or_update_lines() {
         system.classify_misses(ClassifierConfig::default());
         system.access_blocking(&access(0, AccessKind::Store, 0x10_0000, 8));
         system.dma_read(0x10_0000, 64);
-        // L1D has it dirty; the L2 that includes it has it clean.
+        // L1D holds it dirty; the inclusive L2 holds it clean.
         assert_eq!(system.dma_counts().supplied, 1);
         system.dma_write(0x10_0010, 4);
         system.access_blocking(&access(0, AccessKind::Load, 0x10_0000, 8));
@@ -292,7 +294,7 @@ fn places_are_bounded() {
     assert_eq!((places.sorted(), places.other()), (vec![(7, 3), (5, 1)], 2));
 }
 
-/// Each machine that irqlab brings, with as many processors as it has.
+/// Each machine of irqlab, with as many processors as it has.
 #[allow(clippy::disallowed_methods, reason = "the models that irqlab ships are files")]
 #[test]
 fn what_must_hold_holds_of_each_model() {

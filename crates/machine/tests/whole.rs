@@ -1,5 +1,5 @@
-//! Cores on their memory side: what is published of modern machines, and the paper's against the
-//! reference.
+//! Cores with their memory systems: published latencies of modern machines, and the paper's machine
+//! against the reference.
 
 #[path = "cores/support.rs"]
 #[allow(dead_code, reason = "what the cores' own tests need besides")]
@@ -12,7 +12,8 @@ use machine::schema::Prefetch;
 
 use support::{block, layout, load};
 
-/// What is published of a machine: cycles from a load to the next, by where its line is.
+/// Published latencies of a machine: cycles from a load to the next one, by the level that holds
+/// the line.
 struct Published {
     model: &'static str,
     l1: u64,
@@ -48,16 +49,16 @@ const PUBLISHED: [Published; 3] = [
     },
 ];
 
-/// Cycles of each load of a chain through `addresses`, once more after `warm` rounds.
+/// The cycles of each load of a chain through `addresses`, in the round after `warm` rounds.
 fn chain(model: &SystemModel, addresses: &[u64], warm: u32) -> u64 {
     let cycles = chase_cycles(model, addresses, PageSize::Huge, warm).unwrap();
     cycles / addresses.len() as u64
 }
 
-/// Lines of `bytes` of memory, each once, in no order that a prefetcher sees.
+/// The lines of `bytes` of memory, each once, in an order that no prefetcher predicts.
 fn lines(bytes: u64) -> Vec<u64> {
     let number = bytes / 64;
-    // An odd step visits all of a power of two.
+    // An odd step visits all lines if their number is a power of two.
     let count = number.next_power_of_two();
     let all = (0..count).map(|n| n.wrapping_mul(0x9e37_79b1) % count);
     all.filter(|line| *line < number).map(|line| line * 64).collect()
@@ -84,7 +85,7 @@ fn latencies_are_within_a_tenth_of_what_is_published() {
     }
 }
 
-/// Loads that don't depend on each other wait side by side: as many as there are registers.
+/// Independent loads wait at the same time: as many as there are MSHRs.
 #[test]
 fn misses_of_a_core_overlap() {
     let mut model = SystemModel::parse(PUBLISHED[0].model).unwrap();
@@ -104,7 +105,7 @@ fn misses_of_a_core_overlap() {
             ExecutedBlock { instructions: 32, accesses: &block.accesses, next: 0x40_0000 };
         runs.run(&block.template, &executed, &mut port);
     }
-    // A register is taken until the line is there; what a hit takes passes without it.
+    // An MSHR is in use until the line is filled, without the latency of a hit.
     let each = model.latencies.memory_cycles;
     let ideal = each * addresses.len() as u64 / u64::from(core.data.mshrs);
     let ours = runs.cycles();

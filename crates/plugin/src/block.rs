@@ -7,8 +7,8 @@ use crate::annotations::AnnotationPoint;
 use crate::pmu::msr::Access;
 use crate::symbols::Action;
 
-/// The description of a block. It fits one cache line of the host: each execution reads it, and there
-/// are more blocks than the host's cache holds.
+/// The description of a block. It fits one cache line of the host: each execution reads it, and
+/// there are more blocks than the host's cache holds.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Block {
@@ -107,9 +107,9 @@ pub(crate) struct Point {
 }
 
 impl Point {
-    /// How many instructions of the block are still to execute for another context than before. A
-    /// return belongs to what it returns from.
-    pub(crate) fn remaining_behind(&self) -> u32 {
+    /// How many instructions of the block are still to execute in the context after this point. A
+    /// return belongs to the context that it leaves.
+    pub(crate) fn remaining_after(&self) -> u32 {
         self.remaining - u32::from(self.action.is_return())
     }
 }
@@ -165,13 +165,13 @@ impl Arena {
     /// Keeps a point, and returns its address.
     pub(crate) fn keep_point(&mut self, point: Point) -> *const Point {
         self.points.push(Box::new(point));
-        self.points.last().map_or(std::ptr::null(), |kept| &raw const **kept)
+        self.points.last().map_or(std::ptr::null(), |point| &raw const **point)
     }
 
     /// Keeps an instruction that uses the PMU, and returns its address.
     pub(crate) fn keep_access(&mut self, access: Access) -> *const Access {
         self.accesses.push(Box::new(access));
-        self.accesses.last().map_or(std::ptr::null(), |kept| &raw const **kept)
+        self.accesses.last().map_or(std::ptr::null(), |point| &raw const **point)
     }
 
     /// Keeps the place of an annotation in a block, and returns its address.
@@ -180,7 +180,7 @@ impl Arena {
         point: AnnotationPoint,
     ) -> *const AnnotationPoint {
         self.annotations.push(Box::new(point));
-        self.annotations.last().map_or(std::ptr::null(), |kept| &raw const **kept)
+        self.annotations.last().map_or(std::ptr::null(), |point| &raw const **point)
     }
 
     /// Forgets all: no translated code is left.

@@ -76,7 +76,7 @@ pub(crate) extern "C" fn on_vcpu_unwatched(_: c_uint, _: *mut c_void) {
     limit::begin();
 }
 
-/// Makes ready to run several vCPUs in turn, and to tell which runs.
+/// Prepares for several vCPUs in time slices, and for knowing which one runs.
 fn begin_slices(session: &mut Session, vcpu: c_uint) {
     let slices = Slices::of(vcpu);
     if let Some(slices) = slices {
@@ -167,7 +167,7 @@ extern "C" fn on_point(_: c_uint, point: *mut c_void) {
     }
     if point.action == Action::Marker {
         session.marker(vcpu, point.remaining);
-    } else if let Some((tracker, moment)) = session.moment(vcpu, point.remaining_behind()) {
+    } else if let Some((tracker, moment)) = session.moment(vcpu, point.remaining_after()) {
         tracker.point(vcpu as usize, point.action, point.address, moment);
         session.tracked(vcpu);
     }

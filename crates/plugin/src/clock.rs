@@ -41,7 +41,8 @@ pub(crate) struct Clock {
     /// The part of QEMU's clock that instructions do not explain: its start value, and its jumps
     /// while all vCPUs were halted.
     jumps_ns: u64,
-    /// Instructions that the plugin executed in QEMU's place, and that QEMU's clock has not counted.
+    /// Instructions that the plugin executed in QEMU's place, and that QEMU's clock has not
+    /// counted.
     pub(crate) unclocked: u64,
 }
 
@@ -145,8 +146,9 @@ impl Clock {
         self.publish_time(vcpu);
     }
 
-    /// Adds the time for which a vCPU was halted, until `now_ns`, and returns from when on it would be
-    /// halted further. The instructions before it may have retired later than was known at the halt.
+    /// Adds the time for which a vCPU was halted, until `now_ns`, and returns from when on it would
+    /// be halted further. The instructions before it may have retired later than was known at the
+    /// halt.
     fn end_halt(&self, vcpu: u32, halt: Halt, now_ns: u64) -> Halt {
         let counted_ns = self.cycles_ns(vcpu);
         let start_ns = halt.since_ns + (counted_ns - halt.counted_ns);
@@ -184,8 +186,8 @@ impl Clock {
         model.wrapping_sub(self.rounds.shows_ns(self.instructions())).cast_signed()
     }
 
-    /// The value of the time-stamp counter that a vCPU would have read at the counts `at`, which it had
-    /// after the last slice of any vCPU ended.
+    /// The value of the time-stamp counter that a vCPU would have read at the counts `at`, which it
+    /// had after the last slice of any vCPU ended.
     pub(crate) fn tsc_at(&self, vcpu: u32, at: &Counts) -> u64 {
         let now = if self.parts.bias.is_some() {
             let since = self.ns_of(at[CYCLES]).wrapping_sub(self.counted_ns[vcpu as usize]);

@@ -30,8 +30,8 @@ pub(crate) struct Thread {
 
 impl Thread {
     fn core(&mut self) -> &mut MultithreadedCore {
-        // SAFETY: lives as long as the process; one thread of the host uses it, and no use is nested in
-        // another.
+        // SAFETY: lives as long as the process; one thread of the host uses it, and no use is
+        // nested in another.
         unsafe { &mut *self.core }
     }
 
@@ -117,8 +117,8 @@ impl Core {
         }
     }
 
-    /// The time at which it asks the memory for what is handed in next: its cycles, and what a thread of
-    /// a core was let past.
+    /// The time at which it asks the memory for what is handed in next: its cycles, and what a
+    /// thread of a core was let past.
     pub(crate) fn time(&self) -> u64 {
         match self {
             Core::Thread(of) => of.known().time(of.thread),
@@ -176,8 +176,8 @@ impl Processors {
     }
 
     fn memory(&mut self) -> &mut MemorySystem {
-        // SAFETY: lives as long as the process; one thread of the host uses it, and no use is nested in
-        // another.
+        // SAFETY: lives as long as the process; one thread of the host uses it, and no use is
+        // nested in another.
         unsafe { &mut *self.system }
     }
 

@@ -1,9 +1,9 @@
 //! The latency of disks, in guest time.
 //!
-//! Each request of a disk is a coroutine of QEMU. Before it reaches the data it passes a node of the
-//! driver `blkdebug`, whose event function the plugin replaces. The replacement pauses the coroutine,
-//! and a timer in guest time wakes it, request by request, in the order of their deadlines. The
-//! transfer itself takes no guest time.
+//! Each request of a disk is a coroutine of QEMU. Before it reaches the data it passes a node of
+//! the driver `blkdebug`, whose event function the plugin replaces. The replacement pauses the
+//! coroutine, and a timer in guest time wakes it, request by request, in the order of their
+//! deadlines. The transfer itself takes no guest time.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
@@ -86,7 +86,8 @@ pub(crate) struct Delays {
     delayed: Vec<Delayed>,
     held: Option<HeldRequests>,
     queue: Queue<usize>,
-    /// Whether the machine runs. Otherwise guest time does not advance, and no timer would wake them.
+    /// Whether the machine runs. Otherwise guest time does not advance, and no timer would wake
+    /// them.
     runs: bool,
 }
 

@@ -1,9 +1,10 @@
 //! Devices are drained: what a CPU requests of a device is done before the CPU continues.
 //!
-//! QEMU does much of it in its main loop, in another thread, so a guest would see the effect at a time
-//! that depends on the host. Here the vCPU leaves its block after the instruction that writes a
-//! device's doorbell, and does the work that devices have deferred to the main loop, until nothing is
-//! left. Requests with a latency in the guest ([`crate::delay`]) then wait for a timer in guest time.
+//! QEMU does much of it in its main loop, in another thread, so a guest would see the effect at a
+//! time that depends on the host. Here the vCPU leaves its block after the instruction that writes
+//! a device's doorbell, and does the work that devices have deferred to the main loop, until
+//! nothing is left. Requests with a latency in the guest ([`crate::delay`]) then wait for a timer
+//! in guest time.
 //!
 //! Under `-icount` an access to a device is the last instruction of its block: when it is not, QEMU
 //! leaves the block and executes it alone. So only last instructions are watched.

@@ -1,6 +1,6 @@
-//! QEMU's plugin API, version 7, as far as it is used: types, and a table of functions found by name
-//! when the plugin is loaded. Found, not linked: a missing function is then a message, and the rest of
-//! this crate can be linked into programs that are not QEMU.
+//! QEMU's plugin API, version 7, as far as it is used: types, and a table of functions found by
+//! name when the plugin is loaded. Found, not linked: a missing function is then a message, and the
+//! rest of this crate can be linked into programs that are not QEMU.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 

@@ -2,11 +2,12 @@
 //!
 //! QEMU can save only a stopped machine, and stops it at a time that depends on its main loop. Here
 //! the vCPUs' thread waits between two blocks, until the reader of QEMU's standard error output has
-//! stopped the machine by the monitor, saved it, and continued it. Meanwhile nothing runs and guest
-//! time does not advance. So the guest is saved at the same place each time, and cannot detect it.
+//! stopped the machine by the monitor, saved it, and continued it. In that time nothing runs and
+//! guest time does not advance. So the guest is saved at the same place each time, and cannot
+//! detect it.
 //!
-//! Where vCPUs run in time slices, the place is the end of the slice in which the annotation was hit:
-//! a slice that ended early would change the order of all later ones.
+//! Where vCPUs run in time slices, the place is the end of the slice in which the annotation was
+//! hit: a slice that ended early would change the order of all later ones.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +20,7 @@ use crate::session::{self, Session};
 use simrecord::messages::{HELD, REGION_CLOSED, REGION_OPEN};
 
 /// Requested checkpoints.
-struct Wanted {
+struct Checkpoints {
     /// Their numbers, in the order of the requests.
     all: Vec<u32>,
     /// How many of them have been saved.
@@ -30,17 +31,17 @@ struct Wanted {
     stops: bool,
 }
 
-static WANTED: Mutex<Wanted> =
-    Mutex::new(Wanted { all: Vec::new(), saved: 0, is_asked: false, stops: false });
+static CHECKPOINTS: Mutex<Checkpoints> =
+    Mutex::new(Checkpoints { all: Vec::new(), saved: 0, is_asked: false, stops: false });
 
 /// Whether a checkpoint waits; read after each slice.
 static IS_WAITING: AtomicBool = AtomicBool::new(false);
 
-fn lock() -> MutexGuard<'static, Wanted> {
-    WANTED.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock() -> MutexGuard<'static, Checkpoints> {
+    CHECKPOINTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Wanted {
+impl Checkpoints {
     fn is_waiting(&self) -> bool {
         self.saved < self.all.len()
     }
@@ -48,12 +49,12 @@ impl Wanted {
 
 /// Requests a checkpoint; each number is saved once. With `in_slice`, not before the slice ends.
 pub(crate) fn want(number: u32, in_slice: bool) {
-    let mut wanted = lock();
-    if wanted.all.contains(&number) {
+    let mut checkpoints = lock();
+    if checkpoints.all.contains(&number) {
         return;
     }
-    wanted.all.push(number);
-    drop(wanted);
+    checkpoints.all.push(number);
+    drop(checkpoints);
     IS_WAITING.store(true, Ordering::Relaxed);
     if !in_slice {
         ask();
@@ -62,13 +63,13 @@ pub(crate) fn want(number: u32, in_slice: bool) {
 
 /// If a checkpoint waits, has the record end after it. Returns whether one waits.
 pub(crate) fn stops_too() -> bool {
-    let mut wanted = lock();
-    wanted.stops |= wanted.is_waiting();
-    wanted.is_waiting()
+    let mut checkpoints = lock();
+    checkpoints.stops |= checkpoints.is_waiting();
+    checkpoints.is_waiting()
 }
 
-/// Holds the machine if a checkpoint waits: the block that runs or starts is the last of a slice, or
-/// no disk has a request any longer.
+/// Holds the machine if a checkpoint waits: the block that runs or starts is the last of a slice,
+/// or no disk has a request any longer.
 #[inline]
 pub(crate) fn ask() {
     if IS_WAITING.load(Ordering::Relaxed) {
@@ -82,17 +83,17 @@ fn ask_for_one() {
     if delay::is_waiting() {
         return;
     }
-    let mut wanted = lock();
-    if wanted.is_asked {
+    let mut checkpoints = lock();
+    if checkpoints.is_asked {
         return;
     }
     if let Some(machine) = HeldMachine::find() {
-        wanted.is_asked = true;
-        drop(wanted);
+        checkpoints.is_asked = true;
+        drop(checkpoints);
         machine.at_end_of_block(on_end_of_block);
     } else {
         eprintln!("irqlab plugin: this QEMU can't be held: no checkpoint is saved");
-        wanted.saved = wanted.all.len();
+        checkpoints.saved = checkpoints.all.len();
         IS_WAITING.store(false, Ordering::Relaxed);
     }
 }
@@ -116,9 +117,9 @@ extern "C" fn on_all_done(_: *mut c_void, _: usize) {
         lock().saved += 1;
     }
     let stops = {
-        let mut wanted = lock();
-        IS_WAITING.store(wanted.is_waiting(), Ordering::Relaxed);
-        !wanted.is_waiting() && std::mem::take(&mut wanted.stops)
+        let mut checkpoints = lock();
+        IS_WAITING.store(checkpoints.is_waiting(), Ordering::Relaxed);
+        !checkpoints.is_waiting() && std::mem::take(&mut checkpoints.stops)
     };
     if stops && let Some(session) = session::lock().as_mut() {
         session.stop_between_blocks();
@@ -127,8 +128,8 @@ extern "C" fn on_all_done(_: *mut c_void, _: usize) {
 }
 
 fn next() -> Option<u32> {
-    let wanted = lock();
-    wanted.all.get(wanted.saved).copied()
+    let checkpoints = lock();
+    checkpoints.all.get(checkpoints.saved).copied()
 }
 
 /// Reports the held machine on the standard error output, which `sim` reads.

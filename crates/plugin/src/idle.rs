@@ -1,11 +1,11 @@
 //! When all vCPUs are halted, guest time jumps to the next timer.
 //!
-//! QEMU leaves the jump to its main loop, which is another thread. It checks for idle vCPUs at times
-//! that depend on the host, possibly before the vCPUs' thread has done the work after a halt: count
-//! the instructions of the slice, stop the timer that switches vCPUs, and continue with the first
-//! vCPU. The guest's clock, and the order and length of the slices, would then depend on the host. So
-//! the vCPUs' thread makes the jump. It queues the jump before the halt, as work for a vCPU, which is
-//! therefore not idle: the main loop never finds all of them halted.
+//! QEMU leaves the jump to its main loop, which is another thread. It checks for idle vCPUs at
+//! times that depend on the host, possibly before the vCPUs' thread has done the work after a halt:
+//! count the instructions of the slice, stop the timer that switches vCPUs, and continue with the
+//! first vCPU. The guest's clock, and the order and length of the slices, would then depend on the
+//! host. So the vCPUs' thread makes the jump. It queues the jump before the halt, as work for a
+//! vCPU, which is therefore not idle: the main loop never finds all of them halted.
 
 use std::ffi::c_void;
 use std::sync::OnceLock;

@@ -1,7 +1,7 @@
 //! Ends the guest when its time is up, whatever it does: a kernel that hangs takes no alarm.
 //!
-//! A timer in guest time, from when the machine first runs: no instruction is watched for it. A guest
-//! in which every CPU sleeps for good gets there at once.
+//! A timer in guest time, from when the machine first runs: no instruction is watched for it. A
+//! guest in which every CPU sleeps for good gets there at once.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};

@@ -1,4 +1,5 @@
-//! Why lines miss in the caches of the level `ooo`, for whom they had left, and where they are missed.
+//! Why lines miss in the caches of the level `ooo`, for whom they had left, and where they are
+//! missed.
 
 use attribution::KernelContext;
 use machine::memory::{
@@ -10,7 +11,7 @@ use simrecord::record::{ELSEWHERE, MissCount, MissKind};
 /// Caches, in the order of [`MissCount::cache`].
 const CACHES: [CacheName; simrecord::record::CACHES] =
     [CacheName::L1i, CacheName::L1d, CacheName::L2, CacheName::L3];
-/// Single misses that are kept until the next event: those of a tick, and more.
+/// The most single misses between two events: more than those of a tick.
 const KEPT: usize = 1 << 20;
 /// Places of each cache that are counted separately.
 const ROOM: usize = 1 << 17;
@@ -23,7 +24,7 @@ const DATA_BYTES: u64 = 64;
 pub(crate) struct Misses {
     code: [LocationCounts; 4],
     data: [LocationCounts; 4],
-    /// Misses whose place was not kept.
+    /// Misses without a location, because there were too many.
     not_kept: u64,
 }
 
@@ -90,7 +91,8 @@ impl Misses {
     }
 }
 
-/// For whom lines had left: user mode, the kernel outside of interrupts, and each interrupt, as the code of a
+/// For whom lines had left: user mode, the kernel outside of interrupts, and each interrupt, as the
+/// code of a
 /// [`KernelContext`] without the task; of the kernel it is that of [`KernelContext::Unknown`].
 fn evictors(by: &[(Context, u64)]) -> Vec<(u64, u64)> {
     let mut sums = std::collections::BTreeMap::new();

@@ -45,7 +45,7 @@ pub struct Disk {
 /// What the plugin was asked to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Where the record goes; empty for none: the limit alone is kept then.
+    /// The file of the record; empty for none, when only the limit matters.
     pub out: PathBuf,
     /// Guest time that the machine may take from when it runs, in nanoseconds.
     pub limit_ns: Option<u64>,

@@ -1,5 +1,5 @@
-//! Where the guest's pages are: physical pages of the virtual ones that were used last, so that QEMU is
-//! asked seldom.
+//! Where the guest's pages are: physical pages of the virtual ones that were used last, so that
+//! QEMU is asked seldom.
 
 /// Pages that are remembered, a power of two.
 const PAGES: usize = 1024;

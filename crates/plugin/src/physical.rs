@@ -80,7 +80,7 @@ pub(crate) fn access_bytes(access: u32) -> u64 {
     })
 }
 
-/// Where the size of a sort is kept. Its bits are in few fields, so all of them are mixed.
+/// The index of a size. Its bits are in few fields, so all of them are mixed.
 #[inline(always)]
 fn place_of(access: u32) -> usize {
     (access.wrapping_mul(0x9e37_79b9) >> (u32::BITS - SORTS.ilog2())) as usize

@@ -9,8 +9,8 @@ use crate::counters::{add_core, add_memory};
 use crate::pages::Pages;
 use simrecord::counters::Counts;
 
-/// Maximum number of accesses of one block that are kept. Each iteration of a repeated instruction is a
-/// block of its own.
+/// The most accesses of one block that are collected. Each iteration of a repeated instruction
+/// is a block of its own.
 const ACCESSES_MAX: usize = 4_096;
 
 /// A vCPU's core, and the block that it executes.
@@ -110,12 +110,13 @@ impl Pipeline {
         self.block = std::ptr::null();
     }
 
-    /// Passes the instructions to the core that have executed when `remaining` are still to execute,
-    /// except for a branch at the end, whose target is not known yet. An instruction that has not
-    /// executed yet is assumed to have no accesses.
+    /// Passes the instructions to the core that have executed when `remaining` are still to
+    /// execute, except for a branch at the end, whose target is not known yet. An instruction that
+    /// has not executed yet is assumed to have no accesses.
     #[inline(never)]
     pub(crate) fn retire_pending(&mut self, remaining: u32) {
-        // SAFETY: null, or of a block that the arena keeps until a flush, before which it is finished.
+        // SAFETY: null, or of a block that the arena keeps until a flush, before which it is
+        // finished.
         if let Some(block) = unsafe { self.block.as_ref() } {
             let waits_for_next =
                 remaining == 0 && self.executes as usize == block.len() && block.ends_in_branch();
@@ -150,7 +151,8 @@ impl Pipeline {
     pub(crate) fn forget_translations(&mut self) {
         self.pages.forget();
         self.core.forget_translations();
-        // SAFETY: lives as long as the process; one thread uses it, and no use is nested in another.
+        // SAFETY: lives as long as the process; one thread uses it, and no use is nested in
+        // another.
         unsafe { (*self.system).flush_tlbs(self.cpu) };
     }
 
@@ -166,11 +168,11 @@ impl Pipeline {
 
     #[cold]
     fn overflow(&mut self, access: Access) {
-        let kept = std::mem::take(&mut self.accesses);
-        for one in kept.iter().chain([&access]) {
+        let accesses = std::mem::take(&mut self.accesses);
+        for one in accesses.iter().chain([&access]) {
             self.access_alone(one);
         }
-        self.accesses = kept;
+        self.accesses = accesses;
         self.accesses.clear();
     }
 
@@ -213,8 +215,8 @@ impl Pipeline {
         self.accesses.drain(..late);
     }
 
-    /// Makes the remaining accesses: of instructions that the core has executed already, or that did
-    /// not complete.
+    /// Makes the remaining accesses: of instructions that the core has executed already, or that
+    /// did not complete.
     #[inline(always)]
     fn drain(&mut self) {
         if !self.accesses.is_empty() {

@@ -1,4 +1,5 @@
-//! Safe use of the plugin API: reading registers and memory of the guest, and registering callbacks.
+//! Safe use of the plugin API: reading registers and memory of the guest, and registering
+//! callbacks.
 
 use std::ffi::{CStr, CString, c_int, c_uint, c_void};
 use std::ptr;
@@ -170,8 +171,8 @@ impl Qemu {
         unsafe { register(instruction.0, callback, right, data) };
     }
 
-    /// Calls `callback` after each access of these `kinds` ([`crate::ffi::READS`] and the like) that
-    /// the instruction makes.
+    /// Calls `callback` after each access of these `kinds` ([`crate::ffi::READS`] and the like)
+    /// that the instruction makes.
     pub(crate) fn on_memory(
         &self,
         instruction: TranslatedInstruction,
@@ -243,8 +244,8 @@ impl Qemu {
     /// Writes a register of the current vCPU; whether QEMU did it.
     pub(crate) fn set_register(&mut self, register: Register, value: u64) -> bool {
         let bytes = value.to_le_bytes();
-        // SAFETY: called from callbacks that may write registers. The buffer is ours, and as long as
-        // the bytes that are copied into it.
+        // SAFETY: called from callbacks that may write registers. The buffer is ours, and as long
+        // as the bytes that are copied into it.
         unsafe {
             (self.api.g_byte_array_set_size)(self.buffer, bytes.len() as c_uint);
             ptr::copy_nonoverlapping(bytes.as_ptr(), (*self.buffer).data, bytes.len());

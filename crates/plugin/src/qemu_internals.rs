@@ -1,6 +1,6 @@
-//! The one place, with what is below it, that uses what QEMU exports without promising it. All is found by name when the
-//! plugin is loaded, and tried before it is used; what is missing or behaves otherwise is switched
-//! off with a notice in the record.
+//! The one place, with what is below it, that uses what QEMU exports without promising it. All is
+//! found by name when the plugin is loaded, and tried before it is used; what is missing or behaves
+//! otherwise is switched off with a notice in the record.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
@@ -60,7 +60,8 @@ impl CurrentCpu {
     /// The description of the vCPU that runs.
     #[inline(always)]
     pub(crate) fn get(self) -> *mut c_void {
-        // SAFETY: a variable of the vCPUs' thread, which lives as long as QEMU; read in that thread.
+        // SAFETY: a variable of the vCPUs' thread, which lives as long as QEMU; read in that
+        // thread.
         unsafe { self.0.read_volatile() }
     }
 }
@@ -205,7 +206,8 @@ impl NonMaskable {
 
     /// Interrupts the vCPU at the end of its block. Inside of one, QEMU does not allow it.
     pub(crate) fn request(self) {
-        // SAFETY: the vCPU lives as long as the machine; the function that is passed on is QEMU's own.
+        // SAFETY: the vCPU lives as long as the machine; the function that is passed on is QEMU's
+        // own.
         unsafe { (self.run_on_cpu)(self.cpu, on_vcpu_between_blocks, self.interrupt as usize) };
     }
 }
@@ -220,9 +222,9 @@ extern "C" fn on_vcpu_between_blocks(cpu: *mut c_void, interrupt: usize) {
 
 /// Leaves a block in its middle.
 ///
-/// Translated code keeps a part of the vCPU's state to itself until the block ends: how far it is, and
-/// from which results the flags are to be made. QEMU knows how to restore that from a place in the
-/// code. `qemu_plugin_set_pc` alone does not do it: the guest would go on with other flags.
+/// Translated code keeps a part of the vCPU's state to itself until the block ends: how far it is,
+/// and from which results the flags are to be made. QEMU knows how to restore that from a place in
+/// the code. `qemu_plugin_set_pc` alone does not do it: the guest would go on with other flags.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MiddleOfBlock {
     cpu: *mut c_void,

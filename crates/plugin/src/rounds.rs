@@ -1,12 +1,12 @@
-//! How several vCPUs share guest time: the host runs them one after the other, the guest sees them run
-//! at the same time.
+//! How several vCPUs share guest time: the host runs them one after the other, the guest sees them
+//! run at the same time.
 //!
-//! In a *round* each vCPU that is not halted runs one time slice; a shorter slice ends the round early.
-//! A slice ends with a block, so some are longer than planned: the excess counts as time of the next
-//! round, and the next slice of that vCPU is planned shorter by it. So a vCPU's time follows its own
-//! cycles, and it waits for no other. QEMU's clock, which advances with each instruction of any vCPU,
-//! is set back to the start of the round between its slices, and to the end of the round after the
-//! last.
+//! In a *round* each vCPU that is not halted runs one time slice; a shorter slice ends the round
+//! early. A slice ends with a block, so some are longer than planned: the excess counts as time of
+//! the next round, and the next slice of that vCPU is planned shorter by it. So a vCPU's time
+//! follows its own cycles, and it waits for no other. QEMU's clock, which advances with each
+//! instruction of any vCPU, is set back to the start of the round between its slices, and to the
+//! end of the round after the last.
 //!
 //! This module is pure: QEMU's clock is an argument, the correction of it is the result.
 
@@ -16,8 +16,8 @@
 pub(crate) struct Rounds {
     /// When the round started.
     start_ns: u64,
-    /// The time that each vCPU had used since then at the end of its last slice, with its part of the
-    /// next round. Negative if the round started in the middle of its slice.
+    /// The time that each vCPU had used since then at the end of its last slice, with its part of
+    /// the next round. Negative if the round started in the middle of its slice.
     used_ns: Vec<i64>,
     /// Which of them are halted.
     halted: Vec<bool>,
@@ -36,7 +36,8 @@ pub(crate) struct Rounds {
     gone: Vec<bool>,
 }
 
-/// Number of such rounds after which a vCPU is not waited for: one that was reset does not continue.
+/// Number of such rounds after which a vCPU is not waited for: one that was reset does not
+/// continue.
 const WAITS_MAX: u32 = 1_000;
 
 impl Rounds {
@@ -66,9 +67,9 @@ impl Rounds {
         self.used_ns[cpu] + ns.cast_signed()
     }
 
-    /// The slice of `cpu` ends, in which it has used `ns`; all together have executed `instructions`
-    /// so far, and `since` says what another has used since its last slice ended: QEMU may have left
-    /// it in the middle of one. Returns what is to be added to QEMU's clock.
+    /// The slice of `cpu` ends, in which it has used `ns`; all together have executed
+    /// `instructions` so far, and `since` says what another has used since its last slice ended:
+    /// QEMU may have left it in the middle of one. Returns what is to be added to QEMU's clock.
     pub(crate) fn end_slice(
         &mut self,
         cpu: usize,
@@ -125,7 +126,7 @@ impl Rounds {
         }
         self.start_ns += length.cast_unsigned();
         for cpu in 0..self.used_ns.len() {
-            // One that fell behind, or is halted, continues from here.
+            // A vCPU that lags, or is halted, continues from here.
             self.used_ns[cpu] = (self.used_ns[cpu] - length).max(-since(cpu).cast_signed());
         }
     }
@@ -170,9 +171,9 @@ mod tests {
     #[test]
     fn one_that_does_not_go_on_does_not_stop_time() {
         let mut rounds = running(2);
-        for turn in 1..=2 * u64::from(WAITS_MAX) {
-            rounds.end_slice(0, 10, |_| 700, 10 * turn);
-            assert_eq!(rounds.now_ns(0, 0), 10 * turn);
+        for slice in 1..=2 * u64::from(WAITS_MAX) {
+            rounds.end_slice(0, 10, |_| 700, 10 * slice);
+            assert_eq!(rounds.now_ns(0, 0), 10 * slice);
         }
         assert!(rounds.start_ns > 5_000, "{rounds:?}");
     }
@@ -219,8 +220,8 @@ mod tests {
     }
 
     proptest! {
-        /// QEMU's clock shows the start of the round, whatever it did meanwhile, and never goes back
-        /// over a round.
+        /// QEMU's clock shows the start of the round, whatever it did meanwhile, and never goes
+        /// back over a round.
         #[test]
         fn qemus_clock_shows_the_rounds(
             slices in prop::collection::vec((0..4_usize, 0..5_000_u64, 1..2_000_u64), 1..200),
@@ -243,12 +244,12 @@ mod tests {
         /// next one in the middle of a slice.
         #[test]
         fn time_is_that_of_ones_own_cycles(
-            turns in prop::collection::vec((0..400_u64, prop::option::of(1..1_000_u64)), 1..300),
+            overruns in prop::collection::vec((0..400_u64, prop::option::of(1..1_000_u64)), 1..300),
         ) {
             let mut rounds = running(3);
             let (mut slices, mut used, mut since) = ([1_000; 3], [0; 3], [0; 3]);
-            for (turn, (late, left_after)) in turns.into_iter().enumerate() {
-                let cpu = turn % 3;
+            for (slice, (late, left_after)) in overruns.into_iter().enumerate() {
+                let cpu = slice % 3;
                 let rest = slices[cpu] - since[cpu];
                 let left_after = left_after.filter(|ns| *ns < rest);
                 let ns = left_after.unwrap_or(rest + late);

@@ -189,8 +189,8 @@ impl Session {
         }
     }
 
-    /// Writes the spans and transitions that an event of a vCPU's tracker has ended, and updates the
-    /// state that depends on its context.
+    /// Writes the spans and transitions that an event of a vCPU's tracker has ended, and updates
+    /// the state that depends on its context.
     pub(crate) fn tracked(&mut self, vcpu: u32) {
         let region = self.region;
         let stack = &mut self.tracker.cpus[vcpu as usize].stack;
@@ -308,8 +308,8 @@ impl Session {
         self.ended = true;
     }
 
-    /// What each vCPU has counted, when `remaining` instructions of the block of `vcpu` are still to
-    /// execute; nothing if nothing is ever counted.
+    /// What each vCPU has counted, when `remaining` instructions of the block of `vcpu` are still
+    /// to execute; nothing if nothing is ever counted.
     pub(crate) fn counted(&self, vcpu: u32, remaining: u32) -> Vec<Counts> {
         // While only markers are recorded, blocks are not counted.
         let remaining = |cpu| if cpu == vcpu && self.counts() { remaining } else { 0 };

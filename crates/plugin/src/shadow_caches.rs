@@ -229,8 +229,8 @@ impl Distances {
         }
     }
 
-    /// Returns accesses, and misses of a cache of `2^size` bytes: accesses at a stack distance greater
-    /// than its number of lines.
+    /// Returns accesses, and misses of a cache of `2^size` bytes: accesses at a stack distance
+    /// greater than its number of lines.
     fn misses(&self, group: Group, size: u32) -> (u64, u64) {
         let buckets = &self.buckets[group as usize];
         let lines = size - CURVE_LINE_BYTES.ilog2();

@@ -13,7 +13,7 @@ use simrecord::counters::{COUNTERS, Counts};
 
 type Stack = KernelStack<COUNTERS>;
 
-/// The most tasks whose names are kept.
+/// The most tasks whose names are remembered.
 const NAMES_MAX: usize = 65_536;
 /// The bits of a code selector that tell the privilege; both are set in user mode.
 const USER_MODE: u64 = 3;
@@ -114,7 +114,8 @@ impl Tracker {
         self.tasks.dropped()
     }
 
-    /// The processor went from one address to another by itself. Returns the vector, if it is known.
+    /// The processor went from one address to another by itself. Returns the vector, if it is
+    /// known.
     pub(crate) fn discontinuity(
         &mut self,
         cpu: usize,

@@ -1,5 +1,5 @@
-//! Annotations of a guest: they change nothing, and count what the contexts count. Where there is no
-//! QEMU or no kernel, says so and passes.
+//! Annotations of a guest: they change nothing, and agree with the counts of contexts. Without QEMU
+//! or a kernel, the tests say so and pass.
 
 #[path = "boot/machine.rs"]
 mod machine;
@@ -16,7 +16,7 @@ use simrecord::parsed::{self, CpuRegion, ParsedRecord};
 use simrecord::reader::{self, Stream};
 use simrecord::record::{Record, Value, ValuesKind};
 
-/// Some of them at addresses that the plugin watches itself; two at one address.
+/// Some are at addresses that the plugin watches itself; two are at the same address.
 const COUNTED: &str = "\
 memory 536870912
 annotation address {entry_SYSCALL_64}
@@ -56,7 +56,7 @@ fn bench() -> Option<Bench> {
 }
 
 impl Bench {
-    /// The record of a boot, with these annotations if any.
+    /// The record of a boot with these annotations.
     fn record(&self, cpus: u32, name: &str, annotations: Option<&str>) -> Stream {
         let out = self.machine.path(name);
         let mut options = format!("out={},roi=always,symbols={}", out.display(), self.symbols);
@@ -69,7 +69,7 @@ impl Bench {
         read(&out)
     }
 
-    /// The list with addresses in the places of names.
+    /// The list with addresses in place of names.
     fn placed(&self, annotations: &str) -> String {
         let address = |names: &[&str]| {
             let mut lines = self.list.lines().filter_map(|line| line.split_once(' '));
@@ -91,7 +91,7 @@ fn is_of_annotations(record: &Record) -> bool {
     matches!(record, Record::Annotation(_) | Record::Values(_) | Record::Value(_))
 }
 
-/// The rows of the last snapshot, or of the end.
+/// The rows of the last snapshot or the end.
 fn last(parsed: &ParsedRecord, cpus: u32) -> &[CpuRegion] {
     &parsed.regions[parsed.regions.len() - cpus as usize..]
 }
@@ -114,17 +114,17 @@ fn hits(parsed: &ParsedRecord, annotation: u32, cpus: u32) -> u64 {
 
 /// The values of an annotation's first action at the end, with how often each was recorded.
 fn values(parsed: &ParsedRecord, annotation: u32) -> (BTreeMap<Vec<Value>, u64>, u64) {
-    let mut told = BTreeMap::new();
+    let mut counted = BTreeMap::new();
     let mut others = 0;
     for one in parsed.values.iter().filter(|one| one.values.annotation == annotation) {
         match one.values.kind {
-            // Told anew at each snapshot, and never less.
-            ValuesKind::Count => drop(told.insert(one.recorded.clone(), one.values.number)),
+            // Recorded again at each snapshot, and never less.
+            ValuesKind::Count => drop(counted.insert(one.recorded.clone(), one.values.number)),
             ValuesKind::Others => others = one.values.number,
             ValuesKind::Hit => panic!("{one:?}"),
         }
     }
-    (told, others)
+    (counted, others)
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn spans_are_contexts_and_the_guest_does_not_notice() {
         let context = KernelContext::Function(number);
         regions[0].contexts.iter().find(|row| row.context == context).unwrap()
     };
-    // The last one may be open still.
+    // The last one may still be open.
     let softirqs = span(7).row;
     assert!(softirqs.completed > 5 && softirqs.entries - softirqs.completed <= 1, "{softirqs:?}");
     assert_eq!(softirqs.entries, hits(&parsed, 0, 1));
@@ -208,7 +208,7 @@ fn an_annotation_ends_the_record_where_it_is() {
     assert_eq!(last.counts[INSTRUCTIONS], first.end.instructions.unwrap());
 }
 
-/// What user mode has executed up to each snapshot, and to the end.
+/// The instructions of user mode up to each snapshot, and to the end.
 fn user_instructions(parsed: &ParsedRecord) -> Vec<u64> {
     let is_user = |row: &&parsed::ContextCounts| matches!(row.context, KernelContext::User(_));
     let user = |region: &CpuRegion| {
@@ -220,7 +220,7 @@ fn user_instructions(parsed: &ParsedRecord) -> Vec<u64> {
 #[test]
 fn an_annotation_switches_the_level() {
     let Some(bench) = bench() else { return };
-    // Off where the guest of this test begins, on again at its first loop.
+    // Off at the start of this test's guest, on again at its first loop.
     let annotations =
         "memory 536870912\nannotation marker 16\ndetail fast\nannotation marker 116\ndetail full\n";
     let parsed = parsed::parse(&bench.record(1, "part", Some(annotations))).unwrap();
@@ -234,7 +234,7 @@ fn an_annotation_switches_the_level() {
     // Nothing is counted between the first snapshots.
     let [first, second, ..] = user[..] else { panic!("{user:?}") };
     assert_eq!(first, second);
-    // The second loop, by when the task is known again, with the few instructions around it.
-    let [.., before, behind, _] = user[..] else { panic!("{user:?}") };
-    assert!((6_000_000..6_001_000).contains(&(behind - before)), "{user:?}");
+    // The second loop, at which the task is known again, with the few instructions around it.
+    let [.., before, after, _] = user[..] else { panic!("{user:?}") };
+    assert!((6_000_000..6_001_000).contains(&(after - before)), "{user:?}");
 }

@@ -1,5 +1,5 @@
-//! A guest is booted, twice, and its record compared with itself and with what the guest's kernel
-//! has counted. Where there is no QEMU or no kernel, says so and passes.
+//! Boots a guest twice, and compares its records with each other and with the counts of the guest's
+//! kernel. Without QEMU or a kernel, the tests say so and pass.
 
 #[path = "boot/machine.rs"]
 mod machine;
@@ -19,7 +19,7 @@ use simrecord::record::{Check, Marker, Record};
 /// A region up to a snapshot, on all CPUs.
 type Snapshot = Vec<CpuRegion>;
 
-/// What the record says, in order: snapshots, and notes behind the snapshot they follow.
+/// The content of the record, in order: snapshots, and each note with the snapshot before it.
 #[derive(Default)]
 struct Booted {
     snapshots: Vec<Snapshot>,
@@ -36,7 +36,7 @@ fn entries(snapshot: &Snapshot, cpu: u32, context: KernelContext) -> u64 {
     row(snapshot, cpu, context).map_or(0, |row| row.row.entries)
 }
 
-/// What user mode has used, on all CPUs.
+/// The counts of user mode, on all CPUs.
 fn user(snapshot: &Snapshot, counter: usize) -> u64 {
     let rows = snapshot.iter().flat_map(|region| &region.contexts);
     let rows = rows.filter(|row| matches!(row.context, KernelContext::User(_)));
@@ -84,8 +84,8 @@ fn sums_close(booted: &Booted) {
     }
 }
 
-/// Interrupts and softirqs equal the guest's own counts wherever none came between the snapshots
-/// around the reading. Returns how many counts were compared, by what they count.
+/// Checks that interrupts and softirqs equal the guest's own counts if none came between the
+/// snapshots around the reading. Returns how many counts were compared, by context.
 fn counts_agree(booted: &Booted) -> BTreeMap<u32, usize> {
     let mut compared = BTreeMap::new();
     for (position, note) in &booted.notes {
@@ -108,7 +108,7 @@ fn counts_agree(booted: &Booted) -> BTreeMap<u32, usize> {
     compared
 }
 
-/// A loop of so many instructions more takes so many instructions more.
+/// A loop with a number of further instructions takes exactly as many more.
 fn loops_count_exactly(booted: &Booted) {
     let loops: Vec<u64> = booted
         .notes
@@ -123,7 +123,7 @@ fn loops_count_exactly(booted: &Booted) {
     assert_eq!(loops[1] - loops[0], 2 * 2_000_000);
 }
 
-/// A machine, unless something for it is missing.
+/// A machine, unless a part of it is missing.
 fn find() -> Option<Machine> {
     Machine::find("tests/boot/guest.rs", &[])
         .map_err(|missing| eprintln!("not tested: {missing}"))
@@ -166,14 +166,14 @@ fn a_level_that_is_switched_at_a_marker_counts_the_same_from_there_on() {
         loops_count_exactly(&booted);
         (bytes, stream.end.instructions.unwrap())
     };
-    // The guest of this test asks for the full level behind its boot.
+    // The guest of this test requests the full level after its boot.
     let (bytes, switched) = loops("switched", "start=fast");
     assert!(bytes == loops("switched-again", "start=fast").0, "records differ");
     let (_, whole) = loops("whole", "");
     assert!(switched > 0 && switched < whole / 2, "{switched} of {whole}");
 }
 
-/// A model of which memory takes `memory_cycles`.
+/// A model with this latency of memory.
 fn model(machine: &Machine, memory_cycles: u32) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
     let text = fs::read_to_string(root.join("machines/r4400-1994.toml")).unwrap();
@@ -204,7 +204,7 @@ fn with_a_model_guest_time_follows_its_cycles() {
         ticks.push((after.0 - before.0, after.1[TIME] - before.1[TIME]));
     }
     println!("ticks, cycles at 200 MHz: {ticks:?}");
-    // A tick takes 4 ms, that is 800,000 cycles, and at each edge one may be cut off.
+    // The tick's period is 4 ms, 800,000 cycles; one may be missing at each end.
     for (ticks, cycles) in ticks {
         assert!(ticks.abs_diff(cycles / 800_000) <= 1, "{ticks} ticks in {cycles} cycles");
     }

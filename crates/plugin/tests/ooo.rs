@@ -1,5 +1,6 @@
-//! A guest is booted at the level `ooo`: known loops take as long as the core's contracts say, sums close,
-//! and the same guest gives the same record. Where there is no QEMU or no kernel, says so and passes.
+//! Boots a guest at the level `ooo`: known loops take the cycles of the core's contracts, sums
+//! close, and the same guest gives the same record. Without QEMU or a kernel, the tests say so and
+//! pass.
 
 #[path = "boot/machine.rs"]
 #[allow(dead_code)]
@@ -20,8 +21,8 @@ use simrecord::parsed::{self, CpuRegion};
 use simrecord::reader::{self, Stream};
 use simrecord::record::{Group, MissCurvePoint, MissKind, Record};
 
-/// What user mode used on all CPUs between the snapshots around a loop, what the kernel used there without
-/// its idle task, and the loop's size.
+/// The counts of user mode on all CPUs between the snapshots around a loop, those of the kernel
+/// without its idle task, and the loop's size.
 #[derive(Debug)]
 struct Used {
     size: u64,
@@ -71,7 +72,7 @@ fn is_kernel(context: KernelContext) -> bool {
     !is_user(context) && context != KernelContext::Idle
 }
 
-/// What each loop used, by its number from 1; behind the test that all sums close.
+/// The counts of each loop, by its number from 1, after a check that all sums close.
 fn loops(stream: &Stream) -> Vec<Used> {
     let cpus = stream.header.cpus as usize;
     let regions = parsed::parse(stream).unwrap().regions;
@@ -109,7 +110,7 @@ fn near(what: &str, measured: f64, expected: f64, ratio: f64) {
     assert!(fits, "{what}: {measured}, expected {expected} within {ratio}");
 }
 
-/// A machine with the kernel's symbols, unless something for it is missing.
+/// A machine with the kernel's symbols, unless a part of it is missing.
 fn find() -> Option<Machine> {
     let machine = Machine::find("tests/ooo/guest.rs", &[]);
     let machine = machine.map_err(|missing| eprintln!("not tested: {missing}")).ok()?;
@@ -121,7 +122,7 @@ fn counted(stream: &Stream, counter: usize) -> bool {
     stream.header.counters >> counter & 1 == 1
 }
 
-/// What loops take on a core out of order: see docs/cores.md for the rules behind it.
+/// The cycles of loops on an out-of-order core; docs/cores.md has the rules.
 #[test]
 fn a_guest_takes_what_the_contracts_of_zen3_say() {
     let Some(machine) = find() else { return };
@@ -140,23 +141,23 @@ fn a_guest_takes_what_the_contracts_of_zen3_say() {
         assert!(stalls + used.counts[PIPELINE_STALL_CYCLES] <= used.counts[CYCLES] + 64);
         assert!(used.counts[TIME] >= used.counts[CYCLES]);
     }
-    let [dependent, independent, l1, l2, foreseen, by_lot, ..] = &loops[..] else {
+    let [dependent, independent, l1, l2, predicted, random, ..] = &loops[..] else {
         panic!("{} loops", loops.len())
     };
-    // An addition a cycle in a chain; four at once without one, on four units.
+    // One addition per cycle in a chain; four without a chain, on four units.
     near("dependent", dependent.each(CYCLES), 64.0, 0.02);
     near("independent", independent.each(CYCLES), 66.0 / 4.0, 0.1);
     assert_eq!(dependent.counts[INSTRUCTIONS] / dependent.size, 66);
     near("chase in L1", l1.each(CYCLES), 4.0, 0.05);
     near("chase in L2", l2.each(CYCLES), 12.0, 0.1);
-    // Half of what is drawn by lot is not foreseen. Each costs the penalty of 13 cycles, what passes until
-    // the branch is executed, and what else would have begun meanwhile.
-    assert!(foreseen.counts[BRANCH_MISSES] < foreseen.size / 50, "{foreseen:?}");
-    near("missed", by_lot.each(BRANCH_MISSES), 0.5, 0.2);
-    let lost = by_lot.counts[CYCLES] as f64 - foreseen.counts[CYCLES] as f64;
-    let of_each = lost / by_lot.counts[BRANCH_MISSES] as f64;
+    // Half of the random branches are mispredicted. Each costs the penalty of 13 cycles, the time
+    // until the branch is executed, and the instructions that could have issued in that time.
+    assert!(predicted.counts[BRANCH_MISSES] < predicted.size / 50, "{predicted:?}");
+    near("missed", random.each(BRANCH_MISSES), 0.5, 0.2);
+    let lost = random.counts[CYCLES] as f64 - predicted.counts[CYCLES] as f64;
+    let of_each = lost / random.counts[BRANCH_MISSES] as f64;
     assert!((12.0..22.0).contains(&of_each), "{of_each} cycles");
-    assert!(by_lot.counts[BRANCHES] >= 2 * by_lot.size);
+    assert!(random.counts[BRANCHES] >= 2 * random.size);
     for (counter, there) in [(L3_MISSES, true), (STLB_MISSES, true), (UPGRADES, false)] {
         assert_eq!(counted(&stream, counter), there);
     }
@@ -170,7 +171,7 @@ fn several_cpus_share_one_memory_and_repeat() {
     let stream = reader::read(bytes.as_slice()).unwrap();
     let loops = loops(&stream);
     near("dependent", loops[0].each(CYCLES), 64.0, 0.02);
-    // Two threads on the same line: it goes to and fro.
+    // Two threads write the same line: it moves back and forth.
     let together = &loops[6].counts;
     assert!(counted(&stream, CACHE_TO_CACHE) && counted(&stream, UPGRADES));
     assert!(together[CACHE_TO_CACHE] > 20, "{together:?}");
@@ -183,36 +184,38 @@ fn a_core_in_order_and_one_of_four_threads_run_the_guest() {
     let stream = reader::read(bytes.as_slice()).unwrap();
     let loops_of = loops(&stream);
     near("dependent", loops_of[0].each(CYCLES), 64.0, 0.03);
-    // Two at once.
+    // Two vCPUs.
     near("independent", loops_of[1].each(CYCLES), 66.0 / 2.0, 0.1);
     let bytes = record(&machine, 4, &model("t1"), "t1");
     assert!(bytes == record(&machine, 4, &model("t1"), "t1-again"), "records differ");
     let stream = reader::read(bytes.as_slice()).unwrap();
     let loops_of = loops(&stream);
-    // One pipeline has the core to itself but for what others do now and then: an instruction a cycle,
-    // and three for a branch that is taken.
+    // One pipeline has the core almost alone: one instruction per cycle, and three cycles for a
+    // taken branch.
     near("dependent on a pipeline", loops_of[0].each(CYCLES), 69.0, 0.1);
     assert!(!counted(&stream, UPGRADES));
-    // Four strands with 66 instructions each: all have a fourth of the cycles, but where one begins or ends.
+    // Four pipelines with 66 instructions each: each has a fourth of the cycles, except where one
+    // starts or ends.
     let at_once = loops_of[7].each(CYCLES);
     assert!((4.0 * 4.0 * 66.0 * 0.7..4.0 * 4.0 * 66.0 * 1.1).contains(&at_once), "{at_once}");
-    // What another pipeline did while one slept is not charged to it, nor to who runs.
-    let [.., beside] = &loops_of[..] else { panic!("no loops") };
-    near("beside a sleeper", beside.each(CYCLES), 69.0, 0.1);
-    let (cycles, instructions) = (beside.kernel[CYCLES], beside.kernel[INSTRUCTIONS]);
+    // The work of another pipeline is charged neither to one that sleeps nor to one that runs.
+    let [.., shared] = &loops_of[..] else { panic!("no loops") };
+    near("next to a sleeper", shared.each(CYCLES), 69.0, 0.1);
+    let (cycles, instructions) = (shared.kernel[CYCLES], shared.kernel[INSTRUCTIONS]);
     assert!(instructions > 10_000 && cycles < 20 * instructions, "{cycles} for {instructions}");
 }
 
-/// Caches beside miss what those of a run with the model miss, where its time is that of instructions.
+/// Shadow caches have the misses of a run with the model, if that run's time is also that of
+/// instructions.
 #[test]
 fn caches_beside_miss_what_those_of_a_run_of_their_own_miss() {
     let Some(machine) = find() else { return };
     let path = model("r4400-1994").display().to_string();
     let alone = format!("detail=timed,time=uniform,model={path}");
     let alone = record_with(&machine, 1, &alone, "alone");
-    let beside = format!("detail=count,curves=on,also={path},also={}", model("zen3").display());
-    let bytes = record_with(&machine, 1, &beside, "beside");
-    let [alone, beside] = [&alone, &bytes].map(|bytes| {
+    let shadow = format!("detail=count,curves=on,also={path},also={}", model("zen3").display());
+    let bytes = record_with(&machine, 1, &shadow, "shadow");
+    let [alone, shadow] = [&alone, &bytes].map(|bytes| {
         let stream = reader::read(bytes.as_slice()).unwrap();
         loops(&stream);
         parsed::parse(&stream).unwrap()
@@ -220,7 +223,7 @@ fn caches_beside_miss_what_those_of_a_run_of_their_own_miss() {
     let last = alone.regions.last().unwrap();
     let region = last.region.region;
     let of = |model: u32| {
-        let rows = beside.shadow_caches.iter().rev().take(2 * Group::ALL.len());
+        let rows = shadow.shadow_caches.iter().rev().take(2 * Group::ALL.len());
         let rows = rows.filter(|row| row.caches.model == model && row.caches.region == region);
         let mut sums = [0; COUNTERS];
         for row in rows {
@@ -233,29 +236,29 @@ fn caches_beside_miss_what_those_of_a_run_of_their_own_miss() {
         assert_eq!(first[counter], last.used[counter], "{:?}", name(counter));
         println!("{:?}: {} and {}", name(counter), first[counter], second[counter]);
     }
-    // All caches are asked for the same; a larger one misses less.
-    let points: Vec<&MissCurvePoint> = beside.miss_curves.iter().rev().take(6 * 21).collect();
+    // All caches have the same accesses; a larger one misses less.
+    let points: Vec<&MissCurvePoint> = shadow.miss_curves.iter().rev().take(6 * 21).collect();
     for pair in points.windows(2).filter(|pair| pair[0].size_bytes == 2 * pair[1].size_bytes) {
         assert!(pair[0].misses <= pair[1].misses && pair[0].accesses == pair[1].accesses);
     }
     assert!(points.iter().any(|point| point.misses > 1_000), "{points:?}");
 }
 
-/// Each miss has one class, one place in the code, and of data one place there; and to tell them apart
-/// changes nothing.
+/// Each miss has one class and one location in the code, and a data miss one location in the data;
+/// classification changes nothing.
 #[test]
 fn misses_are_told_apart_to_the_last_one() {
     let Some(machine) = find() else { return };
     let options = format!("detail=ooo,model={}", model("zen3").display());
-    let [plain, told] = ["off", "on"].map(|misses| {
+    let [plain, classified] = ["off", "on"].map(|misses| {
         let options = format!("{options},misses={misses}");
         let bytes = record_with(&machine, 2, &options, &format!("misses-{misses}"));
         parsed::parse(&reader::read(bytes.as_slice()).unwrap()).unwrap()
     });
-    assert_eq!(plain.regions, told.regions, "the guest was disturbed");
+    assert_eq!(plain.regions, classified.regions, "the guest was disturbed");
     assert!(plain.misses.is_empty());
-    let region = told.regions.last().unwrap().region.region;
-    let of_cpus = told.regions.iter().rev().take(2);
+    let region = classified.regions.last().unwrap().region.region;
+    let of_cpus = classified.regions.iter().rev().take(2);
     let mut used = [0; COUNTERS];
     for cpu in of_cpus {
         (0..COUNTERS).for_each(|counter| used[counter] += cpu.used[counter]);
@@ -270,8 +273,8 @@ fn misses_are_told_apart_to_the_last_one() {
         &["l2_fetch_misses", "l2_data_misses"],
         &["l3_misses"],
     ];
-    // Rows are of the whole region; those of the last snapshot replace those before.
-    let last: BTreeMap<_, _> = told
+    // Rows are for the whole region; those of the last snapshot replace earlier ones.
+    let last: BTreeMap<_, _> = classified
         .misses
         .iter()
         .map(|one| ((one.region, one.cache, one.kind, one.key), one.count))

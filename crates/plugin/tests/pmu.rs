@@ -1,5 +1,5 @@
-//! A guest is booted with a PMU, and what its counters say is held against instructions that are
-//! known one by one, and against the record. Where there is no QEMU or no kernel, says so and passes.
+//! Boots a guest with a PMU, and compares its counters with known instructions and with the record.
+//! Without QEMU or a kernel, the tests say so and pass.
 
 #[allow(dead_code)] // what tests/boot.rs alone needs
 #[path = "boot/machine.rs"]
@@ -22,7 +22,7 @@ use simrecord::record::{CountersOf, FEATURE_PMU, Notice, Record};
 
 const GUEST: &str = "tests/pmu/guest.rs";
 const MODEL: &str = "r4400-1994.toml";
-/// The kernel's own watchdog takes a counter on each CPU; addresses at random take other ways.
+/// Without the kernel's watchdog, which uses a counter on each CPU, and without random addresses.
 const LINE: &str = "nmi_watchdog=0 norandmaps";
 
 fn run(machine: &Machine, cpus: u32, phase: &str, name: &str, more: &str) -> Vec<u8> {
@@ -31,22 +31,22 @@ fn run(machine: &Machine, cpus: u32, phase: &str, name: &str, more: &str) -> Vec
     fs::read(out).unwrap()
 }
 
-/// A marker, with what its CPU has counted.
+/// A marker, with the counts of its CPU.
 #[derive(Clone, Copy)]
-struct Note {
+struct MarkerCounts {
     argument: u64,
     counts: [u64; COUNTERS],
 }
 
-fn notes(stream: &Stream) -> BTreeMap<u32, Vec<Note>> {
-    let mut notes: BTreeMap<u32, Vec<Note>> = BTreeMap::new();
+fn notes(stream: &Stream) -> BTreeMap<u32, Vec<MarkerCounts>> {
+    let mut notes: BTreeMap<u32, Vec<MarkerCounts>> = BTreeMap::new();
     let mut last = None;
     for record in &stream.records {
         match record {
             Record::Marker(marker) => {
                 last = marker.number.checked_sub(marker::USER_FIRST);
                 if let Some(number) = last {
-                    let note = Note { argument: marker.argument, counts: [0; COUNTERS] };
+                    let note = MarkerCounts { argument: marker.argument, counts: [0; COUNTERS] };
                     notes.entry(number).or_default().push(note);
                 }
             }
@@ -65,16 +65,16 @@ fn notes(stream: &Stream) -> BTreeMap<u32, Vec<Note>> {
     notes
 }
 
-/// Pairs of what was counted and what it must be.
-fn as_expected(notes: &[Note], what: &str) {
+/// Checks pairs of a count and its expected value.
+fn as_expected(notes: &[MarkerCounts], what: &str) {
     assert!(notes.len() >= 2 && notes.len().is_multiple_of(2), "{what}");
     for pair in notes.chunks(2) {
         assert_eq!(pair[0].argument, pair[1].argument, "{what}");
     }
 }
 
-/// What `rdpmc` counted between two markers is what the record says, if it is counted at all.
-fn as_recorded(notes: &BTreeMap<u32, Vec<Note>>, detail: &str) {
+/// The counts of `rdpmc` between two markers equal those of the record, if they are counted at all.
+fn as_recorded(notes: &BTreeMap<u32, Vec<MarkerCounts>>, detail: &str) {
     let [from, to, counted, number] = [2, 3, 4, 14].map(|number| &notes[&number]);
     assert!([to, counted, number].iter().all(|notes| notes.len() == from.len()));
     let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
@@ -130,26 +130,26 @@ fn counters_of_the_guest_count_each_instruction() {
     }
 }
 
-fn all_is_counted(notes: &BTreeMap<u32, Vec<Note>>, detail: &str) {
+fn all_is_counted(notes: &BTreeMap<u32, Vec<MarkerCounts>>, detail: &str) {
     as_expected(&notes[&1], "rdpmc in user mode");
     as_expected(&notes[&5], "two tasks on a CPU");
     as_expected(&notes[&7], "from CPU to CPU");
     as_expected(&notes[&9], "signal of a task that may not read");
     as_expected(&notes[&10], "all but the kernel's");
-    as_expected(&notes[&11], "flags behind a rdpmc");
+    as_expected(&notes[&11], "flags after a rdpmc");
     as_recorded(notes, detail);
     for number in [12, 13] {
         for pair in notes[&number].chunks(2) {
             let (cycles, instructions) = (pair[0].argument, pair[1].argument);
             assert!(cycles >= instructions, "{cycles} cycles of {instructions} instructions");
-            // Without a model, one each.
+            // Without a model, one cycle per instruction.
             assert!(detail == "timed" || cycles == instructions);
         }
     }
     assert!(notes[&6][0].argument > 500);
 }
 
-/// QEMU's clock is not shifted by what the plugin answers.
+/// The plugin's answers do not shift QEMU's clock.
 fn clocks_agree(stream: &Stream) {
     let ahead = stream.records.iter().filter_map(|record| match record {
         Record::Check(check) => Some(check.counted.wrapping_sub(check.icount)),
@@ -176,7 +176,7 @@ fn the_distributions_perf_counts_and_samples_in_the_guest() {
         exact_counts(&said);
         exact_samples(&said);
         uncounted_is_named(&said, &reader::read(record.as_slice()).unwrap());
-        // With interrupts of counters, too, the same guest gives the same bytes.
+        // The same guest gives the same bytes, with interrupts of counters, too.
         assert!(cpus == 2 || (record, said) == run_perf(&machine, cpus));
     }
 }
@@ -229,14 +229,14 @@ fn section<'a>(said: &'a str, title: &str) -> impl Iterator<Item = &'a str> {
     lines.take_while(|line| !line.starts_with("== "))
 }
 
-/// What `perf stat -x,` has counted of an event.
+/// The count of an event by `perf stat -x,`.
 fn counted(said: &str, title: &str, event: &str) -> u64 {
     let fields = section(said, title).map(|line| line.split(',').collect::<Vec<_>>());
     let mut counts = fields.filter(|fields| fields.get(2) == Some(&event));
     counts.next().unwrap_or_else(|| panic!("no {event} in:\n{said}"))[0].parse().unwrap()
 }
 
-/// A loop of so many instructions more takes so many instructions more.
+/// A loop with a number of further instructions takes exactly as many more.
 fn exact_counts(said: &str) {
     for event in ["instructions:u", "cycles:u"] {
         let of = |iterations: &str| counted(said, &format!("stat {iterations}"), event);
@@ -244,7 +244,7 @@ fn exact_counts(said: &str) {
     }
 }
 
-/// Each 100,000 instructions a sample, all of them in the loop.
+/// One sample per 100,000 instructions, all of them in the loop.
 fn exact_samples(said: &str) {
     let mut samples: Vec<&str> = section(said, "script").collect();
     assert_eq!(samples.len(), 2 * 10_000_000 / 100_000);
@@ -256,7 +256,7 @@ fn exact_samples(said: &str) {
     assert!(everywhere.is_some_and(|samples| samples >= 2 * 1_000_000 / 50_000), "{said}");
 }
 
-/// What reads zero, for it is not counted, is named in the record.
+/// The record names events that read zero because they are not counted.
 fn uncounted_is_named(said: &str, stream: &Stream) {
     let named: Vec<u64> = stream
         .records

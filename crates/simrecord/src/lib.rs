@@ -1,8 +1,9 @@
 //! What the plugin and its readers agree on: the record of a simulated machine, and the markers by
 //! which a guest structures it.
 //!
-//! - [`marker`]: the instruction that a guest executes, and the numbers it carries. This module alone
-//!   needs neither `std` nor another crate; guests use the crate without the feature `record`.
+//! - [`marker`]: the instruction that a guest executes, and the numbers it carries. This module
+//!   alone needs neither `std` nor another crate; guests use the crate without the feature
+//!   `record`.
 //! - [`record`]: the records, and how they are encoded. docs/plugin.md describes the format.
 //! - [`counters`]: the vector of counters of each vCPU, in the order in which records hold it.
 //! - [`reader`]: reads a stream of records, with bounds.

@@ -1,7 +1,7 @@
 //! What the plugin prints on QEMU's standard error output for `sim` to read.
 
-/// Starts the line that the plugin prints while it holds the machine for a checkpoint. The number of
-/// the checkpoint follows, then a space, and [`REGION_OPEN`] or [`REGION_CLOSED`].
+/// Starts the line that the plugin prints while it holds the machine for a checkpoint. The number
+/// of the checkpoint follows, then a space, and [`REGION_OPEN`] or [`REGION_CLOSED`].
 pub const HELD: &str = "irqlab plugin: held for checkpoint ";
 /// The region of interest is open.
 pub const REGION_OPEN: &str = "open";

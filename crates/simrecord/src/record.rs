@@ -2,7 +2,8 @@
 //! docs/plugin.md describes the format.
 //!
 //! A record is [`BYTES`] long: its kind and a CPU as 32-bit numbers, then seven 64-bit numbers, all
-//! little-endian. The length is the same for all, so that a reader can check each without the others.
+//! little-endian. The length is the same for all, so that a reader can check each without the
+//! others.
 
 mod codec;
 
@@ -35,19 +36,42 @@ pub const FEATURE_HALTED: u32 = 16;
 /// Bit of [`Header::features`]: the guest has a PMU, for which the plugin writes registers.
 pub const FEATURE_PMU: u32 = 32;
 
-/// How much is recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Detail {
-    /// Markers only, without counts: for booting.
-    Fast,
-    /// Instructions, by context where symbols are given.
-    Count,
-    /// In addition cycles, misses and stalls of a model of an in-order processor with blocking
-    /// caches.
-    Timed,
-    /// In addition cycles, misses and stalls of any model: its core, in order or out of order, its
-    /// caches and its predictors.
-    Ooo,
+/// Defines an enumeration whose numbers the record holds, with the list of all its variants.
+macro_rules! numbered {
+    (
+        $(#[$meta:meta])*
+        pub enum $name:ident { $($(#[$doc:meta])* $variant:ident = $number:literal,)* }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name { $($(#[$doc])* $variant = $number,)* }
+
+        impl $name {
+            /// All of them, in the order of their numbers.
+            pub const ALL: [$name; [$($number),*].len()] = [$($name::$variant),*];
+
+            /// The one with this number, if there is one.
+            pub(crate) fn of_number(number: u64) -> Option<$name> {
+                Self::ALL.into_iter().find(|one| *one as u64 == number)
+            }
+        }
+    };
+}
+
+numbered! {
+    /// How much is recorded.
+    pub enum Detail {
+        /// Markers only, without counts: for booting.
+        Fast = 0,
+        /// Instructions, by context where symbols are given.
+        Count = 1,
+        /// In addition cycles, misses and stalls of a model of an in-order processor with blocking
+        /// caches.
+        Timed = 2,
+        /// In addition cycles, misses and stalls of any model: its core, in order or out of order,
+        /// its caches and its predictors.
+        Ooo = 3,
+    }
 }
 
 impl Detail {
@@ -58,13 +82,14 @@ impl Detail {
     }
 }
 
-/// Where the first region of interest opens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Roi {
-    /// At the guest's first marker that opens one.
-    Marker,
-    /// With the first instruction.
-    Always,
+numbered! {
+    /// Where the first region of interest opens.
+    pub enum Roi {
+        /// At the guest's first marker that opens one.
+        Marker = 0,
+        /// With the first instruction.
+        Always = 1,
+    }
 }
 
 /// One record.
@@ -77,8 +102,8 @@ pub enum Record {
     /// A region of interest on one CPU, or the part of it up to a snapshot. Counters follow, then
     /// its contexts.
     Region(Region),
-    /// One context in the preceding region, on the same CPU. Counters follow: of the context itself,
-    /// then with what was nested in it.
+    /// One context in the preceding region, on the same CPU. Counters follow: of the context
+    /// itself, then with what was nested in it.
     Context(ContextRow),
     /// The name of a task.
     Task(Task),
@@ -192,19 +217,20 @@ pub struct ContextRow {
 /// How many counters one record holds.
 pub const COUNTERS_PER_RECORD: usize = 6;
 
-/// What a record of counters belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CountersOf {
-    /// The CPU at a marker, since the record started: what was executed before the marker.
-    Marker = 0,
-    /// The region. The self counts of its contexts add up to these, or the record is broken.
-    Region = 1,
-    /// The context itself: [`attribution::Row::self_counts`].
-    SelfCounts = 2,
-    /// The context with what was nested in it: [`attribution::Row::inclusive`].
-    Inclusive = 3,
-    /// The shadow caches of a model.
-    ShadowCaches = 4,
+numbered! {
+    /// What a record of counters belongs to.
+    pub enum CountersOf {
+        /// The CPU at a marker, since the record started: what was executed before the marker.
+        Marker = 0,
+        /// The region. The self counts of its contexts add up to these, or the record is broken.
+        Region = 1,
+        /// The context itself: [`attribution::Row::self_counts`].
+        SelfCounts = 2,
+        /// The context with what was nested in it: [`attribution::Row::inclusive`].
+        Inclusive = 3,
+        /// The shadow caches of a model.
+        ShadowCaches = 4,
+    }
 }
 
 /// Some of the counters of the preceding record.
@@ -339,15 +365,16 @@ pub struct AnnotationRow {
     pub refused: u64,
 }
 
-/// What [`Values::number`] is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ValuesKind {
-    /// How often exactly these values were recorded in the region.
-    Count = 0,
-    /// How often values were recorded that have no row.
-    Others = 1,
-    /// When they were recorded: one hit.
-    Hit = 2,
+numbered! {
+    /// What [`Values::number`] is.
+    pub enum ValuesKind {
+        /// How often exactly these values were recorded in the region.
+        Count = 0,
+        /// How often values were recorded that have no row.
+        Others = 1,
+        /// When they were recorded: one hit.
+        Hit = 2,
+    }
 }
 
 /// Values that an annotation recorded together.
@@ -381,29 +408,26 @@ pub enum Value {
     Text([u8; TEXT_BYTES_MAX]),
 }
 
-/// Whose accesses shadow caches count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Group {
-    /// User mode.
-    User = 0,
-    /// The kernel without the idle task.
-    Kernel = 1,
-    /// The idle task, without the interrupts that it takes.
-    Idle = 2,
+numbered! {
+    /// Whose accesses shadow caches count.
+    pub enum Group {
+        /// User mode.
+        User = 0,
+        /// The kernel without the idle task.
+        Kernel = 1,
+        /// The idle task, without the interrupts that it takes.
+        Idle = 2,
+    }
 }
 
-impl Group {
-    /// All of them, in the order of their numbers.
-    pub const ALL: [Group; 3] = [Group::User, Group::Kernel, Group::Idle];
-}
-
-/// Which accesses a miss curve is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AccessStream {
-    /// Instruction fetches.
-    Instructions = 0,
-    /// Loads and stores.
-    Data = 1,
+numbered! {
+    /// Which accesses a miss curve is of.
+    pub enum AccessStream {
+        /// Instruction fetches.
+        Instructions = 0,
+        /// Loads and stores.
+        Data = 1,
+    }
 }
 
 /// Shadow caches of one model, of all CPUs together: caches that see all accesses without timing
@@ -437,37 +461,27 @@ pub struct MissCurvePoint {
     pub misses: u64,
 }
 
-/// What [`MissCount::count`] counts, and what [`MissCount::key`] is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum MissKind {
-    /// Misses of a class. The key is the position of the class in
-    /// [`machine::memory::MissClass::ALL`], plus 256 if user mode missed.
-    Class = 0,
-    /// Misses of lines that had been evicted. The key is 0 if a fully associative cache of the same
-    /// size would have missed them, too (capacity), and 1 if not (conflict).
-    Associativity = 1,
-    /// The same misses by the context that evicted the line, as a context's code: user mode (without
-    /// its task), an interrupt or softirq, or the rest of the kernel
-    /// ([`attribution::KernelContext::Unknown`]).
-    Evictor = 2,
-    /// Misses by the code that made them: the key is an address of instructions, rounded.
-    Code = 3,
-    /// Misses by their data: the key is the address of 64 bytes.
-    Data = 4,
-    /// Misses, of all caches, that are in no row of [`MissKind::Code`] and [`MissKind::Data`].
-    NotKept = 5,
-}
-
-impl MissKind {
-    /// All of them, in the order of their numbers.
-    pub const ALL: [MissKind; 6] = [
-        MissKind::Class,
-        MissKind::Associativity,
-        MissKind::Evictor,
-        MissKind::Code,
-        MissKind::Data,
-        MissKind::NotKept,
-    ];
+numbered! {
+    /// What [`MissCount::count`] counts, and what [`MissCount::key`] is.
+    #[derive(PartialOrd, Ord)]
+    pub enum MissKind {
+        /// Misses of a class. The key is the position of the class in
+        /// [`machine::memory::MissClass::ALL`], plus 256 if user mode missed.
+        Class = 0,
+        /// Misses of lines that had been evicted. The key is 0 if a fully associative cache of the
+        /// same size would have missed them, too (capacity), and 1 if not (conflict).
+        Associativity = 1,
+        /// The same misses by the context that evicted the line, as a context's code: user mode
+        /// (without its task), an interrupt or softirq, or the rest of the kernel
+        /// ([`attribution::KernelContext::Unknown`]).
+        Evictor = 2,
+        /// Misses by the code that made them: the key is an address of instructions, rounded.
+        Code = 3,
+        /// Misses by their data: the key is the address of 64 bytes.
+        Data = 4,
+        /// Misses, of all caches, that are in no row of [`MissKind::Code`] and [`MissKind::Data`].
+        NotKept = 5,
+    }
 }
 
 /// [`MissCount::key`] of all places that have no row of their own.
@@ -488,50 +502,36 @@ pub struct MissCount {
     pub count: u64,
 }
 
-/// A warning of the plugin. The record holds its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Notice {
-    /// QEMU's `cpu_exit`, `qemu_get_cpu` or `current_cpu` do not behave as expected: several vCPUs
-    /// cannot be counted. The record ends there.
-    NoSlices = 1,
-    /// QEMU exports no instruction count, so counts were not checked.
-    NoIcount = 2,
-    /// A register that annotations need cannot be read: contexts are unknown.
-    NoRegisters = 3,
-    /// A vCPU runs in a thread of its own: it cannot be counted. The record ends there.
-    SecondThread = 4,
-    /// QEMU's clock cannot be made to follow the model: guest time is uniform.
-    NoModelTime = 5,
-    /// QEMU exports no clock: the time for which a vCPU was halted is not known.
-    NoClock = 6,
-    /// The guest programs its PMU for an event that is not counted; the counter does not advance.
-    /// The value is the event: number in bits 0 to 7 and 32 to 35, unit mask in 8 to 15, as in an
-    /// event select.
-    EventNotCounted = 7,
-    /// QEMU's event loop cannot be driven: devices answer when the host gets to it, and no two runs
-    /// are the same.
-    DevicesNotDrained = 8,
-    /// The block layer is not as expected, or a disk that was named is missing: disk requests are not
-    /// delayed, and complete when the host gets to it. The value is the number of the disk, from 0.
-    NoDisk = 9,
-    /// QEMU does not export what is needed to interrupt the guest when a counter overflows.
-    NoOverflows = 10,
-}
-
-impl Notice {
-    /// All of them, in the order of their numbers.
-    pub const ALL: [Notice; 10] = [
-        Notice::NoSlices,
-        Notice::NoIcount,
-        Notice::NoRegisters,
-        Notice::SecondThread,
-        Notice::NoModelTime,
-        Notice::NoClock,
-        Notice::EventNotCounted,
-        Notice::DevicesNotDrained,
-        Notice::NoDisk,
-        Notice::NoOverflows,
-    ];
+numbered! {
+    /// A warning of the plugin. The record holds its number.
+    pub enum Notice {
+        /// QEMU's `cpu_exit`, `qemu_get_cpu` or `current_cpu` do not behave as expected: several
+        /// vCPUs cannot be counted. The record ends there.
+        NoSlices = 1,
+        /// QEMU exports no instruction count, so counts were not checked.
+        NoIcount = 2,
+        /// A register that annotations need cannot be read: contexts are unknown.
+        NoRegisters = 3,
+        /// A vCPU runs in a thread of its own: it cannot be counted. The record ends there.
+        SecondThread = 4,
+        /// QEMU's clock cannot be made to follow the model: guest time is uniform.
+        NoModelTime = 5,
+        /// QEMU exports no clock: the time for which a vCPU was halted is not known.
+        NoClock = 6,
+        /// The guest programs its PMU for an event that is not counted; the counter does not
+        /// advance. The value is the event: number in bits 0 to 7 and 32 to 35, unit mask in 8 to
+        /// 15, as in an event select.
+        EventNotCounted = 7,
+        /// QEMU's event loop cannot be driven: devices answer when the host gets to it, and no two
+        /// runs are the same.
+        DevicesNotDrained = 8,
+        /// The block layer is not as expected, or a disk that was named is missing: disk requests
+        /// are not delayed, and complete when the host gets to it. The value is the number of the
+        /// disk, from 0.
+        NoDisk = 9,
+        /// QEMU does not export what is needed to interrupt the guest when a counter overflows.
+        NoOverflows = 10,
+    }
 }
 
 impl fmt::Display for Notice {

@@ -1,9 +1,9 @@
-//! A synthetic program: functions of blocks that loop, branch and call others. Each block has its own
-//! accesses, so that a program's path says what is accessed, as in real code.
+//! A synthetic program: functions of blocks that loop, branch and call others. Each block has its
+//! own accesses, so that the path determines what is accessed, as in real code.
 
 use machine::{CodeBlock, CodeSpan};
 
-/// Blocks that are executed in a run, about.
+/// The approximate number of blocks in a run.
 const STEPS: usize = 200_000;
 const FUNCTIONS: usize = 200;
 const BLOCKS_OF_FUNCTION: usize = 12;
@@ -43,7 +43,7 @@ enum Place {
     Object(u64),
     /// The next word of an array.
     Array,
-    /// Any of many pages, in one of ten executions; else a word of the frame.
+    /// One of many pages, in one of ten executions; otherwise a word of the frame.
     Anywhere,
 }
 
@@ -51,9 +51,9 @@ enum Place {
 #[derive(Clone, Copy)]
 enum Next {
     Follows,
-    /// The block behind the next, in one of ten executions.
+    /// The block after the next, in one of ten executions.
     Skips,
-    /// So many blocks back, so many times.
+    /// A number of blocks back, a number of times.
     Loops(usize, u32),
     Calls(usize),
 }
@@ -90,7 +90,7 @@ pub fn physical(address: u64) -> Option<u64> {
     Some(frame << 12 | address & 0xfff)
 }
 
-/// Blocks of 3 to 7 instructions of 4 bytes, one behind the other.
+/// Consecutive blocks of 3 to 7 instructions of 4 bytes.
 fn blocks(line_shift: u32, random: &mut Random) -> Vec<CodeBlock> {
     let mut address = CODE;
     let mut block = |_| {
@@ -129,7 +129,7 @@ fn body(random: &mut Random) -> Body {
 }
 
 impl Program {
-    /// Builds the program for lines of a size, and runs it. It works on so many `objects`.
+    /// Builds the program for a line size and a number of `objects`, and runs it.
     pub fn new(line_shift: u32, objects: u64) -> Program {
         let mut random = Random(0x1234_5678_9abc_def1);
         let blocks = blocks(line_shift, &mut random);

@@ -44,9 +44,9 @@ impl Core {
     }
 }
 
-/// The cycles of a chain of dependent loads from `addresses` in their order, in the round after `warm`
-/// rounds. Virtual addresses equal physical ones, in pages of `page`. The whole model takes part, with
-/// its prefetchers. Absent if the model has no core, or one that threads share.
+/// The cycles of a chain of dependent loads from `addresses` in their order, in the round after
+/// `warm` rounds. Virtual addresses equal physical ones, in pages of `page`. The whole model takes
+/// part, with its prefetchers. Absent if the model has no core, or one that threads share.
 #[must_use]
 pub fn chase_cycles(
     model: &SystemModel,

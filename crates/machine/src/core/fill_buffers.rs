@@ -16,8 +16,8 @@ pub(super) struct Served {
     pub(super) missed: bool,
 }
 
-/// The lines that are under way. Accesses come in program order and start in any order: so each line is
-/// kept with its interval until no access can start before its end.
+/// The lines that are under way. Accesses come in program order and start in any order: so each
+/// line stays with its interval until no access can start before its end.
 #[derive(Clone, Debug)]
 pub(super) struct LineFillBuffers {
     most: usize,
@@ -73,8 +73,8 @@ impl LineFillBuffers {
         Served { cycle: to, missed: true }
     }
 
-    /// Whether a buffer is free during all of an interval. The number of lines under way is greatest
-    /// at its start, or where one of them starts.
+    /// Whether a buffer is free during all of an interval. The number of lines under way is
+    /// greatest at its start, or where one of them starts.
     fn has_room(&self, from: u64, to: u64) -> bool {
         let room_at = |time: u64| {
             let there = self.under_way.iter().filter(|miss| miss.from <= time && time < miss.to);

@@ -185,8 +185,8 @@ impl FrontEnd {
         self.last_line = None;
     }
 
-    /// Predicts the branch at the end of a block, which is fetched at `fetched`, resolved at `done` and
-    /// leads to `next`.
+    /// Predicts the branch at the end of a block, which is fetched at `fetched`, resolved at `done`
+    /// and leads to `next`.
     #[inline]
     pub(super) fn branch(
         &mut self,

@@ -1,5 +1,5 @@
-//! The in-order core: it issues one or more instructions per cycle, and stalls at each miss (blocking)
-//! or at the first use of missing data (stall on use).
+//! The in-order core: it issues one or more instructions per cycle, and stalls at each miss
+//! (blocking) or at the first use of missing data (stall on use).
 
 use super::CoreCounts;
 use super::fill_buffers::LineFillBuffers;
@@ -48,8 +48,8 @@ impl ReadyTime {
 }
 
 /// An in-order core. An instruction issues in the cycle of the one before it or later, and retires
-/// then, as far as issue slots are concerned: a result that comes later delays the instructions that
-/// need it.
+/// then, as far as issue slots are concerned: a result that comes later delays the instructions
+/// that need it.
 #[derive(Clone, Debug)]
 pub struct InOrderCore {
     blocking: bool,
@@ -73,9 +73,9 @@ pub struct InOrderCore {
 }
 
 impl InOrderCore {
-    /// Returns a core that has executed nothing, of a model that [`CoreModel::check`] has accepted, or
-    /// none if the model executes out of order or has threads. `data_line_bytes` is the line size of
-    /// its L1D, a power of two.
+    /// Returns a core that has executed nothing, of a model that [`CoreModel::check`] has accepted,
+    /// or none if the model executes out of order or has threads. `data_line_bytes` is the line
+    /// size of its L1D, a power of two.
     #[must_use]
     pub fn new(model: &CoreModel, data_line_bytes: u64) -> Option<InOrderCore> {
         if model.window.is_some() || model.threads.is_some() {
@@ -105,9 +105,9 @@ impl InOrderCore {
         self.run_from(0, block, executed, memory);
     }
 
-    /// Executes the rest of a block from instruction `first` on, with the same result as if all of it
-    /// had executed at once. `executed` counts from the start of the block, and has the accesses of
-    /// the rest.
+    /// Executes the rest of a block from instruction `first` on, with the same result as if all of
+    /// it had executed at once. `executed` counts from the start of the block, and has the accesses
+    /// of the rest.
     pub fn run_from<M: Memory>(
         &mut self,
         first: usize,

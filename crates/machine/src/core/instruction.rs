@@ -28,18 +28,18 @@ pub enum Unit {
     Store,
 }
 
-/// How many sorts of units there are.
+/// The number of kinds of units.
 pub(super) const UNITS: usize = 10;
 
-/// What an instruction does besides reading and writing registers and memory.
+/// The effect of an instruction other than reading and writing registers and memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Special {
     /// Nothing.
     #[default]
     None,
-    /// Takes many steps.
+    /// Takes many micro-operations.
     Microcode,
-    /// Keeps fetch from going on for a while.
+    /// Stops fetch for a while.
     Pause,
     /// A locked access: it is ordered after all earlier stores and before all later loads.
     Atomic,
@@ -57,7 +57,7 @@ pub enum Special {
     InterruptReturn,
 }
 
-/// How many sorts of [`Special`] there are.
+/// The number of kinds of [`Special`].
 pub(super) const SPECIALS: usize = 10;
 
 impl Special {
@@ -77,22 +77,22 @@ impl Special {
     }
 }
 
-/// A register, or what dependences treat as one.
+/// A register, or a group of registers that dependences treat as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Register(u8);
 
 /// How many registers the tables of ready times have.
 pub(super) const REGISTERS: usize = 128;
 
-/// Where a register is in such a table.
+/// The index of a register in such a table.
 #[inline]
 pub(super) fn place(register: u8) -> usize {
     usize::from(register) % REGISTERS
 }
 
-/// Read where nothing is: always ready.
+/// Stands for no register that is read: always ready.
 const NOTHING: u8 = 126;
-/// Written where nothing is: never read.
+/// Stands for no register that is written: never read.
 const NOWHERE: u8 = 127;
 
 impl Register {
@@ -128,8 +128,8 @@ impl Register {
     }
 }
 
-/// Most registers that form addresses, that are moved by the way, that are read besides, and that are
-/// written. An instruction that has more is taken for one that waits for all before it.
+/// The most registers that form addresses, that are changed as a side effect, that are read
+/// otherwise, and that are written. An instruction with more waits for all instructions before it.
 const ADDRESSES: usize = 3;
 const MOVES: usize = 2;
 const READS: usize = 4;
@@ -153,11 +153,11 @@ pub struct Instruction {
     pub(super) branch: Option<BranchKind>,
     pub(super) flags: u8,
     pub(super) bytes: u8,
-    /// From the start of its block.
+    /// The offset from the start of its block.
     pub(super) offset: u16,
 }
 
-/// Puts `registers` where there is `nothing`; false if there are too many.
+/// Replaces the first elements that are `nothing` by `registers`; false if there are too many.
 fn put(places: &mut [u8], nothing: u8, registers: &[Register]) -> bool {
     registers.iter().all(|register| {
         if places.contains(&register.0) {
@@ -169,7 +169,7 @@ fn put(places: &mut [u8], nothing: u8, registers: &[Register]) -> bool {
 }
 
 impl Instruction {
-    /// One of `bytes` that does nothing.
+    /// Returns an instruction of `bytes` that does nothing.
     #[must_use]
     pub fn nothing(bytes: u8) -> Instruction {
         Instruction {
@@ -186,7 +186,7 @@ impl Instruction {
         }
     }
 
-    /// An operation of a unit, of 4 bytes.
+    /// Returns an operation of a unit, of 4 bytes.
     #[must_use]
     pub fn of(unit: Unit) -> Instruction {
         Instruction { unit: Some(unit), ..Instruction::nothing(4) }
@@ -213,8 +213,8 @@ impl Instruction {
         self.or_serialise(fits)
     }
 
-    /// It moves these on by the way: they form its address, and are new before what it loads is
-    /// there.
+    /// It changes these as a side effect: they form its address, and have their new values before
+    /// the load is ready.
     #[must_use]
     pub fn moving(mut self, registers: &[Register]) -> Instruction {
         let fits = put(&mut self.moves, NOWHERE, registers);
@@ -244,7 +244,7 @@ impl Instruction {
         self
     }
 
-    /// It does something besides.
+    /// It has a special effect.
     #[must_use]
     pub fn doing(mut self, special: Special) -> Instruction {
         self.special = special;
@@ -279,13 +279,13 @@ impl Instruction {
         self.flags & STORES != 0
     }
 
-    /// Whether it does nothing but an operation on registers: known of those in a template.
+    /// Whether it is only an operation on registers: known for instructions of a template.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
         self.flags & PLAIN != 0
     }
 
-    /// As one of a template.
+    /// The instruction as part of a template.
     pub(super) fn classified(mut self) -> Instruction {
         let plain = !self.loads()
             && !self.stores()
@@ -310,19 +310,19 @@ impl Instruction {
         self.bytes
     }
 
-    /// What it does besides.
+    /// Its special effect.
     #[must_use]
     pub fn special(&self) -> Special {
         self.special
     }
 
-    /// What sort of branch it is.
+    /// The kind of its branch.
     #[must_use]
     pub fn branch(&self) -> Option<BranchKind> {
         self.branch
     }
 
-    /// As the one that leaves the stack pointer to the front.
+    /// The instruction for a core whose front end follows the stack pointer.
     pub(super) fn without_stack(mut self) -> Instruction {
         let pointer = Register::STACK_POINTER.0;
         let read = self.addresses.iter_mut().chain(&mut self.reads);
@@ -356,8 +356,8 @@ pub struct Template {
 }
 
 impl Template {
-    /// Returns a block in the one or two pages that it spans. `target` is the target of the branch at
-    /// its end, if the branch is direct.
+    /// Returns a block in the one or two pages that it spans. `target` is the target of the branch
+    /// at its end, if the branch is direct.
     #[must_use]
     pub fn new(
         layout: Layout,
@@ -413,7 +413,7 @@ impl Template {
         self.first.virtual_address
     }
 
-    /// Address of an instruction of it.
+    /// The address of one of its instructions.
     pub(super) fn address_of(&self, one: &Instruction) -> u64 {
         self.first.virtual_address.wrapping_add(one.offset.into())
     }
@@ -438,7 +438,7 @@ impl Template {
     }
 }
 
-/// For tests of what prepares instructions.
+/// For tests of the decoder.
 #[cfg(test)]
 impl Instruction {
     pub(crate) fn sorted(mut self) -> Instruction {

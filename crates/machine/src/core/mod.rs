@@ -1,16 +1,16 @@
 //! Cores: what instructions cost beyond their cache misses.
 //!
 //! A block of instructions is decoded once into a [`Template`]: registers read and written, unit,
-//! branch, special effects. It then executes any number of times, each time with the accesses that it
-//! made and the address that came after it. The core asks a [`Memory`], such as the
+//! branch, special effects. It then executes any number of times, each time with the accesses that
+//! it made and the address that came after it. The core asks a [`Memory`], such as the
 //! [`MemoryPort`](crate::memory::MemoryPort) of a memory system, how long each access waits.
 //!
 //! - [`OutOfOrderCore`] has a reorder buffer.
 //! - [`InOrderCore`] issues in order; a blocking one waits for each miss.
 //! - [`MultithreadedCore`] issues in each cycle from one of several threads.
 //!
-//! No core loops over cycles. Instructions come in program order, and each gets its times at once: when
-//! it is fetched, issues, is done, and retires. Lost issue slots are charged by the rule of
+//! No core loops over cycles. Instructions come in program order, and each gets its times at once:
+//! when it is fetched, issues, is done, and retires. Lost issue slots are charged by the rule of
 //! `simos-1995`, section 3.3; see [`CoreCounts`].
 
 mod chase;
@@ -52,12 +52,12 @@ pub struct Access {
     pub write: bool,
 }
 
-/// The caches, TLBs and memory of a core. Each access comes once, in program order, with the cycle in
-/// which it starts. That may be earlier than the cycle of the access before, out of order.
+/// The caches, TLBs and memory of a core. Each access comes once, in program order, with the cycle
+/// in which it starts. That may be earlier than the cycle of the access before, out of order.
 ///
 /// The result is how many cycles an access waits beyond an L1 hit: zero for a hit. A line that was
-/// requested may count as present for later accesses, because the core knows itself until when it waits
-/// for a line.
+/// requested may count as present for later accesses, because the core knows itself until when it
+/// waits for a line.
 pub trait Memory {
     /// Fetches an instruction line. Both addresses are those of its first byte.
     fn fetch(&mut self, virtual_address: u64, physical: u64, now_cycles: u64) -> u64;
@@ -72,8 +72,9 @@ pub trait Memory {
 /// The counts of a core. All are sums since the start; a region is the difference of two.
 ///
 /// Each cycle has as many issue slots as the core is wide. A slot is used by an instruction that
-/// retires, lost to one of the causes, or open: a slot of the last cycle, in which more instructions may
-/// retire. So [`CoreCounts::instructions`] and all `_slots` add up to `cycles` times the width.
+/// retires, lost to one of the causes, or open: a slot of the last cycle, in which more
+/// instructions may retire. So [`CoreCounts::instructions`] and all `_slots` add up to `cycles`
+/// times the width.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CoreCounts {
     /// Cycles until the last instruction retired.
@@ -128,7 +129,8 @@ impl CoreCounts {
 /// How a block executed.
 #[derive(Clone, Copy, Debug)]
 pub struct ExecutedBlock<'a> {
-    /// How many of its instructions executed, from the first: fewer than all if an exception ended it.
+    /// How many of its instructions executed, from the first: fewer than all if an exception ended
+    /// it.
     pub instructions: u32,
     /// Their loads and stores, in program order.
     pub accesses: &'a [Access],

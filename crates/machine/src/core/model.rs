@@ -48,7 +48,7 @@ pub struct FrontModel {
     /// they don't wait for each other.
     #[serde(default)]
     pub follows_stack: bool,
-    /// Instructions that are kept decoded: a trace cache or a cache of micro-operations.
+    /// A cache of decoded instructions: a trace cache or a micro-operation cache.
     #[serde(default)]
     pub decoded: Option<DecodedModel>,
 }
@@ -57,7 +57,7 @@ pub struct FrontModel {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DecodedModel {
-    /// Lines: ways times a power of two.
+    /// The number of lines: ways times a power of two.
     pub lines: u32,
     /// Associativity.
     pub ways: u32,

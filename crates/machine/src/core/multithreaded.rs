@@ -1,13 +1,13 @@
-//! A core whose threads share its pipeline cycle by cycle, such as those of the UltraSPARC T1: in each
-//! cycle one of the ready threads issues an instruction, round robin.
+//! A core whose threads share its pipeline cycle by cycle, such as those of the UltraSPARC T1: in
+//! each cycle one of the ready threads issues an instruction, round robin.
 //!
 //! Threads are simulated one after the other, and yet they execute at the same time. What a thread
-//! executes is queued, and all threads share one time axis. A cycle is given away once it is known of
-//! each thread whether it is ready then: the queue of a thread says so; a thread with an empty queue is
-//! not ready before its own time; a halted one never is. So the result does not depend on the time
-//! slices in which threads are simulated, and a ready thread waits for at most one instruction of each
-//! other thread. A thread that wakes continues at the time of the others, and what they executed
-//! meanwhile is not charged to it.
+//! executes is queued, and all threads share one time axis. A cycle is given away once it is known
+//! of each thread whether it is ready then: the queue of a thread says so; a thread with an empty
+//! queue is not ready before its own time; a halted one never is. So the result does not depend on
+//! the time slices in which threads are simulated, and a ready thread waits for at most one
+//! instruction of each other thread. A thread that wakes continues at the time of the others, and
+//! what they executed meanwhile is not charged to it.
 
 use std::collections::VecDeque;
 
@@ -40,8 +40,8 @@ pub struct MultithreadedCore {
 }
 
 impl MultithreadedCore {
-    /// Returns a core that has executed nothing, of a model that [`CoreModel::check`] has accepted, or
-    /// none if the model has no threads.
+    /// Returns a core that has executed nothing, of a model that [`CoreModel::check`] has accepted,
+    /// or none if the model has no threads.
     #[must_use]
     pub fn new(model: &CoreModel) -> Option<MultithreadedCore> {
         let threads = model.threads?;
@@ -64,8 +64,8 @@ impl MultithreadedCore {
         self.threads.len()
     }
 
-    /// Queues a block that `thread` executes, or as much of it as executed. Its memory accesses are made
-    /// now.
+    /// Queues a block that `thread` executes, or as much of it as executed. Its memory accesses are
+    /// made now.
     pub fn run<M: Memory>(
         &mut self,
         thread: usize,
@@ -133,13 +133,14 @@ impl MultithreadedCore {
         self.threads[thread].last_line = None;
     }
 
-    /// `thread`, whose queue is empty, was halted until `cycle`: those cycles are not charged to it.
+    /// `thread`, whose queue is empty, was halted until `cycle`: those cycles are not charged to
+    /// it.
     pub fn halt_until(&mut self, thread: usize, cycle: u64) {
         self.threads[thread].skip_to(cycle);
     }
 
-    /// `thread` is halted after its queued instructions, or no longer halted: then it continues at the
-    /// time of the others.
+    /// `thread` is halted after its queued instructions, or no longer halted: then it continues at
+    /// the time of the others.
     pub fn set_halted(&mut self, thread: usize, halted: bool) {
         let own = &mut self.threads[thread];
         let was = std::mem::replace(&mut own.halted, halted);
@@ -148,8 +149,8 @@ impl MultithreadedCore {
         }
     }
 
-    /// Issues queued instructions up to the first cycle in which a thread with an empty queue might be
-    /// ready. If a queue is very long, all queues are drained.
+    /// Issues queued instructions up to the first cycle in which a thread with an empty queue might
+    /// be ready. If a queue is very long, all queues are drained.
     pub fn advance(&mut self) {
         if self.threads.iter().any(|thread| thread.queue.len() > QUEUED_MAX) {
             return self.drain();
@@ -170,16 +171,16 @@ impl MultithreadedCore {
         empty.map(Thread::time).min().unwrap_or(u64::MAX)
     }
 
-    /// The cycles of all that a thread has executed; a lower bound as long as some of it is queued. They
-    /// never decrease.
+    /// The cycles of all that a thread has executed; a lower bound as long as some of it is queued.
+    /// They never decrease.
     #[must_use]
     pub fn cycles(&self, thread: usize) -> u64 {
         let thread = &self.threads[thread];
         thread.time() - thread.retirement.skipped()
     }
 
-    /// Drains the queues of all threads. A thread whose queue drains first counts as halted from then
-    /// on, and continues at the time of the others.
+    /// Drains the queues of all threads. A thread whose queue drains first counts as halted from
+    /// then on, and continues at the time of the others.
     pub fn drain(&mut self) {
         while let Some((cycle, thread)) = self.next() {
             self.issue(thread, cycle);
@@ -189,8 +190,8 @@ impl MultithreadedCore {
         }
     }
 
-    /// The cycle and the thread that issues next: of those that are ready in the first cycle in which
-    /// any is, the first after the one that issued last.
+    /// The cycle and the thread that issues next: of those that are ready in the first cycle in
+    /// which any is, the first after the one that issued last.
     fn next(&self) -> Option<(u64, usize)> {
         let number = self.threads.len();
         let mut first: Option<(u64, usize)> = None;
@@ -265,8 +266,8 @@ impl MultithreadedCore {
         *earliest = (*earliest).max(until);
     }
 
-    /// When a thread continues at the earliest, on the common time axis, which includes the cycles in
-    /// which it was halted. It never decreases.
+    /// When a thread continues at the earliest, on the common time axis, which includes the cycles
+    /// in which it was halted. It never decreases.
     #[must_use]
     pub fn time(&self, thread: usize) -> u64 {
         self.threads[thread].time()

@@ -1,9 +1,9 @@
 //! The out-of-order core.
 //!
 //! Each instruction gets its times in program order: when it is fetched, enters the reorder buffer,
-//! issues, is done, and retires. All that a time depends on is known by then: operands from the ready
-//! times of registers, entries of queues from the times at which they became free, units from the
-//! scheduler of the issue ports.
+//! issues, is done, and retires. All that a time depends on is known by then: operands from the
+//! ready times of registers, entries of queues from the times at which they became free, units from
+//! the scheduler of the issue ports.
 
 use super::CoreCounts;
 use super::fill_buffers::LineFillBuffers;
@@ -34,7 +34,8 @@ pub struct OutOfOrderCore {
     loads: EntryQueue,
     stores: StoreBuffer,
     fill_buffers: LineFillBuffers,
-    /// When each of the branches that can be unresolved at a time is resolved; empty without a limit.
+    /// When each of the branches that can be unresolved at a time is resolved; empty without a
+    /// limit.
     unresolved: Box<[u64]>,
     /// When each register is ready.
     ready: Box<[u64; REGISTERS]>,
@@ -57,9 +58,9 @@ struct Loaded {
 }
 
 impl OutOfOrderCore {
-    /// Returns a core that has executed nothing, of a model that [`CoreModel::check`] has accepted, or
-    /// none if the model executes in order. `data_line_bytes` is the line size of its L1D, a power of
-    /// two.
+    /// Returns a core that has executed nothing, of a model that [`CoreModel::check`] has accepted,
+    /// or none if the model executes in order. `data_line_bytes` is the line size of its L1D, a
+    /// power of two.
     #[must_use]
     pub fn new(model: &CoreModel, data_line_bytes: u64) -> Option<OutOfOrderCore> {
         let window: &WindowModel = model.window.as_ref()?;
@@ -89,9 +90,9 @@ impl OutOfOrderCore {
         self.run_from(0, block, executed, memory);
     }
 
-    /// Executes the rest of a block from instruction `first` on, with the same result as if all of it
-    /// had executed at once. `executed` counts from the start of the block, and has the accesses of
-    /// the rest.
+    /// Executes the rest of a block from instruction `first` on, with the same result as if all of
+    /// it had executed at once. `executed` counts from the start of the block, and has the accesses
+    /// of the rest.
     pub fn run_from<M: Memory>(
         &mut self,
         first: usize,
@@ -296,8 +297,8 @@ impl OutOfOrderCore {
         (served.cycle + latency, served.missed)
     }
 
-    /// Stores a value that is ready at `executed` to an address that is known at `address`, and retires
-    /// the instruction. Returns when it retires.
+    /// Stores a value that is ready at `executed` to an address that is known at `address`, and
+    /// retires the instruction. Returns when it retires.
     #[inline(always)]
     fn store<M: Memory>(
         &mut self,

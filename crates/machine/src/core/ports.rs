@@ -1,19 +1,19 @@
 //! Issue ports: which units are free in which cycle.
 //!
-//! Operations get their cycles in program order: a later one may issue long before an earlier one. So the
-//! scheduler does not keep when a unit is free next, but how many operations of each unit issue in
-//! each of the coming cycles.
+//! Operations get their cycles in program order: a later one may issue long before an earlier one.
+//! So the scheduler does not keep when a unit is free next, but how many operations of each unit
+//! issue in each of the coming cycles.
 
 use super::instruction::{UNITS, Unit};
 use super::model::CoreModel;
 
-/// Cycles ahead of the present that are kept. An operation that waits longer for its operands finds the
-/// units free; operations that wait longer for a unit issue one after the other.
+/// Cycles ahead of the present that are tracked. An operation that waits longer for its operands
+/// finds the units free; operations that wait longer for a unit issue one after the other.
 const AHEAD: usize = 1024;
 const MASK: u64 = AHEAD as u64 - 1;
 
-/// The operations of a cycle: a count of five bits for all of them and for each unit. Each count starts
-/// at 15 less its limit, so that its fifth bit says that the limit is exceeded.
+/// The operations of a cycle: a count of five bits for all of them and for each unit. Each count
+/// starts at 15 less its limit, so that its fifth bit says that the limit is exceeded.
 type Word = u64;
 const BITS: usize = 5;
 
@@ -133,8 +133,8 @@ impl PortScheduler {
         }
     }
 
-    /// Reserves a unit in the first cycle from `earliest` on in which it is free. Returns the cycle.
-    /// `earliest` is not before the present.
+    /// Reserves a unit in the first cycle from `earliest` on in which it is free. Returns the
+    /// cycle. `earliest` is not before the present.
     #[inline]
     pub(super) fn reserve(&mut self, earliest: u64, unit: Unit) -> u64 {
         let full_until = self.full_until[unit as usize];
@@ -151,14 +151,15 @@ impl PortScheduler {
             }
         }
         if earliest <= full_until {
-            // Beyond the cycles that are kept: one after the other.
+            // Beyond the cycles that are tracked: one after the other.
             let beyond = cycle + u64::from(interval) > self.now + AHEAD as u64;
             self.full_until[unit as usize] = cycle + if beyond { u64::from(interval) } else { 0 };
         }
         cycle
     }
 
-    /// Reserves a unit that an operation occupies for several cycles: it must be free in all of them.
+    /// Reserves a unit that an operation occupies for several cycles: it must be free in all of
+    /// them.
     fn reserve_interval(&mut self, earliest: u64, unit: Unit) -> u64 {
         let interval = u64::from(self.intervals[unit as usize]);
         let taken = one(unit as usize) & !15;

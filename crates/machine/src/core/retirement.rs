@@ -1,8 +1,9 @@
 //! Retirement in program order, and the causes that lost issue slots are charged to.
 //!
-//! The rule is that of `simos-1995`, section 3.3. In a cycle in which fewer instructions retire than the
-//! core is wide, the first one that does not retire gives the cause: it waits for data that missed, or
-//! its instruction line was waited for. All other slots are charged to the pipeline.
+//! The rule is that of `simos-1995`, section 3.3. In a cycle in which fewer instructions retire
+//! than the core is wide, the first one that does not retire gives the cause: it waits for data
+//! that missed, or its instruction line was waited for. All other slots are charged to the
+//! pipeline.
 
 use super::CoreCounts;
 

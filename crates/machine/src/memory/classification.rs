@@ -1,9 +1,10 @@
-//! Why lines miss: for each miss its class, the context that evicted the line, and where it happened.
+//! Why lines miss: for each miss its class, the context that evicted the line, and where it
+//! happened.
 //!
 //! A line of memory has a history in each cache: never filled; present; or absent, with the reason
 //! why it was taken out: evicted by some context, invalidated by another core's store, or by a
-//! device. At the next miss that reason is the class. The classifier only observes: counts and cycles
-//! are the same with and without it.
+//! device. At the next miss that reason is the class. The classifier only observes: counts and
+//! cycles are the same with and without it.
 
 use std::collections::hash_map::Entry;
 
@@ -269,8 +270,8 @@ impl LineStates {
 /// Granules that are tracked for sharing; each takes about 8 bytes a core.
 const GRANULES_MAX: usize = 1 << 20;
 
-/// The parts of coherence granules that other cores wrote since each core lost them: true sharing is
-/// an access to such a part, false sharing one to another part.
+/// The parts of coherence granules that other cores wrote since each core lost them: true sharing
+/// is an access to such a part, false sharing one to another part.
 #[derive(Clone, Debug)]
 struct SharingTracker {
     cores: usize,
@@ -300,7 +301,8 @@ impl SharingTracker {
         }
     }
 
-    /// Whether others wrote some of `mask` since a core lost a granule; absent if that is not known.
+    /// Whether others wrote some of `mask` since a core lost a granule; absent if that is not
+    /// known.
     fn is_true(&self, core: usize, granule: u64, mask: u64) -> Option<bool> {
         Some(self.granules.get(&granule)?[core] & mask != 0)
     }
@@ -309,9 +311,9 @@ impl SharingTracker {
 /// No entry of a [`ShadowCache`].
 const NONE: u32 = u32::MAX;
 
-/// A fully associative LRU cache of the size of a real cache. It hits what the real cache misses for
-/// lack of ways (a conflict miss), and misses what the real cache misses for lack of room (a capacity
-/// miss).
+/// A fully associative LRU cache of the size of a real cache. It hits what the real cache misses
+/// for lack of ways (a conflict miss), and misses what the real cache misses for lack of room (a
+/// capacity miss).
 ///
 /// A linked list through `entries` keeps the order of use, so that an access takes constant time.
 #[derive(Clone, Debug)]

@@ -1,8 +1,9 @@
 //! Coherence: which core holds which granule, and what the others lose when it is written.
 //!
-//! The coherence granule is the longest line of a private cache. The directory stands for the bus or
-//! the directory of the machine: it knows all granules that cores hold. A granule has one owner, and
-//! then no other core holds it, or any number of sharers. The owner may write it without a request.
+//! The coherence granule is the longest line of a private cache. The directory stands for the bus
+//! or the directory of the machine: it knows all granules that cores hold. A granule has one owner,
+//! and then no other core holds it, or any number of sharers. The owner may write it without a
+//! request.
 
 use rustc_hash::FxHashMap;
 
@@ -103,8 +104,8 @@ impl MemorySystem {
         Some(0)
     }
 
-    /// Makes the core of a processor the owner of a granule that it holds or writes through. Returns
-    /// how long that takes.
+    /// Makes the core of a processor the owner of a granule that it holds or writes through.
+    /// Returns how long that takes.
     pub(super) fn acquire_ownership(&mut self, cpu: usize, physical: u64, mask: u64) -> u64 {
         let core = self.core_of(cpu);
         let granule = self.config.granule(physical);

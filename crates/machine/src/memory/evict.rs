@@ -173,9 +173,9 @@ impl MemorySystem {
         }
     }
 
-    /// A device writes memory. Caches drop the lines, or keep them with the new content, as the model
-    /// says. What was not written back of them is lost, because the device's content is newer. Only
-    /// the first GiB is looked up.
+    /// A device writes memory. Caches drop the lines, or keep them with the new content, as the
+    /// model says. What was not written back of them is lost, because the device's content is
+    /// newer. Only the first GiB is looked up.
     pub fn dma_write(&mut self, physical: u64, bytes: u64) {
         let bytes = bytes.min(TRANSFER_BYTES_MAX);
         for cache in self.all_caches() {

@@ -154,8 +154,8 @@ impl MemorySystem {
         counts.l3_misses += l3;
     }
 
-    /// Fills the levels that missed, the outermost first. A line that comes dirty stays dirty in the
-    /// first level that takes it; the flags that are left are returned.
+    /// Fills the levels that missed, the outermost first. A line that comes dirty stays dirty in
+    /// the first level that takes it; the flags that are left are returned.
     fn fill_levels(&mut self, request: &FillRequest, hit_level: usize, mut flags: u8) -> u8 {
         let core = self.core_of(request.cpu);
         for level in (0..hit_level.min(self.outer.len())).rev() {

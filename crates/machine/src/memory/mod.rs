@@ -122,8 +122,8 @@ macro_rules! counts {
         /// The counts of a processor. All are sums since the start.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct CpuCounts {
-            /// The counts that a blocking machine has, too. `l2_writebacks` are the dirty lines that
-            /// L2 evicted.
+            /// The counts that a blocking machine has, too. `l2_writebacks` are the dirty lines
+            /// that L2 evicted.
             pub basic: Counts,
             $($(#[$doc])* pub $name: u64,)*
         }
@@ -321,9 +321,9 @@ pub struct MemorySystem {
 }
 
 impl MemorySystem {
-    /// Returns a memory system with cold caches for the first `cpus` processors of a model, at least
-    /// one and at most 64. That may be more than the model has: then there are more of the same
-    /// cores.
+    /// Returns a memory system with cold caches for the first `cpus` processors of a model, at
+    /// least one and at most 64. That may be more than the model has: then there are more of the
+    /// same cores.
     ///
     /// # Panics
     /// With no processor or more than 64.

@@ -97,9 +97,9 @@ impl MshrFile {
 /// Slots that the bus remembers.
 const BUS_SLOTS: usize = 4096;
 
-/// The memory bus: it transfers one line at a time, each for a fixed number of cycles. Time is divided
-/// into slots of that length, and a line reserves the first free slot from its arrival on. So the
-/// order in which processors are simulated, each with its own time, does not matter.
+/// The memory bus: it transfers one line at a time, each for a fixed number of cycles. Time is
+/// divided into slots of that length, and a line reserves the first free slot from its arrival on.
+/// So the order in which processors are simulated, each with its own time, does not matter.
 #[derive(Clone, Debug)]
 pub(super) struct MemoryBus {
     line_cycles: u64,

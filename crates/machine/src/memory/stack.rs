@@ -1,22 +1,23 @@
-//! All cache sizes in one pass: how far down the LRU stack each access finds its line (Mattson et al.,
-//! "Evaluation techniques for storage hierarchies", IBM Systems Journal 9(2), 1970).
+//! Stack distances: the misses of LRU caches of all sizes in one pass (Mattson et al., "Evaluation
+//! techniques for storage hierarchies", IBM Systems Journal 9(2), 1970).
 //!
-//! An LRU cache of some lines has a line if fewer other lines were used since its last use. So the
-//! distances of a stream give the misses of fully associative LRU caches of all sizes; and those within
-//! sets, of all numbers of ways with these sets. Both are exact, for reads and writes alike as long as
-//! all misses bring the line in, and with nothing else that takes lines away.
+//! The stack distance of an access is how many other lines were used since the last use of its
+//! line. An LRU cache of `n` lines holds the line if the distance is less than `n`. So the
+//! distances of a stream give the misses of fully associative LRU caches of all sizes, and the
+//! distances within sets those for all numbers of ways. Both are exact if all misses fill the line
+//! and only replacement removes lines.
 
 use rustc_hash::FxHashMap;
 
-/// Distances from this on are counted together.
+/// Distances of this and more are counted together.
 const DISTANCES_MAX: usize = 1 << 24;
 
-/// Distances in the stack of all lines: for fully associative LRU caches of any size. Needs memory for
-/// each line that was ever used (some 40 bytes) and each distance that was ever seen (8 bytes).
+/// Stack distances over all lines, for fully associative LRU caches of any size. Needs about 40
+/// bytes for each line that was ever used, and 8 bytes for each distance up to the largest.
 #[derive(Clone, Debug)]
 pub struct StackDistances {
     line_shift: u32,
-    /// When each line was used last: a place in `marks`.
+    /// When each line was used last, as an index into `marks`.
     last: FxHashMap<u64, usize>,
     /// A Fenwick tree with a mark at each last use.
     marks: Vec<u32>,
@@ -27,7 +28,7 @@ pub struct StackDistances {
 }
 
 impl StackDistances {
-    /// For lines of `line_bytes`, a power of two.
+    /// Returns empty counts for lines of `line_bytes`, a power of two.
     #[must_use]
     pub fn new(line_bytes: u64) -> Self {
         StackDistances {
@@ -41,8 +42,8 @@ impl StackDistances {
         }
     }
 
-    /// An access to the line of an address. Returns how many other lines were used since its last use;
-    /// none at its first.
+    /// Counts an access to the line of an address. Returns its stack distance; none at its first
+    /// use.
     pub fn access(&mut self, address: u64) -> Option<u64> {
         let line = address >> self.line_shift;
         let mut distance = None;
@@ -53,7 +54,7 @@ impl StackDistances {
         match self.last.insert(line, self.now) {
             None => self.cold += 1,
             Some(before) => {
-                // Marks behind its last use are other lines that were used since.
+                // Marks after its last use are other lines that were used since.
                 let since = self.last.len() - self.marks_to(before) as usize;
                 distance = Some(since as u64);
                 self.mark(before, -1);
@@ -72,7 +73,8 @@ impl StackDistances {
         distance
     }
 
-    /// Misses of a fully associative LRU cache of `lines` lines; none for more than are told apart.
+    /// The misses of a fully associative LRU cache of `lines`; none beyond the longest distance
+    /// that is distinguished.
     #[must_use]
     pub fn misses(&self, lines: usize) -> Option<u64> {
         let farther: u64 = self.hits.iter().skip(lines).sum();
@@ -85,7 +87,7 @@ impl StackDistances {
         self.cold
     }
 
-    /// Gives the last uses new numbers, from 1, with room for as many again.
+    /// Renumbers the last uses from 1, with room for as many again.
     fn renumber(&mut self) {
         let mut uses: Vec<_> = self.last.iter().map(|(line, when)| (*when, *line)).collect();
         uses.sort_unstable();
@@ -114,21 +116,22 @@ impl StackDistances {
     }
 }
 
-/// Depths in the stacks of sets: for LRU caches with a fixed number of sets and any number of ways up to
-/// some.
+/// Stack distances within sets, for LRU caches with a fixed number of sets and up to a maximum
+/// number of ways.
 #[derive(Clone, Debug)]
 pub struct SetStackDistances {
     line_shift: u32,
     set_mask: u64,
     ways: usize,
-    /// Line plus one, the last used first; 0 for none.
+    /// Line number plus one, the most recently used first; 0 for none.
     stacks: Vec<u64>,
     hits: Vec<u64>,
     accesses: u64,
 }
 
 impl SetStackDistances {
-    /// For lines of `line_bytes` and `sets`, both powers of two, and up to `ways` ways, at least one.
+    /// Returns empty counts for lines of `line_bytes` and `sets`, both powers of two, and up to
+    /// `ways` ways, at least one.
     #[must_use]
     pub fn new(line_bytes: u64, sets: u64, ways: usize) -> Self {
         SetStackDistances {
@@ -141,7 +144,7 @@ impl SetStackDistances {
         }
     }
 
-    /// An access to the line of an address.
+    /// Counts an access to the line of an address.
     pub fn access(&mut self, address: u64) {
         self.accesses += 1;
         let line = address >> self.line_shift;
@@ -155,7 +158,7 @@ impl SetStackDistances {
         stack[0] = line + 1;
     }
 
-    /// Misses of a cache with `ways` ways; none for more than are followed.
+    /// The misses of a cache with `ways` ways; none beyond the maximum.
     #[must_use]
     pub fn misses(&self, ways: usize) -> Option<u64> {
         let hits: u64 = self.hits.iter().take(ways).sum();

@@ -215,8 +215,8 @@ impl MemorySystem {
         now
     }
 
-    /// Drops the translations of a processor, as it does when its page tables change. The next fetch
-    /// is counted whichever line it is from.
+    /// Drops the translations of a processor, as it does when its page tables change. The next
+    /// fetch is counted whichever line it is from.
     pub fn flush_tlbs(&mut self, cpu: usize) {
         let Place { core, thread } = self.place_of(cpu);
         self.cores[core].tlbs.flush(thread);
@@ -224,8 +224,8 @@ impl MemorySystem {
         self.cpus[cpu].last_fetch = None;
     }
 
-    /// A processor switches to another address space, whose page tables lie elsewhere. `space` is any
-    /// number that names it, such as cr3. Translations stay: see [`MemorySystem::flush_tlbs`].
+    /// A processor switches to another address space, whose page tables lie elsewhere. `space` is
+    /// any number that names it, such as cr3. Translations stay: see [`MemorySystem::flush_tlbs`].
     pub fn set_address_space(&mut self, cpu: usize, space: u64) {
         self.cpus[cpu].address_space = (space >> 12) ^ (space >> 21);
     }

@@ -1,11 +1,11 @@
-//! Tables of counters of two bits, and the predictors made of nothing else.
+//! Tables of two-bit counters, and the predictors that consist of them.
 
 use super::model::{HistoryModel, TournamentModel};
 
-/// Weakly not taken: a branch that is not known is not taken, and one that was taken once is.
+/// Weakly not taken: an unknown branch is predicted not taken, and taken after it was taken once.
 const START: u8 = 1;
 
-/// Counters of two bits; from 2 on a branch is predicted as taken.
+/// Two-bit counters: a branch is predicted taken from 2 on.
 #[derive(Clone, Debug)]
 pub(super) struct Counters(Box<[u8]>);
 
@@ -31,7 +31,7 @@ impl Counters {
         *counter = if taken { (*counter + 1).min(3) } else { counter.saturating_sub(1) };
     }
 
-    /// What was predicted, before it was learned.
+    /// Trains the counter. Returns the prediction before that.
     #[inline]
     pub(super) fn step(&mut self, index: u64, taken: bool) -> bool {
         let predicted = self.predicts(index);
@@ -61,14 +61,14 @@ impl Gshare {
     }
 }
 
-/// Own history of each branch against that of all.
+/// A tournament of the local history of each branch and the global history.
 #[derive(Clone, Debug)]
 pub(super) struct Tournament {
     histories: Box<[u64]>,
     local: Counters,
     local_mask: u64,
     global: Counters,
-    /// From 2 on: the history of all is the better one.
+    /// From 2 on, the global history is the better predictor.
     chooser: Counters,
     history: u64,
     global_mask: u64,

@@ -1,8 +1,8 @@
 //! Branch predictors: direction, target and return address.
 //!
-//! A predictor sees each executed branch with its outcome, in program order, and says whether it had
-//! predicted that outcome. It is trained at once; a real one is trained when the branch is resolved, and
-//! keeps a speculative history. It never sees branches of a wrong path.
+//! A predictor sees each executed branch with its outcome, in program order, and says whether it
+//! had predicted that outcome. It is trained at once; a real one is trained when the branch is
+//! resolved, and keeps a speculative history. It never sees branches of a wrong path.
 
 mod counters;
 mod model;
@@ -18,20 +18,20 @@ use counters::{Counters, Gshare, Tournament};
 use tage::Tage;
 use targets::{Btb, Indirect, ReturnStack};
 
-/// What sort of branch it is.
+/// The kind of a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BranchKind {
-    /// Taken or not, to a target that stands in the instruction.
+    /// Conditional, with its target in the instruction.
     Conditional,
-    /// Always, to a target that stands in the instruction.
+    /// Unconditional, with its target in the instruction.
     Jump,
-    /// As a jump, with a return address.
+    /// A call, with its target in the instruction.
     Call,
-    /// To an address in a register or in memory.
+    /// Unconditional, to an address in a register or in memory.
     IndirectJump,
-    /// As that, with a return address.
+    /// A call of an address in a register or in memory.
     IndirectCall,
-    /// To the return address.
+    /// A return.
     Return,
 }
 
@@ -40,14 +40,14 @@ pub enum BranchKind {
 pub struct Branch {
     /// Its address.
     pub address: u64,
-    /// Its sort.
+    /// Its kind.
     pub kind: BranchKind,
     /// The address after the branch.
     pub fall_through: u64,
-    /// Where its target stands in the instruction: that. Used of conditional branches, by the rule
-    /// that those that lead back are taken.
+    /// The target, if it is in the instruction. Static prediction needs that of conditional
+    /// branches: backward ones are taken.
     pub target: Option<u64>,
-    /// Where it led.
+    /// The address of the next instruction that executed.
     pub next: u64,
 }
 
@@ -62,7 +62,7 @@ impl Branch {
 /// How a branch was predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prediction {
-    /// Prediction: the processor fetched on at the right place.
+    /// Predicted: the front end fetched from the right address.
     Predicted,
     /// The target of a direct branch was not in the BTB: the front end is resteered at decode.
     BtbMiss,
@@ -120,7 +120,8 @@ pub struct Predictor {
 }
 
 impl Predictor {
-    /// One that has seen no branch, of a model that [`PredictorModel::check`] has accepted.
+    /// Returns a predictor that has seen no branch, of a model that [`PredictorModel::check`] has
+    /// accepted.
     #[must_use]
     pub fn new(model: &PredictorModel) -> Predictor {
         Predictor {
@@ -131,7 +132,7 @@ impl Predictor {
         }
     }
 
-    /// Says how `branch` was predicted, and trains the predictor with it.
+    /// Returns how `branch` was predicted, and trains the predictor with it.
     #[inline]
     pub fn step(&mut self, branch: &Branch) -> Prediction {
         match branch.kind {
@@ -152,7 +153,7 @@ impl Predictor {
 
     fn conditional(&mut self, branch: &Branch) -> Prediction {
         if self.direction.step(branch) != branch.taken() {
-            // It is the branch that leads there, so it is learned.
+            // The branch led there, so the predictor learns the target.
             if branch.taken() {
                 self.direct(branch);
             }

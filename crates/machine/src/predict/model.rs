@@ -1,4 +1,4 @@
-//! Branch predictors as data.
+//! Models of branch predictors.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,36 +10,36 @@ use crate::model::ModelError;
 pub struct PredictorModel {
     /// Whether a conditional branch is taken.
     pub direction: DirectionModel,
-    /// Targets of branches that were taken before. Without one, each taken branch waits until its
-    /// target is known from the instruction itself.
+    /// The branch target buffer (BTB). Without one, each taken branch resteers the front end at
+    /// decode.
     #[serde(default)]
     pub btb: Option<TableModel>,
-    /// Return addresses that are remembered. Without one, a return is predicted as an indirect branch is.
+    /// Entries of the return stack. Without one, a return is predicted like an indirect branch.
     #[serde(default)]
     pub return_stack_entries: Option<u32>,
-    /// Targets of indirect branches, by what was branched to before. Without, the last target of
-    /// the branch in the BTB is the predicted one.
+    /// The predictor of indirect targets by history. Without one, the BTB's target is the
+    /// prediction.
     #[serde(default)]
     pub indirect: Option<HistoryModel>,
 }
 
-/// Whether a conditional branch is taken, and by what that is predicted.
+/// How the direction of conditional branches is predicted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum DirectionModel {
-    /// Always.
+    /// Always taken.
     Taken,
-    /// Never.
+    /// Never taken.
     NotTaken,
-    /// If it leads back: loops.
+    /// Backward branches, such as those of loops, are taken.
     BackwardTaken,
-    /// What it did before: counters of two bits by address.
+    /// Two-bit counters by address.
     Bimodal(EntriesModel),
-    /// What it did after the same branches before: counters by address and history.
+    /// Two-bit counters by address and global history.
     Gshare(HistoryModel),
-    /// The better of its own history and that of all.
+    /// The better of local and global history.
     Tournament(TournamentModel),
-    /// Several lengths of history, the longest that is known.
+    /// Several lengths of history: the longest that is known predicts.
     Tage(TageModel),
 }
 
@@ -61,7 +61,7 @@ pub struct TableModel {
     pub ways: u32,
 }
 
-/// A table that is looked up by address and history.
+/// A table that is indexed by address and history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HistoryModel {
@@ -71,47 +71,47 @@ pub struct HistoryModel {
     pub history_bits: u32,
 }
 
-/// Two predictors, and a third that chooses between them (McFarling 1993; the Alpha 21264's).
+/// Two predictors, and a third that chooses between them (McFarling 1993), as in the Alpha 21264.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TournamentModel {
-    /// Branches whose own history is kept; a power of two.
+    /// Local histories; a power of two.
     pub local_entries: u32,
-    /// Bits of each branch's own history, which index its counters.
+    /// Bits of a local history, which index the local counters.
     pub local_history_bits: u32,
-    /// Bits of the history of all, which index counters and chooser.
+    /// Bits of the global history, which index global counters and chooser.
     pub global_history_bits: u32,
 }
 
-/// Tagged tables of geometric history lengths over a bimodal one (Seznec, Michaud 2006).
+/// Tagged tables with geometric history lengths over a bimodal one (Seznec, Michaud 2006).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TageModel {
-    /// Counters without history; a power of two.
+    /// Entries of the bimodal table; a power of two.
     pub base_entries: u32,
     /// Tagged tables.
     pub tables: u32,
-    /// Entries of each; a power of two.
+    /// Entries of each tagged table; a power of two.
     pub table_entries: u32,
     /// Bits of a tag.
     pub tag_bits: u32,
-    /// History of the first table, branches.
+    /// History length of the first table, branches.
     pub history_min: u32,
-    /// History of the last, branches.
+    /// History length of the last table, branches.
     pub history_max: u32,
 }
 
-/// Most entries of a table.
+/// The most entries of a table.
 const ENTRIES_MAX: u32 = 1 << 20;
-/// Most ways of a table.
+/// The most ways of a table.
 const WAYS_MAX: u32 = 64;
-/// Most bits of a history that is used as it is.
+/// The most bits of a history that is not folded.
 const HISTORY_BITS_MAX: u32 = 20;
-/// Most return addresses.
+/// The most entries of a return stack.
 const RETURNS_MAX: u32 = 1024;
-/// Most tagged tables.
+/// The most tagged tables.
 pub(super) const TABLES_MAX: usize = 16;
-/// Longest history that is folded, branches.
+/// The longest history that is folded, branches.
 pub(super) const HISTORY_MAX: usize = 1024;
 
 fn refuse(field: String, problem: String) -> Result<(), ModelError> {
@@ -160,7 +160,7 @@ impl TageModel {
         power_of_two(&field("table_entries"), self.table_entries)?;
         in_range(&field("table_entries"), self.table_entries, 2, ENTRIES_MAX)?;
         in_range(&field("tag_bits"), self.tag_bits, 4, 16)?;
-        // Lengths differ by one at least.
+        // History lengths differ by at least one.
         let most = HISTORY_MAX as u32;
         in_range(&field("history_min"), self.history_min, 1, most)?;
         in_range(&field("history_max"), self.history_max, self.history_min + self.tables - 1, most)
@@ -186,7 +186,7 @@ impl DirectionModel {
 }
 
 impl PredictorModel {
-    /// Refuses what cannot be built; `name` is the field it stands in.
+    /// Refuses a predictor that cannot be built; `name` is the field that holds it.
     ///
     /// # Errors
     /// [`ModelError`], naming the field.

@@ -1,17 +1,17 @@
-//! A predictor of tagged tables with geometric history lengths, over a bimodal one (Seznec and
-//! Michaud, "A case for (partially) TAgged GEometric history length branch prediction", 2006).
+//! TAGE: tagged tables with geometric history lengths over a bimodal table (Seznec and Michaud,
+//! "A case for (partially) TAgged GEometric history length branch prediction", 2006).
 
 use super::counters::Counters;
 use super::model::{HISTORY_MAX, TABLES_MAX, TageModel};
 
 /// Words of the history of branches.
 const WORDS: usize = HISTORY_MAX / 64;
-/// After so many branches what was useful is half forgotten.
+/// After so many branches, all counters of usefulness are halved.
 const FORGET_EVERY: u64 = 1 << 18;
-/// Tagged counters have three bits: from 4 on taken.
+/// Tagged counters have three bits: a branch is predicted taken from 4 on.
 const TAKEN: u8 = 4;
 
-/// Whether each of the last branches was taken, the last first.
+/// Whether each of the last branches was taken, the most recent first.
 #[derive(Clone, Debug)]
 struct History {
     bits: [u64; WORDS],
@@ -19,7 +19,7 @@ struct History {
 }
 
 impl History {
-    /// Branch `ago` branches before the next; 0 is the last.
+    /// The outcome of the branch that came `ago` branches before the most recent one.
     fn taken(&self, ago: usize) -> u64 {
         let at = (self.newest + HISTORY_MAX - ago) % HISTORY_MAX;
         self.bits[at / 64] >> (at % 64) & 1
@@ -32,14 +32,14 @@ impl History {
     }
 }
 
-/// Where each of three numbers begins in a word: there is a bit between them, at least.
+/// Where each of three numbers starts in a word, with at least one bit between them.
 const PLACES: [u32; 3] = [0, 21, 38];
 /// The lowest bit of each number.
 const LOWEST: u64 = 1 << PLACES[0] | 1 << PLACES[1] | 1 << PLACES[2];
 
-/// Histories of several lengths as so many bits each: a history in pieces of that width, all XORed. They
-/// are kept up to date a branch at a time, whatever their length: in a word for each length, with three
-/// widths, which are those of all.
+/// Folded histories of several lengths: a history is cut into pieces of some width, which are
+/// XORed. Each length has one word with its folds of three widths, and is updated in constant time
+/// per branch.
 #[derive(Clone, Debug)]
 struct Folded {
     histories: Box<[Word]>,
@@ -47,11 +47,11 @@ struct Folded {
     mask: u64,
 }
 
-/// The history of a length.
+/// The folded history of one length.
 #[derive(Clone, Copy, Debug)]
 struct Word {
     value: u64,
-    /// Where the branch stands in each number that leaves the history.
+    /// The bit in each number of the branch that leaves the history.
     leaves: u64,
     length: usize,
 }
@@ -74,7 +74,7 @@ impl Folded {
         for word in &mut self.histories {
             let leaves = word.leaves & history.taken(word.length - 1).wrapping_neg();
             let turned = (word.value << 1 | enters) ^ leaves;
-            // What was turned out of a number comes back at its other end.
+            // Bits that are shifted out of a number come in again at its other end.
             let out = (turned >> first & 1 << PLACES[0])
                 ^ (turned >> second & 1 << PLACES[1])
                 ^ (turned >> third & 1 << PLACES[2]);
@@ -90,7 +90,7 @@ struct Entry {
     useful: u8,
 }
 
-/// What a branch found.
+/// The result of looking a branch up in the tagged tables.
 #[derive(Clone, Copy)]
 struct Found {
     table: usize,
@@ -100,20 +100,20 @@ struct Found {
 #[derive(Clone, Debug)]
 pub(super) struct Tage {
     base: Counters,
-    /// Of all tables, one after the other. No tag is that of an empty entry: tags have their lowest
-    /// bit set.
+    /// The entries of all tables, one table after the other. Tags have their lowest bit set, which
+    /// no empty entry has.
     entries: Box<[Entry]>,
     tables: usize,
     table_entries: usize,
     folded: Folded,
     history: History,
-    /// From 8 on a new entry is not trusted, but the alternate prediction.
-    distrust: u8,
+    /// From 8 on, the alternate prediction is used in place of a new entry's.
+    use_alternate: u8,
     branches: u64,
 }
 
-/// History lengths of a model's tables, from the first to the last in geometric steps, each longer
-/// than that before.
+/// The history lengths of a model's tables, in geometric steps from the first to the last, and each
+/// at least one longer than the one before.
 fn lengths(model: &TageModel) -> Vec<u32> {
     let steps = f64::from(model.tables - 1).max(1.0);
     let ratio = f64::from(model.history_max) / f64::from(model.history_min);
@@ -121,7 +121,7 @@ fn lengths(model: &TageModel) -> Vec<u32> {
     for table in 0..model.tables {
         let exact = f64::from(model.history_min) * ratio.powf(f64::from(table) / steps);
         let least = lengths.last().map_or(model.history_min, |last| last + 1);
-        // Room is left for the next ones.
+        // Leaves room for the lengths that follow.
         let most = model.history_max - (model.tables - 1 - table);
         lengths.push((exact.round() as u32).clamp(least, most));
     }
@@ -139,12 +139,12 @@ impl Tage {
             table_entries,
             folded: Folded::new(&lengths(model), widths),
             history: History { bits: [0; WORDS], newest: 0 },
-            distrust: 8,
+            use_alternate: 8,
             branches: 0,
         }
     }
 
-    /// Where each table has the entry of an address, and the tag that it has then.
+    /// For each table, the index of an address's entry and its tag.
     #[inline]
     fn places(&self, address: u64) -> [(usize, u16); TABLES_MAX] {
         let mut places = [(0, 0); TABLES_MAX];
@@ -162,10 +162,10 @@ impl Tage {
         places
     }
 
-    /// What was predicted, before it was learned.
+    /// Trains the predictor. Returns the prediction before that.
     pub(super) fn step(&mut self, address: u64, taken: bool) -> bool {
         let places = self.places(address);
-        // A bit for each table that knows the branch.
+        // A bit for each table that hits.
         let mut known = 0u32;
         for (number, (at, tag)) in places.iter().enumerate().take(self.tables) {
             known |= u32::from(self.entries[*at].tag == *tag) << number;
@@ -181,13 +181,13 @@ impl Tage {
         let alternate = other.map_or(base, |found| found.taken);
         let predicted = provider.map_or(base, |found| {
             let entry = self.entries[places[found.table].0];
-            if is_new(entry) && self.distrust >= 8 { alternate } else { found.taken }
+            if is_new(entry) && self.use_alternate >= 8 { alternate } else { found.taken }
         });
         match provider {
             Some(found) => self.learn(found, places[found.table].0, alternate, taken),
             None => self.base.learn(address, taken),
         }
-        // Also where only the new entry was right: it is on its way then.
+        // Even if only the new entry was right: it is being trained then.
         let provided = provider.map_or(base, |found| found.taken);
         if predicted != taken && provided != taken {
             self.allocate(provider.map_or(0, |found| found.table + 1), &places, taken);
@@ -201,10 +201,10 @@ impl Tage {
         if found.taken != alternate {
             let right = found.taken == taken;
             if is_new(*entry) {
-                self.distrust = if right {
-                    self.distrust.saturating_sub(1)
+                self.use_alternate = if right {
+                    self.use_alternate.saturating_sub(1)
                 } else {
-                    (self.distrust + 1).min(15)
+                    (self.use_alternate + 1).min(15)
                 };
             }
             entry.useful =
@@ -214,7 +214,7 @@ impl Tage {
             if taken { (entry.counter + 1).min(7) } else { entry.counter.saturating_sub(1) };
     }
 
-    /// A longer history shall tell: an entry of no use in the first table that has one.
+    /// Allocates an entry with a longer history, in the first table whose entry is not useful.
     fn allocate(&mut self, from: usize, places: &[(usize, u16); TABLES_MAX], taken: bool) {
         let of_longer = &places[from..self.tables];
         for (at, tag) in of_longer {
@@ -239,7 +239,7 @@ impl Tage {
     }
 }
 
-/// Not used yet, and of two minds.
+/// Whether an entry is new: not useful yet, and with a weak counter.
 fn is_new(entry: Entry) -> bool {
     entry.useful == 0 && (entry.counter == TAKEN || entry.counter == TAKEN - 1)
 }
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The last `length` branches in pieces of `width`, all XORed.
+    /// The last `length` branches in pieces of `width`, XORed.
     fn folded(branches: &[bool], length: usize, width: u32) -> u64 {
         let last = branches.iter().rev().take(length).enumerate();
         last.fold(0, |value, (ago, taken)| value ^ u64::from(*taken) << (ago as u32 % width))
@@ -264,13 +264,13 @@ mod tests {
         ) {
             let widths = [widths.0, widths.1, widths.2];
             let mut history = History { bits: [0; WORDS], newest: 0 };
-            let mut kept = Folded::new(&[1, length], widths);
+            let mut incremental = Folded::new(&[1, length], widths);
             for taken in &branches {
-                kept.push(&history, *taken);
+                incremental.push(&history, *taken);
                 history.push(*taken);
             }
             for (number, width) in widths.into_iter().enumerate() {
-                let value = kept.histories[1].value >> PLACES[number] & ((1 << width) - 1);
+                let value = incremental.histories[1].value >> PLACES[number] & ((1 << width) - 1);
                 prop_assert_eq!(value, folded(&branches, length as usize, width));
             }
         }

@@ -1,14 +1,16 @@
-//! Where branches lead: the branch target buffer, the return stack, and targets by history.
+//! Targets of branches: the branch target buffer, the return stack, and indirect targets by
+//! history.
 
 use super::model::{HistoryModel, TableModel};
 
-/// No branch is at this address: it would end beyond the last one.
+/// No branch is at this address: it would end beyond the last address.
 const NOBODY: u64 = u64::MAX;
 
-/// Targets of taken branches by their addresses, the last used first in each set.
+/// The branch target buffer: targets of taken branches by address, the most recently used first in
+/// each set.
 #[derive(Clone, Debug)]
 pub(super) struct Btb {
-    /// Branch and target.
+    /// Address and target of each branch.
     ways: Box<[(u64, u64)]>,
     associativity: usize,
     set_mask: u64,
@@ -23,7 +25,7 @@ impl Btb {
         }
     }
 
-    /// The target that is known, before `target` takes its place.
+    /// Replaces the target of a branch by `target`. Returns the one that was known.
     #[inline]
     pub(super) fn step(&mut self, address: u64, target: u64) -> Option<u64> {
         let first = (address & self.set_mask) as usize * self.associativity;
@@ -31,7 +33,7 @@ impl Btb {
         if ways[0].0 == address {
             return Some(std::mem::replace(&mut ways[0].1, target));
         }
-        // Each moves on by a place, as far as the one that was known, or the last.
+        // Each entry moves back by one, up to the known one or the last.
         let mut moves = (address, target);
         for way in ways {
             std::mem::swap(way, &mut moves);
@@ -43,11 +45,11 @@ impl Btb {
     }
 }
 
-/// Return addresses; a call beyond its depth takes the place of the oldest.
+/// The return stack; a call beyond its depth replaces the oldest entry.
 #[derive(Clone, Debug)]
 pub(super) struct ReturnStack {
     addresses: Box<[u64]>,
-    /// Where the next goes.
+    /// The index of the next entry.
     top: usize,
     depth: usize,
 }
@@ -72,7 +74,7 @@ impl ReturnStack {
     }
 }
 
-/// Targets of indirect branches by address and by the targets of indirect branches before.
+/// Targets of indirect branches by address and by the history of indirect targets.
 #[derive(Clone, Debug)]
 pub(super) struct Indirect {
     targets: Box<[u64]>,
@@ -86,10 +88,11 @@ impl Indirect {
         Indirect { targets: vec![NOBODY; model.entries as usize].into(), history: 0, mask }
     }
 
-    /// What was predicted, before `target` takes its place.
+    /// Replaces the predicted target by `target`. Returns the prediction before that.
     #[inline]
     pub(super) fn step(&mut self, address: u64, target: u64) -> u64 {
-        // The history in the upper bits of the index, too, where addresses of a program are alike.
+        // The history is in the upper bits of the index, too, where addresses of a program differ
+        // little.
         let index = address ^ self.history ^ (self.history << 5);
         let entry = &mut self.targets[index as usize & (self.targets.len() - 1)];
         let predicted = std::mem::replace(entry, target);

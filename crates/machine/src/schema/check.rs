@@ -1,4 +1,4 @@
-//! What must hold between the parts of a model.
+//! Checks of a model's parts against each other.
 
 use super::reader::Reader;
 use super::{Inclusion, Index, LevelModel, Prefetch, SystemModel, Walk};
@@ -7,7 +7,8 @@ use crate::model::ModelError;
 /// Page sizes of the guest, bytes.
 pub(crate) const GUEST_PAGES_BYTES: [u64; 3] = [4 << 10, 2 << 20, 1 << 30];
 
-/// Whether a TLB can hold pages of these sizes: one of any size, or the guest's, the smallest first.
+/// Whether a TLB can hold pages of these sizes: one of any size, or the guest's, the smallest
+/// first.
 pub(super) fn is_page_list(sizes: &[u64]) -> bool {
     match sizes {
         [] => false,
@@ -27,12 +28,16 @@ pub(super) fn check(model: &SystemModel, file: &Reader<'_>) -> Result<(), ModelE
     if let Some(core) = &model.core {
         let threads = core.threads.unwrap_or(1);
         if threads != model.threads_per_core {
-            let problem = format!("{} beside core.threads of {threads}", model.threads_per_core);
+            let problem = format!(
+                "{} with core.threads of {threads}; allowed: the same",
+                model.threads_per_core
+            );
             return Err(file.fail("threads_per_core", problem));
         }
         let (load, hit) = (core.units.load.latency_cycles, model.latencies.l1_hit_cycles);
         if u64::from(load) != hit {
-            let problem = format!("{hit} beside core.units.load.latency_cycles of {load}");
+            let problem =
+                format!("{hit} with core.units.load.latency_cycles of {load}; allowed: the same");
             return Err(file.fail("l1_hit_cycles", problem));
         }
     }
@@ -46,11 +51,11 @@ pub(super) fn check(model: &SystemModel, file: &Reader<'_>) -> Result<(), ModelE
     }
     let code = &model.l1i;
     if code.trace && (code.index == Index::Virtual || code.prefetch != Prefetch::None) {
-        let problem = "stands beside index or prefetch, which a trace cache has not";
+        let problem = "is set together with index or prefetch, which a trace cache does not have";
         return Err(inside(file, "l1i", "trace", problem));
     }
     if model.walk == Walk::Fixed && model.walk_entries > 0 {
-        return Err(file.fail("walk_entries", "means nothing without walk = \"caches\""));
+        return Err(file.fail("walk_entries", "has no effect without walk = \"caches\""));
     }
     tlbs(model, file)
 }

@@ -59,15 +59,15 @@ pub fn draw(model: &SystemModel) -> String {
     text
 }
 
-/// How a core executes, in a line or two.
+/// How a core executes: one line or two.
 fn executes(core: &CoreModel) -> String {
     let order = match (&core.window, core.threads) {
         (Some(window), _) => format!("out of order, {} in flight", window.reorder_entries),
-        (None, Some(threads)) => format!("in order, {threads} threads in turn"),
+        (None, Some(threads)) => format!("in order, {threads} threads, one per cycle"),
         (None, None) if core.data.blocking => "in order, waits for each miss".to_owned(),
         (None, None) => "in order".to_owned(),
     };
-    let foresees = match &core.predictor.direction {
+    let predictor = match &core.predictor.direction {
         DirectionModel::Taken => "all taken",
         DirectionModel::NotTaken => "none taken",
         DirectionModel::BackwardTaken => "backward taken",
@@ -77,7 +77,7 @@ fn executes(core: &CoreModel) -> String {
         DirectionModel::Tage(_) => "TAGE",
     };
     format!(
-        "{order}, {} wide; branches {foresees}, {} if not foreseen\n",
+        "{order}, {} wide; branches {predictor}, {} if mispredicted\n",
         core.width,
         cycles(core.front.mispredict_cycles.into())
     )
@@ -87,11 +87,11 @@ fn cycles(number: u64) -> String {
     if number == 1 { "1 cycle".to_owned() } else { format!("{number} cycles") }
 }
 
-/// A level, further to the right the farther it is from the core.
+/// A level: indented more the farther it is from the core.
 fn row(depth: usize, name: &str, what: &str, answer: &str) -> String {
     let branch = if depth == 0 { String::new() } else { format!("{}└ ", "  ".repeat(depth - 1)) };
     let name = format!("{branch}{name}");
-    // What does not fit stands below.
+    // What does not fit goes to the next line.
     let mut lines = vec![String::new()];
     for words in what.split_inclusive(", ") {
         let fits =
@@ -109,7 +109,7 @@ fn row(depth: usize, name: &str, what: &str, answer: &str) -> String {
     text
 }
 
-/// What a load takes that is served after `wait` cycles more than by L1.
+/// The latency of a load that takes `wait` cycles more than an L1 hit.
 fn answer(model: &SystemModel, wait: u64) -> String {
     let total = model.latencies.l1_hit_cycles + wait;
     let tenths_of_ns = u128::from(total) * 10_000_000_000 / u128::from(model.clock_hz);

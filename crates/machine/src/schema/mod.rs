@@ -13,56 +13,57 @@ pub use set::set;
 use crate::core::CoreModel;
 use crate::model::{BlockingModel, CacheModel, ModelError, TlbModel};
 
-/// Whether a store that hits is passed on at once.
+/// When a store that hits is written to the next level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WritePolicy {
-    /// The line becomes dirty, and is written when it leaves.
+    /// When the line is evicted: until then it is dirty.
     #[default]
     Back,
-    /// It goes on to the next level, through a buffer that the processor does not wait for.
+    /// At once, through a buffer that the processor does not wait for.
     Through,
 }
 
-/// Which address picks the set.
+/// Which address selects the set of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Index {
-    /// The physical one.
+    /// The physical address.
     #[default]
     Physical,
-    /// The virtual one. Tags are physical, and a line is in one place at a time.
+    /// The virtual address. Tags are physical, and a cache holds a line in one set at a time.
     Virtual,
 }
 
-/// What is fetched before it is asked for.
+/// What a cache prefetches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Prefetch {
     /// Nothing.
     #[default]
     None,
-    /// The line behind one that missed, or that was prefetched and is used for the first time.
+    /// The line after one that missed, or after a prefetched one at its first use.
     NextLine,
-    /// What an instruction's constant stride leads to.
+    /// The next address of an instruction whose misses have a constant stride.
     Stride,
 }
 
-/// What a level holds of what the levels above it hold.
+/// Which lines of the levels above a level holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Inclusion {
-    /// All of it: a line that leaves takes its copies above along.
+    /// All of them: when it evicts a line, the levels above lose the line, too.
     Inclusive,
-    /// None of it: it holds what left them.
+    /// None of them: it holds the lines that they evicted.
     Exclusive,
-    /// A miss fills it, and nothing more is promised.
+    /// A miss fills the level, and nothing else relates it to the levels above.
     #[default]
     NonInclusive,
 }
 
-/// How caches of several processors agree.
+/// The coherence protocol between the caches of several cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
     /// Invalid, shared, dirty, as in the paper `simos-1995`, section 3.5.
     Msi,
-    /// With an exclusive clean state: a line that nobody else has is written without asking.
+    /// With an exclusive clean state: a core writes a line that no other core holds without a
+    /// request.
     #[default]
     Mesi,
 }
@@ -70,10 +71,10 @@ pub enum Protocol {
 /// What happens to cached lines that a device writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dma {
-    /// They are dropped.
+    /// Caches drop them.
     #[default]
     Invalidate,
-    /// They stay, and hold what the device wrote.
+    /// Caches keep them, with the new content.
     Update,
 }
 
@@ -83,7 +84,7 @@ pub enum Walk {
     /// In a fixed time.
     #[default]
     Fixed,
-    /// By loads of the tables, through the caches.
+    /// By loads of page table entries, through the caches.
     Caches,
 }
 
@@ -94,35 +95,35 @@ pub struct LevelModel {
     pub cache: CacheModel,
     /// Stores that hit.
     pub write: WritePolicy,
-    /// Whether a store that misses brings the line in.
+    /// Whether a store that misses fills the line.
     pub allocate: bool,
-    /// Which address picks the set.
+    /// Which address selects the set.
     pub index: Index,
-    /// What a miss brings in, bytes: a line, or a part of it.
+    /// What a miss fills, bytes: a line or a part of it.
     pub sub_block_bytes: u64,
-    /// Misses that may wait for their lines at the same time.
+    /// Misses that can be under way at the same time.
     pub mshrs: u32,
     /// Prefetching.
     pub prefetch: Prefetch,
-    /// What it holds of the levels above.
+    /// Which lines of the levels above it holds.
     pub inclusion: Inclusion,
     /// Whether all processors share it. If not, each core has its own.
     pub shared: bool,
-    /// Whether it holds decoded code under the addresses at which it was entered, so that what is
-    /// entered at two addresses is in it twice.
+    /// Whether it is a trace cache: it holds decoded code by the address at which the code was
+    /// entered, and code that is entered at two addresses twice.
     pub trace: bool,
 }
 
 /// A TLB, and which pages it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlbLevel {
-    /// Entries, ways, replacement; its page is the smallest that it holds.
+    /// Entries, ways and replacement; its page is the smallest of `pages_bytes`.
     pub tlb: TlbModel,
     /// Page sizes, bytes, the smallest first.
     pub pages_bytes: Vec<u64>,
 }
 
-/// Cycles that a processor waits. Of a miss they are counted beyond an L1 hit.
+/// Latencies in cycles. Those of misses are in addition to an L1 hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latencies {
     /// From a load that hits L1 to the first instruction that can use it.
@@ -131,17 +132,17 @@ pub struct Latencies {
     pub l2_hit_cycles: u64,
     /// An L2 miss that hits L3; zero without an L3.
     pub l3_hit_cycles: u64,
-    /// A miss that memory serves.
+    /// A miss that memory supplies.
     pub memory_cycles: u64,
-    /// Cycles for which a line occupies the way to memory; 0 for no limit.
+    /// Cycles for which a line occupies the memory bus; 0 for no limit.
     pub memory_line_cycles: u64,
-    /// A miss that another core's cache serves.
+    /// A miss that another core's cache supplies.
     pub cache_to_cache_cycles: u64,
-    /// A store to a line that others have, too.
+    /// A store to a line that other cores hold, too.
     pub upgrade_cycles: u64,
     /// A miss of the first TLB that hits the second; zero without one.
     pub stlb_hit_cycles: u64,
-    /// A TLB miss; with a walk through the caches, what it takes besides its loads.
+    /// A TLB miss; with a walk through the caches, without its loads.
     pub tlb_miss_cycles: u64,
 }
 
@@ -158,9 +159,9 @@ pub struct SystemModel {
     pub cpus: u32,
     /// How many of these share a core, and with it L1 and what is not `shared`.
     pub threads_per_core: u32,
-    /// What executes; absent for a core that executes one instruction after the other.
+    /// The core; absent if it executes one instruction after the other.
     pub core: Option<CoreModel>,
-    /// Cycles of an instruction that waits for nothing, of a core that executes one at a time.
+    /// Cycles of an instruction that waits for nothing, on a core that executes one at a time.
     pub instruction_cycles: u64,
     /// L1 instruction cache.
     pub l1i: LevelModel,
@@ -172,54 +173,55 @@ pub struct SystemModel {
     pub l3: Option<LevelModel>,
     /// Instruction TLB.
     pub itlb: TlbLevel,
-    /// Instruction TLB of large pages, if that is another one.
+    /// Instruction TLB for large pages, if it is separate.
     pub itlb_large: Option<TlbLevel>,
     /// Data TLB.
     pub dtlb: TlbLevel,
-    /// Data TLB of large pages, if that is another one.
+    /// Data TLB for large pages, if it is separate.
     pub dtlb_large: Option<TlbLevel>,
-    /// Second TLB, of both, if there is one.
+    /// Second TLB, for instructions and data, if there is one.
     pub stlb: Option<TlbLevel>,
     /// How TLB misses are served.
     pub walk: Walk,
-    /// Entries of the cache of upper tables that a walk through the caches has; 0 for none.
+    /// Entries of the page walk cache, for walks through the caches; 0 for none.
     pub walk_entries: u32,
     /// All latencies.
     pub latencies: Latencies,
-    /// How caches agree.
+    /// The coherence protocol.
     pub protocol: Protocol,
-    /// What devices do to caches.
+    /// What writes of devices do to caches.
     pub dma: Dma,
 }
 
-/// Longest model text that is read.
+/// The longest text of a model, bytes.
 pub const TEXT_BYTES_MAX: usize = 64 << 10;
 
 impl SystemModel {
     /// Parses and checks a model.
     ///
     /// # Errors
-    /// [`ModelError`], with line, field and what is allowed.
+    /// [`ModelError`] with the line, the field and what is allowed.
     pub fn parse(text: &str) -> Result<Self, ModelError> {
         parse::parse(text)
     }
 
-    /// Its levels below L1, the first first.
+    /// The levels below L1, L2 first.
     pub fn outer(&self) -> impl Iterator<Item = &LevelModel> {
         std::iter::once(&self.l2).chain(&self.l3)
     }
 
-    /// Cores.
+    /// The number of cores.
     #[must_use]
     pub fn cores(&self) -> u32 {
         self.cpus / self.threads_per_core
     }
 
-    /// The same machine for [`BlockingMachine`](crate::BlockingMachine), which is fast and knows less: two levels,
-    /// one processor (of several, each has its own, not coherent), blocking, fixed latencies.
+    /// The same machine for [`BlockingMachine`](crate::BlockingMachine), which is faster and more
+    /// limited: a blocking core, two levels, fixed latencies. Of several processors, each has
+    /// caches of its own, without coherence.
     ///
     /// # Errors
-    /// [`ModelError`], with all that is too much for it.
+    /// [`ModelError`] with everything that the fast path does not have.
     pub fn blocking(&self) -> Result<BlockingModel, ModelError> {
         let excess = self.beyond_blocking();
         if !excess.is_empty() {
@@ -247,7 +249,7 @@ impl SystemModel {
         Ok(model)
     }
 
-    /// What [`BlockingMachine`](crate::BlockingMachine) would leave out.
+    /// The features that [`BlockingMachine`](crate::BlockingMachine) does not have.
     fn beyond_blocking(&self) -> Vec<&'static str> {
         let caches = [&self.l1i, &self.l1d, &self.l2];
         let any = |has: fn(&LevelModel) -> bool| caches.iter().any(|level| has(level));
@@ -275,8 +277,8 @@ impl SystemModel {
     }
 }
 
-/// Whether a core does what the timed level's processor does: an instruction at a time, waiting for each
-/// miss.
+/// Whether a core executes one instruction at a time and waits for each miss, as the processor of
+/// the level `timed` does.
 fn is_blocking(core: &CoreModel) -> bool {
     core.width == 1 && core.data.blocking && core.window.is_none() && core.threads.is_none()
 }

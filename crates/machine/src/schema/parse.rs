@@ -1,4 +1,4 @@
-//! From the text of a file to a [`SystemModel`]: which fields there are, their ranges and defaults.
+//! Parses the text of a file into a [`SystemModel`]: the fields, their ranges and defaults.
 
 use toml::de::DeTable;
 
@@ -14,15 +14,15 @@ use crate::model::{
     TlbModel, WAYS_MAX,
 };
 
-/// Longest wait that a model may have, cycles.
+/// The longest latency of a model, cycles.
 const CYCLES_MAX: u64 = 1_000_000;
-/// Longest line.
+/// The longest line of a cache, bytes.
 const LINE_BYTES_MAX: u64 = 4096;
-/// Most processors: a set of cores is a word.
+/// The most processors: a set of cores is one word.
 pub(super) const CPUS_MAX: u64 = 64;
-/// Most misses at the same time.
+/// The most misses under way at the same time.
 const MSHRS_MAX: u64 = 64;
-/// Most entries of the cache of upper tables.
+/// The most entries of a page walk cache.
 const WALK_ENTRIES_MAX: u64 = 4096;
 
 type Parsed<T> = Result<T, ModelError>;
@@ -101,7 +101,7 @@ fn core(file: &Reader<'_>) -> Parsed<Option<CoreModel>> {
     Ok(core)
 }
 
-/// Those of levels that there are none of are refused as unknown.
+/// Latencies of a level that the model does not have are refused as unknown.
 fn latencies(file: &Reader<'_>, l3: bool, stlb: bool) -> Parsed<Latencies> {
     let range = 0..=CYCLES_MAX;
     let memory_cycles = file.needed("memory_cycles", range.clone())?;
@@ -182,7 +182,7 @@ fn next_line(table: &Reader<'_>) -> Parsed<Prefetch> {
     Ok(table.choice("prefetch", &choices)?.unwrap_or_default())
 }
 
-/// What all caches have.
+/// The geometry that all caches have.
 fn plain(name: &str, table: &Reader<'_>) -> Parsed<LevelModel> {
     let size = table.quantity("size", "bytes", BYTES, LINE_BYTES_MIN..=CACHE_BYTES_MAX)?;
     let line = table.quantity("line", "bytes", BYTES, LINE_BYTES_MIN..=LINE_BYTES_MAX)?;
@@ -213,7 +213,7 @@ fn tlb(file: &Reader<'_>, name: &str) -> Parsed<Option<TlbLevel>> {
     let page = table.quantity("page", "bytes", BYTES, 4 << 10..=1 << 30)?;
     let pages_bytes = match (table.sizes("pages")?, page) {
         (Some(_), Some(_)) => {
-            return Err(table.fail("pages", "stands beside page; allowed: one of them"));
+            return Err(table.fail("pages", "is given together with page; allowed: one of them"));
         }
         (Some(sizes), None) => sizes,
         (None, page) => vec![page.unwrap_or(4096)],
@@ -224,7 +224,7 @@ fn tlb(file: &Reader<'_>, name: &str) -> Parsed<Option<TlbLevel>> {
     }
     let tlb = TlbModel {
         entries,
-        // No number of ways is for full associativity.
+        // Without a number of ways, the TLB is fully associative.
         ways: table.integer("ways", 1..=WAYS_MAX.into())?.unwrap_or(entries.into()) as u32,
         page_bytes: pages_bytes[0],
         replacement: table.choice("replacement", REPLACEMENTS)?.unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! Reads a TOML table field by field, so that each error names line, field and what is allowed.
+//! Reads a TOML table field by field: each error names the line, the field and what is allowed.
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -11,13 +11,13 @@ use toml::de::{DeTable, DeValue, Deserializer};
 use super::units::{self, Units};
 use crate::model::ModelError;
 
-/// Longest text of a field.
+/// The longest text of a field, bytes.
 const WORDS_BYTES_MAX: usize = 200;
 
-/// A table of a file, and what was asked of it so far.
+/// A table of a file, and which of its fields were read so far.
 pub(crate) struct Reader<'t> {
     text: &'t str,
-    /// Its name with a dot behind it; empty for the file itself.
+    /// The table's name and a dot; empty for the file itself.
     path: String,
     span: Range<usize>,
     fields: &'t DeTable<'t>,
@@ -25,7 +25,7 @@ pub(crate) struct Reader<'t> {
 }
 
 impl<'t> Reader<'t> {
-    /// Of a whole file.
+    /// Returns the reader of a whole file.
     pub(crate) fn new(text: &'t str, file: &'t Spanned<DeTable<'t>>) -> Self {
         Self::of(text, String::new(), 0..0, file.get_ref())
     }
@@ -34,7 +34,7 @@ impl<'t> Reader<'t> {
         Reader { text, path, span, fields, asked: RefCell::default() }
     }
 
-    /// An error at `field`, or at the table where the field is missing.
+    /// Returns an error at `field`, or at the table if the field is missing.
     pub(crate) fn fail(&self, field: &str, problem: impl Display) -> ModelError {
         let find = |fits: &dyn Fn(&str) -> bool| self.fields.keys().find(|key| fits(key.get_ref()));
         let with_unit = |key: &str| {
@@ -50,14 +50,14 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// An error of a part that does not know the file: its line is added.
+    /// Adds the line to an error of a part that does not know the file.
     pub(crate) fn locate(&self, error: ModelError) -> ModelError {
         let field = error.field.rsplit('.').next().unwrap_or_default();
         let field = field.strip_suffix("_bytes").unwrap_or(field);
         self.fail(field, error.problem)
     }
 
-    /// Whether the file says something of it.
+    /// Whether the table has the field.
     pub(crate) fn has(&self, field: &str) -> bool {
         self.value(field).is_some()
     }
@@ -74,7 +74,7 @@ impl<'t> Reader<'t> {
         self.fail(field, format!("{} is given; allowed: {wanted}", value.type_str()))
     }
 
-    /// A whole number of `range`; absent, if the file does not say.
+    /// A whole number in `range`, if the field is there.
     pub(crate) fn integer(
         &self,
         field: &str,
@@ -91,7 +91,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// As [`Reader::integer`], of what must be there.
+    /// Like [`Reader::integer`], for a field that must be there.
     pub(crate) fn needed(
         &self,
         field: &str,
@@ -113,7 +113,9 @@ impl<'t> Reader<'t> {
         let plain = format!("{field}_{suffix}");
         let Some(value) = self.value(field) else { return self.integer(&plain, range) };
         if self.has(&plain) {
-            return Err(self.fail(field, format!("stands beside {plain}; allowed: one of them")));
+            return Err(
+                self.fail(field, format!("is given together with {plain}; allowed: one of them"))
+            );
         }
         let example = format!("a text with its unit, as \"{} {}\"", 16, units[1].0);
         let Some(text) = value.as_str() else {
@@ -127,7 +129,7 @@ impl<'t> Reader<'t> {
         Ok(Some(number))
     }
 
-    /// Sizes of a list, as `["4 KiB", "2 MiB"]`.
+    /// A list of sizes, such as `["4 KiB", "2 MiB"]`.
     pub(crate) fn sizes(&self, field: &str) -> Result<Option<Vec<u64>>, ModelError> {
         let Some(value) = self.value(field) else { return Ok(None) };
         let wanted = "a list of sizes, as [\"4 KiB\", \"2 MiB\"]";
@@ -143,7 +145,7 @@ impl<'t> Reader<'t> {
         Ok(Some(sizes))
     }
 
-    /// Words.
+    /// A text.
     pub(crate) fn words(&self, field: &str) -> Result<Option<String>, ModelError> {
         let Some(value) = self.value(field) else { return Ok(None) };
         let wanted = format!("a text of up to {WORDS_BYTES_MAX} bytes");
@@ -156,13 +158,13 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Yes or no.
+    /// True or false.
     pub(crate) fn flag(&self, field: &str) -> Result<Option<bool>, ModelError> {
         let Some(value) = self.value(field) else { return Ok(None) };
         value.as_bool().map(Some).ok_or_else(|| self.wrong(field, value, "true, false"))
     }
 
-    /// One of some words.
+    /// One of several words.
     pub(crate) fn choice<T: Copy>(
         &self,
         field: &str,
@@ -180,7 +182,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// A table of this one.
+    /// A table inside this one.
     pub(crate) fn table(&self, field: &str) -> Result<Option<Reader<'t>>, ModelError> {
         let Some(value) = self.value(field) else { return Ok(None) };
         let Some(fields) = value.as_table() else {
@@ -190,7 +192,7 @@ impl<'t> Reader<'t> {
         Ok(Some(Self::of(self.text, format!("{}{field}.", self.path), span, fields)))
     }
 
-    /// A table that somebody else knows the fields of.
+    /// A table whose fields another part of the program defines.
     pub(crate) fn foreign<T: DeserializeOwned>(
         &self,
         field: &str,
@@ -210,7 +212,7 @@ impl<'t> Reader<'t> {
         })
     }
 
-    /// An error of a part that names its field from the top of this table: its line is added.
+    /// Adds the line to an error of a part that names its field from the top of this table.
     pub(crate) fn locate_path(&self, error: ModelError) -> ModelError {
         let (mut fields, mut start) = (self.fields, self.span.start);
         for name in error.field.split('.') {
@@ -226,7 +228,7 @@ impl<'t> Reader<'t> {
         ModelError { line: Some(line_of(self.text, start)), ..error }
     }
 
-    /// Refuses what was not asked for: a field that means nothing here.
+    /// Refuses fields that were not read: they are unknown.
     pub(crate) fn done(&self) -> Result<(), ModelError> {
         let asked = self.asked.borrow();
         for (key, _) in self.fields {
@@ -244,7 +246,7 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// Adds the names of the fields that lead to a byte.
+/// Appends the names of the fields that contain a byte, the outermost first.
 fn path_at(fields: &DeTable<'_>, byte: usize, path: &mut String) -> bool {
     for (key, value) in fields {
         let before = path.len();
@@ -259,7 +261,7 @@ fn path_at(fields: &DeTable<'_>, byte: usize, path: &mut String) -> bool {
     false
 }
 
-/// The line, from 1, in which a byte stands.
+/// The number of the line, from 1, that a byte is in.
 pub(crate) fn line_of(text: &str, byte: usize) -> usize {
     let before = text.as_bytes().get(..byte).unwrap_or_default();
     before.iter().filter(|byte| **byte == b'\n').count() + 1

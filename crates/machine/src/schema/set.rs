@@ -1,7 +1,7 @@
 //! Changes a field of a model's text, as `--set l2.size=4MiB` does.
 //!
-//! The text is changed, not the structure: comments and line numbers stay, and whoever reads the model
-//! reads it from the same sort of text.
+//! It changes the text and not the structure: comments and line numbers stay, and the model that a
+//! run records is still a model file.
 
 use std::ops::Range;
 
@@ -13,17 +13,17 @@ use crate::model::ModelError;
 
 /// Units of fields that may be written without one.
 const SUFFIXES: [&str; 2] = ["_bytes", "_hz"];
-/// Tables within tables that there are in models, at most.
+/// The deepest nesting of tables in a model.
 const TABLES_MAX: usize = 4;
 
 /// The text of a model with fields changed or added, one after the other. Each of `assignments` is
-/// `FIELD=VALUE`, as `l2.size=4MiB` or `memory_cycles=200`; what they make together is a model, what some of
-/// them make need not be one (`l1d.size=48KiB` alone, where there are 8 ways).
+/// `FIELD=VALUE`, such as `l2.size=4MiB` or `memory_cycles=200`. The result of all must be a model,
+/// but not that of each (`l1d.size=48KiB` alone, where there are 8 ways).
 ///
 /// # Errors
-/// [`ModelError`], when the text is no model, an assignment is none, or the model they make is refused.
+/// [`ModelError`] if the text is no model, an assignment is malformed, or the result is refused.
 pub fn set(text: &str, assignments: &[&str]) -> Result<String, ModelError> {
-    // The text that is changed must be one itself, so that an error below is of the assignments.
+    // The text must be a model before the change: then an error below is one of the assignments.
     SystemModel::parse(text)?;
     let mut changed = text.to_owned();
     for assignment in assignments {
@@ -38,7 +38,7 @@ pub fn set(text: &str, assignments: &[&str]) -> Result<String, ModelError> {
     }
 }
 
-/// The text with one field changed or added, which need not be a model.
+/// Returns the text with one field changed or added. It need not be a model.
 fn edit(text: &str, assignment: &str) -> Result<String, ModelError> {
     let refuse = |problem: &str| ModelError::new(format!("--set {assignment}"), problem);
     let (field, value) =
@@ -64,7 +64,7 @@ fn edit(text: &str, assignment: &str) -> Result<String, ModelError> {
     changed.ok_or_else(|| refuse("has no table of its own to stand in"))
 }
 
-/// A number, list or truth as it is; all else is text.
+/// A number, list or boolean as it is; everything else as text.
 fn literal(value: &str) -> String {
     let is_plain = DeValue::parse(value).is_ok_and(|value| {
         let value = value.get_ref();
@@ -73,7 +73,7 @@ fn literal(value: &str) -> String {
     if is_plain && !value.contains('\n') { value.to_owned() } else { format!("{value:?}") }
 }
 
-/// The table that a path leads to: none if there is none, and an empty one for the file itself.
+/// The table that a path names, if there is one; the file itself for an empty path.
 fn descend<'t>(file: &'t DeTable<'t>, path: &[&str]) -> Option<Option<&'t Spanned<DeValue<'t>>>> {
     let mut found = None;
     let mut fields = Some(file);
@@ -86,8 +86,8 @@ fn descend<'t>(file: &'t DeTable<'t>, path: &[&str]) -> Option<Option<&'t Spanne
     Some(found)
 }
 
-/// Changes `name` of a table, or adds it where the table has room for it: at a byte, with what stands
-/// behind a field there.
+/// Changes the field `name` of a table, or adds it at `room`: a byte of the text, and the separator
+/// that follows the field there.
 fn in_table(
     text: &str,
     fields: &DeTable<'_>,
@@ -103,8 +103,8 @@ fn in_table(
     let (replaced, new) = match old {
         Some((key, value)) => (key.span().start..value.span().end, format!("{name} = {literal}")),
         None => {
-            let (at, behind) = room?;
-            (at..at, format!("{name} = {literal}{behind}"))
+            let (at, separator) = room?;
+            (at..at, format!("{name} = {literal}{separator}"))
         }
     };
     Some(replace(text, replaced, &new))
@@ -115,8 +115,8 @@ fn replace(text: &str, range: Range<usize>, new: &str) -> String {
     format!("{}{new}{}", before.unwrap_or_default(), after.unwrap_or_default())
 }
 
-/// Where the first field of a table may stand, and what has to stand behind it: in the line below its
-/// head, or behind its brace.
+/// Where a table's first field can be added, and the separator that follows it: on the line after
+/// the table's header, or after its brace.
 fn start_of_table(text: &str, table: &Spanned<DeValue<'_>>) -> Option<(usize, &'static str)> {
     let start = table.span().start;
     match text.as_bytes().get(start)? {

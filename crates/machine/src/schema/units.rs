@@ -1,21 +1,21 @@
-//! Numbers with units, as `16 KiB` and `200 MHz`.
+//! Numbers with units, such as `16 KiB` and `200 MHz`.
 
-/// Units of a quantity, with what one of each is worth.
+/// The units of a quantity, and how many of the smallest unit each is.
 pub(crate) type Units = &'static [(&'static str, u64)];
 
-/// Units of sizes. KB is not among them: some mean 1,000 bytes by it, and some 1,024.
+/// Units of sizes. KB is not among them because it is ambiguous: 1,000 or 1,024 bytes.
 pub(crate) const BYTES: Units = &[("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
 /// Units of frequencies.
 pub(crate) const HZ: Units =
     &[("Hz", 1), ("kHz", 1_000), ("MHz", 1_000_000), ("GHz", 1_000_000_000)];
 
-/// Longest number with its unit.
+/// The longest number with its unit, bytes.
 const TEXT_BYTES_MAX: usize = 32;
-/// Most digits behind the point.
+/// The most digits after the decimal point.
 const DECIMALS_MAX: usize = 9;
 
-/// `16 KiB` in bytes, or `1.7 GHz` in hertz. A number that is not whole in the smallest unit, as half
-/// a byte, is refused.
+/// Parses `16 KiB` as bytes, or `1.7 GHz` as hertz. A number that is not whole in the smallest
+/// unit, such as half a byte, is refused.
 ///
 /// # Errors
 /// What is wrong, in words.
@@ -36,7 +36,7 @@ pub(crate) fn parse(text: &str, units: Units) -> Result<u64, String> {
     scaled(number, *worth).ok_or_else(|| format!("{text:?} is no whole number of {}", units[0].0))
 }
 
-/// A decimal number times `worth`, if that is whole.
+/// A decimal number times `worth`, if the product is whole.
 fn scaled(number: &str, worth: u64) -> Option<u64> {
     let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
     let decimals = decimals.trim_end_matches('0');
@@ -53,13 +53,13 @@ fn scaled(number: &str, worth: u64) -> Option<u64> {
     u64::try_from(total / tens).ok()
 }
 
-/// A size in its largest unit, as `16 KiB`.
+/// A size in its largest unit, such as `16 KiB`.
 #[must_use]
 pub fn size_text(bytes: u64) -> String {
     in_largest(bytes, BYTES)
 }
 
-/// A frequency in its largest unit, as `1.7 GHz`.
+/// A frequency in its largest unit, such as `1.7 GHz`.
 #[must_use]
 pub fn frequency_text(hz: u64) -> String {
     in_largest(hz, HZ)
@@ -68,7 +68,7 @@ pub fn frequency_text(hz: u64) -> String {
 fn in_largest(number: u64, units: Units) -> String {
     let (name, worth) = units.iter().rev().find(|(_, worth)| *worth <= number).unwrap_or(&units[0]);
     let (whole, rest) = (number / worth, number % worth);
-    // Three decimals are exact for what there is, as 1.25 MiB and 1.266 GHz.
+    // Three decimals are exact for all values of real machines, such as 1.25 MiB and 1.266 GHz.
     let decimals = format!("{:03}", u128::from(rest) * 1000 / u128::from(*worth));
     match decimals.trim_end_matches('0') {
         "" => format!("{whole} {name}"),

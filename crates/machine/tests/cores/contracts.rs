@@ -1,4 +1,4 @@
-//! Timing contracts of the core out of order: streams whose cycles can be worked out by hand.
+//! Timing contracts of the core out of order: streams whose cycles can be computed by hand.
 
 use machine::core::{CoreCounts, CoreModel, Instruction, Register, Special, Unit, UnitModel};
 
@@ -41,7 +41,7 @@ fn contract_3_units_limit_what_begins_in_a_cycle() {
     model.units.multiply = UnitModel { count: 2, latency_cycles: 5, interval_cycles: 1 };
     model.units.divide = UnitModel { count: 1, latency_cycles: 20, interval_cycles: 20 };
     let all = |unit| repeat(400, move |number| (operation(unit, number, number).0, None));
-    // Sixteen registers, each a chain: two begin a cycle, the last is done 5 later.
+    // Sixteen registers, each a chain: two start per cycle, the last is done 5 later.
     assert_eq!(cycles(&model, &all(Unit::Multiply)), 199 + 5);
     assert_eq!(cycles(&model, &all(Unit::Divide)), 400 * 20);
     model.issue_width = 1;
@@ -56,7 +56,7 @@ fn contract_4_a_chain_of_loads_takes_the_latency_of_each() {
     let chase = repeat(100, |link| load(0, 0, FAR + 64 * link));
     let counts = far(&model, 200, &chase);
     assert_eq!((counts.cycles, counts.load_misses), (100 * 205, 100));
-    // All but the slots in which the loads graduate, and the first, which are not data's.
+    // All slots except the first ones and those in which the loads retire are charged to data.
     assert_eq!(counts.data_stall_slots, 100 * 205 * 4 - 100 - counts.open_slots);
 }
 
@@ -67,7 +67,8 @@ fn contract_5_independent_misses_overlap_as_far_as_there_are_places() {
         model.data.mshrs = misses;
         let counts =
             far(&model, 100, &repeat(64, |number| load(number % 8, 15, FAR + 64 * number)));
-        // Four begin a cycle: the first four are there after 100 cycles and one for the load itself.
+        // Four start per cycle: the first four are ready after 100 cycles and one for the load
+        // itself.
         let first = if misses == 8 { 1 } else { 0 };
         assert_eq!(counts.cycles, 64 / u64::from(misses) * 100 + 1 + first, "{misses} places");
     }
@@ -88,14 +89,15 @@ fn contract_7_a_long_miss_is_hidden_as_far_as_the_window_reaches() {
     let mut model = plain();
     model.window.as_mut().unwrap().reorder_entries = 64;
     model.window.as_mut().unwrap().scheduler_entries = 64;
-    // Each 64 instructions one misses: it is done 101 cycles after it has entered, and only then there
-    // is room for the next 64.
+    // One of 64 instructions misses: it is done 101 cycles after it has entered, and only then is
+    // there room for the next 64.
     let steps = repeat(64 * 10, |number| match number % 64 {
         0 => load(0, 15, FAR + 64 * number),
         _ => set(1),
     });
     assert_eq!(far(&model, 100, &steps).cycles, 10 * 101 + 63 / 4);
-    // 16 cycles of work are hidden: no more waits than of one, where the window holds all.
+    // 16 cycles of work are hidden: if the reorder buffer holds all, the waits are those of one
+    // miss.
     model.window.as_mut().unwrap().reorder_entries = 640;
     assert_eq!(far(&model, 100, &steps).cycles, 101 + 639 / 4);
 }
@@ -104,10 +106,10 @@ fn contract_7_a_long_miss_is_hidden_as_far_as_the_window_reaches() {
 fn contract_8_a_full_scheduler_stops_what_is_behind_a_miss() {
     let mut model = plain();
     model.window.as_mut().unwrap().scheduler_entries = 8;
-    // The load leaves the scheduler; what depends on it stays there, and the ninth can't enter.
+    // The load leaves the scheduler; its dependent instructions stay, and the ninth cannot enter.
     let dependent = [vec![load(0, 15, FAR)], repeat(20, |_| add(1, 0)), repeat(4, set)].concat();
     let counts = far(&model, 100, &dependent);
-    // The chain of 20 begins when the load is there, one a cycle.
+    // The chain of 20 starts when the load is ready, one per cycle.
     assert_eq!(counts.cycles, 101 + 20 + 1);
     let independent = [vec![load(0, 15, FAR)], repeat(400, set)].concat();
     assert_eq!(far(&model, 100, &independent).cycles, 101 + 100);
@@ -122,11 +124,11 @@ fn contract_9_a_load_takes_the_value_of_a_store_before_it() {
     let forwarded = [operation(Unit::Multiply, 0, 0), store(15, 0, 0x1000), load(1, 15, 0x1000)];
     let counts = run(&model, &forwarded, &mut Waits::default());
     assert_eq!((counts.cycles, counts.forwarded_loads), (10 + 3, 1));
-    // Elsewhere: a load on its own, after what graduates in order.
+    // To another address: an independent load, which retires in order.
     let apart = [forwarded[0], forwarded[1], load(1, 15, 0x2000)];
     let counts = run(&model, &apart, &mut Waits::default());
     assert_eq!((counts.cycles, counts.forwarded_loads), (10, 0));
-    // A part of it only: the store has to leave first, at 10; then the cache is asked.
+    // To a part of it: the store has to leave for the cache first, at 10.
     let part = [forwarded[0], forwarded[1], load(1, 15, 0x1004)];
     let counts = run(&model, &part, &mut Waits::default());
     assert_eq!((counts.cycles, counts.forwarded_loads), (10 + 4, 0));
@@ -143,7 +145,7 @@ fn contract_10_loads_wait_for_addresses_of_stores_where_they_may_not_pass() {
     assert_eq!(cycles(&model, &chain), 10 + 1 + 20);
 }
 
-/// Runs a loop of one block: `steps` and a branch that was foreseen or not, `times` times.
+/// Runs a loop of one block, `steps` and a branch, `times` times.
 fn rounds(
     model: &CoreModel,
     steps: &[Step],
@@ -165,8 +167,8 @@ fn rounds(
 fn contract_11_a_branch_that_was_not_foreseen_costs_its_penalty() {
     let mut model = plain();
     model.front.mispredict_cycles = 12;
-    // Taken never, and foreseen as never taken: four instructions a cycle, the last a cycle after
-    // the one that it waits for.
+    // Never taken, and predicted so: four instructions per cycle, the last one cycle after the
+    // instruction that it waits for.
     let right = rounds(&model, &repeat(3, set), |_| false, 100);
     assert_eq!((right.cycles, right.mispredicted_branches), (100 + 1, 0));
     model.predictor.direction = machine::predict::DirectionModel::Taken;
@@ -174,10 +176,11 @@ fn contract_11_a_branch_that_was_not_foreseen_costs_its_penalty() {
     let wrong = rounds(&model, &repeat(3, |_| set(0)), |_| false, 100);
     assert_eq!(wrong.mispredicted_branches, 100);
     assert_eq!(wrong.cycles, 100 * 2 + 99 * 12);
-    // It waits for a product: so does the penalty.
+    // It waits for a product, and so does the penalty.
     let late = rounds(&model, &[operation(Unit::Multiply, 0, 0)], |_| false, 100);
     assert_eq!(late.cycles, 100 * (10 + 1) + 99 * 12);
-    // Nothing is there, and no line is waited for: the pipeline's slots.
+    // No instruction is available, and none waits for a line: the slots are charged to the
+    // pipeline.
     assert_eq!((wrong.fetch_stall_slots, wrong.data_stall_slots), (0, 0));
 }
 
@@ -186,12 +189,13 @@ fn contract_12_taken_branches_end_a_cycle_of_fetch_and_wait_for_unknown_targets(
     let mut model = plain();
     model.predictor.direction = machine::predict::DirectionModel::Taken;
     let taken = |model: &CoreModel| rounds(model, &repeat(1, set), |_| true, 100);
-    // No BTB: each is late, so that nothing is fetched in its cycle anyway.
+    // No BTB: each branch resteers the front end at decode, so that nothing more is fetched in its
+    // cycle.
     assert_eq!((taken(&model).cycles, taken(&model).btb_misses), (101, 100));
     model.front.btb_miss_cycles = 3;
     assert_eq!(taken(&model).cycles, 99 * 4 + 2);
     model.predictor.btb = Some(machine::predict::TableModel { entries: 16, ways: 4 });
-    // Late once; then two blocks of two instructions a cycle.
+    // One BTB miss; then two blocks of two instructions per cycle.
     assert_eq!((taken(&model).cycles, taken(&model).btb_misses), (4 + 49 + 2, 1));
     model.front.taken_ends_cycle = true;
     assert_eq!(taken(&model).cycles, 4 + 98 + 2);
@@ -199,7 +203,7 @@ fn contract_12_taken_branches_end_a_cycle_of_fetch_and_wait_for_unknown_targets(
 
 #[test]
 fn contract_13_so_many_branches_may_be_unresolved() {
-    // Each branch waits for a product of its own register: all at once, or four at a time.
+    // Each branch waits for a product of its own register: all at the same time, or four at a time.
     let mut model = plain();
     let steps = |number: u64| [operation(Unit::Multiply, number, number), branch(number)];
     let run = |model: &CoreModel| {
@@ -211,7 +215,7 @@ fn contract_13_so_many_branches_may_be_unresolved() {
         }
         closed(core.counts(), model).cycles
     };
-    // Two pairs a cycle; the last is done 10 and 1 later.
+    // Two pairs per cycle; the last is done 10 and 1 later.
     assert_eq!(run(&model), 3 + 11);
     model.window.as_mut().unwrap().unresolved_branches = Some(4);
     // The fifth and sixth branch enter at 11, when the first two are resolved; the last two at 12,
@@ -223,7 +227,7 @@ fn contract_13_so_many_branches_may_be_unresolved() {
 fn contract_14_lines_of_instructions_are_waited_for() {
     let model = plain();
     let mut waits = Waits { fetch_cycles: 50, ..Waits::default() };
-    // Sixteen instructions of 4 bytes are a line.
+    // A line holds sixteen instructions of 4 bytes.
     let counts = run(&model, &repeat(64, set), &mut waits);
     assert_eq!((counts.cycles, counts.fetch_misses), (4 * 50 + 16, 4));
     // Nothing else is lost.
@@ -250,16 +254,16 @@ fn contract_16_locked_instructions_come_behind_stores_and_before_loads() {
     let mut model = plain();
     model.events.atomic_cycles = 18;
     let sum = Instruction::of(Unit::Integer).loading(&[]).storing(&[]).doing(Special::Atomic);
-    // The store misses and has left at 101; the locked load is there at 102, its sum 19 later.
+    // The store misses and leaves at 101; the locked load is ready at 102, its sum 19 later.
     let steps = [store(15, 14, FAR), (sum, Some(0x1000)), load(0, 15, 0x2000)];
     let mut core = out_of_order(&model);
     let mut of_steps = block(layout(&model), 0x40_0000, &steps);
-    // It loads, too.
+    // A locked instruction loads, too.
     let mut loaded = of_steps.accesses[1];
     loaded.write = false;
     of_steps.accesses.insert(1, loaded);
     core.play(&of_steps, of_steps.fall_through, &mut Waits::far(100));
-    // The load after begins when it is done.
+    // The next load starts when it is done.
     assert_eq!(closed(core.counts(), &model).cycles, 100 + 1 + 19 + 1);
 }
 
@@ -297,10 +301,10 @@ fn contract_19_a_full_store_buffer_waits_for_misses() {
     (model.data.store_entries, model.data.mshrs) = (4, 1);
     let stores = repeat(40, |number| store(15, 14, FAR + 64 * number));
     let counts = far(&model, 100, &stores);
-    // Each line takes 100, one after the other; the last four need not be there to graduate.
+    // Each line takes 100, one after the other; the last four stores retire without their lines.
     assert_eq!((counts.cycles, counts.store_misses), (36 * 100 + 1, 40));
     assert!(counts.data_stall_slots > counts.cycles * 4 * 9 / 10, "{counts:?}");
-    // Where stores hold graduation, all are waited for.
+    // If stores hold retirement, all lines are waited for.
     model.window.as_mut().unwrap().stores_hold_retirement = true;
     assert_eq!(far(&model, 100, &stores).cycles, 40 * 100);
 }

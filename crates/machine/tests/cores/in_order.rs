@@ -67,7 +67,7 @@ fn contract_2_pairs_issue_together_if_units_and_operands_let_them() {
     let model = two_wide();
     assert_eq!(cycles(&model, &repeat(500, set)), 250);
     assert_eq!(cycles(&model, &repeat(500, |_| add(0, 0))), 500);
-    // One way to memory: two loads are two cycles, a load and an addition are one.
+    // One load unit: two loads take two cycles, a load and an addition take one.
     assert_eq!(cycles(&model, &repeat(500, |number| load(number % 8, 15, 0x1000))), 500);
     let mixed = |number: u64| if number.is_multiple_of(2) { load(0, 15, 0x1000) } else { set(1) };
     assert_eq!(cycles(&model, &repeat(500, mixed)), 250);
@@ -77,7 +77,7 @@ fn contract_2_pairs_issue_together_if_units_and_operands_let_them() {
 fn contract_3_what_is_behind_an_instruction_that_waits_waits_too() {
     let mut model = two_wide();
     model.units.multiply.latency_cycles = 5;
-    // The sum waits for the product, and the independent ones behind it with it.
+    // The sum waits for the product, and so do the independent instructions after it.
     let steps = [vec![operation(Unit::Multiply, 0, 0), add(0, 0)], repeat(6, |_| set(1))].concat();
     assert_eq!(cycles(&model, &steps), 5 + 1 + 3);
 }
@@ -86,10 +86,10 @@ fn contract_3_what_is_behind_an_instruction_that_waits_waits_too() {
 fn contract_4_a_miss_is_waited_for_at_its_use_or_at_once() {
     let mut model = two_wide();
     let steps = [vec![load(0, 15, FAR)], repeat(9, |_| set(1)), vec![add(0, 0)]].concat();
-    // At the use, ten cycles of work of which five pass; the load itself takes one.
+    // The use comes after ten instructions, which take five cycles; the load itself takes one.
     let counts = run(&model, &steps, 100);
     assert_eq!((counts.cycles, counts.load_misses), (101 + 1, 1));
-    // The first five cycles are full; the use is one of two slots of the last.
+    // The first five cycles are full; the use takes one of the two slots of the last.
     assert_eq!(counts.data_stall_slots, 102 * 2 - 11 - counts.open_slots);
     model.data.blocking = true;
     let counts = run(&model, &steps, 100);
@@ -103,7 +103,7 @@ fn contract_5_a_branch_that_was_not_foreseen_costs_its_penalty() {
     model.front.mispredict_cycles = 4;
     let block = block(layout(&model), 0x40_0000, &[set(1), branch(0)]);
     let mut core = in_order(&model);
-    // Prediction as taken, and never so.
+    // Predicted taken, and never taken.
     (0..100).for_each(|_| core.play(&block, block.fall_through, &mut Waits::default()));
     let counts = closed(core.counts(), &model);
     assert_eq!((counts.cycles, counts.mispredicted_branches), (100 + 99 * 4, 100));
@@ -114,11 +114,11 @@ fn contract_6_a_full_store_buffer_waits() {
     let mut model = two_wide();
     (model.data.store_entries, model.data.mshrs) = (4, 1);
     let counts = run(&model, &repeat(40, |number| store(15, 14, FAR + 64 * number)), 100);
-    // The last begins when the 36th has left; lines come each 100 cycles.
+    // The last starts when the 36th has left; a line is filled each 100 cycles.
     assert_eq!(counts.cycles, 36 * 100 + 1);
 }
 
-/// What a stream does: instructions from somewhere on, each with its data.
+/// A piece of a stream: consecutive instructions, each with its data.
 #[derive(Clone, Debug)]
 struct Run {
     line: u64,
@@ -146,8 +146,8 @@ fn reference_model() -> BlockingModel {
 }
 
 proptest! {
-    /// One instruction a cycle that waits for each miss: its cycles are those of the model for the
-    /// hot path, which has no core.
+    /// A core that executes one instruction per cycle and waits for each miss takes the same cycles
+    /// as the fast path, which has no core.
     #[test]
     fn the_core_that_waits_takes_the_cycles_of_the_paper(runs in runs()) {
         let machine = reference_model();
@@ -170,7 +170,7 @@ proptest! {
             let instructions = steps.len() as u32;
             let executed = ExecutedBlock { instructions, accesses: &block.accesses, next: block.fall_through };
             core.run(&block.template, &executed, &mut caches);
-            // It fetches a block at once; the core fetches what it executes.
+            // The fast path fetches a block at once; the core fetches what it executes.
             for (at, access) in (address..).step_by(4).zip(&block.accesses) {
                 let span = CodeSpan { virtual_address: at, physical: at, bytes: 4 };
                 fast.execute_block(&CodeBlock::new(fast.fetch_line_shift(), 1, span, None));

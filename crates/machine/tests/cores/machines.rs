@@ -1,4 +1,4 @@
-//! Cores on the memory side of their machines: latencies and overlap as published.
+//! Cores with the memory systems of their machines: published latencies and overlap.
 
 use machine::SystemModel;
 use machine::core::{ExecutedBlock, Layout, OutOfOrderCore};
@@ -11,7 +11,7 @@ const ZEN3: &str = include_str!("../../../../machines/zen3.toml");
 const GOLDEN_COVE: &str = include_str!("../../../../machines/golden-cove.toml");
 const NEOVERSE_N1: &str = include_str!("../../../../machines/neoverse-n1.toml");
 
-/// A core on its machine.
+/// A core with its memory system.
 struct Bench {
     core: OutOfOrderCore,
     system: MemorySystem,
@@ -45,7 +45,7 @@ impl Bench {
     }
 }
 
-/// Each line of a footprint once, in an order that no prefetcher foresees.
+/// Each line of a footprint once, in an order that no prefetcher predicts.
 fn order(lines: u64) -> Vec<u64> {
     let mut thrown = Thrown::new(lines);
     let mut order: Vec<u64> = (0..lines).collect();
@@ -55,8 +55,8 @@ fn order(lines: u64) -> Vec<u64> {
     order
 }
 
-/// Cycles of a load whose address is what the one before has loaded, in the last of some rounds over
-/// so many lines, `apart` bytes apart.
+/// The cycles of a load in a chain of dependent loads, in the last of several rounds over a number
+/// of lines, `apart` bytes apart.
 fn chase(bench: &mut Bench, (lines, apart): (u64, u64), rounds: usize) -> f64 {
     let address = |line| 0x4000_0000 + line * apart;
     let steps: Vec<Step> = order(lines).into_iter().map(|line| load(0, 0, address(line))).collect();
@@ -75,10 +75,10 @@ fn a_chase_takes_the_latency_of_the_level_that_holds_it() {
     for (text, footprints) in machines {
         let waits = *Bench::new(text).system.latencies();
         let hit = waits.l1_hit_cycles;
-        // What the machines' files have from their sources.
+        // The latencies in the machines' files, from their sources.
         let published = [hit, hit + waits.l2_hit_cycles, hit + waits.l3_hit_cycles];
         let measured = footprints.map(|bytes| chase(&mut Bench::new(text), (bytes / 64, 64), 3));
-        // So far apart that no prefetcher brings a neighbour.
+        // So far apart that no prefetcher fetches the next one.
         let cold = chase(&mut Bench::new(text), (20_000, 65 * 64), 1);
         let all = published.into_iter().zip(measured);
         for (published, measured) in all.chain([(hit + waits.memory_cycles, cold)]) {
@@ -98,7 +98,7 @@ fn independent_misses_overlap_as_far_as_the_core_has_places() {
         .map(|line| load(line % 8, 15, 0x4000_0000 + line * 64))
         .collect();
     let cycles = bench.run(&steps);
-    // All come from memory: 24 at once, on a way that is taken for some cycles by each.
+    // All come from memory: 24 at a time, on a bus that each occupies for some cycles.
     let by_places = 20_000 * (waits.memory_cycles) / 24;
     let by_way = 20_000 * waits.memory_line_cycles;
     let expected = by_places.max(by_way);

@@ -1,4 +1,4 @@
-//! Cores: timing contracts, properties on random streams, and the cores of real machines.
+//! Cores: timing contracts, properties on random programs, and the cores of real machines.
 
 mod contracts;
 mod in_order;

@@ -1,4 +1,4 @@
-//! Blocks that are handed in in parts, and threads that are handed in while others go on.
+//! Blocks that are executed in parts, and threads that are advanced while others continue.
 
 use machine::core::{
     Access, CoreCounts, CoreModel, ExecutedBlock, InOrderCore, MultithreadedCore, OutOfOrderCore,
@@ -11,7 +11,7 @@ use crate::support::{Block, Waits, model};
 
 const T1: &str = include_str!("../../../../machines/t1.toml");
 
-/// The parts of a block, cut once: from which instruction to which, with their accesses.
+/// The two parts of a block that is cut once: their instructions and accesses.
 fn parts(block: &Block, cut: usize) -> Vec<(usize, usize, Vec<Access>)> {
     let whole = block.template.len();
     let of = |from: usize, to: usize| {
@@ -67,8 +67,8 @@ proptest! {
         prop_assert_eq!(play(&model, seed, cut), play(&model, seed, 0));
     }
 
-    /// What a thread is said to take at least never falls, and is no more than it takes in the end; and
-    /// with the others halted it is exact.
+    /// The lower bound of a thread's cycles never falls and is never above the final value; with
+    /// all other threads halted it is exact.
     #[test]
     fn threads_that_go_on_as_far_as_they_can(
         seed in any::<u64>(),

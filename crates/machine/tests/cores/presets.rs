@@ -1,4 +1,4 @@
-//! The cores of real machines: their files, what is published of each, and results that stay.
+//! The cores of real machines: their files, published figures, and results that must not change.
 
 use machine::core::{CoreModel, InOrderCore, Instruction, OutOfOrderCore, Unit};
 
@@ -24,7 +24,7 @@ fn named(name: &str) -> CoreModel {
     model(text)
 }
 
-/// Cycles that a block takes each time, of thousands of rounds of it, in hundredths.
+/// The cycles of one execution of a block, in hundredths, averaged over thousands.
 fn round_cycles(model: &CoreModel, steps: &[Step], next: impl Fn(u64, u64) -> u64) -> u64 {
     let block = block(layout(model), 0x40_0000, steps);
     let mut waits = Waits::default();
@@ -34,7 +34,7 @@ fn round_cycles(model: &CoreModel, steps: &[Step], next: impl Fn(u64, u64) -> u6
                 .for_each(|round| core.play(&block, next(round, block.fall_through), &mut waits));
             core.counted().cycles
         };
-        // Learnt, and warm.
+        // The predictor is trained and the caches are warm.
         let before = rounds(0, 2_000);
         (rounds(2_000, 4_000) - before) * 100 / 2_000
     };
@@ -56,8 +56,8 @@ fn nothing(_: u64) -> Step {
     (Instruction::nothing(4), None)
 }
 
-/// What is published of a core: instructions that do nothing a cycle, additions a cycle, latency of a
-/// load that hits, and cycles of a branch that is not foreseen.
+/// Published figures of a core: NOPs per cycle, additions per cycle, the latency of a load that
+/// hits, and the cycles of a mispredicted branch.
 struct Published {
     name: &'static str,
     width: u64,
@@ -107,7 +107,8 @@ fn cores_are_as_fast_as_published() {
 fn a_branch_that_cannot_be_foreseen_costs_what_is_published() {
     for published in PUBLISHED {
         let model = named(published.name);
-        // A thrown coin: half of the time it is foreseen, in which case it costs what `never` does.
+        // A random branch: half of the time the prediction is right, and it costs what `never`
+        // does.
         let coin = |round: u64, fall_through: u64| {
             let thrown = round.wrapping_mul(0xd134_2543_de82_ef95) ^ round >> 3;
             let thrown = (thrown ^ thrown >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -125,7 +126,8 @@ fn a_branch_that_cannot_be_foreseen_costs_what_is_published() {
         let counts = core.counted();
         let (wrong, name) = (counts.mispredicted_branches, published.name);
         assert!((4_000..6_500).contains(&wrong), "{name}: {counts:?}");
-        // Each that is wrong takes its own cycle and the penalty; each other a cycle at most.
+        // A mispredicted branch takes its own cycle and the penalty; any other takes a cycle at
+        // most.
         let cost = (counts.cycles - (counts.branches - wrong)) as f64 / wrong as f64;
         let expected = published.mispredict_cycles as f64 + 1.0;
         assert!((cost - expected).abs() <= expected / 10.0, "{name}: {cost} of {expected}");
@@ -137,11 +139,11 @@ fn the_trace_cache_gives_three_a_cycle_and_the_decoder_one() {
     let mut model = named("p4-1700");
     let steps = repeat(60, nothing);
     assert_eq!(round_cycles(&model, &steps, straight), 2_000);
-    // Ten lines of six in a cache of eight: least recently used, it never has the whole block.
+    // Ten lines in a cache of eight: with LRU, it never holds the whole block.
     let decoded = model.front.decoded.as_mut().expect("a trace cache");
     (decoded.lines, decoded.ways) = (8, 8);
     assert_eq!(round_cycles(&model, &steps, straight), 6_000);
-    // Traces go on after taken branches.
+    // Traces continue after taken branches.
     let mut model = named("p4-1700");
     let jump = Instruction::of(Unit::Branch).branching(machine::predict::BranchKind::Jump);
     let around = [nothing(0), (jump, None)];
@@ -151,13 +153,13 @@ fn the_trace_cache_gives_three_a_cycle_and_the_decoder_one() {
     model.front.decoded.as_mut().expect("a trace cache").traces = false;
     assert_eq!(round_cycles(&model, &around, back), 100);
     model.front.decoded.as_mut().expect("a trace cache").traces = true;
-    // Of six slots, by the one unit for branches.
+    // Of six slots; limited by the one branch unit.
     assert_eq!(round_cycles(&model, &around, back), 100);
     model.units.branch.count = 3;
     assert!((33..=34).contains(&round_cycles(&model, &around, back)));
 }
 
-/// Cycles, slots of stalls, and what was foreseen wrong.
+/// Cycles, stall slots, and mispredictions.
 type Pinned = (&'static str, [u64; 5]);
 
 const PINNED: [Pinned; 10] = [

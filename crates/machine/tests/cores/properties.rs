@@ -1,4 +1,4 @@
-//! What is true of any core and any program.
+//! Properties of any core and any program.
 
 use machine::core::{CoreModel, UnitModel};
 use proptest::prelude::*;
@@ -15,7 +15,7 @@ fn unit() -> impl Strategy<Value = UnitModel> {
     })
 }
 
-/// Any of the real ones, with some of it changed.
+/// Any of the real cores, with some of its parameters changed.
 fn any_core() -> impl Strategy<Value = CoreModel> {
     let of_units = (unit(), unit(), unit(), unit(), unit());
     let of_data = (1u32..20, 1u32..20, 1u32..10, 0u32..10);
@@ -39,9 +39,9 @@ fn any_core() -> impl Strategy<Value = CoreModel> {
     )
 }
 
-/// A core without a choice: at most fifteen operations are ever there at once, and so many may
-/// begin. Where units are short, more latency may by chance make way for what the rest waits for, as
-/// in any schedule.
+/// A core without a choice of what to issue: at most fifteen operations are in flight, and as many
+/// may start per cycle. With fewer units, a longer latency can by chance free a unit for a critical
+/// operation, as in any schedule.
 fn without_choice() -> CoreModel {
     let mut model = plain();
     model.issue_width = 15;
@@ -71,13 +71,13 @@ fn units(model: &mut CoreModel) -> [&mut UnitModel; 10] {
     ]
 }
 
-/// Cycles with one unit of the model slower, one event, and memory.
+/// The cycles with one unit slower, with one event slower, and with slower memory.
 fn slower(model: &CoreModel, seed: u64, (unit, more, far_cycles): (usize, u32, u64)) -> [u64; 5] {
     let program = program(model, seed, 60);
     let cycles = |model: &CoreModel, far_cycles| play(model, &program, far_cycles).cycles;
     let (mut of_unit, mut of_branch, mut of_event) = (model.clone(), model.clone(), model.clone());
     units(&mut of_unit)[unit].latency_cycles += more;
-    // What is taken from a store is no faster than what is loaded.
+    // Forwarding from a store is no faster than a load.
     of_unit.data.forward_cycles = of_unit.units.load.latency_cycles;
     of_branch.front.mispredict_cycles += more;
     of_event.events.serialise_cycles += more;
@@ -94,7 +94,7 @@ fn slower(model: &CoreModel, seed: u64, (unit, more, far_cycles): (usize, u32, u
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// The sums are checked behind each block.
+    /// The sums are checked after each block.
     #[test]
     fn slots_add_up_and_no_core_is_faster_than_it_is_wide(
         model in any_core(), seed: u64, far_cycles in 0u64..300,

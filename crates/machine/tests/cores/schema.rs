@@ -1,4 +1,4 @@
-//! Cores as data: what is refused, and by which name.
+//! Models of cores: what is refused, and which field the error names.
 
 use machine::{ModelError, SystemModel};
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use crate::presets::ALL;
 use crate::support::MXS;
 
-/// Why the text is refused, with one piece of its core replaced.
+/// The error of a model with one piece of its core replaced.
 fn refusal(text: &str, from: &str, to: &str) -> ModelError {
     let (machine, core) = text.split_at(text.find("[core]").expect("each has one"));
     assert!(core.contains(from), "{from}");
@@ -16,7 +16,7 @@ fn refusal(text: &str, from: &str, to: &str) -> ModelError {
     }
 }
 
-/// The same without its line.
+/// The same without the line number.
 fn refused(text: &str, from: &str, to: &str) -> String {
     let ModelError { field, problem, .. } = refusal(text, from, to);
     format!("{field}: {problem}")
@@ -89,7 +89,7 @@ fn what_is_unknown_or_missing_is_refused_with_its_line() {
 }
 
 proptest! {
-    /// Any number anywhere is accepted or refused, and what is accepted can be built.
+    /// Any number in any field is accepted or refused, and an accepted model can be built.
     #[test]
     fn no_number_makes_it_panic(
         which in 0..ALL.len(), at in any::<prop::sample::Index>(), number in prop_oneof![

@@ -1,4 +1,5 @@
-//! What threads of a core take of each other's time, whatever the order in which they are handed in.
+//! Threads of a core take issue slots from each other, independently of the order in which they are
+//! simulated.
 
 use machine::core::{CoreCounts, CoreModel, ExecutedBlock, MultithreadedCore};
 use proptest::prelude::*;
@@ -9,7 +10,8 @@ use crate::support::{Step, Waits, block, layout, model, set};
 const T1: &str = include_str!("../../../../machines/t1.toml");
 const THREADS: usize = 4;
 
-/// The T1 without units that are taken for long: threads wait for each other's instructions alone.
+/// The T1 without units that are occupied for long: threads wait only for each other's
+/// instructions.
 fn piped() -> CoreModel {
     let mut model = model(T1);
     model.units.multiply.interval_cycles = 1;
@@ -18,7 +20,7 @@ fn piped() -> CoreModel {
     model
 }
 
-/// A core, and what each of its threads is to execute, with a memory of its own.
+/// A core, and the program and memory of each of its threads.
 struct Bench {
     core: MultithreadedCore,
     programs: Vec<Program>,
@@ -37,7 +39,7 @@ impl Bench {
         }
     }
 
-    /// Hands in so many blocks more of a thread, as far as there are any.
+    /// Queues up to so many further blocks of a thread.
     fn hand_in(&mut self, thread: usize, blocks: usize) {
         let each = self.programs[thread].each().skip(self.done[thread]).take(blocks);
         for (block, next, interrupted) in each {
@@ -58,7 +60,7 @@ impl Bench {
     }
 }
 
-/// Slices: whose, and how many blocks.
+/// Time slices: the thread, and the number of blocks.
 fn slices(most: usize) -> impl Strategy<Value = Vec<(usize, usize)>> {
     prop::collection::vec((0..THREADS, 1usize..40), 1..most)
 }
@@ -66,7 +68,7 @@ fn slices(most: usize) -> impl Strategy<Value = Vec<(usize, usize)>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Who has which cycle is the same in whatever slices the threads are handed in.
+    /// Which thread issues in which cycle does not depend on the time slices.
     #[test]
     fn slices_change_nothing(seed in any::<u64>(), slices in slices(80)) {
         let model = model(T1);
@@ -81,9 +83,9 @@ proptest! {
         prop_assert_eq!(sliced.core.now(), at_once.core.now());
     }
 
-    /// Threads halt and wake, run alone for long, are settled in between: none waits for more than one
-    /// instruction of each other for each of its own, all cycles have one owner, and a core issues one
-    /// instruction in a cycle.
+    /// Threads halt and wake, run alone for long, and are retired in between: no thread waits for
+    /// more than one instruction of each other thread per own instruction, each cycle has one
+    /// owner, and the core issues one instruction per cycle.
     #[test]
     fn no_thread_pays_for_what_others_did_while_it_was_not_there(
         seed in any::<u64>(),
@@ -116,7 +118,7 @@ proptest! {
         prop_assert!(instructions <= bench.core.now());
     }
 
-    /// Threads that run all the time lose nothing but what others had.
+    /// Threads that run all the time lose only the slots that others used.
     #[test]
     fn a_thread_takes_what_it_takes_alone_and_what_others_had(
         seed in any::<u64>(), slices in slices(60),
@@ -132,14 +134,14 @@ proptest! {
             alone.hand_in(thread, bench.done[thread]);
             let least = alone.drain()[thread].cycles;
             prop_assert!(counts.cycles >= least, "{:?} and alone {}", counts, least);
-            // With what the last instruction keeps the thread from.
+            // With the cycles for which the last instruction blocks the thread.
             let most = alone.core.time(thread) + counts.shared_slots;
             prop_assert!(counts.cycles <= most, "{:?}, at most {}", counts, most);
         }
     }
 }
 
-/// A core on which threads execute instructions of a cycle each, which wait for nothing.
+/// A core on which threads execute independent instructions of one cycle.
 struct Plain {
     core: MultithreadedCore,
     model: CoreModel,
@@ -164,7 +166,7 @@ impl Plain {
         self.core.advance();
     }
 
-    /// Cycles of a thread, of which nothing is queued but at the end of a slice.
+    /// The cycles of a thread, whose queue is empty except at the end of a slice.
     fn cycles(&self, thread: usize) -> u64 {
         self.core.counts(thread).cycles
     }
@@ -178,14 +180,14 @@ fn contract_1_a_thread_that_wakes_shares_from_then_on_and_pays_for_nothing_befor
         // A loop runs alone for long, in slices.
         (0..100).for_each(|_| plain.slice(0, 1_000));
         assert_eq!(plain.core.now(), plain.core.time(0));
-        // Another wakes and executes 3,000: two slices of its own before the loop's, then another one.
+        // Another wakes and executes 3,000: two slices before the loop's, then another one.
         for own in [2_000, 1_000] {
             plain.slice(1, own);
             plain.slice(0, 1_000);
         }
         plain.core.set_halted(1, true);
         plain.slice(0, 1_000);
-        // Each had every second cycle for as long as both were there; the one that wakes begins.
+        // Each had every second cycle while both ran; the one that wakes comes first.
         let (hit, other) = (plain.core.counts(0), plain.core.counts(1));
         assert_eq!((other.instructions, other.shared_slots), (3_000 * wake, 2_999 * wake));
         assert_eq!((hit.instructions, hit.shared_slots), (103_000 * wake, 3_000 * wake));
@@ -200,10 +202,10 @@ fn contract_2_nothing_is_given_away_before_it_is_known_who_is_ready() {
     plain.slice(0, 1_000);
     assert_eq!((plain.core.now(), plain.core.cycles(0)), (0, 1_000));
     plain.slice(1, 100);
-    // Both take turns for the 100 that are known of the other.
+    // Both alternate for the 100 instructions that are known of the other.
     assert_eq!((plain.core.now(), plain.cycles(0), plain.cycles(1)), (200, 199, 200));
     assert_eq!((plain.core.cycles(0), plain.core.cycles(1)), (1_099, 200));
-    // It halts: all else is the first one's.
+    // It halts: all further cycles belong to the first.
     plain.core.set_halted(1, true);
     plain.core.advance();
     assert_eq!((plain.core.now(), plain.cycles(0), plain.cycles(1)), (1_100, 1_100, 200));
@@ -212,13 +214,14 @@ fn contract_2_nothing_is_given_away_before_it_is_known_who_is_ready() {
 #[test]
 fn contract_3_a_thread_that_is_not_there_is_not_waited_for_without_end() {
     let mut plain = Plain::new();
-    // Nobody says that the others are halted.
+    // The core is not informed that the others are halted.
     (0..100).for_each(|_| plain.slice(0, 1_000));
     assert_eq!(plain.core.counts(0).instructions, plain.core.now());
     assert!(plain.core.now() > 60_000, "{}", plain.core.now());
     plain.slice(1, 10);
     plain.core.drain();
-    // What it was let past is not its, and it has every second cycle as soon as it is there.
+    // The cycles that passed are not charged to it, and it has every second cycle from its start
+    // on.
     let (first, late) = (plain.core.counts(0), plain.core.counts(1));
     assert_eq!((first.instructions, first.shared_slots), (100_000, 10));
     assert_eq!((late.instructions, late.cycles, late.shared_slots), (10, 19, 9));
@@ -229,7 +232,7 @@ fn contract_4_one_that_executes_is_not_halted() {
     let mut plain = Plain::new();
     (1..4).for_each(|thread| plain.core.set_halted(thread, true));
     plain.slice(0, 500);
-    // Nobody says that it woke.
+    // The core is not informed that it woke.
     plain.slice(1, 500);
     plain.slice(0, 500);
     assert_eq!((plain.core.now(), plain.cycles(1)), (1_499, 999));

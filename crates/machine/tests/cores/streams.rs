@@ -1,5 +1,5 @@
-//! Programs that are thrown from a seed: blocks of instructions of all sorts, and a way through
-//! them. The same on any host.
+//! Random programs from a seed: blocks of all kinds of instructions, and a path through them. The
+//! same on any host.
 
 use machine::core::{
     CoreCounts, CoreModel, ExecutedBlock, InOrderCore, Instruction, Layout, OutOfOrderCore,
@@ -12,7 +12,7 @@ use crate::support::{
     store,
 };
 
-/// A generator of Marsaglia's.
+/// Marsaglia's xorshift.
 pub struct Thrown(u64);
 
 impl Thrown {
@@ -38,7 +38,7 @@ const UNITS: [Unit; 7] = [
     Unit::Vector,
 ];
 
-/// Addresses of data: a few near, many far, whole granules of 8 bytes.
+/// Data addresses: a few near, many far, multiples of 8 bytes.
 fn address(thrown: &mut Thrown) -> u64 {
     match thrown.below(8) {
         0 => FAR + thrown.below(4_000) * 64,
@@ -72,9 +72,9 @@ pub struct Program {
     order: Vec<usize>,
     /// Which blocks end in a conditional branch.
     conditional: Vec<bool>,
-    /// Behind which of `order` such a branch is not taken.
+    /// The elements of `order` whose branch is not taken.
     untaken: Vec<bool>,
-    /// Behind which an interrupt comes.
+    /// The elements of `order` after which an interrupt comes.
     interrupts: Vec<usize>,
 }
 
@@ -97,20 +97,20 @@ impl Program {
             block(layout, 0x40_0000 + number * 0x110, &steps)
         });
         let blocks: Vec<Block> = blocks.collect();
-        // Back to a few places more often than not.
+        // Mostly back to a few places.
         let mut at = 0;
         let order = (0..length).map(|_| {
             at = if thrown.below(3) == 0 { thrown.below(40) as usize } else { (at * 7 + 1) % 9 };
             at
         });
         let order: Vec<usize> = order.collect();
-        // Each fifth time, or by a thrown die.
+        // Each fifth time, or at random.
         let untaken = (0..length).map(|at| at % 5 == 0 || thrown.below(12) == 0).collect();
         let interrupts = (0..length).filter(|_| thrown.below(100) == 0).collect();
         Program { blocks, order, conditional, untaken, interrupts }
     }
 
-    /// What is executed, with where each block leads.
+    /// The executed blocks, with the address that follows each.
     pub fn each(&self) -> impl Iterator<Item = (&Block, u64, bool)> {
         self.order.iter().enumerate().map(|(at, number)| {
             let next = self.order.get(at + 1).copied().unwrap_or(0);
@@ -127,7 +127,7 @@ impl Program {
     }
 }
 
-/// Runs a program on the core that a model describes, and holds what is true of any.
+/// Runs a program on the core of a model, and checks the properties of any core.
 pub fn play(model: &CoreModel, program: &Program, far_cycles: u64) -> CoreCounts {
     let mut waits = Waits { fetch_cycles: far_cycles / 4, ..Waits::far(far_cycles) };
     let counts = match OutOfOrderCore::new(model, 64) {
@@ -162,7 +162,7 @@ fn play_in_order(model: &CoreModel, program: &Program, waits: &mut Waits) -> Cor
     core.counts()
 }
 
-/// All on one of the threads, with all others idle.
+/// Runs a program on one of the threads, with all others idle.
 fn play_threads(model: &CoreModel, program: &Program, waits: &mut Waits) -> CoreCounts {
     let mut core = machine::core::MultithreadedCore::new(model).expect("some sort of core");
     for (block, next, interrupted) in program.each() {

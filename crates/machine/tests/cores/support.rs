@@ -1,4 +1,4 @@
-//! Streams and a memory whose waits are given, so that cycles can be worked out by hand.
+//! Streams, and a memory with fixed waits, so that cycles can be computed by hand.
 
 use machine::core::{
     Access, CoreCounts, CoreModel, ExecutedBlock, Instruction, Layout, Memory, OutOfOrderCore,
@@ -16,8 +16,8 @@ pub fn model(text: &str) -> CoreModel {
     machine.core.expect("each has one")
 }
 
-/// A core four wide whose latencies are one, and whose limits are out of reach: each contract sets
-/// what it is about.
+/// A four-wide core with latencies of one and limits that are out of reach: each contract changes
+/// the parameter that it tests.
 pub fn plain() -> CoreModel {
     let mut model = model(MXS);
     model.issue_width = 8;
@@ -39,11 +39,11 @@ pub fn plain() -> CoreModel {
     model
 }
 
-/// Addresses from here on wait.
+/// Accesses to addresses from here on wait.
 pub const FAR: u64 = 1 << 30;
 
-/// Waits of lines of 64 bytes: none at first; `far_cycles` of those from [`FAR`] on, if they were not
-/// asked for before, and `fetch_cycles` of each new line of code.
+/// A memory with lines of 64 bytes: the first access to a line from [`FAR`] on waits `far_cycles`,
+/// the first fetch of a line waits `fetch_cycles`, and nothing else waits.
 #[derive(Clone, Debug, Default)]
 pub struct Waits {
     pub far_cycles: u64,
@@ -83,7 +83,7 @@ pub fn register(number: u64) -> Register {
     Register::general((number % 16) as u8)
 }
 
-/// `to = to + from`, of a unit.
+/// `to = to + from`, executed by a unit.
 pub fn operation(unit: Unit, to: u64, from: u64) -> Step {
     let (to, from) = (register(to), register(from));
     (Instruction::of(unit).reading(&[to, from]).writing(&[to]), None)
@@ -146,7 +146,7 @@ pub fn layout(model: &CoreModel) -> Layout {
     Layout { line_shift: 6, follows_stack: model.front.follows_stack }
 }
 
-/// What runs blocks: each core, under one name.
+/// Any of the cores.
 pub trait Core {
     fn play(&mut self, block: &Block, next: u64, waits: &mut Waits);
     fn counted(&self) -> CoreCounts;
@@ -169,7 +169,7 @@ pub fn out_of_order(model: &CoreModel) -> OutOfOrderCore {
     OutOfOrderCore::new(model, 64).expect("it has a window")
 }
 
-/// Runs `steps` once, in blocks of up to 32 that follow one another, on a core out of order.
+/// Runs `steps` once on an out-of-order core, in consecutive blocks of up to 32.
 pub fn run(model: &CoreModel, steps: &[Step], waits: &mut Waits) -> CoreCounts {
     let mut core = out_of_order(model);
     run_on(&mut core, layout(model), steps, waits);
@@ -184,7 +184,7 @@ pub fn run_on(core: &mut impl Core, layout: Layout, steps: &[Step], waits: &mut 
     }
 }
 
-/// Counts whose slots add up.
+/// Returns the counts, after checking that the slots add up.
 pub fn closed(counts: CoreCounts, model: &CoreModel) -> CoreCounts {
     assert_eq!(counts.slots(), counts.cycles * u64::from(model.width), "{counts:?}");
     counts

@@ -14,7 +14,7 @@ fn plain() -> CoreModel {
     model
 }
 
-/// Queues what each thread does, has all issue, and returns the core.
+/// Queues the program of each thread, issues all, and returns the core.
 fn run(model: &CoreModel, far_cycles: u64, of_threads: &[Vec<Step>]) -> MultithreadedCore {
     let mut core = MultithreadedCore::new(model).expect("threads");
     run_on(&mut core, model, far_cycles, of_threads);
@@ -62,7 +62,7 @@ fn contract_2_threads_share_cycles_evenly() {
         assert_eq!(core.now(), threads * 1_000);
         for thread in 0..threads {
             let counts = core.counts(thread as usize);
-            // Each has one cycle in so many, from its first on.
+            // Each has one of `n` cycles, from its first on.
             assert_eq!(counts.cycles, 999 * threads + thread + 1);
             assert_eq!(counts.shared_slots, counts.cycles - 1_000);
         }
@@ -71,11 +71,11 @@ fn contract_2_threads_share_cycles_evenly() {
 
 #[test]
 fn contract_3_a_thread_that_waits_gives_its_cycles_away() {
-    // One waits for memory all the time, three add.
+    // One thread waits for memory all the time, three add.
     let chase = repeat(10, |link| load(0, 0, FAR + 64 * link));
     let all = [chase, repeat(300, set), repeat(300, set), repeat(300, set)];
     let core = run(&plain(), 90, &all);
-    // Ten loads and 900 additions in a cycle each; none is lost until the additions are done.
+    // Ten loads and 900 additions take a cycle each; none is lost until the additions are done.
     let waiting = core.counts(0);
     assert_eq!(waiting.load_misses, 10);
     for thread in 1..4 {
@@ -83,7 +83,7 @@ fn contract_3_a_thread_that_waits_gives_its_cycles_away() {
         assert!((895..=910).contains(&counts.cycles), "{counts:?}");
         assert_eq!((counts.data_stall_slots, counts.pipeline_stall_slots), (0, 0));
     }
-    // Each load waits for 90, itself one cycle and a turn of at most three others.
+    // Each load waits for 90, takes one cycle itself, and waits for at most three others.
     assert!((10 * 91 - 90..=10 * 94).contains(&waiting.cycles), "{waiting:?}");
     assert!(waiting.data_stall_slots >= 9 * 90, "{waiting:?}");
 }
@@ -122,14 +122,14 @@ fn contract_6_a_taken_branch_keeps_its_thread_and_no_other() {
         core.run(0, &one.template, &executed, &mut waits);
     }
     core.drain();
-    // Each is done a cycle behind its own, and then it takes three.
+    // Each is done a cycle after its own, and then it takes three.
     assert_eq!((core.now(), core.counts(0).mispredicted_branches), (49 * 4 + 1, 50));
     let mut both = MultithreadedCore::new(&model).expect("threads");
     for _ in 0..50 {
         let executed = ExecutedBlock { instructions: 1, accesses: &[], next: 0x40_0000 };
         both.run(0, &one.template, &executed, &mut waits);
     }
-    // Three in four cycles are the other's.
+    // The other thread has three of four cycles.
     run_on(&mut both, &model, 0, &[vec![], repeat(147, set)]);
     assert_eq!((both.now(), both.counts(1).shared_slots), (49 * 4 + 1, 49));
 }
@@ -145,6 +145,7 @@ fn contract_7_an_interrupt_keeps_its_thread_and_no_other() {
     run_on(&mut core, &model, 0, &[repeat(10, set), repeat(40, set)]);
     let (hit, other) = (core.counts(0), core.counts(1));
     assert_eq!((hit.cycles, hit.interrupts, hit.pipeline_stall_slots), (10 + 50 + 10, 1, 50));
-    // The other's 40 are done before the handler begins; what it was halted for is not its.
+    // The other's 40 are done before the handler starts; the time for which it was halted is not
+    // charged.
     assert_eq!((other.cycles, other.shared_slots), (40, 0));
 }

@@ -44,7 +44,7 @@ fn conditional(address: u64, taken: bool) -> Branch {
     Branch { address, kind: BranchKind::Conditional, fall_through, target: Some(target), next }
 }
 
-/// Of the second half of `branches`: how many were not foreseen.
+/// The mispredictions in the second half of `branches`.
 fn wrong(direction: DirectionModel, branches: &[(u64, bool)]) -> usize {
     let mut predictor = Predictor::new(&with(direction));
     let met = branches.iter().map(|(address, taken)| {
@@ -53,7 +53,7 @@ fn wrong(direction: DirectionModel, branches: &[(u64, bool)]) -> usize {
     met.collect::<Vec<_>>()[branches.len() / 2..].iter().sum()
 }
 
-/// A branch that is taken but for each `length`th time.
+/// A branch that is taken except each `length`th time.
 fn rounds(length: usize, rounds: usize) -> Vec<(u64, bool)> {
     (0..length * rounds).map(|at| (0x1000, at % length != length - 1)).collect()
 }
@@ -61,7 +61,7 @@ fn rounds(length: usize, rounds: usize) -> Vec<(u64, bool)> {
 #[test]
 fn contract_1_an_alternating_branch_is_learnt_by_history_alone() {
     let branches = rounds(2, 1_000);
-    // Two bits go up and down between one side and the other: never right, or half the time.
+    // The two bits go back and forth between both sides: never right, or half the time.
     assert!(wrong(bimodal(), &branches) >= 500);
     for direction in [gshare(), tournament(), tage()] {
         assert_eq!(wrong(direction.clone(), &branches), 0, "{direction:?}");
@@ -88,7 +88,7 @@ fn contract_3_a_branch_that_follows_two_others_is_learnt_by_the_history_of_all()
         let (first, second) = (random >> 62 & 1 == 1, random >> 61 & 1 == 1);
         branches.extend([(0x1000, first), (0x1010, second), (0x1020, first ^ second)]);
     }
-    // Two branches of each 3 are thrown dice: 4,000 of the second half, of which half are lost.
+    // Two of 3 branches are random: 4,000 of the second half, of which half are mispredicted.
     let dice = 2_000;
     let third = |direction| wrong(direction, &branches).saturating_sub(dice - 200);
     assert!(third(bimodal()) > 800, "{}", third(bimodal()));
@@ -117,7 +117,8 @@ fn contract_4_static_rules_see_only_where_a_branch_leads() {
     }
 }
 
-/// Calls to `depth` and back, all from different places. Returns how many returns were wrong.
+/// Calls to `depth` and back, all from different places. Returns how many returns were
+/// mispredicted.
 fn nested(predictor: &mut Predictor, depth: u64) -> usize {
     let place = |level: u64| 0x1000 * (level + 1);
     for level in 0..depth {
@@ -154,7 +155,7 @@ fn contract_6_a_jump_is_late_until_its_target_is_known() {
         let kind = BranchKind::Jump;
         Branch { address, kind, fall_through: address + 5, target: Some(next), next }
     };
-    // Five branches 16 bytes apart share a set of four ways: the least recently used is gone.
+    // Five branches 16 bytes apart share a set of four ways: the least recently used is evicted.
     let mut round = || (0..5).map(|at| predictor.step(&jump(at * 16, 0x9000))).collect::<Vec<_>>();
     assert_eq!((round(), round()), (vec![Prediction::BtbMiss; 5], vec![Prediction::BtbMiss; 5]));
     let mut four = || (0..4).map(|at| predictor.step(&jump(at * 16, 0x9000))).collect::<Vec<_>>();
@@ -167,7 +168,7 @@ fn contract_7_an_indirect_branch_is_known_by_its_last_target_or_by_history() {
     let plain = with(bimodal());
     let by_history = HistoryModel { entries: 512, history_bits: 9 };
     let by_history = PredictorModel { indirect: Some(by_history), ..plain.clone() };
-    // Three targets in turn.
+    // Three alternating targets.
     let wrong = |model: &PredictorModel| {
         let mut predictor = Predictor::new(model);
         let branches = (0..300u64).map(|at| {
@@ -230,7 +231,7 @@ fn model() -> impl Strategy<Value = PredictorModel> {
     })
 }
 
-/// Branches of few addresses, which come back.
+/// Branches at few addresses, so that they recur.
 fn branch() -> impl Strategy<Value = Branch> {
     let kind = prop_oneof![
         5 => Just(BranchKind::Conditional),
@@ -244,7 +245,7 @@ fn branch() -> impl Strategy<Value = Branch> {
         let fall_through = address + 2;
         let next = match kind {
             BranchKind::Conditional if !taken => fall_through,
-            // A return leads after some call, sometimes the right one.
+            // A return leads to the instruction after some call, sometimes the right one.
             BranchKind::Return => other + 2,
             _ => other * 7,
         };

@@ -1,4 +1,4 @@
-//! Predictors written to be read: whole histories, maps in place of tables.
+//! Naive predictors, with whole histories, and maps in place of tables.
 
 use std::collections::HashMap;
 
@@ -7,12 +7,12 @@ use machine::predict::{
     TageModel, TournamentModel,
 };
 
-/// Counters of two bits, by whatever tells one from another.
+/// Two-bit counters with keys of any type.
 #[derive(Default)]
 pub struct Counters(HashMap<u64, i32>);
 
 impl Counters {
-    fn foresees(&self, key: u64) -> bool {
+    fn look_up(&self, key: u64) -> bool {
         self.0.get(&key).copied().unwrap_or(1) >= 2
     }
 
@@ -36,7 +36,7 @@ pub struct Naive {
     histories: HashMap<u64, Vec<bool>>,
     history: Vec<bool>,
     tage: Tage,
-    /// Sets of branches with their targets, the last used last.
+    /// Sets of branches with their targets, the most recently used last.
     btb: HashMap<u64, Vec<(u64, u64)>>,
     returns: Vec<u64>,
     targets: HashMap<u64, u64>,
@@ -53,10 +53,10 @@ impl Naive {
         }
         match branch.kind {
             BranchKind::Conditional => {
-                let foreseen = self.direction(&model.direction, branch);
+                let predicted = self.direction(&model.direction, branch);
                 let known = branch.taken().then(|| self.btb(model.btb.as_ref(), branch));
                 match known {
-                    _ if foreseen != branch.taken() => Prediction::Mispredicted,
+                    _ if predicted != branch.taken() => Prediction::Mispredicted,
                     Some(false) => Prediction::BtbMiss,
                     _ => Prediction::Predicted,
                 }
@@ -91,36 +91,36 @@ impl Naive {
     fn indirect(&mut self, model: &HistoryModel, branch: &Branch) -> bool {
         let history = self.target_history;
         let key = (branch.address ^ history ^ history << 5) % u64::from(model.entries);
-        let foreseen = self.targets.insert(key, branch.next);
+        let predicted = self.targets.insert(key, branch.next);
         self.target_history =
             (history << 3 ^ branch.next ^ branch.next >> 5) % (1 << model.history_bits);
-        foreseen == Some(branch.next)
+        predicted == Some(branch.next)
     }
 
     fn direction(&mut self, model: &DirectionModel, branch: &Branch) -> bool {
         let (address, taken) = (branch.address, branch.taken());
-        let foreseen = match model {
+        let predicted = match model {
             DirectionModel::Taken => true,
             DirectionModel::NotTaken => false,
             DirectionModel::BackwardTaken => branch.target.is_some_and(|target| target <= address),
             DirectionModel::Bimodal(model) => {
                 let key = address % u64::from(model.entries);
-                let foreseen = self.first.foresees(key);
+                let predicted = self.first.look_up(key);
                 self.first.learn(key, taken);
-                foreseen
+                predicted
             }
             DirectionModel::Gshare(model) => {
                 let history = recent(&self.history, model.history_bits);
                 let key = (address ^ history) % u64::from(model.entries);
-                let foreseen = self.first.foresees(key);
+                let predicted = self.first.look_up(key);
                 self.first.learn(key, taken);
-                foreseen
+                predicted
             }
             DirectionModel::Tournament(model) => self.tournament(model, address, taken),
             DirectionModel::Tage(model) => self.tage.step(model, &self.history, address, taken),
         };
         self.history.push(taken);
-        foreseen
+        predicted
     }
 
     fn tournament(&mut self, model: &TournamentModel, address: u64, taken: bool) -> bool {
@@ -128,8 +128,8 @@ impl Naive {
         let local_key = recent(own, model.local_history_bits);
         let global_key = recent(&self.history, model.global_history_bits);
         own.push(taken);
-        let (local, global) = (self.first.foresees(local_key), self.second.foresees(global_key));
-        let by_all = self.chooser.foresees(global_key);
+        let (local, global) = (self.first.look_up(local_key), self.second.look_up(global_key));
+        let by_all = self.chooser.look_up(global_key);
         self.first.learn(local_key, taken);
         self.second.learn(global_key, taken);
         if local != global {
@@ -150,16 +150,16 @@ struct Entry {
     useful: i32,
 }
 
-/// Tagged tables, folded anew from the whole history at each branch.
+/// Tagged tables, whose folded histories are computed from the whole history at each branch.
 pub struct Tage {
     base: Counters,
     entries: HashMap<(usize, u64), Entry>,
-    distrust: i32,
+    use_alternate: i32,
 }
 
 impl Default for Tage {
     fn default() -> Tage {
-        Tage { base: Counters::default(), entries: HashMap::new(), distrust: 8 }
+        Tage { base: Counters::default(), entries: HashMap::new(), use_alternate: 8 }
     }
 }
 
@@ -169,12 +169,12 @@ fn folded(history: &[bool], length: u32, width: u32) -> u64 {
 }
 
 impl Tage {
-    /// Places of an address in each table, with the tags to be found there.
+    /// The index of an address in each table, with its tag there.
     fn places(model: &TageModel, history: &[bool], address: u64) -> Vec<((usize, u64), u64)> {
         let ratio = f64::from(model.history_max) / f64::from(model.history_min);
         let steps = f64::from(model.tables.max(2) - 1);
         let place = |table: u32| {
-            // The models of these tests have steps of more than one branch.
+            // The history lengths of these tests' models differ by more than one branch.
             let length = f64::from(model.history_min) * ratio.powf(f64::from(table) / steps);
             let fold = |width: u32| folded(history, length.round() as u32, width);
             let bits = model.table_entries.ilog2();
@@ -188,24 +188,24 @@ impl Tage {
     fn step(&mut self, model: &TageModel, history: &[bool], address: u64, taken: bool) -> bool {
         let places = Self::places(model, history, address);
         let key = address % u64::from(model.base_entries);
-        let base = self.base.foresees(key);
+        let base = self.base.look_up(key);
         let known = |(place, tag): &&((usize, u64), u64)| {
             self.entries.get(place).is_some_and(|entry| entry.tag == *tag)
         };
         let mut found: Vec<_> = places.iter().filter(known).map(|(place, _)| *place).collect();
         let provider = found.pop();
         let fall_through = found.pop().map_or(base, |place| self.entries[&place].counter >= 4);
-        let mut foreseen = base;
+        let mut predicted = base;
         let mut provided = base;
         if let Some(place) = provider {
             let entry = self.entries.get_mut(&place).expect("found");
             let new = entry.useful == 0 && matches!(entry.counter, 3 | 4);
             provided = entry.counter >= 4;
-            foreseen = if new && self.distrust >= 8 { fall_through } else { provided };
+            predicted = if new && self.use_alternate >= 8 { fall_through } else { provided };
             if provided != fall_through {
                 let sign = if provided == taken { 1 } else { -1 };
                 if new {
-                    self.distrust = (self.distrust - sign).clamp(0, 15);
+                    self.use_alternate = (self.use_alternate - sign).clamp(0, 15);
                 }
                 entry.useful = (entry.useful + sign).clamp(0, 3);
             }
@@ -213,10 +213,10 @@ impl Tage {
         } else {
             self.base.learn(key, taken);
         }
-        if foreseen != taken && provided != taken {
+        if predicted != taken && provided != taken {
             self.allocate(&places[provider.map_or(0, |(table, _)| table + 1)..], taken);
         }
-        foreseen
+        predicted
     }
 
     fn allocate(&mut self, places: &[((usize, u64), u64)], taken: bool) {

@@ -28,7 +28,7 @@ const DEVICE_HOLE: std::ops::Range<u64> = 0xa_0000..0x10_0000;
 const LOW_MEMORY_BYTES: (u64, u64) = (0x8000_0000, 0xb000_0000);
 const HIGH_MEMORY: u64 = 1 << 32;
 
-/// A annotation at an instruction of a block.
+/// An annotation at an instruction of a block.
 #[derive(Debug)]
 pub(crate) struct AnnotationPoint {
     annotation: u32,
@@ -101,7 +101,7 @@ impl Session {
         }
     }
 
-    /// A vCPU comes to a annotation, with `remaining` instructions of its block still to execute.
+    /// A vCPU reaches an annotation, with `remaining` instructions of its block still to execute.
     fn hit(&mut self, vcpu: u32, number: u32, remaining: u32) {
         let list = Arc::clone(&self.annotations.list);
         let Some(annotation) = list.get(number as usize).filter(|_| !self.ended) else { return };

@@ -1,5 +1,5 @@
-//! The list of annotations, as `sim` passes it to the plugin: a text of one word and its arguments a
-//! line.
+//! The list of annotations, as `sim` passes it to the plugin: a text of one word and its arguments
+//! a line.
 
 use std::fmt;
 
@@ -41,8 +41,8 @@ pub enum Place {
 /// An action of an annotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Open the span of this number; it ends where the function returns whose first instruction this
-    /// is.
+    /// Open the span of this number; it ends where the function returns whose first instruction
+    /// this is.
     Span(u32),
     /// Open the span of this number, until [`Action::Close`].
     Open(u32),

@@ -29,7 +29,8 @@ pub enum Step {
     Bits(u8, u8),
     /// Sign-extends a number of this many bits.
     Sign(u8),
-    /// Reads the text at that address, up to its zero, at most this many bytes. Only as the last step.
+    /// Reads the text at that address, up to its zero, at most this many bytes. Only as the last
+    /// step.
     Text(u8),
 }
 

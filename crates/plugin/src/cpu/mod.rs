@@ -128,8 +128,8 @@ pub(crate) fn running() -> u32 {
     running.index
 }
 
-/// Which vCPU runs, if that is known without asking: always where there is one, `ALONE`, else if it is
-/// the one that ran when [`running`] was asked last.
+/// Which vCPU runs, if that is known without asking: always where there is one, `ALONE`, else if it
+/// is the one that ran when [`running`] was asked last.
 #[inline(always)]
 fn known_running<const ALONE: bool>() -> Option<u32> {
     if ALONE {

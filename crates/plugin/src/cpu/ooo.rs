@@ -1,5 +1,5 @@
-//! The callbacks of the level `ooo`: accesses of a block are kept, and when the next one starts the block
-//! is handed to the vCPU's core.
+//! The callbacks of the level `ooo`: accesses of a block are collected, and when the next one
+//! starts the block is handed to the vCPU's core.
 
 use std::ffi::{c_uint, c_void};
 
@@ -38,7 +38,8 @@ pub(crate) extern "C" fn on_block<const ALONE: bool>(_: c_uint, block: *mut c_vo
 }
 
 /// The callbacks of loads and of stores, on a machine with so many vCPUs: for an instruction of a
-/// block of several, with its number as argument, and for a single-instruction block, with the block.
+/// block of several, with its number as argument, and for a single-instruction block, with the
+/// block.
 pub(crate) fn accesses(cpus: u32, alone_in_block: bool) -> (MemoryCallback, MemoryCallback) {
     match (cpus, alone_in_block) {
         (1, false) => (on_access::<true, false>, on_access::<true, true>),
@@ -59,8 +60,8 @@ extern "C" fn on_access<const ALONE: bool, const STORES: bool>(
     keep::<STORES>(vcpu, number.addr() as u16, (access, address));
 }
 
-/// The only instruction of a block has loaded or stored. If that block was not started, it is one of the
-/// block that was, which QEMU has left to execute it: see [`super::on_single_access`].
+/// The only instruction of a block has loaded or stored. If that block was not started, it is one
+/// of the block that was, which QEMU has left to execute it: see [`super::on_single_access`].
 extern "C" fn on_single_access<const ALONE: bool, const STORES: bool>(
     _: c_uint,
     access: u32,
@@ -70,7 +71,8 @@ extern "C" fn on_single_access<const ALONE: bool, const STORES: bool>(
     let vcpu = known_running::<ALONE>().unwrap_or_else(running);
     let single = block.cast_const().cast::<Block>();
     let number = with(vcpu, |cpu| {
-        // SAFETY: the arena keeps blocks while there is code that passes them; null if it was emptied.
+        // SAFETY: the arena keeps blocks while there is code that passes them; null if it was
+        // emptied.
         let (single, known) = unsafe { (&*single, cpu.block.as_ref()) };
         match known {
             Some(known) if !std::ptr::eq(known, single) => {

@@ -1,5 +1,5 @@
-//! The callbacks of a machine with a model: a block and each access to memory go through the model's
-//! caches.
+//! The callbacks of a machine with a model: a block and each access to memory go through the
+//! model's caches.
 
 use std::ffi::{c_uint, c_void};
 

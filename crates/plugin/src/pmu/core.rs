@@ -173,8 +173,8 @@ mod tests {
     const BRANCH_MISSES: u64 = 0xc3;
     const ON: u64 = ENABLE | USER | SYSTEM;
 
-    /// Instructions by ring; an instruction takes two cycles; nothing else is counted, and at times not
-    /// even that.
+    /// Instructions by ring; an instruction takes two cycles; nothing else is counted, and at times
+    /// not even that.
     #[derive(Clone, Copy, Debug, Default)]
     struct Executed {
         user: u64,
@@ -240,12 +240,12 @@ mod tests {
 
     #[test]
     fn an_overflow_is_told_once_and_only_to_whom_wants_it() {
-        for (wants, told) in [(INTERRUPT, true), (0, false)] {
+        for (wants, interrupts) in [(INTERRUPT, true), (0, false)] {
             let mut pmu = Pmu::default();
             pmu.write_value(2, VALUE_MASK - 9, &executed(0, 0));
             pmu.write_select(2, INSTRUCTIONS | ON | wants, &executed(0, 0));
             assert!(!pmu.take_overflows(&executed(9, 0)));
-            assert_eq!(pmu.take_overflows(&executed(10, 0)), told);
+            assert_eq!(pmu.take_overflows(&executed(10, 0)), interrupts);
             assert!(!pmu.take_overflows(&executed(11, 0)));
         }
     }
@@ -310,8 +310,8 @@ mod tests {
     }
 
     proptest! {
-        /// Read at whatever times, a counter shows what it has counted since it was written, in 48 bits,
-        /// and every time that it overflows is reported.
+        /// Read at whatever times, a counter shows what it has counted since it was written, in 48
+        /// bits, and every time that it overflows is reported.
         #[test]
         fn a_counter_is_the_sum_of_what_was_executed_while_it_was_on(
             steps in prop::collection::vec(step(), 0..60),

@@ -202,14 +202,14 @@ extern "C" fn read_and_leave(_: c_uint, access: *mut c_void, return_address: usi
         Some((session.qemu.set_pc(), access.address + u64::from(access.bytes)))
     });
     if let Some((set_pc, address)) = leave {
-        // SAFETY: registered with `WRITES_PC`. Nothing with a destructor is held: the lock was given
-        // back above.
+        // SAFETY: registered with `WRITES_PC`. Nothing with a destructor is held: the lock was
+        // given back above.
         unsafe { set_pc(address) };
     }
 }
 
-/// `cpuid` is about to execute as the last instruction of its block. It is tried again, as the first
-/// of another block; if it stands alone there too, its answer stays as it is.
+/// `cpuid` is about to execute as the last instruction of its block. It is tried again, as the
+/// first of another block; if it stands alone there too, its answer stays as it is.
 // SAFETY: as above.
 #[unsafe(naked)]
 extern "C" fn on_identify_at_end(_: c_uint, _: *mut c_void) {

@@ -1,6 +1,7 @@
-//! The content of all PMUs as text, kept next to a checkpoint: QEMU's own state does not hold it.
+//! The content of all PMUs as text, stored next to a checkpoint: QEMU's own state does not hold it.
 //!
-//! A line for each counter, `VCPU COUNTER SELECT VALUE`, numbers in hexadecimal, below a first line.
+//! A line for each counter, `VCPU COUNTER SELECT VALUE`, numbers in hexadecimal, below a first
+//! line.
 
 use super::core::COUNTERS;
 

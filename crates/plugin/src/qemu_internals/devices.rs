@@ -61,8 +61,8 @@ impl EventLoop {
     /// Does what was put off; whether that was anything. Only with QEMU's big lock, and outside of
     /// coroutines.
     ///
-    /// QEMU's `aio_poll` would also take what comes by file descriptors, calls to wake the main loop
-    /// among them; with io_uring that can leave the main loop asleep for good.
+    /// QEMU's `aio_poll` would also take what comes by file descriptors, calls to wake the main
+    /// loop among them; with io_uring that can leave the main loop asleep for good.
     pub(crate) fn poll(self) -> bool {
         // SAFETY: who has the big lock may do what was put off to the main loop.
         unsafe { (self.poll)((self.get_context)()) != 0 }
@@ -83,8 +83,8 @@ pub(crate) struct BlockNode {
 unsafe impl Send for BlockNode {}
 
 impl BlockNode {
-    /// The node of a name; `None` if there is none, or it doesn't count as we know. Only with QEMU's
-    /// big lock.
+    /// The node of a name; `None` if there is none, or it doesn't count as we know. Only with
+    /// QEMU's big lock.
     pub(crate) fn find(name: &str) -> Option<BlockNode> {
         let find_node = function!(c"bdrv_find_node" as FindNode)?;
         let increase = function!(c"bdrv_inc_in_flight" as OnNode)?;
@@ -137,8 +137,8 @@ extern "C" fn probe(_: *mut c_void, _: c_int) {
 }
 
 /// Has `callback` called for each event of all nodes of driver `blkdebug`, instead of the driver.
-/// Returns the numbers of the events of these names; `None` if this QEMU is another. Only with QEMU's
-/// big lock.
+/// Returns the numbers of the events of these names; `None` if this QEMU is another. Only with
+/// QEMU's big lock.
 pub(crate) fn hook_block_events<const EVENTS: usize>(
     node: BlockNode,
     callback: extern "C" fn(*mut c_void, c_int),
@@ -162,7 +162,8 @@ pub(crate) fn hook_block_events<const EVENTS: usize>(
     for index in 0..DRIVER_WORDS {
         // SAFETY: the description is a variable in QEMU's data, longer than the part up to the
         // function that is looked for. QEMU links drivers into a list, so it can be written; each
-        // word is put back, and nobody else uses it meanwhile. Without rules the event does nothing.
+        // word is restored, and nothing else uses it in that time. Without rules the event does
+        // nothing.
         let found = unsafe {
             let slot = driver.add(index);
             let kept = slot.read_volatile();
@@ -251,7 +252,8 @@ impl Timer {
         let set = function!(c"timer_mod_ns" as TimerSet)?;
         let now = function!(c"qemu_clock_get_ns" as GetClock)?;
         let timer: *mut c_void = Box::leak(Box::new([0_u64; TIMER_WORDS])).as_mut_ptr().cast();
-        // SAFETY: memory of its own, longer than a timer, aligned as one; scale 1 ns, no attributes.
+        // SAFETY: memory of its own, longer than a timer, aligned as one; scale 1 ns, no
+        // attributes.
         unsafe { init(timer, ptr::null_mut(), GUEST_TIME, 1, 0, callback, ptr::null_mut()) };
         Some(Timer { timer, set, now })
     }

@@ -1,4 +1,5 @@
-//! The vCPUs' thread waits, between two blocks, while the machine is stopped and its state is saved.
+//! The vCPUs' thread waits, between two blocks, while the machine is stopped and its state is
+//! saved.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::time::Duration;
@@ -60,8 +61,8 @@ impl HeldMachine {
     /// after all other work that is queued by then. The work has QEMU's big lock.
     pub(crate) fn at_end_of_block(self, work: Work) {
         let Some(last) = self.cpus().last() else { return };
-        // SAFETY: vCPUs live as long as the machine, and so does the function. Work for the last vCPU
-        // is done last.
+        // SAFETY: vCPUs live as long as the machine, and so does the function. Work for the last
+        // vCPU is done last.
         unsafe { (self.run_on_cpu)(last, work, 0) };
         for cpu in self.cpus() {
             // SAFETY: as above. Otherwise the others run before QEMU checks for work.
@@ -82,9 +83,9 @@ impl HeldMachine {
             // SAFETY: asks under the lock.
             !unsafe { (self.runs)() }
         });
-        // Who stops the machine waits for each vCPU. All of them are this thread's, so they pause at
-        // once. QEMU's own way there would lose which vCPU runs next.
-        // SAFETY: the main loop does the same, and has given the lock up to wait for it.
+        // Who stops the machine waits for each vCPU. All of them are this thread's, so they pause
+        // at once. QEMU's own way there would lose which vCPU runs next. SAFETY: the main loop does
+        // the same, and has given the lock up to wait for it.
         unsafe { (self.pause)() };
         self.wait_until(|| {
             for cpu in self.cpus() {

@@ -64,8 +64,8 @@ impl Jumps {
         })
     }
 
-    /// Has the vCPUs' thread do `work` when the block that runs has ended, with QEMU's big lock. Until
-    /// then QEMU does not take `vcpu` for idle.
+    /// Has the vCPUs' thread do `work` when the block that runs has ended, with QEMU's big lock.
+    /// Until then QEMU does not take `vcpu` for idle.
     pub(crate) fn at_end_of_block(self, vcpu: u32, work: Work) {
         let number = c_int::try_from(vcpu).unwrap_or(NO_CPU);
         // SAFETY: called in the vCPUs' thread; vCPUs live as long as the machine, and so does the

@@ -21,11 +21,11 @@ const VECTORS: u64 = 256;
 /// [`KernelContext::Function`] of the part of an interrupt between the live bench's probes for its
 /// vector: this plus the vector.
 pub const BODY_FIRST: u32 = 0x1_0000;
-/// [`KernelContext::Function`] of the BPF programs at a class of tracepoints: this plus the position
-/// in [`probe_name`].
+/// [`KernelContext::Function`] of the BPF programs at a class of tracepoints: this plus the
+/// position in [`probe_name`].
 pub const PROBE_FIRST: u32 = 0x2_0000;
-/// Position in [`probe_name`] of the function that runs the gate of the live bench's window on a CPU
-/// (net/bpf/test_run.c).
+/// Position in [`probe_name`] of the function that runs the gate of the live bench's window on a
+/// CPU (net/bpf/test_run.c).
 pub const GATE_PROBE: u32 = 7;
 
 /// The function that calls the BPF programs of a class of tracepoints.

@@ -1,7 +1,7 @@
 //! The first process of the guest of `tests/boot.rs`, which compiles this file by itself.
 //!
 //! `phase=symbols` on the kernel's command line hands the wanted symbols to the second serial port.
-//! `phase=measure` does known work between markers, and notes what the kernel has counted itself.
+//! `phase=measure` does known work between markers, and reports the kernel's own counts.
 
 #[path = "init.rs"]
 mod init;
@@ -71,7 +71,7 @@ fn two_instructions_each(iterations: u64) {
     }
 }
 
-/// What the kernel says it has counted: 1 for the local timer, softirq + 2; CPU; count.
+/// The kernel's own counts: 1 for the local timer or softirq + 2; CPU; count.
 fn kernel_counts() -> Vec<(u32, usize, u64)> {
     let interrupts = fs::read_to_string("/proc/interrupts").unwrap();
     let softirqs = fs::read_to_string("/proc/softirqs").unwrap();

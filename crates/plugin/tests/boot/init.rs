@@ -1,4 +1,4 @@
-//! How a first process begins and ends; a part of the guests of `tests/boot.rs`, `tests/pmu.rs` and
+//! The start and end of a first process; part of the guests of `tests/boot.rs`, `tests/pmu.rs` and
 //! `tests/ooo.rs`.
 
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
@@ -28,11 +28,11 @@ pub fn mount_all<const COUNT: usize>(all: [(&CStr, &CStr); COUNT]) {
 
 /// Ends the machine.
 pub fn power_off() {
-    // SAFETY: a number alone.
+    // SAFETY: the argument is a number.
     unsafe { reboot(POWER_OFF) };
 }
 
-/// Wanted symbols, each with the one behind it: there it ends.
+/// The wanted symbols, each with the next one, at which it ends.
 pub fn hand_over_symbols() {
     let wanted = fs::read_to_string("/wanted").unwrap();
     let wanted: Vec<&str> = wanted.lines().collect();

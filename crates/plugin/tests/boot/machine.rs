@@ -1,4 +1,4 @@
-//! QEMU, a kernel and a guest for the test, from what is on this machine.
+//! QEMU, a kernel and a guest for the tests, from files of this machine.
 
 use std::ffi::OsString;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// On the host's clock; a boot takes some ten seconds on a quiet machine.
+/// In host time; a boot takes about ten seconds on a quiet machine.
 pub const WALL_MAX: Duration = Duration::from_secs(900);
 
 /// A machine to boot.
@@ -21,8 +21,9 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Puts together what there is, or says what is missing. The guest's first process is compiled
-    /// from `guest`, a file of this crate; `files` come into its root, with what is above them.
+    /// Finds the parts of the machine, or returns which one is missing. The guest's first process
+    /// is compiled from `guest`, a file of this crate; `files` come into its root, with what is
+    /// above them.
     pub fn find(guest: &str, files: &[(String, Vec<u8>)]) -> Result<Machine, String> {
         let cache = cache();
         let kernel = std::env::var_os("IRQLAB_KERNEL").map(PathBuf::from);
@@ -30,7 +31,7 @@ impl Machine {
         let machine = Machine {
             qemu: qemu(cache.as_deref()).ok_or("no QEMU with plugin API 7 (irqlab sim setup)")?,
             kernel: kernel.ok_or("no kernel (irqlab sim setup, or IRQLAB_KERNEL=bzImage)")?,
-            plugin: plugin().ok_or("no libplugin.so beside this test")?,
+            plugin: plugin().ok_or("no libplugin.so next to this test")?,
             line: "",
             directory: tempfile::tempdir().map_err(|error| error.to_string())?,
         };
@@ -49,13 +50,13 @@ impl Machine {
         self.finish(command.stdin(Stdio::null()).spawn().unwrap());
     }
 
-    /// What boots the machine.
+    /// The command that boots the machine.
     pub fn command(&self, cpus: u32, phase: &str, plugin: Option<&str>) -> Command {
         let (first, rest) = self.qemu.split_first().unwrap();
         let mut command = Command::new(first);
         command.args(rest).args(["-machine", "q35", "-cpu", "EPYC", "-m", "512M", "-seed", "1"]);
         command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
-        // Without it the guest's time is the host's, and a busy host makes the kernel panic.
+        // Without it, guest time is host time, and the kernel panics on a busy host.
         command.args(["-icount", "shift=0,sleep=off"]);
         command.args(["-accel", "tcg,thread=single", "-rtc", "base=2026-01-01,clock=vm"]);
         command.args(["-smp", &cpus.to_string()]).arg("-kernel").arg(&self.kernel);

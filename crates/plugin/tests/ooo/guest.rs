@@ -1,5 +1,5 @@
-//! The first process of the guest of `tests/ooo.rs`, which compiles this file by itself: loops of which
-//! it is known what a core makes of them, each between two markers.
+//! The first process of the guest of `tests/ooo.rs`, which compiles this file by itself: loops
+//! whose cycles on a core are known, each between two markers.
 
 #[path = "../boot/init.rs"]
 mod init;
@@ -12,8 +12,8 @@ use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-const TURNS: u64 = 2_000;
-const CHASE_TURNS: u64 = 20;
+const ITERATIONS: u64 = 2_000;
+const CHASE_ITERATIONS: u64 = 20;
 
 fn main() {
     init::mount_all([(c"proc", c"/proc"), (c"devtmpfs", c"/dev")]);
@@ -29,23 +29,23 @@ fn measure() {
     let small = chain(16 << 10);
     let large = chain(128 << 10);
     marker::mark(marker::FULL, 0);
-    // Contexts are known from the way back from the kernel on.
+    // Contexts are known from the first return from the kernel on.
     drop(fs::read("/proc/uptime"));
-    noted(1, TURNS, || dependent_adds(TURNS));
-    noted(2, TURNS, || independent_adds(TURNS));
+    noted(1, ITERATIONS, || dependent_adds(ITERATIONS));
+    noted(2, ITERATIONS, || independent_adds(ITERATIONS));
     for (number, chain) in [(3, &small), (4, &large)] {
         chase(chain, 2);
-        noted(number, CHASE_TURNS * chain.len() as u64 / 8, || chase(chain, CHASE_TURNS));
+        noted(number, CHASE_ITERATIONS * chain.len() as u64 / 8, || chase(chain, CHASE_ITERATIONS));
     }
-    noted(5, TURNS, || branches(TURNS, u64::MAX));
-    noted(6, TURNS, || branches(TURNS, 1 << 40));
+    noted(5, ITERATIONS, || branches(ITERATIONS, u64::MAX));
+    noted(6, ITERATIONS, || branches(ITERATIONS, 1 << 40));
     together();
     all_at_once();
     beside_a_sleeper();
     marker::mark(marker::END, 0);
 }
 
-/// Does something between two snapshots, behind a note of its number and size.
+/// Runs `work` between two snapshots, after a note with its number and size.
 fn noted(number: u32, size: u64, work: impl Fn()) {
     work();
     marker::mark(marker::USER_FIRST + number, size);
@@ -54,31 +54,31 @@ fn noted(number: u32, size: u64, work: impl Fn()) {
     marker::mark(marker::SNAPSHOT, 0);
 }
 
-/// 64 additions, each of what the one before has left.
+/// 64 additions, each of the result of the one before.
 #[inline(never)]
-fn dependent_adds(turns: u64) {
-    // SAFETY: registers alone.
+fn dependent_adds(iterations: u64) {
+    // SAFETY: only registers change.
     unsafe {
         asm!(
-            "2:", ".rept 64", "add {a}, {a}", ".endr", "dec {turns}", "jnz 2b",
+            "2:", ".rept 64", "add {a}, {a}", ".endr", "dec {iterations}", "jnz 2b",
             a = inout(reg) 1_u64 => _,
-            turns = inout(reg) turns => _,
+            iterations = inout(reg) iterations => _,
             options(nomem, nostack),
         );
     }
 }
 
-/// 64 additions to eight registers in turn.
+/// 64 additions to eight registers, one after the other.
 #[inline(never)]
-fn independent_adds(turns: u64) {
-    // SAFETY: registers alone.
+fn independent_adds(iterations: u64) {
+    // SAFETY: only registers change.
     unsafe {
         asm!(
             "2:", ".rept 8",
             "add r8, 1", "add r9, 1", "add r10, 1", "add r11, 1",
             "add r12, 1", "add r13, 1", "add r14, 1", "add r15, 1",
-            ".endr", "dec {turns}", "jnz 2b",
-            turns = inout(reg) turns => _,
+            ".endr", "dec {iterations}", "jnz 2b",
+            iterations = inout(reg) iterations => _,
             out("r8") _, out("r9") _, out("r10") _, out("r11") _,
             out("r12") _, out("r13") _, out("r14") _, out("r15") _,
             options(nomem, nostack),
@@ -86,8 +86,8 @@ fn independent_adds(turns: u64) {
     }
 }
 
-/// Words of which the first of each line of 64 bytes is the address of another line: all lines of so many
-/// bytes, in an order that no prefetcher foresees.
+/// A chain through all lines of a number of bytes, in an order that no prefetcher predicts: the
+/// first word of each line of 64 bytes is the address of the next one.
 fn chain(bytes: usize) -> Vec<u64> {
     let lines = bytes / 64;
     let mut order: Vec<usize> = (0..lines).collect();
@@ -106,27 +106,27 @@ fn chain(bytes: usize) -> Vec<u64> {
     words
 }
 
-/// Follows a chain round and round.
+/// Follows a chain several times.
 #[inline(never)]
-fn chase(chain: &[u64], turns: u64) {
+fn chase(chain: &[u64], iterations: u64) {
     // SAFETY: each first word of a line is the address of another such word.
     unsafe {
         asm!(
-            "2:", ".rept 16", "mov {at}, [{at}]", ".endr", "dec {turns}", "jnz 2b",
+            "2:", ".rept 16", "mov {at}, [{at}]", ".endr", "dec {iterations}", "jnz 2b",
             at = inout(reg) chain.as_ptr() => _,
-            turns = inout(reg) turns * chain.len() as u64 / 8 / 16 => _,
+            iterations = inout(reg) iterations * chain.len() as u64 / 8 / 16 => _,
             options(readonly, nostack),
         );
     }
 }
 
-/// Turns with a branch that depends on a bit of a number drawn by lot, another one each time; always the
-/// same with `mask` of all ones.
+/// Iterations with a branch that depends on a bit of a random number, which is always the same with
+/// a `mask` of all ones.
 #[inline(never)]
-fn branches(turns: u64, mask: u64) {
+fn branches(iterations: u64, mask: u64) {
     static DRAWN: AtomicU64 = AtomicU64::new(88_172_645_463_325_252);
     let mut drawn = DRAWN.load(Ordering::Relaxed);
-    // SAFETY: registers alone.
+    // SAFETY: only registers change.
     unsafe {
         asm!(
             "2:",
@@ -137,20 +137,20 @@ fn branches(turns: u64, mask: u64) {
             "jz 3f",
             "nop",
             "3:",
-            "dec {turns}", "jnz 2b",
+            "dec {iterations}", "jnz 2b",
             s = inout(reg) drawn,
             t = out(reg) _,
             mask = in(reg) mask,
-            turns = inout(reg) turns => _,
+            iterations = inout(reg) iterations => _,
             options(nomem, nostack),
         );
     }
     DRAWN.store(drawn, Ordering::Relaxed);
 }
 
-/// Four threads execute the same at once.
+/// Four threads execute the same code at the same time.
 fn all_at_once() {
-    let each = 10 * TURNS;
+    let each = 10 * ITERATIONS;
     marker::mark(marker::USER_FIRST + 8, each);
     marker::mark(marker::SNAPSHOT, 0);
     std::thread::scope(|scope| {
@@ -161,11 +161,11 @@ fn all_at_once() {
 
 /// One thread executes without end, and another one sleeps and wakes.
 fn beside_a_sleeper() {
-    let turns = 50 * TURNS;
-    marker::mark(marker::USER_FIRST + 9, turns);
+    let iterations = 50 * ITERATIONS;
+    marker::mark(marker::USER_FIRST + 9, iterations);
     marker::mark(marker::SNAPSHOT, 0);
     std::thread::scope(|scope| {
-        scope.spawn(|| dependent_adds(turns));
+        scope.spawn(|| dependent_adds(iterations));
         scope.spawn(|| (0..10).for_each(|_| std::thread::sleep(Duration::from_micros(500))));
     });
     marker::mark(marker::SNAPSHOT, 0);

@@ -1,4 +1,4 @@
-//! Counters of the kernel's `perf_event_open`, and code of which each instruction is known.
+//! Counters of the kernel's `perf_event_open`, and code whose instructions are all known.
 
 use std::arch::asm;
 use std::ffi::{c_int, c_long, c_void};
@@ -54,7 +54,7 @@ pub struct Counter {
 
 impl Drop for Counter {
     fn drop(&mut self) {
-        // SAFETY: the file and the page are ours. A counter that is mapped would stay.
+        // SAFETY: this owns the file and the page. A counter whose page is mapped would stay.
         unsafe {
             if !self.page.is_null() {
                 munmap(self.page, PAGE_BYTES);
@@ -65,17 +65,17 @@ impl Drop for Counter {
 }
 
 impl Counter {
-    /// A generic hardware event of the calling task in user mode, on.
+    /// A generic hardware event of the calling task in user mode, enabled.
     pub fn on(event: u64) -> Counter {
         Counter::open((HARDWARE, event), EXCLUDE_KERNEL, (0, -1))
     }
 
-    /// The same, off.
+    /// The same, disabled.
     pub fn off(event: u64) -> Counter {
         Counter::open((HARDWARE, event), EXCLUDE_KERNEL | OFF, (0, -1))
     }
 
-    /// An event of the processor's own number on CPU 0, on, less what the flags exclude.
+    /// A raw event of the processor on CPU 0, enabled, without the modes that the flags exclude.
     pub fn of_cpu_0(number: u64, flags: u64) -> Counter {
         Counter::open((RAW, number), flags, (-1, 0))
     }
@@ -100,10 +100,10 @@ impl Counter {
         Counter { file: file as c_int, page: std::ptr::null_mut() }
     }
 
-    /// What it has counted.
+    /// Its count.
     pub fn read(&self) -> u64 {
         let mut value = 0_u64;
-        // SAFETY: eight bytes, which are ours.
+        // SAFETY: reads eight bytes into a local variable.
         let bytes = unsafe { read(self.file, (&raw mut value).cast(), 8) };
         assert_eq!(bytes, 8);
         value
@@ -142,8 +142,8 @@ pub fn two_instructions_each(iterations: u64) {
     }
 }
 
-/// What `rdpmc` shows around a loop, and how many instructions that is: the first `rdpmc`, the two
-/// behind it, the loop, and the one behind the loop.
+/// The difference of `rdpmc` around a loop, and the expected number of instructions: the first
+/// `rdpmc`, the two after it, the loop, and the one after the loop.
 pub fn counted_by_rdpmc(index: u32, iterations: u64) -> (u64, u64) {
     let (before, before_high, low, high): (u64, u64, u64, u64);
     // SAFETY: reads a counter that the kernel has allowed to read.
@@ -169,8 +169,9 @@ pub fn counted_by_rdpmc(index: u32, iterations: u64) -> (u64, u64) {
     (counted, 1 + 2 + 2 * iterations + 1)
 }
 
-/// What `rdpmc` shows beside two markers, numbers 2 and 3, with a loop between them that walks through
-/// memory. Three instructions are from each marker to its `rdpmc`, none of which uses memory.
+/// The values of `rdpmc` next to two markers, numbers 2 and 3, with a loop between them that walks
+/// through memory. Between each marker and its `rdpmc` are three instructions without memory
+/// accesses.
 pub fn counted_beside_markers(index: u32, iterations: u64) -> u64 {
     const BYTES: usize = 1 << 18;
     let mut memory = vec![1_u8; BYTES + 64];
@@ -214,8 +215,8 @@ pub fn counted_beside_markers(index: u32, iterations: u64) -> u64 {
     (high << 32 | low).wrapping_sub(before_high << 32 | before)
 }
 
-/// What one counter has more than another around a loop, and how many instructions that is, if it is
-/// those of user mode: from the one's first `rdpmc` to before its second.
+/// The difference of two counters around a loop, and the number of instructions that this is in
+/// user mode: from the first counter's first `rdpmc` to before its second.
 pub fn counted_less_others((one, other): (u32, u32), iterations: u64) -> (u64, u64) {
     let (one_before, other_before, other_after, one_after): (u32, u32, u32, u32);
     // SAFETY: as above.
@@ -250,7 +251,7 @@ pub fn counted_less_others((one, other): (u32, u32), iterations: u64) -> (u64, u
     (u64::from(more), 2 + 2 * iterations + 4)
 }
 
-/// All flags behind a comparison with `rdpmc` behind it, and with none.
+/// All flags after a comparison that `rdpmc` follows, and after one without.
 pub fn flags_beside_rdpmc(index: u32, (one, other): (u64, u64)) -> (u64, u64) {
     let (with, without): (u64, u64);
     // SAFETY: as above; what is pushed is popped.
@@ -276,10 +277,10 @@ pub fn flags_beside_rdpmc(index: u32, (one, other): (u64, u64)) -> (u64, u64) {
     (with, without)
 }
 
-/// So many turns of a loop and of a system call, with a counter on from the first instruction to the
-/// last. Returns how many instructions of user mode that is. The system call's arguments are 0, 8 and
-/// `thirds` in turn.
-pub fn rounds(counter: &Counter, iterations: u64, turns: u64, call: u64, thirds: [u64; 2]) -> u64 {
+/// Repeats a loop and a system call `repetitions` times, with a counter enabled from the first
+/// instruction to the last. Returns the number of user-mode instructions. The system call's
+/// arguments are 0, 8 and alternately each of `thirds`.
+pub fn rounds(counter: &Counter, iterations: u64, repetitions: u64, call: u64, thirds: [u64; 2]) -> u64 {
     // SAFETY: system calls with valid arguments; of the registers, those named are changed.
     unsafe {
         asm!(
@@ -288,7 +289,7 @@ pub fn rounds(counter: &Counter, iterations: u64, turns: u64, call: u64, thirds:
             "mov esi, {enable}",
             "xor edx, edx",
             "syscall",
-            "2: mov rcx, {iterations}",   // 1 of a turn
+            "2: mov rcx, {iterations}",   // 1 per repetition
             "3: dec rcx",
             "jnz 3b",
             "mov rax, {call}",            // 2
@@ -297,7 +298,7 @@ pub fn rounds(counter: &Counter, iterations: u64, turns: u64, call: u64, thirds:
             "mov rdx, {third}",           // 5
             "xor {third}, {other}",       // 6
             "syscall",                    // 7
-            "dec {turns}",                // 8
+            "dec {repetitions}",                // 8
             "jnz 2b",                     // 9
             "mov eax, {ioctl}",           // 1 of the end
             "mov rdi, {file}",            // 2
@@ -312,7 +313,7 @@ pub fn rounds(counter: &Counter, iterations: u64, turns: u64, call: u64, thirds:
             call = in(reg) call,
             third = inout(reg) thirds[0] => _,
             other = in(reg) thirds[0] ^ thirds[1],
-            turns = inout(reg) turns => _,
+            repetitions = inout(reg) repetitions => _,
             out("rax") _,
             out("rcx") _,
             out("rdx") _,
@@ -322,5 +323,5 @@ pub fn rounds(counter: &Counter, iterations: u64, turns: u64, call: u64, thirds:
             options(nostack),
         );
     }
-    turns * (2 * iterations + 9) + 5
+    repetitions * (2 * iterations + 9) + 5
 }

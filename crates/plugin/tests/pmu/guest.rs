@@ -1,8 +1,8 @@
 //! The first process of the guest of `tests/pmu.rs`, which compiles this file by itself.
 //!
-//! `phase=counters` opens counters itself and leaves what they say in markers: first what was
-//! counted, then what it must be. `phase=perf` runs the tool of that name. `phase=checkpoint` counts
-//! for so long that there is time for one.
+//! `phase=counters` opens counters itself and writes pairs of markers: a count and its expected
+//! value. `phase=perf` runs the tool of that name. `phase=checkpoint` counts for so long that there
+//! is time for one.
 
 #[allow(dead_code)]
 #[path = "../boot/init.rs"]
@@ -26,7 +26,7 @@ use events::{CYCLES, Counter, EXCLUDE_USER, INSTRUCTIONS, pin, rounds};
 const RETIRED: u64 = 0xc0;
 
 fn main() {
-    // The kernel passes on what it doesn't know of its command line.
+    // The kernel passes the parameters that it does not know to the first process.
     match std::env::args().nth(1).as_deref() {
         Some("loop") => {
             let iterations = std::env::args().nth(2).unwrap();
@@ -48,7 +48,7 @@ fn main() {
     init::power_off();
 }
 
-/// Leaves what was counted, and what it must be.
+/// Marks a count and its expected value.
 fn note(number: u32, counted: u64, expected: u64) {
     marker::mark(marker::USER_FIRST + number, counted);
     marker::mark(marker::USER_FIRST + number, expected);
@@ -80,7 +80,7 @@ fn read_in_user_mode() {
     }
 }
 
-/// `rdpmc` changes no flag, whatever they were made by.
+/// `rdpmc` changes no flag, whichever instruction set it.
 fn flags_stay() {
     let mut counter = Counter::on(INSTRUCTIONS);
     let index = counter.index_in_user_mode();
@@ -97,7 +97,7 @@ fn not_where_it_may_not() {
     note(9, status.signal().unwrap_or(0) as u64, SEGMENTATION_FAULT);
 }
 
-/// All instructions less those of the kernel, around a loop with interrupts in it.
+/// All instructions minus those of the kernel, around a loop that is interrupted.
 fn without_the_kernel() {
     let (mut all, mut kernel) = (Counter::of_cpu_0(RETIRED, 0), Counter::of_cpu_0(RETIRED, EXCLUDE_USER));
     let indices = (all.index_in_user_mode(), kernel.index_in_user_mode());
@@ -107,8 +107,8 @@ fn without_the_kernel() {
     }
 }
 
-/// `rdpmc` beside markers, user mode and kernel: the record has what the markers stood at. Number 14
-/// says what is counted, 4 how much.
+/// `rdpmc` next to markers, for user mode and kernel: the record has the counts at the markers.
+/// Marker 14 names the event, marker 4 the count.
 fn beside_markers() {
     for number in [RETIRED, 0x129, 0x229, 0xf_0000_0002, 0xf_0000_0003, 0xf_0000_0005, 0x187, 0xc2] {
         let mut counter = Counter::of_cpu_0(number, 0);
@@ -121,16 +121,16 @@ fn beside_markers() {
     }
 }
 
-/// Two tasks on one CPU, which give it to each other in turn.
+/// Two tasks on one CPU, which yield to each other.
 fn one_after_the_other() {
     const YIELD: u64 = 24;
-    let tasks = [(10_000, 300), (17_000, 200)].map(|(iterations, turns)| {
+    let tasks = [(10_000, 300), (17_000, 200)].map(|(iterations, repetitions)| {
         std::thread::spawn(move || {
             pin(0);
             let counter = Counter::off(INSTRUCTIONS);
-            rounds(&counter, iterations, turns, YIELD, [0; 2]);
+            rounds(&counter, iterations, repetitions, YIELD, [0; 2]);
             let read = counter.read();
-            (read, rounds(&counter, iterations, turns, YIELD, [0; 2]), counter.read())
+            (read, rounds(&counter, iterations, repetitions, YIELD, [0; 2]), counter.read())
         })
     });
     for task in tasks {
@@ -143,7 +143,7 @@ fn one_after_the_other() {
     marker::mark(marker::USER_FIRST + 6, switches.trim().parse().unwrap());
 }
 
-/// A task that goes from CPU to CPU, or stays if there is one.
+/// A task that migrates between CPUs, or stays if there is only one.
 fn from_cpu_to_cpu(cpus: usize) {
     const SET_AFFINITY: u64 = 203;
     let masks = [1_u64, if cpus > 1 { 2 } else { 1 }];
@@ -155,7 +155,7 @@ fn from_cpu_to_cpu(cpus: usize) {
     }
 }
 
-/// Says that it counts now, and does for some seconds of the host. The counter is on all the time.
+/// Reports that it counts, and does so for several seconds of host time with the counter enabled.
 fn across_a_checkpoint() {
     let mut port = fs::OpenOptions::new().write(true).open("/dev/ttyS1").unwrap();
     let mut counter = Counter::on(INSTRUCTIONS);

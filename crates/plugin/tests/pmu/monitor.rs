@@ -37,13 +37,13 @@ impl Monitor {
         self.let_go()
     }
 
-    /// Lets a machine run whose state was read.
+    /// Continues a machine whose state was read.
     pub fn go_on(&mut self) {
         wait(|| !self.execute("query-status", "{}").contains("\"inmigrate\""));
         self.execute("cont", "{}");
     }
 
-    /// Leaves QEMU to itself; what it still says is read by nobody, and is little.
+    /// Detaches from QEMU. Its remaining output is short and is not read.
     pub fn let_go(self) -> Child {
         let Monitor { mut child, to, from } = self;
         child.stdin = Some(to);
@@ -51,7 +51,7 @@ impl Monitor {
         child
     }
 
-    /// Says a command, and returns the line with its answer.
+    /// Sends a command, and returns the line with its answer.
     fn execute(&mut self, command: &str, arguments: &str) -> String {
         let line = format!("{{\"execute\": \"{command}\", \"arguments\": {arguments}}}\n");
         self.to.write_all(line.as_bytes()).unwrap();
@@ -66,7 +66,7 @@ impl Monitor {
     }
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub fn wait(mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + WALL_MAX;
     while !is_so() {

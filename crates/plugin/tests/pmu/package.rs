@@ -1,10 +1,10 @@
-//! The distribution's `perf` and what it is linked with, from this machine.
+//! The distribution's `perf` and its libraries, from this machine.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Where distributions put it.
+/// The paths at which distributions install it.
 const PERF: &str = "/usr/bin/perf";
 const ELF: &[u8] = b"\x7fELF";
 

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::marker;
 
-/// Runs `perf` in the ways of the test; what it says goes to the second serial port.
+/// Runs the `perf` commands of the test; their output goes to the second serial port.
 pub fn run() {
     let mut port = fs::OpenOptions::new().write(true).open("/dev/ttyS1").unwrap();
     let mut say = |title: &str, said: &[u8]| {

@@ -165,16 +165,7 @@ impl Encoding for Header {
 
     fn to_words(&self) -> (u32, Words) {
         let [low, high] = words_of(&self.qemu);
-        let detail = match self.detail {
-            Detail::Fast => 0,
-            Detail::Count => 1,
-            Detail::Timed => 2,
-            Detail::Ooo => 3,
-        };
-        let roi = match self.roi {
-            Roi::Marker => 0,
-            Roi::Always => 1,
-        };
+        let (detail, roi) = (self.detail as u64, self.roi as u64);
         let versions = pair(self.api, FORMAT_VERSION);
         let counted = pair(self.counters, self.features);
         (self.cpus, [MAGIC, versions, roi << 8 | detail, self.vcpu_slice, low, high, counted])
@@ -184,18 +175,8 @@ impl Encoding for Header {
         Some(Header {
             cpus: Some(cpus).filter(|cpus| (1..=CPUS_MAX).contains(&(*cpus as usize)))?,
             api: (words[1] >> 32) as u32,
-            detail: match words[2] & 0xff {
-                0 => Detail::Fast,
-                1 => Detail::Count,
-                2 => Detail::Timed,
-                3 => Detail::Ooo,
-                _ => return None,
-            },
-            roi: match words[2] >> 8 {
-                0 => Roi::Marker,
-                1 => Roi::Always,
-                _ => return None,
-            },
+            detail: Detail::of_number(words[2] & 0xff)?,
+            roi: Roi::of_number(words[2] >> 8)?,
             vcpu_slice: words[3],
             qemu: text_of(&words[4..6]),
             features: words[6] as u32,
@@ -289,7 +270,7 @@ impl Encoding for NoticeRecord {
     }
 
     fn from_words(cpu: u32, words: &Words) -> Option<NoticeRecord> {
-        let notice = Notice::ALL.into_iter().find(|notice| *notice as u64 == words[0])?;
+        let notice = Notice::of_number(words[0])?;
         Some((notice, cpu, words[1]))
     }
 }
@@ -347,14 +328,7 @@ impl Encoding for Counters {
     }
 
     fn from_words(cpu: u32, words: &Words) -> Option<Counters> {
-        let of = match words[0] >> 32 {
-            0 => CountersOf::Marker,
-            1 => CountersOf::Region,
-            2 => CountersOf::SelfCounts,
-            3 => CountersOf::Inclusive,
-            4 => CountersOf::ShadowCaches,
-            _ => return None,
-        };
+        let of = CountersOf::of_number(words[0] >> 32)?;
         let first = words[0] as u32;
         let [_, values @ ..] = *words;
         let beyond = COUNTERS.checked_sub(first as usize)?.min(values.len());
@@ -462,12 +436,7 @@ impl Encoding for Values {
             region: small(words[0])?,
             annotation: small(words[1])?,
             action: small(words[2])?,
-            kind: match words[3] {
-                0 => ValuesKind::Count,
-                1 => ValuesKind::Others,
-                2 => ValuesKind::Hit,
-                _ => return None,
-            },
+            kind: ValuesKind::of_number(words[3])?,
             number: words[4],
         })
     }
@@ -504,10 +473,6 @@ impl Encoding for Value {
     }
 }
 
-fn group(word: u64) -> Option<Group> {
-    Group::ALL.into_iter().find(|group| *group as u64 == word)
-}
-
 impl Encoding for ShadowCaches {
     const KIND: u32 = 16;
 
@@ -520,7 +485,7 @@ impl Encoding for ShadowCaches {
         Some(ShadowCaches {
             region: small(words[0])?,
             model: small(words[1])?,
-            group: group(words[2])?,
+            group: Group::of_number(words[2])?,
             counters: small(words[3])?,
         })
     }
@@ -539,12 +504,8 @@ impl Encoding for MissCurvePoint {
     fn from_words(_: u32, words: &Words) -> Option<MissCurvePoint> {
         Some(MissCurvePoint {
             region: small(words[0])?,
-            group: group(words[1])?,
-            stream: match words[2] {
-                0 => AccessStream::Instructions,
-                1 => AccessStream::Data,
-                _ => return None,
-            },
+            group: Group::of_number(words[1])?,
+            stream: AccessStream::of_number(words[2])?,
             size_bytes: words[3],
             accesses: words[4],
             misses: words[5],
@@ -578,7 +539,7 @@ impl Encoding for MissCount {
         Some(MissCount {
             region: small(words[0])?,
             cache: small(words[1]).filter(|cache| (*cache as usize) < CACHES)?,
-            kind: MissKind::ALL.into_iter().find(|kind| *kind as u64 == words[2])?,
+            kind: MissKind::of_number(words[2])?,
             key: words[3],
             count: words[4],
         })
