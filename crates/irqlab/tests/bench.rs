@@ -127,7 +127,7 @@ fn what_a_killed_bench_leaves_is_removed_by_the_next() {
         has_ended || !instances(|pid| pid == child_pid).is_empty()
     });
     if has_ended {
-        println!("not run: no trace to be had here");
+        println!("not run: no trace is available here");
         return;
     }
     signal(&child, Signal::KILL);

@@ -142,8 +142,8 @@ fn in_a_simulated_machine_counters_and_time_agree() {
     check_modes(&run);
 }
 
-/// Where sets are kept tree-pseudo-least-recently-used, a foreign line may have several lines of a loop miss, in
-/// each pass, if they came into the set in any order: 493 misses were counted here once for a handler's 201.
+/// In sets with tree pseudo-LRU replacement, a conflicting line may make several lines of a loop miss in
+/// each pass, if they were filled in any order: 493 misses were counted here once for a handler's 201.
 #[test]
 fn a_pseudo_lru_cache_loses_what_the_handler_misses() {
     let place = Place::new();

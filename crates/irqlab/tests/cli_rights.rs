@@ -46,7 +46,7 @@ fn without_rights_nothing_is_measured_and_the_setcap_line_is_given() {
     assert!(names(&work).is_empty(), "nothing half done: {:?}", names(&work));
 }
 
-/// The command where neither the net's rights nor a user namespace are to be had: a process in a
+/// The command without the rights of the net stimulus and without a user namespace: a process in a
 /// chroot may not make one.
 fn without_namespaces(place: &Place, root: &Path, words: &[&str]) -> Ended {
     let script = "mount --rbind / \"$1\" && root=$1 && shift && exec chroot \"$root\" \

@@ -193,10 +193,10 @@ fn a_run_is_read_and_one_that_contradicts_itself_is_refused() {
 }
 
 #[test]
-fn where_a_sample_was_kept_times_are_random_and_the_rate_is_right() {
+fn where_there_is_a_sample_times_are_random_and_the_rate_is_right() {
     let thin = measured(1_000_000_000, &[(50_000, 1000)], 3_000);
     let asked = traces(&thin, Some(Arrivals::Measured), 1).unwrap_err();
-    assert_eq!(asked, ScaleError::Thinned { cpu: 2, kept: 1, count: 3000 });
+    assert_eq!(asked, ScaleError::Thinned { cpu: 2, recorded: 1, count: 3000 });
     let trace = &traces(&thin, None, 1).unwrap()[0];
     assert_eq!((trace.arrivals, trace.detours.len()), (Arrivals::Random, 3000));
     assert!(trace.detours.iter().all(|(_, length)| (1000..=1063).contains(length)));

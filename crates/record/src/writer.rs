@@ -78,8 +78,8 @@ pub fn write_run(run: &Run, attachments: &[Attachment], dir: &Path) -> Result<()
         _ => WriteError::Io { path: dir.to_owned(), source },
     })?;
     partial.keep();
-    // The run is there and its files are durable. That its name is too is not always to be had (a
-    // directory that may be written and not read, say), and no reason to call the run unwritten.
+    // The run is there and its files are durable. Its name cannot always be made so (for example in a
+    // directory that may be written and not read), which is no reason to call the run unwritten.
     let _ = sync_dir(&parent);
     Ok(())
 }

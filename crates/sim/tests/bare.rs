@@ -21,7 +21,7 @@ struct Bench {
     qemu: Qemu,
 }
 
-/// QEMU, got once; `None`, with the reason on stderr, where it can't be had. Held by one test at a time.
+/// QEMU, got once; `None`, with the reason on stderr, if it is not available. Held by one test at a time.
 fn bench() -> Option<(&'static Bench, MutexGuard<'static, ()>)> {
     static BENCH: OnceLock<Result<Bench, SimError>> = OnceLock::new();
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -203,6 +203,7 @@ fn a_handler_misses_and_displaces_the_lines_that_it_is_told_to_touch() {
     }
     // What the program reads of its counters is what the simulator counted, but for the reading itself.
     for [pmu_data, pmu_code, exact_data, exact_code] in [data, code, none] {
-        assert!(pmu_data.abs_diff(exact_data) <= 4 && pmu_code.abs_diff(exact_code) <= 4);
+        let is_close = pmu_data.abs_diff(exact_data) <= 4 && pmu_code.abs_diff(exact_code) <= 4;
+        assert!(is_close, "{pmu_data} {exact_data}, {pmu_code} {exact_code}");
     }
 }

@@ -6,7 +6,7 @@ use crate::random::Random;
 /// Keeps at most `limit` of the items offered, each with the same probability.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservoir<T> {
-    kept: Vec<T>,
+    items: Vec<T>,
     limit: usize,
     seen: u64,
     random: Random,
@@ -16,19 +16,19 @@ impl<T> Reservoir<T> {
     /// An empty reservoir. `limit` 0 keeps nothing.
     #[must_use]
     pub fn new(limit: usize, seed: u64) -> Self {
-        Reservoir { kept: Vec::new(), limit, seen: 0, random: Random::new(seed) }
+        Reservoir { items: Vec::new(), limit, seen: 0, random: Random::new(seed) }
     }
 
     /// Offers the next item of the stream.
     pub fn offer(&mut self, item: T) {
         self.seen += 1;
-        if self.kept.len() < self.limit {
-            self.kept.push(item);
+        if self.items.len() < self.limit {
+            self.items.push(item);
             return;
         }
         let place = self.random.below(self.seen);
-        if let Some(kept) = usize::try_from(place).ok().and_then(|at| self.kept.get_mut(at)) {
-            *kept = item;
+        if let Some(items) = usize::try_from(place).ok().and_then(|at| self.items.get_mut(at)) {
+            *items = item;
         }
     }
 
@@ -38,10 +38,10 @@ impl<T> Reservoir<T> {
         self.seen
     }
 
-    /// The items kept, in no particular order.
+    /// The sampled items, in no particular order.
     #[must_use]
-    pub fn kept(&self) -> &[T] {
-        &self.kept
+    pub fn items(&self) -> &[T] {
+        &self.items
     }
 }
 
@@ -56,8 +56,8 @@ mod tests {
         (0..1_000_000_u32).for_each(|item| reservoir.offer(item));
         for tenth in 0..10 {
             let of_tenth = |item: &&u32| **item / 100_000 == tenth;
-            let kept = reservoir.kept().iter().filter(of_tenth).count();
-            assert!((850..1150).contains(&kept), "{kept} of tenth {tenth}");
+            let items = reservoir.items().iter().filter(of_tenth).count();
+            assert!((850..1150).contains(&items), "{items} of tenth {tenth}");
         }
     }
 
@@ -69,12 +69,12 @@ mod tests {
             let mut reservoir = Reservoir::new(limit, seed);
             (0..length).for_each(|item| reservoir.offer(item));
             prop_assert_eq!(reservoir.seen(), length);
-            prop_assert_eq!(reservoir.kept().len() as u64, length.min(limit as u64));
-            let mut kept = reservoir.kept().to_vec();
-            kept.sort_unstable();
-            kept.dedup();
-            prop_assert_eq!(kept.len(), reservoir.kept().len());
-            prop_assert!(kept.iter().all(|item| *item < length));
+            prop_assert_eq!(reservoir.items().len() as u64, length.min(limit as u64));
+            let mut items = reservoir.items().to_vec();
+            items.sort_unstable();
+            items.dedup();
+            prop_assert_eq!(items.len(), reservoir.items().len());
+            prop_assert!(items.iter().all(|item| *item < length));
         }
     }
 }

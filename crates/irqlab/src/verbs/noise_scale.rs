@@ -41,11 +41,11 @@ pub struct ScaleArgs {
     /// Work between two barriers, a list; A..B stands for A, ten times as much, and so on up to B
     #[arg(long, value_parser = granularities, default_value = "100us..10ms", value_name = "LIST")]
     granularity: Granularities,
-    /// Time of a message; a barrier is as many as doublings reach all nodes. Or 0
+    /// Time of a message, or 0; a barrier takes log2 of the number of nodes, rounded up
     #[arg(long, value_parser = duration_between("0", "10s"), default_value = "1us", value_name = "TIME")]
     latency: Duration,
     /// When detours come: measured, or at random times, independent of one another [default:
-    /// measured, where the run kept all of them]
+    /// measured, if the run has all of them]
     #[arg(long, value_name = "HOW")]
     arrivals: Option<Arrivals>,
     /// Chooses resamples, and the times of detours that come at random

@@ -37,15 +37,15 @@ pub struct Windows {
     pub names: BTreeMap<KernelContext, String>,
 }
 
-/// For whom a miss counts: the modes of the paper's tables.
+/// The mode of a miss, as in the paper's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mode {
     /// The loop.
     User,
     /// Handlers of devices, softirqs, system calls, other tasks.
     Kernel,
-    /// From the processor's entry into the kernel to its return, without what is called in between and
-    /// has a context of its own: saving registers, finding the line, acknowledging, the way back.
+    /// From the processor's entry into the kernel to its return, without contexts in between: saving
+    /// registers, finding the interrupt's line, acknowledging it, the exit.
     Exception,
 }
 

@@ -12,7 +12,7 @@ use super::what::{Level, Method, Stimulus};
 use super::{contexts, sums, tables};
 use crate::experiment::{BenchError, Experiment, Measured, Progress, Report, Steps};
 
-/// Repetitions of each sort between two looks at the interval.
+/// Repetitions of treatment and of control between two checks of the interval.
 const BATCH: usize = 8;
 
 /// What to measure.

@@ -1,6 +1,6 @@
 //! `footprint`: what does an interrupt evict from the caches? (paper `footprint-1999`)
 //!
-//! A loop fills a cache and touches all of its lines again and again. What an interrupt displaces is
+//! A loop fills a cache and touches all of its lines repeatedly. What an interrupt displaces is
 //! missing after it, and touching it takes longer, or is counted as a miss. A bench hands in
 //! repetitions with and without the interrupt; here they become lines with intervals.
 

@@ -1,15 +1,15 @@
-//! In which order the lines of a cache are touched.
+//! The order in which the lines of a cache are touched.
 //!
 //! Lines of one set are touched one after the other, forward in one pass and backward in the next.
-//! With any other order, a foreign line in a set that is kept least-recently-used has *all* lines of
+//! With any other order, a conflicting line in a set with LRU replacement makes *all* lines of
 //! the set miss in turn: the line that it displaces is always the one that is touched next. Touched
-//! backward, the displaced line comes last, and displaces the foreign one: as many misses as foreign
+//! backward, the displaced line comes last, and displaces the conflicting one: as many misses as conflicting
 //! lines. The order of the sets, and of the ways in them, is shuffled, so that no prefetcher follows.
 //!
-//! In a set that is kept tree-pseudo-least-recently-used the same is true, if its lines came into it in the
-//! order of the forward pass, with nothing of them there before: the tree then has them as the order has,
-//! and foreign lines come and go without changing that, up to half of the set. In any other order of coming
-//! a foreign line may make several miss. So a loop displaces all of its lines before it fills the cache.
+//! The same is true in a set with tree pseudo-LRU replacement, if its lines were filled in the order of the
+//! forward pass into a set that had none of them: the tree then has them in this order, and up to half a set
+//! of conflicting lines is filled and evicted without changing it. After fills in any other order, a
+//! conflicting line may make several miss. So a loop displaces all of its lines before it fills the cache.
 
 use stats::Random;
 

@@ -38,7 +38,7 @@ pub(crate) fn series(treatment: Vec<Repetition>, control: Vec<Repetition>) -> Se
     }
 }
 
-/// 20 repetitions of each sort that differ by one miss either way.
+/// 20 repetitions of each kind that differ by one miss either way.
 pub(crate) fn counted(treatment: u64, control: u64) -> Series {
     let around = |middle: u64| {
         (0..20).map(|n| repetition(Some(middle + n % 3 - 1), Some(middle / 2))).collect()

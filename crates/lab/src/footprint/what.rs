@@ -44,7 +44,7 @@ pub enum Stimulus {
 pub enum Method {
     /// Fill, wait, touch once more.
     Basic,
-    /// Touch all lines again and again until the interrupt must have happened.
+    /// Touch all lines repeatedly until the interrupt must have happened.
     Refined,
 }
 

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A word that is none of the allowed ones.
+/// A word that is not one of the allowed ones.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{given:?} is no {what}; allowed: {allowed}")]
 pub struct UnknownWord {

@@ -4,7 +4,7 @@ use super::loops::Loop;
 use super::sample::NoiseSample;
 use crate::experiment::{Bench, BenchError};
 
-/// What a bench sees besides the loop's own gaps.
+/// What a bench sees in addition to the loop's own gaps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Visibility {
     /// Nothing: gaps have no causes.
@@ -18,7 +18,7 @@ pub enum Visibility {
 
 /// A machine whose CPUs can run the loops.
 pub trait NoiseBench: Bench {
-    /// What it sees besides the loop's own gaps.
+    /// What it sees in addition to the loop's own gaps.
     fn visibility(&self) -> Visibility;
 
     /// Runs a loop on every measured CPU for one window; `traced`: with causes.

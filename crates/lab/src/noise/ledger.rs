@@ -7,7 +7,7 @@ use stats::{Distribution, Reservoir};
 use super::split::{AttributionParameters, Class, Gap, Mark, Part, SplitFaults, split};
 
 /// Maximum number of single gaps of a CPU in its even sample of all.
-pub const KEPT_MAX: usize = 10_000;
+pub const SAMPLE_MAX: usize = 10_000;
 /// Maximum number of first gaps of a CPU, in which periods are searched.
 pub const FIRST_MAX: usize = 1 << 16;
 
@@ -41,7 +41,7 @@ pub struct GapLedger {
     /// Gaps whose parts did not add up to them.
     pub unbalanced: u64,
     /// An even sample of the gaps.
-    pub kept: Reservoir<Detour>,
+    pub sample: Reservoir<Detour>,
     /// The first of the gaps.
     pub first: Vec<Detour>,
     scratch: Vec<(Part, u64)>,
@@ -59,7 +59,7 @@ impl GapLedger {
             own_gaps: Distribution::default(),
             faults: SplitFaults::default(),
             unbalanced: 0,
-            kept: Reservoir::new(KEPT_MAX, seed),
+            sample: Reservoir::new(SAMPLE_MAX, seed),
             first: Vec::new(),
             scratch: Vec::new(),
         }
@@ -100,7 +100,7 @@ impl GapLedger {
 
     fn keep(&mut self, detour: Detour) {
         self.gaps.record(detour.gap.length_ns(), detour.gap.start_ns);
-        self.kept.offer(detour);
+        self.sample.offer(detour);
         if self.first.len() < FIRST_MAX {
             self.first.push(detour);
         }
@@ -126,10 +126,10 @@ impl GapLedger {
 /// Adds up the parts that occur more than once.
 fn merge(parts: &mut Vec<(Part, u64)>) {
     parts.sort_unstable();
-    parts.dedup_by(|next, kept| {
-        let same = next.0 == kept.0;
+    parts.dedup_by(|next, previous| {
+        let same = next.0 == previous.0;
         if same {
-            kept.1 += next.1;
+            previous.1 += next.1;
         }
         same
     });

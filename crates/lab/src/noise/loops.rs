@@ -10,16 +10,16 @@ use crate::handlers::condition::{UnknownWord, words};
 words!(
     /// What is fixed in the loop.
     Loop, "loop":
-    /// Fixed work, again and again; the time that it takes varies (the paper's).
+    /// Fixed work, repeated; the time that it takes varies (the paper's).
     Fwq = "fwq",
     /// Fixed time; the work that gets done in it varies.
     Ftq = "ftq",
-    /// The clock, read again and again; each gap above a threshold is a detour.
+    /// The clock, read repeatedly; each gap above a threshold is a detour.
     Detour = "detour"
 );
 
 words!(
-    /// What the loops with work in them do: each leans on one resource of the processor.
+    /// What the loops with work execute: each stresses one resource of the processor.
     Body, "body":
     /// Integer additions, each waiting for the one before (the paper's).
     Add = "add",

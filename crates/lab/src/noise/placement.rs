@@ -80,7 +80,7 @@ pub struct CpuActivity {
     pub place: Place,
     /// In the order of time; they do not overlap.
     pub intervals: Vec<BusyInterval>,
-    /// Later ones were not kept; absent when all were.
+    /// Later ones were not stored; absent when all were.
     pub until_ns: Option<u64>,
 }
 
@@ -136,7 +136,7 @@ pub fn concurrent_activity(quantum: &Quantum, all: &[CpuActivity]) -> Concurrent
 /// Builds busy intervals from events in the order of time, no more than [`BUSY_INTERVALS_MAX`].
 #[derive(Clone, Debug, Default)]
 pub struct BusyIntervals {
-    kept: Vec<BusyInterval>,
+    intervals: Vec<BusyInterval>,
     until_ns: Option<u64>,
     /// The interval that has not ended: its start and whether it is of handlers.
     open: Option<(u64, bool)>,
@@ -153,8 +153,8 @@ impl BusyIntervals {
             return;
         }
         if let Some((start_ns, is_handlers)) = self.open.take().filter(|open| open.0 < at_ns) {
-            match self.kept.len() < BUSY_INTERVALS_MAX {
-                true => self.kept.push(BusyInterval { start_ns, end_ns: at_ns, is_handlers }),
+            match self.intervals.len() < BUSY_INTERVALS_MAX {
+                true => self.intervals.push(BusyInterval { start_ns, end_ns: at_ns, is_handlers }),
                 false => {
                     self.until_ns.get_or_insert(start_ns);
                 }
@@ -180,7 +180,7 @@ impl BusyIntervals {
     #[must_use]
     pub fn finish(mut self, place: Place, end_ns: u64) -> CpuActivity {
         self.transition(self.open.map_or(end_ns, |open| open.0.max(end_ns)), None);
-        CpuActivity { place, intervals: self.kept, until_ns: self.until_ns }
+        CpuActivity { place, intervals: self.intervals, until_ns: self.until_ns }
     }
 }
 

@@ -178,9 +178,9 @@ pub struct Slots {
     pub first: Vec<u64>,
 }
 
-/// Repetitions kept one by one.
+/// Maximum number of quanta that are stored one by one.
 const QUANTA_MAX: usize = 10_000;
-/// Slots kept one by one.
+/// Maximum number of slots that are stored one by one.
 const SLOTS_MAX: usize = 1 << 16;
 /// Blocks of a window; the minimum time of a quantum is found in each.
 const BLOCKS: usize = 10;

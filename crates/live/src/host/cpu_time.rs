@@ -79,7 +79,7 @@ fn parse_stat(text: &str) -> Vec<CpuSteal> {
 pub struct MemoryFacts {
     /// What the kernel manages.
     pub total_bytes: Option<u64>,
-    /// What could be had without swapping.
+    /// Memory available without swapping.
     pub available_bytes: Option<u64>,
 }
 

@@ -62,7 +62,7 @@ pub struct RightsFacts {
     /// Capabilities that nothing this process starts can ever hold (outside of the bounding set).
     pub bounded_away: Option<Vec<String>>,
     /// Whether user numbers are mapped: then capabilities count only inside of the namespace, and
-    /// neither BPF nor perf of the whole machine is to be had.
+    /// neither BPF nor perf of the whole machine is available.
     pub user_namespace: Option<bool>,
     /// 0 none, 1 strict, 2 a filter (containers), which may refuse `bpf` and `perf_event_open`.
     pub seccomp_mode: Option<u32>,

@@ -14,12 +14,12 @@ use crate::bpf::layout::{
 };
 use crate::host::{Root, irq_affinities};
 
-/// Sources with a number of their own. All later ones share one.
+/// Maximum number of contexts with a number of their own. All later ones share one.
 const SOURCES_MAX: usize = 400;
 /// The name of the shared number.
 const OTHERS: &str = "others";
 
-/// The meaning of a source's number, before it has a name.
+/// The meaning of a context's number, before it has a name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
     Context(u32),

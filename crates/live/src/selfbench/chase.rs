@@ -19,7 +19,7 @@ const LOADS: u64 = 1 << 18;
 /// Seed of the order of the lines.
 const SEED: u64 = 1;
 
-/// A chase through so much memory.
+/// A chase through memory of one size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Chased {
     /// How much, bytes.
@@ -59,7 +59,7 @@ pub fn chase_order(bytes: u64, line_bytes: u64) -> Vec<u64> {
 /// Chases through all sizes on one CPU; `progress` gets each size.
 ///
 /// # Errors
-/// When the CPU cannot be had, or there is no memory.
+/// When the CPU is not available, or there is no memory.
 pub fn measure(
     settings: &ChaseSettings,
     progress: &dyn Fn(u64),

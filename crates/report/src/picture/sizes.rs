@@ -19,7 +19,7 @@ const LINES: usize = COLOURS.len() + 1;
 /// which cause.
 struct Bars {
     all: Vec<f64>,
-    kept: Vec<[f64; LINES]>,
+    sampled: Vec<[f64; LINES]>,
 }
 
 /// The picture of table `detour_histogram`, with the causes that `detours` has; none for a run without it.
@@ -44,7 +44,7 @@ fn length_of(bar: usize) -> f64 {
 }
 
 fn bars(cpu: &str, sizes: &Table, detours: Option<&Table>, causes: &Causes) -> Bars {
-    let mut bars = Bars { all: vec![0.0; BARS_MAX], kept: vec![[0.0; LINES]; BARS_MAX] };
+    let mut bars = Bars { all: vec![0.0; BARS_MAX], sampled: vec![[0.0; LINES]; BARS_MAX] };
     let mut ends_of_bars: Vec<(f64, usize)> = Vec::new();
     for row in rows(sizes).filter(|row| row.alone("cpu") == cpu) {
         let ends = row.number("bucket_min_ns").zip(row.number("bucket_max_ns"));
@@ -61,7 +61,7 @@ fn bars(cpu: &str, sizes: &Table, detours: Option<&Table>, causes: &Causes) -> B
         // The bar that its bucket of the histogram belongs to.
         let at = ends_of_bars.partition_point(|(end, _)| *end < length_ns);
         if let Some((_, bar)) = ends_of_bars.get(at) {
-            bars.kept[*bar][line] += 1.0;
+            bars.sampled[*bar][line] += 1.0;
         }
     }
     bars
@@ -83,10 +83,10 @@ fn panel(cpu: &str, bars: &Bars, top: f64) -> String {
             (right - left - 1.0).max(0.5),
             floor - height
         );
-        let kept: f64 = bars.kept[bar].iter().sum();
-        for (line, of_cause) in bars.kept[bar].iter().enumerate().filter(|(_, of)| **of > 0.0) {
+        let sampled: f64 = bars.sampled[bar].iter().sum();
+        for (line, of_cause) in bars.sampled[bar].iter().enumerate().filter(|(_, of)| **of > 0.0) {
             // The single detours are an even sample of all.
-            let height = y.up(floor, bars.all[bar] * of_cause / kept);
+            let height = y.up(floor, bars.all[bar] * of_cause / sampled);
             let colour = COLOURS.get(line).copied().unwrap_or(UNNAMED);
             let (from, to) = (left + 1.0, right - 2.0);
             svg += &format!(
@@ -119,9 +119,9 @@ mod tests {
 
     #[test]
     fn bars_are_of_all_and_lines_of_causes() {
-        let kept =
+        let sampled =
             [(1010, Some("tick")), (1020, Some("tick")), (1030, None), (65_000, Some("a<b>&"))];
-        let svg = sizes_svg(&run(&kept)).expect("a picture");
+        let svg = sizes_svg(&run(&sampled)).expect("a picture");
         // Two bars, and the entry of the legend.
         assert_eq!(svg.matches(&format!("fill=\"{QUIET}\"")).count(), 3);
         assert_eq!(svg.matches("stroke-width=\"3\"").count(), 3, "{svg}");

@@ -20,7 +20,7 @@ use crate::{Cache, SimError};
 const LOAD_BYTES: u64 = 16 << 10;
 /// Memory of the body `memory` without a model, bytes.
 const MEMORY_BYTES: u64 = 16 << 20;
-/// Quanta kept one by one, as on the live bench.
+/// Maximum number of quanta that are stored one by one, as on the live bench.
 const QUANTA_MAX: usize = 10_000;
 /// Number of parts of a window for which the minimum time of a quantum is found.
 const BLOCKS: usize = 10;

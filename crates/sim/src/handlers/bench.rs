@@ -131,7 +131,7 @@ impl SimBench {
         ahead.unwrap_or_else(|| self.run(request))
     }
 
-    /// What cannot be had: what, and why.
+    /// What is not available, and why.
     fn absent(&self) -> Vec<Absence> {
         let absence = |what: &str, reason: &str| Absence {
             table: "handlers".to_owned(),

@@ -17,7 +17,7 @@ pub struct Bench {
     pub kernel: Kernel,
 }
 
-/// QEMU and a guest, got once; `None`, with the reason on stderr, where they can't be had. Held by
+/// QEMU and a guest, got once; `None`, with the reason on stderr, if they are not available. Held by
 /// one test at a time, so that machines do not take the CPU from each other.
 pub fn bench() -> Option<(&'static Bench, MutexGuard<'static, ()>)> {
     static BENCH: OnceLock<Result<Bench, SimError>> = OnceLock::new();

@@ -19,7 +19,7 @@ use crate::run::with_remedy_for_rights;
 const KIB: u64 = 1 << 10;
 /// The smallest chase, and by what each is longer than the one before the last: 8, 12, 16, 24 KiB.
 const FIRST: [u64; 2] = [8 * KIB, 12 * KIB];
-/// Lines are taken to have so many bytes, as those of all modelled first data caches have or divide.
+/// Assumed line size: that of every modelled first data cache is it or divides it.
 const LINE_BYTES: u64 = 64;
 /// Times that a model goes through the memory before it is timed.
 const WARM_ROUNDS: u32 = 2;

@@ -45,7 +45,7 @@ pub struct ReproduceArgs {
     results: ResultArgs,
 }
 
-/// Papers whose tables can be had.
+/// Papers whose tables can be reproduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum PaperName {
     /// What an interrupt evicts (Tables 2 to 9)

@@ -68,7 +68,7 @@ fn class(key: u64) -> &'static str {
     }
 }
 
-/// How many of a sort there are of each region and cache.
+/// Number of misses of a kind in each region and cache.
 fn sums(account: &Accounting, sort: MissKind) -> BTreeMap<(u32, u32), u64> {
     let mut sums = BTreeMap::new();
     for one in of(account, sort) {

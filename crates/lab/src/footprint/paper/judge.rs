@@ -8,7 +8,7 @@ use super::super::estimate::Mean;
 /// 300 "almost equal".
 pub(super) const CLOSE_RATIO: f64 = 0.10;
 
-/// What became of a statement.
+/// The verdict on a statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It holds.
@@ -35,7 +35,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A number with what becomes of the statement for it.
+/// A number with the verdict that follows from it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Judged {
     /// The number that decides, if there is one.
@@ -112,8 +112,8 @@ pub(super) fn close(parts: [Known; 2], whole: Known) -> Judged {
     Judged { number: Some(ratio), numbers, verdict }
 }
 
-/// Lines that are `factor` times as long don't make misses fewer. With all of the benefit there would
-/// be 1 / `factor` as many; it is none where the ratio is nearer to 1 than to that.
+/// Judges whether lines that are `factor` times as long do not reduce misses. The full benefit is a ratio
+/// of 1 / `factor`; there is none if the ratio is nearer to 1 than to that.
 pub(super) fn no_benefit(long: Known, short: Known, factor: f64) -> Judged {
     let (long, short) = match (long, short) {
         (Ok(long), Ok(short)) => (long, short),

@@ -9,7 +9,7 @@ const BLOCKS: u64 = 64;
 /// Shortest block, in compute phases: what is in one hardly reaches into the next.
 const PHASES_PER_BLOCK: u64 = 10;
 
-/// How much later than `granularity_ns` a compute phase ends that starts at any time of the trace alike: exact,
+/// How much later than `granularity_ns` a compute phase ends that starts at a uniformly distributed time of the trace: exact,
 /// in pieces. Begun between detours, it is delayed by those that come before it is done. Begun in a
 /// detour, as by a node that was held up when the barrier opened, by the rest of that one, too.
 ///

@@ -12,9 +12,9 @@ const WINDOW_NS_MAX: u64 = 365 * 86_400 * 1_000_000_000;
 /// When detours come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrivals {
-    /// When they came: with their periods and bursts.
+    /// At the measured times, with their periods and bursts.
     Measured,
-    /// At any time alike, independent of one another, as often as they came.
+    /// Uniformly distributed times, independent of one another, at the measured rate.
     Random,
 }
 
@@ -57,14 +57,14 @@ pub enum ScaleError {
     },
     /// Measured times were asked for, and the run has a sample of them.
     #[error(
-        "the run kept {kept} of {count} detours of CPU {cpu}, so when they came is not known; \
+        "the run has {recorded} of {count} detours of CPU {cpu}, so when they came is not known; \
          --arrivals random, or a shorter run"
     )]
     Thinned {
         /// On which CPU.
         cpu: u64,
-        /// Kept.
-        kept: u64,
+        /// Recorded in the run.
+        recorded: u64,
         /// Measured.
         count: u64,
     },
@@ -96,7 +96,7 @@ pub struct Trace {
     pub max_ns: u64,
 }
 
-/// The traces of a run's CPUs, from its tables. `wanted` absent: measured, where all detours were kept,
+/// The traces of a run's CPUs, from its tables. `wanted` absent: measured, if the run has all detours,
 /// else random.
 ///
 /// # Errors
@@ -114,14 +114,14 @@ pub fn traces(run: &Run, wanted: Option<Arrivals>, seed: u64) -> Result<Vec<Trac
         if window_ns == 0 || window_ns > WINDOW_NS_MAX {
             return Err(damaged("noise", format!("a window of {window_ns} ns")));
         }
-        let kept = of_cpu(detours, "detours", cpu, ["start_ns", "length_ns"])?;
+        let recorded = of_cpu(detours, "detours", cpu, ["start_ns", "length_ns"])?;
         let mut random = Random::new(seed ^ cpu);
-        let is_whole = kept.len() as u64 == count;
+        let is_whole = recorded.len() as u64 == count;
         if wanted == Some(Arrivals::Measured) && !is_whole {
-            return Err(ScaleError::Thinned { cpu, kept: kept.len() as u64, count });
+            return Err(ScaleError::Thinned { cpu, recorded: recorded.len() as u64, count });
         }
         if is_whole && wanted != Some(Arrivals::Random) {
-            return measured(cpu, window_ns, kept);
+            return measured(cpu, window_ns, recorded);
         }
         let histogram = histogram(sizes, cpu, count)?;
         at_random(cpu, window_ns, &histogram, &mut random)
@@ -161,11 +161,11 @@ fn of_cpu<const N: usize>(
 }
 
 /// The trace as it was.
-fn measured(cpu: u64, window_ns: u64, mut kept: Vec<[u64; 2]>) -> Result<Trace, ScaleError> {
-    kept.sort_unstable();
-    let max_ns = kept.iter().map(|[_, length]| *length).max().unwrap_or(0);
-    let (mut detours, mut over_ns, mut lost_ns) = (Vec::with_capacity(kept.len()), 0, 0);
-    for [start_ns, length_ns] in &kept {
+fn measured(cpu: u64, window_ns: u64, mut recorded: Vec<[u64; 2]>) -> Result<Trace, ScaleError> {
+    recorded.sort_unstable();
+    let max_ns = recorded.iter().map(|[_, length]| *length).max().unwrap_or(0);
+    let (mut detours, mut over_ns, mut lost_ns) = (Vec::with_capacity(recorded.len()), 0, 0);
+    for [start_ns, length_ns] in &recorded {
         let end_ns = start_ns.saturating_add(*length_ns);
         // Both edges of the window and those of a detour come from readings of two clocks.
         let slack_ns = window_ns / 1000;

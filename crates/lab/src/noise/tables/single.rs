@@ -27,9 +27,9 @@ pub fn detours(samples: &[NoiseSample]) -> Table {
     let doc = "Single detours: all of them, or an even sample of at most 10,000 per CPU.";
     let mut table = Table::new("detours", doc, columns).displayed(no_rows());
     for (sample, cpu, ledger) in ledgers(samples) {
-        let mut kept = ledger.kept.kept().to_vec();
-        kept.sort_unstable_by_key(|detour| detour.gap.start_ns);
-        for detour in kept {
+        let mut detours = ledger.sample.items().to_vec();
+        detours.sort_unstable_by_key(|detour| detour.gap.start_ns);
+        for detour in detours {
             let mut row: Vec<Value> = vec![
                 u64::from(cpu.cpu).into(),
                 detour.gap.start_ns.saturating_sub(cpu.start_ns).into(),

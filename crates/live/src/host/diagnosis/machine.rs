@@ -83,7 +83,7 @@ fn cpus(facts: &HostFacts) -> Finding {
     Finding::limited(
         "CPUs",
         says,
-        "one CPU only: no interprocessor interrupts (no `--source ipi`), and the source of the \
+        "one CPU only: no interprocessor interrupts (no `--stimulus ipi`), and the source of the \
          interrupts shares the CPU with what is measured",
     )
     .unlocked_by("a second CPU: in a VM, -smp 2")

@@ -11,7 +11,7 @@ pub(super) const DEVICE_INTERRUPTS: &str = "device interrupts";
 /// Kernels from here on account BPF memory to the cgroup, and no longer to RLIMIT_MEMLOCK.
 const KERNEL_WITHOUT_MEMLOCK: (u32, u32) = (5, 11);
 
-/// What a kernel must be built with is not to be had by a command.
+/// No command provides what a kernel must be built with.
 const KERNEL_OPTION: &str = "nothing on this kernel: it needs one built with ";
 
 /// Tracepoints with what they are for: subject, names, and the rows that go with them.
@@ -220,7 +220,7 @@ fn tracefs(facts: &HostFacts) -> Finding {
     }
 }
 
-/// `--source net` makes a veth pair in network namespaces of its own.
+/// `--stimulus net` creates a veth pair in new network namespaces.
 fn network(facts: &HostFacts) -> Finding {
     let subject = "network source";
     let rights = &facts.rights;
@@ -233,17 +233,17 @@ fn network(facts: &HostFacts) -> Finding {
         Some(false) => Finding::missing(
             subject,
             "may make neither network nor user namespaces",
-            "no `--source net` on this machine alone (to `--peer HOST` it works)",
+            "no `--stimulus net` on this machine alone (to `--peer HOST` it works)",
         )
         .unlocked_by(format!(
-            "{} handlers --source net (as root), or allow user namespaces: sudo sysctl \
+            "{} handlers --stimulus net (as root), or allow user namespaces: sudo sysctl \
              user.max_user_namespaces=1000 kernel.unprivileged_userns_clone=1 \
              kernel.apparmor_restrict_unprivileged_userns=0 (those that exist)",
             as_root(facts)
         )),
         None => {
             let says = format!("rights to make namespaces {}", or_unknown(None));
-            let consequence = "whether `--source net` works is seen only then";
+            let consequence = "whether `--stimulus net` works is seen only then";
             with_proc(Finding::limited(subject, says, consequence), facts)
         }
     }
