@@ -7,7 +7,7 @@ use lab::footprint::in_guest::FootprintResponse;
 use lab::guest_protocol::{Request, Response, encode};
 use lab::handlers::in_guest::HandlersResponse;
 use lab::noise::in_guest::NoiseResponse;
-use live::window::WindowEdge;
+use live::window::{SetUp, WindowEdge};
 use sim::marker::{self, mark};
 
 use crate::console;
@@ -28,7 +28,7 @@ pub fn run(args: &InGuestArgs) -> anyhow::Result<ExitCode> {
     mark(marker::FULL, 0);
     match Request::decode(&args.request) {
         Ok(Request::Handlers(request)) => {
-            respond::<HandlersResponse>(live::handlers::in_guest::execute(&request, at))
+            respond::<HandlersResponse>(live::handlers::in_guest::execute(&request, at, at_set_up))
         }
         Ok(Request::Noise(request)) => {
             respond::<NoiseResponse>(live::noise::in_guest::execute(&request, at))
@@ -48,6 +48,14 @@ fn respond<R: Response>(items: Result<Vec<R::Item>, BenchError>) -> anyhow::Resu
         console::print(&(line + "\n"))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is only prepared takes less of the host's time in less detail.
+fn at_set_up(edge: SetUp) {
+    match edge {
+        SetUp::Starts => mark(marker::FAST, 0),
+        SetUp::Ends => mark(marker::FULL, 0),
+    }
 }
 
 fn at(edge: WindowEdge) {

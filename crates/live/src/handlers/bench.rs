@@ -20,7 +20,9 @@ use crate::host::{Root, format_cpu_list, last_level_cache_bytes};
 use crate::perf::{EventGroup, EventPlan, UNKNOWN_EVENT, plan_events};
 use crate::probe_overhead::in_situ::{InSituOverhead, to_json};
 use crate::probe_overhead::{CALLS, ROUNDS, calibrate};
-use crate::window::{Until, WaitOutcome, WindowEdge, Workload, move_gates, shell_status, wait};
+use crate::window::{
+    SetUp, Until, WaitOutcome, WindowEdge, Workload, move_gates, shell_status, wait,
+};
 
 /// This machine as a bench for the experiment `handlers`.
 pub struct LiveBench {
@@ -116,6 +118,15 @@ impl LiveBench {
         }
     }
 
+    /// Does work whose time is of no interest: a simulated machine does it in less detail.
+    fn set_up<T>(&self, work: impl FnOnce() -> T) -> T {
+        let notify = |edge| self.settings.at_set_up.map_or((), |at_set_up| at_set_up(edge));
+        notify(SetUp::Starts);
+        let done = work();
+        notify(SetUp::Ends);
+        done
+    }
+
     /// Calibrates a pass, and loads its programs. The first pass finds out which can be attached.
     fn load_pass(
         &mut self,
@@ -123,15 +134,18 @@ impl LiveBench {
         events: Option<EventGroup>,
     ) -> Result<LoadedPass, BenchError> {
         let cpu = *self.settings.cpus.first().ok_or_else(|| nothing("no CPU to measure"))?;
-        let calibration = calibrate(self.flavour, cpu, events.as_ref()).map_err(bench_error)?;
+        let calls = self.settings.calibration_calls;
+        let calibration = calibrate(self.flavour, cpu, events.as_ref(), calls);
+        let calibration = calibration.map_err(bench_error)?;
         let load = |programs| {
             let pass = (pass, calibration, events);
-            LoadedPass::load(self.flavour, &self.settings.cpus, programs, pass).map_err(bench_error)
+            self.set_up(|| LoadedPass::load(self.flavour, &self.settings.cpus, programs, pass))
+                .map_err(bench_error)
         };
         if let Some(first) = self.passes.first() {
             return load(first.programs.clone());
         }
-        let chosen = choose(self.flavour);
+        let chosen = self.set_up(|| choose(self.flavour));
         let mut loaded = load(chosen.programs)?;
         self.absent.push(absence(
             "exceptions other than page faults".to_owned(),
@@ -140,7 +154,7 @@ impl LiveBench {
         ));
         let chosen = chosen.absent.into_iter();
         self.absent.extend(chosen.map(|(what, reason)| absence(what, reason, None)));
-        for (program, error) in loaded.attach_what_can_be() {
+        for (program, error) in self.set_up(|| loaded.attach_what_can_be()) {
             self.absent.push(absence(context_of_program(&program), error.to_string(), None));
         }
         if loaded.programs.is_empty() {

@@ -14,20 +14,26 @@ use super::bench::{LiveBench, own_cpu_ns};
 use super::settings::LiveSettings;
 use super::stimuli::Stimuli;
 use crate::host::{Root, first_disk, has_paired_cards, last_level_cache_bytes, parse_cpu_list};
-use crate::window::{Stop, Until, WaitOutcome, WindowEdge, Workload, shell_status, wait};
+use crate::probe_overhead::CALLS_SIMULATED;
+use crate::window::{SetUp, Stop, Until, WaitOutcome, WindowEdge, Workload, shell_status, wait};
 
 /// The guest's shell.
 const SHELL: [&str; 3] = ["/bin/busybox", "sh", "-c"];
 
-/// Creates the condition of a request and measures its window; `mark` is called at the window's edges.
+/// Creates the condition of a request and measures its window; `mark` is called at the window's
+/// edges, and `set_up` at those of work whose time is of no interest.
 ///
 /// # Errors
 /// Where the condition is not available, or something breaks.
 pub fn execute(
     request: &HandlersRequest,
     mark: fn(WindowEdge),
+    set_up: fn(SetUp),
 ) -> Result<Vec<HandlersItem>, BenchError> {
-    let window = if request.probed { probed(request, mark) } else { window(request, mark) };
+    let window = match request.probed {
+        true => probed(request, mark, set_up),
+        false => window(request, mark),
+    };
     window.map(items)
 }
 
@@ -72,9 +78,15 @@ fn window(request: &HandlersRequest, mark: fn(WindowEdge)) -> Result<GuestWindow
 }
 
 /// The same, measured by the live bench.
-fn probed(request: &HandlersRequest, mark: fn(WindowEdge)) -> Result<GuestWindow, BenchError> {
+fn probed(
+    request: &HandlersRequest,
+    mark: fn(WindowEdge),
+    set_up: fn(SetUp),
+) -> Result<GuestWindow, BenchError> {
     let mut settings = settings(request, &Root::default())?;
     settings.at_edge = Some(mark);
+    settings.at_set_up = Some(set_up);
+    settings.calibration_calls = CALLS_SIMULATED;
     settings.events.clone_from(&request.events);
     let mut bench = LiveBench::new(settings)?;
     let sample = bench.measure(request.condition, 0)?;
@@ -169,7 +181,7 @@ mod tests {
         let mark = |edge| EDGES.lock().unwrap().push(edge);
         let made = Condition::Made { load: Load::Idle, rate: Rate::Low, stimulus: Stimulus::None };
         for condition in [Condition::Ambient, made] {
-            let items = execute(&request(condition), mark).unwrap();
+            let items = execute(&request(condition), mark, |_| {}).unwrap();
             let [HandlersItem::Window(window)] = &items[..] else { panic!("{items:?}") };
             assert!(window.length_ns >= 2_000_000, "{window:?}");
         }

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::bpf::Flavour;
-use crate::window::{Stop, Until, WindowEdge};
+use crate::probe_overhead::CALLS;
+use crate::window::{SetUp, Stop, Until, WindowEdge};
 
 /// Configuration of [`LiveBench`](super::LiveBench).
 #[derive(Clone, Debug)]
@@ -37,6 +38,10 @@ pub struct LiveSettings {
     pub remedy_pmu: Option<String>,
     /// Called just before the gates open, and after they have closed.
     pub at_edge: Option<fn(WindowEdge)>,
+    /// Called where set-up starts whose time is of no interest, and where it ends.
+    pub at_set_up: Option<fn(SetUp)>,
+    /// System calls of one side of a round of the warm loop's calibration.
+    pub calibration_calls: u32,
     /// The request to stop early.
     pub stop: Stop,
 }
@@ -60,6 +65,8 @@ impl LiveSettings {
             remedy_rights: None,
             remedy_pmu: None,
             at_edge: None,
+            at_set_up: None,
+            calibration_calls: CALLS,
             stop,
         }
     }

@@ -14,6 +14,15 @@ pub enum WindowEdge {
     Close,
 }
 
+/// An edge of work that prepares a measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetUp {
+    /// The work starts.
+    Starts,
+    /// The work ends.
+    Ends,
+}
+
 /// Opens or closes the gate of every CPU in `cpus`.
 ///
 /// The kernel runs the gate with interrupts off when it has to interrupt the CPU for it, but not
