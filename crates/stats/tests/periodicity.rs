@@ -1,6 +1,7 @@
 //! Periods are found in streams that have them, and not in streams that have none.
 
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 use stats::periodicity::{Event, Period, Search, periods};
 
 const SEARCH: Search = Search {
@@ -77,7 +78,13 @@ fn nothing_to_search_gives_nothing() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(32))]
+    // What is claimed of random events holds with a high probability, not always; with a fixed seed the
+    // same cases are tried each time.
+    #![proptest_config(ProptestConfig {
+        cases: 32,
+        rng_seed: RngSeed::Fixed(1),
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn a_clock_is_found_among_as_many_events_without_one(
