@@ -7,7 +7,7 @@ use lab::footprint::in_guest::FootprintResponse;
 use lab::guest_protocol::{Request, Response, encode};
 use lab::handlers::in_guest::HandlersResponse;
 use lab::noise::in_guest::NoiseResponse;
-use live::window::{SetUp, WindowEdge};
+use live::window::{BenchPhase, WindowEdge};
 use sim::marker::{self, mark};
 
 use crate::console;
@@ -24,11 +24,14 @@ pub struct InGuestArgs {
 
 /// Executes the request and prints the response: one arm for each experiment.
 pub fn run(args: &InGuestArgs) -> anyhow::Result<ExitCode> {
-    // The boot may have been recorded in less detail; load and warm-up fill caches, too.
-    mark(marker::FULL, 0);
-    match Request::decode(&args.request) {
+    let request = Request::decode(&args.request);
+    if !matches!(request, Ok(Request::Handlers(_))) {
+        // The boot may have been recorded in less detail; what loops do before a window counts.
+        mark(marker::FULL, 0);
+    }
+    match request {
         Ok(Request::Handlers(request)) => {
-            respond::<HandlersResponse>(live::handlers::in_guest::execute(&request, at, at_set_up))
+            respond::<HandlersResponse>(live::handlers::in_guest::execute(&request, at, at_phase))
         }
         Ok(Request::Noise(request)) => {
             respond::<NoiseResponse>(live::noise::in_guest::execute(&request, at))
@@ -50,11 +53,12 @@ fn respond<R: Response>(items: Result<Vec<R::Item>, BenchError>) -> anyhow::Resu
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is only prepared takes less of the host's time in less detail.
-fn at_set_up(edge: SetUp) {
-    match edge {
-        SetUp::Starts => mark(marker::FAST, 0),
-        SetUp::Ends => mark(marker::FULL, 0),
+/// What is only prepared takes less of the host's time in less detail. Calibration and warm-up fill the
+/// model's caches.
+fn at_phase(phase: BenchPhase) {
+    match phase {
+        BenchPhase::SetUp => mark(marker::FAST, 0),
+        BenchPhase::Measurement => mark(marker::FULL, 0),
     }
 }
 

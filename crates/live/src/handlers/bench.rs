@@ -21,7 +21,7 @@ use crate::perf::{EventGroup, EventPlan, UNKNOWN_EVENT, plan_events};
 use crate::probe_overhead::in_situ::{InSituOverhead, to_json};
 use crate::probe_overhead::{CALLS, ROUNDS, calibrate};
 use crate::window::{
-    SetUp, Until, WaitOutcome, WindowEdge, Workload, move_gates, shell_status, wait,
+    BenchPhase, Until, WaitOutcome, WindowEdge, Workload, move_gates, shell_status, wait,
 };
 
 /// This machine as a bench for the experiment `handlers`.
@@ -118,13 +118,10 @@ impl LiveBench {
         }
     }
 
-    /// Does work whose time is of no interest: a simulated machine does it in less detail.
-    fn set_up<T>(&self, work: impl FnOnce() -> T) -> T {
-        let notify = |edge| self.settings.at_set_up.map_or((), |at_set_up| at_set_up(edge));
-        notify(SetUp::Starts);
-        let done = work();
-        notify(SetUp::Ends);
-        done
+    fn start(&self, phase: BenchPhase) {
+        if let Some(at_phase) = self.settings.at_phase {
+            at_phase(phase);
+        }
     }
 
     /// Calibrates a pass, and loads its programs. The first pass finds out which can be attached.
@@ -135,17 +132,18 @@ impl LiveBench {
     ) -> Result<LoadedPass, BenchError> {
         let cpu = *self.settings.cpus.first().ok_or_else(|| nothing("no CPU to measure"))?;
         let calls = self.settings.calibration_calls;
+        self.start(BenchPhase::Measurement);
         let calibration = calibrate(self.flavour, cpu, events.as_ref(), calls);
+        self.start(BenchPhase::SetUp);
         let calibration = calibration.map_err(bench_error)?;
         let load = |programs| {
             let pass = (pass, calibration, events);
-            self.set_up(|| LoadedPass::load(self.flavour, &self.settings.cpus, programs, pass))
-                .map_err(bench_error)
+            LoadedPass::load(self.flavour, &self.settings.cpus, programs, pass).map_err(bench_error)
         };
         if let Some(first) = self.passes.first() {
             return load(first.programs.clone());
         }
-        let chosen = self.set_up(|| choose(self.flavour));
+        let chosen = choose(self.flavour);
         let mut loaded = load(chosen.programs)?;
         self.absent.push(absence(
             "exceptions other than page faults".to_owned(),
@@ -154,7 +152,7 @@ impl LiveBench {
         ));
         let chosen = chosen.absent.into_iter();
         self.absent.extend(chosen.map(|(what, reason)| absence(what, reason, None)));
-        for (program, error) in self.set_up(|| loaded.attach_what_can_be()) {
+        for (program, error) in loaded.attach_what_can_be() {
             self.absent.push(absence(context_of_program(&program), error.to_string(), None));
         }
         if loaded.programs.is_empty() {
@@ -339,6 +337,7 @@ impl HandlersBench for LiveBench {
         self.attach_only(pass)?;
         let loaded = &self.passes[pass];
         let counting = loaded.count()?;
+        self.start(BenchPhase::Measurement);
         self.overhead = self.warm_up(condition, pass)?;
         if self.stop_requested() {
             return Ok(WindowSample { interrupted: true, ..sample });
@@ -347,6 +346,7 @@ impl HandlersBench for LiveBench {
         loaded.probes.clear_for(&self.overhead.times).map_err(bench_error)?;
         let missed_before = loaded.probes.misses().map_err(bench_error)?;
         let bracket = self.window(pass, &mut sample);
+        self.start(BenchPhase::SetUp);
         drop(counting);
         let bracket = bracket?;
         let alive = if sample.interrupted { Ok(()) } else { stimuli.check() };

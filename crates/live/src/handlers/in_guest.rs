@@ -15,33 +15,40 @@ use super::settings::LiveSettings;
 use super::stimuli::Stimuli;
 use crate::host::{Root, first_disk, has_paired_cards, last_level_cache_bytes, parse_cpu_list};
 use crate::probe_overhead::CALLS_SIMULATED;
-use crate::window::{SetUp, Stop, Until, WaitOutcome, WindowEdge, Workload, shell_status, wait};
+use crate::window::{
+    BenchPhase, Stop, Until, WaitOutcome, WindowEdge, Workload, shell_status, wait,
+};
 
 /// The guest's shell.
 const SHELL: [&str; 3] = ["/bin/busybox", "sh", "-c"];
 
 /// Creates the condition of a request and measures its window; `mark` is called at the window's
-/// edges, and `set_up` at those of work whose time is of no interest.
+/// edges, and `at_phase` where a phase starts; the first is set-up.
 ///
 /// # Errors
 /// Where the condition is not available, or something breaks.
 pub fn execute(
     request: &HandlersRequest,
     mark: fn(WindowEdge),
-    set_up: fn(SetUp),
+    at_phase: fn(BenchPhase),
 ) -> Result<Vec<HandlersItem>, BenchError> {
     let window = match request.probed {
-        true => probed(request, mark, set_up),
-        false => window(request, mark),
+        true => probed(request, mark, at_phase),
+        false => window(request, mark, at_phase),
     };
     window.map(items)
 }
 
-fn window(request: &HandlersRequest, mark: fn(WindowEdge)) -> Result<GuestWindow, BenchError> {
+fn window(
+    request: &HandlersRequest,
+    mark: fn(WindowEdge),
+    at_phase: fn(BenchPhase),
+) -> Result<GuestWindow, BenchError> {
     let root = Root::default();
     let settings = settings(request, &root)?;
     let mut stimuli = Stimuli::start(request.condition, &settings, last_level_cache_bytes(&root))?;
     let mut window = GuestWindow { facts: stimuli.facts(), ..GuestWindow::default() };
+    at_phase(BenchPhase::Measurement);
     if request.condition != Condition::Command {
         wait(Some(Instant::now() + settings.warm_up), None, &settings.stop);
     }
@@ -61,6 +68,7 @@ fn window(request: &HandlersRequest, mark: fn(WindowEdge)) -> Result<GuestWindow
     };
     window.length_ns = u64::try_from(opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
     mark(WindowEdge::Close);
+    at_phase(BenchPhase::SetUp);
     window.user_cpu_ns = own_cpu_ns().saturating_sub(cpu_before);
     if let Some(status) = ended {
         if !status.success() {
@@ -81,11 +89,11 @@ fn window(request: &HandlersRequest, mark: fn(WindowEdge)) -> Result<GuestWindow
 fn probed(
     request: &HandlersRequest,
     mark: fn(WindowEdge),
-    set_up: fn(SetUp),
+    at_phase: fn(BenchPhase),
 ) -> Result<GuestWindow, BenchError> {
     let mut settings = settings(request, &Root::default())?;
     settings.at_edge = Some(mark);
-    settings.at_set_up = Some(set_up);
+    settings.at_phase = Some(at_phase);
     settings.calibration_calls = CALLS_SIMULATED;
     settings.events.clone_from(&request.events);
     let mut bench = LiveBench::new(settings)?;
@@ -178,10 +186,12 @@ mod tests {
     #[test]
     fn a_window_is_opened_and_closed_once() {
         static EDGES: Mutex<Vec<WindowEdge>> = Mutex::new(Vec::new());
+        static PHASES: Mutex<Vec<BenchPhase>> = Mutex::new(Vec::new());
         let mark = |edge| EDGES.lock().unwrap().push(edge);
+        let at_phase = |phase| PHASES.lock().unwrap().push(phase);
         let made = Condition::Made { load: Load::Idle, rate: Rate::Low, stimulus: Stimulus::None };
         for condition in [Condition::Ambient, made] {
-            let items = execute(&request(condition), mark, |_| {}).unwrap();
+            let items = execute(&request(condition), mark, at_phase).unwrap();
             let [HandlersItem::Window(window)] = &items[..] else { panic!("{items:?}") };
             assert!(window.length_ns >= 2_000_000, "{window:?}");
         }
@@ -189,5 +199,7 @@ mod tests {
             *EDGES.lock().unwrap(),
             [WindowEdge::Open, WindowEdge::Close, WindowEdge::Open, WindowEdge::Close]
         );
+        let phases = [BenchPhase::Measurement, BenchPhase::SetUp];
+        assert_eq!(*PHASES.lock().unwrap(), [phases, phases].concat());
     }
 }

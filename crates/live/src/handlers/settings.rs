@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::bpf::Flavour;
 use crate::probe_overhead::CALLS;
-use crate::window::{SetUp, Stop, Until, WindowEdge};
+use crate::window::{BenchPhase, Stop, Until, WindowEdge};
 
 /// Configuration of [`LiveBench`](super::LiveBench).
 #[derive(Clone, Debug)]
@@ -38,8 +38,8 @@ pub struct LiveSettings {
     pub remedy_pmu: Option<String>,
     /// Called just before the gates open, and after they have closed.
     pub at_edge: Option<fn(WindowEdge)>,
-    /// Called where set-up starts whose time is of no interest, and where it ends.
-    pub at_set_up: Option<fn(SetUp)>,
+    /// Called where a phase starts; the first is set-up.
+    pub at_phase: Option<fn(BenchPhase)>,
     /// System calls of one side of a round of the warm loop's calibration.
     pub calibration_calls: u32,
     /// The request to stop early.
@@ -65,7 +65,7 @@ impl LiveSettings {
             remedy_rights: None,
             remedy_pmu: None,
             at_edge: None,
-            at_set_up: None,
+            at_phase: None,
             calibration_calls: CALLS,
             stop,
         }

@@ -14,13 +14,13 @@ pub enum WindowEdge {
     Close,
 }
 
-/// An edge of work that prepares a measurement.
+/// What a bench does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SetUp {
-    /// The work starts.
-    Starts,
-    /// The work ends.
-    Ends,
+pub enum BenchPhase {
+    /// It prepares or tidies up: how long that takes is of no interest, and caches may be anything.
+    SetUp,
+    /// It calibrates, warms up or measures.
+    Measurement,
 }
 
 /// Opens or closes the gate of every CPU in `cpus`.

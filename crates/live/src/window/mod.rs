@@ -5,6 +5,6 @@ mod gates;
 mod stop;
 mod wait;
 
-pub use gates::{SetUp, WindowEdge, move_gates};
+pub use gates::{BenchPhase, WindowEdge, move_gates};
 pub use stop::Stop;
 pub use wait::{Until, WaitOutcome, Workload, shell_status, wait};
