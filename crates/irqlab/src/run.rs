@@ -23,6 +23,8 @@ use crate::options::{Format, FormatArgs, OptionalResultArgs, ResultArgs, Usage};
 const FAILED: u8 = 1;
 /// Exit code of a mistake in what was typed.
 const USAGE: u8 = 2;
+/// Exit code when runs that should be the same differ.
+pub const DIFFERS: u8 = 3;
 /// Exit code when nothing can be measured here.
 const NOTHING_MEASURABLE: u8 = 4;
 /// Exit code of a run that is whole but for events that were lost.

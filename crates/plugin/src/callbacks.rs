@@ -181,6 +181,7 @@ extern "C" fn on_point(_: c_uint, point: *mut c_void) {
 extern "C" fn on_discontinuity(vcpu: c_uint, kind: c_int, from: u64, to: u64, _: *mut c_void) {
     if kind == DISCONTINUITY_EXCEPTION {
         cpu::with(vcpu, |cpu| cpu.raise());
+        drain::does_not_ring();
         return;
     }
     let exception = cpu::with(vcpu, |cpu| cpu.deliver(from));

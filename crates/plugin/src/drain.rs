@@ -6,19 +6,28 @@
 //! nothing is left. Requests with a latency in the guest ([`crate::delay`]) then wait for a timer
 //! in guest time.
 //!
+//! Two things would still follow the host. Transfers of several requests end in the order in which
+//! threads of the host end them: so one request at a time is let go, and its transfer waited for. And
+//! the main loop may do deferred work between the store and the end of the block, with a clock of guest
+//! time that stands at the start of the slice, and kick vCPUs out of their slices: so it leaves that work
+//! alone from before the store until the devices are drained.
+//!
 //! Under `-icount` an access to a device is the last instruction of its block: when it is not, QEMU
 //! leaves the block and executes it alone. So only last instructions are watched.
 
-use std::ffi::{c_uint, c_void};
+use std::ffi::{c_int, c_uint, c_void};
+use std::ptr;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use machine::decode::DeviceWrite;
 
 use crate::delay;
-use crate::ffi::WRITES;
+use crate::ffi::{NO_REGISTERS, WRITES};
 use crate::qemu::TranslatedInstruction;
-use crate::qemu_internals::devices::EventLoop;
+use crate::qemu_internals::devices::{Deferred, EventLoop, MainLoop};
 use crate::session::{self, Session};
 use crate::{cpu, delay::Delays, physical};
 use simrecord::record::Notice;
@@ -48,14 +57,36 @@ const TRANSFER_POLL: Duration = Duration::from_micros(5);
 /// QEMU's event loop; `None` if this QEMU has another.
 static EVENTS: OnceLock<Option<EventLoop>> = OnceLock::new();
 
+/// The main loop's own way to do deferred work.
+static MAIN_LOOP: OnceLock<Option<MainLoop>> = OnceLock::new();
+/// The thread of all vCPUs.
+static VCPU_THREAD: OnceLock<ThreadId> = OnceLock::new();
+/// Whether that thread is draining devices.
+static DRAINING: AtomicBool = AtomicBool::new(false);
+
+/// No doorbell is being rung.
+const QUIET: u8 = 0;
+/// An instruction that may ring a doorbell executes.
+const MAY_RING: u8 = 1;
+/// A doorbell was rung, and devices will be drained.
+const RUNG: u8 = 2;
+/// One of these; written by the thread of all vCPUs, read by the main loop under QEMU's big lock.
+static DOORBELL: AtomicU8 = AtomicU8::new(QUIET);
+
 /// Starts draining, when the first vCPU is created.
 pub(crate) fn start(session: &mut Session) {
     if EVENTS.get().is_some() {
         return;
     }
+    let _ = VCPU_THREAD.set(std::thread::current().id());
     if EVENTS.get_or_init(EventLoop::find).is_none() {
         session.notice(Notice::DevicesNotDrained, 0, 0);
-    } else if let Err(disk) = Delays::begin(&session.options.disks) {
+        return;
+    }
+    if MAIN_LOOP.get_or_init(|| MainLoop::hook(on_main_loop)).is_none() {
+        session.notice(Notice::DevicesNotDrained, 0, 4);
+    }
+    if let Err(disk) = Delays::begin(&session.options.disks) {
         session.notice(Notice::NoDisk, 0, disk as u64);
     }
 }
@@ -69,7 +100,9 @@ pub(crate) fn watch(
 ) {
     match write {
         DeviceWrite::Store if is_last => {
-            session.qemu.on_memory(instruction, WRITES, on_store, std::ptr::null_mut());
+            let before = on_before_store;
+            session.qemu.on_instruction_with(instruction, before, NO_REGISTERS, ptr::null_mut());
+            session.qemu.on_memory(instruction, WRITES, on_store, ptr::null_mut());
         }
         DeviceWrite::Port(Some(port)) if is_quiet_port(port.into()) => {}
         DeviceWrite::Port(port) => {
@@ -84,18 +117,63 @@ fn is_quiet_port(port: u16) -> bool {
     QUIET_PORTS.iter().any(|quiet| quiet.contains(&port))
 }
 
+/// Called before a store by the last instruction of a block.
+extern "C" fn on_before_store(_: c_uint, _: *mut c_void) {
+    may_ring();
+}
+
 /// Called after a store by the last instruction of a block.
 extern "C" fn on_store(_: c_uint, info: u32, address: u64, _: *mut c_void) {
+    let rings = physical::of_device(info, address)
+        .is_some_and(|address| !QUIET_ADDRESSES.iter().any(|quiet| quiet.contains(&address)));
+    if rings {
+        drain_at_end_of_block();
+    } else {
+        does_not_ring();
+    }
+}
+
+fn may_ring() {
+    // What was rung before in the same block stays rung.
+    let _ = DOORBELL.compare_exchange(QUIET, MAY_RING, Ordering::SeqCst, Ordering::Relaxed);
+}
+
+/// The instruction that may ring a doorbell did not: it stored to memory, or raised an exception.
+pub(crate) fn does_not_ring() {
+    if DOORBELL.load(Ordering::Relaxed) == MAY_RING {
+        DOORBELL.store(QUIET, Ordering::SeqCst);
+    }
+}
+
+/// Has the vCPU that runs leave its block, and devices drained. In the thread of all vCPUs.
+fn drain_at_end_of_block() {
     let Some(Some(events)) = EVENTS.get() else { return };
-    let Some(address) = physical::of_device(info, address) else { return };
-    if !QUIET_ADDRESSES.iter().any(|quiet| quiet.contains(&address)) {
-        events.at_end_of_block(cpu::running(), on_end_of_block);
+    DOORBELL.store(RUNG, Ordering::SeqCst);
+    events.at_end_of_block(cpu::running(), on_end_of_block);
+}
+
+/// A request of a disk is held that no doorbell started: an earlier one ended by itself, a port was
+/// read, or a timer of the device expired. In the thread of all vCPUs devices are then drained, too.
+pub(crate) fn drain_soon() {
+    let in_vcpu_thread = VCPU_THREAD.get() == Some(&std::thread::current().id());
+    let drains = DRAINING.load(Ordering::Relaxed) || DOORBELL.load(Ordering::Relaxed) == RUNG;
+    if in_vcpu_thread && !drains {
+        drain_at_end_of_block();
+    }
+}
+
+/// The main loop, in its own thread and with QEMU's big lock, is about to do deferred work.
+extern "C" fn on_main_loop(source: *mut c_void, callback: *mut c_void, data: *mut c_void) -> c_int {
+    match MAIN_LOOP.get() {
+        Some(Some(main_loop)) if DOORBELL.load(Ordering::SeqCst) == QUIET => {
+            main_loop.dispatch(Deferred { source, callback, data })
+        }
+        _ => MainLoop::LATER,
     }
 }
 
 /// Called before an instruction that writes to a port; 0 means the port in `dx`.
 extern "C" fn on_port(_: c_uint, port: *mut c_void) {
-    let Some(Some(events)) = EVENTS.get() else { return };
     let mut port = port as usize as u16;
     if port == 0 {
         let mut guard = session::lock();
@@ -104,28 +182,43 @@ extern "C" fn on_port(_: c_uint, port: *mut c_void) {
         port = session.qemu.register_value(registers.rdx) as u16;
     }
     if !is_quiet_port(port) {
-        events.at_end_of_block(cpu::running(), on_end_of_block);
+        drain_at_end_of_block();
     }
 }
 
 extern "C" fn on_end_of_block(_: *mut c_void, _: usize) {
     drain_devices();
+    DOORBELL.store(QUIET, Ordering::SeqCst);
 }
 
-/// Does the work that devices have deferred. Needs QEMU's big lock, outside of coroutines and of
-/// translated code.
+/// Does the work that devices have deferred, and transfers what disks without a latency were asked
+/// for. Needs QEMU's big lock, outside of coroutines and of translated code.
 pub(crate) fn drain_devices() {
     let Some(Some(events)) = EVENTS.get() else { return };
-    for _ in 0..EVENTS_MAX {
-        if !events.poll() {
-            if !delay::is_transferring() {
-                break;
-            }
-            // A file is read and written by other threads, which defer the rest when they are done.
-            std::thread::sleep(TRANSFER_POLL);
+    DRAINING.store(true, Ordering::Relaxed);
+    loop {
+        do_deferred(*events);
+        if !delay::release_undelayed() {
+            break;
         }
     }
     delay::schedule();
+    DRAINING.store(false, Ordering::Relaxed);
+}
+
+/// Does deferred work until nothing is left and no data is transferred.
+fn do_deferred(events: EventLoop) {
+    let mut done = 0;
+    while done < EVENTS_MAX {
+        if events.poll() {
+            done += 1;
+        } else if delay::is_transferring() {
+            // A file is read and written by other threads, which defer the rest when they are done.
+            std::thread::sleep(TRANSFER_POLL);
+        } else {
+            break;
+        }
+    }
 }
 
 #[cfg(test)]

@@ -417,6 +417,20 @@ pub(crate) fn read(mut file: &File) -> Result<Stream> {
     })
 }
 
+/// Checks that a file starts as a record does.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn check_is_record(file: &File) -> std::result::Result<(), String> {
+    let mut first = [0; record::BYTES];
+    file.read_exact_at(&mut first, 0).map_err(|error| format!("it is no record: {error}"))?;
+    match Record::decode(&first) {
+        Ok(Record::Header(_)) => Ok(()),
+        Ok(_) => Err("it is no record: it does not start with a header".to_owned()),
+        Err(error) => Err(format!("it is no record: {error}")),
+    }
+}
+
 /// Returns whether an annotation has ended a record that QEMU may still have open.
 pub(crate) fn is_stopped(file: &File) -> bool {
     let mut last = [0; record::BYTES];

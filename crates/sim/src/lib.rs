@@ -15,10 +15,11 @@
 //! - `machine` is the hardware as QEMU's command line, and the process that runs it; [`boot`] follows it
 //!   to its end, and [`guest_facts`] asks a kernel for symbols and types that way;
 //! - [`annotate`] translates annotations for the plugin, [`watch`] loads the plugin, and an
-//!   [`Accounting`] is the plugin's record, checked and summed up: only `accounting` reads records;
+//!   [`Accounting`] is the plugin's record, checked and summed up: only `accounting` reads records, and
+//!   [`divergence`], which compares two of them;
 //! - [`checkpoint`] saves and restores a machine;
 //! - [`handlers`], [`noise`] and [`footprint`] are the benches of the experiments, [`bare`] is the machine
-//!   without a kernel.
+//!   without a kernel; [`hostile`] is a host that tries to change what a machine does.
 
 mod accounting;
 pub mod annotate;
@@ -27,6 +28,7 @@ pub mod boot;
 mod cache;
 pub mod checkpoint;
 mod contexts;
+pub mod divergence;
 mod error;
 mod facts;
 pub mod footprint;
@@ -34,6 +36,7 @@ mod guest;
 mod guest_run;
 pub mod handlers;
 mod hash;
+pub mod hostile;
 mod machine;
 pub mod models;
 pub mod noise;

@@ -7,14 +7,22 @@ mod parts;
 use std::fs;
 
 use parts::{Bench, LIMITS, bench};
+use sim::annotate::{Annotations, Value};
+use sim::devices::Disk;
+use sim::hostile::HostileHost;
 use sim::watch::{self, Recording, Watch};
-use sim::{Machine, boot, checkpoint};
+use sim::{Accounting, Hit, Machine, boot, checkpoint, guest_facts};
 
 /// Guest time of 50 consecutive reads, in nanoseconds.
 const READ: &str = "n() { grep -m1 'now at' /proc/timer_list | cut -d' ' -f3; }; \
     r() { dd if=/dev/$1 of=/tmp/read bs=4k count=50 iflag=direct 2>/dev/null; }; \
     r $D; a=$(n); r $D; b=$(n); echo ns $((b - a));";
 const READS: u64 = 50;
+
+/// Writes 24 pages that are far apart, and has the kernel write them to the disk in one go. A disk that
+/// nobody has open is written to whenever a process closes it.
+const WRITE_BACK: &str = "exec 7<>/dev/vda; i=0; while [ $i -lt 24 ]; do i=$((i+1)); \
+    dd if=/dev/zero of=/dev/vda bs=4k count=1 seek=$((i*37)) conv=notrunc 2>/dev/null; done; sync";
 
 /// Records and consoles of runs.
 struct Runs<'a> {
@@ -25,10 +33,21 @@ struct Runs<'a> {
 
 impl Runs<'_> {
     fn run(&self, from: Option<&str>, order: &str) -> (Vec<u8>, String) {
+        let (record, console, _) = self.observed(from, order, Watch::default(), None);
+        (record, console)
+    }
+
+    /// A run on a host that is hostile with a seed, or friendly.
+    fn observed(
+        &self,
+        from: Option<&str>,
+        order: &str,
+        watch: Watch,
+        hostile: Option<u64>,
+    ) -> (Vec<u8>, String, Accounting) {
         let (cache, qemu) = (&self.bench.cache, &self.bench.qemu);
         let kernel_files = watch::kernel_files(cache, qemu, &self.bench.kernel, &|_| {}).unwrap();
         let path = self.scratch.path().join("record");
-        let watch = Watch::default();
         let recording =
             Recording::new(cache, qemu, &self.machine, &kernel_files, &watch, Some(&path)).unwrap();
         let order = format!("run:{order}");
@@ -37,14 +56,16 @@ impl Runs<'_> {
         let mut vm =
             checkpoint::start(cache, qemu, &self.machine, &from.into(), &order, LIMITS, more)
                 .unwrap();
+        let host = hostile.map(|seed| HostileHost::start(vm.pid(), seed));
         let ending = boot::follow(&mut vm, LIMITS, &mut |bytes| console.extend(bytes)).unwrap();
+        assert!(host.is_none_or(|host| host.stops() > 0), "the host was not hostile");
         let console = String::from_utf8_lossy(&console).into_owned();
         assert_eq!(ending.status, 0, "{console}");
         let account = recording.accounting().unwrap();
         assert!(account.ended_by_guest && account.broken.is_empty(), "{:?}", account.broken);
         // Only what is printed after the record's end depends on the host.
         let said = console.lines().filter(|line| !line.starts_with('[')).collect();
-        (fs::read(path).unwrap(), said)
+        (fs::read(path).unwrap(), said, account)
     }
 
     /// The console of two runs that are the same.
@@ -113,4 +134,55 @@ fn two_network_cards_talk_to_each_other_repeatably() {
         ping -c 20 -A -q 10.0.0.2; kill $P; grep virtio /proc/interrupts";
     let console = runs.twice(None, order);
     assert!(console.contains("20 packets received"), "{console}");
+}
+
+/// A file of zeros as the content of a disk.
+fn zeros() -> tempfile::NamedTempFile {
+    let content = tempfile::NamedTempFile::new().unwrap();
+    content.as_file().set_len(8 << 20).unwrap();
+    content
+}
+
+/// The pages are written by requests of one doorbell, which threads of the host transfer at once. The
+/// guest gets them back in the order in which it made them, whenever those threads are done.
+#[test]
+fn requests_of_one_doorbell_complete_in_their_order() {
+    let Some((bench, _alone)) = bench() else { return };
+    let content = zeros();
+    let facts = guest_facts(&bench.cache, &bench.qemu, &bench.kernel, &|_| {}).unwrap();
+    let completed = "bio_endio: record bio->bi_iter.bi_sector";
+    let annotations = Annotations::read(&[completed.to_owned()], true, &facts).unwrap();
+    for latency in ["", ",latency=1ms"] {
+        let disk = format!("virtio-blk,file={}{latency}", content.path().display());
+        let runs = runs(bench, |machine| machine.disks = vec![disk.parse::<Disk>().unwrap()]);
+        let watch = Watch { annotations: annotations.clone(), ..Watch::default() };
+        let (_, console, account) = runs.observed(None, WRITE_BACK, watch, Some(1));
+        let first = |hit: &Hit| match hit.values.first() {
+            Some(Value::Number(sector)) => Some(*sector),
+            _ => None,
+        };
+        let completed: Vec<u64> = account.hits.iter().filter_map(first).collect();
+        // The kernel rings after 16 requests.
+        let written: Vec<u64> = (1..=16).map(|page| page * 37 * 8).collect();
+        let is_found = completed.windows(written.len()).any(|all| all == written);
+        assert!(is_found, "{latency}: {completed:?}\n{console}");
+    }
+}
+
+#[test]
+fn a_hostile_host_is_not_noticed() {
+    let Some((bench, _alone)) = bench() else { return };
+    let content = zeros();
+    let disk = |latency: &str| {
+        format!("virtio-blk,file={},latency={latency}", content.path().display()).parse().unwrap()
+    };
+    let runs = runs(bench, |machine| machine.disks = vec![disk("100us"), disk("1ms")]);
+    let watch = Watch { transitions: true, ..Watch::default() };
+    let run = |hostile| runs.observed(None, WRITE_BACK, watch.clone(), hostile);
+    let (record, console, _) = run(None);
+    for seed in 1..=2 {
+        let (disturbed, said, _) = run(Some(seed));
+        assert!(disturbed == record, "seed {seed}: another record");
+        assert_eq!(said, console);
+    }
 }

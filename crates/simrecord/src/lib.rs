@@ -7,6 +7,7 @@
 //! - [`record`]: the records, and how they are encoded. docs/plugin.md describes the format.
 //! - [`counters`]: the vector of counters of each vCPU, in the order in which records hold it.
 //! - [`reader`]: reads a stream of records, with bounds.
+//! - [`difference`]: where two streams start to differ.
 //! - [`parsed`]: a stream as regions with their contexts and counters.
 //! - [`progress`]: how far a guest is, for a display.
 //! - [`messages`]: what the plugin prints for `sim` to read.
@@ -19,6 +20,8 @@ pub mod marker;
 
 #[cfg(feature = "record")]
 pub mod counters;
+#[cfg(feature = "record")]
+pub mod difference;
 #[cfg(feature = "record")]
 pub mod messages;
 #[cfg(feature = "record")]

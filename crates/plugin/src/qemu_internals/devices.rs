@@ -69,6 +69,76 @@ impl EventLoop {
     }
 }
 
+/// `GSourceFuncs` of GLib.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct SourceFunctions {
+    prepare: *const c_void,
+    check: *const c_void,
+    dispatch: Option<Dispatch>,
+    finalize: *const c_void,
+    closure_callback: *const c_void,
+    closure_marshal: *const c_void,
+}
+
+/// The public start of GLib's `GSource`.
+#[repr(C)]
+struct Source {
+    callback_data: *mut c_void,
+    callback_functions: *mut c_void,
+    functions: *const SourceFunctions,
+}
+
+type Dispatch = extern "C" fn(*mut c_void, *mut c_void, *mut c_void) -> c_int;
+type GetSource = unsafe extern "C" fn(*mut c_void) -> *mut Source;
+type Unreference = unsafe extern "C" fn(*mut Source);
+
+/// What QEMU's main loop passes where it does deferred work.
+pub(crate) struct Deferred {
+    pub(crate) source: *mut c_void,
+    pub(crate) callback: *mut c_void,
+    pub(crate) data: *mut c_void,
+}
+
+/// How QEMU's main loop does the work that was deferred to it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MainLoop {
+    dispatch: Dispatch,
+}
+
+impl MainLoop {
+    /// Nothing was done; the main loop asks again (`G_SOURCE_CONTINUE`).
+    pub(crate) const LATER: c_int = 1;
+
+    /// Has the main loop call `dispatch` instead of doing deferred work; `None` if QEMU doesn't export
+    /// what it takes. Until the result is kept, `dispatch` may only return [`MainLoop::LATER`].
+    pub(crate) fn hook(dispatch: Dispatch) -> Option<MainLoop> {
+        let get_context = function!(c"qemu_get_aio_context" as GetContext)?;
+        let get_source = function!(c"aio_get_g_source" as GetSource)?;
+        let unreference = function!(c"g_source_unref" as Unreference)?;
+        // SAFETY: the context of the main loop lives as long as QEMU, and its source in it. The
+        // structures are GLib's public ones. GLib reads the table's address as one aligned word each
+        // time, and the new table is the old one with another function.
+        unsafe {
+            let source = get_source(get_context());
+            unreference(source);
+            let table = (*source).functions;
+            if table.is_null() {
+                return None;
+            }
+            let theirs = (*table).dispatch?;
+            let ours = SourceFunctions { dispatch: Some(dispatch), ..*table };
+            (&raw mut (*source).functions).write_volatile(Box::leak(Box::new(ours)));
+            Some(MainLoop { dispatch: theirs })
+        }
+    }
+
+    /// Does deferred work, as the main loop would. In its thread, when it calls.
+    pub(crate) fn dispatch(self, deferred: Deferred) -> c_int {
+        (self.dispatch)(deferred.source, deferred.callback, deferred.data)
+    }
+}
+
 type FindNode = unsafe extern "C" fn(*const c_char) -> *mut c_void;
 type OnNode = unsafe extern "C" fn(*mut c_void);
 

@@ -1,12 +1,18 @@
-//! `irqlab bench sim-repeat`: whether a simulated machine repeats a run to the byte.
+//! `irqlab bench sim-repeat`: whether a simulated machine repeats a run to the byte, also on a host that
+//! tries to disturb it.
+
+mod hostile;
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use record::{Kind, Run, Table};
 use serde_json::{Map, json};
+use sim::hostile::HostileHost;
 use sim::image::Tools;
 use sim::parallel::for_each;
 use sim::qemu::Qemu;
@@ -15,8 +21,8 @@ use sim::{Cache, Machine, boot, checkpoint, qemu};
 
 use super::{Measured, columns, open, run_of};
 use crate::console::{self, ProgressLine, Redraw};
-use crate::options::OptionalResultArgs;
-use crate::run::stop_on_signals;
+use crate::options::{OptionalResultArgs, Usage};
+use crate::run::{DIFFERS, stop_on_signals};
 use crate::simulated::{self, GuestArgs, JobsArgs, ModelDetail, SliceArgs, shell_line};
 
 /// Processes that sleep, run concurrently, and read files.
@@ -29,13 +35,29 @@ const HASH_SIGNS: usize = 16;
 /// Whether a simulated machine repeats a run to the byte
 #[derive(Debug, clap::Args)]
 pub struct SimRepeatArgs {
-    /// How often the machine is run
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(2..=100_000))]
+    /// How often each machine is run
+    #[arg(long, alias = "runs", default_value_t = 100,
+          value_parser = clap::value_parser!(u32).range(2..=100_000))]
     times: u32,
-    /// CPUs of the simulated machine, 1 to 16
-    #[arg(long, default_value_t = 2, value_name = "N",
+    /// CPUs of the simulated machine, 1 to 16 [default: 2; with --hostile 1,2,8]
+    #[arg(long, value_delimiter = ',', value_name = "N,...",
           value_parser = clap::value_parser!(u32).range(1..=16))]
-    vcpus: u32,
+    vcpus: Vec<u32>,
+    /// Disturb QEMU as the host could: its threads are stopped at random, processors, disk and memory are
+    /// busy. Without a command and devices of your own, runs all devices and workloads
+    #[arg(long)]
+    hostile: bool,
+    /// With --hostile: only these devices
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "DEVICE,...", requires = "hostile",
+          conflicts_with_all = ["disk", "net", "from"])]
+    device: Vec<hostile::Device>,
+    /// With --hostile: only these workloads
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "LOAD,...", requires = "hostile",
+          conflicts_with_all = ["disk", "net", "from"])]
+    workload: Vec<hostile::Workload>,
+    /// Keep the record of each outcome in this directory, for irqlab sim diff
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
     /// Model of the processor, by name or file: records cycles and misses, too
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
@@ -66,113 +88,233 @@ struct Same {
     instructions: Option<u64>,
 }
 
+/// A run that came to its end.
+struct OneRun {
+    outcome: Outcome,
+    instructions: Option<u64>,
+    /// The file with its record.
+    kept: Option<PathBuf>,
+}
+
+/// A machine and what it does.
+struct Configuration {
+    name: String,
+    machine: Machine,
+    kernel_files: KernelFiles,
+    request: String,
+    /// The checkpoint from which it starts.
+    from: Option<String>,
+    outcomes: BTreeMap<Outcome, Same>,
+}
+
 /// Runs, prints, records.
 pub fn run(args: &SimRepeatArgs) -> anyhow::Result<ExitCode> {
     let open = open(&args.results)?;
     let cache = Cache::from_environment()?;
     let bench = Bench::new(&cache, args)?;
+    let mut checkpoints = hostile::Checkpoints::new(&cache);
+    let mut configurations = bench.configurations(&mut checkpoints)?;
     let stop = stop_on_signals()?;
-    let mut outcomes: BTreeMap<Outcome, Same> = BTreeMap::new();
     let mut interrupted = false;
-    let numbers: Vec<u64> = (1..=u64::from(args.times)).collect();
-    let jobs = args.jobs.choose(numbers.len(), bench.machine.memory_mib);
+    // Each machine once, then each a second time: what is interrupted has runs of all.
+    let runs: Vec<(u64, usize)> = (1..=u64::from(args.times))
+        .flat_map(|number| (0..configurations.len()).map(move |index| (number, index)))
+        .collect();
+    let memory_mib = configurations.iter().map(|one| one.machine.memory_mib).max().unwrap_or(0);
+    let jobs = args.jobs.choose(runs.len(), memory_mib);
     let progress = Mutex::new((0, ProgressLine::new(Redraw::EverySecond)));
-    let results = for_each(jobs, &numbers, |_, _| {
+    let results = for_each(jobs, &runs, |_, (number, index)| {
         if stop.is_requested() {
             return Ok(None);
         }
+        let configuration = &configurations[*index];
         {
             let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
             progress.0 += 1;
-            let number = progress.0;
-            progress.1.step(number, numbers.len(), "run");
+            let started = progress.0;
+            progress.1.step(started, runs.len(), &configuration.name);
         }
-        bench.once(&|| stop.is_requested())
+        bench.once(configuration, *number, &|| stop.is_requested())
     });
-    drop(progress);
-    for (number, result) in numbers.into_iter().zip(results) {
-        let Some((outcome, instructions)) = result? else {
+    drop((progress, checkpoints));
+    for ((number, index), result) in runs.into_iter().zip(results) {
+        let Some(one) = result? else {
             interrupted = true;
             continue;
         };
-        let new = Same { runs: 0, first_run: number, instructions };
-        outcomes.entry(outcome).or_insert(new).runs += 1;
+        let new = Same { runs: 0, first_run: number, instructions: one.instructions };
+        let same = configurations[index].outcomes.entry(one.outcome).or_insert(new);
+        same.runs += 1;
+        if let Some(kept) = one.kept.filter(|_| same.runs > 1) {
+            fs::remove_file(&kept).with_context(|| format!("removing {}", kept.display()))?;
+        }
     }
-    let of = run_of("bench-sim-repeat", open.started(), bench.result(&outcomes, interrupted));
+    let result = bench.result(&configurations, interrupted);
+    let of = run_of("bench-sim-repeat", open.started(), result);
     let ended = open.finish(&Run { bench: "sim".to_owned(), host: Map::new(), ..of }, &[])?;
-    match outcomes.len() {
-        0 | 1 => Ok(ended),
-        several => bail!("{several} different outcomes: these runs are not repeatable"),
+    let differ = configurations.iter().filter(|one| one.outcomes.len() > 1);
+    let names: Vec<&str> = differ.map(|one| one.name.as_str()).collect();
+    if names.is_empty() {
+        return Ok(ended);
     }
+    console::warn(&format!("different outcomes, so not repeatable: {}", names.join(", ")));
+    Ok(ExitCode::from(DIFFERS))
 }
 
-/// The machine that is run, and how.
+/// What runs the machines.
 struct Bench<'a> {
     cache: &'a Cache,
     args: &'a SimRepeatArgs,
     qemu: Qemu,
-    machine: Machine,
-    kernel_files: KernelFiles,
     watch: Watch,
-    request: String,
 }
 
 impl Bench<'_> {
     fn new<'a>(cache: &'a Cache, args: &'a SimRepeatArgs) -> anyhow::Result<Bench<'a>> {
         let qemu = qemu::find(cache)?;
-        let (machine, kernel) = args.guest.machine(cache, args.vcpus, Tools::None)?;
-        let kernel_files = watch::kernel_files(cache, &qemu, &kernel, &console::say)?;
         let model = args.model.as_deref();
         let model =
             model.map(|name| simulated::model(cache, name, &[], args.detail)).transpose()?;
         let detail = model.as_ref().map_or(Detail::Count, |model| model.detail);
-        let watch = Watch { detail, model, vcpu_slice: args.slice.vcpu_slice, ..Watch::default() };
-        let words = shell_line(&args.command);
-        let command = if words.is_empty() { COMMAND } else { &words };
-        let request = format!("run:{command}");
-        Ok(Bench { cache, args, qemu, machine, kernel_files, watch, request })
+        let transitions = args.hostile || args.keep.is_some();
+        let vcpu_slice = args.slice.vcpu_slice;
+        let watch = Watch { detail, model, vcpu_slice, transitions, ..Watch::default() };
+        if let Some(place) = &args.keep {
+            fs::create_dir_all(place).with_context(|| format!("creating {}", place.display()))?;
+        }
+        Ok(Bench { cache, args, qemu, watch })
     }
 
-    /// One run: its outcome, and how many instructions it had. `None` when `stop` came first.
-    fn once(&self, stop: &dyn Fn() -> bool) -> anyhow::Result<Option<(Outcome, Option<u64>)>> {
-        let (machine, limits) = (&self.machine, self.args.guest.limits());
-        let recording =
-            Recording::new(self.cache, &self.qemu, machine, &self.kernel_files, &self.watch, None)?;
-        let from = self.args.guest.from.as_deref().into();
-        let more = recording.instrumentation();
+    /// The machines: all of a hostile host, or those that were asked for.
+    fn configurations(
+        &self,
+        checkpoints: &mut hostile::Checkpoints<'_>,
+    ) -> anyhow::Result<Vec<Configuration>> {
+        let args = self.args;
+        let words = shell_line(&args.command);
+        let guest = &args.guest;
+        let is_own = !words.is_empty()
+            || !guest.disk.is_empty()
+            || guest.net.is_some()
+            || guest.from.is_some();
+        if args.hostile && !is_own {
+            return self.of_hostile_host(checkpoints);
+        }
+        let command = if words.is_empty() { COMMAND } else { &words };
+        let vcpus: &[u32] = if args.vcpus.is_empty() { &[2] } else { &args.vcpus };
+        vcpus
+            .iter()
+            .map(|vcpus| {
+                let name = format!("{vcpus} vCPU");
+                self.configuration(name, guest, *vcpus, command, guest.from.clone())
+            })
+            .collect()
+    }
+
+    fn of_hostile_host(
+        &self,
+        checkpoints: &mut hostile::Checkpoints<'_>,
+    ) -> anyhow::Result<Vec<Configuration>> {
+        let args = self.args;
+        let vcpus: &[u32] = if args.vcpus.is_empty() { &[1, 2, 8] } else { &args.vcpus };
+        let mut all = Vec::new();
+        for device in hostile::devices(&args.device) {
+            let guest = device.guest(&args.guest, checkpoints.image()?)?;
+            for vcpus in vcpus {
+                let mut from = None;
+                for workload in hostile::workloads(&args.workload, device) {
+                    let name = format!("{vcpus} vCPU, {}, {}", device.name(), workload.name());
+                    let command = workload.command(device);
+                    let mut one = self.configuration(name, &guest, *vcpus, &command, None)?;
+                    if from.is_none() {
+                        let limits = args.guest.limits();
+                        from = Some(checkpoints.make(&self.qemu, &one.machine, limits)?);
+                    }
+                    one.from.clone_from(&from);
+                    all.push(one);
+                }
+            }
+        }
+        if all.is_empty() {
+            bail!(Usage("none of these devices runs any of these workloads".to_owned()));
+        }
+        Ok(all)
+    }
+
+    fn configuration(
+        &self,
+        name: String,
+        guest: &GuestArgs,
+        vcpus: u32,
+        command: &str,
+        from: Option<String>,
+    ) -> anyhow::Result<Configuration> {
+        let (machine, kernel) = guest.machine(self.cache, vcpus, Tools::None)?;
+        let kernel_files = watch::kernel_files(self.cache, &self.qemu, &kernel, &console::say)?;
+        let (request, outcomes) = (format!("run:{command}"), BTreeMap::new());
+        Ok(Configuration { name, machine, kernel_files, request, from, outcomes })
+    }
+
+    /// Runs a machine once. `None` when `stop` came first.
+    fn once(
+        &self,
+        of: &Configuration,
+        number: u64,
+        stop: &dyn Fn() -> bool,
+    ) -> anyhow::Result<Option<OneRun>> {
+        let (machine, limits) = (&of.machine, self.args.guest.limits());
+        let kept = self.args.keep.as_deref().map(|place| {
+            place.join(format!("{}-{number}.record", of.name.replace([',', ' '], "")))
+        });
+        let recording = Recording::new(
+            self.cache,
+            &self.qemu,
+            machine,
+            &of.kernel_files,
+            &self.watch,
+            kept.as_deref(),
+        )?;
+        let (from, more) = (of.from.as_deref().into(), recording.instrumentation());
         let mut vm =
-            checkpoint::start(self.cache, &self.qemu, machine, &from, &self.request, limits, more)?;
+            checkpoint::start(self.cache, &self.qemu, machine, &from, &of.request, limits, more)?;
+        let host = self.args.hostile.then(|| HostileHost::start(vm.pid(), number));
         let mut console = Vec::new();
         let mut keep = |bytes: &[u8]| console.extend_from_slice(bytes);
-        let Some(_) = boot::follow_unless(&mut vm, limits, &mut keep, stop)? else {
-            return Ok(None);
-        };
+        let ending = boot::follow_unless(&mut vm, limits, &mut keep, stop);
+        drop(host);
         drop(vm);
+        if ending.with_context(|| of.name.clone())?.is_none() {
+            return Ok(None);
+        }
         let record = recording.sha256()?;
         let account = recording.accounting()?;
         if let Some(broken) = account.broken.first() {
-            bail!("the record is broken: {broken}");
+            bail!("{}: the record is broken: {broken}", of.name);
         }
         if !account.ended_by_guest {
-            bail!("the guest did not come to the end of the command");
+            bail!("{}: the guest did not come to the end of the command", of.name);
         }
-        Ok(Some(((record, output(&console)), account.instructions)))
+        let outcome = (record, output(&console));
+        Ok(Some(OneRun { outcome, instructions: account.instructions, kept }))
     }
 
-    fn result(&self, outcomes: &BTreeMap<Outcome, Same>, interrupted: bool) -> Measured {
+    fn result(&self, configurations: &[Configuration], interrupted: bool) -> Measured {
+        let first = configurations.first();
         let settings = [
             ("times", json!(self.args.times)),
+            ("hostile", json!(self.args.hostile)),
             ("qemu", json!(self.qemu.version_text)),
-            ("machine", self.machine.described()),
+            ("machine", json!(first.map(|one| one.machine.described()))),
             ("model", json!(self.args.model)),
             ("detail", json!(format!("{:?}", self.watch.detail).to_lowercase())),
             ("vcpu_slice", json!(self.args.slice.vcpu_slice)),
             ("checkpoint", json!(self.args.guest.from)),
-            ("request", json!(self.request)),
+            ("request", json!(first.map(|one| &one.request))),
         ];
+        let summary = self.args.hostile.then(|| summary(configurations));
         Measured {
             settings: settings.map(|(key, value)| (key.to_owned(), value)).into_iter().collect(),
-            tables: vec![table(outcomes)],
+            tables: summary.into_iter().chain([outcomes(configurations)]).collect(),
             interrupted,
             ..Measured::default()
         }
@@ -186,8 +328,32 @@ fn output(console: &[u8]) -> String {
     console.lines().filter(|line| !line.starts_with('[')).collect::<Vec<_>>().join("\n")
 }
 
-fn table(outcomes: &BTreeMap<Outcome, Same>) -> Table {
+/// A row for each machine.
+fn summary(configurations: &[Configuration]) -> Table {
     let columns = columns(&[
+        ("configuration", Kind::Text, "CPUs, device and workload of the machine."),
+        ("run_count", Kind::Uint, "How often it was run."),
+        ("outcome_count", Kind::Uint, "Different outcomes; 1 if the machine is repeatable."),
+    ]);
+    let doc = "How many different outcomes each machine had.";
+    let mut table = Table::new("repeatability", doc, columns);
+    for one in configurations {
+        let runs: u64 = one.outcomes.values().map(|same| same.runs).sum();
+        let outcomes = one.outcomes.len() as u64;
+        table.push(vec![one.name.clone().into(), runs.into(), outcomes.into()]);
+    }
+    table
+}
+
+fn outcomes(configurations: &[Configuration]) -> Table {
+    outcome_table(configurations.iter().map(|one| (one.name.as_str(), &one.outcomes)))
+}
+
+fn outcome_table<'a>(
+    configurations: impl Iterator<Item = (&'a str, &'a BTreeMap<Outcome, Same>)>,
+) -> Table {
+    let columns = columns(&[
+        ("configuration", Kind::Text, "CPUs, device and workload of the machine."),
         ("record_sha256", Kind::Text, "SHA-256 of the record, its first 64 bits."),
         ("run_count", Kind::Uint, "Runs with this record and the same console output."),
         ("first_run", Kind::Uint, "Number of the first of these runs, from 1."),
@@ -195,15 +361,18 @@ fn table(outcomes: &BTreeMap<Outcome, Same>) -> Table {
     ]);
     let doc = "Distinct outcomes of the same run; a repeatable machine has one.";
     let mut table = Table::new("outcomes", doc, columns);
-    let mut sorted: Vec<_> = outcomes.iter().collect();
-    sorted.sort_by_key(|(_, same)| same.first_run);
-    for ((record, _), same) in sorted {
-        table.push(vec![
-            record.chars().take(HASH_SIGNS).collect::<String>().into(),
-            same.runs.into(),
-            same.first_run.into(),
-            same.instructions.into(),
-        ]);
+    for (name, distinct) in configurations {
+        let mut sorted: Vec<_> = distinct.iter().collect();
+        sorted.sort_by_key(|(_, same)| same.first_run);
+        for ((record, _), same) in sorted {
+            table.push(vec![
+                name.into(),
+                record.chars().take(HASH_SIGNS).collect::<String>().into(),
+                same.runs.into(),
+                same.first_run.into(),
+                same.instructions.into(),
+            ]);
+        }
     }
     table
 }
@@ -219,12 +388,12 @@ mod tests {
 
     #[test]
     fn outcomes_are_listed_as_they_came() {
-        let mut outcomes = BTreeMap::new();
+        let mut distinct = BTreeMap::new();
         let outcome = |text: &str| (text.repeat(HASH_SIGNS), String::new());
-        outcomes.insert(outcome("b"), Same { runs: 2, first_run: 1, instructions: Some(5) });
-        outcomes.insert(outcome("a"), Same { runs: 1, first_run: 3, instructions: None });
-        let table = table(&outcomes);
-        assert_eq!(table.rows()[0][1], 2_u64.into());
-        assert_eq!(table.rows()[1][0], outcome("a").0.into());
+        distinct.insert(outcome("b"), Same { runs: 2, first_run: 1, instructions: Some(5) });
+        distinct.insert(outcome("a"), Same { runs: 1, first_run: 3, instructions: None });
+        let table = outcome_table([("one", &distinct)].into_iter());
+        assert_eq!(table.rows()[0][2], 2_u64.into());
+        assert_eq!(table.rows()[1][1], outcome("a").0.into());
     }
 }

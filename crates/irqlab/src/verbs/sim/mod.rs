@@ -7,6 +7,7 @@ mod bare_truth;
 mod boot;
 mod cache;
 mod contexts;
+mod diff;
 mod facts;
 mod misses;
 mod shadow_caches;
@@ -86,6 +87,8 @@ enum What {
         #[command(subcommand)]
         verb: Option<cache::CacheVerb>,
     },
+    /// Where two records (of --record, or bench sim-repeat --keep) start to differ: exit code 3 if they do
+    Diff(diff::DiffArgs),
     /// Print what a kernel says about itself: symbols, types, tick rate (read once, then cached)
     Facts {
         #[command(flatten)]
@@ -133,6 +136,7 @@ pub fn run(args: SimArgs) -> anyhow::Result<ExitCode> {
         What::Bare { verb } => bare::run(&cache, &verb),
         What::VerifyProbes(args) => verify_probes::run(cache, &args),
         What::Cache { verb } => cache::run(&cache, verb.as_ref()),
+        What::Diff(args) => diff::run(&args),
         What::Facts { kernel, look_up } => facts::facts(&cache, &kernel, &look_up),
     }
 }

@@ -1,0 +1,221 @@
+//! The machines and workloads that a hostile host disturbs.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::ValueEnum;
+use sim::boot::Limits;
+use sim::qemu::Qemu;
+use sim::{Cache, Machine, checkpoint};
+
+use crate::console;
+use crate::simulated::{FlavourName, GuestArgs, KernelArgs};
+
+/// Size of each disk, bytes.
+const DISK_BYTES: u64 = 32 << 20;
+/// The disks' latencies.
+const LATENCIES: [&str; 2] = ["100us", "1ms"];
+
+/// A device of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Device {
+    VirtioBlk,
+    Nvme,
+    Ahci,
+    Lsi,
+    VirtioNet,
+    E1000,
+    Rtl8139,
+}
+
+/// What the guest does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Workload {
+    /// As a database: small writes, each made durable, by several processes, and a writeback of many
+    /// pages at once
+    Transactions,
+    /// As a compiler: many short processes that read and write files of a file system
+    Build,
+    /// A stream through TCP, with pings
+    Stream,
+}
+
+/// The devices of a list, or all.
+pub fn devices(list: &[Device]) -> impl Iterator<Item = Device> {
+    let all = Device::value_variants().iter().copied();
+    all.filter(move |device| list.is_empty() || list.contains(device))
+}
+
+/// The workloads of a list, or all, that the device can run.
+pub fn workloads(list: &[Workload], device: Device) -> impl Iterator<Item = Workload> {
+    let all = Workload::value_variants().iter().copied();
+    all.filter(move |workload| list.is_empty() || list.contains(workload))
+        .filter(move |workload| (*workload == Workload::Stream) == device.is_network())
+}
+
+impl Device {
+    /// Its name, as in `--disk` and `--net`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Device::VirtioBlk => "virtio-blk",
+            Device::Nvme => "nvme",
+            Device::Ahci => "ahci",
+            Device::Lsi => "lsi",
+            Device::VirtioNet => "virtio-net",
+            Device::E1000 => "e1000",
+            Device::Rtl8139 => "rtl8139",
+        }
+    }
+
+    fn is_network(self) -> bool {
+        matches!(self, Device::VirtioNet | Device::E1000 | Device::Rtl8139)
+    }
+
+    /// Its two disks in the guest.
+    fn disks(self) -> [&'static str; 2] {
+        match self {
+            Device::VirtioBlk => ["vda", "vdb"],
+            Device::Nvme => ["nvme0n1", "nvme1n1"],
+            _ => ["sda", "sdb"],
+        }
+    }
+
+    /// A machine with it: two disks with the content of `image`, or two cards. All else is as in `like`.
+    pub fn guest(self, like: &GuestArgs, image: &Path) -> anyhow::Result<GuestArgs> {
+        let has_driver = matches!(self, Device::VirtioBlk | Device::Nvme | Device::VirtioNet);
+        let flavour = (!has_driver).then_some(FlavourName::Full).or(like.kernel.flavour);
+        let kernel = KernelArgs {
+            kernel: like.kernel.kernel.clone(),
+            modules: like.kernel.modules.clone(),
+            flavour: flavour.filter(|_| like.kernel.kernel.is_none()),
+        };
+        let mut guest = GuestArgs {
+            kernel,
+            mem: like.mem,
+            append: like.append.iter().cloned().chain(["quiet".to_owned()]).collect(),
+            limit: like.limit,
+            guest_limit: like.guest_limit,
+            ..GuestArgs::default()
+        };
+        if self.is_network() {
+            guest.net = Some(self.name().parse().map_err(io::Error::other)?);
+            return Ok(guest);
+        }
+        for latency in LATENCIES {
+            let disk = format!("{},file={},latency={latency}", self.name(), image.display());
+            guest.disk.push(disk.parse().map_err(io::Error::other)?);
+        }
+        Ok(guest)
+    }
+}
+
+impl Workload {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Workload::Transactions => "transactions",
+            Workload::Build => "build",
+            Workload::Stream => "stream",
+        }
+    }
+
+    /// The command for the guest's shell.
+    pub fn command(self, device: Device) -> String {
+        let [a, b] = device.disks();
+        let command = match self {
+            Workload::Transactions => TRANSACTIONS,
+            Workload::Build => BUILD,
+            Workload::Stream => STREAM,
+        };
+        command.replace("DISK_A", a).replace("DISK_B", b)
+    }
+}
+
+/// A disk that is open is not written back whenever a process closes it.
+const TRANSACTIONS: &str = "exec 7<>/dev/DISK_A 8<>/dev/DISK_B; for p in 1 2 3 4; do ( i=0; \
+    while [ $i -lt 6 ]; do i=$((i+1)); \
+    dd if=/proc/version of=/dev/DISK_A bs=512 seek=$((p*999+i)) conv=notrunc,fsync 2>/dev/null; \
+    dd if=/dev/zero of=/dev/DISK_B bs=16k count=2 seek=$((p*99+i*3)) oflag=direct conv=notrunc \
+    2>/dev/null; done ) & done; wait; for r in 1 2 3; do for d in DISK_A DISK_B; do ( i=0; \
+    while [ $i -lt 24 ]; do i=$((i+1)); \
+    dd if=/dev/zero of=/dev/$d bs=4k count=1 seek=$((i*37+r)) conv=notrunc 2>/dev/null; done; sync ) & \
+    done; wait; done; md5sum /dev/DISK_A; cat /proc/uptime";
+const BUILD: &str = "mke2fs -b 4096 /dev/DISK_A >/dev/null 2>&1; mkdir -p /m; \
+    mount -t ext4 /dev/DISK_A /m || mount -t ext2 /dev/DISK_A /m; for i in 1 2 3 4 5 6; do \
+    ( seq $i 300 | sort -r > /m/$i.c; gzip -c /m/$i.c > /m/$i.o; md5sum /m/$i.c /m/$i.o > /m/$i.d ) & \
+    done; wait; cat /m/*.o > /m/a.out; sync; dd if=/m/a.out of=/dev/DISK_B bs=4k conv=notrunc,fsync \
+    2>/dev/null; cat /m/*.d | md5sum; ls -l /m | wc -l; umount /m; cat /proc/uptime";
+const STREAM: &str = "unshare -n sleep 600 & P=$!; sleep 0.1; ip link set eth1 netns $P; \
+    nsenter -t $P -n ip addr add 10.0.0.2/24 dev eth1; nsenter -t $P -n ip link set eth1 up; \
+    ip addr add 10.0.0.1/24 dev eth0; ip link set eth0 up; sleep 0.2; \
+    ping -c 5 -A -q 10.0.0.2 | grep received; \
+    nsenter -t $P -n nc -l -p 5000 </dev/null >/tmp/received & sleep 0.1; \
+    dd if=/dev/zero bs=4k count=100 2>/dev/null | nc 10.0.0.2 5000; wait $!; md5sum /tmp/received; \
+    kill $P; cat /proc/uptime";
+
+/// The checkpoints of one bench. They are removed in the end.
+pub struct Checkpoints<'a> {
+    cache: &'a Cache,
+    names: Vec<String>,
+    /// The content of disks.
+    image: PathBuf,
+}
+
+impl Checkpoints<'_> {
+    pub fn new(cache: &Cache) -> Checkpoints<'_> {
+        let image = cache.path(&format!("bench-{}.disk", std::process::id()));
+        Checkpoints { cache, names: Vec::new(), image }
+    }
+
+    /// A file of zeros, for disks.
+    pub fn image(&self) -> anyhow::Result<&Path> {
+        if !self.image.exists() {
+            let made = File::create_new(&self.image).and_then(|file| file.set_len(DISK_BYTES));
+            made.with_context(|| format!("creating {}", self.image.display()))?;
+        }
+        Ok(&self.image)
+    }
+
+    /// Makes one; returns its name.
+    pub fn make(
+        &mut self,
+        qemu: &Qemu,
+        machine: &Machine,
+        limits: Limits,
+    ) -> anyhow::Result<String> {
+        let name = format!("bench-{}-{}", std::process::id(), self.names.len());
+        self.names.push(name.clone());
+        checkpoint::create(self.cache, qemu, machine, &name, limits, &console::say)?;
+        Ok(name)
+    }
+}
+
+impl Drop for Checkpoints<'_> {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.image);
+        for name in &self.names {
+            let _ = fs::remove_dir_all(self.cache.path(&format!("checkpoint-{name}")));
+            let _ = fs::remove_file(self.cache.path(&format!("checkpoint-{name}.lock")));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_device_has_workloads() {
+        for device in devices(&[]) {
+            let all: Vec<Workload> = workloads(&[], device).collect();
+            assert_eq!(all.contains(&Workload::Stream), device.is_network(), "{device:?}");
+            for workload in all {
+                assert!(!workload.command(device).contains("DISK_"), "{device:?}");
+            }
+        }
+        assert_eq!(workloads(&[Workload::Stream], Device::Nvme).count(), 0);
+        assert_eq!(devices(&[Device::Lsi]).collect::<Vec<_>>(), [Device::Lsi]);
+    }
+}

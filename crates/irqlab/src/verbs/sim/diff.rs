@@ -1,0 +1,76 @@
+//! `irqlab sim diff`: where the records of two runs start to differ.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use sim::divergence::{self, RecordedEvent};
+
+use crate::console;
+use crate::run::DIFFERS;
+
+/// Two records
+#[derive(Debug, clap::Args)]
+pub struct DiffArgs {
+    /// Record of a run
+    a: PathBuf,
+    /// Record of another run of the same machine
+    b: PathBuf,
+    /// How many events are shown before and after the difference
+    #[arg(long, default_value_t = 8, value_name = "N",
+          value_parser = clap::value_parser!(u16).range(1..=1000))]
+    around: u16,
+}
+
+/// Compares, and prints the first difference.
+pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
+    let Some(found) = divergence::find([&args.a, &args.b], args.around.into())? else {
+        console::print("the records are equal\n")?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let mut text = format!("the first difference is at record {}\n\n", found.at);
+    let columns = ["", "record", "cpu", "at_cycles", "event", "context", ""];
+    let mut rows = vec![columns.map(str::to_owned)];
+    rows.extend(found.before.iter().map(|event| row("both", event)));
+    for (side, events) in ["A", "B"].into_iter().zip(&found.after) {
+        rows.extend(events.iter().map(|event| row(side, event)));
+        if events.is_empty() {
+            rows.push([side, "", "", "", "the record ends here", "", ""].map(str::to_owned));
+        }
+    }
+    text += &aligned(&rows);
+    console::print(&text)?;
+    Ok(ExitCode::from(DIFFERS))
+}
+
+fn row(side: &str, event: &RecordedEvent) -> [String; 7] {
+    let number = |number: Option<u64>| number.map_or_else(String::new, |it| it.to_string());
+    [
+        side.to_owned(),
+        event.position.to_string(),
+        number(event.cpu.map(u64::from)),
+        number(event.at_cycles),
+        event.kind.to_owned(),
+        report::escape::plain(event.context.as_deref().unwrap_or_default()),
+        report::escape::plain(&event.detail),
+    ]
+}
+
+/// Numbers to the right, texts to the left.
+fn aligned(rows: &[[String; 7]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<usize> = (0..7).map(|column| width(column).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
+            if (1..=3).contains(&column) {
+                format!("{cell:>width$}")
+            } else {
+                format!("{cell:<width$}")
+            }
+        });
+        let line = cells.collect::<Vec<_>>().join("  ");
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}

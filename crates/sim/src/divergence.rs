@@ -1,0 +1,180 @@
+//! Where the records of two runs of a machine start to differ.
+//!
+//! Records are written in the order of guest time, so the first difference is the first event that was not
+//! the same. With a record of all context transitions ([`crate::watch::Watch::transitions`]) that is the
+//! task, system call or interrupt in which the runs parted.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+
+use attribution::KernelContext;
+use simrecord::difference::{self, Block};
+use simrecord::record::Record;
+
+use crate::{Accounting, Result, SimError, accounting};
+
+/// The first difference of two records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Divergence {
+    /// The position of the first record that differs, from 0.
+    pub at: u64,
+    /// The last events of both before it.
+    pub before: Vec<RecordedEvent>,
+    /// The events of each from there on; none if its record has ended.
+    pub after: [Vec<RecordedEvent>; 2],
+}
+
+/// A record, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedEvent {
+    /// Its position, from 0.
+    pub position: u64,
+    /// The CPU, where it is of one.
+    pub cpu: Option<u32>,
+    /// When, in cycles on the time axis of the CPU, where that is known.
+    pub at_cycles: Option<u64>,
+    /// What it is: `transition`, `span`, `marker`, ...
+    pub kind: &'static str,
+    /// The context, where it has one.
+    pub context: Option<String>,
+    /// All else.
+    pub detail: String,
+}
+
+/// Compares the records in two files, which `--record` kept. `around` is how many events are returned before
+/// and after the difference. None if the files are equal.
+///
+/// # Errors
+/// When a file cannot be read, or the first does not start as a record does.
+pub fn find(paths: [&Path; 2], around: usize) -> Result<Option<Divergence>> {
+    let open = |path: &Path| File::open(path).map_err(SimError::file(path));
+    let files = [open(paths[0])?, open(paths[1])?];
+    for (file, path) in files.iter().zip(paths) {
+        accounting::check_is_record(file)
+            .map_err(|reason| SimError::data(path.display().to_string(), reason))?;
+    }
+    let [mut one, mut other] = files.each_ref().map(BufReader::new);
+    let found = difference::first([&mut one, &mut other], around)
+        .map_err(|(which, error)| SimError::file(paths[which])(error))?;
+    let Some(found) = found else { return Ok(None) };
+    // Names of tasks come late in a record. One that is damaged has events without names.
+    let names = files.iter().find_map(|file| Accounting::of(&accounting::read(file).ok()?).ok());
+    let names = names.unwrap_or_default();
+    let first = found.at - found.before.len() as u64;
+    let events = |blocks: &[Block], first: u64| {
+        let blocks = blocks.iter().zip(first..);
+        blocks.map(|(block, position)| event(block.as_ref(), position, &names)).collect()
+    };
+    Ok(Some(Divergence {
+        at: found.at,
+        before: events(&found.before, first),
+        after: found.after.each_ref().map(|blocks| events(blocks, found.at)),
+    }))
+}
+
+fn event(block: Option<&Record>, position: u64, names: &Accounting) -> RecordedEvent {
+    let name = |code: u64| KernelContext::from_code(code).map(|context| names.name_of(context));
+    let (cpu, at_cycles, kind, context, detail) = match block {
+        None => (None, None, "no record", None, String::new()),
+        Some(Record::Transition(it)) => {
+            let task = name(it.task).unwrap_or_default();
+            let detail = format!("task {task}, {} cycles executed, tsc {}", it.cycles, it.tsc);
+            (Some(it.cpu), Some(it.at), "transition", name(it.code), detail)
+        }
+        Some(Record::Span(it)) => {
+            let detail = format!(
+                "{} cycles, {} of them self; {} instructions, {} self",
+                it.inclusive_cycles,
+                it.self_cycles,
+                it.inclusive_instructions,
+                it.self_instructions
+            );
+            (Some(it.cpu), Some(it.start), "span", name(it.code), detail)
+        }
+        Some(Record::Marker(it)) => {
+            let counts = format!("{} interrupts, {} exceptions", it.interrupts, it.exceptions);
+            let detail = format!("number {}, argument {}, {counts}", it.number, it.argument);
+            (Some(it.cpu), None, "marker", None, detail)
+        }
+        Some(Record::Region(it)) => {
+            let detail = format!("number {}", it.region);
+            (Some(it.cpu), Some(it.opened_at), "region", None, detail)
+        }
+        Some(Record::Context(it)) => {
+            let detail = format!("{} entries, {} completed", it.entries, it.completed);
+            (Some(it.cpu), None, "context", name(it.code), detail)
+        }
+        Some(Record::Counters(it)) => {
+            let detail = format!("{:?} from {}: {:?}", it.of, it.first, it.values);
+            (Some(it.cpu), None, "counters", None, detail)
+        }
+        Some(other) => (None, None, "other", None, format!("{other:?}")),
+    };
+    RecordedEvent { position, cpu, at_cycles, kind, context, detail }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use simrecord::record::{BYTES, Detail, Header, Roi, Transition};
+
+    use super::*;
+
+    /// A stream of these records, without an end.
+    fn stream(records: &[Record]) -> Vec<u8> {
+        let header = Record::Header(Header {
+            cpus: 2,
+            api: 7,
+            detail: Detail::Count,
+            roi: Roi::Marker,
+            vcpu_slice: 1000,
+            qemu: [0; 16],
+            features: 0,
+            counters: 0,
+        });
+        [header].iter().chain(records).flat_map(Record::encode).collect()
+    }
+
+    fn transition(at: u64, code: KernelContext) -> Record {
+        let (task, cpu) = (KernelContext::User(7).code(), 1);
+        let code = code.code();
+        Record::Transition(Transition { cpu, region: 1, code, task, at, cycles: at, tsc: at })
+    }
+
+    #[test]
+    fn a_planted_difference_is_found_at_its_place() {
+        let scratch = tempfile::tempdir().unwrap();
+        let events: Vec<Record> =
+            (0..50).map(|at| transition(at * 100, KernelContext::Syscall(at as u32))).collect();
+        let mut bytes = stream(&events);
+        let (one, other) = (scratch.path().join("one"), scratch.path().join("other"));
+        fs::write(&one, &bytes).unwrap();
+        fs::write(&other, &bytes).unwrap();
+        assert_eq!(find([&one, &other], 3).unwrap(), None);
+        // The header is record 0, so event 20 is record 21.
+        let late = transition(2_021, KernelContext::Interrupt(0x21));
+        bytes[21 * BYTES..22 * BYTES].copy_from_slice(&late.encode());
+        fs::write(&other, &bytes).unwrap();
+        let found = find([&one, &other], 3).unwrap().unwrap();
+        assert_eq!((found.at, found.before.len()), (21, 3));
+        assert_eq!(found.before[2].at_cycles, Some(1_900));
+        let [one_after, other_after] = &found.after;
+        assert_eq!((one_after[0].at_cycles, other_after[0].at_cycles), (Some(2_000), Some(2_021)));
+        assert_eq!(one_after[0].context.as_deref(), Some("syscall 20"));
+        assert_eq!((other_after[0].cpu, other_after[0].position), (Some(1), 21));
+        assert!(other_after[0].context.as_deref().unwrap().contains("0x21"));
+        assert_eq!(one_after[1], other_after[1]);
+    }
+
+    #[test]
+    fn what_is_no_record_is_refused() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("text");
+        fs::write(&path, "x".repeat(BYTES)).unwrap();
+        let error = find([&path, &path], 3).unwrap_err().to_string();
+        assert!(error.contains("text"), "{error}");
+        assert!(find([&scratch.path().join("none"), &path], 3).is_err());
+    }
+}
