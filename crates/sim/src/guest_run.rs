@@ -62,8 +62,8 @@ impl Expected<'_> {
     }
 }
 
-/// A machine, what it starts from, and how it is observed. Each [`GuestRun::run`] starts another one, so
-/// that runs are independent and may be concurrent.
+/// A machine, what it starts from, and how it is observed. Each run starts another one, so that
+/// runs are independent and may be concurrent.
 #[derive(Clone)]
 pub struct GuestRun {
     /// Where everything is kept.

@@ -10,8 +10,10 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, bail};
+use live::window::Stop;
 use record::{Kind, Run, Table};
 use serde_json::{Map, json};
+use sim::checkpoint::Start;
 use sim::hostile::HostileHost;
 use sim::image::Tools;
 use sim::parallel::for_each;
@@ -102,8 +104,8 @@ struct Configuration {
     machine: Machine,
     kernel_files: KernelFiles,
     request: String,
-    /// The checkpoint from which it starts.
-    from: Option<String>,
+    /// What it starts from.
+    start: Start,
     outcomes: BTreeMap<Outcome, Same>,
 }
 
@@ -112,9 +114,8 @@ pub fn run(args: &SimRepeatArgs) -> anyhow::Result<ExitCode> {
     let open = open(&args.results)?;
     let cache = Cache::from_environment()?;
     let bench = Bench::new(&cache, args)?;
-    let mut checkpoints = hostile::Checkpoints::new(&cache);
-    let mut configurations = bench.configurations(&mut checkpoints)?;
     let stop = stop_on_signals()?;
+    let mut configurations = bench.configurations(&stop)?;
     let mut interrupted = false;
     // Each machine once, then each a second time: what is interrupted has runs of all.
     let runs: Vec<(u64, usize)> = (1..=u64::from(args.times))
@@ -136,7 +137,7 @@ pub fn run(args: &SimRepeatArgs) -> anyhow::Result<ExitCode> {
         }
         bench.once(configuration, *number, &|| stop.is_requested())
     });
-    drop((progress, checkpoints));
+    drop(progress);
     for ((number, index), result) in runs.into_iter().zip(results) {
         let Some(one) = result? else {
             interrupted = true;
@@ -186,10 +187,7 @@ impl Bench<'_> {
     }
 
     /// The machines: all of a hostile host, or those that were asked for.
-    fn configurations(
-        &self,
-        checkpoints: &mut hostile::Checkpoints<'_>,
-    ) -> anyhow::Result<Vec<Configuration>> {
+    fn configurations(&self, stop: &Stop) -> anyhow::Result<Vec<Configuration>> {
         let args = self.args;
         let words = shell_line(&args.command);
         let guest = &args.guest;
@@ -198,7 +196,7 @@ impl Bench<'_> {
             || guest.net.is_some()
             || guest.from.is_some();
         if args.hostile && !is_own {
-            return self.of_hostile_host(checkpoints);
+            return self.of_hostile_host(stop);
         }
         let command = if words.is_empty() { COMMAND } else { &words };
         let vcpus: &[u32] = if args.vcpus.is_empty() { &[2] } else { &args.vcpus };
@@ -206,37 +204,37 @@ impl Bench<'_> {
             .iter()
             .map(|vcpus| {
                 let name = format!("{vcpus} vCPU");
-                self.configuration(name, guest, *vcpus, command, guest.from.clone())
+                self.configuration(name, guest, *vcpus, command)
             })
             .collect()
     }
 
-    fn of_hostile_host(
-        &self,
-        checkpoints: &mut hostile::Checkpoints<'_>,
-    ) -> anyhow::Result<Vec<Configuration>> {
+    fn of_hostile_host(&self, stop: &Stop) -> anyhow::Result<Vec<Configuration>> {
         let args = self.args;
         let vcpus: &[u32] = if args.vcpus.is_empty() { &[1, 2, 8] } else { &args.vcpus };
         let mut all = Vec::new();
         for device in hostile::devices(&args.device) {
-            let guest = device.guest(&args.guest, checkpoints.image()?)?;
+            let guest = device.guest(&args.guest, &hostile::image(self.cache)?)?;
             for vcpus in vcpus {
-                let mut from = None;
                 for workload in hostile::workloads(&args.workload, device) {
                     let name = format!("{vcpus} vCPU, {}, {}", device.name(), workload.name());
                     let command = workload.command(device);
-                    let mut one = self.configuration(name, &guest, *vcpus, &command, None)?;
-                    if from.is_none() {
-                        let limits = args.guest.limits();
-                        from = Some(checkpoints.make(&self.qemu, &one.machine, limits)?);
-                    }
-                    one.from.clone_from(&from);
-                    all.push(one);
+                    all.push(self.configuration(name, &guest, *vcpus, &command)?);
                 }
             }
         }
         if all.is_empty() {
             bail!(Usage("none of these devices runs any of these workloads".to_owned()));
+        }
+        // The boots are not what is repeated: each machine is booted once.
+        let memory_mib = all.iter().map(|one| one.machine.memory_mib).max().unwrap_or(0);
+        let jobs = args.jobs.choose(all.len(), memory_mib);
+        let starts = for_each(jobs, &all, |_, one| {
+            let is_stopped = || stop.is_requested();
+            checkpoint::ready(self.cache, &self.qemu, &one.machine, &console::say, &is_stopped)
+        });
+        for (one, start) in all.iter_mut().zip(starts) {
+            one.start = start?;
         }
         Ok(all)
     }
@@ -247,12 +245,12 @@ impl Bench<'_> {
         guest: &GuestArgs,
         vcpus: u32,
         command: &str,
-        from: Option<String>,
     ) -> anyhow::Result<Configuration> {
         let (machine, kernel) = guest.machine(self.cache, vcpus, Tools::None)?;
         let kernel_files = watch::kernel_files(self.cache, &self.qemu, &kernel, &console::say)?;
         let (request, outcomes) = (format!("run:{command}"), BTreeMap::new());
-        Ok(Configuration { name, machine, kernel_files, request, from, outcomes })
+        let start = guest.from.as_deref().into();
+        Ok(Configuration { name, machine, kernel_files, request, start, outcomes })
     }
 
     /// Runs a machine once. `None` when `stop` came first.
@@ -274,9 +272,16 @@ impl Bench<'_> {
             &self.watch,
             kept.as_deref(),
         )?;
-        let (from, more) = (of.from.as_deref().into(), recording.instrumentation());
-        let mut vm =
-            checkpoint::start(self.cache, &self.qemu, machine, &from, &of.request, limits, more)?;
+        let more = recording.instrumentation();
+        let mut vm = checkpoint::start(
+            self.cache,
+            &self.qemu,
+            machine,
+            &of.start,
+            &of.request,
+            limits,
+            more,
+        )?;
         let host = self.args.hostile.then(|| HostileHost::start(vm.pid(), number));
         let mut console = Vec::new();
         let mut keep = |bytes: &[u8]| console.extend_from_slice(bytes);

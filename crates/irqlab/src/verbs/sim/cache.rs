@@ -15,7 +15,7 @@ use crate::simulated::{memory_bytes, size_text};
 
 #[derive(Debug, Subcommand)]
 pub enum CacheVerb {
-    /// List its entries, the most recently used first [default]
+    /// List its entries, the most recently used first (the default)
     List {
         /// Print one JSON document
         #[arg(long)]

@@ -1,16 +1,13 @@
 //! The machines and workloads that a hostile host disturbs.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::ValueEnum;
-use sim::boot::Limits;
-use sim::qemu::Qemu;
-use sim::{Cache, Machine, checkpoint};
+use sim::Cache;
 
-use crate::console;
 use crate::simulated::{FlavourName, GuestArgs, KernelArgs};
 
 /// Size of each disk, bytes.
@@ -155,51 +152,13 @@ const STREAM: &str = "unshare -n sleep 600 & P=$!; sleep 0.1; ip link set eth1 n
     dd if=/dev/zero bs=4k count=100 2>/dev/null | nc 10.0.0.2 5000; wait $!; md5sum /tmp/received; \
     kill $P; cat /proc/uptime";
 
-/// The checkpoints of one bench. They are removed in the end.
-pub struct Checkpoints<'a> {
-    cache: &'a Cache,
-    names: Vec<String>,
-    /// The content of disks.
-    image: PathBuf,
-}
-
-impl Checkpoints<'_> {
-    pub fn new(cache: &Cache) -> Checkpoints<'_> {
-        let image = cache.path(&format!("bench-{}.disk", std::process::id()));
-        Checkpoints { cache, names: Vec::new(), image }
-    }
-
-    /// A file of zeros, for disks.
-    pub fn image(&self) -> anyhow::Result<&Path> {
-        if !self.image.exists() {
-            let made = File::create_new(&self.image).and_then(|file| file.set_len(DISK_BYTES));
-            made.with_context(|| format!("creating {}", self.image.display()))?;
-        }
-        Ok(&self.image)
-    }
-
-    /// Makes one; returns its name.
-    pub fn make(
-        &mut self,
-        qemu: &Qemu,
-        machine: &Machine,
-        limits: Limits,
-    ) -> anyhow::Result<String> {
-        let name = format!("bench-{}-{}", std::process::id(), self.names.len());
-        self.names.push(name.clone());
-        checkpoint::create(self.cache, qemu, machine, &name, limits, &console::say)?;
-        Ok(name)
-    }
-}
-
-impl Drop for Checkpoints<'_> {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.image);
-        for name in &self.names {
-            let _ = fs::remove_dir_all(self.cache.path(&format!("checkpoint-{name}")));
-            let _ = fs::remove_file(self.cache.path(&format!("checkpoint-{name}.lock")));
-        }
-    }
+/// A file of zeros in the cache, for disks; a guest works on a copy.
+pub fn image(cache: &Cache) -> anyhow::Result<PathBuf> {
+    let image = cache.path("image-zeros-32M.disk");
+    let made = File::options().create(true).truncate(false).write(true).open(&image);
+    let made = made.and_then(|file| file.set_len(DISK_BYTES));
+    made.with_context(|| format!("creating {}", image.display()))?;
+    Ok(image)
 }
 
 #[cfg(test)]
