@@ -226,6 +226,17 @@ impl Decoder {
         }
         prepare(x86, self.info.info(x86)).with_bytes(x86.len() as u8)
     }
+
+    /// Whether the instruction writes to memory whenever it completes: no masked or conditional store, and
+    /// no address that is only computed.
+    #[must_use]
+    pub fn stores(&mut self, decoded: &Decoded) -> bool {
+        let is_written =
+            |memory: &UsedMemory| matches!(memory.access(), OpAccess::Write | OpAccess::ReadWrite);
+        !decoded.valid.is_invalid()
+            && !decoded.is_repeated_string()
+            && self.info.info(&decoded.valid).used_memory().iter().any(is_written)
+    }
 }
 
 fn branch(flow: FlowControl) -> Option<BranchKind> {
@@ -850,6 +861,28 @@ mod tests {
         ];
         for (bytes, device_write) in expected {
             assert_eq!(decoded(bytes).device_write(), device_write, "{bytes:02x?}");
+        }
+    }
+
+    #[test]
+    fn only_what_always_writes_memory_is_a_store() {
+        let expected: [(&[u8], bool); 12] = [
+            (&[0x89, 0x30], true),                // mov %esi, (%rax)
+            (&[0xff, 0x00], true),                // incl (%rax)
+            (&[0xf0, 0x0f, 0xba, 0x28, 3], true), // lock btsl $3, (%rax)
+            (&[0xa4], true),                      // movsb
+            (&[0xf3, 0x48, 0xab], false),         // rep stosq, perhaps not once
+            (&[0x74, 0x10], false),               // je
+            (&[0xc3], false),                     // ret
+            (&[0x8b, 0x30], false),               // mov (%rax), %esi
+            (&[0x39, 0x30], false),               // cmp %esi, (%rax)
+            (&[0x48, 0x8d, 0x00], false),         // lea (%rax), %rax
+            (&[0x0f, 0x1f, 0x00], false),         // nopl (%rax)
+            (&[], false),
+        ];
+        let mut decoder = Decoder::default();
+        for (bytes, stores) in expected {
+            assert_eq!(decoder.stores(&decoded(bytes)), stores, "{bytes:02x?}");
         }
     }
 

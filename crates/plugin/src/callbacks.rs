@@ -154,6 +154,7 @@ extern "C" fn on_point(_: c_uint, point: *mut c_void) {
     if point.action == Action::Halt {
         // With the halt itself: later instructions execute when the vCPU has woken.
         cpu::with(vcpu, |cpu| cpu.retire_pending(point.remaining - 1));
+        drain::does_not_ring();
         session.halt(vcpu);
         return;
     }

@@ -177,7 +177,7 @@ pub(crate) fn is_waiting() -> bool {
     !lock().queue.is_empty()
 }
 
-/// Lets a request without a latency go; whether there was one.
+/// Releases a request without a latency; returns whether there was one.
 pub(crate) fn release_undelayed() -> bool {
     let mut delays = lock();
     let Some(coroutines) = delays.held.as_ref().map(|held| held.coroutines) else { return false };

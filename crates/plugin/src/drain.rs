@@ -7,10 +7,10 @@
 //! in guest time.
 //!
 //! Two things would still follow the host. Transfers of several requests end in the order in which
-//! threads of the host end them: so one request at a time is let go, and its transfer waited for. And
-//! the main loop may do deferred work between the store and the end of the block, with a clock of guest
-//! time that stands at the start of the slice, and kick vCPUs out of their slices: so it leaves that work
-//! alone from before the store until the devices are drained.
+//! threads of the host end them; so one request at a time is released, and its transfer is waited for. The
+//! main loop may also do deferred work between the store and the end of the block, with a clock of guest
+//! time that still has the value of the start of the slice, and kick vCPUs out of their slices; so it
+//! defers that work from before the store until the devices are drained.
 //!
 //! Under `-icount` an access to a device is the last instruction of its block: when it is not, QEMU
 //! leaves the block and executes it alone. So only last instructions are watched.
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::thread::ThreadId;
 use std::time::Duration;
 
-use machine::decode::DeviceWrite;
+use machine::decode::{Decoded, DeviceWrite};
 
 use crate::delay;
 use crate::ffi::{NO_REGISTERS, WRITES};
@@ -93,15 +93,19 @@ pub(crate) fn start(session: &mut Session) {
 
 /// Watches an instruction while its block is translated.
 pub(crate) fn watch(
-    session: &Session,
+    session: &mut Session,
     instruction: TranslatedInstruction,
-    write: DeviceWrite,
+    decoded: &Decoded,
     is_last: bool,
 ) {
-    match write {
+    match decoded.device_write() {
         DeviceWrite::Store if is_last => {
-            let before = on_before_store;
-            session.qemu.on_instruction_with(instruction, before, NO_REGISTERS, ptr::null_mut());
+            // What does not store would not call back behind it, either: the main loop would wait.
+            if session.decoder.stores(decoded) {
+                let before = on_before_store;
+                let data = ptr::null_mut();
+                session.qemu.on_instruction_with(instruction, before, NO_REGISTERS, data);
+            }
             session.qemu.on_memory(instruction, WRITES, on_store, ptr::null_mut());
         }
         DeviceWrite::Port(Some(port)) if is_quiet_port(port.into()) => {}

@@ -1,4 +1,4 @@
-//! Tells the host how far the guest is. The guest and the record do not depend on it.
+//! Reports the guest's progress to the host. Neither the guest nor the record depends on it.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;

@@ -180,12 +180,8 @@ fn action_of(operation: Operation, in_kernel: bool) -> Option<Action> {
 /// Registers the callback for the instructions on which the plugin acts.
 fn annotate(session: &mut Session, instructions: &[Instruction], on_point: VcpuCallback) {
     for (index, one) in instructions.iter().enumerate() {
-        drain::watch(
-            session,
-            one.handle,
-            one.decoded.device_write(),
-            index + 1 == instructions.len(),
-        );
+        let is_last = index + 1 == instructions.len();
+        drain::watch(session, one.handle, &one.decoded, is_last);
         let remaining = (instructions.len() - index) as u32;
         let wanted = |action: &Action| match action {
             Action::Marker | Action::Halt => true,

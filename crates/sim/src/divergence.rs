@@ -38,7 +38,7 @@ pub struct RecordedEvent {
     pub kind: &'static str,
     /// The context, where it has one.
     pub context: Option<String>,
-    /// All else.
+    /// Its other fields, as text.
     pub detail: String,
 }
 

@@ -82,7 +82,7 @@ pub struct GuestRun {
     pub watch: Watch,
     /// Whether the user asked to stop.
     pub stop: StopRequest,
-    /// Who is told what each machine is doing.
+    /// Receives the progress of each machine.
     pub progress: Arc<dyn MachineProgress>,
 }
 
@@ -93,7 +93,7 @@ impl fmt::Debug for GuestRun {
 }
 
 impl GuestRun {
-    /// Starts the machine with a request, and says what it is doing. Returns the guest's response, how the machine ended and what the
+    /// Starts the machine with a request and reports its progress. Returns the guest's response, how the machine ended and what the
     /// plugin recorded; none if the user asked to stop.
     pub(crate) fn run<R: Response>(
         &self,

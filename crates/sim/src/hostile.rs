@@ -1,4 +1,4 @@
-//! A host that is as hostile as it can be to one machine, to show that the machine does not notice.
+//! A host that disturbs one machine as much as it can, to show that the machine's run does not change.
 //!
 //! What a simulated guest does must not depend on when the host runs which of QEMU's threads. So they are
 //! stopped at random for random times, one by one; all processors are busy in bursts; the file system below
@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use stats::Random;
+
 /// The longest time for which a thread is stopped.
 const STOP_MAX: Duration = Duration::from_millis(4);
 /// The longest time between two stops.
@@ -27,7 +29,7 @@ const WRITTEN_BYTES: usize = 4 << 20;
 const MEMORY_BYTES: usize = 32 << 20;
 const PAGE_BYTES: usize = 4096;
 
-/// A hostile host. Dropping it makes the host friendly again.
+/// A hostile host, until it is dropped.
 #[derive(Debug)]
 pub struct HostileHost {
     ends: Arc<AtomicBool>,
@@ -77,39 +79,21 @@ impl Drop for HostileHost {
     }
 }
 
-/// Random numbers (xorshift64*): the same for the same seed.
-#[derive(Debug)]
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64) -> Random {
-        // The state must not be zero.
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
-    }
-
-    /// A time below `max`.
-    fn time(&mut self, max: Duration) -> Duration {
-        Duration::from_nanos(self.next() % (max.as_nanos() as u64).max(1))
-    }
+/// A random time below `max`.
+fn time(random: &mut Random, max: Duration) -> Duration {
+    Duration::from_nanos(random.below(max.as_nanos() as u64))
 }
 
 /// Stops one thread of the process after the other.
 fn stop_threads(pid: u32, mut random: Random, ends: &AtomicBool, stops: &AtomicU64) {
     while !ends.load(Ordering::Relaxed) {
         let threads = threads_of(pid);
-        if let Some(number) = (random.next() as usize).checked_rem(threads.len())
-            && stop_for(pid, threads[number], random.time(STOP_MAX))
+        if let Some(&thread) = threads.get(random.below(threads.len() as u64) as usize)
+            && stop_for(pid, thread, time(&mut random, STOP_MAX))
         {
             stops.fetch_add(1, Ordering::Relaxed);
         }
-        std::thread::sleep(random.time(BETWEEN_MAX));
+        std::thread::sleep(time(&mut random, BETWEEN_MAX));
     }
 }
 
@@ -119,28 +103,31 @@ fn threads_of(pid: u32) -> Vec<i32> {
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Stops a thread for a time; whether that succeeded. A thread of our children, or nothing happens.
+/// Stops a thread of a child process for a time. Returns whether that succeeded; other threads are left alone.
 fn stop_for(pid: u32, thread: i32, time: Duration) -> bool {
     let null = std::ptr::null_mut::<libc::c_void>();
-    // SAFETY: attaches to a thread by its number, without memory of ours. If it fails nothing has happened.
+    // SAFETY: attaches to a thread by its number; no memory of this process is passed. On failure nothing
+    // is attached.
     if unsafe { libc::ptrace(libc::PTRACE_SEIZE, thread, null, null) } != 0 {
         return false;
     }
-    // SAFETY: asks a thread that this one is attached to to stop. If it has ended, the wait says so.
+    // SAFETY: stops the attached thread; no memory is passed. If the thread has ended, the wait below
+    // returns that.
     unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, thread, null, null) };
     let is_stopped = wait_until_stopped(pid, thread);
     if is_stopped {
         std::thread::sleep(time);
     }
-    // SAFETY: lets go of it. That fails if it has ended meanwhile, which then has to be waited for.
+    // SAFETY: detaches the thread; no memory is passed. That fails if the thread has ended in the meantime;
+    // its end must then be waited for.
     while unsafe { libc::ptrace(libc::PTRACE_DETACH, thread, null, null) } != 0
         && wait_until_stopped(pid, thread)
     {}
     is_stopped
 }
 
-/// Waits until a thread has stopped; whether it has, or has ended. The end of the process is left to who
-/// waits for it. The end of another thread is not: until it was waited for, the process does not end.
+/// Waits until a thread has stopped or ended; returns whether it has stopped. The end of the process is not
+/// consumed: its owner waits for it. The end of another thread is: until then the process does not end.
 fn wait_until_stopped(pid: u32, thread: i32) -> bool {
     let Ok(number) = libc::id_t::try_from(thread) else { return false };
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
@@ -157,11 +144,11 @@ fn wait_until_stopped(pid: u32, thread: i32) -> bool {
 /// Keeps a processor busy in bursts.
 fn hog_processor(mut random: Random, ends: &AtomicBool) {
     while !ends.load(Ordering::Relaxed) {
-        let until = Instant::now() + random.time(BURST_MAX);
+        let until = Instant::now() + time(&mut random, BURST_MAX);
         while Instant::now() < until {
             std::hint::spin_loop();
         }
-        std::thread::sleep(random.time(BURST_MAX));
+        std::thread::sleep(time(&mut random, BURST_MAX));
     }
 }
 
@@ -185,13 +172,13 @@ fn write_out(ends: &AtomicBool) {
 /// Takes memory, page by page, and gives it back.
 fn take_memory(mut random: Random, ends: &AtomicBool) {
     while !ends.load(Ordering::Relaxed) {
-        let mut memory = vec![0_u8; random.next() as usize % MEMORY_BYTES + PAGE_BYTES];
+        let mut memory = vec![0_u8; random.below(MEMORY_BYTES as u64) as usize + PAGE_BYTES];
         for page in memory.chunks_mut(PAGE_BYTES) {
             page[0] = 1;
         }
         std::hint::black_box(&memory);
         drop(memory);
-        std::thread::sleep(random.time(BURST_MAX));
+        std::thread::sleep(time(&mut random, BURST_MAX));
     }
 }
 

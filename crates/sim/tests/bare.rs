@@ -201,10 +201,13 @@ fn a_handler_misses_and_displaces_the_lines_that_it_is_told_to_touch() {
         let more = code[counter] - none[counter];
         assert!((2 * 128 - 8..=2 * 128).contains(&more), "{none:?} {code:?}");
     }
-    // What the program reads of its counters is what the simulator counted, but for the reading itself:
-    // how many lines its code takes depends on where it is linked, up to 6 as seen so far.
-    for [pmu_data, pmu_code, exact_data, exact_code] in [data, code, none] {
-        let is_close = pmu_data.abs_diff(exact_data) <= 4 && pmu_code.abs_diff(exact_code) <= 6;
-        assert!(is_close, "{pmu_data} {exact_data}, {pmu_code} {exact_code}");
+    // What the program reads of its counters is what the simulator counted, but for the reading itself,
+    // whose code takes as many lines as its address makes it take: as many in each of the runs.
+    let reading = |[_, pmu_code, _, exact_code]: [u64; 4]| pmu_code.abs_diff(exact_code);
+    for counts @ [pmu_data, _, exact_data, _] in [data, code, none] {
+        let is_close = pmu_data.abs_diff(exact_data) <= 4
+            && reading(counts).abs_diff(reading(none)) <= 4
+            && reading(counts) <= 6;
+        assert!(is_close, "{counts:?}, without a handler's accesses {none:?}");
     }
 }

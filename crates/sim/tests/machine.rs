@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use parts::{Bench, LIMITS, bench};
 use sim::boot::{self, Limits};
 use sim::image::Tools;
+use sim::watch::{self, Detail, Recording, Watch};
 use sim::{Cache, Instrumentation, Machine, VmEvent, checkpoint, image};
 
 /// What a restored machine printed, and its status.
@@ -198,6 +199,35 @@ fn qemu_dies_with_its_starter() {
     starter.kill().unwrap();
     starter.wait().unwrap();
     wait_until_gone(pid);
+}
+
+/// Ticks that a thread has used, in user space and the kernel.
+fn processor_ticks(pid: u32, thread: &str) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/task/{thread}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    // utime and stime of proc(5).
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+#[test]
+fn the_main_loop_sleeps_while_the_vcpu_executes() {
+    let Some((bench, _alone)) = bench() else { return };
+    let machine = bench.machine();
+    let kernel_files =
+        watch::kernel_files(&bench.cache, &bench.qemu, &bench.kernel, &|_| {}).unwrap();
+    let watch = Watch { detail: Detail::Fast, ..Watch::default() };
+    let recording =
+        Recording::new(&bench.cache, &bench.qemu, &machine, &kernel_files, &watch, None).unwrap();
+    let more = recording.instrumentation();
+    let mut vm = boot::start_with(&bench.qemu, &machine, "idle", LIMITS, more).unwrap();
+    let deadline = Instant::now() + LIMITS.wall;
+    // A full boot: interrupts, disks, the console.
+    while !matches!(vm.next(deadline).unwrap().expect("an event"), VmEvent::Guest(_)) {}
+    let pid = vm.pid();
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    let ticks = threads.map(|thread| processor_ticks(pid, thread.file_name().to_str().unwrap()));
+    let (main_loop, all) = (processor_ticks(pid, &pid.to_string()), ticks.sum::<u64>());
+    assert!(main_loop * 3 < all, "the main loop used {main_loop} of {all} ticks");
 }
 
 #[test]

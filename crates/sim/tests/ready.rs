@@ -16,7 +16,7 @@ use sim::{Cache, EntryKind, Machine, SimError, boot};
 /// Processes, interrupts and a sleep.
 const ORDER: &str = "run:ls / >/dev/null; sleep 0.05; cat /proc/interrupts";
 
-/// A machine that is ready, and what was said about it.
+/// A machine that is ready, and the lines of progress about it.
 fn ready(bench: &Bench, cache: &Cache, machine: &Machine) -> (Start, Vec<String>) {
     let said = Mutex::new(Vec::new());
     let say = |line: &str| said.lock().unwrap().push(line.to_owned());

@@ -1,10 +1,10 @@
-//! How far the guest is: a few bytes that the plugin overwrites now and then and `sim` reads while the
-//! machine runs. They are for a display only; no result depends on them.
+//! The guest's progress, for a display: a few bytes that the plugin overwrites at intervals of guest
+//! time, and that `sim` reads while the machine runs. No result depends on them.
 
 /// Length of the encoding.
 pub const BYTES: usize = 24;
 
-/// Where the guest is.
+/// The guest's progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GuestProgress {
     /// Number of regions of interest that were opened.

@@ -13,9 +13,9 @@ use crate::{Progress, Result, SimError};
 pub const LIMIT_BYTES_DEFAULT: u64 = 4 << 30;
 /// The file that holds the limit, in bytes.
 const LIMIT_FILE: &str = "limit";
-/// A file that was used this recently may be about to be opened by a process that was told its name.
+/// How long an entry stays after its last use: a process that has looked it up may not have opened it yet.
 const GRACE: Duration = Duration::from_secs(600);
-/// The same, where the user asks to remove everything.
+/// The same for `irqlab sim cache prune`.
 const GRACE_PRUNE: Duration = Duration::from_secs(60);
 /// The file of a directory whose time of modification is that of the last use, and whose lock says that it
 /// is in use.
@@ -82,15 +82,51 @@ impl Cache {
     /// Removes derived entries, the least recently used first, until the rest is within the limit. What is
     /// in use or was used a moment ago stays.
     pub(crate) fn evict(&self, progress: Progress) {
-        for name in self.shrink(self.limit_bytes(), GRACE) {
-            progress(&format!("the cache is over its limit: {name} is removed"));
+        self.remove_leftovers();
+        let removed = self.shrink(self.limit_bytes(), GRACE);
+        if !removed.is_empty() {
+            let entries = if removed.len() == 1 { "entry" } else { "entries" };
+            progress(&format!("the cache was over its limit: {} {entries} removed", removed.len()));
         }
     }
 
     /// Removes all derived entries that are not in use. Returns their names.
     #[must_use]
     pub fn prune(&self) -> Vec<String> {
-        self.shrink(0, GRACE_PRUNE)
+        let mut removed = self.remove_leftovers();
+        removed.extend(self.shrink(0, GRACE_PRUNE));
+        removed
+    }
+
+    /// Removes what processes left behind that were killed while they made or removed an entry. Returns the
+    /// names.
+    fn remove_leftovers(&self) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(self.path("")) else { return Vec::new() };
+        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        names.filter(|name| self.is_leftover(name) && self.delete(name)).collect()
+    }
+
+    fn is_leftover(&self, name: &str) -> bool {
+        let Some(made) = name.strip_suffix(".aside").or_else(|| name.strip_suffix(".old")) else {
+            return false;
+        };
+        let path = self.path(name);
+        let is_by_number = Path::new(made).extension().is_some_and(|end| {
+            end.to_str().is_some_and(|end| end.bytes().all(|sign| sign.is_ascii_digit()))
+        });
+        if is_by_number {
+            // Made without a lock, by the process of this number, within a moment.
+            let modified = fs::symlink_metadata(&path).and_then(|data| data.modified()).ok();
+            return modified.and_then(|at| at.elapsed().ok()).is_some_and(|age| age > GRACE);
+        }
+        // Who makes a directory holds its lock.
+        let lock = File::open(self.path(&format!("{made}.lock")));
+        lock.is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok())
+    }
+
+    fn delete(&self, name: &str) -> bool {
+        let path = self.path(name);
+        if path.is_dir() { remove_directory(&path).is_ok() } else { fs::remove_file(&path).is_ok() }
     }
 
     fn shrink(&self, limit_bytes: u64, grace: Duration) -> Vec<String> {
@@ -123,11 +159,11 @@ impl Cache {
             }
             _ => None,
         };
-        self.remove_damaged(name).is_ok()
+        self.discard(name).is_ok()
     }
 
     /// Removes a directory: first its name, so that nobody finds half of it.
-    pub(crate) fn remove_damaged(&self, name: &str) -> Result<()> {
+    pub(crate) fn discard(&self, name: &str) -> Result<()> {
         let path = self.path(name);
         let aside = self.path(&format!("{name}.{}.old", std::process::id()));
         match fs::rename(&path, &aside) {
@@ -166,6 +202,8 @@ fn bytes_in(directory: &Path) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::FileTimes;
+
     use super::*;
 
     fn cache() -> (tempfile::TempDir, Cache) {
@@ -182,7 +220,7 @@ mod tests {
         fs::write(place.join("checkpoint.json"), "").unwrap();
         let used = SystemTime::now() - Duration::from_secs(hours * 3600);
         let file = File::options().write(true).open(place.join("checkpoint.json")).unwrap();
-        file.set_times(fs::FileTimes::new().set_modified(used)).unwrap();
+        file.set_times(FileTimes::new().set_modified(used)).unwrap();
     }
 
     fn names(cache: &Cache) -> Vec<String> {
@@ -201,7 +239,7 @@ mod tests {
         let said = std::cell::RefCell::new(Vec::new());
         cache.evict(&|line| said.borrow_mut().push(line.to_owned()));
         assert_eq!(names(&cache), ["ready-a", "ready-b", "checkpoint-x"]);
-        assert!(said.borrow()[0].contains("ready-c"), "{said:?}");
+        assert!(said.borrow()[0].contains("1 entry removed"), "{said:?}");
         cache.evict(&|line| panic!("{line}"));
     }
 
@@ -217,6 +255,30 @@ mod tests {
         assert_eq!(names(&cache), ["ready-new", "ready-used"]);
         drop(used);
         assert_eq!(cache.prune(), ["ready-used"]);
+    }
+
+    #[test]
+    fn what_killed_processes_left_is_removed() {
+        let (_scratch, cache) = cache();
+        let old = SystemTime::now() - Duration::from_secs(24 * 3600);
+        for name in ["ready-a.aside", "ready-b.aside", "ready-c.77.old", "ready-d.78.old"] {
+            fs::create_dir(cache.path(name)).unwrap();
+            fs::write(cache.path(name).join("state"), "half").unwrap();
+        }
+        for name in ["image-e.cpio.79.aside", "image-f.cpio.80.aside"] {
+            fs::write(cache.path(name), "half").unwrap();
+        }
+        for name in ["ready-c.77.old", "image-e.cpio.79.aside"] {
+            let times = FileTimes::new().set_modified(old);
+            File::open(cache.path(name)).unwrap().set_times(times).unwrap();
+        }
+        let _makes_a = cache.lock("ready-a", &|_| {}).unwrap();
+        drop(cache.lock("ready-b", &|_| {}).unwrap());
+        let mut removed = cache.prune();
+        removed.sort();
+        assert_eq!(removed, ["image-e.cpio.79.aside", "ready-b.aside", "ready-c.77.old"]);
+        let stays = ["ready-a.aside", "ready-d.78.old", "image-f.cpio.80.aside"];
+        assert!(stays.iter().all(|name| cache.path(name).exists()));
     }
 
     #[test]

@@ -388,11 +388,15 @@ fn resume(vm: &mut Vm) -> Result<()> {
     }
 }
 
-/// Waits until the plugin holds the machine at its marker; returns what the kernel reported.
+/// Waits until the plugin holds the machine at its marker; returns what the kernel reported. The report
+/// comes over another channel, and may arrive after the message of the plugin.
 fn wait_until_held(vm: &mut Vm, limits: Limits, stop: &dyn Fn() -> bool) -> Result<GuestReport> {
-    let deadline = Instant::now() + limits.wall;
-    let mut report = None;
+    let mut deadline = Instant::now() + limits.wall;
+    let (mut report, mut is_held) = (None, false);
     loop {
+        if is_held && let Some(report) = report.take() {
+            return Ok(report);
+        }
         let event = vm.next(deadline.min(Instant::now() + boot::STOP_POLL))?;
         if stop() {
             vm.kill();
@@ -401,11 +405,15 @@ fn wait_until_held(vm: &mut Vm, limits: Limits, stop: &dyn Fn() -> bool) -> Resu
         match event {
             Some(VmEvent::Guest(GuestEvent(Message::Facts(facts)))) => report = Some(facts),
             Some(VmEvent::Held(_)) => {
-                return report
-                    .ok_or_else(|| vm.failure("the guest is ready and has reported no facts"));
+                is_held = true;
+                deadline = Instant::now() + MONITOR_TIMEOUT;
             }
             Some(VmEvent::Ended(_)) => {
                 return Err(vm.failure("the machine ended before it was ready"));
+            }
+            None if Instant::now() >= deadline && is_held => {
+                vm.kill();
+                return Err(vm.failure("the guest is ready and has reported no facts"));
             }
             None if Instant::now() >= deadline => {
                 vm.kill();

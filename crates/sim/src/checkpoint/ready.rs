@@ -5,6 +5,7 @@
 //! the cache had it.
 
 use std::fs::{self, File, FileTimes};
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -69,20 +70,22 @@ pub fn ready(
     for _ in 0..ATTEMPTS {
         let place = match cache.directory(&name, progress, boot) {
             Ok(place) => place,
-            Err(error @ (SimError::File { .. } | SimError::Unsaved(_))) => {
+            Err(error) if is_about(&error, cache) => {
                 last = Some(error);
                 break;
             }
             Err(error) => return Err(error),
         };
         match Ready::open(place, None) {
-            Ok(ready) => {
+            Ok(Some(ready)) => {
                 cache.evict(progress);
                 return Ok(Start::Ready(Arc::new(ready)));
             }
+            // What replaced it is opened next.
+            Ok(None) => {}
             Err(error) => {
                 progress(&format!("{name} in the cache is damaged and made again: {error}"));
-                cache.remove_damaged(&name)?;
+                cache.discard(&name)?;
                 last = Some(error);
             }
         }
@@ -91,27 +94,42 @@ pub fn ready(
     progress(&format!("the cache cannot keep the machine, which is for this run only: {error}"));
     let Ok(scratch) = TempDir::with_prefix("irqlab-") else { return Err(error) };
     boot(scratch.path())?;
-    Ready::open(scratch.path().to_owned(), Some(scratch)).map(|ready| Start::Ready(Arc::new(ready)))
+    let ready = Ready::open(scratch.path().to_owned(), Some(scratch))?.ok_or(error)?;
+    Ok(Start::Ready(Arc::new(ready)))
+}
+
+/// Whether the machine is all right and the cache cannot keep it.
+fn is_about(error: &SimError, cache: &Cache) -> bool {
+    match error {
+        SimError::File { path, .. } => path.starts_with(cache.path("")),
+        SimError::Unsaved(_) => true,
+        _ => false,
+    }
 }
 
 impl Ready {
-    /// Opens a directory, checks its files, and notes that it was used now.
-    fn open(place: PathBuf, scratch: Option<TempDir>) -> Result<Ready> {
+    /// Opens a directory, checks its files, and notes that it was used now. `None` if another process
+    /// removed or replaced the directory in that moment.
+    fn open(place: PathBuf, scratch: Option<TempDir>) -> Result<Option<Ready>> {
         let path = place.join(MANIFEST);
-        let in_use = File::open(&path).map_err(SimError::file(&path))?;
+        let in_use = match File::open(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound && !place.exists() => {
+                return Ok(None);
+            }
+            opened => opened.map_err(SimError::file(&path))?,
+        };
         flock(&in_use, FlockOperation::LockShared)
             .map_err(|error| SimError::file(&path)(error.into()))?;
-        // It may have been removed, or replaced, between the two.
         let inode = |data: fs::Metadata| data.ino();
         let locked = in_use.metadata().map(inode).ok();
         if fs::metadata(&path).map(inode).ok() != locked {
-            return Err(SimError::data(MANIFEST, "another irqlab has just replaced it"));
+            return Ok(None);
         }
         let checkpoint = Checkpoint::read(&place)?;
         // A cache that cannot be written does not need to know.
         let _ = in_use.set_times(FileTimes::new().set_modified(SystemTime::now()));
         let command_line = checkpoint.command_line;
-        Ok(Ready { place, command_line, _in_use: in_use, _scratch: scratch })
+        Ok(Some(Ready { place, command_line, _in_use: in_use, _scratch: scratch }))
     }
 
     /// Restores it with a request.

@@ -86,49 +86,38 @@ impl SimBench {
         cycles as f64 * 1e9 / self.reading.clock_hz as f64
     }
 
-    /// Runs a machine with the request; none when the user asked to stop.
-    pub(super) fn run(&self, request: &HandlersRequest) -> Result<Option<Outcome>, BenchError> {
+    /// Runs a machine for a condition; none when the user asked to stop.
+    fn run(&self, condition: Condition) -> Result<Option<Outcome>, BenchError> {
         let settings = &self.settings;
+        let request = HandlersRequest { condition, ..settings.request.clone() };
         // A command ends its own window.
         let is_timed = request.command.is_none();
         let cycles =
             u128::from(request.duration_ns) * u128::from(self.reading.clock_hz) / 1_000_000_000;
         let window_cycles = is_timed.then(|| u64::try_from(cycles).unwrap_or(u64::MAX));
-        let expected = Expected { label: &request.condition.label(), window_cycles };
-        let request = Request::Handlers(request.clone());
-        let ran = settings.guest.run::<HandlersResponse>(&request, expected)?;
+        let expected = Expected { label: &condition.label(), window_cycles };
+        let ran = settings.guest.run::<HandlersResponse>(&Request::Handlers(request), expected)?;
         Ok(ran.map(|(response, exit, account)| {
             let window = response.window.unwrap_or_default();
             Outcome { account, window, wall: exit.wall }
         }))
     }
 
-    /// The request for a condition.
-    pub(super) fn request(&self, condition: Condition) -> HandlersRequest {
-        HandlersRequest { condition, ..self.settings.request.clone() }
-    }
-
     /// Runs the machines of several conditions, [`SimSettings::jobs`] at the same time; their
     /// results wait until each condition is asked for.
     pub fn measure_ahead(&mut self, conditions: &[Condition]) {
-        let requests: Vec<_> = conditions.iter().map(|&one| self.request(one)).collect();
         let bench = &*self;
-        let outcomes =
-            for_each(bench.settings.jobs, &requests, |_, request| match bench.stop_requested() {
-                true => Ok(None),
-                false => bench.run(request),
-            });
-        let labels = requests.iter().map(|request| request.condition.label());
+        let outcomes = for_each(bench.settings.jobs, conditions, |_, &condition| {
+            if bench.stop_requested() { Ok(None) } else { bench.run(condition) }
+        });
+        let labels = conditions.iter().map(|condition| condition.label());
         self.ahead = labels.zip(outcomes).collect();
     }
 
-    /// Returns what came of a request: measured ahead, or now. None when the user asked to stop.
-    pub(super) fn take(
-        &mut self,
-        request: &HandlersRequest,
-    ) -> Result<Option<Outcome>, BenchError> {
-        let ahead = self.ahead.remove(&request.condition.label());
-        ahead.unwrap_or_else(|| self.run(request))
+    /// Returns the outcome of a condition: measured ahead, or now. None when the user asked to stop.
+    pub(super) fn take(&mut self, condition: Condition) -> Result<Option<Outcome>, BenchError> {
+        let ahead = self.ahead.remove(&condition.label());
+        ahead.unwrap_or_else(|| self.run(condition))
     }
 
     /// What is not available, and why.
@@ -153,7 +142,7 @@ impl SimBench {
     }
 
     fn measure_all(&mut self, condition: Condition) -> Result<WindowSample, BenchError> {
-        let Some(outcome) = self.take(&self.request(condition))? else {
+        let Some(outcome) = self.take(condition)? else {
             return Ok(WindowSample { interrupted: true, ..WindowSample::default() });
         };
         let wall_ns = u64::try_from(outcome.wall.as_nanos()).unwrap_or(u64::MAX);

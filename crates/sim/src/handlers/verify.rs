@@ -6,7 +6,7 @@ use attribution::KernelContext;
 use attribution::context::vector_named;
 use lab::experiment::BenchError;
 use lab::handlers::Condition;
-use lab::handlers::in_guest::{HandlersRequest, Probed, ProbedContext};
+use lab::handlers::in_guest::{Probed, ProbedContext};
 use lab::handlers::probe_check::{CheckedContext, CheckedEvent, ProbeCost};
 use plugin::symbols::{BODY_FIRST, GATE_PROBE, PROBE_FIRST, probe_name};
 use simrecord::counters::{CYCLES, INSTRUCTIONS};
@@ -35,8 +35,7 @@ impl SimBench {
     /// # Errors
     /// As [`lab::handlers::HandlersBench::measure`], and when the live bench can't measure there.
     pub fn verify(&mut self, condition: Condition) -> Result<Option<Verified>, BenchError> {
-        let request = HandlersRequest { condition, probed: true, ..self.settings.request.clone() };
-        let Some(outcome) = self.take(&request)? else { return Ok(None) };
+        let Some(outcome) = self.take(condition)? else { return Ok(None) };
         if let Some(broken) = outcome.account.broken.first() {
             return Err(BenchError::Failed(format!(
                 "the record of the machine is broken: {broken}"

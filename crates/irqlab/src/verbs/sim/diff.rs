@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use sim::divergence::{self, RecordedEvent};
+use serde_json::{Value as Json, json};
+use sim::divergence::{self, Divergence, RecordedEvent};
 
 use crate::console;
 use crate::run::DIFFERS;
@@ -19,15 +20,45 @@ pub struct DiffArgs {
     #[arg(long, default_value_t = 8, value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     around: u16,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
 }
 
 /// Compares, and prints the first difference.
 pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
-    let Some(found) = divergence::find([&args.a, &args.b], args.around.into())? else {
-        console::print("the records are equal\n")?;
-        return Ok(ExitCode::SUCCESS);
+    let found = divergence::find([&args.a, &args.b], args.around.into())?;
+    let text = match (&found, args.json) {
+        (_, true) => as_json(found.as_ref()),
+        (Some(found), false) => as_text(found),
+        (None, false) => "the records are equal\n".to_owned(),
     };
-    let mut text = format!("the first difference is at record {}\n\n", found.at);
+    console::print(&text)?;
+    Ok(if found.is_some() { ExitCode::from(DIFFERS) } else { ExitCode::SUCCESS })
+}
+
+fn as_json(found: Option<&Divergence>) -> String {
+    let events = |events: &[RecordedEvent]| -> Vec<Json> {
+        let event = |one: &RecordedEvent| {
+            json!({
+                "record": one.position, "cpu": one.cpu, "at_cycles": one.at_cycles,
+                "event": one.kind, "context": one.context, "detail": one.detail,
+            })
+        };
+        events.iter().map(event).collect()
+    };
+    let document = json!({
+        "equal": found.is_none(),
+        "first_difference_record": found.map(|found| found.at),
+        "before": found.map(|found| events(&found.before)),
+        "a": found.map(|found| events(&found.after[0])),
+        "b": found.map(|found| events(&found.after[1])),
+    });
+    format!("{document:#}\n")
+}
+
+fn as_text(found: &Divergence) -> String {
+    let text = format!("the first difference is at record {}\n\n", found.at);
     let columns = ["", "record", "cpu", "at_cycles", "event", "context", ""];
     let mut rows = vec![columns.map(str::to_owned)];
     rows.extend(found.before.iter().map(|event| row("both", event)));
@@ -37,9 +68,7 @@ pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
             rows.push([side, "", "", "", "the record ends here", "", ""].map(str::to_owned));
         }
     }
-    text += &aligned(&rows);
-    console::print(&text)?;
-    Ok(ExitCode::from(DIFFERS))
+    text + &aligned(&rows)
 }
 
 fn row(side: &str, event: &RecordedEvent) -> [String; 7] {
