@@ -109,15 +109,19 @@ fn apart(row: &Json, one: &str, other: &str) -> f64 {
 
 /// The paper's findings, where what is counted is exact: the network displaces more than the disk; a
 /// handler displaces what it misses; and times agree with counters.
+///
+/// The second level is not direct-mapped here: there, what a handler displaces of it depends on physical
+/// addresses, each such line costs the time of several of the first level, and lines by time are an upper
+/// bound.
 #[test]
 fn in_a_simulated_machine_counters_and_time_agree() {
     let place = Place::new();
     if !can_simulate(&place) {
         return;
     }
-    let words = ["footprint", "-q", "--json", "--on", "sim:r4400-1994", "--level", "l1d,l1i"];
-    let more = ["--stimulus", "disk,net", "--repetitions", "48", "--trace", "--out", "run"];
-    let run = place.run(&[&words[..], &more].concat()).assert_code(0).json();
+    let words = ["footprint", "-q", "--json", "--on", "sim:r4400-1994", "--set", "l2.ways=8"];
+    let more = ["--level", "l1d,l1i", "--stimulus", "disk,net", "--repetitions", "48", "--trace"];
+    let run = place.run(&[&words[..], &more, &["--out", "run"]].concat()).assert_code(0).json();
     assert_eq!(run["bench"], "sim");
     let table = rows(&run, "footprint");
     assert_eq!(table.len(), 4);
