@@ -32,28 +32,41 @@ static __always_inline u64 slot_of_value(u64 value)
 }
 
 /*
- * Doubles the length of the batches until `elapsed_ns` falls into one of them. Rare: each doubling
- * halves the number of batches in use, so a row needs at most 40 of them in a run of any length.
- * Not static, so that the verifier checks its loops once and not at each call.
+ * Doubles the length of the batches, which halves the number of those in use. Not static, so that the
+ * verifier checks its loops once, and not for each call and on each path that leads to it.
+ */
+__noinline int double_batches(struct row *row)
+{
+	u32 i;
+
+	if (!row)
+		return 0;
+	for (i = 0; i < BATCHES / 2; i++) {
+		row->batches[i].count = row->batches[2 * i].count + row->batches[2 * i + 1].count;
+		row->batches[i].sum = row->batches[2 * i].sum + row->batches[2 * i + 1].sum;
+	}
+	for (i = BATCHES / 2; i < BATCHES; i++) {
+		row->batches[i].count = 0;
+		row->batches[i].sum = 0;
+	}
+	row->batch_shift++;
+	return 0;
+}
+
+/*
+ * Doubles the length of the batches until `elapsed_ns` falls into one of them. Rare: a row needs at
+ * most 40 doublings in a run of any length.
  */
 __noinline int lengthen_batches(struct row *row, u64 elapsed_ns)
 {
-	u32 i, doubling;
+	u32 doubling;
 
 	if (!row)
 		return 0;
 	for (doubling = 0; doubling < 40; doubling++) {
 		if ((elapsed_ns >> (row->batch_shift & 63)) < BATCHES)
 			break;
-		for (i = 0; i < BATCHES / 2; i++) {
-			row->batches[i].count = row->batches[2 * i].count + row->batches[2 * i + 1].count;
-			row->batches[i].sum = row->batches[2 * i].sum + row->batches[2 * i + 1].sum;
-		}
-		for (i = BATCHES / 2; i < BATCHES; i++) {
-			row->batches[i].count = 0;
-			row->batches[i].sum = 0;
-		}
-		row->batch_shift++;
+		double_batches(row);
 	}
 	return 0;
 }

@@ -108,11 +108,25 @@ static __always_inline void open_span(struct cpu_state *cpu, u32 key, u64 fixed_
 	frame->descendants = 0;
 }
 
+/* Counts the span in a frame as abandoned. Not static: see unwind_to. */
+__noinline int abandon(struct cpu_state *cpu, u32 position)
+{
+	struct row *row;
+
+	if (!cpu)
+		return 0;
+	row = row_of(cpu, cpu->frames[position & (DEPTH_MAX - 1)].key);
+	if (row)
+		row->abandoned++;
+	return 0;
+}
+
 /*
  * Finds the open span of `key` below the top, drops those above it, and returns its position + 1;
- * 0 when there is none. Spans that closed inside a dropped one are charged to the span found.
+ * 0 when there is none. Spans that closed inside a dropped one are charged to the span found. Not
+ * static, so that the verifier checks it by itself, and not on each path that leads to it.
  */
-static __noinline u32 unwind_to(struct cpu_state *cpu, u32 key)
+__noinline u32 unwind_to(struct cpu_state *cpu, u32 key)
 {
 	u32 depth, step, position, found = 0;
 	u64 nested_ns = 0, probes_ns = 0;
@@ -139,13 +153,9 @@ static __noinline u32 unwind_to(struct cpu_state *cpu, u32 key)
 		return 0;
 	}
 	for (step = 0; step < DEPTH_MAX; step++) {
-		struct row *row;
-
 		if (step >= dropped)
 			break;
-		row = row_of(cpu, cpu->frames[(found + step) & (DEPTH_MAX - 1)].key);
-		if (row)
-			row->abandoned++;
+		abandon(cpu, found + step);
 	}
 	position = (found - 1) & (DEPTH_MAX - 1);
 	cpu->abandoned += dropped;

@@ -151,6 +151,19 @@ fn the_histograms_layout_is_that_of_stats() {
 }
 
 /// The probe overhead is subtracted: the inside part from the span itself, all of it from its parents.
+/// Each program is verified by itself, dozens of them: 80,000 instructions in each took a simulated guest
+/// half a minute.
+#[test]
+fn the_programs_are_quick_to_verify() {
+    for events in [0, 5] {
+        let config = Config { slots: 32, events, ..Config::default() };
+        let programs = ["drive", "local_timer_out", "irq_handler_out", "napi_polled", "softirq_in"];
+        let Some(probes) = load(Flavour::Btf, config, &programs) else { return };
+        let most = probes.verified_instructions_max().expect("the kernel says");
+        assert!(most < 30_000, "{most} instructions with {events} events");
+    }
+}
+
 #[test]
 fn the_probe_overhead_is_subtracted() {
     let config = Config { slots: 32, ..Config::default() };
