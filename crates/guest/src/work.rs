@@ -1,6 +1,7 @@
 //! Commands and idling.
 
 use std::io;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::thread;
@@ -11,7 +12,7 @@ pub const BUSYBOX: &str = "/bin/busybox";
 
 /// Exit status of a command that cannot be started, as in shells.
 pub const CANNOT_START: u8 = 127;
-/// Exit status of a command that a signal ended.
+/// Exit status of a command that a signal ended, less the number of the signal, as in shells.
 const BY_SIGNAL: u8 = 128;
 
 /// Whether the image has busybox.
@@ -52,8 +53,9 @@ pub fn status_of(mut process: Command) -> u8 {
 
 /// Returns the exit status of a process that has ended, as in shells.
 pub fn code_of(status: io::Result<ExitStatus>) -> u8 {
-    let code = status.ok().and_then(|status| status.code());
-    code.map_or(BY_SIGNAL, |code| code as u8)
+    let Ok(status) = status else { return BY_SIGNAL };
+    let by_signal = || BY_SIGNAL + status.signal().map_or(0, |signal| (signal & 0x7f) as u8);
+    status.code().map_or_else(by_signal, |code| code as u8)
 }
 
 /// Sleeps in guest time.

@@ -37,9 +37,10 @@ impl Default for Limits {
 /// How a machine ended that executed its request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestExit {
-    /// Exit status of the request: that of a command, 0, or [`STATUS_LIMIT`].
+    /// Exit status of the request: that of a command (128 and the number of the signal that ended it), 0, or
+    /// [`STATUS_LIMIT`].
     pub status: u8,
-    /// Whether the guest ended itself because it reached its time limit.
+    /// Whether the guest reached its time limit.
     pub reached_limit: bool,
     /// What the kernel reported about itself; absent after a restore, because it reports that once.
     pub report: Option<GuestReport>,
@@ -91,7 +92,7 @@ pub fn start_with(
         if is_for_firmware(request) { ("ready", request) } else { (request, NO_REQUEST) };
     let command_line = machine.command_line(on_line, limits.guest_s)?;
     let request = in_firmware.to_owned();
-    Vm::start(qemu, machine, &StartConfig { command_line, request, instrumentation })
+    Vm::start(qemu, machine, &StartConfig { command_line, request, state: None, instrumentation })
 }
 
 fn is_for_firmware(request: &str) -> bool {
@@ -171,17 +172,20 @@ pub fn follow_saving(
         }
     };
     let wall = start.elapsed();
-    let has_reported = report.is_some();
-    let exit =
-        |status| Ok(Some(GuestExit { status, reached_limit, report, output: output.lines, wall }));
+    // A restored machine was up before, and does not report again.
+    let is_up = vm.is_restored() || report.is_some();
+    let exit = |status, reached_limit| {
+        Ok(Some(GuestExit { status, reached_limit, report, output: output.lines, wall }))
+    };
     match (status, ended) {
-        (Some(status), Some(_)) => exit(status),
+        (Some(status), Some(_)) => exit(status, reached_limit),
         // It has reported its status, but the kernel cannot power the machine off.
-        (Some(status), None) => vm.quit().and_then(|()| exit(status)),
-        (None, Some(ended)) => Err(ended_early(vm, ended, has_reported)),
+        (Some(status), None) => vm.quit().and_then(|()| exit(status, reached_limit)),
+        (None, Some(_)) if is_up && vm.reached_limit() => exit(STATUS_LIMIT, true),
+        (None, Some(ended)) => Err(ended_early(vm, ended, is_up)),
         (None, None) => {
             vm.kill();
-            let reached = if has_reported { "" } else { "; its first process has sent nothing" };
+            let reached = if is_up { "" } else { "; its first process has sent nothing" };
             let seconds = limits.wall.as_secs_f64();
             Err(vm.failure(&format!("the machine was killed after {seconds:.0} s{reached}")))
         }
@@ -189,10 +193,10 @@ pub fn follow_saving(
 }
 
 /// Says why QEMU ended before the guest reported its status.
-fn ended_early(vm: &Vm, ended: ExitStatus, has_reported: bool) -> SimError {
+fn ended_early(vm: &Vm, ended: ExitStatus, is_up: bool) -> SimError {
     if vm.reached_limit() {
-        let hint = if has_reported { "" } else { "; its first process has sent nothing" };
-        return vm.failure(&format!("the guest has reached its time limit (--guest-limit){hint}"));
+        let what = "the guest has reached its time limit (--guest-limit)";
+        return vm.failure(&format!("{what}; its first process has sent nothing"));
     }
     if !ended.success() {
         return vm.failure(&format!("QEMU {} before the guest did", describe_exit(ended)));
@@ -206,7 +210,7 @@ fn ended_early(vm: &Vm, ended: ExitStatus, has_reported: bool) -> SimError {
         Some("guest-shutdown") => "powered the machine off",
         _ => "ended",
     };
-    let when = if has_reported { "during its request" } else { "before its first process" };
+    let when = if is_up { "during its request" } else { "before its first process" };
     vm.failure(&format!("the guest {how} {when}"))
 }
 

@@ -51,11 +51,15 @@ fn a_restored_guest_has_its_time_from_there_on() {
         let (from, more) = (Some(name.as_str()), Instrumentation::default());
         let mut vm =
             checkpoint::start(cache, qemu, &machine, &from.into(), order, limits, more).unwrap();
-        boot::follow(&mut vm, limits, &mut |_| {}).map_err(|error| error.to_string())
+        let exit = boot::follow(&mut vm, limits, &mut |_| {}).map_err(|error| error.to_string());
+        exit.map(|exit| (exit.status, exit.reached_limit))
     };
-    assert_eq!(ended("run:sleep 1.5").unwrap().status, 0);
-    let error = ended("run:sleep 1; while true; do :; done").unwrap_err();
-    assert!(error.starts_with("the guest has reached its time limit (--guest-limit)"), "{error}");
+    assert_eq!(ended("run:sleep 1.5"), Ok((0, false)));
+    assert_eq!(ended("run:sleep 1; while true; do :; done"), Ok((boot::STATUS_LIMIT, true)));
+    // As in a shell: 128 and the number of the signal.
+    assert_eq!(ended("run:kill -9 $$"), Ok((137, false)));
+    let error = ended("run:poweroff -f").unwrap_err();
+    assert!(error.contains("powered the machine off during its request"), "{error}");
     fs::remove_dir_all(cache.path(&format!("checkpoint-{name}"))).unwrap();
     fs::remove_file(cache.path(&format!("checkpoint-{name}.lock"))).unwrap();
 }

@@ -85,6 +85,7 @@ fn run(
     let config = StartConfig {
         command_line: command_line.to_owned(),
         request: "bare".to_owned(),
+        state: None,
         instrumentation,
     };
     let mut vm = Vm::start(qemu, &machine, &config)?;

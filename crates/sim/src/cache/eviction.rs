@@ -43,8 +43,17 @@ pub struct CacheEntry {
     pub last_used: SystemTime,
 }
 
-const DERIVED: [&str; 8] =
-    ["ready-", "image-", "plugin-", "model-", "kernel-files-", "annotated-", "facts-", "bare-"];
+const DERIVED: [&str; 9] = [
+    "ready-",
+    "image-",
+    "plugin-",
+    "model-",
+    "kernel-files-",
+    "annotated-",
+    "facts-",
+    "bare-",
+    "hash-",
+];
 
 impl Cache {
     /// Lists the entries, the most recently used first. Locks and files that are being made are left out.

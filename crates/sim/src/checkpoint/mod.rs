@@ -332,10 +332,8 @@ fn restore_from(
     mut instrumentation: Instrumentation<'_>,
 ) -> Result<Vm> {
     pmu::restore(machine, place, &mut instrumentation)?;
-    let state = place.join(STATE);
-    instrumentation.arguments.extend(["-incoming".to_owned(), format!("file:{}", state.display())]);
-    let command_line = command_line.to_owned();
-    let config = StartConfig { command_line, request, instrumentation };
+    let (command_line, state) = (command_line.to_owned(), place.join(STATE));
+    let config = StartConfig { command_line, request, state: Some(&state), instrumentation };
     let mut vm = Vm::start(qemu, machine, &config)?;
     resume(&mut vm)?;
     Ok(vm)

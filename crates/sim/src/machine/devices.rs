@@ -6,15 +6,18 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, SeekFrom};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::{Result, SimError, hash};
+use crate::{Cache, Result, SimError, hash};
 
 /// Maximum number of disks.
 pub const DISKS_MAX: usize = 4;
@@ -24,6 +27,8 @@ pub const DISK_BYTES_DEFAULT: u64 = 1 << 30;
 pub const LATENCY_NS_MAX: u64 = 1_000_000_000;
 const SECTOR_BYTES: u64 = 512;
 const DISK_BYTES_MAX: u64 = 1 << 44;
+/// Bytes of a disk that are copied at once.
+const COPY_BYTES: usize = 1 << 20;
 
 /// The hardware of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -166,7 +171,10 @@ impl Backing {
     pub fn of_file(path: &Path) -> Result<Backing> {
         let bytes = fs::metadata(path).map_err(SimError::file(path))?.len();
         check_size(bytes).map_err(|reason| SimError::data(path.display().to_string(), reason))?;
-        let sha256 = hash::of_file(path)?;
+        let sha256 = match Cache::from_environment() {
+            Ok(cache) => hash::of_known_file(&cache, path)?,
+            Err(_) => hash::of_file(path)?,
+        };
         Ok(Backing::File { path: path.to_owned(), bytes, sha256 })
     }
 }
@@ -215,19 +223,86 @@ impl Disk {
     fn copy(&self, index: usize) -> Result<Option<OwnedFd>> {
         let Backing::File { path, bytes, .. } = &self.backing else { return Ok(None) };
         let place = std::env::temp_dir();
-        let make = || -> io::Result<OwnedFd> {
-            let mode = Mode::from_raw_mode(0o600);
-            let copy = rustix::fs::open(&place, OFlags::TMPFILE | OFlags::RDWR, mode)?;
-            let mut copy = File::from(copy);
-            let copied = io::copy(&mut File::open(path)?, &mut copy)?;
-            let changed = || io::Error::other("it has changed since it was examined");
-            if copied == *bytes { Ok(copy.into()) } else { Err(changed()) }
-        };
-        make().map(Some).map_err(|source| {
+        copy_of(path, *bytes, &place).map(Some).map_err(|source| {
             let what = format!("disk {index}: copying {} to {}", path.display(), place.display());
             SimError::data(what, source.to_string())
         })
     }
+}
+
+/// Copies a file of so many bytes to a file without a name: by sharing its blocks where the file system can
+/// do that, else what is not a hole.
+fn copy_of(path: &Path, bytes: u64, place: &Path) -> io::Result<OwnedFd> {
+    let from = File::open(path)?;
+    if from.metadata()?.len() != bytes {
+        return Err(io::Error::other("it has changed since it was examined"));
+    }
+    let mode = Mode::from_raw_mode(0o600);
+    let copy = rustix::fs::open(place, OFlags::TMPFILE | OFlags::RDWR, mode)?;
+    if rustix::fs::ioctl_ficlone(&copy, &from).is_err() {
+        rustix::fs::ftruncate(&copy, bytes)?;
+        let mut at = 0;
+        while let Some(data) = next_data(&from, at, bytes)? {
+            copy_range(&from, &copy, data.clone())?;
+            at = data.end;
+        }
+    }
+    Ok(copy)
+}
+
+/// Returns the next range of a file, from `at`, that is no hole.
+fn next_data(file: &File, at: u64, bytes: u64) -> io::Result<Option<Range<u64>>> {
+    let seek = |to| -> io::Result<Option<u64>> {
+        match rustix::fs::seek(file, to) {
+            // There is no more data.
+            Err(Errno::NXIO) => Ok(None),
+            found => Ok(Some(found?)),
+        }
+    };
+    if at >= bytes {
+        return Ok(None);
+    }
+    let Some(start) = seek(SeekFrom::Data(at))? else { return Ok(None) };
+    let end = seek(SeekFrom::Hole(start))?.unwrap_or(bytes).min(bytes);
+    Ok((start < end).then_some(start..end))
+}
+
+/// Copies a range within the kernel.
+fn copy_range(from: &File, to: &OwnedFd, range: Range<u64>) -> io::Result<()> {
+    let (mut read_at, mut write_at) = (range.start, range.start);
+    while read_at < range.end {
+        let length = usize::try_from(range.end - read_at).unwrap_or(usize::MAX).min(COPY_BYTES);
+        let copied =
+            rustix::fs::copy_file_range(from, Some(&mut read_at), to, Some(&mut write_at), length);
+        match copied {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            // Another file system, or a kernel before 5.3.
+            Err(Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => {
+                return copy_by_buffer(from, to, read_at..range.end);
+            }
+            done => drop(done?),
+        }
+    }
+    Ok(())
+}
+
+fn copy_by_buffer(from: &File, to: &OwnedFd, mut range: Range<u64>) -> io::Result<()> {
+    let mut buffer = vec![0; COPY_BYTES];
+    while range.start < range.end {
+        let length =
+            buffer.len().min(usize::try_from(range.end - range.start).unwrap_or(usize::MAX));
+        let count = from.read_at(&mut buffer[..length], range.start)?;
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let mut written = 0;
+        while written < count {
+            let at = range.start + written as u64;
+            written += rustix::io::pwrite(to, &buffer[written..count], at)?;
+        }
+        range.start += count as u64;
+    }
+    Ok(())
 }
 
 /// Returns the name by which QEMU opens the copy of disk `index`.
@@ -347,6 +422,18 @@ mod tests {
         copy.rewind().unwrap();
         copy.read_to_end(&mut content).unwrap();
         assert_eq!(content, [7; 1024]);
+        // With holes, and to another file system.
+        let holes = File::create(&path).unwrap();
+        holes.set_len(1 << 20).unwrap();
+        holes.write_all_at(&[5; 4096], 512 << 10).unwrap();
+        let mut expected = vec![0; 1 << 20];
+        expected[512 << 10..][..4096].fill(5);
+        for place in [scratch.path(), Path::new("/dev/shm")] {
+            let mut copy = File::from(copy_of(&path, 1 << 20, place).unwrap());
+            let mut content = Vec::new();
+            copy.read_to_end(&mut content).unwrap();
+            assert!(content == expected, "{}", place.display());
+        }
         fs::write(&path, [7; 512]).unwrap();
         assert!(disk.copy(0).unwrap_err().to_string().contains("has changed"));
         fs::write(&path, [7; 511]).unwrap();

@@ -10,6 +10,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -69,6 +70,7 @@ pub struct Vm {
     qemu_tail: Tail,
     held: HeldLines,
     started: (String, String),
+    is_restored: bool,
     shutdown_reason: Option<String>,
     ended: Option<ExitStatus>,
 }
@@ -80,7 +82,9 @@ pub(crate) struct StartConfig<'a> {
     pub(crate) command_line: String,
     /// The request in the firmware.
     pub(crate) request: String,
-    /// What observes it, and further arguments, such as `-incoming`.
+    /// The state that it starts from, instead of its firmware.
+    pub(crate) state: Option<&'a Path>,
+    /// What observes it.
     pub(crate) instrumentation: Instrumentation<'a>,
 }
 
@@ -118,6 +122,9 @@ impl Vm {
         command
             .args(["-mon", "chardev=monitor,mode=control"])
             .args(&config.instrumentation.arguments);
+        if let Some(state) = config.state {
+            command.arg("-incoming").arg(format!("file:{}", state.display()));
+        }
         dies_with_parent(&mut command);
         let others = config.instrumentation.files.iter().map(AsRawFd::as_raw_fd);
         inherit(&mut command, inherited.iter().map(AsRawFd::as_raw_fd).chain(others).collect());
@@ -152,6 +159,7 @@ impl Vm {
             qemu_tail: Tail::new(QEMU_TAIL_BYTES),
             held: HeldLines::new(),
             started: (config.command_line.clone(), config.request.clone()),
+            is_restored: config.state.is_some(),
             shutdown_reason: None,
             ended: None,
         })
@@ -160,6 +168,11 @@ impl Vm {
     /// Returns the kernel's command line and the request in the firmware.
     pub(crate) fn started_with(&self) -> (&str, &str) {
         (&self.started.0, &self.started.1)
+    }
+
+    /// Whether its guest was up when it started.
+    pub(crate) fn is_restored(&self) -> bool {
+        self.is_restored
     }
 
     /// Returns the process id of QEMU.

@@ -114,6 +114,12 @@ impl WatchArgs {
         if detail == Detail::Fast && !self.annotate.is_empty() {
             bail!(Usage("--annotate needs --detail count, timed or ooo".to_owned()));
         }
+        let shows = self.results.out.is_some() || self.results.printing.format() != Format::Table;
+        if detail == Detail::Fast && shows {
+            bail!(Usage(
+                "--detail fast counts nothing that could be printed or recorded".to_owned()
+            ));
+        }
         if self.misses && detail != Detail::Ooo {
             bail!(Usage("--misses is for --detail ooo".to_owned()));
         }
@@ -241,7 +247,9 @@ fn watched(
     let plain = if how.annotations.is_empty() { "contexts" } else { "annotations" };
     let plain = if options.misses && account.has_contexts { "misses" } else { plain };
     open.set_main_table(first.as_deref().unwrap_or(plain));
-    open.finish(&run, &[])?;
+    if how.detail != Detail::Fast {
+        open.finish(&run, &[])?;
+    }
     if let Some(broken) = account.broken.first() {
         bail!("the record is broken, its numbers must not be used: {broken}");
     }
@@ -253,6 +261,9 @@ fn watched(
         None => bail!("the machine was stopped"),
         Some(exit) => {
             check_ended(&account, &exit)?;
+            if exit.reached_limit && how.detail != Detail::Fast {
+                console::say("what the command did until the limit is in these numbers");
+            }
             Ok(end(&exit))
         }
     }
@@ -285,11 +296,8 @@ fn boot_progress(watch: &Watch, args: &MachineArgs) -> ProgressLine {
 
 /// A record that the guest did not end holds what it executed on its way off, too.
 fn check_ended(account: &Accounting, exit: &GuestExit) -> anyhow::Result<()> {
-    if account.ended_by_guest || account.stopped {
+    if account.ended_by_guest || account.stopped || exit.reached_limit {
         return Ok(());
-    }
-    if exit.status == boot::STATUS_LIMIT {
-        bail!("{LIMIT_REACHED}: what the command did until then is all in these numbers");
     }
     bail!("the guest did not come to the end of the command: the numbers are not repeatable");
 }
