@@ -160,8 +160,12 @@ impl GuestArgs {
 pub struct JobsArgs {
     /// Simulated machines that run at the same time [default: as many as there are cores, and memory
     /// for]; results do not depend on it
-    #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(NonZeroU32))]
+    #[arg(short = 'j', long, value_name = "N", value_parser = number_of_jobs)]
     jobs: Option<NonZeroU32>,
+}
+
+fn number_of_jobs(text: &str) -> Result<NonZeroU32, String> {
+    text.parse().map_err(|_| "a whole number from 1".to_owned())
 }
 
 impl JobsArgs {

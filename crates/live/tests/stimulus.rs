@@ -21,6 +21,8 @@ use live::stimulus::{
     default_scratch_dir, start, start_load,
 };
 
+/// How often a stimulus is tried that other processes may keep from the processor.
+const ATTEMPTS: usize = 10;
 const SECOND: Duration = Duration::from_secs(1);
 const MIB: u64 = 1 << 20;
 
@@ -249,14 +251,19 @@ fn timer_low_sleeps_once_an_interval() {
 fn ipi_raises_function_calls_on_the_measured_cpu() {
     let _alone = alone();
     for rate in [Rate::Low, Rate::High] {
-        let Some(running) = start_or_skip(&settings(Stimulus::Ipi, rate)) else { return };
-        let (report, counts) = run(running, SECOND);
-        assert!(report.operations >= 2, "{report:?}");
-        // A barrier skips, quickly, a target that is preempted at that moment: on a busy machine
-        // there are many more barriers than interrupts.
-        let interrupts = counts.interrupt("CAL", 0);
-        let expected = if rate == Rate::High { 1000 } else { report.operations / 4 };
-        assert!(interrupts >= expected, "{rate}: {interrupts} for {report:?}");
+        // A barrier skips, quickly, a target that is preempted at that moment: on a busy machine there are
+        // many more barriers than interrupts, and the processor may not come to either for seconds.
+        let mut seen = Vec::new();
+        let enough = (0..ATTEMPTS).any(|_| {
+            let Some(running) = start_or_skip(&settings(Stimulus::Ipi, rate)) else { return true };
+            let (report, counts) = run(running, SECOND);
+            assert!(report.operations >= 2, "{report:?}");
+            let interrupts = counts.interrupt("CAL", 0);
+            let expected = if rate == Rate::High { 1000 } else { report.operations / 4 };
+            seen.push((interrupts, report));
+            interrupts >= expected
+        });
+        assert!(enough, "{rate}: {seen:?}");
     }
 }
 
