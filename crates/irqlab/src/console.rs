@@ -73,7 +73,12 @@ pub fn warn(text: &str) {
 }
 
 fn line(text: &str) {
-    above_progress(|| eprintln!("{}", escape::lines(text)));
+    above_progress(|| to_stderr(&format!("{}\n", escape::lines(text))));
+}
+
+/// Writes to stderr. Where that fails, as on a full disk, there is nobody to tell.
+pub fn to_stderr(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
 }
 
 /// Takes the lines of progress off the terminal while something else is printed.

@@ -74,7 +74,7 @@ fn with_causes(error: &anyhow::Error) -> String {
 fn nothing(reason: &str, remedy: Option<&str>) -> ExitCode {
     console::warn(&format!("nothing can be measured: {reason}"));
     if let Some(remedy) = remedy {
-        eprintln!("to unlock it:\n  {}", report::escape::plain(remedy));
+        console::to_stderr(&format!("to unlock it:\n  {}\n", report::escape::plain(remedy)));
     }
     ExitCode::from(NOTHING_MEASURABLE)
 }

@@ -7,7 +7,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use cli_support::{
-    Ended, IRQLAB, Place, alone, can_measure, can_measure_as_root, names, only_run, rows,
+    Ended, IRQLAB, Place, alone, can_measure, can_measure_as_root, can_simulate, names, only_run,
+    rows,
 };
 use serde_json::Value as Json;
 
@@ -253,4 +254,32 @@ fn a_damaged_run_names_file_and_field() {
         std::fs::write(copy.join("manifest.json"), manifest.replacen(from, to, 1)).unwrap();
         place.run(&["show", "copy"]).assert_code(1).assert_says(says);
     }
+}
+
+#[test]
+fn a_full_stderr_changes_no_exit_code() {
+    let place = Place::new();
+    let full = || File::options().write(true).open("/dev/full").unwrap();
+    let mut missing = place.irqlab(&["show", "/no/such/run"]);
+    assert_eq!(missing.stderr(full()).status().unwrap().code(), Some(1));
+    let mut wrong = place.irqlab(&["handlers", "--no-such-option"]);
+    assert_eq!(wrong.stderr(full()).status().unwrap().code(), Some(2));
+}
+
+/// A guest's console that nobody can read ends the machine, as it ends a shell's pipe.
+#[test]
+fn a_guest_whose_console_goes_nowhere_is_ended() {
+    let place = Place::new();
+    if !can_simulate(&place) {
+        return;
+    }
+    let words = ["sim", "boot", "-q", "--limit", "300s", "--", "while true; do echo again; done"];
+    let mut boot = place.irqlab(&words);
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let ended = Ended::of_output(&boot.stdout(full).stderr(Stdio::piped()).output().unwrap());
+    ended.assert_code(1).assert_says("cannot write to standard output: No space left on device");
+    let mut boot = place.irqlab(&words);
+    let mut child = boot.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0), "a reader that has seen enough");
 }

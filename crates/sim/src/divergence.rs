@@ -4,7 +4,6 @@
 //! the same. With a record of all context transitions ([`crate::watch::Watch::transitions`]) that is the
 //! task, system call or interrupt in which the runs parted.
 
-use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
@@ -12,6 +11,7 @@ use attribution::KernelContext;
 use simrecord::difference::{self, Block};
 use simrecord::record::Record;
 
+use crate::cache::open_regular;
 use crate::{Accounting, Result, SimError, accounting};
 
 /// The first difference of two records.
@@ -48,8 +48,7 @@ pub struct RecordedEvent {
 /// # Errors
 /// When a file cannot be read, or the first does not start as a record does.
 pub fn find(paths: [&Path; 2], around: usize) -> Result<Option<Divergence>> {
-    let open = |path: &Path| File::open(path).map_err(SimError::file(path));
-    let files = [open(paths[0])?, open(paths[1])?];
+    let files = [open_regular(paths[0])?, open_regular(paths[1])?];
     for (file, path) in files.iter().zip(paths) {
         accounting::check_is_record(file)
             .map_err(|reason| SimError::data(path.display().to_string(), reason))?;

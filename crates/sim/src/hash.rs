@@ -1,6 +1,6 @@
 //! SHA-256 of bytes and files, as keys of their content.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest, Sha256};
 
-use crate::cache::read_bounded;
+use crate::cache::{open_regular, read_bounded};
 use crate::{Cache, Result, SimError};
 
 /// Hexadecimal digits of a key in a file name: 64 bits, plenty for names in one directory.
@@ -25,7 +25,7 @@ pub(crate) fn of_bytes(bytes: &[u8]) -> String {
 
 /// Returns the SHA-256 of a file, in hexadecimal.
 pub(crate) fn of_file(path: &Path) -> Result<String> {
-    let mut file = File::open(path).map_err(SimError::file(path))?;
+    let mut file = open_regular(path)?;
     let mut digest = Sha256::new();
     let mut buffer = vec![0; 1 << 16];
     loop {

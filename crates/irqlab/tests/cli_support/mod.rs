@@ -4,7 +4,7 @@
 #![allow(dead_code)]
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -29,9 +29,12 @@ pub struct Ended {
 
 impl Ended {
     pub fn of(command: &mut Command) -> Ended {
-        let output = command.stdin(Stdio::null()).output().expect("the command runs");
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
-        Ended { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+        Ended::of_output(&command.stdin(Stdio::null()).output().expect("the command runs"))
+    }
+
+    pub fn of_output(output: &Output) -> Ended {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("UTF-8");
+        Ended { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
     }
 
     #[track_caller]

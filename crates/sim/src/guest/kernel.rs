@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::cache::open_regular;
 pub use crate::setup::Flavour;
 use crate::{Cache, Progress, Result, SimError, hash, setup};
 
@@ -45,7 +46,7 @@ pub fn of_file(image: &Path, modules: Option<&Path>) -> Result<Kernel> {
     let image = fs::canonicalize(image).map_err(SimError::file(image))?;
     let head = {
         use std::io::Read;
-        let file = fs::File::open(&image).map_err(SimError::file(&image))?;
+        let file = open_regular(&image)?;
         let bytes = file.metadata().map_err(SimError::file(&image))?.len();
         if bytes > IMAGE_BYTES_MAX {
             return Err(SimError::data(image.display().to_string(), "too large for a kernel"));

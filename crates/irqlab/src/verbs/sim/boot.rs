@@ -1,10 +1,11 @@
 //! `irqlab sim boot` and `irqlab sim shell`: a machine from its start to its end.
 
+use std::cell::RefCell;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use clap::ValueEnum;
 use sim::annotate::Annotations;
 use sim::boot::GuestExit;
@@ -187,7 +188,7 @@ pub fn boot(
         let qemu = qemu::find(cache)?;
         let (machine, _) = args.machine(cache)?;
         let mut vm = start(cache, &qemu, &machine, args, &order, Instrumentation::default())?;
-        return Ok(end(&follow(&mut vm, args)?));
+        return follow(&mut vm, args);
     };
     if mid_run.is_some_and(|mid_run| mid_run.in_region) {
         how.roi = Roi::Always;
@@ -222,11 +223,17 @@ fn watched(
         saved.push(held.number);
         saver.save(vm, held, &console::say)
     };
-    let stop = || recording.was_stopped();
-    let mut console = |bytes: &[u8]| print(bytes, to_stdout);
+    // What goes into a file is worth the rest of the run.
+    let is_kept = options.results.out.is_some() || options.record.is_some();
+    let console = GuestConsole::new(to_stdout);
+    let stop = || recording.was_stopped() || (console.has_failed() && !is_kept);
+    let mut write = |bytes: &[u8]| console.write(bytes);
     let limits = args.guest.limits();
-    let exit = boot::follow_saving(&mut vm, limits, &mut console, &stop, &mut save)?;
+    let exit = boot::follow_saving(&mut vm, limits, &mut write, &stop, &mut save)?;
     drop((vm, progress));
+    if !is_kept && let Some(end) = console.end()? {
+        return Ok(end);
+    }
     for (name, number) in how.annotations.checkpoints.iter().zip(0..) {
         if !saved.contains(&number) {
             console::say(&format!("checkpoint {name}: not saved, the guest never arrived there"));
@@ -310,7 +317,7 @@ pub fn shell(cache: &Cache, args: &MachineArgs) -> anyhow::Result<ExitCode> {
     let terminal = Terminal::connect(&vm)?;
     let exit = follow(&mut vm, args);
     drop(terminal);
-    Ok(end(&exit?))
+    exit
 }
 
 fn start(
@@ -325,21 +332,58 @@ fn start(
     Ok(checkpoint::start(cache, qemu, machine, &from, order, args.guest.limits(), more)?)
 }
 
-/// Follows the machine; its console on stdout.
-fn follow(vm: &mut Vm, args: &MachineArgs) -> anyhow::Result<GuestExit> {
-    Ok(boot::follow(vm, args.guest.limits(), &mut |bytes| print(bytes, true))?)
+/// Follows the machine, with its console on stdout, to its end, or until stdout takes no more.
+fn follow(vm: &mut Vm, args: &MachineArgs) -> anyhow::Result<ExitCode> {
+    let console = GuestConsole::new(true);
+    let mut write = |bytes: &[u8]| console.write(bytes);
+    let exit = boot::follow_unless(vm, args.guest.limits(), &mut write, &|| console.has_failed())?;
+    if let Some(end) = console.end()? {
+        return Ok(end);
+    }
+    match exit {
+        Some(exit) => Ok(end(&exit)),
+        None => bail!("the machine was stopped"),
+    }
 }
 
-/// Prints the guest's console, on stderr where stdout is for results.
-fn print(bytes: &[u8], to_stdout: bool) {
-    // A reader that has seen enough does not end the machine.
-    let _ = console::above_progress(|| match to_stdout {
-        true => {
-            let mut out = io::stdout().lock();
-            out.write_all(bytes).and_then(|()| out.flush())
+/// The guest's console, on stderr where stdout is for results.
+struct GuestConsole {
+    to_stdout: bool,
+    failure: RefCell<Option<io::Error>>,
+}
+
+impl GuestConsole {
+    fn new(to_stdout: bool) -> GuestConsole {
+        GuestConsole { to_stdout, failure: RefCell::new(None) }
+    }
+
+    fn write(&self, bytes: &[u8]) {
+        if self.has_failed() {
+            return;
         }
-        false => io::stderr().write_all(bytes),
-    });
+        let written = console::above_progress(|| match self.to_stdout {
+            true => {
+                let mut out = io::stdout().lock();
+                out.write_all(bytes).and_then(|()| out.flush())
+            }
+            // What stderr does not take is nobody's result.
+            false => io::stderr().write_all(bytes).or(Ok(())),
+        });
+        *self.failure.borrow_mut() = written.err();
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failure.borrow().is_some()
+    }
+
+    /// How irqlab ends where stdout took no more: a reader that has seen enough is no error.
+    fn end(&self) -> anyhow::Result<Option<ExitCode>> {
+        match self.failure.take() {
+            None => Ok(None),
+            Some(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Some(ExitCode::SUCCESS)),
+            Some(error) => Err(error).context("cannot write to standard output"),
+        }
+    }
 }
 
 fn end(exit: &GuestExit) -> ExitCode {
