@@ -87,6 +87,11 @@ fn peers() {
             "is not HOST or HOST:PORT",
         );
     }
+    let long = "a".repeat(100_000);
+    check_refused(
+        &["handlers", "--stimulus", "net", "--peer", &long],
+        "is not HOST or HOST:PORT: it has 100000 bytes",
+    );
 }
 
 #[test]

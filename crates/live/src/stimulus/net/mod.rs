@@ -110,8 +110,14 @@ fn tcp_facts() -> Facts {
     facts! { "method": "TCP", "request_bytes": tcp::WRITE_BYTES }
 }
 
+/// The longest name of a host (RFC 1035: 253), with brackets and a port.
+const PEER_BYTES_MAX: usize = 264;
+
 /// Splits `HOST`, `HOST:PORT`, `[IPV6]` or `[IPV6]:PORT`.
 pub(super) fn split_peer(peer: &str) -> Result<(&str, u16), String> {
+    if peer.len() > PEER_BYTES_MAX {
+        return Err(format!("the peer is not HOST or HOST:PORT: it has {} bytes", peer.len()));
+    }
     let bad = || format!("peer '{peer}' is not HOST or HOST:PORT");
     let (host, port) = if let Some(rest) = peer.strip_prefix('[') {
         let (host, rest) = rest.split_once(']').ok_or_else(bad)?;
