@@ -7,7 +7,7 @@ use lab::experiment::Absence;
 use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::guest_protocol::Request;
 use lab::handlers::in_guest::{GuestWindow, HandlersRequest, HandlersResponse};
-use lab::handlers::{Condition, HandlersBench, Pass, ProbeOverhead, WindowSample};
+use lab::handlers::{Condition, HandlersBench, Load, Pass, ProbeOverhead, Rate, WindowSample};
 use serde_json::{Map, Value as Json, json};
 
 use super::convert::{Reading, sample_of};
@@ -107,7 +107,12 @@ impl SimBench {
     /// results wait until each condition is asked for.
     pub fn measure_ahead(&mut self, conditions: &[Condition]) {
         let bench = &*self;
-        let outcomes = for_each(bench.settings.jobs, conditions, |_, &condition| {
+        let mut conditions = conditions.to_vec();
+        if bench.settings.jobs.count > 1 {
+            // The long ones first: started last, one of them would run alone.
+            conditions.sort_by_key(|&condition| std::cmp::Reverse(amount_of_work(condition)));
+        }
+        let outcomes = for_each(bench.settings.jobs, &conditions, |_, &condition| {
             if bench.stop_requested() { Ok(None) } else { bench.run(condition) }
         });
         let labels = conditions.iter().map(|condition| condition.label());
@@ -218,6 +223,17 @@ impl HandlersBench for SimBench {
         let sample = self.measure_all(condition)?;
         self.last = Some((condition, sample.clone()));
         Ok(sample)
+    }
+}
+
+/// How much the guest executes in a window, compared with others: a load keeps it from being idle, a high
+/// rate keeps it busy with the stimulus.
+fn amount_of_work(condition: Condition) -> u32 {
+    match condition {
+        Condition::Ambient | Condition::Command => 0,
+        Condition::Made { load, rate, .. } => {
+            u32::from(load == Load::Busy) + u32::from(rate == Rate::High)
+        }
     }
 }
 
