@@ -62,13 +62,16 @@ pub fn ready(
     machine.disks.iter_mut().for_each(|disk| disk.latency_ns = 0);
     let name = format!("{PREFIX}{}", key(qemu, &machine)?);
     let boot = |aside: &Path| {
-        progress("booting the machine once, at level fast; the cache keeps it for later runs");
         let limits = Limits { guest_s: GUEST_LIMIT_S, ..Limits::default() };
         save_when_ready(cache, qemu, &machine, limits, aside, stop).map(drop)
     };
     let mut last = None;
     for _ in 0..ATTEMPTS {
-        let place = match cache.directory(&name, progress, boot) {
+        let booted = cache.directory(&name, progress, |aside| {
+            progress("booting the machine once, at level fast; the cache keeps it for later runs");
+            boot(aside)
+        });
+        let place = match booted {
             Ok(place) => place,
             Err(error) if is_about(&error, cache) => {
                 last = Some(error);
@@ -91,7 +94,7 @@ pub fn ready(
         }
     }
     let error = last.unwrap_or(SimError::Stopped);
-    progress(&format!("the cache cannot keep the machine, which is for this run only: {error}"));
+    progress(&format!("the cache cannot keep the machine, which boots for this run only: {error}"));
     let Ok(scratch) = TempDir::with_prefix("irqlab-") else { return Err(error) };
     boot(scratch.path())?;
     let ready = Ready::open(scratch.path().to_owned(), Some(scratch))?.ok_or(error)?;

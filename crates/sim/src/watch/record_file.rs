@@ -41,12 +41,15 @@ fn open(path: &Path) -> Result<File> {
     options.open(path).map_err(SimError::file(path))
 }
 
-/// Creates a file without a name, which ends with its last user.
+/// Creates a file without a name, which ends with its last user: in the cache, or, where that cannot be
+/// written, in the directory for temporary files.
 pub(crate) fn unnamed(cache: &Cache) -> Result<File> {
     static MADE: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = MADE.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let path = cache.path(&format!("record-{}-{number}.aside", std::process::id()));
-    let file = open(&path)?;
+    let Ok(file) = open(&path) else {
+        return tempfile::tempfile().map_err(SimError::file(&std::env::temp_dir()));
+    };
     fs::remove_file(&path).map_err(SimError::file(&path))?;
     Ok(file)
 }
