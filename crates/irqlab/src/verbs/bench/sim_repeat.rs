@@ -106,6 +106,8 @@ struct Configuration {
     request: String,
     /// What it starts from.
     start: Start,
+    /// Whether a command that fails is an error: a workload that does nothing proves nothing.
+    must_succeed: bool,
     outcomes: BTreeMap<Outcome, Same>,
 }
 
@@ -219,7 +221,8 @@ impl Bench<'_> {
                 for workload in hostile::workloads(&args.workload, device) {
                     let name = format!("{vcpus} vCPU, {}, {}", device.name(), workload.name());
                     let command = workload.command(device);
-                    all.push(self.configuration(name, &guest, *vcpus, &command)?);
+                    let configuration = self.configuration(name, &guest, *vcpus, &command)?;
+                    all.push(Configuration { must_succeed: true, ..configuration });
                 }
             }
         }
@@ -250,7 +253,8 @@ impl Bench<'_> {
         let kernel_files = watch::kernel_files(self.cache, &self.qemu, &kernel, &console::say)?;
         let (request, outcomes) = (format!("run:{command}"), BTreeMap::new());
         let start = guest.from.as_deref().into();
-        Ok(Configuration { name, machine, kernel_files, request, start, outcomes })
+        let must_succeed = false;
+        Ok(Configuration { name, machine, kernel_files, request, start, must_succeed, outcomes })
     }
 
     /// Runs a machine once. `None` when `stop` came first.
@@ -288,8 +292,10 @@ impl Bench<'_> {
         let ending = boot::follow_unless(&mut vm, limits, &mut keep, stop);
         drop(host);
         drop(vm);
-        if ending.with_context(|| of.name.clone())?.is_none() {
-            return Ok(None);
+        let Some(exit) = ending.with_context(|| of.name.clone())? else { return Ok(None) };
+        if of.must_succeed && exit.status != 0 {
+            let console = output(&console);
+            bail!("{}: the workload failed with status {}:\n{console}", of.name, exit.status);
         }
         let record = recording.sha256()?;
         let account = recording.accounting()?;

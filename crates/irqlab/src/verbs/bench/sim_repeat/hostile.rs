@@ -139,18 +139,22 @@ const TRANSACTIONS: &str = "exec 7<>/dev/DISK_A 8<>/dev/DISK_B; for p in 1 2 3 4
     while [ $i -lt 24 ]; do i=$((i+1)); \
     dd if=/dev/zero of=/dev/$d bs=4k count=1 seek=$((i*37+r)) conv=notrunc 2>/dev/null; done; sync ) & \
     done; wait; done; md5sum /dev/DISK_A; cat /proc/uptime";
+/// The files of three rounds are written back, dropped from memory and read again.
 const BUILD: &str = "mke2fs -b 4096 /dev/DISK_A >/dev/null 2>&1; mkdir -p /m; \
-    mount -t ext4 /dev/DISK_A /m || mount -t ext2 /dev/DISK_A /m; for i in 1 2 3 4 5 6; do \
-    ( seq $i 300 | sort -r > /m/$i.c; gzip -c /m/$i.c > /m/$i.o; md5sum /m/$i.c /m/$i.o > /m/$i.d ) & \
-    done; wait; cat /m/*.o > /m/a.out; sync; dd if=/m/a.out of=/dev/DISK_B bs=4k conv=notrunc,fsync \
-    2>/dev/null; cat /m/*.d | md5sum; ls -l /m | wc -l; umount /m; cat /proc/uptime";
+    mount -t ext4 /dev/DISK_A /m || mount -t ext2 /dev/DISK_A /m; for r in 1 2 3; do \
+    for i in 1 2 3 4 5 6; do ( seq $r$i 3000 | sort -r > /m/$r$i.c; sync; \
+    gzip -c /m/$r$i.c > /m/$r$i.o; md5sum /m/$r$i.c /m/$r$i.o > /m/$r$i.d ) & done; wait; sync; \
+    echo 3 >/proc/sys/vm/drop_caches; done; cat /m/*.o > /m/a.out; sync; \
+    dd if=/m/a.out of=/dev/DISK_B bs=4k conv=notrunc,fsync 2>/dev/null; cat /m/*.d | md5sum; \
+    N=$(ls /m/*.d | wc -l); umount /m; cat /proc/uptime; [ $N = 18 ]";
+/// The receiver's stdin stays open: at its end nc would end the connection.
 const STREAM: &str = "unshare -n sleep 600 & P=$!; sleep 0.1; ip link set eth1 netns $P; \
     nsenter -t $P -n ip addr add 10.0.0.2/24 dev eth1; nsenter -t $P -n ip link set eth1 up; \
     ip addr add 10.0.0.1/24 dev eth0; ip link set eth0 up; sleep 0.2; \
-    ping -c 5 -A -q 10.0.0.2 | grep received; \
-    nsenter -t $P -n nc -l -p 5000 </dev/null >/tmp/received & sleep 0.1; \
-    dd if=/dev/zero bs=4k count=100 2>/dev/null | nc 10.0.0.2 5000; wait $!; md5sum /tmp/received; \
-    kill $P; cat /proc/uptime";
+    ping -c 5 -A -q 10.0.0.2 | grep received; mkfifo /tmp/open; exec 9<>/tmp/open; \
+    nsenter -t $P -n nc -l -p 5000 <&9 >/tmp/received & N=$!; sleep 0.1; \
+    dd if=/dev/zero bs=4k count=1000 2>/dev/null | nc 10.0.0.2 5000; wait $N; kill $P; \
+    md5sum /tmp/received; cat /proc/uptime; [ $(wc -c </tmp/received) = 4096000 ]";
 
 /// A file of zeros in the cache, for disks; a guest works on a copy.
 pub fn image(cache: &Cache) -> anyhow::Result<PathBuf> {
