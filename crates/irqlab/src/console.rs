@@ -76,7 +76,7 @@ fn line(text: &str) {
     above_progress(|| to_stderr(&format!("{}\n", escape::lines(text))));
 }
 
-/// Writes to stderr. Where that fails, as on a full disk, there is nobody to tell.
+/// Writes to stderr. A failure, as on a full disk, is ignored: it could be reported nowhere.
 pub fn to_stderr(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
@@ -86,7 +86,7 @@ pub fn above_progress<T>(print: impl FnOnce() -> T) -> T {
     LINES.suspend(print)
 }
 
-/// Writes results to stdout; a reader that has seen enough is no error.
+/// Writes results to stdout. A closed pipe is no error.
 ///
 /// # Errors
 /// When stdout cannot be written, as on a full disk.

@@ -356,14 +356,16 @@ impl Probes {
     }
 
     /// The largest number of instructions that the kernel's verifier walked for one of the loaded programs
-    /// (`verified_insns` of bpf_prog_info): the time that loading takes. 0 before Linux 5.16.
+    /// (`verified_insns` of bpf_prog_info): the time that loading takes. `None` where
+    /// the kernel does not tell, before Linux 5.16.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn verified_instructions_max(&self) -> Result<u32, BpfError> {
+    pub fn verified_instructions_max(&self) -> Result<Option<u32>, BpfError> {
         let loaded = self.object.progs_mut().filter(|program| program.autoload());
         let mut each = loaded.map(|program| info(program.as_fd()).map(|info| info.verified_insns));
-        each.try_fold(0, |most, one| Ok(most.max(one?)))
+        let most = each.try_fold(0, |most, one| Ok(most.max(one?)))?;
+        Ok((most > 0).then_some(most))
     }
 }
 

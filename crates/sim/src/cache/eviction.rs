@@ -99,7 +99,8 @@ impl Cache {
         }
     }
 
-    /// Removes all derived entries that are not in use. Returns their names.
+    /// Removes all derived entries that are not in use, and the temporary files and directories of processes
+    /// that were killed. Returns their names.
     #[must_use]
     pub fn prune(&self) -> Vec<String> {
         let mut removed = self.remove_leftovers();
@@ -107,30 +108,34 @@ impl Cache {
         removed
     }
 
-    /// Removes what processes left behind that were killed while they made or removed an entry. Returns the
-    /// names.
+    /// Removes temporary files and directories of processes that were killed. Returns the names.
     fn remove_leftovers(&self) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.path("")) else { return Vec::new() };
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-        names.filter(|name| self.is_leftover(name) && self.delete(name)).collect()
+        names.filter(|name| self.remove_leftover(name)).collect()
     }
 
-    fn is_leftover(&self, name: &str) -> bool {
-        let Some(made) = name.strip_suffix(".aside").or_else(|| name.strip_suffix(".old")) else {
+    /// Removes an entry if its name is a temporary one and no process works on it. Returns whether it did.
+    fn remove_leftover(&self, name: &str) -> bool {
+        let Some(entry) = name.strip_suffix(".aside").or_else(|| name.strip_suffix(".old")) else {
             return false;
         };
-        let path = self.path(name);
-        let is_by_number = Path::new(made).extension().is_some_and(|end| {
-            end.to_str().is_some_and(|end| end.bytes().all(|sign| sign.is_ascii_digit()))
-        });
-        if is_by_number {
-            // Made without a lock, by the process of this number, within a moment.
-            let modified = fs::symlink_metadata(&path).and_then(|data| data.modified()).ok();
-            return modified.and_then(|at| at.elapsed().ok()).is_some_and(|age| age > GRACE);
+        if let Ok(lock) = File::open(self.path(&format!("{entry}.lock"))) {
+            // Who makes an entry holds its lock. It is held here until the leftover is gone.
+            return flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
+                && self.delete(name);
         }
-        // Who makes a directory holds its lock.
-        let lock = File::open(self.path(&format!("{made}.lock")));
-        lock.is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok())
+        // Without a lock: made within a moment, by the process whose number ends the name.
+        let has_number = Path::new(entry).extension().is_some_and(|end| {
+            end.to_str().is_some_and(|end| end.bytes().all(|byte| byte.is_ascii_digit()))
+        });
+        has_number && self.is_old(name) && self.delete(name)
+    }
+
+    /// Whether an entry was modified longer than [`GRACE`] ago.
+    fn is_old(&self, name: &str) -> bool {
+        let modified = fs::symlink_metadata(self.path(name)).and_then(|data| data.modified()).ok();
+        modified.and_then(|at| at.elapsed().ok()).is_some_and(|age| age > GRACE)
     }
 
     fn delete(&self, name: &str) -> bool {
@@ -143,8 +148,7 @@ impl Cache {
         let mut kept_bytes = 0;
         let mut removed = Vec::new();
         for entry in derived {
-            let age = entry.last_used.elapsed().unwrap_or_default();
-            if kept_bytes + entry.bytes <= limit_bytes || age < grace || !self.remove(&entry.name) {
+            if kept_bytes + entry.bytes <= limit_bytes || !self.remove(&entry.name, grace) {
                 kept_bytes += entry.bytes;
             } else {
                 removed.push(entry.name);
@@ -153,9 +157,14 @@ impl Cache {
         removed
     }
 
-    /// Removes an entry unless it is in use; whether it is gone.
-    fn remove(&self, name: &str) -> bool {
+    /// Removes an entry unless it is in use or was used within `grace`; whether it is gone.
+    fn remove(&self, name: &str, grace: Duration) -> bool {
         let path = self.path(name);
+        // It may have been used since the entries were listed.
+        let entry = examine(&path, name.to_owned());
+        if entry.is_none_or(|entry| entry.last_used.elapsed().unwrap_or_default() < grace) {
+            return false;
+        }
         if !path.is_dir() {
             return fs::remove_file(&path).is_ok();
         }
@@ -270,24 +279,35 @@ mod tests {
     fn what_killed_processes_left_is_removed() {
         let (_scratch, cache) = cache();
         let old = SystemTime::now() - Duration::from_secs(24 * 3600);
-        for name in ["ready-a.aside", "ready-b.aside", "ready-c.77.old", "ready-d.78.old"] {
+        let directories = [
+            "ready-a.aside",
+            "ready-b.aside",
+            "ready-c.77.old",
+            "ready-d.78.old",
+            "checkpoint-1.5.aside",
+        ];
+        for name in directories {
             fs::create_dir(cache.path(name)).unwrap();
             fs::write(cache.path(name).join("state"), "half").unwrap();
         }
         for name in ["image-e.cpio.79.aside", "image-f.cpio.80.aside"] {
             fs::write(cache.path(name), "half").unwrap();
         }
-        for name in ["ready-c.77.old", "image-e.cpio.79.aside"] {
+        for name in ["ready-c.77.old", "image-e.cpio.79.aside", "checkpoint-1.5.aside"] {
             let times = FileTimes::new().set_modified(old);
             File::open(cache.path(name)).unwrap().set_times(times).unwrap();
         }
         let _makes_a = cache.lock("ready-a", &|_| {}).unwrap();
         drop(cache.lock("ready-b", &|_| {}).unwrap());
+        let makes_checkpoint = cache.lock("checkpoint-1.5", &|_| {}).unwrap();
         let mut removed = cache.prune();
         removed.sort();
         assert_eq!(removed, ["image-e.cpio.79.aside", "ready-b.aside", "ready-c.77.old"]);
-        let stays = ["ready-a.aside", "ready-d.78.old", "image-f.cpio.80.aside"];
+        let stays =
+            ["ready-a.aside", "ready-d.78.old", "image-f.cpio.80.aside", "checkpoint-1.5.aside"];
         assert!(stays.iter().all(|name| cache.path(name).exists()));
+        drop(makes_checkpoint);
+        assert_eq!(cache.prune(), ["checkpoint-1.5.aside"]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::fs::{self, File, FileTimes, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 pub use eviction::{CacheEntry, EntryKind, LIMIT_BYTES_DEFAULT};
@@ -139,21 +140,22 @@ impl Cache {
         let sha256 = hash::of_bytes(bytes);
         let name = format!("{prefix}-{}{suffix}", hash::key(&sha256));
         let path = self.path(&name);
+        // Notes the use, first, so that it is not evicted now. A cache that cannot be written evicts nothing.
+        let now = FileTimes::new().set_modified(SystemTime::now());
+        let _ = File::open(&path).and_then(|file| file.set_times(now));
         let is_there = fs::metadata(&path).is_ok_and(|file| file.len() == bytes.len() as u64)
-            && hash::of_file(&path)? == sha256;
-        if is_there {
-            // Notes the use; a cache that cannot be written does not need to know.
-            let now = FileTimes::new().set_modified(SystemTime::now());
-            let _ = File::open(&path).and_then(|file| file.set_times(now));
-        }
+            && hash::of_file(&path).is_ok_and(|hash| hash == sha256);
         let path = if is_there { path } else { self.file(&name, bytes)? };
         Ok((path, sha256))
     }
 
     /// Writes a file under a temporary name and renames it.
     pub(crate) fn file(&self, name: &str, bytes: &[u8]) -> Result<PathBuf> {
+        // Several threads may write the same file.
+        static WRITTEN: AtomicU64 = AtomicU64::new(0);
+        let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
         let place = self.path(name);
-        let aside = self.path(&format!("{name}.{}.aside", std::process::id()));
+        let aside = self.path(&format!("{name}.{number}.{}.aside", std::process::id()));
         let written = File::create(&aside)
             .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_data()))
             .and_then(|()| fs::rename(&aside, &place));
@@ -216,6 +218,22 @@ pub(crate) fn read_bounded(path: &Path, bytes_max: u64) -> Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_write_the_same_file_at_once() {
+        let scratch = tempfile::tempdir().unwrap();
+        let cache = Cache::at(scratch.path()).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..20 {
+                        let (path, _) = cache.keyed("image", ".cpio", &[7; 100_000]).unwrap();
+                        let _ = fs::remove_file(path);
+                    }
+                });
+            }
+        });
+    }
 
     #[test]
     fn a_directory_is_whole_or_absent() {

@@ -46,10 +46,29 @@ fn open(path: &Path) -> Result<File> {
 pub(crate) fn unnamed(cache: &Cache) -> Result<File> {
     static MADE: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = MADE.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let path = cache.path(&format!("record-{}-{number}.aside", std::process::id()));
+    let path = cache.path(&format!("record-{number}.{}.aside", std::process::id()));
     let Ok(file) = open(&path) else {
         return tempfile::tempfile().map_err(SimError::file(&std::env::temp_dir()));
     };
     fs::remove_file(&path).map_err(SimError::file(&path))?;
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_cache_that_is_gone_leaves_the_directory_for_temporary_files() {
+        let scratch = tempfile::tempdir().unwrap();
+        let place = scratch.path().join("cache");
+        let cache = Cache::at(&place).unwrap();
+        unnamed(&cache).unwrap().write_all(b"in the cache").unwrap();
+        fs::remove_dir_all(&place).unwrap();
+        let mut file = unnamed(&cache).unwrap();
+        file.write_all(b"elsewhere").unwrap();
+        assert!(!place.exists());
+    }
 }

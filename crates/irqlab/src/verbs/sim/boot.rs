@@ -223,7 +223,7 @@ fn watched(
         saved.push(held.number);
         saver.save(vm, held, &console::say)
     };
-    // What goes into a file is worth the rest of the run.
+    // A run that is written to a file goes on without its console.
     let is_kept = options.results.out.is_some() || options.record.is_some();
     let console = GuestConsole::new(to_stdout);
     let stop = || recording.was_stopped() || (console.has_failed() && !is_kept);
@@ -366,7 +366,7 @@ impl GuestConsole {
                 let mut out = io::stdout().lock();
                 out.write_all(bytes).and_then(|()| out.flush())
             }
-            // What stderr does not take is nobody's result.
+            // On stderr the console is no result.
             false => io::stderr().write_all(bytes).or(Ok(())),
         });
         *self.failure.borrow_mut() = written.err();
@@ -376,7 +376,7 @@ impl GuestConsole {
         self.failure.borrow().is_some()
     }
 
-    /// How irqlab ends where stdout took no more: a reader that has seen enough is no error.
+    /// Returns how irqlab ends if writing to stdout failed. A closed pipe is no error.
     fn end(&self) -> anyhow::Result<Option<ExitCode>> {
         match self.failure.take() {
             None => Ok(None),

@@ -103,3 +103,43 @@ fn aligned(rows: &[[String; 7]]) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(position: u64, context: &str) -> RecordedEvent {
+        RecordedEvent {
+            position,
+            cpu: Some(1),
+            at_cycles: None,
+            kind: "transition",
+            context: Some(context.to_owned()),
+            detail: "task <\"x\">".to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_document_has_both_sides() {
+        let equal: Json = serde_json::from_str(&as_json(None)).unwrap();
+        assert_eq!(equal["equal"], true);
+        assert!(equal["first_difference_record"].is_null() && equal["a"].is_null(), "{equal}");
+
+        let found = Divergence {
+            at: 2,
+            before: vec![event(1, "idle")],
+            after: [vec![event(2, "softirq TIMER")], Vec::new()],
+        };
+        let differs: Json = serde_json::from_str(&as_json(Some(&found))).unwrap();
+        assert_eq!(
+            (&differs["equal"], &differs["first_difference_record"]),
+            (&json!(false), &json!(2))
+        );
+        assert_eq!(differs["before"][0]["record"], 1);
+        let expected = json!({
+            "record": 2, "cpu": 1, "at_cycles": null, "event": "transition",
+            "context": "softirq TIMER", "detail": "task <\"x\">",
+        });
+        assert_eq!((&differs["a"], &differs["b"]), (&json!([expected]), &json!([])));
+    }
+}
