@@ -198,15 +198,20 @@ pub fn refined<T: Touch>(touch: &mut T, config: WindowConfig) -> Window {
 pub fn basic<T: Touch>(touch: &mut T, config: WindowConfig) -> Window {
     let chunks = touch.chunks();
     let mut window = Window::default();
+    let idle_cycles = idle_cycles();
     let start = now();
     let (mut last, mut filling) = (start, config.warm_passes * chunks);
     while last.wrapping_sub(start) <= config.window_cycles {
-        if filling > 0 {
+        let idled = if filling > 0 {
             touch.chunk();
             filling -= 1;
-        }
+            0
+        } else {
+            idle();
+            idle_cycles
+        };
         let time = now();
-        let took = time.wrapping_sub(last);
+        let took = time.wrapping_sub(last).saturating_sub(idled);
         last = time;
         if took > config.limits.gap {
             window.gap(took, time);
@@ -235,15 +240,48 @@ pub fn basic<T: Touch>(touch: &mut T, config: WindowConfig) -> Window {
 /// `most_cycles`, because a CPU may have no tick.
 #[inline(never)]
 pub fn wait_for_interrupt(gap_cycles: u64, most_cycles: u64) {
+    let gap_cycles = gap_cycles + idle_cycles();
     let start = now();
     let mut last = start;
     while last.wrapping_sub(start) < most_cycles {
+        idle();
         let time = now();
         if time.wrapping_sub(last) > gap_cycles {
             return;
         }
         last = time;
     }
+}
+
+/// Lets some hundred cycles pass without a memory access, in few instructions: a loop that only reads the
+/// clock executes several a cycle, and a simulated machine executes each of them.
+#[inline(always)]
+fn idle() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the quotient is the dividend and the remainder 0, so no division overflows; each depends on
+    // the one before. Registers and flags alone change.
+    unsafe {
+        std::arch::asm!(
+            "div {one}",
+            "div {one}",
+            "div {one}",
+            "div {one}",
+            one = in(reg) 1_u64,
+            inout("rax") u64::MAX => _,
+            inout("rdx") 0_u64 => _,
+            options(nomem, nostack),
+        );
+    }
+}
+
+/// Returns the time of [`idle`] with a reading of the clock, cycles: the least of some.
+fn idle_cycles() -> u64 {
+    let one = |_| {
+        let start = now();
+        idle();
+        now().wrapping_sub(start)
+    };
+    (0..8).map(one).min().unwrap_or(0)
 }
 
 /// Two untimed passes. After them all lines are present, and the replacement state is that of a loop.

@@ -1,9 +1,10 @@
 //! `reproduce footprint-1999`: what an interrupt evicts, model by model.
 
+use std::cmp::Reverse;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow};
 use lab::experiment::{Bench, BenchFacts, Experiment, Measured, RunContext, Step, assemble};
 use lab::footprint::Samples;
 use lab::footprint::paper::{ModelRun, Paper, Part, paper, statements};
@@ -37,14 +38,15 @@ struct Gathered {
     host: Map<String, Json>,
     machines: Map<String, Json>,
     stopped: bool,
-    /// Whether a part failed.
-    failed: bool,
+    /// Why the first part that failed did.
+    failure: Option<anyhow::Error>,
 }
 
 /// A machine of its own: a part of a model's measurements.
 struct Item<'a> {
     model: &'a str,
     part: GuestPart,
+    window_cycles: u64,
 }
 
 /// What came of it: what a run says about the machine, the bench's facts, and the samples. None when the
@@ -56,16 +58,21 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     let figures = Paper::footprint_1999().context("papers/footprint-1999.toml")?;
     let mut items = Vec::new();
     for model in &args.models {
-        for part in parts(&changed(model, &[])?, args.repetitions as usize, args.seed) {
+        let described = changed(model, &[])?;
+        for part in parts(&described, args.repetitions as usize, args.seed) {
             changed(model, &part.set())?;
-            items.push(Item { model, part });
+            items.push(Item { model, window_cycles: part.window_cycles(&described), part });
         }
     }
     let open = OpenRun::new("reproduce", &args.results)?;
     let stop = stop_on_signals()?;
     let jobs = args.jobs.choose(items.len(), MEMORY_MIB);
     let progress = Mutex::new((0, ProgressLine::new(Redraw::EverySecond)));
-    let results = for_each(jobs, &items, |_, item| {
+    // The long ones first: started last, one of them would run alone.
+    let mut order: Vec<usize> = (0..items.len()).collect();
+    order.sort_by_key(|index| Reverse(items[*index].window_cycles));
+    let results = for_each(jobs, &order, |_, index| {
+        let item = &items[*index];
         if stop.is_requested() {
             return Ok(None);
         }
@@ -79,18 +86,21 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     });
     drop(progress);
     let mut all = Gathered::default();
-    for (item, result) in items.into_iter().zip(results) {
+    let mut results: Vec<(usize, ItemResult)> = order.into_iter().zip(results).collect();
+    results.sort_by_key(|(index, _)| *index);
+    for (item, (_, result)) in items.into_iter().zip(results) {
         gather(item, result, &mut all)?;
     }
     if all.runs.iter().all(|run| run.parts.is_empty()) {
-        bail!("stopped before anything was measured; nothing was written");
+        let stopped = || anyhow!("stopped before anything was measured; nothing was written");
+        return Err(all.failure.unwrap_or_else(stopped));
     }
     open.finish(&assemble_all(args, &figures, all, open.started()), &[])
 }
 
 /// Adds what came of a part to the others of its model.
 fn gather(
-    Item { model, part }: Item<'_>,
+    Item { model, part, .. }: Item<'_>,
     result: ItemResult,
     all: &mut Gathered,
 ) -> anyhow::Result<()> {
@@ -104,14 +114,13 @@ fn gather(
             all.stopped = true;
             return Ok(());
         }
-        // What others gave stays, unless there is nothing.
-        Err(error) if all.runs.iter().all(|run| run.parts.is_empty()) => return Err(error),
+        // The results of the other parts are kept.
         Err(error) => {
-            all.failed = true;
             let what = format!("{model}, {}", part.name);
             let reason = format!("{error:#}");
             let table = "series".to_owned();
             all.absent.push(record::Absence { table, what, reason, remedy: None });
+            all.failure.get_or_insert(error);
             return Ok(());
         }
     };
@@ -181,11 +190,10 @@ fn add_part(
             all.warnings.push(words);
         }
     }
-    if let Some(clock) =
-        part.clock.as_ref().filter(|_| all.runs.last().is_some_and(|run| run.parts.is_empty()))
-    {
+    if let Some(clock) = part.clock() {
         all.warnings.push(format!(
-            "{name}: run with {clock}: at its own, windows are too long for the host"
+            "{name}, {}: run with {clock}: at its own, windows have too many cycles for the host",
+            part.name
         ));
     }
     let run = assemble(&part.request.plan, RunContext::default(), facts, seen);
@@ -237,12 +245,33 @@ fn assemble_all(args: &ReproduceArgs, figures: &Paper, all: Gathered, started: T
         experiment: "footprint".to_owned(),
         bench: "sim".to_owned(),
         started_utc: started.to_string(),
-        complete: !all.stopped && !all.failed,
+        complete: !all.stopped && all.failure.is_none(),
         host: all.host,
         settings: settings.as_object().cloned().unwrap_or_default(),
         observer: Map::new(),
         warnings,
         absent,
         tables,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(number: usize) -> Item<'static> {
+        let part = parts(&changed("ultra-1", &[]).unwrap(), 24, 1).swap_remove(number);
+        Item { model: "ultra-1", window_cycles: 0, part }
+    }
+
+    #[test]
+    fn a_part_that_fails_first_takes_no_other_with_it() {
+        let mut all = Gathered::default();
+        gather(item(0), Err(anyhow!("no machine")), &mut all).unwrap();
+        let measured = (Map::new(), BenchFacts::default(), Measured::default());
+        gather(item(1), Ok(Some(measured)), &mut all).unwrap();
+        assert_eq!((all.absent.len(), all.runs[0].parts.len()), (1, 1));
+        assert_eq!(all.absent[0].reason, "no machine");
+        assert!(all.failure.is_some());
     }
 }

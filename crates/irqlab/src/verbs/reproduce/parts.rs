@@ -18,6 +18,8 @@ const LONG_REPETITIONS_MAX: usize = 24;
 /// cycles for the host. The number of displaced lines does not depend on the cycles of a microsecond.
 const FAST_HZ: u64 = 1_000_000_000;
 const FAST_FACTOR: u64 = 20;
+/// For long windows, the fastest clock: a model with a faster one runs at an integer fraction of it.
+const LONG_HZ_MAX: u64 = 235_000_000;
 /// With this latency a read completes after the loop has filled its cache and waited for a tick.
 const LATE_DISK: &str = "virtio-blk,latency=12ms";
 const DISK: &str = "virtio-blk,latency=1ms";
@@ -40,8 +42,8 @@ pub struct GuestPart {
     pub long: bool,
     /// Changes of the model that the paper asks for, separated by blanks.
     pub change: Option<String>,
-    /// A change that makes the run shorter on the host.
-    pub clock: Option<String>,
+    /// Another clock than the model's, which makes the run shorter on the host, Hz.
+    pub clock_hz: Option<u64>,
     /// Its disk.
     pub disk: &'static str,
     /// More for its kernel's command line.
@@ -54,7 +56,21 @@ impl GuestPart {
     /// All changes of the model.
     pub fn set(&self) -> Vec<String> {
         let change = self.change.iter().flat_map(|change| change.split(' '));
-        change.map(str::to_owned).chain(self.clock.clone()).collect()
+        change.map(str::to_owned).chain(self.clock()).collect()
+    }
+
+    /// The change of the model for its clock.
+    pub fn clock(&self) -> Option<String> {
+        self.clock_hz.map(|hz| format!("clock={}MHz", hz / 1_000_000))
+    }
+
+    /// About how many cycles its windows have together, compared with other parts.
+    pub fn window_cycles(&self, model: &SystemModel) -> u64 {
+        let plan = &self.request.plan;
+        let series = plan.levels.len() * plan.stimuli.len() * plan.methods.len();
+        let windows = (series * plan.repetitions_max) as u64;
+        windows * self.request.window_ns / 1_000
+            * (self.clock_hz.unwrap_or(model.clock_hz) / 1_000_000)
     }
 
     /// Its cards, where messages are to come.
@@ -85,7 +101,7 @@ pub fn parts(model: &SystemModel, repetitions_max: usize, seed: u64) -> Vec<Gues
         name,
         long: false,
         change: None,
-        clock: clock(model),
+        clock_hz: other_clock(model, clock_hz(model)),
         disk: DISK,
         append: Vec::new(),
         request,
@@ -98,7 +114,9 @@ pub fn parts(model: &SystemModel, repetitions_max: usize, seed: u64) -> Vec<Gues
     let repetitions_max = repetitions_max.min(LONG_REPETITIONS_MAX);
     let plan = Plan { repetitions_max, ..long.plan };
     let long = FootprintRequest { plan, ticks: true, window_ns: LONG_NS, ..long };
-    parts.push(GuestPart { long: true, disk: LATE_DISK, ..part("long windows", long) });
+    let hz = clock_hz(model);
+    let clock_hz = other_clock(model, hz / hz.div_ceil(LONG_HZ_MAX).max(1));
+    parts.push(GuestPart { long: true, clock_hz, disk: LATE_DISK, ..part("long windows", long) });
     let l2 = |stimuli: &[Stimulus]| request(&[Level::L2], stimuli, &[Method::Refined]);
     let change = other_line(model);
     if l2_pass_ns(model) < TICK_PASS_NS {
@@ -138,9 +156,8 @@ fn clock_hz(model: &SystemModel) -> u64 {
     if model.clock_hz > FAST_HZ { model.clock_hz / FAST_FACTOR } else { model.clock_hz }
 }
 
-fn clock(model: &SystemModel) -> Option<String> {
-    let hz = clock_hz(model);
-    (hz != model.clock_hz).then(|| format!("clock={}MHz", hz / 1_000_000))
+fn other_clock(model: &SystemModel, hz: u64) -> Option<u64> {
+    (hz != model.clock_hz).then_some(hz)
 }
 
 /// The estimated time of a pass over L2: each line misses L1 and, with pages of 4 KiB, the TLB.
