@@ -68,14 +68,13 @@ fn the_trace_of_the_same_interrupts_has_the_same_count() {
     let words = ["bench", "trace-agreement", "--rounds", "2", "-d", "300ms", "-q", "--json"];
     let ended = place.run(&words);
     if ended.code == Some(4) {
-        println!("not run: {}", ended.err);
-        return;
+        return needs::not_run(needs::Need::Tracefs, &ended.err);
     }
     let run = ended.assert_code(0).json();
     assert_eq!(run["observer"]["events_lost"], 0);
     let lines = rows(&run, "trace_agreement");
     if lines.is_empty() {
-        println!("not run: this disk raises no interrupts of its own");
+        needs::not_run(needs::Need::Disk, "this disk raises no interrupts of its own");
     }
     for line in lines {
         let (counted, traced) = (count(line, "irqlab_count"), count(line, "trace_count"));
@@ -97,8 +96,7 @@ fn a_storm_is_counted_whole() {
     let place = Place::new();
     let ended = place.run(&["bench", "storm", "-d", "1s", "-q", "--json"]);
     if ended.code == Some(4) {
-        println!("not run: {}", ended.err);
-        return;
+        return needs::not_run(needs::Need::Bpf, &ended.err);
     }
     let run = ended.assert_code(0).json();
     let lost = row(&run, "storm", "quantity", "events lost").expect("a row of its own");
@@ -127,8 +125,7 @@ fn what_a_killed_bench_leaves_is_removed_by_the_next() {
         has_ended || !instances(|pid| pid == child_pid).is_empty()
     });
     if has_ended {
-        println!("not run: no trace is available here");
-        return;
+        return needs::not_run(needs::Need::Tracefs, "no trace is available");
     }
     signal(&child, Signal::KILL);
     child.wait().expect("our child");
@@ -160,7 +157,7 @@ fn noise_peers_holds_what_is_installed_against_the_detour_loop() {
     let ended = place.run(&[&words[..], &["--thresholds-us", "5,1000"]].concat());
     if ended.code != Some(0) {
         // A machine of one CPU, or one without a clock for the loop.
-        return println!("not run: {}", ended.err);
+        return needs::not_run(needs::Need::Tsc, &ended.err);
     }
     let run = ended.json();
     for tool in ["irqlab", "oslat", "cyclictest"] {

@@ -46,7 +46,7 @@ fn each_repetition_counts_or_was_removed_for_a_reason() {
     let more = ["--level", "l1d,l1i,dtlb", "--method", "basic,refined", "--rounds", "1"];
     let ended = place.run(&[&words[..], &sizes, &more].concat());
     if ended.code == Some(4) {
-        return println!("not run: {}", ended.err);
+        return needs::not_run(needs::Need::Tsc, &ended.err);
     }
     let run = ended.assert_code(0).json();
     assert_eq!((&run["experiment"], &run["bench"]), (&"footprint".into(), &"live".into()));
@@ -92,7 +92,7 @@ fn an_interrupt_from_another_cpu_has_a_row_or_a_reason() {
         ["footprint", "-q", "--json", "--stimulus", "ipi,timer", "--level", "l1d", "-c", "0"];
     let ended = place.run(&[&words[..], &["--repetitions", "16", "--rounds", "1"]].concat());
     if ended.code == Some(4) {
-        return println!("not run: {}", ended.err);
+        return needs::not_run(needs::Need::Tsc, &ended.err);
     }
     let run = ended.assert_code(0).json();
     let has_row = rows(&run, "footprint").iter().any(|row| row["stimulus"] == "ipi");
@@ -221,7 +221,7 @@ fn a_trace_has_the_interrupt_where_the_loop_was_stalled() {
     let more = ["--repetitions", "16", "--rounds", "1", "--out", "run"];
     let ended = place.run(&[&words[..], &more].concat());
     if ended.code == Some(4) {
-        return println!("not run: {}", ended.err);
+        return needs::not_run(needs::Need::Tsc, &ended.err);
     }
     let run = ended.assert_code(0).json();
     let absent = run["absent"].as_array().unwrap();
@@ -231,7 +231,7 @@ fn a_trace_has_the_interrupt_where_the_loop_was_stalled() {
     {
         if let Some(why) = absent.iter().find(|one| one["what"] == what) {
             assert_eq!(file.exists(), is_written);
-            return println!("not run: {why}");
+            return needs::not_run(needs::Need::Bpf, why);
         }
     }
     let inside = slices(&file, "l1d, timer, refined");

@@ -38,7 +38,7 @@ fn a_threshold_below_the_loop_is_refused_with_the_least() {
     let place = Place::new();
     let ended = place.run(&["noise", "--threshold", "1ns"]);
     if ended.code == Some(4) {
-        return println!("not run: {}", ended.err);
+        return needs::not_run(needs::Need::Tsc, &ended.err);
     }
     ended.assert_code(2).assert_says("at least ");
     assert!(place.names().is_empty(), "{:?}", place.names());
@@ -54,7 +54,7 @@ fn the_causes_of_each_cpu_add_up_to_what_it_lost() {
     let place = Place::new();
     let ended = place.run(&["noise", "-q", "-d", "300ms", "--json"]);
     if ended.code == Some(4) {
-        return println!("not run: {}", ended.err);
+        return needs::not_run(needs::Need::Tsc, &ended.err);
     }
     let run = ended.assert_code(0).json();
     assert_eq!((&run["experiment"], &run["complete"]), (&"noise".into(), &true.into()));
@@ -65,7 +65,7 @@ fn the_causes_of_each_cpu_add_up_to_what_it_lost() {
     let traced: Vec<&Json> = noise.iter().filter(|row| row["traced"] == true).collect();
     if let Some(reason) = absence(&run, "what the kernel did meanwhile") {
         assert!(traced.is_empty() && !noise.is_empty());
-        return println!("not run: {reason}");
+        return needs::not_run(needs::Need::Bpf, reason);
     }
     assert_eq!(noise.len(), 2 * traced.len(), "each CPU bare and watched");
     assert!(run["observer"]["bare_lost_ratio"].is_number());
@@ -99,7 +99,7 @@ fn bare_is_without_causes() {
     let words = [&words[..], &["--picture", "a.svg", "--json"]].concat();
     let ended = place.run(&words);
     if ended.code == Some(4) {
-        return println!("not run: {}", ended.err);
+        return needs::not_run(needs::Need::Tsc, &ended.err);
     }
     let run = ended.assert_code(0).json();
     assert!(run["tables"].get("causes").is_none());
@@ -120,7 +120,7 @@ fn a_command_runs_with_the_loops_and_its_failure_is_the_exit_code() {
     let run = |command: &[&str]| place.run(&[&words[..], command].concat());
     let ended = run(&["sleep", "600"]);
     if ended.code == Some(4) {
-        return println!("not run: {}", ended.err);
+        return needs::not_run(needs::Need::Tsc, &ended.err);
     }
     ended.assert_code(0);
     run(&["true"]).assert_code(0).assert_says("the command ended before the loops did");
@@ -134,11 +134,11 @@ fn the_tick_that_is_found_is_the_kernels() {
     let place = Place::new();
     let ended = place.run(&["noise", "-q", "--loop", "detour", "-d", "2s", "--json"]);
     if ended.code == Some(4) {
-        return println!("not run: {}", ended.err);
+        return needs::not_run(needs::Need::Tsc, &ended.err);
     }
     let run = ended.assert_code(0).json();
     let Some(hz) = run["host"]["hz"].as_f64() else {
-        return println!("not run: the kernel does not say its HZ");
+        return needs::not_run(needs::Need::Other, "the kernel does not say its HZ");
     };
     let ticks: Vec<&Json> = rows(&run, "periods")
         .iter()
@@ -162,7 +162,7 @@ fn what_a_parallel_job_loses_is_computed_from_a_run() {
     let words = ["noise", "-q", "--no-trace", "-c", "0", "-d", "200ms", "--loop", "detour,ftq"];
     let ended = place.run(&[&words[..], &["--pictures", "--out", "measured"]].concat());
     if ended.code == Some(4) {
-        return println!("not run: {}", ended.err);
+        return needs::not_run(needs::Need::Tsc, &ended.err);
     }
     ended.assert_code(0);
     for name in ["sizes.svg", "spectrum.svg"] {

@@ -266,7 +266,8 @@ fn a_full_stderr_changes_no_exit_code() {
     assert_eq!(wrong.stderr(full()).status().unwrap().code(), Some(2));
 }
 
-/// A guest's console that nobody can read ends the machine, as it ends a shell's pipe.
+/// A guest whose console cannot be written to stdout is ended, as a process is that writes to a closed
+/// pipe.
 #[test]
 fn a_guest_whose_console_goes_nowhere_is_ended() {
     let place = Place::new();
@@ -281,5 +282,5 @@ fn a_guest_whose_console_goes_nowhere_is_ended() {
     let mut boot = place.irqlab(&words);
     let mut child = boot.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     drop(child.stdout.take());
-    assert_eq!(child.wait().unwrap().code(), Some(0), "a reader that has seen enough");
+    assert_eq!(child.wait().unwrap().code(), Some(0), "a closed pipe is no error");
 }

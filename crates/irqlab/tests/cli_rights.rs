@@ -109,8 +109,7 @@ fn a_disk_that_cannot_be_read_leaves_the_other_conditions() {
 #[test]
 fn a_disk_that_is_memory_is_refused() {
     let Ok(mut file) = tempfile::NamedTempFile::new_in("/dev/shm") else {
-        println!("not run: no /dev/shm");
-        return;
+        return needs::not_run(needs::Need::Other, "no /dev/shm");
     };
     if !can_measure() {
         return;
@@ -133,8 +132,7 @@ fn ipis_to_one_measured_cpu() {
     let ended = place.run(&short(&["-c", "0", "--stimulus", "ipi", "--rate", "high", "--json"]));
     if ended.code == Some(4) {
         ended.assert_says("idle/high/ipi: ");
-        println!("not run: {}", ended.err);
-        return;
+        return needs::not_run(needs::Need::Cpus, &ended.err);
     }
     let run = ended.assert_code(0).json();
     assert_eq!(conditions(&run), ["idle/high/ipi"]);

@@ -41,7 +41,7 @@ fn bench(settings: LiveSettings) -> Option<LiveBench> {
     match LiveBench::new(settings) {
         Ok(bench) => Some(bench),
         Err(BenchError::NothingMeasurable { reason, .. }) => {
-            println!("not run: {reason}");
+            needs::not_run(needs::Need::Bpf, reason);
             None
         }
         Err(error) => panic!("{error}"),
@@ -57,7 +57,7 @@ fn measured(bench: &mut LiveBench, condition: Condition, pass: usize) -> Option<
     match bench.measure(condition, pass) {
         Ok(sample) => Some(sample),
         Err(BenchError::Unavailable { reason, .. }) => {
-            println!("not run: {reason}");
+            needs::not_run(needs::Need::Other, reason);
             None
         }
         Err(error) => panic!("{error}"),
@@ -166,7 +166,7 @@ fn events_are_read_at_entry_and_exit_of_every_span() {
     let facts = bench.facts();
     assert!(facts.absent.iter().any(|one| one.what.contains("no-such-event")), "{facts:?}");
     let Some(pass) = bench.passes().iter().position(|pass| pass.events.len() == 2) else {
-        return println!("not run: msr/tsc/ and cpu-clock do not count together here");
+        return needs::not_run(needs::Need::Other, "msr/tsc/ and cpu-clock do not count together");
     };
     let Some(sample) = measured(&mut bench, made(Stimulus::Timer), pass) else { return };
     check_counts(&sample);

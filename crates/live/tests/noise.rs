@@ -74,7 +74,7 @@ fn the_ledger_of_a_window_closes() {
     assert!(ledger.gaps.sum <= cpu.window_ns, "{} of {}", ledger.gaps.sum, cpu.window_ns);
     assert_eq!((cpu.lost_records, cpu.migrated), (0, 0));
     if !traced {
-        return println!("not run: {:?}", bench.facts().absent);
+        return needs::not_run(needs::Need::Bpf, format!("{:?}", bench.facts().absent));
     }
     assert_eq!(ledger.by_class_ns().expect("classes").iter().sum::<u64>(), ledger.gaps.sum);
     let marks = sample.traced.expect("marks");
@@ -159,7 +159,7 @@ fn every_injected_detour_is_found_and_named() {
     let sample = bench.measure(Loop::Detour, traced).expect("a window");
     stop.store(true, Ordering::Relaxed);
     let Some(injected) = injector.join().expect("the injector") else {
-        return println!("not run: no right to SCHED_FIFO");
+        return needs::not_run(needs::Need::Fifo, "no right to it");
     };
     let noise = only(&sample);
     let ledger = ledger(noise);

@@ -52,13 +52,24 @@ fn settings(stimulus: Stimulus, rate: Rate) -> StimulusSettings {
     }
 }
 
+/// What a machine lacks that cannot give a stimulus.
+fn need_of(stimulus: Stimulus) -> needs::Need {
+    match stimulus {
+        Stimulus::Disk => needs::Need::Disk,
+        Stimulus::Net => needs::Need::Namespaces,
+        Stimulus::Ipi => needs::Need::Cpus,
+        _ => needs::Need::Other,
+    }
+}
+
 /// Starts a stimulus, or says why this machine cannot.
 fn start_or_skip(settings: &StimulusSettings) -> Option<Running> {
     match start(settings, &helper()) {
         Ok(running) => Some(running),
         Err(StimulusError::Unavailable { reason, remedy }) => {
             assert!(!reason.is_empty() && !remedy.is_empty());
-            println!("{} {} not tested here: {reason}", settings.stimulus, settings.rate);
+            let what = format!("{} {}: {reason}", settings.stimulus, settings.rate);
+            needs::not_run(need_of(settings.stimulus), what);
             None
         }
         Err(error) => panic!("{error}"),

@@ -112,8 +112,7 @@ fn no_permission_names_path_and_cause() {
     let parent = tempfile::tempdir().unwrap();
     fs::set_permissions(parent.path(), fs::Permissions::from_mode(0o555)).unwrap();
     if fs::write(parent.path().join("probe"), "").is_ok() {
-        println!("skipped: this user may write anywhere");
-        return;
+        return needs::not_run(needs::Need::Other, "this user may write anywhere");
     }
     let error = write_run(&common::sample(), &[], &parent.path().join("run")).unwrap_err();
     let start = format!("cannot write {}", parent.path().display());
@@ -139,9 +138,9 @@ fn on_tmpfs(name: &str, options: &str) {
             panic!("{}", String::from_utf8_lossy(&output.stderr));
         }
         Ok(output) => {
-            println!("skipped: no mount: {}", String::from_utf8_lossy(&output.stderr));
+            needs::not_run(needs::Need::Namespaces, String::from_utf8_lossy(&output.stderr));
         }
-        Err(error) => println!("skipped: no unshare: {error}"),
+        Err(error) => needs::not_run(needs::Need::Namespaces, format!("unshare: {error}")),
     }
 }
 

@@ -114,7 +114,7 @@ pub fn can_measure() -> bool {
         (ended.code == Some(4)).then_some(ended.err)
     });
     if let Some(reason) = reason {
-        println!("not run: {reason}");
+        needs::not_run(needs::Need::Bpf, reason);
     }
     reason.is_none()
 }
@@ -123,7 +123,7 @@ pub fn can_measure() -> bool {
 pub fn can_measure_as_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
-        println!("not run: needs root");
+        needs::not_run(needs::Need::Root, "this is another user");
     }
     is_root && can_measure()
 }
@@ -194,7 +194,7 @@ pub fn can_simulate(place: &Place) -> bool {
     // What it asks the guest is kept, so this boots but once.
     let ended = place.run(&["sim", "facts"]);
     if ended.code != Some(0) {
-        println!("not run: {}", ended.err);
+        needs::not_run(needs::Need::Qemu, &ended.err);
     }
     ended.code == Some(0)
 }

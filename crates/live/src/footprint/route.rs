@@ -133,7 +133,7 @@ mod tests {
             std::fs::read_to_string(format!("/proc/irq/{irq}/smp_affinity_list")).is_ok()
         };
         let Some(irq) = irqs.iter().find(|irq| has_file(irq)) else {
-            return println!("not run: no interrupt has an affinity here");
+            return needs::not_run(needs::Need::Other, "no interrupt has an affinity");
         };
         let scratch = tempfile::tempdir().unwrap();
         let directory = scratch.path().join("journal");

@@ -67,7 +67,7 @@ fn nothing_outlives_a_killed_parent() {
         // It prints the facts once the source runs.
         let mut byte = [0];
         if parent.stdout.take().unwrap().read(&mut byte).unwrap() == 0 {
-            println!("{source} not tested here: it does not run");
+            needs::not_run(needs::Need::Other, format!("{source} does not run"));
             parent.wait().unwrap();
             continue;
         }
@@ -97,7 +97,7 @@ fn without_rights_sources_are_unavailable_or_work() {
     let _alone = alone();
     let setpriv = Path::new("/usr/bin/setpriv");
     if !setpriv.exists() || !rustix::process::geteuid().is_root() {
-        println!("not tested here: needs root and setpriv");
+        needs::not_run(needs::Need::Root, "needs root and setpriv");
         return;
     }
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();

@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn the_program_has_the_markers_that_the_plugin_looks_for() {
         if PROGRAM.is_empty() {
-            return println!("not run: {PROGRAM_MISSING}");
+            return needs::not_run(needs::Need::Qemu, PROGRAM_MISSING);
         }
         let bytes = simrecord::marker::BYTES;
         let marks = PROGRAM.windows(bytes.len()).filter(|window| *window == bytes).count();

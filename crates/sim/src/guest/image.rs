@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn the_guest_has_the_markers_that_the_plugin_looks_for() {
         if GUEST.is_empty() {
-            return println!("not run: {GUEST_MISSING}");
+            return needs::not_run(needs::Need::Qemu, GUEST_MISSING);
         }
         let marker = simrecord::marker::BYTES;
         let marks = GUEST.windows(marker.len()).filter(|bytes| *bytes == marker).count();

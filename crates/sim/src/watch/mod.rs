@@ -403,7 +403,7 @@ mod tests {
     #[test]
     fn commas_of_paths_reach_the_plugin() {
         if PLUGIN.is_empty() {
-            return println!("not run: {PLUGIN_MISSING}");
+            return needs::not_run(needs::Need::Qemu, PLUGIN_MISSING);
         }
         let scratch = tempfile::tempdir().unwrap();
         let cache = Cache::at(&scratch.path().join("a,b")).unwrap();
@@ -422,7 +422,7 @@ mod tests {
     #[test]
     fn a_record_without_an_end_names_the_cause() {
         if PLUGIN.is_empty() {
-            return println!("not run: {PLUGIN_MISSING}");
+            return needs::not_run(needs::Need::Qemu, PLUGIN_MISSING);
         }
         let scratch = tempfile::tempdir().unwrap();
         let cache = Cache::at(scratch.path()).unwrap();

@@ -1,0 +1,10 @@
+//! Experiments on simulated machines, by the command. Where there is no QEMU, the tests say so and pass.
+//!
+//! One program, so that as many machines run at once as there are processors.
+
+mod bare;
+#[path = "../cli_support/mod.rs"]
+mod cli_support;
+mod machine;
+mod noise;
+mod verify_probes;

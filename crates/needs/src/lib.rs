@@ -1,0 +1,108 @@
+//! What tests need of the machine that they run on.
+//!
+//! A test that needs what the machine does not have calls [`not_run`], says why, and passes. That is an
+//! error where the environment variable `IRQLAB_REQUIRE` names the need, as in `IRQLAB_REQUIRE=qemu,bpf`:
+//! `./check` sets it to what it knows that the machine has.
+
+#![forbid(unsafe_code)]
+
+use std::fmt::{self, Display};
+use std::str::FromStr;
+
+/// The variable with the needs that must be met, separated by commas.
+pub const VARIABLE: &str = "IRQLAB_REQUIRE";
+
+/// What a test needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// To load irqlab's BPF programs: the rights, and a kernel that accepts them.
+    Bpf,
+    /// A processor that is not shared with the test, or several.
+    Cpus,
+    /// A disk that a file can be read from past the page cache.
+    Disk,
+    /// Namespaces of the test's own, with a network or mounts in them.
+    Namespaces,
+    /// The distribution's `perf` program.
+    Perf,
+    /// QEMU, and a kernel for its guest.
+    Qemu,
+    /// To be root.
+    Root,
+    /// SCHED_FIFO.
+    Fifo,
+    /// The kernel's trace events in tracefs.
+    Tracefs,
+    /// A time-stamp counter that ticks at a constant rate.
+    Tsc,
+    /// What no setting gives a machine: an interrupt that can be moved, a kernel that tells what it did.
+    Other,
+}
+
+impl Need {
+    const NAMES: [(Need, &str); 11] = [
+        (Need::Bpf, "bpf"),
+        (Need::Cpus, "cpus"),
+        (Need::Disk, "disk"),
+        (Need::Namespaces, "namespaces"),
+        (Need::Perf, "perf"),
+        (Need::Qemu, "qemu"),
+        (Need::Root, "root"),
+        (Need::Fifo, "fifo"),
+        (Need::Tracefs, "tracefs"),
+        (Need::Tsc, "tsc"),
+        (Need::Other, "other"),
+    ];
+}
+
+impl Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Need::NAMES.iter().find(|(need, _)| need == self).map_or("", |(_, name)| name);
+        f.write_str(name)
+    }
+}
+
+impl FromStr for Need {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Need, String> {
+        let found = Need::NAMES.iter().find(|(_, name)| *name == text);
+        let names = || Need::NAMES.map(|(_, name)| name).join(", ");
+        found.map(|(need, _)| *need).ok_or_else(|| format!("{text:?}: allowed: {}", names()))
+    }
+}
+
+/// Parses a list of needs; an empty one has none.
+///
+/// # Errors
+/// Where a name is none.
+pub fn parse(list: &str) -> Result<Vec<Need>, String> {
+    list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::parse).collect()
+}
+
+/// Says that a test does not run, and why.
+///
+/// # Panics
+/// Where [`VARIABLE`] requires what is missing, or has another name in it.
+#[track_caller]
+pub fn not_run(need: Need, reason: impl Display) {
+    let list = std::env::var(VARIABLE).unwrap_or_default();
+    let required = parse(&list).unwrap_or_else(|error| panic!("{VARIABLE}: {error}"));
+    assert!(!required.contains(&need), "{need} is required ({VARIABLE}), and missing: {reason}");
+    println!("not run: no {need}: {reason}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_names_needs() {
+        assert_eq!(parse("qemu, bpf,"), Ok(vec![Need::Qemu, Need::Bpf]));
+        assert_eq!(parse(""), Ok(Vec::new()));
+        assert!(parse("quemu").unwrap_err().starts_with("\"quemu\": allowed: bpf, cpus, "));
+        for (need, name) in Need::NAMES {
+            assert_eq!((need.to_string(), name.parse()), (name.to_owned(), Ok(need)));
+        }
+    }
+}

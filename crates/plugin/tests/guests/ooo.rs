@@ -1,0 +1,189 @@
+//! The first process of the guest of `machines/ooo.rs`, which compiles this file by itself: loops
+//! whose cycles on a core are known, each between two markers.
+
+#[path = "init.rs"]
+mod init;
+#[allow(dead_code)]
+#[path = "../../../simrecord/src/marker.rs"]
+mod marker;
+
+use std::arch::asm;
+use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+const ITERATIONS: u64 = 2_000;
+const CHASE_ITERATIONS: u64 = 20;
+
+fn main() {
+    init::mount_all([(c"proc", c"/proc"), (c"devtmpfs", c"/dev")]);
+    if std::env::var("phase").is_ok_and(|phase| phase == "symbols") {
+        init::hand_over_symbols();
+    } else {
+        measure();
+    }
+    init::power_off();
+}
+
+fn measure() {
+    let small = chain(16 << 10);
+    let large = chain(128 << 10);
+    marker::mark(marker::FULL, 0);
+    // Contexts are known from the first return from the kernel on.
+    drop(fs::read("/proc/uptime"));
+    noted(1, ITERATIONS, || dependent_adds(ITERATIONS));
+    noted(2, ITERATIONS, || independent_adds(ITERATIONS));
+    for (number, chain) in [(3, &small), (4, &large)] {
+        chase(chain, 2);
+        noted(number, CHASE_ITERATIONS * chain.len() as u64 / 8, || chase(chain, CHASE_ITERATIONS));
+    }
+    noted(5, ITERATIONS, || branches(ITERATIONS, u64::MAX));
+    noted(6, ITERATIONS, || branches(ITERATIONS, 1 << 40));
+    together();
+    all_at_once();
+    beside_a_sleeper();
+    marker::mark(marker::END, 0);
+}
+
+/// Runs `work` between two snapshots, after a note with its number and size.
+fn noted(number: u32, size: u64, work: impl Fn()) {
+    work();
+    marker::mark(marker::USER_FIRST + number, size);
+    marker::mark(marker::SNAPSHOT, 0);
+    work();
+    marker::mark(marker::SNAPSHOT, 0);
+}
+
+/// 64 additions, each of the result of the one before.
+#[inline(never)]
+fn dependent_adds(iterations: u64) {
+    // SAFETY: only registers change.
+    unsafe {
+        asm!(
+            "2:", ".rept 64", "add {a}, {a}", ".endr", "dec {iterations}", "jnz 2b",
+            a = inout(reg) 1_u64 => _,
+            iterations = inout(reg) iterations => _,
+            options(nomem, nostack),
+        );
+    }
+}
+
+/// 64 additions to eight registers, one after the other.
+#[inline(never)]
+fn independent_adds(iterations: u64) {
+    // SAFETY: only registers change.
+    unsafe {
+        asm!(
+            "2:", ".rept 8",
+            "add r8, 1", "add r9, 1", "add r10, 1", "add r11, 1",
+            "add r12, 1", "add r13, 1", "add r14, 1", "add r15, 1",
+            ".endr", "dec {iterations}", "jnz 2b",
+            iterations = inout(reg) iterations => _,
+            out("r8") _, out("r9") _, out("r10") _, out("r11") _,
+            out("r12") _, out("r13") _, out("r14") _, out("r15") _,
+            options(nomem, nostack),
+        );
+    }
+}
+
+/// A chain through all lines of a number of bytes, in an order that no prefetcher predicts: the
+/// first word of each line of 64 bytes is the address of the next one.
+fn chain(bytes: usize) -> Vec<u64> {
+    let lines = bytes / 64;
+    let mut order: Vec<usize> = (0..lines).collect();
+    let mut state = 88_172_645_463_325_252_u64;
+    for at in (1..lines).rev() {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        order.swap(at, (state % (at as u64 + 1)) as usize);
+    }
+    let mut words = vec![0; lines * 8];
+    let start = words.as_ptr() as u64;
+    for at in 0..lines {
+        words[order[at] * 8] = start + 64 * order[(at + 1) % lines] as u64;
+    }
+    words
+}
+
+/// Follows a chain several times.
+#[inline(never)]
+fn chase(chain: &[u64], iterations: u64) {
+    // SAFETY: each first word of a line is the address of another such word.
+    unsafe {
+        asm!(
+            "2:", ".rept 16", "mov {at}, [{at}]", ".endr", "dec {iterations}", "jnz 2b",
+            at = inout(reg) chain.as_ptr() => _,
+            iterations = inout(reg) iterations * chain.len() as u64 / 8 / 16 => _,
+            options(readonly, nostack),
+        );
+    }
+}
+
+/// Iterations with a branch that depends on a bit of a random number, which is always the same with
+/// a `mask` of all ones.
+#[inline(never)]
+fn branches(iterations: u64, mask: u64) {
+    static DRAWN: AtomicU64 = AtomicU64::new(88_172_645_463_325_252);
+    let mut drawn = DRAWN.load(Ordering::Relaxed);
+    // SAFETY: only registers change.
+    unsafe {
+        asm!(
+            "2:",
+            "mov {t}, {s}", "shl {t}, 13", "xor {s}, {t}",
+            "mov {t}, {s}", "shr {t}, 7", "xor {s}, {t}",
+            "mov {t}, {s}", "shl {t}, 17", "xor {s}, {t}",
+            "test {s}, {mask}",
+            "jz 3f",
+            "nop",
+            "3:",
+            "dec {iterations}", "jnz 2b",
+            s = inout(reg) drawn,
+            t = out(reg) _,
+            mask = in(reg) mask,
+            iterations = inout(reg) iterations => _,
+            options(nomem, nostack),
+        );
+    }
+    DRAWN.store(drawn, Ordering::Relaxed);
+}
+
+/// Four threads execute the same code at the same time.
+fn all_at_once() {
+    let each = 10 * ITERATIONS;
+    marker::mark(marker::USER_FIRST + 8, each);
+    marker::mark(marker::SNAPSHOT, 0);
+    std::thread::scope(|scope| {
+        (0..4).for_each(|_| drop(scope.spawn(|| dependent_adds(each))));
+    });
+    marker::mark(marker::SNAPSHOT, 0);
+}
+
+/// One thread executes without end, and another one sleeps and wakes.
+fn beside_a_sleeper() {
+    let iterations = 50 * ITERATIONS;
+    marker::mark(marker::USER_FIRST + 9, iterations);
+    marker::mark(marker::SNAPSHOT, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| dependent_adds(iterations));
+        scope.spawn(|| (0..10).for_each(|_| std::thread::sleep(Duration::from_micros(500))));
+    });
+    marker::mark(marker::SNAPSHOT, 0);
+}
+
+/// Two threads add to the same number.
+fn together() {
+    static SUM: AtomicU64 = AtomicU64::new(0);
+    marker::mark(marker::USER_FIRST + 7, 0);
+    marker::mark(marker::SNAPSHOT, 0);
+    let add = || {
+        (0..20_000).for_each(|_| {
+            SUM.fetch_add(1, Ordering::SeqCst);
+        })
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(add);
+        scope.spawn(add);
+    });
+    marker::mark(marker::SNAPSHOT, 0);
+}

@@ -1,0 +1,218 @@
+//! Boots a guest twice, and compares its records with each other and with the counts of the guest's
+//! kernel.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use crate::machine::Machine;
+use attribution::KernelContext;
+use simrecord::counters::{COUNTERS, CYCLES, Counts, INSTRUCTIONS, TIME};
+use simrecord::marker;
+use simrecord::parsed::{self, ContextCounts, CpuRegion};
+use simrecord::reader::{self, Stream};
+use simrecord::record::{Check, Marker, Record};
+
+/// A region up to a snapshot, on all CPUs.
+type Snapshot = Vec<CpuRegion>;
+
+/// The content of the record, in order: snapshots, and each note with the snapshot before it.
+#[derive(Default)]
+struct Booted {
+    snapshots: Vec<Snapshot>,
+    notes: Vec<(usize, Marker)>,
+    checks: Vec<Check>,
+}
+
+fn row(snapshot: &Snapshot, cpu: u32, context: KernelContext) -> Option<&ContextCounts> {
+    let on_cpu = snapshot.iter().find(|region| region.region.cpu == cpu)?;
+    on_cpu.contexts.iter().find(|row| row.context == context)
+}
+
+fn entries(snapshot: &Snapshot, cpu: u32, context: KernelContext) -> u64 {
+    row(snapshot, cpu, context).map_or(0, |row| row.row.entries)
+}
+
+/// The counts of user mode, on all CPUs.
+fn user(snapshot: &Snapshot, counter: usize) -> u64 {
+    let rows = snapshot.iter().flat_map(|region| &region.contexts);
+    let rows = rows.filter(|row| matches!(row.context, KernelContext::User(_)));
+    rows.map(|row| row.self_counts[counter]).sum()
+}
+
+fn booted(stream: &Stream) -> Booted {
+    let cpus = stream.header.cpus as usize;
+    let mut booted = Booted::default();
+    for record in &stream.records {
+        match record {
+            Record::Marker(marker) if marker.number >= marker::USER_FIRST => {
+                booted.notes.push((booted.snapshots.len(), *marker));
+            }
+            Record::Marker(marker) if marker.number == marker::FULL => {}
+            Record::Marker(_) => booted.snapshots.push(Snapshot::new()),
+            Record::Check(check) => booted.checks.push(*check),
+            Record::Notice(..) => panic!("{record:?}"),
+            _ => {}
+        }
+    }
+    let regions = parsed::parse(stream).unwrap().regions;
+    assert_eq!(regions.len(), cpus * booted.snapshots.len());
+    booted.snapshots = regions.chunks(cpus).map(<[CpuRegion]>::to_vec).collect();
+    booted
+}
+
+fn record(machine: &Machine, cpus: u32, name: &str, options: &str) -> Vec<u8> {
+    let out = machine.path(&format!("record-{cpus}-{name}"));
+    let options = format!("out={},roi=always,{options}", out.display());
+    machine.boot(cpus, "measure", Some(&options));
+    fs::read(out).unwrap()
+}
+
+/// Every instruction, cycle and miss belongs to one context, and nothing was lost.
+fn sums_close(booted: &Booted) {
+    for region in booted.snapshots.iter().flatten() {
+        let mut sums: Counts = [0; COUNTERS];
+        for row in &region.contexts {
+            (0..COUNTERS).for_each(|counter| sums[counter] += row.self_counts[counter]);
+        }
+        assert_eq!(sums, region.used, "{:?}", region.region);
+        let region = region.region;
+        assert_eq!((region.broken, region.overflows, region.abandoned), (0, 0, 0));
+    }
+}
+
+/// Checks that interrupts and softirqs equal the guest's own counts if none came between the
+/// snapshots around the reading. Returns how many counts were compared, by context.
+fn counts_agree(booted: &Booted) -> BTreeMap<u32, usize> {
+    let mut compared = BTreeMap::new();
+    for (position, note) in &booted.notes {
+        let (number, cpu) = (note.number - marker::USER_FIRST, (note.argument >> 32) as u32);
+        let context = match number {
+            1 => KernelContext::Interrupt(0xec),
+            2..12 => KernelContext::Softirq((number - 2) as u8),
+            _ => continue,
+        };
+        let around = [position - 1, *position];
+        let [Some(before), Some(after)] = around.map(|at| booted.snapshots.get(at)) else {
+            continue;
+        };
+        let (before, after) = (entries(before, cpu, context), entries(after, cpu, context));
+        if before == after {
+            assert_eq!(note.argument & 0xffff_ffff, after, "{context} on cpu {cpu}");
+            *compared.entry(number).or_default() += 1;
+        }
+    }
+    compared
+}
+
+/// A loop with a number of further instructions takes exactly as many more.
+fn loops_count_exactly(booted: &Booted) {
+    let loops: Vec<u64> = booted
+        .notes
+        .iter()
+        .filter(|(_, note)| note.number == marker::USER_FIRST + 100)
+        .map(|(at, _)| {
+            let at_edge = |at: usize| user(&booted.snapshots[at], INSTRUCTIONS);
+            at_edge(at + 1) - at_edge(*at)
+        })
+        .collect();
+    assert_eq!(loops.len(), 2);
+    assert_eq!(loops[1] - loops[0], 2 * 2_000_000);
+}
+
+/// A machine, unless a part of it is missing.
+fn find() -> Option<Machine> {
+    Machine::find("tests/guests/boot.rs", &[])
+        .map_err(|missing| needs::not_run(needs::Need::Qemu, missing))
+        .ok()
+}
+
+#[test]
+fn the_same_guest_gives_the_same_record_and_its_counts_are_the_kernels_own() {
+    let Some(machine) = find() else { return };
+    let options = format!("check=on,spans=on,symbols={}", machine.symbols().display());
+    for cpus in [1, 2] {
+        let bytes = record(&machine, cpus, "first", &options);
+        let again = record(&machine, cpus, "second", &options);
+        assert!(bytes == again, "records of {cpus} CPUs differ");
+        let stream = reader::read(bytes.as_slice()).unwrap();
+        assert!(stream.end.by_marker && stream.header.cpus == cpus);
+        let booted = booted(&stream);
+        sums_close(&booted);
+        let compared = counts_agree(&booted);
+        println!("{cpus} CPUs: counts compared, by kind: {compared:?}");
+        assert!(compared[&1] >= 5 && compared[&3] >= 5, "{compared:?}");
+        loops_count_exactly(&booted);
+        // Starting another CPU makes QEMU's clock jump, once; from then on, the counts agree.
+        let ahead = |check: &Check| check.counted.wrapping_sub(check.icount);
+        assert!(booted.checks.len() >= 2);
+        assert!(booted.checks.windows(2).all(|pair| ahead(&pair[0]) == ahead(&pair[1])));
+    }
+}
+
+#[test]
+fn a_level_that_is_switched_at_a_marker_counts_the_same_from_there_on() {
+    let Some(machine) = find() else { return };
+    let symbols = machine.symbols().display().to_string();
+    let loops = |name: &str, options: &str| {
+        let options = format!("symbols={symbols},{options}");
+        let bytes = record(&machine, 1, name, &options);
+        let stream = reader::read(bytes.as_slice()).unwrap();
+        let booted = booted(&stream);
+        sums_close(&booted);
+        loops_count_exactly(&booted);
+        (bytes, stream.end.instructions.unwrap())
+    };
+    // The guest of this test requests the full level after its boot.
+    let (bytes, switched) = loops("switched", "start=fast");
+    assert!(bytes == loops("switched-again", "start=fast").0, "records differ");
+    let (_, whole) = loops("whole", "");
+    assert!(switched > 0 && switched < whole / 2, "{switched} of {whole}");
+}
+
+/// A model with this latency of memory.
+fn model(machine: &Machine, memory_cycles: u32) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let text = fs::read_to_string(root.join("machines/r4400-1994.toml")).unwrap();
+    let slower = text.replace("memory_cycles = 100", &format!("memory_cycles = {memory_cycles}"));
+    let path = machine.path(&format!("model-{memory_cycles}"));
+    fs::write(&path, slower).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn with_a_model_guest_time_follows_its_cycles() {
+    let Some(machine) = find() else { return };
+    let symbols = machine.symbols().display().to_string();
+    let mut ticks = Vec::new();
+    for memory_cycles in [100, 300] {
+        let model = model(&machine, memory_cycles);
+        let options = format!("detail=timed,model={model},symbols={symbols}");
+        let bytes = record(&machine, 1, &format!("{memory_cycles}"), &options);
+        let stream = reader::read(bytes.as_slice()).unwrap();
+        let booted = booted(&stream);
+        sums_close(&booted);
+        counts_agree(&booted);
+        loops_count_exactly(&booted);
+        let edges = [&booted.snapshots[0], booted.snapshots.last().unwrap()];
+        let timer = KernelContext::Interrupt(0xec);
+        let [before, after] = edges.map(|edge| (entries(edge, 0, timer), edge[0].used));
+        assert!(after.1[CYCLES] > after.1[INSTRUCTIONS] && after.1[TIME] > after.1[CYCLES]);
+        ticks.push((after.0 - before.0, after.1[TIME] - before.1[TIME]));
+    }
+    println!("ticks, cycles at 200 MHz: {ticks:?}");
+    // The tick's period is 4 ms, 800,000 cycles; one may be missing at each end.
+    for (ticks, cycles) in ticks {
+        assert!(ticks.abs_diff(cycles / 800_000) <= 1, "{ticks} ticks in {cycles} cycles");
+    }
+}
+
+#[test]
+fn with_a_model_two_cpus_run_at_once_and_repeat() {
+    let Some(machine) = find() else { return };
+    let symbols = machine.symbols().display().to_string();
+    let options = format!("detail=timed,model={},symbols={symbols}", model(&machine, 100));
+    let bytes = record(&machine, 2, "timed", &options);
+    assert!(bytes == record(&machine, 2, "timed-again", &options), "records differ");
+    sums_close(&booted(&reader::read(bytes.as_slice()).unwrap()));
+}

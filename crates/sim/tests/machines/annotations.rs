@@ -1,0 +1,153 @@
+//! Annotations of a machine by symbols and types of its kernel.
+
+use std::collections::BTreeMap;
+
+use crate::parts::{Bench, LIMITS, bench};
+use attribution::KernelContext;
+use sim::AnnotationUse;
+use sim::annotate::{Annotations, Value};
+use sim::watch::{self, Recording, Watch};
+use sim::{Accounting, boot, guest_facts};
+
+const ORDER: &str = r#"run:ls / > /dev/null; sleep 0.05"#;
+
+fn annotations(bench: &Bench, arguments: &[&str], log: bool) -> Annotations {
+    let facts = guest_facts(&bench.cache, &bench.qemu, &bench.kernel, &|_| {}).unwrap();
+    let arguments: Vec<String> = arguments.iter().map(|text| (*text).to_owned()).collect();
+    Annotations::read(&arguments, log, &facts).unwrap()
+}
+
+/// The outcome of a run with these annotations; `None` if one of them stopped it.
+fn watched(bench: &Bench, cpus: u32, annotations: Annotations) -> (Accounting, Option<u8>) {
+    let mut machine = bench.machine();
+    machine.cpus = cpus;
+    let (cache, qemu) = (&bench.cache, &bench.qemu);
+    let kernel_files = watch::kernel_files(cache, qemu, &bench.kernel, &|_| {}).unwrap();
+    let watch = Watch { annotations, ..Watch::default() };
+    let recording = Recording::new(cache, qemu, &machine, &kernel_files, &watch, None).unwrap();
+    let mut vm =
+        boot::start_with(qemu, &machine, ORDER, LIMITS, recording.instrumentation()).unwrap();
+    let stop = || recording.was_stopped();
+    let exit = boot::follow_unless(&mut vm, LIMITS, &mut |_| {}, &stop).unwrap();
+    drop(vm);
+    (recording.accounting().unwrap(), exit.map(|exit| exit.status))
+}
+
+/// The account without what annotations add.
+fn rest(account: &Accounting) -> Accounting {
+    let (annotations, hits, spans) = (BTreeMap::new(), Vec::new(), Vec::new());
+    Accounting { annotations, hits, spans, ..account.clone() }
+}
+
+fn entries(account: &Accounting, is_wanted: fn(KernelContext) -> bool) -> u64 {
+    let rows = account.regions[0].cpus.iter().flat_map(|cpu| &cpu.contexts);
+    rows.filter(|row| is_wanted(row.context)).map(|row| row.entries).sum()
+}
+
+fn note(account: &Accounting, number: u32) -> (&AnnotationUse, u64) {
+    let note = &account.annotations[&(1, number)];
+    (note, note.hits.iter().sum())
+}
+
+/// The text at a position of values that were recorded together.
+fn texts(note: &AnnotationUse, at: usize) -> Vec<String> {
+    let text = |values: &Vec<Value>| {
+        let Value::Text(text) = values[at] else { panic!("{values:?}") };
+        let end = text.iter().position(|byte| *byte == 0).unwrap();
+        String::from_utf8(text[..end].to_vec()).unwrap()
+    };
+    note.values.iter().filter_map(|one| one.values.as_ref().map(text)).collect()
+}
+
+#[test]
+fn values_are_what_the_guest_does_and_the_rest_is_as_without() {
+    let Some(bench) = bench() else { return };
+    let list = [
+        "do_syscall_64",
+        "do_sys_openat2: record current->comm str(filename) dfd how->flags",
+        "__handle_irq_event_percpu: record ((struct irq_desc*)rdi)->irq_data.irq",
+        "event:switch: record ((struct task_struct*)rsi)->pid",
+        "event:exception:14: record current->pid",
+    ];
+    let (annotated, status) = watched(bench, 2, annotations(bench, &list, true));
+    let (plain, _) = watched(bench, 2, Annotations::default());
+    assert_eq!(rest(&annotated), plain);
+    assert_eq!((status, annotated.broken.len()), (Some(0), 0));
+    let is_syscall = |context| matches!(context, KernelContext::Syscall(_));
+    assert_eq!(note(&annotated, 0).1, entries(&annotated, is_syscall));
+    let (opens, hits) = note(&annotated, 1);
+    assert!(hits >= 2 && opens.values.iter().map(|one| one.count).sum::<u64>() == hits);
+    let names = texts(opens, 0);
+    assert!(names.iter().any(|name| name == "ls"), "{names:?}");
+    // A task is named like the program that it was started from, until that renames it.
+    let is_known = |name: &String| annotated.tasks.values().any(|task| task == name);
+    assert!(names.iter().all(|name| name == "busybox" || is_known(name)), "{names:?}");
+    let files = texts(opens, 1);
+    assert!(
+        files.contains(&"/".to_owned()) && files.contains(&"/dev/null".to_owned()),
+        "{files:?}"
+    );
+    for values in opens.values.iter().filter_map(|one| one.values.as_ref()) {
+        let at_fdcwd = (-100_i64).cast_unsigned();
+        assert_eq!(values[2], Value::Number(at_fdcwd), "{values:?}");
+    }
+    let (lines, _) = note(&annotated, 2);
+    for line in lines.values.iter().filter_map(|one| one.values.as_ref()) {
+        let Value::Number(line) = line[0] else { panic!("{line:?}") };
+        assert!(annotated.irqs.contains_key(&(line as u32)), "{line}");
+    }
+    let (switches, hits) = note(&annotated, 3);
+    assert!(
+        hits > 2 && switches.values.iter().any(|one| one.values == Some(vec![Value::Number(0)]))
+    );
+    let is_fault = |context| context == KernelContext::Exception(14);
+    assert_eq!(note(&annotated, 4).1, entries(&annotated, is_fault));
+    let logged = annotated.hits.iter().filter(|hit| hit.annotation == 4).count();
+    assert_eq!(logged as u64, note(&annotated, 4).1);
+    let first_cpu: Vec<u64> =
+        annotated.hits.iter().filter(|hit| hit.cpu == 0).map(|hit| hit.at_cycles).collect();
+    assert!(first_cpu.is_sorted());
+}
+
+#[test]
+fn spans_tell_what_functions_use() {
+    let Some(bench) = bench() else { return };
+    let list = ["open=do_sys_openat2: span", "lookup=link_path_walk.part.0.constprop.0: span"];
+    let list = if annotations_fit(bench, list[1]) { &list[..] } else { &list[..1] };
+    let (account, _) = watched(bench, 1, annotations(bench, list, false));
+    assert_eq!(account.broken, Vec::<String>::new());
+    let rows = &account.regions[0].cpus[0].contexts;
+    let open = rows.iter().find(|row| row.context == KernelContext::Function(0)).unwrap();
+    assert_eq!((open.entries, open.completed), (note(&account, 0).1, note(&account, 0).1));
+    let of = |counts: sim::ContextUse| {
+        let at = sim::counters::INSTRUCTIONS;
+        (counts.self_counts[at], counts.inclusive[at])
+    };
+    assert!(of(*open).0 > 100 * open.completed && of(*open).1 >= of(*open).0);
+    assert_eq!(account.name_of(open.context), "span open");
+    let syscalls = rows.iter().find(|row| row.context == KernelContext::Syscall(257)).unwrap();
+    assert!(of(*syscalls).1 > of(*open).1);
+}
+
+fn annotations_fit(bench: &Bench, argument: &str) -> bool {
+    let facts = guest_facts(&bench.cache, &bench.qemu, &bench.kernel, &|_| {}).unwrap();
+    Annotations::read(&[argument.to_owned()], false, &facts).is_ok()
+}
+
+#[test]
+fn an_annotation_ends_the_run() {
+    let Some(bench) = bench() else { return };
+    let list = ["first=do_sys_openat2: count, stop"];
+    let run = || {
+        watched(
+            bench,
+            1,
+            annotations(bench, &["marker:1: detail fast", "do_sys_openat2: stop"], false),
+        )
+    };
+    let (first, status) = watched(bench, 1, annotations(bench, &list, false));
+    // The first open of a file is long before the region opens.
+    assert_eq!((status, first.stopped, first.regions.len()), (None, true, 0));
+    let (at_fast, _) = run();
+    assert!(at_fast.stopped && at_fast.instructions == first.instructions);
+}

@@ -1,0 +1,212 @@
+//! The machine without a kernel. Needs only a QEMU.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use lab::noise::{Body, Loop, LoopResult, NoiseBench, NoiseSample};
+use sim::bare::{
+    BareNoise, BareNoiseSettings, By, FootprintSettings, Level, Method, Repetition, Truth,
+    TruthSettings, footprint,
+};
+use sim::boot::Limits;
+use sim::kernel::Flavour;
+use sim::qemu::Qemu;
+use sim::watch::Detail;
+use sim::{Cache, SimError, counters, models, setup};
+
+const LIMITS: Limits = Limits { wall: Duration::from_secs(300), guest_s: 60 };
+
+struct Bench {
+    cache: Cache,
+    qemu: Qemu,
+}
+
+/// QEMU, got once; `None`, with the reason on stderr, if it is not available.
+fn bench() -> Option<&'static Bench> {
+    static BENCH: OnceLock<Result<Bench, SimError>> = OnceLock::new();
+    let made = BENCH.get_or_init(|| {
+        let cache = Cache::from_environment()?;
+        let qemu = setup::setup(&cache, Flavour::Cloud, false, &|_| {})?;
+        Ok(Bench { cache, qemu })
+    });
+    match made {
+        Ok(bench) => Some(bench),
+        Err(error) => {
+            needs::not_run(needs::Need::Qemu, error);
+            None
+        }
+    }
+}
+
+fn noise(
+    bench: &Bench,
+    model: Option<&str>,
+    looping: Loop,
+    iterations: Option<u64>,
+) -> NoiseSample {
+    let settings = BareNoiseSettings {
+        body: Body::Add,
+        quantum_ns: 50_000,
+        iterations,
+        repetitions: 40,
+        threshold_ns: if model.is_some() { 20_000 } else { 100 },
+        model: model.map(|name| models::find(&bench.cache, name, &[], Detail::Timed).unwrap()),
+        limits: LIMITS,
+        seed: 1,
+    };
+    let mut bare =
+        BareNoise::new(bench.cache.clone(), bench.qemu.clone(), settings, Box::new(|| false));
+    bare.measure(looping, false).unwrap()
+}
+
+#[test]
+fn nobody_takes_anything_from_the_loops() {
+    let Some(bench) = bench() else { return };
+    for model in [None, Some("r4400-1994")] {
+        let sample = noise(bench, model, Loop::Detour, None);
+        let LoopResult::Gaps(gaps) = &sample.cpus[0].result else { panic!("{sample:?}") };
+        assert_eq!((gaps.gaps.count, sample.cpus[0].lost_records), (0, 0));
+        assert!(sample.cpus[0].window_ns >= 40 * 50_000 - 1000);
+        let sample = noise(bench, model, Loop::Ftq, None);
+        let LoopResult::Slots(slots) = &sample.cpus[0].result else { panic!("{sample:?}") };
+        assert_eq!((slots.count, slots.empty), (40, 0));
+        assert!(slots.work_max * 40 < slots.work_sum + 3 * 40, "{slots:?}");
+    }
+}
+
+#[test]
+fn the_same_iterations_take_the_same_time_in_every_run() {
+    let Some(bench) = bench() else { return };
+    let run = || {
+        let sample = noise(bench, None, Loop::Fwq, Some(1000));
+        let LoopResult::Quanta(fixed) = &sample.cpus[0].result else { panic!("{sample:?}") };
+        assert_eq!(sample.facts["iterations_on_cpu_0"], 1000);
+        (fixed.times.clone(), fixed.first.clone(), sample.facts["instructions"].clone())
+    };
+    let (times, first, instructions) = run();
+    assert_eq!((times.clone(), first, instructions.clone()), run());
+    // An instruction is a ns, and the clock is read between the quanta only.
+    let per_quantum = instructions.as_u64().unwrap() / 40;
+    assert!(times.peak.value.abs_diff(per_quantum) < 200, "{times:?} {instructions}");
+}
+
+/// Compares what a program at user level finds with what was displaced by `handler_lines`, on a model.
+fn held_against_the_truth(
+    bench: &Bench,
+    model: &str,
+    detail: Detail,
+    level: Level,
+    handler_lines: &[u64],
+) {
+    let of = FootprintSettings {
+        model: models::find(&bench.cache, model, &[], detail).unwrap(),
+        level,
+        method: Method::Basic,
+        by: By::Interrupt,
+        data_lines: 0,
+        code_lines: 0,
+        repetitions: 2,
+        passes: 8,
+        delay_ns: 1,
+        wait_ns: 1,
+        events: Vec::new(),
+        vcpu_slice: 100,
+        limits: LIMITS,
+    };
+    let settings = TruthSettings { of, curve_points: 4 };
+    let truth = Truth::new(&bench.cache, &bench.qemu, settings, &|| false).unwrap().unwrap();
+    for handler_lines in handler_lines {
+        let point = truth.point(*handler_lines, &|| false).unwrap().unwrap();
+        assert!(point.refined.truth >= *handler_lines, "{model}: {point:?}");
+        assert!(point.refined.holds() && point.time_holds(), "{model}: {point:?}");
+        // In L1I the basic method's wait has lines of its own, which idle repetitions take off.
+        assert!(point.basic.holds() || level == Level::L1i, "{model}: {point:?}");
+        assert!(point.basic.error().abs() <= 12, "{model}: {point:?}");
+        // More than can be seen is seen.
+        assert!(
+            point.timed.is_some() || (*handler_lines as f64) < point.limit,
+            "{model}: {point:?}"
+        );
+    }
+}
+
+#[test]
+fn counters_and_time_find_what_the_handler_displaced() {
+    let Some(bench) = bench() else { return };
+    let r4400 = |level, handler_lines: &[u64]| {
+        held_against_the_truth(bench, "r4400-1994", Detail::Timed, level, handler_lines);
+    };
+    r4400(Level::L1d, &[0, 16, 256, 1024]);
+    r4400(Level::L1i, &[0, 256, 640]);
+    held_against_the_truth(bench, "origin-200", Detail::Ooo, Level::L1d, &[0, 256]);
+}
+
+/// The counts of the last repetition with an interrupt, over those without.
+fn added(
+    bench: &Bench,
+    level: Level,
+    (data_lines, code_lines): (u64, u64),
+) -> (Repetition, [u64; 4]) {
+    let settings = FootprintSettings {
+        model: models::find(&bench.cache, "r4400-1994", &[], Detail::Timed).unwrap(),
+        level,
+        method: Method::Basic,
+        by: By::Interrupt,
+        data_lines,
+        code_lines,
+        repetitions: 2,
+        passes: 4,
+        delay_ns: 100_000,
+        wait_ns: 400_000,
+        // L1D misses and L1I misses, in the kernel and in user mode (docs/guest-pmu.md).
+        events: vec![0x43_c860, 0x43_0081],
+        vcpu_slice: 100,
+        limits: LIMITS,
+    };
+    let all = footprint(&bench.cache, &bench.qemu, &settings, &|| false).unwrap().unwrap();
+    let all = all.repetitions;
+    assert_eq!(all.len(), 4);
+    assert!(all.iter().all(|one| one.ran == u64::from(one.irq)), "{all:?}");
+    let (idle, irq) = (all[2], all[3]);
+    let exact = |one: &Repetition, names: &[&str]| -> u64 {
+        let is_in = |at: &usize| counters::name(*at).is_some_and(|name| names.contains(&name));
+        (0..counters::COUNTERS).filter(is_in).map(|at| one.exact[at]).sum()
+    };
+    let data = ["l1d_load_misses", "l1d_store_misses"];
+    let difference = [
+        irq.read[0] - idle.read[0],
+        irq.read[1] - idle.read[1],
+        exact(&irq, &data) - exact(&idle, &data),
+        exact(&irq, &["l1i_misses"]) - exact(&idle, &["l1i_misses"]),
+    ];
+    (irq, difference)
+}
+
+#[test]
+fn a_handler_misses_and_displaces_the_lines_that_it_is_told_to_touch() {
+    let Some(bench) = bench() else { return };
+    // Half of a cache of two ways, and none: the handler misses each of its lines, and displaces as many.
+    // Some of its own lines lie in the same sets.
+    let (_, none) = added(bench, Level::L1d, (0, 0));
+    let (_, data) = added(bench, Level::L1d, (128, 0));
+    for counter in [0, 2] {
+        let more = data[counter] - none[counter];
+        assert!((2 * 128 - 8..=2 * 128).contains(&more), "{none:?} {data:?}");
+    }
+    assert_eq!(data[3], none[3], "no more instructions are fetched from anywhere else");
+    let (_, none) = added(bench, Level::L1i, (0, 0));
+    let (_, code) = added(bench, Level::L1i, (0, 128));
+    for counter in [1, 3] {
+        let more = code[counter] - none[counter];
+        assert!((2 * 128 - 8..=2 * 128).contains(&more), "{none:?} {code:?}");
+    }
+    // What the program reads of its counters is what the simulator counted, but for the reading itself,
+    // whose code takes as many lines as its address makes it take: as many in each of the runs.
+    let reading = |[_, pmu_code, _, exact_code]: [u64; 4]| pmu_code.abs_diff(exact_code);
+    for counts @ [pmu_data, _, exact_data, _] in [data, code, none] {
+        let is_close = pmu_data.abs_diff(exact_data) <= 4
+            && reading(counts).abs_diff(reading(none)) <= 4
+            && reading(counts) <= 6;
+        assert!(is_close, "{counts:?}, without a handler's accesses {none:?}");
+    }
+}

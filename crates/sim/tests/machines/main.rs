@@ -1,0 +1,15 @@
+//! Machines that run in QEMU. They need a QEMU that fits and the guest's files (`irqlab sim setup`, or a
+//! machine that can fetch Debian's packages); without them, the tests say so and pass.
+//!
+//! One program, so that as many machines run at once as there are processors.
+
+mod annotations;
+mod bare;
+mod devices;
+mod faults;
+mod machine;
+mod parts;
+mod pmu;
+mod ready;
+mod saved_on_the_way;
+mod watch;

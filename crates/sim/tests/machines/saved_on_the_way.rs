@@ -1,0 +1,138 @@
+//! Machines that are saved at an annotation, continue, and are restored.
+
+use std::fs;
+
+use crate::parts::{Bench, LIMITS, bench};
+use sim::annotate::Annotations;
+use sim::checkpoint::{self, RESUME, Start};
+use sim::watch::{self, Recording, Roi, Watch};
+use sim::{Machine, boot, guest_facts};
+
+/// The annotation is hit at the first `cat`.
+const ORDER: &str = "run:cat /proc/uptime; sleep 0.02; cat /proc/uptime /proc/interrupts; exit 7";
+const PLACE: &str = "uptime_proc_show";
+
+/// A checkpoint that is removed in the end.
+struct Checkpoint<'a> {
+    bench: &'a Bench,
+    name: String,
+}
+
+impl<'a> Checkpoint<'a> {
+    fn new(bench: &'a Bench, what: &str) -> Checkpoint<'a> {
+        Checkpoint { bench, name: format!("test-way-{what}-{}", std::process::id()) }
+    }
+}
+
+impl Drop for Checkpoint<'_> {
+    fn drop(&mut self) {
+        let place = self.bench.cache.path(&format!("checkpoint-{}", self.name));
+        let _ = fs::remove_dir_all(&place);
+        let _ = fs::remove_file(place.with_extension("lock"));
+    }
+}
+
+/// The outcome of a machine.
+#[derive(Debug, PartialEq)]
+struct Outcome {
+    record: String,
+    console: String,
+    /// `None` if an annotation ended it.
+    status: Option<u8>,
+}
+
+/// A machine from its start or from a checkpoint, and how often it was saved.
+fn run(
+    bench: &Bench,
+    machine: &Machine,
+    annotation: &str,
+    (from, order): (Option<&str>, &str),
+) -> (Outcome, u32) {
+    let (cache, qemu) = (&bench.cache, &bench.qemu);
+    let kernel_files = watch::kernel_files(cache, qemu, &bench.kernel, &|_| {}).unwrap();
+    let facts = guest_facts(cache, qemu, &bench.kernel, &|_| {}).unwrap();
+    let annotations = Annotations::read(&[annotation.to_owned()], false, &facts).unwrap();
+    let roi = if from.is_some() { Roi::Always } else { Roi::Marker };
+    let watch = Watch { annotations, roi, ..Watch::default() };
+    let recording = Recording::new(cache, qemu, machine, &kernel_files, &watch, None).unwrap();
+    let more = recording.instrumentation();
+    let mut vm =
+        checkpoint::start(cache, qemu, machine, &from.into(), order, LIMITS, more).unwrap();
+    let (mut console, mut saved) = (Vec::new(), 0);
+    let saver = checkpoint::Saver::new(cache, qemu, machine, &recording).unwrap();
+    let ending = boot::follow_saving(
+        &mut vm,
+        LIMITS,
+        &mut |bytes| console.extend(bytes),
+        &|| recording.was_stopped(),
+        &mut |vm, held| {
+            saved += 1;
+            saver.save(vm, held, &|_| {})
+        },
+    );
+    let status = ending.unwrap().map(|ending| ending.status);
+    drop(vm);
+    let record = recording.sha256().unwrap();
+    assert_eq!(recording.accounting().unwrap().broken, Vec::<String>::new());
+    let console = String::from_utf8_lossy(&console).into_owned();
+    (Outcome { record, console, status }, saved)
+}
+
+#[test]
+fn a_machine_that_is_saved_goes_on_as_if_it_were_not() {
+    let Some(bench) = bench() else { return };
+    for (cpus, pmu) in [(1, true), (2, false)] {
+        let saved = Checkpoint::new(bench, &format!("{cpus}"));
+        let machine = Machine { cpus, pmu, ..bench.machine() };
+        let (plain, _) = run(bench, &machine, PLACE, (None, ORDER));
+        let annotation = format!("{PLACE}: checkpoint {}", saved.name);
+        let (held, times) = run(bench, &machine, &annotation, (None, ORDER));
+        assert_eq!((times, plain.status), (1, Some(7)), "it comes there twice, and is saved once");
+        assert_eq!(held, plain, "{cpus} CPUs");
+        let mid_run = checkpoint::open(&bench.cache, &saved.name).unwrap().mid_run.unwrap();
+        assert!(mid_run.in_region);
+        let restored = || run(bench, &machine, PLACE, (Some(&saved.name), RESUME)).0;
+        let (first, again) = (restored(), restored());
+        assert_eq!(first, again);
+        assert_eq!(first.status, plain.status);
+        // Times and interrupts among them, to the last.
+        assert!(first.console.contains("LOC:") && plain.console.ends_with(&first.console));
+    }
+}
+
+#[test]
+fn requests_of_a_disk_are_waited_for() {
+    let Some(bench) = bench() else { return };
+    let saved = Checkpoint::new(bench, "disk");
+    let mut machine = bench.machine();
+    machine.disks = vec!["virtio-blk,latency=200us".parse().unwrap()];
+    let order = "run:dd if=/dev/vda of=/dev/null bs=4k count=20 iflag=direct; cat /proc/uptime";
+    // A task that waits for a disk reaches it.
+    let (plain, _) = run(bench, &machine, "io_schedule", (None, order));
+    let annotation = format!("io_schedule: checkpoint {}", saved.name);
+    let (held, times) = run(bench, &machine, &annotation, (None, order));
+    assert_eq!(times, 1);
+    assert_eq!(held, plain);
+}
+
+#[test]
+fn a_record_can_end_where_the_machine_is_saved() {
+    let Some(bench) = bench() else { return };
+    let saved = Checkpoint::new(bench, "stop");
+    let machine = bench.machine();
+    let annotation = format!("{PLACE}: checkpoint {}, stop", saved.name);
+    let (held, times) = run(bench, &machine, &annotation, (None, ORDER));
+    assert_eq!((times, held.status), (1, None));
+    let refused = checkpoint::start(
+        &bench.cache,
+        &bench.qemu,
+        &machine,
+        &Start::Named(saved.name.clone()),
+        "run:true",
+        LIMITS,
+        sim::Instrumentation::default(),
+    );
+    assert!(refused.unwrap_err().to_string().contains("without a command"));
+    let (restored, _) = run(bench, &machine, PLACE, (Some(&saved.name), RESUME));
+    assert_eq!(restored.status, Some(7));
+}
