@@ -44,6 +44,13 @@ enum Verb {
     InGuest(verbs::in_guest::InGuestArgs),
 }
 
+impl Verb {
+    /// Whether it is neither a part of another irqlab nor prints a text for a shell or a pager.
+    fn is_started_by_a_user(&self) -> bool {
+        !matches!(self, Verb::Stimulus(_) | Verb::InGuest(_) | Verb::Completions(_) | Verb::Man(_))
+    }
+}
+
 fn main() -> ExitCode {
     run().unwrap_or_else(|error| run::failure(&error))
 }
@@ -54,6 +61,9 @@ fn run() -> anyhow::Result<ExitCode> {
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     console::set_up(cli.console);
     options::check_bench(&command, &matches)?;
+    if cli.verb.is_started_by_a_user() {
+        run::restore_after_killed_runs();
+    }
     match cli.verb {
         Verb::Doctor(args) => verbs::doctor::run(args),
         Verb::Handlers(args) => verbs::handlers::run(&args),

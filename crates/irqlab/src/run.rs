@@ -14,6 +14,7 @@ use live::window::Stop;
 use record::{Attachment, Run, Table, Timestamp};
 use report::TerminalOptions;
 use serde_json::{Map, Value as Json};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use sim::SimError;
 
 use crate::console::{self, ProgressLine, Redraw};
@@ -97,11 +98,14 @@ fn unlock(subject: &str) -> Option<String> {
     findings.into_iter().find(|finding| finding.subject == subject)?.unlock
 }
 
-/// A stop that Ctrl-C and SIGTERM request; a second one ends the program at once.
+/// A stop that Ctrl-C, Ctrl-\, SIGTERM and the terminal's hang-up request; a second one ends the program at
+/// once. A hang-up that is ignored, as under nohup(1), stays ignored.
 pub fn stop_on_signals() -> anyhow::Result<Stop> {
     let stop = Stop::new().context("cannot create a pipe")?;
     let was_requested = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+    let ends = [SIGINT, SIGQUIT, SIGTERM];
+    let hang_up = (!is_ignored(SIGHUP)).then_some(SIGHUP);
+    for signal in ends.into_iter().chain(hang_up) {
         let writer = stop.writer().context("cannot create a pipe")?;
         signal_hook::flag::register_conditional_default(signal, Arc::clone(&was_requested))
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&was_requested)))
@@ -109,6 +113,21 @@ pub fn stop_on_signals() -> anyhow::Result<Stop> {
             .context("cannot handle signals")?;
     }
     Ok(stop)
+}
+
+/// Whether this process was started with a signal ignored (SigIgn in proc_pid_status(5)).
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask >> (signal - 1) & 1 == 1
+}
+
+/// Undoes what earlier runs changed that were killed, and says so.
+pub fn restore_after_killed_runs() {
+    for message in live::journal::replay_dead() {
+        console::say(&format!("left by a run that was killed: {message}"));
+    }
 }
 
 /// A run that can be written: its directory has been tried.
@@ -155,9 +174,6 @@ impl OpenRun {
         printing: &FormatArgs,
         started: Timestamp,
     ) -> anyhow::Result<OpenRun> {
-        for message in live::journal::replay_dead() {
-            console::say(&format!("left by a run that was killed: {message}"));
-        }
         let created = directory.as_deref().map(try_directory).transpose()?.unwrap_or_default();
         Ok(OpenRun { directory, printing: printing.clone(), started, main_table: None, created })
     }

@@ -73,6 +73,9 @@ impl LiveBench {
         let plan = plan_events(&bench.root, &bench.settings.events, &bench.settings.cpus);
         bench.note_absent_events(&plan);
         for group in &plan.groups {
+            if bench.settings.stop.is_requested() {
+                break;
+            }
             let open = EventGroup::open(group, &bench.settings.cpus)
                 .map_err(|error| BenchError::Failed(format!("opening events: {error}")))?;
             let pass = bench.load_pass(Pass { events: open.names() }, Some(open))?;
@@ -133,7 +136,7 @@ impl LiveBench {
         let cpu = *self.settings.cpus.first().ok_or_else(|| nothing("no CPU to measure"))?;
         let calls = self.settings.calibration_calls;
         self.start(BenchPhase::Measurement);
-        let calibration = calibrate(self.flavour, cpu, events.as_ref(), calls);
+        let calibration = calibrate(self.flavour, cpu, events.as_ref(), calls, &self.settings.stop);
         self.start(BenchPhase::SetUp);
         let calibration = calibration.map_err(bench_error)?;
         let load = |programs| {

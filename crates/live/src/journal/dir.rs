@@ -13,8 +13,10 @@ pub(super) const JOURNAL: &str = "json";
 /// Extension of a journal that is being written.
 pub(super) const ASIDE: &str = "aside";
 
-const DIRECTORY_MODE: u32 = 0o700;
-const PERMISSIONS: u32 = 0o777;
+/// Others may list it, to learn of journals that they cannot replay; the files are for the owner alone.
+const DIRECTORY_MODE: u32 = 0o755;
+/// Permissions that nobody but the owner may have.
+const WRITE_BY_OTHERS: u32 = 0o022;
 
 /// `/run/irqlab` for root; else `$XDG_RUNTIME_DIR/irqlab`; else `/tmp/irqlab-UID`.
 #[must_use]
@@ -29,6 +31,25 @@ pub fn default_dir() -> PathBuf {
     }
 }
 
+/// The directories of users that this process may know: root, and the user who has started sudo.
+pub(super) fn of_other_users() -> Vec<PathBuf> {
+    let user = std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse::<u32>().ok());
+    let of_user = |uid: u32| {
+        [
+            PathBuf::from(format!("/run/user/{uid}/irqlab")),
+            PathBuf::from(format!("/tmp/irqlab-{uid}")),
+        ]
+    };
+    let users = user.into_iter().flat_map(of_user);
+    let all = [PathBuf::from("/run/irqlab")].into_iter().chain(users);
+    all.filter(|directory| directory.symlink_metadata().is_ok_and(|data| data.is_dir())).collect()
+}
+
+/// A user, for a message.
+pub(super) fn name_of(uid: u32) -> String {
+    if uid == 0 { "root".to_owned() } else { format!("user {uid}") }
+}
+
 /// Makes the directory if there is none, and checks it.
 pub(super) fn prepare(directory: &Path) -> Result<(), JournalError> {
     let fail = |reason: String| JournalError::Directory { path: directory.to_owned(), reason };
@@ -41,7 +62,7 @@ pub(super) fn prepare(directory: &Path) -> Result<(), JournalError> {
     check(directory).map_err(fail)
 }
 
-/// That `directory` is a directory and no symbolic link, owned by this user, and closed to others.
+/// That `directory` is a directory and no symbolic link, owned by this user, and that no other can write it.
 pub(super) fn check(directory: &Path) -> Result<(), String> {
     let metadata = std::fs::symlink_metadata(directory).map_err(|error| error.to_string())?;
     if !metadata.is_dir() {
@@ -50,9 +71,8 @@ pub(super) fn check(directory: &Path) -> Result<(), String> {
     if !is_ours(&metadata) {
         return Err(format!("belongs to user {}", metadata.uid()));
     }
-    let mode = metadata.mode() & PERMISSIONS;
-    if mode != DIRECTORY_MODE {
-        return Err(format!("has mode {mode:o} instead of {DIRECTORY_MODE:o}"));
+    if metadata.mode() & WRITE_BY_OTHERS != 0 {
+        return Err(format!("can be written by others (mode {:o})", metadata.mode() & 0o777));
     }
     Ok(())
 }

@@ -16,11 +16,31 @@ const FILES_MAX: usize = 1024;
 /// Permissions that nobody but the owner may have.
 const OTHERS: u32 = 0o077;
 
-/// Undoes what dead processes left according to the journals in [`default_dir`]; returns one
-/// message per restored item, for the user.
+/// Undoes what dead processes of this user left according to their journals; returns one message per
+/// restored item, for the user. Journals of another user are named, not replayed: root would change what an
+/// ordinary user asks for.
 #[must_use]
 pub fn replay_dead() -> Vec<String> {
-    replay_dead_in(&default_dir())
+    let own = default_dir();
+    let mut messages = replay_dead_in(&own);
+    for directory in dir::of_other_users().into_iter().filter(|directory| *directory != own) {
+        messages.extend(name_dead_in(&directory));
+    }
+    messages
+}
+
+/// Says that a directory of another user has journals of dead processes.
+pub(super) fn name_dead_in(directory: &Path) -> Option<String> {
+    let owner = std::fs::symlink_metadata(directory).ok()?.uid();
+    let (shown, who) = (directory.display(), dir::name_of(owner));
+    let files = std::fs::read_dir(directory).ok()?;
+    let is_dead = |name: &str| ProcessName::of_file_name(name).is_some_and(|one| !one.lives());
+    let mut names = files.flatten().take(FILES_MAX).map(|file| file.file_name());
+    names.any(|name| name.to_str().is_some_and(is_dead)).then(|| {
+        format!(
+            "{shown} has journals of dead processes: irqlab doctor as {who} restores what they hold"
+        )
+    })
 }
 
 /// As [`replay_dead`], in a directory of the caller's choice.

@@ -18,6 +18,8 @@ use super::loops::{LoopConfig, LoopOutcome, iterations_of_body, run};
 use super::ring::{Record, Ring};
 use crate::bpf::BpfError;
 use crate::clock::{ClockMap, core_cycle};
+use crate::host::diagnosis::setcap_line_for;
+use crate::host::{Root, host_facts};
 use crate::marks::MarkProbes;
 use crate::threads::{ThreadCounts, pin, real_time};
 use crate::window::{Stop, WaitOutcome, wait};
@@ -154,7 +156,7 @@ fn place(cpu: u32, fifo: Option<u32>) -> Result<(), BenchError> {
     let Some(priority) = fifo else { return Ok(()) };
     real_time(priority).map_err(|error| BenchError::Unavailable {
         reason: format!("SCHED_FIFO at priority {priority} is refused: {error}"),
-        remedy: Some("sudo setcap cap_sys_nice+ep irqlab, or start it as root".to_owned()),
+        remedy: Some(setcap_line_for(&host_facts(&Root::default()), &["cap_sys_nice"])),
     })
 }
 

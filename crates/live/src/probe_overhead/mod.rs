@@ -16,6 +16,7 @@ use crate::bpf::layout::{Config, KEY_BENCH};
 use crate::bpf::{BpfError, Flavour, LoadSpec, Probes};
 use crate::perf::EventGroup;
 use crate::syscall_loop::{median, ns_per_call};
+use crate::window::Stop;
 
 /// Alternations of A and B.
 pub const ROUNDS: u32 = 11;
@@ -38,7 +39,7 @@ pub struct WarmOverhead {
 }
 
 /// Measures a pair of probes on `cpu`, with the given events read at both ends, by `calls` system calls for
-/// each side of a round.
+/// each side of a round. After a request to stop, rounds are left out; nothing is measured with the result.
 ///
 /// # Errors
 /// When the programs cannot be loaded or attached, or the loop cannot run.
@@ -47,6 +48,7 @@ pub fn calibrate(
     cpu: u32,
     events: Option<&EventGroup>,
     calls: u32,
+    stop: &Stop,
 ) -> Result<WarmOverhead, BpfError> {
     let number = events.map_or(0, |group| group.names().len() as u32);
     let spec = LoadSpec {
@@ -65,6 +67,9 @@ pub fn calibrate(
     let (mut in_span, mut total, mut per_event) =
         (Vec::new(), Vec::new(), vec![Vec::new(); number as usize]);
     for _ in 0..ROUNDS {
+        if stop.is_requested() && !total.is_empty() {
+            break;
+        }
         let without = run_loop(cpu, calls)?;
         let links = [probes.link("open_now")?, probes.link("close_now")?];
         probes.clear()?;

@@ -34,7 +34,7 @@ pub fn helper_main(json: &str) -> i32 {
 
 fn run(request: &HelperRequest) -> Result<(), WorkerError> {
     die_with_parent(request.parent_pid)?;
-    system::ignore_interrupt_key();
+    system::ignore_terminal_signals();
     let mut pool =
         WorkerPool::new().map_err(|e| WorkerError::failed(format!("cannot make a pipe: {e}")))?;
     let mut facts = match &request.job {

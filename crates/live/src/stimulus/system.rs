@@ -28,11 +28,13 @@ pub(super) fn install_wake_up_signal() {
     }
 }
 
-/// Ignores SIGINT: Ctrl-C goes to the whole foreground group, and the measuring process must get
-/// our report before we end.
-pub(super) fn ignore_interrupt_key() {
-    // SAFETY: SIG_IGN is a valid disposition; no handler of this process is involved.
-    unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
+/// Ignores the signals of the terminal: they go to the whole foreground group, and the measuring process
+/// must get our report before we end.
+pub(super) fn ignore_terminal_signals() {
+    for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
+        // SAFETY: SIG_IGN is a valid disposition; no handler of this process is involved.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
 }
 
 /// Interrupts a system call in which `thread` may be blocked. The thread must not be joined yet.

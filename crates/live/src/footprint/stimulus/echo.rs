@@ -17,7 +17,7 @@ pub(super) const DELAY_MAX: Duration = Duration::from_secs(1);
 const AWAKE: Duration = Duration::from_millis(2);
 /// Connections at a time.
 const CONNECTIONS_MAX: usize = 16;
-/// A connection without messages is closed after this time.
+/// A connection on which no message was completed for this time is closed.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// A message that requests an answer after `delay`.
@@ -36,10 +36,11 @@ pub(super) fn wait_until(due: Instant) {
     }
 }
 
-/// Answers until the other end closes. Longer delays than the maximum are cut to it.
-pub(super) fn answer(mut far: TcpStream) {
+/// Answers until the other end closes, or takes longer than `silence_max` for a message. Longer delays than
+/// the maximum are cut to it.
+pub(super) fn answer(mut far: TcpStream, silence_max: Option<Duration>) {
     let mut message = [0; MESSAGE_BYTES];
-    while far.read_exact(&mut message).is_ok() {
+    while read_message(&mut far, &mut message, silence_max).is_ok() {
         let start = Instant::now();
         let delay_ns = u64::from_ne_bytes(message[..8].try_into().unwrap_or_default());
         let delay = Duration::from_nanos(delay_ns).min(DELAY_MAX);
@@ -48,6 +49,32 @@ pub(super) fn answer(mut far: TcpStream) {
             return;
         }
     }
+}
+
+/// Reads a message. Its last byte must come within `time_max`, if there is one: bytes that come now and then
+/// do not extend it.
+fn read_message(
+    far: &mut TcpStream,
+    message: &mut [u8; MESSAGE_BYTES],
+    time_max: Option<Duration>,
+) -> io::Result<()> {
+    let Some(time_max) = time_max else { return far.read_exact(message) };
+    let deadline = Instant::now() + time_max;
+    let mut rest = &mut message[..];
+    while !rest.is_empty() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        far.set_read_timeout(Some(left))?;
+        match far.read(rest) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => rest = &mut rest[count..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Answers all connections, a limited number at a time, until `stop`.
@@ -73,10 +100,9 @@ pub fn echo(listener: &TcpListener, stop: &Stop) -> io::Result<()> {
             continue; // closed at once
         }
         far.set_nodelay(true)?;
-        far.set_read_timeout(Some(SILENCE_MAX))?;
         let open = Arc::clone(&open);
         std::thread::Builder::new().name("irqlab-echo".to_owned()).spawn(move || {
-            answer(far);
+            answer(far, Some(SILENCE_MAX));
             drop(open);
         })?;
     }
@@ -106,6 +132,23 @@ mod tests {
         assert_eq!(message(Duration::from_secs(9)), message(DELAY_MAX));
         stop.request();
         serving.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn bytes_now_and_then_do_not_hold_a_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (far, _) = listener.accept().unwrap();
+        let answering = std::thread::spawn(move || answer(far, Some(Duration::from_millis(200))));
+        // Each byte comes in time; the message would take ten times as long.
+        for _ in 0..MESSAGE_BYTES - 1 {
+            if answering.is_finished() || near.write_all(&[0]).is_err() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(140));
+        }
+        assert!(answering.is_finished(), "it waits for the rest of the message");
+        answering.join().unwrap();
     }
 
     #[test]

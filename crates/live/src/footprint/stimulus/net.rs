@@ -110,7 +110,7 @@ impl Net {
         let Ends { near, far } = connected_ends(cpu).map_err(unavailable)?;
         std::thread::Builder::new()
             .name("irqlab-far".to_owned())
-            .spawn(move || pin(from).map(|()| answer(far)).ok()) // on failure the near end reads an end of file
+            .spawn(move || pin(from).map(|()| answer(far, None)).ok()) // on failure the near end reads an end of file
             .map_err(no_connection)?;
         Self::over(near, signal, Origin::Cpu(from)).map_err(no_connection)
     }
@@ -256,7 +256,9 @@ mod tests {
         let root = Root::default();
         let online = root.text("sys/devices/system/cpu/online").unwrap_or_default();
         let cpus = parse_cpu_list(online.trim()).unwrap_or_default();
-        let [cpu, other, ..] = cpus[..] else { return println!("not run: one CPU") };
+        let [cpu, other, ..] = cpus[..] else {
+            return needs::not_run(needs::Need::Cpus, "one CPU");
+        };
         let stop = Stop::new().unwrap();
         let (until, ends) = (stop.clone(), stop);
         let tried = across_pair(
@@ -273,7 +275,7 @@ mod tests {
         );
         match tried {
             Ok(routed) => assert_eq!(routed, Ok(())),
-            Err((reason, _)) => println!("not run: {reason}"),
+            Err((reason, _)) => needs::not_run(needs::Need::Namespaces, reason),
         }
     }
 

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::HostFacts;
 
-pub use remedy::setcap_line;
+pub use remedy::{setcap_line, setcap_line_for};
 
 /// How good something is for irqlab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -224,6 +224,14 @@ mod tests {
         subjects.dedup();
         assert_eq!(subjects.len(), findings.len());
         assert!(verdict(&findings).contains("In the way: /proc"), "{}", verdict(&findings));
+    }
+
+    #[test]
+    fn the_setcap_line_keeps_what_the_file_has() {
+        let mut facts = complete();
+        facts.rights.capabilities = Some(vec!["cap_bpf".into(), "cap_chown".into()]);
+        let line = setcap_line_for(&facts, &["cap_sys_nice"]);
+        assert_eq!(line, "sudo setcap cap_sys_nice,cap_bpf+ep /usr/bin/irqlab");
     }
 
     #[test]

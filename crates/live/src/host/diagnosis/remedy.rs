@@ -13,15 +13,34 @@ pub(super) fn capabilities_needed(facts: &HostFacts) -> Vec<&'static str> {
     }
 }
 
-/// The line that gives this program the rights to trace and to count. It replaces whatever
-/// capabilities the file had.
+/// Capabilities that something in irqlab uses.
+const USED: [&str; 6] = [
+    "cap_bpf",
+    "cap_perfmon",
+    "cap_sys_admin",
+    "cap_sys_resource",
+    "cap_sys_nice",
+    "cap_net_admin",
+];
+
+/// The line that gives this program the rights to trace and to count.
 #[must_use]
 pub fn setcap_line(facts: &HostFacts) -> String {
+    setcap_line_for(facts, &capabilities_needed(facts))
+}
+
+/// The line that gives this program some capabilities. As setcap(8) replaces those that the file has, it
+/// names them, too.
+#[must_use]
+pub fn setcap_line_for(facts: &HostFacts, wanted: &[&str]) -> String {
     let file = match facts.rights.executable.as_deref() {
         Some(path) => quoted(path),
         None => "$(command -v irqlab)".to_owned(),
     };
-    format!("sudo setcap {}+ep {file}", capabilities_needed(facts).join(","))
+    let held = facts.rights.capabilities.iter().flatten().map(String::as_str);
+    let held = held.filter(|held| USED.contains(held) && !wanted.contains(held));
+    let all: Vec<&str> = wanted.iter().copied().chain(held).collect();
+    format!("sudo setcap {}+ep {file}", all.join(","))
 }
 
 /// This program as root; sudo looks in another PATH, so with its path.

@@ -225,7 +225,7 @@ pub fn measure(
 ) -> Result<TraceAgreement, BenchError> {
     let cpu = *settings.cpus.first().ok_or_else(|| failed("the bench", "no CPU to watch"))?;
     let flavour = Flavour::of_this_kernel();
-    let calibration = calibrate(flavour, cpu, None, CALLS).map_err(bpf_error)?;
+    let calibration = calibrate(flavour, cpu, None, CALLS, stop).map_err(bpf_error)?;
     let window = settings.window.min(WINDOW_MAX);
     let windows = Windows::new(&settings.cpus, window, flavour, &calibration)?;
     let mut disk = start_disk(settings)?;
