@@ -138,6 +138,31 @@ fn every_page_is_in_the_table_of_contents() {
     hold("a page that SUMMARY.md does not list is in no book", unlisted_pages, &bad);
 }
 
+fn tests_that_skip_in_silence(files: &[File]) -> Vec<String> {
+    let signs =
+        ["not run", "not tested", "skipped"].map(|words| format!("print{}(\"{words}", "ln!"));
+    let of_tests = files
+        .iter()
+        .filter(|file| file.path.ends_with(".rs") && !file.path.starts_with("crates/needs/"));
+    let mut broken = Vec::new();
+    for file in of_tests {
+        for (at, line) in file.text.lines().enumerate() {
+            if signs.iter().any(|sign| line.contains(sign)) {
+                broken.push(format!("{}:{}: {}", file.path, at + 1, line.trim()));
+            }
+        }
+    }
+    broken
+}
+
+#[test]
+fn a_test_that_does_not_run_says_what_it_needs() {
+    let text = format!("        return print{}(\"not run: no QEMU\");\n", "ln!");
+    let bad = [("crates/sim/tests/a.rs", text.as_str())];
+    let rule = "needs::not_run fails where the need is required";
+    hold(rule, tests_that_skip_in_silence, &bad);
+}
+
 /// Whether `word` stands in `code`, and not as a part of a longer name.
 fn has_word(code: &str, word: &str) -> bool {
     let of_name = |sign: char| sign.is_alphanumeric() || sign == '_';
