@@ -21,13 +21,22 @@ fn ended(mut child: Child) -> (Option<i32>, String, String) {
     (child.wait().unwrap().code(), out, err)
 }
 
+/// Whether SIGHUP, bit 0 of SigIgn in proc_pid_status(5), is ignored by this process.
+fn ignores_hang_ups() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    u64::from_str_radix(ignored.trim(), 16).unwrap() & 1 == 1
+}
+
 #[test]
 fn an_interrupt_ends_the_run_and_keeps_what_was_measured() {
     if !can_measure() {
         return;
     }
     let _alone = alone();
-    for kill in [Signal::INT, Signal::TERM] {
+    // Under nohup(1) a hang-up is ignored, by irqlab, too.
+    let hang_up = if ignores_hang_ups() { Signal::TERM } else { Signal::HUP };
+    for kill in [Signal::INT, hang_up] {
         let place = Place::new();
         let words = ["handlers", "-d", "600s", "--warm-up", "1ms", "--stimulus", "timer"];
         let more = ["--rate", "low,high", "--load", "busy", "--events", "none", "--json"];
@@ -57,15 +66,17 @@ fn an_interrupt_before_the_first_window_leaves_nothing() {
         return;
     }
     let _alone = alone();
-    let place = Place::new();
-    let words = ["handlers", "--warm-up", "600s", "--stimulus", "timer", "--events", "none"];
-    let (child, sources) = start_with_sources(&mut place.irqlab(&words));
-    signal(&child, Signal::INT);
-    let (code, out, err) = ended(child);
-    assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
-    assert!(err.contains("stopped before anything was measured; nothing was written"), "{err}");
-    assert!(sources.iter().all(|pid| !lives(*pid)), "no process is left");
-    assert!(place.names().is_empty(), "{:?}", place.names());
+    for kill in [Signal::TERM, Signal::QUIT] {
+        let place = Place::new();
+        let words = ["handlers", "--warm-up", "600s", "--stimulus", "timer", "--events", "none"];
+        let (child, sources) = start_with_sources(&mut place.irqlab(&words));
+        signal(&child, kill);
+        let (code, out, err) = ended(child);
+        assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
+        assert!(err.contains("stopped before anything was measured; nothing was written"), "{err}");
+        assert!(sources.iter().all(|pid| !lives(*pid)), "no process is left");
+        assert!(place.names().is_empty(), "{:?}", place.names());
+    }
 }
 
 /// Network namespaces of a process's threads.

@@ -44,8 +44,7 @@ struct Bench {
 }
 
 fn bench() -> Option<Bench> {
-    let machine = Machine::find("tests/guests/boot.rs", &[]);
-    let machine = machine.map_err(|missing| needs::not_run(needs::Need::Qemu, missing)).ok()?;
+    let machine = Machine::find("tests/guests/boot.rs", &[])?;
     let path = machine.symbols();
     let list = fs::read_to_string(&path).unwrap();
     Some(Bench { machine, symbols: path.display().to_string(), list })

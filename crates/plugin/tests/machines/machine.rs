@@ -22,10 +22,15 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Finds the parts of the machine, or returns which one is missing. The guest's first process
-    /// is compiled from `guest`, a file of this crate; `files` come into its root, with what is
-    /// above them.
-    pub fn find(guest: &str, files: &[(String, Vec<u8>)]) -> Result<Machine, String> {
+    /// Finds the parts of the machine, or says which one is missing. The guest's first process is
+    /// compiled from `guest`, a file of this crate; `files` come into its root, with what is above
+    /// them.
+    pub fn find(guest: &str, files: &[(String, Vec<u8>)]) -> Option<Machine> {
+        let found = Machine::look_for(guest, files);
+        found.map_err(|missing| needs::not_run(needs::Need::Qemu, missing)).ok()
+    }
+
+    fn look_for(guest: &str, files: &[(String, Vec<u8>)]) -> Result<Machine, String> {
         let cache = cache();
         let kernel = std::env::var_os("IRQLAB_KERNEL").map(PathBuf::from);
         let kernel = kernel.or_else(|| kernel_in(cache.as_deref()?));

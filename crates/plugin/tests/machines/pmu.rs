@@ -95,13 +95,7 @@ fn as_recorded(notes: &BTreeMap<u32, Vec<MarkerCounts>>, detail: &str) {
 
 #[test]
 fn counters_of_the_guest_count_each_instruction() {
-    let mut machine = match Machine::find(GUEST, &[]) {
-        Ok(machine) => machine,
-        Err(missing) => {
-            needs::not_run(needs::Need::Qemu, missing);
-            return;
-        }
-    };
+    let Some(mut machine) = Machine::find(GUEST, &[]) else { return };
     machine.line = LINE;
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines").join(MODEL);
     for (cpus, detail) in [(1, "count"), (2, "count"), (1, "timed"), (2, "timed")] {
@@ -157,14 +151,7 @@ fn the_distributions_perf_counts_and_samples_in_the_guest() {
         Ok(files) => files,
         Err(missing) => return needs::not_run(needs::Need::Perf, missing),
     };
-    let machine = Machine::find(GUEST, &files);
-    let mut machine = match machine {
-        Ok(machine) => machine,
-        Err(missing) => {
-            needs::not_run(needs::Need::Qemu, missing);
-            return;
-        }
-    };
+    let Some(mut machine) = Machine::find(GUEST, &files) else { return };
     machine.line = LINE;
     for cpus in [1, 2] {
         let (record, said) = run_perf(&machine, cpus);
@@ -179,13 +166,7 @@ fn the_distributions_perf_counts_and_samples_in_the_guest() {
 
 #[test]
 fn a_counter_goes_on_in_a_restored_machine() {
-    let mut machine = match Machine::find(GUEST, &[]) {
-        Ok(machine) => machine,
-        Err(missing) => {
-            needs::not_run(needs::Need::Qemu, missing);
-            return;
-        }
-    };
+    let Some(mut machine) = Machine::find(GUEST, &[]) else { return };
     machine.line = LINE;
     let path = |name| machine.path(name).display().to_string();
     let (state, pmu) = (path("state"), path("pmu"));

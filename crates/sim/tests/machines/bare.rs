@@ -1,6 +1,5 @@
-//! The machine without a kernel. Needs only a QEMU.
+//! The machine without a kernel.
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use lab::noise::{Body, Loop, LoopResult, NoiseBench, NoiseSample};
@@ -9,34 +8,12 @@ use sim::bare::{
     TruthSettings, footprint,
 };
 use sim::boot::Limits;
-use sim::kernel::Flavour;
-use sim::qemu::Qemu;
 use sim::watch::Detail;
-use sim::{Cache, SimError, counters, models, setup};
+use sim::{counters, models};
+
+use crate::parts::{Bench, bench};
 
 const LIMITS: Limits = Limits { wall: Duration::from_secs(300), guest_s: 60 };
-
-struct Bench {
-    cache: Cache,
-    qemu: Qemu,
-}
-
-/// QEMU, got once; `None`, with the reason on stderr, if it is not available.
-fn bench() -> Option<&'static Bench> {
-    static BENCH: OnceLock<Result<Bench, SimError>> = OnceLock::new();
-    let made = BENCH.get_or_init(|| {
-        let cache = Cache::from_environment()?;
-        let qemu = setup::setup(&cache, Flavour::Cloud, false, &|_| {})?;
-        Ok(Bench { cache, qemu })
-    });
-    match made {
-        Ok(bench) => Some(bench),
-        Err(error) => {
-            needs::not_run(needs::Need::Qemu, error);
-            None
-        }
-    }
-}
 
 fn noise(
     bench: &Bench,
