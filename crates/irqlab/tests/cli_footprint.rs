@@ -226,12 +226,13 @@ fn a_trace_has_the_interrupt_where_the_loop_was_stalled() {
     let run = ended.assert_code(0).json();
     let absent = run["absent"].as_array().unwrap();
     let file = place.path().join("run/trace.json");
-    for (what, is_written) in
-        [("trace of l1d, timer", false), ("trace of l1d, timer, undisturbed", true)]
-    {
+    for (what, is_written, need) in [
+        ("trace of l1d, timer", false, needs::Need::Bpf),
+        ("trace of l1d, timer, undisturbed", true, needs::Need::Cpus),
+    ] {
         if let Some(why) = absent.iter().find(|one| one["what"] == what) {
             assert_eq!(file.exists(), is_written);
-            return needs::not_run(needs::Need::Bpf, why);
+            return needs::not_run(need, why);
         }
     }
     let inside = slices(&file, "l1d, timer, refined");
