@@ -76,7 +76,7 @@ fn line(text: &str) {
     above_progress(|| to_stderr(&format!("{}\n", escape::lines(text))));
 }
 
-/// Writes to stderr. A failure, as on a full disk, is ignored: it could be reported nowhere.
+/// Writes to stderr. A failure, as on a full disk, is ignored: there is no other place to report it.
 pub fn to_stderr(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }

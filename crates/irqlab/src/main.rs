@@ -45,7 +45,7 @@ enum Verb {
 }
 
 impl Verb {
-    /// Whether it is neither a part of another irqlab nor prints a text for a shell or a pager.
+    /// Whether a user starts it for its work: not a helper process, completion scripts or man pages.
     fn is_started_by_a_user(&self) -> bool {
         !matches!(self, Verb::Stimulus(_) | Verb::InGuest(_) | Verb::Completions(_) | Verb::Man(_))
     }

@@ -17,9 +17,9 @@ pub const VARIABLE: &str = "IRQLAB_REQUIRE";
 pub enum Need {
     /// To load irqlab's BPF programs: the rights, and a kernel that accepts them.
     Bpf,
-    /// A processor that is not shared with the test, or several.
+    /// Several CPUs, or one that other processes leave to the test.
     Cpus,
-    /// A disk that a file can be read from past the page cache.
+    /// A disk whose reads, past the page cache, raise interrupts.
     Disk,
     /// Namespaces of the test's own, with a network or mounts in them.
     Namespaces,
@@ -35,7 +35,7 @@ pub enum Need {
     Tracefs,
     /// A time-stamp counter that ticks at a constant rate.
     Tsc,
-    /// What no setting gives a machine: an interrupt that can be moved, a kernel that tells what it did.
+    /// Anything else, such as an interrupt that can be moved to another CPU.
     Other,
 }
 
@@ -83,7 +83,7 @@ pub fn parse(list: &str) -> Result<Vec<Need>, String> {
 /// Says that a test does not run, and why.
 ///
 /// # Panics
-/// Where [`VARIABLE`] requires what is missing, or has another name in it.
+/// Where [`VARIABLE`] requires what is missing, or contains an unknown name.
 #[track_caller]
 pub fn not_run(need: Need, reason: impl Display) {
     let list = std::env::var(VARIABLE).unwrap_or_default();

@@ -100,7 +100,7 @@ pub(crate) fn watch(
 ) {
     match decoded.device_write() {
         DeviceWrite::Store if is_last => {
-            // Only a store calls back behind it, and so ends the main loop's wait.
+            // Only instructions that store call `on_store`, which ends the main loop's wait.
             if session.decoder.stores(decoded) {
                 let before = on_before_store;
                 let data = ptr::null_mut();

@@ -253,8 +253,8 @@ pub fn wait_for_interrupt(gap_cycles: u64, most_cycles: u64) {
     }
 }
 
-/// Lets some hundred cycles pass without a memory access, in few instructions: a loop that only reads the
-/// clock executes several a cycle, and a simulated machine executes each of them.
+/// Lets tens to hundreds of cycles pass without a memory access, in four divisions. A loop that only reads
+/// the clock executes more instructions in that time, and a simulated machine takes host time for each.
 #[inline(always)]
 fn idle() {
     #[cfg(target_arch = "x86_64")]

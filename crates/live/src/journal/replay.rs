@@ -17,8 +17,8 @@ const FILES_MAX: usize = 1024;
 const OTHERS: u32 = 0o077;
 
 /// Undoes what dead processes of this user left according to their journals; returns one message per
-/// restored item, for the user. Journals of another user are named, not replayed: root would change what an
-/// ordinary user asks for.
+/// restored item, for the user. Journals of another user are named, not replayed: an
+/// ordinary user could have root change settings.
 #[must_use]
 pub fn replay_dead() -> Vec<String> {
     let own = default_dir();

@@ -9,3 +9,4 @@ mod monitor;
 mod ooo;
 mod package;
 mod pmu;
+mod sums;

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_fails_first_takes_no_other_with_it() {
+    fn the_results_of_other_parts_survive_a_failure() {
         let mut all = Gathered::default();
         gather(item(0), Err(anyhow!("no machine")), &mut all).unwrap();
         let measured = (Map::new(), BenchFacts::default(), Measured::default());

@@ -223,7 +223,7 @@ fn watched(
         saved.push(held.number);
         saver.save(vm, held, &console::say)
     };
-    // A run that is written to a file goes on without its console.
+    // A run with --out or --record continues when its console cannot be written.
     let is_kept = options.results.out.is_some() || options.record.is_some();
     let console = GuestConsole::new(to_stdout);
     let stop = || recording.was_stopped() || (console.has_failed() && !is_kept);
@@ -366,7 +366,7 @@ impl GuestConsole {
                 let mut out = io::stdout().lock();
                 out.write_all(bytes).and_then(|()| out.flush())
             }
-            // On stderr the console is no result.
+            // On stderr the console is not a result: a failure is ignored.
             false => io::stderr().write_all(bytes).or(Ok(())),
         });
         *self.failure.borrow_mut() = written.err();
