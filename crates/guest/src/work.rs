@@ -1,11 +1,11 @@
 //! Commands and idling.
 
-use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::thread;
 use std::time::Duration;
+use std::{fs, io};
 
 /// Where the image has busybox.
 pub const BUSYBOX: &str = "/bin/busybox";
@@ -14,6 +14,19 @@ pub const BUSYBOX: &str = "/bin/busybox";
 pub const CANNOT_START: u8 = 127;
 /// Exit status of a command that a signal ended, less the number of the signal, as in shells.
 const BY_SIGNAL: u8 = 128;
+
+/// When a machine counts as settled, time since its boot. The kernel defers some of its boot's work for up
+/// to two seconds.
+const SETTLED: Duration = Duration::from_secs(3);
+
+/// Waits until the machine is settled: what the kernel deferred would come into a measurement, and how
+/// long the boot took would decide into which. A host simulates idle time at once.
+pub fn settle() {
+    let text = fs::read_to_string("/proc/uptime").unwrap_or_default();
+    let uptime = text.split_whitespace().next().and_then(|seconds| seconds.parse().ok());
+    let uptime = uptime.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    thread::sleep(SETTLED.saturating_sub(uptime.unwrap_or_default()));
+}
 
 /// Whether the image has busybox.
 pub fn has_busybox() -> bool {

@@ -32,6 +32,8 @@ pub enum Operation {
     ReadTsc,
     /// `hlt`.
     Halt,
+    /// `pause`.
+    Pause,
     /// `rdmsr`.
     ReadMsr,
     /// `wrmsr`.
@@ -82,6 +84,7 @@ impl Decoded {
             }
             Mnemonic::Rdtsc | Mnemonic::Rdtscp => Operation::ReadTsc,
             Mnemonic::Hlt => Operation::Halt,
+            Mnemonic::Pause => Operation::Pause,
             Mnemonic::Rdmsr => Operation::ReadMsr,
             Mnemonic::Wrmsr => Operation::WriteMsr,
             Mnemonic::Rdpmc => Operation::ReadPmc,

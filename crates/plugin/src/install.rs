@@ -18,6 +18,7 @@ use crate::cores::Processors;
 use crate::ffi::Access;
 use crate::limit;
 use crate::options::{Options, Time, VERSION_BYTES_MAX};
+use crate::pause;
 use crate::physical;
 use crate::pmu::machine::Pmus;
 use crate::progress::ProgressFile;
@@ -91,6 +92,7 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
     physical::begin(Access::load().map_err(|missing| format!("this QEMU has no {missing}"))?);
     let annotations = parse_given(options.annotate.as_deref(), AnnotationList::parse)?;
     let parts = clock_parts(&options, cpus, models.hz());
+    pause::begin(&options);
     let notices = notices(&options, &parts);
     let mut writer = Writer::create(&options.out)?;
     writer.write(&Record::Header(header(&options, info, &parts, &offsets, models.counters)));

@@ -34,6 +34,7 @@ mod irq;
 mod limit;
 pub mod misses;
 mod pages;
+mod pause;
 mod physical;
 mod pipeline;
 mod pmu;

@@ -128,6 +128,11 @@ impl GuestClock {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bias(*mut i64);
 
+// SAFETY: it points into a variable of QEMU, which lives as long as the process; `add` says who calls it.
+unsafe impl Send for Bias {}
+// SAFETY: as above.
+unsafe impl Sync for Bias {}
+
 impl Bias {
     /// Where it is looked for in `timers_state`, bytes: after the lock, which must not be touched
     /// for long, and before what is not about instructions.

@@ -14,6 +14,7 @@ use crate::ffi::{
     MemoryCallback, READS, READS_AND_WRITES, READS_REGISTERS, VcpuCallback, WRITES,
     WRITES_REGISTERS,
 };
+use crate::pause;
 use crate::physical;
 use crate::pmu::msr;
 use crate::qemu::{TranslatedBlock, TranslatedInstruction};
@@ -182,6 +183,9 @@ fn annotate(session: &mut Session, instructions: &[Instruction], on_point: VcpuC
     for (index, one) in instructions.iter().enumerate() {
         let is_last = index + 1 == instructions.len();
         drain::watch(session, one.handle, &one.decoded, is_last);
+        if session.level == Detail::Fast && one.decoded.operation() == Operation::Pause {
+            pause::watch(&session.qemu, one.handle);
+        }
         let remaining = (instructions.len() - index) as u32;
         let wanted = |action: &Action| match action {
             Action::Marker | Action::Halt => true,

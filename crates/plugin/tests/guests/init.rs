@@ -25,6 +25,12 @@ pub fn mount_all<const COUNT: usize>(all: [(&CStr, &CStr); COUNT]) {
     }
 }
 
+/// Waits until the kernel has done what it defers at its boot: it would come between measurements.
+#[allow(dead_code)]
+pub fn settle() {
+    std::thread::sleep(std::time::Duration::from_secs(3));
+}
+
 /// Ends the machine.
 pub fn power_off() {
     // SAFETY: the argument is a number.

@@ -39,6 +39,7 @@ fn main() {
         _ => {}
     }
     init::mount_all([(c"proc", c"/proc"), (c"sysfs", c"/sys"), (c"devtmpfs", c"/dev")]);
+    marker::mark(marker::FULL, 0);
     match std::env::var("phase").as_deref() {
         Ok("counters") => counters(),
         Ok("perf") => tool::run(),

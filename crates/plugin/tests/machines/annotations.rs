@@ -51,10 +51,11 @@ fn bench() -> Option<Bench> {
 }
 
 impl Bench {
-    /// The record of a boot with these annotations.
+    /// The record of the guest, from where it asks for everything, with these annotations.
     fn record(&self, cpus: u32, name: &str, annotations: Option<&str>) -> Stream {
         let out = self.machine.path(name);
-        let mut options = format!("out={},roi=always,symbols={}", out.display(), self.symbols);
+        let out_and_symbols = format!("out={},symbols={}", out.display(), self.symbols);
+        let mut options = format!("roi=always,start=fast,{out_and_symbols}");
         if let Some(annotations) = annotations {
             let path = self.machine.path(&format!("{name}.annotations"));
             fs::write(&path, self.placed(annotations)).unwrap();

@@ -75,9 +75,11 @@ fn sums_close(booted: &Booted) {
 }
 
 /// Checks that interrupts and softirqs equal the guest's own counts if none came between the
-/// snapshots around the reading. Returns how many counts were compared, by context.
-fn counts_agree(booted: &Booted) -> BTreeMap<u32, usize> {
+/// snapshots around the reading. What came before the level counted is missing in all snapshots
+/// alike. Returns how many counts were compared, by context.
+fn counts_agree(booted: &Booted, counted_from_start: bool) -> BTreeMap<u32, usize> {
     let mut compared = BTreeMap::new();
+    let mut uncounted = BTreeMap::new();
     for (position, note) in &booted.notes {
         let (number, cpu) = (note.number - marker::USER_FIRST, (note.argument >> 32) as u32);
         let context = match number {
@@ -91,7 +93,11 @@ fn counts_agree(booted: &Booted) -> BTreeMap<u32, usize> {
         };
         let (before, after) = (entries(before, cpu, context), entries(after, cpu, context));
         if before == after {
-            assert_eq!(note.argument & 0xffff_ffff, after, "{context} on cpu {cpu}");
+            let missing = (note.argument & 0xffff_ffff).checked_sub(after);
+            assert_ne!(missing, None, "more than the kernel's, {context} on cpu {cpu}");
+            let before_start = *uncounted.entry((number, cpu)).or_insert(missing);
+            assert_eq!(missing, before_start, "{context} on cpu {cpu}");
+            assert!(!counted_from_start || missing == Some(0), "{context} on cpu {cpu}");
             *compared.entry(number).or_default() += 1;
         }
     }
@@ -130,7 +136,7 @@ fn the_same_guest_gives_the_same_record_and_its_counts_are_the_kernels_own() {
         assert!(stream.end.by_marker && stream.header.cpus == cpus);
         let booted = booted(&stream);
         sums_close(&booted);
-        let compared = counts_agree(&booted);
+        let compared = counts_agree(&booted, true);
         println!("{cpus} CPUs: counts compared, by kind: {compared:?}");
         assert!(compared[&1] >= 5 && compared[&3] >= 5, "{compared:?}");
         loops_count_exactly(&booted);
@@ -157,8 +163,19 @@ fn a_level_that_is_switched_at_a_marker_counts_the_same_from_there_on() {
     // The guest of this test requests the full level after its boot.
     let (bytes, switched) = loops("switched", "start=fast");
     assert!(bytes == loops("switched-again", "start=fast").0, "records differ");
-    let (_, whole) = loops("whole", "");
+    let (whole_bytes, whole) = loops("whole", "");
     assert!(switched > 0 && switched < whole / 2, "{switched} of {whole}");
+    // 1,000 `pause`, before the level is switched: 250 ns more each at `fast` than their nanosecond.
+    let [fast, full] = [&bytes, &whole_bytes].map(|bytes| pauses_ns(bytes));
+    assert_eq!(fast, full + 1_000 * 250);
+    assert!((1_000..10_000).contains(&full), "{full} ns");
+}
+
+/// Guest time of the 1,000 pauses.
+fn pauses_ns(bytes: &[u8]) -> u64 {
+    let stream = reader::read(bytes).unwrap();
+    let notes = booted(&stream).notes;
+    notes.iter().find(|(_, note)| note.number == marker::USER_FIRST + 101).unwrap().1.argument
 }
 
 /// A model with this latency of memory.
@@ -178,12 +195,12 @@ fn with_a_model_guest_time_follows_its_cycles() {
     let mut ticks = Vec::new();
     for memory_cycles in [100, 300] {
         let model = model(&machine, memory_cycles);
-        let options = format!("detail=timed,model={model},symbols={symbols}");
+        let options = format!("start=fast,detail=timed,model={model},symbols={symbols}");
         let bytes = record(&machine, 1, &format!("{memory_cycles}"), &options);
         let stream = reader::read(bytes.as_slice()).unwrap();
         let booted = booted(&stream);
         sums_close(&booted);
-        counts_agree(&booted);
+        assert!(counts_agree(&booted, false)[&1] >= 5);
         loops_count_exactly(&booted);
         let edges = [&booted.snapshots[0], booted.snapshots.last().unwrap()];
         let timer = KernelContext::Interrupt(0xec);
@@ -202,7 +219,8 @@ fn with_a_model_guest_time_follows_its_cycles() {
 fn with_a_model_two_cpus_run_at_once_and_repeat() {
     let Some(machine) = find() else { return };
     let symbols = machine.symbols().display().to_string();
-    let options = format!("detail=timed,model={},symbols={symbols}", model(&machine, 100));
+    let model = model(&machine, 100);
+    let options = format!("start=fast,detail=timed,model={model},symbols={symbols}");
     let bytes = record(&machine, 2, "timed", &options);
     assert!(bytes == record(&machine, 2, "timed-again", &options), "records differ");
     sums_close(&booted(&reader::read(bytes.as_slice()).unwrap()));

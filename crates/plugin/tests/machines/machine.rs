@@ -108,7 +108,8 @@ impl Machine {
     pub fn symbols(&self) -> PathBuf {
         static LIST: OnceLock<String> = OnceLock::new();
         let list = LIST.get_or_init(|| {
-            self.boot(1, "symbols", None);
+            let fast = format!("out={},detail=fast", self.path("no-record").display());
+            self.boot(1, "symbols", Some(&fast));
             fs::read_to_string(self.path("symbols")).unwrap().replace('\r', "")
         });
         fs::write(self.path("symbol-list"), list).unwrap();

@@ -19,7 +19,7 @@ const LINE: &str = "nmi_watchdog=0 norandmaps";
 
 fn run(machine: &Machine, cpus: u32, phase: &str, name: &str, more: &str) -> Vec<u8> {
     let out = machine.path(name);
-    machine.boot(cpus, phase, Some(&format!("out={},pmu=on{more}", out.display())));
+    machine.boot(cpus, phase, Some(&format!("out={},pmu=on,start=fast{more}", out.display())));
     fs::read(out).unwrap()
 }
 
@@ -170,7 +170,7 @@ fn a_counter_goes_on_in_a_restored_machine() {
     machine.line = LINE;
     let path = |name| machine.path(name).display().to_string();
     let (state, pmu) = (path("state"), path("pmu"));
-    let options = format!("out={},pmu=on,pmu_save={pmu}", path("first"));
+    let options = format!("out={},pmu=on,start=fast,pmu_save={pmu}", path("first"));
     let mut first = Monitor::start(machine.command(1, "checkpoint", Some(&options)));
     monitor::wait(|| {
         fs::read_to_string(path("checkpoint")).is_ok_and(|said| said.contains("counting"))

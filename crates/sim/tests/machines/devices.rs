@@ -5,10 +5,11 @@ use std::fs;
 
 use crate::parts::{Bench, LIMITS, bench};
 use sim::annotate::{Annotations, Value};
+use sim::checkpoint::{self, Start};
 use sim::devices::Disk;
 use sim::hostile::HostileHost;
 use sim::watch::{self, Recording, Watch};
-use sim::{Accounting, Hit, Machine, boot, checkpoint, guest_facts};
+use sim::{Accounting, Hit, Machine, boot, guest_facts};
 
 /// Guest time of 50 consecutive reads, in nanoseconds.
 const READ: &str = "n() { grep -m1 'now at' /proc/timer_list | cut -d' ' -f3; }; \
@@ -25,19 +26,19 @@ const WRITE_BACK: &str = "exec 7<>/dev/vda; i=0; while [ $i -lt 24 ]; do i=$((i+
 struct Runs<'a> {
     bench: &'a Bench,
     machine: Machine,
+    start: Start,
     scratch: tempfile::TempDir,
 }
 
 impl Runs<'_> {
-    fn run(&self, from: Option<&str>, order: &str) -> (Vec<u8>, String) {
-        let (record, console, _) = self.observed(from, order, Watch::default(), None);
+    fn run(&self, order: &str) -> (Vec<u8>, String) {
+        let (record, console, _) = self.observed(order, Watch::default(), None);
         (record, console)
     }
 
     /// A run on a host that is hostile with a seed, or friendly.
     fn observed(
         &self,
-        from: Option<&str>,
         order: &str,
         watch: Watch,
         hostile: Option<u64>,
@@ -51,7 +52,7 @@ impl Runs<'_> {
         let mut console = Vec::new();
         let more = recording.instrumentation();
         let mut vm =
-            checkpoint::start(cache, qemu, &self.machine, &from.into(), &order, LIMITS, more)
+            checkpoint::start(cache, qemu, &self.machine, &self.start, &order, LIMITS, more)
                 .unwrap();
         let host = hostile.map(|seed| HostileHost::start(vm.pid(), seed));
         let ending = boot::follow(&mut vm, LIMITS, &mut |bytes| console.extend(bytes)).unwrap();
@@ -66,18 +67,18 @@ impl Runs<'_> {
     }
 
     /// The console of two runs that are the same.
-    fn twice(&self, from: Option<&str>, order: &str) -> String {
-        let first = self.run(from, order);
-        assert!(first == self.run(from, order), "two runs differ\n{}", first.1);
+    fn twice(&self, order: &str) -> String {
+        let first = self.run(order);
+        assert!(first == self.run(order), "two runs differ\n{}", first.1);
         first.1
     }
 }
 
 fn runs(bench: &Bench, change: impl FnOnce(&mut Machine)) -> Runs<'_> {
     let mut machine = bench.machine();
-    machine.append = vec!["quiet".to_owned(), "cryptomgr.notests".to_owned()];
     change(&mut machine);
-    Runs { bench, machine, scratch: tempfile::tempdir().unwrap() }
+    let start = bench.ready(&machine);
+    Runs { bench, machine, start, scratch: tempfile::tempdir().unwrap() }
 }
 
 /// What follows `ns ` on the console.
@@ -98,14 +99,12 @@ fn disks_are_repeatable_and_have_the_latency_that_was_asked_for() {
         vec![file.parse().unwrap(), format!("nvme,size=64M{latency}").parse().unwrap()]
     };
     let mut runs = runs(bench, |machine| machine.disks = disks(""));
-    let name = format!("test-devices-{}", std::process::id());
-    checkpoint::create(&bench.cache, &bench.qemu, &runs.machine, &name, LIMITS, &|_| {}).unwrap();
     for disk in ["vda", "nvme0n1"] {
         runs.machine.disks = disks("");
         let order = format!("D={disk}; {READ} od -An -N1 -j1024 -tu1 /tmp/read");
-        let quick = runs.twice(Some(&name), &order);
+        let quick = runs.twice(&order);
         runs.machine.disks = disks(",latency=1ms");
-        let slow = runs.twice(Some(&name), &order);
+        let slow = runs.twice(&order);
         let byte = if disk == "vda" { "2" } else { "0" };
         assert!(slow.trim_end().ends_with(byte), "{slow}");
         // The guest's own work is the same; each read waits for a millisecond of guest time.
@@ -115,10 +114,8 @@ fn disks_are_repeatable_and_have_the_latency_that_was_asked_for() {
     }
     let write = "echo changed > /tmp/c; dd if=/tmp/c of=/dev/vda conv=fsync 2>/dev/null; \
                  head -c 7 /dev/vda";
-    assert!(runs.twice(Some(&name), write).contains("changed"));
+    assert!(runs.twice(write).contains("changed"));
     assert!(fs::read(content.path()).unwrap() == bytes, "the guest works on a copy");
-    fs::remove_dir_all(bench.cache.path(&format!("checkpoint-{name}"))).unwrap();
-    fs::remove_file(bench.cache.path(&format!("checkpoint-{name}.lock"))).unwrap();
 }
 
 #[test]
@@ -129,7 +126,7 @@ fn two_network_cards_talk_to_each_other_repeatably() {
         nsenter -t $P -n ip addr add 10.0.0.2/24 dev eth1; nsenter -t $P -n ip link set eth1 up; \
         ip addr add 10.0.0.1/24 dev eth0; ip link set eth0 up; sleep 0.1; \
         ping -c 20 -A -q 10.0.0.2; kill $P; grep virtio /proc/interrupts";
-    let console = runs.twice(None, order);
+    let console = runs.twice(order);
     assert!(console.contains("20 packets received"), "{console}");
 }
 
@@ -153,7 +150,7 @@ fn requests_of_one_doorbell_complete_in_their_order() {
         let disk = format!("virtio-blk,file={}{latency}", content.path().display());
         let runs = runs(bench, |machine| machine.disks = vec![disk.parse::<Disk>().unwrap()]);
         let watch = Watch { annotations: annotations.clone(), ..Watch::default() };
-        let (_, console, account) = runs.observed(None, WRITE_BACK, watch, Some(1));
+        let (_, console, account) = runs.observed(WRITE_BACK, watch, Some(1));
         let first = |hit: &Hit| match hit.values.first() {
             Some(Value::Number(sector)) => Some(*sector),
             _ => None,
@@ -175,7 +172,7 @@ fn a_hostile_host_is_not_noticed() {
     };
     let runs = runs(bench, |machine| machine.disks = vec![disk("100us"), disk("1ms")]);
     let watch = Watch { transitions: true, ..Watch::default() };
-    let run = |hostile| runs.observed(None, WRITE_BACK, watch.clone(), hostile);
+    let run = |hostile| runs.observed(WRITE_BACK, watch.clone(), hostile);
     let (record, console, _) = run(None);
     for seed in 1..=2 {
         let (disturbed, said, _) = run(Some(seed));

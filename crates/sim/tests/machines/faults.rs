@@ -40,14 +40,12 @@ fn a_kernel_that_hangs_is_ended_by_the_guests_time() {
 fn a_restored_guest_has_its_time_from_there_on() {
     let Some(bench) = bench() else { return };
     let machine = bench.machine();
-    let name = format!("test-faults-{}", std::process::id());
-    checkpoint::create(&bench.cache, &bench.qemu, &machine, &name, LIMITS, &|_| {}).unwrap();
+    let start = bench.ready(&machine);
     let (cache, qemu) = (&bench.cache, &bench.qemu);
     let ended = |order: &str| {
         let limits = Limits { guest_s: 2, ..LIMITS };
-        let (from, more) = (Some(name.as_str()), Instrumentation::default());
-        let mut vm =
-            checkpoint::start(cache, qemu, &machine, &from.into(), order, limits, more).unwrap();
+        let more = Instrumentation::default();
+        let mut vm = checkpoint::start(cache, qemu, &machine, &start, order, limits, more).unwrap();
         let exit = boot::follow(&mut vm, limits, &mut |_| {}).map_err(|error| error.to_string());
         exit.map(|exit| (exit.status, exit.reached_limit))
     };
@@ -57,6 +55,4 @@ fn a_restored_guest_has_its_time_from_there_on() {
     assert_eq!(ended("run:kill -9 $$"), Ok((137, false)));
     let error = ended("run:poweroff -f").unwrap_err();
     assert!(error.contains("powered the machine off during its request"), "{error}");
-    fs::remove_dir_all(cache.path(&format!("checkpoint-{name}"))).unwrap();
-    fs::remove_file(cache.path(&format!("checkpoint-{name}.lock"))).unwrap();
 }

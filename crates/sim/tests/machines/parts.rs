@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use sim::boot::Limits;
+use sim::checkpoint::{self, Start};
 use sim::image::Tools;
 use sim::kernel::{self, Flavour, Kernel};
 use sim::qemu::Qemu;
@@ -39,5 +40,11 @@ pub fn bench() -> Option<&'static Bench> {
 impl Bench {
     pub fn machine(&self) -> Machine {
         Machine::new(&self.kernel, &image::build(&self.cache, &self.kernel, Tools::None).unwrap())
+    }
+
+    /// Where such a machine starts so that it waits for a request: most tests have nothing to do with its
+    /// boot, and all of them share one.
+    pub fn ready(&self, machine: &Machine) -> Start {
+        checkpoint::ready(&self.cache, &self.qemu, machine, &|_| {}, &|| false).unwrap()
     }
 }

@@ -41,7 +41,7 @@ struct Outcome {
     status: Option<u8>,
 }
 
-/// A machine from its start or from a checkpoint, and how often it was saved.
+/// A machine that was ready for a request or saved on its way, and how often it was saved.
 fn run(
     bench: &Bench,
     machine: &Machine,
@@ -53,11 +53,11 @@ fn run(
     let facts = guest_facts(cache, qemu, &bench.kernel, &|_| {}).unwrap();
     let annotations = Annotations::read(&[annotation.to_owned()], false, &facts).unwrap();
     let roi = if from.is_some() { Roi::Always } else { Roi::Marker };
+    let start = from.map_or_else(|| bench.ready(machine), |name| Start::Named(name.to_owned()));
     let watch = Watch { annotations, roi, ..Watch::default() };
     let recording = Recording::new(cache, qemu, machine, &kernel_files, &watch, None).unwrap();
     let more = recording.instrumentation();
-    let mut vm =
-        checkpoint::start(cache, qemu, machine, &from.into(), order, LIMITS, more).unwrap();
+    let mut vm = checkpoint::start(cache, qemu, machine, &start, order, LIMITS, more).unwrap();
     let (mut console, mut saved) = (Vec::new(), 0);
     let saver = checkpoint::Saver::new(cache, qemu, machine, &recording).unwrap();
     let ending = boot::follow_saving(
@@ -106,8 +106,8 @@ fn requests_of_a_disk_are_waited_for() {
     let saved = Checkpoint::new(bench, "disk");
     let mut machine = bench.machine();
     machine.disks = vec!["virtio-blk,latency=200us".parse().unwrap()];
-    let order = "run:dd if=/dev/vda of=/dev/null bs=4k count=20 iflag=direct; cat /proc/uptime";
-    // A task that waits for a disk reaches it.
+    let order = "run:dd if=/dev/vda of=/dev/null bs=4k count=20; cat /proc/uptime";
+    // A task that waits for a page from a disk reaches it.
     let (plain, _) = run(bench, &machine, "io_schedule", (None, order));
     let annotation = format!("io_schedule: checkpoint {}", saved.name);
     let (held, times) = run(bench, &machine, &annotation, (None, order));

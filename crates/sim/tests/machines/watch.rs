@@ -4,9 +4,10 @@ use std::fs;
 
 use crate::parts::{Bench, LIMITS, bench};
 use attribution::KernelContext;
+use sim::checkpoint::{self, Start};
 use sim::counters::CYCLES;
 use sim::watch::{self, Detail, Recording, Watch};
-use sim::{Accounting, Machine, boot, checkpoint, models};
+use sim::{Accounting, Machine, boot, models};
 
 /// Work with a child, system calls, page faults and a sleep; its quotes and its comma have a way to
 /// go to the guest.
@@ -19,11 +20,10 @@ fn recording(bench: &Bench, machine: &Machine, watch: &Watch) -> Recording {
     Recording::new(cache, qemu, machine, &kernel_files, watch, None).unwrap()
 }
 
-fn watched(bench: &Bench, machine: &Machine, from: Option<&str>, watch: &Watch) -> Accounting {
+fn watched(bench: &Bench, machine: &Machine, from: &Start, watch: &Watch) -> Accounting {
     let recording = recording(bench, machine, watch);
     let (cache, qemu, more) = (&bench.cache, &bench.qemu, recording.instrumentation());
-    let mut vm =
-        checkpoint::start(cache, qemu, machine, &from.into(), ORDER, LIMITS, more).unwrap();
+    let mut vm = checkpoint::start(cache, qemu, machine, from, ORDER, LIMITS, more).unwrap();
     let ending = boot::follow(&mut vm, LIMITS, &mut |_| {}).unwrap();
     assert_eq!(ending.status, 0);
     recording.accounting().unwrap()
@@ -41,8 +41,9 @@ fn a_command_is_counted_by_context_and_the_same_again() {
     let Some(bench) = bench() else { return };
     let mut machine = bench.machine();
     machine.cpus = 2;
-    let first = watched(bench, &machine, None, &Watch::default());
-    assert_eq!(first, watched(bench, &machine, None, &Watch::default()));
+    let start = bench.ready(&machine);
+    let first = watched(bench, &machine, &start, &Watch::default());
+    assert_eq!(first, watched(bench, &machine, &start, &Watch::default()));
     assert_eq!(first.broken, Vec::<String>::new());
     assert!(first.ended_by_guest && first.has_contexts && first.has_tasks);
     assert_eq!((first.cpus, first.regions[0].cpus.len()), (2, 2));
@@ -54,19 +55,15 @@ fn a_command_is_counted_by_context_and_the_same_again() {
 }
 
 #[test]
-fn a_restored_machine_is_watched_as_a_booted_one_is() {
+fn a_booted_machine_is_watched_as_a_restored_one_is() {
     let Some(bench) = bench() else { return };
     let machine = bench.machine();
-    let name = format!("test-watch-{}", std::process::id());
-    checkpoint::create(&bench.cache, &bench.qemu, &machine, &name, LIMITS, &|_| {}).unwrap();
-    let first = watched(bench, &machine, Some(&name), &Watch::default());
-    assert_eq!(first, watched(bench, &machine, Some(&name), &Watch::default()));
+    let first = watched(bench, &machine, &Start::Boot, &Watch::default());
+    assert_eq!(first, watched(bench, &machine, &Start::Boot, &Watch::default()));
     assert_eq!((first.broken.len(), first.regions.len()), (0, 1));
     let fast = Watch { detail: Detail::Fast, ..Watch::default() };
-    let fast = watched(bench, &machine, Some(&name), &fast);
+    let fast = watched(bench, &machine, &bench.ready(&machine), &fast);
     assert!(fast.ended_by_guest && fast.instructions.is_none() && fast.regions.is_empty());
-    fs::remove_dir_all(bench.cache.path(&format!("checkpoint-{name}"))).unwrap();
-    fs::remove_file(bench.cache.path(&format!("checkpoint-{name}.lock"))).unwrap();
 }
 
 #[test]
@@ -89,15 +86,14 @@ fn a_machine_that_was_killed_leaves_an_incomplete_record() {
 }
 
 /// Timer interrupts of a command that fills memory, and the cycles it took.
-fn ticks(bench: &Bench, machine: &Machine, from: &str, model: &std::path::Path) -> (u64, u64) {
+fn ticks(bench: &Bench, machine: &Machine, from: &Start, model: &std::path::Path) -> (u64, u64) {
     let model =
         models::find(&bench.cache, &model.display().to_string(), &[], Detail::Timed).unwrap();
     let watch = Watch { detail: Detail::Timed, model: Some(model), ..Watch::default() };
     let order = "run:dd if=/dev/zero of=/tmp/filled bs=4M count=8";
     let recording = recording(bench, machine, &watch);
     let (cache, qemu, more) = (&bench.cache, &bench.qemu, recording.instrumentation());
-    let mut vm =
-        checkpoint::start(cache, qemu, machine, &Some(from).into(), order, LIMITS, more).unwrap();
+    let mut vm = checkpoint::start(cache, qemu, machine, from, order, LIMITS, more).unwrap();
     assert_eq!(boot::follow(&mut vm, LIMITS, &mut |_| {}).unwrap().status, 0);
     let account = recording.accounting().unwrap();
     let ticks = entries(&account, |context| context == KernelContext::Interrupt(0xec));
@@ -108,8 +104,7 @@ fn ticks(bench: &Bench, machine: &Machine, from: &str, model: &std::path::Path) 
 fn slower_memory_means_more_ticks_for_the_same_work_in_proportion() {
     let Some(bench) = bench() else { return };
     let machine = bench.machine();
-    let name = format!("test-ticks-{}", std::process::id());
-    checkpoint::create(&bench.cache, &bench.qemu, &machine, &name, LIMITS, &|_| {}).unwrap();
+    let start = bench.ready(&machine);
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
     let text = fs::read_to_string(root.join("machines/r4400-1994.toml")).unwrap();
     let scratch = tempfile::tempdir().unwrap();
@@ -117,7 +112,7 @@ fn slower_memory_means_more_ticks_for_the_same_work_in_proportion() {
         let path = scratch.path().join("model.toml");
         let memory = format!("memory_cycles = {memory_cycles}");
         fs::write(&path, text.replace("memory_cycles = 100", &memory)).unwrap();
-        ticks(bench, &machine, &name, &path)
+        ticks(bench, &machine, &start, &path)
     });
     println!("{fast} ticks in {fast_cycles} cycles, {slow} in {slow_cycles}");
     assert!(fast > 200 && slow * 2 > fast * 3, "{fast}, {slow}");
@@ -126,6 +121,4 @@ fn slower_memory_means_more_ticks_for_the_same_work_in_proportion() {
         let wanted = cycles as f64 / 800_000.0;
         assert!((ticks as f64 / wanted - 1.0).abs() < 0.01, "{ticks} ticks in {cycles} cycles");
     }
-    fs::remove_dir_all(bench.cache.path(&format!("checkpoint-{name}"))).unwrap();
-    fs::remove_file(bench.cache.path(&format!("checkpoint-{name}.lock"))).unwrap();
 }
