@@ -87,19 +87,50 @@ TRACEPOINT("sys_exit") int clock_at_exit(void *ctx)
 
 /*
  * Drives the stack from user space, for the test that compares it with its model: ctx is the
- * operation (1 enter, 2 exit, 3 a program that has run since the time given in place of the key),
- * key, time in ns. Returns 0, or 1 for an exit without its entry.
+ * operation, key, time in ns; and where an IRQ comes inside of the operation its key, start and end,
+ * and what the clock shows then. Returns 0, or 1 for an exit without its entry.
  */
-SEC("?raw_tp") int drive(u64 *ctx)
+#define DRIVE_ENTER 1
+#define DRIVE_EXIT 2
+#define DRIVE_RAN_SINCE 3 /* a program has run since the time given in place of the key */
+#define DRIVE_ENTER_INTERRUPTED 4 /* after the clock was read */
+#define DRIVE_EXIT_INTERRUPTED 5 /* after the clock was read, before the sums */
+#define DRIVE_EXIT_LATE 6 /* after the sums, before the frame is released */
+
+static __always_inline void drive_exit(struct cpu_state *cpu, u32 key, u64 now_ns)
 {
-	u32 key = ctx[1];
-	u64 now_ns = ctx[2];
-	struct cpu_state *cpu = armed_cpu();
 	struct events events = {};
 	struct closed_span span;
 	struct row *row;
 
-	if (cpu && ctx[0] == 3) {
+	if (!close_span(cpu, key, now_ns, now_ns, &span, &events))
+		return;
+	row = row_of(cpu, key);
+	if (row)
+		count_span(cpu, row, &span, &events);
+}
+
+/* The IRQ inside of an operation. Not static, so that the verifier checks it once. */
+__noinline int drive_irq(struct cpu_state *cpu, u32 key, u64 start_ns, u64 end_ns)
+{
+	if (!cpu || key >= KEYS)
+		return 0;
+	open_span(cpu, key, start_ns);
+	drive_exit(cpu, key, end_ns);
+	return 0;
+}
+
+SEC("?raw_tp") int drive(u64 *ctx)
+{
+	u32 key = ctx[1], irq = ctx[3], position;
+	u64 now_ns = ctx[2], from_ns = ctx[4], to_ns = ctx[5], again_ns = ctx[6];
+	struct cpu_state *cpu = armed_cpu();
+	struct events events = {};
+	struct closed_span span;
+	struct frame *frame;
+	struct row *row;
+
+	if (cpu && ctx[0] == DRIVE_RAN_SINCE) {
 		struct probe_run run;
 
 		start_probe_run(cpu, &run, ctx[1]);
@@ -109,15 +140,32 @@ SEC("?raw_tp") int drive(u64 *ctx)
 	}
 	if (!cpu || key >= KEYS)
 		return 2;
-	if (ctx[0] == 1) {
+	if (ctx[0] == DRIVE_ENTER) {
 		open_span(cpu, key, now_ns);
 		return 0;
 	}
-	if (!close_span(cpu, key, now_ns, &span, &events))
+	if (ctx[0] == DRIVE_ENTER_INTERRUPTED) {
+		frame = claim_frame(cpu, key, &position);
+		if (!frame)
+			return 0;
+		start_span(cpu, frame, position, now_ns);
+		drive_irq(cpu, irq, from_ns, to_ns);
+		if (was_interrupted(frame))
+			start_span(cpu, frame, position, again_ns);
+		note_interruption(cpu, position, frame->start_ns);
+		return 0;
+	}
+	if (ctx[0] == DRIVE_EXIT_INTERRUPTED)
+		drive_irq(cpu, irq, from_ns, to_ns);
+	frame = measure_span(cpu, key, now_ns, again_ns, &span);
+	if (!frame)
 		return 1;
+	if (ctx[0] == DRIVE_EXIT_LATE)
+		drive_irq(cpu, irq, from_ns, to_ns);
+	release_span(cpu, frame, &span, &events);
 	row = row_of(cpu, key);
 	if (row)
-		count_span(cpu, row, &span, now_ns, &events);
+		count_span(cpu, row, &span, &events);
 	return 0;
 }
 

@@ -43,11 +43,11 @@ static __always_inline void leave(u32 key)
 	if (!cpu)
 		return;
 	read_events_at_exit(cpu->depth, &events);
-	if (!close_span(cpu, key, now_ns, &span, &events))
+	if (!close_span(cpu, key, now_ns, 0, &span, &events))
 		return;
 	row = row_of(cpu, key);
 	if (row)
-		count_span(cpu, row, &span, now_ns, &events);
+		count_span(cpu, row, &span, &events);
 	end_exit_probe(&span, &events);
 }
 
@@ -95,11 +95,11 @@ TRACEPOINT("irq_handler_exit") int irq_handler_out(u64 *ctx)
 	if (!cpu)
 		return 0;
 	read_events_at_exit(cpu->depth, &events);
-	if (!close_span(cpu, key, now_ns, &span, &events))
+	if (!close_span(cpu, key, now_ns, 0, &span, &events))
 		return 0;
 	row = row_of_action(cpu, key, ctx[1]);
 	if (row) {
-		count_span(cpu, row, &span, now_ns, &events);
+		count_span(cpu, row, &span, &events);
 		if (!ctx[2]) /* IRQ_NONE: the device of another action on this line */
 			row->special++;
 	}

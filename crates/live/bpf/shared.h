@@ -25,6 +25,7 @@ struct frame {
 	__u64 start_ns;
 	__u64 nested_ns; /* raw time of the spans inside it, and what the probes added around them */
 	__u64 probes_ns; /* what the probes took inside it, including those of the spans inside it */
+	__u64 interrupted_ns; /* when the last span inside it was opened; may be of an older span */
 };
 
 /* The open spans of one CPU, and the events that it could not attribute. */

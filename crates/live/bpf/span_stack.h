@@ -3,8 +3,10 @@
  * The span stack of a CPU, as in crates/attribution/src/stack.rs; a test compares the two.
  *
  * Softirq probes run with interrupts on, so a hard IRQ may come at any of their instructions. The
- * probes of that IRQ leave the stack as they found it. So it is enough that a program claims a
- * frame (depth) before it fills it, and reads a frame before it releases it.
+ * probes of that IRQ leave the stack as they found it, and charge the innermost open span. So a
+ * program claims a frame (depth) before it fills it, and reads a frame before it releases it; and a
+ * reading of the clock counts only if no IRQ came between it and the sums that belong to it:
+ * otherwise the clock is read again. An IRQ after that is one of the enclosing span.
  */
 #ifndef IRQLAB_SPAN_STACK_H
 #define IRQLAB_SPAN_STACK_H
@@ -87,25 +89,83 @@ static __always_inline struct row *row_of(struct cpu_state *cpu, u32 key)
 	return slot ? row_at(slot) : first_row(cpu, key);
 }
 
-/* Opens a span. Reads the clock last, to keep this work out of the span; `fixed_ns` replaces it. */
-static __always_inline void open_span(struct cpu_state *cpu, u32 key, u64 fixed_ns)
+/* How often the clock is read again when an IRQ comes while it is read. */
+#define CLOCK_READINGS_MAX 3
+
+/* Takes a frame for a span; 0 if the stack is full. */
+static __always_inline struct frame *claim_frame(struct cpu_state *cpu, u32 key, u32 *position)
 {
 	u32 depth = cpu->depth;
 	struct frame *frame;
 
 	if (depth >= DEPTH_MAX) {
 		cpu->overflows++;
-		return;
+		return 0;
 	}
 	cpu->depth = depth + 1;
 	barrier();
-	frame = &cpu->frames[depth & (DEPTH_MAX - 1)];
-	frame->key = key;
-	read_events_at_entry(depth);
-	frame->start_ns = fixed_ns ? fixed_ns : bpf_ktime_get_ns();
+	*position = depth & (DEPTH_MAX - 1);
+	frame = &cpu->frames[*position];
 	frame->nested_ns = 0;
 	frame->probes_ns = 0;
 	frame->descendants = 0;
+	barrier();
+	frame->key = key;
+	read_events_at_entry(depth);
+	return frame;
+}
+
+/* Whether an IRQ has come since the frame was claimed, or since the last start. */
+static __always_inline bool was_interrupted(struct frame *frame)
+{
+	return frame->nested_ns | frame->descendants;
+}
+
+/*
+ * The span of a claimed frame starts, by the clock or at `fixed_ns`. IRQs before that are of the
+ * enclosing span.
+ */
+static __always_inline void start_span(struct cpu_state *cpu, struct frame *frame, u32 position,
+				       u64 fixed_ns)
+{
+	if (was_interrupted(frame)) {
+		if (position) {
+			struct frame *parent = &cpu->frames[(position - 1) & (DEPTH_MAX - 1)];
+
+			parent->nested_ns += frame->nested_ns;
+			parent->probes_ns += frame->probes_ns;
+			parent->descendants += frame->descendants;
+		}
+		frame->nested_ns = 0;
+		frame->probes_ns = 0;
+		frame->descendants = 0;
+		barrier();
+	}
+	frame->start_ns = fixed_ns ? fixed_ns : bpf_ktime_get_ns();
+	barrier();
+}
+
+/* A span starts in another one. */
+static __always_inline void note_interruption(struct cpu_state *cpu, u32 position, u64 start_ns)
+{
+	if (position)
+		cpu->frames[(position - 1) & (DEPTH_MAX - 1)].interrupted_ns = start_ns;
+}
+
+/* Opens a span. Reads the clock last, to keep this work out of the span; `fixed_ns` replaces it. */
+static __always_inline void open_span(struct cpu_state *cpu, u32 key, u64 fixed_ns)
+{
+	u32 position, reading;
+	struct frame *frame = claim_frame(cpu, key, &position);
+
+	if (!frame)
+		return;
+	for (reading = 0; reading < CLOCK_READINGS_MAX; reading++) {
+		start_span(cpu, frame, position, fixed_ns);
+		if (!was_interrupted(frame))
+			break;
+	}
+	note_interruption(cpu, position, frame->start_ns);
 }
 
 /* Counts the span in a frame as abandoned. Not static: see unwind_to. */
@@ -129,7 +189,7 @@ __noinline int abandon(struct cpu_state *cpu, u32 position)
 __noinline u32 unwind_to(struct cpu_state *cpu, u32 key)
 {
 	u32 depth, step, position, found = 0;
-	u64 nested_ns = 0, probes_ns = 0;
+	u64 nested_ns = 0, probes_ns = 0, interrupted_ns = 0;
 	u32 descendants = 0, dropped = 0;
 
 	if (!cpu)
@@ -146,6 +206,8 @@ __noinline u32 unwind_to(struct cpu_state *cpu, u32 key)
 		nested_ns += cpu->frames[position].nested_ns;
 		probes_ns += cpu->frames[position].probes_ns;
 		descendants += cpu->frames[position].descendants;
+		if (cpu->frames[position].interrupted_ns > interrupted_ns)
+			interrupted_ns = cpu->frames[position].interrupted_ns;
 		dropped++;
 	}
 	if (!found) {
@@ -162,6 +224,8 @@ __noinline u32 unwind_to(struct cpu_state *cpu, u32 key)
 	cpu->frames[position].nested_ns += nested_ns;
 	cpu->frames[position].probes_ns += probes_ns;
 	cpu->frames[position].descendants += descendants;
+	if (cpu->frames[position].interrupted_ns < interrupted_ns)
+		cpu->frames[position].interrupted_ns = interrupted_ns;
 	if (dropped)
 		spoil_events(position);
 	cpu->depth = found;
@@ -175,8 +239,12 @@ struct probe_run {
 	u64 nested_ns;
 };
 
-/* A span that has just closed and is not counted yet. */
+/* A span that closes or has just closed, and is not counted yet. */
 struct closed_span {
+	u64 end_ns;
+	u64 raw_ns;
+	u64 nested_ns; /* inside it when it ended, as in its frame */
+	u64 probes_ns;
 	u64 self_ns;
 	u64 inclusive_ns;
 	u32 descendants;
@@ -206,32 +274,61 @@ static __always_inline u64 cold_exit_of(struct cpu_state *cpu, u32 key, u64 rest
 	return rest_ns >> COLD_EXIT_SHIFT < most_ns ? rest_ns >> COLD_EXIT_SHIFT : most_ns;
 }
 
-/* Takes the innermost open span of `key` off the stack and charges it to its parent. */
-static __always_inline bool close_span(struct cpu_state *cpu, u32 key, u64 now_ns,
-				       struct closed_span *span, struct events *events)
+/*
+ * The end of a span whose exit program has read the clock as `now_ns`, and what was inside it then.
+ * `fixed_ns` replaces later readings of the clock.
+ */
+static __always_inline void end_span(struct frame *frame, struct closed_span *span, u64 now_ns,
+				     u64 fixed_ns)
 {
-	u32 depth = cpu->depth, position;
-	u64 raw_ns, probes_ns, nested_ns, overhead_ns, self_ns;
+	u32 reading;
+
+	for (reading = 0; reading < CLOCK_READINGS_MAX; reading++) {
+		span->end_ns = now_ns;
+		span->nested_ns = frame->nested_ns;
+		span->probes_ns = frame->probes_ns;
+		span->descendants = frame->descendants;
+		barrier();
+		if (frame->interrupted_ns < now_ns)
+			break;
+		now_ns = fixed_ns ? fixed_ns : bpf_ktime_get_ns();
+	}
+	span->raw_ns = span->end_ns - frame->start_ns;
+	if ((s64)span->raw_ns < 0)
+		span->raw_ns = 0;
+}
+
+/* Finds the innermost open span of `key`, and what it used until now; 0: there is none. */
+static __always_inline struct frame *measure_span(struct cpu_state *cpu, u32 key, u64 now_ns,
+						  u64 fixed_ns, struct closed_span *span)
+{
+	u32 depth = cpu->depth;
 	struct frame *frame;
 
 	if (!depth || cpu->frames[(depth - 1) & (DEPTH_MAX - 1)].key != key) {
 		depth = unwind_to(cpu, key);
 		if (!depth)
-			return false;
+			return 0;
 	}
-	position = (depth - 1) & (DEPTH_MAX - 1);
-	frame = &cpu->frames[position];
-	raw_ns = now_ns - frame->start_ns;
-	if ((s64)raw_ns < 0)
-		raw_ns = 0;
-	span->position = position;
-	span->descendants = frame->descendants;
-	overhead_ns = overhead_of(cpu, key);
-	self_ns = raw_ns - frame->nested_ns - overhead_ns;
+	span->position = (depth - 1) & (DEPTH_MAX - 1);
+	frame = &cpu->frames[span->position];
+	end_span(frame, span, now_ns, fixed_ns);
+	return frame;
+}
+
+/* Takes a span that was measured off the stack, and charges it to its parent. */
+static __always_inline void release_span(struct cpu_state *cpu, struct frame *frame,
+					 struct closed_span *span, struct events *events)
+{
+	u64 raw_ns = span->raw_ns, overhead_ns, self_ns, nested_ns, probes_ns;
+	u32 position = span->position;
+
+	overhead_ns = overhead_of(cpu, frame->key);
+	self_ns = raw_ns - span->nested_ns - overhead_ns;
 	if ((s64)self_ns > 0)
-		overhead_ns += cold_exit_of(cpu, key, self_ns);
-	probes_ns = frame->probes_ns + overhead_ns;
-	nested_ns = frame->nested_ns + overhead_ns;
+		overhead_ns += cold_exit_of(cpu, frame->key, self_ns);
+	probes_ns = span->probes_ns + overhead_ns;
+	nested_ns = span->nested_ns + overhead_ns;
 	span->inclusive_ns = raw_ns > probes_ns ? raw_ns - probes_ns : 0;
 	span->self_ns = raw_ns > nested_ns ? raw_ns - nested_ns : 0;
 	span->clamped = raw_ns < nested_ns;
@@ -245,14 +342,30 @@ static __always_inline bool close_span(struct cpu_state *cpu, u32 key, u64 now_n
 		 * program) equals the overhead inside it (leaving the former, entering the latter).
 		 */
 		parent->nested_ns += raw_ns + overhead_ns;
-		parent->probes_ns += probes_ns + overhead_ns;
-		parent->descendants += span->descendants + 1;
 		span->run.frame = parent;
-		span->run.since_ns = now_ns;
+		span->run.since_ns = span->end_ns;
 		span->run.nested_ns = parent->nested_ns;
+		/* IRQs after the end of the span were charged to it, and are of its parent. */
+		parent->nested_ns += frame->nested_ns - span->nested_ns;
+		parent->probes_ns += frame->probes_ns + 2 * overhead_ns;
+		parent->descendants += frame->descendants + 1;
 	}
 	barrier();
 	cpu->depth = position;
+}
+
+/*
+ * Takes the innermost open span of `key` off the stack and charges it to its parent. `now_ns` is the
+ * clock as the exit program has found it; `fixed_ns` replaces later readings.
+ */
+static __always_inline bool close_span(struct cpu_state *cpu, u32 key, u64 now_ns, u64 fixed_ns,
+				       struct closed_span *span, struct events *events)
+{
+	struct frame *frame = measure_span(cpu, key, now_ns, fixed_ns, span);
+
+	if (!frame)
+		return false;
+	release_span(cpu, frame, span, events);
 	return true;
 }
 
@@ -286,6 +399,7 @@ static __always_inline void charge_probe_run(struct probe_run *run, u64 more_ns,
 	spent_ns -= run->frame->nested_ns - run->nested_ns;
 	if ((s64)spent_ns < 0)
 		return;
+	run->frame->interrupted_ns = run->since_ns;
 	run->frame->nested_ns += spent_ns + more_ns;
 	run->frame->probes_ns += spent_ns + more_ns;
 }
@@ -311,9 +425,9 @@ static __always_inline void end_exit_probe(struct closed_span *span, struct even
 
 /* Counts a span that has closed. */
 static __always_inline void count_span(struct cpu_state *cpu, struct row *row,
-				       struct closed_span *span, u64 now_ns, struct events *events)
+				       struct closed_span *span, struct events *events)
 {
-	add_value(row, span->self_ns, now_ns, cpu->armed_ns);
+	add_value(row, span->self_ns, span->end_ns, cpu->armed_ns);
 	if (span->clamped)
 		row->clamped++;
 	if (!span->descendants) {
@@ -323,7 +437,7 @@ static __always_inline void count_span(struct cpu_state *cpu, struct row *row,
 		row->nested_extra += span->inclusive_ns - span->self_ns;
 		if (span->inclusive_ns >= row->nested_max) {
 			row->nested_max = span->inclusive_ns;
-			row->nested_max_at_ns = now_ns;
+			row->nested_max_at_ns = span->end_ns;
 		}
 		row->nested_self[slot_of_value(span->self_ns)]++;
 		row->nested_inclusive[slot_of_value(span->inclusive_ns)]++;

@@ -3,7 +3,7 @@
 
 use std::sync::Mutex;
 
-use attribution::SpanStack;
+use attribution::stack::{ClosedSpan, DEPTH_MAX, SpanStack};
 use live::bpf::layout::{Config, KEY_IRQ, ProbeOverhead, ProbeOverheads, Row};
 use live::bpf::{BpfError, Flavour, LoadSpec, Probes};
 use proptest::prelude::*;
@@ -12,6 +12,9 @@ const CPU: u32 = 0;
 const ENTER: u64 = 1;
 const EXIT: u64 = 2;
 const RAN_SINCE: u64 = 3;
+const ENTER_INTERRUPTED: u64 = 4;
+const EXIT_INTERRUPTED: u64 = 5;
+const EXIT_LATE: u64 = 6;
 
 /// Loads `programs`; `None`, with the reason printed, where that is not permitted.
 fn load(flavour: Flavour, config: Config, programs: &[&str]) -> Option<Probes> {
@@ -26,7 +29,14 @@ fn load(flavour: Flavour, config: Config, programs: &[&str]) -> Option<Probes> {
 }
 
 fn drive(probes: &Probes, operation: u64, key: u64, now_ns: u64) -> u32 {
-    probes.run_on(CPU, "drive", [operation, key, now_ns]).expect("drive runs")
+    probes.run_on(CPU, "drive", [operation, key, now_ns, 0, 0, 0, 0]).expect("drive runs")
+}
+
+/// Drives an operation inside of which a hard IRQ comes.
+fn drive_interrupted(probes: &Probes, operation: u64, key: u64, now_ns: u64, irq: &Irq) -> u32 {
+    let (from, again) = (now_ns + irq.after, now_ns + irq.after + irq.length + irq.back);
+    let words = [operation, key, now_ns, irq.key, from, from + irq.length, again];
+    probes.run_on(CPU, "drive", words).expect("drive runs")
 }
 
 fn rows(probes: &Probes) -> Vec<Box<Row>> {
@@ -48,11 +58,51 @@ struct Event {
     enter: bool,
     key: u64,
     gap: u64,
+    /// A hard IRQ inside of the probe, and whether it comes after an exit has its sums.
+    irq: Option<(Irq, bool)>,
 }
+
+/// A hard IRQ that comes this long after the probe has read the clock; `back` after its end the probe
+/// can read the clock again.
+#[derive(Clone, Copy, Debug)]
+struct Irq {
+    key: u64,
+    after: u64,
+    length: u64,
+    back: u64,
+}
+
+/// Keys of the IRQs inside of probes: others than those of the events, whose exits they would match.
+const IRQ_KEYS: std::ops::Range<u64> = 96..99;
 
 fn any_event() -> impl Strategy<Value = Event> {
     let key = prop_oneof![1u64..4, 32u64..35, 64u64..67];
-    (any::<bool>(), key, 1u64..100_000_000).prop_map(|(enter, key, gap)| Event { enter, key, gap })
+    let irq = (IRQ_KEYS, 0u64..50, 1u64..10_000_000, 1u64..50, any::<bool>());
+    let irq =
+        irq.prop_map(|(key, after, length, back, late)| (Irq { key, after, length, back }, late));
+    (any::<bool>(), key, 1u64..100_000_000, prop::option::weighted(0.3, irq))
+        .prop_map(|(enter, key, gap, irq)| Event { enter, key, gap, irq })
+}
+
+/// Drives all events from a time on.
+fn drive_all(probes: &Probes, events: &[Event], start: u64) {
+    let mut now = start;
+    for event in events {
+        now += event.gap;
+        match event.irq {
+            None => drive(probes, if event.enter { ENTER } else { EXIT }, event.key, now),
+            Some((irq, late)) => {
+                let operation = match (event.enter, late) {
+                    (true, _) => ENTER_INTERRUPTED,
+                    (false, true) => EXIT_LATE,
+                    (false, false) => EXIT_INTERRUPTED,
+                };
+                let ended = drive_interrupted(probes, operation, event.key, now, &irq);
+                now += irq.after + irq.length + irq.back;
+                ended
+            }
+        };
+    }
 }
 
 /// What the model says of one key.
@@ -70,10 +120,9 @@ fn of_model(events: &[Event], start: u64) -> (Vec<Sums>, SpanStack<u64>) {
     let (mut sums, mut now) = (vec![Sums::default(); 128], start);
     for event in events {
         now += event.gap;
-        if event.enter {
-            stack.enter(event.key, now);
-        } else if let Some(span) = stack.exit(event.key, now) {
-            let sum = &mut sums[event.key as usize];
+        let ends = in_model(&mut stack, event, &mut now);
+        for span in ends.into_iter().flatten() {
+            let sum = &mut sums[span.key as usize];
             sum.count += 1;
             sum.own += span.self_time;
             sum.inclusive += span.inclusive_time;
@@ -84,8 +133,62 @@ fn of_model(events: &[Event], start: u64) -> (Vec<Sums>, SpanStack<u64>) {
     (sums, stack)
 }
 
+/// An event of the model, and its IRQ where it is one thing after the other: a span starts after an IRQ
+/// in its entry probe, and ends after one in its exit probe, or before one that comes when it has ended.
+fn in_model(
+    stack: &mut SpanStack<u64>,
+    event: &Event,
+    now: &mut u64,
+) -> [Option<ClosedSpan<u64>>; 2] {
+    let operation = |stack: &mut SpanStack<u64>, now| match event.enter {
+        true => {
+            stack.enter(event.key, now);
+            None
+        }
+        false => stack.exit(event.key, now),
+    };
+    let Some((irq, late)) = event.irq else { return [operation(stack, *now), None] };
+    // A probe that finds no place or no entry does nothing that an IRQ could disturb, and reads no clock
+    // again; nor does one whose IRQ finds no place.
+    let has_place = stack.depth() + usize::from(event.enter) < DEPTH_MAX;
+    let is_open = event.enter || stack.open().any(|key| key == event.key);
+    let from = *now + irq.after;
+    let (at, to) = (*now, from + irq.length);
+    *now = to + irq.back;
+    let interrupt = |stack: &mut SpanStack<u64>| {
+        stack.enter(irq.key, from);
+        stack.exit(irq.key, to)
+    };
+    match (event.enter, late) {
+        (true, _) if stack.depth() == DEPTH_MAX => [operation(stack, at), None],
+        (true, _) if !has_place => {
+            // The IRQ is refused inside of the claimed frame.
+            let entered = operation(stack, at);
+            [entered, interrupt(stack)]
+        }
+        (true, _) => {
+            let ended = interrupt(stack);
+            [ended, operation(stack, *now)]
+        }
+        (false, true) if !is_open => [operation(stack, at), None],
+        (false, true) if stack.depth() == DEPTH_MAX && stack.open().last() == Some(event.key) => {
+            let refused = interrupt(stack);
+            [refused, operation(stack, at)]
+        }
+        (false, true) => {
+            let ended = operation(stack, at);
+            [ended, interrupt(stack)]
+        }
+        (false, false) => {
+            let refused = stack.depth() == DEPTH_MAX;
+            let ended = interrupt(stack);
+            [ended, operation(stack, if refused { at } else { *now })]
+        }
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     /// The program and the model agree on any sequence: sums, faults, and what is left open.
     #[test]
@@ -97,11 +200,7 @@ proptest! {
         let Some(probes) = shared.as_ref() else { return Ok(()) };
         start_over(probes);
         let start = probes.states().expect("states")[CPU as usize].armed_ns;
-        let mut now = start;
-        for event in &events {
-            now += event.gap;
-            drive(probes, if event.enter { ENTER } else { EXIT }, event.key, now);
-        }
+        drive_all(probes, &events, start);
         let (model, stack) = of_model(&events, start);
         let state = probes.states().expect("states")[CPU as usize];
         let mut seen = vec![Sums::default(); 128];

@@ -223,7 +223,12 @@ impl Probes {
     ///
     /// # Errors
     /// When the CPU is offline or the kernel refuses.
-    pub fn run_on(&self, cpu: u32, program: &str, arguments: [u64; 3]) -> Result<u32, BpfError> {
+    pub fn run_on<const COUNT: usize>(
+        &self,
+        cpu: u32,
+        program: &str,
+        arguments: [u64; COUNT],
+    ) -> Result<u32, BpfError> {
         let mut arguments = arguments;
         let input = ProgramInput {
             context_in: Some(arguments.as_mut_bytes()),
