@@ -1,17 +1,18 @@
 //! Context keys: the numbers by which the BPF programs tell the contexts of spans apart.
 //!
-//! A key is a small number, so that a program can use it as an index. This module is the only
+//! Most keys are small numbers, so that a program can use them as an index. This module is the only
 //! definition of the keys: [`c_header`] makes of it what the BPF programs are compiled with.
 
 use std::fmt::Write;
 
 use crate::context::SYSTEM_VECTORS;
 
-/// IRQ lines that have a key: those with a lower number.
-pub const IRQS_MAX: u32 = 4_096;
+/// IRQ lines whose key is an index: those with a lower number. Linux numbers lines up to some hundred
+/// thousand where there are many message interrupts; the others are looked up.
+pub const IRQS_DENSE: u32 = 4_096;
 
-/// How many keys there are: all of them are lower.
-pub const KEYS: u32 = KEY_IRQ + IRQS_MAX;
+/// Keys that are an index: all lower ones.
+pub const KEYS_DENSE: u32 = KEY_IRQ + IRQS_DENSE;
 
 macro_rules! keys {
     ($($(#[doc = $doc:literal])* $name:ident = $value:expr;)*) => {
@@ -42,7 +43,7 @@ keys! {
     /// IRQ line 0; the others follow by number.
     KEY_IRQ = 64;
     /// Added to a key: the second of two consecutive empty spans at the entry of that context.
-    KEY_SECOND = KEYS / 2;
+    KEY_SECOND = 1 << 30;
 }
 
 /// What a key stands for.
@@ -78,13 +79,13 @@ impl ContextKey {
             KEY_FAULT_KERNEL => Some(ContextKey::FaultKernel),
             KEY_BENCH => Some(ContextKey::Bench),
             KEY_NAPI => Some(ContextKey::Napi),
-            KEY_IRQ..KEYS => Some(ContextKey::Irq(key - KEY_IRQ)),
+            KEY_IRQ..KEY_SECOND => Some(ContextKey::Irq(key - KEY_IRQ)),
             _ => None,
         }
     }
 }
 
-/// A C header with the keys, the bound of IRQ lines, and the system vectors as the macro
+/// A C header with the keys, the bound of those that are an index, and the system vectors as the macro
 /// `VECTORS(DO)`, which expands to `DO(position, name)` for each.
 #[must_use]
 pub fn c_header() -> String {
@@ -93,8 +94,7 @@ pub fn c_header() -> String {
          /* Generated from crates/attribution/src/key.rs. */\n\
          #ifndef IRQLAB_KEYS_H\n#define IRQLAB_KEYS_H\n\n",
     );
-    let bounds = [("IRQS_MAX", IRQS_MAX), ("KEYS", KEYS)];
-    for (name, value) in DEFINITIONS.iter().chain(&bounds) {
+    for (name, value) in DEFINITIONS.iter().chain(&[("KEYS_DENSE", KEYS_DENSE)]) {
         let _ = writeln!(header, "#define {name} {value}");
     }
     header.push_str("\n#define VECTORS(DO)");
@@ -121,8 +121,10 @@ mod tests {
         assert_eq!(ContextKey::of(KEY_NMI), Some(ContextKey::Nmi));
         assert_eq!(ContextKey::of(KEY_NAPI), Some(ContextKey::Napi));
         assert_eq!(ContextKey::of(KEY_NAPI + 1), None);
-        assert_eq!(ContextKey::of(KEYS - 1), Some(ContextKey::Irq(IRQS_MAX - 1)));
-        assert_eq!(ContextKey::of(KEYS), None);
+        assert_eq!(ContextKey::of(KEYS_DENSE), Some(ContextKey::Irq(IRQS_DENSE)));
+        let last_irq = KEY_SECOND - 1 - KEY_IRQ;
+        assert_eq!(ContextKey::of(KEY_SECOND - 1), Some(ContextKey::Irq(last_irq)));
+        assert_eq!(ContextKey::of(KEY_SECOND + KEY_IRQ), None);
     }
 
     #[test]
@@ -131,9 +133,8 @@ mod tests {
         for line in [
             "#define KEY_NONE 0\n",
             "#define KEY_NAPI 52\n",
-            "#define KEY_SECOND 2080\n",
-            "#define IRQS_MAX 4096\n",
-            "#define KEYS 4160\n",
+            "#define KEY_SECOND 1073741824\n",
+            "#define KEYS_DENSE 4160\n",
             "#define VECTORS(DO) \\\n\tDO(0, local_timer) \\\n",
             "\tDO(10, deferred_error_apic)\n",
         ] {

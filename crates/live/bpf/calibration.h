@@ -113,7 +113,7 @@ static __always_inline void drive_exit(struct cpu_state *cpu, u32 key, u64 now_n
 /* The IRQ inside of an operation. Not static, so that the verifier checks it once. */
 __noinline int drive_irq(struct cpu_state *cpu, u32 key, u64 start_ns, u64 end_ns)
 {
-	if (!cpu || key >= KEYS)
+	if (!cpu)
 		return 0;
 	open_span(cpu, key, start_ns);
 	drive_exit(cpu, key, end_ns);
@@ -138,7 +138,7 @@ SEC("?raw_tp") int drive(u64 *ctx)
 			charge_probe_run(&run, 0, now_ns);
 		return 0;
 	}
-	if (!cpu || key >= KEYS)
+	if (!cpu)
 		return 2;
 	if (ctx[0] == DRIVE_ENTER) {
 		open_span(cpu, key, now_ns);

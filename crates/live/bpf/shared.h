@@ -44,11 +44,12 @@ struct cpu_state {
 	__u64 kernel_armed[KERNEL_COUNTERS]; /* the kernel's own counters when the window opened */
 	__u64 kernel_disarmed[KERNEL_COUNTERS]; /* and when it closed */
 	/*
-	 * For each key, in one word because each word costs a cache line: its row (ROW_BITS, 0: none
-	 * yet), what a probe pair adds inside its spans (OVERHEAD_BITS, ns), and what a cold exit adds
-	 * (the rest, in 2^COLD_EXIT_UNIT_SHIFT ns). The loader sets all but the row.
+	 * For each key that is an index, in one word because each word costs a cache line: its row
+	 * (ROW_BITS, 0: none yet), what a probe pair adds inside its spans (OVERHEAD_BITS, ns), and
+	 * what a cold exit adds (the rest, in 2^COLD_EXIT_UNIT_SHIFT ns). The loader sets all but the
+	 * row. KEY_NONE stands for all other keys.
 	 */
-	__u32 key_words[KEYS];
+	__u32 key_words[KEYS_DENSE];
 };
 
 struct batch {

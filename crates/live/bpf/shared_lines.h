@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
-/* Rows for kernel objects: the actions of an IRQ line, and NAPI instances. */
+/*
+ * Rows that are looked up: those of kernel objects (the actions of an IRQ line, NAPI instances), and,
+ * with object 0, those of keys that are no index.
+ */
 #ifndef IRQLAB_SHARED_LINES_H
 #define IRQLAB_SHARED_LINES_H
 
@@ -58,7 +61,7 @@ static __noinline struct row *row_of_object(struct cpu_state *cpu, u32 key, u64 
 	row->key = key;
 	row->batch_shift = BATCH_SHIFT_FIRST;
 	row->object = object;
-	row->shared = 1;
+	row->shared = object != 0;
 	return row;
 }
 

@@ -57,7 +57,7 @@ static __noinline struct row *first_row(struct cpu_state *cpu, u32 key)
 	struct row *row;
 	u32 slot;
 
-	if (!cpu || key >= KEYS)
+	if (!cpu || key >= KEYS_DENSE)
 		return 0;
 	slot = claim_slot(cpu);
 	row = row_at(slot);
@@ -71,20 +71,33 @@ static __noinline struct row *first_row(struct cpu_state *cpu, u32 key)
 	return row;
 }
 
-static __always_inline bool known_key(u64 *key)
+static __always_inline bool is_dense(u64 *key)
 {
 	/* Opaque to the compiler, so that the verifier sees this check on the index in use. */
 	asm volatile("" : "+r"(*key));
-	return *key < KEYS;
+	return *key < KEYS_DENSE;
 }
+
+static __always_inline u32 word_of(struct cpu_state *cpu, u32 key)
+{
+	u64 index = key;
+
+	if (!is_dense(&index))
+		index = KEY_NONE;
+	/* Opaque again: the two cases stay one index, whose bound the verifier sees. */
+	asm volatile("" : "+r"(index));
+	return cpu->key_words[index];
+}
+
+static __noinline struct row *row_of_object(struct cpu_state *cpu, u32 key, u64 object);
 
 static __always_inline struct row *row_of(struct cpu_state *cpu, u32 key)
 {
 	u64 index = key;
 	u32 slot;
 
-	if (!known_key(&index))
-		return 0;
+	if (!is_dense(&index))
+		return row_of_object(cpu, key, 0);
 	slot = cpu->key_words[index] & ((1 << ROW_BITS) - 1);
 	return slot ? row_at(slot) : first_row(cpu, key);
 }
@@ -256,21 +269,15 @@ struct closed_span {
 /* What a probe pair adds inside every span of this key. */
 static __always_inline u32 overhead_of(struct cpu_state *cpu, u32 key)
 {
-	u64 index = key;
-
-	if (!known_key(&index))
-		return 0;
-	return cpu->key_words[index] >> ROW_BITS & ((1 << OVERHEAD_BITS) - 1);
+	return word_of(cpu, key) >> ROW_BITS & ((1 << OVERHEAD_BITS) - 1);
 }
 
 /* What entering the exit program with cold caches adds to a span with `rest_ns` of its own. */
 static __always_inline u64 cold_exit_of(struct cpu_state *cpu, u32 key, u64 rest_ns)
 {
-	u64 index = key, most_ns;
+	u64 most_ns = (u64)(word_of(cpu, key) >> (ROW_BITS + OVERHEAD_BITS))
+		      << COLD_EXIT_UNIT_SHIFT;
 
-	if (!known_key(&index))
-		return 0;
-	most_ns = (u64)(cpu->key_words[index] >> (ROW_BITS + OVERHEAD_BITS)) << COLD_EXIT_UNIT_SHIFT;
 	return rest_ns >> COLD_EXIT_SHIFT < most_ns ? rest_ns >> COLD_EXIT_SHIFT : most_ns;
 }
 

@@ -3,6 +3,7 @@
 
 use std::sync::Mutex;
 
+use attribution::ContextKey;
 use attribution::stack::{ClosedSpan, DEPTH_MAX, SpanStack};
 use live::bpf::layout::{Config, KEY_IRQ, ProbeOverhead, ProbeOverheads, Row};
 use live::bpf::{BpfError, Flavour, LoadSpec, Probes};
@@ -326,6 +327,41 @@ fn the_actions_of_a_shared_line_are_counted_apart() {
     seen.sort_unstable();
     assert_eq!(seen, [(0xa000, 6, 5, 0), (0xb000, 5, 0, 1)]);
     assert!(rows(&probes).iter().all(|row| row.key == KEY_IRQ + 300));
+}
+
+/// Linux numbers IRQ lines beyond any dense range, and none may be taken for another or be lost.
+#[test]
+fn an_irq_line_has_a_row_whatever_its_number() {
+    let programs = ["irq_handler_in", "irq_handler_out", "drive"];
+    let Some(probes) = load(Flavour::Raw, Config { slots: 32, ..Config::default() }, &programs)
+    else {
+        return;
+    };
+    start_over(&probes);
+    let lines = [0, 2_016, 2_017, 4_095, 4_096, 5_000, 70_000, 1_000_000];
+    for (times, irq) in (1..).zip(lines) {
+        for _ in 0..times {
+            for action in [0xa000, 0xb000] {
+                probes.run_on(CPU, "irq_handler_in", [irq, action, 0]).expect("entry");
+                probes.run_on(CPU, "irq_handler_out", [irq, action, 1]).expect("exit");
+            }
+        }
+    }
+    let mut seen: Vec<_> = rows(&probes)
+        .iter()
+        .map(|row| (ContextKey::of(row.key), row.object, row.count, row.shared))
+        .collect();
+    seen.sort_by_key(|(key, object, ..)| (format!("{key:?}"), *object));
+    let mut wanted: Vec<_> = (1..)
+        .zip(lines)
+        .flat_map(|(times, irq)| {
+            let key = Some(ContextKey::Irq(irq as u32));
+            [(key, 0xa000, times, 0), (key, 0xb000, times, 1)]
+        })
+        .collect();
+    wanted.sort_by_key(|(key, object, ..)| (format!("{key:?}"), *object));
+    assert_eq!(seen, wanted);
+    assert_eq!(probes.states().expect("states")[CPU as usize].unattributed, 0);
 }
 
 /// More sources than rows: counted as unattributed, never charged to another source.

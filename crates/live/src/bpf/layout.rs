@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use zerocopy::FromZeros;
 
 pub use attribution::key::{
-    IRQS_MAX, KEY_BENCH, KEY_FAULT_KERNEL, KEY_FAULT_USER, KEY_IRQ, KEY_NAPI, KEY_NMI, KEY_SECOND,
-    KEY_SOFTIRQ, KEY_VECTOR, KEYS,
+    KEY_BENCH, KEY_FAULT_KERNEL, KEY_FAULT_USER, KEY_IRQ, KEY_NAPI, KEY_NMI, KEY_NONE, KEY_SECOND,
+    KEY_SOFTIRQ, KEY_VECTOR, KEYS_DENSE,
 };
 
 pub use super::constants::*;
@@ -87,6 +87,8 @@ impl ProbeOverheads {
         for (key, word) in (0..).zip(&mut state.key_words) {
             *word = self.of(key).key_word();
         }
+        // All keys that are no index are those of IRQ lines.
+        state.key_words[KEY_NONE as usize] = self.irq.key_word();
         state
     }
 }

@@ -9,8 +9,7 @@ use lab::noise::{ContextName, Mark, What};
 use zerocopy::FromBytes;
 
 use crate::bpf::layout::{
-    KEY_IRQ, KEYS, MARK_ENTER, MARK_FAULT, MARK_LEAVE, MARK_NMI, MARK_SWITCH_BACK, MARK_SWITCH_TO,
-    NoiseMark,
+    MARK_ENTER, MARK_FAULT, MARK_LEAVE, MARK_NMI, MARK_SWITCH_BACK, MARK_SWITCH_TO, NoiseMark,
 };
 use crate::host::{Root, irq_affinities};
 
@@ -110,11 +109,6 @@ fn context_of(key: u32, action: &dyn Fn(u32) -> String) -> Context {
     };
     match ContextKey::of(key) {
         Some(ContextKey::Irq(number)) => {
-            Context { kind: ContextKind::HardIrq, number, name: action(number) }
-        }
-        None if key >= KEYS => {
-            // The programs send the number of any IRQ line.
-            let number = key - KEY_IRQ;
             Context { kind: ContextKind::HardIrq, number, name: action(number) }
         }
         Some(ContextKey::Nmi) => {

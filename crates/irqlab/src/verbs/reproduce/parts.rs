@@ -18,8 +18,9 @@ const LONG_REPETITIONS_MAX: usize = 24;
 /// cycles for the host. The number of displaced lines does not depend on the cycles of a microsecond.
 const FAST_HZ: u64 = 1_000_000_000;
 const FAST_FACTOR: u64 = 20;
-/// For long windows, the fastest clock: a model with a faster one runs at an integer fraction of it.
-const LONG_HZ_MAX: u64 = 235_000_000;
+/// For long windows of which the paper has no figures, the fastest clock: a model with a faster one runs at
+/// an integer fraction of it.
+const LONG_HZ_MAX: u64 = 120_000_000;
 /// With this latency a read completes after the loop has filled its cache and waited for a tick.
 const LATE_DISK: &str = "virtio-blk,latency=12ms";
 const DISK: &str = "virtio-blk,latency=1ms";
@@ -81,8 +82,13 @@ impl GuestPart {
 
 const READS: [Stimulus; 2] = [Stimulus::Disk, Stimulus::DiskEvent];
 
-/// The parts of a model. `repetitions_max`, `seed`: of each.
-pub fn parts(model: &SystemModel, repetitions_max: usize, seed: u64) -> Vec<GuestPart> {
+/// The parts of a model. `repetitions_max`, `seed`: of each. `own_clock`: long windows run at the model's
+/// own clock, because the paper has figures of them.
+pub fn parts(
+    model: &SystemModel,
+    (repetitions_max, seed): (usize, u64),
+    own_clock: bool,
+) -> Vec<GuestPart> {
     let request = |levels: &[Level], stimuli: &[Stimulus], methods: &[Method]| FootprintRequest {
         plan: Plan {
             levels: levels.to_vec(),
@@ -115,7 +121,8 @@ pub fn parts(model: &SystemModel, repetitions_max: usize, seed: u64) -> Vec<Gues
     let plan = Plan { repetitions_max, ..long.plan };
     let long = FootprintRequest { plan, ticks: true, window_ns: LONG_NS, ..long };
     let hz = clock_hz(model);
-    let clock_hz = other_clock(model, hz / hz.div_ceil(LONG_HZ_MAX).max(1));
+    let divisor = if own_clock { 1 } else { hz.div_ceil(LONG_HZ_MAX).max(1) };
+    let clock_hz = other_clock(model, hz / divisor);
     parts.push(GuestPart { long: true, clock_hz, disk: LATE_DISK, ..part("long windows", long) });
     let l2 = |stimuli: &[Stimulus]| request(&[Level::L2], stimuli, &[Method::Refined]);
     let change = other_line(model);
@@ -190,7 +197,7 @@ mod tests {
 
     fn of(name: &str) -> (SystemModel, Vec<GuestPart>) {
         let model = SystemModel::parse(&sim::models::text(name).unwrap()).unwrap();
-        let parts = parts(&model, 32, 1);
+        let parts = parts(&model, (32, 1), false);
         (model, parts)
     }
 

@@ -172,6 +172,13 @@ impl Paper {
         Ok(Paper { title: short(raw.title)?, machines, tables })
     }
 
+    /// Whether a table from long windows has figures of this machine.
+    #[must_use]
+    pub fn has_long_windows_of(&self, machine: &str) -> bool {
+        let rows = self.tables.iter().filter(|table| table.long).flat_map(|table| &table.rows);
+        rows.into_iter().any(|row| row.published.contains_key(machine))
+    }
+
     /// The figure of a level, stimulus, method, mode and count, of a machine.
     #[must_use]
     pub fn figure(
