@@ -16,6 +16,7 @@ use crate::bpf::layout::Row;
 use crate::bpf::programs::{choose, context_of_program};
 use crate::bpf::{BpfError, Flavour};
 use crate::clock::Reading;
+use crate::host::cpu_facts;
 use crate::host::{Root, format_cpu_list, last_level_cache_bytes};
 use crate::perf::{EventGroup, EventPlan, UNKNOWN_EVENT, plan_events};
 use crate::probe_overhead::in_situ::{InSituOverhead, to_json};
@@ -35,6 +36,8 @@ pub struct LiveBench {
     absent: Vec<Absence>,
     warnings: Vec<String>,
     started: Option<Reading>,
+    /// Why the time-stamp counter is no measure of cycles.
+    tsc_flaw: Option<&'static str>,
 }
 
 fn bench_error(error: BpfError) -> BenchError {
@@ -67,7 +70,13 @@ impl LiveBench {
             absent: Vec::new(),
             warnings: Vec::new(),
             started: Reading::now(),
+            tsc_flaw: None,
         };
+        bench.tsc_flaw = cpu_facts(&bench.root).model.tsc_flaw();
+        if let Some(flaw) = bench.tsc_flaw {
+            let reason = format!("the time-stamp counter {flaw}, so its cycles would not compare");
+            bench.absent.push(absence("columns in cycles".to_owned(), reason, None));
+        }
         let timing = bench.load_pass(Pass::default(), None);
         bench.passes.push(timing.map_err(|error| bench.with_remedy(error))?);
         let plan = plan_events(&bench.root, &bench.settings.events, &bench.settings.cpus);
@@ -82,6 +91,12 @@ impl LiveBench {
             bench.passes.push(pass);
         }
         Ok(bench)
+    }
+
+    /// Frequency of the time-stamp counter, measured in this run, where it is a measure of cycles.
+    fn tsc_hz(&self) -> Option<f64> {
+        let started = self.started.filter(|_| self.tsc_flaw.is_none());
+        started.and_then(Reading::frequency_hz)
     }
 
     fn with_remedy(&self, error: BenchError) -> BenchError {
@@ -281,8 +296,7 @@ impl Bench for LiveBench {
         settings.insert("clock".into(), json!("CLOCK_MONOTONIC (bpf_ktime_get_ns)"));
         settings.insert("cycles".into(), json!("ns times the TSC frequency measured in this run"));
         settings.insert("histogram_error_max_ratio".into(), json!(1.0 / 16.0));
-        let tsc_hz = self.started.and_then(Reading::frequency_hz);
-        settings.insert("tsc_hz".into(), json!(tsc_hz));
+        settings.insert("tsc_hz".into(), json!(self.tsc_hz()));
         let mut observer = Map::new();
         let method = "A/B on a pinned getppid loop: an empty program, then the same followed by a probe pair";
         observer.insert("method".into(), json!(method));
@@ -317,7 +331,7 @@ impl HandlersBench for LiveBench {
     fn probe_overhead(&self) -> ProbeOverhead {
         let timing = self.passes.first().map(|loaded| loaded.warm.clone()).unwrap_or_default();
         ProbeOverhead {
-            tsc_hz: self.started.and_then(Reading::frequency_hz),
+            tsc_hz: self.tsc_hz(),
             in_span_ns: timing.in_span_ns,
             total_ns: timing.total_ns,
             events: self.passes.iter().map(|pass| pass.warm.events.clone()).collect(),

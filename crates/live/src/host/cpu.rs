@@ -100,6 +100,21 @@ pub fn cpu_facts(root: &Root) -> CpuFacts {
     }
 }
 
+impl CpuModel {
+    /// Why the time-stamp counter is no measure of cycles that compare between CPUs, loads and rates;
+    /// `None` where it is constant and never stops (Intel SDM volume 3, section on invariant TSC; the kernel's flags
+    /// `constant_tsc` and `nonstop_tsc`).
+    #[must_use]
+    pub fn tsc_flaw(&self) -> Option<&'static str> {
+        match (self.constant_tsc, self.nonstop_tsc) {
+            (Some(true), Some(true)) => None,
+            (Some(true), Some(false)) => Some("stops in deep idle states"),
+            (Some(false), _) => Some("follows the CPU's frequency"),
+            _ => Some("is not described by this kernel"),
+        }
+    }
+}
+
 impl CpuFacts {
     /// How many different values `of` has over the online CPUs; absent when one is unknown.
     fn distinct<T: Ord>(&self, of: impl Fn(&CpuTopology) -> Option<T>) -> Option<usize> {
@@ -186,6 +201,16 @@ mod tests {
     use super::super::root::plant;
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn cycles_need_a_counter_that_is_constant_and_never_stops() {
+        let flaw = |flags: &str| parse_cpuinfo(&format!("flags\t\t: fpu {flags}\n")).tsc_flaw();
+        assert_eq!(flaw("constant_tsc nonstop_tsc"), None);
+        assert_eq!(flaw("constant_tsc"), Some("stops in deep idle states"));
+        assert_eq!(flaw("nonstop_tsc"), Some("follows the CPU's frequency"));
+        let without_flags = parse_cpuinfo("processor\t: 0\nCPU implementer : 0x41\n");
+        assert_eq!(without_flags.tsc_flaw(), Some("is not described by this kernel"));
+    }
 
     #[test]
     fn two_threads_of_one_core() {

@@ -140,22 +140,21 @@ fn clock_source(facts: &HostFacts) -> Finding {
 
 fn tsc(facts: &HostFacts) -> Option<Finding> {
     let model = &facts.cpu.model;
-    let (constant, nonstop) = (model.constant_tsc?, model.nonstop_tsc?);
+    model.constant_tsc.and(model.nonstop_tsc)?;
     let rate = match (facts.clock.tsc_khz, &facts.clock.tsc_khz_source) {
         (Some(khz), Some(source)) => {
             format!("{}.{:03} MHz (by {source})", khz / 1000, khz % 1000)
         }
         _ => "frequency not stated".to_owned(),
     };
-    if constant && nonstop {
+    let Some(flaw) = model.tsc_flaw() else {
         return Some(Finding::ok("TSC", format!("{rate}, constant, never stops")));
-    }
-    let flaw = if constant { "stops in deep idle states" } else { "follows the CPU's frequency" };
+    };
     Some(
         Finding::limited(
             "TSC",
             format!("{rate}, {flaw}"),
-            "cycle columns of different CPUs, loads and rates don't compare; times in ns do",
+            "no columns in cycles; times in ns stay",
         )
         .unlocked_by("nothing: it is a property of the processor, or of what the hypervisor shows"),
     )
