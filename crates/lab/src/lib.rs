@@ -8,3 +8,4 @@ pub mod footprint;
 pub mod guest_protocol;
 pub mod handlers;
 pub mod noise;
+mod quantiles;

@@ -85,6 +85,13 @@ impl Distribution {
     pub fn quantile(&self, per_100k: u32) -> Option<u64> {
         self.histogram.quantile(per_100k).map(|value| value.min(self.peak.value))
     }
+
+    /// The 95 % interval of that quantile; see [`LogLinear::quantile_interval`].
+    #[must_use]
+    pub fn quantile_interval(&self, per_100k: u32) -> (Option<u64>, Option<u64>) {
+        let (low, high) = self.histogram.quantile_interval(per_100k);
+        (low, high.map(|value| value.min(self.peak.value)))
+    }
 }
 
 #[cfg(test)]
@@ -118,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_quantile_never_exceeds_the_peak() {
-        assert_eq!(of(&[1000]).quantile(99_900), Some(1000));
+        assert_eq!(of(&[1000; 1_000]).quantile(99_900), Some(1000));
         assert_eq!(of(&[1000, 1023]).quantile(100_000), Some(1007));
         assert_eq!(Distribution::default().quantile(50_000), None);
     }

@@ -7,6 +7,8 @@
 //! wide, so any value taken from a bucket is within 1/16 of the true one; the midpoint, which
 //! quantiles report, is within 1/32.
 
+use crate::interval::quantile_ranks_95;
+
 /// Buckets in the layout.
 pub const SLOTS: usize = 512;
 /// Largest relative error of any value taken from a bucket: 1 in this many.
@@ -82,21 +84,45 @@ impl LogLinear {
     }
 
     /// The value below or at which `per_100k` of 100,000 values lie (nearest rank, midpoint of the
-    /// bucket); `None` when nothing was counted or `per_100k` is 0 or over 100,000.
+    /// bucket). `None` when fewer than one value is expected above it, which would make it the largest
+    /// value by another name (a 99th percentile needs 100 values); and when `per_100k` is 0 or over
+    /// 100,000. 100,000 is the largest value.
     #[must_use]
     pub fn quantile(&self, per_100k: u32) -> Option<u64> {
         let total = self.total();
         if total == 0 || per_100k == 0 || per_100k > 100_000 {
             return None;
         }
+        let above = u128::from(total) * u128::from(100_000 - per_100k);
+        if per_100k < 100_000 && above < 100_000 {
+            return None;
+        }
         let rank = (u128::from(total) * u128::from(per_100k)).div_ceil(100_000) as u64;
+        let (low, high) = self.bucket_of(rank)?;
+        Some(low + (high - low) / 2)
+    }
+
+    /// The 95 % interval of a quantile that [`LogLinear::quantile`] gives, from the order of the values
+    /// alone ([`quantile_ranks_95`]) and with the width of the buckets; a side that the values do not
+    /// bound is `None`.
+    #[must_use]
+    pub fn quantile_interval(&self, per_100k: u32) -> (Option<u64>, Option<u64>) {
+        if self.quantile(per_100k).is_none() {
+            return (None, None);
+        }
+        let (low, high) = quantile_ranks_95(self.total(), per_100k);
+        let bucket = |rank: Option<u64>| self.bucket_of(rank?);
+        (bucket(low).map(|(low, _)| low), bucket(high).map(|(_, high)| high))
+    }
+
+    /// The bounds of the bucket that counts the value of this rank, from 1.
+    fn bucket_of(&self, rank: u64) -> Option<(u64, u64)> {
         let mut seen = 0;
         let slot = self.counts.iter().position(|count| {
             seen += count;
             seen >= rank
         })?;
-        let (low, high) = bounds_of(slot);
-        Some(low + (high - low) / 2)
+        Some(bounds_of(slot))
     }
 
     /// The slots that are not empty: lower bound, upper bound, count.
@@ -143,7 +169,14 @@ mod tests {
             values.iter().for_each(|v| histogram.record(*v));
             values.sort_unstable();
             let rank = (values.len() as u64 * u64::from(per_100k)).div_ceil(100_000) as usize;
-            let (truth, said) = (values[rank - 1], histogram.quantile(per_100k).unwrap());
+            let truth = values[rank - 1];
+            let above = values.len() as u64 * u64::from(100_000 - per_100k);
+            let said = histogram.quantile(per_100k);
+            prop_assert_eq!(said.is_some(), per_100k == 100_000 || above >= 100_000);
+            let (low, high) = histogram.quantile_interval(per_100k);
+            prop_assert!(low.is_none_or(|low| low <= truth) && high.is_none_or(|high| high >= truth));
+            prop_assert!(said.is_some() || (low, high) == (None, None));
+            let said = said.unwrap_or(truth);
             prop_assert!(truth.abs_diff(said) * ERROR_DENOMINATOR <= truth);
         }
     }

@@ -173,12 +173,60 @@ pub fn order_95(count: usize) -> Option<(usize, usize)> {
     Some((low, count - 1 - low))
 }
 
+/// Ranks, from 1, of the two of `count` sorted independent values between which the quantile at
+/// `per_100k` of 100,000 lies with 95 % and more, whatever the distribution (David and Nagaraja, Order
+/// Statistics, section 7.1). A side is `None` where so few values do not bound it.
+#[must_use]
+pub fn quantile_ranks_95(count: u64, per_100k: u32) -> (Option<u64>, Option<u64>) {
+    let share = f64::from(per_100k) / 1e5;
+    let Some(below) = Binomial::new(share, count).ok().filter(|_| count > 0) else {
+        return (None, None);
+    };
+    // The number of values below the quantile is binomial: it is at least the rank on the low side, and
+    // less than the rank on the high side, but for 2.5 % each.
+    let low = below.inverse_cdf(0.025);
+    let high = below.inverse_cdf(0.975) + 1;
+    ((low > 0).then_some(low), (high <= count).then_some(high))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn near(a: f64, b: f64) -> bool {
         (a - b).abs() <= 1e-3 * b.abs().max(1e-9)
+    }
+
+    #[test]
+    fn ranks_of_quantiles_are_those_of_the_tables() {
+        // Conover, Practical Nonparametric Statistics, ch. 3: the median of 10, 20 and 100 values.
+        assert_eq!(quantile_ranks_95(10, 50_000), (Some(2), Some(9)));
+        assert_eq!(quantile_ranks_95(20, 50_000), (Some(6), Some(15)));
+        assert_eq!(quantile_ranks_95(100, 50_000), (Some(40), Some(61)));
+        // 100 values do not bound a 99th percentile from above, 1,000 do.
+        assert_eq!(quantile_ranks_95(100, 99_000), (Some(97), None));
+        assert_eq!(quantile_ranks_95(1_000, 99_000), (Some(983), Some(997)));
+        assert_eq!(quantile_ranks_95(0, 50_000), (None, None));
+        let (low, high) = quantile_ranks_95(10_000_000_000, 99_900);
+        assert!(low.unwrap().abs_diff(9_990_000_000) < 10_000 && high.unwrap() > 9_990_000_000);
+    }
+
+    /// At least 95 % of the intervals hold the quantile, for any distribution: here one with two steps.
+    #[test]
+    fn intervals_of_quantiles_cover_them() {
+        let mut random = crate::Random::new(7);
+        for (count, per_100k) in [(8, 50_000), (30, 50_000), (30, 90_000), (300, 99_000)] {
+            let (low, high) = quantile_ranks_95(count, per_100k);
+            let truth = u64::from(per_100k) * 10;
+            let covers = |_: &u32| {
+                let mut values: Vec<u64> = (0..count).map(|_| random.below(1_000_000)).collect();
+                values.sort_unstable();
+                let at = |rank: u64| values[rank as usize - 1];
+                low.is_none_or(|low| at(low) <= truth) && high.is_none_or(|high| at(high) >= truth)
+            };
+            let covered = (0..4_000).filter(covers).count();
+            assert!(covered >= 3_780, "{count} values, {per_100k}: {covered} of 4000");
+        }
     }
 
     #[test]

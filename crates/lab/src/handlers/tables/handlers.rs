@@ -9,6 +9,7 @@ use super::super::bench::ProbeOverhead;
 use super::super::experiment::ConditionSamples;
 use super::super::sample::{ContextStats, Timing};
 use super::{Group, display, groups, key_columns, key_values, rate_hz};
+use crate::quantiles::{interval_columns, interval_values};
 
 /// Quantiles of the table: suffix of the column, share of 100,000.
 const QUANTILES: [(&str, u32); 4] =
@@ -34,7 +35,9 @@ fn time_columns(prefix: &str, what: &str, is_shown: bool) -> Vec<Column> {
         let percent = f64::from(share) / 1e3;
         let doc = format!("{percent} % of the spans took at most this time; exact within 1/16.");
         let column = Column::new(&format!("{prefix}_{suffix}_ns"), Kind::Uint, &doc);
+        let interval = interval_columns(&column.name);
         columns.push(shown(column, title, priority));
+        columns.extend(interval);
     }
     let uint = |suffix: &str, doc| Column::new(&format!("{prefix}_{suffix}"), Kind::Uint, doc);
     let total = uint("total_ns", "Sum over all spans; exact within the clock's resolution.");
@@ -211,7 +214,11 @@ fn self_times(group: &Group<'_>) -> Distribution {
 fn times(of: &Distribution, peak_at_ns: Option<u64>, timed: bool) -> Vec<Value> {
     let when = |value: Option<u64>| Value::from(if timed { value } else { None });
     let mut values = vec![Value::from(if timed { of.mean() } else { None })];
-    values.extend(QUANTILES.iter().map(|(_, share)| when(of.quantile(*share))));
+    for (_, share) in QUANTILES {
+        values.push(when(of.quantile(share)));
+        let interval = interval_values(of, share);
+        values.extend(interval.map(|bound| if timed { bound } else { Value::Absent }));
+    }
     values.extend([when(Some(of.peak.value)), when(peak_at_ns), when(Some(of.sum))]);
     values
 }

@@ -6,6 +6,7 @@ use stats::Distribution;
 use super::super::experiment::ConditionSamples;
 use super::super::sample::Timing;
 use super::{display, groups, key_columns, key_values, rate_hz};
+use crate::quantiles::{interval_columns, interval_values};
 
 /// One row per NAPI instance and CPU, and one per instance over all CPUs.
 pub fn napi(measured: &[ConditionSamples]) -> Table {
@@ -46,6 +47,9 @@ pub fn napi(measured: &[ConditionSamples]) -> Table {
         .title("budget exhausted")
         .priority(30),
     ]);
+    for name in ["packets_per_poll_p50", "packets_per_poll_p99"] {
+        columns.extend(interval_columns(name));
+    }
     let doc = "One row per NAPI instance and CPU, and one for the sum over the CPUs (`all`).";
     let display = TableDisplay {
         sort_by: Some("packet_count".to_owned()),
@@ -72,6 +76,7 @@ pub fn napi(measured: &[ConditionSamples]) -> Table {
                 packets.peak.value.into(),
                 used_up.into(),
             ]);
+            row.extend([50_000, 99_000].map(|share| interval_values(&packets, share)).concat());
             table.push(row);
         }
     }

@@ -4,11 +4,12 @@ use record::{Format, Keep, Kind, RowFilter, Table, TableDisplay};
 
 use super::super::sample::NoiseSample;
 use super::{all_rows, column, cpu_column, ledgers, rate_hz, ratio, words};
+use crate::quantiles::{interval_columns, interval_values};
 
 /// One row per CPU and cause; the largest first within a CPU.
 pub fn causes(samples: &[NoiseSample]) -> Table {
     use Kind::{Real, Text, Uint};
-    let columns = vec![
+    let mut columns = vec![
         cpu_column(),
         column(
             "class",
@@ -54,6 +55,9 @@ pub fn causes(samples: &[NoiseSample]) -> Table {
             .format(Format::Microseconds)
             .priority(75),
     ];
+    for name in ["p50_ns", "p99_ns"] {
+        columns.extend(interval_columns(name));
+    }
     let doc =
         "What took the lost time: the causes of all detours, which add up to lost_ns exactly.";
     let filter = RowFilter {
@@ -77,7 +81,7 @@ pub fn causes(samples: &[NoiseSample]) -> Table {
         parts.sort_by_key(|(_, times)| std::cmp::Reverse(times.sum));
         for (part, times) in parts {
             let [kind, name] = words(*part, &sample.names);
-            table.push(vec![
+            let mut row = vec![
                 u64::from(cpu.cpu).into(),
                 ledger.class_of(*part).label().into(),
                 kind,
@@ -90,7 +94,9 @@ pub fn causes(samples: &[NoiseSample]) -> Table {
                 times.quantile(50_000).into(),
                 times.quantile(99_000).into(),
                 times.peak.value.into(),
-            ]);
+            ];
+            row.extend([50_000, 99_000].map(|share| interval_values(times, share)).concat());
+            table.push(row);
         }
     }
     table

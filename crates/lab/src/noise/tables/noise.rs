@@ -5,12 +5,13 @@ use record::{Column, Format, Kind, Table, TableDisplay, Value};
 use super::super::sample::{CpuNoise, LoopResult, NoiseSample};
 use super::super::split::Class;
 use super::{all_rows, column, cpu_column, no_rows, rate_hz, ratio};
+use crate::quantiles::{interval_columns, interval_values};
 
 fn columns() -> Vec<Column> {
     use Kind::{Bool, Real, Uint};
     let us = |name: &str, doc: &str| column(name, Uint, doc).format(Format::Microseconds);
     let ms = |name: &str, doc: &str| column(name, Uint, doc).format(Format::Milliseconds);
-    vec![
+    let mut columns = vec![
         cpu_column(),
         column(
             "traced",
@@ -122,7 +123,11 @@ fn columns() -> Vec<Column> {
             "Entries of contexts and tasks whose exit the kernel did not report.",
         )
         .detail(),
-    ]
+    ];
+    for name in ["detour_p50_ns", "detour_p99_ns"] {
+        columns.extend(interval_columns(name));
+    }
+    columns
 }
 
 /// How the numbers were measured.
@@ -168,7 +173,7 @@ fn row(sample: &NoiseSample, cpu: &CpuNoise) -> Option<Vec<Value>> {
     let own_gaps = whole.filter(|whole| *whole).map(|_| &ledger.own_gaps);
     let some = gaps.count > 0;
     let seen = |count: u64| -> Value { sample.traced.map(|_| count).into() };
-    Some(vec![
+    let mut row = vec![
         u64::from(cpu.cpu).into(),
         sample.traced.is_some().into(),
         cpu.window_ns.into(),
@@ -197,7 +202,9 @@ fn row(sample: &NoiseSample, cpu: &CpuNoise) -> Option<Vec<Value>> {
         cpu.lost_records.into(),
         seen(ledger.faults.unmatched),
         seen(ledger.faults.cut),
-    ])
+    ];
+    row.extend([50_000, 99_000].map(|share| interval_values(gaps, share)).concat());
+    Some(row)
 }
 
 /// Time of a class. Where every cycle is seen, kernel entry belongs to the context that it leads to,

@@ -4,12 +4,13 @@ use record::{Format, Kind, Table};
 
 use super::super::sample::{LoopResult, NoiseSample};
 use super::{all_rows, column, cpu_column, ratio};
+use crate::quantiles::{interval_columns, interval_values};
 
 /// One row per CPU and window of fixed work.
 pub fn fwq(samples: &[NoiseSample]) -> Table {
     use Kind::{Bool, Real, Uint};
     let us = |name: &str, kind, doc: &str| column(name, kind, doc).format(Format::Microseconds);
-    let columns = vec![
+    let mut columns = vec![
         cpu_column(),
         column("traced", Bool, "Whether irqlab traced the kernel's events meanwhile.").priority(99),
         column("window_ns", Uint, "How long the loop ran.").format(Format::Seconds),
@@ -35,6 +36,9 @@ pub fn fwq(samples: &[NoiseSample]) -> Table {
         column("migration_count", Uint, "Quanta that ended on another CPU.").detail(),
         column("lost_record_count", Uint, "Quanta for which there was no room.").detail(),
     ];
+    for name in ["p50_ns", "p99_ns"] {
+        columns.extend(interval_columns(name));
+    }
     let doc = "Fixed work quanta (FWQ): the duration of the same work, repeated.";
     let mut table = Table::new("fwq", doc, columns).displayed(all_rows());
     for sample in samples {
@@ -43,7 +47,7 @@ pub fn fwq(samples: &[NoiseSample]) -> Table {
             let times = &fixed.times;
             let least_ns = fixed.least_ns.iter().min().copied();
             let slowdown = times.mean().zip(least_ns.filter(|least| *least > 0));
-            table.push(vec![
+            let mut row = vec![
                 u64::from(cpu.cpu).into(),
                 sample.traced.is_some().into(),
                 cpu.window_ns.into(),
@@ -58,7 +62,9 @@ pub fn fwq(samples: &[NoiseSample]) -> Table {
                 cpu.page_faults.into(),
                 cpu.migrated.into(),
                 cpu.lost_records.into(),
-            ]);
+            ];
+            row.extend([50_000, 99_000].map(|share| interval_values(times, share)).concat());
+            table.push(row);
         }
     }
     table
