@@ -187,8 +187,14 @@ fn observer(overhead: &ProbeOverhead, measured: &[ConditionSamples]) -> Map<Stri
     observer.insert("events".into(), json!(events));
     let per_second = ratio(events as f64 * 1e9, length_ns);
     observer.insert("events_per_second".into(), json!(per_second));
-    let probe_ns = events as f64 / 2.0 * overhead.total_ns as f64;
+    // A hot loop's cost is less than that of probes that find cold caches.
+    let in_situ: Option<u64> = windows().map(|window| window.probe_ns).sum();
+    let by_loop = || events as f64 / 2.0 * overhead.total_ns as f64;
+    let probe_ns = in_situ.map_or_else(by_loop, |ns| ns as f64);
     observer.insert("cpu_share_ratio".into(), json!(ratio(probe_ns, cpu_time_ns)));
+    let method =
+        if in_situ.is_some() { "cost of the probes in situ" } else { "cost in a hot loop" };
+    observer.insert("cpu_share_method".into(), json!(method));
     observer.insert("user_cpu_share_ratio".into(), json!(ratio(user_ns as f64, cpu_time_ns)));
     let lost: u64 = measured
         .iter()
@@ -198,4 +204,31 @@ fn observer(overhead: &ProbeOverhead, measured: &[ConditionSamples]) -> Map<Stri
     let undelivered: u64 = windows().map(WindowSample::undelivered).sum();
     observer.insert("events_undelivered".into(), json!(undelivered));
     observer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handlers::sample::CpuWindow;
+
+    /// A window of one second on one CPU, whose probes took this time.
+    fn measured(probe_ns: Option<u64>) -> ConditionSamples {
+        let window = CpuWindow { length_ns: 1_000_000_000, ..CpuWindow::default() };
+        let timing = WindowSample { windows: vec![window], probe_ns, ..WindowSample::default() };
+        ConditionSamples { condition: Condition::Command, timing, events: Vec::new() }
+    }
+
+    #[test]
+    fn the_observers_share_is_what_probes_cost_where_they_ran() {
+        let overhead = ProbeOverhead { total_ns: 100, ..ProbeOverhead::default() };
+        let share = |probe_ns: &[Option<u64>]| {
+            let all: Vec<_> = probe_ns.iter().copied().map(measured).collect();
+            let observer = observer(&overhead, &all);
+            (observer["cpu_share_ratio"].as_f64().unwrap(), observer["cpu_share_method"].clone())
+        };
+        let in_situ = json!("cost of the probes in situ");
+        assert_eq!(share(&[Some(2_000_000), Some(4_000_000)]), (0.003, in_situ));
+        // One window without it, and the loop's cost stands for all.
+        assert_eq!(share(&[Some(2_000_000), None]), (0.0, json!("cost in a hot loop")));
+    }
 }

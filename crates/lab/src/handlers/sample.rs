@@ -147,6 +147,9 @@ pub struct WindowSample {
     pub missed: u64,
     /// CPU time that the measuring process used meanwhile, ns.
     pub user_cpu_ns: u64,
+    /// CPU time that the probes used meanwhile, by what they cost where they ran, ns; `None` where that was
+    /// not measured.
+    pub probe_ns: Option<u64>,
     /// What the load did meanwhile: operations, ns.
     pub load_work: Option<StimulusStats>,
     /// What the stimulus did meanwhile.

@@ -39,6 +39,13 @@ pub struct ProbeOverhead {
 }
 
 impl ProbeOverhead {
+    /// What a pair takes in and around a span with this much self time, ns: the outer part equals the inner
+    /// one (`release_span` in span_stack.h).
+    #[must_use]
+    pub fn pair_ns(self, self_ns: u64) -> u64 {
+        2 * (self.base_ns + self.cold_exit_ns.min(self_ns >> COLD_EXIT_SHIFT))
+    }
+
     /// The bits of `key_words` above the row.
     fn key_word(self) -> u32 {
         let fits = |value: u64, bits: u32| value.min((1 << bits) - 1) as u32;
@@ -96,6 +103,15 @@ impl ProbeOverheads {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pair_takes_as_much_around_a_span_as_in_it() {
+        let overhead = ProbeOverhead { base_ns: 40, cold_exit_ns: 100 };
+        // At most an eighth of the span is a cold exit's.
+        assert_eq!(overhead.pair_ns(0), 80);
+        assert_eq!(overhead.pair_ns(400), 2 * (40 + 50));
+        assert_eq!(overhead.pair_ns(10_000), 2 * (40 + 100));
+    }
 
     #[test]
     fn the_overhead_of_a_key_fits_above_its_row() {

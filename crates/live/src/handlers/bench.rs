@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use attribution::ContextKey;
 use lab::experiment::Absence;
 use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::handlers::{Condition, HandlersBench, Pass, ProbeOverhead, WindowSample};
@@ -237,6 +238,22 @@ impl LiveBench {
         Ok(bracket)
     }
 
+    /// What the probes of a row took, by their cost in situ. A poll, an NMI or a fault has one probe.
+    fn probe_ns(&self, row: &Row) -> u64 {
+        let mean_ns = row.sum.checked_div(row.count).unwrap_or(0);
+        let pair_ns = self.overhead.times.of(row.key).pair_ns(mean_ns);
+        let has_pair = !matches!(
+            ContextKey::of(row.key),
+            Some(
+                ContextKey::Napi
+                    | ContextKey::Nmi
+                    | ContextKey::FaultUser
+                    | ContextKey::FaultKernel
+            )
+        );
+        row.count * if has_pair { pair_ns } else { pair_ns / 2 }
+    }
+
     fn collect(
         &self,
         loaded: &LoadedPass,
@@ -254,6 +271,8 @@ impl LiveBench {
             let overheads = &self.overhead.events;
             let sources = of_cpu.iter().map(|r| sample_of(cpu, r, &window, overheads, &self.root));
             sample.contexts.extend(sources.flatten());
+            let probe_ns: u64 = of_cpu.iter().map(|row| self.probe_ns(row)).sum();
+            sample.probe_ns = Some(sample.probe_ns.unwrap_or(0) + probe_ns);
             let use_exact = gate_agrees_with_files(cpu, state, bracket);
             if !use_exact {
                 sample.warnings.push(format!(
