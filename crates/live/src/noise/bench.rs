@@ -76,6 +76,20 @@ impl LiveNoise {
             absent: Vec::new(),
             warnings: Vec::new(),
         };
+        if bench.settings.fifo.is_some()
+            && starves(&bench.root, &bench.settings.cpus, &bench.own_cpus())
+        {
+            return Err(BenchError::NothingMeasurable {
+                reason: "real-time loops on all CPUs on which irqlab's own thread may run, and a \
+                         kernel that never takes one off (kernel.sched_rt_runtime_us = -1): that \
+                         thread, and Ctrl-C, would get no time until the end"
+                    .to_owned(),
+                remedy: Some(
+                    "leave a CPU free with -c, or sysctl -w kernel.sched_rt_runtime_us=950000"
+                        .to_owned(),
+                ),
+            });
+        }
         if bench.settings.trace {
             bench.load_probes(cpu)?;
         }
@@ -131,10 +145,8 @@ impl LiveNoise {
         if self.settings.fifo.is_none() {
             return;
         }
-        let number = |name: &str| -> Option<i64> {
-            self.root.word(format!("proc/sys/kernel/{name}"))?.parse().ok()
-        };
-        let (runtime, period) = (number("sched_rt_runtime_us"), number("sched_rt_period_us"));
+        let [runtime, period] = ["sched_rt_runtime_us", "sched_rt_period_us"]
+            .map(|name| kernel_number(&self.root, name));
         if let (Some(runtime), Some(period)) = (runtime, period)
             && (0..period).contains(&runtime)
         {
@@ -367,9 +379,36 @@ impl NoiseBench for LiveNoise {
     }
 }
 
+/// A number of /proc/sys/kernel.
+fn kernel_number(root: &Root, name: &str) -> Option<i64> {
+    root.word(format!("proc/sys/kernel/{name}"))?.parse().ok()
+}
+
+/// Whether real-time loops leave the threads that may run on `own_cpus` no time at all: sched(7),
+/// "Limiting the CPU usage of real-time and deadline processes".
+fn starves(root: &Root, loop_cpus: &[u32], own_cpus: &[u32]) -> bool {
+    let is_limited = kernel_number(root, "sched_rt_runtime_us").is_none_or(|runtime| runtime >= 0);
+    !is_limited && own_cpus.iter().all(|cpu| loop_cpus.contains(cpu))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::peak_bytes;
+    use super::*;
+
+    #[test]
+    fn loops_that_leave_irqlab_no_time_are_recognised() {
+        let directory = tempfile::tempdir().unwrap();
+        let settings = directory.path().join("proc/sys/kernel");
+        std::fs::create_dir_all(&settings).unwrap();
+        let starves = |runtime: &str, own_cpus: &[u32]| {
+            std::fs::write(settings.join("sched_rt_runtime_us"), runtime).unwrap();
+            super::starves(&Root::new(directory.path()), &[0, 1], own_cpus)
+        };
+        // No CPU is left, or only those of the loops.
+        assert!(starves("-1\n", &[]) && starves("-1\n", &[1]));
+        assert!(!starves("-1\n", &[1, 2]));
+        assert!(!starves("950000\n", &[]) && !starves("950000\n", &[0]));
+    }
 
     #[test]
     fn the_peak_is_the_high_water_mark() {

@@ -250,11 +250,13 @@ mod tests {
     }
 
     #[test]
-    fn cpus_are_summed_up() {
-        let sources = vec![source("irq", 24, "a", 0), source("irq", 24, "a", 1)];
-        let sums = by_source(&Probed { contexts: sources, ..Probed::default() });
-        let sum = sums.values().next().unwrap();
-        assert_eq!((sums.len(), sum.count, sum.self_total_ns), (1, 4, 20));
+    fn cpus_are_summed_up_and_lines_of_the_same_name_told_apart() {
+        let lines = [(24, 0), (24, 1), (25, 0)];
+        let contexts = lines.map(|(number, cpu)| source("irq", number, "a", cpu)).to_vec();
+        let sums = by_source(&Probed { contexts, ..Probed::default() });
+        let [sum, other] = sums.values().collect::<Vec<_>>()[..] else { panic!("{}", sums.len()) };
+        assert_eq!((sum.number, sum.count, sum.self_total_ns), (24, 4, 20));
+        assert_eq!((other.number, other.count), (25, 2));
         assert_eq!((sum.event_spans, sum.event_totals["cycles"]), (2, 14.0));
     }
 }
