@@ -19,7 +19,7 @@ use stats::Random;
 use super::counters::{Counters, Misses};
 use super::geometry::{ByHand, geometry};
 use super::kernel_counts::{CountDelta, Expected, KernelCounts, verdict, with_ticks};
-use super::loops::{Calibration, Loop};
+use super::loops::Loop;
 use super::route::{Route, route};
 use super::stimulus::{FarEnd, RaiseInterrupt, ready};
 use super::tick::{check_pass, is_tickless, tick_ns};
@@ -159,11 +159,10 @@ impl LiveFootprint {
         })
     }
 
-    fn looping(&mut self, level: Level, by_time: bool) -> Result<(Geometry, Loop), BenchError> {
+    fn looping(&mut self, level: Level) -> Result<(Geometry, Loop), BenchError> {
         let geometry = geometry(&self.root, self.settings.cpu, level, &self.settings.by_hand)?;
         let interrupt = self.clock.cycles(INTERRUPT_NS_MIN);
-        let calibration = if by_time { Calibration::BY_TIME } else { Calibration::BY_COUNTERS };
-        let looping = Loop::new(level, geometry, self.settings.seed, interrupt, calibration)
+        let looping = Loop::new(level, geometry, self.settings.seed, interrupt)
             .map_err(|error| missing(format!("memory for {level}: {error}")))?;
         let pass_ns = self.ns(looping.pass_cycles);
         let LiveFootprint { tickless, settings, .. } = self;
@@ -416,8 +415,8 @@ impl SeriesBench for LiveFootprint {
         let (geometry, mut looping, curve) = match kept {
             Some(current) => (current.geometry, current.looping, current.curve),
             None => {
+                let (geometry, mut looping) = self.looping(level)?;
                 let by_time = counters.is_err() || !self.settings.counters_only;
-                let (geometry, mut looping) = self.looping(level, by_time)?;
                 let curve = by_time.then(|| looping.curve());
                 (geometry, looping, curve)
             }

@@ -12,22 +12,10 @@ use super::window::{
 };
 use crate::memory::Pages;
 
-/// How a loop is calibrated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Calibration {
-    /// Passes from which the usual time of a chunk is computed.
-    passes: usize,
-    /// Repetitions of the misses by starting counters, and for each point of the curve.
-    repetitions: usize,
-}
-
-impl Calibration {
-    /// For results by time, on a machine whose passes differ.
-    pub const BY_TIME: Calibration = Calibration { passes: 32, repetitions: 48 };
-    /// For results by counters alone: the clock tells only whether the loop was interrupted.
-    pub const BY_COUNTERS: Calibration = Calibration { passes: 9, repetitions: 9 };
-}
-
+/// Repetitions for each point of the curve.
+const CURVE_REPETITIONS: usize = 48;
+/// Passes from which the usual time of a chunk is computed.
+const USUAL_PASSES: usize = 32;
 /// Approximate maximum of chunks in a pass: with more, the clock readings dominate.
 const CHUNKS_MAX: usize = 1024;
 /// Lines of a chunk where the clock does not resolve fewer of them.
@@ -80,7 +68,6 @@ pub struct Loop {
     displaced_cycles: u64,
     /// A longer refill does not fit between the request of an interrupt and its arrival.
     quick_cycles: u64,
-    calibration: Calibration,
 }
 
 /// The placement of a level's lines in memory.
@@ -107,18 +94,15 @@ impl Loop {
         geometry: Geometry,
         seed: u64,
         interrupt_cycles: u64,
-        calibration: Calibration,
     ) -> io::Result<Self> {
         let shape = shape(level, geometry);
         let few = (shape.lines() as usize / CHUNKS_MAX).max(1);
-        let in_chunks = |lines| {
-            Self::in_chunks(level, shape, geometry, seed, (lines, interrupt_cycles), calibration)
-        };
-        let looping = in_chunks(few)?;
+        let looping = Self::in_chunks(level, shape, geometry, seed, (few, interrupt_cycles))?;
         if looping.line_cycles() >= LINE_CYCLES_MIN {
             return Ok(looping);
         }
-        in_chunks(MANY_LINES.max(few))
+        let many = (MANY_LINES.max(few), interrupt_cycles);
+        Self::in_chunks(level, shape, geometry, seed, many)
     }
 
     fn in_chunks(
@@ -127,7 +111,6 @@ impl Loop {
         geometry: Geometry,
         seed: u64,
         (chunk_lines, interrupt_cycles): (usize, u64),
-        calibration: Calibration,
     ) -> io::Result<Self> {
         let lines = Lines::new(level, shape, seed, chunk_lines)?;
         // One line after the other, in no order of sets, as a handler's lines are.
@@ -143,7 +126,6 @@ impl Loop {
             pass_cycles: 0,
             displaced_cycles: 0,
             quick_cycles: REFILL_INTERRUPTS * interrupt_cycles,
-            calibration,
         };
         looping.measure_chunks(interrupt_cycles);
         looping.measure_window();
@@ -240,7 +222,7 @@ impl Loop {
     fn median_pass(&mut self, prepare: impl Fn(&mut Self)) -> u64 {
         self.limits = ChunkLimits { gap: u64::MAX, far: u64::MAX, displaced: 0 };
         let mut passes: Vec<u64> = Vec::new();
-        for _ in 0..self.calibration.passes {
+        for _ in 0..USUAL_PASSES {
             prepare(self);
             passes.extend(self.clipped_pass().map(|sum| sum.cycles));
         }
@@ -285,7 +267,7 @@ impl Loop {
         // One buffer for all: new memory would come from beyond the next level.
         let mut times = vec![0; self.chunks() as usize];
         self.pass_times(&mut times);
-        for _ in 0..self.calibration.passes {
+        for _ in 0..USUAL_PASSES {
             prepare(self);
             self.pass_times(&mut times);
             all.extend_from_slice(&times);
@@ -299,8 +281,7 @@ impl Loop {
         let usual = self.pass_cycles as f64 / self.chunks() as f64;
         self.in_window = ChunkLimits { gap: u64::MAX, far: u64::MAX, displaced: 0 };
         let chunk = |one: &mut Self| one.warm_up().before.chunk_cycles();
-        let mut chunks: Vec<f64> =
-            (0..self.calibration.passes).filter_map(|_| chunk(self)).collect();
+        let mut chunks: Vec<f64> = (0..USUAL_PASSES).filter_map(|_| chunk(self)).collect();
         chunks.sort_unstable_by(f64::total_cmp);
         let longer = chunks.get(chunks.len() / 2).map_or(0.0, |chunk| chunk - usual);
         self.in_window = self.limits.of_slower_loop(longer.max(0.0) as u64);
@@ -313,7 +294,7 @@ impl Loop {
     /// When the counters can't be read.
     pub fn start_misses(&mut self, counters: &mut Counters) -> io::Result<u64> {
         let mut misses = Vec::new();
-        for _ in 0..self.calibration.repetitions {
+        for _ in 0..CURVE_REPETITIONS {
             self.fill();
             counters.start()?;
             with_lines!(&mut self.lines, touch => (0..touch.chunks()).for_each(|_| touch.chunk()));
@@ -333,7 +314,7 @@ impl Loop {
         let mut points = Vec::new();
         for step in steps {
             let mut excess: Vec<i64> = Vec::new();
-            for _ in 0..self.calibration.repetitions {
+            for _ in 0..CURVE_REPETITIONS {
                 self.fill();
                 let usual = self.clipped_pass().zip(self.clipped_pass());
                 self.displace(step);
