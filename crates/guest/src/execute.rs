@@ -25,7 +25,7 @@ pub fn execute(request: Request, agent: &mut Agent) -> u8 {
             status
         }
         Request::Ready => {
-            work::settle();
+            work::wait_for_boot_work();
             agent.send(r#"{"event":"ready"}"#);
             mark(marker::READY, 0);
             execute_from_firmware(agent)

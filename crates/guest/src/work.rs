@@ -15,17 +15,17 @@ pub const CANNOT_START: u8 = 127;
 /// Exit status of a command that a signal ended, less the number of the signal, as in shells.
 const BY_SIGNAL: u8 = 128;
 
-/// When a machine counts as settled, time since its boot. The kernel defers some of its boot's work for up
-/// to two seconds.
-const SETTLED: Duration = Duration::from_secs(3);
+/// Time since the boot after which no deferred work of the boot has been seen: some of it came within the
+/// first two seconds.
+const BOOT_WORK: Duration = Duration::from_secs(3);
 
-/// Waits until the machine is settled: what the kernel deferred would come into a measurement, and how
-/// long the boot took would decide into which. A host simulates idle time at once.
-pub fn settle() {
+/// Waits until the kernel has done the work that it deferred at its boot. That work would come into a
+/// measurement, and the length of the boot would decide into which. Idle guest time costs the host little.
+pub fn wait_for_boot_work() {
     let text = fs::read_to_string("/proc/uptime").unwrap_or_default();
     let uptime = text.split_whitespace().next().and_then(|seconds| seconds.parse().ok());
     let uptime = uptime.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    thread::sleep(SETTLED.saturating_sub(uptime.unwrap_or_default()));
+    thread::sleep(BOOT_WORK.saturating_sub(uptime.unwrap_or_default()));
 }
 
 /// Whether the image has busybox.

@@ -1,7 +1,10 @@
-//! Intervals of quantiles: the columns that stand beside those of the quantiles.
+//! The columns of the confidence intervals of quantiles.
 
 use record::{Column, Kind, Value};
 use stats::Distribution;
+
+/// The shares of 100,000 of a median and a 99th percentile.
+const P50_P99: [u32; 2] = [50_000, 99_000];
 
 /// The columns of a quantile's interval: of `self_p99_ns` they are `self_p99_ci95_low_ns` and
 /// `self_p99_ci95_high_ns`.
@@ -21,4 +24,14 @@ pub(crate) fn interval_columns(quantile: &str) -> [Column; 2] {
 pub(crate) fn interval_values(of: &Distribution, per_100k: u32) -> [Value; 2] {
     let (low, high) = of.quantile_interval(per_100k);
     [low.into(), high.into()]
+}
+
+/// The columns of the intervals of a median and a 99th percentile, by the names of their columns.
+pub(crate) fn p50_p99_interval_columns(names: [&str; 2]) -> Vec<Column> {
+    names.into_iter().flat_map(interval_columns).collect()
+}
+
+/// The values of those columns.
+pub(crate) fn p50_p99_interval_values(of: &Distribution) -> Vec<Value> {
+    P50_P99.into_iter().flat_map(|share| interval_values(of, share)).collect()
 }

@@ -13,7 +13,6 @@
 const volatile struct config cfg SEC(".rodata.config") = {};
 
 #include "span_stack.h"
-#include "shared_lines.h"
 #include "gate.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -1,10 +1,10 @@
 //! The time of a `pause` at the level `fast`.
 //!
-//! QEMU leaves its loop of blocks at each `pause`, which costs the host as much as hundreds of other
-//! instructions. A kernel that waits for its clock, as when it calibrates the local APIC's timer,
-//! executes one every 20 instructions: at one nanosecond each, that is half of the host's time of a
-//! boot. Real processors wait too: 140 cycles since Skylake (Intel 64 and IA-32 Architectures
-//! Optimization Reference Manual, section on PAUSE latency).
+//! QEMU leaves its loop of blocks at each `pause`, which costs the host far more than another
+//! instruction. A kernel that waits for its clock, as when it calibrates the local APIC's timer, does
+//! little else: where a `pause` takes one nanosecond, such waits are half of the host's time of a
+//! boot (docs/validation.md). Real processors wait longer, too: up to 140 cycles from Skylake on
+//! (Intel 64 and IA-32 Architectures Optimization Reference Manual, section on PAUSE latency).
 
 use std::ffi::{c_uint, c_void};
 use std::sync::OnceLock;
@@ -32,7 +32,8 @@ pub(crate) fn watch(qemu: &Qemu, instruction: TranslatedInstruction) {
 
 extern "C" fn on_pause(_: c_uint, _: *mut c_void) {
     if let Some(Some(clock)) = CLOCK.get() {
-        // The slice ends here: QEMU goes from a `pause` to another vCPU, and looks at its timers.
+        // `Bias::add` wants the end of a slice. A `pause` is one: QEMU leaves the vCPU there, whatever
+        // is left of its slice, and checks its timers.
         clock.add(PAUSE_NS);
     }
 }

@@ -211,7 +211,7 @@ mod tests {
         assert!(low.unwrap().abs_diff(9_990_000_000) < 10_000 && high.unwrap() > 9_990_000_000);
     }
 
-    /// At least 95 % of the intervals hold the quantile, for any distribution: here one with two steps.
+    /// At least 95 % of the intervals hold the quantile, for any distribution; here the values are uniform.
     #[test]
     fn intervals_of_quantiles_cover_them() {
         let mut random = crate::Random::new(7);

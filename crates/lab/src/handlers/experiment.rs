@@ -192,8 +192,11 @@ fn observer(overhead: &ProbeOverhead, measured: &[ConditionSamples]) -> Map<Stri
     let by_loop = || events as f64 / 2.0 * overhead.total_ns as f64;
     let probe_ns = in_situ.map_or_else(by_loop, |ns| ns as f64);
     observer.insert("cpu_share_ratio".into(), json!(ratio(probe_ns, cpu_time_ns)));
-    let method =
-        if in_situ.is_some() { "cost of the probes in situ" } else { "cost in a hot loop" };
+    let method = match in_situ {
+        Some(_) => Some("cost of the probes in situ"),
+        None if overhead.total_ns > 0 => Some("cost in a hot loop"),
+        None => None, // a bench without probes
+    };
     observer.insert("cpu_share_method".into(), json!(method));
     observer.insert("user_cpu_share_ratio".into(), json!(ratio(user_ns as f64, cpu_time_ns)));
     let lost: u64 = measured
@@ -223,12 +226,14 @@ mod tests {
         let overhead = ProbeOverhead { total_ns: 100, ..ProbeOverhead::default() };
         let share = |probe_ns: &[Option<u64>]| {
             let all: Vec<_> = probe_ns.iter().copied().map(measured).collect();
-            let observer = observer(&overhead, &all);
-            (observer["cpu_share_ratio"].as_f64().unwrap(), observer["cpu_share_method"].clone())
+            let block = observer(&overhead, &all);
+            (block["cpu_share_ratio"].as_f64().unwrap(), block["cpu_share_method"].clone())
         };
         let in_situ = json!("cost of the probes in situ");
         assert_eq!(share(&[Some(2_000_000), Some(4_000_000)]), (0.003, in_situ));
-        // One window without it, and the loop's cost stands for all.
+        // One window without it, and the loop's cost is used for all.
         assert_eq!(share(&[Some(2_000_000), None]), (0.0, json!("cost in a hot loop")));
+        let without_probes = observer(&ProbeOverhead::default(), &[measured(None)]);
+        assert!(without_probes["cpu_share_method"].is_null());
     }
 }

@@ -101,8 +101,8 @@ pub fn cpu_facts(root: &Root) -> CpuFacts {
 }
 
 impl CpuModel {
-    /// Why the time-stamp counter is no measure of cycles that compare between CPUs, loads and rates;
-    /// `None` where it is constant and never stops (Intel SDM volume 3, section on invariant TSC; the kernel's flags
+    /// Why cycles of the time-stamp counter do not compare between CPUs, loads and rates; `None` where it
+    /// is constant and never stops (Intel SDM volume 3, section on the invariant TSC; the kernel's flags
     /// `constant_tsc` and `nonstop_tsc`).
     #[must_use]
     pub fn tsc_flaw(&self) -> Option<&'static str> {

@@ -24,8 +24,8 @@ use stats::LogLinear;
 use super::WarmOverhead;
 use super::events::EventOverheads;
 use crate::bpf::layout::{
-    Config, KEY_IRQ, KEY_NMI, KEY_SECOND, KEY_SOFTIRQ, KEY_VECTOR, ProbeOverhead, ProbeOverheads,
-    Row, SLOTS_MAX,
+    Config, KEY_IRQ, KEY_NMI, KEY_SECOND, KEY_SOFTIRQ, KEY_VECTOR, KEYS_DENSE, ProbeOverhead,
+    ProbeOverheads, Row, SLOTS_MAX,
 };
 use crate::bpf::programs::choose;
 use crate::bpf::{BpfError, Flavour, LoadSpec, Probes};
@@ -195,7 +195,8 @@ fn time_overheads(by_key: &BTreeMap<u32, EmptySpans>, warm_ns: u64) -> ProbeOver
         let second = keys.start + KEY_SECOND..keys.end + KEY_SECOND;
         time_overhead(&sum(keys), &sum(second), warm_ns)
     };
-    let first = by_key.keys().copied().filter(|key| *key < KEY_SECOND);
+    // The programs have a word for each key that is an index; all others get the overhead of their kind.
+    let first = by_key.keys().copied().filter(|key| *key < KEYS_DENSE);
     let warm = ProbeOverhead { base_ns: warm_ns, cold_exit_ns: 0 };
     ProbeOverheads {
         vector: overhead(KEY_VECTOR..KEY_SOFTIRQ).unwrap_or(warm),
@@ -244,6 +245,18 @@ mod tests {
         let mut spans = EmptySpans { sum_ns: ns * count, ..EmptySpans::default() };
         (0..count).for_each(|_| spans.histogram.record(ns));
         spans
+    }
+
+    #[test]
+    fn a_line_without_a_word_of_its_own_gets_the_overhead_of_its_kind() {
+        let by_key = BTreeMap::from([
+            (KEY_IRQ + 24, spans(20, SPANS_MIN)),
+            (KEYS_DENSE, spans(40, 3 * SPANS_MIN)),
+        ]);
+        let overheads = time_overheads(&by_key, 10);
+        assert_eq!(overheads.of(KEYS_DENSE), overheads.irq);
+        assert_eq!(overheads.of(KEY_IRQ + 24).base_ns, 20);
+        assert_ne!(overheads.irq.base_ns, 20);
     }
 
     #[test]

@@ -25,9 +25,9 @@ pub fn mount_all<const COUNT: usize>(all: [(&CStr, &CStr); COUNT]) {
     }
 }
 
-/// Waits until the kernel has done what it defers at its boot: it would come between measurements.
+/// Waits until the kernel has done the work that it deferred at its boot.
 #[allow(dead_code)]
-pub fn settle() {
+pub fn wait_for_boot_work() {
     std::thread::sleep(std::time::Duration::from_secs(3));
 }
 

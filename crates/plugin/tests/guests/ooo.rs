@@ -26,7 +26,7 @@ fn main() {
 }
 
 fn measure() {
-    init::settle();
+    init::wait_for_boot_work();
     let small = chain(16 << 10);
     let large = chain(128 << 10);
     marker::mark(marker::FULL, 0);

@@ -60,7 +60,7 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     for model in &args.models {
         let described = changed(model, &[])?;
         let own_clock = figures.has_long_windows_of(model);
-        for part in parts(&described, (args.repetitions as usize, args.seed), own_clock) {
+        for part in parts(&described, args.repetitions as usize, args.seed, own_clock) {
             changed(model, &part.set())?;
             items.push(Item { model, window_cycles: part.window_cycles(&described), part });
         }
@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     fn item(number: usize) -> Item<'static> {
-        let part = parts(&changed("ultra-1", &[]).unwrap(), (24, 1), false).swap_remove(number);
+        let part = parts(&changed("ultra-1", &[]).unwrap(), 24, 1, false).swap_remove(number);
         Item { model: "ultra-1", window_cycles: 0, part }
     }
 

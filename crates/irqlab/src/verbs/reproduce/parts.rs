@@ -86,7 +86,8 @@ const READS: [Stimulus; 2] = [Stimulus::Disk, Stimulus::DiskEvent];
 /// own clock, because the paper has figures of them.
 pub fn parts(
     model: &SystemModel,
-    (repetitions_max, seed): (usize, u64),
+    repetitions_max: usize,
+    seed: u64,
     own_clock: bool,
 ) -> Vec<GuestPart> {
     let request = |levels: &[Level], stimuli: &[Stimulus], methods: &[Method]| FootprintRequest {
@@ -197,7 +198,7 @@ mod tests {
 
     fn of(name: &str) -> (SystemModel, Vec<GuestPart>) {
         let model = SystemModel::parse(&sim::models::text(name).unwrap()).unwrap();
-        let parts = parts(&model, (32, 1), false);
+        let parts = parts(&model, 32, 1, false);
         (model, parts)
     }
 
@@ -217,6 +218,17 @@ mod tests {
         let (_, fast) = of("p3-600");
         assert!(fast.iter().all(|part| part.append.is_empty()));
         assert!(fast.iter().any(|part| part.request.plan.levels == [Level::L2]));
+    }
+
+    #[test]
+    fn long_windows_keep_the_clock_of_published_ones() {
+        let (model, _) = of("origin-200");
+        let clock_of_long = |own_clock| {
+            let parts = parts(&model, 32, 1, own_clock);
+            parts.into_iter().find(|part| part.long).unwrap().clock_hz
+        };
+        assert_eq!(clock_of_long(true), None);
+        assert_eq!(clock_of_long(false), Some(model.clock_hz / 2));
     }
 
     #[test]

@@ -264,6 +264,8 @@ mod tests {
         assert_eq!(of("ultra-1", Level::L2, Stimulus::Disk, Mode::Exception), None);
         let idle = (Method::Basic, Mode::User, Count::Without);
         assert_eq!(paper.figure("origin-200", Level::L1d, Stimulus::Disk, idle), Some(657));
+        let has_long = |model| paper.has_long_windows_of(model);
+        assert_eq!(["origin-200", "ultra-1", "zen3"].map(has_long), [true, false, false]);
         // Table 3 less its idle row is Table 4.
         let with = (Method::Refined, Mode::User, Count::With);
         let without = (Method::Refined, Mode::User, Count::Without);

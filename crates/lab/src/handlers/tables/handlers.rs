@@ -33,7 +33,10 @@ fn time_columns(prefix: &str, what: &str, is_shown: bool) -> Vec<Column> {
         QUANTILES.into_iter().zip([("p50", 50), ("p90", 0), ("p99", 80), ("p99.9", 0)])
     {
         let percent = f64::from(share) / 1e3;
-        let doc = format!("{percent} % of the spans took at most this time; exact within 1/16.");
+        let doc = format!(
+            "{percent} % of the spans took at most this time; exact within 1/16; absent where fewer than \
+             one span is expected above it."
+        );
         let column = Column::new(&format!("{prefix}_{suffix}_ns"), Kind::Uint, &doc);
         let interval = interval_columns(&column.name);
         columns.push(shown(column, title, priority));

@@ -6,7 +6,7 @@ use stats::Distribution;
 use super::super::experiment::ConditionSamples;
 use super::super::sample::Timing;
 use super::{display, groups, key_columns, key_values, rate_hz};
-use crate::quantiles::{interval_columns, interval_values};
+use crate::quantiles::{p50_p99_interval_columns, p50_p99_interval_values};
 
 /// One row per NAPI instance and CPU, and one per instance over all CPUs.
 pub fn napi(measured: &[ConditionSamples]) -> Table {
@@ -47,9 +47,7 @@ pub fn napi(measured: &[ConditionSamples]) -> Table {
         .title("budget exhausted")
         .priority(30),
     ]);
-    for name in ["packets_per_poll_p50", "packets_per_poll_p99"] {
-        columns.extend(interval_columns(name));
-    }
+    columns.extend(p50_p99_interval_columns(["packets_per_poll_p50", "packets_per_poll_p99"]));
     let doc = "One row per NAPI instance and CPU, and one for the sum over the CPUs (`all`).";
     let display = TableDisplay {
         sort_by: Some("packet_count".to_owned()),
@@ -76,7 +74,7 @@ pub fn napi(measured: &[ConditionSamples]) -> Table {
                 packets.peak.value.into(),
                 used_up.into(),
             ]);
-            row.extend([50_000, 99_000].map(|share| interval_values(&packets, share)).concat());
+            row.extend(p50_p99_interval_values(&packets));
             table.push(row);
         }
     }

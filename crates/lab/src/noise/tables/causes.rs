@@ -4,7 +4,7 @@ use record::{Format, Keep, Kind, RowFilter, Table, TableDisplay};
 
 use super::super::sample::NoiseSample;
 use super::{all_rows, column, cpu_column, ledgers, rate_hz, ratio, words};
-use crate::quantiles::{interval_columns, interval_values};
+use crate::quantiles::{p50_p99_interval_columns, p50_p99_interval_values};
 
 /// One row per CPU and cause; the largest first within a CPU.
 pub fn causes(samples: &[NoiseSample]) -> Table {
@@ -55,9 +55,7 @@ pub fn causes(samples: &[NoiseSample]) -> Table {
             .format(Format::Microseconds)
             .priority(75),
     ];
-    for name in ["p50_ns", "p99_ns"] {
-        columns.extend(interval_columns(name));
-    }
+    columns.extend(p50_p99_interval_columns(["p50_ns", "p99_ns"]));
     let doc =
         "What took the lost time: the causes of all detours, which add up to lost_ns exactly.";
     let filter = RowFilter {
@@ -95,7 +93,7 @@ pub fn causes(samples: &[NoiseSample]) -> Table {
                 times.quantile(99_000).into(),
                 times.peak.value.into(),
             ];
-            row.extend([50_000, 99_000].map(|share| interval_values(times, share)).concat());
+            row.extend(p50_p99_interval_values(times));
             table.push(row);
         }
     }

@@ -5,7 +5,7 @@ use record::{Column, Format, Kind, Table, TableDisplay, Value};
 use super::super::sample::{CpuNoise, LoopResult, NoiseSample};
 use super::super::split::Class;
 use super::{all_rows, column, cpu_column, no_rows, rate_hz, ratio};
-use crate::quantiles::{interval_columns, interval_values};
+use crate::quantiles::{p50_p99_interval_columns, p50_p99_interval_values};
 
 fn columns() -> Vec<Column> {
     use Kind::{Bool, Real, Uint};
@@ -124,9 +124,7 @@ fn columns() -> Vec<Column> {
         )
         .detail(),
     ];
-    for name in ["detour_p50_ns", "detour_p99_ns"] {
-        columns.extend(interval_columns(name));
-    }
+    columns.extend(p50_p99_interval_columns(["detour_p50_ns", "detour_p99_ns"]));
     columns
 }
 
@@ -203,7 +201,7 @@ fn row(sample: &NoiseSample, cpu: &CpuNoise) -> Option<Vec<Value>> {
         seen(ledger.faults.unmatched),
         seen(ledger.faults.cut),
     ];
-    row.extend([50_000, 99_000].map(|share| interval_values(gaps, share)).concat());
+    row.extend(p50_p99_interval_values(gaps));
     Some(row)
 }
 

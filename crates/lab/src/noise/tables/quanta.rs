@@ -4,7 +4,7 @@ use record::{Format, Kind, Table};
 
 use super::super::sample::{LoopResult, NoiseSample};
 use super::{all_rows, column, cpu_column, ratio};
-use crate::quantiles::{interval_columns, interval_values};
+use crate::quantiles::{p50_p99_interval_columns, p50_p99_interval_values};
 
 /// One row per CPU and window of fixed work.
 pub fn fwq(samples: &[NoiseSample]) -> Table {
@@ -36,9 +36,7 @@ pub fn fwq(samples: &[NoiseSample]) -> Table {
         column("migration_count", Uint, "Quanta that ended on another CPU.").detail(),
         column("lost_record_count", Uint, "Quanta for which there was no room.").detail(),
     ];
-    for name in ["p50_ns", "p99_ns"] {
-        columns.extend(interval_columns(name));
-    }
+    columns.extend(p50_p99_interval_columns(["p50_ns", "p99_ns"]));
     let doc = "Fixed work quanta (FWQ): the duration of the same work, repeated.";
     let mut table = Table::new("fwq", doc, columns).displayed(all_rows());
     for sample in samples {
@@ -63,7 +61,7 @@ pub fn fwq(samples: &[NoiseSample]) -> Table {
                 cpu.migrated.into(),
                 cpu.lost_records.into(),
             ];
-            row.extend([50_000, 99_000].map(|share| interval_values(times, share)).concat());
+            row.extend(p50_p99_interval_values(times));
             table.push(row);
         }
     }

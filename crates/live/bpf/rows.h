@@ -1,10 +1,71 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
 /*
- * Rows that are looked up: those of kernel objects (the actions of an IRQ line, NAPI instances), and,
- * with object 0, those of keys that are no index.
+ * The rows of a CPU: which one a context has. Most keys are an index, and their row is in the key's word.
+ * Rows of kernel objects (the actions of an IRQ line, NAPI instances) and, with object 0, those of all
+ * other keys are looked up.
  */
-#ifndef IRQLAB_SHARED_LINES_H
-#define IRQLAB_SHARED_LINES_H
+#ifndef IRQLAB_ROWS_H
+#define IRQLAB_ROWS_H
+
+#define BATCH_SHIFT_FIRST 20 /* 1.05 ms; doubles in long runs */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1); /* the loader sets it to cfg.slots */
+	__type(key, u32);
+	__type(value, struct row);
+} rows SEC(".maps");
+
+static __always_inline struct row *row_at(u32 slot)
+{
+	return bpf_map_lookup_elem(&rows, &slot);
+}
+
+/* A new row on this CPU, or 0 when all are in use. Slot 0 means none. */
+static __always_inline u32 claim_slot(struct cpu_state *cpu)
+{
+	/* Atomic: an NMI may claim a slot in between. */
+	u32 slot = __sync_fetch_and_add(&cpu->slots_used, 1) + 1;
+
+	return slot < cfg.slots && slot < 1 << ROW_BITS ? slot : 0;
+}
+
+static __noinline struct row *first_row(struct cpu_state *cpu, u32 key)
+{
+	struct row *row;
+	u32 slot;
+
+	if (!cpu || key >= KEYS_DENSE)
+		return 0;
+	slot = claim_slot(cpu);
+	row = row_at(slot);
+	if (!slot || !row) {
+		cpu->unattributed++;
+		return 0;
+	}
+	row->key = key;
+	row->batch_shift = BATCH_SHIFT_FIRST;
+	cpu->key_words[key] |= slot;
+	return row;
+}
+
+static __always_inline bool is_dense(u64 *key)
+{
+	/* Opaque to the compiler, so that the verifier sees this check on the index in use. */
+	asm volatile("" : "+r"(*key));
+	return *key < KEYS_DENSE;
+}
+
+static __always_inline u32 word_of(struct cpu_state *cpu, u32 key)
+{
+	u64 index = key;
+
+	if (!is_dense(&index))
+		index = KEY_NONE;
+	/* Opaque again: the two cases stay one index, whose bound the verifier sees. */
+	asm volatile("" : "+r"(index));
+	return cpu->key_words[index];
+}
 
 struct object_key {
 	__u64 object;
@@ -63,6 +124,17 @@ static __noinline struct row *row_of_object(struct cpu_state *cpu, u32 key, u64 
 	row->object = object;
 	row->shared = object != 0;
 	return row;
+}
+
+static __always_inline struct row *row_of(struct cpu_state *cpu, u32 key)
+{
+	u64 index = key;
+	u32 slot;
+
+	if (!is_dense(&index))
+		return row_of_object(cpu, key, 0);
+	slot = cpu->key_words[index] & ((1 << ROW_BITS) - 1);
+	return slot ? row_at(slot) : first_row(cpu, key);
 }
 
 /*
