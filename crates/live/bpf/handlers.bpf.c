@@ -47,7 +47,7 @@ static __always_inline void leave(u32 key)
 	row = row_of(cpu, key);
 	if (row)
 		count_span(cpu, row, &span, &events);
-	end_exit_probe(&span, &events);
+	end_exit_probe(cpu, row, &span, &events);
 }
 
 #define VECTOR(position, vector)                                                                   \
@@ -102,7 +102,7 @@ TRACEPOINT("irq_handler_exit") int irq_handler_out(u64 *ctx)
 		if (!ctx[2]) /* IRQ_NONE: the device of another action on this line */
 			row->special++;
 	}
-	end_exit_probe(&span, &events);
+	end_exit_probe(cpu, row, &span, &events);
 	return 0;
 }
 

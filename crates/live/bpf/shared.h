@@ -14,7 +14,15 @@ struct config {
 	__u32 slots; /* entries of the map `rows` */
 	__u32 events; /* PMU events read at entry and exit; 0: none */
 	__u32 cpus; /* stride of the map `pmu_events` */
-	__u32 unused;
+	__u32 times_exits; /* exit programs are timed */
+	/*
+	 * What a pair adds inside a span is inside_fixed (2^-OVERHEAD_UNIT_SHIFT ns), and inside_ratio of
+	 * the time of its exit program. Ratio 0: nothing is learned.
+	 */
+	__u32 inside_fixed;
+	__u32 inside_ratio;
+	__u32 outside_ratio; /* what a pair adds before and after a span, over what it adds inside */
+	__u32 overhead_max_ns; /* no more is learned: caches explain no more */
 	__s32 percpu_offsets[PERCPU_OFFSETS]; /* see gate.h; negative: not known */
 };
 
@@ -33,7 +41,7 @@ struct cpu_state {
 	__u32 armed; /* the window is open */
 	__u32 depth; /* open spans */
 	__u32 slots_used; /* rows claimed */
-	__u32 unused;
+	__u32 closed; /* spans closed, modulo 2^32 */
 	__u64 armed_ns; /* when the window opened */
 	__u64 disarmed_ns; /* when it closed */
 	__u64 unmatched_exits; /* exits without an entry */
@@ -45,9 +53,9 @@ struct cpu_state {
 	__u64 kernel_disarmed[KERNEL_COUNTERS]; /* and when it closed */
 	/*
 	 * For each key that is an index, in one word because each word costs a cache line: its row
-	 * (ROW_BITS, 0: none yet), what a probe pair adds inside its spans (OVERHEAD_BITS, ns), and
-	 * what a cold exit adds (the rest, in 2^COLD_EXIT_UNIT_SHIFT ns). The loader sets all but the
-	 * row. KEY_NONE stands for all other keys.
+	 * (ROW_BITS, 0: none yet), and what a probe pair adds inside its spans (the rest, in
+	 * 2^-OVERHEAD_UNIT_SHIFT ns), which the loader sets and timed exit programs correct. KEY_NONE
+	 * stands for all other keys.
 	 */
 	__u32 key_words[KEYS_DENSE];
 };
@@ -73,6 +81,10 @@ struct row {
 	__u64 nested_max; /* largest inclusive time of those */
 	__u64 nested_max_at_ns;
 	__u64 clamped; /* spans shorter than the probe overhead: counted as 0 ns */
+	__u64 clamped_ns; /* by how much they were shorter */
+	__u64 overhead_ns; /* subtracted for probes inside spans */
+	__u64 timed_exits; /* exit programs that were timed */
+	__u64 timed_exits_ns; /* and their time, from the reading of the clock that ends the span */
 	__u64 special; /* irq: IRQ_NONE returned; napi: budget used up */
 	__u64 abandoned;
 	__u32 number; /* napi: its id */

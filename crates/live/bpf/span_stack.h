@@ -186,27 +186,54 @@ struct closed_span {
 	u64 raw_ns;
 	u64 nested_ns; /* inside it when it ended, as in its frame */
 	u64 probes_ns;
+	u64 overhead_ns; /* of the probes, inside it */
 	u64 self_ns;
 	u64 inclusive_ns;
+	u64 clamped_ns; /* by how much it is shorter than what is subtracted */
 	u32 descendants;
 	u32 position;
-	bool clamped;
+	u32 closed; /* cpu->closed when it was taken off the stack */
 	struct probe_run run; /* this program, in the parent span */
 };
 
-/* What a probe pair adds inside every span of this key. */
-static __always_inline u32 overhead_of(struct cpu_state *cpu, u32 key)
+/* What a probe pair adds inside a span of this key. */
+static __always_inline u64 overhead_of(struct cpu_state *cpu, u32 key)
 {
-	return word_of(cpu, key) >> ROW_BITS & ((1 << OVERHEAD_BITS) - 1);
+	return word_of(cpu, key) >> (ROW_BITS + OVERHEAD_UNIT_SHIFT);
 }
 
-/* What entering the exit program with cold caches adds to a span with `rest_ns` of its own. */
-static __always_inline u64 cold_exit_of(struct cpu_state *cpu, u32 key, u64 rest_ns)
+/* Whether the exit program of the span that was just counted is timed. The first claims the row. */
+static __always_inline bool times_exit(struct row *row)
 {
-	u64 most_ns = (u64)(word_of(cpu, key) >> (ROW_BITS + OVERHEAD_BITS))
-		      << COLD_EXIT_UNIT_SHIFT;
+	u64 count = row->count;
 
-	return rest_ns >> COLD_EXIT_SHIFT < most_ns ? rest_ns >> COLD_EXIT_SHIFT : most_ns;
+	return cfg.times_exits && (!(count & ((1 << TIMED_SHIFT) - 1)) || count - 2 < 1 << TIMED_SHIFT);
+}
+
+/* An exit program took `spent_ns`: what the pair adds inside spans of this key follows it. */
+static __always_inline void learn_overhead(struct cpu_state *cpu, struct row *row, u64 spent_ns)
+{
+	u64 inside = cfg.inside_fixed +
+		     (spent_ns * cfg.inside_ratio >> (RATIO_SHIFT - OVERHEAD_UNIT_SHIFT));
+	u64 index = row->key, overhead;
+	u32 *word;
+
+	if (cfg.inside_ratio && inside > (u64)cfg.overhead_max_ns << OVERHEAD_UNIT_SHIFT)
+		return;
+	row->timed_exits++;
+	row->timed_exits_ns += spent_ns;
+	if (!cfg.inside_ratio)
+		return;
+	if (!is_dense(&index))
+		index = KEY_NONE;
+	/* Opaque, as in word_of. */
+	asm volatile("" : "+r"(index));
+	word = &cpu->key_words[index];
+	overhead = *word >> ROW_BITS;
+	overhead = row->timed_exits == 1 ? inside
+					 : overhead - (overhead >> LEARNING_SHIFT) +
+						   (inside >> LEARNING_SHIFT);
+	*word = (*word & ((1 << ROW_BITS) - 1)) | overhead << ROW_BITS;
 }
 
 /*
@@ -255,36 +282,33 @@ static __always_inline struct frame *measure_span(struct cpu_state *cpu, u32 key
 static __always_inline void release_span(struct cpu_state *cpu, struct frame *frame,
 					 struct closed_span *span, struct events *events)
 {
-	u64 raw_ns = span->raw_ns, overhead_ns, self_ns, nested_ns, probes_ns;
+	u64 raw_ns = span->raw_ns, overhead_ns, nested_ns, probes_ns;
 	u32 position = span->position;
 
 	overhead_ns = overhead_of(cpu, frame->key);
-	self_ns = raw_ns - span->nested_ns - overhead_ns;
-	if ((s64)self_ns > 0)
-		overhead_ns += cold_exit_of(cpu, frame->key, self_ns);
+	span->overhead_ns = overhead_ns;
 	probes_ns = span->probes_ns + overhead_ns;
 	nested_ns = span->nested_ns + overhead_ns;
 	span->inclusive_ns = raw_ns > probes_ns ? raw_ns - probes_ns : 0;
 	span->self_ns = raw_ns > nested_ns ? raw_ns - nested_ns : 0;
-	span->clamped = raw_ns < nested_ns;
+	span->clamped_ns = raw_ns < nested_ns ? nested_ns - raw_ns : 0;
 	span->run.frame = 0;
 	take_events(position, events);
 	if (position > 0) {
 		struct frame *parent = &cpu->frames[(position - 1) & (DEPTH_MAX - 1)];
+		/* Entering the entry program, and leaving the exit program. */
+		u64 outside_ns = overhead_ns * cfg.outside_ratio >> RATIO_SHIFT;
 
-		/*
-		 * The overhead outside the span (entering the entry program, leaving the exit
-		 * program) equals the overhead inside it (leaving the former, entering the latter).
-		 */
-		parent->nested_ns += raw_ns + overhead_ns;
+		parent->nested_ns += raw_ns + outside_ns;
 		span->run.frame = parent;
 		span->run.since_ns = span->end_ns;
 		span->run.nested_ns = parent->nested_ns;
 		/* IRQs after the end of the span were charged to it, and are of its parent. */
 		parent->nested_ns += frame->nested_ns - span->nested_ns;
-		parent->probes_ns += frame->probes_ns + 2 * overhead_ns;
+		parent->probes_ns += frame->probes_ns + overhead_ns + outside_ns;
 		parent->descendants += frame->descendants + 1;
 	}
+	span->closed = ++cpu->closed;
 	barrier();
 	cpu->depth = position;
 }
@@ -349,13 +373,23 @@ static __always_inline void end_probe_run(struct cpu_state *cpu, struct probe_ru
 	charge_probe_run(run, overhead_of(cpu, run->frame->key), 0);
 }
 
-/* The exit program of a nested span ends. */
-static __always_inline void end_exit_probe(struct closed_span *span, struct events *since)
+/* The exit program of a span ends, which counted it in `row`, if there was one. */
+static __always_inline void end_exit_probe(struct cpu_state *cpu, struct row *row,
+					   struct closed_span *span, struct events *since)
 {
-	if (!span->run.frame)
+	bool is_timed = row && times_exit(row);
+	u64 now_ns;
+
+	if (!span->run.frame && !is_timed)
 		return;
-	charge_events(span->position - 1, since);
-	charge_probe_run(&span->run, 0, 0);
+	if (span->run.frame)
+		charge_events(span->position - 1, since);
+	now_ns = bpf_ktime_get_ns();
+	if (span->run.frame)
+		charge_probe_run(&span->run, 0, now_ns);
+	/* Spans of an IRQ in between are not this program's. */
+	if (is_timed && cpu->closed == span->closed)
+		learn_overhead(cpu, row, now_ns - span->end_ns);
 }
 
 /* Counts a span that has closed. */
@@ -363,8 +397,11 @@ static __always_inline void count_span(struct cpu_state *cpu, struct row *row,
 				       struct closed_span *span, struct events *events)
 {
 	add_value(row, span->self_ns, span->end_ns, cpu->armed_ns);
-	if (span->clamped)
+	row->overhead_ns += span->overhead_ns;
+	if (span->clamped_ns) {
 		row->clamped++;
+		row->clamped_ns += span->clamped_ns;
+	}
 	if (!span->descendants) {
 		row->flat[slot_of_value(span->self_ns)]++;
 	} else {

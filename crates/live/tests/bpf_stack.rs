@@ -5,7 +5,9 @@ use std::sync::Mutex;
 
 use attribution::ContextKey;
 use attribution::stack::{ClosedSpan, DEPTH_MAX, SpanStack};
-use live::bpf::layout::{Config, KEY_IRQ, ProbeOverhead, ProbeOverheads, Row};
+use live::bpf::layout::{
+    Config, KEY_BENCH, KEY_IRQ, OVERHEAD_UNIT_SHIFT, RATIO_SHIFT, ROW_BITS, Row,
+};
 use live::bpf::{BpfError, Flavour, LoadSpec, Probes};
 use proptest::prelude::*;
 
@@ -271,11 +273,9 @@ fn the_programs_are_quick_to_verify() {
 /// The probe overhead is subtracted: the inside part from the span itself, all of it from its parents.
 #[test]
 fn the_probe_overhead_is_subtracted() {
-    let config = Config { slots: 32, ..Config::default() };
+    let config = Config { slots: 32, outside_ratio: 3 << (RATIO_SHIFT - 1), ..Config::default() };
     let Some(probes) = load(Flavour::Btf, config, &["drive"]) else { return };
-    let cold = ProbeOverhead { base_ns: 40, cold_exit_ns: 100 };
-    let by_key = [(64, cold)].into_iter().collect();
-    probes.clear_for(&ProbeOverheads { by_key, ..ProbeOverheads::same(30) }).expect("clear");
+    probes.clear_for(|key| if key == 64 { 40 } else { 30 }).expect("clear");
     probes.open_gate(CPU).expect("gate");
     let t = probes.states().expect("states")[CPU as usize].armed_ns;
     for (operation, key, at) in [
@@ -292,16 +292,52 @@ fn the_probe_overhead_is_subtracted() {
         drive(&probes, operation, key, t + at);
     }
     let of = |key: u32| rows(&probes).into_iter().find(|row| row.key == key).expect("row");
-    // The cold exit is at most an eighth of the span.
-    let inside = 40 + (230 - 40) / 8;
-    assert_eq!(of(64).sum, 230 - inside);
-    // The exit program ran for 70 after its clock reading, and another program ran for 5.
-    let outside = inside + 70 + 5;
+    let inside = 40;
+    assert_eq!((of(64).sum, of(64).overhead_ns), (230 - inside, inside));
+    // Around a span a pair adds half as much again as inside; the exit program ran for 70 after its
+    // clock reading, and another program ran for 5.
+    let outside = inside * 3 / 2 + 70 + 5;
     // 3000 raw, minus the nested 230 and the probes outside it, minus its own 30.
     assert_eq!(of(32).sum, 3_000 - 230 - outside - 30);
     // Inclusive keeps the nested span's real time.
     assert_eq!(of(32).sum + of(32).nested_extra, 3_000 - inside - outside - 30);
-    assert_eq!((of(1).sum, of(1).clamped, of(1).count), (0, 1, 1));
+    assert_eq!((of(1).sum, of(1).clamped, of(1).clamped_ns, of(1).count), (0, 1, 10, 1));
+}
+
+/// What is subtracted follows the exit program's own time, by the configured part of it.
+#[test]
+fn timed_exit_programs_correct_the_overhead() {
+    let spans_of = |config: Config| {
+        let probes = load(Flavour::Btf, config, &["open_now", "close_now"])?;
+        probes.clear_for(|_| 7).expect("clear");
+        let links = ["open_now", "close_now"].map(|program| probes.link(program).expect("link"));
+        probes.open_gate(CPU).expect("gate");
+        live::syscall_loop::ns_per_call(CPU, 4_000).expect("the loop runs");
+        probes.close_gate(CPU).expect("gate");
+        drop(links);
+        let row = rows(&probes).into_iter().find(|row| row.key == KEY_BENCH).expect("row");
+        let word = probes.states().expect("states")[CPU as usize].key_words[KEY_BENCH as usize];
+        Some((row, word >> (ROW_BITS + OVERHEAD_UNIT_SHIFT)))
+    };
+    let untimed = Config { slots: 4, ..Config::default() };
+    let Some((row, overhead_ns)) = spans_of(untimed) else { return };
+    assert_eq!((row.timed_exits, overhead_ns, row.overhead_ns), (0, 7, 7 * row.count));
+    let timed = Config { times_exits: 1, ..untimed };
+    let (row, overhead_ns) = spans_of(timed).expect("loaded before");
+    assert_eq!((overhead_ns, row.overhead_ns), (7, 7 * row.count), "timed, and nothing learned");
+    assert!(row.timed_exits * 8 >= row.count - 8, "{} of {}", row.timed_exits, row.count);
+    // A fixed microsecond, and no part of the program's time.
+    let fixed = 1_000 << OVERHEAD_UNIT_SHIFT;
+    let learning =
+        Config { inside_fixed: fixed, inside_ratio: 1, overhead_max_ns: u32::MAX >> 8, ..timed };
+    let (row, overhead_ns) = spans_of(learning).expect("loaded before");
+    let part_ns = row.timed_exits_ns / row.timed_exits >> RATIO_SHIFT;
+    assert!((1_000..2_000 + part_ns as u32).contains(&overhead_ns), "{overhead_ns}");
+    assert!(row.overhead_ns > 900 * row.count, "{} of {}", row.overhead_ns, row.count);
+    // More than caches explain is not learned.
+    let (row, overhead_ns) =
+        spans_of(Config { overhead_max_ns: 999, ..learning }).expect("loaded before");
+    assert_eq!((overhead_ns, row.timed_exits), (7, 0));
 }
 
 /// Each action of a shared line has a row of its own, counted once.

@@ -94,6 +94,13 @@ fn check_spans(sample: &WindowSample) {
         assert!(own.sum <= inclusive.sum, "{:?}", source.context);
         assert!(own.peak.value <= own.sum.max(own.peak.value), "{:?}", source.context);
     }
+    for source in sample.contexts.iter().filter(|source| source.timing == Timing::Probes) {
+        // Each span loses something for its probes, and at most what caches explain.
+        let (subtracted, count) = (source.probe_overhead_total_ns, source.count);
+        assert!(subtracted > count, "{subtracted} ns from {count} spans of {:?}", source.context);
+        assert!(source.clamped_count > 0 || source.clamped_total_ns == 0, "{source:?}");
+        assert!(i128::from(source.self_total_ns()) <= i128::from(source.own.sum), "{source:?}");
+    }
     // Self times never overlap: on one CPU they fit into the window.
     for window in &sample.windows {
         let on_cpu =

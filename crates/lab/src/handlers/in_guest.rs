@@ -95,8 +95,10 @@ pub struct ProbedContext {
     pub name: String,
     /// Spans.
     pub count: u64,
-    /// Sum of self times, ns, with the probe overhead subtracted.
-    pub self_total_ns: u64,
+    /// Sum of self times, ns, with the probe overhead subtracted; may be negative.
+    pub self_total_ns: i64,
+    /// What was subtracted for the probes inside the spans, sum, ns.
+    pub probe_overhead_total_ns: u64,
     /// Spans whose events were read.
     pub event_spans: u64,
     /// Sums of the events' self counts, by event, with the overhead of reading subtracted.
@@ -113,7 +115,8 @@ impl ProbedContext {
             number: stats.context.number,
             name: stats.context.name.clone(),
             count: stats.count,
-            self_total_ns: stats.own.sum,
+            self_total_ns: stats.self_total_ns(),
+            probe_overhead_total_ns: stats.probe_overhead_total_ns,
             event_spans: 0,
             event_totals: BTreeMap::new(),
         })
@@ -193,7 +196,8 @@ mod tests {
             number,
             name: "disk \"a\"".to_owned(),
             count: 3,
-            self_total_ns: 4,
+            self_total_ns: -4,
+            probe_overhead_total_ns: 9,
             event_spans: 5,
             event_totals: BTreeMap::from([("cycles".to_owned(), 0.1)]),
         };

@@ -18,7 +18,9 @@ pub struct CheckedContext {
     /// Spans that the probes saw.
     pub probed_count: u64,
     /// Their self times, ns, what the probes add subtracted.
-    pub probed_self_ns: u64,
+    pub probed_self_ns: i64,
+    /// What the live bench subtracted for the probes inside them, sum, ns.
+    pub probe_overhead_total_ns: u64,
     /// Spans that there were.
     pub true_count: u64,
     /// Their self times, ns, without what probes used.
@@ -128,6 +130,17 @@ pub fn probes(checked: &[CheckedContext]) -> Table {
         real("self_mean_error_ratio", "measured_self_mean_ns over exact_self_mean_ns, minus 1.")
             .title("error")
             .priority(99),
+        ns(
+            "probe_overhead_mean_ns",
+            "What the live bench subtracted from a span on average for the probes inside it.",
+        )
+        .title("subtracted")
+        .priority(70),
+        ns(
+            "exact_probe_overhead_mean_ns",
+            "What it had to subtract: probe_overhead_mean_ns plus the error of the mean.",
+        )
+        .detail(),
         real("exact_self_mean_instructions", "Exact mean of the instructions of a span.")
             .title("instructions")
             .priority(60),
@@ -148,6 +161,9 @@ pub fn probes(checked: &[CheckedContext]) -> Table {
     ];
     let mut table = Table::new("probes", doc, columns).displayed(by_condition());
     for one in checked {
+        let overhead = mean(one.probe_overhead_total_ns as f64, one.probed_count);
+        let error_ns =
+            one.probed_mean_ns().zip(one.true_mean_ns()).map(|(mean, exact)| mean - exact);
         let instructions = mean(one.true_self_instructions as f64, one.true_count);
         let mut row: Vec<Value> = vec![
             one.condition.as_str().into(),
@@ -159,6 +175,8 @@ pub fn probes(checked: &[CheckedContext]) -> Table {
             one.probed_mean_ns().into(),
             one.true_mean_ns().into(),
             one.error_ratio().into(),
+            overhead.into(),
+            overhead.zip(error_ns).map(|(overhead, error)| overhead + error).into(),
             instructions.into(),
             Some(one.probed_event_spans).filter(|spans| *spans > 0).into(),
             Some(one.true_event_spans).filter(|_| one.probed_event_spans > 0).into(),
@@ -211,7 +229,8 @@ mod tests {
             number: 0,
             name: "local_timer".to_owned(),
             probed_count: probed.0,
-            probed_self_ns: probed.1,
+            probed_self_ns: probed.1 as i64,
+            probe_overhead_total_ns: 60,
             true_count: truth.0,
             true_self_ns: truth.1,
             true_self_instructions: 70,

@@ -82,14 +82,32 @@ pub struct ContextStats {
     pub nested_count: u64,
     /// irq: not this device's interrupt. napi: budget used up.
     pub special_count: u64,
-    /// Spans that were shorter than what the probes add, counted as 0 ns.
+    /// Spans that were shorter than what the probes add: 0 ns in all distributions.
     pub clamped_count: u64,
+    /// By how much they were shorter, sum, ns.
+    pub clamped_total_ns: u64,
+    /// What was subtracted for the probes inside the spans, sum, ns.
+    pub probe_overhead_total_ns: u64,
     /// Entries whose exit was not seen.
     pub abandoned_count: u64,
     /// Whether this is an action after the first of a shared line.
     pub shared: bool,
     /// PMU events, in a pass that reads any.
     pub events: EventSums,
+}
+
+/// Half of the 95 % interval of what is subtracted for probes, as a part of it: how far off it is of the
+/// exact values of the simulator (`irqlab sim verify-probes`; docs/validation.md).
+pub const PROBE_OVERHEAD_ERROR: f64 = 1.0 / 3.0;
+
+impl ContextStats {
+    /// Sum of the self times, ns, with the probe overhead subtracted: negative where more was subtracted
+    /// than was measured.
+    #[must_use]
+    pub fn self_total_ns(&self) -> i64 {
+        (i128::from(self.own.sum) - i128::from(self.clamped_total_ns))
+            .clamp(i64::MIN.into(), i64::MAX.into()) as i64
+    }
 }
 
 /// The window on one CPU, and what could not be attributed in it.

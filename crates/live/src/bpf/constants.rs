@@ -25,12 +25,14 @@ shared_constants! {
 
     /// In `key_words`: bits of the key's row; 0 is no row.
     ROW_BITS: u32 = 7;
-    /// In `key_words`, above the row: bits of what a probe pair adds inside a span, ns.
-    OVERHEAD_BITS: u32 = 14;
-    /// In `key_words`, above both: what a cold exit adds, in units of 2^this ns.
-    COLD_EXIT_UNIT_SHIFT: u32 = 2;
-    /// At most 2^-this of a span is subtracted for a cold exit: a short span has cooled nothing.
-    COLD_EXIT_SHIFT: u32 = 3;
+    /// In `key_words`, above the row: what a probe pair adds inside a span, in units of 2^-this ns.
+    OVERHEAD_UNIT_SHIFT: u32 = 4;
+    /// The ratios of the configuration are in units of 2^-this.
+    RATIO_SHIFT: u32 = 8;
+    /// Of a row's spans, the exit program of one in 2^this is timed, and that of each of the first 2^this.
+    TIMED_SHIFT: u32 = 3;
+    /// A program's time counts 2^-this in the moving mean.
+    LEARNING_SHIFT: u32 = 3;
 
     /// Argument of the gate: open the window.
     GATE_OPEN: u64 = 1;

@@ -2,8 +2,6 @@
 //! information of the compiled objects, and checks the offset of each field at compile time. The keys
 //! of contexts are those of [`attribution::key`]; the other numbers are in `constants.rs`.
 
-use std::collections::BTreeMap;
-
 use zerocopy::FromZeros;
 
 pub use attribution::key::{
@@ -28,76 +26,33 @@ const _: () = assert!(HISTOGRAM_SLOTS == stats::histogram::SLOTS);
 /// Maximum number of rows of a CPU, including the unused row 0.
 pub const SLOTS_MAX: u32 = 1 << ROW_BITS;
 
-/// What a probe pair adds inside its own span.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ProbeOverhead {
-    /// In every span, ns; at most 16,383 are subtracted.
-    pub base_ns: u64,
-    /// In addition where the span's own work has cooled the code and data of the exit program, ns; at
-    /// most 8,188, and at most an eighth of the span, are subtracted.
-    pub cold_exit_ns: u64,
+/// The value of `cpu_states` for a CPU that has counted nothing yet: `overhead_ns` says for a key what a
+/// probe pair adds inside its spans, ns; at most 2,097,151 are subtracted.
+#[must_use]
+pub fn initial_state(overhead_ns: impl Fn(u32) -> u64) -> CpuState {
+    let mut state = CpuState::new_zeroed();
+    let units_max = u64::from(u32::MAX >> ROW_BITS);
+    let word_of = |key| {
+        let units = overhead_ns(key).saturating_mul(1 << OVERHEAD_UNIT_SHIFT).min(units_max);
+        (units as u32) << ROW_BITS
+    };
+    for (key, word) in (0..).zip(&mut state.key_words) {
+        *word = word_of(key);
+    }
+    // All keys that are no index are those of IRQ lines.
+    state.key_words[KEY_NONE as usize] = word_of(KEYS_DENSE);
+    state
 }
 
-impl ProbeOverhead {
-    /// What a pair takes in and around a span with this much self time, ns: the outer part equals the inner
-    /// one (`release_span` in span_stack.h).
-    #[must_use]
-    pub fn pair_ns(self, self_ns: u64) -> u64 {
-        2 * (self.base_ns + self.cold_exit_ns.min(self_ns >> COLD_EXIT_SHIFT))
+/// The value of `cpu_states` for a CPU that has counted nothing yet, but knows what a probe pair adds inside
+/// spans as `learned` does.
+#[must_use]
+pub fn state_after(learned: &CpuState) -> CpuState {
+    let mut state = CpuState::new_zeroed();
+    for (word, learned) in state.key_words.iter_mut().zip(&learned.key_words) {
+        *word = learned >> ROW_BITS << ROW_BITS;
     }
-
-    /// The bits of `key_words` above the row.
-    fn key_word(self) -> u32 {
-        let fits = |value: u64, bits: u32| value.min((1 << bits) - 1) as u32;
-        let cold_exit_bits = u32::BITS - ROW_BITS - OVERHEAD_BITS;
-        let cold_exit = fits(self.cold_exit_ns >> COLD_EXIT_UNIT_SHIFT, cold_exit_bits);
-        (cold_exit << OVERHEAD_BITS | fits(self.base_ns, OVERHEAD_BITS)) << ROW_BITS
-    }
-}
-
-/// What a probe pair adds inside its own span, by context.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ProbeOverheads {
-    /// In spans of these keys.
-    pub by_key: BTreeMap<u32, ProbeOverhead>,
-    /// In spans of other vectors.
-    pub vector: ProbeOverhead,
-    /// In spans of other softirqs.
-    pub softirq: ProbeOverhead,
-    /// In spans of other device IRQs.
-    pub irq: ProbeOverhead,
-}
-
-impl ProbeOverheads {
-    /// The same overhead in all contexts, ns.
-    #[must_use]
-    pub fn same(ns: u64) -> Self {
-        let same = ProbeOverhead { base_ns: ns, cold_exit_ns: 0 };
-        ProbeOverheads { vector: same, softirq: same, irq: same, by_key: BTreeMap::new() }
-    }
-
-    /// The overhead in spans of a key.
-    #[must_use]
-    pub fn of(&self, key: u32) -> ProbeOverhead {
-        let of_kind = match key {
-            key if key >= KEY_IRQ => self.irq,
-            key if key >= KEY_SOFTIRQ => self.softirq,
-            _ => self.vector,
-        };
-        self.by_key.get(&key).copied().unwrap_or(of_kind)
-    }
-
-    /// The value of `cpu_states` for a CPU that has counted nothing yet.
-    #[must_use]
-    pub fn initial_state(&self) -> CpuState {
-        let mut state = CpuState::new_zeroed();
-        for (key, word) in (0..).zip(&mut state.key_words) {
-            *word = self.of(key).key_word();
-        }
-        // All keys that are no index are those of IRQ lines.
-        state.key_words[KEY_NONE as usize] = self.irq.key_word();
-        state
-    }
+    state
 }
 
 #[cfg(test)]
@@ -105,20 +60,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pair_takes_as_much_around_a_span_as_in_it() {
-        let overhead = ProbeOverhead { base_ns: 40, cold_exit_ns: 100 };
-        // At most an eighth of the span is a cold exit's.
-        assert_eq!(overhead.pair_ns(0), 80);
-        assert_eq!(overhead.pair_ns(400), 2 * (40 + 50));
-        assert_eq!(overhead.pair_ns(10_000), 2 * (40 + 100));
-    }
-
-    #[test]
     fn the_overhead_of_a_key_fits_above_its_row() {
-        let mut overheads = ProbeOverheads::same(40);
-        overheads.by_key.insert(KEY_IRQ, ProbeOverhead { base_ns: 100_000, cold_exit_ns: 100_000 });
-        let words = overheads.initial_state().key_words;
-        assert_eq!(words[KEY_SOFTIRQ as usize], 40 << ROW_BITS);
-        assert_eq!(words[KEY_IRQ as usize], u32::MAX << ROW_BITS);
+        let mut state = initial_state(|key| if key == KEY_IRQ { u64::MAX } else { 40 });
+        let unit = 1 << (ROW_BITS + OVERHEAD_UNIT_SHIFT);
+        assert_eq!(state.key_words[KEY_SOFTIRQ as usize], 40 * unit);
+        assert_eq!(state.key_words[KEY_IRQ as usize], u32::MAX >> ROW_BITS << ROW_BITS);
+        state.key_words[KEY_SOFTIRQ as usize] |= 5;
+        state.unmatched_exits = 7;
+        let after = state_after(&state);
+        assert_eq!(after.key_words[KEY_SOFTIRQ as usize], 40 * unit);
+        assert_eq!(after.unmatched_exits, 0);
     }
 }

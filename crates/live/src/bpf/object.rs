@@ -13,7 +13,9 @@ use libbpf_rs::{
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::BpfError;
-use super::layout::{Config, CpuState, GATE_CLOSE, GATE_OPEN, PmuFrames, ProbeOverheads, Row};
+use super::layout::{
+    Config, CpuState, GATE_CLOSE, GATE_OPEN, PmuFrames, Row, initial_state, state_after,
+};
 
 static WITH_BTF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/handlers.btf.o"));
 static WITHOUT_BTF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/handlers.raw.o"));
@@ -288,18 +290,35 @@ impl Probes {
     /// # Errors
     /// When the kernel refuses.
     pub fn clear(&self) -> Result<(), BpfError> {
-        self.clear_for(&ProbeOverheads::default())
+        self.clear_for(|_| 0)
     }
 
-    /// Resets all counts; from now on `overheads` is subtracted from each span.
+    /// Resets all counts; from now on `overhead_ns` of its key is subtracted from each span, until timed
+    /// programs correct it ([`initial_state`]).
     ///
     /// # Errors
     /// As [`Probes::clear`].
-    pub fn clear_for(&self, overheads: &ProbeOverheads) -> Result<(), BpfError> {
+    pub fn clear_for(&self, overhead_ns: impl Fn(u32) -> u64) -> Result<(), BpfError> {
+        self.clear_rows()?;
+        self.set_all("cpu_states", 0, initial_state(overhead_ns).as_bytes())
+    }
+
+    /// Resets all counts; what the programs have learned of their overhead on each CPU stays.
+    ///
+    /// # Errors
+    /// As [`Probes::clear`].
+    pub fn clear_counts(&self) -> Result<(), BpfError> {
+        let states = self.states()?;
+        self.clear_rows()?;
+        let values: Vec<Vec<u8>> =
+            states.iter().map(|state| state_after(state).as_bytes().to_vec()).collect();
+        self.set_each("cpu_states", 0, &values)
+    }
+
+    fn clear_rows(&self) -> Result<(), BpfError> {
         for slot in 1..=self.slots_used()? {
             self.set_all("rows", slot, Row::new_zeroed().as_bytes())?;
         }
-        self.set_all("cpu_states", 0, overheads.initial_state().as_bytes())?;
         self.set_all("pmu_states", 0, PmuFrames::new_zeroed().as_bytes())?;
         let objects = self.map("slots_of_objects")?;
         let keys: Vec<Vec<u8>> = objects.keys().collect();
@@ -313,8 +332,13 @@ impl Probes {
     fn set_all(&self, map: &str, slot: u32, value: &[u8]) -> Result<(), BpfError> {
         let cpus = libbpf_rs::num_possible_cpus()
             .map_err(|error| failure("counting the possible CPUs", &error))?;
+        self.set_each(map, slot, &vec![value.to_vec(); cpus])
+    }
+
+    /// Sets the values of all possible CPUs.
+    fn set_each(&self, map: &str, slot: u32, values: &[Vec<u8>]) -> Result<(), BpfError> {
         self.map(map)?
-            .update_percpu(slot.as_bytes(), &vec![value.to_vec(); cpus], MapFlags::ANY)
+            .update_percpu(slot.as_bytes(), values, MapFlags::ANY)
             .map_err(|error| failure(&format!("clearing {map}"), &error))
     }
 

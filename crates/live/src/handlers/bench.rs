@@ -20,8 +20,8 @@ use crate::clock::Reading;
 use crate::host::cpu_facts;
 use crate::host::{Root, format_cpu_list, last_level_cache_bytes};
 use crate::perf::{EventGroup, EventPlan, UNKNOWN_EVENT, plan_events};
-use crate::probe_overhead::in_situ::{InSituOverhead, to_json};
-use crate::probe_overhead::{CALLS, ROUNDS, calibrate};
+use crate::probe_overhead::events::EventOverheads;
+use crate::probe_overhead::{CALLS, ROUNDS, WarmOverhead, calibrate};
 use crate::window::{
     BenchPhase, Until, WaitOutcome, WindowEdge, Workload, move_gates, shell_status, wait,
 };
@@ -32,8 +32,6 @@ pub struct LiveBench {
     root: Root,
     flavour: Flavour,
     passes: Vec<LoadedPass>,
-    /// What is subtracted in the current condition.
-    overhead: InSituOverhead,
     absent: Vec<Absence>,
     warnings: Vec<String>,
     started: Option<Reading>,
@@ -67,7 +65,6 @@ impl LiveBench {
             root: Root::default(),
             flavour,
             passes: Vec::new(),
-            overhead: InSituOverhead::default(),
             absent: Vec::new(),
             warnings: Vec::new(),
             started: Reading::now(),
@@ -187,20 +184,29 @@ impl LiveBench {
         self.passes[pass].attach().map_err(bench_error)
     }
 
-    /// Lets the condition warm up, and calibrates the probes in situ meanwhile. A command has no
-    /// warm-up: it gets the warm loop's overhead.
-    fn warm_up(&self, condition: Condition, pass: usize) -> Result<InSituOverhead, BenchError> {
-        let calibration = &self.passes[pass].in_situ;
+    /// Lets the condition warm up. Meanwhile the probes learn what they add to times there, or what
+    /// reading the events of the pass adds to them is measured. A command has no warm-up: the probes
+    /// learn during its window, and its events get the warm loop's overhead.
+    fn warm_up(&self, condition: Condition, pass: usize) -> Result<EventOverheads, BenchError> {
+        let loaded = &self.passes[pass];
         let deadline = Instant::now() + self.settings.warm_up;
-        let measured = match condition {
-            Condition::Command => calibration.warm(),
-            _ => calibration.measure(|| {
-                wait(Some(deadline), None, &self.settings.stop);
-            })?,
+        let pass_time = || {
+            wait(Some(deadline), None, &self.settings.stop);
         };
-        // Times come from the timing pass, and so does their overhead.
-        let times = if pass == 0 { measured.times } else { self.overhead.times.clone() };
-        Ok(InSituOverhead { times, ..measured })
+        let warm_ns = loaded.warm.in_span_ns;
+        loaded.probes.clear_for(|_| warm_ns).map_err(bench_error)?;
+        match (&loaded.calibration, condition) {
+            (None, Condition::Command) => Ok(EventOverheads::default()),
+            (Some(calibration), Condition::Command) => Ok(calibration.warm()),
+            (Some(calibration), _) => calibration.measure(pass_time),
+            (None, _) => {
+                move_gates(&loaded.probes, &self.settings.cpus, WindowEdge::Open)?;
+                pass_time();
+                move_gates(&loaded.probes, &self.settings.cpus, WindowEdge::Close)?;
+                loaded.probes.clear_counts().map_err(bench_error)?;
+                Ok(EventOverheads::default())
+            }
+        }
     }
 
     /// Opens and closes the window around the wait.
@@ -238,11 +244,12 @@ impl LiveBench {
         Ok(bracket)
     }
 
-    /// What the probes of a row took, by their cost in situ. A poll, an NMI or a fault has one probe.
-    fn probe_ns(&self, row: &Row) -> u64 {
-        let mean_ns = row.sum.checked_div(row.count).unwrap_or(0);
-        let pair_ns = self.overhead.times.of(row.key).pair_ns(mean_ns);
-        let has_pair = !matches!(
+    /// What the probes of a row took, by what they added inside its spans. A poll, an NMI or a fault has
+    /// one probe.
+    fn probe_ns(row: &Row, warm: &WarmOverhead) -> u64 {
+        let of_spans =
+            row.overhead_ns as f64 * warm.total_ns as f64 / warm.in_span_ns.max(1) as f64;
+        let has_one = matches!(
             ContextKey::of(row.key),
             Some(
                 ContextKey::Napi
@@ -251,12 +258,13 @@ impl LiveBench {
                     | ContextKey::FaultKernel
             )
         );
-        row.count * if has_pair { pair_ns } else { pair_ns / 2 }
+        if has_one { row.count * warm.total_ns / 2 } else { of_spans.round() as u64 }
     }
 
     fn collect(
         &self,
         loaded: &LoadedPass,
+        event_overheads: &EventOverheads,
         bracket: &Bracket,
         sample: &mut WindowSample,
     ) -> Result<(), BenchError> {
@@ -268,10 +276,10 @@ impl LiveBench {
             let window = window_of(cpu, state);
             let of_cpu: Vec<&Row> =
                 rows.iter().filter(|(on, _)| *on == cpu).map(|(_, row)| &**row).collect();
-            let overheads = &self.overhead.events;
-            let sources = of_cpu.iter().map(|r| sample_of(cpu, r, &window, overheads, &self.root));
+            let sources =
+                of_cpu.iter().map(|r| sample_of(cpu, r, &window, event_overheads, &self.root));
             sample.contexts.extend(sources.flatten());
-            let probe_ns: u64 = of_cpu.iter().map(|row| self.probe_ns(row)).sum();
+            let probe_ns: u64 = of_cpu.iter().map(|row| Self::probe_ns(row, &loaded.warm)).sum();
             sample.probe_ns = Some(sample.probe_ns.unwrap_or(0) + probe_ns);
             let use_exact = gate_agrees_with_files(cpu, state, bracket);
             if !use_exact {
@@ -369,17 +377,15 @@ impl HandlersBench for LiveBench {
         let mut stimuli =
             Stimuli::start(condition, &self.settings, last_level_cache_bytes(&self.root))?;
         sample.facts.extend(stimuli.facts());
-        // Before the warm-up: its calibration finds the tracepoints as the window's spans do.
+        // Before the warm-up: what is calibrated there finds the tracepoints as the window's spans do.
         self.attach_only(pass)?;
         let loaded = &self.passes[pass];
         let counting = loaded.count()?;
         self.start(BenchPhase::Measurement);
-        self.overhead = self.warm_up(condition, pass)?;
+        let event_overheads = self.warm_up(condition, pass)?;
         if self.stop_requested() {
             return Ok(WindowSample { interrupted: true, ..sample });
         }
-        sample.facts.insert("probe_overhead_in_span_ns".to_owned(), to_json(&self.overhead.times));
-        loaded.probes.clear_for(&self.overhead.times).map_err(bench_error)?;
         let missed_before = loaded.probes.misses().map_err(bench_error)?;
         let bracket = self.window(pass, &mut sample);
         self.start(BenchPhase::SetUp);
@@ -389,7 +395,7 @@ impl HandlersBench for LiveBench {
         let finished = stimuli.stop();
         alive?;
         sample.missed = loaded.probes.misses().map_err(bench_error)?.saturating_sub(missed_before);
-        self.collect(loaded, &bracket, &mut sample)?;
+        self.collect(loaded, &event_overheads, &bracket, &mut sample)?;
         (sample.load_work, sample.stimulus_work) = (finished.load, finished.stimulus);
         if !sample.interrupted {
             sample.warnings.extend(finished.warnings);

@@ -121,6 +121,8 @@ pub fn sample_of(
         nested_count: row.nested_count,
         special_count: row.special,
         clamped_count: row.clamped,
+        clamped_total_ns: row.clamped_ns,
+        probe_overhead_total_ns: row.overhead_ns,
         abandoned_count: row.abandoned,
         shared: row.shared != 0,
         events: EventSums {
@@ -151,6 +153,8 @@ pub fn sample_of_counter(line: &Agreement) -> Option<ContextStats> {
         nested_count: 0,
         special_count: 0,
         clamped_count: 0,
+        clamped_total_ns: 0,
+        probe_overhead_total_ns: 0,
         abandoned_count: 0,
         shared: false,
         events: EventSums::default(),

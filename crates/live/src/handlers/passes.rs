@@ -12,7 +12,7 @@ use crate::bpf::layout::{Config, EVENTS_MAX};
 use crate::bpf::{BpfError, Flavour, LoadSpec, Probes};
 use crate::perf::EventGroup;
 use crate::probe_overhead::WarmOverhead;
-use crate::probe_overhead::in_situ::InSituCalibration;
+use crate::probe_overhead::events::EventCalibration;
 
 /// Rows per CPU: the fixed contexts, and the device interrupts of one CPU.
 const SLOTS: u32 = 96;
@@ -24,8 +24,8 @@ pub(super) struct LoadedPass {
     pub(super) warm: WarmOverhead,
     /// The programs of a window, in the order of attachment.
     pub(super) programs: Vec<String>,
-    /// Measures their overhead in a condition.
-    pub(super) in_situ: InSituCalibration,
+    /// Measures in a condition what reading the events adds to them, in a pass that has any.
+    pub(super) calibration: Option<EventCalibration>,
     /// Its events, which count during its own windows only.
     events: Option<EventGroup>,
     /// One for each program while the pass is attached.
@@ -55,12 +55,14 @@ impl LoadedPass {
             slots: SLOTS,
             events: pass.events.len() as u32,
             percpu_offsets: percpu_offsets(),
-            ..Config::default()
+            ..warm.config()
         };
         let probes = Probes::load(&LoadSpec { flavour, config, programs: &names })?;
         events.as_ref().map_or(Ok(()), |group| group.hand_to(&probes, cpus))?;
-        let in_situ = InSituCalibration::load(flavour, cpus, &warm, events.as_ref())?;
-        Ok(LoadedPass { pass, probes, warm, programs, in_situ, events, links: Vec::new() })
+        let calibration =
+            events.as_ref().map(|group| EventCalibration::load(flavour, cpus, &warm, group));
+        let calibration = calibration.transpose()?;
+        Ok(LoadedPass { pass, probes, warm, programs, calibration, events, links: Vec::new() })
     }
 
     /// Attaches the programs, drops those that the kernel refuses, and returns them with the error.

@@ -1,14 +1,132 @@
 //! What reading the PMU events adds to the events of a span, by context, from empty spans in situ.
 //!
-//! As with times ([`super::in_situ`]): the first of two empty spans finds the caches as the interrupt
-//! does, and the difference between its counts and those of the second is the cost of entering the exit
-//! program with cold caches. Of the latter, at most an eighth of the rest of the span is subtracted.
+//! The caches of the loop of [`super::calibrate`] are warm. Interrupts find colder caches, and there
+//! reading the events adds more to them. So while a condition warms up, empty spans are opened and
+//! closed at the entry of each device IRQ, softirq and vector, two in a row.
+//!
+//! The first finds the caches as the interrupt does. But its exit program runs on the path that the
+//! entry program has just warmed, and in a real span a handler runs in between. The difference between
+//! the counts of the first and of the second is the cost of leaving a program with cold caches; entering
+//! one is assumed to cost the same. Of that, at most an eighth of the rest of the span is subtracted: a
+//! short span has cooled nothing.
+//!
+//! This is subtracted from spans of the same context in that condition's window. A context with too
+//! few empty spans gets the overhead of its kind, and without that the warm loop's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::in_situ::{SPANS_MIN, keys_of_kind};
-use crate::bpf::layout::{COLD_EXIT_SHIFT, EVENTS_MAX, KEY_SECOND, Row};
+use attribution::context::VECTORS;
+use lab::experiment::BenchError;
+
+use super::WarmOverhead;
+use crate::bpf::layout::{
+    Config, EVENTS_MAX, KEY_IRQ, KEY_NMI, KEY_SECOND, KEY_SOFTIRQ, KEY_VECTOR, Row, SLOTS_MAX,
+};
+use crate::bpf::programs::choose;
+use crate::bpf::{BpfError, Flavour, LoadSpec, Probes};
+use crate::perf::EventGroup;
+use crate::window::{WindowEdge, move_gates};
+
+/// Least number of empty spans from which an overhead is computed.
+const SPANS_MIN: u64 = 8;
+/// At most 2^-this of a span's events is subtracted for a cold exit.
+const COLD_EXIT_SHIFT: u32 = 3;
+
+/// Vectors that are too rare in a warm-up: they get the overhead of all vectors.
+const RARE: [&str; 6] = [
+    "x86_platform_ipi",
+    "error_apic",
+    "spurious_apic",
+    "thermal_apic",
+    "threshold_apic",
+    "deferred_error_apic",
+];
+
+/// The keys of the same kind: vectors, softirqs or device IRQs.
+fn keys_of_kind(key: u32) -> Range<u32> {
+    match key {
+        key if key >= KEY_IRQ => KEY_IRQ..KEY_SECOND,
+        key if key >= KEY_SOFTIRQ => KEY_SOFTIRQ..KEY_NMI,
+        _ => KEY_VECTOR..KEY_SOFTIRQ,
+    }
+}
+
+/// The calibration programs of a pass that reads events, loaded and not attached.
+pub struct EventCalibration {
+    probes: Probes,
+    /// The four programs of each tracepoint, in the order of attachment.
+    programs: Vec<[String; 4]>,
+    cpus: Vec<u32>,
+    warm: WarmOverhead,
+    /// Number of events that the programs read.
+    events: usize,
+}
+
+impl EventCalibration {
+    /// Loads the programs, which read `events`; `warm` is the warm loop's result.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn load(
+        flavour: Flavour,
+        cpus: &[u32],
+        warm: &WarmOverhead,
+        events: &EventGroup,
+    ) -> Result<Self, BpfError> {
+        let has: BTreeSet<String> = choose(flavour).programs.into_iter().collect();
+        let names = |tracepoint| {
+            ["open_first_at", "close_first_at", "open_second_at", "close_second_at"]
+                .map(|program| format!("{program}_{tracepoint}"))
+        };
+        let tracepoints = [("irq", "irq_handler"), ("softirq", "softirq")].into_iter();
+        let programs: Vec<[String; 4]> = tracepoints
+            .chain(VECTORS.iter().map(|vector| (*vector, *vector)))
+            .filter(|(tracepoint, _)| !RARE.contains(tracepoint))
+            .filter(|(_, program)| has.contains(&format!("{program}_in")))
+            .map(|(tracepoint, _)| names(tracepoint))
+            .collect();
+        let all: Vec<&str> = programs.as_flattened().iter().map(String::as_str).collect();
+        let number = events.names().len();
+        let config = Config { slots: SLOTS_MAX, events: number as u32, ..Config::default() };
+        let probes = Probes::load(&LoadSpec { flavour, config, programs: &all })?;
+        events.hand_to(&probes, cpus)?;
+        Ok(EventCalibration {
+            probes,
+            programs,
+            cpus: cpus.to_vec(),
+            warm: warm.clone(),
+            events: number,
+        })
+    }
+
+    /// Attaches the programs while `pass_time` lets time pass, and returns what reading adds there. A
+    /// tracepoint that refuses its programs gets the warm loop's overhead.
+    ///
+    /// # Errors
+    /// When the kernel refuses a call.
+    pub fn measure(&self, pass_time: impl FnOnce()) -> Result<EventOverheads, BenchError> {
+        let bench_error = |error: BpfError| BenchError::Failed(error.to_string());
+        self.probes.clear().map_err(bench_error)?;
+        let attach = |programs: &[String; 4]| -> Option<Vec<_>> {
+            programs.iter().map(|program| self.probes.link(program).ok()).collect()
+        };
+        let links: Vec<_> = self.programs.iter().map(attach).collect();
+        move_gates(&self.probes, &self.cpus, WindowEdge::Open)?;
+        pass_time();
+        move_gates(&self.probes, &self.cpus, WindowEdge::Close)?;
+        drop(links);
+        let rows = self.probes.rows().map_err(bench_error)?;
+        let rows = rows.iter().map(|(_, row)| &**row);
+        Ok(EventOverheads::new(self.events, &self.warm.events, rows))
+    }
+
+    /// The warm loop's overhead, for all contexts.
+    #[must_use]
+    pub fn warm(&self) -> EventOverheads {
+        EventOverheads::new(self.events, &self.warm.events, std::iter::empty())
+    }
+}
 
 /// Sums over spans.
 #[derive(Clone, Copy, Debug, Default)]
@@ -90,7 +208,6 @@ mod tests {
     use zerocopy::FromZeros;
 
     use super::*;
-    use crate::bpf::layout::{KEY_IRQ, KEY_SOFTIRQ, KEY_VECTOR};
 
     fn row(key: u32, spans: u64, mean: u64) -> Box<Row> {
         let mut row = Box::new(Row::new_zeroed());

@@ -193,7 +193,7 @@ impl Bench<'_> {
     fn load(&mut self, result: &mut Overhead) -> Result<(), BenchError> {
         let spec = |flavour| LoadSpec {
             flavour,
-            config: Config { slots: 4, ..Config::default() },
+            config: Config { slots: 4, times_exits: 1, ..Config::default() },
             programs: &[
                 "empty_at_entry",
                 "empty_at_exit",

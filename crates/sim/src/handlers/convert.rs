@@ -90,6 +90,8 @@ fn source_of(cpu: u32, context: Context, used: &ContextUse, reading: &Reading) -
         nested_count: 0,
         special_count: 0,
         clamped_count: 0,
+        clamped_total_ns: 0,
+        probe_overhead_total_ns: 0,
         abandoned_count: 0,
         shared: false,
         events: EventSums {

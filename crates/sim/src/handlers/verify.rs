@@ -23,8 +23,6 @@ pub struct Verified {
     pub costs: Vec<ProbeCost>,
     /// What the live bench measured in the guest.
     pub probed: Probed,
-    /// What they subtracted from a span, by source.
-    pub inside: serde_json::Value,
     /// What a reader must know.
     pub warnings: Vec<String>,
 }
@@ -62,18 +60,7 @@ impl SimBench {
         {
             warnings.push(GATE_UNSEEN.to_owned());
         }
-        Ok(Some(Verified {
-            sources,
-            costs: costs.collect(),
-            warnings,
-            inside: outcome
-                .window
-                .facts
-                .get("probe_overhead_in_span_ns")
-                .cloned()
-                .unwrap_or_default(),
-            probed,
-        }))
+        Ok(Some(Verified { sources, costs: costs.collect(), warnings, probed }))
     }
 
     /// The truth of a source that the probes timed.
@@ -98,6 +85,7 @@ impl SimBench {
             name: source.name.clone(),
             probed_count: source.count,
             probed_self_ns: source.self_total_ns,
+            probe_overhead_total_ns: source.probe_overhead_total_ns,
             true_count: count,
             true_self_ns: self.ns_of(cycles),
             true_self_instructions: instructions,
@@ -140,12 +128,49 @@ const GATE_UNSEEN: &str = "this kernel does not show where the probes' window op
                            CPU: counts of what is true are of a slightly longer one";
 
 /// Spans of a context that the probes' window holds, their own cycles and their own instructions.
+///
+/// Of an interrupt inside a span the probes see what lies between two tracepoints. What the kernel does
+/// before the first and after the last of them counts for the span, here as there.
 fn spans_of(region: &RegionUse, context: KernelContext) -> [u64; 3] {
-    let spans = region.cpus.iter().flat_map(between_gates);
-    let spans = spans.filter(|span| span.context == context);
-    spans.fold([0; 3], |[count, cycles, instructions], span| {
-        [count + 1, cycles + span.self_cycles, instructions + span.self_instructions]
-    })
+    let mut sum = [0; 3];
+    for cpu in &region.cpus {
+        let open = window_of(cpu);
+        let around = around_tracepoints(&cpu.spans);
+        for (span, [cycles, instructions]) in cpu.spans.iter().zip(around) {
+            if span.context == context && is_within(span, open) {
+                sum[0] += 1;
+                sum[1] += span.self_cycles + cycles;
+                sum[2] += span.self_instructions + instructions;
+            }
+        }
+    }
+    sum
+}
+
+/// For each span the own cycles and instructions of the interrupts directly inside it, which those are
+/// that lie outside of their tracepoints. `spans` are in the order of their ends.
+fn around_tracepoints(spans: &[SpanUse]) -> Vec<[u64; 2]> {
+    let mut around = vec![[0; 2]; spans.len()];
+    // From the last end back, so that a span comes after the one around it.
+    let mut enclosing: Vec<usize> = Vec::new();
+    for (at, span) in spans.iter().enumerate().rev() {
+        while enclosing
+            .last()
+            .is_some_and(|outer| started_at(&spans[*outer]) >= span.ended_at_cycles)
+        {
+            enclosing.pop();
+        }
+        if let (KernelContext::Interrupt(_), Some(outer)) = (span.context, enclosing.last()) {
+            around[*outer][0] += span.self_cycles;
+            around[*outer][1] += span.self_instructions;
+        }
+        enclosing.push(at);
+    }
+    around
+}
+
+fn started_at(span: &SpanUse) -> u64 {
+    span.ended_at_cycles - span.inclusive_cycles
 }
 
 /// When the window opened on a CPU, and when it closed, on the CPU's time axis: the markers stand
@@ -157,15 +182,16 @@ fn gates(cpu: &CpuUse) -> Option<(u64, u64)> {
     let mut runs = cpu.spans.iter().filter(is_gate);
     let opens = runs.next()?;
     let closes = runs.next_back()?;
-    Some((opens.ended_at_cycles, closes.ended_at_cycles - closes.inclusive_cycles))
+    Some((opens.ended_at_cycles, started_at(closes)))
 }
 
-/// The spans that began and ended while the window was open; all if that is not known.
-fn between_gates(cpu: &CpuUse) -> impl Iterator<Item = &SpanUse> {
-    let (opened, closed) = gates(cpu).unwrap_or((0, u64::MAX));
-    cpu.spans.iter().filter(move |span| {
-        span.ended_at_cycles <= closed && span.ended_at_cycles - span.inclusive_cycles >= opened
-    })
+/// When the window was open on a CPU; always if that is not known.
+fn window_of(cpu: &CpuUse) -> (u64, u64) {
+    gates(cpu).unwrap_or((0, u64::MAX))
+}
+
+fn is_within(span: &SpanUse, (opened, closed): (u64, u64)) -> bool {
+    span.ended_at_cycles <= closed && started_at(span) >= opened
 }
 
 /// The sources, each summed up over the CPUs.
@@ -176,6 +202,7 @@ fn by_source(probed: &Probed) -> BTreeMap<(String, u32, String), ProbedContext> 
         let add = |sum: &mut ProbedContext| {
             sum.count += source.count;
             sum.self_total_ns += source.self_total_ns;
+            sum.probe_overhead_total_ns += source.probe_overhead_total_ns;
             sum.event_spans += source.event_spans;
             for (name, total) in &source.event_totals {
                 *sum.event_totals.entry(name.clone()).or_default() += total;
@@ -214,6 +241,7 @@ mod tests {
             name,
             count: 2,
             self_total_ns: 10,
+            probe_overhead_total_ns: 3,
             event_spans,
             event_totals,
         }
@@ -247,6 +275,32 @@ mod tests {
         assert_eq!(spans_of(&region, irq), [2, 2, 2]);
         region.cpus[0].spans.retain(|span| span.context == irq);
         assert_eq!((gates(&region.cpus[0]), spans_of(&region, irq)), (None, [6, 6, 6]));
+    }
+
+    #[test]
+    fn the_way_into_and_out_of_a_nested_interrupt_is_the_spans() {
+        let span = |context, began: u64, ended: u64, own: u64| SpanUse {
+            context,
+            ended_at_cycles: ended,
+            self_cycles: own,
+            inclusive_cycles: ended - began,
+            self_instructions: own / 2,
+        };
+        let (softirq, interrupt) = (KernelContext::Softirq(1), KernelContext::Interrupt(0xec));
+        let (body, probe) =
+            (KernelContext::Function(BODY_FIRST + 0xec), KernelContext::Function(PROBE_FIRST));
+        // One interrupt in the softirq, one in a probe there, one after it. In the order of their ends.
+        let spans = vec![
+            span(body, 110, 140, 30),
+            span(interrupt, 100, 150, 20),
+            span(interrupt, 210, 220, 10),
+            span(probe, 200, 230, 20),
+            span(softirq, 50, 300, 170),
+            span(interrupt, 300, 340, 40),
+        ];
+        let region = RegionUse { cpus: vec![CpuUse { spans, ..CpuUse::default() }] };
+        assert_eq!(spans_of(&region, softirq), [1, 170 + 20, 85 + 10]);
+        assert_eq!(spans_of(&region, body), [1, 30, 15]);
     }
 
     #[test]

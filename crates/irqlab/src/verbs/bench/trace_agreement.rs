@@ -120,8 +120,8 @@ fn lines_table(seen: &TraceAgreement) -> Table {
     let doc = "The same interrupts measured by irqlab and by the kernel's trace events.";
     let mut table = Table::new("trace_agreement", doc, columns);
     for (irq, line) in compared(seen) {
-        let work_ns = seen.work_in_situ_ns(line);
-        let ratio = work_ns / line.trace.work_ns();
+        let (work_ns, ratio) = (line.work_ns(), line.ratio());
+        let by_loop_ns = seen.work_by_loop_ns(line);
         table.push(vec![
             u64::from(irq).into(),
             line.name.as_str().into(),
@@ -132,8 +132,8 @@ fn lines_table(seen: &TraceAgreement) -> Table {
             line.trace.work_ns().into(),
             ratio.into(),
             (line.counted == line.trace.count && (ratio - 1.0).abs() <= LIMIT).into(),
-            line.work_ns().into(),
-            line.ratio().into(),
+            by_loop_ns.into(),
+            (by_loop_ns / line.trace.work_ns()).into(),
         ]);
     }
     table
@@ -168,12 +168,12 @@ fn corrections_table(seen: &TraceAgreement) -> Table {
         (
             "probe_overhead_in_span_ns",
             Kind::Uint,
-            "The part of probe_overhead_ns within a span; subtracted in irqlab_raw_mean_ns.",
+            "The part of probe_overhead_ns within a span; subtracted in hot_loop_mean_ns.",
         ),
         (
             "probe_overhead_in_span_in_situ_ns",
             Kind::Real,
-            "The same part in situ, by empty spans; subtracted in irqlab_mean_ns.",
+            "The same part as the programs learned it in situ; subtracted in irqlab_raw_mean_ns.",
         ),
         (
             "untraced_mean_ns",
@@ -196,7 +196,7 @@ fn corrections_table(seen: &TraceAgreement) -> Table {
             line.trace.pair_ns().into(),
             seen.probe_overhead_ns.into(),
             seen.probe_overhead_in_span_ns.into(),
-            seen.in_situ_overhead_ns().into(),
+            line.probe_overhead_ns().into(),
             mean(line.alone_span, line.alone_counted),
             line.alone_counted.into(),
         ]);
@@ -223,9 +223,9 @@ fn rounds_table(seen: &TraceAgreement) -> Table {
                 u64::from(irq).into(),
                 line.counted.into(),
                 line.trace.count.into(),
-                seen.work_in_situ_ns(line).into(),
+                line.work_ns().into(),
                 line.trace.work_ns().into(),
-                (seen.work_in_situ_ns(line) / line.trace.work_ns()).into(),
+                line.ratio().into(),
             ]);
         }
     }

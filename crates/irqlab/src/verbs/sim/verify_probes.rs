@@ -100,7 +100,6 @@ pub fn run(cache: Cache, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
                     "inside_ns": verified.probed.in_span_ns,
                     "added_ns": verified.probed.total_ns,
                     "lost": verified.probed.lost,
-                    "inside_by_source": verified.inside,
                 });
                 all.probed.insert(label, probed);
                 all.sources.extend(verified.sources);

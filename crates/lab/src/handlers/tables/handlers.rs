@@ -7,7 +7,7 @@ use stats::Distribution;
 
 use super::super::bench::ProbeOverhead;
 use super::super::experiment::ConditionSamples;
-use super::super::sample::{ContextStats, Timing};
+use super::super::sample::{ContextStats, PROBE_OVERHEAD_ERROR, Timing};
 use super::{Group, display, groups, key_columns, key_values, rate_hz};
 use crate::quantiles::{interval_columns, interval_values};
 
@@ -69,13 +69,28 @@ fn columns() -> Vec<Column> {
         Column::new(
             "self_mean_ci95_ns",
             Kind::Real,
-            "Half width of the 95 % confidence interval of self_mean_ns.",
+            "Half width of the 95 % confidence interval of self_mean_ns, that of the probe overhead \
+             included.",
         )
         .detail(),
         Column::new(
             "self_mean_ci95_method",
             Kind::Text,
             "How that interval was computed: batch-means, or independent with few batches.",
+        )
+        .detail(),
+        Column::new(
+            "probe_overhead_mean_ns",
+            Kind::Real,
+            "What was subtracted from a span on average for the probes inside it; self_mean_ns and this are \
+             the mean as it was read.",
+        )
+        .detail(),
+        Column::new(
+            "probe_overhead_mean_ci95_ns",
+            Kind::Real,
+            "Half width of the 95 % confidence interval of probe_overhead_mean_ns. A mean below it cannot be \
+             told from 0, and may be negative.",
         )
         .detail(),
         Column::new(
@@ -103,7 +118,10 @@ fn columns() -> Vec<Column> {
     columns.extend([
         uint("interrupted_count", "Spans that were interrupted by a nested span."),
         uint("irq_none_count", "irq only: handlers that returned IRQ_NONE (shared line)."),
-        uint("clamped_count", "Spans shorter than the probe overhead, counted as 0 ns."),
+        uint(
+            "clamped_count",
+            "Spans shorter than the probe overhead: 0 ns in quantiles and the total, negative in the mean.",
+        ),
         uint("unmatched_entry_count", "Entries whose exit was not seen; in no other column."),
     ]);
     columns
@@ -133,8 +151,8 @@ fn notes(measured: &[ConditionSamples], has_probes: bool) -> Vec<String> {
         format!("± is half of the mean's 95\u{a0}% confidence interval over count spans, {how}")
     }));
     if has_probes {
-        let subtracted = "{observer.probe_overhead_in_span_ns}, or the in-situ calibration, subtracted from \
-             each span";
+        let subtracted = "what the probes add inside a span is subtracted: {observer.probe_overhead_in_span_ns} \
+             in a warm loop, in situ as probe_overhead_mean_ns says";
         notes.push(subtracted.to_owned());
     }
     notes.push(
@@ -180,7 +198,14 @@ fn row(condition: &str, group: &Group<'_>, timing: Timing, overhead: &ProbeOverh
     group.samples.iter().for_each(|sample| inclusive.merge(&sample.inclusive));
     let mut row = key_values(condition, group);
     row.extend([timing.label().into(), count.into(), rate_hz(count, group.length_ns).into()]);
-    row.extend(times(&own, group.peak_at_ns(|sample| sample.own.peak), timed));
+    let probed = timing == Timing::Probes;
+    let mean_of = |total: i64| (timed && count > 0).then(|| total as f64 / count as f64);
+    let self_total = group.samples.iter().map(|sample| sample.self_total_ns()).sum();
+    let subtracted =
+        mean_of(sum(|sample| sample.probe_overhead_total_ns) as i64).filter(|_| probed);
+    let subtracted_error = subtracted.map(|mean| mean * PROBE_OVERHEAD_ERROR);
+    let mean = mean_of(self_total);
+    row.extend(times(&own, mean, group.peak_at_ns(|sample| sample.own.peak), timed));
     let interval = if timed { own.interval() } else { None };
     let cycles_per_ns = overhead.tsc_hz.map(|hz| hz / 1e9);
     let share = own.sum as f64 / group.cpu_time_ns as f64;
@@ -189,16 +214,22 @@ fn row(condition: &str, group: &Group<'_>, timing: Timing, overhead: &ProbeOverh
         both.map(|(ns, cycles)| ns * cycles).into()
     };
     row.extend([
-        interval.map(|interval| interval.half_width).into(),
+        interval.map(|of| of.half_width.hypot(subtracted_error.unwrap_or(0.0))).into(),
         interval.map(|interval| interval.method.label()).into(),
+        subtracted.into(),
+        subtracted_error.into(),
         timed.then_some(share).into(),
-        cycles(own.mean()),
+        cycles(mean),
         cycles(Some(own.sum as f64)),
     ]);
     let has_inclusive = timed && timing.has_spans();
-    row.extend(times(&inclusive, group.peak_at_ns(|s| s.inclusive.peak), has_inclusive));
+    row.extend(times(
+        &inclusive,
+        inclusive.mean(),
+        group.peak_at_ns(|s| s.inclusive.peak),
+        has_inclusive,
+    ));
     let is_irq = group.context.kind == attribution::ContextKind::HardIrq;
-    let probed = timing == Timing::Probes;
     row.extend([
         timing.has_spans().then(|| sum(|sample| sample.nested_count)).into(),
         (is_irq && probed).then(|| sum(|sample| sample.special_count)).into(),
@@ -214,9 +245,9 @@ fn self_times(group: &Group<'_>) -> Distribution {
     own
 }
 
-fn times(of: &Distribution, peak_at_ns: Option<u64>, timed: bool) -> Vec<Value> {
+fn times(of: &Distribution, mean: Option<f64>, peak_at_ns: Option<u64>, timed: bool) -> Vec<Value> {
     let when = |value: Option<u64>| Value::from(if timed { value } else { None });
-    let mut values = vec![Value::from(if timed { of.mean() } else { None })];
+    let mut values = vec![Value::from(if timed { mean } else { None })];
     for (_, share) in QUANTILES {
         values.push(when(of.quantile(share)));
         let interval = interval_values(of, share);

@@ -24,17 +24,13 @@
 //! - irqlab's span contains W, both trace probes at both ends, and that part of its own probes which
 //!   its calibration subtracts, as in every measurement. W by irqlab = span - 2 (entry gap + exit
 //!   gap).
-//! - The brackets minus the gaps are what irqlab's two programs cost in situ. Calibration measures
-//!   them in a warm loop, where they are cheaper: the additional cost inside a span remains in the W
-//!   by irqlab.
-//! - Other windows of the run measure that additional cost by an empty span, opened and closed at the
-//!   handlers' entry. With its length subtracted instead of the calibrated one, there is a second W by
-//!   irqlab, "in situ".
+//! - The brackets minus the gaps are what irqlab's two programs cost in situ. The programs learn what
+//!   they add there, as in every measurement ([`crate::probe_overhead`]). Calibration in a warm loop alone
+//!   gives a second W by irqlab.
 //!
 //! G is needed for the brackets, and to warm up the code of the trace probes before H and I. The method
 //! assumes that H's probe costs as much as I's, and the start of an entry probe as much as the start of
-//! an exit probe. Errors of irqlab's calibration are visible: they are in its first W and not in the
-//! trace's.
+//! an exit probe. Errors in what irqlab subtracts are visible: they are in its W and not in the trace's.
 //!
 //! # The same interrupts
 //! irqlab aggregates in the kernel and keeps no record of each interrupt; the test adds none. But its
@@ -108,6 +104,8 @@ pub struct LineSums {
     pub counted: u64,
     /// Its spans, with the probe overhead subtracted.
     pub span: u64,
+    /// What was subtracted for irqlab's probes inside them.
+    pub probe_overhead: u64,
     /// Spans shorter than the probe overhead.
     pub clamped: u64,
     /// The trace of these interrupts.
@@ -160,6 +158,12 @@ impl LineSums {
         mean(self.span, self.counted) - 2.0 * self.trace.gaps_ns()
     }
 
+    /// What was subtracted for irqlab's probes inside a span, ns.
+    #[must_use]
+    pub fn probe_overhead_ns(&self) -> f64 {
+        mean(self.probe_overhead, self.counted)
+    }
+
     /// The work by irqlab divided by the work by the trace.
     #[must_use]
     pub fn ratio(&self) -> f64 {
@@ -172,6 +176,7 @@ impl LineSums {
         }
         self.counted += other.counted;
         self.span += other.span;
+        self.probe_overhead += other.probe_overhead;
         self.clamped += other.clamped;
         self.trace.add(&other.trace);
         self.undelivered += other.undelivered;
@@ -187,12 +192,10 @@ pub struct TraceAgreement {
     pub lines: BTreeMap<u32, LineSums>,
     /// Each round by itself.
     pub rounds: Vec<BTreeMap<u32, LineSums>>,
-    /// The calibrated probe overhead inside a span, ns; subtracted.
+    /// The probe overhead inside a span in the warm loop, ns.
     pub probe_overhead_in_span_ns: u64,
-    /// The calibrated probe overhead in total, ns.
+    /// The probe overhead in total in the warm loop, ns.
     pub probe_overhead_ns: u64,
-    /// Empty spans at the handlers' entry: number, and sum in ns.
-    pub empty_spans: (u64, u64),
     /// Events that irqlab lost.
     pub lost: u64,
     /// Whether the user stopped it early.
@@ -200,16 +203,11 @@ pub struct TraceAgreement {
 }
 
 impl TraceAgreement {
-    /// What irqlab's pair adds inside a span, measured in situ, ns.
+    /// The handler's work by irqlab with the warm loop's overhead subtracted instead of the one learned in
+    /// situ, ns.
     #[must_use]
-    pub fn in_situ_overhead_ns(&self) -> f64 {
-        mean(self.empty_spans.1, self.empty_spans.0)
-    }
-
-    /// The handler's work by irqlab with that subtracted instead of the calibrated overhead, ns.
-    #[must_use]
-    pub fn work_in_situ_ns(&self, line: &LineSums) -> f64 {
-        line.work_ns() + self.probe_overhead_in_span_ns as f64 - self.in_situ_overhead_ns()
+    pub fn work_by_loop_ns(&self, line: &LineSums) -> f64 {
+        line.work_ns() + line.probe_overhead_ns() - self.probe_overhead_in_span_ns as f64
     }
 }
 
@@ -242,9 +240,6 @@ pub fn measure(
         progress(round);
         let mut lines = windows.with_trace()?;
         windows.alone(&mut lines)?;
-        let (spans, ns) = windows.empty_spans()?;
-        result.empty_spans.0 += spans;
-        result.empty_spans.1 += ns;
         disk.check().map_err(stimulus_error)?;
         for (irq, line) in &lines {
             result.lines.entry(*irq).or_default().add(line);
@@ -273,7 +268,7 @@ mod tests {
     #[test]
     fn the_example_of_the_method() {
         // W = 1000. A trace probe takes 30 before its time stamp and 70 after. irqlab's programs
-        // take 200 in situ, 100 of it inside the span; calibration subtracted 50, so 50 remain.
+        // take 200 in situ, 100 of it inside the span; 50 were subtracted, so 50 remain.
         let trace = TraceSums {
             count: 2,
             span: 2 * (1000 + 200),

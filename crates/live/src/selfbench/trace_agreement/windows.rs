@@ -10,7 +10,7 @@ use libbpf_rs::Link;
 use super::buffer::{EventTypes, take_events};
 use super::matching::matched;
 use super::{LineSums, TraceSums};
-use crate::bpf::layout::{Config, CpuState, KEY_IRQ, ProbeOverheads, Row};
+use crate::bpf::layout::{Config, CpuState, KEY_IRQ, Row};
 use crate::bpf::{Flavour, LoadSpec, Probes};
 use crate::probe_overhead::WarmOverhead;
 use crate::selfbench::bpf_error;
@@ -49,10 +49,9 @@ impl<'a> Windows<'a> {
         flavour: Flavour,
         calibration: &WarmOverhead,
     ) -> Result<Self, BenchError> {
-        let config = Config { slots: SLOTS, ..Config::default() };
-        let programs =
-            &["irq_handler_in", "irq_handler_out", "open_first_at_irq", "close_first_at_irq"];
-        let probes = Probes::load(&LoadSpec { flavour, config, programs }).map_err(bpf_error)?;
+        let config = Config { slots: SLOTS, ..calibration.config() };
+        let probes =
+            Probes::load(&LoadSpec { flavour, config, programs: &PROBES }).map_err(bpf_error)?;
         let tracefs = Tracefs::find()?;
         let instance = || Instance::create(&tracefs, BUFFER_KIB);
         let instances = [instance()?, instance()?, instance()?];
@@ -107,22 +106,6 @@ impl<'a> Windows<'a> {
         Ok(())
     }
 
-    /// A window of empty spans at the handlers' entry, after a trace probe: number and sum, ns.
-    pub fn empty_spans(&self) -> Result<(u64, u64), BenchError> {
-        let around = &self.instances[0];
-        around.set_event(ENTRY, true)?;
-        let links = self.link(["open_first_at_irq", "close_first_at_irq"])?;
-        let counted = self.window();
-        around.set_event(ENTRY, false)?;
-        drop(links);
-        let rows = counted?.rows;
-        let of_bench = rows.iter().filter(|(_, row)| row.key >= KEY_IRQ);
-        // Adds back what calibration subtracted.
-        Ok(of_bench.fold((0, 0), |(count, sum), (_, row)| {
-            (count + row.count, sum + row.sum + row.count * self.probe_overhead_in_span_ns)
-        }))
-    }
-
     /// Events that irqlab lost in all windows.
     pub fn lost(&self) -> Result<u64, BenchError> {
         self.probes.misses().map_err(bpf_error)
@@ -135,9 +118,7 @@ impl<'a> Windows<'a> {
     }
 
     fn window(&self) -> Result<Counted, BenchError> {
-        self.probes
-            .clear_for(&ProbeOverheads::same(self.probe_overhead_in_span_ns))
-            .map_err(bpf_error)?;
+        self.probes.clear_for(|_| self.probe_overhead_in_span_ns).map_err(bpf_error)?;
         move_gates(&self.probes, self.cpus, WindowEdge::Open)?;
         thread::sleep(self.length);
         move_gates(&self.probes, self.cpus, WindowEdge::Close)?;
@@ -188,6 +169,7 @@ fn add_row(row: &Row, lines: &mut BTreeMap<u32, LineSums>) {
     }
     line.counted += row.count;
     line.span += row.sum;
+    line.probe_overhead += row.overhead_ns;
     line.clamped += row.clamped;
 }
 
