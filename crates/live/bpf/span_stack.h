@@ -27,7 +27,7 @@ static __always_inline struct cpu_state *armed_cpu(void)
 	u32 zero = 0;
 	struct cpu_state *cpu = bpf_map_lookup_elem(&cpu_states, &zero);
 
-	return cpu && cpu->armed ? cpu : 0;
+	return cpu && cpu->armed == cfg.set ? cpu : 0;
 }
 
 /* How often the clock is read again when an IRQ comes while it is read. */
@@ -362,10 +362,21 @@ static __always_inline void end_exit_probe(struct closed_span *span, struct even
 static __always_inline void count_span(struct cpu_state *cpu, struct row *row,
 				       struct closed_span *span, struct events *events)
 {
+	struct nested_times *nested = 0;
+
+	if (span->descendants) {
+		if (cfg.empty_spans_only)
+			return;
+		nested = nested_times_of(cpu, row);
+		if (!nested) {
+			cpu->unattributed++;
+			return;
+		}
+	}
 	add_value(row, span->self_ns, span->end_ns, cpu->armed_ns);
 	if (span->clamped)
 		row->clamped++;
-	if (!span->descendants) {
+	if (!nested) {
 		row->flat[slot_of_value(span->self_ns)]++;
 	} else {
 		row->nested_count++;
@@ -374,8 +385,8 @@ static __always_inline void count_span(struct cpu_state *cpu, struct row *row,
 			row->nested_max = span->inclusive_ns;
 			row->nested_max_at_ns = span->end_ns;
 		}
-		row->nested_self[slot_of_value(span->self_ns)]++;
-		row->nested_inclusive[slot_of_value(span->inclusive_ns)]++;
+		nested->self_time[slot_of_value(span->self_ns)]++;
+		nested->inclusive_time[slot_of_value(span->inclusive_ns)]++;
 	}
 	count_events(row, events);
 }

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 
 use attribution::ContextKey;
 use attribution::stack::{ClosedSpan, DEPTH_MAX, SpanStack};
-use live::bpf::layout::{Config, KEY_IRQ, ProbeOverhead, ProbeOverheads, Row};
-use live::bpf::{BpfError, Flavour, LoadSpec, Probes};
+use live::bpf::layout::{Config, KEY_IRQ, NestedTimes, ProbeOverhead, ProbeOverheads};
+use live::bpf::{BpfError, CountedRow, Flavour, LoadSpec, Maps, Probes, RowLayout};
 use proptest::prelude::*;
 
 const CPU: u32 = 0;
@@ -17,9 +17,19 @@ const ENTER_INTERRUPTED: u64 = 4;
 const EXIT_INTERRUPTED: u64 = 5;
 const EXIT_LATE: u64 = 6;
 
-/// Loads `programs`; `None`, with the reason printed, where that is not permitted.
-fn load(flavour: Flavour, config: Config, programs: &[&str]) -> Option<Probes> {
-    match Probes::load(&LoadSpec { flavour, config, programs }) {
+/// Loads `programs` with that many rows; `None`, with the reason printed, where that is not permitted.
+fn load(flavour: Flavour, rows: u32, programs: &[&str]) -> Option<Probes> {
+    load_with(Config::default(), flavour, rows, programs)
+}
+
+fn load_with(config: Config, flavour: Flavour, rows: u32, programs: &[&str]) -> Option<Probes> {
+    let maps = Maps::New(&RowLayout::same(&[CPU], rows));
+    permitted(Probes::load(&LoadSpec { flavour, config, maps, programs }))
+}
+
+/// What was loaded; `None`, with the reason printed, where that is not permitted.
+fn permitted(loaded: Result<Probes, BpfError>) -> Option<Probes> {
+    match loaded {
         Ok(probes) => Some(probes),
         Err(BpfError::NotPermitted(reason)) => {
             needs::not_run(needs::Need::Bpf, reason);
@@ -40,9 +50,10 @@ fn drive_interrupted(probes: &Probes, operation: u64, key: u64, now_ns: u64, irq
     probes.run_on(CPU, "drive", words).expect("drive runs")
 }
 
-fn rows(probes: &Probes) -> Vec<Box<Row>> {
+fn rows(probes: &Probes) -> Vec<CountedRow> {
     let rows = probes.rows().expect("rows");
-    rows.into_iter().filter(|(cpu, _)| *cpu == CPU).map(|(_, row)| row).collect()
+    assert!(rows.iter().all(|row| row.cpu == CPU), "no other CPU has rows");
+    rows
 }
 
 /// Starts over, with the window open. Nothing is attached: only what is driven is seen.
@@ -196,7 +207,7 @@ proptest! {
     fn the_kernels_stack_is_the_models(events in prop::collection::vec(any_event(), 0..120)) {
         let mut shared = SHARED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if shared.is_none() {
-            *shared = load(Flavour::Btf, Config { slots: 32, ..Config::default() }, &["drive"]);
+            *shared = load(Flavour::Btf, 32, &["drive"]);
         }
         let Some(probes) = shared.as_ref() else { return Ok(()) };
         start_over(probes);
@@ -206,9 +217,12 @@ proptest! {
         let state = probes.states().expect("states")[CPU as usize];
         let mut seen = vec![Sums::default(); 128];
         for row in rows(probes) {
-            let histograms = [&row.flat, &row.nested_self];
-            let in_histograms: u64 = histograms.iter().flat_map(|slots| slots.iter()).sum();
-            prop_assert_eq!(in_histograms, row.count);
+            let alone: u64 = row.flat.iter().sum();
+            let nested = |pick: fn(&NestedTimes) -> &[u64]| -> u64 {
+                row.nested.as_ref().map_or(0, |nested| pick(nested).iter().sum())
+            };
+            prop_assert_eq!(alone + nested(|times| &times.self_time), row.count);
+            prop_assert_eq!(nested(|times| &times.inclusive_time), row.nested_count);
             let in_batches = row.batches.iter().fold((0, 0), |(n, s), b| (n + b.count, s + b.sum));
             prop_assert_eq!(in_batches, (row.count, row.sum));
             seen[row.key as usize] = Sums {
@@ -232,8 +246,7 @@ proptest! {
 /// Every power of two, its neighbours and its middle fall into the slot that `stats` names.
 #[test]
 fn the_histograms_layout_is_that_of_stats() {
-    let Some(probes) = load(Flavour::Btf, Config { slots: 32, ..Config::default() }, &["drive"])
-    else {
+    let Some(probes) = load(Flavour::Btf, 32, &["drive"]) else {
         return;
     };
     for power in 0..37u32 {
@@ -255,9 +268,9 @@ fn the_histograms_layout_is_that_of_stats() {
 #[test]
 fn the_programs_are_quick_to_verify() {
     for events in [0, 5] {
-        let config = Config { slots: 32, events, ..Config::default() };
+        let config = Config { events, ..Config::default() };
         let programs = ["drive", "local_timer_out", "irq_handler_out", "napi_polled", "softirq_in"];
-        let Some(probes) = load(Flavour::Btf, config, &programs) else { return };
+        let Some(probes) = load_with(config, Flavour::Btf, 32, &programs) else { return };
         let Some(most) = probes.verified_instructions_max().expect("the programs' info") else {
             return needs::not_run(
                 needs::Need::Other,
@@ -271,8 +284,7 @@ fn the_programs_are_quick_to_verify() {
 /// The probe overhead is subtracted: the inside part from the span itself, all of it from its parents.
 #[test]
 fn the_probe_overhead_is_subtracted() {
-    let config = Config { slots: 32, ..Config::default() };
-    let Some(probes) = load(Flavour::Btf, config, &["drive"]) else { return };
+    let Some(probes) = load(Flavour::Btf, 32, &["drive"]) else { return };
     let cold = ProbeOverhead { base_ns: 40, cold_exit_ns: 100 };
     let by_key = [(64, cold)].into_iter().collect();
     probes.clear_for(&ProbeOverheads { by_key, ..ProbeOverheads::same(30) }).expect("clear");
@@ -308,8 +320,7 @@ fn the_probe_overhead_is_subtracted() {
 #[test]
 fn the_actions_of_a_shared_line_are_counted_apart() {
     let programs = ["irq_handler_in", "irq_handler_out"];
-    let Some(probes) = load(Flavour::Raw, Config { slots: 32, ..Config::default() }, &programs)
-    else {
+    let Some(probes) = load(Flavour::Raw, 32, &programs) else {
         return;
     };
     start_over(&probes);
@@ -333,8 +344,7 @@ fn the_actions_of_a_shared_line_are_counted_apart() {
 #[test]
 fn an_irq_line_has_a_row_whatever_its_number() {
     let programs = ["irq_handler_in", "irq_handler_out", "drive"];
-    let Some(probes) = load(Flavour::Raw, Config { slots: 32, ..Config::default() }, &programs)
-    else {
+    let Some(probes) = load(Flavour::Raw, 32, &programs) else {
         return;
     };
     start_over(&probes);
@@ -367,8 +377,7 @@ fn an_irq_line_has_a_row_whatever_its_number() {
 /// More sources than rows: counted as unattributed, never charged to another source.
 #[test]
 fn sources_without_a_row_are_counted_as_lost() {
-    let Some(probes) = load(Flavour::Btf, Config { slots: 4, ..Config::default() }, &["drive"])
-    else {
+    let Some(probes) = load(Flavour::Btf, 3, &["drive"]) else {
         return;
     };
     start_over(&probes);
@@ -379,4 +388,90 @@ fn sources_without_a_row_are_counted_as_lost() {
     }
     assert_eq!(rows(&probes).len(), 3);
     assert_eq!(probes.states().expect("states")[CPU as usize].unattributed, 3);
+}
+
+/// A span that finds no histogram is lost as a whole, and counted as such.
+#[test]
+fn spans_without_a_histogram_are_counted_as_lost() {
+    let contexts = [(CPU, 90)].into();
+    let layout = RowLayout::for_contexts(&contexts);
+    let spec = LoadSpec {
+        flavour: Flavour::Btf,
+        config: Config::default(),
+        maps: Maps::New(&layout),
+        programs: &["drive"],
+    };
+    let Some(probes) = permitted(Probes::load(&spec)) else { return };
+    start_over(&probes);
+    let start = probes.states().expect("states")[CPU as usize].armed_ns;
+    let contexts = u64::from(layout.on(CPU).nested) + 5;
+    for at in 0..contexts {
+        let from = start + 100 * at;
+        for (operation, key, at) in
+            [(ENTER, 64 + at, 0), (ENTER, 1, 10), (EXIT, 1, 20), (EXIT, 64 + at, 40)]
+        {
+            drive(&probes, operation, key, from + at);
+        }
+    }
+    let counted: u64 = rows(&probes).iter().map(|row| row.nested_count).sum();
+    assert_eq!(counted, contexts - 5);
+    assert!(rows(&probes).iter().all(|row| row.count > 0 || row.sum == 0));
+    assert_eq!(probes.states().expect("states")[CPU as usize].unattributed, 5);
+}
+
+/// Objects that share their maps count only in their own windows, and each starts from nothing.
+#[test]
+fn of_objects_with_the_same_maps_one_counts() {
+    let Some(first) = load(Flavour::Btf, 32, &["drive"]) else { return };
+    let spec = LoadSpec {
+        flavour: Flavour::Btf,
+        config: Config { empty_spans_only: 1, ..Config::default() },
+        maps: Maps::Of(&first),
+        programs: &["drive"],
+    };
+    let second = Probes::load(&spec).expect("as the first");
+    let span = |probes: &Probes, key: u64| {
+        let start = first.states().expect("states")[CPU as usize].armed_ns;
+        for (operation, key, at) in
+            [(ENTER, key, 0), (ENTER, 1, 10), (EXIT, 1, 20), (EXIT, key, 40)]
+        {
+            drive(probes, operation, key, start + at);
+        }
+    };
+    let keys = |probes: &Probes| -> Vec<(u32, u64)> {
+        rows(probes).iter().map(|row| (row.key, row.count)).collect()
+    };
+    start_over(&first);
+    span(&first, 40);
+    span(&second, 41);
+    assert_eq!(keys(&first), [(1, 1), (40, 1)]);
+    start_over(&second);
+    span(&first, 42);
+    span(&second, 43);
+    // The outer span is not empty: its row counts nothing.
+    assert_eq!(keys(&second), [(1, 1), (43, 0)]);
+}
+
+/// A machine of 512 CPUs, with the maps that it would have: five passes, each with its calibration, need
+/// hardly more kernel memory than one, and what the layout says.
+#[test]
+fn the_memory_of_512_cpus_is_bounded_whatever_the_passes() {
+    let layout = RowLayout::for_contexts(&(0..512).map(|cpu| (cpu, 50)).collect());
+    let load = |maps, events| {
+        let config = Config { events, ..Config::default() };
+        let programs = ["irq_handler_in", "irq_handler_out", "softirq_in", "softirq_out"];
+        let spec = LoadSpec { flavour: Flavour::Btf, config, maps, programs: &programs };
+        permitted(Probes::load(&spec))
+    };
+    let Some(first) = load(Maps::New(&layout), 0) else { return };
+    let memory = |probes: &Probes| probes.kernel_memory().expect("this kernel states it");
+    let mut all = memory(&first);
+    let one = all.bytes();
+    for pass in 1..10 {
+        all = all.with(memory(&load(Maps::Of(&first), pass % 2 * 5).expect("as the first")));
+    }
+    println!("512 CPUs: {one} bytes with one object, {} with ten", all.bytes());
+    assert!(all.bytes() - one < 4 << 20, "{one} bytes with one object, {} with ten", all.bytes());
+    assert!(one.abs_diff(layout.bytes()) < layout.bytes() / 10, "{one}, not {}", layout.bytes());
+    assert!(one < 256 << 20, "{one}");
 }

@@ -13,6 +13,7 @@ use lab::handlers::{
     Condition, ContextStats, HandlersBench, Load, Rate, Stimulus, Timing, WindowSample,
 };
 use live::bpf::Flavour;
+use live::bpf::layout::EVENTS_MAX;
 use live::handlers::{LiveBench, LiveSettings};
 use live::host::{Root, parse_cpu_list};
 use live::window::{Stop, Until};
@@ -214,4 +215,25 @@ fn a_command_is_measured_until_it_ends() {
     assert!(sample.length_ns() >= 300_000_000, "the command slept inside the window");
     let ended = sample.facts["command_ended"].as_str().unwrap_or_default();
     assert!(ended.contains('3'), "{ended}");
+}
+
+/// The kernel memory of a bench, bytes, and the number of its passes.
+fn kernel_memory(events: Vec<String>) -> Option<(u64, usize)> {
+    let bench = bench(LiveSettings { events, calibration_calls: 1_000, ..settings(100) })?;
+    let observer = bench.facts().observer;
+    let bytes = observer["kernel_memory_bytes"].as_u64().expect("this kernel states it");
+    Some((bytes, bench.passes().len()))
+}
+
+/// Rows are kept once, not once for each pass: a pass adds its programs alone.
+#[test]
+fn more_passes_need_hardly_more_kernel_memory() {
+    let _alone = alone();
+    let Some((one, 1)) = kernel_memory(Vec::new()) else { return };
+    // Three passes of events, as many as a pass holds.
+    let events = vec!["cpu-clock".to_owned(); 3 * EVENTS_MAX];
+    let (four, passes) = kernel_memory(events).expect("as before");
+    assert_eq!(passes, 4);
+    println!("{one} bytes with one pass, {four} with {passes}");
+    assert!(four < 2 * one, "{one} bytes with one pass, {four} with {passes}");
 }

@@ -12,6 +12,7 @@ pub use attribution::key::{
 };
 
 pub use super::constants::*;
+use super::rows::CpuRows;
 
 mod generated {
     #![allow(missing_docs)] // the headers in bpf/ document the fields
@@ -24,9 +25,6 @@ mod generated {
 pub use generated::*;
 
 const _: () = assert!(HISTOGRAM_SLOTS == stats::histogram::SLOTS);
-
-/// Maximum number of rows of a CPU, including the unused row 0.
-pub const SLOTS_MAX: u32 = 1 << ROW_BITS;
 
 /// What a probe pair adds inside its own span.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,10 +85,12 @@ impl ProbeOverheads {
         self.by_key.get(&key).copied().unwrap_or(of_kind)
     }
 
-    /// The value of `cpu_states` for a CPU that has counted nothing yet.
+    /// The value of `cpu_states` for a CPU with these rows that has counted nothing yet.
     #[must_use]
-    pub fn initial_state(&self) -> CpuState {
+    pub fn initial_state(&self, rows: CpuRows) -> CpuState {
         let mut state = CpuState::new_zeroed();
+        (state.row_base, state.rows_max) = (rows.base, rows.rows);
+        (state.nested_base, state.nested_max) = (rows.nested_base, rows.nested);
         for (key, word) in (0..).zip(&mut state.key_words) {
             *word = self.of(key).key_word();
         }
@@ -117,7 +117,7 @@ mod tests {
     fn the_overhead_of_a_key_fits_above_its_row() {
         let mut overheads = ProbeOverheads::same(40);
         overheads.by_key.insert(KEY_IRQ, ProbeOverhead { base_ns: 100_000, cold_exit_ns: 100_000 });
-        let words = overheads.initial_state().key_words;
+        let words = overheads.initial_state(CpuRows::default()).key_words;
         assert_eq!(words[KEY_SOFTIRQ as usize], 40 << ROW_BITS);
         assert_eq!(words[KEY_IRQ as usize], u32::MAX << ROW_BITS);
     }

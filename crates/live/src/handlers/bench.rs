@@ -10,12 +10,14 @@ use serde_json::{Map, json};
 
 use super::agreement::{Bracket, CpuCounts, Files, compare, gate_agrees_with_files};
 use super::convert::{sample_of, sample_of_counter, window_of};
+use super::known_contexts::known_contexts;
 use super::passes::{LoadedPass, has_probe};
 use super::settings::LiveSettings;
 use super::stimuli::Stimuli;
 use crate::bpf::layout::Row;
+use crate::bpf::memory;
 use crate::bpf::programs::{choose, context_of_program};
-use crate::bpf::{BpfError, Flavour};
+use crate::bpf::{BpfError, CountedRow, Flavour, Maps, RowLayout};
 use crate::clock::Reading;
 use crate::host::cpu_facts;
 use crate::host::{Root, format_cpu_list, last_level_cache_bytes};
@@ -100,6 +102,12 @@ impl LiveBench {
         started.and_then(Reading::frequency_hz)
     }
 
+    /// Kernel memory of the maps and programs of all passes, bytes; `None` where the kernel does not state it.
+    fn kernel_memory_bytes(&self) -> Option<u64> {
+        let each = self.passes.iter().map(LoadedPass::kernel_memory);
+        each.reduce(|all, one| Some(all?.with(one?)))?.map(|memory| memory.bytes())
+    }
+
     fn with_remedy(&self, error: BenchError) -> BenchError {
         match error {
             BenchError::NothingMeasurable { reason, remedy: None } => {
@@ -157,7 +165,12 @@ impl LiveBench {
         let calibration = calibration.map_err(bench_error)?;
         let load = |programs| {
             let pass = (pass, calibration, events);
-            LoadedPass::load(self.flavour, &self.settings.cpus, programs, pass).map_err(bench_error)
+            // All passes count in the same maps.
+            let rows = RowLayout::for_contexts(&known_contexts(&self.root, &self.settings.cpus));
+            let first = self.passes.first().map(|first| Maps::Of(&first.probes));
+            let maps = first.unwrap_or(Maps::New(&rows));
+            LoadedPass::load(self.flavour, &self.settings.cpus, maps, programs, pass)
+                .map_err(bench_error)
         };
         if let Some(first) = self.passes.first() {
             return load(first.programs.clone());
@@ -266,10 +279,9 @@ impl LiveBench {
         for &cpu in &self.settings.cpus {
             let Some(state) = states.get(cpu as usize) else { continue };
             let window = window_of(cpu, state);
-            let of_cpu: Vec<&Row> =
-                rows.iter().filter(|(on, _)| *on == cpu).map(|(_, row)| &**row).collect();
+            let of_cpu: Vec<&CountedRow> = rows.iter().filter(|row| row.cpu == cpu).collect();
             let overheads = &self.overhead.events;
-            let sources = of_cpu.iter().map(|r| sample_of(cpu, r, &window, overheads, &self.root));
+            let sources = of_cpu.iter().map(|row| sample_of(row, &window, overheads, &self.root));
             sample.contexts.extend(sources.flatten());
             let probe_ns: u64 = of_cpu.iter().map(|row| self.probe_ns(row)).sum();
             sample.probe_ns = Some(sample.probe_ns.unwrap_or(0) + probe_ns);
@@ -280,7 +292,12 @@ impl LiveBench {
                      compared with /proc only"
                 ));
             }
-            let counts = CpuCounts { cpu, state, rows: of_cpu, has_probe: &has_probe };
+            let counts = CpuCounts {
+                cpu,
+                state,
+                rows: of_cpu.iter().map(|row| &*row.row).collect(),
+                has_probe: &has_probe,
+            };
             let lines = compare(&counts, bracket, use_exact);
             sample.contexts.extend(lines.iter().filter_map(sample_of_counter));
             sample.agreement.extend(lines);
@@ -323,6 +340,8 @@ impl Bench for LiveBench {
         observer.insert("calls_per_round".into(), json!(CALLS));
         observer.insert("probe_overhead_min_ns".into(), json!(timing.total_range_ns.0));
         observer.insert("probe_overhead_max_ns".into(), json!(timing.total_range_ns.1));
+        observer.insert("kernel_memory_bytes".into(), json!(self.kernel_memory_bytes()));
+        observer.insert("kernel_memory_method".into(), json!(memory::METHOD));
         BenchFacts {
             bench: "live".to_owned(),
             settings,

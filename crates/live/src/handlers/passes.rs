@@ -1,5 +1,6 @@
 //! The programs of a pass: loaded at the start, and attached only while their pass is measured. The
-//! programs of another pass would run inside its spans: they count nothing, but take time.
+//! programs of another pass would run inside its spans: they count nothing, but take time. The programs
+//! of all passes count in the same maps, so a pass more needs memory for its programs alone.
 
 use attribution::context::VECTORS;
 use attribution::key::ContextKey;
@@ -9,13 +10,11 @@ use libbpf_rs::Link;
 
 use crate::bpf::kernel_counters::percpu_offsets;
 use crate::bpf::layout::{Config, EVENTS_MAX};
-use crate::bpf::{BpfError, Flavour, LoadSpec, Probes};
+use crate::bpf::memory::KernelMemory;
+use crate::bpf::{BpfError, Flavour, LoadSpec, Maps, Probes};
 use crate::perf::EventGroup;
 use crate::probe_overhead::WarmOverhead;
 use crate::probe_overhead::in_situ::InSituCalibration;
-
-/// Rows per CPU: the fixed contexts, and the device interrupts of one CPU.
-const SLOTS: u32 = 96;
 
 /// The probes of one pass.
 pub(super) struct LoadedPass {
@@ -42,24 +41,25 @@ impl Drop for Counting<'_> {
 }
 
 impl LoadedPass {
-    /// Loads `programs`, which read the events, if any, on `cpus`.
+    /// Loads `programs`, which count in `maps` and read the events, if any, on `cpus`.
     pub(super) fn load(
         flavour: Flavour,
         cpus: &[u32],
+        maps: Maps<'_>,
         programs: Vec<String>,
         (pass, warm, events): (Pass, WarmOverhead, Option<EventGroup>),
     ) -> Result<Self, BpfError> {
         let names: Vec<&str> = programs.iter().map(String::as_str).collect();
         let config = Config {
             overhead_in_span_events: whole_events(&warm.events),
-            slots: SLOTS,
             events: pass.events.len() as u32,
             percpu_offsets: percpu_offsets(),
             ..Config::default()
         };
-        let probes = Probes::load(&LoadSpec { flavour, config, programs: &names })?;
+        let probes = Probes::load(&LoadSpec { flavour, config, maps, programs: &names })?;
         events.as_ref().map_or(Ok(()), |group| group.hand_to(&probes, cpus))?;
-        let in_situ = InSituCalibration::load(flavour, cpus, &warm, events.as_ref())?;
+        let maps = Maps::Of(&probes);
+        let in_situ = InSituCalibration::load(flavour, cpus, maps, &warm, events.as_ref())?;
         Ok(LoadedPass { pass, probes, warm, programs, in_situ, events, links: Vec::new() })
     }
 
@@ -88,6 +88,11 @@ impl LoadedPass {
             self.links = links.collect::<Result<_, _>>()?;
         }
         Ok(())
+    }
+
+    /// The kernel memory of its maps and programs; `None` where the kernel does not state it.
+    pub(super) fn kernel_memory(&self) -> Option<KernelMemory> {
+        Some(self.probes.kernel_memory()?.with(self.in_situ.kernel_memory()?))
     }
 
     pub(super) fn detach(&mut self) {

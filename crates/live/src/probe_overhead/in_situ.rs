@@ -25,10 +25,11 @@ use super::WarmOverhead;
 use super::events::EventOverheads;
 use crate::bpf::layout::{
     Config, KEY_IRQ, KEY_NMI, KEY_SECOND, KEY_SOFTIRQ, KEY_VECTOR, KEYS_DENSE, ProbeOverhead,
-    ProbeOverheads, Row, SLOTS_MAX,
+    ProbeOverheads,
 };
+use crate::bpf::memory::KernelMemory;
 use crate::bpf::programs::choose;
-use crate::bpf::{BpfError, Flavour, LoadSpec, Probes};
+use crate::bpf::{BpfError, CountedRow, Flavour, LoadSpec, Maps, Probes};
 use crate::perf::EventGroup;
 use crate::window::{WindowEdge, move_gates};
 
@@ -75,13 +76,15 @@ fn bench_error(error: BpfError) -> BenchError {
 }
 
 impl InSituCalibration {
-    /// Loads the programs, which read `events`, if there are any; `warm` is the warm loop's result.
+    /// Loads the programs, which count in `maps` and read `events`, if there are any; `warm` is the warm
+    /// loop's result.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn load(
         flavour: Flavour,
         cpus: &[u32],
+        maps: Maps<'_>,
         warm: &WarmOverhead,
         events: Option<&EventGroup>,
     ) -> Result<Self, BpfError> {
@@ -99,8 +102,8 @@ impl InSituCalibration {
             .collect();
         let all: Vec<&str> = programs.as_flattened().iter().map(String::as_str).collect();
         let number = events.map_or(0, |group| group.names().len());
-        let config = Config { slots: SLOTS_MAX, events: number as u32, ..Config::default() };
-        let probes = Probes::load(&LoadSpec { flavour, config, programs: &all })?;
+        let config = Config { events: number as u32, empty_spans_only: 1, ..Config::default() };
+        let probes = Probes::load(&LoadSpec { flavour, config, maps, programs: &all })?;
         events.map_or(Ok(()), |group| group.hand_to(&probes, cpus))?;
         let (cpus, warm) = (cpus.to_vec(), warm.clone());
         Ok(InSituCalibration { probes, programs, cpus, warm, events: number })
@@ -123,14 +126,20 @@ impl InSituCalibration {
         drop(links);
         let rows = self.probes.rows().map_err(bench_error)?;
         let mut by_key: BTreeMap<u32, EmptySpans> = BTreeMap::new();
-        for (_, row) in &rows {
+        for row in &rows {
             by_key.entry(row.key).or_default().merge(&EmptySpans::of(row));
         }
-        let rows = rows.iter().map(|(_, row)| &**row);
+        let rows = rows.iter().map(|row| &*row.row);
         Ok(InSituOverhead {
             times: time_overheads(&by_key, self.warm.in_span_ns),
             events: EventOverheads::new(self.events, &self.warm.events, rows),
         })
+    }
+
+    /// The kernel memory of its maps and programs; `None` where the kernel does not state it.
+    #[must_use]
+    pub fn kernel_memory(&self) -> Option<KernelMemory> {
+        self.probes.kernel_memory()
     }
 
     /// The warm loop's overhead, for all contexts.
@@ -160,14 +169,10 @@ struct EmptySpans {
 }
 
 impl EmptySpans {
-    fn of(row: &Row) -> EmptySpans {
-        let mut spans = EmptySpans { sum_ns: row.sum, ..EmptySpans::default() };
-        for part in [&row.flat, &row.nested_self] {
-            if let Some(part) = LogLinear::from_counts(part.to_vec()) {
-                spans.histogram.merge(&part);
-            }
-        }
-        spans
+    fn of(row: &CountedRow) -> EmptySpans {
+        // The programs count no span with another one inside: it is not empty.
+        let histogram = LogLinear::from_counts(row.flat.to_vec()).unwrap_or_default();
+        EmptySpans { sum_ns: row.sum, histogram }
     }
 
     fn merge(&mut self, other: &EmptySpans) {

@@ -13,7 +13,7 @@ pub mod events;
 pub mod in_situ;
 
 use crate::bpf::layout::{Config, KEY_BENCH};
-use crate::bpf::{BpfError, Flavour, LoadSpec, Probes};
+use crate::bpf::{BpfError, Flavour, LoadSpec, Maps, Probes, RowLayout};
 use crate::perf::EventGroup;
 use crate::syscall_loop::{median, ns_per_call};
 use crate::window::Stop;
@@ -53,7 +53,8 @@ pub fn calibrate(
     let number = events.map_or(0, |group| group.names().len() as u32);
     let spec = LoadSpec {
         flavour,
-        config: Config { slots: 4, events: number, ..Config::default() },
+        config: Config { events: number, ..Config::default() },
+        maps: Maps::New(&RowLayout::same(&[cpu], 2)),
         programs: &["empty_at_entry", "open_now", "close_now"],
     };
     let mut probes = Probes::load(&spec)?;
@@ -79,8 +80,8 @@ pub fn calibrate(
         drop(links);
         total.push(with - without);
         let rows = probes.rows()?;
-        let row = rows.iter().find(|(on, row)| *on == cpu && row.key == KEY_BENCH);
-        let Some((_, row)) = row else { continue };
+        let row = rows.iter().find(|row| row.cpu == cpu && row.key == KEY_BENCH);
+        let Some(row) = row else { continue };
         in_span.push(row.sum as f64 / row.count as f64);
         for (event, values) in per_event.iter_mut().enumerate() {
             if row.event_spans > 0 {

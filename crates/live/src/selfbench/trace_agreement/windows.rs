@@ -11,7 +11,7 @@ use super::buffer::{EventTypes, take_events};
 use super::matching::matched;
 use super::{LineSums, TraceSums};
 use crate::bpf::layout::{Config, CpuState, KEY_IRQ, ProbeOverheads, Row};
-use crate::bpf::{Flavour, LoadSpec, Probes};
+use crate::bpf::{CountedRow, Flavour, LoadSpec, Maps, Probes, RowLayout};
 use crate::probe_overhead::WarmOverhead;
 use crate::selfbench::bpf_error;
 use crate::selfbench::tracefs::{Instance, Tracefs};
@@ -20,7 +20,7 @@ use crate::window::{WindowEdge, move_gates};
 /// Buffer of an instance, per CPU: some 70,000 interrupts.
 const BUFFER_KIB: u32 = 4 << 10;
 /// Rows per CPU: device interrupts only.
-const SLOTS: u32 = 64;
+const ROWS: u32 = 64;
 /// irqlab's probes, exit first: an entry is never counted whose exit cannot be.
 const PROBES: [&str; 2] = ["irq_handler_out", "irq_handler_in"];
 const ENTRY: &str = "irq/irq_handler_entry";
@@ -39,7 +39,7 @@ pub(super) struct Windows<'a> {
 /// irqlab's counts after a window.
 struct Counted {
     states: Vec<CpuState>,
-    rows: Vec<(u32, Box<Row>)>,
+    rows: Vec<CountedRow>,
 }
 
 impl<'a> Windows<'a> {
@@ -49,10 +49,11 @@ impl<'a> Windows<'a> {
         flavour: Flavour,
         calibration: &WarmOverhead,
     ) -> Result<Self, BenchError> {
-        let config = Config { slots: SLOTS, ..Config::default() };
+        let (config, rows) = (Config::default(), RowLayout::same(cpus, ROWS));
         let programs =
             &["irq_handler_in", "irq_handler_out", "open_first_at_irq", "close_first_at_irq"];
-        let probes = Probes::load(&LoadSpec { flavour, config, programs }).map_err(bpf_error)?;
+        let probes = Probes::load(&LoadSpec { flavour, config, maps: Maps::New(&rows), programs })
+            .map_err(bpf_error)?;
         let tracefs = Tracefs::find()?;
         let instance = || Instance::create(&tracefs, BUFFER_KIB);
         let instances = [instance()?, instance()?, instance()?];
@@ -88,7 +89,7 @@ impl<'a> Windows<'a> {
         drop(links);
         let counted = counted?;
         let mut lines = BTreeMap::new();
-        for (_, row) in &counted.rows {
+        for row in &counted.rows {
             add_row(row, &mut lines);
         }
         self.add_trace(&counted.states, &mut lines)?;
@@ -98,7 +99,7 @@ impl<'a> Windows<'a> {
     /// A window without any trace.
     pub fn alone(&self, lines: &mut BTreeMap<u32, LineSums>) -> Result<(), BenchError> {
         let _links = self.link(PROBES)?;
-        for (_, row) in self.window()?.rows {
+        for row in self.window()?.rows {
             let Some(irq) = row.key.checked_sub(KEY_IRQ) else { continue };
             let line = lines.entry(irq).or_default();
             line.alone_counted += row.count;
@@ -116,9 +117,9 @@ impl<'a> Windows<'a> {
         around.set_event(ENTRY, false)?;
         drop(links);
         let rows = counted?.rows;
-        let of_bench = rows.iter().filter(|(_, row)| row.key >= KEY_IRQ);
+        let of_bench = rows.iter().filter(|row| row.key >= KEY_IRQ);
         // Adds back what calibration subtracted.
-        Ok(of_bench.fold((0, 0), |(count, sum), (_, row)| {
+        Ok(of_bench.fold((0, 0), |(count, sum), row| {
             (count + row.count, sum + row.sum + row.count * self.probe_overhead_in_span_ns)
         }))
     }
