@@ -10,7 +10,6 @@
 
 /* Set once, before load. */
 struct config {
-	__u64 overhead_in_span_events[EVENTS_MAX]; /* what a pair adds to each event inside its own span */
 	__u32 set; /* which of the objects that share the maps this one is; not 0 */
 	__u32 events; /* PMU events read at entry and exit; 0: none */
 	__u32 cpus; /* stride of the map `pmu_events` */

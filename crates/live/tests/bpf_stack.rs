@@ -285,7 +285,7 @@ fn the_programs_are_quick_to_verify() {
 #[test]
 fn the_probe_overhead_is_subtracted() {
     let Some(probes) = load(Flavour::Btf, 32, &["drive"]) else { return };
-    let cold = ProbeOverhead { base_ns: 40, cold_exit_ns: 100 };
+    let cold = ProbeOverhead { base_ns: 40, cold_exit_ns: 100, in_situ: true };
     let by_key = [(64, cold)].into_iter().collect();
     probes.clear_for(&ProbeOverheads { by_key, ..ProbeOverheads::same(30) }).expect("clear");
     probes.open_gate(CPU).expect("gate");

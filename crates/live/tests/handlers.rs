@@ -15,7 +15,7 @@ use lab::handlers::{
 use live::bpf::Flavour;
 use live::bpf::layout::EVENTS_MAX;
 use live::handlers::{LiveBench, LiveSettings};
-use live::host::{Root, parse_cpu_list};
+use live::host::{CoreType, Root, parse_cpu_list};
 use live::window::{Stop, Until};
 
 static ALONE: Mutex<()> = Mutex::new(());
@@ -236,4 +236,33 @@ fn more_passes_need_hardly_more_kernel_memory() {
     assert_eq!(passes, 4);
     println!("{one} bytes with one pass, {four} with {passes}");
     assert!(four < 2 * one, "{one} bytes with one pass, {four} with {passes}");
+}
+
+/// Cores of two types are calibrated one by one, and the result says what was subtracted on which.
+#[test]
+fn each_type_of_cores_is_calibrated() {
+    let _alone = alone();
+    let mut settings = settings(300);
+    let [first, .., last] = settings.cpus[..] else {
+        return needs::not_run(needs::Need::Other, "a single CPU has one type of core");
+    };
+    let core = |name: &str, cpu| CoreType { name: name.to_owned(), cpus: vec![cpu] };
+    settings.core_types = Some(vec![core("large", first), core("small", last)]);
+    settings.cpus = vec![first, last];
+    let Some(mut bench) = bench(settings) else { return };
+    let observer = bench.facts().observer;
+    let types = observer["core_types"].as_array().expect("a list");
+    let calibrated: Vec<_> = types.iter().map(|one| one["calibrated_on_cpu"].as_u64()).collect();
+    assert_eq!(calibrated, [Some(u64::from(first)), Some(u64::from(last))]);
+    assert!(types.iter().all(|one| one["probe_overhead_in_span_ns"].as_u64() > Some(0)));
+    let Some(sample) = measured(&mut bench, made(Stimulus::Timer), 0) else { return };
+    check_spans(&sample);
+    let subtracted = &sample.facts["probe_overhead_in_span_ns"];
+    for name in ["large", "small"] {
+        assert!(
+            subtracted[name]["vector local_timer"]["base_ns"].as_u64() > Some(0),
+            "{subtracted}"
+        );
+        assert_eq!(subtracted[name]["vector"]["method"], "in situ", "{subtracted}");
+    }
 }

@@ -29,6 +29,8 @@ const _: () = assert!(HISTOGRAM_SLOTS == stats::histogram::SLOTS);
 /// What a probe pair adds inside its own span.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProbeOverhead {
+    /// Whether it was measured where the spans are, and not in a hot loop.
+    pub in_situ: bool,
     /// In every span, ns; at most 16,383 are subtracted.
     pub base_ns: u64,
     /// In addition where the span's own work has cooled the code and data of the exit program, ns; at
@@ -66,11 +68,20 @@ pub struct ProbeOverheads {
     pub irq: ProbeOverhead,
 }
 
+/// What is subtracted on one CPU.
+#[derive(Clone, Copy, Debug)]
+pub struct CpuOverheads<'a> {
+    /// From times.
+    pub times: &'a ProbeOverheads,
+    /// What a pair adds to each event of the pass, inside its own span.
+    pub events: [u64; EVENTS_MAX],
+}
+
 impl ProbeOverheads {
     /// The same overhead in all contexts, ns.
     #[must_use]
     pub fn same(ns: u64) -> Self {
-        let same = ProbeOverhead { base_ns: ns, cold_exit_ns: 0 };
+        let same = ProbeOverhead { base_ns: ns, ..ProbeOverhead::default() };
         ProbeOverheads { vector: same, softirq: same, irq: same, by_key: BTreeMap::new() }
     }
 
@@ -106,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_pair_takes_as_much_around_a_span_as_in_it() {
-        let overhead = ProbeOverhead { base_ns: 40, cold_exit_ns: 100 };
+        let overhead = ProbeOverhead { base_ns: 40, cold_exit_ns: 100, in_situ: true };
         // At most an eighth of the span is a cold exit's.
         assert_eq!(overhead.pair_ns(0), 80);
         assert_eq!(overhead.pair_ns(400), 2 * (40 + 50));
@@ -116,7 +127,8 @@ mod tests {
     #[test]
     fn the_overhead_of_a_key_fits_above_its_row() {
         let mut overheads = ProbeOverheads::same(40);
-        overheads.by_key.insert(KEY_IRQ, ProbeOverhead { base_ns: 100_000, cold_exit_ns: 100_000 });
+        let large = ProbeOverhead { base_ns: 100_000, cold_exit_ns: 100_000, in_situ: true };
+        overheads.by_key.insert(KEY_IRQ, large);
         let words = overheads.initial_state(CpuRows::default()).key_words;
         assert_eq!(words[KEY_SOFTIRQ as usize], 40 << ROW_BITS);
         assert_eq!(words[KEY_IRQ as usize], u32::MAX << ROW_BITS);

@@ -16,7 +16,8 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::BpfError;
 use super::layout::{
-    Config, CpuState, GATE_CLOSE, GATE_OPEN, NestedTimes, PmuFrames, ProbeOverheads, Row,
+    Config, CpuOverheads, CpuState, EVENTS_MAX, GATE_CLOSE, GATE_OPEN, NestedTimes, PmuFrames,
+    ProbeOverheads, Row,
 };
 use super::memory::KernelMemory;
 use super::rows::RowLayout;
@@ -378,11 +379,22 @@ impl Probes {
         self.clear_for(&ProbeOverheads::default())
     }
 
-    /// Resets all counts; from now on `overheads` is subtracted from each span.
+    /// Resets all counts; from now on `overheads` is subtracted from each span, on all CPUs.
     ///
     /// # Errors
     /// As [`Probes::clear`].
     pub fn clear_for(&self, overheads: &ProbeOverheads) -> Result<(), BpfError> {
+        self.clear_for_each(|_| CpuOverheads { times: overheads, events: [0; EVENTS_MAX] })
+    }
+
+    /// Resets all counts; from now on `overheads` of a CPU are subtracted from each span there.
+    ///
+    /// # Errors
+    /// As [`Probes::clear`].
+    pub fn clear_for_each<'a>(
+        &self,
+        overheads: impl Fn(u32) -> CpuOverheads<'a>,
+    ) -> Result<(), BpfError> {
         let states = self.states()?;
         for (cpu, range) in self.rows.cpus() {
             let Some(state) = states.get(cpu as usize) else { continue };
@@ -394,12 +406,15 @@ impl Probes {
                 self.set_entry("nested_times", range.nested_base + at, empty.as_bytes())?;
             }
         }
-        let fresh = |cpu| overheads.initial_state(self.rows.on(cpu)).as_bytes().to_vec();
-        let fresh: Vec<Vec<u8>> = (0..states.len() as u32).map(fresh).collect();
-        self.map("cpu_states")?
-            .update_percpu(0u32.as_bytes(), &fresh, MapFlags::ANY)
-            .map_err(|error| failure("clearing cpu_states", &error))?;
-        self.set_all("pmu_states", 0, PmuFrames::new_zeroed().as_bytes())?;
+        let cpus = 0..states.len() as u32;
+        let state = |cpu| overheads(cpu).times.initial_state(self.rows.on(cpu)).as_bytes().to_vec();
+        self.set_each("cpu_states", &cpus.clone().map(state).collect::<Vec<_>>())?;
+        let events = |cpu| {
+            let mut frames = PmuFrames::new_zeroed();
+            frames.overhead_in_span = overheads(cpu).events;
+            frames.as_bytes().to_vec()
+        };
+        self.set_each("pmu_states", &cpus.map(events).collect::<Vec<_>>())?;
         let objects = self.map("slots_of_objects")?;
         let keys: Vec<Vec<u8>> = objects.keys().collect();
         for key in keys {
@@ -408,12 +423,10 @@ impl Probes {
         Ok(())
     }
 
-    /// Sets a value on all CPUs.
-    fn set_all(&self, map: &str, slot: u32, value: &[u8]) -> Result<(), BpfError> {
-        let cpus = libbpf_rs::num_possible_cpus()
-            .map_err(|error| failure("counting the possible CPUs", &error))?;
+    /// Sets the value of each possible CPU.
+    fn set_each(&self, map: &str, values: &[Vec<u8>]) -> Result<(), BpfError> {
         self.map(map)?
-            .update_percpu(slot.as_bytes(), &vec![value.to_vec(); cpus], MapFlags::ANY)
+            .update_percpu(0u32.as_bytes(), values, MapFlags::ANY)
             .map_err(|error| failure(&format!("clearing {map}"), &error))
     }
 

@@ -14,16 +14,16 @@ use super::known_contexts::known_contexts;
 use super::passes::{LoadedPass, has_probe};
 use super::settings::LiveSettings;
 use super::stimuli::Stimuli;
-use crate::bpf::layout::Row;
+use crate::bpf::layout::CpuOverheads;
 use crate::bpf::memory;
 use crate::bpf::programs::{choose, context_of_program};
 use crate::bpf::{BpfError, CountedRow, Flavour, Maps, RowLayout};
 use crate::clock::Reading;
 use crate::host::cpu_facts;
-use crate::host::{Root, format_cpu_list, last_level_cache_bytes};
+use crate::host::{CoreType, Root, core_types, format_cpu_list, last_level_cache_bytes};
 use crate::perf::{EventGroup, EventPlan, UNKNOWN_EVENT, plan_events};
-use crate::probe_overhead::in_situ::{InSituOverhead, to_json};
-use crate::probe_overhead::{CALLS, ROUNDS, calibrate};
+use crate::probe_overhead::in_situ::InSituOverhead;
+use crate::probe_overhead::{CALLS, CoreCalibration, ROUNDS, calibrate_each};
 use crate::window::{
     BenchPhase, Until, WaitOutcome, WindowEdge, Workload, move_gates, shell_status, wait,
 };
@@ -33,6 +33,8 @@ pub struct LiveBench {
     settings: LiveSettings,
     root: Root,
     flavour: Flavour,
+    /// The measured CPUs by the type of their cores.
+    core_types: Vec<CoreType>,
     passes: Vec<LoadedPass>,
     /// What is subtracted in the current condition.
     overhead: InSituOverhead,
@@ -68,6 +70,7 @@ impl LiveBench {
             settings,
             root: Root::default(),
             flavour,
+            core_types: Vec::new(),
             passes: Vec::new(),
             overhead: InSituOverhead::default(),
             absent: Vec::new(),
@@ -75,6 +78,8 @@ impl LiveBench {
             started: Reading::now(),
             tsc_flaw: None,
         };
+        let by_sysfs = || core_types(&bench.root, &bench.settings.cpus);
+        bench.core_types = bench.settings.core_types.clone().unwrap_or_else(by_sysfs);
         bench.tsc_flaw = cpu_facts(&bench.root).model.tsc_flaw();
         if let Some(flaw) = bench.tsc_flaw {
             let reason = format!("the time-stamp counter {flaw}, so its cycles would not compare");
@@ -157,10 +162,13 @@ impl LiveBench {
         pass: Pass,
         events: Option<EventGroup>,
     ) -> Result<LoadedPass, BenchError> {
-        let cpu = *self.settings.cpus.first().ok_or_else(|| nothing("no CPU to measure"))?;
+        if self.core_types.is_empty() {
+            return Err(nothing("no CPU to measure"));
+        }
         let calls = self.settings.calibration_calls;
         self.start(BenchPhase::Measurement);
-        let calibration = calibrate(self.flavour, cpu, events.as_ref(), calls, &self.settings.stop);
+        let (cores, stop) = (&self.core_types, &self.settings.stop);
+        let calibration = calibrate_each(self.flavour, cores, events.as_ref(), calls, stop);
         self.start(BenchPhase::SetUp);
         let calibration = calibration.map_err(bench_error)?;
         let load = |programs| {
@@ -212,8 +220,7 @@ impl LiveBench {
             })?,
         };
         // Times come from the timing pass, and so does their overhead.
-        let times = if pass == 0 { measured.times } else { self.overhead.times.clone() };
-        Ok(InSituOverhead { times, ..measured })
+        Ok(if pass == 0 { measured } else { measured.with_times_of(&self.overhead) })
     }
 
     /// Opens and closes the window around the wait.
@@ -252,9 +259,9 @@ impl LiveBench {
     }
 
     /// What the probes of a row took, by their cost in situ. A poll, an NMI or a fault has one probe.
-    fn probe_ns(&self, row: &Row) -> u64 {
+    fn probe_ns(&self, row: &CountedRow) -> u64 {
         let mean_ns = row.sum.checked_div(row.count).unwrap_or(0);
-        let pair_ns = self.overhead.times.of(row.key).pair_ns(mean_ns);
+        let pair_ns = self.overhead.on(row.cpu).times.of(row.key).pair_ns(mean_ns);
         let has_pair = !matches!(
             ContextKey::of(row.key),
             Some(
@@ -280,7 +287,7 @@ impl LiveBench {
             let Some(state) = states.get(cpu as usize) else { continue };
             let window = window_of(cpu, state);
             let of_cpu: Vec<&CountedRow> = rows.iter().filter(|row| row.cpu == cpu).collect();
-            let overheads = &self.overhead.events;
+            let overheads = &self.overhead.on(cpu).events;
             let sources = of_cpu.iter().map(|row| sample_of(row, &window, overheads, &self.root));
             sample.contexts.extend(sources.flatten());
             let probe_ns: u64 = of_cpu.iter().map(|row| self.probe_ns(row)).sum();
@@ -325,7 +332,8 @@ pub(super) fn own_cpu_ns() -> u64 {
 
 impl Bench for LiveBench {
     fn facts(&self) -> BenchFacts {
-        let timing = self.passes.first().map(|loaded| loaded.warm.clone()).unwrap_or_default();
+        let warm = self.passes.first().map(|loaded| &loaded.warm[..]).unwrap_or_default();
+        let timing = warm.first().map(|first| first.warm.clone()).unwrap_or_default();
         let mut settings = Map::new();
         settings.insert("attachment".into(), json!(self.flavour.label()));
         settings.insert("cpus".into(), json!(format_cpu_list(&self.settings.cpus)));
@@ -340,6 +348,8 @@ impl Bench for LiveBench {
         observer.insert("calls_per_round".into(), json!(CALLS));
         observer.insert("probe_overhead_min_ns".into(), json!(timing.total_range_ns.0));
         observer.insert("probe_overhead_max_ns".into(), json!(timing.total_range_ns.1));
+        let by_core: Vec<_> = warm.iter().map(CoreCalibration::to_json).collect();
+        observer.insert("core_types".into(), json!(by_core));
         observer.insert("kernel_memory_bytes".into(), json!(self.kernel_memory_bytes()));
         observer.insert("kernel_memory_method".into(), json!(memory::METHOD));
         BenchFacts {
@@ -367,12 +377,13 @@ impl Bench for LiveBench {
 
 impl HandlersBench for LiveBench {
     fn probe_overhead(&self) -> ProbeOverhead {
-        let timing = self.passes.first().map(|loaded| loaded.warm.clone()).unwrap_or_default();
+        let first = |pass: &LoadedPass| pass.warm.first().map(|first| first.warm.clone());
+        let timing = self.passes.first().and_then(first).unwrap_or_default();
         ProbeOverhead {
             tsc_hz: self.tsc_hz(),
             in_span_ns: timing.in_span_ns,
             total_ns: timing.total_ns,
-            events: self.passes.iter().map(|pass| pass.warm.events.clone()).collect(),
+            events: self.passes.iter().map(|pass| first(pass).unwrap_or_default().events).collect(),
         }
     }
 
@@ -397,8 +408,12 @@ impl HandlersBench for LiveBench {
         if self.stop_requested() {
             return Ok(WindowSample { interrupted: true, ..sample });
         }
-        sample.facts.insert("probe_overhead_in_span_ns".to_owned(), to_json(&self.overhead.times));
-        loaded.probes.clear_for(&self.overhead.times).map_err(bench_error)?;
+        sample.facts.insert("probe_overhead_in_span_ns".to_owned(), self.overhead.to_json());
+        let overheads = |cpu| {
+            let here = self.overhead.on(cpu);
+            CpuOverheads { times: &here.times, events: here.warm_events }
+        };
+        loaded.probes.clear_for_each(overheads).map_err(bench_error)?;
         let missed_before = loaded.probes.misses().map_err(bench_error)?;
         let bracket = self.window(pass, &mut sample);
         self.start(BenchPhase::SetUp);

@@ -9,18 +9,19 @@ use lab::handlers::Pass;
 use libbpf_rs::Link;
 
 use crate::bpf::kernel_counters::percpu_offsets;
-use crate::bpf::layout::{Config, EVENTS_MAX};
+use crate::bpf::layout::Config;
 use crate::bpf::memory::KernelMemory;
 use crate::bpf::{BpfError, Flavour, LoadSpec, Maps, Probes};
 use crate::perf::EventGroup;
-use crate::probe_overhead::WarmOverhead;
+use crate::probe_overhead::CoreCalibration;
 use crate::probe_overhead::in_situ::InSituCalibration;
 
 /// The probes of one pass.
 pub(super) struct LoadedPass {
     pub(super) pass: Pass,
     pub(super) probes: Probes,
-    pub(super) warm: WarmOverhead,
+    /// What a pair adds in a hot loop, for each type of cores; at least one.
+    pub(super) warm: Vec<CoreCalibration>,
     /// The programs of a window, in the order of attachment.
     pub(super) programs: Vec<String>,
     /// Measures their overhead in a condition.
@@ -47,11 +48,10 @@ impl LoadedPass {
         cpus: &[u32],
         maps: Maps<'_>,
         programs: Vec<String>,
-        (pass, warm, events): (Pass, WarmOverhead, Option<EventGroup>),
+        (pass, warm, events): (Pass, Vec<CoreCalibration>, Option<EventGroup>),
     ) -> Result<Self, BpfError> {
         let names: Vec<&str> = programs.iter().map(String::as_str).collect();
         let config = Config {
-            overhead_in_span_events: whole_events(&warm.events),
             events: pass.events.len() as u32,
             percpu_offsets: percpu_offsets(),
             ..Config::default()
@@ -124,13 +124,4 @@ pub(super) fn has_probe(key: u32, attached: &[String]) -> bool {
         _ => return false,
     };
     attached.contains(&program)
-}
-
-/// What reading adds to each event, in the programs' configuration.
-fn whole_events(added: &[f64]) -> [u64; EVENTS_MAX] {
-    let mut whole = [0; EVENTS_MAX];
-    for (to, added) in whole.iter_mut().zip(added) {
-        *to = added.max(0.0).round() as u64;
-    }
-    whole
 }

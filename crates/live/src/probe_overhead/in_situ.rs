@@ -21,15 +21,16 @@ use lab::experiment::BenchError;
 use serde_json::{Map, Value as Json, json};
 use stats::LogLinear;
 
-use super::WarmOverhead;
+use super::CoreCalibration;
 use super::events::EventOverheads;
 use crate::bpf::layout::{
-    Config, KEY_IRQ, KEY_NMI, KEY_SECOND, KEY_SOFTIRQ, KEY_VECTOR, KEYS_DENSE, ProbeOverhead,
-    ProbeOverheads,
+    Config, EVENTS_MAX, KEY_IRQ, KEY_NMI, KEY_SECOND, KEY_SOFTIRQ, KEY_VECTOR, KEYS_DENSE,
+    ProbeOverhead, ProbeOverheads,
 };
 use crate::bpf::memory::KernelMemory;
 use crate::bpf::programs::choose;
 use crate::bpf::{BpfError, CountedRow, Flavour, LoadSpec, Maps, Probes};
+use crate::host::CoreType;
 use crate::perf::EventGroup;
 use crate::window::{WindowEdge, move_gates};
 
@@ -66,7 +67,7 @@ pub struct InSituCalibration {
     /// The four programs of each tracepoint, in the order of attachment.
     programs: Vec<[String; 4]>,
     cpus: Vec<u32>,
-    warm: WarmOverhead,
+    warm: Vec<CoreCalibration>,
     /// Number of events that the programs read.
     events: usize,
 }
@@ -85,7 +86,7 @@ impl InSituCalibration {
         flavour: Flavour,
         cpus: &[u32],
         maps: Maps<'_>,
-        warm: &WarmOverhead,
+        warm: &[CoreCalibration],
         events: Option<&EventGroup>,
     ) -> Result<Self, BpfError> {
         let has: BTreeSet<String> = choose(flavour).programs.into_iter().collect();
@@ -105,7 +106,7 @@ impl InSituCalibration {
         let config = Config { events: number as u32, empty_spans_only: 1, ..Config::default() };
         let probes = Probes::load(&LoadSpec { flavour, config, maps, programs: &all })?;
         events.map_or(Ok(()), |group| group.hand_to(&probes, cpus))?;
-        let (cpus, warm) = (cpus.to_vec(), warm.clone());
+        let (cpus, warm) = (cpus.to_vec(), warm.to_vec());
         Ok(InSituCalibration { probes, programs, cpus, warm, events: number })
     }
 
@@ -125,15 +126,7 @@ impl InSituCalibration {
         move_gates(&self.probes, &self.cpus, WindowEdge::Close)?;
         drop(links);
         let rows = self.probes.rows().map_err(bench_error)?;
-        let mut by_key: BTreeMap<u32, EmptySpans> = BTreeMap::new();
-        for row in &rows {
-            by_key.entry(row.key).or_default().merge(&EmptySpans::of(row));
-        }
-        let rows = rows.iter().map(|row| &*row.row);
-        Ok(InSituOverhead {
-            times: time_overheads(&by_key, self.warm.in_span_ns),
-            events: EventOverheads::new(self.events, &self.warm.events, rows),
-        })
+        Ok(InSituOverhead::from_rows(self.events, &self.warm, &rows))
     }
 
     /// The kernel memory of its maps and programs; `None` where the kernel does not state it.
@@ -145,20 +138,87 @@ impl InSituCalibration {
     /// The warm loop's overhead, for all contexts.
     #[must_use]
     pub fn warm(&self) -> InSituOverhead {
-        InSituOverhead {
-            times: ProbeOverheads::same(self.warm.in_span_ns),
-            events: EventOverheads::new(self.events, &self.warm.events, std::iter::empty()),
-        }
+        InSituOverhead::from_rows(self.events, &self.warm, &[])
     }
 }
 
-/// What is subtracted in a window.
+/// What is subtracted on one type of cores.
 #[derive(Clone, Debug, Default)]
-pub struct InSituOverhead {
+pub struct CoreOverhead {
+    /// The cores.
+    pub core: CoreType,
     /// From times.
     pub times: ProbeOverheads,
     /// From events.
     pub events: EventOverheads,
+    /// By the warm loop, from each event of the pass.
+    pub warm_events: [u64; EVENTS_MAX],
+}
+
+/// What is subtracted in a window, by the type of the cores: the empty spans of all CPUs of a type are taken
+/// together.
+#[derive(Clone, Debug, Default)]
+pub struct InSituOverhead {
+    by_core: Vec<CoreOverhead>,
+    /// For CPUs of no known type.
+    nothing: CoreOverhead,
+}
+
+impl InSituOverhead {
+    /// From the rows of empty spans, and where these are too few, from the warm loop.
+    fn from_rows(events: usize, warm: &[CoreCalibration], rows: &[CountedRow]) -> Self {
+        let of_core = |one: &CoreCalibration| {
+            let here = || rows.iter().filter(|row| one.core.cpus.contains(&row.cpu));
+            let mut by_key: BTreeMap<u32, EmptySpans> = BTreeMap::new();
+            for row in here() {
+                by_key.entry(row.key).or_default().merge(&EmptySpans::of(row));
+            }
+            CoreOverhead {
+                core: one.core.clone(),
+                times: time_overheads(&by_key, one.warm.in_span_ns),
+                events: EventOverheads::new(events, &one.warm.events, here().map(|row| &*row.row)),
+                warm_events: whole_events(&one.warm.events),
+            }
+        };
+        InSituOverhead { by_core: warm.iter().map(of_core).collect(), ..Self::default() }
+    }
+
+    /// The overhead on a CPU.
+    #[must_use]
+    pub fn on(&self, cpu: u32) -> &CoreOverhead {
+        let found = self.by_core.iter().find(|one| one.core.cpus.contains(&cpu));
+        found.unwrap_or(&self.nothing)
+    }
+
+    /// With the times of `other`, which is of the same cores.
+    #[must_use]
+    pub fn with_times_of(mut self, other: &Self) -> Self {
+        for (to, from) in self.by_core.iter_mut().zip(&other.by_core) {
+            to.times = from.times.clone();
+        }
+        self
+    }
+
+    /// What is subtracted from times by context, for the manifest; with several types of cores, by type.
+    #[must_use]
+    pub fn to_json(&self) -> Json {
+        match &self.by_core[..] {
+            [only] => to_json(&only.times),
+            several => {
+                let named = |one: &CoreOverhead| (one.core.name.clone(), to_json(&one.times));
+                several.iter().map(named).collect::<Map<String, Json>>().into()
+            }
+        }
+    }
+}
+
+/// What reading adds to each event, as the programs subtract it.
+fn whole_events(added: &[f64]) -> [u64; EVENTS_MAX] {
+    let mut whole = [0; EVENTS_MAX];
+    for (to, added) in whole.iter_mut().zip(added) {
+        *to = added.max(0.0).round() as u64;
+    }
+    whole
 }
 
 /// Empty spans of one context.
@@ -202,7 +262,7 @@ fn time_overheads(by_key: &BTreeMap<u32, EmptySpans>, warm_ns: u64) -> ProbeOver
     };
     // The programs have a word for each key that is an index; all others get the overhead of their kind.
     let first = by_key.keys().copied().filter(|key| *key < KEYS_DENSE);
-    let warm = ProbeOverhead { base_ns: warm_ns, cold_exit_ns: 0 };
+    let warm = ProbeOverhead { base_ns: warm_ns, ..ProbeOverhead::default() };
     ProbeOverheads {
         vector: overhead(KEY_VECTOR..KEY_SOFTIRQ).unwrap_or(warm),
         softirq: overhead(KEY_SOFTIRQ..KEY_IRQ).unwrap_or(warm),
@@ -216,14 +276,15 @@ fn time_overhead(first: &EmptySpans, second: &EmptySpans, warm_ns: u64) -> Optio
     let base_ns = first.length_ns().filter(|_| first.histogram.total() >= SPANS_MIN)?;
     let is_plausible = base_ns <= COLD_RATIO_MAX * warm_ns.max(1);
     let cold_exit_ns = base_ns.saturating_sub(second.length_ns().unwrap_or(base_ns));
-    is_plausible.then_some(ProbeOverhead { base_ns, cold_exit_ns })
+    is_plausible.then_some(ProbeOverhead { base_ns, cold_exit_ns, in_situ: true })
 }
 
 /// What is subtracted, by context, for the manifest.
-#[must_use]
-pub fn to_json(overheads: &ProbeOverheads) -> Json {
-    let overhead =
-        |one: &ProbeOverhead| json!({ "base_ns": one.base_ns, "cold_exit_ns": one.cold_exit_ns });
+fn to_json(overheads: &ProbeOverheads) -> Json {
+    let overhead = |one: &ProbeOverhead| {
+        let method = if one.in_situ { "in situ" } else { "hot loop" };
+        json!({ "base_ns": one.base_ns, "cold_exit_ns": one.cold_exit_ns, "method": method })
+    };
     let kinds =
         [("vector", &overheads.vector), ("softirq", &overheads.softirq), ("irq", &overheads.irq)];
     let mut all: Map<String, Json> =
@@ -244,7 +305,11 @@ fn name_of(key: u32) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use zerocopy::FromZeros;
+
     use super::*;
+    use crate::bpf::layout::Row;
+    use crate::probe_overhead::WarmOverhead;
 
     fn spans(ns: u64, count: u64) -> EmptySpans {
         let mut spans = EmptySpans { sum_ns: ns * count, ..EmptySpans::default() };
@@ -262,6 +327,29 @@ mod tests {
         assert_eq!(overheads.of(KEYS_DENSE), overheads.irq);
         assert_eq!(overheads.of(KEY_IRQ + 24).base_ns, 20);
         assert_ne!(overheads.irq.base_ns, 20);
+    }
+
+    #[test]
+    fn each_type_of_cores_has_its_own_overhead() {
+        let calibration = |name: &str, cpus: &[u32], in_span_ns| CoreCalibration {
+            core: CoreType { name: name.to_owned(), cpus: cpus.to_vec() },
+            warm: WarmOverhead { in_span_ns, ..WarmOverhead::default() },
+        };
+        let warm = [calibration("cpu_core", &[0, 1], 20), calibration("cpu_atom", &[2, 3], 50)];
+        let row = |cpu, ns: u64| {
+            let mut row = Box::new(Row::new_zeroed());
+            (row.key, row.count, row.sum) = (KEY_VECTOR, SPANS_MIN, ns * SPANS_MIN);
+            row.flat[stats::histogram::slot_of(ns)] = SPANS_MIN;
+            CountedRow { cpu, row, nested: None }
+        };
+        let overhead = InSituOverhead::from_rows(0, &warm, &[row(0, 30), row(1, 30), row(3, 90)]);
+        let base_ns = |cpu, key| overhead.on(cpu).times.of(key).base_ns;
+        assert_eq!([0, 1, 2, 3].map(|cpu| base_ns(cpu, KEY_VECTOR)), [30, 30, 90, 90]);
+        assert_eq!([0, 3].map(|cpu| base_ns(cpu, KEY_IRQ)), [20, 50], "the warm loop's");
+        let json = overhead.to_json();
+        assert_eq!(json["cpu_atom"]["vector"]["base_ns"], 90);
+        assert_eq!(json["cpu_atom"]["vector"]["method"], "in situ");
+        assert_eq!(json["cpu_core"]["irq"]["method"], "hot loop");
     }
 
     #[test]
@@ -292,7 +380,7 @@ mod tests {
                 (KEY_VECTOR, spans(first, 9)),
                 (KEY_VECTOR + KEY_SECOND, spans(second, 9)),
             ]);
-            let overhead = ProbeOverhead { base_ns: first, cold_exit_ns };
+            let overhead = ProbeOverhead { base_ns: first, cold_exit_ns, in_situ: true };
             assert_eq!(time_overheads(&by_key, 2).of(KEY_VECTOR), overhead);
         }
     }

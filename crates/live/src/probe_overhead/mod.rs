@@ -12,8 +12,11 @@
 pub mod events;
 pub mod in_situ;
 
+use serde_json::{Value as Json, json};
+
 use crate::bpf::layout::{Config, KEY_BENCH};
 use crate::bpf::{BpfError, Flavour, LoadSpec, Maps, Probes, RowLayout};
+use crate::host::{CoreType, format_cpu_list};
 use crate::perf::EventGroup;
 use crate::syscall_loop::{median, ns_per_call};
 use crate::window::Stop;
@@ -36,6 +39,50 @@ pub struct WarmOverhead {
     pub total_range_ns: (u64, u64),
     /// For each event: what reading it adds to its own count inside the span.
     pub events: Vec<f64>,
+}
+
+/// The warm loop's result on one type of cores.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CoreCalibration {
+    /// The cores for which it stands; the loop ran on the first.
+    pub core: CoreType,
+    /// The result.
+    pub warm: WarmOverhead,
+}
+
+impl CoreCalibration {
+    /// Its figures, for the observer block.
+    #[must_use]
+    pub fn to_json(&self) -> Json {
+        json!({
+            "name": self.core.name,
+            "cpus": format_cpu_list(&self.core.cpus),
+            "calibrated_on_cpu": self.core.cpus.first(),
+            "probe_overhead_in_span_ns": self.warm.in_span_ns,
+            "probe_overhead_ns": self.warm.total_ns,
+            "probe_overhead_min_ns": self.warm.total_range_ns.0,
+            "probe_overhead_max_ns": self.warm.total_range_ns.1,
+        })
+    }
+}
+
+/// Measures a pair of probes on the first CPU of each type of cores ([`calibrate`]).
+///
+/// # Errors
+/// As [`calibrate`].
+pub fn calibrate_each(
+    flavour: Flavour,
+    cores: &[CoreType],
+    events: Option<&EventGroup>,
+    calls: u32,
+    stop: &Stop,
+) -> Result<Vec<CoreCalibration>, BpfError> {
+    let each = cores.iter().filter_map(|core| Some((core, *core.cpus.first()?)));
+    each.map(|(core, cpu)| {
+        let warm = calibrate(flavour, cpu, events, calls, stop)?;
+        Ok(CoreCalibration { core: core.clone(), warm })
+    })
+    .collect()
 }
 
 /// Measures a pair of probes on `cpu`, with the given events read at both ends, by `calls` system calls for
