@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use attribution::ContextKey;
 use attribution::stack::{ClosedSpan, DEPTH_MAX, SpanStack};
 use live::bpf::layout::{Config, KEY_IRQ, NestedTimes, ProbeOverhead, ProbeOverheads};
-use live::bpf::{BpfError, CountedRow, Flavour, LoadSpec, Maps, Probes, RowLayout};
+use live::bpf::{BpfError, CountedRow, Flavour, KnownContexts, LoadSpec, Maps, Probes, RowLayout};
 use proptest::prelude::*;
 
 const CPU: u32 = 0;
@@ -393,7 +393,8 @@ fn sources_without_a_row_are_counted_as_lost() {
 /// A span that finds no histogram is lost as a whole, and counted as such.
 #[test]
 fn spans_without_a_histogram_are_counted_as_lost() {
-    let contexts = [(CPU, 90)].into();
+    let known = KnownContexts { all: 90, nesting: 10 };
+    let contexts = [(CPU, known)].into();
     let layout = RowLayout::for_contexts(&contexts);
     let spec = LoadSpec {
         flavour: Flavour::Btf,
@@ -456,7 +457,9 @@ fn of_objects_with_the_same_maps_one_counts() {
 /// hardly more kernel memory than one, and what the layout says.
 #[test]
 fn the_memory_of_512_cpus_is_bounded_whatever_the_passes() {
-    let layout = RowLayout::for_contexts(&(0..512).map(|cpu| (cpu, 50)).collect());
+    let layout = RowLayout::for_contexts(
+        &(0..512).map(|cpu| (cpu, KnownContexts { all: 50, nesting: 10 })).collect(),
+    );
     let load = |maps, events| {
         let config = Config { events, ..Config::default() };
         let programs = ["irq_handler_in", "irq_handler_out", "softirq_in", "softirq_out"];

@@ -15,7 +15,7 @@ use lab::handlers::{
 use live::bpf::Flavour;
 use live::bpf::layout::EVENTS_MAX;
 use live::handlers::{LiveBench, LiveSettings};
-use live::host::{CoreType, Root, parse_cpu_list};
+use live::host::{CoreType, Root, irq_threads, parse_cpu_list};
 use live::window::{Stop, Until};
 
 static ALONE: Mutex<()> = Mutex::new(());
@@ -265,4 +265,24 @@ fn each_type_of_cores_is_calibrated() {
         );
         assert_eq!(subtracted[name]["vector"]["method"], "in situ", "{subtracted}");
     }
+}
+
+/// Task switches have a program where an IRQ line has a thread, and the thread's runs have rows.
+#[test]
+fn threads_of_irq_lines_are_measured_where_there_are_any() {
+    let _alone = alone();
+    let threads = irq_threads(&Root::default());
+    let Some(mut bench) = bench(settings(500)) else { return };
+    let absent = bench.facts().absent;
+    let is_absent = absent.iter().any(|one| one.what == "threads of device IRQs");
+    assert_eq!(is_absent, threads.is_empty(), "{absent:?}");
+    let Some(sample) = measured(&mut bench, made(Stimulus::Disk), 0) else { return };
+    check_spans(&sample);
+    let runs = total(&sample, |source| source.context.kind == ContextKind::IrqThread);
+    let lines: Vec<u32> = threads.iter().map(|thread| thread.irq).collect();
+    let handled = total(&sample, |source| {
+        source.context.kind == ContextKind::HardIrq && lines.contains(&source.context.number)
+    });
+    // An interrupt wakes its thread; one may run for several, and the last one after the window.
+    assert!(runs > 0 || handled < 2, "{handled} interrupts, {runs} runs of their threads");
 }

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use zerocopy::FromZeros;
 
 pub use attribution::key::{
-    KEY_BENCH, KEY_FAULT_KERNEL, KEY_FAULT_USER, KEY_IRQ, KEY_NAPI, KEY_NMI, KEY_NONE, KEY_SECOND,
-    KEY_SOFTIRQ, KEY_VECTOR, KEYS_DENSE,
+    KEY_BENCH, KEY_FAULT_KERNEL, KEY_FAULT_USER, KEY_IRQ, KEY_IRQ_THREAD, KEY_NAPI, KEY_NMI,
+    KEY_NONE, KEY_SECOND, KEY_SOFTIRQ, KEY_VECTOR, KEYS_DENSE,
 };
 
 pub use super::constants::*;

@@ -9,7 +9,7 @@ pub mod programs;
 pub mod rows;
 
 pub use object::{CountedRow, EventErrors, Flavour, LoadSpec, Maps, Probes, known_tracepoints};
-pub use rows::RowLayout;
+pub use rows::{KnownContexts, RowLayout};
 
 /// Why the programs cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -14,8 +14,17 @@ const ROWS_AMPLE: u32 = 96;
 const AMPLE_BYTES: u64 = 32 << 20;
 /// Rows beyond the contexts that a CPU is known to have: lines that are new, or move to it.
 const ROWS_SPARE: u32 = 8;
-/// Contexts with spans inside of theirs, on a CPU: the ten softirqs, and some that have lost an exit.
-const NESTED: u32 = 14;
+/// Of the contexts with spans inside theirs, those beyond what a CPU is known to have.
+const NESTED_SPARE: u32 = 4;
+
+/// The contexts that a CPU is known to have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KnownContexts {
+    /// All of them.
+    pub all: u32,
+    /// Those whose spans can have others inside: softirqs, and threads of IRQ lines.
+    pub nesting: u32,
+}
 
 /// The rows of one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,11 +55,13 @@ impl RowLayout {
     /// For the number of contexts that each CPU is known to have. On a machine of few CPUs every one has
     /// ample rows; on one of many, those that it needs and some to spare.
     #[must_use]
-    pub fn for_contexts(contexts: &BTreeMap<u32, u32>) -> Self {
+    pub fn for_contexts(contexts: &BTreeMap<u32, KnownContexts>) -> Self {
         let share = AMPLE_BYTES / size_of::<Row>() as u64 / contexts.len().max(1) as u64;
         let ample = u32::try_from(share).unwrap_or(ROWS_AMPLE).min(ROWS_AMPLE);
-        let rows = |known: &u32| known.saturating_add(ROWS_SPARE).max(ample);
-        Self::of(contexts.iter().map(|(cpu, known)| (*cpu, rows(known), NESTED)))
+        Self::of(contexts.iter().map(|(cpu, known)| {
+            let rows = known.all.saturating_add(ROWS_SPARE).max(ample);
+            (*cpu, rows, known.nesting.saturating_add(NESTED_SPARE).min(ROWS_MAX))
+        }))
     }
 
     /// From each CPU's number of rows and of those with spans inside theirs.
@@ -102,7 +113,11 @@ mod tests {
 
     /// So many CPUs with that many contexts each.
     fn machine(cpus: u32, contexts: u32) -> RowLayout {
-        RowLayout::for_contexts(&(0..cpus).map(|cpu| (cpu, contexts)).collect())
+        RowLayout::for_contexts(&(0..cpus).map(|cpu| (cpu, known(contexts))).collect())
+    }
+
+    fn known(all: u32) -> KnownContexts {
+        KnownContexts { all, nesting: 10 }
     }
 
     #[test]
@@ -115,7 +130,9 @@ mod tests {
 
     #[test]
     fn ranges_of_cpus_do_not_overlap_and_end_in_the_maps() {
-        let contexts = BTreeMap::from([(3, 30), (0, 200), (7, 30), (1_000, 99)]);
+        let contexts = BTreeMap::from(
+            [(3, 30), (0, 200), (7, 30), (1_000, 99)].map(|(cpu, all)| (cpu, known(all))),
+        );
         let layout = RowLayout::for_contexts(&contexts);
         let (mut rows, mut nested) = (1, 1);
         for (_, cpu) in layout.cpus() {

@@ -8,7 +8,9 @@ use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::handlers::{Condition, HandlersBench, Pass, ProbeOverhead, WindowSample};
 use serde_json::{Map, json};
 
-use super::agreement::{Bracket, CpuCounts, Files, compare, gate_agrees_with_files};
+use super::agreement::{
+    Bracket, CpuCounts, Files, compare, gate_agrees_with_files, nested_threaded_lines,
+};
 use super::convert::{sample_of, sample_of_counter, window_of};
 use super::known_contexts::known_contexts;
 use super::passes::{LoadedPass, has_probe};
@@ -20,7 +22,9 @@ use crate::bpf::programs::{choose, context_of_program};
 use crate::bpf::{BpfError, CountedRow, Flavour, Maps, RowLayout};
 use crate::clock::Reading;
 use crate::host::cpu_facts;
-use crate::host::{CoreType, Root, core_types, format_cpu_list, last_level_cache_bytes};
+use crate::host::{
+    CoreType, Root, core_types, format_cpu_list, irq_threads, last_level_cache_bytes,
+};
 use crate::perf::{EventGroup, EventPlan, UNKNOWN_EVENT, plan_events};
 use crate::probe_overhead::in_situ::InSituOverhead;
 use crate::probe_overhead::{CALLS, CoreCalibration, ROUNDS, calibrate_each};
@@ -183,7 +187,7 @@ impl LiveBench {
         if let Some(first) = self.passes.first() {
             return load(first.programs.clone());
         }
-        let chosen = choose(self.flavour);
+        let chosen = choose(self.flavour, !irq_threads(&self.root).is_empty());
         let mut loaded = load(chosen.programs)?;
         self.absent.push(absence(
             "exceptions other than page faults".to_owned(),
@@ -283,6 +287,7 @@ impl LiveBench {
         let states = loaded.probes.states().map_err(bench_error)?;
         let rows = loaded.probes.rows().map_err(bench_error)?;
         let has_probe = |key: u32| has_probe(key, &loaded.programs);
+        let nested_threaded = nested_threaded_lines(&self.root, bracket);
         for &cpu in &self.settings.cpus {
             let Some(state) = states.get(cpu as usize) else { continue };
             let window = window_of(cpu, state);
@@ -304,6 +309,7 @@ impl LiveBench {
                 state,
                 rows: of_cpu.iter().map(|row| &*row.row).collect(),
                 has_probe: &has_probe,
+                nested_threaded: &nested_threaded,
             };
             let lines = compare(&counts, bracket, use_exact);
             sample.contexts.extend(lines.iter().filter_map(sample_of_counter));

@@ -8,7 +8,7 @@ use stats::{Batch, Batches, Distribution, LogLinear, Peak};
 
 use crate::bpf::CountedRow;
 use crate::bpf::layout::{CpuState, HISTOGRAM_SLOTS, Row};
-use crate::host::Root;
+use crate::host::{Root, irq_of_thread};
 use crate::probe_overhead::events::EventOverheads;
 
 /// Longest name of an action or device.
@@ -34,6 +34,11 @@ pub fn context_of(row: &Row, root: &Root) -> Option<(Context, Timing)> {
         ContextKey::Irq(irq) => {
             let name = read_name(row).unwrap_or_else(|| actions_of(root, irq));
             Some((context(ContextKind::HardIrq, irq, &name), Timing::Probes))
+        }
+        ContextKey::IrqThread(_) => {
+            let comm = read_name(row)?;
+            let (irq, name) = irq_of_thread(&comm)?;
+            Some((context(ContextKind::IrqThread, irq, name), Timing::Probes))
         }
         ContextKey::Softirq(number) => {
             let name = SOFTIRQS.get(number as usize)?;

@@ -4,35 +4,53 @@ use std::collections::BTreeMap;
 
 use attribution::context::{SOFTIRQS, VECTORS};
 
-use crate::host::{IrqAffinity, Root, irq_affinities};
+use crate::bpf::KnownContexts;
+use crate::host::{IrqAffinity, IrqThread, Root, irq_affinities, irq_threads};
 
 /// NMI handlers, and page faults from user and kernel mode.
 const OTHERS: u32 = 3;
 
 /// For each of `cpus`: the rows that a window needs, or its calibration if that is more, as this machine's
 /// IRQ lines are routed now.
-pub(super) fn known_contexts(root: &Root, cpus: &[u32]) -> BTreeMap<u32, u32> {
-    of_lines(&irq_affinities(root).unwrap_or_default(), cpus)
+pub(super) fn known_contexts(root: &Root, cpus: &[u32]) -> BTreeMap<u32, KnownContexts> {
+    of_lines(&irq_affinities(root).unwrap_or_default(), &irq_threads(root), cpus)
 }
 
-fn of_lines(irqs: &[IrqAffinity], cpus: &[u32]) -> BTreeMap<u32, u32> {
+/// What is on a CPU.
+#[derive(Clone, Copy, Default)]
+struct OnCpu {
+    lines: u32,
+    actions: u32,
+    threads: u32,
+}
+
+fn of_lines(
+    irqs: &[IrqAffinity],
+    irq_threads: &[IrqThread],
+    cpus: &[u32],
+) -> BTreeMap<u32, KnownContexts> {
     let everywhere: Vec<u32> = cpus.to_vec();
-    let mut on_cpu: BTreeMap<u32, (u32, u32)> = cpus.iter().map(|cpu| (*cpu, (0, 0))).collect();
+    let mut on_cpu: BTreeMap<u32, OnCpu> =
+        cpus.iter().map(|cpu| (*cpu, OnCpu::default())).collect();
+    let mut threads_of: BTreeMap<u32, u32> = BTreeMap::new();
+    irq_threads.iter().for_each(|thread| *threads_of.entry(thread.irq).or_default() += 1);
     for irq in irqs.iter().filter(|irq| !irq.actions.is_empty()) {
         let goes_to = irq.effective.as_ref().or(irq.allowed.as_ref()).unwrap_or(&everywhere);
         for cpu in goes_to {
-            let Some((lines, actions)) = on_cpu.get_mut(cpu) else { continue };
-            *lines += 1;
-            *actions += irq.actions.len() as u32;
+            let Some(here) = on_cpu.get_mut(cpu) else { continue };
+            here.lines += 1;
+            here.actions += irq.actions.len() as u32;
+            here.threads += threads_of.get(&irq.number).copied().unwrap_or(0);
         }
     }
     let (vectors, softirqs) = (VECTORS.len() as u32, SOFTIRQS.len() as u32);
-    let rows = |(lines, actions): (u32, u32)| {
+    let known = |OnCpu { lines, actions, threads }| {
         // A line may have a NAPI instance. Calibration has two rows for each context.
-        let window = vectors + softirqs + OTHERS + actions + lines;
-        window.max(2 * (vectors + softirqs + lines))
+        let window = vectors + softirqs + OTHERS + actions + lines + threads;
+        let all = window.max(2 * (vectors + softirqs + lines));
+        KnownContexts { all, nesting: softirqs + threads }
     };
-    on_cpu.into_iter().map(|(cpu, counts)| (cpu, rows(counts))).collect()
+    on_cpu.into_iter().map(|(cpu, here)| (cpu, known(here))).collect()
 }
 
 #[cfg(test)]
@@ -53,11 +71,14 @@ mod tests {
             line(3, 9, Some(vec![1, 7])),
             line(4, 1, None),
         ];
-        let known = of_lines(&irqs, &[0, 1, 2]);
+        let thread = IrqThread { irq: 3, action: "nvme".to_owned() };
+        let known = of_lines(&irqs, &[thread], &[0, 1, 2]);
         let fixed = 2 * (VECTORS.len() + SOFTIRQS.len()) as u32;
-        assert_eq!(known[&0], fixed + 4);
-        assert_eq!(known[&1], fixed + 4);
-        assert_eq!(known[&2], fixed + 2);
+        assert_eq!(known[&0].all, fixed + 4);
+        assert_eq!(known[&1].all, fixed + 4);
+        assert_eq!(known[&2].all, fixed + 2);
+        let softirqs = SOFTIRQS.len() as u32;
+        assert_eq!([0, 1, 2].map(|cpu| known[&cpu].nesting), [softirqs, softirqs + 1, softirqs]);
     }
 
     /// A server of 512 CPUs with 16 NVMe controllers that have a queue for each CPU, and two network cards
@@ -68,7 +89,7 @@ mod tests {
         let nvme = (0..16 * 512).map(|at| line(at, 1, Some(vec![at % 512])));
         let cards = (0..512).map(|at| line(10_000 + at, 1, Some(vec![at])));
         let irqs: Vec<IrqAffinity> = nvme.chain(cards).collect();
-        let layout = RowLayout::for_contexts(&of_lines(&irqs, &cpus));
+        let layout = RowLayout::for_contexts(&of_lines(&irqs, &[], &cpus));
         assert!(layout.on(511).rows >= 2 * (21 + 17));
         assert!(layout.bytes() < 320 << 20, "{}", layout.bytes());
     }

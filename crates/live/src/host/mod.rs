@@ -14,6 +14,7 @@ mod cpu_time;
 pub mod diagnosis;
 mod guest_devices;
 pub mod interrupts;
+mod irq_threads;
 mod kernel;
 mod pmu;
 mod rights;
@@ -34,10 +35,13 @@ pub use cpu_time::{CpuSteal, MemoryFacts, StealFacts, memory_facts, steal_facts}
 pub use diagnosis::{Finding, Status, diagnose};
 pub use guest_devices::{first_disk, has_paired_cards};
 pub use interrupts::{InterruptLine, Interrupts};
+pub use irq_threads::{IrqThread, irq_of_thread, irq_threads};
 pub use kernel::{KernelFacts, Preemption, kernel_facts};
 pub use pmu::{EventKind, EventScope, PmuEvent, PmuFacts, pmu_facts};
 pub use rights::{RightsFacts, rights_facts};
 pub use root::Root;
+#[cfg(test)]
+pub(crate) use root::plant;
 pub use run_block::run_host_block;
 pub use smi::smi_count;
 pub use tracepoints::{BtfFacts, Tracepoint, X86_VECTORS, needed_tracepoints, tracepoint_facts};

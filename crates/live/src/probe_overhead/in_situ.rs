@@ -89,7 +89,7 @@ impl InSituCalibration {
         warm: &[CoreCalibration],
         events: Option<&EventGroup>,
     ) -> Result<Self, BpfError> {
-        let has: BTreeSet<String> = choose(flavour).programs.into_iter().collect();
+        let has: BTreeSet<String> = choose(flavour, false).programs.into_iter().collect();
         let names = |tracepoint| {
             ["open_first_at", "close_first_at", "open_second_at", "close_second_at"]
                 .map(|program| format!("{program}_{tracepoint}"))
