@@ -13,8 +13,8 @@ use libbpf_rs::btf::{Btf, BtfType, HasSize};
 mod constants;
 
 /// Structures of `handlers.bpf.c` that this crate reads or writes.
-const HANDLER_STRUCTS: [&str; 7] =
-    ["config", "frame", "cpu_state", "batch", "row", "pmu_frame", "pmu_frames"];
+const HANDLER_STRUCTS: [&str; 8] =
+    ["config", "frame", "cpu_state", "batch", "row", "nested_times", "pmu_frame", "pmu_frames"];
 /// Those of `noise.bpf.c`.
 const NOISE_STRUCTS: [&str; 2] = ["noise_mark", "noise_switch"];
 

@@ -5,6 +5,8 @@
 pub enum ContextKind {
     /// The handler (action) of a device IRQ line.
     HardIrq,
+    /// The thread of a device IRQ line: the threaded part of a handler, or all of it.
+    IrqThread,
     /// A system vector of the architecture: local timer, IPIs, irq_work, thermal, error, spurious.
     Vector,
     /// A softirq, named as in /proc/softirqs.
@@ -19,8 +21,9 @@ pub enum ContextKind {
 
 impl ContextKind {
     /// All kinds, in table order.
-    pub const ALL: [ContextKind; 6] = [
+    pub const ALL: [ContextKind; 7] = [
         ContextKind::HardIrq,
+        ContextKind::IrqThread,
         ContextKind::Vector,
         ContextKind::Softirq,
         ContextKind::NapiPoll,
@@ -28,11 +31,12 @@ impl ContextKind {
         ContextKind::Exception,
     ];
 
-    /// The name in tables and JSON (`irq`, `vector`, `softirq`, `napi`, `nmi`, `exception`).
+    /// The name in tables and JSON (`irq`, `irq_thread`, `vector`, `softirq`, `napi`, `nmi`, `exception`).
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
             ContextKind::HardIrq => "irq",
+            ContextKind::IrqThread => "irq_thread",
             ContextKind::Vector => "vector",
             ContextKind::Softirq => "softirq",
             ContextKind::NapiPoll => "napi",

@@ -42,6 +42,8 @@ keys! {
     KEY_NAPI = 52;
     /// IRQ line 0; the others follow by number.
     KEY_IRQ = 64;
+    /// Added to the process number of an IRQ line's thread: its runs. No IRQ line has so high a number.
+    KEY_IRQ_THREAD = 1 << 29;
     /// Added to a key: the second of two consecutive empty spans at the entry of that context.
     KEY_SECOND = 1 << 30;
 }
@@ -65,6 +67,8 @@ pub enum ContextKey {
     Napi,
     /// An IRQ line, by number.
     Irq(u32),
+    /// The thread of an IRQ line, by its process number.
+    IrqThread(u32),
 }
 
 impl ContextKey {
@@ -79,7 +83,8 @@ impl ContextKey {
             KEY_FAULT_KERNEL => Some(ContextKey::FaultKernel),
             KEY_BENCH => Some(ContextKey::Bench),
             KEY_NAPI => Some(ContextKey::Napi),
-            KEY_IRQ..KEY_SECOND => Some(ContextKey::Irq(key - KEY_IRQ)),
+            KEY_IRQ..KEY_IRQ_THREAD => Some(ContextKey::Irq(key - KEY_IRQ)),
+            KEY_IRQ_THREAD..KEY_SECOND => Some(ContextKey::IrqThread(key - KEY_IRQ_THREAD)),
             _ => None,
         }
     }
@@ -122,8 +127,9 @@ mod tests {
         assert_eq!(ContextKey::of(KEY_NAPI), Some(ContextKey::Napi));
         assert_eq!(ContextKey::of(KEY_NAPI + 1), None);
         assert_eq!(ContextKey::of(KEYS_DENSE), Some(ContextKey::Irq(IRQS_DENSE)));
-        let last_irq = KEY_SECOND - 1 - KEY_IRQ;
-        assert_eq!(ContextKey::of(KEY_SECOND - 1), Some(ContextKey::Irq(last_irq)));
+        let last_irq = KEY_IRQ_THREAD - 1 - KEY_IRQ;
+        assert_eq!(ContextKey::of(KEY_IRQ_THREAD - 1), Some(ContextKey::Irq(last_irq)));
+        assert_eq!(ContextKey::of(KEY_IRQ_THREAD + 50), Some(ContextKey::IrqThread(50)));
         assert_eq!(ContextKey::of(KEY_SECOND + KEY_IRQ), None);
     }
 

@@ -70,7 +70,7 @@ SEC("raw_tp") int gate(u64 *ctx)
 		cpu->depth = 0;
 		read_kernel_counters(cpu->kernel_armed);
 		cpu->armed_ns = bpf_ktime_get_ns();
-		cpu->armed = 1;
+		cpu->armed = cfg.set;
 	} else {
 		cpu->disarmed_ns = bpf_ktime_get_ns();
 		cpu->armed = 0;

@@ -187,4 +187,80 @@ TRACEPOINT("page_fault_kernel") int page_fault_of_kernel(void *ctx)
 	return count_only(KEY_FAULT_KERNEL);
 }
 
+#ifndef IRQLAB_NO_BTF
+/*
+ * Threads of IRQ lines, by their runs between two switches. A switch comes with interrupts off, outside of
+ * hard IRQs. A run goes on for as long as a softirq is open that started in it: where softirqs can be
+ * preempted, the switch lies in the softirq's span.
+ */
+
+/* The key of an IRQ line's thread, irq/NUMBER-ACTION (kernel/irq/manage.c); KEY_NONE for all others. */
+static __always_inline u32 key_of_thread(struct task_struct *task)
+{
+	if (task->comm[0] != 'i' || task->comm[1] != 'r' || task->comm[2] != 'q' ||
+	    task->comm[3] != '/' || !(task->flags & PF_KTHREAD))
+		return KEY_NONE;
+	return KEY_IRQ_THREAD + task->pid;
+}
+
+static __noinline bool is_open(struct cpu_state *cpu, u32 key)
+{
+	u32 position;
+
+	if (!cpu)
+		return false;
+	for (position = 0; position < DEPTH_MAX; position++) {
+		if (position >= cpu->depth)
+			break;
+		if (cpu->frames[position].key == key)
+			return true;
+	}
+	return false;
+}
+
+static __always_inline void leave_thread(u32 key, struct task_struct *thread)
+{
+	u64 now_ns = bpf_ktime_get_ns();
+	struct cpu_state *cpu = armed_cpu();
+	struct events events;
+	struct closed_span span;
+	struct frame *frame;
+	struct row *row;
+
+	if (!cpu)
+		return;
+	frame = innermost(cpu);
+	if (!frame || frame->key != key) {
+		if (!is_open(cpu, key))
+			cpu->unmatched_exits++;
+		return;
+	}
+	read_events_at_exit(cpu->depth, &events);
+	if (!close_span(cpu, key, now_ns, 0, &span, &events))
+		return;
+	row = row_of(cpu, key);
+	if (row) {
+		if (!row->name[0])
+			bpf_probe_read_kernel_str(row->name, sizeof(thread->comm), &thread->comm);
+		count_span(cpu, row, &span, &events);
+	}
+	end_exit_probe(cpu, row, &span, &events);
+}
+
+TRACEPOINT("sched_switch") int switched(u64 *ctx)
+{
+	struct task_struct *from = (void *)ctx[1], *to = (void *)ctx[2];
+	struct cpu_state *cpu;
+	u32 key = key_of_thread(from);
+
+	if (key)
+		leave_thread(key, from);
+	key = key_of_thread(to);
+	cpu = key ? armed_cpu() : 0;
+	if (cpu && !is_open(cpu, key))
+		open_span(cpu, key, 0);
+	return 0;
+}
+#endif
+
 #include "calibration.h"

@@ -74,7 +74,12 @@ struct sched_entity {
 	struct cfs_rq *cfs_rq;
 } RELOCATED;
 
+#define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
+
 struct task_struct {
+	unsigned int flags;
+	int pid;
+	char comm[16];
 	struct sched_entity se;
 } RELOCATED;
 

@@ -21,6 +21,7 @@ struct pmu_frame {
 
 struct pmu_frames {
 	struct pmu_frame frames[DEPTH_MAX];
+	__u64 overhead_in_span[EVENTS_MAX]; /* what a pair adds to each event inside its own span */
 	__u64 unreadable; /* reads that failed */
 	__u64 last_error;
 	__u64 multiplexed; /* spans in which an event did not count all the time */
@@ -223,7 +224,7 @@ static __always_inline void charge_events(u32 position, struct events *since)
 		if (!read_event(pmu, event, &value, &idle))
 			frame->valid = 0;
 		else
-			frame->nested[event] += value - since->values[event] + cfg.overhead_in_span_events[event];
+			frame->nested[event] += value - since->values[event] + pmu->overhead_in_span[event];
 	}
 	if (frame->valid && since->charges != frame->charges) {
 		pmu->disturbed++;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
 /*
- * The rows of a CPU: which one a context has. Most keys are an index, and their row is in the key's word.
- * Rows of kernel objects (the actions of an IRQ line, NAPI instances) and, with object 0, those of all
- * other keys are looked up.
+ * The rows of a CPU: which one a context has. All CPUs' rows are in one map, of which each measured CPU has a
+ * range that the loader assigns (cpu_state): a per-CPU map would hold them for every possible CPU.
+ *
+ * Most keys are an index, and their row is in the key's word. Rows of kernel objects (the actions of an
+ * IRQ line, NAPI instances) and, with object 0, those of all other keys are looked up.
  */
 #ifndef IRQLAB_ROWS_H
 #define IRQLAB_ROWS_H
@@ -10,24 +12,51 @@
 #define BATCH_SHIFT_FIRST 20 /* 1.05 ms; doubles in long runs */
 
 struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1); /* the loader sets it to cfg.slots */
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1); /* the loader sets it: 1, and the rows of all measured CPUs */
 	__type(key, u32);
 	__type(value, struct row);
 } rows SEC(".maps");
 
-static __always_inline struct row *row_at(u32 slot)
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1); /* as for rows */
+	__type(key, u32);
+	__type(value, struct nested_times);
+} nested_times SEC(".maps");
+
+static __always_inline struct row *row_at(struct cpu_state *cpu, u32 slot)
 {
-	return bpf_map_lookup_elem(&rows, &slot);
+	u32 index = cpu->row_base + slot;
+
+	return bpf_map_lookup_elem(&rows, &index);
 }
 
 /* A new row on this CPU, or 0 when all are in use. Slot 0 means none. */
 static __always_inline u32 claim_slot(struct cpu_state *cpu)
 {
 	/* Atomic: an NMI may claim a slot in between. */
-	u32 slot = __sync_fetch_and_add(&cpu->slots_used, 1) + 1;
+	u32 slot = __sync_fetch_and_add(&cpu->rows_used, 1) + 1;
 
-	return slot < cfg.slots && slot < 1 << ROW_BITS ? slot : 0;
+	return slot <= cpu->rows_max && slot < 1 << ROW_BITS ? slot : 0;
+}
+
+/* The histograms of a row's spans with spans inside; 0 when all are in use. */
+static __noinline struct nested_times *nested_times_of(struct cpu_state *cpu, struct row *row)
+{
+	u32 index;
+
+	if (!cpu || !row)
+		return 0;
+	if (!row->nested) {
+		u32 slot = __sync_fetch_and_add(&cpu->nested_used, 1) + 1;
+
+		if (slot > cpu->nested_max)
+			return 0;
+		row->nested = slot;
+	}
+	index = cpu->nested_base + row->nested;
+	return bpf_map_lookup_elem(&nested_times, &index);
 }
 
 static __noinline struct row *first_row(struct cpu_state *cpu, u32 key)
@@ -38,7 +67,7 @@ static __noinline struct row *first_row(struct cpu_state *cpu, u32 key)
 	if (!cpu || key >= KEYS_DENSE)
 		return 0;
 	slot = claim_slot(cpu);
-	row = row_at(slot);
+	row = row_at(cpu, slot);
 	if (!slot || !row) {
 		cpu->unattributed++;
 		return 0;
@@ -75,7 +104,7 @@ struct object_key {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16384);
+	__uint(max_entries, 1); /* as for rows */
 	__type(key, struct object_key);
 	__type(value, u32);
 } slots_of_objects SEC(".maps");
@@ -112,9 +141,9 @@ static __noinline struct row *row_of_object(struct cpu_state *cpu, u32 key, u64 
 	id.cpu = bpf_get_smp_processor_id();
 	known = bpf_map_lookup_elem(&slots_of_objects, &id);
 	if (known)
-		return row_at(*known);
+		return row_at(cpu, *known);
 	slot = claim_slot(cpu);
-	row = row_at(slot);
+	row = row_at(cpu, slot);
 	if (!slot || !row || bpf_map_update_elem(&slots_of_objects, &id, &slot, BPF_ANY)) {
 		cpu->unattributed++;
 		return 0;
@@ -134,7 +163,7 @@ static __always_inline struct row *row_of(struct cpu_state *cpu, u32 key)
 	if (!is_dense(&index))
 		return row_of_object(cpu, key, 0);
 	slot = cpu->key_words[index] & ((1 << ROW_BITS) - 1);
-	return slot ? row_at(slot) : first_row(cpu, key);
+	return slot ? row_at(cpu, slot) : first_row(cpu, key);
 }
 
 /*

@@ -10,19 +10,12 @@
 
 /* Set once, before load. */
 struct config {
-	__u64 overhead_in_span_events[EVENTS_MAX]; /* what a pair adds to each event inside its own span */
-	__u32 slots; /* entries of the map `rows` */
+	__u32 set; /* which of the objects that share the maps this one is; not 0 */
 	__u32 events; /* PMU events read at entry and exit; 0: none */
 	__u32 cpus; /* stride of the map `pmu_events` */
 	__u32 times_exits; /* exit programs are timed */
-	/*
-	 * What a pair adds inside a span is inside_fixed (2^-OVERHEAD_UNIT_SHIFT ns), and inside_ratio of
-	 * the time of its exit program. Ratio 0: nothing is learned.
-	 */
-	__u32 inside_fixed;
-	__u32 inside_ratio;
-	__u32 outside_ratio; /* what a pair adds before and after a span, over what it adds inside */
-	__u32 overhead_max_ns; /* no more is learned: caches explain no more */
+	__u32 empty_spans_only; /* a span with another one inside is not counted */
+	__u32 unused;
 	__s32 percpu_offsets[PERCPU_OFFSETS]; /* see gate.h; negative: not known */
 };
 
@@ -38,16 +31,30 @@ struct frame {
 
 /* The open spans of one CPU, and the events that it could not attribute. */
 struct cpu_state {
-	__u32 armed; /* the window is open */
+	__u32 armed; /* the window is open, for the programs of this set; 0: closed */
 	__u32 depth; /* open spans */
-	__u32 slots_used; /* rows claimed */
+	__u32 row_base; /* row 1 of this CPU is at row_base + 1 of the map `rows` */
+	__u32 rows_max; /* rows of this CPU */
+	__u32 rows_used; /* rows claimed, or refused */
+	__u32 nested_base; /* as for rows, in the map `nested_times` */
+	__u32 nested_max;
+	__u32 nested_used;
 	__u32 closed; /* spans closed, modulo 2^32 */
+	/*
+	 * What a pair adds inside a span is inside_fixed (2^-OVERHEAD_UNIT_SHIFT ns), and inside_ratio of
+	 * the time of its exit program. Ratio 0: nothing is learned.
+	 */
+	__u32 inside_fixed;
+	__u32 inside_ratio;
+	__u32 outside_ratio; /* what a pair adds before and after a span, over what it adds inside */
+	__u32 overhead_max_ns; /* no more is learned: caches explain no more */
+	__u32 unused;
 	__u64 armed_ns; /* when the window opened */
 	__u64 disarmed_ns; /* when it closed */
 	__u64 unmatched_exits; /* exits without an entry */
 	__u64 abandoned; /* entries whose exit was not seen */
 	__u64 overflows; /* entries that found the stack full */
-	__u64 unattributed; /* spans for which there was no row left, or no key */
+	__u64 unattributed; /* spans for which there was no row or histogram left, or no key */
 	struct frame frames[DEPTH_MAX];
 	__u64 kernel_armed[KERNEL_COUNTERS]; /* the kernel's own counters when the window opened */
 	__u64 kernel_disarmed[KERNEL_COUNTERS]; /* and when it closed */
@@ -88,15 +95,20 @@ struct row {
 	__u64 special; /* irq: IRQ_NONE returned; napi: budget used up */
 	__u64 abandoned;
 	__u32 number; /* napi: its id */
-	__u32 shared; /* an action after the first on its line */
+	__u16 shared; /* an action after the first on its line */
+	__u16 nested; /* its entry among the CPU's `nested_times`; 0: none yet */
 	char name[NAME_BYTES]; /* NUL-terminated; empty when not read */
 	__u64 event_self[EVENTS_MAX];
 	__u64 event_inclusive[EVENTS_MAX];
 	__u64 event_spans; /* spans whose events were read at both ends */
 	struct batch batches[BATCHES];
 	__u64 flat[HISTOGRAM_SLOTS]; /* spans with nothing inside: self time equals inclusive time */
-	__u64 nested_self[HISTOGRAM_SLOTS];
-	__u64 nested_inclusive[HISTOGRAM_SLOTS];
+};
+
+/* Histograms of the spans of a row with spans inside. Few contexts have such spans: softirqs. */
+struct nested_times {
+	__u64 self_time[HISTOGRAM_SLOTS];
+	__u64 inclusive_time[HISTOGRAM_SLOTS];
 };
 
 #endif

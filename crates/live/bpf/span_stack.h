@@ -27,7 +27,7 @@ static __always_inline struct cpu_state *armed_cpu(void)
 	u32 zero = 0;
 	struct cpu_state *cpu = bpf_map_lookup_elem(&cpu_states, &zero);
 
-	return cpu && cpu->armed ? cpu : 0;
+	return cpu && cpu->armed == cfg.set ? cpu : 0;
 }
 
 /* How often the clock is read again when an IRQ comes while it is read. */
@@ -213,16 +213,16 @@ static __always_inline bool times_exit(struct row *row)
 /* An exit program took `spent_ns`: what the pair adds inside spans of this key follows it. */
 static __always_inline void learn_overhead(struct cpu_state *cpu, struct row *row, u64 spent_ns)
 {
-	u64 inside = cfg.inside_fixed +
-		     (spent_ns * cfg.inside_ratio >> (RATIO_SHIFT - OVERHEAD_UNIT_SHIFT));
+	u64 inside = cpu->inside_fixed +
+		     (spent_ns * cpu->inside_ratio >> (RATIO_SHIFT - OVERHEAD_UNIT_SHIFT));
 	u64 index = row->key, overhead;
 	u32 *word;
 
-	if (cfg.inside_ratio && inside > (u64)cfg.overhead_max_ns << OVERHEAD_UNIT_SHIFT)
+	if (cpu->inside_ratio && inside > (u64)cpu->overhead_max_ns << OVERHEAD_UNIT_SHIFT)
 		return;
 	row->timed_exits++;
 	row->timed_exits_ns += spent_ns;
-	if (!cfg.inside_ratio)
+	if (!cpu->inside_ratio)
 		return;
 	if (!is_dense(&index))
 		index = KEY_NONE;
@@ -297,7 +297,7 @@ static __always_inline void release_span(struct cpu_state *cpu, struct frame *fr
 	if (position > 0) {
 		struct frame *parent = &cpu->frames[(position - 1) & (DEPTH_MAX - 1)];
 		/* Entering the entry program, and leaving the exit program. */
-		u64 outside_ns = overhead_ns * cfg.outside_ratio >> RATIO_SHIFT;
+		u64 outside_ns = overhead_ns * cpu->outside_ratio >> RATIO_SHIFT;
 
 		parent->nested_ns += raw_ns + outside_ns;
 		span->run.frame = parent;
@@ -396,13 +396,24 @@ static __always_inline void end_exit_probe(struct cpu_state *cpu, struct row *ro
 static __always_inline void count_span(struct cpu_state *cpu, struct row *row,
 				       struct closed_span *span, struct events *events)
 {
+	struct nested_times *nested = 0;
+
+	if (span->descendants) {
+		if (cfg.empty_spans_only)
+			return;
+		nested = nested_times_of(cpu, row);
+		if (!nested) {
+			cpu->unattributed++;
+			return;
+		}
+	}
 	add_value(row, span->self_ns, span->end_ns, cpu->armed_ns);
 	row->overhead_ns += span->overhead_ns;
 	if (span->clamped_ns) {
 		row->clamped++;
 		row->clamped_ns += span->clamped_ns;
 	}
-	if (!span->descendants) {
+	if (!nested) {
 		row->flat[slot_of_value(span->self_ns)]++;
 	} else {
 		row->nested_count++;
@@ -411,8 +422,8 @@ static __always_inline void count_span(struct cpu_state *cpu, struct row *row,
 			row->nested_max = span->inclusive_ns;
 			row->nested_max_at_ns = span->end_ns;
 		}
-		row->nested_self[slot_of_value(span->self_ns)]++;
-		row->nested_inclusive[slot_of_value(span->inclusive_ns)]++;
+		nested->self_time[slot_of_value(span->self_ns)]++;
+		nested->inclusive_time[slot_of_value(span->inclusive_ns)]++;
 	}
 	count_events(row, events);
 }

@@ -6,9 +6,10 @@ use std::sync::Mutex;
 use attribution::ContextKey;
 use attribution::stack::{ClosedSpan, DEPTH_MAX, SpanStack};
 use live::bpf::layout::{
-    Config, KEY_BENCH, KEY_IRQ, OVERHEAD_UNIT_SHIFT, RATIO_SHIFT, ROW_BITS, Row,
+    Config, CpuOverheads, KEY_BENCH, KEY_IRQ, Learning, NestedTimes, OVERHEAD_UNIT_SHIFT,
+    RATIO_SHIFT,
 };
-use live::bpf::{BpfError, Flavour, LoadSpec, Probes};
+use live::bpf::{BpfError, CountedRow, Flavour, KnownContexts, LoadSpec, Maps, Probes, RowLayout};
 use proptest::prelude::*;
 
 const CPU: u32 = 0;
@@ -19,9 +20,19 @@ const ENTER_INTERRUPTED: u64 = 4;
 const EXIT_INTERRUPTED: u64 = 5;
 const EXIT_LATE: u64 = 6;
 
-/// Loads `programs`; `None`, with the reason printed, where that is not permitted.
-fn load(flavour: Flavour, config: Config, programs: &[&str]) -> Option<Probes> {
-    match Probes::load(&LoadSpec { flavour, config, programs }) {
+/// Loads `programs` with that many rows; `None`, with the reason printed, where that is not permitted.
+fn load(flavour: Flavour, rows: u32, programs: &[&str]) -> Option<Probes> {
+    load_with(Config::default(), flavour, rows, programs)
+}
+
+fn load_with(config: Config, flavour: Flavour, rows: u32, programs: &[&str]) -> Option<Probes> {
+    let maps = Maps::New(&RowLayout::same(&[CPU], rows));
+    permitted(Probes::load(&LoadSpec { flavour, config, maps, programs }))
+}
+
+/// What was loaded; `None`, with the reason printed, where that is not permitted.
+fn permitted(loaded: Result<Probes, BpfError>) -> Option<Probes> {
+    match loaded {
         Ok(probes) => Some(probes),
         Err(BpfError::NotPermitted(reason)) => {
             needs::not_run(needs::Need::Bpf, reason);
@@ -42,9 +53,10 @@ fn drive_interrupted(probes: &Probes, operation: u64, key: u64, now_ns: u64, irq
     probes.run_on(CPU, "drive", words).expect("drive runs")
 }
 
-fn rows(probes: &Probes) -> Vec<Box<Row>> {
+fn rows(probes: &Probes) -> Vec<CountedRow> {
     let rows = probes.rows().expect("rows");
-    rows.into_iter().filter(|(cpu, _)| *cpu == CPU).map(|(_, row)| row).collect()
+    assert!(rows.iter().all(|row| row.cpu == CPU), "no other CPU has rows");
+    rows
 }
 
 /// Starts over, with the window open. Nothing is attached: only what is driven is seen.
@@ -198,7 +210,7 @@ proptest! {
     fn the_kernels_stack_is_the_models(events in prop::collection::vec(any_event(), 0..120)) {
         let mut shared = SHARED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if shared.is_none() {
-            *shared = load(Flavour::Btf, Config { slots: 32, ..Config::default() }, &["drive"]);
+            *shared = load(Flavour::Btf, 32, &["drive"]);
         }
         let Some(probes) = shared.as_ref() else { return Ok(()) };
         start_over(probes);
@@ -208,9 +220,12 @@ proptest! {
         let state = probes.states().expect("states")[CPU as usize];
         let mut seen = vec![Sums::default(); 128];
         for row in rows(probes) {
-            let histograms = [&row.flat, &row.nested_self];
-            let in_histograms: u64 = histograms.iter().flat_map(|slots| slots.iter()).sum();
-            prop_assert_eq!(in_histograms, row.count);
+            let alone: u64 = row.flat.iter().sum();
+            let nested = |pick: fn(&NestedTimes) -> &[u64]| -> u64 {
+                row.nested.as_ref().map_or(0, |nested| pick(nested).iter().sum())
+            };
+            prop_assert_eq!(alone + nested(|times| &times.self_time), row.count);
+            prop_assert_eq!(nested(|times| &times.inclusive_time), row.nested_count);
             let in_batches = row.batches.iter().fold((0, 0), |(n, s), b| (n + b.count, s + b.sum));
             prop_assert_eq!(in_batches, (row.count, row.sum));
             seen[row.key as usize] = Sums {
@@ -234,8 +249,7 @@ proptest! {
 /// Every power of two, its neighbours and its middle fall into the slot that `stats` names.
 #[test]
 fn the_histograms_layout_is_that_of_stats() {
-    let Some(probes) = load(Flavour::Btf, Config { slots: 32, ..Config::default() }, &["drive"])
-    else {
+    let Some(probes) = load(Flavour::Btf, 32, &["drive"]) else {
         return;
     };
     for power in 0..37u32 {
@@ -257,9 +271,9 @@ fn the_histograms_layout_is_that_of_stats() {
 #[test]
 fn the_programs_are_quick_to_verify() {
     for events in [0, 5] {
-        let config = Config { slots: 32, events, ..Config::default() };
+        let config = Config { events, ..Config::default() };
         let programs = ["drive", "local_timer_out", "irq_handler_out", "napi_polled", "softirq_in"];
-        let Some(probes) = load(Flavour::Btf, config, &programs) else { return };
+        let Some(probes) = load_with(config, Flavour::Btf, 32, &programs) else { return };
         let Some(most) = probes.verified_instructions_max().expect("the programs' info") else {
             return needs::not_run(
                 needs::Need::Other,
@@ -273,9 +287,10 @@ fn the_programs_are_quick_to_verify() {
 /// The probe overhead is subtracted: the inside part from the span itself, all of it from its parents.
 #[test]
 fn the_probe_overhead_is_subtracted() {
-    let config = Config { slots: 32, outside_ratio: 3 << (RATIO_SHIFT - 1), ..Config::default() };
-    let Some(probes) = load(Flavour::Btf, config, &["drive"]) else { return };
-    probes.clear_for(|key| if key == 64 { 40 } else { 30 }).expect("clear");
+    let Some(probes) = load(Flavour::Btf, 32, &["drive"]) else { return };
+    let learning = Learning { outside_ratio: 3 << (RATIO_SHIFT - 1), ..Learning::default() };
+    let overheads = CpuOverheads { in_span_ns: 40, learning, ..CpuOverheads::default() };
+    probes.clear_for(overheads).expect("clear");
     probes.open_gate(CPU).expect("gate");
     let t = probes.states().expect("states")[CPU as usize].armed_ns;
     for (operation, key, at) in [
@@ -297,46 +312,49 @@ fn the_probe_overhead_is_subtracted() {
     // Around a span a pair adds half as much again as inside; the exit program ran for 70 after its
     // clock reading, and another program ran for 5.
     let outside = inside * 3 / 2 + 70 + 5;
-    // 3000 raw, minus the nested 230 and the probes outside it, minus its own 30.
-    assert_eq!(of(32).sum, 3_000 - 230 - outside - 30);
+    // 3000 raw, minus the nested 230 and the probes outside it, minus its own 40.
+    assert_eq!(of(32).sum, 3_000 - 230 - outside - inside);
     // Inclusive keeps the nested span's real time.
-    assert_eq!(of(32).sum + of(32).nested_extra, 3_000 - inside - outside - 30);
-    assert_eq!((of(1).sum, of(1).clamped, of(1).clamped_ns, of(1).count), (0, 1, 10, 1));
+    assert_eq!(of(32).sum + of(32).nested_extra, 3_000 - 2 * inside - outside);
+    assert_eq!((of(1).sum, of(1).clamped, of(1).clamped_ns, of(1).count), (0, 1, 20, 1));
 }
 
 /// What is subtracted follows the exit program's own time, by the configured part of it.
 #[test]
 fn timed_exit_programs_correct_the_overhead() {
-    let spans_of = |config: Config| {
-        let probes = load(Flavour::Btf, config, &["open_now", "close_now"])?;
-        probes.clear_for(|_| 7).expect("clear");
+    let spans_of = |times_exits, learning| {
+        let config = Config { times_exits, ..Config::default() };
+        let probes = load_with(config, Flavour::Btf, 4, &["open_now", "close_now"])?;
+        let overheads = CpuOverheads { in_span_ns: 7, learning, ..CpuOverheads::default() };
+        probes.clear_for(overheads).expect("clear");
         let links = ["open_now", "close_now"].map(|program| probes.link(program).expect("link"));
         probes.open_gate(CPU).expect("gate");
         live::syscall_loop::ns_per_call(CPU, 4_000).expect("the loop runs");
         probes.close_gate(CPU).expect("gate");
         drop(links);
         let row = rows(&probes).into_iter().find(|row| row.key == KEY_BENCH).expect("row");
-        let word = probes.states().expect("states")[CPU as usize].key_words[KEY_BENCH as usize];
-        Some((row, word >> (ROW_BITS + OVERHEAD_UNIT_SHIFT)))
+        Some((row, probes.states().expect("states")[CPU as usize].learned_ns(KEY_BENCH)))
     };
-    let untimed = Config { slots: 4, ..Config::default() };
-    let Some((row, overhead_ns)) = spans_of(untimed) else { return };
+    let Some((row, overhead_ns)) = spans_of(0, Learning::default()) else { return };
     assert_eq!((row.timed_exits, overhead_ns, row.overhead_ns), (0, 7, 7 * row.count));
-    let timed = Config { times_exits: 1, ..untimed };
-    let (row, overhead_ns) = spans_of(timed).expect("loaded before");
+    let (row, overhead_ns) = spans_of(1, Learning::default()).expect("loaded before");
     assert_eq!((overhead_ns, row.overhead_ns), (7, 7 * row.count), "timed, and nothing learned");
     assert!(row.timed_exits * 8 >= row.count - 8, "{} of {}", row.timed_exits, row.count);
     // A fixed microsecond, and no part of the program's time.
     let fixed = 1_000 << OVERHEAD_UNIT_SHIFT;
-    let learning =
-        Config { inside_fixed: fixed, inside_ratio: 1, overhead_max_ns: u32::MAX >> 8, ..timed };
-    let (row, overhead_ns) = spans_of(learning).expect("loaded before");
+    let learning = Learning {
+        inside_fixed: fixed,
+        inside_ratio: 1,
+        overhead_max_ns: u32::MAX >> 8,
+        ..Learning::default()
+    };
+    let (row, overhead_ns) = spans_of(1, learning).expect("loaded before");
     let part_ns = row.timed_exits_ns / row.timed_exits >> RATIO_SHIFT;
     assert!((1_000..2_000 + part_ns as u32).contains(&overhead_ns), "{overhead_ns}");
     assert!(row.overhead_ns > 900 * row.count, "{} of {}", row.overhead_ns, row.count);
     // More than caches explain is not learned.
-    let (row, overhead_ns) =
-        spans_of(Config { overhead_max_ns: 999, ..learning }).expect("loaded before");
+    let bounded = Learning { overhead_max_ns: 999, ..learning };
+    let (row, overhead_ns) = spans_of(1, bounded).expect("loaded before");
     assert_eq!((overhead_ns, row.timed_exits), (7, 0));
 }
 
@@ -344,8 +362,7 @@ fn timed_exit_programs_correct_the_overhead() {
 #[test]
 fn the_actions_of_a_shared_line_are_counted_apart() {
     let programs = ["irq_handler_in", "irq_handler_out"];
-    let Some(probes) = load(Flavour::Raw, Config { slots: 32, ..Config::default() }, &programs)
-    else {
+    let Some(probes) = load(Flavour::Raw, 32, &programs) else {
         return;
     };
     start_over(&probes);
@@ -369,8 +386,7 @@ fn the_actions_of_a_shared_line_are_counted_apart() {
 #[test]
 fn an_irq_line_has_a_row_whatever_its_number() {
     let programs = ["irq_handler_in", "irq_handler_out", "drive"];
-    let Some(probes) = load(Flavour::Raw, Config { slots: 32, ..Config::default() }, &programs)
-    else {
+    let Some(probes) = load(Flavour::Raw, 32, &programs) else {
         return;
     };
     start_over(&probes);
@@ -403,8 +419,7 @@ fn an_irq_line_has_a_row_whatever_its_number() {
 /// More sources than rows: counted as unattributed, never charged to another source.
 #[test]
 fn sources_without_a_row_are_counted_as_lost() {
-    let Some(probes) = load(Flavour::Btf, Config { slots: 4, ..Config::default() }, &["drive"])
-    else {
+    let Some(probes) = load(Flavour::Btf, 3, &["drive"]) else {
         return;
     };
     start_over(&probes);
@@ -415,4 +430,93 @@ fn sources_without_a_row_are_counted_as_lost() {
     }
     assert_eq!(rows(&probes).len(), 3);
     assert_eq!(probes.states().expect("states")[CPU as usize].unattributed, 3);
+}
+
+/// A span that finds no histogram is lost as a whole, and counted as such.
+#[test]
+fn spans_without_a_histogram_are_counted_as_lost() {
+    let known = KnownContexts { all: 90, nesting: 10 };
+    let contexts = [(CPU, known)].into();
+    let layout = RowLayout::for_contexts(&contexts);
+    let spec = LoadSpec {
+        flavour: Flavour::Btf,
+        config: Config::default(),
+        maps: Maps::New(&layout),
+        programs: &["drive"],
+    };
+    let Some(probes) = permitted(Probes::load(&spec)) else { return };
+    start_over(&probes);
+    let start = probes.states().expect("states")[CPU as usize].armed_ns;
+    let contexts = u64::from(layout.on(CPU).nested) + 5;
+    for at in 0..contexts {
+        let from = start + 100 * at;
+        for (operation, key, at) in
+            [(ENTER, 64 + at, 0), (ENTER, 1, 10), (EXIT, 1, 20), (EXIT, 64 + at, 40)]
+        {
+            drive(&probes, operation, key, from + at);
+        }
+    }
+    let counted: u64 = rows(&probes).iter().map(|row| row.nested_count).sum();
+    assert_eq!(counted, contexts - 5);
+    assert!(rows(&probes).iter().all(|row| row.count > 0 || row.sum == 0));
+    assert_eq!(probes.states().expect("states")[CPU as usize].unattributed, 5);
+}
+
+/// Objects that share their maps count only in their own windows, and each starts from nothing.
+#[test]
+fn of_objects_with_the_same_maps_one_counts() {
+    let Some(first) = load(Flavour::Btf, 32, &["drive"]) else { return };
+    let spec = LoadSpec {
+        flavour: Flavour::Btf,
+        config: Config { empty_spans_only: 1, ..Config::default() },
+        maps: Maps::Of(&first),
+        programs: &["drive"],
+    };
+    let second = Probes::load(&spec).expect("as the first");
+    let span = |probes: &Probes, key: u64| {
+        let start = first.states().expect("states")[CPU as usize].armed_ns;
+        for (operation, key, at) in
+            [(ENTER, key, 0), (ENTER, 1, 10), (EXIT, 1, 20), (EXIT, key, 40)]
+        {
+            drive(probes, operation, key, start + at);
+        }
+    };
+    let keys = |probes: &Probes| -> Vec<(u32, u64)> {
+        rows(probes).iter().map(|row| (row.key, row.count)).collect()
+    };
+    start_over(&first);
+    span(&first, 40);
+    span(&second, 41);
+    assert_eq!(keys(&first), [(1, 1), (40, 1)]);
+    start_over(&second);
+    span(&first, 42);
+    span(&second, 43);
+    // The outer span is not empty: its row counts nothing.
+    assert_eq!(keys(&second), [(1, 1), (43, 0)]);
+}
+
+/// A machine of 512 CPUs, with the maps that it would have: five passes, each with its calibration, need
+/// hardly more kernel memory than one, and what the layout says.
+#[test]
+fn the_memory_of_512_cpus_is_bounded_whatever_the_passes() {
+    let layout = RowLayout::for_contexts(
+        &(0..512).map(|cpu| (cpu, KnownContexts { all: 50, nesting: 10 })).collect(),
+    );
+    let load = |maps, events| {
+        let config = Config { events, ..Config::default() };
+        let programs = ["irq_handler_in", "irq_handler_out", "softirq_in", "softirq_out"];
+        let spec = LoadSpec { flavour: Flavour::Btf, config, maps, programs: &programs };
+        permitted(Probes::load(&spec))
+    };
+    let Some(first) = load(Maps::New(&layout), 0) else { return };
+    let memory = |probes: &Probes| probes.kernel_memory().expect("this kernel states it");
+    let mut all = memory(&first);
+    let one = all.bytes();
+    for pass in 1..10 {
+        all = all.with(memory(&load(Maps::Of(&first), pass % 2 * 5).expect("as the first")));
+    }
+    println!("512 CPUs: {one} bytes with one object, {} with ten", all.bytes());
+    assert!(all.bytes() - one < 4 << 20, "{one} bytes with one object, {} with ten", all.bytes());
+    assert!(one.abs_diff(layout.bytes()) < layout.bytes() / 10, "{one}, not {}", layout.bytes());
+    assert!(one < 256 << 20, "{one}");
 }

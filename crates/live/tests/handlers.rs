@@ -13,8 +13,9 @@ use lab::handlers::{
     Condition, ContextStats, HandlersBench, Load, Rate, Stimulus, Timing, WindowSample,
 };
 use live::bpf::Flavour;
+use live::bpf::layout::EVENTS_MAX;
 use live::handlers::{LiveBench, LiveSettings};
-use live::host::{Root, parse_cpu_list};
+use live::host::{CoreType, Root, irq_threads, parse_cpu_list};
 use live::window::{Stop, Until};
 
 static ALONE: Mutex<()> = Mutex::new(());
@@ -221,4 +222,72 @@ fn a_command_is_measured_until_it_ends() {
     assert!(sample.length_ns() >= 300_000_000, "the command slept inside the window");
     let ended = sample.facts["command_ended"].as_str().unwrap_or_default();
     assert!(ended.contains('3'), "{ended}");
+}
+
+/// The kernel memory of a bench, bytes, and the number of its passes.
+fn kernel_memory(events: Vec<String>) -> Option<(u64, usize)> {
+    let bench = bench(LiveSettings { events, calibration_calls: 1_000, ..settings(100) })?;
+    let observer = bench.facts().observer;
+    let bytes = observer["kernel_memory_bytes"].as_u64().expect("this kernel states it");
+    Some((bytes, bench.passes().len()))
+}
+
+/// Rows are kept once, not once for each pass: a pass adds its programs alone.
+#[test]
+fn more_passes_need_hardly_more_kernel_memory() {
+    let _alone = alone();
+    let Some((one, 1)) = kernel_memory(Vec::new()) else { return };
+    // Three passes of events, as many as a pass holds.
+    let events = vec!["cpu-clock".to_owned(); 3 * EVENTS_MAX];
+    let (four, passes) = kernel_memory(events).expect("as before");
+    assert_eq!(passes, 4);
+    println!("{one} bytes with one pass, {four} with {passes}");
+    assert!(four < 2 * one, "{one} bytes with one pass, {four} with {passes}");
+}
+
+/// Cores of two types are calibrated one by one, and each CPU is subtracted from by its own.
+#[test]
+fn each_type_of_cores_is_calibrated() {
+    let _alone = alone();
+    let mut settings = settings(300);
+    let [first, .., last] = settings.cpus[..] else {
+        return needs::not_run(needs::Need::Other, "a single CPU has one type of core");
+    };
+    let core = |name: &str, cpu| CoreType { name: name.to_owned(), cpus: vec![cpu] };
+    settings.core_types = Some(vec![core("large", first), core("small", last)]);
+    settings.cpus = vec![first, last];
+    let Some(mut bench) = bench(settings) else { return };
+    let observer = bench.facts().observer;
+    let types = observer["core_types"].as_array().expect("a list");
+    let calibrated: Vec<_> = types.iter().map(|one| one["calibrated_on_cpu"].as_u64()).collect();
+    assert_eq!(calibrated, [Some(u64::from(first)), Some(u64::from(last))]);
+    assert!(types.iter().all(|one| one["probe_overhead_in_span_ns"].as_u64() > Some(0)));
+    let Some(sample) = measured(&mut bench, made(Stimulus::Timer), 0) else { return };
+    check_spans(&sample);
+    for cpu in [first, last] {
+        let is_timer =
+            |source: &&ContextStats| source.cpu == cpu && source.context.name == "local_timer";
+        let timer = sample.contexts.iter().find(is_timer).expect("the stimulus raises it");
+        assert!(timer.probe_overhead_total_ns > 0, "{timer:?}");
+    }
+}
+
+/// Task switches have a program where an IRQ line has a thread, and the thread's runs have rows.
+#[test]
+fn threads_of_irq_lines_are_measured_where_there_are_any() {
+    let _alone = alone();
+    let threads = irq_threads(&Root::default());
+    let Some(mut bench) = bench(settings(500)) else { return };
+    let absent = bench.facts().absent;
+    let is_absent = absent.iter().any(|one| one.what == "threads of device IRQs");
+    assert_eq!(is_absent, threads.is_empty(), "{absent:?}");
+    let Some(sample) = measured(&mut bench, made(Stimulus::Disk), 0) else { return };
+    check_spans(&sample);
+    let runs = total(&sample, |source| source.context.kind == ContextKind::IrqThread);
+    let lines: Vec<u32> = threads.iter().map(|thread| thread.irq).collect();
+    let handled = total(&sample, |source| {
+        source.context.kind == ContextKind::HardIrq && lines.contains(&source.context.number)
+    });
+    // An interrupt wakes its thread; one may run for several, and the last one after the window.
+    assert!(runs > 0 || handled < 2, "{handled} interrupts, {runs} runs of their threads");
 }

@@ -101,6 +101,8 @@ pub(crate) fn observer(run: &Run) -> String {
         number("cpu_share_ratio").map(|share| format!("{} of CPU time", percent(share))),
         number("user_cpu_share_ratio")
             .map(|share| format!("{} of CPU time in user space", percent(share))),
+        number("kernel_memory_bytes")
+            .map(|bytes| format!("{} of kernel memory", unbroken(&human::bytes(bytes)))),
         count("events_lost").map(|lost| match lost {
             0 => "no events lost".to_owned(),
             1 => "1 event LOST".to_owned(),

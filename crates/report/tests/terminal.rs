@@ -147,9 +147,10 @@ fn the_observer_says_what_it_knows() {
     run.observer.retain(|key, _| key == "probe_overhead_ns");
     run.observer.insert("events_lost".to_owned(), 1_234.into());
     run.observer.insert("cpu_share_ratio".to_owned(), Value::Absent.to_json());
+    run.observer.insert("kernel_memory_bytes".to_owned(), 1_804_768.into());
     let text = terminal(&run, at_width(80));
     assert!(
-        text.contains("\nobserver: probe overhead 212 ns per span; 1,234 events LOST\n"),
+        text.contains(" 212 ns per span; 1.72 MiB of kernel memory; 1,234\nevents LOST\n"),
         "{text}"
     );
     run.observer.clear();

@@ -148,7 +148,8 @@ pub struct Agreement {
     pub kernel_min: Option<u64>,
     /// The most: first reading after the window less last reading before.
     pub kernel_max: Option<u64>,
-    /// How much the edges alone can make `counted` differ from `kernel_exact`.
+    /// How much the edges alone can make `counted` differ from `kernel_exact`; of all IRQ lines together,
+    /// also how many nested threaded interrupts the kernel may have counted, which no probe can see.
     pub edge_max: u64,
 }
 

@@ -5,11 +5,12 @@
 use zerocopy::FromZeros;
 
 pub use attribution::key::{
-    KEY_BENCH, KEY_FAULT_KERNEL, KEY_FAULT_USER, KEY_IRQ, KEY_NAPI, KEY_NMI, KEY_NONE, KEY_SECOND,
-    KEY_SOFTIRQ, KEY_VECTOR, KEYS_DENSE,
+    KEY_BENCH, KEY_FAULT_KERNEL, KEY_FAULT_USER, KEY_IRQ, KEY_IRQ_THREAD, KEY_NAPI, KEY_NMI,
+    KEY_NONE, KEY_SECOND, KEY_SOFTIRQ, KEY_VECTOR, KEYS_DENSE,
 };
 
 pub use super::constants::*;
+use super::rows::CpuRows;
 
 mod generated {
     #![allow(missing_docs)] // the headers in bpf/ document the fields
@@ -23,36 +24,62 @@ pub use generated::*;
 
 const _: () = assert!(HISTOGRAM_SLOTS == stats::histogram::SLOTS);
 
-/// Maximum number of rows of a CPU, including the unused row 0.
-pub const SLOTS_MAX: u32 = 1 << ROW_BITS;
-
-/// The value of `cpu_states` for a CPU that has counted nothing yet: `overhead_ns` says for a key what a
-/// probe pair adds inside its spans, ns; at most 2,097,151 are subtracted.
-#[must_use]
-pub fn initial_state(overhead_ns: impl Fn(u32) -> u64) -> CpuState {
-    let mut state = CpuState::new_zeroed();
-    let units_max = u64::from(u32::MAX >> ROW_BITS);
-    let word_of = |key| {
-        let units = overhead_ns(key).saturating_mul(1 << OVERHEAD_UNIT_SHIFT).min(units_max);
-        (units as u32) << ROW_BITS
-    };
-    for (key, word) in (0..).zip(&mut state.key_words) {
-        *word = word_of(key);
-    }
-    // All keys that are no index are those of IRQ lines.
-    state.key_words[KEY_NONE as usize] = word_of(KEYS_DENSE);
-    state
+/// How a CPU's programs learn from their own time what they add, in the units of `cpu_state` in bpf/shared.h.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Learning {
+    /// What a pair adds inside a span whatever its exit program's time, 2^-[`OVERHEAD_UNIT_SHIFT`] ns.
+    pub inside_fixed: u32,
+    /// What it adds as a part of that time, 2^-[`RATIO_SHIFT`]; with 0 nothing is learned.
+    pub inside_ratio: u32,
+    /// What it adds around a span over what it adds inside, 2^-[`RATIO_SHIFT`].
+    pub outside_ratio: u32,
+    /// The most that is learned, ns.
+    pub overhead_max_ns: u32,
 }
 
-/// The value of `cpu_states` for a CPU that has counted nothing yet, but knows what a probe pair adds inside
-/// spans as `learned` does.
-#[must_use]
-pub fn state_after(learned: &CpuState) -> CpuState {
-    let mut state = CpuState::new_zeroed();
-    for (word, learned) in state.key_words.iter_mut().zip(&learned.key_words) {
-        *word = learned >> ROW_BITS << ROW_BITS;
+/// What is subtracted on one CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuOverheads {
+    /// What a pair adds inside a span, ns, until the programs have learned it; 2,097,151 at most.
+    pub in_span_ns: u64,
+    /// How they learn it.
+    pub learning: Learning,
+    /// What a pair adds to each event of the pass, inside its own span.
+    pub events: [u64; EVENTS_MAX],
+}
+
+impl CpuOverheads {
+    /// The value of `cpu_states` for a CPU with these rows that has counted nothing yet.
+    #[must_use]
+    pub fn initial_state(&self, rows: CpuRows) -> CpuState {
+        let mut state = CpuState::new_zeroed();
+        (state.row_base, state.rows_max) = (rows.base, rows.rows);
+        (state.nested_base, state.nested_max) = (rows.nested_base, rows.nested);
+        (state.inside_fixed, state.inside_ratio) =
+            (self.learning.inside_fixed, self.learning.inside_ratio);
+        (state.outside_ratio, state.overhead_max_ns) =
+            (self.learning.outside_ratio, self.learning.overhead_max_ns);
+        let units_max = u64::from(u32::MAX >> ROW_BITS);
+        let units = self.in_span_ns.saturating_mul(1 << OVERHEAD_UNIT_SHIFT).min(units_max);
+        state.key_words.fill((units as u32) << ROW_BITS);
+        state
     }
-    state
+}
+
+impl CpuState {
+    /// What a pair adds inside spans of `key`, ns, as the programs have learned it.
+    #[must_use]
+    pub fn learned_ns(&self, key: u32) -> u32 {
+        let index = if key < KEYS_DENSE { key } else { KEY_NONE };
+        self.key_words[index as usize] >> (ROW_BITS + OVERHEAD_UNIT_SHIFT)
+    }
+
+    /// Takes over what the programs have learned into a state that has counted nothing yet.
+    pub fn learn_from(&mut self, other: &CpuState) {
+        for (word, learned) in self.key_words.iter_mut().zip(&other.key_words) {
+            *word = learned >> ROW_BITS << ROW_BITS;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -61,14 +88,18 @@ mod tests {
 
     #[test]
     fn the_overhead_of_a_key_fits_above_its_row() {
-        let mut state = initial_state(|key| if key == KEY_IRQ { u64::MAX } else { 40 });
-        let unit = 1 << (ROW_BITS + OVERHEAD_UNIT_SHIFT);
-        assert_eq!(state.key_words[KEY_SOFTIRQ as usize], 40 * unit);
+        let large = CpuOverheads { in_span_ns: u64::MAX, ..CpuOverheads::default() };
+        let state = large.initial_state(CpuRows::default());
         assert_eq!(state.key_words[KEY_IRQ as usize], u32::MAX >> ROW_BITS << ROW_BITS);
+        assert_eq!(state.learned_ns(u32::MAX), 2_097_151);
+        let overheads = CpuOverheads { in_span_ns: 40, ..CpuOverheads::default() };
+        let mut state = overheads.initial_state(CpuRows::default());
+        assert_eq!(state.learned_ns(KEY_SOFTIRQ), 40);
         state.key_words[KEY_SOFTIRQ as usize] |= 5;
-        state.unmatched_exits = 7;
-        let after = state_after(&state);
-        assert_eq!(after.key_words[KEY_SOFTIRQ as usize], 40 * unit);
-        assert_eq!(after.unmatched_exits, 0);
+        let mut after =
+            CpuOverheads::default().initial_state(CpuRows { rows: 3, ..CpuRows::default() });
+        after.learn_from(&state);
+        assert_eq!((after.learned_ns(KEY_SOFTIRQ), after.rows_max), (40, 3));
+        assert_eq!(after.key_words[KEY_SOFTIRQ as usize] & 5, 0, "the row is not taken over");
     }
 }

@@ -3,10 +3,13 @@
 mod constants;
 pub mod kernel_counters;
 pub mod layout;
+pub mod memory;
 pub mod object;
 pub mod programs;
+pub mod rows;
 
-pub use object::{EventErrors, Flavour, LoadSpec, Probes, known_tracepoints};
+pub use object::{CountedRow, EventErrors, Flavour, LoadSpec, Maps, Probes, known_tracepoints};
+pub use rows::{KnownContexts, RowLayout};
 
 /// Why the programs cannot be used.
 #[derive(Debug, thiserror::Error)]

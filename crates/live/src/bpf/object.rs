@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use libbpf_rs::btf::{BtfType, types::Typedef};
 use libbpf_rs::{
@@ -14,8 +16,10 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::BpfError;
 use super::layout::{
-    Config, CpuState, GATE_CLOSE, GATE_OPEN, PmuFrames, Row, initial_state, state_after,
+    Config, CpuOverheads, CpuState, GATE_CLOSE, GATE_OPEN, NestedTimes, PmuFrames, Row,
 };
+use super::memory::KernelMemory;
+use super::rows::RowLayout;
 
 static WITH_BTF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/handlers.btf.o"));
 static WITHOUT_BTF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/handlers.raw.o"));
@@ -54,11 +58,48 @@ impl Flavour {
 pub struct LoadSpec<'a> {
     /// How to attach.
     pub flavour: Flavour,
-    /// Constants of the programs; `cpus` is filled in here.
+    /// Constants of the programs; `cpus` and `set` are filled in here.
     pub config: Config,
+    /// Where the programs count.
+    pub maps: Maps<'a>,
     /// Names of the programs to load, as in `handlers.bpf.c`.
     pub programs: &'a [&'a str],
 }
+
+/// Where programs count.
+#[derive(Clone, Copy, Debug)]
+pub enum Maps<'a> {
+    /// In maps of their own, with these rows.
+    New(&'a RowLayout),
+    /// In the maps of programs that are loaded already, which need no further memory. Their windows must not
+    /// be open at the same time, and each clears what another has left.
+    Of(&'a Probes),
+}
+
+/// A row, with the histograms of its spans that have others inside.
+#[derive(Clone, Debug)]
+pub struct CountedRow {
+    /// The CPU.
+    pub cpu: u32,
+    /// The row.
+    pub row: Box<Row>,
+    /// Those histograms, where there are such spans.
+    pub nested: Option<Box<NestedTimes>>,
+}
+
+impl Deref for CountedRow {
+    type Target = Row;
+
+    fn deref(&self) -> &Row {
+        &self.row
+    }
+}
+
+/// The last number given to an object, by which its programs know their window.
+static SETS: AtomicU32 = AtomicU32::new(0);
+
+/// Maps with counts, which objects may share.
+const SHARED: [&str; 5] = ["cpu_states", "pmu_states", "rows", "nested_times", "slots_of_objects"];
 
 /// PMU events that could not be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,10 +139,11 @@ impl EventErrors {
 }
 
 /// The loaded programs, and the links of the attached ones.
+#[derive(Debug)]
 pub struct Probes {
     object: Object,
     links: Vec<Link>,
-    slots: u32,
+    rows: RowLayout,
 }
 
 /// The last messages of libbpf, kept for the error that follows them.
@@ -162,14 +204,38 @@ impl Probes {
             .map_err(|error| failure("opening the BPF object", &error))?;
         let cpus = libbpf_rs::num_possible_cpus()
             .map_err(|error| failure("counting the possible CPUs", &error))?;
-        let config = Config { cpus: cpus as u32, ..spec.config };
-        configure(&mut open, &config)?;
+        let set = SETS.fetch_add(1, Ordering::Relaxed) + 1;
+        let config = Config { cpus: cpus as u32, set, ..spec.config };
+        let rows = match spec.maps {
+            Maps::New(rows) => rows,
+            Maps::Of(other) => &other.rows,
+        };
+        configure(&mut open, &config, rows)?;
+        if let Maps::Of(other) = spec.maps {
+            other.lend_maps(&mut open)?;
+        }
         for mut program in open.progs_mut() {
             let name = program.name().to_string_lossy().into_owned();
             program.set_autoload(name == "gate" || spec.programs.contains(&name.as_str()));
         }
         let object = open.load().map_err(|error| failure("loading the BPF programs", &error))?;
-        Ok(Probes { object, links: Vec::new(), slots: config.slots })
+        let probes = Probes { object, links: Vec::new(), rows: rows.clone() };
+        if matches!(spec.maps, Maps::New(_)) {
+            probes.clear()?; // which tells each CPU its rows
+        }
+        Ok(probes)
+    }
+
+    /// Lets an object that is not loaded yet use the maps of this one.
+    fn lend_maps(&self, to: &mut OpenObject) -> Result<(), BpfError> {
+        for mut map in to.maps_mut() {
+            let name = map.name().to_string_lossy().into_owned();
+            if SHARED.contains(&name.as_str()) {
+                map.reuse_fd(self.map(&name)?.as_fd())
+                    .map_err(|error| failure("sharing a map", &error))?;
+            }
+        }
+        Ok(())
     }
 
     fn map(&self, name: &str) -> Result<Map<'_>, BpfError> {
@@ -256,26 +322,45 @@ impl Probes {
         values.iter().map(parse).collect()
     }
 
-    /// All rows in use, each with its CPU.
+    /// All rows in use.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn rows(&self) -> Result<Vec<(u32, Box<Row>)>, BpfError> {
+    pub fn rows(&self) -> Result<Vec<CountedRow>, BpfError> {
+        let states = self.states()?;
         let mut rows = Vec::new();
-        for slot in 1..=self.slots_used()? {
-            for (cpu, bytes) in self.per_cpu("rows", slot)?.iter().enumerate() {
-                let row = Row::read_from_prefix(bytes).map_err(|_| short("rows"))?.0;
+        for (cpu, range) in self.rows.cpus() {
+            let used = states.get(cpu as usize).map_or(0, |state| state.rows_used.min(range.rows));
+            for slot in 1..=used {
+                let bytes = self.entry("rows", range.base + slot)?;
+                let row = Box::new(Row::read_from_prefix(&bytes).map_err(|_| short("rows"))?.0);
+                let nested = match u32::from(row.nested) {
+                    0 => None,
+                    at => {
+                        let bytes = self.entry("nested_times", range.nested_base + at)?;
+                        let read = NestedTimes::read_from_prefix(&bytes);
+                        Some(Box::new(read.map_err(|_| short("nested_times"))?.0))
+                    }
+                };
                 if row.key != 0 {
-                    rows.push((cpu as u32, Box::new(row)));
+                    rows.push(CountedRow { cpu, row, nested });
                 }
             }
         }
         Ok(rows)
     }
 
-    fn slots_used(&self) -> Result<u32, BpfError> {
-        let most = self.states()?.iter().map(|state| state.slots_used).max().unwrap_or(0);
-        Ok(most.min(self.slots.saturating_sub(1)))
+    fn entry(&self, map: &str, index: u32) -> Result<Vec<u8>, BpfError> {
+        self.map(map)?
+            .lookup(index.as_bytes(), MapFlags::ANY)
+            .map_err(|error| failure(&format!("reading {map}"), &error))?
+            .ok_or_else(|| short(map))
+    }
+
+    fn set_entry(&self, map: &str, index: u32, value: &[u8]) -> Result<(), BpfError> {
+        self.map(map)?
+            .update(index.as_bytes(), value, MapFlags::ANY)
+            .map_err(|error| failure(&format!("clearing {map}"), &error))
     }
 
     fn per_cpu(&self, map: &str, slot: u32) -> Result<Vec<Vec<u8>>, BpfError> {
@@ -290,36 +375,63 @@ impl Probes {
     /// # Errors
     /// When the kernel refuses.
     pub fn clear(&self) -> Result<(), BpfError> {
-        self.clear_for(|_| 0)
+        self.clear_for(CpuOverheads::default())
     }
 
-    /// Resets all counts; from now on `overhead_ns` of its key is subtracted from each span, until timed
-    /// programs correct it ([`initial_state`]).
+    /// Resets all counts; from now on `overheads` are subtracted from each span, on all CPUs.
     ///
     /// # Errors
     /// As [`Probes::clear`].
-    pub fn clear_for(&self, overhead_ns: impl Fn(u32) -> u64) -> Result<(), BpfError> {
-        self.clear_rows()?;
-        self.set_all("cpu_states", 0, initial_state(overhead_ns).as_bytes())
+    pub fn clear_for(&self, overheads: CpuOverheads) -> Result<(), BpfError> {
+        self.clear_for_each(|_| overheads)
     }
 
-    /// Resets all counts; what the programs have learned of their overhead on each CPU stays.
+    /// Resets all counts; from now on `overheads` of a CPU are subtracted from each span there.
     ///
     /// # Errors
     /// As [`Probes::clear`].
-    pub fn clear_counts(&self) -> Result<(), BpfError> {
+    pub fn clear_for_each(&self, overheads: impl Fn(u32) -> CpuOverheads) -> Result<(), BpfError> {
+        self.clear_with(overheads, |_, _| {})
+    }
+
+    /// Resets all counts, as [`Probes::clear_for_each`]; what the programs have learned on each CPU stays.
+    ///
+    /// # Errors
+    /// As [`Probes::clear`].
+    pub fn clear_counts(&self, overheads: impl Fn(u32) -> CpuOverheads) -> Result<(), BpfError> {
+        self.clear_with(overheads, CpuState::learn_from)
+    }
+
+    /// `keep` takes over into the new state of a CPU what stays of its old one.
+    fn clear_with(
+        &self,
+        overheads: impl Fn(u32) -> CpuOverheads,
+        keep: impl Fn(&mut CpuState, &CpuState),
+    ) -> Result<(), BpfError> {
         let states = self.states()?;
-        self.clear_rows()?;
-        let values: Vec<Vec<u8>> =
-            states.iter().map(|state| state_after(state).as_bytes().to_vec()).collect();
-        self.set_each("cpu_states", 0, &values)
-    }
-
-    fn clear_rows(&self) -> Result<(), BpfError> {
-        for slot in 1..=self.slots_used()? {
-            self.set_all("rows", slot, Row::new_zeroed().as_bytes())?;
+        for (cpu, range) in self.rows.cpus() {
+            let Some(state) = states.get(cpu as usize) else { continue };
+            for slot in 1..=state.rows_used.min(range.rows) {
+                self.set_entry("rows", range.base + slot, Row::new_zeroed().as_bytes())?;
+            }
+            for at in 1..=state.nested_used.min(range.nested) {
+                let empty = NestedTimes::new_zeroed();
+                self.set_entry("nested_times", range.nested_base + at, empty.as_bytes())?;
+            }
         }
-        self.set_all("pmu_states", 0, PmuFrames::new_zeroed().as_bytes())?;
+        let state = |(cpu, old): (u32, &CpuState)| {
+            let mut new = overheads(cpu).initial_state(self.rows.on(cpu));
+            keep(&mut new, old);
+            new.as_bytes().to_vec()
+        };
+        self.set_each("cpu_states", &(0..).zip(&states).map(state).collect::<Vec<_>>())?;
+        let events = |cpu| {
+            let mut frames = PmuFrames::new_zeroed();
+            frames.overhead_in_span = overheads(cpu).events;
+            frames.as_bytes().to_vec()
+        };
+        let cpus = 0..states.len() as u32;
+        self.set_each("pmu_states", &cpus.map(events).collect::<Vec<_>>())?;
         let objects = self.map("slots_of_objects")?;
         let keys: Vec<Vec<u8>> = objects.keys().collect();
         for key in keys {
@@ -328,17 +440,10 @@ impl Probes {
         Ok(())
     }
 
-    /// Sets a value on all CPUs.
-    fn set_all(&self, map: &str, slot: u32, value: &[u8]) -> Result<(), BpfError> {
-        let cpus = libbpf_rs::num_possible_cpus()
-            .map_err(|error| failure("counting the possible CPUs", &error))?;
-        self.set_each(map, slot, &vec![value.to_vec(); cpus])
-    }
-
-    /// Sets the values of all possible CPUs.
-    fn set_each(&self, map: &str, slot: u32, values: &[Vec<u8>]) -> Result<(), BpfError> {
+    /// Sets the value of each possible CPU.
+    fn set_each(&self, map: &str, values: &[Vec<u8>]) -> Result<(), BpfError> {
         self.map(map)?
-            .update_percpu(slot.as_bytes(), values, MapFlags::ANY)
+            .update_percpu(0u32.as_bytes(), values, MapFlags::ANY)
             .map_err(|error| failure(&format!("clearing {map}"), &error))
     }
 
@@ -384,6 +489,16 @@ impl Probes {
         Ok(misses)
     }
 
+    /// The kernel memory of the maps and of the loaded programs; `None` where the kernel does not state it.
+    #[must_use]
+    pub fn kernel_memory(&self) -> Option<KernelMemory> {
+        let mut memory = KernelMemory::default();
+        self.object.maps().try_for_each(|map| memory.add(map.as_fd()))?;
+        let mut loaded = self.object.progs_mut().filter(|program| program.autoload());
+        loaded.try_for_each(|program| memory.add(program.as_fd()))?;
+        Some(memory)
+    }
+
     /// The largest number of instructions that the kernel's verifier walked for one of the loaded programs
     /// (`verified_insns` of bpf_prog_info): the time that loading takes. `None` where
     /// the kernel does not tell, before Linux 5.16.
@@ -402,11 +517,12 @@ fn short(map: &str) -> BpfError {
     BpfError::Failed(format!("reading the BPF map {map} failed: a value is missing or too short"))
 }
 
-fn configure(open: &mut OpenObject, config: &Config) -> Result<(), BpfError> {
+fn configure(open: &mut OpenObject, config: &Config, rows: &RowLayout) -> Result<(), BpfError> {
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         let entries = match name.as_str() {
-            "rows" => config.slots,
+            "rows" | "slots_of_objects" => rows.entries(),
+            "nested_times" => rows.nested_entries(),
             "pmu_events" => (config.events * config.cpus).max(1),
             _ if name.ends_with(".rodata.config") => {
                 map.set_initial_value(config.as_bytes())

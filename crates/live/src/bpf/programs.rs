@@ -13,6 +13,9 @@ struct Need {
     programs: Vec<(String, String)>,
 }
 
+/// The program at task switches.
+const THREADS: &str = "switched";
+
 /// The programs to load, and what is absent without a tracepoint.
 #[derive(Debug, Default)]
 pub struct Chosen {
@@ -37,6 +40,7 @@ fn needs() -> Vec<Need> {
     let mut needs = vec![pair("device IRQs", "irq_handler"), pair("softirqs", "softirq")];
     needs.extend(VECTORS.iter().map(|vector| pair(&format!("vector {vector}"), vector)));
     needs.extend([
+        single("threads of device IRQs", "sched_switch", THREADS),
         single("napi", "napi_poll", "napi_polled"),
         single("nmi", "nmi_handler", "nmi_handled"),
         single("page_fault_user", "page_fault_user", "page_fault_of_user"),
@@ -46,9 +50,10 @@ fn needs() -> Vec<Need> {
 }
 
 /// The programs whose tracepoints the kernel has. Without BTF this is not known: all are chosen, and
-/// attaching fails for those without a tracepoint.
+/// attaching fails for those without a tracepoint. Task switches are frequent: they have a program only on
+/// a machine with threads of IRQ lines.
 #[must_use]
-pub fn choose(flavour: Flavour) -> Chosen {
+pub fn choose(flavour: Flavour, has_irq_threads: bool) -> Chosen {
     let needs = needs();
     let names: Vec<&str> =
         needs.iter().flat_map(|need| need.programs.iter().map(|(name, _)| name.as_str())).collect();
@@ -61,6 +66,17 @@ pub fn choose(flavour: Flavour) -> Chosen {
         let lacks = |tracepoint: &str| {
             known.as_ref().is_some_and(|known| known.get(tracepoint) == Some(&false))
         };
+        if need.programs.iter().any(|(_, program)| program == THREADS) {
+            let reason = match (has_irq_threads, flavour) {
+                (false, _) => Some("no IRQ line of this machine has a thread"),
+                (true, Flavour::Raw) => Some("this kernel has no type information"),
+                (true, Flavour::Btf) => None,
+            };
+            if let Some(reason) = reason {
+                chosen.absent.push((need.what.clone(), reason.to_owned()));
+                continue;
+            }
+        }
         match need.programs.iter().find(|(tracepoint, _)| lacks(tracepoint)) {
             Some(_) => {
                 let reason = "this kernel has no tracepoints for them".to_owned();

@@ -1,5 +1,7 @@
 //! Compares the probes' counts with the kernel's.
 
+use std::collections::BTreeSet;
+
 use attribution::context::{SOFTIRQS, VECTORS};
 use lab::handlers::Agreement;
 
@@ -7,8 +9,8 @@ use crate::bpf::kernel_counters::{VECTOR_COUNTERS, vector_counter};
 use crate::bpf::layout::{
     COUNTER_ABSENT, COUNTER_DEVICES, CpuState, KEY_IRQ, KEY_SOFTIRQ, KEY_VECTOR, Row,
 };
-use crate::host::Root;
-use crate::host::interrupts::{Interrupts, read_interrupts, read_softirqs};
+use crate::host::interrupts::{InterruptLine, Interrupts, read_interrupts, read_softirqs};
+use crate::host::{Root, irq_threads};
 
 /// /proc/interrupts and /proc/softirqs at one moment.
 #[derive(Clone, Debug, Default)]
@@ -69,6 +71,8 @@ pub struct CpuCounts<'a> {
     pub rows: Vec<&'a Row>,
     /// Keys for which there is a probe.
     pub has_probe: &'a dyn Fn(u32) -> bool,
+    /// IRQ lines of nested threaded interrupts ([`nested_threaded_lines`]).
+    pub nested_threaded: &'a BTreeSet<u32>,
 }
 
 impl CpuCounts<'_> {
@@ -97,6 +101,31 @@ impl CpuCounts<'_> {
         }
         Some(u64::from((last as u32).wrapping_sub(first as u32)))
     }
+}
+
+/// Words in the names of controllers that interrupt a CPU themselves, on x86 and Arm.
+const CONTROLLERS_OF_CPUS: [&str; 8] =
+    ["APIC", "MSI", "PIC", "HPET", "DMAR", "GIC", "xen", "Hyper-V"];
+
+/// The IRQ lines of nested threaded interrupts, such as those of a GPIO expander behind I2C. The thread of
+/// their controller's own line calls their handlers (kernel/irq/chip.c, `handle_nested_irq`): the kernel
+/// counts each, and no tracepoint sees it. debugfs says which they are; without it they are those of
+/// controllers that do not interrupt a CPU themselves and have no thread of their own. Only a line of which
+/// the probes see nothing is taken for one.
+#[must_use]
+pub fn nested_threaded_lines(root: &Root, files: &Bracket) -> BTreeSet<u32> {
+    let threads: BTreeSet<u32> = irq_threads(root).iter().map(|thread| thread.irq).collect();
+    let is_nested = |line: &&InterruptLine| {
+        let Some(irq) = line.number.filter(|_| !line.actions.is_empty()) else { return false };
+        if let Some(text) = root.text(format!("sys/kernel/debug/irq/irqs/{irq}")) {
+            return text.contains("_IRQ_NESTED_THREAD");
+        }
+        let controller = line.description.split_whitespace().next().unwrap_or_default();
+        let is_of_cpu = CONTROLLERS_OF_CPUS.iter().any(|word| controller.contains(word));
+        !controller.is_empty() && !is_of_cpu && !threads.contains(&irq)
+    };
+    let lines = files.after.interrupts.lines.iter();
+    lines.filter(is_nested).filter_map(|line| line.number).collect()
 }
 
 /// Minimum and maximum count of a line on a CPU that the files allow.
@@ -171,17 +200,22 @@ pub fn compare(counts: &CpuCounts<'_>, bracket: &Bracket, use_exact: bool) -> Ve
     let irqs: Vec<u32> =
         bracket.after.interrupts.lines.iter().filter_map(|line| line.number).collect();
     let irq_keys: Vec<u32> = irqs.iter().map(|irq| KEY_IRQ + irq).collect();
+    let is_unseen = |irq: u32| {
+        counts.nested_threaded.contains(&irq) && counts.entries(KEY_IRQ + irq, true) == 0
+    };
+    let unseen = irqs.iter().filter(|irq| is_unseen(**irq));
+    let unseen_max = unseen.filter_map(|irq| interrupts(&irq.to_string())[1]).sum();
     add(
         "devices",
         "all IRQ lines",
         counts.counted(&irq_keys),
         exact(COUNTER_DEVICES),
         [None; 2],
-        0,
+        unseen_max,
     );
     for line in &bracket.after.interrupts.lines {
         let Some(irq) = line.number else { continue };
-        let counted = counts.counted(&[KEY_IRQ + irq]);
+        let counted = counts.counted(&[KEY_IRQ + irq]).filter(|_| !is_unseen(irq));
         add(&line.label, &line.actions.join(","), counted, None, interrupts(&line.label), 0);
     }
     for (_, label) in VECTOR_COUNTERS {
@@ -202,4 +236,71 @@ pub fn compare(counts: &CpuCounts<'_>, bracket: &Bracket, use_exact: bool) -> Ve
         add(name, "softirq", counted, exact(number), files, SOFTIRQ_EDGE_MAX);
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::FromZeros;
+
+    use super::*;
+    use crate::host::interrupts::parse_interrupts;
+    use crate::host::plant;
+
+    const LINES: &str = "           CPU0
+ 36:  {irq}  PCI-MSIX-0000:00:02.0   1-edge      nvme0q1
+ 90:  {nested}  pca953x   3-edge      key
+ 91:  7  pca953x   4-edge
+ 92:  {threaded}  pca953x   5-edge      lid
+";
+
+    fn files(irq: u64, nested: u64, threaded: u64) -> Files {
+        let text = LINES.replace("{irq}", &irq.to_string());
+        let text = text.replace("{nested}", &nested.to_string());
+        let text = text.replace("{threaded}", &threaded.to_string());
+        Files { interrupts: parse_interrupts(&text), ..Files::default() }
+    }
+
+    /// The kernel counts 100 interrupts of a disk and 20 nested ones, of which the probes see none.
+    #[test]
+    fn nested_threaded_interrupts_are_not_undelivered() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |path: &str, text: &str| plant(directory.path(), path, text);
+        at("proc/60/comm", "irq/92-lid\n");
+        at("proc/60/cmdline", "");
+        let root = Root::new(directory.path());
+        let bracket = Bracket {
+            before: files(0, 0, 0),
+            opened: files(0, 0, 0),
+            closing: files(100, 20, 0),
+            after: files(100, 20, 0),
+        };
+        let mut state = CpuState::new_zeroed();
+        state.kernel_disarmed[COUNTER_DEVICES] = 120;
+        let mut row = Row::new_zeroed();
+        (row.key, row.count) = (KEY_IRQ + 36, 100);
+        let undelivered = |nested_threaded: &BTreeSet<u32>| {
+            let has_probe = &|key| key >= KEY_IRQ;
+            let counts =
+                CpuCounts { cpu: 0, state: &state, rows: vec![&row], has_probe, nested_threaded };
+            let agreement = compare(&counts, &bracket, true);
+            let counted = |label: &str| {
+                agreement.iter().find(|line| line.line == label).and_then(|line| line.counted)
+            };
+            let lines = ["36", "90", "92"].map(counted);
+            let sample = lab::handlers::WindowSample { agreement, ..Default::default() };
+            (sample.undelivered(), lines)
+        };
+        assert_eq!(undelivered(&BTreeSet::new()).0, 20, "what was claimed of them");
+        let nested = nested_threaded_lines(&root, &bracket);
+        assert_eq!(nested, BTreeSet::from([90]));
+        assert_eq!(undelivered(&nested), (0, [Some(100), None, Some(0)]));
+        // debugfs knows better.
+        at("sys/kernel/debug/irq/irqs/90", "handler:  handle_edge_irq\nstatus:   0x00000403\n");
+        assert_eq!(nested_threaded_lines(&root, &bracket), BTreeSet::new());
+        at(
+            "sys/kernel/debug/irq/irqs/90",
+            "status:   0x00008000\n            _IRQ_NESTED_THREAD\n",
+        );
+        assert_eq!(nested_threaded_lines(&root, &bracket), BTreeSet::from([90]));
+    }
 }

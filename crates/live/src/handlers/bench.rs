@@ -8,20 +8,25 @@ use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::handlers::{Condition, HandlersBench, Pass, ProbeOverhead, WindowSample};
 use serde_json::{Map, json};
 
-use super::agreement::{Bracket, CpuCounts, Files, compare, gate_agrees_with_files};
+use super::agreement::{
+    Bracket, CpuCounts, Files, compare, gate_agrees_with_files, nested_threaded_lines,
+};
 use super::convert::{sample_of, sample_of_counter, window_of};
+use super::known_contexts::known_contexts;
 use super::passes::{LoadedPass, has_probe};
 use super::settings::LiveSettings;
 use super::stimuli::Stimuli;
-use crate::bpf::layout::Row;
+use crate::bpf::memory;
 use crate::bpf::programs::{choose, context_of_program};
-use crate::bpf::{BpfError, Flavour};
+use crate::bpf::{BpfError, CountedRow, Flavour, Maps, RowLayout};
 use crate::clock::Reading;
 use crate::host::cpu_facts;
-use crate::host::{Root, format_cpu_list, last_level_cache_bytes};
+use crate::host::{
+    CoreType, Root, core_types, format_cpu_list, irq_threads, last_level_cache_bytes,
+};
 use crate::perf::{EventGroup, EventPlan, UNKNOWN_EVENT, plan_events};
-use crate::probe_overhead::events::EventOverheads;
-use crate::probe_overhead::{CALLS, ROUNDS, WarmOverhead, calibrate};
+use crate::probe_overhead::events::EventOverheadsByCore;
+use crate::probe_overhead::{CALLS, CoreCalibration, ROUNDS, WarmOverhead, calibrate_each};
 use crate::window::{
     BenchPhase, Until, WaitOutcome, WindowEdge, Workload, move_gates, shell_status, wait,
 };
@@ -31,6 +36,8 @@ pub struct LiveBench {
     settings: LiveSettings,
     root: Root,
     flavour: Flavour,
+    /// The measured CPUs by the type of their cores.
+    core_types: Vec<CoreType>,
     passes: Vec<LoadedPass>,
     absent: Vec<Absence>,
     warnings: Vec<String>,
@@ -64,12 +71,15 @@ impl LiveBench {
             settings,
             root: Root::default(),
             flavour,
+            core_types: Vec::new(),
             passes: Vec::new(),
             absent: Vec::new(),
             warnings: Vec::new(),
             started: Reading::now(),
             tsc_flaw: None,
         };
+        let by_sysfs = || core_types(&bench.root, &bench.settings.cpus);
+        bench.core_types = bench.settings.core_types.clone().unwrap_or_else(by_sysfs);
         bench.tsc_flaw = cpu_facts(&bench.root).model.tsc_flaw();
         if let Some(flaw) = bench.tsc_flaw {
             let reason = format!("the time-stamp counter {flaw}, so its cycles would not compare");
@@ -95,6 +105,12 @@ impl LiveBench {
     fn tsc_hz(&self) -> Option<f64> {
         let started = self.started.filter(|_| self.tsc_flaw.is_none());
         started.and_then(Reading::frequency_hz)
+    }
+
+    /// Kernel memory of the maps and programs of all passes, bytes; `None` where the kernel does not state it.
+    fn kernel_memory_bytes(&self) -> Option<u64> {
+        let each = self.passes.iter().map(LoadedPass::kernel_memory);
+        each.reduce(|all, one| Some(all?.with(one?)))?.map(|memory| memory.bytes())
     }
 
     fn with_remedy(&self, error: BenchError) -> BenchError {
@@ -146,20 +162,28 @@ impl LiveBench {
         pass: Pass,
         events: Option<EventGroup>,
     ) -> Result<LoadedPass, BenchError> {
-        let cpu = *self.settings.cpus.first().ok_or_else(|| nothing("no CPU to measure"))?;
+        if self.core_types.is_empty() {
+            return Err(nothing("no CPU to measure"));
+        }
         let calls = self.settings.calibration_calls;
         self.start(BenchPhase::Measurement);
-        let calibration = calibrate(self.flavour, cpu, events.as_ref(), calls, &self.settings.stop);
+        let (cores, stop) = (&self.core_types, &self.settings.stop);
+        let calibration = calibrate_each(self.flavour, cores, events.as_ref(), calls, stop);
         self.start(BenchPhase::SetUp);
         let calibration = calibration.map_err(bench_error)?;
         let load = |programs| {
             let pass = (pass, calibration, events);
-            LoadedPass::load(self.flavour, &self.settings.cpus, programs, pass).map_err(bench_error)
+            // All passes count in the same maps.
+            let rows = RowLayout::for_contexts(&known_contexts(&self.root, &self.settings.cpus));
+            let first = self.passes.first().map(|first| Maps::Of(&first.probes));
+            let maps = first.unwrap_or(Maps::New(&rows));
+            LoadedPass::load(self.flavour, &self.settings.cpus, maps, programs, pass)
+                .map_err(bench_error)
         };
         if let Some(first) = self.passes.first() {
             return load(first.programs.clone());
         }
-        let chosen = choose(self.flavour);
+        let chosen = choose(self.flavour, !irq_threads(&self.root).is_empty());
         let mut loaded = load(chosen.programs)?;
         self.absent.push(absence(
             "exceptions other than page faults".to_owned(),
@@ -187,24 +211,33 @@ impl LiveBench {
     /// Lets the condition warm up. Meanwhile the probes learn what they add to times there, or what
     /// reading the events of the pass adds to them is measured. A command has no warm-up: the probes
     /// learn during its window, and its events get the warm loop's overhead.
-    fn warm_up(&self, condition: Condition, pass: usize) -> Result<EventOverheads, BenchError> {
+    fn warm_up(
+        &self,
+        condition: Condition,
+        pass: usize,
+    ) -> Result<EventOverheadsByCore, BenchError> {
         let loaded = &self.passes[pass];
         let deadline = Instant::now() + self.settings.warm_up;
         let pass_time = || {
             wait(Some(deadline), None, &self.settings.stop);
         };
-        let warm_ns = loaded.warm.in_span_ns;
-        loaded.probes.clear_for(|_| warm_ns).map_err(bench_error)?;
+        let overheads = |cpu| loaded.warm_on(cpu).overheads();
+        loaded.probes.clear_for_each(overheads).map_err(bench_error)?;
         match (&loaded.calibration, condition) {
-            (None, Condition::Command) => Ok(EventOverheads::default()),
+            (None, Condition::Command) => Ok(EventOverheadsByCore::default()),
             (Some(calibration), Condition::Command) => Ok(calibration.warm()),
-            (Some(calibration), _) => calibration.measure(pass_time),
+            (Some(calibration), _) => {
+                let measured = calibration.measure(pass_time)?;
+                // The calibration counts in the same maps.
+                loaded.probes.clear_for_each(overheads).map_err(bench_error)?;
+                Ok(measured)
+            }
             (None, _) => {
                 move_gates(&loaded.probes, &self.settings.cpus, WindowEdge::Open)?;
                 pass_time();
                 move_gates(&loaded.probes, &self.settings.cpus, WindowEdge::Close)?;
-                loaded.probes.clear_counts().map_err(bench_error)?;
-                Ok(EventOverheads::default())
+                loaded.probes.clear_counts(overheads).map_err(bench_error)?;
+                Ok(EventOverheadsByCore::default())
             }
         }
     }
@@ -246,7 +279,7 @@ impl LiveBench {
 
     /// What the probes of a row took, by what they added inside its spans. A poll, an NMI or a fault has
     /// one probe.
-    fn probe_ns(row: &Row, warm: &WarmOverhead) -> u64 {
+    fn probe_ns(row: &CountedRow, warm: &WarmOverhead) -> u64 {
         let of_spans =
             row.overhead_ns as f64 * warm.total_ns as f64 / warm.in_span_ns.max(1) as f64;
         let has_one = matches!(
@@ -264,22 +297,23 @@ impl LiveBench {
     fn collect(
         &self,
         loaded: &LoadedPass,
-        event_overheads: &EventOverheads,
+        event_overheads: &EventOverheadsByCore,
         bracket: &Bracket,
         sample: &mut WindowSample,
     ) -> Result<(), BenchError> {
         let states = loaded.probes.states().map_err(bench_error)?;
         let rows = loaded.probes.rows().map_err(bench_error)?;
         let has_probe = |key: u32| has_probe(key, &loaded.programs);
+        let nested_threaded = nested_threaded_lines(&self.root, bracket);
         for &cpu in &self.settings.cpus {
             let Some(state) = states.get(cpu as usize) else { continue };
             let window = window_of(cpu, state);
-            let of_cpu: Vec<&Row> =
-                rows.iter().filter(|(on, _)| *on == cpu).map(|(_, row)| &**row).collect();
-            let sources =
-                of_cpu.iter().map(|r| sample_of(cpu, r, &window, event_overheads, &self.root));
+            let of_cpu: Vec<&CountedRow> = rows.iter().filter(|row| row.cpu == cpu).collect();
+            let overheads = event_overheads.on(cpu);
+            let sources = of_cpu.iter().map(|row| sample_of(row, &window, overheads, &self.root));
             sample.contexts.extend(sources.flatten());
-            let probe_ns: u64 = of_cpu.iter().map(|row| Self::probe_ns(row, &loaded.warm)).sum();
+            let warm = loaded.warm_on(cpu);
+            let probe_ns: u64 = of_cpu.iter().map(|row| Self::probe_ns(row, warm)).sum();
             sample.probe_ns = Some(sample.probe_ns.unwrap_or(0) + probe_ns);
             let use_exact = gate_agrees_with_files(cpu, state, bracket);
             if !use_exact {
@@ -288,7 +322,13 @@ impl LiveBench {
                      compared with /proc only"
                 ));
             }
-            let counts = CpuCounts { cpu, state, rows: of_cpu, has_probe: &has_probe };
+            let counts = CpuCounts {
+                cpu,
+                state,
+                rows: of_cpu.iter().map(|row| &*row.row).collect(),
+                has_probe: &has_probe,
+                nested_threaded: &nested_threaded,
+            };
             let lines = compare(&counts, bracket, use_exact);
             sample.contexts.extend(lines.iter().filter_map(sample_of_counter));
             sample.agreement.extend(lines);
@@ -316,7 +356,8 @@ pub(super) fn own_cpu_ns() -> u64 {
 
 impl Bench for LiveBench {
     fn facts(&self) -> BenchFacts {
-        let timing = self.passes.first().map(|loaded| loaded.warm.clone()).unwrap_or_default();
+        let warm = self.passes.first().map(|loaded| &loaded.warm[..]).unwrap_or_default();
+        let timing = warm.first().map(|first| first.warm.clone()).unwrap_or_default();
         let mut settings = Map::new();
         settings.insert("attachment".into(), json!(self.flavour.label()));
         settings.insert("cpus".into(), json!(format_cpu_list(&self.settings.cpus)));
@@ -331,6 +372,10 @@ impl Bench for LiveBench {
         observer.insert("calls_per_round".into(), json!(CALLS));
         observer.insert("probe_overhead_min_ns".into(), json!(timing.total_range_ns.0));
         observer.insert("probe_overhead_max_ns".into(), json!(timing.total_range_ns.1));
+        let by_core: Vec<_> = warm.iter().map(CoreCalibration::to_json).collect();
+        observer.insert("core_types".into(), json!(by_core));
+        observer.insert("kernel_memory_bytes".into(), json!(self.kernel_memory_bytes()));
+        observer.insert("kernel_memory_method".into(), json!(memory::METHOD));
         BenchFacts {
             bench: "live".to_owned(),
             settings,
@@ -356,12 +401,13 @@ impl Bench for LiveBench {
 
 impl HandlersBench for LiveBench {
     fn probe_overhead(&self) -> ProbeOverhead {
-        let timing = self.passes.first().map(|loaded| loaded.warm.clone()).unwrap_or_default();
+        let first = |pass: &LoadedPass| pass.warm.first().map(|first| first.warm.clone());
+        let timing = self.passes.first().and_then(first).unwrap_or_default();
         ProbeOverhead {
             tsc_hz: self.tsc_hz(),
             in_span_ns: timing.in_span_ns,
             total_ns: timing.total_ns,
-            events: self.passes.iter().map(|pass| pass.warm.events.clone()).collect(),
+            events: self.passes.iter().map(|pass| first(pass).unwrap_or_default().events).collect(),
         }
     }
 

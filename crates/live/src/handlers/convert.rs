@@ -6,8 +6,9 @@ use attribution::{Context, ContextKind};
 use lab::handlers::{Agreement, ContextStats, CpuWindow, EventSums, Timing};
 use stats::{Batch, Batches, Distribution, LogLinear, Peak};
 
-use crate::bpf::layout::{CpuState, Row};
-use crate::host::Root;
+use crate::bpf::CountedRow;
+use crate::bpf::layout::{CpuState, HISTOGRAM_SLOTS, Row};
+use crate::host::{Root, irq_of_thread};
 use crate::probe_overhead::events::EventOverheads;
 
 /// Longest name of an action or device.
@@ -34,6 +35,11 @@ pub fn context_of(row: &Row, root: &Root) -> Option<(Context, Timing)> {
             let name = read_name(row).unwrap_or_else(|| actions_of(root, irq));
             Some((context(ContextKind::HardIrq, irq, &name), Timing::Probes))
         }
+        ContextKey::IrqThread(_) => {
+            let comm = read_name(row)?;
+            let (irq, name) = irq_of_thread(&comm)?;
+            Some((context(ContextKind::IrqThread, irq, name), Timing::Probes))
+        }
         ContextKey::Softirq(number) => {
             let name = SOFTIRQS.get(number as usize)?;
             Some((context(ContextKind::Softirq, number, name), Timing::Probes))
@@ -59,15 +65,18 @@ fn actions_of(root: &Root, irq: u32) -> String {
     name
 }
 
-fn histogram(parts: &[&[u64]]) -> LogLinear {
+/// Spans with nothing inside, and those with others inside, where there are any.
+pub(crate) fn histogram(alone: &[u64], nested: Option<&[u64; HISTOGRAM_SLOTS]>) -> LogLinear {
     let mut whole = LogLinear::default();
-    for part in parts.iter().filter_map(|part| LogLinear::from_counts(part.to_vec())) {
+    let parts = [Some(alone), nested.map(<[u64; _]>::as_slice)];
+    for part in parts.into_iter().flatten().filter_map(|part| LogLinear::from_counts(part.to_vec()))
+    {
         whole.merge(&part);
     }
     whole
 }
 
-fn self_times(row: &Row, window_ns: u64) -> Distribution {
+fn self_times(row: &CountedRow, window_ns: u64) -> Distribution {
     let cell = |cell: &crate::bpf::layout::Batch| Batch { count: cell.count, sum: cell.sum };
     let mut batches =
         Batches { shift: row.batch_shift, cells: row.batches.iter().map(cell).collect() };
@@ -77,12 +86,12 @@ fn self_times(row: &Row, window_ns: u64) -> Distribution {
         sum: row.sum,
         sum_of_squares: u128::from(row.squares_high) << 64 | u128::from(row.squares_low),
         peak: Peak { value: row.max, at: row.max_at_ns },
-        histogram: histogram(&[&row.flat, &row.nested_self]),
+        histogram: histogram(&row.flat, row.nested.as_ref().map(|nested| &nested.self_time)),
         batches,
     }
 }
 
-fn inclusive_times(row: &Row) -> Distribution {
+fn inclusive_times(row: &CountedRow) -> Distribution {
     let alone = Peak { value: row.max, at: row.max_at_ns };
     let nested = Peak { value: row.nested_max, at: row.nested_max_at_ns };
     Distribution {
@@ -90,7 +99,7 @@ fn inclusive_times(row: &Row) -> Distribution {
         sum: row.sum.saturating_add(row.nested_extra),
         sum_of_squares: 0,
         peak: alone.max(nested),
-        histogram: histogram(&[&row.flat, &row.nested_inclusive]),
+        histogram: histogram(&row.flat, row.nested.as_ref().map(|nested| &nested.inclusive_time)),
         batches: Batches::default(),
     }
 }
@@ -98,8 +107,7 @@ fn inclusive_times(row: &Row) -> Distribution {
 /// The sample of a row; `None` for keys that no table shows.
 #[must_use]
 pub fn sample_of(
-    cpu: u32,
-    row: &Row,
+    row: &CountedRow,
     window: &CpuWindow,
     overheads: &EventOverheads,
     root: &Root,
@@ -108,7 +116,7 @@ pub fn sample_of(
     let events = overheads.events();
     let timed = timing != Timing::CountOnly;
     Some(ContextStats {
-        cpu,
+        cpu: row.cpu,
         context,
         timing,
         count: row.count,

@@ -5,6 +5,7 @@ pub mod agreement;
 pub mod bench;
 mod convert;
 pub mod in_guest;
+mod known_contexts;
 mod passes;
 mod settings;
 mod stimuli;

@@ -1,5 +1,6 @@
 //! The programs of a pass: loaded at the start, and attached only while their pass is measured. The
-//! programs of another pass would run inside its spans: they count nothing, but take time.
+//! programs of another pass would run inside its spans: they count nothing, but take time. The programs
+//! of all passes count in the same maps, so a pass more needs memory for its programs alone.
 
 use attribution::context::VECTORS;
 use attribution::key::ContextKey;
@@ -8,20 +9,19 @@ use lab::handlers::Pass;
 use libbpf_rs::Link;
 
 use crate::bpf::kernel_counters::percpu_offsets;
-use crate::bpf::layout::{Config, EVENTS_MAX};
-use crate::bpf::{BpfError, Flavour, LoadSpec, Probes};
+use crate::bpf::layout::Config;
+use crate::bpf::memory::KernelMemory;
+use crate::bpf::{BpfError, Flavour, LoadSpec, Maps, Probes};
 use crate::perf::EventGroup;
-use crate::probe_overhead::WarmOverhead;
 use crate::probe_overhead::events::EventCalibration;
-
-/// Rows per CPU: the fixed contexts, and the device interrupts of one CPU.
-const SLOTS: u32 = 96;
+use crate::probe_overhead::{CoreCalibration, WarmOverhead};
 
 /// The probes of one pass.
 pub(super) struct LoadedPass {
     pub(super) pass: Pass,
     pub(super) probes: Probes,
-    pub(super) warm: WarmOverhead,
+    /// What a pair adds in a hot loop, for each type of cores; at least one.
+    pub(super) warm: Vec<CoreCalibration>,
     /// The programs of a window, in the order of attachment.
     pub(super) programs: Vec<String>,
     /// Measures in a condition what reading the events adds to them, in a pass that has any.
@@ -42,25 +42,26 @@ impl Drop for Counting<'_> {
 }
 
 impl LoadedPass {
-    /// Loads `programs`, which read the events, if any, on `cpus`.
+    /// Loads `programs`, which count in `maps` and read the events, if any, on `cpus`.
     pub(super) fn load(
         flavour: Flavour,
         cpus: &[u32],
+        maps: Maps<'_>,
         programs: Vec<String>,
-        (pass, warm, events): (Pass, WarmOverhead, Option<EventGroup>),
+        (pass, warm, events): (Pass, Vec<CoreCalibration>, Option<EventGroup>),
     ) -> Result<Self, BpfError> {
         let names: Vec<&str> = programs.iter().map(String::as_str).collect();
         let config = Config {
-            overhead_in_span_events: whole_events(&warm.events),
-            slots: SLOTS,
             events: pass.events.len() as u32,
             percpu_offsets: percpu_offsets(),
-            ..warm.config()
+            times_exits: 1,
+            ..Config::default()
         };
-        let probes = Probes::load(&LoadSpec { flavour, config, programs: &names })?;
+        let probes = Probes::load(&LoadSpec { flavour, config, maps, programs: &names })?;
         events.as_ref().map_or(Ok(()), |group| group.hand_to(&probes, cpus))?;
+        let maps = Maps::Of(&probes);
         let calibration =
-            events.as_ref().map(|group| EventCalibration::load(flavour, cpus, &warm, group));
+            events.as_ref().map(|group| EventCalibration::load(flavour, cpus, maps, &warm, group));
         let calibration = calibration.transpose()?;
         Ok(LoadedPass { pass, probes, warm, programs, calibration, events, links: Vec::new() })
     }
@@ -92,6 +93,21 @@ impl LoadedPass {
         Ok(())
     }
 
+    /// The hot loop's result on the type of cores that a CPU has; of the first type, where that is not known.
+    pub(super) fn warm_on(&self, cpu: u32) -> &WarmOverhead {
+        let of_cpu = self.warm.iter().find(|one| one.core.cpus.contains(&cpu));
+        &of_cpu.unwrap_or(&self.warm[0]).warm
+    }
+
+    /// The kernel memory of its maps and programs; `None` where the kernel does not state it.
+    pub(super) fn kernel_memory(&self) -> Option<KernelMemory> {
+        let probes = self.probes.kernel_memory()?;
+        match &self.calibration {
+            Some(calibration) => Some(probes.with(calibration.kernel_memory()?)),
+            None => Some(probes),
+        }
+    }
+
     pub(super) fn detach(&mut self) {
         self.links.clear();
     }
@@ -121,13 +137,4 @@ pub(super) fn has_probe(key: u32, attached: &[String]) -> bool {
         _ => return false,
     };
     attached.contains(&program)
-}
-
-/// What reading adds to each event, in the programs' configuration.
-fn whole_events(added: &[f64]) -> [u64; EVENTS_MAX] {
-    let mut whole = [0; EVENTS_MAX];
-    for (to, added) in whole.iter_mut().zip(added) {
-        *to = added.max(0.0).round() as u64;
-    }
-    whole
 }

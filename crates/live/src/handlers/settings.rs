@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::bpf::Flavour;
+use crate::host::CoreType;
 use crate::probe_overhead::CALLS;
 use crate::window::{BenchPhase, Stop, Until, WindowEdge};
 
@@ -32,6 +33,9 @@ pub struct LiveSettings {
     pub helper: Option<PathBuf>,
     /// How to attach; by default the best flavour that the kernel supports.
     pub flavour: Option<Flavour>,
+    /// The measured CPUs by the type of their cores, for each of which probes are calibrated; by default as
+    /// sysfs tells them apart.
+    pub core_types: Option<Vec<CoreType>>,
     /// The command that grants the rights to load BPF programs.
     pub remedy_rights: Option<String>,
     /// How to get a PMU on this machine.
@@ -62,6 +66,7 @@ impl LiveSettings {
             low_interval: None,
             helper: None,
             flavour: None,
+            core_types: None,
             remedy_rights: None,
             remedy_pmu: None,
             at_edge: None,

@@ -70,7 +70,7 @@ impl MarkProbes {
             };
             map.set_max_entries(entries).map_err(|error| failure("sizing a map", &error))?;
         }
-        let chosen = choose(Flavour::Btf);
+        let chosen = choose(Flavour::Btf, true); // task switches have a mark in any case
         let wanted = |name: &str| name == SWITCHED || chosen.programs.iter().any(|one| one == name);
         for mut program in open.progs_mut() {
             let is_wanted = wanted(&program.name().to_string_lossy());

@@ -19,12 +19,14 @@ use std::ops::Range;
 use attribution::context::VECTORS;
 use lab::experiment::BenchError;
 
-use super::WarmOverhead;
+use super::CoreCalibration;
 use crate::bpf::layout::{
-    Config, EVENTS_MAX, KEY_IRQ, KEY_NMI, KEY_SECOND, KEY_SOFTIRQ, KEY_VECTOR, Row, SLOTS_MAX,
+    Config, EVENTS_MAX, KEY_IRQ, KEY_NMI, KEY_SECOND, KEY_SOFTIRQ, KEY_VECTOR, Row,
 };
+use crate::bpf::memory::KernelMemory;
 use crate::bpf::programs::choose;
-use crate::bpf::{BpfError, Flavour, LoadSpec, Probes};
+use crate::bpf::{BpfError, CountedRow, Flavour, LoadSpec, Maps, Probes};
+use crate::host::CoreType;
 use crate::perf::EventGroup;
 use crate::window::{WindowEdge, move_gates};
 
@@ -58,23 +60,24 @@ pub struct EventCalibration {
     /// The four programs of each tracepoint, in the order of attachment.
     programs: Vec<[String; 4]>,
     cpus: Vec<u32>,
-    warm: WarmOverhead,
+    warm: Vec<CoreCalibration>,
     /// Number of events that the programs read.
     events: usize,
 }
 
 impl EventCalibration {
-    /// Loads the programs, which read `events`; `warm` is the warm loop's result.
+    /// Loads the programs, which count in `maps` and read `events`; `warm` is the warm loop's result.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn load(
         flavour: Flavour,
         cpus: &[u32],
-        warm: &WarmOverhead,
+        maps: Maps<'_>,
+        warm: &[CoreCalibration],
         events: &EventGroup,
     ) -> Result<Self, BpfError> {
-        let has: BTreeSet<String> = choose(flavour).programs.into_iter().collect();
+        let has: BTreeSet<String> = choose(flavour, false).programs.into_iter().collect();
         let names = |tracepoint| {
             ["open_first_at", "close_first_at", "open_second_at", "close_second_at"]
                 .map(|program| format!("{program}_{tracepoint}"))
@@ -88,14 +91,14 @@ impl EventCalibration {
             .collect();
         let all: Vec<&str> = programs.as_flattened().iter().map(String::as_str).collect();
         let number = events.names().len();
-        let config = Config { slots: SLOTS_MAX, events: number as u32, ..Config::default() };
-        let probes = Probes::load(&LoadSpec { flavour, config, programs: &all })?;
+        let config = Config { events: number as u32, empty_spans_only: 1, ..Config::default() };
+        let probes = Probes::load(&LoadSpec { flavour, config, maps, programs: &all })?;
         events.hand_to(&probes, cpus)?;
         Ok(EventCalibration {
             probes,
             programs,
             cpus: cpus.to_vec(),
-            warm: warm.clone(),
+            warm: warm.to_vec(),
             events: number,
         })
     }
@@ -105,7 +108,7 @@ impl EventCalibration {
     ///
     /// # Errors
     /// When the kernel refuses a call.
-    pub fn measure(&self, pass_time: impl FnOnce()) -> Result<EventOverheads, BenchError> {
+    pub fn measure(&self, pass_time: impl FnOnce()) -> Result<EventOverheadsByCore, BenchError> {
         let bench_error = |error: BpfError| BenchError::Failed(error.to_string());
         self.probes.clear().map_err(bench_error)?;
         let attach = |programs: &[String; 4]| -> Option<Vec<_>> {
@@ -117,14 +120,47 @@ impl EventCalibration {
         move_gates(&self.probes, &self.cpus, WindowEdge::Close)?;
         drop(links);
         let rows = self.probes.rows().map_err(bench_error)?;
-        let rows = rows.iter().map(|(_, row)| &**row);
-        Ok(EventOverheads::new(self.events, &self.warm.events, rows))
+        Ok(EventOverheadsByCore::new(self.events, &self.warm, &rows))
     }
 
     /// The warm loop's overhead, for all contexts.
     #[must_use]
-    pub fn warm(&self) -> EventOverheads {
-        EventOverheads::new(self.events, &self.warm.events, std::iter::empty())
+    pub fn warm(&self) -> EventOverheadsByCore {
+        EventOverheadsByCore::new(self.events, &self.warm, &[])
+    }
+
+    /// The kernel memory of its maps and programs; `None` where the kernel does not state it.
+    #[must_use]
+    pub fn kernel_memory(&self) -> Option<KernelMemory> {
+        self.probes.kernel_memory()
+    }
+}
+
+/// What reading the events adds to a span, by the type of the cores: the empty spans of all CPUs of a type
+/// are taken together.
+#[derive(Clone, Debug, Default)]
+pub struct EventOverheadsByCore {
+    by_core: Vec<(CoreType, EventOverheads)>,
+    /// For CPUs of no known type.
+    nothing: EventOverheads,
+}
+
+impl EventOverheadsByCore {
+    /// From the rows of empty spans, and where these are too few, from the warm loop.
+    fn new(events: usize, warm: &[CoreCalibration], rows: &[CountedRow]) -> Self {
+        let of_core = |one: &CoreCalibration| {
+            let here = rows.iter().filter(|row| one.core.cpus.contains(&row.cpu));
+            let here = here.map(|row| &*row.row);
+            (one.core.clone(), EventOverheads::new(events, &one.warm.events, here))
+        };
+        EventOverheadsByCore { by_core: warm.iter().map(of_core).collect(), ..Self::default() }
+    }
+
+    /// The overhead on a CPU.
+    #[must_use]
+    pub fn on(&self, cpu: u32) -> &EventOverheads {
+        let found = self.by_core.iter().find(|(core, _)| core.cpus.contains(&cpu));
+        found.map_or(&self.nothing, |(_, overheads)| overheads)
     }
 }
 
@@ -208,6 +244,7 @@ mod tests {
     use zerocopy::FromZeros;
 
     use super::*;
+    use crate::probe_overhead::WarmOverhead;
 
     fn row(key: u32, spans: u64, mean: u64) -> Box<Row> {
         let mut row = Box::new(Row::new_zeroed());
@@ -226,6 +263,21 @@ mod tests {
         assert_eq!(added(&rows, &row(KEY_VECTOR + 1, 3, 1_000)), [300]);
         assert_eq!(added(&rows, &row(KEY_SOFTIRQ, 2, 1_000)), [102]);
         assert_eq!(added(&rows, &row(KEY_IRQ, 2, 1_000)), [14]);
+    }
+
+    #[test]
+    fn each_type_of_cores_has_its_own_overhead() {
+        let calibration = |name: &str, cpus: &[u32], added| CoreCalibration {
+            core: CoreType { name: name.to_owned(), cpus: cpus.to_vec() },
+            warm: WarmOverhead { events: vec![added], ..WarmOverhead::default() },
+        };
+        let warm = [calibration("cpu_core", &[0, 1], 2.0), calibration("cpu_atom", &[2, 3], 5.0)];
+        let counted = |cpu, mean| CountedRow { cpu, row: row(KEY_VECTOR, 8, mean), nested: None };
+        let rows = [counted(0, 30), counted(1, 30), counted(3, 90)];
+        let overheads = EventOverheadsByCore::new(1, &warm, &rows);
+        let added = |cpu, key| overheads.on(cpu).added(&row(key, 1, 1_000))[0];
+        assert_eq!([0, 1, 2, 3].map(|cpu| added(cpu, KEY_VECTOR)), [30, 30, 90, 90]);
+        assert_eq!([0, 3].map(|cpu| added(cpu, KEY_IRQ)), [2, 5], "the warm loop's");
     }
 
     #[test]

@@ -19,8 +19,13 @@
 
 pub mod events;
 
-use crate::bpf::layout::{Config, KEY_BENCH, OVERHEAD_UNIT_SHIFT, RATIO_SHIFT};
-use crate::bpf::{BpfError, Flavour, LoadSpec, Probes};
+use serde_json::{Value as Json, json};
+
+use crate::bpf::layout::{
+    Config, CpuOverheads, EVENTS_MAX, KEY_BENCH, Learning, OVERHEAD_UNIT_SHIFT, RATIO_SHIFT,
+};
+use crate::bpf::{BpfError, Flavour, LoadSpec, Maps, Probes, RowLayout};
+use crate::host::{CoreType, format_cpu_list};
 use crate::perf::EventGroup;
 use crate::syscall_loop::{median, ns_per_call};
 use crate::window::Stop;
@@ -56,26 +61,74 @@ pub struct WarmOverhead {
 }
 
 impl WarmOverhead {
-    /// The programs' configuration for a measurement in which they learn what they add in situ.
+    /// What is subtracted at first, and how the programs learn what they add in situ.
     #[must_use]
-    pub fn config(&self) -> Config {
+    pub fn overheads(&self) -> CpuOverheads {
         let in_units = |ratio: f64| (ratio * f64::from(1u32 << RATIO_SHIFT)).round() as u32;
         let over = |value: u64, of: u64| if of > 0 { value as f64 / of as f64 } else { 0.0 };
         let fixed = self.in_span_ns as f64 * (1.0 - COLD_SHARE);
-        Config {
-            times_exits: 1,
+        let learning = Learning {
             inside_fixed: (fixed * f64::from(1u32 << OVERHEAD_UNIT_SHIFT)).round() as u32,
             inside_ratio: in_units(COLD_SHARE * over(self.in_span_ns, self.exit_program_ns)),
             outside_ratio: in_units(over(self.outside_ns(), self.in_span_ns)),
             overhead_max_ns: (COLD_RATIO_MAX * self.in_span_ns).min(u64::from(u32::MAX)) as u32,
-            ..Config::default()
+        };
+        let mut events = [0; EVENTS_MAX];
+        for (to, added) in events.iter_mut().zip(&self.events) {
+            *to = added.max(0.0).round() as u64;
         }
+        CpuOverheads { in_span_ns: self.in_span_ns, learning, events }
     }
 
     /// What a pair adds before and after its span, without the exit program's own work, ns.
     fn outside_ns(&self) -> u64 {
         self.total_ns.saturating_sub(self.in_span_ns + self.exit_program_ns)
     }
+}
+
+/// The warm loop's result on one type of cores.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CoreCalibration {
+    /// The cores for which it stands; the loop ran on the first.
+    pub core: CoreType,
+    /// The result.
+    pub warm: WarmOverhead,
+}
+
+impl CoreCalibration {
+    /// Its figures, for the observer block.
+    #[must_use]
+    pub fn to_json(&self) -> Json {
+        json!({
+            "name": self.core.name,
+            "cpus": format_cpu_list(&self.core.cpus),
+            "calibrated_on_cpu": self.core.cpus.first(),
+            "probe_overhead_in_span_ns": self.warm.in_span_ns,
+            "exit_program_ns": self.warm.exit_program_ns,
+            "probe_overhead_ns": self.warm.total_ns,
+            "probe_overhead_min_ns": self.warm.total_range_ns.0,
+            "probe_overhead_max_ns": self.warm.total_range_ns.1,
+        })
+    }
+}
+
+/// Measures a pair of probes on the first CPU of each type of cores ([`calibrate`]).
+///
+/// # Errors
+/// As [`calibrate`].
+pub fn calibrate_each(
+    flavour: Flavour,
+    cores: &[CoreType],
+    events: Option<&EventGroup>,
+    calls: u32,
+    stop: &Stop,
+) -> Result<Vec<CoreCalibration>, BpfError> {
+    let each = cores.iter().filter_map(|core| Some((core, *core.cpus.first()?)));
+    each.map(|(core, cpu)| {
+        let warm = calibrate(flavour, cpu, events, calls, stop)?;
+        Ok(CoreCalibration { core: core.clone(), warm })
+    })
+    .collect()
 }
 
 /// Measures a pair of probes on `cpu`, with the given events read at both ends, by `calls` system calls for
@@ -93,7 +146,8 @@ pub fn calibrate(
     let number = events.map_or(0, |group| group.names().len() as u32);
     let spec = LoadSpec {
         flavour,
-        config: Config { slots: 4, events: number, times_exits: 1, ..Config::default() },
+        config: Config { events: number, times_exits: 1, ..Config::default() },
+        maps: Maps::New(&RowLayout::same(&[cpu], 2)),
         programs: &["empty_at_entry", "open_now", "close_now"],
     };
     let mut probes = Probes::load(&spec)?;
@@ -119,8 +173,8 @@ pub fn calibrate(
         drop(links);
         total.push(with - without);
         let rows = probes.rows()?;
-        let row = rows.iter().find(|(on, row)| *on == cpu && row.key == KEY_BENCH);
-        let Some((_, row)) = row else { continue };
+        let row = rows.iter().find(|row| row.cpu == cpu && row.key == KEY_BENCH);
+        let Some(row) = row else { continue };
         in_span.push(row.sum as f64 / row.count as f64);
         exit_program.push(row.timed_exits_ns as f64 / row.timed_exits as f64);
         for (event, values) in per_event.iter_mut().enumerate() {

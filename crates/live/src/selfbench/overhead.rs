@@ -15,7 +15,7 @@ use super::peers::{Peer, Tool, spans_in_histogram};
 use super::tracefs::{Instance, Tracefs};
 use super::{bpf_error, failed};
 use crate::bpf::layout::{Config, KEY_BENCH};
-use crate::bpf::{Flavour, LoadSpec, Probes};
+use crate::bpf::{Flavour, LoadSpec, Maps, Probes, RowLayout};
 use crate::syscall_loop::{median, ns_per_call};
 use crate::window::Stop;
 
@@ -191,9 +191,11 @@ pub fn measure(
 
 impl Bench<'_> {
     fn load(&mut self, result: &mut Overhead) -> Result<(), BenchError> {
+        let rows = RowLayout::same(&[self.settings.cpu], 2);
         let spec = |flavour| LoadSpec {
             flavour,
-            config: Config { slots: 4, times_exits: 1, ..Config::default() },
+            config: Config { times_exits: 1, ..Config::default() },
+            maps: Maps::New(&rows),
             programs: &[
                 "empty_at_entry",
                 "empty_at_exit",
@@ -327,8 +329,8 @@ impl Bench<'_> {
 
 fn spans_of(probes: &Probes, cpu: u32) -> Result<u64, BenchError> {
     let rows = probes.rows().map_err(bpf_error)?;
-    let row = rows.iter().find(|(on, row)| *on == cpu && row.key == KEY_BENCH);
-    Ok(row.map_or(0, |(_, row)| row.count))
+    let row = rows.iter().find(|row| row.cpu == cpu && row.key == KEY_BENCH);
+    Ok(row.map_or(0, |row| row.count))
 }
 
 /// Records that a tool is unavailable; passes on other errors.

@@ -54,7 +54,9 @@ pub fn agreement(measured: &[ConditionSamples]) -> Table {
         Column::new(
             "edge_tolerance_count",
             Kind::Uint,
-            "Difference that is allowed because an interrupt may fall on an edge of the window.",
+            "Difference that is allowed because an interrupt may fall on an edge of the window, and \
+             for all IRQ lines together, because the kernel counts nested threaded interrupts, of \
+             which no probe is told.",
         )
         .title("tolerance")
         .priority(40),

@@ -10,8 +10,8 @@ use libbpf_rs::Link;
 use super::buffer::{EventTypes, take_events};
 use super::matching::matched;
 use super::{LineSums, TraceSums};
-use crate::bpf::layout::{Config, CpuState, KEY_IRQ, Row};
-use crate::bpf::{Flavour, LoadSpec, Probes};
+use crate::bpf::layout::{Config, CpuOverheads, CpuState, KEY_IRQ, Row};
+use crate::bpf::{CountedRow, Flavour, LoadSpec, Maps, Probes, RowLayout};
 use crate::probe_overhead::WarmOverhead;
 use crate::selfbench::bpf_error;
 use crate::selfbench::tracefs::{Instance, Tracefs};
@@ -20,7 +20,7 @@ use crate::window::{WindowEdge, move_gates};
 /// Buffer of an instance, per CPU: some 70,000 interrupts.
 const BUFFER_KIB: u32 = 4 << 10;
 /// Rows per CPU: device interrupts only.
-const SLOTS: u32 = 64;
+const ROWS: u32 = 64;
 /// irqlab's probes, exit first: an entry is never counted whose exit cannot be.
 const PROBES: [&str; 2] = ["irq_handler_out", "irq_handler_in"];
 const ENTRY: &str = "irq/irq_handler_entry";
@@ -33,13 +33,13 @@ pub(super) struct Windows<'a> {
     /// G, H and I.
     instances: [Instance; 3],
     types: EventTypes,
-    probe_overhead_in_span_ns: u64,
+    overheads: CpuOverheads,
 }
 
 /// irqlab's counts after a window.
 struct Counted {
     states: Vec<CpuState>,
-    rows: Vec<(u32, Box<Row>)>,
+    rows: Vec<CountedRow>,
 }
 
 impl<'a> Windows<'a> {
@@ -49,21 +49,16 @@ impl<'a> Windows<'a> {
         flavour: Flavour,
         calibration: &WarmOverhead,
     ) -> Result<Self, BenchError> {
-        let config = Config { slots: SLOTS, ..calibration.config() };
-        let probes =
-            Probes::load(&LoadSpec { flavour, config, programs: &PROBES }).map_err(bpf_error)?;
+        let config = Config { times_exits: 1, ..Config::default() };
+        let rows = RowLayout::same(cpus, ROWS);
+        let maps = Maps::New(&rows);
+        let probes = Probes::load(&LoadSpec { flavour, config, maps, programs: &PROBES })
+            .map_err(bpf_error)?;
         let tracefs = Tracefs::find()?;
         let instance = || Instance::create(&tracefs, BUFFER_KIB);
         let instances = [instance()?, instance()?, instance()?];
         let types = EventTypes::of(&instances[0])?;
-        Ok(Windows {
-            cpus,
-            length,
-            probes,
-            instances,
-            types,
-            probe_overhead_in_span_ns: calibration.in_span_ns,
-        })
+        Ok(Windows { cpus, length, probes, instances, types, overheads: calibration.overheads() })
     }
 
     /// A window with all of them.
@@ -87,7 +82,7 @@ impl<'a> Windows<'a> {
         drop(links);
         let counted = counted?;
         let mut lines = BTreeMap::new();
-        for (_, row) in &counted.rows {
+        for row in &counted.rows {
             add_row(row, &mut lines);
         }
         self.add_trace(&counted.states, &mut lines)?;
@@ -97,7 +92,7 @@ impl<'a> Windows<'a> {
     /// A window without any trace.
     pub fn alone(&self, lines: &mut BTreeMap<u32, LineSums>) -> Result<(), BenchError> {
         let _links = self.link(PROBES)?;
-        for (_, row) in self.window()?.rows {
+        for row in self.window()?.rows {
             let Some(irq) = row.key.checked_sub(KEY_IRQ) else { continue };
             let line = lines.entry(irq).or_default();
             line.alone_counted += row.count;
@@ -118,7 +113,7 @@ impl<'a> Windows<'a> {
     }
 
     fn window(&self) -> Result<Counted, BenchError> {
-        self.probes.clear_for(|_| self.probe_overhead_in_span_ns).map_err(bpf_error)?;
+        self.probes.clear_for(self.overheads).map_err(bpf_error)?;
         move_gates(&self.probes, self.cpus, WindowEdge::Open)?;
         thread::sleep(self.length);
         move_gates(&self.probes, self.cpus, WindowEdge::Close)?;

@@ -1,0 +1,96 @@
+//! How many contexts each CPU is known to have: for so many there are rows.
+
+use std::collections::BTreeMap;
+
+use attribution::context::{SOFTIRQS, VECTORS};
+
+use crate::bpf::KnownContexts;
+use crate::host::{IrqAffinity, IrqThread, Root, irq_affinities, irq_threads};
+
+/// NMI handlers, and page faults from user and kernel mode.
+const OTHERS: u32 = 3;
+
+/// For each of `cpus`: the rows that a window needs, or its calibration if that is more, as this machine's
+/// IRQ lines are routed now.
+pub(super) fn known_contexts(root: &Root, cpus: &[u32]) -> BTreeMap<u32, KnownContexts> {
+    of_lines(&irq_affinities(root).unwrap_or_default(), &irq_threads(root), cpus)
+}
+
+/// What is on a CPU.
+#[derive(Clone, Copy, Default)]
+struct OnCpu {
+    lines: u32,
+    actions: u32,
+    threads: u32,
+}
+
+fn of_lines(
+    irqs: &[IrqAffinity],
+    irq_threads: &[IrqThread],
+    cpus: &[u32],
+) -> BTreeMap<u32, KnownContexts> {
+    let everywhere: Vec<u32> = cpus.to_vec();
+    let mut on_cpu: BTreeMap<u32, OnCpu> =
+        cpus.iter().map(|cpu| (*cpu, OnCpu::default())).collect();
+    let mut threads_of: BTreeMap<u32, u32> = BTreeMap::new();
+    irq_threads.iter().for_each(|thread| *threads_of.entry(thread.irq).or_default() += 1);
+    for irq in irqs.iter().filter(|irq| !irq.actions.is_empty()) {
+        let goes_to = irq.effective.as_ref().or(irq.allowed.as_ref()).unwrap_or(&everywhere);
+        for cpu in goes_to {
+            let Some(here) = on_cpu.get_mut(cpu) else { continue };
+            here.lines += 1;
+            here.actions += irq.actions.len() as u32;
+            here.threads += threads_of.get(&irq.number).copied().unwrap_or(0);
+        }
+    }
+    let (vectors, softirqs) = (VECTORS.len() as u32, SOFTIRQS.len() as u32);
+    let known = |OnCpu { lines, actions, threads }| {
+        // A line may have a NAPI instance. Calibration has two rows for each context.
+        let window = vectors + softirqs + OTHERS + actions + lines + threads;
+        let all = window.max(2 * (vectors + softirqs + lines));
+        KnownContexts { all, nesting: softirqs + threads }
+    };
+    on_cpu.into_iter().map(|(cpu, here)| (cpu, known(here))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bpf::RowLayout;
+
+    fn line(number: u32, actions: usize, effective: Option<Vec<u32>>) -> IrqAffinity {
+        let actions = vec!["nvme".to_owned(); actions];
+        IrqAffinity { number, actions, allowed: Some((0..512).collect()), effective }
+    }
+
+    #[test]
+    fn a_cpu_has_the_lines_that_go_to_it() {
+        let irqs = [
+            line(1, 1, Some(vec![0])),
+            line(2, 0, Some(vec![0])), // no handler
+            line(3, 9, Some(vec![1, 7])),
+            line(4, 1, None),
+        ];
+        let thread = IrqThread { irq: 3, action: "nvme".to_owned() };
+        let known = of_lines(&irqs, &[thread], &[0, 1, 2]);
+        let fixed = 2 * (VECTORS.len() + SOFTIRQS.len()) as u32;
+        assert_eq!(known[&0].all, fixed + 4);
+        assert_eq!(known[&1].all, fixed + 4);
+        assert_eq!(known[&2].all, fixed + 2);
+        let softirqs = SOFTIRQS.len() as u32;
+        assert_eq!([0, 1, 2].map(|cpu| known[&cpu].nesting), [softirqs, softirqs + 1, softirqs]);
+    }
+
+    /// A server of 512 CPUs with 16 NVMe controllers that have a queue for each CPU, and two network cards
+    /// of 256 queues: 8,704 lines.
+    #[test]
+    fn a_large_server_needs_bounded_memory() {
+        let cpus: Vec<u32> = (0..512).collect();
+        let nvme = (0..16 * 512).map(|at| line(at, 1, Some(vec![at % 512])));
+        let cards = (0..512).map(|at| line(10_000 + at, 1, Some(vec![at])));
+        let irqs: Vec<IrqAffinity> = nvme.chain(cards).collect();
+        let layout = RowLayout::for_contexts(&of_lines(&irqs, &[], &cpus));
+        assert!(layout.on(511).rows >= 2 * (21 + 17));
+        assert!(layout.bytes() < 320 << 20, "{}", layout.bytes());
+    }
+}

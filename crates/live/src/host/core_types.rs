@@ -1,0 +1,159 @@
+//! Which CPUs have the same kind of core: what a probe costs on one of them says nothing of the others.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::cpu_list::parse_cpu_list;
+use super::root::Root;
+
+/// CPUs whose cores are of one kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CoreType {
+    /// What tells them from the others, such as `cpu_atom`; `all` where nothing does.
+    pub name: String,
+    /// The CPUs, in ascending order.
+    pub cpus: Vec<u32>,
+}
+
+/// The properties of a CPU's core, by name; only those that the machine states.
+fn properties(
+    root: &Root,
+    pmus: &[(String, Vec<u32>)],
+    cpu: u32,
+) -> BTreeMap<&'static str, String> {
+    let base = format!("sys/devices/system/cpu/cpu{cpu}");
+    let file = |path: &str| root.word(format!("{base}/{path}"));
+    let pmu = pmus.iter().find(|(_, cpus)| cpus.contains(&cpu)).map(|(name, _)| name.clone());
+    let stated = [
+        ("PMU", pmu),
+        ("MIDR", file("regs/identification/midr_el1")),
+        ("capacity", file("cpu_capacity")),
+        ("maximum kHz", file("cpufreq/cpuinfo_max_freq")),
+    ];
+    stated.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+}
+
+/// The PMUs of hybrid processors, `cpu_core`, `cpu_atom` and `cpu_lowpower`, each with its CPUs
+/// (arch/x86/events/intel/core.c). A processor with one kind of core has `cpu` without a list.
+fn hybrid_pmus(root: &Root) -> Vec<(String, Vec<u32>)> {
+    let names = root.names("sys/devices").unwrap_or_default();
+    let hybrid = names.into_iter().filter(|name| name.starts_with("cpu_"));
+    hybrid
+        .filter_map(|name| {
+            let cpus = parse_cpu_list(&root.word(format!("sys/devices/{name}/cpus"))?).ok()?;
+            Some((name, cpus))
+        })
+        .collect()
+}
+
+/// `cpus` by the type of their cores, in the order of each type's first CPU. Cores are of one type where
+/// everything is equal that the machine states of them: the PMU (Intel hybrid), the main identification
+/// register and the capacity (Arm), the highest frequency.
+#[must_use]
+pub fn core_types(root: &Root, cpus: &[u32]) -> Vec<CoreType> {
+    let pmus = hybrid_pmus(root);
+    let mut types: Vec<(BTreeMap<&'static str, String>, Vec<u32>)> = Vec::new();
+    for &cpu in cpus {
+        let of_cpu = properties(root, &pmus, cpu);
+        match types.iter_mut().find(|(known, _)| *known == of_cpu) {
+            Some((_, same)) => same.push(cpu),
+            None => types.push((of_cpu, vec![cpu])),
+        }
+    }
+    let differs = |name: &str| types.iter().any(|(one, _)| one.get(name) != types[0].0.get(name));
+    let label = |of_type: &BTreeMap<&'static str, String>| {
+        let differing = of_type.iter().filter(|(name, _)| differs(name));
+        let words: Vec<String> = differing
+            .map(|(name, value)| match *name {
+                "PMU" => value.clone(),
+                name => format!("{name} {value}"),
+            })
+            .collect();
+        match (words.is_empty(), types.len()) {
+            (false, _) => words.join(", "),
+            (true, 1) => "all".to_owned(),
+            (true, _) => "others".to_owned(),
+        }
+    };
+    let mut named: Vec<CoreType> = types
+        .iter()
+        .map(|(of_type, cpus)| CoreType { name: label(of_type), cpus: cpus.clone() })
+        .collect();
+    named.iter_mut().for_each(|one| one.cpus.sort_unstable());
+    named
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::root::plant;
+    use super::*;
+
+    /// The types of `cpus` on a machine with these files below /sys.
+    fn types_of(files: &[(&str, &str)], cpus: &[u32]) -> Vec<(String, Vec<u32>)> {
+        let directory = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            plant(directory.path(), &format!("sys/devices/{path}"), text);
+        }
+        let types = core_types(&Root::new(directory.path()), cpus);
+        types.into_iter().map(|one| (one.name, one.cpus)).collect()
+    }
+
+    fn named(name: &str, cpus: &[u32]) -> (String, Vec<u32>) {
+        (name.to_owned(), cpus.to_vec())
+    }
+
+    #[test]
+    fn a_machine_that_states_no_difference_has_one_type() {
+        assert_eq!(types_of(&[], &[0, 1]), [named("all", &[0, 1])]);
+        let same = ["0", "1"].map(|cpu| format!("system/cpu/cpu{cpu}/cpufreq/cpuinfo_max_freq"));
+        let files = [(same[0].as_str(), "3200000\n"), (same[1].as_str(), "3200000\n")];
+        assert_eq!(types_of(&files, &[0, 1]), [named("all", &[0, 1])]);
+    }
+
+    #[test]
+    fn intel_hybrid_cores_are_told_apart_by_their_pmu() {
+        let files = [
+            ("cpu_core/cpus", "0-3\n"),
+            ("cpu_atom/cpus", "4-7\n"),
+            ("cpu_lowpower/cpus", "8-9\n"),
+            ("cpu/type", "4\n"),
+        ];
+        let all: Vec<u32> = (0..10).collect();
+        let wanted = [
+            named("cpu_core", &[0, 1, 2, 3]),
+            named("cpu_atom", &[4, 5, 6, 7]),
+            named("cpu_lowpower", &[8, 9]),
+        ];
+        assert_eq!(types_of(&files, &all), wanted);
+        // Only measured CPUs count.
+        assert_eq!(types_of(&files, &[5, 4]), [named("all", &[4, 5])]);
+    }
+
+    #[test]
+    fn arm_cores_are_told_apart_by_identification_and_capacity() {
+        let files: Vec<(String, &str)> = (0..6)
+            .flat_map(|cpu| {
+                let at = |file: &str| format!("system/cpu/cpu{cpu}/{file}");
+                let (midr, capacity) = match cpu {
+                    0..4 => ("0x00000000410fd034\n", "446\n"), // Cortex-A53
+                    _ => ("0x00000000410fd092\n", "1024\n"),   // Cortex-A73
+                };
+                [(at("regs/identification/midr_el1"), midr), (at("cpu_capacity"), capacity)]
+            })
+            .collect();
+        let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (&**path, *text)).collect();
+        let wanted = [
+            named("MIDR 0x00000000410fd034, capacity 446", &[0, 1, 2, 3]),
+            named("MIDR 0x00000000410fd092, capacity 1024", &[4, 5]),
+        ];
+        assert_eq!(types_of(&files, &[0, 1, 2, 3, 4, 5]), wanted);
+    }
+
+    #[test]
+    fn cores_that_differ_in_what_only_some_state_have_names() {
+        let files = [("system/cpu/cpu1/cpufreq/cpuinfo_max_freq", "5100000\n")];
+        let wanted = [named("others", &[0, 2]), named("maximum kHz 5100000", &[1])];
+        assert_eq!(types_of(&files, &[0, 1, 2]), wanted);
+    }
+}
