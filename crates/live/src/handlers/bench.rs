@@ -18,8 +18,8 @@ use crate::bpf::programs::{choose, context_of_program};
 use crate::bpf::{BpfError, Flavour};
 use crate::clock::Reading;
 use crate::host::cpu_facts;
-use crate::host::{Root, format_cpu_list, last_level_cache_bytes};
-use crate::perf::{EventGroup, EventPlan, UNKNOWN_EVENT, plan_events};
+use crate::host::{EventAbsence, Root, format_cpu_list, last_level_cache_bytes};
+use crate::perf::{EventGroup, EventPlan, plan_events};
 use crate::probe_overhead::in_situ::{InSituOverhead, to_json};
 use crate::probe_overhead::{CALLS, ROUNDS, calibrate};
 use crate::window::{
@@ -114,17 +114,17 @@ impl LiveBench {
 
     /// Adds one absence for all events that are absent for the same reason.
     fn note_absent_events(&mut self, plan: &EventPlan) {
-        let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
-        for (name, reason) in &plan.absent {
-            match reasons.iter_mut().find(|(known, _)| known == reason) {
+        let mut reasons: Vec<(&EventAbsence, Vec<&str>)> = Vec::new();
+        for (name, absence) in &plan.absent {
+            match reasons.iter_mut().find(|(known, _)| *known == absence) {
                 Some((_, names)) => names.push(name),
-                None => reasons.push((reason, vec![name])),
+                None => reasons.push((absence, vec![name])),
             }
         }
-        for (reason, names) in reasons {
+        for (why, names) in reasons {
             let what = format!("PMU events {}", names.join(" "));
-            let remedy = self.settings.remedy_pmu.clone().filter(|_| reason != UNKNOWN_EVENT);
-            self.absent.push(absence(what, reason.to_owned(), remedy));
+            let remedy = self.settings.remedy_pmu.clone().filter(|_| why.is_withheld);
+            self.absent.push(absence(what, why.reason.clone(), remedy));
         }
     }
 

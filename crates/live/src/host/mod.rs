@@ -33,7 +33,11 @@ pub use diagnosis::{Finding, Status, diagnose};
 pub use guest_devices::{first_disk, has_paired_cards};
 pub use interrupts::{InterruptLine, Interrupts};
 pub use kernel::{KernelFacts, Preemption, kernel_facts};
-pub use pmu::{EventKind, EventScope, PmuEvent, PmuFacts, pmu_facts};
+#[cfg(test)]
+pub(crate) use pmu::machines::plant_machine;
+pub use pmu::{
+    Encoding, EventAbsence, EventCatalogue, EventKind, EventScope, PmuEvent, PmuFacts, pmu_facts,
+};
 pub use rights::{RightsFacts, rights_facts};
 pub use root::Root;
 pub use run_block::run_host_block;

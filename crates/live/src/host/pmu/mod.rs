@@ -1,7 +1,14 @@
-//! Which performance events open on this machine, and how many hardware counters there are.
+//! Performance events: how they are written for this processor ([`EventCatalogue`]), which of them open
+//! on this machine, and how many hardware counters there are.
 //!
 //! Events are opened for the calling thread only, disabled, and closed at once; the search for the
 //! number of counters lets groups of them count for some 50 us.
+
+mod encoding;
+mod format;
+#[cfg(test)]
+pub(crate) mod machines;
+mod raw_events;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,6 +16,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use perf_event_open_sys::{bindings, ioctls, perf_event_open};
 use serde::Serialize;
+
+pub use encoding::{Encoding, EventAbsence, EventCatalogue};
 
 use super::root::Root;
 
@@ -105,23 +114,16 @@ pub fn pmu_facts(root: &Root) -> PmuFacts {
     if !root.is_live() {
         return facts;
     }
-    let msr_type = root.number(format!("{devices}/msr/type"));
-    let msr_tsc = root.word(format!("{devices}/msr/events/tsc"));
     let mut candidates = general_events();
-    if let (Some(kind), Some(config)) = (msr_type, msr_tsc.as_deref().and_then(parse_event)) {
-        candidates.push(Candidate { name: "msr/tsc/", kind: EventKind::Msr, pmu: kind, config });
+    if let Ok(tsc) = EventCatalogue::read(root).sysfs_event("msr", "tsc") {
+        let (pmu, config) = (tsc.kind, tsc.words[0]);
+        candidates.push(Candidate { name: "msr/tsc/", kind: EventKind::Msr, pmu, config });
     }
     facts.events = candidates.iter().map(try_event).collect();
     facts.counters_in_group = counters_in_group(&facts, &candidates, "instructions");
     facts.general_counters_in_group = counters_in_group(&facts, &candidates, "branch-misses");
     facts.tsc_khz = kernel_tsc_khz();
     facts
-}
-
-/// `event=0x3c` as the configuration of a simple event.
-fn parse_event(text: &str) -> Option<u64> {
-    let digits = text.strip_prefix("event=")?.strip_prefix("0x")?;
-    u64::from_str_radix(digits, 16).ok()
 }
 
 #[derive(Clone, Copy)]
@@ -371,12 +373,5 @@ mod tests {
         let instructions = facts.event("instructions").unwrap();
         assert_eq!(instructions.scope == EventScope::Refused, facts.counters_in_group.is_none());
         assert!(facts.tsc_khz.is_none_or(|khz| (100_000..20_000_000).contains(&khz)));
-    }
-
-    #[test]
-    fn event_configurations() {
-        assert_eq!(parse_event("event=0x00"), Some(0));
-        assert_eq!(parse_event("event=0x3c,umask=1"), None);
-        assert_eq!(parse_event(""), None);
     }
 }
