@@ -18,7 +18,7 @@ use crate::bpf::programs::{choose, context_of_program};
 use crate::bpf::{BpfError, Flavour};
 use crate::clock::Reading;
 use crate::host::cpu_facts;
-use crate::host::{EventAbsence, Root, format_cpu_list, last_level_cache_bytes};
+use crate::host::{EventAbsence, KERNEL_REMEDY, Root, format_cpu_list, last_level_cache_bytes};
 use crate::perf::{EventGroup, EventPlan, plan_events};
 use crate::probe_overhead::in_situ::{InSituOverhead, to_json};
 use crate::probe_overhead::{CALLS, ROUNDS, calibrate};
@@ -50,6 +50,10 @@ fn bench_error(error: BpfError) -> BenchError {
                 reason.split("; ").next().unwrap_or_default()
             ),
             remedy: None,
+        },
+        BpfError::KernelTooOld { .. } => BenchError::NothingMeasurable {
+            reason: error.to_string(),
+            remedy: Some(KERNEL_REMEDY.to_owned()),
         },
         BpfError::Failed(reason) => BenchError::Failed(reason),
     }

@@ -32,7 +32,7 @@ pub use cpu_time::{CpuSteal, MemoryFacts, StealFacts, memory_facts, steal_facts}
 pub use diagnosis::{Finding, Status, diagnose};
 pub use guest_devices::{first_disk, has_paired_cards};
 pub use interrupts::{InterruptLine, Interrupts};
-pub use kernel::{KernelFacts, Preemption, kernel_facts};
+pub use kernel::{KERNEL_MIN, KERNEL_REMEDY, KernelFacts, Preemption, kernel_facts};
 #[cfg(test)]
 pub(crate) use pmu::machines::plant_machine;
 pub use pmu::{

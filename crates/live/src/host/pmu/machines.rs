@@ -8,6 +8,7 @@ use perf_event_open_sys::bindings as b;
 
 use super::encoding::{EventAbsence, EventCatalogue};
 use super::format::Formats;
+use super::pmu_facts;
 use crate::host::Root;
 use crate::perf::PAPER_EVENTS;
 
@@ -187,6 +188,14 @@ fn each_default_event_is_written_for_each_machine_or_absent_with_a_reason() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn user_space_reads_counters_on_hybrid_processors_too() {
+    for machine in ["intel-sapphire-rapids", "intel-alder-lake", "amd-zen4"] {
+        let (_directory, root) = plant_machine(machine, &[]);
+        assert_eq!(pmu_facts(&root).rdpmc, Some(1), "{machine}");
     }
 }
 

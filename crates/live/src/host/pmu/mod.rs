@@ -38,7 +38,7 @@ pub struct PmuFacts {
     /// The same with `branch-misses`, which only general counters can do: this many events of any
     /// kind fit into one pass.
     pub general_counters_in_group: Option<u32>,
-    /// How user space may read counters (`rdpmc` of the `cpu` source): 0 no, 1 mapped ones, 2 all.
+    /// How user space may read counters (`rdpmc` of the PMU of the cores): 0 no, 1 mapped ones, 2 all.
     pub rdpmc: Option<u32>,
     /// Frequency of the TSC by the conversion that the kernel exports to user space.
     pub tsc_khz: Option<u64>,
@@ -106,9 +106,12 @@ impl PmuFacts {
 #[must_use]
 pub fn pmu_facts(root: &Root) -> PmuFacts {
     let devices = "sys/bus/event_source/devices";
+    let sources = root.names(devices);
+    // PMUs of cores have the file, and hybrid processors no PMU `cpu`.
+    let rdpmc = |name: &String| root.number(format!("{devices}/{name}/rdpmc"));
     let mut facts = PmuFacts {
-        sources: root.names(devices),
-        rdpmc: root.number(format!("{devices}/cpu/rdpmc")),
+        rdpmc: sources.iter().flatten().find_map(rdpmc),
+        sources,
         ..PmuFacts::default()
     };
     if !root.is_live() {
