@@ -11,12 +11,20 @@ pub mod rows;
 pub use object::{CountedRow, EventErrors, Flavour, LoadSpec, Maps, Probes, known_tracepoints};
 pub use rows::{KnownContexts, RowLayout};
 
+use crate::host::KERNEL_MIN;
+
 /// Why the programs cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BpfError {
     /// The process lacks the rights.
     #[error("not permitted: {0}")]
     NotPermitted(String),
+    /// The kernel is older than [`KERNEL_MIN`], and its verifier refused the programs.
+    #[error("the BPF programs need Linux {}.{}, and this is {release}", KERNEL_MIN.0, KERNEL_MIN.1)]
+    KernelTooOld {
+        /// Its release.
+        release: String,
+    },
     /// Anything else, with libbpf's and the verifier's messages.
     #[error("{0}")]
     Failed(String),

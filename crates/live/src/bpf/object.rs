@@ -20,6 +20,7 @@ use super::layout::{
 };
 use super::memory::KernelMemory;
 use super::rows::RowLayout;
+use crate::host::KernelFacts;
 
 static WITH_BTF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/handlers.btf.o"));
 static WITHOUT_BTF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/handlers.raw.o"));
@@ -178,6 +179,23 @@ pub(crate) fn failure(doing: &str, error: &libbpf_rs::Error) -> BpfError {
     }
 }
 
+/// The same, for programs that an older kernel than [`crate::host::KERNEL_MIN`] refuses: there the
+/// verifier's message would only name an instruction. Kernels of that age which take them, because
+/// their distributor added what is needed, are used.
+fn load_failure(error: &libbpf_rs::Error, release: Option<String>) -> BpfError {
+    let failure = failure("loading the BPF programs", error);
+    let kernel = KernelFacts { release, ..KernelFacts::default() };
+    match (failure, kernel.is_too_old(), kernel.release) {
+        (BpfError::Failed(_), Some(true), Some(release)) => BpfError::KernelTooOld { release },
+        (failure, ..) => failure,
+    }
+}
+
+/// The release of the running kernel, such as `6.1.0-18-amd64`.
+fn running_release() -> Option<String> {
+    Some(rustix::system::uname().release().to_str().ok()?.to_owned())
+}
+
 /// Which of the tracepoints of `names` this kernel has, by its BTF; `None` when it has no BTF.
 #[must_use]
 pub fn known_tracepoints(names: &[&str]) -> Option<HashMap<String, bool>> {
@@ -193,8 +211,8 @@ impl Probes {
     /// Loads the programs that `spec` names; nothing is attached yet and every window is closed.
     ///
     /// # Errors
-    /// [`BpfError::NotPermitted`] without the rights, [`BpfError::Failed`] with the verifier's or
-    /// libbpf's message otherwise.
+    /// [`BpfError::NotPermitted`] without the rights, [`BpfError::KernelTooOld`] on a kernel without what
+    /// the programs use, [`BpfError::Failed`] with the verifier's or libbpf's message otherwise.
     pub fn load(spec: &LoadSpec<'_>) -> Result<Self, BpfError> {
         libbpf_rs::set_print(Some((PrintLevel::Warn, keep_message)));
         let bytes = if spec.flavour == Flavour::Btf { WITH_BTF } else { WITHOUT_BTF };
@@ -218,7 +236,7 @@ impl Probes {
             let name = program.name().to_string_lossy().into_owned();
             program.set_autoload(name == "gate" || spec.programs.contains(&name.as_str()));
         }
-        let object = open.load().map_err(|error| failure("loading the BPF programs", &error))?;
+        let object = open.load().map_err(|error| load_failure(&error, running_release()))?;
         let probes = Probes { object, links: Vec::new(), rows: rows.clone() };
         if matches!(spec.maps, Maps::New(_)) {
             probes.clear()?; // which tells each CPU its rows
@@ -557,6 +575,23 @@ fn info(program: BorrowedFd<'_>) -> Result<libbpf_sys::bpf_prog_info, BpfError> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_older_kernel_that_refuses_the_programs_is_named() {
+        let refused = |release: &str| {
+            let error = libbpf_rs::Error::from_raw_os_error(libc::EINVAL);
+            load_failure(&error, Some(release.to_owned()))
+        };
+        let error = refused("5.10.0-32-cloud-amd64");
+        let words = "the BPF programs need Linux 5.12, and this is 5.10.0-32-cloud-amd64";
+        assert_eq!(error.to_string(), words);
+        for release in ["5.12.0", "6.1.0-18-amd64", "unknown"] {
+            assert!(matches!(refused(release), BpfError::Failed(_)), "{release}");
+        }
+        let no_rights = libbpf_rs::Error::from_raw_os_error(libc::EPERM);
+        let error = load_failure(&no_rights, Some("5.10.0".to_owned()));
+        assert!(matches!(error, BpfError::NotPermitted(_)), "rights are the first thing to mend");
+    }
 
     #[test]
     fn each_kind_of_event_error_has_one_warning() {

@@ -408,7 +408,7 @@ impl SeriesBench for LiveFootprint {
         let (root, cpu) = (&self.root, self.settings.cpu);
         route(root, cpu, stimulus.as_mut(), &mut self.route, self.settings.move_irq)?;
         let kept = self.current.take().filter(|current| current.level == level);
-        let mut counters = Counters::open(&self.root, level);
+        let mut counters = Counters::open(&self.root, level, cpu);
         if let Err(reason) = &counters {
             self.no_counters.insert(level, reason.clone());
         }

@@ -8,7 +8,7 @@ use lab::footprint::Level;
 use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings as b;
 
-use crate::host::Root;
+use crate::host::{Encoding, EventCatalogue, Root};
 
 /// The counters of both modes, for this thread, in one group: they count the same intervals.
 #[derive(Debug)]
@@ -26,37 +26,27 @@ pub struct Misses {
     pub kernel: u64,
 }
 
-fn cache(cache: b::perf_hw_cache_id) -> (u32, u64) {
-    let read = u64::from(b::PERF_COUNT_HW_CACHE_OP_READ) << 8;
-    let miss = u64::from(b::PERF_COUNT_HW_CACHE_RESULT_MISS) << 16;
-    (b::PERF_TYPE_HW_CACHE, u64::from(cache) | read | miss)
-}
-
-/// The type and config of `perf_event_attr` that count a level's misses; `None` where no event does.
-fn event(root: &Root, level: Level) -> Option<(u32, u64)> {
-    let text = root.text_up_to("proc/cpuinfo", 64 << 10)?;
-    let is_amd = text.lines().any(|line| line.starts_with("vendor_id") && line.contains("AMD"));
-    Some(match level {
-        Level::L1d => cache(b::PERF_COUNT_HW_CACHE_L1D),
-        Level::L1i => cache(b::PERF_COUNT_HW_CACHE_L1I),
-        Level::Dtlb => cache(b::PERF_COUNT_HW_CACHE_DTLB),
-        Level::Itlb => cache(b::PERF_COUNT_HW_CACHE_ITLB),
-        // AMD: the kernel's cache-misses are those of L2 (PMCx064, umask 09h; events/amd/core.c).
-        Level::L2 if is_amd => (b::PERF_TYPE_HARDWARE, u64::from(b::PERF_COUNT_HW_CACHE_MISSES)),
-        // Intel: L2_RQSTS.MISS (event 24h, umask 3Fh; SDM vol. 3, Haswell to Alder Lake).
-        Level::L2 => (b::PERF_TYPE_RAW, 0x3f24),
-        Level::L3 if is_amd => return None, // a PMU of its own counts the L3
-        Level::L3 => (b::PERF_TYPE_HARDWARE, u64::from(b::PERF_COUNT_HW_CACHE_MISSES)),
-    })
-}
-
-fn open((kind, config): (u32, u64), user: bool, leader: Option<&File>) -> io::Result<File> {
-    let mut attributes = b::perf_event_attr {
-        type_: kind,
-        size: size_of::<b::perf_event_attr>() as u32,
-        config,
-        ..b::perf_event_attr::default()
+/// The event that counts a level's misses on `cpu`.
+fn event(root: &Root, level: Level, cpu: u32) -> Result<Encoding, String> {
+    let catalogue = EventCatalogue::read(root);
+    let name = match level {
+        Level::L1d => "L1-dcache-load-misses",
+        Level::L1i => "L1-icache-load-misses",
+        Level::Dtlb => "dTLB-load-misses",
+        Level::Itlb => "iTLB-load-misses",
+        // The kernel's cache-misses are those of L2 on AMD (arch/x86/events/amd/core.c), of the last
+        // level on Intel (an architectural event, SDM volume 3), and of L1D on Arm.
+        Level::L2 if catalogue.is_amd() => "cache-misses",
+        Level::L2 => "l2-misses",
+        Level::L3 if catalogue.is_intel() => "cache-misses",
+        Level::L3 => return Err("no counter of this processor counts its misses".to_owned()),
     };
+    let encodings = catalogue.encodings(name, &[cpu]).map_err(|absence| absence.reason)?;
+    encodings.into_iter().next().ok_or_else(|| "no counter counts its misses".to_owned())
+}
+
+fn open(event: &Encoding, user: bool, leader: Option<&File>) -> io::Result<File> {
+    let mut attributes = event.attributes();
     attributes.set_disabled(u64::from(leader.is_none()));
     attributes.set_pinned(u64::from(leader.is_none()));
     attributes.set_exclude_kernel(user.into());
@@ -75,15 +65,15 @@ fn open((kind, config): (u32, u64), user: bool, leader: Option<&File>) -> io::Re
 }
 
 impl Counters {
-    /// Opens the counters of the calling thread, stopped.
+    /// Opens the counters of the calling thread, stopped. The thread runs on `cpu`, whose PMU counts.
     ///
     /// # Errors
     /// The reason: no PMU, no rights, no such event, no free counter.
-    pub fn open(root: &Root, level: Level) -> Result<Self, String> {
-        let event = event(root, level).ok_or("no counter of this processor counts its misses")?;
+    pub fn open(root: &Root, level: Level, cpu: u32) -> Result<Self, String> {
+        let event = event(root, level, cpu)?;
         let words = |error: io::Error| format!("perf_event_open: {error}");
-        let user = open(event, true, None).map_err(words)?;
-        let kernel = open(event, false, Some(&user)).map_err(words)?;
+        let user = open(&event, true, None).map_err(words)?;
+        let kernel = open(&event, false, Some(&user)).map_err(words)?;
         let mut counters = Counters { user, kernel };
         counters.start().map_err(words)?;
         match counters.stop() {
@@ -130,11 +120,42 @@ fn value(event: &mut File) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::plant_machine;
+
+    #[test]
+    fn misses_of_a_level_are_counted_by_events_of_this_processor_or_not_at_all() {
+        let encoded = |machine: &str, level, cpu| {
+            let (_directory, root) = plant_machine(machine, &[]);
+            event(&root, level, cpu).map(|event| (event.kind, event.words[0]))
+        };
+        let last_level = (b::PERF_TYPE_HARDWARE, u64::from(b::PERF_COUNT_HW_CACHE_MISSES));
+        let l2_misses = Ok((b::PERF_TYPE_RAW, 0x3f24));
+        assert_eq!(encoded("intel-skylake-server", Level::L2, 0), l2_misses);
+        assert_eq!(encoded("intel-sapphire-rapids", Level::L2, 0), l2_misses);
+        assert_eq!(encoded("intel-alder-lake", Level::L2, 0), l2_misses);
+        assert_eq!(encoded("intel-sapphire-rapids", Level::L3, 0), Ok(last_level));
+        for machine in ["amd-zen1", "amd-zen2", "amd-zen3", "amd-zen4", "hygon-dhyana"] {
+            assert_eq!(encoded(machine, Level::L2, 0), Ok(last_level), "{machine}");
+            assert!(encoded(machine, Level::L3, 0).is_err(), "{machine}");
+        }
+        for (machine, cpu) in [
+            ("intel-ice-lake-server", 0),
+            ("intel-avoton", 0),
+            ("intel-alder-lake", 16),
+            ("arm-neoverse-n1", 0),
+        ] {
+            let reason = encoded(machine, Level::L2, cpu).unwrap_err();
+            assert!(reason.contains("knows no such event"), "{machine}: {reason}");
+        }
+        assert!(encoded("arm-neoverse-n1", Level::L3, 0).is_err());
+        let efficient = encoded("intel-alder-lake", Level::L1d, 16);
+        assert_eq!(efficient, Ok((b::PERF_TYPE_HW_CACHE, 10 << 32 | 0x10000)));
+    }
 
     #[test]
     fn without_counters_there_is_a_reason_and_with_them_they_count() {
         let root = Root::default();
-        match Counters::open(&root, Level::L1d) {
+        match Counters::open(&root, Level::L1d, 0) {
             Err(reason) => assert!(!reason.is_empty()),
             Ok(mut counters) => {
                 let mut memory = vec![1_u8; 8 << 20];

@@ -22,9 +22,10 @@ use crate::bpf::{BpfError, CountedRow, Flavour, Maps, RowLayout};
 use crate::clock::Reading;
 use crate::host::cpu_facts;
 use crate::host::{
-    CoreType, Root, core_types, format_cpu_list, irq_threads, last_level_cache_bytes,
+    CoreType, EventAbsence, KERNEL_REMEDY, Root, core_types, format_cpu_list, irq_threads,
+    last_level_cache_bytes,
 };
-use crate::perf::{EventGroup, EventPlan, UNKNOWN_EVENT, plan_events};
+use crate::perf::{EventGroup, EventPlan, plan_events};
 use crate::probe_overhead::events::EventOverheadsByCore;
 use crate::probe_overhead::{CALLS, CoreCalibration, ROUNDS, WarmOverhead, calibrate_each};
 use crate::window::{
@@ -55,6 +56,10 @@ fn bench_error(error: BpfError) -> BenchError {
                 reason.split("; ").next().unwrap_or_default()
             ),
             remedy: None,
+        },
+        BpfError::KernelTooOld { .. } => BenchError::NothingMeasurable {
+            reason: error.to_string(),
+            remedy: Some(KERNEL_REMEDY.to_owned()),
         },
         BpfError::Failed(reason) => BenchError::Failed(reason),
     }
@@ -127,17 +132,17 @@ impl LiveBench {
 
     /// Adds one absence for all events that are absent for the same reason.
     fn note_absent_events(&mut self, plan: &EventPlan) {
-        let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
-        for (name, reason) in &plan.absent {
-            match reasons.iter_mut().find(|(known, _)| known == reason) {
+        let mut reasons: Vec<(&EventAbsence, Vec<&str>)> = Vec::new();
+        for (name, absence) in &plan.absent {
+            match reasons.iter_mut().find(|(known, _)| *known == absence) {
                 Some((_, names)) => names.push(name),
-                None => reasons.push((reason, vec![name])),
+                None => reasons.push((absence, vec![name])),
             }
         }
-        for (reason, names) in reasons {
+        for (why, names) in reasons {
             let what = format!("PMU events {}", names.join(" "));
-            let remedy = self.settings.remedy_pmu.clone().filter(|_| reason != UNKNOWN_EVENT);
-            self.absent.push(absence(what, reason.to_owned(), remedy));
+            let remedy = self.settings.remedy_pmu.clone().filter(|_| why.is_withheld);
+            self.absent.push(absence(what, why.reason.clone(), remedy));
         }
     }
 

@@ -121,7 +121,21 @@ pub fn kernel_facts(root: &Root) -> KernelFacts {
     }
 }
 
+/// Oldest kernel that takes the BPF programs of `irqlab handlers`. They use the result of an atomic
+/// addition (BPF_FETCH in include/uapi/linux/bpf.h) and pass pointers to global functions, which the
+/// verifier takes from Linux 5.12 on.
+pub const KERNEL_MIN: (u32, u32) = (5, 12);
+
+/// Where to find a kernel that is not older than [`KERNEL_MIN`].
+pub const KERNEL_REMEDY: &str = "a kernel of 5.12 or later (Debian 12, Ubuntu 22.04, RHEL 9)";
+
 impl KernelFacts {
+    /// Whether the release is older than [`KERNEL_MIN`]; absent when it has no number.
+    #[must_use]
+    pub fn is_too_old(&self) -> Option<bool> {
+        self.version_pair().map(|version| version < KERNEL_MIN)
+    }
+
     /// Major and minor number of the release: (6, 1) for `6.1.0-18-amd64`.
     #[must_use]
     pub fn version_pair(&self) -> Option<(u32, u32)> {

@@ -36,8 +36,12 @@ pub use diagnosis::{Finding, Status, diagnose};
 pub use guest_devices::{first_disk, has_paired_cards};
 pub use interrupts::{InterruptLine, Interrupts};
 pub use irq_threads::{IrqThread, irq_of_thread, irq_threads};
-pub use kernel::{KernelFacts, Preemption, kernel_facts};
-pub use pmu::{EventKind, EventScope, PmuEvent, PmuFacts, pmu_facts};
+pub use kernel::{KERNEL_MIN, KERNEL_REMEDY, KernelFacts, Preemption, kernel_facts};
+#[cfg(test)]
+pub(crate) use pmu::machines::plant_machine;
+pub use pmu::{
+    Encoding, EventAbsence, EventCatalogue, EventKind, EventScope, PmuEvent, PmuFacts, pmu_facts,
+};
 pub use rights::{RightsFacts, rights_facts};
 pub use root::Root;
 #[cfg(test)]

@@ -19,7 +19,7 @@ use super::runner::{PollSchedule, Runner, RunnerConfig, collect};
 use super::settings::NoiseSettings;
 use crate::bpf::BpfError;
 use crate::clock::{ClockMap, ClockResolution, CoreClock};
-use crate::host::{Root, format_cpu_list, parse_cpu_list, smi_count};
+use crate::host::{KERNEL_REMEDY, Root, format_cpu_list, parse_cpu_list, smi_count};
 use crate::marks::MarkProbes;
 use crate::threads::{LockedMemory, cpu_set};
 use crate::window::WaitOutcome;
@@ -128,6 +128,7 @@ impl LiveNoise {
             Err(error) => {
                 let remedy = match &error {
                     BpfError::NotPermitted(_) => self.settings.remedy_rights.clone(),
+                    BpfError::KernelTooOld { .. } => Some(KERNEL_REMEDY.to_owned()),
                     BpfError::Failed(_) => None,
                 };
                 let what = "the kernel's activity during the loop".to_owned();

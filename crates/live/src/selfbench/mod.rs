@@ -15,6 +15,7 @@ pub mod tracefs;
 use lab::experiment::BenchError;
 
 use crate::bpf::BpfError;
+use crate::host::KERNEL_REMEDY;
 use crate::stimulus::StimulusError;
 
 fn failed(doing: &str, error: impl std::fmt::Display) -> BenchError {
@@ -26,6 +27,10 @@ fn bpf_error(error: BpfError) -> BenchError {
         BpfError::NotPermitted(reason) => BenchError::NothingMeasurable {
             reason: format!("loading BPF programs is {reason}"),
             remedy: None,
+        },
+        BpfError::KernelTooOld { .. } => BenchError::NothingMeasurable {
+            reason: error.to_string(),
+            remedy: Some(KERNEL_REMEDY.to_owned()),
         },
         BpfError::Failed(reason) => BenchError::Failed(reason),
     }

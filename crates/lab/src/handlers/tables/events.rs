@@ -116,7 +116,7 @@ const RATIOS: [(&str, &str, &str, &str, &str); 8] = [
         "retired",
         "instructions",
         "issued",
-        "Retired operations over issued or decoded operations.",
+        "Retired instructions over issued micro-operations (Intel).",
     ),
     (
         "branch_miss_ratio",

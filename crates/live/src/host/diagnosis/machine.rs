@@ -1,10 +1,7 @@
 //! Findings about the machine: kernel, processors, clocks, hypervisor and neighbours.
 
 use super::{Finding, or_unknown, with_proc, with_sys};
-use crate::host::{HostFacts, format_cpu_list};
-
-/// Oldest kernel with all that the BPF programs use (BPF_PROG_TEST_RUN of raw tracepoints).
-const KERNEL_MIN: (u32, u32) = (5, 10);
+use crate::host::{HostFacts, KERNEL_MIN, KERNEL_REMEDY, format_cpu_list};
 
 /// Clock sources that are read over a bus, at about a microsecond each, or only at every tick.
 const SLOW_CLOCKS: [&str; 5] = ["hpet", "acpi_pm", "pit", "jiffies", "refined-jiffies"];
@@ -47,13 +44,13 @@ fn kernel(facts: &HostFacts) -> Finding {
     };
     let release = or_unknown(kernel.release.as_deref());
     let says = format!("Linux {release} {}{preemption}", or_unknown(kernel.arch.as_deref()));
-    match kernel.version_pair() {
-        Some(version) if version < KERNEL_MIN => {
-            let consequence = "the BPF programs need Linux 5.10";
-            Finding::missing("kernel", says, consequence)
-                .unlocked_by("a kernel of 5.10 or later (Debian 11, Ubuntu 22.04, RHEL 9)")
+    match kernel.is_too_old() {
+        Some(true) => {
+            let (major, minor) = KERNEL_MIN;
+            let consequence = format!("the BPF programs of `handlers` need Linux {major}.{minor}");
+            Finding::missing("kernel", says, consequence).unlocked_by(KERNEL_REMEDY)
         }
-        Some(_) => Finding::ok("kernel", says),
+        Some(false) => Finding::ok("kernel", says),
         None => Finding::limited("kernel", says, "whether the BPF programs load is seen only then"),
     }
 }

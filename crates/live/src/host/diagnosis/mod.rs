@@ -314,8 +314,15 @@ mod tests {
         check(&btf, Status::Limited, "CONFIG_DEBUG_INFO_BTF");
         let jit = spoilt("BPF compiler", |facts| facts.rights.bpf_jit_enable = Some(0));
         check(&jit, Status::Limited, "sudo sysctl net.core.bpf_jit_enable=1");
-        let old = spoilt("kernel", |facts| facts.kernel.release = Some("4.18.0".into()));
-        check(&old, Status::Missing, "5.10");
+        for release in ["4.18.0", "5.10.0-32-cloud-amd64", "5.11.22"] {
+            let old = |facts: &mut HostFacts| facts.kernel.release = Some(release.into());
+            check(&spoilt("kernel", old), Status::Missing, "5.12");
+            let mut facts = complete();
+            old(&mut facts);
+            assert!(verdict(&diagnose(&facts)).contains("cannot run here"), "{release}");
+        }
+        let floor = spoilt("kernel", |facts| facts.kernel.release = Some("5.12.0".into()));
+        assert_eq!(floor.status, Status::Ok);
         let one = spoilt("CPUs", |facts| facts.cpu.online = Some(vec![0]));
         check(&one, Status::Limited, "-smp 2");
     }

@@ -1,7 +1,14 @@
-//! Which performance events open on this machine, and how many hardware counters there are.
+//! Performance events: how they are written for this processor ([`EventCatalogue`]), which of them open
+//! on this machine, and how many hardware counters there are.
 //!
 //! Events are opened for the calling thread only, disabled, and closed at once; the search for the
 //! number of counters lets groups of them count for some 50 us.
+
+mod encoding;
+mod format;
+#[cfg(test)]
+pub(crate) mod machines;
+mod raw_events;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,6 +16,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use perf_event_open_sys::{bindings, ioctls, perf_event_open};
 use serde::Serialize;
+
+pub use encoding::{Encoding, EventAbsence, EventCatalogue};
 
 use super::root::Root;
 
@@ -29,7 +38,7 @@ pub struct PmuFacts {
     /// The same with `branch-misses`, which only general counters can do: this many events of any
     /// kind fit into one pass.
     pub general_counters_in_group: Option<u32>,
-    /// How user space may read counters (`rdpmc` of the `cpu` source): 0 no, 1 mapped ones, 2 all.
+    /// How user space may read counters (`rdpmc` of the PMU of the cores): 0 no, 1 mapped ones, 2 all.
     pub rdpmc: Option<u32>,
     /// Frequency of the TSC by the conversion that the kernel exports to user space.
     pub tsc_khz: Option<u64>,
@@ -97,31 +106,27 @@ impl PmuFacts {
 #[must_use]
 pub fn pmu_facts(root: &Root) -> PmuFacts {
     let devices = "sys/bus/event_source/devices";
+    let sources = root.names(devices);
+    // PMUs of cores have the file, and hybrid processors no PMU `cpu`.
+    let rdpmc = |name: &String| root.number(format!("{devices}/{name}/rdpmc"));
     let mut facts = PmuFacts {
-        sources: root.names(devices),
-        rdpmc: root.number(format!("{devices}/cpu/rdpmc")),
+        rdpmc: sources.iter().flatten().find_map(rdpmc),
+        sources,
         ..PmuFacts::default()
     };
     if !root.is_live() {
         return facts;
     }
-    let msr_type = root.number(format!("{devices}/msr/type"));
-    let msr_tsc = root.word(format!("{devices}/msr/events/tsc"));
     let mut candidates = general_events();
-    if let (Some(kind), Some(config)) = (msr_type, msr_tsc.as_deref().and_then(parse_event)) {
-        candidates.push(Candidate { name: "msr/tsc/", kind: EventKind::Msr, pmu: kind, config });
+    if let Ok(tsc) = EventCatalogue::read(root).sysfs_event("msr", "tsc") {
+        let (pmu, config) = (tsc.kind, tsc.words[0]);
+        candidates.push(Candidate { name: "msr/tsc/", kind: EventKind::Msr, pmu, config });
     }
     facts.events = candidates.iter().map(try_event).collect();
     facts.counters_in_group = counters_in_group(&facts, &candidates, "instructions");
     facts.general_counters_in_group = counters_in_group(&facts, &candidates, "branch-misses");
     facts.tsc_khz = kernel_tsc_khz();
     facts
-}
-
-/// `event=0x3c` as the configuration of a simple event.
-fn parse_event(text: &str) -> Option<u64> {
-    let digits = text.strip_prefix("event=")?.strip_prefix("0x")?;
-    u64::from_str_radix(digits, 16).ok()
 }
 
 #[derive(Clone, Copy)]
@@ -371,12 +376,5 @@ mod tests {
         let instructions = facts.event("instructions").unwrap();
         assert_eq!(instructions.scope == EventScope::Refused, facts.counters_in_group.is_none());
         assert!(facts.tsc_khz.is_none_or(|khz| (100_000..20_000_000).contains(&khz)));
-    }
-
-    #[test]
-    fn event_configurations() {
-        assert_eq!(parse_event("event=0x00"), Some(0));
-        assert_eq!(parse_event("event=0x3c,umask=1"), None);
-        assert_eq!(parse_event(""), None);
     }
 }

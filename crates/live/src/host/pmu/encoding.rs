@@ -1,0 +1,301 @@
+//! How an event is written for perf_event_open(2) on this machine, for each PMU that counts in cores.
+
+use perf_event_open_sys::bindings as b;
+
+use super::format::{ConfigWords, Formats};
+use super::raw_events::{Cores, RAW_EVENTS, RawEvent};
+use super::{EventKind, general_events};
+use crate::host::cpu::parse_cpuinfo;
+use crate::host::{CpuModel, Root, format_cpu_list, parse_cpu_list};
+
+const DEVICES: &str = "sys/bus/event_source/devices";
+
+/// The first processor of /proc/cpuinfo suffices.
+const CPUINFO_BYTES_MAX: usize = 32 << 20;
+
+/// An event as perf_event_open(2) takes it, on some CPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Encoding {
+    /// `type` of `perf_event_attr`.
+    pub kind: u32,
+    /// `config`, `config1` and `config2`.
+    pub words: ConfigWords,
+    /// Whether a PMU of the cores counts it: those can leave out modes of the processor.
+    pub is_core: bool,
+    /// The CPUs on which it means the event; `None` for all.
+    cpus: Option<Vec<u32>>,
+}
+
+impl Encoding {
+    /// Whether it means the event on this CPU.
+    #[must_use]
+    pub fn serves(&self, cpu: u32) -> bool {
+        self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu))
+    }
+
+    /// The attributes that name the event, all else zero.
+    #[must_use]
+    pub fn attributes(&self) -> b::perf_event_attr {
+        let mut attributes = b::perf_event_attr {
+            type_: self.kind,
+            size: size_of::<b::perf_event_attr>() as u32,
+            config: self.words[0],
+            ..b::perf_event_attr::default()
+        };
+        attributes.__bindgen_anon_3.config1 = self.words[1];
+        attributes.__bindgen_anon_4.config2 = self.words[2];
+        attributes
+    }
+}
+
+/// Why an event is absent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventAbsence {
+    /// The reason, as a clause.
+    pub reason: String,
+    /// Whether rights, the kernel or the hypervisor withhold it, so that there may be a remedy. If
+    /// not, this processor has no such event.
+    pub is_withheld: bool,
+}
+
+impl EventAbsence {
+    fn of_processor(reason: impl Into<String>) -> Self {
+        EventAbsence { reason: reason.into(), is_withheld: false }
+    }
+
+    /// An event that exists, and that the kernel does not open.
+    #[must_use]
+    pub fn withheld(reason: impl Into<String>) -> Self {
+        EventAbsence { reason: reason.into(), is_withheld: true }
+    }
+}
+
+/// A PMU that counts what the cores of some CPUs do.
+#[derive(Clone, Debug)]
+struct CorePmu {
+    /// Its directory, such as `cpu`, `cpu_atom`, `armv8_pmuv3_0`.
+    name: String,
+    /// `type` of `perf_event_attr`.
+    kind: u32,
+    /// The CPUs that it serves; `None` for all.
+    cpus: Option<Vec<u32>>,
+    formats: Formats,
+}
+
+impl CorePmu {
+    /// Reads the PMU of that name, if it is one of cores: `cpu` on x86 with cores of one kind;
+    /// otherwise the file `cpus` tells them from other PMUs (perf uses the same rule).
+    fn read(root: &Root, name: String) -> Option<CorePmu> {
+        let device = format!("{DEVICES}/{name}");
+        let cpus = root.text(format!("{device}/cpus")).and_then(|list| parse_cpu_list(&list).ok());
+        if cpus.is_none() && name != "cpu" {
+            return None;
+        }
+        let kind = root.number(format!("{device}/type"))?;
+        let formats = Formats::read(root, &device);
+        Some(CorePmu { name, kind, cpus, formats })
+    }
+
+    fn serves(&self, cpu: u32) -> bool {
+        self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu))
+    }
+
+    fn cores(&self) -> Cores {
+        match self.name.as_str() {
+            "cpu_core" => Cores::Performance,
+            "cpu_atom" | "cpu_lowpower" => Cores::Efficient,
+            _ => Cores::Uniform,
+        }
+    }
+
+    fn encoding(&self, words: ConfigWords) -> Encoding {
+        Encoding { kind: self.kind, words, is_core: true, cpus: self.cpus.clone() }
+    }
+}
+
+/// The events of one machine by name.
+#[derive(Clone, Debug)]
+pub struct EventCatalogue {
+    root: Root,
+    processor: CpuModel,
+    pmus: Vec<CorePmu>,
+}
+
+impl EventCatalogue {
+    /// Reads the processor's model and the PMUs of its cores below `root`.
+    #[must_use]
+    pub fn read(root: &Root) -> Self {
+        let cpuinfo = root.text_up_to("proc/cpuinfo", CPUINFO_BYTES_MAX).unwrap_or_default();
+        let names = root.names(DEVICES).into_iter().flatten();
+        EventCatalogue {
+            root: root.clone(),
+            processor: parse_cpuinfo(&cpuinfo),
+            pmus: names.filter_map(|name| CorePmu::read(root, name)).collect(),
+        }
+    }
+
+    /// One CPU of `cpus` for each PMU that serves some of them: what counts there counts on all.
+    #[must_use]
+    pub fn one_cpu_per_pmu(&self, cpus: &[u32]) -> Vec<u32> {
+        let first = |pmu: &CorePmu| cpus.iter().copied().find(|cpu| pmu.serves(*cpu));
+        let firsts: Vec<u32> = self.pmus.iter().filter_map(first).collect();
+        if firsts.is_empty() { cpus.iter().copied().take(1).collect() } else { firsts }
+    }
+
+    /// Whether AMD's events are those of this processor: AMD's own, and Hygon's of the same design.
+    #[must_use]
+    pub fn is_amd(&self) -> bool {
+        matches!(self.processor.vendor.as_deref(), Some("AuthenticAMD" | "HygonGenuine"))
+    }
+
+    /// Whether this is an Intel processor.
+    #[must_use]
+    pub fn is_intel(&self) -> bool {
+        self.processor.vendor.as_deref() == Some("GenuineIntel")
+    }
+
+    /// The event of that name on these CPUs, one encoding for each PMU that serves some of them: a
+    /// hardware, cache or software event as `perf list` names it; `issued`, `dispatched` or
+    /// `l2-misses`, on processors for which they are defined; `PMU/EVENT/` from sysfs; or `rHEX`,
+    /// the numbers of the processor's manual.
+    ///
+    /// # Errors
+    /// Why it is absent.
+    pub fn encodings(&self, name: &str, cpus: &[u32]) -> Result<Vec<Encoding>, EventAbsence> {
+        let unknown = || EventAbsence::of_processor(UNKNOWN_EVENT);
+        let encodings = if let Some(event) = general_events().iter().find(|one| one.name == name) {
+            match event.kind {
+                EventKind::Hardware | EventKind::Cache => {
+                    self.general(event.pmu, event.config, cpus)
+                }
+                EventKind::Software | EventKind::Msr => {
+                    let words = [event.config, 0, 0];
+                    vec![Encoding { kind: event.pmu, words, is_core: false, cpus: None }]
+                }
+            }
+        } else if let Some(event) = RAW_EVENTS.iter().find(|event| event.name == name) {
+            self.raw(event, cpus)?
+        } else if let Some(config) = name.strip_prefix('r').and_then(parse_hex) {
+            self.by_number(config, cpus)?
+        } else {
+            let (pmu, event) = split_sysfs_name(name).ok_or_else(unknown)?;
+            vec![self.sysfs_event(pmu, event)?]
+        };
+        match cpus.iter().find(|cpu| !encodings.iter().any(|one| one.serves(**cpu))) {
+            Some(cpu) => Err(EventAbsence::of_processor(format!("nothing counts it on CPU {cpu}"))),
+            None => Ok(encodings),
+        }
+    }
+
+    /// PMUs that serve some of these CPUs.
+    fn serving<'a>(&'a self, cpus: &'a [u32]) -> impl Iterator<Item = &'a CorePmu> {
+        self.pmus.iter().filter(|pmu| cpus.iter().any(|cpu| pmu.serves(*cpu)))
+    }
+
+    /// An event for which the kernel has a name. On hybrid x86 the kernel looks for it in the PMU of the
+    /// performance cores alone, unless the upper half of `config` names another (PERF_PMU_TYPE_SHIFT
+    /// in its header perf_event.h).
+    fn general(&self, kind: u32, config: u64, cpus: &[u32]) -> Vec<Encoding> {
+        let one_has_all = self.pmus.iter().any(|pmu| pmu.kind == b::PERF_TYPE_RAW);
+        if self.pmus.len() < 2 || !one_has_all {
+            return vec![Encoding { kind, words: [config, 0, 0], is_core: true, cpus: None }];
+        }
+        let named = |pmu: &CorePmu| Encoding {
+            kind,
+            ..pmu.encoding([config | u64::from(pmu.kind) << b::PERF_PMU_TYPE_SHIFT, 0, 0])
+        };
+        self.serving(cpus).map(named).collect()
+    }
+
+    fn raw(&self, event: &RawEvent, cpus: &[u32]) -> Result<Vec<Encoding>, EventAbsence> {
+        if self.pmus.is_empty() {
+            return Err(EventAbsence::withheld("this kernel found no counters in the cores"));
+        }
+        let encode = |pmu: &CorePmu| {
+            let model = &self.processor;
+            let signature = (model.vendor.as_deref().unwrap_or(""), model.family, model.model);
+            let definition = match signature {
+                (vendor, Some(family), Some(model)) => {
+                    event.definition((vendor, family, model), pmu.cores())
+                }
+                _ => None,
+            };
+            let undefined = || EventAbsence::of_processor(self.why_undefined(event, pmu));
+            let words = pmu.formats.compose(definition.ok_or_else(undefined)?.fields);
+            words.map(|words| pmu.encoding(words)).map_err(EventAbsence::of_processor)
+        };
+        self.serving(cpus).map(encode).collect()
+    }
+
+    fn why_undefined(&self, event: &RawEvent, pmu: &CorePmu) -> String {
+        if event.name == "issued" && self.is_amd() {
+            return "AMD's processors count operations that are dispatched or retired, not those that \
+                    are issued (--events dispatched)"
+                .to_owned();
+        }
+        let model = &self.processor;
+        let number = |number: Option<u32>| number.map_or("?".to_owned(), |n| format!("{n:X}h"));
+        let processor = match (&model.vendor, model.family) {
+            (Some(vendor), Some(_)) => {
+                format!("{vendor} family {} model {}", number(model.family), number(model.model))
+            }
+            _ => model.name.clone().unwrap_or_else(|| "an unknown processor".to_owned()),
+        };
+        format!("irqlab knows no such event of {processor}, PMU {}", pmu.name)
+    }
+
+    /// An event by its number: it means one thing on the cores of one kind, and another on others.
+    fn by_number(&self, config: u64, cpus: &[u32]) -> Result<Vec<Encoding>, EventAbsence> {
+        let serving: Vec<&CorePmu> = self.serving(cpus).collect();
+        match &serving[..] {
+            [] => {
+                let words = [config, 0, 0];
+                Ok(vec![Encoding { kind: b::PERF_TYPE_RAW, words, is_core: true, cpus: None }])
+            }
+            [pmu] => Ok(vec![pmu.encoding([config, 0, 0])]),
+            several => {
+                let part = |pmu: &&CorePmu| {
+                    format!(
+                        "{} ({})",
+                        pmu.name,
+                        format_cpu_list(pmu.cpus.as_deref().unwrap_or(&[]))
+                    )
+                };
+                let parts: Vec<String> = several.iter().map(part).collect();
+                Err(EventAbsence::of_processor(format!(
+                    "a number means different events on cores of different kinds, here {} (-c)",
+                    parts.join(" and ")
+                )))
+            }
+        }
+    }
+
+    /// An event that the kernel describes in sysfs, by the fields of its PMU.
+    pub(super) fn sysfs_event(&self, pmu: &str, event: &str) -> Result<Encoding, EventAbsence> {
+        let device = format!("{DEVICES}/{pmu}");
+        let unknown = || EventAbsence::of_processor(UNKNOWN_EVENT);
+        let kind = self.root.number(format!("{device}/type")).ok_or_else(unknown)?;
+        let terms = self.root.word(format!("{device}/events/{event}")).ok_or_else(unknown)?;
+        let words = Formats::read(&self.root, &device).compose_terms(&terms);
+        let words = words.map_err(EventAbsence::of_processor)?;
+        let core = self.pmus.iter().find(|one| one.name == pmu);
+        Ok(match core {
+            Some(core) => core.encoding(words),
+            None => Encoding { kind, words, is_core: false, cpus: None },
+        })
+    }
+}
+
+/// Why an event of an unknown name is absent.
+pub const UNKNOWN_EVENT: &str = "this machine has no events of these names";
+
+fn parse_hex(digits: &str) -> Option<u64> {
+    u64::from_str_radix(digits, 16).ok()
+}
+
+/// `PMU/EVENT/` as its two names, which lead out of no directory.
+fn split_sysfs_name(name: &str) -> Option<(&str, &str)> {
+    let (pmu, event) = name.strip_suffix('/')?.split_once('/')?;
+    let is_name = |part: &str| !part.is_empty() && !part.contains(['/', '.']);
+    (is_name(pmu) && is_name(event)).then_some((pmu, event))
+}
