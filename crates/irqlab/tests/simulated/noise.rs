@@ -29,7 +29,7 @@ fn closes(run: &Json) {
         assert_eq!((uint(row, "remainder_ns"), row["explained_ratio"].as_f64()), (0, Some(1.0)));
         assert_eq!(uint(row, "attributed_ns") + uint(row, "indirect_ns"), uint(row, "lost_ns"));
         // Neither a way in that is not seen nor a host: absent, not zero.
-        assert!(row["entry_exit_ns"].is_null() && row["host_ns"].is_null(), "{row}");
+        assert!(row["entry_exit_ns"].is_null() && row["unattributed_ns"].is_null(), "{row}");
         let causes = rows(run, "causes").iter().filter(|cause| cause["cpu"] == row["cpu"]);
         assert_eq!(causes.map(|cause| uint(cause, "total_ns")).sum::<u64>(), uint(row, "lost_ns"));
     }
