@@ -76,7 +76,7 @@ fn the_causes_of_each_cpu_add_up_to_what_it_lost() {
     let side = |side: &str| observer[format!("added_lost_ratio_ci95_{side}")].as_f64().unwrap();
     let added = observer["added_lost_ratio"].as_f64().unwrap();
     assert!(side("low") <= added && added <= side("high"), "{observer}");
-    for row in traced {
+    for row in &traced {
         let classes = ["attributed_ns", "entry_exit_ns", "unattributed_ns", "remainder_ns"];
         let sum: u64 = classes.iter().map(|class| uint(row, class)).sum();
         assert_eq!(sum, uint(row, "lost_ns"), "{row}");
@@ -85,6 +85,7 @@ fn the_causes_of_each_cpu_add_up_to_what_it_lost() {
             rows(&run, "causes").iter().filter(of_cpu).map(|cause| uint(cause, "total_ns")).sum();
         assert_eq!(causes, uint(row, "lost_ns"), "{row}");
     }
+    assert!(!traced.is_empty() && !rows(&run, "detours").is_empty(), "{run}");
     for detour in rows(&run, "detours") {
         let classes = ["attributed_ns", "entry_exit_ns", "unattributed_ns", "remainder_ns"];
         let sum: u64 = classes.iter().map(|class| uint(detour, class)).sum();

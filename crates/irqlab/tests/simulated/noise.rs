@@ -24,6 +24,7 @@ fn of_cpu<'a>(run: &'a Json, table: &str, cpu: u64) -> &'a Json {
 fn closes(run: &Json) {
     assert_eq!((&run["bench"], &run["complete"]), (&"sim".into(), &true.into()));
     assert_eq!(run["settings"]["broken"], 0, "{}", run["warnings"]);
+    assert!(!rows(run, "noise").is_empty() && !rows(run, "detours").is_empty(), "{run}");
     for row in rows(run, "noise") {
         assert!(uint(row, "detour_count") > 0, "{row}");
         assert_eq!((uint(row, "remainder_ns"), row["explained_ratio"].as_f64()), (0, Some(1.0)));
