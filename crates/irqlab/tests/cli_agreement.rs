@@ -89,7 +89,9 @@ fn the_handlers_table_counts_what_the_agreement_table_compares() {
     let place = Place::new();
     let words = ["handlers", "-q", "-d", "1s", "--stimulus", "timer", "--rate", "high"];
     let run = place.run(&[&words[..], &["--events", "none", "--json"]].concat()).json();
-    for line in rows(&run, "agreement").iter().filter(|row| row["line"] == "LOC") {
+    let ticks = || rows(&run, "agreement").iter().filter(|row| row["line"] == "LOC");
+    assert!(ticks().count() > 0, "nothing is compared: {run}");
+    for line in ticks() {
         let cpu = count(line, "cpu").unwrap().to_string();
         let is_timer = |row: &&Json| row["name"] == "local_timer" && row["cpu"] == *cpu;
         let timer = rows(&run, "handlers").iter().find(is_timer).expect("its row");

@@ -137,7 +137,9 @@ fn ipis_to_one_measured_cpu() {
     let run = ended.assert_code(0).json();
     assert_eq!(conditions(&run), ["idle/high/ipi"]);
     assert!(rows(&run, "conditions")[0]["stimulus_operation_count"].as_u64() > Some(0));
-    assert!(rows(&run, "handlers").iter().all(|row| row["cpu"] == "all" || row["cpu"] == "0"));
+    let handlers = rows(&run, "handlers");
+    assert!(!handlers.is_empty(), "{run}");
+    assert!(handlers.iter().all(|row| row["cpu"] == "all" || row["cpu"] == "0"), "{run}");
 }
 
 #[test]

@@ -163,6 +163,86 @@ fn a_test_that_does_not_run_says_what_it_needs() {
     hold(rule, tests_that_skip_in_silence, &bad);
 }
 
+/// A function of a file.
+struct Function<'a> {
+    file: &'a File,
+    /// Its line.
+    at: usize,
+    is_test: bool,
+    /// Whether it can say that there is nothing: it returns an `Option` or a `bool`.
+    can_refuse: bool,
+    name: &'a str,
+    body: Vec<&'a str>,
+}
+
+fn functions(file: &File) -> Vec<Function<'_>> {
+    let lines: Vec<&str> = file.text.lines().collect();
+    let mut found = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let code = line.trim_start();
+        let Some(name) = code.strip_prefix("pub ").unwrap_or(code).strip_prefix("fn ") else {
+            continue;
+        };
+        let name = name.split(['(', '<']).next().unwrap_or_default();
+        let is_test = at > 0 && lines[at - 1].trim() == "#[test]";
+        // rustfmt puts the end of a function where its start is.
+        let end = format!("{}}}", &line[..line.len() - code.len()]);
+        let body: Vec<&str> =
+            lines[at + 1..].iter().take_while(|line| **line != end).copied().collect();
+        // The return type may stand on a line of its own.
+        let head = [*line, body.iter().find(|line| line.contains(") -> ")).unwrap_or(&"")];
+        let can_refuse =
+            head.iter().any(|line| line.contains("-> Option<") || line.contains("-> bool"));
+        found.push(Function { file, at: at + 1, is_test, can_refuse, name, body });
+    }
+    found
+}
+
+/// Early ends of tests without a call, next to them, of a function that says why by `needs::not_run`.
+fn tests_that_end_in_silence(files: &[File]) -> Vec<String> {
+    let is_of_tests = |file: &&File| {
+        let is_support = ["/tests/", "crates/needs/"].iter().any(|part| file.path.contains(part));
+        is_support || file.text.contains("#[test]")
+    };
+    let of_rust = files.iter().filter(|file| file.path.ends_with(".rs")).filter(is_of_tests);
+    let all: Vec<Function> = of_rust.flat_map(functions).collect();
+    let mut speakers = vec!["not_run", "directory_of_the_killed"];
+    let calls = |lines: &[&str], names: &[&str]| {
+        let calls =
+            |line: &str, name: &str| line.contains(name) && has_word(line, &format!("{name}("));
+        lines.iter().any(|line| names.iter().any(|name| calls(line, name)))
+    };
+    // Callers of those found last, until there are no more.
+    let mut last = speakers.clone();
+    while !last.is_empty() {
+        let helpers = all.iter().filter(|one| !one.is_test && one.can_refuse);
+        let new = helpers.filter(|one| !speakers.contains(&one.name) && calls(&one.body, &last));
+        let new: Vec<&str> = new.map(|one| one.name).collect();
+        speakers.extend(&new);
+        last = new;
+    }
+    let is_end = |line: &str| {
+        ["return;", "{ return }", "return Ok(())"].iter().any(|end| line.contains(end))
+    };
+    let mut broken = Vec::new();
+    for test in all.iter().filter(|one| one.is_test) {
+        for (line, text) in test.body.iter().enumerate().filter(|(_, text)| is_end(text)) {
+            if !calls(&test.body[line.saturating_sub(4)..=line], &speakers) {
+                broken.push(format!("{}:{}: {}", test.file.path, test.at + line + 1, text.trim()));
+            }
+        }
+    }
+    broken
+}
+
+#[test]
+fn a_test_does_not_end_early_in_silence() {
+    let end = ["{ ", "return };"].concat();
+    let bad = &format!("#[test]\nfn a() {{\n    let Ok(one) = open() else {end}\n}}\n");
+    let rule = "a test that did not run must not look like one that passed (needs::not_run)";
+    hold(rule, tests_that_end_in_silence, &[("crates/live/tests/a.rs", bad)]);
+}
+
 /// Whether `word` stands in `code`, and not as a part of a longer name.
 fn has_word(code: &str, word: &str) -> bool {
     let of_name = |sign: char| sign.is_alphanumeric() || sign == '_';

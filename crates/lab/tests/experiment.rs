@@ -38,7 +38,7 @@ fn incomplete<S>(outcome: Result<Outcome<S>, BenchError>, part: &str) -> Box<Run
 }
 
 fn unbalanced() -> GapLedger {
-    let mut ledger = GapLedger::new(AttributionParameters { entry_latency_ns: 0 }, false, 1);
+    let mut ledger = GapLedger::new(AttributionParameters { entry_latency_ns: 0 }, 1);
     let gap = Gap { start_ns: 100, end_ns: 300 };
     ledger.add_split(gap, &mut vec![(Part::Fault, 200)]);
     ledger.add_split(gap, &mut vec![(Part::Fault, 7)]);
@@ -72,6 +72,8 @@ impl NoiseBench for Failing {
             activity: Vec::new(),
             names: Vec::new(),
             traced: Some(lab::noise::Traced::default()),
+            clock_rate_error: Some(0.0),
+            pairs: Vec::new(),
             injected: Vec::new(),
             interrupted: false,
             warnings: Vec::new(),
@@ -82,14 +84,14 @@ impl NoiseBench for Failing {
 
 #[test]
 fn noise_keeps_the_loops_before_and_after_one_that_fails() {
-    let plan = lab::noise::Plan { loops: vec![Loop::Detour, Loop::Fwq], trace: true };
+    let plan = lab::noise::Plan { loops: vec![Loop::Detour, Loop::Fwq], trace: true, seed: 1 };
     let mut steps = Vec::new();
     let mut progress = |step: &Step| steps.push((step.number, step.count));
     let outcome = run(&plan, RunContext::default(), &mut Failing, &mut progress);
     let run = incomplete(outcome, "loop fwq");
     assert!(run.table("noise").is_some_and(|table| table.rows().len() == 1));
     assert_eq!(steps, [(1, 2), (2, 2)]);
-    let only = lab::noise::Plan { loops: vec![Loop::Fwq], trace: true };
+    let only = lab::noise::Plan { loops: vec![Loop::Fwq], trace: true, seed: 1 };
     let outcome =
         lab::experiment::run(&only, RunContext::default(), &mut Failing, &mut |_: &Step| {});
     assert!(outcome.is_err_and(|error| error.to_string() == "loop fwq: the cable is loose"));
@@ -101,10 +103,65 @@ fn a_ledger_that_does_not_balance_is_a_marked_result() {
     assert_eq!((ledger.unbalanced, ledger.gaps.count, ledger.gaps.sum), (1, 2, 400));
     assert_eq!(ledger.parts[&Part::Fault].sum, 200);
     assert_eq!(ledger.parts[&Part::Unknown].sum, 200);
-    let plan = lab::noise::Plan { loops: vec![Loop::Detour], trace: true };
+    let plan = lab::noise::Plan { loops: vec![Loop::Detour], trace: true, seed: 1 };
     let outcome = run(&plan, RunContext::default(), &mut Failing, &mut |_: &Step| {});
     let Ok(Outcome::Run { run, .. }) = outcome else { panic!("no run") };
     assert!(run.warnings.iter().any(|one| one.starts_with("broken: detour: CPU 0")));
+}
+
+/// Notes which windows are asked of it. Other work takes more of each window than of the last one; the
+/// probes take 2 of 1,000 ns.
+#[derive(Default)]
+struct Probing {
+    parts: Vec<bool>,
+    wholes: Vec<bool>,
+}
+
+impl Bench for Probing {
+    fn facts(&self) -> BenchFacts {
+        Failing.facts()
+    }
+
+    fn stop_requested(&self) -> bool {
+        false
+    }
+}
+
+impl NoiseBench for Probing {
+    fn visibility(&self) -> Visibility {
+        Visibility::KernelEvents
+    }
+
+    fn measure(&mut self, _: Loop, traced: bool) -> Result<NoiseSample, BenchError> {
+        self.wholes.push(traced);
+        Failing.measure(Loop::Detour, traced)
+    }
+
+    fn measure_part(&mut self, traced: bool, parts: u32) -> Result<NoiseSample, BenchError> {
+        assert_eq!(parts, 32);
+        self.parts.push(traced);
+        let lost_ns = 10 * self.parts.len() as u64 + if traced { 2 } else { 0 };
+        let mut ledger = GapLedger::new(AttributionParameters { entry_latency_ns: 0 }, 1);
+        ledger.add_bare(Gap { start_ns: 100, end_ns: 100 + lost_ns });
+        let mut sample = Failing.measure(Loop::Detour, traced)?;
+        sample.cpus[0].result = LoopResult::Gaps(Box::new(ledger));
+        Ok(sample)
+    }
+}
+
+#[test]
+fn probes_are_compared_with_none_in_pairs_of_windows() {
+    let plan = lab::noise::Plan { loops: vec![Loop::Detour], trace: true, seed: 1 };
+    let mut bench = Probing::default();
+    let outcome = run(&plan, RunContext::default(), &mut bench, &mut |_: &Step| {});
+    let Ok(Outcome::Run { run, .. }) = outcome else { panic!("no run") };
+    assert_eq!((bench.parts.len(), bench.wholes), (32, vec![true]));
+    assert!(bench.parts.chunks(2).all(|pair| pair[0] != pair[1]), "{:?}", bench.parts);
+    assert_eq!(bench.parts.chunks(2).filter(|pair| pair[0]).count(), 8);
+    // Half of the pairs have the drift on one side, half on the other: 2 + 10 and 2 - 10.
+    assert_eq!(run.observer["compared_pairs"], 16);
+    let added = run.observer["added_lost_ratio"].as_f64().unwrap();
+    assert!((added - 0.002).abs() < 1e-12, "{added}");
 }
 
 impl SeriesBench for Failing {

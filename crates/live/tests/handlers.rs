@@ -53,12 +53,22 @@ fn made(stimulus: Stimulus) -> Condition {
     Condition::Made { load: Load::Idle, rate: Rate::High, stimulus }
 }
 
+/// What a machine lacks that cannot give a condition.
+fn need_of(condition: Condition) -> needs::Need {
+    match condition {
+        Condition::Made { stimulus: Stimulus::Disk, .. } => needs::Need::Disk,
+        Condition::Made { stimulus: Stimulus::Net, .. } => needs::Need::Namespaces,
+        Condition::Made { stimulus: Stimulus::Ipi, .. } => needs::Need::Cpus,
+        _ => needs::Need::Other,
+    }
+}
+
 /// The window; `None`, with the reason printed, where this machine does not have the stimulus.
 fn measured(bench: &mut LiveBench, condition: Condition, pass: usize) -> Option<WindowSample> {
     match bench.measure(condition, pass) {
         Ok(sample) => Some(sample),
         Err(BenchError::Unavailable { reason, .. }) => {
-            needs::not_run(needs::Need::Other, reason);
+            needs::not_run(need_of(condition), reason);
             None
         }
         Err(error) => panic!("{error}"),
@@ -71,6 +81,11 @@ fn total(sample: &WindowSample, is: impl Fn(&ContextStats) -> bool) -> u64 {
 
 /// Counts are the kernel's, but for what it did not deliver; never more than the kernel's.
 fn check_counts(sample: &WindowSample) {
+    let is_compared = |line: &&lab::handlers::Agreement| {
+        line.counted.is_some() && (line.kernel_exact.is_some() || line.kernel_max.is_some())
+    };
+    let compared = sample.agreement.iter().filter(is_compared).count();
+    assert!(compared > 0, "nothing is compared: {:?}", sample.agreement);
     for line in &sample.agreement {
         let Some(counted) = line.counted else { continue };
         if let Some(exact) = line.kernel_exact {
@@ -85,6 +100,11 @@ fn check_counts(sample: &WindowSample) {
 
 /// What must hold in any window.
 fn check_spans(sample: &WindowSample) {
+    assert!(
+        sample.contexts.iter().any(|source| source.timing == Timing::Probes),
+        "no row is timed"
+    );
+    assert!(!sample.windows.is_empty());
     for source in sample.contexts.iter().filter(|source| source.timing == Timing::Probes) {
         let (own, inclusive) = (&source.own, &source.inclusive);
         assert_eq!(own.count, source.count, "{source:?}");

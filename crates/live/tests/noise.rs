@@ -41,7 +41,6 @@ fn settings(cpu: u32, millis: u64) -> NoiseSettings {
         threshold_ns: None,
         fifo: None,
         trace: true,
-        is_virtual: true,
         cache_bytes: None,
         seed: 1,
         remedy_rights: None,
@@ -104,6 +103,10 @@ fn fixed_work_and_fixed_time_fill_their_window() {
         assert!(slots.count >= 500 && slots.work_sum > 0, "{body}: {slots:?}");
         assert_eq!(slots.first.iter().sum::<u64>(), slots.work_sum, "{body}");
         assert!(slots.empty < slots.count, "{body}");
+        for sample in [&fwq, &ftq] {
+            let error = sample.clock_rate_error.expect("Linux says how good its clock is");
+            assert!((1e-9..1e-2).contains(&error), "{body}: {error}");
+        }
     }
 }
 

@@ -6,6 +6,10 @@
 
 #![forbid(unsafe_code)]
 
+mod kill;
+
+pub use kill::{Killed, at_each_step, directory_of_the_killed};
+
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
@@ -25,12 +29,16 @@ pub enum Need {
     Namespaces,
     /// The distribution's `perf` program.
     Perf,
+    /// The processor's performance counters.
+    Pmu,
     /// QEMU, and a kernel for its guest.
     Qemu,
     /// To be root.
     Root,
     /// SCHED_FIFO.
     Fifo,
+    /// strace(1), which kills a program at a chosen system call.
+    Strace,
     /// The kernel's trace events in tracefs.
     Tracefs,
     /// A time-stamp counter that ticks at a constant rate.
@@ -40,15 +48,17 @@ pub enum Need {
 }
 
 impl Need {
-    const NAMES: [(Need, &str); 11] = [
+    const NAMES: [(Need, &str); 13] = [
         (Need::Bpf, "bpf"),
         (Need::Cpus, "cpus"),
         (Need::Disk, "disk"),
         (Need::Namespaces, "namespaces"),
         (Need::Perf, "perf"),
+        (Need::Pmu, "pmu"),
         (Need::Qemu, "qemu"),
         (Need::Root, "root"),
         (Need::Fifo, "fifo"),
+        (Need::Strace, "strace"),
         (Need::Tracefs, "tracefs"),
         (Need::Tsc, "tsc"),
         (Need::Other, "other"),

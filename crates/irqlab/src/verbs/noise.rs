@@ -198,7 +198,7 @@ impl NoiseArgs {
     }
 
     fn plan(&self) -> Plan {
-        Plan { loops: self.loops(), trace: !self.no_trace }
+        Plan { loops: self.loops(), trace: !self.no_trace, seed: self.seed }
     }
 
     fn live_bench(&self, host: &HostFacts) -> anyhow::Result<LiveNoise> {
@@ -215,7 +215,6 @@ impl NoiseArgs {
             threshold_ns: self.threshold.map(ns),
             fifo: self.fifo,
             trace: !self.no_trace,
-            is_virtual: host.hypervisor.present == Some(true),
             cache_bytes: host.last_level_cache_bytes(),
             seed: self.seed,
             remedy_rights: of_rights.and_then(|finding| finding.unlock.clone()),

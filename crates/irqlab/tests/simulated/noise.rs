@@ -24,12 +24,13 @@ fn of_cpu<'a>(run: &'a Json, table: &str, cpu: u64) -> &'a Json {
 fn closes(run: &Json) {
     assert_eq!((&run["bench"], &run["complete"]), (&"sim".into(), &true.into()));
     assert_eq!(run["settings"]["broken"], 0, "{}", run["warnings"]);
+    assert!(!rows(run, "noise").is_empty() && !rows(run, "detours").is_empty(), "{run}");
     for row in rows(run, "noise") {
         assert!(uint(row, "detour_count") > 0, "{row}");
         assert_eq!((uint(row, "remainder_ns"), row["explained_ratio"].as_f64()), (0, Some(1.0)));
         assert_eq!(uint(row, "attributed_ns") + uint(row, "indirect_ns"), uint(row, "lost_ns"));
         // Neither a way in that is not seen nor a host: absent, not zero.
-        assert!(row["entry_exit_ns"].is_null() && row["host_ns"].is_null(), "{row}");
+        assert!(row["entry_exit_ns"].is_null() && row["unattributed_ns"].is_null(), "{row}");
         let causes = rows(run, "causes").iter().filter(|cause| cause["cpu"] == row["cpu"]);
         assert_eq!(causes.map(|cause| uint(cause, "total_ns")).sum::<u64>(), uint(row, "lost_ns"));
     }

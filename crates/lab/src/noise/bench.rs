@@ -26,4 +26,14 @@ pub trait NoiseBench: Bench {
     /// # Errors
     /// When the loop cannot be run.
     fn measure(&mut self, looping: Loop, traced: bool) -> Result<NoiseSample, BenchError>;
+
+    /// As [`NoiseBench::measure`] with the detour loop, for one of `parts` equal parts of a window. Only a
+    /// bench that sees [`Visibility::KernelEvents`] needs it.
+    ///
+    /// # Errors
+    /// When the loop cannot be run.
+    fn measure_part(&mut self, traced: bool, parts: u32) -> Result<NoiseSample, BenchError> {
+        let _ = parts;
+        self.measure(Loop::Detour, traced)
+    }
 }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::bench::{NoiseBench, Visibility};
 use super::loops::Loop;
-use super::sample::{LoopResult, NoiseSample, Traced};
+use super::sample::{LoopResult, NoiseSample, PairedWindows, Traced};
 use super::tables;
 use crate::experiment::{BenchError, Experiment, Measured, Progress, Report, Samples, Steps};
 
@@ -15,22 +15,58 @@ pub struct Plan {
     pub loops: Vec<Loop>,
     /// Find the causes of detours, where the bench can.
     pub trace: bool,
+    /// Determines in which order the loop runs without and with probes where both are compared.
+    pub seed: u64,
 }
 
+/// Pairs of windows without and with probes: an even number, from which the median of the differences has a
+/// 95 % interval (the 4th to the 13th of 16).
+const PAIRS: u32 = 16;
+
 impl Plan {
-    /// The windows to measure: which loop, and whether with causes. Where probes find the causes, the
-    /// detour loop runs once more before, without them: the difference is what they cost.
+    /// The windows to measure: which loop, and whether with causes.
     fn windows(&self, visibility: Visibility) -> Vec<(Loop, bool)> {
         let traced = self.trace && visibility != Visibility::Gaps;
         let mut windows = Vec::new();
         for &looping in &self.loops {
-            if traced && visibility == Visibility::KernelEvents && looping == Loop::Detour {
-                windows.push((looping, false));
-            }
             // The work of slots is searched for its periods, not for its causes.
             windows.push((looping, traced && looping != Loop::Ftq));
         }
         windows
+    }
+
+    /// Whether the probes of a pass can be compared with none.
+    fn compares(&self, visibility: Visibility) -> bool {
+        self.trace && visibility == Visibility::KernelEvents && self.loops.contains(&Loop::Detour)
+    }
+
+    /// In which pairs the window with probes comes first: in half of them, drawn at random, so that neither
+    /// what drifts nor what comes again falls to one side.
+    fn probes_first(&self) -> Vec<bool> {
+        let mut first: Vec<bool> = (0..PAIRS).map(|pair| pair % 2 == 0).collect();
+        stats::Random::new(self.seed).shuffle(&mut first);
+        first
+    }
+
+    /// The detour loop without and with probes, in pairs of short windows.
+    fn compare(&self, bench: &mut dyn NoiseBench) -> Result<Vec<PairedWindows>, BenchError> {
+        let mut pairs = Vec::new();
+        for probes_first in self.probes_first() {
+            let mut pair = PairedWindows::default();
+            for traced in [probes_first, !probes_first] {
+                let sample = bench.measure_part(traced, 2 * PAIRS)?;
+                if sample.interrupted || bench.stop_requested() {
+                    return Ok(pairs);
+                }
+                let all = detours_in_all(&sample);
+                // A window without any time has nothing to compare.
+                let Some(lost_ratio) = all.lost_ratio else { return Ok(pairs) };
+                pair.lost_ratio[usize::from(traced)] = lost_ratio;
+                pair.detour_p50_ns[usize::from(traced)] = all.median_ns;
+            }
+            pairs.push(pair);
+        }
+        Ok(pairs)
     }
 }
 
@@ -52,7 +88,17 @@ impl Experiment for Plan {
     ) -> Result<Measured<Self::Samples>, BenchError> {
         let mut measured = Measured::<Self::Samples>::default();
         let windows = self.windows(bench.visibility());
-        let mut steps = Steps::new(windows.len(), progress);
+        let compares = self.compares(bench.visibility());
+        let mut steps = Steps::new(windows.len() + usize::from(compares), progress);
+        let mut pairs = Vec::new();
+        if compares {
+            let label = "loop detour, without and with probes in turn".to_owned();
+            steps.start(bench, label.clone());
+            match self.compare(bench) {
+                Ok(compared) => pairs = compared,
+                Err(error) => measured.part_failed(Self::NAME, label, error)?,
+            }
+        }
         for (looping, traced) in windows {
             if bench.stop_requested() {
                 break;
@@ -60,7 +106,12 @@ impl Experiment for Plan {
             let label = format!("loop {looping}{}", if traced { "" } else { ", bare" });
             steps.start(bench, label.clone());
             match bench.measure(looping, traced) {
-                Ok(sample) => measured.samples.push(sample),
+                Ok(mut sample) => {
+                    if looping == Loop::Detour {
+                        sample.pairs = std::mem::take(&mut pairs);
+                    }
+                    measured.samples.push(sample);
+                }
                 Err(error) => measured.part_failed(Self::NAME, label, error)?,
             }
         }
@@ -126,23 +177,49 @@ fn observer(samples: &[NoiseSample]) -> Map<String, Json> {
         observer.insert("events_outside_detours".into(), json!(sum(|traced| traced.outside)));
     }
     observer.insert("events_lost".into(), json!(sum(|traced| traced.lost) + records_lost));
-    let detours = |traced: bool| {
-        let wanted = |sample: &&NoiseSample| {
-            sample.looping == Loop::Detour && sample.traced.is_some() == traced
-        };
-        samples.iter().find(wanted).map(detours_in_all)
-    };
-    if let (Some(bare), Some(traced)) = (detours(false), detours(true)) {
-        observer.insert("bare_lost_ratio".into(), json!(bare.lost_ratio));
-        observer.insert("traced_lost_ratio".into(), json!(traced.lost_ratio));
-        observer.insert("bare_detour_p50_ns".into(), json!(bare.median_ns));
-        observer.insert("traced_detour_p50_ns".into(), json!(traced.median_ns));
-        if let (Some(bare), Some(traced)) = (bare.median_ns, traced.median_ns) {
-            let added = i128::from(traced) - i128::from(bare);
-            observer.insert("added_per_detour_p50_ns".into(), json!(added as i64));
-        }
-    }
+    samples.iter().for_each(|sample| compared(&sample.pairs, &mut observer));
     observer
+}
+
+/// What the probes change, from pairs of windows: the median of each side, and the median of the
+/// differences with the interval that the order of the differences gives, whatever their distribution.
+fn compared(pairs: &[PairedWindows], observer: &mut Map<String, Json>) {
+    if pairs.is_empty() {
+        return;
+    }
+    observer.insert("compared_pairs".into(), json!(pairs.len()));
+    let lost: Vec<[f64; 2]> = pairs.iter().map(|pair| pair.lost_ratio).collect();
+    let lengths: Vec<[f64; 2]> = pairs
+        .iter()
+        .filter_map(|pair| Some([pair.detour_p50_ns[0]? as f64, pair.detour_p50_ns[1]? as f64]))
+        .collect();
+    for (values, bare, traced, added) in [
+        (lost, "bare_lost_ratio", "traced_lost_ratio", "added_lost_ratio"),
+        (lengths, "bare_detour_p50_ns", "traced_detour_p50_ns", "added_per_detour_p50_ns"),
+    ] {
+        let side = |at: usize| sorted(values.iter().map(|pair| pair[at]).collect());
+        let differences = sorted(values.iter().map(|pair| pair[1] - pair[0]).collect());
+        observer.insert(bare.into(), json!(median(&side(0))));
+        observer.insert(traced.into(), json!(median(&side(1))));
+        observer.insert(added.into(), json!(median(&differences)));
+        let interval = stats::interval::order_95(differences.len());
+        let [low, high] = [interval.map(|order| order.0), interval.map(|order| order.1)]
+            .map(|at| at.map(|at| differences[at]));
+        observer.insert(format!("{added}_ci95_low"), json!(low));
+        observer.insert(format!("{added}_ci95_high"), json!(high));
+    }
+}
+
+fn sorted(mut values: Vec<f64>) -> Vec<f64> {
+    values.sort_unstable_by(f64::total_cmp);
+    values
+}
+
+/// The median of sorted values.
+fn median(sorted: &[f64]) -> Option<f64> {
+    let (low, high) =
+        (sorted.get(sorted.len().checked_sub(1)? / 2)?, sorted.get(sorted.len() / 2)?);
+    Some((low + high) / 2.0)
 }
 
 struct InAll {
@@ -219,6 +296,41 @@ fn changed_speed(least_ns: &[u64]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pairs_remove_what_both_windows_have() {
+        let mut random = stats::Random::new(7);
+        // Other work takes 1 to 50 % of the CPU, and drifts; the probes add 0.1 %.
+        let pair = |other: f64, noise: f64| PairedWindows {
+            lost_ratio: [other, other + 0.001 + noise],
+            detour_p50_ns: [Some(5_000), Some(6_000)],
+        };
+        let pairs: Vec<PairedWindows> = (0..PAIRS)
+            .map(|at| pair(0.01 + 0.03 * f64::from(at), (random.unit() - 0.5) * 1e-4))
+            .collect();
+        let mut observer = Map::new();
+        compared(&pairs, &mut observer);
+        let number = |key: &str| observer[key].as_f64().unwrap();
+        assert!((number("added_lost_ratio") - 0.001).abs() < 5e-5, "{observer:?}");
+        let interval = ["added_lost_ratio_ci95_low", "added_lost_ratio_ci95_high"].map(number);
+        assert!(interval[0] <= 0.001 && 0.001 <= interval[1], "{interval:?}");
+        assert!(interval[1] - interval[0] < 1e-4, "{interval:?}");
+        assert_eq!(number("added_per_detour_p50_ns"), 1_000.0);
+        // Too few pairs bound nothing.
+        let mut observer = Map::new();
+        compared(&pairs[..5], &mut observer);
+        assert!(observer["added_lost_ratio_ci95_low"].is_null(), "{observer:?}");
+    }
+
+    #[test]
+    fn each_side_comes_first_in_half_of_the_pairs_in_no_fixed_order() {
+        let order = |seed: u64| Plan { seed, ..Plan::default() }.probes_first();
+        for seed in 0..20 {
+            assert_eq!(order(seed).iter().filter(|first| **first).count(), PAIRS as usize / 2);
+        }
+        assert_eq!(order(1), order(1));
+        assert!((2..20).any(|seed| order(seed) != order(1)));
+    }
 
     #[test]
     fn a_change_of_speed_is_one_beyond_a_twentieth() {

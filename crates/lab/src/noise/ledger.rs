@@ -28,7 +28,6 @@ pub struct Detour {
 #[derive(Clone, Debug)]
 pub struct GapLedger {
     parameters: AttributionParameters,
-    is_virtual: bool,
     /// Lengths of all gaps.
     pub gaps: Distribution,
     /// For each part, its time in the gaps that have it.
@@ -48,12 +47,11 @@ pub struct GapLedger {
 }
 
 impl GapLedger {
-    /// Without gaps. `is_virtual`: whether there is a host to be late.
+    /// Without gaps.
     #[must_use]
-    pub fn new(parameters: AttributionParameters, is_virtual: bool, seed: u64) -> Self {
+    pub fn new(parameters: AttributionParameters, seed: u64) -> Self {
         GapLedger {
             parameters,
-            is_virtual,
             gaps: Distribution::default(),
             parts: BTreeMap::new(),
             own_gaps: Distribution::default(),
@@ -86,13 +84,13 @@ impl GapLedger {
             self.unbalanced += 1;
             *parts = vec![(Part::Unknown, gap.length_ns())];
         }
-        let is_named = |part: &&(Part, u64)| part.0.class(self.is_virtual) == Class::Named;
+        let is_named = |part: &&(Part, u64)| part.0.class() == Class::Named;
         let trigger = parts.iter().find(is_named).map(|part| part.0);
         merge(parts);
         let main = parts.iter().filter(is_named).max_by_key(|part| part.1).map(|part| part.0);
         let mut by_class_ns = [0; Class::ALL.len()];
         for &(part, length_ns) in parts.iter() {
-            by_class_ns[part.class(self.is_virtual) as usize] += length_ns;
+            by_class_ns[part.class() as usize] += length_ns;
             self.parts.entry(part).or_default().record(length_ns, gap.start_ns);
         }
         self.keep(Detour { gap, trigger, main: main.or(Some(Part::NoEvent)), by_class_ns });
@@ -111,15 +109,15 @@ impl GapLedger {
     pub fn by_class_ns(&self) -> Option<[u64; Class::ALL.len()]> {
         let mut sums = [0; Class::ALL.len()];
         for (part, times) in &self.parts {
-            sums[part.class(self.is_virtual) as usize] += times.sum;
+            sums[part.class() as usize] += times.sum;
         }
         (self.gaps.count == 0 || !self.parts.is_empty()).then_some(sums)
     }
 
-    /// What kind of an explanation a part is on this machine.
+    /// Whether the kernel entry and exit latency was measured.
     #[must_use]
-    pub fn class_of(&self, part: Part) -> Class {
-        part.class(self.is_virtual)
+    pub fn knows_entry_latency(&self) -> bool {
+        self.parameters.entry_latency_ns > 0
     }
 }
 

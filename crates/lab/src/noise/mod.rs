@@ -21,7 +21,7 @@ pub use ledger::GapLedger;
 pub use loops::{Body, Loop};
 pub use placement::{BusyInterval, BusyIntervals, CpuActivity, Place, Relation};
 pub use sample::{
-    ContextName, CpuNoise, Fixed, Injected, LoopResult, NoiseSample, Quantum, QuantumCycles, Slots,
-    Traced,
+    ContextName, CpuNoise, Fixed, Injected, LoopResult, NoiseSample, PairedWindows, Quantum,
+    QuantumCycles, Slots, Traced,
 };
 pub use split::{AttributionParameters, Class, Gap, Mark, Part, SplitFaults, What, split};

@@ -34,6 +34,12 @@ pub struct NoiseSample {
     pub names: Vec<ContextName>,
     /// What the kernel's side saw; absent when it was not watched.
     pub traced: Option<Traced>,
+    /// The largest error of the rate of the clock in which times are given, relative to the second: 0 in a
+    /// simulated machine; absent where it is unknown.
+    pub clock_rate_error: Option<f64>,
+    /// What the probes change: the loop without and with them, in pairs of short windows. Empty where that
+    /// was not compared.
+    pub pairs: Vec<PairedWindows>,
     /// Timers that were set for known times, to see whether the loop finds them.
     pub injected: Vec<Injected>,
     /// Cut short by the user.
@@ -74,6 +80,15 @@ pub struct Traced {
     pub outside: u64,
     /// Whether every cycle was seen: nothing is bounded or concluded then, but known.
     pub whole: bool,
+}
+
+/// The detour loop without and with probes, in two short windows one after the other; over all CPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PairedWindows {
+    /// Share of the CPUs' time that detours took, without probes and with them.
+    pub lost_ratio: [f64; 2],
+    /// Median length of a detour, ns; absent where there was none.
+    pub detour_p50_ns: [Option<u64>; 2],
 }
 
 /// One CPU's part.

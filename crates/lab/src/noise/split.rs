@@ -61,10 +61,11 @@ pub enum Part {
     Entry,
     /// Kernel exit after the last event.
     Exit,
-    /// A gap in which the kernel did nothing: the host, where there is one, or the firmware.
+    /// A gap in which the kernel did nothing that it reports: the host, where there is one, or the
+    /// firmware.
     NoEvent,
     /// Time before the kernel's first event beyond the entry latency: the host had not yet injected
-    /// the interrupt.
+    /// the interrupt, or the firmware ran.
     Late,
     /// In the kernel between two of its events.
     Between,
@@ -83,8 +84,9 @@ pub enum Class {
     Named,
     /// Kernel entry and exit: not seen, but bounded by measurement.
     Path,
-    /// Not the kernel's: the host's or the firmware's, by elimination.
-    Host,
+    /// By elimination the host's or the firmware's: the kernel reports nothing in this time. It is not
+    /// explained, for nothing that was seen says so.
+    Unattributed,
     /// The remainder.
     Remainder,
     /// The loop's own, which went slower: colder caches.
@@ -94,7 +96,7 @@ pub enum Class {
 impl Class {
     /// All of them, in table order.
     pub const ALL: [Class; 5] =
-        [Class::Named, Class::Path, Class::Host, Class::Remainder, Class::Aftermath];
+        [Class::Named, Class::Path, Class::Unattributed, Class::Remainder, Class::Aftermath];
 
     /// The word for it in tables.
     #[must_use]
@@ -102,23 +104,33 @@ impl Class {
         match self {
             Class::Named => "attributed",
             Class::Path => "entry/exit",
-            Class::Host => "host",
+            Class::Unattributed => "unattributed (host or firmware)",
             Class::Remainder => "remainder",
             Class::Aftermath => "indirect",
+        }
+    }
+
+    /// Whether its time counts as explained: an event named it, it lies within the measured latency of kernel
+    /// entry or exit, or the bench saw every cycle of it.
+    #[must_use]
+    pub fn is_explained(self) -> bool {
+        match self {
+            Class::Named | Class::Path | Class::Aftermath => true,
+            Class::Unattributed | Class::Remainder => false,
         }
     }
 }
 
 impl Part {
-    /// What kind of an explanation it is, on a machine that is a virtual one or not.
+    /// What kind of an explanation it is. The same on virtual machines and on bare metal: firmware that
+    /// interrupts the kernel (SMM) leaves what a host leaves.
     #[must_use]
-    pub fn class(self, is_virtual: bool) -> Class {
+    pub fn class(self) -> Class {
         match self {
             Part::Context(_) | Part::Fault => Class::Named,
             Part::Entry | Part::Exit => Class::Path,
-            Part::NoEvent => Class::Host,
-            Part::Late if is_virtual => Class::Host,
-            Part::Late | Part::Between | Part::Tail | Part::Unknown => Class::Remainder,
+            Part::NoEvent | Part::Late => Class::Unattributed,
+            Part::Between | Part::Tail | Part::Unknown => Class::Remainder,
             Part::Own => Class::Aftermath,
         }
     }
@@ -127,7 +139,8 @@ impl Part {
 /// What the attribution of a gap's time depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttributionParameters {
-    /// The kernel entry latency without a host, ns, at most; the exit latency has the same bound.
+    /// The measured kernel entry latency without a host, ns, at most; the exit latency has the same bound.
+    /// 0 where none was measured: then nothing counts as kernel entry or exit.
     pub entry_latency_ns: u64,
 }
 

@@ -2,12 +2,14 @@
 //! monotonic clock.
 
 mod core;
+mod rate;
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
 pub use self::core::{CoreClock, core_cycle, dependent_additions};
+pub use self::rate::ClockState;
 
 /// Reads the counter. It is 0 on a processor without one, which the benches refuse earlier.
 #[inline]
@@ -38,6 +40,8 @@ const FREQUENCY_TIME_MIN: Duration = Duration::from_millis(50);
 pub struct Reading {
     cycles: u64,
     ns: u64,
+    /// Between these many cycles the kernel's clock was read.
+    width_cycles: u64,
 }
 
 fn monotonic_ns() -> u64 {
@@ -57,10 +61,10 @@ impl Reading {
             let before = now();
             let ns = monotonic_ns();
             let after = now();
-            (after.wrapping_sub(before), Reading { cycles: before.midpoint(after), ns })
+            let width_cycles = after.wrapping_sub(before);
+            Reading { cycles: before.midpoint(after), ns, width_cycles }
         };
-        let brackets = (0..16).map(|_| bracket());
-        brackets.min_by_key(|(width, _)| *width).map(|(_, reading)| reading)
+        (0..16).map(|_| bracket()).min_by_key(|reading| reading.width_cycles)
     }
 
     /// The time-stamp counter.

@@ -123,6 +123,7 @@ fn trial(root: &Root, stimulus: &mut dyn RaiseInterrupt) -> Result<Vec<RaisedLin
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::journal::replay_dead_in;
 
     /// A machine may refuse to move an interrupt (managed ones, some hosts). Then nothing is to be put
     /// back, and no journal remains for it.
@@ -143,5 +144,60 @@ mod tests {
         assert!(route.move_to(irq, u32::MAX).is_err());
         assert!(route.moved().is_empty());
         assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
+    }
+
+    /// An interrupt whose handler runs seldom, on several CPUs: number, CPUs.
+    fn quiet_irq() -> Option<(String, String)> {
+        let interrupts = read_interrupts(&Root::default())?;
+        let devices = interrupts.lines.iter().filter(|line| line.number.is_some());
+        let mut devices: Vec<_> = devices.filter(|line| !line.actions.is_empty()).collect();
+        devices.sort_by_key(|line| line.total());
+        devices.iter().find_map(|line| {
+            let old = affinity(&line.label)?;
+            old.contains(['-', ',']).then(|| (line.label.clone(), old))
+        })
+    }
+
+    fn affinity(irq: &str) -> Option<String> {
+        let text = std::fs::read_to_string(format!("/proc/irq/{irq}/smp_affinity_list")).ok()?;
+        Some(text.trim().to_owned())
+    }
+
+    /// Not a test of its own: what the next test runs as a process that is killed.
+    #[test]
+    fn child_that_is_killed() {
+        let Some(directory) = needs::directory_of_the_killed() else { return };
+        let (irq, _) = quiet_irq().expect("the parent has found one");
+        let journal = Some(Journal::open_in(&directory.join("journal")).unwrap());
+        let mut route = Route { journal, moved: Vec::new() };
+        route.move_to(&irq, 0).unwrap();
+        assert_eq!(affinity(&irq).as_deref(), Some("0"));
+    }
+
+    #[test]
+    fn an_interrupt_that_a_process_moved_is_back_wherever_the_process_was_killed() {
+        let Some((irq, old)) = quiet_irq() else {
+            return needs::not_run(needs::Need::Other, "no interrupt may go to several CPUs");
+        };
+        let file = format!("/proc/irq/{irq}/smp_affinity_list");
+        if std::fs::write(&file, "0").is_err() {
+            return needs::not_run(needs::Need::Other, format!("IRQ {irq} cannot be moved"));
+        }
+        std::fs::write(&file, &old).unwrap();
+        let mut found_moved = 0;
+        let check = |killed: needs::Killed| {
+            let is_moved = affinity(&irq).as_ref() != Some(&old);
+            found_moved += u32::from(is_moved);
+            let messages = replay_dead_in(&killed.directory.join("journal"));
+            let (call, step) = (killed.call, killed.step);
+            assert_eq!(affinity(&irq).as_ref(), Some(&old), "{call} {step}: {messages:?}");
+            let says = messages.iter().any(|message| message.contains(&file));
+            assert!(says || !is_moved, "{call} {step}: {messages:?}");
+            assert!(!killed.finished || !is_moved, "the process itself restores it");
+        };
+        let test = "footprint::route::tests::child_that_is_killed";
+        let Some(starts) = needs::at_each_step(test, check) else { return };
+        println!("{starts} starts: {found_moved} left IRQ {irq} on another CPU");
+        assert!(found_moved >= 1, "{found_moved} of {starts}");
     }
 }

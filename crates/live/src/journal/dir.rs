@@ -18,31 +18,59 @@ const DIRECTORY_MODE: u32 = 0o755;
 /// Permissions that nobody but the owner may have.
 const WRITE_BY_OTHERS: u32 = 0o022;
 
+/// Where root's journals are.
+const OF_ROOT: &str = "/run/irqlab";
+/// Maximum number of directories of other users that are looked at.
+const USERS_MAX: usize = 1024;
+
 /// `/run/irqlab` for root; else `$XDG_RUNTIME_DIR/irqlab`; else `/tmp/irqlab-UID`.
 #[must_use]
 pub fn default_dir() -> PathBuf {
     let uid = geteuid().as_raw();
     if uid == 0 && Path::new("/run").is_dir() {
-        return PathBuf::from("/run/irqlab");
+        return PathBuf::from(OF_ROOT);
     }
     match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
         Some(runtime) if uid != 0 && runtime.is_absolute() => runtime.join("irqlab"),
-        _ => PathBuf::from(format!("/tmp/irqlab-{uid}")),
+        _ => of_user(uid).1,
     }
 }
 
-/// The directories of users that this process may know: root, and the user who has started sudo.
+/// The two places of a user's journals: with a session of systemd, and without one.
+fn of_user(uid: u32) -> (PathBuf, PathBuf) {
+    (format!("/run/user/{uid}/irqlab").into(), format!("/tmp/irqlab-{uid}").into())
+}
+
+/// All places where this user's journals may be: a run may have been started in another way than this one,
+/// with or without `XDG_RUNTIME_DIR`.
+pub(super) fn all_own() -> Vec<PathBuf> {
+    let (in_session, without) = of_user(geteuid().as_raw());
+    let mut all = vec![default_dir()];
+    for other in [in_session, without] {
+        let is_own = other.symlink_metadata().is_ok_and(|data| data.is_dir() && is_ours(&data));
+        if is_own && !all.contains(&other) {
+            all.push(other);
+        }
+    }
+    all
+}
+
+/// The directories of other users that this process can see: root's, those of users' sessions, and those
+/// in `/tmp`.
 pub(super) fn of_other_users() -> Vec<PathBuf> {
-    let user = std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse::<u32>().ok());
-    let of_user = |uid: u32| {
-        [
-            PathBuf::from(format!("/run/user/{uid}/irqlab")),
-            PathBuf::from(format!("/tmp/irqlab-{uid}")),
-        ]
+    let names = |directory: &str| {
+        let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).take(USERS_MAX).collect::<Vec<_>>()
     };
-    let users = user.into_iter().flat_map(of_user);
-    let all = [PathBuf::from("/run/irqlab")].into_iter().chain(users);
-    all.filter(|directory| directory.symlink_metadata().is_ok_and(|data| data.is_dir())).collect()
+    let is_of_user = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        name.strip_prefix("irqlab-").is_some_and(|uid| uid.parse::<u32>().is_ok())
+    };
+    let in_sessions = names("/run/user").into_iter().map(|session| session.join("irqlab"));
+    let without = names("/tmp").into_iter().filter(is_of_user);
+    let all = [PathBuf::from(OF_ROOT)].into_iter().chain(in_sessions).chain(without);
+    let is_of_another = |data: std::fs::Metadata| data.is_dir() && !is_ours(&data);
+    all.filter(|directory| directory.symlink_metadata().is_ok_and(is_of_another)).collect()
 }
 
 /// A user, for a message.

@@ -9,7 +9,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 
 use super::entry::{Entry, UndoResult};
 use super::process::{ProcessName, boot_id};
-use super::{Contents, ENTRIES_MAX, FILE_BYTES_MAX, FORMAT, default_dir, dir};
+use super::{Contents, ENTRIES_MAX, FILE_BYTES_MAX, FORMAT, dir};
 
 /// Maximum number of files read in the journal's directory.
 const FILES_MAX: usize = 1024;
@@ -21,12 +21,9 @@ const OTHERS: u32 = 0o077;
 /// ordinary user could have root change settings.
 #[must_use]
 pub fn replay_dead() -> Vec<String> {
-    let own = default_dir();
-    let mut messages = replay_dead_in(&own);
-    for directory in dir::of_other_users().into_iter().filter(|directory| *directory != own) {
-        messages.extend(name_dead_in(&directory));
-    }
-    messages
+    let own = dir::all_own().into_iter().flat_map(|directory| replay_dead_in(&directory));
+    let others = dir::of_other_users().into_iter().filter_map(|directory| name_dead_in(&directory));
+    own.chain(others).collect()
 }
 
 /// Says that a directory of another user has journals of dead processes.

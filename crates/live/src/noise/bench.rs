@@ -14,11 +14,11 @@ use super::concurrent::concurrent_activity;
 use super::entry_latency::entry_latency_ns;
 use super::external_counts::ExternalCounts;
 use super::join::Join;
-use super::loops::{LoopConfig, detour_resolution};
+use super::loops::{LoopConfig, LoopOutcome, detour_resolution};
 use super::runner::{PollSchedule, Runner, RunnerConfig, collect};
 use super::settings::NoiseSettings;
 use crate::bpf::BpfError;
-use crate::clock::{ClockMap, ClockResolution, CoreClock};
+use crate::clock::{ClockMap, ClockResolution, ClockState, CoreClock};
 use crate::host::{KERNEL_REMEDY, Root, format_cpu_list, parse_cpu_list, smi_count};
 use crate::marks::MarkProbes;
 use crate::threads::{LockedMemory, cpu_set};
@@ -26,10 +26,14 @@ use crate::window::WaitOutcome;
 
 /// The default threshold, where the clock's resolution allows it.
 pub(super) const THRESHOLD_NS: u64 = 100;
-/// The kernel entry latency where it cannot be measured.
-const ENTRY_LATENCY_NS_ASSUMED: u64 = 1000;
-/// Longest window without probes of a loop that also runs with them, for comparison.
-const BARE_NS_MAX: u64 = 60_000_000_000;
+/// A window ends when this bench's own thread gets no time for so long. It polls at least once a second, and
+/// a throttled real-time loop leaves it time once a second (sched_rt_period_us).
+const WATCHDOG_NS: u64 = 10_000_000_000;
+/// Longest time in which the loop without probes is compared with the loop with them; shortest part of it.
+const COMPARED_NS_MAX: u64 = 60_000_000_000;
+const PART_NS_MIN: u64 = 10_000_000;
+/// Longest warm-up of such a part.
+const PART_WARM_UP_MAX: Duration = Duration::from_millis(10);
 
 /// This machine, ready to run loops.
 pub struct LiveNoise {
@@ -37,8 +41,8 @@ pub struct LiveNoise {
     clock: ClockResolution,
     threshold_ns: u64,
     probes: Option<MarkProbes>,
-    /// The kernel entry latency, and whether it was measured.
-    entry_latency_ns: (u64, bool),
+    /// The kernel entry latency; absent where it was not measured.
+    entry_latency_ns: Option<u64>,
     root: Root,
     absent: Vec<Absence>,
     warnings: Vec<String>,
@@ -71,7 +75,7 @@ impl LiveNoise {
             clock,
             threshold_ns,
             probes: None,
-            entry_latency_ns: (ENTRY_LATENCY_NS_ASSUMED, false),
+            entry_latency_ns: None,
             root: Root::default(),
             absent: Vec::new(),
             warnings: Vec::new(),
@@ -115,13 +119,13 @@ impl LiveNoise {
                 for (what, reason) in &probes.absent {
                     self.absent.push(absence("causes", what.clone(), reason.clone(), None));
                 }
-                if let Some(measured) = entry_latency_ns(&probes, cpu).map_err(failed)? {
-                    self.entry_latency_ns = (measured, true);
-                } else {
-                    self.warnings.push(format!(
-                        "measuring the kernel entry latency failed: too few page faults were seen \
-                         ({ENTRY_LATENCY_NS_ASSUMED} ns are assumed)"
-                    ));
+                self.entry_latency_ns = entry_latency_ns(&probes, cpu).map_err(failed)?;
+                if self.entry_latency_ns.is_none() {
+                    self.warnings.push(
+                        "measuring the kernel entry latency failed: too few page faults were seen; time \
+                         in kernel entry and exit counts as unattributed and as remainder"
+                            .to_owned(),
+                    );
                 }
                 self.probes = Some(probes);
             }
@@ -161,13 +165,6 @@ impl LiveNoise {
         }
     }
 
-    /// The planned length of a pass's window, ns.
-    fn window_ns(&self, looping: Loop, traced: bool) -> u64 {
-        let window_ns = self.settings.window_ns();
-        let compares = looping == Loop::Detour && !traced && self.probes.is_some();
-        if compares { window_ns.min(BARE_NS_MAX) } else { window_ns }
-    }
-
     fn loop_config(&self, looping: Loop, cpu: u32, window_ns: u64) -> LoopConfig {
         let window_cycles = match self.settings.length {
             super::Length::Time(_) => self.clock.cycles(window_ns),
@@ -196,24 +193,30 @@ impl LiveNoise {
         online.into_iter().filter(|cpu| !self.settings.cpus.contains(cpu)).collect()
     }
 
-    fn poll_schedule(&self, has_own_cpu: bool, window_ns: u64) -> PollSchedule {
+    fn poll_schedule(&self, has_own_cpu: bool, window_ns: u64, warm_up: Duration) -> PollSchedule {
         // Without a CPU of its own this thread is noise itself, so it polls rarely.
         let millis = if has_own_cpu { 100 } else { 1000 };
         PollSchedule {
-            expected: Duration::from_nanos(window_ns) + self.settings.warm_up,
+            expected: Duration::from_nanos(window_ns) + warm_up,
             period: Duration::from_millis(millis),
             at_end: Duration::from_millis(20),
+            watchdog_cycles: self.clock.cycles(WATCHDOG_NS),
             stop: self.settings.stop.clone(),
         }
     }
 
-    fn runners(&self, looping: Loop, window_ns: u64) -> Result<Vec<Runner>, BenchError> {
+    fn runners(
+        &self,
+        looping: Loop,
+        window_ns: u64,
+        warm_up: Duration,
+    ) -> Result<Vec<Runner>, BenchError> {
         let start = |&cpu: &u32| {
             Runner::start(RunnerConfig {
                 looping: self.loop_config(looping, cpu, window_ns),
                 body: self.settings.body,
                 cache_bytes: self.settings.cache_bytes,
-                warm_up_cycles: self.clock.cycles(self.settings.warm_up.as_nanos() as u64),
+                warm_up_cycles: self.clock.cycles(warm_up.as_nanos() as u64),
                 fifo: self.settings.fifo,
                 times_core: true,
             })
@@ -222,21 +225,27 @@ impl LiveNoise {
     }
 
     fn joins(&self, looping: Loop, watched: bool) -> Vec<Join> {
-        let parameters = AttributionParameters { entry_latency_ns: self.entry_latency_ns.0 };
+        let parameters =
+            AttributionParameters { entry_latency_ns: self.entry_latency_ns.unwrap_or(0) };
         let expected = self.settings.window_ns() / self.settings.quantum_ns.max(1);
         let join = |&cpu: &u32| {
             let seed = self.settings.seed ^ u64::from(cpu);
-            let ledger = GapLedger::new(parameters, self.settings.is_virtual, seed);
+            let ledger = GapLedger::new(parameters, seed);
             Join::new(looping, watched, parameters, ledger, expected)
         };
         self.settings.cpus.iter().map(join).collect()
     }
 
-    fn run(&self, looping: Loop, traced: bool) -> Result<NoiseSample, BenchError> {
+    fn run(
+        &self,
+        looping: Loop,
+        traced: bool,
+        window_ns: u64,
+        warm_up: Duration,
+    ) -> Result<NoiseSample, BenchError> {
         let probes = self.probes.as_ref().filter(|_| traced);
         let own = self.own_cpus();
-        let window_ns = self.window_ns(looping, traced);
-        let runners = self.runners(looping, window_ns)?;
+        let runners = self.runners(looping, window_ns, warm_up)?;
         // All memory that the loops touch is mapped now.
         let locked = LockedMemory::current();
         let mut joins = self.joins(looping, probes.is_some());
@@ -247,14 +256,17 @@ impl LiveNoise {
         if !own.is_empty() {
             let _ = sched_setaffinity(None, &cpu_set(&own)); // on failure it is noise like others
         }
-        let schedule = self.poll_schedule(!own.is_empty(), window_ns);
+        let clock_before = ClockState::now(self.clock.hz);
+        let schedule = self.poll_schedule(!own.is_empty(), window_ns, warm_up);
         let outcome = collect(&runners, &mut joins, &mut clocks, probes, &schedule);
         if let Some(allowed) = allowed {
             let _ = sched_setaffinity(None, &allowed); // the same mask was valid a moment ago
         }
         let interrupted = outcome.map_err(failed)? == WaitOutcome::Stopped;
         let after = ExternalCounts::now(&self.root, &self.settings.cpus, probes).map_err(failed)?;
+        let clock_after = ClockState::now(self.clock.hz);
         let mut sample = self.sample(looping, runners, joins, &clocks, (&before, &after))?;
+        add_clock(&mut sample, clock_before.zip(clock_after));
         sample.interrupted = interrupted;
         if let Err(error) = &locked.result {
             sample.warnings.push(format!(
@@ -263,6 +275,12 @@ impl LiveNoise {
             ));
         }
         Ok(sample)
+    }
+
+    /// The relative error of the counter's frequency, which was measured before, in a loop's window.
+    fn counter_error(&self, outcome: &LoopOutcome, window_ns: u64) -> f64 {
+        let by_counter_ns = outcome.end.saturating_sub(outcome.start) as f64 * 1e9 / self.clock.hz;
+        (by_counter_ns / window_ns.max(1) as f64 - 1.0).abs()
     }
 
     fn sample(
@@ -274,17 +292,31 @@ impl LiveNoise {
         (before, after): (&ExternalCounts, &ExternalCounts),
     ) -> Result<NoiseSample, BenchError> {
         let (mut cpus, mut facts, mut warnings) = (Vec::new(), Map::new(), Vec::new());
+        let mut counter_error = 0.0_f64;
         let mut activity = Vec::new();
         let lost = after.lost.unwrap_or(0).saturating_sub(before.lost.unwrap_or(0));
         let mut traced = Traced { lost, ..Traced::default() };
         for (runner, mut join) in runners.into_iter().zip(joins) {
             let cpu = runner.cpu;
             let (ring, ran) = runner.join()?;
+            if ring.is_starved() {
+                // The next window would fare no better.
+                self.settings.stop.request();
+                warnings.push(format!(
+                    "CPU {cpu}: the run was ended: irqlab's own thread, which reads the loop's records, got \
+                     no time for {} s (leave it a CPU with -c or -H; --fifo takes all time of a CPU)",
+                    WATCHDOG_NS / 1_000_000_000
+                ));
+            }
             let start_ns = join.start_ns.or_else(|| clocks.ns_at(ran.outcome.start)).unwrap_or(0);
             let end_ns = clocks.ns_at(ran.outcome.end).unwrap_or(0);
             activity.push((cpu, std::mem::take(&mut join.busy), end_ns));
             let window_ns = end_ns.saturating_sub(start_ns);
             join.finish(window_ns, self.settings.quantum_ns);
+            // Slots end by the counter, all other times are the kernel's.
+            if looping == Loop::Ftq {
+                counter_error = counter_error.max(self.counter_error(&ran.outcome, window_ns));
+            }
             traced.marks += join.marks_taken;
             traced.outside += join.outside;
             facts.insert(format!("iterations_on_cpu_{cpu}"), json!(ran.body_iterations));
@@ -318,12 +350,27 @@ impl LiveNoise {
             activity: probes.map(|_| concurrent_activity(&self.root, activity)).unwrap_or_default(),
             names: probes.map(|probes| probes.names(&self.root)).unwrap_or_default(),
             traced: probes.map(|_| traced),
+            clock_rate_error: Some(counter_error),
+            pairs: Vec::new(),
             injected: Vec::new(),
             interrupted: false,
             warnings,
             facts,
         })
     }
+}
+
+/// Adds how far the rate of the kernel's clock may be off to what the loops' clock adds to it.
+fn add_clock(sample: &mut NoiseSample, states: Option<(ClockState, ClockState)>) {
+    let length_ns = sample.cpus.iter().map(|cpu| cpu.window_ns).min().unwrap_or(0);
+    let error = states.map(|(before, after)| before.rate_error(after, length_ns));
+    sample.clock_rate_error = sample.clock_rate_error.zip(error).map(|(one, other)| one + other);
+    if let Some((before, after)) = states {
+        let is_synchronised = before.is_synchronised && after.is_synchronised;
+        sample.facts.insert("clock_is_synchronised".to_owned(), json!(is_synchronised));
+    }
+    let ppm = sample.clock_rate_error.map(|error| error * 1e6);
+    sample.facts.insert("clock_rate_error_ppm".to_owned(), json!(ppm));
 }
 
 /// The peak memory of this process by its `status` file, bytes.
@@ -344,9 +391,8 @@ impl Bench for LiveNoise {
         map.insert("iteration_ns".into(), json!(self.clock.iteration_ns()));
         map.insert("threshold_ns".into(), json!(self.threshold_ns));
         map.insert("threshold_ns_min".into(), json!(self.clock.threshold_ns_min()));
-        if self.probes.is_some() {
-            map.insert("entry_latency_max_ns".into(), json!(self.entry_latency_ns.0));
-            map.insert("entry_latency_measured".into(), json!(self.entry_latency_ns.1));
+        if let Some(latency_ns) = self.entry_latency_ns {
+            map.insert("entry_latency_max_ns".into(), json!(latency_ns));
         }
         let mut observer = Map::new();
         if let Some(peak) = self.root.text("proc/self/status").as_deref().and_then(peak_bytes) {
@@ -376,7 +422,14 @@ impl NoiseBench for LiveNoise {
     }
 
     fn measure(&mut self, looping: Loop, traced: bool) -> Result<NoiseSample, BenchError> {
-        self.run(looping, traced)
+        self.run(looping, traced, self.settings.window_ns(), self.settings.warm_up)
+    }
+
+    fn measure_part(&mut self, traced: bool, parts: u32) -> Result<NoiseSample, BenchError> {
+        let all_ns = self.settings.window_ns().min(COMPARED_NS_MAX);
+        let window_ns = (all_ns / u64::from(parts.max(1))).max(PART_NS_MIN);
+        let warm_up = self.settings.warm_up.min(PART_WARM_UP_MAX);
+        self.run(Loop::Detour, traced, window_ns, warm_up)
     }
 }
 

@@ -6,7 +6,7 @@ use lab::noise::Loop;
 use loop_bodies::ATTEMPTS;
 
 use super::body::Worker;
-use super::ring::Ring;
+use super::ring::{Ring, Verdict};
 use crate::clock::{ClockResolution, now, now_after_work};
 use crate::threads::pin;
 
@@ -111,7 +111,9 @@ fn detour(config: &LoopConfig, ring: &Ring) -> LoopOutcome {
         }
         (last, affected) =
             (seen, if is_gap { RECORDING_ITERATIONS } else { affected.saturating_sub(1) });
-        if seen.wrapping_sub(start) >= config.window_cycles || ring.stop.load(Ordering::Relaxed) {
+        if seen.wrapping_sub(start) >= config.window_cycles
+            || ring.verdict(seen) != Verdict::Continue
+        {
             return LoopOutcome { start, end: seen, iterations, recording_cycles };
         }
     }
@@ -176,7 +178,7 @@ fn fwq(config: &LoopConfig, worker: &mut Worker, iterations: u64, ring: &Ring) -
     let (mut quanta, mut end) = (0, start);
     while quanta < config.repetitions
         && end.wrapping_sub(start) < config.window_cycles
-        && !ring.stop.load(Ordering::Relaxed)
+        && ring.verdict(end) == Verdict::Continue
     {
         let quantum_start = now_after_work();
         worker.work(iterations);
@@ -204,7 +206,7 @@ fn ftq(config: &LoopConfig, worker: &mut Worker, iterations: u64, ring: &Ring) -
         work += 1;
         let is_over =
             slot >= config.repetitions || seen.wrapping_sub(start) >= config.window_cycles;
-        if is_over || ring.stop.load(Ordering::Relaxed) {
+        if is_over || ring.verdict(seen) != Verdict::Continue {
             return LoopOutcome { start, end: seen, iterations: 0, recording_cycles: 0 };
         }
     }

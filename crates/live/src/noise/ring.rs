@@ -1,6 +1,7 @@
 //! A ring of fixed size from a loop to its reader: one writer, one reader, no locks and no system calls.
 //! When it is full, the writer drops records and counts them.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Three numbers, whose meaning depends on the loop.
@@ -14,8 +15,22 @@ pub struct Ring {
     lost: AtomicU64,
     /// When the loop started, cycles; 0 before.
     pub started: AtomicU64,
-    /// Set by the reader: requests the loop to end.
-    pub stop: AtomicBool,
+    /// The loop ends when its clock has come here, cycles: 0 where the reader requests the end. A living
+    /// reader moves it on. One number for both, because the loop reads it in each iteration.
+    run_until: Arc<AtomicU64>,
+    /// Set by a loop that ended because its reader had not moved its end on.
+    starved: AtomicBool,
+}
+
+/// Whether a loop goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It does.
+    Continue,
+    /// The reader requests the end.
+    Stop,
+    /// The reader gave no sign of life for too long: it may be that the loop leaves it no time.
+    Starved,
 }
 
 impl Ring {
@@ -32,8 +47,45 @@ impl Ring {
             read: AtomicU64::new(0),
             lost: AtomicU64::new(0),
             started: AtomicU64::new(0),
-            stop: AtomicBool::new(false),
+            run_until: Arc::new(AtomicU64::new(u64::MAX)),
+            starved: AtomicBool::new(false),
         }
+    }
+
+    /// A ring that ends with this one, for a loop whose records nobody reads.
+    #[must_use]
+    pub fn unread(&self) -> Ring {
+        Ring { run_until: Arc::clone(&self.run_until), ..Ring::new(1) }
+    }
+
+    /// Lets the loop run until its clock comes to `cycles`. Without a call it runs to the end of its window.
+    pub fn run_until(&self, cycles: u64) {
+        self.run_until.store(cycles.max(1), Ordering::Relaxed);
+    }
+
+    /// Requests the loop to end.
+    pub fn stop(&self) {
+        self.run_until.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether the loop goes on, whose clock is at `cycles`.
+    #[inline]
+    pub fn verdict(&self, cycles: u64) -> Verdict {
+        let until = self.run_until.load(Ordering::Relaxed);
+        if cycles < until {
+            return Verdict::Continue;
+        }
+        if until == 0 {
+            return Verdict::Stop;
+        }
+        self.starved.store(true, Ordering::Relaxed);
+        Verdict::Starved
+    }
+
+    /// Whether the loop ended because its reader gave no sign of life.
+    #[must_use]
+    pub fn is_starved(&self) -> bool {
+        self.starved.load(Ordering::Relaxed)
     }
 
     /// Writes a record, or counts it as lost. Only the one writer calls it.
@@ -72,6 +124,19 @@ impl Ring {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_loop_ends_when_its_reader_says_so_or_says_nothing() {
+        let ring = Ring::new(1);
+        assert_eq!(ring.verdict(u64::MAX - 1), Verdict::Continue);
+        ring.run_until(100);
+        assert_eq!((ring.verdict(99), ring.is_starved()), (Verdict::Continue, false));
+        let unread = ring.unread();
+        assert_eq!((unread.verdict(100), unread.is_starved()), (Verdict::Starved, true));
+        assert_eq!((ring.verdict(100), ring.is_starved()), (Verdict::Starved, true));
+        ring.stop();
+        assert_eq!(unread.verdict(0), Verdict::Stop);
+    }
 
     #[test]
     fn what_does_not_fit_is_counted() {

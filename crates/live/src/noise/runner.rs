@@ -17,7 +17,7 @@ use super::join::Join;
 use super::loops::{LoopConfig, LoopOutcome, iterations_of_body, run};
 use super::ring::{Record, Ring};
 use crate::bpf::BpfError;
-use crate::clock::{ClockMap, core_cycle};
+use crate::clock::{ClockMap, core_cycle, now};
 use crate::host::diagnosis::setcap_line_for;
 use crate::host::{Root, host_facts};
 use crate::marks::MarkProbes;
@@ -124,13 +124,13 @@ fn in_thread(
     let thread = gettid().as_raw_nonzero().get() as u32;
     ready.send(placed.map(|()| thread)).ok()?;
     may_go.recv().ok()?;
-    // The same code, with a ring that nobody reads.
+    // The same code, with a ring that nobody reads, but that ends with the other one.
     let warm_up = LoopConfig {
         window_cycles: config.warm_up_cycles,
         repetitions: u64::MAX,
         ..config.looping
     };
-    run(&warm_up, &mut worker, body_iterations, &Ring::new(1));
+    run(&warm_up, &mut worker, body_iterations, &ring.unread());
     let looping = match config.looping.looping {
         Loop::Detour => {
             let trial = config.looping.trial();
@@ -177,6 +177,11 @@ pub fn collect(
     }
     clocks.read();
     let mut outcome = WaitOutcome::Completed;
+    let show_life = || {
+        let until = now().saturating_add(schedule.watchdog_cycles);
+        runners.iter().for_each(|runner| runner.ring.run_until(until));
+    };
+    show_life();
     runners.iter().for_each(Runner::start_loop);
     let start = Instant::now();
     while runners.iter().any(|runner| !runner.is_over()) {
@@ -184,11 +189,18 @@ pub fn collect(
         // Once stopped, the pipe stays readable.
         if outcome == WaitOutcome::Stopped {
             std::thread::sleep(schedule.at_end);
-        } else if wait(Some(deadline), None, &schedule.stop) == WaitOutcome::Stopped {
+        } else if wait(Some(deadline), None, &schedule.stop) == WaitOutcome::Stopped
+            || runners.iter().any(|runner| runner.ring.is_starved())
+        {
             outcome = WaitOutcome::Stopped;
-            runners.iter().for_each(|runner| runner.ring.stop.store(true, Ordering::Relaxed));
+            runners.iter().for_each(|runner| runner.ring.stop());
+        } else {
+            show_life();
         }
         poll_once(runners, joins, clocks, probes)?;
+    }
+    if runners.iter().any(|runner| runner.ring.is_starved()) {
+        outcome = WaitOutcome::Stopped;
     }
     if let Some(probes) = probes {
         runners.iter().try_for_each(|runner| probes.announce(runner.cpu, 0))?;
@@ -243,6 +255,8 @@ pub struct PollSchedule {
     pub period: Duration,
     /// The same after the window's expected end.
     pub at_end: Duration,
+    /// A loop ends when the reader has not polled for this time: it may be that the loops leave it none.
+    pub watchdog_cycles: u64,
     /// The request to stop.
     pub stop: Stop,
 }
@@ -251,5 +265,62 @@ impl PollSchedule {
     fn next(&self, elapsed: Duration) -> Duration {
         let left = self.expected.saturating_sub(elapsed);
         if left.is_zero() { self.at_end } else { left.min(self.period) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A loop of ten minutes on the first CPU on which this process may run.
+    fn long(looping: Loop, warm_up_cycles: u64) -> RunnerConfig {
+        let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+        let cpu = (0..1024).find(|cpu| allowed.is_set(*cpu)).unwrap() as u32;
+        let looping = LoopConfig {
+            looping,
+            cpu,
+            window_cycles: u64::MAX,
+            repetitions: u64::MAX,
+            quantum_cycles: 100_000,
+            threshold_cycles: 1_000,
+            iteration_cycles: 50,
+        };
+        RunnerConfig {
+            looping,
+            body: Body::Add,
+            cache_bytes: None,
+            warm_up_cycles,
+            fifo: None,
+            times_core: false,
+        }
+    }
+
+    #[test]
+    fn a_loop_whose_reader_gets_no_time_ends_by_itself() {
+        if !cfg!(target_arch = "x86_64") {
+            return needs::not_run(needs::Need::Tsc, "the loops are for x86-64");
+        }
+        for (looping, warm_up_cycles) in
+            [(Loop::Detour, 1), (Loop::Fwq, 1), (Loop::Ftq, 1), (Loop::Detour, u64::MAX)]
+        {
+            let runner = Runner::start(long(looping, warm_up_cycles)).unwrap();
+            runner.ring.run_until(now() + 10_000_000);
+            runner.start_loop();
+            // Nobody reads: without the watchdog this would never return.
+            let (ring, _) = runner.join().unwrap();
+            assert!(ring.is_starved(), "{looping}");
+        }
+    }
+
+    #[test]
+    fn a_stop_ends_the_warm_up_too() {
+        if !cfg!(target_arch = "x86_64") {
+            return needs::not_run(needs::Need::Tsc, "the loops are for x86-64");
+        }
+        let runner = Runner::start(long(Loop::Detour, u64::MAX)).unwrap();
+        runner.start_loop();
+        runner.ring.stop();
+        let (ring, _) = runner.join().unwrap();
+        assert!(!ring.is_starved());
     }
 }

@@ -36,8 +36,6 @@ pub struct NoiseSettings {
     pub fifo: Option<u32>,
     /// Record the kernel's marks.
     pub trace: bool,
-    /// Whether this machine is virtual.
-    pub is_virtual: bool,
     /// Size of the last-level cache.
     pub cache_bytes: Option<u64>,
     /// Selects the single detours that are kept.

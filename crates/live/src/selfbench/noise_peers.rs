@@ -142,7 +142,6 @@ fn irqlab(settings: &NoisePeers) -> Result<Seen, BenchError> {
         threshold_ns: Some(THRESHOLD_NS),
         fifo: None,
         trace: false,
-        is_virtual: true,
         cache_bytes: None,
         seed: 1,
         remedy_rights: None,

@@ -67,7 +67,12 @@ fn nothing_outlives_a_killed_parent() {
         // It prints the facts once the source runs.
         let mut byte = [0];
         if parent.stdout.take().unwrap().read(&mut byte).unwrap() == 0 {
-            needs::not_run(needs::Need::Other, format!("{source} does not run"));
+            let need = match source {
+                "disk" => needs::Need::Disk,
+                "net" => needs::Need::Namespaces,
+                _ => needs::Need::Other,
+            };
+            needs::not_run(need, format!("{source} does not run"));
             parent.wait().unwrap();
             continue;
         }

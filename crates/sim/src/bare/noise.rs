@@ -130,6 +130,8 @@ impl BareNoise {
             activity: Vec::new(),
             names: Vec::new(),
             traced: None,
+            clock_rate_error: Some(0.0),
+            pairs: Vec::new(),
             injected: Vec::new(),
             interrupted: false,
             warnings: Vec::new(),
@@ -138,11 +140,8 @@ impl BareNoise {
     }
 
     fn gaps(&self, output: &Output) -> GapLedger {
-        let mut ledger = GapLedger::new(
-            AttributionParameters { entry_latency_ns: 0 },
-            false,
-            self.settings.seed,
-        );
+        let mut ledger =
+            GapLedger::new(AttributionParameters { entry_latency_ns: 0 }, self.settings.seed);
         for &[start, end] in &output.records {
             ledger.add_bare(Gap { start_ns: output.ns(start), end_ns: output.ns(end) });
         }

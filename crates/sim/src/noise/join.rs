@@ -76,7 +76,7 @@ impl Join<'_> {
         let plain = gaps.iter().filter(is_plain).count() as u64;
         let iteration_ns = iteration_ns(guest_loop, &gaps, plain);
         let mut detours = Detours {
-            ledger: GapLedger::new(AttributionParameters::default(), false, seed),
+            ledger: GapLedger::new(AttributionParameters::default(), seed),
             found: Vec::new(),
             iteration_ns,
             taken_ns: 0,

@@ -134,7 +134,7 @@ fn noise(cache: &Cache, args: &BareNoiseArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_on_signals()?;
     let stop = Box::new(move || stop.is_requested());
     let mut bench = BareNoise::new(cache.clone(), qemu, settings, stop);
-    let plan = Plan { loops: unique(&args.loops), trace: false };
+    let plan = Plan { loops: unique(&args.loops), trace: false, seed: 0 };
     let context = open.context(Map::new(), args.settings());
     let measured = open.measure(&plan, context, &mut bench, Redraw::EverySecond, |_, _| Vec::new());
     Ok(measured?.0)

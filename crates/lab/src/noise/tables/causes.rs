@@ -14,7 +14,8 @@ pub fn causes(samples: &[NoiseSample]) -> Table {
         column(
             "class",
             Text,
-            "Class of the time: attributed, entry/exit, host, remainder or indirect (see table noise).",
+            "Class of the time: attributed, entry/exit, unattributed (host or firmware), remainder or \
+             indirect (see table noise).",
         )
         .priority(95),
         column(
@@ -81,7 +82,7 @@ pub fn causes(samples: &[NoiseSample]) -> Table {
             let [kind, name] = words(*part, &sample.names);
             let mut row = vec![
                 u64::from(cpu.cpu).into(),
-                ledger.class_of(*part).label().into(),
+                part.class().label().into(),
                 kind,
                 name,
                 times.count.into(),

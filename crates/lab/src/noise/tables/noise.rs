@@ -2,6 +2,7 @@
 
 use record::{Column, Format, Kind, Table, TableDisplay, Value};
 
+use super::super::ledger::GapLedger;
 use super::super::sample::{CpuNoise, LoopResult, NoiseSample};
 use super::super::split::Class;
 use super::{all_rows, column, cpu_column, no_rows, rate_hz, ratio};
@@ -50,17 +51,17 @@ fn columns() -> Vec<Column> {
         .title("entry/exit")
         .priority(63),
         ms(
-            "host_ns",
-            "Lost time attributed to the host or the firmware, by elimination: detours without any \
-             kernel event and, in a virtual machine, the time before the first event beyond the \
-             entry latency.",
+            "unattributed_ns",
+            "Lost time that nothing attributes, and that by elimination is the host's or the \
+             firmware's: detours without any kernel event, and the time before the first event beyond \
+             the entry latency. Not explained.",
         )
-        .title("host")
+        .title("unattributed")
         .priority(62),
         ms(
             "remainder_ns",
-            "Lost time that is not explained. attributed, entry_exit, host, indirect and remainder \
-             add up to lost_ns exactly.",
+            "Lost time between and after kernel events: the kernel ran, or may have. Not explained. \
+             attributed, entry_exit, unattributed, indirect and remainder add up to lost_ns exactly.",
         )
         .title("remainder")
         .priority(80),
@@ -80,7 +81,8 @@ fn columns() -> Vec<Column> {
         .detail(),
         ms("uninterrupted_gap_ns", "Time in these gaps; exact.").detail(),
         column("attributed_ratio", Real, "attributed_ns over lost_ns.").detail(),
-        column("explained_ratio", Real, "Share of lost_ns that is not the remainder.")
+        column("explained_ratio", Real, "Share of lost_ns that is explained: attributed to contexts and tasks by kernel events, or \
+             within the measured latency of kernel entry and exit; with every cycle seen, indirect_ns, too.")
             .title("explained")
             .priority(95),
         ms("steal_ns", "Time that the host reports as stolen (/proc/stat), in steps of 10 ms.")
@@ -137,7 +139,8 @@ fn notes() -> Vec<String> {
         "kernel entry latency at most {settings.entry_latency_max_ns}",
         "{settings.scheduler}",
         "irqlab's own thread on CPUs {settings.observer_cpus}",
-        "lost {observer.bare_lost_ratio} untraced, {observer.traced_lost_ratio} traced",
+        "in {observer.compared_pairs} pairs of windows, lost {observer.bare_lost_ratio} untraced, \
+         {observer.traced_lost_ratio} traced",
         "median detour {observer.bare_detour_p50_ns} untraced, {observer.traced_detour_p50_ns} traced",
     ]
     .map(str::to_owned)
@@ -165,8 +168,11 @@ fn row(sample: &NoiseSample, cpu: &CpuNoise) -> Option<Vec<Value>> {
     let gaps = &ledger.gaps;
     let by_class = sample.traced.and_then(|_| ledger.by_class_ns());
     let whole = sample.traced.map(|traced| traced.whole);
-    let class = |class: Class| class_ns(class, by_class, whole);
-    let explained = by_class.map(|sums| gaps.sum - sums[Class::Remainder as usize]);
+    let class = |class: Class| class_ns(class, by_class, whole, ledger);
+    let explained = by_class.map(|sums| {
+        let explained = Class::ALL.into_iter().filter(|class| class.is_explained());
+        explained.map(|class| sums[class as usize]).sum::<u64>()
+    });
     let share = |part: Option<u64>| part.map_or(Value::Absent, |part| ratio(part, gaps.sum));
     let own_gaps = whole.filter(|whole| *whole).map(|_| &ledger.own_gaps);
     let some = gaps.count > 0;
@@ -185,7 +191,7 @@ fn row(sample: &NoiseSample, cpu: &CpuNoise) -> Option<Vec<Value>> {
         some.then(|| gaps.peak.at.saturating_sub(cpu.start_ns)).into(),
         class(Class::Named),
         class(Class::Path),
-        class(Class::Host),
+        class(Class::Unattributed),
         class(Class::Remainder),
         class(Class::Aftermath),
         own_gaps.map(|gaps| gaps.count).into(),
@@ -206,15 +212,18 @@ fn row(sample: &NoiseSample, cpu: &CpuNoise) -> Option<Vec<Value>> {
 }
 
 /// Time of a class. Where every cycle is seen, kernel entry belongs to the context that it leads to,
-/// and there is no host; elsewhere the loop's own time in a detour is not known.
+/// and there is no host; elsewhere the loop's own time in a detour is not known. Without a measured entry
+/// latency, entry and exit are not told from the time around them.
 pub(super) fn class_ns(
     class: Class,
     sums: Option<[u64; Class::ALL.len()]>,
     whole: Option<bool>,
+    ledger: &GapLedger,
 ) -> Value {
     let is_known = match class {
         Class::Named | Class::Remainder => true,
-        Class::Path | Class::Host => whole == Some(false),
+        Class::Path => whole == Some(false) && ledger.knows_entry_latency(),
+        Class::Unattributed => whole == Some(false),
         Class::Aftermath => whole == Some(true),
     };
     sums.filter(|_| is_known).map(|sums| sums[class as usize]).into()

@@ -31,7 +31,7 @@ pub fn periods(samples: &[NoiseSample]) -> Table {
             "phases: of the start times of detours; spectrum: of the work lost in quanta of fixed time.",
         )
         .priority(60),
-        column("trigger_kind", Text, "Kind of the context that started the detours; host: no kernel event.")
+        column("trigger_kind", Text, "Kind of the context that started the detours; unattributed: no kernel event.")
             .title("kind")
             .priority(70),
         column("trigger_name", Text, "Its name; absent for quanta, and for untraced detours.")
@@ -39,13 +39,32 @@ pub fn periods(samples: &[NoiseSample]) -> Table {
             .priority(100),
         column("frequency_hz", Real, "Frequency of the events.").priority(95),
         column("period_ns", Real, "Period of the events.")
-            .title("period ± ci95")
-            .plus_minus("period_ci95_ns")
+            .title("period ±")
+            .plus_minus("period_uncertainty_ns")
             // A clock is known more precisely than the times of events.
             .digits(5)
             .format(Format::Milliseconds)
             .priority(99),
-        column("period_ci95_ns", Real, "Half width of the period's 95 % confidence interval.").detail(),
+        column(
+            "period_uncertainty_ns",
+            Real,
+            "Bound on the period's error: period_ci95_ns plus period_clock_error_ns; absent where the \
+             clock's error is unknown.",
+        )
+        .detail(),
+        column(
+            "period_ci95_ns",
+            Real,
+            "Half width of the period's 95 % confidence interval by this clock: statistical.",
+        )
+        .detail(),
+        column(
+            "period_clock_error_ns",
+            Real,
+            "Systematic error of the period: the clock's rate may be wrong by this part \
+             (settings.windows.clock_rate_error_ppm).",
+        )
+        .detail(),
         column(
             "mean_resultant_length",
             Real,
@@ -86,13 +105,13 @@ pub fn periods(samples: &[NoiseSample]) -> Table {
                 Some(part) => words(part, &sample.names),
                 None => [Value::Absent, Value::Absent],
             };
-            of_detours(&mut table, cpu.cpu, &source, &detours);
+            of_detours(&mut table, (cpu.cpu, sample.clock_rate_error), &source, &detours);
         }
     }
     for sample in samples {
         for cpu in &sample.cpus {
             if let LoopResult::Slots(slots) = &cpu.result {
-                of_slots(&mut table, cpu.cpu, slots);
+                of_slots(&mut table, (cpu.cpu, sample.clock_rate_error), slots);
             }
         }
     }
@@ -112,7 +131,10 @@ fn by_trigger(detours: &[Detour], watched: bool) -> BTreeMap<Option<Part>, Vec<D
     groups
 }
 
-fn of_detours(table: &mut Table, cpu: u32, source: &[Value; 2], detours: &[Detour]) {
+/// A CPU, and the largest relative error of the rate of its clock.
+type OnCpu = (u32, Option<f64>);
+
+fn of_detours(table: &mut Table, on: OnCpu, source: &[Value; 2], detours: &[Detour]) {
     let events: Vec<Event> =
         detours.iter().map(|one| Event { at_ns: one.gap.start_ns, weight: 1.0 }).collect();
     let search = Search {
@@ -126,11 +148,11 @@ fn of_detours(table: &mut Table, cpu: u32, source: &[Value; 2], detours: &[Detou
     let searched_ns = last.gap.end_ns.saturating_sub(first.gap.start_ns);
     for period in periods_in(&events, &search) {
         let locked_ns: u64 = period.locked.iter().map(|&at| detours[at].gap.length_ns()).sum();
-        push(table, cpu, "phases", source, &period, ratio(locked_ns, searched_ns));
+        push(table, on, "phases", source, &period, ratio(locked_ns, searched_ns));
     }
 }
 
-fn of_slots(table: &mut Table, cpu: u32, slots: &Slots) {
+fn of_slots(table: &mut Table, on: OnCpu, slots: &Slots) {
     let most = slots.work_max as f64;
     let missing = |work: u64| 1.0 - work as f64 / most;
     let events: Vec<Event> = slots
@@ -161,7 +183,7 @@ fn of_slots(table: &mut Table, cpu: u32, slots: &Slots) {
         let locked: f64 = period.locked.iter().map(|&at| events[at].weight).sum();
         let share = Value::real(locked / searched);
         let source = [Value::Absent, Value::Absent];
-        push(table, cpu, "spectrum", &source, &period, share);
+        push(table, on, "spectrum", &source, &period, share);
     }
 }
 
@@ -172,13 +194,14 @@ fn is_harmonic(a_ns: f64, b_ns: f64) -> bool {
 
 fn push(
     table: &mut Table,
-    cpu: u32,
+    (cpu, clock_rate_error): OnCpu,
     method: &str,
     source: &[Value; 2],
     period: &Period,
     share: Value,
 ) {
     let [kind, name] = source.clone();
+    let clock_ns = clock_rate_error.map(|error| error * period.period_ns);
     table.push(vec![
         u64::from(cpu).into(),
         method.into(),
@@ -186,7 +209,9 @@ fn push(
         name,
         Value::real(1e9 / period.period_ns),
         Value::real(period.period_ns),
+        clock_ns.map(|clock_ns| period.half_width_ns + clock_ns).into(),
         Value::real(period.half_width_ns),
+        clock_ns.into(),
         Value::real(period.mean_resultant_length),
         Value::real(period.p_value),
         (period.searched as u64).into(),

@@ -237,6 +237,8 @@ mod tests {
             activity,
             names: Vec::new(),
             traced: None,
+            clock_rate_error: Some(0.0),
+            pairs: Vec::new(),
             injected: Vec::new(),
             interrupted: false,
             warnings: Vec::new(),

@@ -20,7 +20,11 @@ pub fn detours(samples: &[NoiseSample]) -> Table {
         column("largest_name", Text, "Name of that context or task."),
         column("attributed_ns", Uint, "Part that kernel events attribute to contexts and tasks."),
         column("entry_exit_ns", Uint, "Part attributed to kernel entry and exit."),
-        column("host_ns", Uint, "Part attributed to the host or the firmware."),
+        column(
+            "unattributed_ns",
+            Uint,
+            "Part that is the host's or the firmware's by elimination.",
+        ),
         column("remainder_ns", Uint, "Part that is not explained; all parts add up to length_ns."),
         column("indirect_ns", Uint, "Part that is the loop's own time, with colder caches."),
     ];
@@ -39,7 +43,7 @@ pub fn detours(samples: &[NoiseSample]) -> Table {
             row.extend(words_or_absent(detour.main, &sample.names));
             let whole = sample.traced.map(|traced| traced.whole);
             let sums = sample.traced.map(|_| detour.by_class_ns);
-            let class = |class: Class| class_ns(class, sums, whole);
+            let class = |class: Class| class_ns(class, sums, whole, ledger);
             row.extend(Class::ALL.map(class));
             table.push(row);
         }

@@ -178,6 +178,8 @@ mod tests {
             activity: Vec::new(),
             names: vec![ContextName::Context(context), ContextName::Task("other".to_owned())],
             traced: None,
+            clock_rate_error: Some(0.0),
+            pairs: Vec::new(),
             injected: Vec::new(),
             interrupted: false,
             warnings: Vec::new(),
