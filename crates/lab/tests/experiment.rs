@@ -221,6 +221,7 @@ fn footprint_keeps_the_series_before_and_after_one_that_fails() {
         repetitions_max: 16,
         trace: true,
         rounds: 1,
+        seed: 1,
     };
     let measured = measure_series(&plan, &mut Failing, &mut |_: &Step| {}).expect("series");
     let Samples { series, .. } = &measured.samples;

@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod coverage;
 pub mod distribution;
 pub mod extremes;
 mod fourier;

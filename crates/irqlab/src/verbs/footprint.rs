@@ -132,6 +132,7 @@ impl FootprintArgs {
             repetitions_max: self.repetitions as usize,
             trace: self.trace,
             rounds: self.rounds() as usize,
+            seed: self.seed,
         }
     }
 

@@ -2,10 +2,11 @@
 
 use record::Absence;
 use serde::{Deserialize, Serialize};
+use stats::Random;
 
 use super::bench::{FootprintBench, Ready, SeriesBench};
 use super::contexts::Windows;
-use super::estimate::{REPETITIONS_MIN, accepted, excess, user_misses, wants_more};
+use super::estimate::{REPETITIONS_MIN, Stopping, accepted, excess, user_misses};
 use super::sample::{Curve, Repetition};
 use super::trace::Trace;
 use super::what::{Level, Method, Stimulus};
@@ -30,6 +31,8 @@ pub struct Plan {
     pub trace: bool,
     /// In how many rounds, each with everything prepared again; 0 is 1.
     pub rounds: usize,
+    /// Chooses the order of treatment and control.
+    pub seed: u64,
 }
 
 /// What was measured.
@@ -120,8 +123,8 @@ fn disturbed(trace: &Trace) -> Option<Absence> {
     })
 }
 
-/// Measures every series of the plan. Repetitions with and without the interrupt alternate in small
-/// batches, so that slow changes affect both alike.
+/// Measures every series of the plan. Repetitions with and without the interrupt follow each other in
+/// random order in small balanced batches, so that slow changes affect both alike, and periodic ones too.
 ///
 /// # Errors
 /// Where nothing can be measured.
@@ -135,6 +138,7 @@ pub fn measure_series(
     let mut steps = Steps::new(rounds * pairs * plan.methods.len(), progress);
     let mut measured = Measured::<Samples>::default();
     measured.samples.clock_hz = bench.clock_hz();
+    let mut order = Random::new(plan.seed);
     let mut done = 0;
     for round in 1..=rounds {
         for &level in &plan.levels {
@@ -142,7 +146,8 @@ pub fn measure_series(
                 if bench.stop_requested() {
                     break;
                 }
-                let mut part = Part { plan, round, level, stimulus, steps: &mut steps };
+                let mut part =
+                    Part { plan, round, level, stimulus, steps: &mut steps, order: &mut order };
                 part.measure(bench, &mut measured)?;
                 done += plan.methods.len();
                 steps.skip_to(done);
@@ -161,6 +166,17 @@ struct Part<'a, 'b> {
     level: Level,
     stimulus: Stimulus,
     steps: &'a mut Steps<'b>,
+    order: &'a mut Random,
+}
+
+/// A balanced batch in random order: with the interrupt or without, and how many in a row. The first of a
+/// series is with it: a control window ends where a treatment window did.
+fn random_order(order: &mut Random, number: usize, is_first: bool) -> Vec<(bool, usize)> {
+    let mut all = [vec![true; number], vec![false; number]].concat();
+    let (start, rest) = all.split_at_mut(usize::from(is_first && number > 0));
+    debug_assert!(start.iter().all(|treatment| *treatment), "treatments come first");
+    order.shuffle(rest);
+    all.chunk_by(|one, next| one == next).map(|run| (run[0], run.len())).collect()
 }
 
 impl Part<'_, '_> {
@@ -206,19 +222,22 @@ impl Part<'_, '_> {
     }
 
     fn series(
-        &self,
+        &mut self,
         bench: &mut dyn SeriesBench,
         method: Method,
         ready: &Ready,
     ) -> Result<Series, BenchError> {
         let (mut treatment, mut control) = (Vec::new(), Vec::new());
         let most = (self.plan.repetitions_max / self.plan.rounds.max(1)).max(REPETITIONS_MIN);
+        let mut stopping = Stopping::default();
         while treatment.len() < most && !bench.stop_requested() {
             let number = BATCH.min(most - treatment.len());
-            treatment.extend(bench.repeat(method, true, number)?);
-            control.extend(bench.repeat(method, false, number)?);
+            for (is_treatment, number) in random_order(self.order, number, treatment.is_empty()) {
+                let some = bench.repeat(method, is_treatment, number)?;
+                if is_treatment { &mut treatment } else { &mut control }.extend(some);
+            }
             let value = if ready.start_misses.is_some() { user_misses } else { excess };
-            if !wants_more(&accepted(&treatment, value), &accepted(&control, value)) {
+            if stopping.is_enough(&accepted(&treatment, value), &accepted(&control, value)) {
                 break;
             }
         }
@@ -249,5 +268,29 @@ impl Samples {
         }
         self.series.push(one);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_are_balanced_and_in_random_order() {
+        let mut random = Random::new(1);
+        let mut led_by_treatment = 0;
+        for turn in 0..1_000 {
+            let runs = random_order(&mut random, BATCH, turn == 0);
+            let number = |of: bool| -> usize {
+                runs.iter().filter(|run| run.0 == of).map(|run| run.1).sum()
+            };
+            assert_eq!((number(true), number(false)), (BATCH, BATCH));
+            assert!(turn > 0 || runs[0].0, "the first has no control before a treatment");
+            led_by_treatment += usize::from(runs[0].0);
+        }
+        assert!((450..550).contains(&led_by_treatment), "{led_by_treatment}");
+        let same = |seed| random_order(&mut Random::new(seed), BATCH, false);
+        assert_eq!(same(5), same(5));
+        assert_ne!(same(5), same(6));
     }
 }

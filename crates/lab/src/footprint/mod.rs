@@ -6,6 +6,8 @@
 
 pub mod bench;
 pub mod contexts;
+#[cfg(test)]
+mod coverage;
 pub mod estimate;
 pub mod experiment;
 pub mod in_guest;

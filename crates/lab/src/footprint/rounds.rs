@@ -43,7 +43,7 @@ fn of_round(
     let of_curve = |curve: &Curve| {
         Some(OfCurve {
             lines: curve.lines(beyond.mean)?,
-            limit: lines(beyond, control, curve)?.limit,
+            limit: lines(beyond, curve)?.limit,
             is_beyond: beyond.mean > curve.top()?,
             all: curve.points.last()?.0 as f64,
         })

@@ -209,7 +209,7 @@ fn find(series: &Series) -> Found {
         None => {
             let aftermath = difference(treatment, control);
             let curve = aftermath.zip(series.ready.curve.as_ref());
-            (aftermath, curve.and_then(|(mean, curve)| lines(mean, control, curve)))
+            (aftermath, curve.and_then(|(mean, curve)| lines(mean, curve)))
         }
     };
     if series.ready.curve.is_none() {

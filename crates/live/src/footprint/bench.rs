@@ -1,6 +1,6 @@
 //! [`LiveFootprint`]: this machine as a bench for the footprint experiment.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -48,6 +48,8 @@ const TICK_NS_MAX: u64 = 12_000_000;
 /// A tick is early by at most this part of its period: the request starts some time after the previous
 /// tick.
 const TICK_EARLY_PARTS: u64 = 16;
+/// Number of interrupts whose delays are kept for control windows.
+const DELAYS_MAX: usize = 8;
 /// Largest delay of the requested timer's expiry.
 const LATE_NS_MAX: u64 = 20_000;
 
@@ -93,8 +95,11 @@ pub struct LiveFootprint {
     random: Random,
     current: Option<Current>,
     stimulus: Option<Box<dyn RaiseInterrupt>>,
-    /// Delays of interrupts from the start of their windows, cycles: control windows use them.
-    interrupt_delays: Vec<u64>,
+    /// Delays of the series' last interrupts from the start of their windows, cycles: control windows use
+    /// them.
+    interrupt_delays: VecDeque<u64>,
+    /// Method of the repetitions whose delays these are; absent before the first.
+    repeated: Option<Method>,
     /// Time from the last request of an interrupt to its window.
     request_cycles: u64,
     route: Route,
@@ -150,7 +155,8 @@ impl LiveFootprint {
             random,
             current: None,
             stimulus: None,
-            interrupt_delays: Vec::new(),
+            interrupt_delays: VecDeque::new(),
+            repeated: None,
             request_cycles: 0,
             route: Route::default(),
             no_counters: BTreeMap::new(),
@@ -298,11 +304,11 @@ impl LiveFootprint {
         delay + self.random.below(pass)
     }
 
-    /// Delay of the sham interrupt from the window's start, cycles: that of an earlier real interrupt.
+    /// Delay of the sham interrupt from the window's start, cycles: that of one of the last real
+    /// interrupts.
     fn sham_delay(&mut self) -> Option<u64> {
-        let next = self.interrupt_delays.first().copied()?;
-        self.interrupt_delays.rotate_left(1);
-        Some(next)
+        let chosen = self.random.below(self.interrupt_delays.len() as u64);
+        self.interrupt_delays.get(chosen as usize).copied()
     }
 
     /// Keeps what later repetitions need. `opened`: start of the window, if it was a treatment.
@@ -313,7 +319,10 @@ impl LiveFootprint {
         if let Some(opened) = opened.filter(|_| window.after.chunks > 0) {
             // Control windows touch as much before the sham interrupt.
             let came_at = window.gap_at.wrapping_sub(window.gap_cycles);
-            self.interrupt_delays.push(came_at.saturating_sub(opened));
+            self.interrupt_delays.push_back(came_at.saturating_sub(opened));
+            if self.interrupt_delays.len() > DELAYS_MAX {
+                self.interrupt_delays.pop_front();
+            }
         }
     }
 
@@ -398,6 +407,7 @@ impl SeriesBench for LiveFootprint {
 
     fn ready(&mut self, level: Level, stimulus: Stimulus) -> Result<Ready, BenchError> {
         self.stimulus = None; // the next one may need its resources
+        self.repeated = None;
         let mut stimulus = ready(
             stimulus,
             self.settings.cpu,
@@ -443,8 +453,9 @@ impl SeriesBench for LiveFootprint {
         treatment: bool,
         number: usize,
     ) -> Result<Vec<Repetition>, BenchError> {
-        if treatment {
+        if self.repeated != Some(method) {
             self.interrupt_delays.clear();
+            self.repeated = Some(method);
         }
         (0..number).map(|_| Ok(self.once(method, treatment)?.0)).collect()
     }

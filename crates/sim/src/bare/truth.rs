@@ -182,11 +182,11 @@ impl<'a> Truth<'a> {
             let truth = displaced(of.geometry(), of.level, handler_lines, found.own);
             Ok(Counted { truth, found: more.mean.round() as i64 })
         };
-        let (mut more, idle) = excess(&basic.repetitions, touch)?;
+        let (mut more, _) = excess(&basic.repetitions, touch)?;
         // The clock advances in slices, so a difference of two times is off by up to two of them.
         let slice_ns = of.vcpu_slice as f64 * 1e9 / of.model.model.clock_hz.max(1) as f64;
         more.half_width = more.half_width.hypot(2.0 * slice_ns);
-        let lines = estimate::lines(more, idle, &self.curve).ok_or_else(|| {
+        let lines = estimate::lines(more, &self.curve).ok_or_else(|| {
             SimError::data(
                 "the curve",
                 "displaced lines take no longer than others (choose more repetitions)",

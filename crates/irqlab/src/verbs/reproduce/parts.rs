@@ -96,6 +96,7 @@ pub fn parts(
             stimuli: stimuli.to_vec(),
             methods: methods.to_vec(),
             repetitions_max,
+            seed,
             ..Plan::default()
         },
         cpu: VCPUS - 1,

@@ -76,7 +76,9 @@ fn columns() -> Vec<Column> {
         Column::new(
             "self_mean_ci95_method",
             Kind::Text,
-            "How that interval was computed: batch-means, or independent with few batches.",
+            "How that interval was computed: batch-means; batch-means-correlated where the window was too \
+             short for batches that do not correlate, so that it may be too narrow; or independent with \
+             few batches.",
         )
         .detail(),
         Column::new(
@@ -141,7 +143,8 @@ fn notes(measured: &[ConditionSamples], has_probes: bool) -> Vec<String> {
         .filter_map(|group| self_times(&group).interval())
         .map(|interval| interval.method.label())
         .collect();
-    let how = match (methods.contains("batch-means"), methods.contains("independent")) {
+    let has_batches = methods.iter().any(|method| method.starts_with("batch-means"));
+    let how = match (has_batches, methods.contains("independent")) {
         (true, true) => Some("by batch means, or as if independent where spans are few"),
         (true, false) => Some("by batch means"),
         (false, true) => Some("as if spans were independent"),
@@ -150,6 +153,11 @@ fn notes(measured: &[ConditionSamples], has_probes: bool) -> Vec<String> {
     notes.extend(how.map(|how| {
         format!("± is half of the mean's 95\u{a0}% confidence interval over count spans, {how}")
     }));
+    if methods.contains("batch-means-correlated") {
+        let narrow = "± may be too narrow where self_mean_ci95_method is batch-means-correlated: the window \
+             was too short";
+        notes.push(narrow.to_owned());
+    }
     if has_probes {
         let subtracted = "what the probes add inside a span is subtracted: {observer.probe_overhead_in_span_ns} \
              in a warm loop, in situ as probe_overhead_mean_ns says";
