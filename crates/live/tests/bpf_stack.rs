@@ -349,7 +349,7 @@ fn timed_exit_programs_correct_the_overhead() {
         ..Learning::default()
     };
     let (row, overhead_ns) = spans_of(1, learning).expect("loaded before");
-    let part_ns = row.timed_exits_ns / row.timed_exits >> RATIO_SHIFT;
+    let part_ns = (row.timed_exits_ns / row.timed_exits) >> RATIO_SHIFT;
     assert!((1_000..2_000 + part_ns as u32).contains(&overhead_ns), "{overhead_ns}");
     assert!(row.overhead_ns > 900 * row.count, "{} of {}", row.overhead_ns, row.count);
     // More than caches explain is not learned.
