@@ -292,7 +292,10 @@ static __always_inline void release_span(struct cpu_state *cpu, struct frame *fr
 	span->inclusive_ns = raw_ns > probes_ns ? raw_ns - probes_ns : 0;
 	span->self_ns = raw_ns > nested_ns ? raw_ns - nested_ns : 0;
 	span->clamped_ns = raw_ns < nested_ns ? nested_ns - raw_ns : 0;
+	/* All of it: the compiler may move what is undefined, which the verifier refuses. */
 	span->run.frame = 0;
+	span->run.since_ns = 0;
+	span->run.nested_ns = 0;
 	take_events(position, events);
 	if (position > 0) {
 		struct frame *parent = &cpu->frames[(position - 1) & (DEPTH_MAX - 1)];

@@ -272,7 +272,15 @@ fn the_histograms_layout_is_that_of_stats() {
 fn the_programs_are_quick_to_verify() {
     for events in [0, 5] {
         let config = Config { events, ..Config::default() };
-        let programs = ["drive", "local_timer_out", "irq_handler_out", "napi_polled", "softirq_in"];
+        let programs = [
+            "drive",
+            "local_timer_out",
+            "irq_handler_out",
+            "napi_polled",
+            "softirq_in",
+            "switched",
+            "close_now",
+        ];
         let Some(probes) = load_with(config, Flavour::Btf, 32, &programs) else { return };
         let Some(most) = probes.verified_instructions_max().expect("the programs' info") else {
             return needs::not_run(
