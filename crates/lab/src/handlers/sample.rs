@@ -98,7 +98,7 @@ pub struct ContextStats {
 
 /// Half of the 95 % interval of what is subtracted for probes, as a part of it: how far off it is of the
 /// exact values of the simulator (`irqlab sim verify-probes`; docs/validation.md).
-pub const PROBE_OVERHEAD_ERROR: f64 = 1.0 / 3.0;
+pub const PROBE_OVERHEAD_ERROR: f64 = 0.8;
 
 impl ContextStats {
     /// Sum of the self times, ns, with the probe overhead subtracted: negative where more was subtracted
