@@ -7,4 +7,5 @@ mod bare;
 mod cli_support;
 mod machine;
 mod noise;
+mod threaded;
 mod verify_probes;

@@ -10,8 +10,8 @@ use super::super::experiment::ConditionSamples;
 use super::super::sample::ContextStats;
 use super::{condition_column, context_columns, context_values, display, groups};
 
-/// Mean events per span of one context, by event name.
-type Means = BTreeMap<String, f64>;
+/// Mean events per span of one context, each with the pass that counted it, by event name.
+type Means = BTreeMap<String, (usize, f64)>;
 
 /// One row per context and event, over all CPUs.
 pub fn events(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOverhead) -> Table {
@@ -50,7 +50,8 @@ pub fn events(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOver
         Column::new(
             "self_mean",
             Kind::Real,
-            "Mean events per span: self_total over span_count, minus read_overhead_mean; at least 0.",
+            "Mean events per span: self_total over span_count, minus read_overhead_mean; negative where that \
+             exceeds what was counted.",
         )
         .title("mean per span")
         .priority(90),
@@ -105,7 +106,7 @@ fn overhead(
 }
 
 fn mean(sum: u64, spans: u64, overhead: Option<f64>) -> Option<f64> {
-    (spans > 0).then(|| (sum as f64 / spans as f64 - overhead.unwrap_or(0.0)).max(0.0))
+    (spans > 0).then(|| sum as f64 / spans as f64 - overhead.unwrap_or(0.0))
 }
 
 /// Derived metrics: name, title, numerator, denominator, doc (paper, sections 4.3 to 4.6).
@@ -170,6 +171,14 @@ pub fn ratios(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOver
         Column::new(name, Kind::Real, doc).title(title).priority(90 - at)
     };
     columns.extend((0..).zip(&RATIOS).map(column));
+    columns.push(
+        Column::new(
+            "two_window_ratios",
+            Kind::Text,
+            "Ratios whose numerator and denominator were counted in different windows, so in different spans.",
+        )
+        .detail(),
+    );
     let doc = "Ratios of mean events per span, all CPUs together.";
     let mut table = Table::new("ratios", doc, columns).displayed(display(""));
     for one in measured {
@@ -181,7 +190,10 @@ pub fn ratios(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOver
                     let own = group.samples.iter().filter_map(|s| s.events.own.get(at)).sum();
                     let overhead = overhead(probes, *pass, at, &group.samples);
                     if let Some(mean) = mean(own, spans, overhead) {
-                        sources.entry(group.context).or_default().insert(event.clone(), mean);
+                        sources
+                            .entry(group.context)
+                            .or_default()
+                            .insert(event.clone(), (*pass, mean));
                     }
                 }
             }
@@ -194,6 +206,10 @@ pub fn ratios(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOver
             let mut row: Vec<Value> = vec![one.condition.label().into()];
             row.extend(context_values(context));
             row.extend(ratios.map(Value::from));
+            let of_two =
+                RATIOS.iter().filter(|(_, _, top, bottom, _)| of_two_windows(&means, top, bottom));
+            let of_two: Vec<&str> = of_two.map(|(name, ..)| *name).collect();
+            row.push(Some(of_two.join(" ")).filter(|names| !names.is_empty()).into());
             table.push(row);
         }
     }
@@ -201,6 +217,33 @@ pub fn ratios(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOver
 }
 
 fn ratio(means: &Means, top: &str, bottom: &str) -> Option<f64> {
-    let whole = means.get(bottom).copied().filter(|whole| *whole > 0.0)?;
-    Some(means.get(top)? / whole)
+    let (_, whole) = means.get(bottom).copied().filter(|(_, whole)| *whole > 0.0)?;
+    Some(means.get(top)?.1 / whole)
+}
+
+fn of_two_windows(means: &Means, top: &str, bottom: &str) -> bool {
+    means.get(top).zip(means.get(bottom)).is_some_and(|(top, bottom)| top.0 != bottom.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mean_below_what_reading_adds_is_negative() {
+        assert_eq!(mean(100, 10, Some(12.5)), Some(-2.5));
+        assert_eq!(mean(100, 10, None), Some(10.0));
+        assert_eq!(mean(0, 0, None), None);
+    }
+
+    #[test]
+    fn a_ratio_says_whether_its_events_are_of_one_window() {
+        let means: Means = [("a", (1, 6.0)), ("b", (1, 3.0)), ("c", (2, 4.0)), ("zero", (2, 0.0))]
+            .map(|(name, mean)| (name.to_owned(), mean))
+            .into();
+        assert_eq!((ratio(&means, "a", "b"), of_two_windows(&means, "a", "b")), (Some(2.0), false));
+        assert_eq!((ratio(&means, "a", "c"), of_two_windows(&means, "a", "c")), (Some(1.5), true));
+        assert_eq!(ratio(&means, "a", "zero"), None);
+        assert_eq!((ratio(&means, "a", "d"), of_two_windows(&means, "a", "d")), (None, false));
+    }
 }
