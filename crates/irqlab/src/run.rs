@@ -31,7 +31,8 @@ const NOTHING_MEASURABLE: u8 = 4;
 /// Exit code of a run that is whole but for events that were lost.
 const EVENTS_LOST: u8 = 5;
 
-const STOPPED: &str = "stopped before anything was measured; nothing was written";
+/// What is said of a run that was stopped too early to have results.
+pub const STOPPED: &str = "stopped before anything was measured; nothing was written";
 
 /// Where runs are written unless `--out` is given.
 const RUNS: &str = "irqlab-runs";

@@ -121,7 +121,7 @@ fn journals_of_another_user_are_named_and_those_of_another_session_are_replayed(
     let journals = InTmp(PathBuf::from(format!("/tmp/irqlab-{USER}")));
     home.own_directory(&journals.0);
     let (file, journal) = home.leave(&journals.0);
-    // Root is told who can undo it. It trusts no file that another user has written.
+    // Root's start names the user who can undo it: root trusts no file that another user has written.
     let as_root = home.place.run(&["machines"]);
     let says = format!(
         "{} has journals of dead processes: irqlab doctor as user {USER}",

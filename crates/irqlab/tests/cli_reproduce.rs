@@ -12,6 +12,6 @@ fn papers_and_models_are_named() {
     let paper = ["reproduce", "footprint-1999"];
     let refused = |more: &[&str], says: &str| check_refused(&[&paper, more].concat(), says);
     refused(&["--models", "pdp-11"], "no model \"pdp-11\"; there are: ");
-    refused(&["--repetitions", "16"], "24..=100000");
+    refused(&["--repetitions", "16"], "allowed for this paper: 24 to 100000");
     refused(&["--limit", "0"], "allowed: 1us to 168h");
 }

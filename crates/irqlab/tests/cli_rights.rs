@@ -157,4 +157,12 @@ fn an_unknown_event_is_absent_and_the_rest_is_counted() {
     let counted = rows(&run, "events");
     assert!(counted.iter().any(|row| row["event"] == "cpu-clock" && row["self_total"] != 0));
     assert!(rows(&run, "ratios").is_empty(), "no ratio is made of these events");
+    // The mean of each has an interval, or the reason why it has none.
+    for row in counted {
+        let (half_width, method) = (&row["self_mean_ci95"], row["self_mean_ci95_method"].as_str());
+        let is_interval = method.is_some_and(|method| method.starts_with("batch-means"));
+        assert!(half_width.is_f64() == is_interval && method.is_some(), "{row}");
+    }
+    let mut clock = counted.iter().filter(|row| row["event"] == "cpu-clock");
+    assert!(clock.any(|row| row["self_mean_ci95"].is_f64()), "{counted:?}");
 }

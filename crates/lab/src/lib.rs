@@ -7,5 +7,7 @@ pub mod experiment;
 pub mod footprint;
 pub mod guest_protocol;
 pub mod handlers;
+mod judge;
 pub mod noise;
 mod quantiles;
+pub mod signal;

@@ -54,18 +54,7 @@ impl NoiseBench for Failing {
         if looping == Loop::Fwq {
             return Err(broken());
         }
-        let cpu = CpuNoise {
-            cpu: 0,
-            start_ns: 0,
-            window_ns: 1000,
-            result: LoopResult::Gaps(Box::new(unbalanced())),
-            lost_records: 0,
-            migrated: 0,
-            page_faults: None,
-            switches: None,
-            steal_ns: None,
-            smi_count: None,
-        };
+        let cpu = CpuNoise::new(0, 0, 1000, LoopResult::Gaps(Box::new(unbalanced())));
         Ok(NoiseSample {
             looping,
             cpus: vec![cpu],

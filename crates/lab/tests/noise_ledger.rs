@@ -10,18 +10,7 @@ use record::Table;
 
 /// A window of the detour loop on one CPU, by a clock whose rate is right within `clock_rate_error`.
 fn sample(ledger: GapLedger, window_ns: u64, clock_rate_error: Option<f64>) -> NoiseSample {
-    let cpu = CpuNoise {
-        cpu: 0,
-        start_ns: 0,
-        window_ns,
-        result: LoopResult::Gaps(Box::new(ledger)),
-        lost_records: 0,
-        migrated: 0,
-        page_faults: None,
-        switches: None,
-        steal_ns: None,
-        smi_count: None,
-    };
+    let cpu = CpuNoise::new(0, 0, window_ns, LoopResult::Gaps(Box::new(ledger)));
     NoiseSample {
         looping: Loop::Detour,
         cpus: vec![cpu],

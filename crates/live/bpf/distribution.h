@@ -31,6 +31,33 @@ static __always_inline u64 slot_of_value(u64 value)
 	return slot;
 }
 
+/* Counts a value in a row's histogram. A row has none in a pass with events. */
+static __always_inline void count_in_histogram(struct row *row, u64 value)
+{
+	if (!cfg.events)
+		row->slots[slot_of_value(value)]++;
+}
+
+/* As double_batches, for the sums of events by batch. Unrolled for each batch: the verifier walks through all. */
+static __always_inline void double_event_batches(u64 *slots)
+{
+	u32 batch, event;
+
+	for (batch = 0; batch < BATCHES / 2; batch++) {
+		u64 *to = &slots[batch * EVENTS_MAX], *from = &slots[2 * batch * EVENTS_MAX];
+
+#pragma unroll
+		for (event = 0; event < EVENTS_MAX; event++)
+			to[event] = from[event] + from[event + EVENTS_MAX];
+	}
+	for (batch = BATCHES / 2; batch < BATCHES; batch++) {
+#pragma unroll
+		for (event = 0; event < EVENTS_MAX; event++)
+			slots[batch * EVENTS_MAX + event] = 0;
+		barrier(); /* else the compiler calls memset, which BPF does not have */
+	}
+}
+
 /*
  * Doubles the length of the batches, which halves the number of those in use. Not static, so that the
  * verifier checks its loops once, and not for each call and on each path that leads to it.
@@ -49,6 +76,8 @@ __noinline int double_batches(struct row *row)
 		row->batches[i].count = 0;
 		row->batches[i].sum = 0;
 	}
+	if (cfg.events)
+		double_event_batches(row->slots);
 	row->batch_shift++;
 	return 0;
 }
@@ -71,13 +100,27 @@ __noinline int lengthen_batches(struct row *row, u64 elapsed_ns)
 	return 0;
 }
 
-/* Counts a value in the sums, the maximum and the batches; the caller counts it in a histogram. */
+/* The batch of a value of the time `now_ns`. */
+static __always_inline u64 batch_at(struct row *row, u64 now_ns, u64 armed_ns)
+{
+	u64 elapsed_ns = now_ns - armed_ns;
+	u64 batch = elapsed_ns >> (row->batch_shift & 63);
+
+	if (batch >= BATCHES) {
+		lengthen_batches(row, elapsed_ns);
+		batch = elapsed_ns >> (row->batch_shift & 63);
+	}
+	return batch & (BATCHES - 1);
+}
+
+/*
+ * Counts a value in the sums and the maximum, and in the batches, which in a pass with events are those
+ * of the events; the caller counts it in a histogram.
+ */
 static __always_inline void add_value(struct row *row, u64 value, u64 now_ns, u64 armed_ns)
 {
 	u64 narrow = value >> 32 ? 0xffffffffULL : value; /* squares of up to 4.29 s */
 	u64 square = narrow * narrow;
-	u64 elapsed_ns = now_ns - armed_ns;
-	u64 batch = elapsed_ns >> (row->batch_shift & 63);
 
 	row->count++;
 	row->sum += value;
@@ -88,13 +131,12 @@ static __always_inline void add_value(struct row *row, u64 value, u64 now_ns, u6
 		row->max = value;
 		row->max_at_ns = now_ns;
 	}
-	if (batch >= BATCHES) {
-		lengthen_batches(row, elapsed_ns);
-		batch = elapsed_ns >> (row->batch_shift & 63);
+	if (!cfg.events) {
+		u64 batch = batch_at(row, now_ns, armed_ns);
+
+		row->batches[batch].count++;
+		row->batches[batch].sum += value;
 	}
-	batch &= BATCHES - 1;
-	row->batches[batch].count++;
-	row->batches[batch].sum += value;
 }
 
 #endif

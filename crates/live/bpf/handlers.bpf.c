@@ -123,7 +123,7 @@ TRACEPOINT("napi_poll") int napi_polled(u64 *ctx)
 	row = row_of_napi(cpu, ctx[0]);
 	if (row) {
 		add_value(row, packets, now_ns, cpu->armed_ns);
-		row->flat[slot_of_value(packets)]++;
+		count_in_histogram(row, packets);
 		if (packets >= budget)
 			row->special++;
 	}
@@ -150,7 +150,7 @@ TRACEPOINT("nmi_handler") int nmi_handled(u64 *ctx)
 		spent_ns = 0;
 	if (row) {
 		add_value(row, spent_ns, now_ns, cpu->armed_ns);
-		row->flat[slot_of_value(spent_ns)]++;
+		count_in_histogram(row, spent_ns);
 	}
 	end_probe_run(cpu, &run, &events);
 	return 0;

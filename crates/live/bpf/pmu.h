@@ -181,18 +181,29 @@ static __always_inline void take_events(u32 position, struct events *now)
 	now->charges = parent->charges;
 }
 
-static __always_inline void count_events(struct row *row, struct events *now)
+/* Counts the events of a span that ended at `end_ns`: in the sums, and in those of its batch. */
+static __always_inline void count_events(struct row *row, struct events *now, u64 end_ns,
+					 u64 armed_ns)
 {
+	u64 batch;
 	u32 event;
 
 	if (!cfg.events || !now->valid)
 		return;
 	row->event_spans++;
+	batch = batch_at(row, end_ns, armed_ns);
+	row->batches[batch].count++;
 	for (event = 0; event < EVENTS_MAX; event++) {
+		u64 at;
+
 		if (event >= cfg.events)
 			break;
 		row->event_inclusive[event] += now->idle[event];
 		row->event_self[event] += now->self[event];
+		at = batch * EVENTS_MAX + event;
+		/* Opaque to the compiler, as in slot_of_value. */
+		asm volatile("%0 &= %1" : "+r"(at) : "i"(HISTOGRAM_SLOTS - 1));
+		row->slots[at] += now->self[event];
 	}
 }
 

@@ -101,9 +101,16 @@ struct row {
 	__u64 event_self[EVENTS_MAX];
 	__u64 event_inclusive[EVENTS_MAX];
 	__u64 event_spans; /* spans whose events were read at both ends */
-	struct batch batches[BATCHES];
-	__u64 flat[HISTOGRAM_SLOTS]; /* spans with nothing inside: self time equals inclusive time */
+	struct batch batches[BATCHES]; /* in a pass with events: spans counted in event_spans, no sum */
+	/*
+	 * The histogram of spans with nothing inside: self time equals inclusive time. In a pass with
+	 * events, of whose times no table is made, the sums of event_self by batch instead: of event E in
+	 * batch B at B * EVENTS_MAX + E.
+	 */
+	__u64 slots[HISTOGRAM_SLOTS];
 };
+
+_Static_assert(BATCHES * EVENTS_MAX <= HISTOGRAM_SLOTS, "the sums of events have no place");
 
 /* Histograms of the spans of a row with spans inside. Few contexts have such spans: softirqs. */
 struct nested_times {

@@ -222,6 +222,7 @@ static __always_inline void learn_overhead(struct cpu_state *cpu, struct row *ro
 		return;
 	row->timed_exits++;
 	row->timed_exits_ns += spent_ns;
+	/* Rows without a word of their own share one: the first time of each starts its mean again. */
 	if (!cpu->inside_ratio)
 		return;
 	if (!is_dense(&index))
@@ -417,7 +418,7 @@ static __always_inline void count_span(struct cpu_state *cpu, struct row *row,
 		row->clamped_ns += span->clamped_ns;
 	}
 	if (!nested) {
-		row->flat[slot_of_value(span->self_ns)]++;
+		count_in_histogram(row, span->self_ns);
 	} else {
 		row->nested_count++;
 		row->nested_extra += span->inclusive_ns - span->self_ns;
@@ -428,7 +429,7 @@ static __always_inline void count_span(struct cpu_state *cpu, struct row *row,
 		nested->self_time[slot_of_value(span->self_ns)]++;
 		nested->inclusive_time[slot_of_value(span->inclusive_ns)]++;
 	}
-	count_events(row, events);
+	count_events(row, events, span->end_ns, cpu->armed_ns);
 }
 
 #endif

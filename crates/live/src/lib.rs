@@ -1,9 +1,10 @@
 //! The bench that is this machine.
 //!
-//! The experiments have a room each: [`handlers`], [`noise`], [`footprint`]. What several of them need
+//! The experiments have a room each: [`handlers`], [`noise`], [`footprint`],
+//! [`signal`]. What several of them need
 //! has a room of its own: [`bpf`] (the programs), [`clock`] (the time-stamp counter), [`window`] (the
 //! window, its end, the stop request), [`threads`], [`memory`], [`perf`] (performance events),
-//! [`probe_overhead`], [`marks`] (the kernel's events as a stream), [`syscall_loop`], [`stimulus`],
+//! [`probe_overhead`], [`marks`] (the kernel's events as a stream), [`syscall_loop`], `network` (namespaces and their interfaces), [`stimulus`],
 //! [`host`] and [`journal`]. [`selfbench`] measures irqlab itself and runs the experiments' benches.
 //!
 //! **Architecture invariant:** no experiment's room imports from another experiment's room.
@@ -16,10 +17,12 @@ pub mod host;
 pub mod journal;
 pub mod marks;
 pub mod memory;
+mod network;
 pub mod noise;
 pub mod perf;
 pub mod probe_overhead;
 pub mod selfbench;
+pub mod signal;
 pub mod stimulus;
 pub mod syscall_loop;
 pub mod threads;

@@ -28,9 +28,21 @@ pub fn pin(cpu: u32) -> io::Result<()> {
 /// # Errors
 /// Without CAP_SYS_NICE, or a limit on real-time priorities that allows it.
 pub fn real_time(priority: u32) -> io::Result<()> {
+    schedule(libc::SCHED_FIFO, priority)
+}
+
+/// Gives this thread the class SCHED_IDLE: it runs when no other thread wants the CPU.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn lowest_priority() -> io::Result<()> {
+    schedule(libc::SCHED_IDLE, 0)
+}
+
+fn schedule(class: libc::c_int, priority: u32) -> io::Result<()> {
     let parameter = libc::sched_param { sched_priority: priority as libc::c_int };
     // SAFETY: the structure is valid for the call, which changes this thread's scheduling alone.
-    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &parameter) };
+    let result = unsafe { libc::sched_setscheduler(0, class, &parameter) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
@@ -55,6 +67,46 @@ impl Drop for LockedMemory {
     fn drop(&mut self) {
         // SAFETY: unlocking changes no memory's contents or place.
         unsafe { libc::munlockall() };
+    }
+}
+
+/// Clock of a thread's CPU time (pthread_getcpuclockid(3)), which other threads can read, too.
+#[derive(Clone, Copy, Debug)]
+pub struct CpuClock(libc::clockid_t);
+
+impl CpuClock {
+    /// The clock of the calling thread.
+    ///
+    /// # Errors
+    /// When the kernel has none.
+    pub fn of_this_thread() -> io::Result<CpuClock> {
+        let mut clock = 0;
+        // SAFETY: this thread's own id, and a number that outlives the call.
+        match unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &raw mut clock) } {
+            0 => Ok(CpuClock(clock)),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+
+    /// The clock of a process of one thread, such as the kernel's own (clock_getcpuclockid(3)).
+    #[must_use]
+    pub fn of_process(pid: u32) -> Option<CpuClock> {
+        let mut clock = 0;
+        let pid = libc::pid_t::try_from(pid).ok()?;
+        // SAFETY: a number that outlives the call; a process that there is not is an error.
+        let result = unsafe { libc::clock_getcpuclockid(pid, &raw mut clock) };
+        (result == 0).then_some(CpuClock(clock))
+    }
+
+    /// CPU time of the thread, ns; 0 when it has ended.
+    #[must_use]
+    pub fn now_ns(self) -> u64 {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the structure outlives the call; an ended thread's clock is an error.
+        match unsafe { libc::clock_gettime(self.0, &raw mut time) } {
+            0 => time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64,
+            _ => 0,
+        }
     }
 }
 

@@ -220,7 +220,7 @@ proptest! {
         let state = probes.states().expect("states")[CPU as usize];
         let mut seen = vec![Sums::default(); 128];
         for row in rows(probes) {
-            let alone: u64 = row.flat.iter().sum();
+            let alone: u64 = row.slots.iter().sum();
             let nested = |pick: fn(&NestedTimes) -> &[u64]| -> u64 {
                 row.nested.as_ref().map_or(0, |nested| pick(nested).iter().sum())
             };
@@ -259,7 +259,7 @@ fn the_histograms_layout_is_that_of_stats() {
             drive(&probes, ENTER, 1, start);
             drive(&probes, EXIT, 1, start + value);
             let row = rows(&probes).pop().expect("one row");
-            let slot = row.flat.iter().position(|count| *count == 1);
+            let slot = row.slots.iter().position(|count| *count == 1);
             assert_eq!(slot, Some(stats::histogram::slot_of(value)), "{value}");
             assert_eq!((row.sum, row.max), (value, value));
         }

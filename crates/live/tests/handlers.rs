@@ -17,6 +17,7 @@ use live::bpf::layout::EVENTS_MAX;
 use live::handlers::{LiveBench, LiveSettings};
 use live::host::{CoreType, Root, irq_threads, parse_cpu_list};
 use live::window::{Stop, Until};
+use stats::{JointBatch, Term};
 
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -185,6 +186,30 @@ fn without_btf_the_same_is_counted() {
     assert!(total(&sample, |source| source.context.kind == ContextKind::Softirq) > 0);
 }
 
+/// Each event's batches add up to its sum, however often they were doubled, and a context has an interval.
+fn check_batches(sample: &WindowSample) {
+    let (mut intervals, mut doubled) = (0, 0);
+    for source in sample.contexts.iter().filter(|source| source.events.spans > 0) {
+        let (events, name) = (&source.events, &source.context.name);
+        let cells = &events.batches.cells;
+        assert_eq!(cells.iter().map(|cell| cell.count).sum::<u64>(), events.spans, "{name}");
+        for (at, own) in events.own.iter().enumerate() {
+            let sums = cells.iter().filter_map(|cell| cell.sums.get(at));
+            assert_eq!(sums.sum::<i64>(), *own as i64, "{name}");
+        }
+        // The time-stamp counter advances in each span.
+        let advances = |cell: &JointBatch| cell.sums.first().is_some_and(|sum| *sum > 0);
+        assert!(cells.iter().all(|cell| (cell.count > 0) == advances(cell)), "{name}");
+        doubled += usize::from(events.batches.shift > 20);
+        let Some(interval) = events.batches.mean(Term { at: 0, less: 0.0 }) else { continue };
+        let mean = events.own[0] as f64 / events.spans as f64;
+        assert!((interval.mean / mean - 1.0).abs() < 1e-9, "{name}: {interval:?}, {mean}");
+        assert!(interval.half_width > 0.0 && events.added_mean_ci95.len() == 2, "{name}");
+        intervals += 1;
+    }
+    assert!(intervals > 0 && doubled > 0, "{intervals} have enough batches, {doubled} longer ones");
+}
+
 #[test]
 fn events_are_read_at_entry_and_exit_of_every_span() {
     let _alone = alone();
@@ -208,6 +233,7 @@ fn events_are_read_at_entry_and_exit_of_every_span() {
         own_ns += source.own.sum;
     }
     assert!(spans > 20, "{spans}");
+    check_batches(&sample);
     // The events are read outside of the clock: their interval holds the clock's.
     let cycles_ns = cycles as f64 * 1e9 / overhead.tsc_hz.expect("a time-stamp counter");
     assert!(cycles_ns > own_ns as f64, "{cycles_ns} ns of cycles, {own_ns} ns of clock");

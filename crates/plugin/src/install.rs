@@ -121,6 +121,7 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
         next_level: None,
         region: 0,
         open: false,
+        span_counts: 0,
         opened_at: Vec::new(),
         ended: false,
         misplaced: 0,

@@ -70,6 +70,8 @@ pub struct Options {
     pub start_fast: bool,
     /// Whether each span is recorded.
     pub spans: bool,
+    /// Whether that is with the counters of the span itself.
+    pub span_counts: bool,
     /// Whether each change of the context on top is recorded.
     pub transitions: bool,
     /// Where the region of interest starts.
@@ -115,6 +117,7 @@ impl Options {
             shift: 0,
             start_fast: false,
             spans: false,
+            span_counts: false,
             transitions: false,
             roi: Roi::Marker,
             symbols: None,
@@ -186,8 +189,10 @@ impl Options {
             ("time", _) => return wrong("model, uniform or host"),
             ("start", "fast" | "full") => self.start_fast = value == "fast",
             ("start", _) => return wrong("fast or full"),
-            ("spans", "on" | "off") => self.spans = value == "on",
-            ("spans", _) => return wrong("on or off"),
+            ("spans", "on" | "off" | "counts") => {
+                (self.spans, self.span_counts) = (value != "off", value == "counts");
+            }
+            ("spans", _) => return wrong("on, off or counts"),
             ("transitions", "on" | "off") => self.transitions = value == "on",
             ("transitions", _) => return wrong("on or off"),
             ("shift", text) => match text.parse() {
@@ -264,7 +269,9 @@ mod tests {
         assert_eq!((options.detail, options.time), (Detail::Timed, Time::Uniform));
         assert_eq!(options.annotate, Some("/a".into()));
         assert_eq!((options.model, options.shift), (Some("/m".into()), 2));
-        assert!(options.spans && options.transitions);
+        assert!(options.spans && !options.span_counts && options.transitions);
+        let options = Options::parse(["out=/r", "spans=counts"]).unwrap();
+        assert!(options.spans && options.span_counts);
     }
 
     #[test]
@@ -278,7 +285,7 @@ mod tests {
             ("model=/m", "detail=timed"),
             ("time=now", "uniform"),
             ("shift=11", "0 to 10"),
-            ("spans=", "on or off"),
+            ("spans=", "on, off or counts"),
             ("transitions=yes", "on or off"),
             ("start=slow", "fast or full"),
             ("vcpu_slice=0", "1 to"),

@@ -22,6 +22,18 @@ pub(crate) fn write_counters(writer: &mut Writer, cpu: u32, of: CountersOf, coun
     }
 }
 
+/// Writes the counters of a span itself, without records of zeros.
+pub(crate) fn write_span_counters(writer: &mut Writer, cpu: u32, counts: &Counts) {
+    for (part, some) in counts.chunks(COUNTERS_PER_RECORD).enumerate() {
+        let mut values = [0; COUNTERS_PER_RECORD];
+        values[..some.len()].copy_from_slice(some);
+        let first = (part * COUNTERS_PER_RECORD) as u32;
+        if part == 0 || values.iter().any(|value| *value > 0) {
+            writer.write(&Record::Counters(Counters { cpu, of: CountersOf::Span, first, values }));
+        }
+    }
+}
+
 /// The record of a span that ended.
 pub(crate) fn span(cpu: u32, region: u32, span: &KernelSpan<COUNTERS>) -> Record {
     Record::Span(Span {

@@ -26,7 +26,7 @@ use crate::tracker::{Moment, Tracker};
 use crate::writer::{Ending, Writer};
 use simrecord::counters::{Counts, INSTRUCTIONS, TIME};
 use simrecord::marker;
-use simrecord::record::{Check, CountersOf, Detail, Marker, Notice, Record};
+use simrecord::record::{Check, CountersOf, Detail, Marker, Notice, Record, SPAN_COUNTS_MAX};
 
 /// The recording of this process. Blocks don't take the lock; what is rarer does.
 static SESSION: Mutex<Option<Session>> = Mutex::new(None);
@@ -75,6 +75,8 @@ pub(crate) struct Session {
     /// Counts regions from 1; 0 before the first.
     pub(crate) region: u32,
     pub(crate) open: bool,
+    /// Spans whose counters were written.
+    pub(crate) span_counts: u32,
     /// What each CPU had counted when the region was opened.
     pub(crate) opened_at: Vec<Counts>,
     pub(crate) ended: bool,
@@ -196,6 +198,10 @@ impl Session {
         let stack = &mut self.tracker.cpus[vcpu as usize].stack;
         for span in stack.take_spans() {
             self.writer.write(&regions::span(vcpu, region, &span));
+            if self.options.span_counts && self.span_counts < SPAN_COUNTS_MAX {
+                self.span_counts += 1;
+                regions::write_span_counters(&mut self.writer, vcpu, &span.self_counts);
+            }
         }
         for transition in stack.take_transitions() {
             let tsc = self.clock.tsc_at(vcpu, &transition.at);

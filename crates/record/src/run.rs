@@ -29,7 +29,7 @@ pub struct Run {
     pub schema: String,
     /// Name of the experiment, such as `handlers`.
     pub experiment: String,
-    /// Bench it ran on: `live` or `sim`.
+    /// Bench it ran on: `live` or `sim`; `model` where it was computed, on none.
     pub bench: String,
     /// When it started, UTC, RFC 3339.
     pub started_utc: String,

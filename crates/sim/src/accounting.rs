@@ -9,7 +9,7 @@ use std::io::{BufReader, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 
 use attribution::KernelContext;
-use simrecord::counters::{COUNTERS, Counts, is_of_memory};
+use simrecord::counters::{COUNTERS, CYCLES, Counts, is_of_memory};
 use simrecord::parsed::{ContextCounts, CpuRegion, ParsedRecord, ShadowCacheCounts, parse};
 use simrecord::reader::{self, Stream};
 use simrecord::record::{
@@ -89,6 +89,8 @@ pub struct CpuUse {
     pub contexts: Vec<ContextUse>,
     /// Spans that ended on this CPU, in the order of their ends, if they were requested.
     pub spans: Vec<SpanUse>,
+    /// Counters of the spans themselves, if they were requested: of all, or of the first of them.
+    pub span_counts: Vec<Counts>,
     /// Changes of the context on top of its stack, in order, if they were requested.
     pub transitions: Vec<ContextTransition>,
     /// Counters that the guest's kernel keeps itself.
@@ -251,7 +253,7 @@ impl Accounting {
         if !accounting.has_contexts {
             accounting.forget_contexts();
         }
-        accounting.add_spans(&parsed.spans)?;
+        accounting.add_spans(&parsed.spans, &parsed.span_counts)?;
         accounting.add_transitions(&parsed.transitions)?;
         accounting.add_kernel_counts(&parsed.kernel_counts)?;
         accounting.check();
@@ -302,8 +304,9 @@ impl Accounting {
         found.ok_or_else(|| bad("a record belongs to no region"))
     }
 
-    fn add_spans(&mut self, spans: &[Span]) -> Result<()> {
-        for span in spans {
+    fn add_spans(&mut self, spans: &[Span], counts: &[Counts]) -> Result<()> {
+        let counts = counts.iter().map(Some).chain(std::iter::repeat(None));
+        for (span, counts) in spans.iter().zip(counts) {
             let used = SpanUse {
                 context: context_of(span.code)?,
                 ended_at_cycles: span.start.saturating_add(span.inclusive_cycles),
@@ -311,7 +314,13 @@ impl Accounting {
                 inclusive_cycles: span.inclusive_cycles,
                 self_instructions: span.self_instructions,
             };
-            self.cpu_mut(span.region, span.cpu)?.spans.push(used);
+            let cpu = self.cpu_mut(span.region, span.cpu)?;
+            cpu.spans.push(used);
+            cpu.span_counts.extend(counts);
+            if counts.is_some_and(|counts| counts[CYCLES] != span.self_cycles) {
+                let words = "the counters of a span are not those of the span";
+                self.broken.push(format!("CPU {}: {words}", span.cpu));
+            }
         }
         Ok(())
     }
@@ -491,6 +500,7 @@ fn cpu_use(region: &CpuRegion) -> CpuUse {
         overflows: region.region.overflows,
         contexts: region.contexts.iter().map(of).collect(),
         spans: Vec::new(),
+        span_counts: Vec::new(),
         transitions: Vec::new(),
         kernel: Vec::new(),
     }

@@ -69,6 +69,8 @@ pub struct ParsedRecord {
     pub regions: Vec<CpuRegion>,
     /// Spans.
     pub spans: Vec<Span>,
+    /// Counters of the spans themselves: none, or those of the first spans.
+    pub span_counts: Vec<Counts>,
     /// Transitions from context to context.
     pub transitions: Vec<Transition>,
     /// The kernel's own counters.
@@ -148,6 +150,13 @@ impl ParsedRecord {
             CountersOf::Marker => &mut self.markers.last_mut()?.counts,
             CountersOf::Region => &mut self.regions.last_mut()?.used,
             CountersOf::ShadowCaches => &mut self.shadow_caches.last_mut()?.counts,
+            CountersOf::Span => {
+                let at = self.spans.len().checked_sub(1)?;
+                if at == self.span_counts.len() {
+                    self.span_counts.push([0; COUNTERS]);
+                }
+                self.span_counts.get_mut(at)?
+            }
             CountersOf::SelfCounts => {
                 &mut self.regions.last_mut()?.contexts.last_mut()?.self_counts
             }

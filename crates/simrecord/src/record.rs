@@ -17,7 +17,9 @@ pub const RECORDS_MAX: u64 = 1 << 22;
 /// First number of the header: "irqlabrc".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"irqlabrc");
 /// Version of the format. It changes whenever the meaning of a record changes.
-pub const FORMAT_VERSION: u32 = 3;
+pub const FORMAT_VERSION: u32 = 4;
+/// The most spans of a stream whose counters are recorded: up to a third of its records.
+pub const SPAN_COUNTS_MAX: u32 = 1 << 18;
 /// The most vCPUs of a machine.
 pub const CPUS_MAX: usize = 16;
 /// Caches whose misses are classified: L1I, L1D, L2, L3, in the order of [`MissCount::cache`].
@@ -115,7 +117,8 @@ pub enum Record {
     End(End),
     /// Counters of the preceding record.
     Counters(Counters),
-    /// A span of an interrupt, an exception or a followed function, which ended.
+    /// A span of an interrupt, an exception or a followed function, which ended. Counters may follow, without
+    /// records that would hold zeros only.
     Span(Span),
     /// Another context is on top of a CPU's stack.
     Transition(Transition),
@@ -230,6 +233,8 @@ numbered! {
         Inclusive = 3,
         /// The shadow caches of a model.
         ShadowCaches = 4,
+        /// The span itself.
+        Span = 5,
     }
 }
 

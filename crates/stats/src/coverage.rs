@@ -1,6 +1,6 @@
 //! How often the 95 % intervals hold the mean, on simulated streams whose mean is known.
 
-use crate::interval::{Batches, from_batches};
+use crate::interval::{Batches, Interval, JointBatch, Term, from_batches};
 use crate::{IntervalMethod, Random};
 
 /// Batches that a row keeps on both benches.
@@ -50,12 +50,59 @@ fn bursts(random: &mut Random, phase: f64) -> Batches {
     batches
 }
 
+/// Spans with two events, busy and quiet as in [`bursts`], in a window of 16,384: instructions, 200 to 400 in each, and cycles. A span
+/// takes 1 to 2 cycles for each instruction while it is busy, 3 to 4 when it finds cold caches after a quiet
+/// time; and by `reading` more of both.
+fn events_of_bursts(random: &mut Random, phase: f64, reading: i64) -> Batches<JointBatch> {
+    const WINDOW: f64 = 16_384.0;
+    let mut batches = Batches::<JointBatch>::covering(WINDOW as u64 - 1, BATCHES);
+    let mut at = 0.0;
+    let mut is_busy = random.below(2) == 0;
+    let mut end = phase * random.exponential();
+    while at < WINDOW {
+        let (gap, cycles) = if is_busy { (16.0, 1.0) } else { (160.0, 3.0) };
+        let next = at + gap * random.exponential();
+        if next > end {
+            (at, is_busy) = (end, !is_busy);
+            end = at + phase * random.exponential();
+            continue;
+        }
+        at = next;
+        let instructions = 200.0 + 200.0 * random.unit();
+        let cycles = (instructions * (cycles + random.unit())).round() as i64;
+        let sums = vec![instructions.round() as i64 + reading, cycles + reading];
+        if at < WINDOW {
+            batches.add_at(at as u64, &JointBatch { count: 1, sums });
+        }
+    }
+    batches
+}
+
+/// Instructions per cycle there: ten spans of 1.5 cycles for each instruction for each one of 3.5.
+const INSTRUCTIONS_PER_CYCLE: f64 = 11.0 / (10.0 * 1.5 + 3.5);
+
+/// Spans with two events, a miss and its accesses: 4 to 12 accesses, of which `miss_share` miss.
+fn misses(random: &mut Random, miss_share: f64) -> Batches<JointBatch> {
+    let mut batches = Batches::<JointBatch>::covering(511, BATCHES);
+    for at in 0..512 {
+        let accesses = 4 + random.below(9);
+        let misses = (0..accesses).filter(|_| random.unit() < miss_share).count();
+        let sums = vec![misses as i64, accesses as i64];
+        batches.add_at(at, &JointBatch { count: 1, sums });
+    }
+    batches
+}
+
 /// Share of intervals that hold `mean`, and share of those marked as correlated.
 fn shares(mean: f64, mut window: impl FnMut(&mut Random) -> Batches) -> (f64, f64) {
+    shares_of(mean, |random| from_batches(&window(random).cells))
+}
+
+fn shares_of(mean: f64, mut window: impl FnMut(&mut Random) -> Option<Interval>) -> (f64, f64) {
     let mut random = Random::new(11);
     let (mut held, mut marked) = (0, 0);
     for _ in 0..WINDOWS {
-        let Some(interval) = from_batches(&window(&mut random).cells) else { continue };
+        let Some(interval) = window(&mut random) else { continue };
         held += usize::from((interval.mean - mean).abs() <= interval.half_width);
         marked += usize::from(interval.method == IntervalMethod::BatchMeansCorrelated);
     }
@@ -86,6 +133,52 @@ fn intervals_of_bursty_streams_hold_the_mean() {
         let (held, _) = shares(mean, |random| bursts(random, phase));
         (format!("{phase}"), held)
     });
+    assert!(outside(&found).is_empty(), "{:?}", outside(&found));
+}
+
+fn term(at: usize, less: i64) -> Term {
+    Term { at, less: less as f64 }
+}
+
+#[test]
+fn intervals_of_ratios_of_one_window_hold_the_ratio() {
+    let mut found: Vec<(String, f64)> = [(50.0, 0), (100.0, 90), (250.0, 0)]
+        .into_iter()
+        .map(|(phase, reading)| {
+            let (held, _) = shares_of(INSTRUCTIONS_PER_CYCLE, |random| {
+                let batches = events_of_bursts(random, phase, reading);
+                batches.ratio(term(0, reading), term(1, reading))
+            });
+            (format!("{phase} {reading}"), held)
+        })
+        .collect();
+    found.extend([0.5, 0.02].map(|share| {
+        let (held, _) =
+            shares_of(share, |random| misses(random, share).ratio(term(0, 0), term(1, 0)));
+        (format!("misses {share}"), held)
+    }));
+    assert!(outside(&found).is_empty(), "{:?}", outside(&found));
+}
+
+#[test]
+fn intervals_of_ratios_of_two_windows_hold_the_ratio() {
+    let mut found: Vec<(String, f64)> = [50.0, 100.0, 250.0]
+        .into_iter()
+        .map(|phase| {
+            let (held, _) = shares_of(INSTRUCTIONS_PER_CYCLE, |random| {
+                let top = events_of_bursts(random, phase, 0).mean(term(0, 0))?;
+                top.over(&events_of_bursts(random, phase, 0).mean(term(1, 0))?)
+            });
+            (format!("{phase}"), held)
+        })
+        .collect();
+    found.extend([0.5, 0.02].map(|share| {
+        let (held, _) = shares_of(share, |random| {
+            let top = misses(random, share).mean(term(0, 0))?;
+            top.over(&misses(random, share).mean(term(1, 0))?)
+        });
+        (format!("misses {share}"), held)
+    }));
     assert!(outside(&found).is_empty(), "{:?}", outside(&found));
 }
 

@@ -10,6 +10,12 @@ use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, StudentsT};
 /// Fewest non-empty batches for an interval.
 pub const BATCHES_MIN: usize = 8;
 
+/// What is summed in a batch.
+pub trait Cell: Clone + Default {
+    /// Adds what another batch holds.
+    fn add(&mut self, other: &Self);
+}
+
 /// One batch: the number of its values, and their sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
@@ -19,25 +25,51 @@ pub struct Batch {
     pub sum: u64,
 }
 
+impl Cell for Batch {
+    fn add(&mut self, other: &Self) {
+        self.count += other.count;
+        self.sum = self.sum.saturating_add(other.sum);
+    }
+}
+
+/// One batch of values that are counted together, such as the events of a span.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JointBatch {
+    /// How often they were counted.
+    pub count: u64,
+    /// The sum of each; a value may be negative.
+    pub sums: Vec<i64>,
+}
+
+impl Cell for JointBatch {
+    fn add(&mut self, other: &Self) {
+        self.count += other.count;
+        self.sums.resize(self.sums.len().max(other.sums.len()), 0);
+        for (sum, more) in self.sums.iter_mut().zip(&other.sums) {
+            *sum = sum.saturating_add(*more);
+        }
+    }
+}
+
 /// Batches of equal length in time: batch `i` covers `[i, i + 1) << shift` of the clock's unit since
 /// the window opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Batches {
+pub struct Batches<C = Batch> {
     /// The length of a batch is 2 to this power.
     pub shift: u32,
     /// The batches, from the window's opening on.
-    pub cells: Vec<Batch>,
+    pub cells: Vec<C>,
 }
 
-impl Batches {
+impl<C: Cell> Batches<C> {
     /// Empty batches, at most `number_max` of them, that cover a window of `length`.
     ///
     /// # Panics
     /// When `number_max` is 0.
     #[must_use]
-    pub fn covering(length: u64, number_max: u64) -> Batches {
+    pub fn covering(length: u64, number_max: u64) -> Self {
         assert!(number_max > 0, "no batch covers a window");
-        let mut batches = Batches::default();
+        let mut batches = Batches { shift: 0, cells: Vec::new() };
         while length >> batches.shift >= number_max {
             batches.shift += 1;
         }
@@ -45,34 +77,33 @@ impl Batches {
         batches
     }
 
-    /// Adds a value at the time `at` since the window opened; beyond its end, to the last batch.
-    pub fn record(&mut self, value: u64, at: u64) {
+    /// Adds to the batch of the time `at` since the window opened; beyond its end, to the last batch.
+    pub fn add_at(&mut self, at: u64, what: &C) {
         let last = self.cells.len().saturating_sub(1);
         let cell = at.checked_shr(self.shift).map_or(0, |cell| (cell as usize).min(last));
         if let Some(batch) = self.cells.get_mut(cell) {
-            batch.count += 1;
-            batch.sum = batch.sum.saturating_add(value);
+            batch.add(what);
         }
     }
 
     /// Adds another stream's batches of the same window, folding the shorter ones into the longer.
-    pub fn merge(&mut self, other: &Batches) {
+    pub fn merge(&mut self, other: &Self) {
         let mut other = other.clone();
         self.fold_to(other.shift);
         other.fold_to(self.shift);
-        self.cells.resize(self.cells.len().max(other.cells.len()), Batch::default());
+        self.cells.resize(self.cells.len().max(other.cells.len()), C::default());
         for (mine, theirs) in self.cells.iter_mut().zip(&other.cells) {
-            mine.count += theirs.count;
-            mine.sum = mine.sum.saturating_add(theirs.sum);
+            mine.add(theirs);
         }
     }
 
     /// Makes batches of length 2^`shift`, if they are shorter.
     pub fn fold_to(&mut self, shift: u32) {
         while self.shift < shift {
-            let pair = |pair: &[Batch]| Batch {
-                count: pair.iter().map(|batch| batch.count).sum(),
-                sum: pair.iter().fold(0, |sum, batch| sum.saturating_add(batch.sum)),
+            let pair = |pair: &[C]| {
+                let mut both = C::default();
+                pair.iter().for_each(|batch| both.add(batch));
+                both
             };
             self.cells = self.cells.chunks(2).map(pair).collect();
             self.shift += 1;
@@ -82,8 +113,56 @@ impl Batches {
     /// Truncates the batches to a window of `length`, or extends them with empty ones.
     pub fn cover(&mut self, length: u64) {
         let number = length.checked_shr(self.shift).unwrap_or(0) as usize + 1;
-        self.cells.resize(number, Batch::default());
+        self.cells.resize(number, C::default());
     }
+}
+
+impl Batches {
+    /// Adds a value at the time `at` since the window opened; beyond its end, to the last batch.
+    pub fn record(&mut self, value: u64, at: u64) {
+        self.add_at(at, &Batch { count: 1, sum: value });
+    }
+}
+
+/// One of the values of [`JointBatch`], and what is subtracted from it each time that it was counted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Term {
+    /// Its position among the sums.
+    pub at: usize,
+    /// What is subtracted.
+    pub less: f64,
+}
+
+impl Batches<JointBatch> {
+    /// The interval of the mean of a value. `None` with too few batches, or where the value was never
+    /// counted: then its batches say nothing about how rare it is. See [`ratio_from_batches`].
+    #[must_use]
+    pub fn mean(&self, of: Term) -> Option<Interval> {
+        self.ratio_of(of, |batch| batch.count as f64)
+    }
+
+    /// The interval of the ratio of the means of two values, whose covariance counts. `None` as for
+    /// [`Batches::mean`], and where 0 lies in the interval of the denominator.
+    #[must_use]
+    pub fn ratio(&self, top: Term, bottom: Term) -> Option<Interval> {
+        self.mean(bottom).filter(|bottom| !bottom.holds_zero())?;
+        self.ratio_of(top, |batch| value_of(batch, bottom))
+    }
+
+    fn ratio_of(&self, top: Term, bottom: impl Fn(&JointBatch) -> f64) -> Option<Interval> {
+        let is_counted = |batch: &JointBatch| batch.sums.get(top.at).is_some_and(|sum| *sum != 0);
+        if !self.cells.iter().any(is_counted) {
+            return None;
+        }
+        let pair = |batch: &JointBatch| (value_of(batch, top), bottom(batch));
+        ratio_from_batches(&self.cells.iter().map(pair).collect::<Vec<_>>())
+    }
+}
+
+/// The sum of a value in a batch, without what is subtracted.
+fn value_of(batch: &JointBatch, term: Term) -> f64 {
+    let sum = batch.sums.get(term.at).map_or(0.0, |sum| *sum as f64);
+    sum - term.less * batch.count as f64
 }
 
 /// How an interval was computed.
@@ -96,16 +175,23 @@ pub enum IntervalMethod {
     BatchMeansCorrelated,
     /// From the sample variance, taking the values as independent.
     Independent,
+    /// Of a ratio whose terms are of different windows, each with its batch means: as independent.
+    TwoWindows,
+    /// The same, where one of the terms is [`IntervalMethod::BatchMeansCorrelated`].
+    TwoWindowsCorrelated,
 }
 
 impl IntervalMethod {
-    /// The name used in tables: `batch-means`, `batch-means-correlated` or `independent`.
+    /// The name used in tables: `batch-means`, `batch-means-correlated`, `independent`, `two-windows` or
+    /// `two-windows-correlated`.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
             IntervalMethod::BatchMeans => "batch-means",
             IntervalMethod::BatchMeansCorrelated => "batch-means-correlated",
             IntervalMethod::Independent => "independent",
+            IntervalMethod::TwoWindows => "two-windows",
+            IntervalMethod::TwoWindowsCorrelated => "two-windows-correlated",
         }
     }
 }
@@ -119,6 +205,34 @@ pub struct Interval {
     pub half_width: f64,
     /// How it was computed.
     pub method: IntervalMethod,
+}
+
+impl Interval {
+    /// Whether 0 lies in the interval: a ratio over this mean has no bounds then (Fieller, Some problems in
+    /// interval estimation, Journal of the Royal Statistical Society B 16, 1954).
+    #[must_use]
+    pub fn holds_zero(&self) -> bool {
+        self.mean.abs() <= self.half_width
+    }
+
+    /// The ratio of two means of different windows, taken as independent: the relative half widths add as
+    /// squares (delta method: Cochran, Sampling Techniques, ch. 6). `None` where 0 lies in the interval of
+    /// the denominator.
+    #[must_use]
+    pub fn over(&self, denominator: &Interval) -> Option<Interval> {
+        if denominator.holds_zero() {
+            return None;
+        }
+        let mean = self.mean / denominator.mean;
+        let half_width = self.half_width.hypot(mean * denominator.half_width);
+        let is_correlated =
+            [self, denominator].map(|one| one.method == IntervalMethod::BatchMeansCorrelated);
+        let method = match is_correlated.contains(&true) {
+            true => IntervalMethod::TwoWindowsCorrelated,
+            false => IntervalMethod::TwoWindows,
+        };
+        Some(Interval { mean, half_width: half_width / denominator.mean.abs(), method })
+    }
 }
 
 /// The two-sided 95 % quantile of Student's t; `None` with 0 degrees of freedom.
@@ -142,8 +256,8 @@ pub fn from_batches(batches: &[Batch]) -> Option<Interval> {
 }
 
 /// The interval of the sum of the numerators over that of the denominators, both counted in the same
-/// batches of equal length in time, so that what they have in common counts. The denominators are not
-/// negative; `None` when fewer than [`BATCHES_MIN`] of them are above 0.
+/// batches of equal length in time, so that what they have in common counts. `None` when fewer than
+/// [`BATCHES_MIN`] denominators are above 0.
 ///
 /// As long as the residuals of neighbouring batches correlate (von Neumann's ratio, one-sided at 10 %:
 /// Fishman, Grouping observations in digital simulation, Management Science 24, 1978), pairs of batches
@@ -169,7 +283,7 @@ pub fn ratio_from_batches(batches: &[(f64, f64)]) -> Option<Interval> {
         let longer: Vec<(f64, f64)> = merged.chunks(2).map(sums).collect();
         let is_last = !filled(&longer);
         let is_correlated = is_correlated(&residuals);
-        // Of the fewest batches, the test sees little: merging down to them is a sign by itself.
+        // The test has little power with the fewest batches: merging down to them is a sign, too.
         if is_last && (is_correlated || merged.len() < batches.len()) {
             method = IntervalMethod::BatchMeansCorrelated;
         }
@@ -221,6 +335,17 @@ pub fn from_moments(count: u64, sum: u64, sum_of_squares: u128) -> Option<Interv
     let variance = spread.max(0.0) / n / (n - 1.0);
     let half_width = t * (variance / n).sqrt();
     Some(Interval { mean: sum as f64 / n, half_width, method: IntervalMethod::Independent })
+}
+
+/// The interval from independent values; `None` with fewer than two.
+#[must_use]
+pub fn from_values(values: &[f64]) -> Option<Interval> {
+    let t = t_95((values.len() as u64).checked_sub(1)?)?;
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
+    let half_width = t * (variance / n).sqrt();
+    Some(Interval { mean, half_width, method: IntervalMethod::Independent })
 }
 
 /// Positions, from 0, of the two of `count` sorted independent values between which their median lies
@@ -368,6 +493,51 @@ mod tests {
         assert_eq!(fine.cells.len(), 3);
         fine.cover(100);
         assert_eq!(fine.cells.len(), 7);
+    }
+
+    /// The first value is counted in every second batch only, the second is 3 each time.
+    fn joint(number: u64) -> Batches<JointBatch> {
+        let mut batches = Batches::<JointBatch>::covering(number * 2 - 1, number);
+        for at in 0..number * 2 {
+            let first = if at / 2 % 2 == 0 { 4 } else { 0 };
+            batches.add_at(at, &JointBatch { count: 1, sums: vec![first, 3] });
+        }
+        batches
+    }
+
+    #[test]
+    fn values_of_one_window_have_means_and_ratios() {
+        let batches = joint(16);
+        assert_eq!(batches.cells[1], JointBatch { count: 2, sums: vec![0, 6] });
+        let at = |at| Term { at, less: 0.0 };
+        assert!(near(batches.mean(at(0)).unwrap().mean, 2.0));
+        assert_eq!(batches.mean(at(1)).unwrap().half_width, 0.0);
+        assert!(near(batches.ratio(at(0), at(1)).unwrap().mean, 2.0 / 3.0));
+        let less = |at, less| Term { at, less };
+        let corrected = batches.ratio(less(0, 0.5), less(1, 1.0)).unwrap();
+        assert!(near(corrected.mean, 1.5 / 2.0));
+        assert_eq!(batches.mean(at(2)), None, "never counted");
+        assert_eq!(batches.ratio(at(0), less(1, 3.0)), None, "nothing is left of the denominator");
+        assert_eq!(joint(7).mean(at(1)), None, "too few batches");
+        // What varies together does not widen the interval of the ratio.
+        assert_eq!(batches.ratio(at(0), at(0)).unwrap().half_width, 0.0);
+        assert!(batches.mean(at(0)).unwrap().half_width > 0.5);
+    }
+
+    #[test]
+    fn relative_widths_of_two_windows_add_as_squares() {
+        let of = |mean, half_width, method| Interval { mean, half_width, method };
+        let (one, two) =
+            (of(50.0, 1.5, IntervalMethod::BatchMeans), of(100.0, 4.0, IntervalMethod::BatchMeans));
+        let ratio = one.over(&two).unwrap();
+        assert!(near(ratio.mean, 0.5) && near(ratio.half_width, 0.5 * 0.05), "{ratio:?}");
+        assert_eq!(ratio.method, IntervalMethod::TwoWindows);
+        let marked = of(100.0, 4.0, IntervalMethod::BatchMeansCorrelated);
+        assert_eq!(one.over(&marked).unwrap().method, IntervalMethod::TwoWindowsCorrelated);
+        assert_eq!(one.over(&of(4.0, 4.0, IntervalMethod::BatchMeans)), None);
+        // A numerator of 0 has a width, too.
+        let none = of(0.0, 1.0, IntervalMethod::BatchMeans).over(&two).unwrap();
+        assert!(near(none.half_width, 0.01), "{none:?}");
     }
 
     #[test]

@@ -274,7 +274,8 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
     let cache = Cache::from_environment()?;
     let model = args.simulated.model(&cache, model)?;
     let open = OpenRun::new("handlers", &args.results)?;
-    let watch = Watch { spans: true, ..args.simulated.watch(model) };
+    let span_counts = !args.events.iter().any(|name| name == "none");
+    let watch = Watch { spans: true, span_counts, ..args.simulated.watch(model) };
     let stop = stop_on_signals()?;
     let guest = &args.simulated.guest;
     let mut prepared = Simulated::prepare(cache, guest, vcpus, watch, stop, |machine| {

@@ -13,5 +13,6 @@ pub mod noise;
 mod noise_scale;
 pub mod reproduce;
 pub mod show;
+pub mod signal;
 pub mod sim;
 pub mod stimulus;

@@ -21,6 +21,15 @@ fn agrees_with_the_kernel(run: &Json) {
     }
 }
 
+/// A value has an interval by its batches, narrower than the value.
+fn has_interval(row: &Json, column: &str) {
+    let [value, half_width] =
+        [column.to_owned(), format!("{column}_ci95")].map(|name| row[name].as_f64());
+    assert!(half_width > Some(0.0) && half_width < value, "{column}: {row}");
+    let method = row[format!("{column}_ci95_method")].as_str();
+    assert!(method.is_some_and(|method| method.starts_with("batch-means")), "{column}: {row}");
+}
+
 /// The row of a source, over all CPUs.
 fn row<'a>(run: &'a Json, table: &str, condition: &str, name: &str) -> &'a Json {
     let is_it = |row: &&Json| row["condition"] == condition && row["name"] == name;
@@ -47,6 +56,7 @@ fn the_same_experiment_in_a_machine_that_is_simulated() {
     let timer = row(&both, "events", "idle/low/timer", "local_timer");
     let mean = timer["self_total"].as_u64().unwrap() / timer["span_count"].as_u64().unwrap();
     assert!((100..100_000).contains(&mean), "{timer}");
+    has_interval(timer, "self_mean");
     let timing = row(&both, "handlers", "idle/low/timer", "local_timer");
     assert_eq!(timing["timed_by"], "simulator");
     let [p50, max, incl] =
@@ -82,8 +92,9 @@ fn a_model_gives_cycles_and_misses() {
         return;
     }
     let words = ["handlers", "--on", "sim:r4400-1994", "-q", "-d", "50ms", "--warm-up", "10ms"];
-    let more = ["--json", "--stimulus", "none", "--vcpus", "2", "--out", "model"];
-    let run = place.run(&[&words[..], &more[..]].concat()).assert_code(0).json();
+    let timers = ["--stimulus", "timer", "--rate", "low", "--low-interval", "2ms"];
+    let more = ["--json", "--vcpus", "2", "--out", "model"];
+    let run = place.run(&[&words[..], &timers[..], &more[..]].concat()).assert_code(0).json();
     agrees_with_the_kernel(&run);
     assert_eq!(run["settings"]["model"]["clock_hz"], 200_000_000);
     let of = |event: &str| {
@@ -94,7 +105,11 @@ fn a_model_gives_cycles_and_misses() {
     assert!(of("cycles") > of("instructions"), "waits take cycles");
     let (loads, misses) = (of("L1-dcache-loads"), of("L1-dcache-load-misses"));
     assert!(0 < misses && misses < loads, "{misses} of {loads}");
-    let timer = row(&run, "handlers", "idle/none", "local_timer");
+    let ratios = row(&run, "ratios", "idle/low/timer", "local_timer");
+    has_interval(ratios, "instructions_per_cycle");
+    has_interval(ratios, "l1d_miss_ratio");
+    assert!(ratios["two_window_ratios"].is_null(), "all events are of one window: {ratios}");
+    let timer = row(&run, "handlers", "idle/low/timer", "local_timer");
     // 5 ns a cycle.
     let ratio =
         timer["self_mean_tsc_cycles"].as_f64().unwrap() / timer["self_mean_ns"].as_f64().unwrap();

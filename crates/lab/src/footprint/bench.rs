@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::curve::Curve;
 use super::experiment::{Plan, Samples};
-use super::sample::{Curve, Repetition};
+use super::sample::Repetition;
 use super::trace::Trace;
 use super::what::{Geometry, Level, Method, Stimulus};
 use crate::experiment::{Bench, BenchError, Measured, Progress};

@@ -3,7 +3,8 @@
 
 use stats::interval::t_95;
 
-use super::sample::{Curve, Repetition, Verdict};
+use super::curve::{Curve, Reading};
+use super::sample::{Repetition, Verdict};
 
 /// Fewest repetitions that count, of each sort (the paper, section 2.3).
 pub const REPETITIONS_MIN: usize = 16;
@@ -100,8 +101,10 @@ pub fn beyond_control(
 pub struct Lines {
     /// Displaced lines; absent below the limit.
     pub lines: Option<f64>,
-    /// Least and most that the interval allows.
+    /// Least and most that the interval allows: that of the times and that of the curve.
     pub interval: (f64, f64),
+    /// Half the width of the interval if the curve alone had an error.
+    pub calibration_half_width: f64,
     /// Fewer lines are not distinguishable from none.
     pub limit: f64,
     /// The pass took longer than with all lines displaced: some came from farther than the next
@@ -113,73 +116,27 @@ pub struct Lines {
 /// has no information about this level.
 #[must_use]
 pub fn lines(cycles: Mean, curve: &Curve) -> Option<Lines> {
-    let at = |cycles: f64| curve.lines(cycles);
+    let curve = curve.rising()?;
+    let Mean { mean, half_width, .. } = cycles;
+    let reading = Reading { cycles: mean, half_width, curve_errors: curve.t() };
+    let calibration = curve.interval(Reading { half_width: 0.0, ..reading });
     // That of the difference: the control's variance is in it already.
-    let deviation = cycles.half_width / t_95(cycles.count.checked_sub(1)? as u64)?;
-    let limit = at(DETECTED_DEVIATIONS * deviation)?;
-    let found = at(cycles.mean)?;
-    let interval = (at(cycles.mean - cycles.half_width)?, at(cycles.mean + cycles.half_width)?);
-    let from_farther = curve.top().is_some_and(|top| cycles.mean - cycles.half_width > top);
-    let lines = (found >= limit && !from_farther).then_some(found);
-    Some(Lines { lines, interval, limit, from_farther })
-}
-
-impl Curve {
-    /// The curve as it must be, never falling (pooled neighbours: Barlow et al., 1972).
-    fn rising(&self) -> Vec<(f64, f64)> {
-        let mut pools: Vec<(f64, f64, Vec<f64>)> = Vec::new(); // sum, count, lines
-        for &(lines, cycles) in &self.points {
-            pools.push((cycles, 1.0, vec![lines as f64]));
-            while let [.., before, last] = &pools[..]
-                && before.0 / before.1 > last.0 / last.1
-            {
-                let Some(last) = pools.pop() else { break };
-                let Some(before) = pools.last_mut() else { break };
-                before.0 += last.0;
-                before.1 += last.1;
-                before.2.extend(last.2);
-            }
-        }
-        let each = |pool: (f64, f64, Vec<f64>)| {
-            let level = pool.0 / pool.1;
-            pool.2.into_iter().map(move |lines| (lines, level))
-        };
-        pools.into_iter().flat_map(each).collect()
-    }
-
-    /// Number of displaced lines for which a pass takes so many cycles longer than with none displaced;
-    /// interpolated between points, and all beyond the last one. `None` where the curve does not rise.
-    #[must_use]
-    pub fn lines(&self, cycles: f64) -> Option<f64> {
-        let points = self.rising();
-        let (first, last) = (points.first()?, points.last()?);
-        if last.1 <= first.1 {
-            return None;
-        }
-        let cycles = cycles + first.1;
-        if cycles <= first.1 {
-            return Some(0.0);
-        }
-        let pair = points.windows(2).find(|pair| cycles <= pair[1].1 && pair[1].1 > pair[0].1);
-        let Some([a, b]) = pair.and_then(|pair| <[_; 2]>::try_from(pair).ok()) else {
-            return Some(last.0);
-        };
-        Some(a.0 + (b.0 - a.0) * ((cycles - a.1) / (b.1 - a.1)).clamp(0.0, 1.0))
-    }
-
-    /// What a pass takes longer with all lines displaced, cycles.
-    pub(super) fn top(&self) -> Option<f64> {
-        let points = self.rising();
-        Some(points.last()?.1 - points.first()?.1)
-    }
-
-    /// Cycles a displaced line, over the whole curve.
-    #[must_use]
-    pub fn cycles_per_line(&self) -> Option<f64> {
-        let (first, last) = (self.points.first()?, self.points.last()?);
-        let lines = last.0.checked_sub(first.0).filter(|lines| *lines > 0)?;
-        Some((last.1 - first.1) / lines as f64)
-    }
+    let deviation = half_width / t_95(cycles.count.checked_sub(1)? as u64)?;
+    // Nothing is above the critical value in 5 %, where the curve has no error; as many lines as the limit
+    // are below it in 5 %, where it has one.
+    let errors = DETECTED_DEVIATIONS / 2.0;
+    let critical = errors * deviation;
+    let limit = Reading { cycles: critical, half_width: critical, curve_errors: errors };
+    let limit = curve.interval(limit).1;
+    let found = curve.lines(mean);
+    let from_farther = curve.is_beyond(reading);
+    Some(Lines {
+        lines: (found >= limit && !from_farther).then_some(found),
+        interval: curve.interval(reading),
+        calibration_half_width: (calibration.1 - calibration.0) / 2.0,
+        limit,
+        from_farther,
+    })
 }
 
 /// When a series ends. The rule of the paper, to stop as soon as the interval is narrow, prefers repetitions
@@ -216,34 +173,15 @@ fn is_narrow(treatment: &[f64], control: &[f64]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::curve::tests::exact;
     use super::*;
-    use proptest::prelude::*;
-
-    fn curve(points: &[(u64, f64)]) -> Curve {
-        Curve { points: points.to_vec() }
-    }
-
-    #[test]
-    fn a_curve_is_read_backwards() {
-        let straight = curve(&[(0, 4.0), (50, 104.0), (100, 304.0)]);
-        for (cycles, lines) in
-            [(-9.0, 0.0), (0.0, 0.0), (50.0, 25.0), (200.0, 75.0), (900.0, 100.0)]
-        {
-            assert_eq!(straight.lines(cycles), Some(lines), "{cycles}");
-        }
-        assert_eq!(straight.cycles_per_line(), Some(3.0));
-        assert_eq!(curve(&[(0, 5.0), (100, 5.0)]).lines(3.0), None);
-        assert_eq!(curve(&[]).lines(3.0), None);
-        // A dip by noise is pooled with its neighbour.
-        assert_eq!(curve(&[(0, 0.0), (10, 20.0), (20, 10.0), (30, 30.0)]).lines(15.0), Some(10.0));
-    }
 
     #[test]
     fn what_cannot_be_told_from_nothing_is_not_told() {
         let spread = |middle: f64| -> Vec<f64> {
             (0..20).map(|n| middle + f64::from(n % 5) * 10.0 - 20.0).collect()
         };
-        let line = curve(&[(0, 0.0), (100, 1000.0)]);
+        let line = exact(&[(0, 0), (100, 1000)]);
         let control = mean(&spread(0.0)).unwrap();
         let of = |middle: f64| {
             let found = difference(mean(&spread(middle)).unwrap(), control).unwrap();
@@ -266,7 +204,7 @@ mod tests {
         };
         let found = difference(one(500.0), one(0.0)).unwrap();
         // A line for each 5 cycles; the variance of both means, 200^2 / 4 * 40 / 39 / 40.
-        let limit = lines(found, &curve(&[(0, 0.0), (200, 1_000.0)])).unwrap().limit;
+        let limit = lines(found, &exact(&[(0, 0), (200, 1_000)])).unwrap().limit;
         let expected = 3.29 * (2.0 * 10_000.0 / 39.0_f64).sqrt() / 5.0;
         assert!((limit - expected).abs() < 1e-6 * expected, "{limit} {expected}");
     }
@@ -283,20 +221,5 @@ mod tests {
         assert!(is_enough(48, 48));
         let wide: Vec<f64> = (0..64).map(|n| f64::from(n) * 20.0).collect();
         assert!(!Stopping::default().is_enough(&wide, &[0.0; 64]));
-    }
-
-    proptest! {
-        #[test]
-        fn lines_never_fall_with_more_cycles(
-            mut cycles in prop::collection::vec(-50.0..1000.0_f64, 2..20), a in -10.0..900.0_f64,
-            more in 0.0..100.0_f64,
-        ) {
-            cycles[0] = 0.0;
-            let points = cycles.iter().enumerate().map(|(n, c)| (n as u64 * 8, *c)).collect();
-            let curve = Curve { points };
-            if let (Some(few), Some(many)) = (curve.lines(a), curve.lines(a + more)) {
-                prop_assert!(few <= many + 1e-9, "{few} {many}");
-            }
-        }
     }
 }

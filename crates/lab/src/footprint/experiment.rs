@@ -6,8 +6,9 @@ use stats::Random;
 
 use super::bench::{FootprintBench, Ready, SeriesBench};
 use super::contexts::Windows;
+use super::curve::Curve;
 use super::estimate::{REPETITIONS_MIN, Stopping, accepted, excess, user_misses};
-use super::sample::{Curve, Repetition};
+use super::sample::Repetition;
 use super::trace::Trace;
 use super::what::{Level, Method, Stimulus};
 use super::{contexts, sums, tables};

@@ -145,6 +145,7 @@ impl Response for FootprintResponse {
 mod tests {
     use super::*;
     use crate::experiment::BenchError;
+    use crate::footprint::curve::Curve;
     use crate::footprint::sample::Verdict;
     use crate::guest_protocol::{decode, encode};
 
@@ -166,7 +167,7 @@ mod tests {
                 geometry,
                 pages: "4 KiB".to_owned(),
                 raised_by: "a test".to_owned(),
-                curve: None,
+                curve: Some(Curve::new([(0, vec![0, -1]), (16, vec![90, 100, 95])])),
                 pass_cycles: 5,
                 chunk_lines: 1,
                 start_misses: Some(1),
@@ -198,6 +199,7 @@ mod tests {
         let response = read(items(sent.clone(), facts)).unwrap();
         let back = response.measured;
         let (series, expected) = (&back.samples.series[0], &sent.samples.series[0]);
+        assert_eq!(series.ready, expected.ready);
         assert_eq!((&series.treatment, &series.control), (&expected.treatment, &expected.control));
         assert_eq!((back.samples.clock_hz, back.complete), (1e9, false));
         assert_eq!((back.absent, back.failure), (sent.absent, sent.failure));

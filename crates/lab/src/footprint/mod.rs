@@ -8,6 +8,7 @@ pub mod bench;
 pub mod contexts;
 #[cfg(test)]
 mod coverage;
+pub mod curve;
 pub mod estimate;
 pub mod experiment;
 pub mod in_guest;
@@ -23,6 +24,7 @@ pub mod trace;
 pub mod what;
 
 pub use bench::{FootprintBench, Ready, SeriesBench};
+pub use curve::Curve;
 pub use experiment::{Plan, Round, Samples, Series, measure_series};
-pub use sample::{Curve, Repetition, Verdict};
+pub use sample::{Repetition, Verdict};
 pub use what::{Geometry, Level, Method, Stimulus};

@@ -2,11 +2,12 @@
 //! another time. What a neighbour in a shared cache or the place in memory changes for a second or for
 //! longer differs between rounds, and not within one: so the interval is that of the means of rounds.
 
+use super::curve::{Curve, LineCost};
 use super::estimate::{
     DETECTED_DEVIATIONS, Lines, Mean, accepted, difference, excess, lines, mean,
 };
-use super::experiment::Series;
-use super::sample::{Curve, Repetition};
+use super::experiment::{Round, Series};
+use super::sample::Repetition;
 
 /// Fewest rounds that an interval is made of.
 pub const ROUNDS_MIN: usize = 4;
@@ -19,6 +20,7 @@ struct OfRound {
 
 struct OfCurve {
     lines: f64,
+    calibration_half_width: f64,
     limit: f64,
     is_beyond: bool,
     all: f64,
@@ -41,11 +43,14 @@ fn of_round(
     let control = mean(&accepted(control, excess))?;
     let beyond = difference(mean(&accepted(treatment, excess))?, control)?;
     let of_curve = |curve: &Curve| {
+        let rising = curve.rising()?;
+        let Lines { calibration_half_width, limit, .. } = lines(beyond, curve)?;
         Some(OfCurve {
-            lines: curve.lines(beyond.mean)?,
-            limit: lines(beyond, curve)?.limit,
-            is_beyond: beyond.mean > curve.top()?,
-            all: curve.points.last()?.0 as f64,
+            lines: rising.lines(beyond.mean),
+            calibration_half_width,
+            limit,
+            is_beyond: beyond.mean > rising.top(),
+            all: curve.lines_max()? as f64,
         })
     };
     Some(OfRound { excess_cycles: beyond.mean, lines: curve.and_then(of_curve) })
@@ -65,7 +70,11 @@ fn lines_of(rounds: &[OfRound]) -> Option<Lines> {
     // One that is beyond its curve may have had any number.
     let high = if beyond > 0 { all } else { (lines.mean + lines.half_width).min(all) };
     let detected = (lines.mean >= limit && !from_farther).then_some(lines.mean);
-    Some(Lines { lines: detected, interval: (low, high), limit, from_farther })
+    // The errors of the rounds' curves are in what differs between rounds; this is their share.
+    let squares: f64 = found.iter().map(|one| one.calibration_half_width.powi(2)).sum();
+    let calibration_half_width = squares.sqrt() / number;
+    let interval = (low, high);
+    Some(Lines { lines: detected, interval, calibration_half_width, limit, from_farther })
 }
 
 /// `None` with fewer than [`ROUNDS_MIN`] rounds in which enough repetitions count.
@@ -90,11 +99,33 @@ pub fn of_rounds(series: &Series) -> Option<OfRounds> {
     Some(OfRounds { aftermath, lines: lines_of(&rounds) })
 }
 
+/// The curve of all rounds together, for fewer than [`ROUNDS_MIN`]; that of the series without rounds.
+#[must_use]
+pub fn curve(series: &Series) -> Option<Curve> {
+    let of_rounds = || series.rounds.iter().map(|round| round.curve.as_ref());
+    if series.rounds.is_empty() {
+        return series.ready.curve.clone();
+    }
+    of_rounds().collect::<Option<Vec<_>>>().map(Curve::pooled)
+}
+
+/// What a displaced line costs: the mean of the rounds' curves, or that of one curve.
+#[must_use]
+pub fn line_cost(series: &Series) -> Option<LineCost> {
+    if series.rounds.len() < ROUNDS_MIN {
+        return curve(series)?.line_cost();
+    }
+    let of_round = |round: &Round| Some(round.curve.as_ref()?.line_cost()?.mean_cycles);
+    let costs: Option<Vec<f64>> = series.rounds.iter().map(of_round).collect();
+    let Mean { mean, half_width, .. } = mean(&costs?)?;
+    Some(LineCost { mean_cycles: mean, half_width_cycles: half_width })
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::curve::tests::exact;
     use super::*;
     use crate::footprint::bench::Ready;
-    use crate::footprint::experiment::Round;
     use crate::footprint::sample::Verdict;
     use crate::footprint::{Geometry, Level, Method, Stimulus};
 
@@ -132,7 +163,7 @@ mod tests {
                 series.treatment.push(repetition(lines * cost + noise));
                 series.control.push(repetition(noise));
             }
-            let curve = Curve { points: vec![(0, 0.0), (1024, 1024.0 * cost)] };
+            let curve = exact(&[(0, 0), (1024, (1024.0 * cost) as i64)]);
             let (treatment, control) = (series.treatment.len(), series.control.len());
             series.rounds.push(Round { curve: Some(curve), treatment, control });
         }
@@ -154,6 +185,21 @@ mod tests {
             of_rounds(&series(&[(200.0, 10.0), (400.0, 10.0), (250.0, 10.0), (350.0, 10.0)]));
         let lines = lines.unwrap().lines.unwrap();
         assert!(lines.interval.0 < 200.0 && lines.interval.1 > 400.0, "{lines:?}");
+    }
+
+    #[test]
+    fn a_few_rounds_pool_their_curves() {
+        let mut few = series(&[(300.0, 10.0), (300.0, 12.0)]);
+        let pooled = curve(&few).unwrap();
+        let last = pooled.points().last().unwrap();
+        assert_eq!((last.repetitions, last.excess_cycles), (16, 11.0 * 1024.0));
+        assert_eq!(line_cost(&few).unwrap().mean_cycles, 11.0);
+        few.rounds[1].curve = None;
+        assert_eq!(curve(&few), None);
+        // From four on each round has a cost, and they differ.
+        let costs = line_cost(&series(&[(300.0, 10.0), (300.0, 12.0), (9.0, 10.0), (9.0, 12.0)]));
+        let LineCost { mean_cycles, half_width_cycles } = costs.unwrap();
+        assert!(mean_cycles == 11.0 && half_width_cycles > 1.5, "{half_width_cycles}");
     }
 
     #[test]

@@ -58,11 +58,3 @@ pub struct Repetition {
     /// Its number among all windows of the bench, where something watches from outside.
     pub window: Option<u32>,
 }
-
-/// The cost of touching lines after known evictions.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Curve {
-    /// Lines displaced by the loop itself, ascending from 0; and the median excess after that,
-    /// cycles.
-    pub points: Vec<(u64, f64)>,
-}

@@ -3,12 +3,13 @@
 use record::limits::ROWS_MAX;
 use record::{Absence, Column, Format, Kind, Table, TableDisplay, Value};
 
+use super::curve::Curve;
 use super::estimate::{
     HALF_WIDTH_RATIO, Lines, Mean, REPETITIONS_MIN, accepted, beyond_control, difference, excess,
     kernel_misses, lines, mean, user_misses,
 };
 use super::experiment::Series;
-use super::rounds::of_rounds;
+use super::rounds::{self, of_rounds};
 use super::sample::{Repetition, Verdict};
 
 pub(super) fn column(name: &str, kind: Kind, doc: &str) -> Column {
@@ -86,6 +87,15 @@ fn columns() -> Vec<Column> {
         )
         .detail(),
         column(
+            "calibration_ci95_lines",
+            Real,
+            "Half width of the 95 % confidence interval of displaced_lines if the calibration curve alone \
+             had an error: the part that more repetitions do not reduce. With rounds, which have a curve \
+             each, it is their share of what differs between rounds.",
+        )
+        .title("by curve ±")
+        .priority(70),
+        column(
             "detection_limit_lines",
             Real,
             "Detection limit: fewer lines are not distinguishable from none (Currie, 5 % errors).",
@@ -100,9 +110,10 @@ fn columns() -> Vec<Column> {
         column(
             "displaced_line_mean_cycles",
             Real,
-            "Cost of one displaced line, mean over the calibration curve.",
+            "Cost of one displaced line, mean over the calibration curve, and over rounds.",
         )
         .detail(),
+        ci95("displaced_line_ci95_cycles", "displaced_line_mean_cycles"),
         us("indirect_mean_ns", Real, "Indirect cost: extra time of the pass after the interrupt, mean.")
             .title("indirect ± ci95")
             .plus_minus("indirect_ci95_ns")
@@ -208,8 +219,8 @@ fn find(series: &Series) -> Found {
         Some(found) => (Some(found.aftermath), found.lines),
         None => {
             let aftermath = difference(treatment, control);
-            let curve = aftermath.zip(series.ready.curve.as_ref());
-            (aftermath, curve.and_then(|(mean, curve)| lines(mean, curve)))
+            let read = aftermath.zip(rounds::curve(series));
+            (aftermath, read.and_then(|(mean, curve)| lines(mean, &curve)))
         }
     };
     if series.ready.curve.is_none() {
@@ -226,8 +237,8 @@ fn find(series: &Series) -> Found {
         (Some(Lines { lines: None, limit, .. }), _) => {
             Some(format!("below the detection limit of {limit:.1} lines"))
         }
-        (Some(lines), mean) => {
-            user.and_then(|user| disagree(user, lines)).or_else(|| mean.and_then(too_wide))
+        (Some(lines), _) => {
+            user.and_then(|user| disagree(user, lines)).or_else(|| lines_too_wide(lines))
         }
     };
     Found { aftermath, lines: found, user, kernel, reason }
@@ -239,6 +250,20 @@ fn too_wide(mean: Mean) -> Option<String> {
     let wide = ratio * 100.0;
     (ratio > HALF_WIDTH_RATIO)
         .then(|| format!("the interval is ± {wide:.0} %, wider than ± 5 %, after all repetitions"))
+}
+
+/// The same of lines by time, with the part of it that more repetitions do not make narrower.
+fn lines_too_wide(found: &Lines) -> Option<String> {
+    let lines = found.lines.filter(|lines| *lines > 0.0)?;
+    let half_width = (found.interval.1 - found.interval.0) / 2.0;
+    let [wide, calibration] =
+        [half_width, found.calibration_half_width].map(|width| 100.0 * width / lines);
+    (half_width > HALF_WIDTH_RATIO * lines).then(|| {
+        format!(
+            "the interval is ± {wide:.0} %, wider than ± 5 %, after all repetitions; ± {calibration:.0} % \
+             by the calibration curve alone"
+        )
+    })
 }
 
 /// A sentence, where time and counters disagree: beyond both intervals, and by more than
@@ -259,9 +284,10 @@ fn accepted_count(all: &[Repetition]) -> usize {
     all.iter().filter(|one| one.verdict == Verdict::Accepted).count()
 }
 
-/// Displaced lines, by time.
-pub(super) fn timed_lines(series: &Series) -> Option<f64> {
-    find(series).lines?.lines
+/// Displaced lines, by time, with half the width of their interval.
+pub(super) fn timed_lines(series: &Series) -> Option<(f64, f64)> {
+    let found = find(series).lines?;
+    Some((found.lines?, (found.interval.1 - found.interval.0) / 2.0))
 }
 
 fn removed(series: &Series, verdict: Verdict) -> Value {
@@ -316,6 +342,7 @@ fn row(series: &Series, found: &Found, clock_hz: f64) -> Vec<Value> {
     let ns = |cycles: f64| cycles * 1e9 / clock_hz;
     let whole_ns = |cycles: u64| ns(cycles as f64).round() as u64;
     let lines = found.lines.and_then(|found| found.lines);
+    let cost = rounds::line_cost(series);
     let count = |of: &[Repetition]| Value::Uint(accepted_count(of) as u64);
     let mut row = key(series);
     row.extend([
@@ -328,10 +355,12 @@ fn row(series: &Series, found: &Found, clock_hz: f64) -> Vec<Value> {
         lines.map(|_| is_bound(series, found)).into(),
         real(found.lines.map(|found| found.interval.0)),
         real(found.lines.map(|found| found.interval.1)),
+        real(found.lines.map(|found| found.calibration_half_width)),
         real(found.lines.map(|found| found.limit)),
         real(lines.map(|lines| lines / geometry.lines() as f64)),
         lines.map(|lines| (lines * f64::from(geometry.line_bytes)).round() as u64).into(),
-        real(series.ready.curve.as_ref().and_then(|curve| curve.cycles_per_line())),
+        real(cost.map(|cost| cost.mean_cycles)),
+        real(cost.map(|cost| cost.half_width_cycles)),
         real(found.aftermath.map(|mean| ns(mean.mean))),
         real(found.aftermath.map(|mean| ns(mean.half_width))),
         stalled_median(&series.treatment).map(whole_ns).into(),
@@ -355,16 +384,35 @@ fn row(series: &Series, found: &Found, clock_hz: f64) -> Vec<Value> {
 pub(super) fn curves(all: &[Series]) -> Table {
     let mut columns = key_columns();
     columns.extend([
+        column("round", Kind::Uint, "The round that the curve is of, from 1."),
         column("displaced_lines", Kind::Uint, "Lines that the loop itself displaced."),
-        column("excess_cycles", Kind::Real, "Extra time of the pass after that, median."),
+        column("excess_cycles", Kind::Real, "Extra time of the pass after that, median.")
+            .title("excess cycles ± ci95")
+            .plus_minus("excess_ci95_cycles"),
+        column(
+            "excess_ci95_cycles",
+            Kind::Real,
+            "Half width of the 95 % confidence interval of excess_cycles, by Price and Bonett's \
+             standard error of a median and the steps of a simulated machine's clock.",
+        )
+        .detail(),
+        column("repetition_count", Kind::Uint, "Repetitions that excess_cycles is the median of."),
     ]);
     let doc = "Calibration: extra time of a pass after a known number of lines was displaced.";
     let mut table = Table::new("calibration", doc, columns);
     for series in all {
-        for &(lines, cycles) in series.ready.curve.iter().flat_map(|curve| &curve.points) {
-            let mut row = key(series);
-            row.extend([Value::Uint(lines), Value::real(cycles)]);
-            table.push(row);
+        let of_rounds: Vec<&Curve> = match &series.rounds[..] {
+            [] => series.ready.curve.iter().collect(),
+            rounds => rounds.iter().filter_map(|round| round.curve.as_ref()).collect(),
+        };
+        for (round, curve) in (1_u64..).zip(of_rounds) {
+            for point in curve.points() {
+                let mut row = key(series);
+                row.extend([Value::Uint(round), Value::Uint(point.lines)]);
+                row.extend([point.excess_cycles, point.half_width_cycles()].map(Value::real));
+                row.push(Value::Uint(point.repetitions as u64));
+                table.push(row);
+            }
         }
     }
     table
@@ -373,7 +421,8 @@ pub(super) fn curves(all: &[Series]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::super::contexts::{Windows, by_context, modes};
-    use super::super::sample::Curve;
+    use super::super::curve::tests::exact;
+    use super::super::experiment::Round;
     use super::super::sums::sums;
     use super::super::tests::counted;
     use super::*;
@@ -381,7 +430,7 @@ mod tests {
     /// 100 misses by counters; by time as many lines as cycles, with a curve of a cycle a line.
     fn timed(cycles: i64) -> Series {
         let mut series = counted(300, 200);
-        series.ready.curve = Some(Curve { points: vec![(0, 0.0), (256, 256.0)] });
+        series.ready.curve = Some(exact(&[(0, 0), (256, 256)]));
         series.treatment.iter_mut().for_each(|one| one.excess_cycles = Some(cycles));
         series.control.iter_mut().for_each(|one| one.excess_cycles = Some(0));
         series
@@ -396,6 +445,28 @@ mod tests {
             let says = found.reason.as_ref().is_some_and(|why| why.contains("disagree"));
             assert_eq!((says, is_bound(&timed(cycles), &found)), (disagrees, bound), "{cycles}");
         }
+    }
+
+    #[test]
+    fn a_reason_names_the_part_of_the_curve() {
+        let mut series = timed(100);
+        assert_eq!(find(&series).reason, None);
+        let around = |cycles: i64| (-8..=8).map(|step| cycles + 4 * step).collect();
+        series.ready.curve = Some(Curve::new([(0, around(0)), (256, around(256))]));
+        let found = find(&series);
+        let (low, high) = found.lines.unwrap().interval;
+        let half_width = found.lines.unwrap().calibration_half_width;
+        assert!(((high - low) / 2.0 - half_width).abs() < 1e-6, "the times have no spread");
+        let words = format!("± {half_width:.0} % by the calibration curve alone");
+        assert!(
+            found.reason.as_ref().is_some_and(|why| why.ends_with(&words)),
+            "{:?}",
+            found.reason
+        );
+        // Each round has its curve in the table.
+        let curve = series.ready.curve.clone();
+        series.rounds = vec![Round { curve, treatment: 22, control: 22 }; 3];
+        assert_eq!(curves(&[series]).rows().len(), 3 * 2);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use attribution::Context;
 use serde::{Deserialize, Serialize};
-use stats::Distribution;
+use stats::{Batches, Distribution, JointBatch};
 
 /// Where the time of a context comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Timing {
 }
 
 /// PMU events of one context on one CPU, summed over spans.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct EventSums {
     /// Spans whose events were read at both ends.
     pub spans: u64,
@@ -51,6 +51,12 @@ pub struct EventSums {
     /// Per event of the pass: what reading added to `own`, as measured for this context; empty where
     /// what [`super::ProbeOverhead::events`] says stands for all.
     pub added: Vec<u64>,
+    /// Per event of the pass: half of the 95 % interval of what reading adds to `own` of a span; `None` or
+    /// no element where it is not known.
+    pub added_mean_ci95: Vec<Option<f64>>,
+    /// The spans, and the sums of their self deltas per event of the pass, in batches of the window; without
+    /// cells when they were not kept.
+    pub batches: Batches<JointBatch>,
 }
 
 impl EventSums {
@@ -64,7 +70,7 @@ impl EventSums {
 }
 
 /// Statistics of one context on one CPU, in one window. Times are in ns, what the probes add subtracted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ContextStats {
     /// The CPU.
     pub cpu: u32,

@@ -1,6 +1,7 @@
 //! The plan, how it is measured, and what is reported.
 
 use serde_json::{Map, Value as Json, json};
+use stats::median;
 
 use super::bench::{NoiseBench, Visibility};
 use super::loops::Loop;
@@ -213,13 +214,6 @@ fn compared(pairs: &[PairedWindows], observer: &mut Map<String, Json>) {
 fn sorted(mut values: Vec<f64>) -> Vec<f64> {
     values.sort_unstable_by(f64::total_cmp);
     values
-}
-
-/// The median of sorted values.
-fn median(sorted: &[f64]) -> Option<f64> {
-    let (low, high) =
-        (sorted.get(sorted.len().checked_sub(1)? / 2)?, sorted.get(sorted.len() / 2)?);
-    Some((low + high) / 2.0)
 }
 
 struct InAll {

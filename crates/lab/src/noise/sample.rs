@@ -118,6 +118,25 @@ pub struct CpuNoise {
     pub smi_count: Option<u64>,
 }
 
+impl CpuNoise {
+    /// A loop that ran without losses, on a bench that counts none of the other figures.
+    #[must_use]
+    pub fn new(cpu: u32, start_ns: u64, window_ns: u64, result: LoopResult) -> Self {
+        CpuNoise {
+            cpu,
+            start_ns,
+            window_ns,
+            result,
+            lost_records: 0,
+            migrated: 0,
+            page_faults: None,
+            switches: None,
+            steal_ns: None,
+            smi_count: None,
+        }
+    }
+}
+
 /// What a loop saw.
 #[derive(Clone, Debug)]
 pub enum LoopResult {

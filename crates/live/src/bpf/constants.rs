@@ -29,7 +29,7 @@ shared_constants! {
     OVERHEAD_UNIT_SHIFT: u32 = 4;
     /// The ratios of the configuration are in units of 2^-this.
     RATIO_SHIFT: u32 = 8;
-    /// Of a row's spans, the exit program of one in 2^this is timed, and that of each of the first 2^this.
+    /// The exit program is timed in one of 2^this spans of a row, and in the 2nd to the (2^this + 1)th.
     TIMED_SHIFT: u32 = 3;
     /// A program's time counts 2^-this in the moving mean.
     LEARNING_SHIFT: u32 = 3;

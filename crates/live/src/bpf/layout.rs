@@ -2,6 +2,7 @@
 //! information of the compiled objects, and checks the offset of each field at compile time. The keys
 //! of contexts are those of [`attribution::key`]; the other numbers are in `constants.rs`.
 
+use stats::{Batches, JointBatch};
 use zerocopy::FromZeros;
 
 pub use attribution::key::{
@@ -74,11 +75,33 @@ impl CpuState {
         self.key_words[index as usize] >> (ROW_BITS + OVERHEAD_UNIT_SHIFT)
     }
 
+    /// How long the window was open, ns.
+    #[must_use]
+    pub fn window_ns(&self) -> u64 {
+        self.disarmed_ns.saturating_sub(self.armed_ns)
+    }
+
     /// Takes over what the programs have learned into a state that has counted nothing yet.
     pub fn learn_from(&mut self, other: &CpuState) {
         for (word, learned) in self.key_words.iter_mut().zip(&other.key_words) {
             *word = learned >> ROW_BITS << ROW_BITS;
         }
+    }
+}
+
+impl Row {
+    /// The sums of the self events by batch, for a window of `length_ns` in a pass with `events` events.
+    #[must_use]
+    pub fn event_batches(&self, events: usize, length_ns: u64) -> Batches<JointBatch> {
+        let sums = self.slots.chunks_exact(EVENTS_MAX);
+        let cells = self.batches.iter().zip(sums).map(|(batch, sums)| JointBatch {
+            count: batch.count,
+            // What was subtracted for probes inside may exceed what was counted.
+            sums: sums.iter().take(events).map(|sum| *sum as i64).collect(),
+        });
+        let mut batches = Batches { shift: self.batch_shift, cells: cells.collect() };
+        batches.cover(length_ns);
+        batches
     }
 }
 

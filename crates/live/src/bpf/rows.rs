@@ -14,7 +14,7 @@ const ROWS_AMPLE: u32 = 96;
 const AMPLE_BYTES: u64 = 32 << 20;
 /// Rows beyond the contexts that a CPU is known to have: lines that are new, or move to it.
 const ROWS_SPARE: u32 = 8;
-/// Of the contexts with spans inside theirs, those beyond what a CPU is known to have.
+/// The same for contexts with spans inside theirs.
 const NESTED_SPARE: u32 = 4;
 
 /// The contexts that a CPU is known to have.

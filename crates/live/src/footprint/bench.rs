@@ -165,6 +165,15 @@ impl LiveFootprint {
         })
     }
 
+    /// The steps in which a simulated machine's clock advances, cycles. 0 on hardware, where the shortest
+    /// difference is the time of a reading and steps are far shorter.
+    fn clock_step_cycles(&self) -> u64 {
+        match self.settings.watcher {
+            Watcher::Outside => (self.clock.step_ns * self.clock.hz / 1e9).round() as u64,
+            _ => 0,
+        }
+    }
+
     fn looping(&mut self, level: Level) -> Result<(Geometry, Loop), BenchError> {
         let geometry = geometry(&self.root, self.settings.cpu, level, &self.settings.by_hand)?;
         let interrupt = self.clock.cycles(INTERRUPT_NS_MIN);
@@ -427,7 +436,7 @@ impl SeriesBench for LiveFootprint {
             None => {
                 let (geometry, mut looping) = self.looping(level)?;
                 let by_time = counters.is_err() || !self.settings.counters_only;
-                let curve = by_time.then(|| looping.curve());
+                let curve = by_time.then(|| looping.curve(self.clock_step_cycles()));
                 (geometry, looping, curve)
             }
         };

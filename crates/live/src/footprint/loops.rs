@@ -2,8 +2,8 @@
 
 use std::io;
 
-use lab::footprint::sample::Curve;
-use lab::footprint::{Geometry, Level, Method};
+use lab::footprint::{Curve, Geometry, Level, Method};
+use stats::Random;
 
 use super::counters::Counters;
 use super::touch::{CodeLines, DataLines, Shape, Touch};
@@ -14,6 +14,8 @@ use crate::memory::Pages;
 
 /// Repetitions for each point of the curve.
 const CURVE_REPETITIONS: usize = 48;
+/// Points of the curve in addition to that of no lines.
+const CURVE_STEPS: u64 = 16;
 /// Passes from which the usual time of a chunk is computed.
 const USUAL_PASSES: usize = 32;
 /// Approximate maximum of chunks in a pass: with more, the clock readings dominate.
@@ -58,6 +60,8 @@ pub struct Loop {
     lines: Lines,
     conflicting: Lines,
     shape: Shape,
+    /// Chooses the order of the curve's points.
+    seed: u64,
     /// Limits of a chunk's time in a pass.
     limits: ChunkLimits,
     /// The same in a window, which does more after each chunk.
@@ -121,6 +125,7 @@ impl Loop {
             lines,
             conflicting,
             shape,
+            seed,
             limits: ChunkLimits::default(),
             in_window: ChunkLimits::default(),
             pass_cycles: 0,
@@ -305,30 +310,36 @@ impl Loop {
     }
 
     /// The excess time of a pass by the number of lines displaced before it: none, and one to all
-    /// sixteenths of them.
-    pub fn curve(&mut self) -> Curve {
+    /// sixteenths of them. Each repetition is of all numbers, in random order: what changes meanwhile is then
+    /// in the spread of every point, and not in the slope. `step_cycles`: the steps of the clock, where a pass is timed no finer.
+    pub fn curve(&mut self, step_cycles: u64) -> Curve {
         let all = with_lines!(&self.conflicting, touch => touch.chunks());
         let per_chunk = self.lines() / all.max(1);
-        let mut steps: Vec<u64> = (0..=16).map(|part| all * part / 16).collect();
+        let mut steps: Vec<u64> = (0..=CURVE_STEPS).map(|part| all * part / CURVE_STEPS).collect();
         steps.dedup();
-        let mut points = Vec::new();
-        for step in steps {
-            let mut excess: Vec<i64> = Vec::new();
-            for _ in 0..CURVE_REPETITIONS {
-                self.fill();
-                let usual = self.clipped_pass().zip(self.clipped_pass());
-                self.displace(step);
-                let after = self.clipped_pass();
-                let found = usual.zip(after).and_then(|((one, other), after)| {
-                    after.excess_cycles(one.and(other), self.limits)
-                });
-                excess.extend(found.map(|cycles| cycles.round() as i64));
-            }
-            excess.sort_unstable();
-            if let Some(median) = excess.get(excess.len() / 2) {
-                points.push((step * per_chunk, *median as f64));
+        let mut points: Vec<(u64, Vec<i64>)> = steps
+            .iter()
+            .map(|step| (step * per_chunk, Vec::with_capacity(CURVE_REPETITIONS)))
+            .collect();
+        let mut order: Vec<usize> = (0..steps.len()).collect();
+        let mut random = Random::new(self.seed);
+        for _ in 0..CURVE_REPETITIONS {
+            random.shuffle(&mut order);
+            for &at in &order {
+                let excess = self.excess_after(steps[at]);
+                points[at].1.extend(excess.map(|cycles| cycles.round() as i64));
             }
         }
-        Curve { points }
+        Curve::new(points).by_clock(step_cycles)
+    }
+
+    /// The excess of a pass after so many chunks of conflicting lines, cycles; `None` if it was interrupted.
+    fn excess_after(&mut self, chunks: u64) -> Option<f64> {
+        self.fill();
+        let usual = self.clipped_pass().zip(self.clipped_pass());
+        self.displace(chunks);
+        let after = self.clipped_pass();
+        let ((one, other), after) = usual.zip(after)?;
+        after.excess_cycles(one.and(other), self.limits)
     }
 }

@@ -107,7 +107,7 @@ impl CpuCounts<'_> {
 const CONTROLLERS_OF_CPUS: [&str; 8] =
     ["APIC", "MSI", "PIC", "HPET", "DMAR", "GIC", "xen", "Hyper-V"];
 
-/// The IRQ lines of nested threaded interrupts, such as those of a GPIO expander behind I2C. The thread of
+/// The IRQ lines of nested threaded interrupts, such as those of a GPIO expander on an I2C bus. The thread of
 /// their controller's own line calls their handlers (kernel/irq/chip.c, `handle_nested_irq`): the kernel
 /// counts each, and no tracepoint sees it. debugfs says which they are; without it they are those of
 /// controllers that do not interrupt a CPU themselves and have no thread of their own. Only a line of which

@@ -167,15 +167,15 @@ impl LiveBench {
         pass: Pass,
         events: Option<EventGroup>,
     ) -> Result<LoadedPass, BenchError> {
-        if self.core_types.is_empty() {
-            return Err(nothing("no CPU to measure"));
-        }
         let calls = self.settings.calibration_calls;
         self.start(BenchPhase::Measurement);
         let (cores, stop) = (&self.core_types, &self.settings.stop);
         let calibration = calibrate_each(self.flavour, cores, events.as_ref(), calls, stop);
         self.start(BenchPhase::SetUp);
         let calibration = calibration.map_err(bench_error)?;
+        if calibration.is_empty() {
+            return Err(nothing("no CPU to measure"));
+        }
         let load = |programs| {
             let pass = (pass, calibration, events);
             // All passes count in the same maps.

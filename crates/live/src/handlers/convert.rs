@@ -76,30 +76,37 @@ pub(crate) fn histogram(alone: &[u64], nested: Option<&[u64; HISTOGRAM_SLOTS]>) 
     whole
 }
 
-fn self_times(row: &CountedRow, window_ns: u64) -> Distribution {
-    let cell = |cell: &crate::bpf::layout::Batch| Batch { count: cell.count, sum: cell.sum };
-    let mut batches =
-        Batches { shift: row.batch_shift, cells: row.batches.iter().map(cell).collect() };
-    batches.cover(window_ns);
-    Distribution {
+/// The self times of a row; without histogram and batches in a pass with events, where the row has those of
+/// the events instead.
+fn self_times(row: &CountedRow, window_ns: u64, has_events: bool) -> Distribution {
+    let of_sums = Distribution {
         count: row.count,
         sum: row.sum,
         sum_of_squares: u128::from(row.squares_high) << 64 | u128::from(row.squares_low),
         peak: Peak { value: row.max, at: row.max_at_ns },
-        histogram: histogram(&row.flat, row.nested.as_ref().map(|nested| &nested.self_time)),
-        batches,
+        ..Distribution::default()
+    };
+    if has_events {
+        return of_sums;
     }
+    let cell = |cell: &crate::bpf::layout::Batch| Batch { count: cell.count, sum: cell.sum };
+    let mut batches =
+        Batches { shift: row.batch_shift, cells: row.batches.iter().map(cell).collect() };
+    batches.cover(window_ns);
+    let histogram = histogram(&row.slots, row.nested.as_ref().map(|nested| &nested.self_time));
+    Distribution { histogram, batches, ..of_sums }
 }
 
-fn inclusive_times(row: &CountedRow) -> Distribution {
+fn inclusive_times(row: &CountedRow, has_events: bool) -> Distribution {
     let alone = Peak { value: row.max, at: row.max_at_ns };
     let nested = Peak { value: row.nested_max, at: row.nested_max_at_ns };
+    let times = row.nested.as_ref().map(|nested| &nested.inclusive_time);
     Distribution {
         count: row.count,
         sum: row.sum.saturating_add(row.nested_extra),
         sum_of_squares: 0,
         peak: alone.max(nested),
-        histogram: histogram(&row.flat, row.nested.as_ref().map(|nested| &nested.inclusive_time)),
+        histogram: if has_events { LogLinear::default() } else { histogram(&row.slots, times) },
         batches: Batches::default(),
     }
 }
@@ -114,15 +121,21 @@ pub fn sample_of(
 ) -> Option<ContextStats> {
     let (context, timing) = context_of(row, root)?;
     let events = overheads.events();
+    let has_events = events > 0;
+    let added = overheads.added(row);
     let timed = timing != Timing::CountOnly;
     Some(ContextStats {
         cpu: row.cpu,
         context,
         timing,
         count: row.count,
-        own: if timed { self_times(row, window.length_ns) } else { Distribution::default() },
+        own: if timed {
+            self_times(row, window.length_ns, has_events)
+        } else {
+            Distribution::default()
+        },
         inclusive: if timing == Timing::Probes {
-            inclusive_times(row)
+            inclusive_times(row, has_events)
         } else {
             Distribution::default()
         },
@@ -137,7 +150,13 @@ pub fn sample_of(
             spans: row.event_spans,
             own: row.event_self[..events].to_vec(),
             inclusive: row.event_inclusive[..events].to_vec(),
-            added: overheads.added(row),
+            added: added.iter().map(|one| one.total).collect(),
+            added_mean_ci95: added.iter().map(|one| one.mean_ci95).collect(),
+            batches: if has_events {
+                row.event_batches(events, window.length_ns)
+            } else {
+                Batches::default()
+            },
         },
     })
 }
@@ -175,7 +194,7 @@ pub fn window_of(cpu: u32, state: &CpuState) -> CpuWindow {
     CpuWindow {
         cpu,
         start_ns: Some(state.armed_ns),
-        length_ns: state.disarmed_ns.saturating_sub(state.armed_ns),
+        length_ns: state.window_ns(),
         unmatched_exits: Some(state.unmatched_exits),
         abandoned: Some(state.abandoned),
         overflows: state.overflows,

@@ -1,16 +1,16 @@
-//! Which CPUs have the same kind of core: what a probe costs on one of them says nothing of the others.
+//! Which CPUs have the same kind of core: a probe's cost is measured on one CPU of each type.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::cpu_list::parse_cpu_list;
+use super::pmu::pmus_of_some_cpus;
 use super::root::Root;
 
 /// CPUs whose cores are of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CoreType {
-    /// What tells them from the others, such as `cpu_atom`; `all` where nothing does.
+    /// How they differ from the others, such as `cpu_atom`; `all` where nothing differs.
     pub name: String,
     /// The CPUs, in ascending order.
     pub cpus: Vec<u32>,
@@ -34,25 +34,12 @@ fn properties(
     stated.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
-/// The PMUs of hybrid processors, `cpu_core`, `cpu_atom` and `cpu_lowpower`, each with its CPUs
-/// (arch/x86/events/intel/core.c). A processor with one kind of core has `cpu` without a list.
-fn hybrid_pmus(root: &Root) -> Vec<(String, Vec<u32>)> {
-    let names = root.names("sys/devices").unwrap_or_default();
-    let hybrid = names.into_iter().filter(|name| name.starts_with("cpu_"));
-    hybrid
-        .filter_map(|name| {
-            let cpus = parse_cpu_list(&root.word(format!("sys/devices/{name}/cpus"))?).ok()?;
-            Some((name, cpus))
-        })
-        .collect()
-}
-
 /// `cpus` by the type of their cores, in the order of each type's first CPU. Cores are of one type where
 /// everything is equal that the machine states of them: the PMU (Intel hybrid), the main identification
 /// register and the capacity (Arm), the highest frequency.
 #[must_use]
 pub fn core_types(root: &Root, cpus: &[u32]) -> Vec<CoreType> {
-    let pmus = hybrid_pmus(root);
+    let pmus = pmus_of_some_cpus(root);
     let mut types: Vec<(BTreeMap<&'static str, String>, Vec<u32>)> = Vec::new();
     for &cpu in cpus {
         let of_cpu = properties(root, &pmus, cpu);
@@ -93,7 +80,7 @@ mod tests {
     fn types_of(files: &[(&str, &str)], cpus: &[u32]) -> Vec<(String, Vec<u32>)> {
         let directory = tempfile::tempdir().unwrap();
         for (path, text) in files {
-            plant(directory.path(), &format!("sys/devices/{path}"), text);
+            plant(directory.path(), &format!("sys/{path}"), text);
         }
         let types = core_types(&Root::new(directory.path()), cpus);
         types.into_iter().map(|one| (one.name, one.cpus)).collect()
@@ -106,18 +93,19 @@ mod tests {
     #[test]
     fn a_machine_that_states_no_difference_has_one_type() {
         assert_eq!(types_of(&[], &[0, 1]), [named("all", &[0, 1])]);
-        let same = ["0", "1"].map(|cpu| format!("system/cpu/cpu{cpu}/cpufreq/cpuinfo_max_freq"));
+        let same =
+            ["0", "1"].map(|cpu| format!("devices/system/cpu/cpu{cpu}/cpufreq/cpuinfo_max_freq"));
         let files = [(same[0].as_str(), "3200000\n"), (same[1].as_str(), "3200000\n")];
         assert_eq!(types_of(&files, &[0, 1]), [named("all", &[0, 1])]);
     }
 
     #[test]
-    fn intel_hybrid_cores_are_told_apart_by_their_pmu() {
+    fn intel_hybrid_cores_differ_by_their_pmu() {
         let files = [
-            ("cpu_core/cpus", "0-3\n"),
-            ("cpu_atom/cpus", "4-7\n"),
-            ("cpu_lowpower/cpus", "8-9\n"),
-            ("cpu/type", "4\n"),
+            ("bus/event_source/devices/cpu_core/cpus", "0-3\n"),
+            ("bus/event_source/devices/cpu_atom/cpus", "4-7\n"),
+            ("bus/event_source/devices/cpu_lowpower/cpus", "8-9\n"),
+            ("bus/event_source/devices/cpu/type", "4\n"),
         ];
         let all: Vec<u32> = (0..10).collect();
         let wanted = [
@@ -131,10 +119,10 @@ mod tests {
     }
 
     #[test]
-    fn arm_cores_are_told_apart_by_identification_and_capacity() {
+    fn arm_cores_differ_by_identification_and_capacity() {
         let files: Vec<(String, &str)> = (0..6)
             .flat_map(|cpu| {
-                let at = |file: &str| format!("system/cpu/cpu{cpu}/{file}");
+                let at = |file: &str| format!("devices/system/cpu/cpu{cpu}/{file}");
                 let (midr, capacity) = match cpu {
                     0..4 => ("0x00000000410fd034\n", "446\n"), // Cortex-A53
                     _ => ("0x00000000410fd092\n", "1024\n"),   // Cortex-A73
@@ -152,7 +140,7 @@ mod tests {
 
     #[test]
     fn cores_that_differ_in_what_only_some_state_have_names() {
-        let files = [("system/cpu/cpu1/cpufreq/cpuinfo_max_freq", "5100000\n")];
+        let files = [("devices/system/cpu/cpu1/cpufreq/cpuinfo_max_freq", "5100000\n")];
         let wanted = [named("others", &[0, 2]), named("maximum kHz 5100000", &[1])];
         assert_eq!(types_of(&files, &[0, 1, 2]), wanted);
     }

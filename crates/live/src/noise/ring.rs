@@ -29,7 +29,7 @@ pub enum Verdict {
     Continue,
     /// The reader requests the end.
     Stop,
-    /// The reader gave no sign of life for too long: it may be that the loop leaves it no time.
+    /// The reader has not polled for too long: it may be that the loop leaves it no time.
     Starved,
 }
 
@@ -82,7 +82,7 @@ impl Ring {
         Verdict::Starved
     }
 
-    /// Whether the loop ended because its reader gave no sign of life.
+    /// Whether the loop ended because its reader did not poll.
     #[must_use]
     pub fn is_starved(&self) -> bool {
         self.starved.load(Ordering::Relaxed)

@@ -12,12 +12,17 @@
 //!
 //! This is subtracted from spans of the same context in that condition's window. A context with too
 //! few empty spans gets the overhead of its kind, and without that the warm loop's.
+//!
+//! Its 95 % interval is that of the empty spans, by batch means, and what is subtracted for a cold exit:
+//! the two assumptions about that may be wrong by all of it. Of the warm loop's overhead none is known, because
+//! nothing says how far interrupts are from a warm loop.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use attribution::context::VECTORS;
 use lab::experiment::BenchError;
+use stats::{Batches, JointBatch, Term};
 
 use super::CoreCalibration;
 use crate::bpf::layout::{
@@ -120,13 +125,16 @@ impl EventCalibration {
         move_gates(&self.probes, &self.cpus, WindowEdge::Close)?;
         drop(links);
         let rows = self.probes.rows().map_err(bench_error)?;
-        Ok(EventOverheadsByCore::new(self.events, &self.warm, &rows))
+        let states = self.probes.states().map_err(bench_error)?;
+        let length = |cpu: &u32| Some(states.get(*cpu as usize)?.window_ns());
+        let length_ns = self.cpus.iter().filter_map(length).max().unwrap_or(0);
+        Ok(EventOverheadsByCore::new(self.events, &self.warm, &rows, length_ns))
     }
 
     /// The warm loop's overhead, for all contexts.
     #[must_use]
     pub fn warm(&self) -> EventOverheadsByCore {
-        EventOverheadsByCore::new(self.events, &self.warm, &[])
+        EventOverheadsByCore::new(self.events, &self.warm, &[], 0)
     }
 
     /// The kernel memory of its maps and programs; `None` where the kernel does not state it.
@@ -146,12 +154,13 @@ pub struct EventOverheadsByCore {
 }
 
 impl EventOverheadsByCore {
-    /// From the rows of empty spans, and where these are too few, from the warm loop.
-    fn new(events: usize, warm: &[CoreCalibration], rows: &[CountedRow]) -> Self {
+    /// From the rows of empty spans in a window of that length, and where these are too few, from the warm
+    /// loop.
+    fn new(events: usize, warm: &[CoreCalibration], rows: &[CountedRow], length_ns: u64) -> Self {
         let of_core = |one: &CoreCalibration| {
             let here = rows.iter().filter(|row| one.core.cpus.contains(&row.cpu));
             let here = here.map(|row| &*row.row);
-            (one.core.clone(), EventOverheads::new(events, &one.warm.events, here))
+            (one.core.clone(), EventOverheads::new(events, &one.warm.events, here, length_ns))
         };
         EventOverheadsByCore { by_core: warm.iter().map(of_core).collect(), ..Self::default() }
     }
@@ -165,23 +174,42 @@ impl EventOverheadsByCore {
 }
 
 /// Sums over spans.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct EventTotals {
     spans: u64,
     sums: [u64; EVENTS_MAX],
+    batches: Batches<JointBatch>,
 }
 
 impl EventTotals {
-    fn add(&mut self, spans: u64, sums: &[u64; EVENTS_MAX]) {
-        self.spans += spans;
-        for (sum, more) in self.sums.iter_mut().zip(sums) {
+    fn add(&mut self, other: &EventTotals) {
+        self.spans += other.spans;
+        for (sum, more) in self.sums.iter_mut().zip(&other.sums) {
             *sum = sum.saturating_add(*more);
         }
+        self.batches.merge(&other.batches);
     }
 
     fn mean(&self, event: usize) -> f64 {
         self.sums[event] as f64 / self.spans.max(1) as f64
     }
+
+    /// Half of the 95 % interval of the mean; 0 of what was never counted, `None` with too few batches.
+    fn mean_ci95(&self, event: usize) -> Option<f64> {
+        if self.sums[event] == 0 {
+            return Some(0.0);
+        }
+        Some(self.batches.mean(Term { at: event, less: 0.0 })?.half_width)
+    }
+}
+
+/// What reading added to the self events of all of a row's spans.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AddedEvents {
+    /// The sum.
+    pub total: u64,
+    /// Half of the 95 % interval of what it added to one span; `None` where it is not known.
+    pub mean_ci95: Option<f64>,
 }
 
 /// What reading the events adds to a span.
@@ -196,11 +224,19 @@ pub struct EventOverheads {
 }
 
 impl EventOverheads {
-    /// For that many events, from the warm loop's means and the rows of empty spans.
-    pub fn new<'a>(events: usize, warm: &[f64], rows: impl Iterator<Item = &'a Row>) -> Self {
+    /// For that many events, from the warm loop's means and the rows of empty spans in a window of that
+    /// length.
+    pub fn new<'a>(
+        events: usize,
+        warm: &[f64],
+        rows: impl Iterator<Item = &'a Row>,
+        length_ns: u64,
+    ) -> Self {
         let mut by_key: BTreeMap<u32, EventTotals> = BTreeMap::new();
         for row in rows {
-            by_key.entry(row.key).or_default().add(row.event_spans, &row.event_self);
+            let batches = row.event_batches(events, length_ns);
+            let here = EventTotals { spans: row.event_spans, sums: row.event_self, batches };
+            by_key.entry(row.key).or_default().add(&here);
         }
         EventOverheads { events, warm: warm.to_vec(), by_key }
     }
@@ -213,18 +249,20 @@ impl EventOverheads {
 
     fn sum(&self, keys: Range<u32>) -> EventTotals {
         let mut all = EventTotals::default();
-        self.by_key.range(keys).for_each(|(_, one)| all.add(one.spans, &one.sums));
+        self.by_key.range(keys).for_each(|(_, one)| all.add(one));
         all
     }
 
     /// What reading added to the self events of all of a row's spans, for each event of the pass.
     #[must_use]
-    pub fn added(&self, row: &Row) -> Vec<u64> {
+    pub fn added(&self, row: &Row) -> Vec<AddedEvents> {
         let enough = |keys: &Range<u32>| self.sum(keys.clone()).spans >= SPANS_MIN;
         let keys = [row.key..row.key + 1, keys_of_kind(row.key)].into_iter().find(enough);
         let spans = row.event_spans as f64;
         let Some(keys) = keys else {
-            return self.warm.iter().map(|warm| (warm.max(0.0) * spans).round() as u64).collect();
+            let total = |warm: &f64| (warm.max(0.0) * spans).round() as u64;
+            let of_warm = |warm| AddedEvents { total: total(warm), mean_ci95: None };
+            return self.warm.iter().map(of_warm).collect();
         };
         let (first, second) =
             (self.sum(keys.clone()), self.sum(keys.start + KEY_SECOND..keys.end + KEY_SECOND));
@@ -233,9 +271,13 @@ impl EventOverheads {
             let colder = if second.spans > 0 { base - second.mean(event) } else { 0.0 };
             let rest = row.event_self[event] as f64 / spans.max(1.0) - base;
             let most = rest / f64::from(1u32 << COLD_EXIT_SHIFT);
-            base + colder.min(most).max(0.0)
+            let cold_exit = colder.min(most).max(0.0);
+            AddedEvents {
+                total: ((base + cold_exit) * spans).round() as u64,
+                mean_ci95: first.mean_ci95(event).map(|of_base| of_base.hypot(cold_exit)),
+            }
         };
-        (0..self.events).map(|event| (overhead(event) * spans).round() as u64).collect()
+        (0..self.events).map(overhead).collect()
     }
 }
 
@@ -252,8 +294,12 @@ mod tests {
         row
     }
 
+    fn overheads(rows: &[Box<Row>]) -> EventOverheads {
+        EventOverheads::new(1, &[7.0], rows.iter().map(|row| &**row), 1 << 20)
+    }
+
     fn added(rows: &[Box<Row>], of: &Row) -> Vec<u64> {
-        EventOverheads::new(1, &[7.0], rows.iter().map(|row| &**row)).added(of)
+        overheads(rows).added(of).iter().map(|added| added.total).collect()
     }
 
     #[test]
@@ -274,8 +320,8 @@ mod tests {
         let warm = [calibration("cpu_core", &[0, 1], 2.0), calibration("cpu_atom", &[2, 3], 5.0)];
         let counted = |cpu, mean| CountedRow { cpu, row: row(KEY_VECTOR, 8, mean), nested: None };
         let rows = [counted(0, 30), counted(1, 30), counted(3, 90)];
-        let overheads = EventOverheadsByCore::new(1, &warm, &rows);
-        let added = |cpu, key| overheads.on(cpu).added(&row(key, 1, 1_000))[0];
+        let overheads = EventOverheadsByCore::new(1, &warm, &rows, 1 << 20);
+        let added = |cpu, key| overheads.on(cpu).added(&row(key, 1, 1_000))[0].total;
         assert_eq!([0, 1, 2, 3].map(|cpu| added(cpu, KEY_VECTOR)), [30, 30, 90, 90]);
         assert_eq!([0, 3].map(|cpu| added(cpu, KEY_IRQ)), [2, 5], "the warm loop's");
     }
@@ -286,5 +332,41 @@ mod tests {
         assert_eq!(added(&rows, &row(KEY_IRQ, 1, 1_000)), [140]);
         assert_eq!(added(&rows, &row(KEY_IRQ, 1, 180)), [110]);
         assert_eq!(added(&rows, &row(KEY_IRQ, 1, 90)), [100]);
+    }
+
+    /// Empty spans with `means` events, eight in each batch.
+    fn batched(key: u32, means: &[u64]) -> Box<Row> {
+        let mut row = row(key, 0, 0);
+        row.batch_shift = 20;
+        for (at, mean) in means.iter().enumerate() {
+            row.event_spans += 8;
+            row.event_self[0] += 8 * mean;
+            (row.batches[at].count, row.slots[at * EVENTS_MAX]) = (8, 8 * mean);
+        }
+        row
+    }
+
+    #[test]
+    fn the_interval_of_what_reading_adds_is_that_of_the_empty_spans_and_the_cold_exit() {
+        let (key, means) = (KEY_IRQ, [98, 102, 102, 98, 98, 102, 102, 98]);
+        let of = |rows: &[Box<Row>], span| {
+            let overheads =
+                EventOverheads::new(1, &[7.0], rows.iter().map(|row| &**row), (8 << 20) - 1);
+            overheads.added(&row(key, 1, span))[0]
+        };
+        // t of 7 degrees of freedom, and the error of the mean of eight batches.
+        let of_spans = 2.365 * (32.0_f64 / 7.0 / 8.0).sqrt();
+        let found = of(&[batched(key, &means)], 1_000);
+        assert_eq!(found.total, 100);
+        assert!((found.mean_ci95.unwrap() - of_spans).abs() < 0.001, "{found:?}");
+        let second = batched(key + KEY_SECOND, &[60; 8]);
+        let found = of(&[batched(key, &means), second], 1_000);
+        assert_eq!(found.total, 140);
+        assert!((found.mean_ci95.unwrap() - of_spans.hypot(40.0)).abs() < 0.001, "{found:?}");
+        let few = of(&[batched(key, &means[..7])], 1_000);
+        assert_eq!((few.total, few.mean_ci95), (100, None), "too few batches");
+        assert_eq!(of(&[], 1_000), AddedEvents { total: 7, mean_ci95: None }, "the warm loop's");
+        let none = of(&[batched(key, &[0; 8])], 1_000);
+        assert_eq!(none, AddedEvents { total: 0, mean_ci95: Some(0.0) }, "reading adds none");
     }
 }

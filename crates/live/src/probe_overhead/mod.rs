@@ -11,11 +11,11 @@
 //!
 //! The caches of the loop are warm. Interrupts find colder caches, and there the probes take longer. How
 //! much longer shows in the exit program itself, from the clock reading that ends the span to another
-//! one before it returns: the programs time one of eight of their own runs, during the measurement. They
-//! touch about twice as much there as on the way in, so where they take a multiple of the loop's time, what
-//! the pair adds inside the span grows half as much (`learn_overhead` in bpf/span_stack.h). That half is
-//! measured, in a simulated machine where both are known exactly; how far it carries is in
-//! docs/validation.md.
+//! one before it returns: the programs time one of eight of their own runs, during the measurement. Inside
+//! the span lie the return from the entry program and the call of the exit program, which touch less code
+//! and data: where the exit program takes x times the loop's time, the pair adds 1 + [`COLD_SHARE`] (x - 1)
+//! times what it adds in the loop (`learn_overhead` in bpf/span_stack.h). The share is measured in a
+//! simulated machine, where both are known exactly; docs/validation.md says how far it holds.
 
 pub mod events;
 
@@ -89,7 +89,7 @@ impl WarmOverhead {
 /// The warm loop's result on one type of cores.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CoreCalibration {
-    /// The cores for which it stands; the loop ran on the first.
+    /// The cores to which it applies; the loop ran on the first.
     pub core: CoreType,
     /// The result.
     pub warm: WarmOverhead,

@@ -14,7 +14,7 @@
 //! `docs/stimuli.md` says what each stimulus does, where its threads are pinned and what it raises.
 //!
 //! # Architecture invariant
-//! This module uses only `journal` of `live`.
+//! This module uses only `journal`, `host` and `network` of `live`.
 
 mod disk;
 mod error;

@@ -1,6 +1,7 @@
 //! The protocol between the measuring process and the stimulus process: one JSON argument down, lines of
 //! JSON up.
 
+use lab::experiment::BenchError;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -58,6 +59,18 @@ impl WorkerError {
 
     pub fn failed(message: impl Into<String>) -> Self {
         WorkerError::Failed { message: message.into() }
+    }
+}
+
+impl From<BenchError> for WorkerError {
+    fn from(error: BenchError) -> WorkerError {
+        match error {
+            BenchError::Unavailable { reason, remedy }
+            | BenchError::NothingMeasurable { reason, remedy } => {
+                WorkerError::unavailable(reason, remedy.unwrap_or_default())
+            }
+            BenchError::Failed(message) => WorkerError::Failed { message },
+        }
     }
 }
 

@@ -111,19 +111,10 @@ impl BareNoise {
             Loop::Ftq => LoopResult::Slots(Box::new(self.slots(output))),
         };
         let start_ns = output.ns(output.start);
-        let cpu = CpuNoise {
-            cpu: 0,
-            start_ns,
-            window_ns: output.ns(output.end).saturating_sub(start_ns),
-            result,
-            lost_records: output.lost,
-            migrated: 0,
-            // Without a kernel there are none to count.
-            page_faults: None,
-            switches: None,
-            steal_ns: None,
-            smi_count: None,
-        };
+        let window_ns = output.ns(output.end).saturating_sub(start_ns);
+        // Without a kernel there is nothing else to count.
+        let cpu =
+            CpuNoise { lost_records: output.lost, ..CpuNoise::new(0, start_ns, window_ns, result) };
         NoiseSample {
             looping,
             cpus: vec![cpu],

@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
+use lab::footprint::Curve;
 use lab::footprint::estimate::{self, Mean};
-use lab::footprint::sample::Curve;
 
 use super::footprint::{
     By, FootprintSettings, Footprints, Geometry, Level, Method, Own, Repetition, footprint,
@@ -156,9 +156,9 @@ impl<'a> Truth<'a> {
             let handler_lines = lines * step / steps;
             let found = truth.measured(Method::Basic, By::Program, handler_lines, stop)?;
             let Some(found) = found else { return Ok(None) };
-            points.push((handler_lines, excess(&found.repetitions, touch)?.0.mean));
+            points.push((handler_lines, excesses(&found.repetitions)));
         }
-        truth.curve = Curve { points };
+        truth.curve = Curve::new(points);
         Ok(Some(truth))
     }
 
@@ -247,6 +247,13 @@ fn excess(repetitions: &[Repetition], value: fn(&Repetition) -> u64) -> Result<(
     let both = of(true).zip(of(false));
     let found = both.and_then(|(irq, idle)| Some((estimate::difference(irq, idle)?, idle)));
     found.ok_or_else(|| SimError::data("the bare machine", "fewer than two repetitions"))
+}
+
+/// Returns how much longer the last pass of each repetition with an interrupt took than that of the one
+/// before it, without.
+fn excesses(repetitions: &[Repetition]) -> Vec<i64> {
+    let pairs = repetitions.windows(2).filter(|pair| !pair[0].irq && pair[1].irq);
+    pairs.map(|pair| pair[1].touch.cast_signed() - pair[0].touch.cast_signed()).collect()
 }
 
 #[cfg(test)]

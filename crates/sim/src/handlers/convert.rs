@@ -3,7 +3,7 @@
 use attribution::Context;
 use lab::handlers::in_guest::GuestWindow;
 use lab::handlers::{ContextStats, CpuWindow, EventSums, Timing, WindowSample};
-use stats::{Batches, Distribution};
+use stats::{Batches, Distribution, JointBatch};
 
 use super::agreement::lines_of;
 use super::events::Event;
@@ -98,7 +98,7 @@ fn source_of(cpu: u32, context: Context, used: &ContextUse, reading: &Reading) -
             spans: used.completed,
             own: of_events(&used.self_counts),
             inclusive: of_events(&used.inclusive),
-            added: Vec::new(),
+            ..EventSums::default()
         },
     }
 }
@@ -120,6 +120,28 @@ fn add_spans(
         source.inclusive.record(reading.ns(span.inclusive_cycles), at_ns);
         source.nested_count += u64::from(span.inclusive_cycles > span.self_cycles);
     }
+    // Counters of only some of the spans would say nothing of the others.
+    if cpu.span_counts.len() == cpu.spans.len() {
+        source.events.batches = event_batches(cpu, used, reading, length_ns);
+    }
+}
+
+/// The events of the spans, by when in the window they ended.
+fn event_batches(
+    cpu: &CpuUse,
+    used: &ContextUse,
+    reading: &Reading,
+    length_ns: u64,
+) -> Batches<JointBatch> {
+    let mut batches = Batches::covering(length_ns, BATCHES_MAX);
+    let spans = cpu.spans.iter().zip(&cpu.span_counts);
+    for (span, counts) in spans.filter(|(span, _)| span.context == used.context) {
+        let at_ns = reading.ns(span.ended_at_cycles.saturating_sub(cpu.opened_at_cycles));
+        let count = |(_, counter): &Event| i64::try_from(counts[*counter]).unwrap_or(i64::MAX);
+        let sums = reading.events.iter().map(count).collect();
+        batches.add_at(at_ns, &JointBatch { count: 1, sums });
+    }
+    batches
 }
 
 #[cfg(test)]
@@ -155,8 +177,19 @@ mod tests {
             self_instructions: 0,
         };
         let spans = vec![span(30, 30, 1100), span(50, 70, 1300)];
-        let cpu =
-            CpuUse { opened_at_cycles: 1000, contexts, spans, overflows: 2, ..CpuUse::default() };
+        let counts_of = |cycles| {
+            let mut counts: Counts = [0; COUNTERS];
+            (counts[INSTRUCTIONS], counts[CYCLES]) = (cycles - 5, cycles);
+            counts
+        };
+        let cpu = CpuUse {
+            opened_at_cycles: 1000,
+            contexts,
+            spans,
+            span_counts: vec![counts_of(30), counts_of(50)],
+            overflows: 2,
+            ..CpuUse::default()
+        };
         let region = RegionUse { cpus: vec![cpu] };
         Accounting {
             ended_by_guest: true,
@@ -179,8 +212,21 @@ mod tests {
         assert_eq!((timer.own.sum, timer.inclusive.sum), (160, 200));
         assert_eq!((timer.own.peak.value, timer.own.peak.at, timer.nested_count), (100, 600, 1));
         assert_eq!(timer.own.batches.cells.iter().map(|cell| cell.sum).sum::<u64>(), 160);
+        let filled: Vec<&JointBatch> =
+            timer.events.batches.cells.iter().filter(|cell| cell.count > 0).collect();
+        let of = |sums: [i64; 2]| JointBatch { count: 1, sums: sums.to_vec() };
+        assert_eq!(filled, [&of([30, 25]), &of([50, 45])], "ended after 200 and 600 ns");
         assert_eq!((sample.length_ns(), sample.lost()), (1000, 0));
         assert!(sample.warnings[0].contains("2 entries were nested"), "{:?}", sample.warnings);
+    }
+
+    #[test]
+    fn events_of_some_of_the_spans_have_no_batches() {
+        let mut account = account();
+        account.regions[0].cpus[0].span_counts.pop();
+        let window = GuestWindow { length_ns: 1000, ..GuestWindow::default() };
+        let sample = sample_of(&account, window, &READING).unwrap();
+        assert!(sample.contexts.iter().all(|one| one.events.batches.cells.is_empty()));
     }
 
     #[test]

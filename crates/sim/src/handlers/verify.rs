@@ -129,8 +129,8 @@ const GATE_UNSEEN: &str = "this kernel does not show where the probes' window op
 
 /// Spans of a context that the probes' window holds, their own cycles and their own instructions.
 ///
-/// Of an interrupt inside a span the probes see what lies between two tracepoints. What the kernel does
-/// before the first and after the last of them counts for the span, here as there.
+/// The probes see the part of a nested interrupt that lies between two tracepoints. What the kernel does
+/// before the first and after the last of them is self time of the interrupted span, here as there.
 fn spans_of(region: &RegionUse, context: KernelContext) -> [u64; 3] {
     let mut sum = [0; 3];
     for cpu in &region.cpus {
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_into_and_out_of_a_nested_interrupt_is_the_spans() {
+    fn entry_and_exit_of_a_nested_interrupt_are_the_spans() {
         let span = |context, began: u64, ended: u64, own: u64| SpanUse {
             context,
             ended_at_cycles: ended,
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_are_summed_up_and_lines_of_the_same_name_told_apart() {
+    fn cpus_are_summed_up_and_lines_of_the_same_name_are_distinct() {
         let lines = [(24, 0), (24, 1), (25, 0)];
         let contexts = lines.map(|(number, cpu)| source("irq", number, "a", cpu)).to_vec();
         let sums = by_source(&Probed { contexts, ..Probed::default() });

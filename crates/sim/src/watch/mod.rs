@@ -53,6 +53,8 @@ pub struct Watch {
     pub start_fast: bool,
     /// Whether each span of an interrupt is recorded.
     pub spans: bool,
+    /// Whether that is with all counters of the span itself, of the first [`simrecord::record::SPAN_COUNTS_MAX`] of them.
+    pub span_counts: bool,
     /// Whether each change of the context of a CPU is recorded.
     pub transitions: bool,
     /// What opens the region of interest.
@@ -76,6 +78,7 @@ impl Default for Watch {
             misses: false,
             start_fast: false,
             spans: false,
+            span_counts: false,
             transitions: false,
             roi: Roi::Marker,
             vcpu_slice: VCPU_SLICE_DEFAULT,
@@ -226,7 +229,12 @@ impl Recording {
         options.extend(disks.map(|(index, disk)| ("disk", disk.plugin_option(index))));
         options.push(("start", if watch.start_fast { "fast" } else { "full" }.to_owned()));
         options.push(("pmu", if machine.pmu { "on" } else { "off" }.to_owned()));
-        options.push(("spans", if watch.spans { "on" } else { "off" }.to_owned()));
+        let spans = match (watch.spans, watch.span_counts) {
+            (true, true) => "counts",
+            (true, false) => "on",
+            (false, _) => "off",
+        };
+        options.push(("spans", spans.to_owned()));
         options.push(("transitions", if watch.transitions { "on" } else { "off" }.to_owned()));
         options.extend(watch.model.as_ref().map(|model| ("model", path(&model.path))));
         options.extend(watch.shadow_models.iter().map(|model| ("also", path(&model.path))));

@@ -3,6 +3,7 @@
 mod chase;
 mod noise_peers;
 mod overhead;
+mod signal;
 mod sim;
 mod sim_repeat;
 mod storm;
@@ -40,6 +41,8 @@ enum Which {
     Chase(chase::ChaseArgs),
     /// How fast is the simulated machine, at each level of detail?
     Sim(sim::SimBenchArgs),
+    /// How fast is the event simulation of `irqlab signal`?
+    Signal(signal::SignalBenchArgs),
     /// Whether a simulated machine repeats a run to the byte
     SimRepeat(Box<sim_repeat::SimRepeatArgs>),
 }
@@ -53,6 +56,7 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Which::NoisePeers(args) => noise_peers::run(&args),
         Which::Chase(args) => chase::run(&args),
         Which::Sim(args) => sim::run(&args),
+        Which::Signal(args) => signal::run(&args),
         Which::SimRepeat(args) => sim_repeat::run(&args),
     }
 }

@@ -56,11 +56,12 @@ type ItemResult = anyhow::Result<Option<(Map<String, Json>, BenchFacts, Measured
 /// Measures, prints, records.
 pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     let figures = Paper::footprint_1999().context("papers/footprint-1999.toml")?;
+    let (models, repetitions) = (args.models(), args.repetitions()?);
     let mut items = Vec::new();
-    for model in &args.models {
+    for model in &models {
         let described = changed(model, &[])?;
         let own_clock = figures.has_long_windows_of(model);
-        for part in parts(&described, args.repetitions as usize, args.seed, own_clock) {
+        for part in parts(&described, repetitions as usize, args.seed, own_clock) {
             changed(model, &part.set())?;
             items.push(Item { model, window_cycles: part.window_cycles(&described), part });
         }
@@ -96,7 +97,7 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
         let stopped = || anyhow!("stopped before anything was measured; nothing was written");
         return Err(all.failure.unwrap_or_else(stopped));
     }
-    open.finish(&assemble_all(args, &figures, all, open.started()), &[])
+    open.finish(&assemble_all(args, repetitions, &figures, all, open.started()), &[])
 }
 
 /// Adds what came of a part to the others of its model.
@@ -228,14 +229,20 @@ fn add(to: &str, of: [(&str, &str); 2], from: Table, tables: &mut Vec<Table>) {
     }
 }
 
-fn assemble_all(args: &ReproduceArgs, figures: &Paper, all: Gathered, started: Timestamp) -> Run {
+fn assemble_all(
+    args: &ReproduceArgs,
+    repetitions: u32,
+    figures: &Paper,
+    all: Gathered,
+    started: Timestamp,
+) -> Run {
     let mut absent = all.absent;
     let mut tables = vec![paper(figures, &all.runs, &mut absent), statements(figures, &all.runs)];
     tables.extend(all.tables);
     tables.retain(|table| !table.rows().is_empty());
     let settings = json!({
-        "version": env!("CARGO_PKG_VERSION"), "paper": figures.title, "models": args.models,
-        "repetitions_max": args.repetitions, "seed": args.seed, "guests": all.machines,
+        "version": env!("CARGO_PKG_VERSION"), "paper": figures.title, "models": args.models(),
+        "repetitions_max": repetitions, "seed": args.seed, "guests": all.machines,
     });
     let mut warnings = all.warnings;
     let words = "the guest is Linux on x86-64 with the caches and the clock of the model: other code and \

@@ -103,12 +103,18 @@ fn row(point: &Point) -> Vec<Value> {
 fn curve(truth: &Truth<'_>) -> Table {
     let columns = vec![
         Column::new("displaced_lines", Kind::Uint, "Lines that the program itself displaced."),
-        Column::new("excess_ns", Kind::Real, "Extra time of the last pass over all lines."),
+        Column::new("excess_ns", Kind::Real, "Extra time of the last pass over all lines, median."),
+        Column::new(
+            "excess_ci95_ns",
+            Kind::Real,
+            "Half width of the 95 % confidence interval of excess_ns.",
+        ),
     ];
     let mut table =
         Table::new("bare_calibration", "Calibration: the cost of displaced lines.", columns);
-    for (lines, excess_ns) in &truth.curve().points {
-        table.push(vec![(*lines).into(), (*excess_ns).into()]);
+    for point in truth.curve().points() {
+        let excess = [point.excess_cycles, point.half_width_cycles()].map(Value::real);
+        table.push([&[point.lines.into()][..], &excess].concat());
     }
     table
 }

@@ -3,16 +3,24 @@
 use record::{Column, Format, Kind, Table, Value};
 
 use super::super::contexts::Mode;
+use super::super::estimate::Mean;
 use super::super::what::{Level, Method, Stimulus};
-use super::judge::{
-    CLOSE_RATIO, Judged, Known, Verdict, close, exactly, greater, half_way, narrower, no_benefit,
-};
 use super::published::{Count, Paper};
 use super::tables::{ModelRun, Which, by_model};
+use crate::judge::{
+    CLOSE_RATIO, Figure, Judged, Known, Verdict, close, exactly, greater, half_way, narrower,
+    no_benefit,
+};
 
 /// Reads of a disk whose completion nobody awaits, and whose completion an eventfd reports.
 const READS: [Stimulus; 2] = [Stimulus::Disk, Stimulus::DiskEvent];
 const LEVELS: [Level; 3] = [Level::L1d, Level::L1i, Level::L2];
+
+impl From<Mean> for Figure {
+    fn from(Mean { mean, half_width, .. }: Mean) -> Figure {
+        Figure { mean, half_width }
+    }
+}
 
 /// A statement about one thing.
 struct Statement {
@@ -34,7 +42,7 @@ struct Asked<'a> {
 impl Asked<'_> {
     fn simulated(&self, change: Option<&str>, level: Level, stimulus: Stimulus) -> Known {
         let which = Which { long: false, change, level, stimulus, method: Method::Refined };
-        self.run.beyond(which, Mode::User, true)
+        self.run.beyond(which, Mode::User, true).map(Figure::from)
     }
 
     fn published(&self, level: Level, stimulus: Stimulus) -> Known {
@@ -67,7 +75,9 @@ fn figure(
     what: (Method, Mode, Count),
 ) -> Known {
     let found = paper.figure(model, level, stimulus, what);
-    found.map(exactly).ok_or_else(|| "the paper has no figure".to_owned())
+    found
+        .map(|number| exactly(f64::from(number)))
+        .ok_or_else(|| "the paper has no figure".to_owned())
 }
 
 /// All statements.
@@ -91,14 +101,14 @@ pub fn statements(paper: &Paper, runs: &[ModelRun]) -> Table {
 
 /// Section 4: over 25 ms, the clock's effect masks the disk's in the basic method.
 fn refined_beats_basic(asked: &Asked<'_>) -> Vec<Statement> {
-    let effect = |stimulus, method| asked.run.long_effect(stimulus, method);
+    let effect = |stimulus, method| asked.run.long_effect(stimulus, method).map(Figure::from);
     let published = |stimulus, method| {
         let of = |stimulus, count| {
             figure(asked.paper, &asked.run.model, Level::L1d, stimulus, (method, Mode::User, count))
         };
         // The idle row is one for both reads.
         let (with, without) = (of(stimulus, Count::With)?, of(Stimulus::Disk, Count::Without)?);
-        Ok(exactly((with.mean - without.mean) as u32))
+        Ok(exactly(with.mean - without.mean))
     };
     let mut all = Vec::new();
     for stimulus in READS {

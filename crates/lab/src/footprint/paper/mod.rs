@@ -2,11 +2,9 @@
 //! simulated ones, and its findings as statements.
 
 mod claims;
-mod judge;
 mod published;
 mod tables;
 
 pub use claims::statements;
-pub use judge::Verdict;
 pub use published::{Count, Paper, PaperRow, PaperTable, PublishedError, TEXT};
 pub use tables::{ModelRun, Part, paper};

@@ -9,7 +9,6 @@ use super::super::estimate::{
 };
 use super::super::experiment::{Samples, Series};
 use super::super::what::{Level, Method, Stimulus};
-use super::judge::Known;
 use super::published::{Count, Paper, PaperRow, PaperTable};
 use crate::experiment::Measured;
 
@@ -73,7 +72,7 @@ impl ModelRun {
 
     /// A difference of both kinds, as the paper's tables have it. `apart`: kernel and exception mode
     /// are counted apart, which a guest's counters can't and the simulator can.
-    pub(super) fn beyond(&self, which: Which<'_>, mode: Mode, apart: bool) -> Known {
+    pub(super) fn beyond(&self, which: Which<'_>, mode: Mode, apart: bool) -> Result<Mean, String> {
         let (series, part) = self.series(which)?;
         let guest = |value| beyond_control(&series.treatment, &series.control, value);
         let found = match (mode, apart) {
@@ -86,7 +85,7 @@ impl ModelRun {
     }
 
     /// The effect in the long windows, all misses in user mode.
-    pub(super) fn long_effect(&self, stimulus: Stimulus, method: Method) -> Known {
+    pub(super) fn long_effect(&self, stimulus: Stimulus, method: Method) -> Result<Mean, String> {
         let which = Which { long: true, change: None, level: Level::L1d, stimulus, method };
         let (series, _) = self.series(which)?;
         let of = |all| mean(&accepted(all, user_misses));
@@ -94,7 +93,7 @@ impl ModelRun {
         both.and_then(|(with, without)| difference(with, without)).ok_or_else(|| too_few(series))
     }
 
-    fn simulated(&self, table: &PaperTable, row: &PaperRow, apart: bool) -> Known {
+    fn simulated(&self, table: &PaperTable, row: &PaperRow, apart: bool) -> Result<Mean, String> {
         let Some(stimulus) = row.stimulus else { return self.start(row.level) };
         let (long, method) = (table.long, row.method);
         let which = Which { long, change: None, level: row.level, stimulus, method };
@@ -112,7 +111,7 @@ impl ModelRun {
     }
 
     /// Misses that starting the counters makes: of any series of the level.
-    fn start(&self, level: Level) -> Known {
+    fn start(&self, level: Level) -> Result<Mean, String> {
         let parts = self.parts.iter().filter(|part| part.change.is_none());
         let mut series = parts.flat_map(|part| &part.measured.samples.series);
         let found = series.find_map(|one| one.ready.start_misses.filter(|_| one.level == level));

@@ -56,7 +56,7 @@ pub fn agreement(measured: &[ConditionSamples]) -> Table {
             Kind::Uint,
             "Difference that is allowed because an interrupt may fall on an edge of the window, and \
              for all IRQ lines together, because the kernel counts nested threaded interrupts, of \
-             which no probe is told.",
+             which have no tracepoint.",
         )
         .title("tolerance")
         .priority(40),

@@ -91,8 +91,8 @@ fn columns() -> Vec<Column> {
         Column::new(
             "probe_overhead_mean_ci95_ns",
             Kind::Real,
-            "Half width of the 95 % confidence interval of probe_overhead_mean_ns. A mean below it cannot be \
-             told from 0, and may be negative.",
+            "Half width of the 95 % confidence interval of probe_overhead_mean_ns. A self_mean_ns below it \
+             is below the detection limit, and may be negative.",
         )
         .detail(),
         Column::new(

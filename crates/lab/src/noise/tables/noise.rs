@@ -213,7 +213,7 @@ fn row(sample: &NoiseSample, cpu: &CpuNoise) -> Option<Vec<Value>> {
 
 /// Time of a class. Where every cycle is seen, kernel entry belongs to the context that it leads to,
 /// and there is no host; elsewhere the loop's own time in a detour is not known. Without a measured entry
-/// latency, entry and exit are not told from the time around them.
+/// latency, entry and exit are not distinguishable from the time around them.
 pub(super) fn class_ns(
     class: Class,
     sums: Option<[u64; Class::ALL.len()]>,

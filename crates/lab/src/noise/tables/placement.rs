@@ -205,18 +205,7 @@ mod tests {
             };
             fixed.add(quantum, 10);
         }
-        CpuNoise {
-            cpu,
-            start_ns: 0,
-            window_ns: 100_000,
-            result: LoopResult::Quanta(Box::new(fixed)),
-            lost_records: 0,
-            migrated: 0,
-            page_faults: None,
-            switches: None,
-            steal_ns: None,
-            smi_count: None,
-        }
+        CpuNoise::new(cpu, 0, 100_000, LoopResult::Quanta(Box::new(fixed)))
     }
 
     fn activity(cpu: u32, core: i32, ticks: bool) -> CpuActivity {

@@ -82,12 +82,26 @@ struct CorePmu {
     formats: Formats,
 }
 
+/// The CPUs that a PMU says it serves.
+fn cpus_of(root: &Root, pmu: &str) -> Option<Vec<u32>> {
+    parse_cpu_list(&root.text(format!("{DEVICES}/{pmu}/cpus"))?).ok()
+}
+
+/// The PMUs of the cores of some CPUs, each with them: `cpu_core` and `cpu_atom` on hybrid processors
+/// (arch/x86/events/intel/core.c), one of each kind of core on Arm. A processor of Intel or AMD with one kind of
+/// core has `cpu` without a list.
+#[must_use]
+pub fn pmus_of_some_cpus(root: &Root) -> Vec<(String, Vec<u32>)> {
+    let names = root.names(DEVICES).unwrap_or_default().into_iter();
+    names.filter_map(|name| cpus_of(root, &name).map(|cpus| (name, cpus))).collect()
+}
+
 impl CorePmu {
     /// Reads the PMU of that name, if it is one of cores: `cpu` on x86 with cores of one kind;
     /// otherwise the file `cpus` tells them from other PMUs (perf uses the same rule).
     fn read(root: &Root, name: String) -> Option<CorePmu> {
         let device = format!("{DEVICES}/{name}");
-        let cpus = root.text(format!("{device}/cpus")).and_then(|list| parse_cpu_list(&list).ok());
+        let cpus = cpus_of(root, &name);
         if cpus.is_none() && name != "cpu" {
             return None;
         }

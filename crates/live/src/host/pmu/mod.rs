@@ -17,7 +17,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use perf_event_open_sys::{bindings, ioctls, perf_event_open};
 use serde::Serialize;
 
-pub use encoding::{Encoding, EventAbsence, EventCatalogue};
+pub use encoding::{Encoding, EventAbsence, EventCatalogue, pmus_of_some_cpus};
 
 use super::root::Root;
 

@@ -1,11 +1,7 @@
 //! The net stimulus: pings or bulk TCP, over a veth pair between two unnamed network namespaces, or
 //! to a peer that a real NIC reaches.
 
-mod cards;
-mod ethtool;
 mod icmp;
-mod pair;
-mod rtnetlink;
 pub(super) mod steered;
 mod tcp;
 
@@ -15,6 +11,7 @@ use super::system::other_cpu;
 use super::wire::{Facts, WorkerError, facts};
 use super::worker_pool::WorkerPool;
 use super::{Rate, StimulusSettings};
+use crate::network::{ADDRESS_FAR, Pair};
 
 /// TCP port of the peer if none is given: "discard".
 const DISCARD_PORT: u16 = 9;
@@ -35,11 +32,11 @@ pub(super) fn start(
 /// *the sending CPU*. So the sending end is on the measured CPU, and the reader elsewhere.
 fn start_pair(settings: &StimulusSettings, pool: &mut WorkerPool) -> Result<Facts, WorkerError> {
     let (pair, path) = match settings.cards {
-        true => (pair::Pair::of_cards()?, "two cards, joined back to back"),
-        false => (pair::Pair::create()?, "veth pair"),
+        true => (Pair::of_cards()?, "two cards, joined back to back"),
+        false => (Pair::create()?, "veth pair"),
     };
     let mut facts = facts! { "stimulus": "net", "path": path };
-    facts.extend(pair.facts()?);
+    facts.extend(pair.facts());
     let measured = settings.cpus.first().copied();
     match settings.rate {
         Rate::Low => {
@@ -47,19 +44,19 @@ fn start_pair(settings: &StimulusSettings, pool: &mut WorkerPool) -> Result<Fact
             // The namespace of the answering end lives as long as its descriptor.
             pool.spawn("ping", measured, move |worker| {
                 let _keep = pair;
-                icmp::ping_loop(worker, pair::ADDRESS_FAR, interval)
+                icmp::ping_loop(worker, ADDRESS_FAR, interval)
             })?;
-            facts.extend(ping_facts(settings, pair::ADDRESS_FAR));
+            facts.extend(ping_facts(settings, ADDRESS_FAR));
         }
         Rate::High => {
             let (port_sender, port) = std::sync::mpsc::channel();
             pool.spawn("tcp-receiver", other_cpu(settings).or(measured), move |worker| {
                 pair.enter_far()?;
-                tcp::receive_loop(worker, pair::ADDRESS_FAR, &port_sender)
+                tcp::receive_loop(worker, ADDRESS_FAR, &port_sender)
             })?;
             pool.spawn("tcp-sender", measured, move |worker| {
                 let port = port.recv().map_err(|_| WorkerError::failed("no receiver"))?;
-                tcp::send_loop(worker, SocketAddrV4::new(pair::ADDRESS_FAR, port).into())
+                tcp::send_loop(worker, SocketAddrV4::new(ADDRESS_FAR, port).into())
             })?;
             facts.extend(tcp_facts());
         }

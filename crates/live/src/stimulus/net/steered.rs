@@ -4,10 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc;
 
-use rustix::thread::{UnshareFlags, unshare_unsafe};
-
-use super::cards::{CARDS, irqs_of, place};
-use super::pair::{ADDRESS_FAR, NEAR, Pair};
+use crate::network::{ADDRESS_FAR, CARDS, NEAR, Pair, PrivateSysfs, irqs_of, place};
 use crate::stimulus::wire::WorkerError;
 
 /// Both ends, without delayed segments.
@@ -55,7 +52,7 @@ fn connect(pair: Pair) -> Result<Ends, WorkerError> {
 /// Moves this thread into the near namespace of a veth pair, and steers packets to `cpu`.
 pub(in crate::stimulus) fn veth(cpu: u32) -> Result<Pair, WorkerError> {
     let pair = Pair::create()?;
-    steer(cpu).map_err(|error| {
+    PrivateSysfs::mount().and_then(|sysfs| sysfs.steer(NEAR, cpu)).map_err(|error| {
         WorkerError::unavailable(
             format!("packets can't be steered to CPU {cpu}: {error}"),
             "run as root, on a kernel with CONFIG_RPS",
@@ -95,43 +92,4 @@ pub(in crate::stimulus) fn across<F: Send + 'static, N>(
     let near = port.recv().map(near);
     let far = far.join().unwrap_or_else(|_| Err(WorkerError::failed("the far end panicked")))?;
     Ok((near.map_err(|_| WorkerError::failed("no far end"))?, far))
-}
-
-/// Steers the packets that arrive at the near end to `cpu` (receive packet steering,
-/// Documentation/networking/scaling.rst). The setting is in a file of the network namespace, which is
-/// visible through a mount in it.
-fn steer(cpu: u32) -> io::Result<()> {
-    // SAFETY: only this thread's view of mounts changes, and it ends when the connection is made; no
-    // descriptor is unshared.
-    unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
-    let mount = |source: &std::ffi::CStr, at: &std::ffi::CStr, flags: libc::c_ulong| {
-        // SAFETY: terminated strings that outlive the call; no data is given.
-        let result = unsafe {
-            libc::mount(source.as_ptr(), at.as_ptr(), source.as_ptr(), flags, std::ptr::null())
-        };
-        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-    };
-    mount(c"none", c"/", libc::MS_REC | libc::MS_PRIVATE)?;
-    mount(c"sysfs", c"/sys", libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC)?;
-    std::fs::write(format!("/sys/class/net/{NEAR}/queues/rx-0/rps_cpus"), mask(cpu))
-}
-
-/// One CPU as the kernel reads masks: words of 32 bits in hexadecimal, the highest first.
-fn mask(cpu: u32) -> String {
-    let mut words = vec![format!("{:x}", 1_u32 << (cpu % 32))];
-    words.extend((0..cpu / 32).map(|_| "00000000".to_owned()));
-    words.join(",")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn masks_are_as_the_kernel_reads_them() {
-        assert_eq!(mask(0), "1");
-        assert_eq!(mask(5), "20");
-        assert_eq!(mask(32), "1,00000000");
-        assert_eq!(mask(70), "40,00000000,00000000");
-    }
 }

@@ -5,13 +5,13 @@ use std::io;
 use std::path::Path;
 
 /// The cards, as the machine's kernel names them.
-pub(super) const CARDS: [&str; 2] = ["eth0", "eth1"];
+pub const CARDS: [&str; 2] = ["eth0", "eth1"];
 
 /// Numbers of a card's interrupts: its messages, or else its line. A virtio device is the child of the device
 /// that interrupts (Documentation/ABI/testing/sysfs-bus-pci: irq, msi_irqs).
 ///
 /// A card in another namespace is not visible here.
-pub(super) fn irqs_of(card: &str) -> Vec<u32> {
+pub fn irqs_of(card: &str) -> Vec<u32> {
     let Ok(device) = fs::canonicalize(format!("/sys/class/net/{card}/device")) else {
         return Vec::new();
     };
@@ -31,7 +31,7 @@ fn irqs_at(device: &Path) -> Vec<u32> {
 }
 
 /// Directs interrupts to a CPU. They are not restored: the machine ends with its experiment.
-pub(super) fn place(irqs: &[u32], cpu: u32) -> io::Result<()> {
+pub fn place(irqs: &[u32], cpu: u32) -> io::Result<()> {
     irqs.iter().try_for_each(|irq| {
         fs::write(format!("/proc/irq/{irq}/smp_affinity_list"), cpu.to_string())
     })

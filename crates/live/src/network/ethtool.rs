@@ -9,17 +9,17 @@ const SIOCETHTOOL: u32 = 0x8946;
 
 /// An offload and its pair of commands (`linux/ethtool.h`).
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Offload {
+pub struct Offload {
     get: u32,
     set: u32,
 }
 
 /// TCP segmentation by the device.
-pub(super) const TSO: Offload = Offload { get: 0x1e, set: 0x1f };
+pub const TSO: Offload = Offload { get: 0x1e, set: 0x1f };
 /// Segmentation by the kernel just before the driver.
-pub(super) const GSO: Offload = Offload { get: 0x23, set: 0x24 };
+pub const GSO: Offload = Offload { get: 0x23, set: 0x24 };
 /// Merging of received packets; on a veth it also switches NAPI on.
-pub(super) const GRO: Offload = Offload { get: 0x2b, set: 0x2c };
+pub const GRO: Offload = Offload { get: 0x2b, set: 0x2c };
 
 /// `struct ethtool_value`.
 #[repr(C)]
@@ -29,7 +29,7 @@ struct EthtoolValue {
 }
 
 /// The ethtool of the namespace in which the thread was when it was opened.
-pub(super) struct Ethtool(OwnedFd);
+pub struct Ethtool(OwnedFd);
 
 impl Ethtool {
     pub fn open() -> io::Result<Self> {

@@ -1,12 +1,10 @@
-//! A finding of the paper as a statement of numbers: whether it holds here.
+//! A finding of a paper as a statement of numbers: whether it holds here.
 
 use std::fmt;
 
-use super::super::estimate::Mean;
-
 /// Two counts are close when their ratio is no farther from 1. The paper calls 273 and 298, 286 and
 /// 300 "almost equal".
-pub(super) const CLOSE_RATIO: f64 = 0.10;
+pub(crate) const CLOSE_RATIO: f64 = 0.10;
 
 /// The verdict on a statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,17 +35,26 @@ impl fmt::Display for Verdict {
 
 /// A number with the verdict that follows from it.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Judged {
+pub(crate) struct Judged {
     /// The number that decides, if there is one.
-    pub(super) number: Option<f64>,
+    pub(crate) number: Option<f64>,
     /// The numbers that it is made of, in words.
-    pub(super) numbers: String,
+    pub(crate) numbers: String,
     /// The verdict.
-    pub(super) verdict: Verdict,
+    pub(crate) verdict: Verdict,
+}
+
+/// A measured or published number.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Figure {
+    /// The number.
+    pub(crate) mean: f64,
+    /// Half the width of its 95 % interval; 0 of a published number, which has none.
+    pub(crate) half_width: f64,
 }
 
 /// What was measured, or why it was not.
-pub(super) type Known = Result<Mean, String>;
+pub(crate) type Known = Result<Figure, String>;
 
 impl Judged {
     fn not(why: String) -> Judged {
@@ -55,17 +62,17 @@ impl Judged {
     }
 }
 
-fn words(mean: Mean) -> String {
+fn words(mean: Figure) -> String {
     format!("{:.1} ± {:.1}", mean.mean, mean.half_width)
 }
 
 /// A figure without an interval, as a published one is.
-pub(super) fn exactly(figure: u32) -> Mean {
-    Mean { mean: f64::from(figure), ..Mean::default() }
+pub(crate) fn exactly(number: f64) -> Figure {
+    Figure { mean: number, half_width: 0.0 }
 }
 
 /// `more` is more than `less`, beyond both intervals.
-pub(super) fn greater(more: Known, less: Known) -> Judged {
+pub(crate) fn greater(more: Known, less: Known) -> Judged {
     let (more, less) = match (more, less) {
         (Ok(more), Ok(less)) => (more, less),
         (Err(why), _) | (_, Err(why)) => return Judged::not(why),
@@ -81,12 +88,12 @@ pub(super) fn greater(more: Known, less: Known) -> Judged {
 }
 
 /// The interval of the refined method is narrower, as a part of what it is of.
-pub(super) fn narrower(refined: Known, basic: Known) -> Judged {
+pub(crate) fn narrower(refined: Known, basic: Known) -> Judged {
     let (refined, basic) = match (refined, basic) {
         (Ok(refined), Ok(basic)) => (refined, basic),
         (Err(why), _) | (_, Err(why)) => return Judged::not(why),
     };
-    let part = |mean: Mean| mean.half_width / mean.mean.abs();
+    let part = |mean: Figure| mean.half_width / mean.mean.abs();
     let numbers = format!("refined {}, basic {}", words(refined), words(basic));
     let (refined, basic) = (part(refined), part(basic));
     if refined.is_nan() || basic.is_nan() {
@@ -97,7 +104,7 @@ pub(super) fn narrower(refined: Known, basic: Known) -> Judged {
 }
 
 /// `one` and `other` are one count, but for [`CLOSE_RATIO`].
-pub(super) fn close(parts: [Known; 2], whole: Known) -> Judged {
+pub(crate) fn close(parts: [Known; 2], whole: Known) -> Judged {
     let [one, other] = parts;
     let (one, other, whole) = match (one, other, whole) {
         (Ok(one), Ok(other), Ok(whole)) => (one, other, whole),
@@ -114,7 +121,7 @@ pub(super) fn close(parts: [Known; 2], whole: Known) -> Judged {
 
 /// Judges whether lines that are `factor` times as long do not reduce misses. The full benefit is a ratio
 /// of 1 / `factor`; there is none if the ratio is nearer to 1 than to that.
-pub(super) fn no_benefit(long: Known, short: Known, factor: f64) -> Judged {
+pub(crate) fn no_benefit(long: Known, short: Known, factor: f64) -> Judged {
     let (long, short) = match (long, short) {
         (Ok(long), Ok(short)) => (long, short),
         (Err(why), _) | (_, Err(why)) => return Judged::not(why),
@@ -129,7 +136,7 @@ pub(super) fn no_benefit(long: Known, short: Known, factor: f64) -> Judged {
 }
 
 /// Between no benefit, 1, and all of it.
-pub(super) fn half_way(factor: f64) -> f64 {
+pub(crate) fn half_way(factor: f64) -> f64 {
     (1.0 + 1.0 / factor) / 2.0
 }
 
@@ -139,7 +146,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn mean(mean: f64, half_width: f64) -> Known {
-        Ok(Mean { mean, half_width, variance: 1.0, count: 20 })
+        Ok(Figure { mean, half_width })
     }
 
     fn not_measured() -> Known {

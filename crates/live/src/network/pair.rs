@@ -9,25 +9,29 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use lab::experiment::BenchError;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+use serde_json::{Map, Value as Json, json};
 
 use super::cards::CARDS;
 use super::ethtool::{Ethtool, GRO, GSO, TSO};
 use super::rtnetlink::Rtnetlink;
-use crate::stimulus::wire::{Facts, WorkerError, facts};
 
 /// The far end's address (a documentation network: it exists only in these namespaces).
-pub(super) const ADDRESS_FAR: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
-const ADDRESS_NEAR: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+pub const ADDRESS_FAR: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
+/// The near end's address.
+pub const ADDRESS_NEAR: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const PREFIX: u8 = 30;
-pub(super) const NEAR: &str = "irqlab-near";
-const FAR: &str = "irqlab-far";
+/// Name of the near end of a veth pair.
+pub const NEAR: &str = "irqlab-near";
+/// Name of its far end.
+pub const FAR: &str = "irqlab-far";
 /// Maximum time that cards take to return from namespaces that have ended.
 const RETURN_MAX: Duration = Duration::from_secs(5);
 
 /// The far namespace. The near one is that of the thread that called [`Pair::create`], and of the
 /// threads it starts. Both vanish with the process, because neither has a name.
-pub(in crate::stimulus) struct Pair {
+pub struct Pair {
     far: File,
     near_offloads: Offloads,
     far_offloads: Offloads,
@@ -46,7 +50,7 @@ struct Offloads {
 impl Pair {
     /// Moves the calling thread, which must be the only one, into a new namespace that is joined
     /// to another.
-    pub fn create() -> Result<Self, WorkerError> {
+    pub fn create() -> Result<Self, BenchError> {
         Self::join([NEAR, FAR], |_, far| {
             Rtnetlink::open()
                 .and_then(|netlink| netlink.create_veth(NEAR, FAR, far.as_raw_fd()))
@@ -56,10 +60,10 @@ impl Pair {
 
     /// As [`Pair::create`], with the two cards of a simulated machine as the ends. They return to
     /// their network when the namespaces end.
-    pub fn of_cards() -> Result<Self, WorkerError> {
+    pub fn of_cards() -> Result<Self, BenchError> {
         let home = open_namespace()?;
         let cards = CARDS.map(index_of_returned);
-        let cannot = |error: io::Error| WorkerError::failed(format!("the cards: {error}"));
+        let cannot = |error: io::Error| failed(format!("the cards: {error}"));
         let [near_card, far_card] = cards;
         let (near_card, far_card) = (near_card.map_err(cannot)?, far_card.map_err(cannot)?);
         Self::join(CARDS, move |near, far| {
@@ -76,8 +80,8 @@ impl Pair {
     /// Creates both namespaces; `connect` moves their ends into them, which then have these names.
     fn join(
         names: [&'static str; 2],
-        connect: impl FnOnce(&File, &File) -> Result<(), WorkerError>,
-    ) -> Result<Self, WorkerError> {
+        connect: impl FnOnce(&File, &File) -> Result<(), BenchError>,
+    ) -> Result<Self, BenchError> {
         leave_network()?;
         silence_ipv6();
         let far = open_namespace()?;
@@ -88,7 +92,7 @@ impl Pair {
         let near = open_namespace()?;
         connect(&near, &far)?;
         let broken = |name: &str, error: io::Error| {
-            WorkerError::failed(format!("setting up the interface {name}: {error}"))
+            failed(format!("setting up the interface {name}: {error}"))
         };
         let [near_name, far_name] = names;
         enter(&far)?;
@@ -101,27 +105,28 @@ impl Pair {
     }
 
     /// Moves the calling thread into the far namespace.
-    pub fn enter_far(&self) -> Result<(), WorkerError> {
+    pub fn enter_far(&self) -> Result<(), BenchError> {
         enter(&self.far)
     }
 
     /// Interfaces, addresses and offloads.
-    pub fn facts(&self) -> Result<Facts, WorkerError> {
+    #[must_use]
+    pub fn facts(&self) -> Map<String, Json> {
         let end = |name: &str, address: Ipv4Addr, offloads: Offloads| {
-            facts! {
+            json!({
                 "name": name, "address": address.to_string(),
                 "tso": offloads.tso, "gso": offloads.gso, "gro": offloads.gro,
-            }
+            })
         };
         let [near, far] = self.names;
         let ends =
             [end(near, ADDRESS_NEAR, self.near_offloads), end(far, ADDRESS_FAR, self.far_offloads)];
-        Ok(facts! { "interfaces": ends })
+        Map::from_iter([("interfaces".to_owned(), json!(ends))])
     }
 }
 
 /// A new network namespace; without the right to it, in a new user namespace.
-fn leave_network() -> Result<(), WorkerError> {
+fn leave_network() -> Result<(), BenchError> {
     match unshare_network() {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
             // SAFETY: the caller is the only thread, and nothing here depends on the user
@@ -138,16 +143,15 @@ fn unshare_network() -> io::Result<()> {
     unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.map_err(io::Error::from)
 }
 
-fn open_namespace() -> Result<File, WorkerError> {
+fn open_namespace() -> Result<File, BenchError> {
     let path = "/proc/thread-self/ns/net";
-    File::open(path).map_err(|error| {
-        WorkerError::unavailable(format!("{path} cannot be opened: {error}"), "mount /proc")
-    })
+    File::open(path)
+        .map_err(|error| unavailable(format!("{path} cannot be opened: {error}"), "mount /proc"))
 }
 
-fn enter(namespace: &File) -> Result<(), WorkerError> {
+fn enter(namespace: &File) -> Result<(), BenchError> {
     move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
-        .map_err(|error| WorkerError::failed(format!("setns: {error}")))
+        .map_err(|error| failed(format!("setns: {error}")))
 }
 
 /// IPv6 would send neighbour and router discovery of its own into the measurement. Best effort: a
@@ -199,16 +203,24 @@ fn index_of(name: &str) -> io::Result<u32> {
     }
 }
 
-fn refused(error: &io::Error) -> WorkerError {
-    WorkerError::unavailable(
+fn failed(message: String) -> BenchError {
+    BenchError::Failed(message)
+}
+
+fn unavailable(reason: String, remedy: &str) -> BenchError {
+    BenchError::Unavailable { reason, remedy: Some(remedy.to_owned()) }
+}
+
+fn refused(error: &io::Error) -> BenchError {
+    unavailable(
         format!("a network namespace is refused: {error}"),
         "run as root (CAP_SYS_ADMIN and CAP_NET_ADMIN), allow user namespaces \
          (sysctl -w user.max_user_namespaces=1000), or measure a real NIC with --peer HOST",
     )
 }
 
-fn no_veth(error: &io::Error) -> WorkerError {
-    WorkerError::unavailable(
+fn no_veth(error: &io::Error) -> BenchError {
+    unavailable(
         format!("a veth pair cannot be made: {error}"),
         "load the driver (modprobe veth), or measure a real NIC with --peer HOST",
     )

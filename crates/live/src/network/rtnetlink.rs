@@ -17,7 +17,7 @@ use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
 /// A connection to the rtnetlink of the namespace in which the thread was when it was opened.
-pub(super) struct Rtnetlink(Socket);
+pub struct Rtnetlink(Socket);
 
 impl Rtnetlink {
     pub fn open() -> io::Result<Self> {

@@ -1,0 +1,347 @@
+//! `irqlab signal advise`: which scheme to use, and the lines that set it.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use live::host::Root;
+use record::{Column, Kind, Run, Table, TableDisplay, Value, read_run};
+use serde_json::json;
+use signalling::{
+    Costs, Demand, RateRange, Scheme, SimulationError, Statistic, Times, Verdict, crossovers,
+    curves, evaluate, judge, parse_time_ns,
+};
+
+use super::costs::{self, CostArgs};
+use super::model::{LoadArgs, Schemes, crossover_table, schemes, statistic, usage};
+use super::rates::rate_range;
+use super::{Computed, fit, nic, run_of, titled};
+use crate::console;
+use crate::options::{Format, ResultArgs, Usage, help_with_exit_codes};
+use crate::run::OpenRun;
+
+/// Events of each simulation unless they are given: 500 are above the 99th percentile.
+const EVENTS: u64 = 50_000;
+/// Periods that are tried, ns; the best one's neighbours at the steps of [`FINER`] follow.
+const PERIODS_NS: [u64; 8] =
+    [10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000, 2_000_000];
+/// Factors of the period that was best, in per cent.
+const FINER: [u64; 4] = [125, 150, 175, 220];
+/// Events of the coalescing schemes that are tried.
+const COALESCED: u32 = 64;
+/// Most schemes between which crossovers are looked for.
+const CROSSING: usize = 8;
+
+/// Which scheme keeps a bound of the latency and a budget of the CPU, and the lines that set it
+#[derive(Debug, clap::Args)]
+#[command(after_help = help_with_exit_codes("Examples:
+  irqlab signal advise --interrupt-cost 4us --event-cost 500ns --rate 1k..200k --latency-bound 200us
+  irqlab signal advise --fit measured.csv --rate 50k --latency-bound 1ms --cpu-budget 20% --nic eth0
+
+Nothing is set: the lines are printed, with those that undo them."))]
+pub struct AdviseArgs {
+    #[command(flatten)]
+    costs: CostArgs,
+    /// Take the costs from a run of `signal fit`, or fit them to the measured rows of a CSV file or a run
+    #[arg(
+        long,
+        conflicts_with_all = ["interrupt_cost", "tick_cost", "event_cost", "poll_cost", "yield_cost", "wake_latency", "fixed_latency"],
+        value_name = "RUN|FILE",
+        help_heading = "Costs"
+    )]
+    fit: Option<PathBuf>,
+    /// Events per second that the scheme must be good for, as in 1k..200k or 50k
+    #[arg(long, value_parser = rate_range, value_name = "LO..HI")]
+    rate: RateRange,
+    /// Bound of the latency
+    #[arg(long, value_parser = parse_time_ns, value_name = "TIME")]
+    latency_bound: Option<u64>,
+    /// Figure of the latency that the bound is for: mean, p50, p99 or p99.9
+    #[arg(long, value_parser = statistic, default_value = "p99", value_name = "FIGURE")]
+    statistic: Statistic,
+    /// Largest part of the CPU that signalling and handling may take, as in 20%
+    #[arg(long, value_parser = per_cent, value_name = "PERCENT")]
+    cpu_budget: Option<f64>,
+    /// Schemes to choose from [default: interrupt, drain, spin, and clocked, deferred, coalesced and
+    /// hybrid ones of many periods]
+    #[arg(long, value_parser = schemes, value_name = "LIST")]
+    schemes: Option<Schemes>,
+    /// Print the lines that make this network interface use the scheme, and undo it
+    #[arg(long, value_name = "NAME")]
+    nic: Option<String>,
+    #[command(flatten)]
+    load: LoadArgs,
+    #[command(flatten)]
+    results: ResultArgs,
+}
+
+fn per_cent(text: &str) -> Result<f64, String> {
+    let wrong = || "allowed: above 0% and up to 100%, as in 20%".to_owned();
+    let number = text.strip_suffix('%').ok_or_else(wrong)?.parse::<f64>().map_err(|_| wrong())?;
+    if number > 0.0 && number <= 100.0 { Ok(number / 100.0) } else { Err(wrong()) }
+}
+
+/// Schemes to choose from where none are given.
+fn candidates(bound_ns: Option<u64>) -> Vec<Scheme> {
+    let mut list = vec![
+        Scheme::Interrupt,
+        Scheme::Drain { budget: signalling::BUDGET_DEFAULT },
+        Scheme::Spin,
+        Scheme::Hybrid { threshold: 1, suspend_ns: 20_000 },
+        Scheme::Hybrid { threshold: 8, suspend_ns: 20_000 },
+    ];
+    // Twice the bound for a mean, which is half of the period.
+    let useful = |period_ns: &u64| bound_ns.is_none_or(|bound_ns| *period_ns <= 2 * bound_ns);
+    for period_ns in PERIODS_NS.into_iter().filter(useful) {
+        list.push(Scheme::Clocked { period_ns });
+        list.push(Scheme::Deferred { delay_ns: period_ns });
+        list.push(Scheme::Coalesced { count: COALESCED, delay_ns: period_ns });
+    }
+    list
+}
+
+/// The same scheme with periods next to its own; none for schemes without.
+fn finer(scheme: Scheme) -> Vec<Scheme> {
+    let with = |period_ns: u64| match scheme {
+        Scheme::Clocked { .. } => Some(Scheme::Clocked { period_ns }),
+        Scheme::Deferred { .. } => Some(Scheme::Deferred { delay_ns: period_ns }),
+        Scheme::Coalesced { count, .. } => Some(Scheme::Coalesced { count, delay_ns: period_ns }),
+        _ => None,
+    };
+    let own_ns = match scheme {
+        Scheme::Clocked { period_ns: own_ns }
+        | Scheme::Deferred { delay_ns: own_ns }
+        | Scheme::Coalesced { delay_ns: own_ns, .. } => own_ns,
+        _ => return Vec::new(),
+    };
+    FINER.iter().filter_map(|per_cent| with(own_ns * per_cent / 100)).collect()
+}
+
+/// The costs of a run of `signal fit`, or those that measured rows determine.
+fn fitted(path: &Path) -> anyhow::Result<Costs> {
+    if path.is_dir() {
+        let run = read_run(path)?;
+        if run.table("costs").is_some() {
+            return costs_of(&run);
+        }
+    }
+    fit::fitted(path)
+}
+
+fn costs_of(run: &Run) -> anyhow::Result<Costs> {
+    let table = run.table("costs");
+    let value = |cost: &str| -> Option<u64> {
+        let table = table?;
+        let is = |row: &&Vec<Value>| table.get(row, "cost") == Some(&Value::Text(cost.to_owned()));
+        match table.get(table.rows().iter().find(is)?, "value_ns")? {
+            Value::Real(ns) if *ns >= 0.0 => Some(ns.round() as u64),
+            _ => None,
+        }
+    };
+    let needed = |cost: &str| {
+        let missing =
+            || Usage(format!("the run's table costs has no {cost} (give a run of signal fit)"));
+        value(cost).ok_or_else(missing)
+    };
+    let costs = Costs {
+        interrupt: Times::Constant(needed("interrupt")?),
+        tick: value("tick").map(Times::Constant),
+        event: Times::Constant(needed("event")?.max(1)),
+        poll_ns: value("poll").unwrap_or(100).max(1),
+        yield_ns: value("yield").unwrap_or(0),
+        wake_ns: value("wake").unwrap_or(0),
+        fixed_ns: value("fixed").unwrap_or(0),
+    };
+    costs.check().map_err(|error| Usage(error.to_string()))?;
+    Ok(costs)
+}
+
+/// Chooses, prints and records.
+pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
+    let root = Root::default();
+    let index = args.nic.as_ref().map(|name| nic::interface(&root, name)).transpose()?;
+    let costs = match &args.fit {
+        Some(path) => fitted(path)?,
+        None => args.costs.costs()?,
+    };
+    args.load.no_trace()?;
+    let simulation =
+        |scheme: Scheme, rate_hz: u64| args.load.simulation(&[], &costs, scheme, rate_hz, EVENTS);
+    let list = args.schemes.as_ref().map(|schemes| schemes.0.clone());
+    let list = list.unwrap_or_else(|| candidates(args.latency_bound));
+    simulation(list[0], args.rate.low_hz).check().map_err(usage)?;
+    let open = OpenRun::new("signal-advise", &args.results)?;
+    // A closed form has the mean alone.
+    let always = args.statistic != Statistic::Mean;
+    let mut ask = |scheme: Scheme, rate_hz: u64| evaluate(&simulation(scheme, rate_hz), always);
+    let demand = Demand {
+        statistic: args.statistic,
+        latency_bound_ns: args.latency_bound,
+        cpu_budget_ratio: args.cpu_budget,
+    };
+    let mut all = curves(&list, args.rate, &mut ask).map_err(usage)?;
+    let mut verdicts = judge(&all, &demand);
+    if args.schemes.is_none() && verdicts[0].keeps_all() {
+        all.extend(curves(&finer(verdicts[0].scheme), args.rate, &mut ask).map_err(usage)?);
+        verdicts = judge(&all, &demand);
+    }
+    let mut computed = Computed { settings: costs::settings(&costs), ..Computed::default() };
+    computed.settings.extend(args.load.settings(EVENTS));
+    for (key, value) in [
+        ("rate_low_hz", json!(args.rate.low_hz)),
+        ("rate_high_hz", json!(args.rate.high_hz)),
+        ("latency_bound_ns", json!(args.latency_bound)),
+        ("statistic", json!(args.statistic.label())),
+        ("cpu_budget_ratio", json!(args.cpu_budget)),
+        ("nic", json!(args.nic)),
+    ] {
+        computed.settings.insert(key.to_owned(), value);
+    }
+    if !verdicts[0].keeps_all() {
+        computed.warnings.push(format!(
+            "no scheme keeps all that was asked for; {} comes nearest (raise the bound or the budget, or \
+             lower the costs)",
+            verdicts[0].scheme
+        ));
+    }
+    computed.tables.push(advice_table(&verdicts));
+    if args.rate.low_hz < args.rate.high_hz {
+        computed.tables.push(crossing(args, &verdicts, &simulation)?);
+    }
+    let mut lines = Vec::new();
+    if let (Some(name), Some(index)) = (&args.nic, index) {
+        let (scheme, low_hz) = (verdicts[0].scheme, args.rate.low_hz);
+        let told = nic::lines(&root, name, index, scheme, low_hz, args.load.has_quota());
+        computed.warnings.extend(told.warnings);
+        computed.absent.extend(told.absent);
+        computed.tables.push(nic::table(&told.lines));
+        lines = told.lines;
+    }
+    let scripts = if lines.is_empty() { Vec::new() } else { nic::scripts(&lines) };
+    let exit = open.finish(&run_of("signal-advise", &open, computed), &scripts)?;
+    if let (Some(name), Format::Table, false) =
+        (&args.nic, args.results.printing.format(), lines.is_empty())
+    {
+        console::print(&nic::text(name, &lines))?;
+    }
+    Ok(exit)
+}
+
+/// The crossovers of CPU use between the best schemes of each kind. CPU use has more closed forms than quantiles do.
+fn crossing<'a>(
+    args: &AdviseArgs,
+    verdicts: &[Verdict],
+    simulation: &impl Fn(Scheme, u64) -> signalling::Simulation<'a>,
+) -> anyhow::Result<Table> {
+    let mut best: Vec<Scheme> = Vec::new();
+    for Verdict { scheme, .. } in verdicts {
+        let is_new = best.iter().all(|one| one.name() != scheme.name());
+        if best.len() < CROSSING && (is_new || args.schemes.is_some()) {
+            best.push(*scheme);
+        }
+    }
+    let mut ask = |scheme, rate_hz| -> Result<_, SimulationError> {
+        evaluate(&simulation(scheme, rate_hz), false)
+    };
+    let curves = curves(&best, args.rate, &mut ask).map_err(usage)?;
+    Ok(crossover_table(&crossovers(&curves, &mut ask).map_err(usage)?))
+}
+
+fn advice_table(verdicts: &[Verdict]) -> Table {
+    use Kind::{Bool, Real, Text, Uint};
+    let column = Column::new;
+    let columns = vec![
+        column("rank", Uint, "1 is the scheme to use, if it keeps everything.").priority(90),
+        column("scheme", Text, "How the CPU learns of events.").priority(100),
+        column("keeps_all", Bool, "Whether it keeps up, the latency's bound and the CPU's budget.")
+            .title("keeps all")
+            .priority(99),
+        column("cpu_max_ratio", Real, "Largest part of the CPU over the range of rates.")
+            .title("cpu")
+            .priority(98),
+        column("cpu_low_ratio", Real, "Part of the CPU at the lowest rate.")
+            .title("at the lowest rate")
+            .priority(60),
+        column("cpu_high_ratio", Real, "Part of the CPU at the highest rate.")
+            .title("at the highest")
+            .priority(60),
+        column(
+            "latency_max_ns",
+            Real,
+            "Largest latency over the range, of the figure that the bound is for (setting statistic).",
+        )
+        .title("latency")
+        .priority(97),
+        column("keeps_up", Bool, "Whether fewer than one event in 10,000 is lost at each rate.")
+            .title("keeps up")
+            .priority(70),
+        column("keeps_latency", Bool, "Whether the latency is within its bound; absent without one.")
+            .title("in bound")
+            .priority(80),
+        column("keeps_cpu", Bool, "Whether the CPU use is within its budget; absent without one.")
+            .title("in budget")
+            .priority(80),
+        column("drops_max_ratio", Real, "Largest part of the events that is lost; absent where no rate was simulated.")
+            .title("drops")
+            .priority(50),
+        column("method", Text, "closed-form, or simulation where any rate was simulated.").priority(40),
+    ];
+    let display = TableDisplay {
+        headline: "use {scheme}".to_owned(),
+        rows_max: Some(12),
+        notes: vec![
+            "rates {settings.rate_low_hz} to {settings.rate_high_hz}; the latency is its \
+             {settings.statistic}"
+                .to_owned(),
+        ],
+        ..titled("schemes, the best first")
+    };
+    let doc = "How each scheme does over a range of rates: those that keep everything first, of those the \
+               one that takes least CPU.";
+    let mut table = Table::new("advice", doc, columns).displayed(display);
+    for (at, verdict) in verdicts.iter().enumerate() {
+        table.push(vec![
+            (at as u64 + 1).into(),
+            verdict.scheme.to_string().into(),
+            verdict.keeps_all().into(),
+            verdict.cpu_max_ratio.into(),
+            verdict.cpu_ends_ratio.0.into(),
+            verdict.cpu_ends_ratio.1.into(),
+            verdict.latency_max_ns.into(),
+            verdict.keeps_up.into(),
+            verdict.keeps_latency.into(),
+            verdict.keeps_cpu.into(),
+            verdict.drops_max_ratio.into(),
+            verdict.method.label().into(),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budgets_are_in_per_cent() {
+        assert_eq!(per_cent("20%"), Ok(0.2));
+        for nonsense in ["", "20", "0%", "101%", "x%", "-5%", "nan%"] {
+            assert!(per_cent(nonsense).is_err(), "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn a_finer_period_is_tried_where_there_is_one() {
+        let text: Vec<String> =
+            finer("deferred:20us".parse().unwrap()).iter().map(ToString::to_string).collect();
+        assert_eq!(text, ["deferred:25us", "deferred:30us", "deferred:35us", "deferred:44us"]);
+        assert!(finer(Scheme::Spin).is_empty());
+        assert!(candidates(None).len() > candidates(Some(10_000)).len());
+    }
+
+    #[test]
+    fn tables_can_be_shown() {
+        for table in [advice_table(&[]), nic::table(&[])] {
+            assert_eq!(table.check_display(), Ok(()), "{}", table.name);
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! `irqlab signal`: interrupt, poll or clock?
+
+mod advise;
+mod costs;
+mod fit;
+mod model;
+mod nic;
+mod observations;
+mod rates;
+pub mod run;
+
+use std::process::ExitCode;
+
+use record::{Absence, Run, SCHEMA, Table, TableDisplay};
+use serde_json::{Map, Value as Json, json};
+
+use crate::run::OpenRun;
+
+/// Interrupt, poll or clock? What each scheme of signalling costs and delays
+#[derive(Debug, clap::Args)]
+pub struct SignalArgs {
+    #[command(subcommand)]
+    verb: SignalVerb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum SignalVerb {
+    Run(Box<run::RunArgs>),
+    Model(Box<model::ModelArgs>),
+    Fit(fit::FitArgs),
+    Advise(Box<advise::AdviseArgs>),
+}
+
+/// Computes, prints, records.
+pub fn run(args: &SignalArgs) -> anyhow::Result<ExitCode> {
+    match &args.verb {
+        SignalVerb::Run(args) => run::run(args),
+        SignalVerb::Model(args) => model::run(args),
+        SignalVerb::Fit(args) => fit::run(args),
+        SignalVerb::Advise(args) => advise::run(args),
+    }
+}
+
+/// What a verb computed.
+#[derive(Default)]
+struct Computed {
+    settings: Map<String, Json>,
+    warnings: Vec<String>,
+    absent: Vec<Absence>,
+    tables: Vec<Table>,
+}
+
+/// The run of a verb that computes, on no bench.
+fn run_of(experiment: &str, open: &OpenRun, computed: Computed) -> Run {
+    let mut settings = Map::new();
+    settings.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
+    settings.extend(computed.settings);
+    Run {
+        schema: SCHEMA.to_owned(),
+        experiment: experiment.to_owned(),
+        bench: "model".to_owned(),
+        started_utc: open.started().to_string(),
+        complete: true,
+        host: Map::new(),
+        settings,
+        observer: Map::new(),
+        warnings: computed.warnings,
+        absent: computed.absent,
+        tables: computed.tables,
+    }
+}
+
+/// Hints of a table under `title`, whose rows are shown in their order.
+fn titled(title: &str) -> TableDisplay {
+    TableDisplay { title: title.to_owned(), ..TableDisplay::default() }
+}

@@ -1,0 +1,184 @@
+//! `irqlab signal run`: the schemes, measured.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::bail;
+use lab::signal::{Load, Part, Plan, Rig};
+use live::host::{Root, host_facts, run_host_block};
+use live::signal::{LiveSignal, SignalSettings};
+use serde_json::{Map, Value as Json, json};
+use signalling::Scheme;
+
+use super::rates::{Rates, rates};
+use crate::console::Redraw;
+use crate::options::{
+    On, ResultArgs, Usage, duration_between, help_with_exit_codes, one_cpu, online_cpus, unique,
+};
+use crate::run::{OpenRun, stop_on_signals};
+
+/// Measure CPU use and latency of interrupts, polling and clocked interrupts
+#[derive(Debug, clap::Args)]
+#[command(after_help = help_with_exit_codes("Examples:
+  irqlab signal run                                    two threads, a ring and an eventfd
+  irqlab signal run --rates 1k,20k,100k --schemes interrupt,clocked:1ms,spin
+  sudo irqlab signal run --rig veth                    the kernel's network stack
+  sudo irqlab signal run --rig veth --parts throughput --loads idle,busy"))]
+pub struct RunArgs {
+    /// Where to measure: live
+    #[arg(long, default_value = "live", value_name = "BENCH")]
+    on: On,
+    /// What carries the events: threads (a ring in memory), veth (the kernel's network stack)
+    #[arg(long, default_value = "threads", value_parser = rig, value_name = "RIG")]
+    rig: Rig,
+    /// interrupt, drain, spin, yield, clocked:PERIOD, deferred:DELAY, coalesced:COUNT,DELAY,
+    /// hybrid:COUNT,TIME [default: interrupt, drain, clocked:1ms, clocked:100us, spin; on veth those it
+    /// has]
+    #[arg(long, value_parser = schemes, value_name = "LIST")]
+    schemes: Option<Schemes>,
+    /// rates: CPU use and latency by event rate; throughput: TCP by socket buffer; round-trips: latency
+    /// of small requests [default: rates; on veth all of them]
+    #[arg(long, value_delimiter = ',', value_parser = part, value_name = "LIST")]
+    parts: Vec<Part>,
+    /// What else runs on the receiving CPU: idle, background (a job of the lowest priority, whose
+    /// progress shows the CPU time that is left over), busy (a job of the same priority)
+    #[arg(long, value_delimiter = ',', default_value = "background,idle", value_parser = load,
+          value_name = "LIST")]
+    loads: Vec<Load>,
+    /// Events per second: a list; A..B stands for A, the numbers 1, 2 and 5 of each decade, and B
+    #[arg(long, default_value = "1k,5k,20k,50k,100k", value_parser = rates, value_name = "LIST")]
+    rates: Rates,
+    /// Sizes of the socket buffers of part throughput, KiB
+    #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16,32,64,128,256",
+          value_parser = clap::value_parser!(u64).range(1..=65_536), value_name = "LIST")]
+    socket_buffers: Vec<u64>,
+    /// The receiving CPU: exactly one [default: the last one]
+    #[arg(short = 'c', long, alias = "cpu", value_name = "LIST")]
+    cpus: Option<String>,
+    /// The sending CPU [default: the first other one]
+    #[arg(long, value_name = "CPU")]
+    sender_cpu: Option<u32>,
+    /// Length of a window
+    #[arg(short = 'd', long, allow_hyphen_values = true, value_parser = duration_between("10ms", "1h"),
+          default_value = "500ms", value_name = "TIME")]
+    duration: Duration,
+    /// How often each point is measured, in random order
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000), default_value_t = 3,
+          value_name = "N")]
+    repetitions: u32,
+    /// Work for each event in addition to receiving it: dependent additions, about one core cycle each
+    #[arg(long, value_parser = clap::value_parser!(u64).range(0..=1_000_000), default_value_t = 0,
+          value_name = "N")]
+    work: u64,
+    /// Determines when events are due, and the order of the points
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
+    #[command(flatten)]
+    results: ResultArgs,
+}
+
+/// Schemes of a list; commas are inside of schemes, too.
+#[derive(Clone, Debug)]
+struct Schemes(Vec<Scheme>);
+
+fn schemes(text: &str) -> Result<Schemes, String> {
+    Scheme::list(text).map(Schemes).map_err(|error| error.to_string())
+}
+
+/// The one of `all` that has this name.
+fn named<T: Copy>(all: &[T], word: fn(T) -> &'static str, text: &str) -> Result<T, String> {
+    let words: Vec<&str> = all.iter().map(|one| word(*one)).collect();
+    let found = all.iter().copied().find(|one| word(*one) == text);
+    found.ok_or_else(|| format!("allowed: {}", words.join(", ")))
+}
+
+fn rig(text: &str) -> Result<Rig, String> {
+    named(&Rig::ALL, Rig::word, text)
+}
+
+fn part(text: &str) -> Result<Part, String> {
+    named(&Part::ALL, Part::word, text)
+}
+
+fn load(text: &str) -> Result<Load, String> {
+    named(&Load::ALL, Load::word, text)
+}
+
+/// Schemes unless others are asked for.
+fn default_schemes(rig: Rig) -> &'static str {
+    match rig {
+        Rig::Threads => "interrupt,drain,clocked:1ms,clocked:100us,spin",
+        // The kernel drains after each interrupt.
+        Rig::Veth => "drain,clocked:1ms,clocked:100us,spin",
+    }
+}
+
+impl RunArgs {
+    fn plan(&self) -> anyhow::Result<Plan> {
+        let schemes = match &self.schemes {
+            Some(Schemes(schemes)) => unique(schemes),
+            None => Scheme::list(default_schemes(self.rig))?,
+        };
+        let parts = match (self.parts.is_empty(), self.rig) {
+            (false, _) => unique(&self.parts),
+            (true, Rig::Threads) => vec![Part::Rates],
+            (true, Rig::Veth) => Part::ALL.to_vec(),
+        };
+        Ok(Plan {
+            parts,
+            schemes,
+            loads: unique(&self.loads),
+            rates_hz: self.rates.0.clone(),
+            socket_buffers_bytes: unique(&self.socket_buffers)
+                .iter()
+                .map(|kib| kib * 1024)
+                .collect(),
+            repetitions: self.repetitions,
+            seed: self.seed,
+        })
+    }
+}
+
+/// Sender's and receiver's CPU.
+pub fn two_cpus(receivers: Option<&str>, sender: Option<u32>) -> anyhow::Result<(u32, u32)> {
+    let all = online_cpus(None)?;
+    let receiver = one_cpu(receivers, &online_cpus(receivers)?)?;
+    let sender = sender.or_else(|| all.iter().copied().find(|cpu| *cpu != receiver));
+    match sender {
+        None => bail!(lab::experiment::BenchError::NothingMeasurable {
+            reason: "sender and receiver need a CPU each, and this machine has one".to_owned(),
+            remedy: Some("irqlab signal model".to_owned()),
+        }),
+        Some(sender) if sender == receiver => {
+            bail!(Usage("--sender-cpu: it must be another CPU than the receiver's".to_owned()))
+        }
+        Some(sender) if !all.contains(&sender) => {
+            bail!(Usage(format!("--sender-cpu: CPU {sender} is not online here")))
+        }
+        Some(sender) => Ok((sender, receiver)),
+    }
+}
+
+/// Measures, prints, records.
+pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
+    if args.on != On::Live {
+        bail!(Usage("--on: signal runs on this machine only (--on live)".to_owned()));
+    }
+    let (sender_cpu, receiver_cpu) = two_cpus(args.cpus.as_deref(), args.sender_cpu)?;
+    let plan = args.plan()?;
+    let host = host_facts(&Root::default());
+    let open = OpenRun::new("signal", &args.results)?;
+    let settings: [(&str, Json); 1] = [("version", json!(env!("CARGO_PKG_VERSION")))];
+    let settings: Map<String, Json> =
+        settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+    let context = open.context(run_host_block(&host), settings);
+    let mut bench = LiveSignal::new(SignalSettings {
+        rig: args.rig,
+        sender_cpu,
+        receiver_cpu,
+        length: args.duration,
+        work_additions: args.work,
+        stop: stop_on_signals()?,
+    })?;
+    Ok(open.measure(&plan, context, &mut bench, Redraw::EachStep, |_, _| Vec::new())?.0)
+}

@@ -1,0 +1,288 @@
+//! `irqlab signal model`, `fit` and `advise`: what is computed, without a bench.
+
+mod cli_support;
+
+use cli_support::{Place, absence, check_refused, rows};
+use serde_json::Value as Json;
+
+fn row<'a>(run: &'a Json, table: &str, scheme: &str, rate_hz: u64) -> &'a Json {
+    let is = |row: &&Json| row["scheme"] == scheme && row["rate_hz"] == rate_hz;
+    rows(run, table).iter().find(is).unwrap_or_else(|| panic!("no row {scheme} {rate_hz}"))
+}
+
+fn number(row: &Json, column: &str) -> f64 {
+    row[column].as_f64().unwrap_or_else(|| panic!("{column} is absent in {row}"))
+}
+
+#[test]
+fn model_has_the_papers_overheads_and_says_how_each_row_was_computed() {
+    let place = Place::new();
+    let words =
+        ["signal", "model", "--json", "--rates", "500,10k,400k", "--latency-bound", "100us"];
+    let ended = place.run(&words);
+    ended.assert_code(0);
+    let run = ended.json();
+    assert_eq!((&run["experiment"], &run["bench"]), (&"signal-model".into(), &"model".into()));
+    // lambda (C + alpha) = 10,000 * 5 us; beta C + lambda alpha = 1,000 * 4 us + 10,000 * 1 us.
+    let interrupt = row(&run, "model", "interrupt", 10_000);
+    assert!((number(interrupt, "cpu_ratio") - 0.05).abs() < 1e-9);
+    assert_eq!(interrupt["method"], "closed-form");
+    assert_eq!(interrupt["quantiles_method"], "simulation");
+    let clocked = row(&run, "model", "clocked:1ms", 10_000);
+    assert!((number(clocked, "cpu_ratio") - 0.014).abs() < 1e-9);
+    assert!(number(clocked, "latency_p99_ns") > 900_000.0);
+    assert!(number(interrupt, "latency_p99_ns") < 100_000.0);
+    // Both cost the same at the clock's own rate.
+    let crossing = rows(&run, "crossovers")
+        .iter()
+        .find(|row| row["scheme_below"] == "interrupt" && row["scheme_above"] == "clocked:1ms");
+    assert!((number(crossing.expect("they cross"), "rate_hz") - 1_000.0).abs() < 5.0);
+    let bounds: Vec<&Json> = rows(&run, "bounds").iter().map(|row| &row["scheme"]).collect();
+    assert!(
+        bounds.contains(&&"spin".into()) && !bounds.contains(&&"clocked:1ms".into()),
+        "{bounds:?}"
+    );
+    // Twice its capacity: half of the events are lost, and no latency is negative.
+    let over = row(&run, "model", "interrupt", 400_000);
+    assert_eq!((&over["method"], &over["is_over_capacity"]), (&"simulation".into(), &true.into()));
+    assert!((number(over, "drops_ratio") - 0.5).abs() < 0.02);
+    assert!((number(over, "capacity_hz") - 200_000.0).abs() < 1e-3);
+    let warnings = run["warnings"].to_string();
+    assert!(warnings.contains("interrupt keeps up with less than 200000 events/s"), "{warnings}");
+    // The same seed gives the same digits.
+    assert_eq!(rows(&place.run(&words).json(), "model"), rows(&run, "model"));
+}
+
+#[test]
+fn interrupts_livelock_an_application_and_a_clock_with_a_quota_does_not() {
+    let place = Place::new();
+    let words = [
+        "signal",
+        "model",
+        "--json",
+        "--schemes",
+        "interrupt,clocked:1ms",
+        "--rates",
+        "10k,30k",
+        "--interrupt-cost",
+        "30us",
+        "--event-cost",
+        "20us",
+        "--application",
+        "20us,128",
+        "--quota",
+        "16",
+    ];
+    let run = place.run(&words).json();
+    let throughput = |scheme, rate_hz| number(row(&run, "model", scheme, rate_hz), "throughput_hz");
+    assert!(throughput("interrupt", 10_000) > 9_500.0);
+    assert!(throughput("interrupt", 30_000) < 100.0);
+    assert!(throughput("clocked:1ms", 30_000) > 15_000.0);
+}
+
+#[test]
+fn a_trace_has_its_own_rate() {
+    let place = Place::new();
+    let times: String =
+        (0..5_000_u64).map(|event| format!("{}\n", 1_000 + event * 20_000)).collect();
+    std::fs::write(place.path().join("trace"), format!("# ns\n{times}")).unwrap();
+    let ended = place.run(&["signal", "model", "--json", "--arrivals", "trace:trace"]);
+    let run = ended.assert_code(0).json();
+    assert!(rows(&run, "model").iter().all(|row| row["rate_hz"] == 50_000));
+    assert_eq!(absence(&run, "crossovers"), Some("there is one rate only"));
+    assert_eq!(number(row(&run, "model", "interrupt", 50_000), "latency_mean_ns"), 5_000.0);
+    std::fs::write(place.path().join("trace"), "5\n3\n").unwrap();
+    let ended = place.run(&["signal", "model", "--arrivals", "trace:trace"]);
+    ended.assert_code(2).assert_says("event 1 is before the one before it");
+    std::fs::write(place.path().join("trace"), "5\nx\n").unwrap();
+    let ended = place.run(&["signal", "model", "--arrivals", "trace:trace"]);
+    ended.assert_code(2).assert_says("line 2: no time in whole ns");
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let refused = |words: &[&str], says: &str| {
+        check_refused(&[&["signal", "model"], words].concat(), says);
+    };
+    refused(&["--schemes", "poll"], "there is no such scheme");
+    refused(&["--schemes", "clocked"], "its parameters are missing");
+    refused(&["--rates", "0"], "is no rate from 1 to 1G");
+    refused(&["--rates", "5k..1k"], "the lower rate comes first");
+    refused(&["--event-cost", "0ns"], "the cost of an event is 0 (give at least 1ns)");
+    refused(&["--event-cost", "2s"], "give at most 1s");
+    refused(&["--interrupt-cost", "4"], "is no time");
+    refused(&["--ring", "0"], "not in 1..=16777216");
+    refused(&["--arrivals", "sometimes"], "allowed: poisson, periodic");
+    refused(&["--user-slice", "1ns"], "the time slice is 1 (give 1us to 10s)");
+    refused(&["--application", "20us"], "the length of the queue");
+    refused(&["--statistic", "max"], "allowed: mean, p50, p99, p99.9");
+}
+
+/// A sweep as a user measures it, in the units that the file's names state.
+fn sweep(place: &Place) {
+    let words = [
+        "signal",
+        "model",
+        "--json",
+        "--simulate",
+        "--seed",
+        "9",
+        "--wake-latency",
+        "5us",
+        "--fixed-latency",
+        "2us",
+        "--interrupt-cost",
+        "3500ns",
+        "--event-cost",
+        "900ns",
+        "--rates",
+        "5k,20k,40k,80k",
+        "--events",
+        "20000",
+        "--schemes",
+        "interrupt,drain,spin,clocked:1ms,deferred:50us,coalesced:32,50us,hybrid:8,20us",
+    ];
+    let run = place.run(&words).json();
+    let mut csv = "mode,load_hz,cpu_percent,latency_mean_us,throughput_hz,note\n".to_owned();
+    for row in rows(&run, "model") {
+        let scheme = row["scheme"].as_str().unwrap();
+        let (cpu, latency) =
+            (number(row, "cpu_ratio") * 100.0, number(row, "latency_mean_ns") / 1e3);
+        let rate = number(row, "rate_hz");
+        csv += &format!("\"{scheme}\",{rate},{cpu},{latency},{rate},x\n");
+    }
+    std::fs::write(place.path().join("measured.csv"), csv).unwrap();
+}
+
+#[test]
+fn fit_gives_the_costs_back_and_predicts_what_it_has_not_seen() {
+    let place = Place::new();
+    sweep(&place);
+    let ended = place.run(&[
+        "signal",
+        "fit",
+        "--json",
+        "--data",
+        "measured.csv",
+        "--hold-out",
+        "0.3",
+        "--seed",
+        "7",
+        "--out",
+        "f",
+    ]);
+    let run = ended.assert_code(0).json();
+    for (cost, truth) in
+        [("interrupt", 3_500.0), ("event", 900.0), ("wake", 5_000.0), ("fixed", 2_000.0)]
+    {
+        let row = rows(&run, "costs").iter().find(|row| row["cost"] == cost).expect(cost);
+        assert!((number(row, "value_ns") / truth - 1.0).abs() < 0.05, "{row}");
+        assert!(number(row, "ci95_low_ns") <= number(row, "ci95_high_ns"), "{row}");
+    }
+    let held = |figure: &str| {
+        let is = |row: &&Json| row["rows"] == "held-out" && row["figure"] == figure;
+        rows(&run, "errors").iter().find(is).expect("held-out rows")
+    };
+    assert!(number(held("cpu per event"), "error_max_ratio") < 0.15);
+    assert!(number(held("mean latency"), "error_max_ratio") < 0.25);
+    assert!(number(held("cpu per event"), "row_count") >= 8.0);
+    assert_eq!(rows(&run, "residuals").len(), 28);
+    let simulated = |row: &&Json| row["latency_method"] == "simulation";
+    assert!(
+        rows(&run, "residuals")
+            .iter()
+            .filter(simulated)
+            .all(|row| row["scheme"] == "hybrid:8,20us")
+    );
+    assert!(run["warnings"].to_string().contains("columns that were not read: note"));
+    // The run's costs are what advise goes on with.
+    let words =
+        ["signal", "advise", "--json", "--fit", "f", "--rate", "50k", "--latency-bound", "1ms"];
+    let advised = place.run(&words).assert_code(0).json();
+    assert_eq!(advised["settings"]["poll_cost_ns"], 100);
+    let c = advised["settings"]["interrupt_cost"].as_str().unwrap().to_owned();
+    assert!(c.starts_with("3") && c.ends_with("ns"), "{c}");
+}
+
+#[test]
+fn advise_names_the_cheapest_scheme_that_keeps_the_bound_and_its_lines() {
+    let place = Place::new();
+    let advise = |words: &[&str]| {
+        let ended =
+            place.run(&[&["signal", "advise", "--json", "--event-cost", "500ns"], words].concat());
+        ended.assert_code(0).json()
+    };
+    let run = advise(&["--rate", "1k..200k", "--latency-bound", "200us"]);
+    let first = &rows(&run, "advice")[0];
+    assert_eq!((&first["rank"], &first["keeps_all"]), (&1.into(), &true.into()));
+    assert!(number(first, "latency_max_ns") <= 200_000.0);
+    for row in rows(&run, "advice").iter().filter(|row| row["keeps_all"] == true) {
+        assert!(number(row, "cpu_max_ratio") >= number(first, "cpu_max_ratio"), "{row}");
+    }
+    assert!(!rows(&run, "crossovers").is_empty());
+    // No scheme is as fast as that with so little: the nearest is named, and said not to keep it.
+    let run = advise(&["--rate", "100k", "--latency-bound", "1us", "--cpu-budget", "1%"]);
+    assert_eq!(rows(&run, "advice")[0]["keeps_all"], false);
+    assert!(run["warnings"].to_string().contains("no scheme keeps all"));
+    // Lines for an interface that every machine has; nothing is set.
+    let path = "/sys/class/net/lo/gro_flush_timeout";
+    let before = std::fs::read_to_string(path).unwrap();
+    let run = advise(&["--rate", "10k", "--schemes", "deferred:50us", "--nic", "lo", "--out", "a"]);
+    let line = &rows(&run, "lines")[0];
+    assert_eq!(line["set_line"], format!("echo 50000 > {path}"));
+    assert_eq!(line["undo_line"], format!("echo {} > {path}", before.trim()));
+    assert_eq!(std::fs::read_to_string(path).unwrap(), before);
+    let script = std::fs::read_to_string(place.path().join("a/undo.sh")).unwrap();
+    assert!(script.contains(line["undo_line"].as_str().unwrap()), "{script}");
+}
+
+#[test]
+fn what_cannot_be_fitted_or_advised_is_refused() {
+    let place = Place::new();
+    let fit = |text: &str| {
+        std::fs::write(place.path().join("m.csv"), text).unwrap();
+        place.run(&["signal", "fit", "--data", "m.csv"])
+    };
+    let head = "scheme,rate_hz,cpu_ratio,latency_mean_ns\n";
+    fit("a,b\n1,2\n").assert_code(2).assert_says("columns scheme and rate_hz");
+    fit(&format!("{head}poll,1,1,1\n")).assert_code(2).assert_says("line 2: cannot read scheme");
+    fit(&format!("{head}interrupt,1000,0.1,\n"))
+        .assert_code(2)
+        .assert_says("more figures than costs");
+    fit(&format!("{head}interrupt,1000,0,1\ndrain,1,1,1\n"))
+        .assert_code(2)
+        .assert_says("data row 1");
+    let rows: String =
+        (1..20).map(|i| format!("interrupt,{},{},\n", i * 1_000, f64::from(i) / 200.0)).collect();
+    fit(&format!("{head}{rows}"))
+        .assert_code(2)
+        .assert_says("cannot tell interrupt_ns, event_ns apart");
+    check_refused(
+        &["signal", "fit", "--data", "nowhere.csv", "--hold-out", "1"],
+        "0 to less than 0.9",
+    );
+    place
+        .run(&["signal", "fit", "--data", "nowhere.csv"])
+        .assert_code(1)
+        .assert_says("cannot read nowhere.csv");
+    let refused = |words: &[&str], says: &str| {
+        check_refused(&[&["signal", "advise"], words].concat(), says);
+    };
+    refused(&[], "--rate");
+    refused(
+        &["--rate", "1k", "--nic", "nowhere0"],
+        "there is no such network interface (there are: ",
+    );
+    refused(&["--rate", "1k", "--cpu-budget", "20"], "as in 20%");
+    refused(&["--rate", "1k", "--fit", "x", "--event-cost", "1us"], "cannot be used with");
+    refused(&["--rate", "1k", "--arrivals", "trace:x"], "a trace has one rate");
+}
+
+#[test]
+fn the_bench_has_a_speed_for_each_scheme() {
+    let ended =
+        Place::new().run(&["bench", "signal", "--events", "20000", "--rounds", "1", "--json"]);
+    let run = ended.assert_code(0).json();
+    assert_eq!(rows(&run, "speed").len(), 8);
+    assert!(rows(&run, "speed").iter().all(|row| number(row, "events_hz") > 1e3));
+}

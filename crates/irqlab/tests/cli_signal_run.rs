@@ -1,0 +1,137 @@
+//! `irqlab signal run`: what a user sees, and that the machine is as before, however the run ends.
+
+mod cli_support;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+use cli_support::{Ended, Place, absence, alone, check_refused, lives, rows, signal, wait_until};
+use rustix::process::Signal;
+
+/// Every setting of the interfaces of this network namespace that a scheme changes.
+fn settings() -> BTreeMap<String, String> {
+    let mut all = BTreeMap::new();
+    for entry in std::fs::read_dir("/sys/class/net").unwrap().flatten() {
+        for attribute in
+            ["napi_defer_hard_irqs", "gro_flush_timeout", "threaded", "queues/rx-0/rps_cpus"]
+        {
+            let path = entry.path().join(attribute);
+            // The loopback interface has no threads; what cannot be read cannot be set either.
+            if let Ok(value) = std::fs::read_to_string(&path) {
+                all.insert(path.display().to_string(), value);
+            }
+        }
+    }
+    all
+}
+
+fn can_measure(words: &[&str]) -> bool {
+    let place = Place::new();
+    let mut command = place.irqlab(&["signal", "run", "-q", "-d", "10ms", "--repetitions", "1"]);
+    let ended = Ended::of(command.args(["--rates", "100", "--loads", "idle"]).args(words));
+    if !Path::new("/sys/devices/system/cpu/cpu1").exists() {
+        needs::not_run(needs::Need::Cpus, "sender and receiver need a CPU each");
+        return false;
+    }
+    if words.contains(&"veth") && ended.err.contains("namespace") {
+        needs::not_run(needs::Need::Namespaces, "a network namespace is refused");
+        return false;
+    }
+    ended.assert_code(0);
+    true
+}
+
+#[test]
+fn between_threads_a_table_of_each_load_and_scheme() {
+    let _alone = alone();
+    if !can_measure(&[]) {
+        return;
+    }
+    let place = Place::new();
+    let words = "signal run --json -d 50ms --repetitions 2 --rates 1k,5k --schemes \
+                 drain,coalesced:8,1ms,spin --parts rates,throughput";
+    let ended = place.run(&words.split_whitespace().collect::<Vec<_>>());
+    ended.assert_code(0);
+    let run = ended.json();
+    assert_eq!((&run["experiment"], &run["bench"]), (&"signal".into(), &"live".into()));
+    assert_eq!(run["settings"]["rig"], "threads");
+    let rates = rows(&run, "rates");
+    assert_eq!(rates.len(), 2 * 2 * 3);
+    for row in rates {
+        let is_idle = row["load"] == "idle";
+        assert_eq!((row["repetitions"].as_u64(), row["cpu_ratio"].is_null()), (Some(2), is_idle));
+        assert!(row["latency_mean_ns"].as_f64().is_some_and(|mean| mean > 0.0), "{row}");
+    }
+    let why = absence(&run, "drain, background").expect("two threads have no sockets");
+    assert!(why.contains("two threads have no sockets"), "{why}");
+}
+
+#[test]
+fn bad_words_are_refused_with_what_is_allowed() {
+    for (words, says) in [
+        ("signal run --rig tap", "threads, veth"),
+        ("signal run --schemes poll", "there is no such scheme"),
+        ("signal run --loads full", "idle, background, busy"),
+        ("signal run --parts all", "rates, throughput, round-trips"),
+        ("signal run --rates 0", "no rate"),
+        ("signal run -d 1ms", "10ms to 1h"),
+        ("signal run --socket-buffers 0", "1..=65536"),
+        ("signal run --on sim", "--on live"),
+        ("signal run --sender-cpu 99999", "not online"),
+    ] {
+        check_refused(&words.split_whitespace().collect::<Vec<_>>(), says);
+    }
+}
+
+fn start(place: &Place, words: &str) -> Child {
+    let words: Vec<&str> = words.split_whitespace().collect();
+    place.irqlab(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// The threads of a process are in so many network namespaces.
+fn namespaces(pid: u32) -> usize {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
+    let namespace = |thread: std::fs::DirEntry| std::fs::read_link(thread.path().join("ns/net"));
+    let mut found: Vec<_> = threads.flatten().filter_map(|thread| namespace(thread).ok()).collect();
+    found.sort_unstable();
+    found.dedup();
+    found.len()
+}
+
+#[test]
+fn the_machine_is_as_before_however_a_run_on_a_veth_ends() {
+    let _alone = alone();
+    if !can_measure(&["--rig", "veth", "--schemes", "drain", "--parts", "rates"]) {
+        return;
+    }
+    let before = settings();
+    let place = Place::new();
+    let clocked =
+        "signal run --rig veth --parts rates --schemes clocked:1ms --rates 1k --loads idle";
+    // Success, and nothing measurable.
+    let words = format!("{clocked} -d 50ms --repetitions 1");
+    place.run(&words.split_whitespace().collect::<Vec<_>>()).assert_code(0);
+    assert_eq!(settings(), before);
+    let words = "signal run --rig veth --parts rates --schemes coalesced:8,1ms";
+    place.run(&words.split_whitespace().collect::<Vec<_>>()).assert_code(4);
+    assert_eq!(settings(), before);
+    // Ctrl-C and SIGKILL while the namespaces and their settings are there.
+    for end in [Signal::INT, Signal::KILL] {
+        let mut child = start(&place, &format!("{clocked} -d 200ms --repetitions 1000"));
+        wait_until("sender and receiver are in namespaces of their own", || {
+            namespaces(child.id()) >= 3
+        });
+        assert_eq!(settings(), before, "the settings are those of the namespace");
+        signal(&child, end);
+        let status = child.wait().unwrap();
+        // Before the first window's end there is nothing to keep.
+        let is_as_expected = match end {
+            Signal::INT => matches!(status.code(), Some(0 | 1)),
+            _ => status.code().is_none(),
+        };
+        assert!(is_as_expected, "{end:?}: {status}");
+        assert!(!lives(child.id()));
+        assert_eq!(settings(), before);
+    }
+}

@@ -1,0 +1,402 @@
+//! The paper's findings, each judged by what was measured and by the published figures.
+
+use record::{Column, Format, Kind, Table, Value};
+use signalling::{BUDGET_DEFAULT, Scheme};
+use stats::interval::from_values;
+
+use super::super::sample::{Load, RateWindow, RoundTripWindow, Samples};
+use super::published::Published;
+use super::tables::{mbit_per_s, mean, most};
+use crate::judge::{Figure, Judged, Known, Verdict, exactly, greater};
+
+const INTERRUPT: Scheme = Scheme::Drain { budget: BUDGET_DEFAULT };
+/// The slowest and the fastest clock that all tables have.
+const SLOW: Scheme = Scheme::Clocked { period_ns: 2_000_000 };
+const FAST: Scheme = Scheme::Clocked { period_ns: 250_000 };
+const SLOW_PERIOD_NS: f64 = 2e6;
+/// Numbers of the tables whose published figures are judged: the same machine, without and with load.
+const IDLE: (Load, u32) = (Load::Idle, 2);
+const BUSY: (Load, u32) = (Load::Busy, 3);
+/// At least this part of another throughput keeps up with it.
+const KEEPS_UP: f64 = 0.9;
+
+/// What was measured, by what the paper asks of it.
+pub(super) struct Measured<'a> {
+    /// The windows.
+    pub samples: &'a Samples,
+}
+
+/// Mean and interval over repetitions.
+fn over(values: Vec<f64>) -> Known {
+    match (from_values(&values), values.first()) {
+        (Some(interval), _) => Ok(Figure { mean: interval.mean, half_width: interval.half_width }),
+        // One repetition has no interval, and so is beyond none.
+        (None, Some(one)) => Ok(Figure { mean: *one, half_width: f64::INFINITY }),
+        (None, None) => Err("not measured".to_owned()),
+    }
+}
+
+impl Measured<'_> {
+    /// Throughput, Mbit/s.
+    pub fn mbit_per_s(&self, load: Load, scheme: Scheme, bytes: u64) -> Known {
+        let of = self.samples.transfers.iter().filter(|window| {
+            let point = window.point;
+            (point.load, point.scheme, point.socket_buffer_bytes) == (load, scheme, bytes)
+        });
+        over(of.filter_map(mbit_per_s).collect())
+    }
+
+    /// A figure of the round trips without a CPU-bound job, ns.
+    pub fn round_trip_ns(
+        &self,
+        scheme: Scheme,
+        bulk: bool,
+        figure: fn(&RoundTripWindow) -> Option<f64>,
+    ) -> Known {
+        let of = self.samples.round_trips.iter().filter(|window| {
+            let point = window.point;
+            (point.load, point.scheme, point.bulk) == (Load::Idle, scheme, bulk)
+        });
+        over(of.filter_map(figure).collect())
+    }
+
+    /// CPU use of a scheme, 0 to 1, by the job of the lowest priority.
+    fn cpu_ratio(&self, scheme: Scheme) -> Known {
+        let is_accepted = |window: &&RateWindow| window.contamination().is_none();
+        let accepted = self.samples.rates.iter().filter(is_accepted);
+        let of = accepted.filter(|window| window.point.scheme == scheme);
+        let used = |window: &RateWindow| match window.point.load {
+            Load::Background => Some(1.0 - window.activity.leftover_ratio()?),
+            Load::Idle | Load::Busy => None,
+        };
+        over(of.filter_map(used).collect())
+    }
+}
+
+/// A statement about one thing.
+struct Statement {
+    name: &'static str,
+    of: String,
+    claim: &'static str,
+    measured: Judged,
+    /// Absent if the paper has no figures for it.
+    published: Option<Judged>,
+}
+
+/// Both sides of a statement about throughput.
+struct Sides<'a> {
+    paper: &'a Published,
+    measured: Measured<'a>,
+}
+
+impl Sides<'_> {
+    /// Judges `more > less` of two throughputs at a size, measured and published.
+    fn throughput(
+        &self,
+        name: &'static str,
+        claim: &'static str,
+        (load, table): (Load, u32),
+        kib: u64,
+        (more, less, factor): (Scheme, Scheme, f64),
+    ) -> Statement {
+        let bytes = kib * 1024;
+        let here = |scheme| self.measured.mbit_per_s(load, scheme, bytes);
+        let there = |scheme| self.published(table, scheme, bytes);
+        Statement {
+            name,
+            of: format!("{kib} KiB, {}", load.word()),
+            claim,
+            measured: greater(here(more), times(here(less), factor)),
+            published: Some(greater(there(more), times(there(less), factor))),
+        }
+    }
+
+    fn published(&self, table: u32, scheme: Scheme, bytes: u64) -> Known {
+        let found = self.paper.mbit_per_s(table, scheme, bytes);
+        found.map(exactly).ok_or_else(|| "the paper has no figure".to_owned())
+    }
+
+    /// The throughput with the clock as a factor of that with interrupts: with load, and without.
+    fn gains(&self, kib: u64) -> Statement {
+        let bytes = kib * 1024;
+        let here = |(load, _): (Load, u32)| {
+            let of = |scheme| self.measured.mbit_per_s(load, scheme, bytes);
+            quotient(of(SLOW), of(INTERRUPT))
+        };
+        let there = |(_, table): (Load, u32)| {
+            let of = |scheme| self.published(table, scheme, bytes);
+            quotient(of(SLOW), of(INTERRUPT))
+        };
+        Statement {
+            name: "a loaded receiver gains most",
+            of: format!("{kib} KiB"),
+            claim: "clock 500 Hz / interrupt: busy > idle",
+            measured: greater(here(BUSY), here(IDLE)),
+            published: Some(greater(there(BUSY), there(IDLE))),
+        }
+    }
+
+    /// A figure of published round trips: minimum, mean or maximum.
+    fn trip(&self, scheme: Scheme, bulk: bool, at: usize) -> Known {
+        let found = self.paper.round_trip_ns(scheme, bulk);
+        found.map(|ns| exactly(ns[at])).ok_or_else(|| "the paper has no figure".to_owned())
+    }
+
+    fn latencies(&self) -> Vec<Statement> {
+        let here = |scheme, bulk, figure| self.measured.round_trip_ns(scheme, bulk, figure);
+        let one = |name, bulk: bool, claim, measured, published| Statement {
+            name,
+            of: if bulk { "during a bulk transfer" } else { "alone" }.to_owned(),
+            claim,
+            measured,
+            published,
+        };
+        let mut all = vec![
+            one(
+                "the clock costs latency",
+                false,
+                "mean: clock 500 Hz > interrupt",
+                greater(here(SLOW, false, mean), here(INTERRUPT, false, mean)),
+                Some(greater(self.trip(SLOW, false, 1), self.trip(INTERRUPT, false, 1))),
+            ),
+            one(
+                "a higher clock rate narrows the latency",
+                false,
+                "maximum: clock 500 Hz > clock 4 kHz",
+                greater(here(SLOW, false, most), here(FAST, false, most)),
+                None,
+            ),
+            one(
+                "the clock does better under a bulk transfer",
+                true,
+                "mean: interrupt > clock 500 Hz",
+                greater(here(INTERRUPT, true, mean), here(SLOW, true, mean)),
+                Some(greater(self.trip(INTERRUPT, true, 1), self.trip(SLOW, true, 1))),
+            ),
+        ];
+        all.extend([false, true].map(|bulk| {
+            let bound =
+                |max: Known| max.map(|max| Figure { mean: max.mean + SLOW_PERIOD_NS, ..max });
+            one(
+                "the clock bounds the longest round trip",
+                bulk,
+                "maximum of interrupt + 2 ms > maximum of clock 500 Hz",
+                greater(bound(here(INTERRUPT, bulk, most)), here(SLOW, bulk, most)),
+                Some(greater(bound(self.trip(INTERRUPT, bulk, 2)), self.trip(SLOW, bulk, 2))),
+            )
+        }));
+        all
+    }
+}
+
+fn times(known: Known, factor: f64) -> Known {
+    known
+        .map(|figure| Figure { mean: figure.mean * factor, half_width: figure.half_width * factor })
+}
+
+/// The ratio of two figures that do not depend on each other; its interval by the delta method.
+fn quotient(one: Known, other: Known) -> Known {
+    let (one, other) = (one?, other?);
+    let mean = one.mean / other.mean;
+    let part = |figure: Figure| figure.half_width / figure.mean;
+    Ok(Figure { mean, half_width: mean * part(one).hypot(part(other)) })
+}
+
+/// All statements.
+#[must_use]
+pub fn findings(paper: &Published, samples: &Samples) -> Table {
+    let sides = Sides { paper, measured: Measured { samples } };
+    let mut all = Vec::new();
+    for kib in [1, 4] {
+        all.push(sides.throughput(
+            "the clock beats interrupts with small socket buffers",
+            "clock 4 kHz > interrupt",
+            IDLE,
+            kib,
+            (FAST, INTERRUPT, 1.0),
+        ));
+    }
+    for kib in [2, 8] {
+        all.push(sides.throughput(
+            "polling does best with small socket buffers",
+            "poll > interrupt",
+            IDLE,
+            kib,
+            (Scheme::Spin, INTERRUPT, 1.0),
+        ));
+    }
+    all.push(sides.throughput(
+        "the clock keeps up with interrupts with large ones",
+        "clock 4 kHz > 0.9 interrupt",
+        IDLE,
+        256,
+        (FAST, INTERRUPT, KEEPS_UP),
+    ));
+    all.push(sides.throughput(
+        "polling does not keep up with large ones",
+        "interrupt > poll",
+        IDLE,
+        128,
+        (INTERRUPT, Scheme::Spin, 1.0),
+    ));
+    all.push(sides.throughput(
+        "a higher clock rate has more throughput",
+        "clock 4 kHz > clock 500 Hz",
+        IDLE,
+        4,
+        (FAST, SLOW, 1.0),
+    ));
+    all.extend([64, 128].map(|kib| sides.gains(kib)));
+    all.extend(sides.latencies());
+    all.push(Statement {
+        name: "a higher clock rate costs CPU time",
+        of: "packets at a rate".to_owned(),
+        claim: "clock 4 kHz > clock 500 Hz",
+        measured: greater(sides.measured.cpu_ratio(FAST), sides.measured.cpu_ratio(SLOW)),
+        published: None,
+    });
+    let doc = "The paper's findings as claims about numbers, judged by the measured and by the \
+               published figures.";
+    let mut table = Table::new("findings", doc, columns());
+    all.into_iter().for_each(|one| table.push(cells(one)));
+    table
+}
+
+fn columns() -> Vec<Column> {
+    use Kind::{Real, Text};
+    let column = Column::new;
+    let ratio = |name: &str, doc: &str| column(name, Real, doc).format(Format::Factor);
+    vec![
+        column("finding", Text, "The paper's finding.").priority(100),
+        column("subject", Text, "What the finding is about: size of the socket buffers, load.")
+            .priority(99),
+        column("claim", Text, "What must be true for the finding to hold.").priority(90),
+        column("verdict", Text, "holds, fails, or not judged.").priority(98),
+        ratio("measured_ratio", "The ratio of both sides of the claim, measured.")
+            .title("ratio")
+            .priority(97),
+        column(
+            "evidence",
+            Text,
+            "Both sides, with the half widths of their 95 % confidence intervals: Mbit/s, ns, or parts \
+             of a CPU.",
+        )
+        .detail(),
+        column("published_verdict", Text, "Verdict of the published figures.")
+            .title("published")
+            .priority(96),
+        ratio("published_ratio", "The same ratio of the published figures.").priority(95),
+        column("reason", Text, "Why the finding is not judged.").priority(60),
+    ]
+}
+
+fn cells(one: Statement) -> Vec<Value> {
+    let why = match &one.measured.verdict {
+        Verdict::NotJudged(why) => Some(why.clone()),
+        Verdict::Holds | Verdict::Fails => None,
+    };
+    let published = one.published.as_ref();
+    vec![
+        one.name.into(),
+        one.of.into(),
+        one.claim.into(),
+        one.measured.verdict.to_string().into(),
+        one.measured.number.into(),
+        Some(one.measured.numbers).filter(|words| !words.is_empty()).into(),
+        published.map(|judged| judged.verdict.to_string()).into(),
+        published.and_then(|judged| judged.number).into(),
+        why.into(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::sample::{Activity, TransferPoint, TransferWindow};
+    use super::super::tables;
+    use super::*;
+
+    fn verdicts(table: &Table, column: &str) -> Vec<String> {
+        let at = table.column(column).unwrap();
+        let word = |row: &Vec<Value>| row[at].to_json().as_str().unwrap_or("-").to_owned();
+        table.rows().iter().map(word).collect()
+    }
+
+    /// The published throughput, as if it had been measured: twice, so that there is an interval.
+    fn as_published(paper: &Published) -> Samples {
+        let mut samples = Samples::default();
+        for table in paper.tables.iter().filter(|table| table.number > 1) {
+            for (bytes, figures) in &table.rows {
+                for ((_, scheme), mbit) in table.schemes.iter().zip(figures) {
+                    let point = TransferPoint {
+                        scheme: *scheme,
+                        load: table.load,
+                        socket_buffer_bytes: *bytes,
+                    };
+                    let activity = Activity { window_ns: 1_000_000_000, ..Activity::default() };
+                    let bytes = (mbit * 1e6 / 8.0) as u64;
+                    let window = TransferWindow { point, bytes, activity };
+                    samples.transfers.extend([window.clone(), window]);
+                }
+            }
+        }
+        samples
+    }
+
+    #[test]
+    fn the_published_figures_are_judged_alike_from_both_sides() {
+        let paper = Published::signal_afterburner().unwrap();
+        let table = findings(&paper, &as_published(&paper));
+        assert_eq!(table.check_display(), Ok(()));
+        let [measured, published] =
+            ["verdict", "published_verdict"].map(|one| verdicts(&table, one));
+        // Throughput: the first nine.
+        assert_eq!(measured[..9], published[..9]);
+        let expected =
+            ["fails", "holds", "holds", "holds", "holds", "holds", "holds", "holds", "holds"];
+        assert_eq!(published[..9], expected);
+        // Round trips: mean 4 > 3, none of 4 kHz, mean 12 > 11, 6 > 3 + 2, 25 > 18 + 2.
+        assert_eq!(published[9..], ["holds", "-", "holds", "fails", "fails", "-"]);
+        assert!(measured[9..].iter().all(|verdict| verdict == "not judged"));
+    }
+
+    #[test]
+    fn one_repetition_decides_nothing() {
+        let paper = Published::signal_afterburner().unwrap();
+        let mut samples = as_published(&paper);
+        let mut seen = Vec::new();
+        samples.transfers.retain(|window| {
+            let is_new = !seen.contains(&window.point);
+            seen.push(window.point);
+            is_new
+        });
+        let verdicts = verdicts(&findings(&paper, &samples), "verdict");
+        assert!(verdicts.iter().all(|verdict| verdict == "not judged"), "{verdicts:?}");
+    }
+
+    #[test]
+    fn each_published_figure_has_a_row_with_the_measured_one() {
+        let paper = Published::signal_afterburner().unwrap();
+        let table = tables::throughput(&paper, &as_published(&paper));
+        assert_eq!(table.check_display(), Ok(()));
+        assert_eq!(table.rows().len(), 9 * (6 + 7 + 7));
+        for row in table.rows() {
+            let number = |column: &str| match table.get(row, column) {
+                Some(Value::Real(number)) => Some(*number),
+                _ => None,
+            };
+            let measured = number("measured_mbit_per_s");
+            if let (Some(Value::Uint(2 | 3)), Some(measured)) = (table.get(row, "table"), measured)
+            {
+                assert!((measured - number("published_mbit_per_s").unwrap()).abs() < 1e-4);
+            }
+            let ratio = number("published_to_interrupt_ratio").unwrap();
+            assert!(
+                ratio > 0.0
+                    && (table.get(row, "paper_scheme") != Some(&"interrupt".into())
+                        || ratio == 1.0)
+            );
+        }
+        let trips = tables::round_trips(&paper, &Samples::default());
+        assert_eq!((trips.rows().len(), trips.check_display()), (4, Ok(())));
+    }
+}

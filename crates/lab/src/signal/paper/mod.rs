@@ -1,0 +1,10 @@
+//! The tables of the paper `signal-afterburner`, its figures compared with measured ones, and its findings
+//! as statements.
+
+mod findings;
+mod published;
+mod tables;
+
+pub use findings::findings;
+pub use published::{Published, PublishedError, PublishedRoundTrip, PublishedTable};
+pub use tables::{round_trips, throughput};

@@ -1,0 +1,214 @@
+//! Columns that several tables have: what was measured, and what the receiving CPU did.
+
+use record::{Column, Format, Kind, TableDisplay, Value};
+use stats::interval::{self, Interval};
+
+use super::super::sample::{Activity, Load};
+
+/// Values of the repetitions of a point.
+pub(super) struct Values(Vec<f64>);
+
+impl Values {
+    /// The values of those repetitions that have one; none, if any has none: a mean over some windows
+    /// would pass for one over all.
+    pub fn of<T>(windows: &[T], value: impl Fn(&T) -> Option<f64>) -> Values {
+        Values(windows.iter().map(value).collect::<Option<Vec<f64>>>().unwrap_or_default())
+    }
+
+    /// The mean; absent without values.
+    pub fn mean(&self) -> Option<f64> {
+        (!self.0.is_empty()).then(|| self.0.iter().sum::<f64>() / self.0.len() as f64)
+    }
+
+    /// Half the width of its 95 % interval over the repetitions; absent with fewer than two.
+    pub fn half_width(&self) -> Option<f64> {
+        interval::from_values(&self.0).map(|Interval { half_width, .. }| half_width)
+    }
+}
+
+/// `count` per second of the window.
+pub(super) fn per_second(count: u64, activity: &Activity) -> Option<f64> {
+    (activity.window_ns > 0).then(|| count as f64 * 1e9 / activity.window_ns as f64)
+}
+
+pub(super) fn column(name: &str, kind: Kind, doc: &str) -> Column {
+    Column::new(name, kind, doc)
+}
+
+/// The half width of the interval of the column `of`.
+pub(super) fn ci95(name: &str, of: &str) -> Column {
+    let doc = format!(
+        "Half width of the 95 % confidence interval of {of}, over the repetitions (Student's t); absent \
+         with one repetition."
+    );
+    column(name, Kind::Real, &doc).detail()
+}
+
+/// The scheme and the load of a row.
+pub(super) fn key_columns() -> Vec<Column> {
+    vec![
+        column(
+            "load",
+            Kind::Text,
+            "What else runs on the receiving CPU: nothing (idle), a CPU-bound job of the lowest priority \
+             (background), or one of the receiver's own priority (busy).",
+        )
+        .priority(99),
+        column("scheme", Kind::Text, "How the receiver learns of events.").priority(100),
+    ]
+}
+
+/// Groups of rows by load, all of them.
+pub(super) fn grouped_by_load(title: &str, notes: Vec<String>) -> TableDisplay {
+    TableDisplay {
+        title: title.to_owned(),
+        group_by: vec!["load".to_owned()],
+        notes,
+        ..TableDisplay::default()
+    }
+}
+
+/// What the receiving CPU did, by second.
+pub(super) fn activity_columns() -> Vec<Column> {
+    let rate = |name: &str, title: &str, doc: &str| {
+        column(name, Kind::Real, doc).title(title).priority(45)
+    };
+    vec![
+        column(
+            "cpu_ratio",
+            Kind::Real,
+            "Part of the receiving CPU's time that signalling and handling took, interrupts and softirqs \
+             included: what the job of the lowest priority did not get. Time that other work or the host \
+             took counts for neither. Absent unless load is background.",
+        )
+        .title("CPU")
+        .plus_minus("cpu_ci95_ratio")
+        .priority(95),
+        ci95("cpu_ci95_ratio", "cpu_ratio"),
+        column(
+            "leftover_ratio",
+            Kind::Real,
+            "Rate of the CPU-bound job, as a part of its rate without events (measured just before each \
+             window, with the receiver asleep). Absent with load idle.",
+        )
+        .title("leftover")
+        .plus_minus("leftover_ci95_ratio")
+        .priority(60),
+        ci95("leftover_ci95_ratio", "leftover_ratio"),
+        column(
+            "receiver_ratio",
+            Kind::Real,
+            "CPU time of the receiver's thread, as a part of the window; without interrupts that come \
+             while another thread or none runs.",
+        )
+        .title("receiver")
+        .priority(40),
+        rate(
+            "signals_hz",
+            "signals",
+            "How often handling was signalled: wake-ups by an event, clock ticks, NAPI polls on this CPU \
+             that found something.",
+        ),
+        rate("cpu_interrupts_hz", "interrupts", "Interrupts of all kinds on the receiving CPU, by /proc/interrupts."),
+        rate(
+            "net_rx_hz",
+            "NET_RX",
+            "NET_RX softirqs on the receiving CPU, by /proc/softirqs; absent where the kernel's network \
+             stack has no part.",
+        )
+        .detail(),
+        rate("polls_hz", "polls", "NAPI polls of the rig on the receiving CPU, by the tracepoint napi_poll.")
+            .detail(),
+        rate("switches_hz", "switches", "Context switches of the receiver's thread.").priority(30),
+    ]
+}
+
+/// The values of [`activity_columns`] from the windows of a point.
+pub(super) fn activity_values<T>(
+    windows: &[T],
+    load: Load,
+    activity: impl Fn(&T) -> &Activity,
+) -> Vec<Value> {
+    let of = |value: &dyn Fn(&Activity) -> Option<f64>| {
+        Values::of(windows, |window| value(activity(window)))
+    };
+    let leftover = of(&Activity::leftover_ratio);
+    let cpu = Values(match load {
+        Load::Background => leftover.0.iter().map(|ratio| 1.0 - ratio).collect(),
+        Load::Idle | Load::Busy => Vec::new(),
+    });
+    let rate = |count: fn(&Activity) -> Option<u64>| of(&|one| per_second(count(one)?, one)).mean();
+    let receiver =
+        of(&|one| (one.window_ns > 0).then(|| one.receiver_ns as f64 / one.window_ns as f64));
+    vec![
+        cpu.mean().into(),
+        cpu.half_width().into(),
+        leftover.mean().into(),
+        leftover.half_width().into(),
+        receiver.mean().into(),
+        rate(|one| one.signals).into(),
+        rate(|one| one.interrupts).into(),
+        rate(|one| one.net_rx).into(),
+        rate(|one| one.polls).into(),
+        rate(|one| one.switches).into(),
+    ]
+}
+
+/// Columns of a latency: mean and interval, quantiles, minimum-free maximum.
+pub(super) fn latency_columns(stem: &str, what: &str) -> Vec<Column> {
+    let time = |suffix: &str, kind: Kind, doc: String| {
+        column(&format!("{stem}_{suffix}_ns"), kind, &doc).format(Format::Microseconds)
+    };
+    let half = format!("{stem}_mean_ci95_ns");
+    let mut columns = vec![
+        time("mean", Kind::Real, format!("Mean of {what}."))
+            .title(&format!("{stem} mean"))
+            .plus_minus(&half)
+            .priority(90),
+        ci95(&half, &format!("{stem}_mean_ns")),
+    ];
+    for (suffix, title, priority, share) in [
+        ("p50", "p50", 94, "median"),
+        ("p99", "p99", 92, "99th percentile"),
+        ("p999", "p99.9", 70, "99.9th percentile"),
+    ] {
+        let doc = format!("The {share} of {what}, all repetitions together; within 1/16.");
+        columns.push(time(suffix, Kind::Uint, doc).title(title).priority(priority));
+    }
+    let doc = format!("The largest of {what}.");
+    columns.push(time("max", Kind::Uint, doc).title("max").priority(80));
+    columns
+}
+
+/// The values of [`latency_columns`].
+pub(super) fn latency_values<T>(
+    windows: &[T],
+    latency: impl Fn(&T) -> &stats::Distribution,
+) -> Vec<Value> {
+    let means = Values::of(windows, |window| latency(window).mean());
+    let mut all = stats::Distribution::default();
+    windows.iter().for_each(|window| all.merge(latency(window)));
+    let max = (all.count > 0).then_some(all.peak.value);
+    vec![
+        means.mean().into(),
+        means.half_width().into(),
+        all.quantile(50_000).into(),
+        all.quantile(99_000).into(),
+        all.quantile(99_900).into(),
+        max.into(),
+    ]
+}
+
+/// Groups windows by their point, in the order of `key`.
+pub(super) fn grouped<T, K: Ord>(windows: &[T], key: impl Fn(&T) -> K) -> Vec<(K, Vec<&T>)> {
+    let mut groups: Vec<(K, Vec<&T>)> = Vec::new();
+    for window in windows {
+        let key = key(window);
+        match groups.iter_mut().find(|(other, _)| *other == key) {
+            Some((_, members)) => members.push(window),
+            None => groups.push((key, vec![window])),
+        }
+    }
+    groups.sort_by(|one, other| one.0.cmp(&other.0));
+    groups
+}

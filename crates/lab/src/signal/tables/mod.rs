@@ -1,0 +1,40 @@
+//! The tables of the experiment, from the samples.
+
+mod columns;
+mod fit;
+mod rates;
+mod round_trips;
+mod throughput;
+
+use record::{Absence, Table};
+
+use super::experiment::Plan;
+use super::sample::Samples;
+
+pub use fit::cost_table;
+
+/// Name of the table of the sweep over event rates.
+pub(super) const RATES: &str = "rates";
+/// Name of the table of the sweep over socket buffers.
+pub(super) const THROUGHPUT: &str = "throughput";
+/// Name of the table of round trips.
+pub(super) const ROUND_TRIPS: &str = "round_trips";
+
+/// All tables, the most important one first, and what they lack.
+pub(super) fn all(plan: &Plan, samples: &Samples) -> (Vec<Table>, Vec<Absence>) {
+    let points = rates::points(&samples.rates);
+    let (model, absent) = fit::Model::of(&points);
+    let tables = vec![
+        rates::rates(&points, &model),
+        throughput::throughput(plan, &samples.transfers),
+        round_trips::round_trips(&samples.round_trips),
+        fit::costs(&model),
+        fit::crossovers(&points, &model),
+    ];
+    (tables, absent)
+}
+
+/// What a reader must know before using a number.
+pub(super) fn warnings(samples: &Samples) -> Vec<String> {
+    rates::warnings(&samples.rates)
+}

@@ -1,0 +1,193 @@
+//! Table `rates`: CPU use and latency by scheme and event rate.
+
+use record::{Column, Format, Kind, Table, Value};
+
+use super::super::sample::{RatePoint, RateWindow};
+use super::RATES;
+use super::columns::{
+    Values, activity_columns, activity_values, column, grouped, grouped_by_load, key_columns,
+    latency_columns, latency_values, per_second,
+};
+use super::fit::Model;
+
+/// The windows of one point.
+pub(super) struct Point<'w> {
+    /// What was measured.
+    pub at: RatePoint,
+    /// Its repetitions: those that are not contaminated, or all where all are.
+    pub windows: Vec<&'w RateWindow>,
+    /// How many were contaminated.
+    pub contaminated: usize,
+}
+
+impl Point<'_> {
+    /// Part of the CPU's time that signalling and handling took; absent where it was not measured.
+    pub fn cpu_ratio(&self) -> Option<f64> {
+        Values::of(&self.windows, |window| Some(1.0 - window.activity.leftover_ratio()?)).mean()
+    }
+
+    /// Mean latency, ns.
+    pub fn latency_mean_ns(&self) -> Option<f64> {
+        Values::of(&self.windows, |window| window.latency.mean()).mean()
+    }
+
+    /// Events handled per second.
+    pub fn delivered_hz(&self) -> Option<f64> {
+        Values::of(&self.windows, |window| per_second(window.delivered, &window.activity)).mean()
+    }
+
+    /// Events that were due, per second.
+    pub fn offered_hz(&self) -> Option<f64> {
+        Values::of(&self.windows, |window| per_second(window.offered, &window.activity)).mean()
+    }
+
+    /// Signals per second.
+    pub fn signals_hz(&self) -> Option<f64> {
+        let rate = |window: &&RateWindow| per_second(window.activity.signals?, &window.activity);
+        Values::of(&self.windows, rate).mean()
+    }
+}
+
+/// The points, by load, rate and scheme.
+pub(super) fn points(windows: &[RateWindow]) -> Vec<Point<'_>> {
+    let key = |window: &RateWindow| (window.point.load, window.point.rate_hz, window.point.scheme);
+    grouped(windows, key)
+        .into_iter()
+        .map(|((load, rate_hz, scheme), all)| {
+            let (accepted, contaminated): (Vec<_>, Vec<_>) =
+                all.into_iter().partition(|window| window.contamination().is_none());
+            let at = RatePoint { scheme, load, rate_hz };
+            let number = contaminated.len();
+            let windows = if accepted.is_empty() { contaminated } else { accepted };
+            Point { at, windows, contaminated: number }
+        })
+        .collect()
+}
+
+fn columns() -> Vec<Column> {
+    let mut columns = key_columns();
+    columns.extend([
+        column("rate_hz", Kind::Uint, "Events per second that were asked for; Poisson arrivals.")
+            .title("rate")
+            .priority(98),
+        column(
+            "repetitions",
+            Kind::Uint,
+            "Windows that the row is made of: those that are not contaminated, or all where all are.",
+        )
+        .detail(),
+        column(
+            "contaminated_count",
+            Kind::Uint,
+            "Windows in which something else had one of the two CPUs: the sender was late by more than a \
+             tenth of the latency and 1 us on average, or the receiver and the job had the CPU for less than \
+             97 % of the window or its control.",
+        )
+        .title("contaminated")
+        .priority(56),
+    ]);
+    columns.extend(latency_columns(
+        "latency",
+        "the time from when an event was due until it was handled (no coordinated omission)",
+    ));
+    columns.extend(activity_columns());
+    columns.extend([
+        column("events_per_signal", Kind::Real, "Events handled per signal.")
+            .title("events/signal")
+            .priority(55),
+        column("offered_hz", Kind::Real, "Events that were due per second.").detail(),
+        column("throughput_hz", Kind::Real, "Events that were handled per second.")
+            .title("handled")
+            .priority(50),
+        column(
+            "dropped_ratio",
+            Kind::Real,
+            "Part of the events that found the ring or the socket's buffer full.",
+        )
+        .title("dropped")
+        .priority(65),
+        column(
+            "lateness_p99_ns",
+            Kind::Uint,
+            "99th percentile of how late the sender was. It is part of the latency.",
+        )
+        .format(Format::Microseconds)
+        .detail(),
+        column(
+            "predicted_cpu_ratio",
+            Kind::Real,
+            "cpu_ratio by the model with the costs of table costs; absent where no closed form holds.",
+        )
+        .title("CPU by model")
+        .priority(58),
+        column(
+            "cpu_error_ratio",
+            Kind::Real,
+            "predicted_cpu_ratio against cpu_ratio, as a part of the latter.",
+        )
+        .detail(),
+        column("predicted_latency_mean_ns", Kind::Real, "latency_mean_ns by the model.")
+            .title("latency by model")
+            .format(Format::Microseconds)
+            .priority(57),
+        column(
+            "latency_error_ratio",
+            Kind::Real,
+            "predicted_latency_mean_ns against latency_mean_ns, as a part of the latter.",
+        )
+        .detail(),
+    ]);
+    columns
+}
+
+/// One row for each point.
+pub(super) fn rates(points: &[Point<'_>], model: &Model) -> Table {
+    let doc = "CPU use and latency by event rate and scheme, measured and by the fitted model.";
+    let mut table = Table::new(RATES, doc, columns())
+        .displayed(grouped_by_load("Interrupt, poll or clock?", model.notes()));
+    for (number, point) in points.iter().enumerate() {
+        let windows = &point.windows;
+        let sum = |of: fn(&RateWindow) -> u64| windows.iter().map(|one| of(one)).sum::<u64>();
+        let mut row: Vec<Value> = vec![
+            point.at.load.word().into(),
+            point.at.scheme.to_string().into(),
+            point.at.rate_hz.into(),
+            (windows.len() as u64).into(),
+            (point.contaminated as u64).into(),
+        ];
+        row.extend(latency_values(windows, |window| &window.latency));
+        row.extend(activity_values(windows, point.at.load, |window| &window.activity));
+        let per_signal = point.delivered_hz().zip(point.signals_hz());
+        let per_signal = per_signal.filter(|(_, signals)| *signals > 0.0);
+        let offered = sum(|one| one.offered);
+        let mut lateness = stats::Distribution::default();
+        windows.iter().for_each(|window| lateness.merge(&window.lateness));
+        row.extend([
+            per_signal.map(|(events, signals)| events / signals).into(),
+            point.offered_hz().into(),
+            point.delivered_hz().into(),
+            (offered > 0).then(|| sum(|one| one.dropped) as f64 / offered as f64).into(),
+            lateness.quantile(99_000).into(),
+        ]);
+        row.extend(model.values(number));
+        table.push(row);
+    }
+    table
+}
+
+/// What a reader must know before using a number: which rows are of contaminated windows.
+pub(super) fn warnings(windows: &[RateWindow]) -> Vec<String> {
+    let points = points(windows);
+    let is_contaminated =
+        |point: &&Point<'_>| point.windows.iter().all(|window| window.contamination().is_some());
+    let rows: Vec<&Point<'_>> = points.iter().filter(is_contaminated).collect();
+    let Some(why) = rows.first().and_then(|point| point.windows[0].contamination()) else {
+        return Vec::new();
+    };
+    vec![format!(
+        "{} of {} rows of table rates have contaminated windows alone (of the first: {why}); keep other \
+         work off both CPUs, take shorter windows (-d) or more of them (--repetitions)",
+        rows.len(),
+        points.len()
+    )]
+}

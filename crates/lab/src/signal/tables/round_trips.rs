@@ -1,0 +1,64 @@
+//! Table `round_trips`: latency of small requests, alone and against a bulk transfer (section 8.3 of the
+//! paper).
+
+use record::{Column, Format, Kind, Table, Value};
+
+use super::super::sample::RoundTripWindow;
+use super::ROUND_TRIPS;
+use super::columns::{
+    activity_columns, activity_values, column, grouped, grouped_by_load, key_columns,
+    latency_columns, latency_values,
+};
+
+fn columns() -> Vec<Column> {
+    let mut columns = key_columns();
+    columns.extend([
+        column("bulk", Kind::Bool, "Whether a bulk transfer to the same receiver ran meanwhile.")
+            .priority(98),
+        column("repetitions", Kind::Uint, "Windows that were measured.").detail(),
+        column("sent_count", Kind::Uint, "Requests that were due.").detail(),
+        column("answered_count", Kind::Uint, "Requests whose answer was received.")
+            .title("answers")
+            .priority(50),
+        column("round_trip_min_ns", Kind::Uint, "The smallest of the round trips; within 1/16.")
+            .title("min")
+            .format(Format::Microseconds)
+            .priority(93),
+    ]);
+    columns.extend(latency_columns(
+        "round_trip",
+        "the time from when a request was due until its answer was received",
+    ));
+    columns.extend(activity_columns());
+    columns
+}
+
+/// One row for each load, scheme, and with and without bulk transfer.
+pub(super) fn round_trips(windows: &[RoundTripWindow]) -> Table {
+    let doc = "Round-trip latency of small requests, alone and during a bulk transfer.";
+    let mut table =
+        Table::new(ROUND_TRIPS, doc, columns()).displayed(grouped_by_load("Round trips", vec![]));
+    for ((load, bulk, scheme), windows) in
+        grouped(windows, |window| (window.point.load, window.point.bulk, window.point.scheme))
+    {
+        let sum = |of: fn(&RoundTripWindow) -> u64| windows.iter().map(|one| of(one)).sum::<u64>();
+        let min = windows
+            .iter()
+            .filter_map(|window| window.round_trip.histogram.filled().next())
+            .map(|(low, _, _)| low)
+            .min();
+        let mut row: Vec<Value> = vec![
+            load.word().into(),
+            scheme.to_string().into(),
+            bulk.into(),
+            (windows.len() as u64).into(),
+            sum(|one| one.sent).into(),
+            sum(|one| one.round_trip.count).into(),
+            min.into(),
+        ];
+        row.extend(latency_values(&windows, |window| &window.round_trip));
+        row.extend(activity_values(&windows, load, |window| &window.activity));
+        table.push(row);
+    }
+    table
+}

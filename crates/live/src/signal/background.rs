@@ -1,0 +1,56 @@
+//! A CPU-bound job, whose progress shows what signalling and handling leave over.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use lab::signal::Load;
+
+use super::work::work;
+use crate::threads::{self, CpuClock};
+
+/// Work of one iteration: short against any window, long against the count itself.
+const ITERATION_ADDITIONS: u64 = 1024;
+
+/// The job's progress, on cache lines of its own.
+#[repr(align(128))]
+#[derive(Default)]
+pub struct Job {
+    iterations: AtomicU64,
+    clock: OnceLock<CpuClock>,
+    stop: AtomicBool,
+}
+
+impl Job {
+    /// Iterations so far.
+    pub fn iterations(&self) -> u64 {
+        self.iterations.load(Relaxed)
+    }
+
+    /// CPU time that the job had so far, ns.
+    pub fn cpu_ns(&self) -> u64 {
+        self.clock.get().map_or(0, |clock| clock.now_ns())
+    }
+
+    /// Ends [`Job::run`].
+    pub fn stop(&self) {
+        self.stop.store(true, Relaxed);
+    }
+
+    /// Runs on `cpu` until stopped, with the priority that `load` means.
+    ///
+    /// # Errors
+    /// When the CPU or the scheduling class is refused.
+    pub fn run(&self, cpu: u32, load: Load) -> std::io::Result<()> {
+        threads::pin(cpu)?;
+        if load == Load::Background {
+            threads::lowest_priority()?;
+        }
+        let _ = self.clock.set(CpuClock::of_this_thread()?);
+        while !self.stop.load(Relaxed) {
+            work(ITERATION_ADDITIONS);
+            // Only this thread writes it.
+            self.iterations.store(self.iterations.load(Relaxed) + 1, Relaxed);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,129 @@
+//! What the kernel counts on the receiving CPU at the edges of a window.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use perf_event_open_sys as perf;
+use perf_event_open_sys::bindings as b;
+
+use crate::host::Root;
+use crate::host::interrupts::{Interrupts, read_interrupts, read_softirqs};
+
+/// Where tracefs may be mounted.
+const TRACEFS: [&str; 2] = ["sys/kernel/tracing", "sys/kernel/debug/tracing"];
+
+/// Counts of the kernel up to a moment.
+#[derive(Clone, Debug, Default)]
+pub struct KernelCounts {
+    interrupts: Option<Interrupts>,
+    softirqs: Option<Interrupts>,
+    polls: Option<u64>,
+    useful_polls: Option<u64>,
+}
+
+/// What was added between two moments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Added {
+    /// Interrupts of all kinds on the CPU.
+    pub interrupts: Option<u64>,
+    /// NET_RX softirqs on the CPU.
+    pub net_rx: Option<u64>,
+    /// NAPI polls on the CPU.
+    pub polls: Option<u64>,
+    /// Those of them that found something.
+    pub useful_polls: Option<u64>,
+}
+
+impl KernelCounts {
+    /// Reads all counts now; `polls` counts on the receiving CPU, where it could be opened.
+    pub fn now(root: &Root, polls: Option<&PollCounter>) -> KernelCounts {
+        KernelCounts {
+            interrupts: read_interrupts(root),
+            softirqs: read_softirqs(root),
+            polls: polls.and_then(|counter| read(&counter.all)),
+            useful_polls: polls.and_then(|counter| read(&counter.useful)),
+        }
+    }
+
+    /// What was added on `cpu` since `earlier`.
+    pub fn since(&self, earlier: &KernelCounts, cpu: u32) -> Added {
+        let difference = |now: &Option<Interrupts>, before: &Option<Interrupts>| {
+            Some(now.as_ref()?.since(before.as_ref()?))
+        };
+        let of_cpu = |counts: &Interrupts| {
+            let column = counts.cpus.iter().position(|one| *one == cpu)?;
+            let per_cpu = |line: &crate::host::interrupts::InterruptLine| {
+                (line.per_cpu.len() == counts.cpus.len()).then(|| line.per_cpu[column])
+            };
+            Some(counts.lines.iter().filter_map(per_cpu).sum())
+        };
+        let softirqs = difference(&self.softirqs, &earlier.softirqs);
+        Added {
+            interrupts: difference(&self.interrupts, &earlier.interrupts)
+                .and_then(|counts| of_cpu(&counts)),
+            net_rx: softirqs.and_then(|counts| counts.count("NET_RX", cpu)),
+            polls: self.polls.zip(earlier.polls).map(|(now, before)| now.saturating_sub(before)),
+            useful_polls: self
+                .useful_polls
+                .zip(earlier.useful_polls)
+                .map(|(now, before)| now.saturating_sub(before)),
+        }
+    }
+}
+
+/// Counts the tracepoint `napi_poll` on one CPU, all and those with work. Counting costs some ten ns a
+/// poll.
+pub struct PollCounter {
+    all: OwnedFd,
+    useful: OwnedFd,
+}
+
+impl PollCounter {
+    /// Opens both counters, of the polls of that interface and of steered packets.
+    ///
+    /// # Errors
+    /// Without tracefs, or the right to count (CAP_PERFMON).
+    pub fn open(root: &Root, cpu: u32, interface: &str) -> io::Result<PollCounter> {
+        let id = TRACEFS.iter().find_map(|at| {
+            root.text(format!("{at}/events/napi/napi_poll/id"))?.trim().parse::<u64>().ok()
+        });
+        let id = id.ok_or_else(|| {
+            io::Error::new(io::ErrorKind::NotFound, "no tracepoint napi_poll in tracefs")
+        })?;
+        // The instance of the interface, and the backlog to which other CPUs steer packets.
+        let of_the_rig = format!("(dev_name == \"{interface}\" || dev_name == \"(no_device)\")");
+        Ok(PollCounter {
+            all: open(id, cpu, &of_the_rig)?,
+            useful: open(id, cpu, &format!("{of_the_rig} && work > 0"))?,
+        })
+    }
+}
+
+fn open(id: u64, cpu: u32, filter: &str) -> io::Result<OwnedFd> {
+    let filter = CString::new(filter).map_err(io::Error::other)?;
+    let mut attributes = b::perf_event_attr {
+        size: size_of::<b::perf_event_attr>() as u32,
+        type_: b::PERF_TYPE_TRACEPOINT,
+        config: id,
+        ..b::perf_event_attr::default()
+    };
+    // SAFETY: `attributes` is a whole perf_event_attr with its size set, and outlives the call.
+    let fd = unsafe {
+        let flags = u64::from(b::PERF_FLAG_FD_CLOEXEC);
+        perf::perf_event_open(&mut attributes, -1, cpu as i32, -1, flags)
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just returned this descriptor, which nobody else owns.
+    let counter = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: an open event, and a terminated string that outlives the call, which only reads it.
+    let filtered = unsafe { perf::ioctls::SET_FILTER(fd, filter.as_ptr().cast_mut()) };
+    if filtered < 0 { Err(io::Error::last_os_error()) } else { Ok(counter) }
+}
+
+fn read(counter: &OwnedFd) -> Option<u64> {
+    let mut count = [0; 8];
+    (rustix::io::read(counter, &mut count) == Ok(8)).then(|| u64::from_ne_bytes(count))
+}

@@ -1,0 +1,572 @@
+//! The rig of the kernel's network stack: two network namespaces that a veth pair joins.
+//!
+//! A veth has no interrupt. What one end sends is polled by the other end's NAPI on *the sender's CPU*,
+//! which here plays the network card: receive packet steering hands each packet on to the receiver's CPU
+//! with a function-call interrupt (IPI), unless that CPU handles packets already. That is an interrupt
+//! followed by draining, as from a card.
+//!
+//! A clocked interrupt is NAPI's own timer: with `napi_defer_hard_irqs` the sender's packets start no
+//! poll any more, and `gro_flush_timeout` after the end of each poll the next one starts
+//! (napi_watchdog and napi_complete_done in net/core/dev.c). The timer stays on the CPU on which the
+//! first poll ran; so a packet is sent from the receiver's CPU first.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::{Mutex, PoisonError};
+use std::thread::sleep;
+use std::time::Duration;
+
+use lab::experiment::BenchError;
+use lab::signal::{RateWindow, RoundTripPoint, RoundTripWindow, TransferPoint, TransferWindow};
+use rustix::io::Errno;
+use rustix::net::sockopt;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use serde_json::{Map, Value as Json};
+use signalling::Scheme;
+use stats::Distribution;
+
+use super::arrivals::{Arrivals, now_ns};
+use super::events::{self, Events, Receiver, Sender, Stream};
+use super::window::{Desk, Frame, Sent};
+use crate::network::{
+    ADDRESS_FAR, ADDRESS_NEAR, EchoSocket, FAR, NEAR, Pair, PrivateSysfs, echo_request,
+};
+use crate::threads::pin;
+
+/// Polls that may pass without a packet before interrupts are used again: as good as never.
+const DEFER_POLLS: &str = "2147483647";
+/// A polling receiver's safety net: packets wait no longer, should it stop polling.
+const POLLING_TIMEOUT_NS: u64 = 10_000_000;
+/// How long a setting takes until no timer of the one before runs any more, and the first packet until
+/// it has arrived.
+const RESET_TIME: Duration = Duration::from_millis(20);
+/// How long a receiver sleeps at most before it looks whether anything comes any more.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// The receiver's buffer: more than a window's worth of a slow reader's packets.
+const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
+/// Messages of a bulk transfer, as in the paper.
+const MESSAGE_BYTES: usize = 32 * 1024;
+/// Requests per second of the round trips; payload as in section 8.3 of the paper.
+const REQUESTS_HZ: u64 = 1000;
+const REQUEST_BYTES: usize = 4096;
+/// Socket buffers of the bulk transfer behind round trips, as in section 8.3 of the paper.
+const BULK_BUFFER_BYTES: u64 = 256 * 1024;
+/// Bytes of an event's packet; the first eight are its time.
+const EVENT_BYTES: usize = 64;
+/// A packet that is no event.
+const NO_EVENT: u64 = u64::MAX;
+
+const SO_BUSY_POLL: libc::c_int = 46;
+const SO_INCOMING_NAPI_ID: libc::c_int = 56;
+const SO_PREFER_BUSY_POLL: libc::c_int = 69;
+const SO_BUSY_POLL_BUDGET: libc::c_int = 70;
+/// Packets of one busy poll: NAPI_POLL_WEIGHT.
+const BUSY_POLL_BUDGET: libc::c_int = 64;
+
+/// The pair. It belongs to the thread that made it, which is in the near namespace.
+pub struct Veth {
+    pair: Pair,
+    near: PrivateSysfs,
+    receiver_cpu: u32,
+}
+
+fn failed(what: &str, error: &io::Error) -> BenchError {
+    BenchError::Failed(format!("{what}: {error}"))
+}
+
+fn refused(what: &str, error: &io::Error) -> BenchError {
+    BenchError::Unavailable {
+        reason: format!("{what}: {error}"),
+        remedy: Some("run as root, on a kernel with CONFIG_RPS".to_owned()),
+    }
+}
+
+/// How the receiver waits, and what its sockets are set to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    /// In the kernel, for a packet.
+    Sleep,
+    /// In the kernel, after polling for so many microseconds.
+    PollThenSleep(u32),
+    /// By polling without end.
+    Poll,
+    /// The same, and yielding the CPU when there is nothing.
+    PollAndYield,
+}
+
+impl Wait {
+    fn polls(self) -> bool {
+        matches!(self, Wait::Poll | Wait::PollAndYield)
+    }
+}
+
+impl Veth {
+    /// Moves the calling thread into a namespace that is joined to another.
+    ///
+    /// # Errors
+    /// Where namespaces, a veth pair, or steering are refused, or NAPI is bypassed.
+    pub fn create(sender_cpu: u32, receiver_cpu: u32) -> Result<Veth, BenchError> {
+        let pair = Pair::create()?;
+        let near = PrivateSysfs::mount().map_err(|error| refused("sysfs", &error))?;
+        let veth = Veth { pair, near, receiver_cpu };
+        // What the receiver sends is handled on the sender's CPU.
+        veth.in_far(|| {
+            PrivateSysfs::mount()
+                .and_then(|far| far.steer(FAR, sender_cpu))
+                .map_err(|error| refused("packets can't be steered", &error))
+        })?;
+        let socket = veth.event_socket()?;
+        veth.kick(&socket, sender_cpu)?; // the ends learn each other's addresses
+        veth.kick(&socket, sender_cpu)?;
+        let mut packet = [0; EVENT_BYTES];
+        socket.recv(&mut packet).map_err(|error| failed("the first packet", &error))?;
+        match socket_option(&socket, SO_INCOMING_NAPI_ID) {
+            Ok(0) => Err(BenchError::Unavailable {
+                reason: "packets bypass NAPI on this kernel's veth".to_owned(),
+                remedy: None,
+            }),
+            _ => Ok(veth),
+        }
+    }
+
+    /// Interfaces, addresses and offloads.
+    pub fn facts(&self) -> Map<String, Json> {
+        self.pair.facts()
+    }
+
+    /// Runs `body` on a thread in the far namespace.
+    fn in_far<T: Send>(
+        &self,
+        body: impl FnOnce() -> Result<T, BenchError> + Send,
+    ) -> Result<T, BenchError> {
+        let there = || {
+            self.pair.enter_far()?;
+            body()
+        };
+        std::thread::scope(|scope| scope.spawn(there).join())
+            .unwrap_or_else(|_| Err(BenchError::Failed("a thread for the network panicked".into())))
+    }
+
+    /// A socket of the near end.
+    fn event_socket(&self) -> Result<UdpSocket, BenchError> {
+        let open = || {
+            let socket = UdpSocket::bind((ADDRESS_NEAR, 0))?;
+            sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES)
+                .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_BYTES))?;
+            socket.set_read_timeout(Some(LOOK_AGAIN))?;
+            Ok(socket)
+        };
+        open().map_err(|error| failed("a socket", &error))
+    }
+
+    /// Sends a packet that is no event to `socket` from `cpu`.
+    fn kick(&self, socket: &UdpSocket, cpu: u32) -> Result<(), BenchError> {
+        let target = socket.local_addr().map_err(|error| failed("a socket", &error))?;
+        self.in_far(|| {
+            let send = || {
+                pin(cpu)?;
+                let sender = UdpSocket::bind((ADDRESS_FAR, 0))?;
+                sender.send_to(&event(NO_EVENT), target)
+            };
+            send().map(|_| ()).map_err(|error| failed("the first packet", &error))
+        })?;
+        sleep(RESET_TIME);
+        Ok(())
+    }
+
+    /// Sets the near end to a scheme; `socket` receives a packet and so learns its NAPI instance.
+    fn set(&self, scheme: Scheme, socket: &UdpSocket) -> Result<Wait, BenchError> {
+        let unavailable = |reason: &str, remedy: &str| {
+            Err(BenchError::Unavailable {
+                reason: reason.to_owned(),
+                remedy: Some(format!("irqlab signal run {remedy}")),
+            })
+        };
+        let (deferred_ns, is_steered, wait) = match scheme {
+            Scheme::Interrupt => {
+                let reason = "the kernel's network stack drains after each interrupt";
+                return unavailable(reason, "--rig veth --schemes drain");
+            }
+            Scheme::Coalesced { .. } => {
+                let reason = "a veth does not coalesce interrupts";
+                return unavailable(reason, "--rig threads --schemes coalesced:32,50us");
+            }
+            Scheme::Drain { .. } => (None, true, Wait::Sleep),
+            Scheme::Clocked { period_ns } => (Some(period_ns), false, Wait::Sleep),
+            Scheme::Deferred { delay_ns } => (Some(delay_ns), false, Wait::Sleep),
+            Scheme::Spin => (Some(POLLING_TIMEOUT_NS), false, Wait::Poll),
+            Scheme::SpinYield => (Some(POLLING_TIMEOUT_NS), false, Wait::PollAndYield),
+            Scheme::Hybrid { threshold: 1, suspend_ns } => {
+                let us = u32::try_from(suspend_ns.div_ceil(1000)).unwrap_or(u32::MAX);
+                (None, true, Wait::PollThenSleep(us))
+            }
+            Scheme::Hybrid { suspend_ns, .. } => {
+                let remedy = format!("--rig veth --schemes hybrid:1,{suspend_ns}ns");
+                return unavailable(
+                    "the kernel polls after any event: its threshold is 1",
+                    &remedy,
+                );
+            }
+        };
+        let write = |deferred_ns: Option<u64>| {
+            let polls = if deferred_ns.is_some() { DEFER_POLLS } else { "0" };
+            self.near.set(NEAR, "napi_defer_hard_irqs", polls)?;
+            self.near.set(NEAR, "gro_flush_timeout", &deferred_ns.unwrap_or(0).to_string())
+        };
+        let refused = |error: io::Error| BenchError::Unavailable {
+            reason: format!("napi_defer_hard_irqs and gro_flush_timeout: {error}"),
+            remedy: Some("run as root, on Linux 5.12 or newer".to_owned()),
+        };
+        write(None).map_err(refused)?;
+        sleep(RESET_TIME);
+        write(deferred_ns).map_err(refused)?;
+        let steering = if is_steered {
+            self.near.steer(NEAR, self.receiver_cpu)
+        } else {
+            self.near.set(NEAR, "queues/rx-0/rps_cpus", "0")
+        };
+        steering.map_err(refused)?;
+        self.kick(socket, self.receiver_cpu)?;
+        wait.set(socket).map_err(refused)?;
+        Ok(wait)
+    }
+
+    /// Measures a window of events at a rate.
+    ///
+    /// # Errors
+    /// Where the scheme or its settings are refused.
+    pub fn rate_window(&self, stream: &Stream) -> Result<RateWindow, BenchError> {
+        let socket = self.event_socket()?;
+        let wait = self.set(stream.point.scheme, &socket)?;
+        let target = socket.local_addr().map_err(|error| failed("a socket", &error))?;
+        let sender = PacketSender { target, socket: None };
+        let receiver = PacketReceiver { socket, wait };
+        let enter = || self.pair.enter_far();
+        events::measure(stream, enter, sender, receiver, || {})
+    }
+
+    /// Measures a window of bulk transfer.
+    ///
+    /// # Errors
+    /// Where the scheme or its settings are refused.
+    pub fn transfer_window(
+        &self,
+        frame: &Frame,
+        point: &TransferPoint,
+    ) -> Result<TransferWindow, BenchError> {
+        let socket = self.event_socket()?;
+        let wait = self.set(point.scheme, &socket)?;
+        let bulk = Bulk::listen(point.socket_buffer_bytes)?;
+        let stream = Mutex::new(None);
+        let enter = || {
+            self.pair.enter_far()?;
+            *lock(&stream) = Some(bulk.connect()?);
+            Ok(())
+        };
+        let send = |_: &Desk, end_ns: u64| {
+            let mut stream = lock(&stream).take().ok_or(io::ErrorKind::NotConnected)?;
+            let message = [0x5a; MESSAGE_BYTES];
+            let mut sent = 0;
+            while now_ns() < end_ns {
+                sent += stream.write(&message)? as u64;
+            }
+            stream.shutdown(std::net::Shutdown::Write)?;
+            Ok(Sent { number: sent, result: stream })
+        };
+        let receive = |desk: &Desk| bulk.receive(desk, wait);
+        let outcome = frame.run(enter, send, receive, || {})?;
+        Ok(TransferWindow { point: *point, bytes: outcome.handled, activity: outcome.activity })
+    }
+
+    /// Measures a window of round trips: the kernel of the near end answers, in the context in which it
+    /// handles packets.
+    ///
+    /// # Errors
+    /// Where the scheme or its settings are refused.
+    pub fn round_trip_window(
+        &self,
+        frame: &Frame,
+        point: &RoundTripPoint,
+        seed: u64,
+    ) -> Result<RoundTripWindow, BenchError> {
+        let socket = self.event_socket()?;
+        let wait = self.set(point.scheme, &socket)?;
+        let bulk = point.bulk.then(|| Bulk::listen(BULK_BUFFER_BYTES)).transpose()?;
+        let opened = Mutex::new(None);
+        let enter = || {
+            self.pair.enter_far()?;
+            let stream = bulk.as_ref().map(Bulk::connect).transpose()?;
+            *lock(&opened) = Some((EchoSocket::open(ADDRESS_NEAR)?, stream));
+            Ok(())
+        };
+        let send = |_: &Desk, end_ns: u64| {
+            let (echo, stream) = lock(&opened).take().ok_or(io::ErrorKind::NotConnected)?;
+            if let Some(stream) = &stream {
+                stream.set_nonblocking(true)?;
+            }
+            let mut client = Client { echo, stream, round_trip: Distribution::default() };
+            let requests = client.run(end_ns, seed)?;
+            let Client { stream, round_trip, .. } = client;
+            let result = (requests, round_trip, stream);
+            Ok(Sent { number: 0, result })
+        };
+        let receive = |desk: &Desk| match &bulk {
+            Some(bulk) => bulk.receive(desk, wait),
+            None => {
+                while !desk.is_closed() {
+                    wait.receive(&socket, &mut [0; EVENT_BYTES])?;
+                }
+                Ok(())
+            }
+        };
+        let outcome = frame.run(enter, send, receive, || {})?;
+        let (sent, round_trip, _) = outcome.sender;
+        Ok(RoundTripWindow { point: *point, sent, round_trip, activity: outcome.activity })
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn event(time: u64) -> [u8; EVENT_BYTES] {
+    let mut packet = [0; EVENT_BYTES];
+    packet[..8].copy_from_slice(&time.to_ne_bytes());
+    packet
+}
+
+fn socket_option(socket: &impl AsFd, option: libc::c_int) -> io::Result<libc::c_int> {
+    let mut value: libc::c_int = 0;
+    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: `value` and `length` are valid for writes of their sizes until the call returns.
+    let result = unsafe {
+        let file = socket.as_fd().as_raw_fd();
+        libc::getsockopt(file, libc::SOL_SOCKET, option, (&raw mut value).cast(), &raw mut length)
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
+}
+
+fn set_socket_option(
+    socket: &impl AsFd,
+    option: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    // SAFETY: `value` is valid for reads of its size until the call returns.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            option,
+            (&raw const value).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+impl Wait {
+    /// Sets a socket so that its owner waits like this.
+    fn set(self, socket: &impl AsFd) -> io::Result<()> {
+        match self {
+            Wait::Sleep => Ok(()),
+            Wait::PollThenSleep(us) => {
+                set_socket_option(socket, SO_BUSY_POLL, us.min(i32::MAX as u32) as libc::c_int)
+            }
+            Wait::Poll | Wait::PollAndYield => {
+                set_socket_option(socket, SO_BUSY_POLL, 1)?;
+                set_socket_option(socket, SO_PREFER_BUSY_POLL, 1)?;
+                set_socket_option(socket, SO_BUSY_POLL_BUDGET, BUSY_POLL_BUDGET)
+            }
+        }
+    }
+
+    /// Receives; 0 bytes when nothing came in some time.
+    fn receive(self, socket: &impl AsFd, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        let flags = if self.polls() { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
+        match recv(socket, buffer, flags) {
+            Ok((_, length)) => Ok(Some(length)),
+            Err(Errno::AGAIN | Errno::INTR) => {
+                if self == Wait::PollAndYield {
+                    rustix::thread::sched_yield();
+                }
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+struct PacketSender {
+    target: SocketAddr,
+    /// Opened by the first event, on the sender's thread.
+    socket: Option<UdpSocket>,
+}
+
+impl Sender for PacketSender {
+    fn send(&mut self, due_ns: u64, _: u64) -> io::Result<bool> {
+        if self.socket.is_none() {
+            let socket = UdpSocket::bind((ADDRESS_FAR, 0))?;
+            socket.connect(self.target)?;
+            self.socket = Some(socket);
+        }
+        let Some(socket) = &self.socket else { return Ok(false) };
+        match send(socket, &event(due_ns), SendFlags::DONTWAIT) {
+            Ok(_) => Ok(true),
+            Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+struct PacketReceiver {
+    socket: UdpSocket,
+    wait: Wait,
+}
+
+impl Receiver for PacketReceiver {
+    fn receive(&mut self, events: &mut Events<'_>) -> io::Result<()> {
+        let mut packet = [0; EVENT_BYTES];
+        while !events.is_closed() {
+            if self.wait.receive(&self.socket, &mut packet)? == Some(EVENT_BYTES)
+                && let Some(time) = packet.first_chunk().copied().map(u64::from_ne_bytes)
+                && time != NO_EVENT
+            {
+                events.handle(time);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A bulk transfer to the near end.
+struct Bulk {
+    listener: TcpListener,
+    buffer_bytes: usize,
+}
+
+impl Bulk {
+    /// Listens in the caller's namespace.
+    fn listen(buffer_bytes: u64) -> Result<Bulk, BenchError> {
+        let buffer_bytes = usize::try_from(buffer_bytes).unwrap_or(usize::MAX);
+        let listen = || {
+            let listener = TcpListener::bind((ADDRESS_NEAR, 0))?;
+            // Connections inherit the size, and so choose their window by it.
+            sockopt::set_socket_recv_buffer_size(&listener, buffer_bytes)?;
+            sockopt::set_socket_send_buffer_size(&listener, buffer_bytes)?;
+            Ok(Bulk { listener, buffer_bytes })
+        };
+        listen().map_err(|error| failed("listening", &error))
+    }
+
+    /// Connects from the caller's namespace.
+    fn connect(&self) -> Result<TcpStream, BenchError> {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
+        let open = || {
+            let SocketAddr::V4(target) = self.listener.local_addr()? else {
+                return Err(io::ErrorKind::Unsupported.into());
+            };
+            let kind = SocketType::STREAM;
+            let socket = socket_with(AddressFamily::INET, kind, SocketFlags::CLOEXEC, None)?;
+            sockopt::set_socket_send_buffer_size(&socket, self.buffer_bytes)?;
+            sockopt::set_socket_recv_buffer_size(&socket, self.buffer_bytes)?;
+            connect(&socket, &target)?;
+            Ok(TcpStream::from(socket))
+        };
+        open().map_err(|error| failed("connecting", &error))
+    }
+
+    /// Receives from the first connection, until it ends or the desk is closed.
+    fn receive(&self, desk: &Desk, wait: Wait) -> io::Result<()> {
+        let (mut stream, _) = self.listener.accept()?;
+        stream.set_read_timeout(Some(LOOK_AGAIN))?;
+        wait.set(&stream)?;
+        stream.set_nonblocking(wait.polls())?;
+        let mut buffer = vec![0; MESSAGE_BYTES];
+        while !desk.is_closed() {
+            match stream.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(length) => desk.handled(length as u64),
+                Err(error) if is_later(&error) => {
+                    if wait == Wait::PollAndYield {
+                        rustix::thread::sched_yield();
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_later(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
+    )
+}
+
+/// Sends requests when they are due, and bulk data whenever there is room.
+struct Client {
+    echo: EchoSocket,
+    stream: Option<TcpStream>,
+    round_trip: Distribution,
+}
+
+impl Client {
+    /// Runs until `end_ns`; gives the number of requests.
+    fn run(&mut self, end_ns: u64, seed: u64) -> io::Result<u64> {
+        let mut arrivals = Arrivals::new(now_ns(), REQUESTS_HZ, seed);
+        let bulk = [0x5a; MESSAGE_BYTES];
+        let mut due = arrivals.next_ns();
+        let mut requests = 0;
+        loop {
+            let now = now_ns();
+            if now >= end_ns {
+                return Ok(requests);
+            }
+            if now >= due {
+                self.request(due, requests as u16)?;
+                requests += 1;
+                due = arrivals.next_ns();
+            }
+            self.answers()?;
+            if let Some(stream) = &mut self.stream {
+                match stream.write(&bulk) {
+                    Ok(_) => {}
+                    Err(error) if is_later(&error) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+    }
+
+    fn request(&self, due_ns: u64, sequence: u16) -> io::Result<()> {
+        let mut payload = [0; REQUEST_BYTES];
+        payload[..8].copy_from_slice(&due_ns.to_ne_bytes());
+        let packet = echo_request([0, 1], sequence, &payload);
+        match send(&self.echo.socket, &packet, SendFlags::DONTWAIT) {
+            // Without room it is a request without an answer.
+            Ok(_) | Err(Errno::AGAIN | Errno::NOBUFS) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn answers(&mut self) -> io::Result<()> {
+        let mut packet = [0; REQUEST_BYTES + 128];
+        loop {
+            let length = match recv(&self.echo.socket, &mut packet[..], RecvFlags::DONTWAIT) {
+                Ok((_, length)) => length,
+                Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            };
+            let reply = self.echo.reply(packet.get(..length).unwrap_or_default());
+            if let Some((_, payload)) = reply
+                && let Some(due) = payload.first_chunk().copied().map(u64::from_ne_bytes)
+            {
+                let now = now_ns();
+                self.round_trip.record(now.saturating_sub(due), now);
+            }
+        }
+    }
+}

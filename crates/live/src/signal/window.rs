@@ -1,0 +1,293 @@
+//! One window: a sender on one CPU, a receiver on another, perhaps a CPU-bound job next to the receiver;
+//! and what the receiver's CPU did meanwhile.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use lab::experiment::BenchError;
+use lab::signal::{Activity, Leftover, Load};
+
+use super::arrivals::{now_ns, spin_until};
+use super::background::Job;
+use super::counts::{KernelCounts, PollCounter};
+use crate::host::Root;
+use crate::threads::{CpuClock, ThreadCounts, pin};
+
+/// The control's part of a window's length: the job without events.
+const CONTROL_PART: u32 = 3;
+/// Between the receiver's start and the window: it reaches its first wait.
+const SETTLE_NS: u64 = 2_000_000;
+/// After the last event: no progress for so long means that the rest was dropped.
+const NO_PROGRESS_NS: u64 = 50_000_000;
+
+/// What a window has, whatever is sent in it.
+#[derive(Clone)]
+pub struct Frame {
+    /// CPU of the sender.
+    pub sender_cpu: u32,
+    /// CPU of the receiver and of the job.
+    pub receiver_cpu: u32,
+    /// What else runs there.
+    pub load: Load,
+    /// Length of the window.
+    pub length: Duration,
+    /// The thread that handles softirqs on the receiver's CPU when there are too many, where it was found.
+    pub softirq_thread: Option<CpuClock>,
+    /// NAPI polls on the receiver's CPU, where they can be counted.
+    pub polls: Option<Arc<PollCounter>>,
+    /// Where the kernel's counts are read.
+    pub root: Root,
+}
+
+/// A number on a cache line of its own, with one writer.
+#[repr(align(128))]
+#[derive(Default)]
+struct Counter(AtomicU64);
+
+impl Counter {
+    fn add(&self, number: u64) {
+        self.0.store(self.0.load(Relaxed) + number, Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// What sender and receiver share.
+#[derive(Default)]
+pub struct Desk {
+    handled: Counter,
+    signals: Counter,
+    closed: AtomicBool,
+}
+
+impl Desk {
+    /// The receiver has handled so many more events, or bytes.
+    pub fn handled(&self, number: u64) {
+        self.handled.add(number);
+    }
+
+    /// The receiver was signalled once more.
+    pub fn signalled(&self) {
+        self.signals.add(1);
+    }
+
+    /// Whether nothing more comes.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Relaxed)
+    }
+
+    /// Events or bytes that were handled so far.
+    pub fn handled_so_far(&self) -> u64 {
+        self.handled.get()
+    }
+
+    /// Waits until `sent` events are handled, or no more are.
+    fn drain(&self, sent: u64) {
+        let mut handled = self.handled_so_far();
+        while handled < sent {
+            spin_until(now_ns() + NO_PROGRESS_NS, |_| {});
+            if self.handled_so_far() == handled {
+                return;
+            }
+            handled = self.handled_so_far();
+        }
+    }
+}
+
+/// What the sender's part of a window returns: what was sent, in the unit of [`Desk::handled`], and its
+/// own result.
+pub struct Sent<T> {
+    /// Events or bytes that were sent.
+    pub number: u64,
+    /// What the sender measured.
+    pub result: T,
+}
+
+/// What a window gave.
+pub struct Outcome<S, R> {
+    /// What the sender measured.
+    pub sender: S,
+    /// What the receiver measured.
+    pub receiver: R,
+    /// Handled until the window's end.
+    pub handled: u64,
+    /// Handled until nothing more came.
+    pub handled_in_all: u64,
+    /// What the receiver's CPU did.
+    pub activity: Activity,
+}
+
+/// The quick part of what is read at an edge of the window.
+struct Edge {
+    at_ns: u64,
+    iterations: u64,
+    job_ns: u64,
+    softirq_thread_ns: Option<u64>,
+    handled: u64,
+    signals: u64,
+    receiver_ns: u64,
+}
+
+fn failed(what: &str, error: &io::Error) -> BenchError {
+    BenchError::Failed(format!("{what}: {error}"))
+}
+
+impl Frame {
+    /// Runs the window. `receive` runs on the receiver's CPU until the desk is closed; `send` on the
+    /// sender's, until its time given in ns of CLOCK_MONOTONIC; `wake` lets a waiting receiver look at
+    /// the desk, as often as it takes. `enter` is called first on the sender's thread.
+    ///
+    /// # Errors
+    /// The first error of a thread.
+    pub fn run<S: Send, R: Send>(
+        &self,
+        enter: impl FnOnce() -> Result<(), BenchError> + Send,
+        send: impl FnOnce(&Desk, u64) -> io::Result<Sent<S>> + Send,
+        receive: impl FnOnce(&Desk) -> io::Result<R> + Send,
+        wake: impl Fn() + Sync,
+    ) -> Result<Outcome<S, R>, BenchError> {
+        let desk = Desk::default();
+        let job = Job::default();
+        let (ready, is_ready) = mpsc::channel();
+        let (go, may_go) = mpsc::channel();
+        let (desk, job) = (&desk, &job);
+        std::thread::scope(|scope| {
+            let receiver = scope.spawn(move || {
+                let prepared = pin(self.receiver_cpu).and_then(|()| CpuClock::of_this_thread());
+                let clock = prepared.map_err(|error| failed("the receiver's thread", &error))?;
+                // The default slack of 50 us would make every clock late.
+                let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+                let _ = ready.send(clock);
+                drop(ready);
+                if may_go.recv().is_err() {
+                    return Ok(None); // the sender says why
+                }
+                let before = ThreadCounts::now();
+                let received = receive(desk).map_err(|error| failed("receiving", &error))?;
+                let switches = ThreadCounts::now().zip(before);
+                Ok(Some((received, switches.map(|(now, before)| now.since(before).switches))))
+            });
+            let worker = (self.load != Load::Idle)
+                .then(|| scope.spawn(move || job.run(self.receiver_cpu, self.load)));
+            let sender = scope.spawn(move || {
+                let sent = self.send(desk, job, enter, &is_ready, &go, send);
+                desk.closed.store(true, Relaxed);
+                sent
+            });
+            let sent = sender.join().unwrap_or_else(|_| Err(panicked("sender")));
+            while !receiver.is_finished() {
+                wake();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            job.stop();
+            let received = receiver.join().unwrap_or_else(|_| Err(panicked("receiver")));
+            if let Some(worker) = worker {
+                let ended = worker.join().map_err(|_| panicked("background job"))?;
+                ended.map_err(|error| failed("the background job", &error))?;
+            }
+            // A receiver that failed is why the sender did.
+            let received = received?;
+            let (sender, handled, mut activity) = sent?;
+            let (receiver, switches) = received.ok_or_else(|| ended_early("sender"))?;
+            activity.switches = switches;
+            let handled_in_all = desk.handled_so_far();
+            Ok(Outcome { sender, receiver, handled, handled_in_all, activity })
+        })
+    }
+
+    fn send<S>(
+        &self,
+        desk: &Desk,
+        job: &Job,
+        enter: impl FnOnce() -> Result<(), BenchError>,
+        is_ready: &mpsc::Receiver<CpuClock>,
+        go: &mpsc::Sender<()>,
+        send: impl FnOnce(&Desk, u64) -> io::Result<Sent<S>>,
+    ) -> Result<(S, u64, Activity), BenchError> {
+        pin(self.sender_cpu).map_err(|error| failed("the sender's thread", &error))?;
+        enter()?;
+        let receiver_gone = |_| BenchError::Failed("the receiver's thread ended early".to_owned());
+        let clock = is_ready.recv().map_err(receiver_gone)?;
+        let control = self.control(job);
+        go.send(())
+            .map_err(|_| BenchError::Failed("the receiver's thread ended early".to_owned()))?;
+        spin_until(now_ns() + SETTLE_NS, |_| {});
+        // The slow counts outside of the quick ones.
+        let counts_before = KernelCounts::now(&self.root, self.polls.as_deref());
+        let before = self.edge(desk, job, clock);
+        let length_ns = u64::try_from(self.length.as_nanos()).unwrap_or(u64::MAX);
+        let sent =
+            send(desk, before.at_ns + length_ns).map_err(|error| failed("sending", &error))?;
+        let after = self.edge(desk, job, clock);
+        let added = KernelCounts::now(&self.root, self.polls.as_deref())
+            .since(&counts_before, self.receiver_cpu);
+        desk.drain(sent.number);
+        let window_ns = after.at_ns - before.at_ns;
+        let leftover = control.map(|control| Leftover {
+            iterations: after.iterations - before.iterations,
+            job_ns: after.job_ns.saturating_sub(before.job_ns),
+            ..control
+        });
+        let signals = after.signals - before.signals;
+        let activity = Activity {
+            window_ns,
+            receiver_ns: after.receiver_ns.saturating_sub(before.receiver_ns),
+            softirq_thread_ns: after
+                .softirq_thread_ns
+                .zip(before.softirq_thread_ns)
+                .map(|(after, before)| after.saturating_sub(before)),
+            switches: None,
+            interrupts: added.interrupts,
+            net_rx: added.net_rx,
+            polls: added.polls,
+            // A receiver that counts no signals is signalled by NAPI.
+            signals: if signals > 0 { Some(signals) } else { added.useful_polls },
+            leftover,
+        };
+        Ok((sent.result, after.handled - before.handled, activity))
+    }
+
+    fn edge(&self, desk: &Desk, job: &Job, clock: CpuClock) -> Edge {
+        Edge {
+            at_ns: now_ns(),
+            iterations: job.iterations(),
+            job_ns: job.cpu_ns(),
+            softirq_thread_ns: self.softirq_thread.map(CpuClock::now_ns),
+            handled: desk.handled_so_far(),
+            signals: desk.signals.get(),
+            receiver_ns: clock.now_ns(),
+        }
+    }
+
+    /// The job without events; absent without a job. The window's part is still empty.
+    fn control(&self, job: &Job) -> Option<Leftover> {
+        if self.load == Load::Idle {
+            return None;
+        }
+        let length = u64::try_from((self.length / CONTROL_PART).as_nanos()).unwrap_or(u64::MAX);
+        // The job may still be starting.
+        spin_until(now_ns() + SETTLE_NS, |_| {});
+        let read = || (now_ns(), job.iterations(), job.cpu_ns());
+        let before = read();
+        spin_until(before.0 + length, |_| {});
+        let after = read();
+        Some(Leftover {
+            control_iterations: after.1 - before.1,
+            control_ns: after.0 - before.0,
+            control_job_ns: after.2.saturating_sub(before.2),
+            ..Leftover::default()
+        })
+    }
+}
+
+fn ended_early(who: &str) -> BenchError {
+    BenchError::Failed(format!("the {who}'s thread ended early"))
+}
+
+fn panicked(who: &str) -> BenchError {
+    BenchError::Failed(format!("the {who}'s thread panicked"))
+}

@@ -1,0 +1,168 @@
+//! When events come.
+
+use stats::Random;
+
+/// Most events of a trace.
+pub const TRACE_MAX: usize = 100_000_000;
+
+/// When events come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrivals<'a> {
+    /// At random times, independent of one another: exponentially distributed gaps.
+    Poisson,
+    /// At equal gaps.
+    Periodic,
+    /// At random times in bursts, between which none come. The rate is the mean over both, so that it is
+    /// higher in bursts.
+    Bursty {
+        /// Mean length of a burst, ns; exponentially distributed; from 1.
+        on_ns: u64,
+        /// Mean time between two bursts, ns; exponentially distributed.
+        off_ns: u64,
+    },
+    /// At these times, ns since any origin; none before the one before it.
+    Trace(&'a [u64]),
+}
+
+/// A trace that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TraceError {
+    /// Less than two events, or too many.
+    #[error("cannot use the trace: it has {0} events (give 2 to {TRACE_MAX})")]
+    Length(usize),
+    /// Times that go back.
+    #[error("cannot use the trace: event {0} is before the one before it (sort the times)")]
+    Order(usize),
+    /// All events at one time.
+    #[error("cannot use the trace: all events are at the same time (give times in ns)")]
+    NoTime,
+}
+
+impl Arrivals<'_> {
+    /// Events per second of a trace, rounded, at least 1; `None` for other arrivals.
+    ///
+    /// # Errors
+    /// When the trace cannot be used.
+    pub fn trace_rate_hz(&self) -> Result<Option<u64>, TraceError> {
+        let Arrivals::Trace(times) = self else { return Ok(None) };
+        let ([first, .., last], ..=TRACE_MAX) = (times, times.len()) else {
+            return Err(TraceError::Length(times.len()));
+        };
+        if let Some(at) = times.windows(2).position(|pair| pair[1] < pair[0]) {
+            return Err(TraceError::Order(at + 1));
+        }
+        if first == last {
+            return Err(TraceError::NoTime);
+        }
+        let rate_hz = (times.len() - 1) as f64 * 1e9 / (last - first) as f64;
+        Ok(Some((rate_hz.round() as u64).max(1)))
+    }
+}
+
+/// The times of arrivals, one after the other, ns.
+pub(crate) struct Source<'a> {
+    arrivals: Arrivals<'a>,
+    random: Random,
+    /// Mean gap, in a burst, ns.
+    gap_ns: f64,
+    /// The last arrival, with its fraction of a ns, so that rounding does not add up.
+    at_ns: f64,
+    /// The end of the burst, ns.
+    burst_end_ns: f64,
+    left: u64,
+    /// Position in the trace.
+    position: usize,
+}
+
+impl<'a> Source<'a> {
+    pub(crate) fn new(arrivals: Arrivals<'a>, rate_hz: u64, events: u64, seed: u64) -> Source<'a> {
+        let mut gap_ns = 1e9 / rate_hz as f64;
+        if let Arrivals::Bursty { on_ns, off_ns } = arrivals {
+            gap_ns *= on_ns as f64 / (on_ns as f64 + off_ns as f64);
+        }
+        let left = match arrivals {
+            Arrivals::Trace(times) => events.min(times.len() as u64),
+            _ => events,
+        };
+        let random = Random::new(seed);
+        Source { arrivals, random, gap_ns, at_ns: 0.0, burst_end_ns: 0.0, left, position: 0 }
+    }
+
+    /// The next arrival; `u64::MAX` after the last.
+    #[inline]
+    pub(crate) fn next(&mut self) -> u64 {
+        if self.left == 0 {
+            return u64::MAX;
+        }
+        self.left -= 1;
+        match self.arrivals {
+            Arrivals::Poisson => self.at_ns += self.random.exponential() * self.gap_ns,
+            Arrivals::Periodic => self.at_ns += self.gap_ns,
+            Arrivals::Bursty { on_ns, off_ns } => {
+                let mut at_ns = self.at_ns + self.random.exponential() * self.gap_ns;
+                while at_ns > self.burst_end_ns {
+                    // What is left of a gap at the end of a burst is as long as a new gap.
+                    let start_ns = self.burst_end_ns + self.random.exponential() * off_ns as f64;
+                    self.burst_end_ns = start_ns + self.random.exponential() * on_ns as f64;
+                    at_ns = start_ns + self.random.exponential() * self.gap_ns;
+                }
+                self.at_ns = at_ns;
+            }
+            Arrivals::Trace(times) => {
+                let at = times[self.position] - times[0];
+                self.position += 1;
+                return at;
+            }
+        }
+        self.at_ns as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gaps(arrivals: Arrivals, count: u64) -> Vec<f64> {
+        let mut source = Source::new(arrivals, 1_000_000, count + 1, 3);
+        let times: Vec<u64> = (0..=count).map(|_| source.next()).collect();
+        assert_eq!(source.next(), u64::MAX);
+        times.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect()
+    }
+
+    /// Mean, and squared coefficient of variation.
+    fn moments(gaps: &[f64]) -> (f64, f64) {
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let square = gaps.iter().map(|gap| gap * gap).sum::<f64>() / gaps.len() as f64;
+        (mean, square / mean / mean - 1.0)
+    }
+
+    #[test]
+    fn arrivals_have_their_rate_and_variation() {
+        let (mean, variation) = moments(&gaps(Arrivals::Poisson, 200_000));
+        assert!(
+            (mean / 1e3 - 1.0).abs() < 0.01 && (variation - 1.0).abs() < 0.03,
+            "{mean} {variation}"
+        );
+        assert_eq!(moments(&gaps(Arrivals::Periodic, 1_000)), (1e3, 0.0));
+        // An interrupted Poisson process: 1 + 2 r_on off² / ... (Kuczura 1973) by its renewal form: with
+        // on-time 1/w1, off-time 1/w2 and rate L, c² = 1 + 2 L w1 / (w1 + w2)².
+        let bursty = Arrivals::Bursty { on_ns: 10_000, off_ns: 90_000 };
+        let (mean, variation) = moments(&gaps(bursty, 2_000_000));
+        let expected = 1.0 + 2.0 * 0.01 * 1e-4 / (1e-4_f64 + 1.0 / 9e4).powi(2);
+        assert!((mean / 1e3 - 1.0).abs() < 0.03, "{mean}");
+        assert!((variation / expected - 1.0).abs() < 0.05, "{variation}, expected {expected}");
+    }
+
+    #[test]
+    fn a_trace_is_played_from_its_first_event() {
+        let times = [500, 700, 700, 1_500];
+        let trace = Arrivals::Trace(&times);
+        assert_eq!(gaps(trace, 3), [200.0, 0.0, 800.0]);
+        assert_eq!(trace.trace_rate_hz(), Ok(Some(3_000_000)));
+        assert_eq!(Arrivals::Poisson.trace_rate_hz(), Ok(None));
+        let error = |times: &[u64]| Arrivals::Trace(times).trace_rate_hz().unwrap_err();
+        assert_eq!(error(&[1]), TraceError::Length(1));
+        assert_eq!(error(&[1, 3, 2]), TraceError::Order(2));
+        assert_eq!(error(&[7, 7]), TraceError::NoTime);
+    }
+}

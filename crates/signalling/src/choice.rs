@@ -1,0 +1,436 @@
+//! Between which schemes a chooser has the choice: at which rates one becomes cheaper than another, at
+//! which each keeps a bound of the latency, and which is the cheapest that keeps everything asked for.
+
+use crate::evaluate::{Answer, Method};
+use crate::predict::Prediction;
+use crate::scheme::Scheme;
+
+/// Rates at which curves are computed between the ends of a range; crossovers between two of them are
+/// then narrowed down.
+const POINTS: u32 = 24;
+/// Halvings of the distance between two points: to 1 in 1,000 of a decade.
+const HALVINGS: u32 = 8;
+/// Schemes whose CPU use differs by less cost the same.
+const SAME_RATIO: f64 = 1e-9;
+
+/// Which figure of the latency a bound is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Statistic {
+    /// The mean.
+    Mean,
+    /// The median.
+    P50,
+    /// The 99th percentile.
+    P99,
+    /// The 99.9th percentile.
+    P999,
+}
+
+impl Statistic {
+    /// All of them, with the name used on the command line and in tables.
+    pub const ALL: [(Statistic, &'static str); 4] = [
+        (Statistic::Mean, "mean"),
+        (Statistic::P50, "p50"),
+        (Statistic::P99, "p99"),
+        (Statistic::P999, "p99.9"),
+    ];
+
+    /// The name used on the command line and in tables.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        Statistic::ALL.iter().find(|(one, _)| *one == self).map_or("", |(_, label)| label)
+    }
+
+    /// The figure, ns.
+    #[must_use]
+    pub fn of(self, prediction: &Prediction) -> Option<f64> {
+        let whole = |ns: Option<u64>| ns.map(|ns| ns as f64);
+        match self {
+            Statistic::Mean => prediction.latency_mean_ns,
+            Statistic::P50 => whole(prediction.latency.p50_ns),
+            Statistic::P99 => whole(prediction.latency.p99_ns),
+            Statistic::P999 => whole(prediction.latency.p999_ns),
+        }
+    }
+}
+
+/// Events per second, both ends included; `low_hz` is at least 1 and not above `high_hz`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateRange {
+    /// Lowest rate.
+    pub low_hz: u64,
+    /// Highest rate.
+    pub high_hz: u64,
+}
+
+impl RateRange {
+    /// Rates from one end to the other, at equal ratios.
+    #[must_use]
+    pub fn points(self) -> Vec<u64> {
+        let ratio = (self.high_hz as f64 / self.low_hz as f64).powf(1.0 / f64::from(POINTS));
+        let point = |at: u32| (self.low_hz as f64 * ratio.powf(f64::from(at))).round() as u64;
+        let mut points: Vec<u64> = (0..=POINTS).map(point).collect();
+        points[POINTS as usize] = self.high_hz;
+        points.dedup();
+        points
+    }
+}
+
+/// A rate at which the CPU use of two schemes is the same.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Crossover {
+    /// The rate, events per second; exact to about 1 in 1,000.
+    pub rate_hz: u64,
+    /// Cheaper at lower rates.
+    pub below: Scheme,
+    /// Cheaper at higher rates.
+    pub above: Scheme,
+    /// CPU use of both there.
+    pub cpu_ratio: f64,
+    /// Simulated if one of both is.
+    pub method: Method,
+}
+
+/// Rates at which a scheme keeps a bound of the latency.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Kept {
+    /// The scheme.
+    pub scheme: Scheme,
+    /// From this rate on, events per second.
+    pub from_hz: u64,
+    /// Up to this rate.
+    pub to_hz: u64,
+    /// Whether any of it was simulated.
+    pub method: Method,
+}
+
+/// Answers of one scheme at rates in order.
+#[derive(Clone, Debug)]
+pub struct Curve {
+    /// The scheme.
+    pub scheme: Scheme,
+    /// Rate, events per second, and answer.
+    pub points: Vec<(u64, Answer)>,
+}
+
+/// The curves of schemes over the points of a range.
+///
+/// # Errors
+/// The first of `ask`.
+pub fn curves<E>(
+    schemes: &[Scheme],
+    range: RateRange,
+    ask: &mut dyn FnMut(Scheme, u64) -> Result<Answer, E>,
+) -> Result<Vec<Curve>, E> {
+    let points = range.points();
+    let mut curves = Vec::with_capacity(schemes.len());
+    for &scheme in schemes {
+        let answer = |&rate_hz| Ok((rate_hz, ask(scheme, rate_hz)?));
+        curves.push(Curve { scheme, points: points.iter().map(answer).collect::<Result<_, E>>()? });
+    }
+    Ok(curves)
+}
+
+/// The rates at which the CPU use of two schemes crosses, below the capacity of both; by rate.
+///
+/// # Errors
+/// The first of `ask`.
+pub fn crossovers<E>(
+    curves: &[Curve],
+    ask: &mut dyn FnMut(Scheme, u64) -> Result<Answer, E>,
+) -> Result<Vec<Crossover>, E> {
+    let mut found = Vec::new();
+    for (at, one) in curves.iter().enumerate() {
+        for other in &curves[at + 1..] {
+            let pairs: Vec<_> = one.points.iter().zip(&other.points).collect();
+            // The last points at which one was cheaper, for crossings at which both are equal for long.
+            let mut last: Option<(u64, f64)> = None;
+            for ((rate_hz, first), (_, second)) in pairs {
+                if first.is_over_capacity || second.is_over_capacity {
+                    break;
+                }
+                let difference = cpu(first) - cpu(second);
+                if difference.abs() < SAME_RATIO {
+                    continue;
+                }
+                if let Some((before_hz, before)) = last
+                    && (before < 0.0) != (difference < 0.0)
+                {
+                    found.push(narrow(
+                        one.scheme,
+                        other.scheme,
+                        (before_hz, *rate_hz),
+                        before,
+                        ask,
+                    )?);
+                }
+                last = Some((*rate_hz, difference));
+            }
+        }
+    }
+    found.sort_by_key(|crossover| crossover.rate_hz);
+    Ok(found)
+}
+
+fn cpu(answer: &Answer) -> f64 {
+    answer.prediction.utilisation_ratio
+}
+
+/// The crossing between two rates; `before` is the difference at the lower.
+fn narrow<E>(
+    one: Scheme,
+    other: Scheme,
+    (mut low_hz, mut high_hz): (u64, u64),
+    before: f64,
+    ask: &mut dyn FnMut(Scheme, u64) -> Result<Answer, E>,
+) -> Result<Crossover, E> {
+    for _ in 0..HALVINGS {
+        let middle_hz = between(low_hz, high_hz);
+        let difference = cpu(&ask(one, middle_hz)?) - cpu(&ask(other, middle_hz)?);
+        if (difference < 0.0) == (before < 0.0) {
+            low_hz = middle_hz;
+        } else {
+            high_hz = middle_hz;
+        }
+    }
+    let rate_hz = between(low_hz, high_hz);
+    let answers = [ask(one, rate_hz)?, ask(other, rate_hz)?];
+    let (below, above) = if before < 0.0 { (one, other) } else { (other, one) };
+    let cpu_ratio = f64::midpoint(cpu(&answers[0]), cpu(&answers[1]));
+    Ok(Crossover { rate_hz, below, above, cpu_ratio, method: method(&answers) })
+}
+
+/// The geometric mean.
+fn between(low_hz: u64, high_hz: u64) -> u64 {
+    ((low_hz as f64 * high_hz as f64).sqrt().round() as u64).clamp(low_hz, high_hz)
+}
+
+fn method(answers: &[Answer]) -> Method {
+    let simulated = answers.iter().any(|answer| answer.method == Method::Simulation);
+    if simulated { Method::Simulation } else { Method::ClosedForm }
+}
+
+/// The ranges of rates in which each scheme keeps the bound.
+///
+/// # Errors
+/// The first of `ask`.
+pub fn kept<E>(
+    curves: &[Curve],
+    statistic: Statistic,
+    bound_ns: u64,
+    ask: &mut dyn FnMut(Scheme, u64) -> Result<Answer, E>,
+) -> Result<Vec<Kept>, E> {
+    let keeps = |answer: &Answer| is_within(answer, statistic, bound_ns);
+    let mut ranges = Vec::new();
+    for curve in curves {
+        let mut open: Option<Kept> = None;
+        let mut before: Option<(u64, bool)> = None;
+        for (rate_hz, answer) in &curve.points {
+            let (rate_hz, now) = (*rate_hz, keeps(answer));
+            // The rate nearest to the change at which the bound is kept.
+            let edge = match before {
+                Some((low_hz, was)) if was != now => {
+                    let (mut low_hz, mut high_hz) = (low_hz, rate_hz);
+                    for _ in 0..HALVINGS {
+                        let middle_hz = between(low_hz, high_hz);
+                        if keeps(&ask(curve.scheme, middle_hz)?) == was {
+                            low_hz = middle_hz;
+                        } else {
+                            high_hz = middle_hz;
+                        }
+                    }
+                    if now { high_hz } else { low_hz }
+                }
+                _ => rate_hz,
+            };
+            before = Some((rate_hz, now));
+            if now {
+                let (scheme, method) = (curve.scheme, answer.method);
+                let range =
+                    open.get_or_insert(Kept { scheme, from_hz: edge, to_hz: rate_hz, method });
+                range.to_hz = rate_hz;
+                if answer.method == Method::Simulation {
+                    range.method = Method::Simulation;
+                }
+            } else if let Some(range) = open.take() {
+                ranges.push(Kept { to_hz: edge, ..range });
+            }
+        }
+        ranges.extend(open);
+    }
+    Ok(ranges)
+}
+
+fn is_within(answer: &Answer, statistic: Statistic, bound_ns: u64) -> bool {
+    let within = statistic.of(&answer.prediction).is_some_and(|ns| ns <= bound_ns as f64);
+    within && !answer.is_over_capacity && answer.prediction.drops_ratio.unwrap_or(0.0) < 1e-4
+}
+
+/// What is asked of a scheme, over a range of rates.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Demand {
+    /// The figure of the latency that has a bound.
+    pub statistic: Statistic,
+    /// Its bound, ns.
+    pub latency_bound_ns: Option<u64>,
+    /// Largest part of the CPU.
+    pub cpu_budget_ratio: Option<f64>,
+}
+
+/// How a scheme does over a range of rates.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// The scheme.
+    pub scheme: Scheme,
+    /// Largest CPU use over the range.
+    pub cpu_max_ratio: f64,
+    /// CPU use at the lowest and the highest rate.
+    pub cpu_ends_ratio: (f64, f64),
+    /// Largest latency over the range, ns; absent where a rate has none.
+    pub latency_max_ns: Option<f64>,
+    /// Largest part of the events that is lost; absent where no rate was simulated.
+    pub drops_max_ratio: Option<f64>,
+    /// Whether it keeps up with all rates, losing less than one event in 10,000.
+    pub keeps_up: bool,
+    /// Whether the latency is within its bound at all rates; absent without a bound.
+    pub keeps_latency: Option<bool>,
+    /// Whether the CPU use is within its budget at all rates; absent without a budget.
+    pub keeps_cpu: Option<bool>,
+    /// Whether any rate was simulated.
+    pub method: Method,
+}
+
+impl Verdict {
+    /// Whether all that was asked for is kept.
+    #[must_use]
+    pub fn keeps_all(&self) -> bool {
+        self.keeps_up && self.keeps_latency != Some(false) && self.keeps_cpu != Some(false)
+    }
+}
+
+/// A verdict on each curve: those that keep everything first, and of those the cheapest; then those that
+/// keep up, and the others.
+#[must_use]
+pub fn judge(curves: &[Curve], demand: &Demand) -> Vec<Verdict> {
+    let of = |curve: &Curve| {
+        let answers: Vec<&Answer> = curve.points.iter().map(|(_, answer)| answer).collect();
+        let cpus: Vec<f64> = answers.iter().map(|answer| cpu(answer)).collect();
+        let cpu_max_ratio = cpus.iter().copied().fold(0.0, f64::max);
+        let latencies: Option<Vec<f64>> =
+            answers.iter().map(|answer| demand.statistic.of(&answer.prediction)).collect();
+        let latency_max_ns = latencies.map(|all| all.into_iter().fold(0.0, f64::max));
+        let drops = answers.iter().filter_map(|answer| answer.prediction.drops_ratio);
+        let drops_max_ratio = drops.reduce(f64::max);
+        let over = answers.iter().any(|answer| answer.is_over_capacity);
+        let bound_ns = demand.latency_bound_ns;
+        let is_simulated = answers.iter().any(|answer| answer.method == Method::Simulation);
+        Verdict {
+            scheme: curve.scheme,
+            cpu_max_ratio,
+            cpu_ends_ratio: (
+                cpus.first().copied().unwrap_or(0.0),
+                cpus.last().copied().unwrap_or(0.0),
+            ),
+            latency_max_ns,
+            drops_max_ratio,
+            keeps_up: !over && drops_max_ratio.unwrap_or(0.0) < 1e-4,
+            keeps_latency: bound_ns.map(|ns| latency_max_ns.is_some_and(|max| max <= ns as f64)),
+            keeps_cpu: demand.cpu_budget_ratio.map(|budget| cpu_max_ratio <= budget),
+            method: if is_simulated { Method::Simulation } else { Method::ClosedForm },
+        }
+    };
+    let mut verdicts: Vec<Verdict> = curves.iter().map(of).collect();
+    let rank = |verdict: &Verdict| {
+        let kept = u8::from(verdict.keeps_latency != Some(false))
+            + u8::from(verdict.keeps_cpu != Some(false));
+        (!verdict.keeps_up, 2 - kept)
+    };
+    verdicts.sort_by(|a, b| {
+        let cheaper = a.cpu_max_ratio.total_cmp(&b.cpu_max_ratio);
+        // At the same cost, the faster one.
+        let faster =
+            a.latency_max_ns.unwrap_or(f64::MAX).total_cmp(&b.latency_max_ns.unwrap_or(f64::MAX));
+        rank(a).cmp(&rank(b)).then(cheaper).then(faster)
+    });
+    verdicts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arrivals::Arrivals;
+    use crate::costs::Costs;
+    use crate::evaluate::evaluate;
+    use crate::simulate::{Simulation, SimulationError};
+
+    fn ask(scheme: Scheme, rate_hz: u64) -> Result<Answer, SimulationError> {
+        let simulation = Simulation {
+            scheme,
+            costs: Costs::constant(4_000, 1_000),
+            arrivals: Arrivals::Poisson,
+            rate_hz,
+            ring: 1_024,
+            user_slice_ns: None,
+            application: None,
+            quota: None,
+            events: 20_000,
+            warm_up: 1_000,
+            seed: 1,
+        };
+        evaluate(&simulation, false)
+    }
+
+    const RANGE: RateRange = RateRange { low_hz: 100, high_hz: 150_000 };
+
+    #[test]
+    fn points_go_from_end_to_end() {
+        let points = RANGE.points();
+        assert_eq!((points.len(), points[0], points[24]), (25, 100, 150_000));
+        assert_eq!(RateRange { low_hz: 7, high_hz: 7 }.points(), [7]);
+    }
+
+    /// Ticks cost beta C and interrupts lambda C, so both cost the same at lambda = beta.
+    #[test]
+    fn a_clock_is_cheaper_from_its_own_rate_on() {
+        let schemes = Scheme::list("interrupt,clocked:1ms,spin").unwrap();
+        let curves = curves(&schemes, RANGE, &mut ask).unwrap();
+        let crossovers = crossovers(&curves, &mut ask).unwrap();
+        assert_eq!(crossovers.len(), 1, "{crossovers:?}");
+        let one = crossovers[0];
+        assert_eq!((one.below, one.above), (schemes[0], schemes[1]));
+        assert!(one.rate_hz.abs_diff(1_000) <= 2, "{one:?}");
+        assert!((one.cpu_ratio - 0.005).abs() < 1e-4);
+    }
+
+    #[test]
+    fn a_bound_is_kept_up_to_the_rate_that_the_form_says() {
+        let curves = curves(&[Scheme::Interrupt], RANGE, &mut ask).unwrap();
+        let ranges = kept(&curves, Statistic::Mean, 7_500, &mut ask).unwrap();
+        // 5 us + rate 25 us² / 2 (1 - 5 us rate) is 7.5 us at half load: 100,000 events/s.
+        let [range] = ranges[..] else { panic!("{ranges:?}") };
+        assert_eq!(range.from_hz, 100);
+        assert!(range.to_hz.abs_diff(100_000) < 200, "{range:?}");
+        assert_eq!(kept(&curves, Statistic::Mean, 1_000, &mut ask).unwrap(), []);
+    }
+
+    #[test]
+    fn the_cheapest_scheme_that_keeps_the_bound_is_first() {
+        let schemes = Scheme::list("spin,interrupt,clocked:1ms,clocked:100us,drain").unwrap();
+        let range = RateRange { low_hz: 50_000, high_hz: 150_000 };
+        let curves = curves(&schemes, range, &mut ask).unwrap();
+        let first = |bound_ns, budget| {
+            let demand = Demand {
+                statistic: Statistic::Mean,
+                latency_bound_ns: bound_ns,
+                cpu_budget_ratio: budget,
+            };
+            let verdict = judge(&curves, &demand).remove(0);
+            (verdict.scheme.to_string(), verdict.keeps_all())
+        };
+        assert_eq!(first(None, None), ("clocked:1ms".to_owned(), true));
+        assert_eq!(first(Some(200_000), None), ("clocked:100us".to_owned(), true));
+        assert_eq!(first(Some(20_000), None), ("drain".to_owned(), true));
+        assert_eq!(first(Some(2_000), None), ("spin".to_owned(), true));
+        assert!(!first(Some(2_000), Some(0.5)).1);
+    }
+}

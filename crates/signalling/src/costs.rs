@@ -1,0 +1,298 @@
+//! What signalling and handling cost.
+
+use stats::{LogLinear, Random};
+
+use crate::scheme::Scheme;
+
+/// Largest cost, ns.
+pub const COST_MAX_NS: u64 = 1_000_000_000;
+
+/// The distribution of a cost.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Times {
+    /// Always the same, ns; 0 to [`COST_MAX_NS`].
+    Constant(u64),
+    /// Exponentially distributed.
+    Exponential {
+        /// Mean, ns; 1 to [`COST_MAX_NS`].
+        mean_ns: u64,
+    },
+    /// As in a measured histogram, such as those of `irqlab handlers`.
+    Empirical(Empirical),
+}
+
+/// A measured histogram from which times are drawn: each bucket by its count, and evenly within it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Empirical {
+    /// Lower and upper bound of a bucket, ns.
+    buckets: Vec<(u64, u64)>,
+    /// Walker's alias table: the part of a cell that is its own bucket's, of 2^32, and the other bucket.
+    alias: Vec<(u32, u32)>,
+    mean_ns: f64,
+    mean_square_ns2: f64,
+}
+
+/// Costs that no scheme can have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cannot use these costs: {what} {reason} ({remedy})")]
+pub struct CostsError {
+    what: &'static str,
+    reason: String,
+    remedy: &'static str,
+}
+
+/// What each step of signalling takes, on the CPU that handles the events.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Costs {
+    /// C of the paper: CPU time of an interrupt, entry and exit, without any event's handling.
+    pub interrupt: Times,
+    /// The same of a clock tick, with setting the timer again; absent: that of an interrupt, as in the
+    /// paper. In a virtual machine it is a multiple of that: the host emulates the timer.
+    pub tick: Option<Times>,
+    /// Alpha of the paper: CPU time of handling one event, however the CPU learned of it; above 0.
+    pub event: Times,
+    /// CPU time of looking at the device and finding nothing, ns; from 1.
+    pub poll_ns: u64,
+    /// CPU time of yielding the CPU and coming back, without what others do meanwhile, ns.
+    pub yield_ns: u64,
+    /// Wake-up latency, ns: from the event (or the timer's end) to the first instruction of the
+    /// interrupt's entry on a CPU that handles no event. Part of the latency, and no CPU time.
+    pub wake_ns: u64,
+    /// Latency that each event has under every scheme, such as wire and stack, ns. No CPU time.
+    pub fixed_ns: u64,
+}
+
+impl Costs {
+    /// Costs without variation: C and alpha, an empty poll of 100 ns, a yield of 500 ns, and no
+    /// further latency.
+    #[must_use]
+    pub fn constant(interrupt_ns: u64, event_ns: u64) -> Costs {
+        Costs {
+            interrupt: Times::Constant(interrupt_ns),
+            tick: None,
+            event: Times::Constant(event_ns),
+            poll_ns: 100,
+            yield_ns: 500,
+            wake_ns: 0,
+            fixed_ns: 0,
+        }
+    }
+
+    /// CPU time of what makes `scheme` look: a tick or an interrupt.
+    #[must_use]
+    pub fn signal(&self, scheme: Scheme) -> &Times {
+        match &self.tick {
+            Some(tick) if scheme.is_by_clock() => tick,
+            _ => &self.interrupt,
+        }
+    }
+
+    /// Checks the ranges given at the fields.
+    ///
+    /// # Errors
+    /// With the first cost that is outside.
+    pub fn check(&self) -> Result<(), CostsError> {
+        let wrong = |what, reason: String, remedy| Err(CostsError { what, reason, remedy });
+        let tick = self.tick.as_ref().unwrap_or(&self.interrupt);
+        let times = [
+            ("the cost of an interrupt", &self.interrupt),
+            ("the cost of a tick", tick),
+            ("the cost of an event", &self.event),
+        ];
+        for (what, times) in times {
+            if times.mean_ns() > COST_MAX_NS as f64 {
+                return wrong(what, format!("is {} ns", times.mean_ns()), "give at most 1s");
+            }
+            if matches!(times, Times::Exponential { mean_ns: 0 }) {
+                return wrong(what, "has a mean of 0".to_owned(), "give a constant 0, or a mean");
+            }
+        }
+        if self.event.mean_ns() <= 0.0 {
+            return wrong("the cost of an event", "is 0".to_owned(), "give at least 1ns");
+        }
+        if self.poll_ns == 0 {
+            return wrong("the cost of an empty poll", "is 0".to_owned(), "give at least 1ns");
+        }
+        for (what, ns) in [
+            ("the cost of an empty poll", self.poll_ns),
+            ("the cost of a yield", self.yield_ns),
+            ("the wake-up latency", self.wake_ns),
+            ("the fixed latency", self.fixed_ns),
+        ] {
+            if ns > COST_MAX_NS {
+                return wrong(what, format!("is {ns} ns"), "give at most 1s");
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Times {
+    /// The mean, ns.
+    #[must_use]
+    pub fn mean_ns(&self) -> f64 {
+        match self {
+            Times::Constant(ns) | Times::Exponential { mean_ns: ns } => *ns as f64,
+            Times::Empirical(empirical) => empirical.mean_ns,
+        }
+    }
+
+    /// The mean of the squares, ns².
+    #[must_use]
+    pub fn mean_square_ns2(&self) -> f64 {
+        match self {
+            Times::Constant(ns) => (*ns as f64).powi(2),
+            Times::Exponential { mean_ns } => 2.0 * (*mean_ns as f64).powi(2),
+            Times::Empirical(empirical) => empirical.mean_square_ns2,
+        }
+    }
+
+    /// The variance, ns².
+    #[must_use]
+    pub fn variance_ns2(&self) -> f64 {
+        (self.mean_square_ns2() - self.mean_ns().powi(2)).max(0.0)
+    }
+
+    /// Draws a time, ns.
+    #[inline]
+    pub fn draw(&self, random: &mut Random) -> u64 {
+        match self {
+            Times::Constant(ns) => *ns,
+            Times::Exponential { mean_ns } => {
+                (random.exponential() * *mean_ns as f64).round() as u64
+            }
+            Times::Empirical(empirical) => empirical.draw(random),
+        }
+    }
+}
+
+impl Empirical {
+    /// The distribution of a histogram of ns; `None` if it is empty, or a value is above
+    /// [`COST_MAX_NS`].
+    #[must_use]
+    pub fn new(histogram: &LogLinear) -> Option<Empirical> {
+        Empirical::from_buckets(&histogram.filled().collect::<Vec<_>>())
+    }
+
+    /// The distribution of buckets: smallest value, largest value, number of values; `None` if all are
+    /// empty, one ends before it starts, or a value is above [`COST_MAX_NS`].
+    #[must_use]
+    pub fn from_buckets(buckets: &[(u64, u64, u64)]) -> Option<Empirical> {
+        let filled: Vec<(u64, u64, u64)> =
+            buckets.iter().filter(|(_, _, count)| *count > 0).copied().collect();
+        let total = filled.iter().fold(0_u64, |sum, (_, _, count)| sum.saturating_add(*count));
+        let is_range = |&(low, high, _): &(u64, u64, u64)| low <= high && high <= COST_MAX_NS;
+        if filled.is_empty() || filled.len() > u32::MAX as usize || !filled.iter().all(is_range) {
+            return None;
+        }
+        let mean_of = |value: &dyn Fn(f64, f64) -> f64| {
+            let sum = filled
+                .iter()
+                .map(|&(low, high, count)| value(low as f64, high as f64) * count as f64);
+            sum.sum::<f64>() / total as f64
+        };
+        // Integers from low to high, each with the same probability.
+        let mean_ns = mean_of(&|low, high| f64::midpoint(low, high));
+        let mean_square_ns2 = mean_of(&|low, high| {
+            let width = high - low + 1.0;
+            f64::midpoint(low, high).powi(2) + (width * width - 1.0) / 12.0
+        });
+        Some(Empirical {
+            buckets: filled.iter().map(|&(low, high, _)| (low, high)).collect(),
+            alias: alias(&filled.iter().map(|bucket| bucket.2).collect::<Vec<_>>(), total),
+            mean_ns,
+            mean_square_ns2,
+        })
+    }
+
+    fn draw(&self, random: &mut Random) -> u64 {
+        let bits = random.next();
+        let cell = ((u128::from(bits >> 32) * self.alias.len() as u128) >> 32) as usize;
+        let (own, other) = self.alias[cell];
+        let bucket = if (bits as u32) < own { cell } else { other as usize };
+        let (low, high) = self.buckets[bucket];
+        if low == high { low } else { low + random.below(high - low + 1) }
+    }
+}
+
+/// Walker's alias method, tables as in Vose, IEEE Transactions on Software Engineering 17 (1991).
+fn alias(counts: &[u64], total: u64) -> Vec<(u32, u32)> {
+    let cells = counts.len() as f64;
+    let mut part: Vec<f64> =
+        counts.iter().map(|count| *count as f64 / total as f64 * cells).collect();
+    let mut table: Vec<(u32, u32)> =
+        (0..counts.len() as u32).map(|cell| (u32::MAX, cell)).collect();
+    let (mut small, mut large): (Vec<usize>, Vec<usize>) =
+        (0..counts.len()).partition(|cell| part[*cell] < 1.0);
+    while let (Some(one), Some(&other)) = (small.pop(), large.last()) {
+        table[one] = ((part[one] * 4_294_967_296.0) as u32, other as u32);
+        part[other] -= 1.0 - part[one];
+        if part[other] < 1.0 {
+            large.pop();
+            small.push(other);
+        }
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moments(times: &Times) -> (f64, f64) {
+        let mut random = Random::new(5);
+        let draws: Vec<f64> = (0..200_000).map(|_| times.draw(&mut random) as f64).collect();
+        let mean = draws.iter().sum::<f64>() / draws.len() as f64;
+        (mean, draws.iter().map(|x| x * x).sum::<f64>() / draws.len() as f64)
+    }
+
+    #[test]
+    fn what_is_drawn_has_the_moments_that_the_closed_forms_use() {
+        let mut histogram = LogLinear::default();
+        for (value, count) in [(300, 70), (310, 20), (5_000, 9), (100_000, 1)] {
+            (0..count).for_each(|_| histogram.record(value));
+        }
+        for times in [
+            Times::Constant(700),
+            Times::Exponential { mean_ns: 700 },
+            Times::Empirical(Empirical::new(&histogram).unwrap()),
+        ] {
+            let (mean, square) = moments(&times);
+            assert!((mean / times.mean_ns() - 1.0).abs() < 0.02, "{times:?}: {mean}");
+            assert!((square / times.mean_square_ns2() - 1.0).abs() < 0.05, "{times:?}: {square}");
+        }
+        assert_eq!(Empirical::new(&LogLinear::default()), None);
+    }
+
+    #[test]
+    fn each_bucket_is_drawn_by_its_count() {
+        let mut histogram = LogLinear::default();
+        for value in 0..10 {
+            (0..=value * value).for_each(|_| histogram.record(value));
+        }
+        let times = Times::Empirical(Empirical::new(&histogram).unwrap());
+        let (total, mut drawn) = (histogram.total() as f64, [0_u32; 10]);
+        let mut random = Random::new(9);
+        (0..100_000).for_each(|_| drawn[times.draw(&mut random) as usize] += 1);
+        for (value, count) in drawn.iter().enumerate() {
+            let expected = (1 + value * value) as f64 / total;
+            assert!((f64::from(*count) / 1e5 - expected).abs() < 0.004, "{value}: {count}");
+        }
+    }
+
+    #[test]
+    fn costs_out_of_range_are_refused() {
+        let good = Costs::constant(4_000, 500);
+        assert_eq!(good.check(), Ok(()));
+        for (bad, what) in [
+            (Costs { event: Times::Constant(0), ..good.clone() }, "event is 0"),
+            (Costs { poll_ns: 0, ..good.clone() }, "poll is 0"),
+            (Costs { wake_ns: COST_MAX_NS + 1, ..good.clone() }, "wake-up"),
+            (Costs { interrupt: Times::Exponential { mean_ns: 0 }, ..good.clone() }, "mean of 0"),
+            (Costs { interrupt: Times::Constant(u64::MAX), ..good.clone() }, "interrupt"),
+        ] {
+            let error = bad.check().unwrap_err().to_string();
+            assert!(error.contains(what), "{error}");
+        }
+    }
+}

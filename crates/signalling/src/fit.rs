@@ -1,0 +1,782 @@
+//! The costs that explain measured CPU use and latency best.
+//!
+//! Weighted least squares of relative errors over the closed forms (Levenberg and Marquardt, with the
+//! costs kept at or above 0). Errors of CPU use and of latency have weights of their own, from the spread
+//! of the residuals of a first fit (feasible generalised least squares). The intervals are those of the
+//! linear model around the best costs, with Student's t; they take the errors of the rows as
+//! independent, and the model as right.
+
+use stats::Random;
+use stats::interval::t_95;
+
+use crate::costs::{COST_MAX_NS, Costs, Times};
+use crate::predict::{Form, Means, capacity, form};
+use crate::scheme::Scheme;
+
+/// Most observations of a fit.
+pub const OBSERVATIONS_MAX: usize = 10_000;
+/// A row with less throughput than this part of its rate is overloaded: no form holds.
+pub const KEEPS_UP_RATIO: f64 = 0.98;
+/// Steps of the search; a dozen is usual.
+const STEPS_MAX: usize = 200;
+/// Smallest spread of relative errors that weights assume, so that a perfect fit has finite weights.
+const SPREAD_MIN: f64 = 1e-6;
+/// Largest part of a direction in the costs that the observations may leave undetermined.
+const CONDITION_MIN: f64 = 1e-9;
+
+/// A measured row: what a scheme did at a rate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Observation {
+    /// The scheme.
+    pub scheme: Scheme,
+    /// Events offered per second; above 0.
+    pub rate_hz: f64,
+    /// CPU time that signalling and handling took, per time, net of what the CPU did without events: 1
+    /// is one CPU.
+    pub cpu_ratio: Option<f64>,
+    /// Mean latency, ns.
+    pub latency_mean_ns: Option<f64>,
+    /// Events handled per second; absent: as many as were offered.
+    pub throughput_hz: Option<f64>,
+    /// Interrupts or clock ticks per second, where they were counted. They then replace those that
+    /// the form predicts in the CPU time.
+    pub interrupts_hz: Option<f64>,
+}
+
+/// What a fit cannot tell from the observations alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// CPU time of an empty poll, ns: taken as given, since a spinning CPU is busy whatever a poll
+    /// takes. From 1.
+    pub poll_ns: u64,
+}
+
+impl Default for Start {
+    fn default() -> Start {
+        Start { poll_ns: 100 }
+    }
+}
+
+/// A cost with its interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// Name, as that of the field of [`Costs`]: `interrupt_ns`, `tick_ns`, `event_ns`, `wake_ns`, `yield_ns`,
+    /// `fixed_ns`.
+    pub name: &'static str,
+    /// Best value, ns.
+    pub value_ns: f64,
+    /// Its 95 % interval, ns; absent where the value is at its limit of 0, or as many costs as rows were
+    /// fitted.
+    pub interval_ns: Option<(f64, f64)>,
+}
+
+/// A row's measured and predicted figures.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Residual {
+    /// Position of the observation.
+    pub row: usize,
+    /// Predicted CPU time per time; absent where no form holds.
+    pub cpu_ratio: Option<f64>,
+    /// Predicted mean latency, ns; absent where no form holds.
+    pub latency_mean_ns: Option<f64>,
+    /// Relative error of the predicted CPU time, where both are known.
+    pub cpu_error_ratio: Option<f64>,
+    /// Relative error of the predicted latency, where both are known.
+    pub latency_error_ratio: Option<f64>,
+    /// Why the row, or its latency, has no part in the fit.
+    pub left_out: Option<&'static str>,
+}
+
+/// The costs that explain the observations best.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fit {
+    /// C and alpha first, then those other costs that the observations determine.
+    pub estimates: Vec<Estimate>,
+    /// A residual for each observation, in their order.
+    pub residuals: Vec<Residual>,
+    /// Measured figures that were fitted.
+    pub figures: usize,
+    means: Means,
+}
+
+/// Why there is no fit.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum FitError {
+    /// Too few figures.
+    #[error(
+        "cannot fit {costs} costs to {figures} measured figures: there must be more figures than costs \
+         (measure more rates or schemes)"
+    )]
+    TooFew {
+        /// Figures that can be used.
+        figures: usize,
+        /// Costs to fit.
+        costs: usize,
+    },
+    /// The rows leave a combination of the costs open.
+    #[error(
+        "cannot tell {0} apart: the rows determine only a combination of them (add rows of a clocked \
+         or draining scheme at several rates)"
+    )]
+    Undetermined(String),
+    /// No costs can explain the rows.
+    #[error(
+        "cannot fit: no costs keep up with the rates of all rows (check the units of rate and \
+         throughput)"
+    )]
+    NoCosts,
+    /// A value that cannot be.
+    #[error("cannot use observation {row}: {reason} (correct or remove it)")]
+    Invalid {
+        /// Its position.
+        row: usize,
+        /// What is wrong.
+        reason: &'static str,
+    },
+}
+
+impl Fit {
+    /// The estimate of that name.
+    #[must_use]
+    pub fn estimate(&self, name: &str) -> Option<Estimate> {
+        self.estimates.iter().find(|estimate| estimate.name == name).copied()
+    }
+
+    /// The costs as constants, rounded to ns; what was not fitted as in [`Start`], or 0.
+    #[must_use]
+    pub fn costs(&self) -> Costs {
+        let whole = |ns: f64| (ns.round() as u64).min(COST_MAX_NS);
+        Costs {
+            interrupt: Times::Constant(whole(self.means.interrupt_ns)),
+            tick: self.means.tick.map(|(ns, _)| Times::Constant(whole(ns))),
+            event: Times::Constant(whole(self.means.event_ns).max(1)),
+            poll_ns: whole(self.means.poll_ns),
+            yield_ns: whole(self.means.yield_ns),
+            wake_ns: whole(self.means.wake_ns),
+            fixed_ns: whole(self.means.fixed_ns),
+        }
+    }
+
+    /// What the fit predicts for other rows, such as those held out.
+    #[must_use]
+    pub fn predict(&self, observations: &[Observation]) -> Vec<Residual> {
+        residuals(observations, &self.means)
+    }
+}
+
+/// A cost that is fitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cost {
+    Interrupt,
+    Tick,
+    Event,
+    Wake,
+    Yield,
+    Fixed,
+}
+
+impl Cost {
+    fn name(self) -> &'static str {
+        match self {
+            Cost::Interrupt => "interrupt_ns",
+            Cost::Tick => "tick_ns",
+            Cost::Event => "event_ns",
+            Cost::Wake => "wake_ns",
+            Cost::Yield => "yield_ns",
+            Cost::Fixed => "fixed_ns",
+        }
+    }
+
+    fn of(self, means: &mut Means) -> &mut f64 {
+        match self {
+            Cost::Interrupt => &mut means.interrupt_ns,
+            Cost::Tick => {
+                let Means { tick, interrupt_ns, .. } = means;
+                &mut tick.get_or_insert((*interrupt_ns, 0.0)).0
+            }
+            Cost::Event => &mut means.event_ns,
+            Cost::Wake => &mut means.wake_ns,
+            Cost::Yield => &mut means.yield_ns,
+            Cost::Fixed => &mut means.fixed_ns,
+        }
+    }
+}
+
+/// The costs that the rows can determine: C, of interrupts and perhaps of ticks, and alpha; the wake-up
+/// latency by the latency of a scheme that wakes, the yield by that of one that yields, and what all
+/// have in common by one that does neither.
+fn costs_of(observations: &[Observation], ticks_apart: bool) -> Vec<Cost> {
+    let some = |is: fn(Scheme) -> bool| {
+        observations.iter().any(|row| row.latency_mean_ns.is_some() && is(row.scheme))
+    };
+    let wakes =
+        some(|scheme| !matches!(scheme, Scheme::Spin | Scheme::SpinYield | Scheme::Clocked { .. }));
+    let mut costs = vec![Cost::Interrupt];
+    costs.extend(ticks_apart.then_some(Cost::Tick));
+    costs.push(Cost::Event);
+    costs.extend(wakes.then_some(Cost::Wake));
+    costs.extend(some(|scheme| scheme == Scheme::SpinYield).then_some(Cost::Yield));
+    let neither = some(|scheme| matches!(scheme, Scheme::Spin | Scheme::Clocked { .. }));
+    costs.extend(neither.then_some(Cost::Fixed));
+    costs
+}
+
+/// The relative error of the prediction of a measured figure.
+struct Figure {
+    is_latency: bool,
+    error: f64,
+}
+
+/// The error of a figure that should have a form, and has none: no costs are better for having no form.
+const NO_FORM_ERROR: f64 = 1.0;
+
+fn predicted(row: &Observation, means: &Means) -> Result<Form, &'static str> {
+    if row.throughput_hz.is_some_and(|throughput| throughput < KEEPS_UP_RATIO * row.rate_hz) {
+        return Err("overloaded: fewer events were handled than offered");
+    }
+    if row.rate_hz >= capacity(row.scheme, means, None) {
+        return Err(BEYOND);
+    }
+    let mut form = form(row.scheme, means, row.rate_hz / 1e9, None, None)?;
+    if let (Some(interrupts_hz), false) = (row.interrupts_hz, row.scheme == Scheme::Interrupt) {
+        form.utilisation_ratio +=
+            (interrupts_hz / 1e9 - form.interrupts) * means.for_scheme(row.scheme).interrupt_ns;
+    }
+    Ok(form)
+}
+
+/// The reason for a row that the costs would not keep up with, though the measured system did.
+const BEYOND: &str = "the fitted costs would not keep up with it";
+
+/// The errors of all figures but those of `excluded`; `None` where the costs cannot be.
+fn figures(
+    observations: &[Observation],
+    excluded: &[Excluded],
+    means: &Means,
+) -> Option<Vec<Figure>> {
+    let mut figures = Vec::with_capacity(2 * observations.len());
+    for (row, excluded) in observations.iter().zip(excluded) {
+        let form = predicted(row, means);
+        if form.is_err_and(|reason| reason == BEYOND) {
+            return None;
+        }
+        let mut add = |is_latency, measured: Option<f64>, predicted: Result<f64, _>| {
+            if let Some(measured) = measured {
+                let error = predicted.map_or(NO_FORM_ERROR, |predicted| predicted / measured - 1.0);
+                figures.push(Figure { is_latency, error });
+            }
+        };
+        if !excluded.cpu {
+            add(false, row.cpu_ratio, form.map(|form| form.utilisation_ratio));
+        }
+        if !excluded.latency {
+            add(true, row.latency_mean_ns, form.and_then(|form| form.latency_ns));
+        }
+    }
+    Some(figures)
+}
+
+/// Which figures of a row have no part in the fit.
+#[derive(Clone, Copy, Debug, Default)]
+struct Excluded {
+    cpu: bool,
+    latency: bool,
+}
+
+/// The figures that have no form.
+fn excluded(observations: &[Observation], means: &Means) -> Vec<Excluded> {
+    let of = |row: &Observation| {
+        let form = predicted(row, means);
+        Excluded { cpu: form.is_err(), latency: form.and_then(|form| form.latency_ns).is_err() }
+    };
+    observations.iter().map(of).collect()
+}
+
+fn residuals(observations: &[Observation], means: &Means) -> Vec<Residual> {
+    let of = |(row, observation): (usize, &Observation)| {
+        let form = predicted(observation, means);
+        let cpu_ratio = form.ok().map(|form| form.utilisation_ratio);
+        let latency = form.and_then(|form| form.latency_ns);
+        let error =
+            |predicted: Option<f64>, measured: Option<f64>| Some(predicted? / measured? - 1.0);
+        Residual {
+            row,
+            cpu_ratio,
+            latency_mean_ns: latency.ok(),
+            cpu_error_ratio: error(cpu_ratio, observation.cpu_ratio),
+            latency_error_ratio: error(latency.ok(), observation.latency_mean_ns),
+            left_out: latency.err(),
+        }
+    };
+    observations.iter().enumerate().map(of).collect()
+}
+
+/// Fits the costs to what was measured.
+///
+/// # Errors
+/// See [`FitError`]; in particular when the rows leave C and alpha open, as interrupts per event do,
+/// whose CPU time depends on the sum alone.
+pub fn fit(observations: &[Observation], start: &Start) -> Result<Fit, FitError> {
+    check(observations)?;
+    let has = |is: fn(Scheme) -> bool| {
+        observations.iter().any(|row| row.cpu_ratio.is_some() && is(row.scheme))
+    };
+    let is_signalled = |scheme: Scheme| {
+        !scheme.is_by_clock() && !matches!(scheme, Scheme::Spin | Scheme::SpinYield)
+    };
+    if has(Scheme::is_by_clock) && has(is_signalled) {
+        match fit_costs(observations, start, true) {
+            // One cost for both, where the rows do not tell them apart.
+            Err(FitError::TooFew { .. } | FitError::Undetermined(_)) => {}
+            fitted => return fitted,
+        }
+    }
+    fit_costs(observations, start, false)
+}
+
+/// As [`fit`]; `ticks_apart`: a tick has a cost of its own.
+fn fit_costs(
+    observations: &[Observation],
+    start: &Start,
+    ticks_apart: bool,
+) -> Result<Fit, FitError> {
+    let costs = costs_of(observations, ticks_apart);
+    let usable = observations.iter().filter(|row| {
+        row.throughput_hz.is_none_or(|throughput| throughput >= KEEPS_UP_RATIO * row.rate_hz)
+    });
+    let count = usable
+        .map(|row| {
+            usize::from(row.cpu_ratio.is_some()) + usize::from(row.latency_mean_ns.is_some())
+        })
+        .sum();
+    if count <= costs.len() {
+        return Err(FitError::TooFew { figures: count, costs: costs.len() });
+    }
+    let overloaded = |row: &Observation| {
+        let is = predicted(row, &Means::FREE).is_err();
+        Excluded { cpu: is, latency: is }
+    };
+    let excluded = observations.iter().map(overloaded).collect();
+    let mut problem = Problem { observations, costs, excluded, weights: [1.0; 2] };
+    let mut means = problem.first(start).ok_or(FitError::NoCosts)?;
+    for _ in 0..3 {
+        problem.exclude(&means);
+        means = problem.search(means);
+        problem.weigh(&means);
+    }
+    problem.exclude(&means);
+    means = problem.search(means);
+    problem.fitted(means)
+}
+
+fn check(observations: &[Observation]) -> Result<(), FitError> {
+    let positive = |value: Option<f64>| value.is_none_or(|value| value > 0.0 && value < 1e18);
+    let is_rate = |rate: Option<f64>| rate.is_none_or(|rate| (0.0..1e18).contains(&rate));
+    for (row, one) in observations.iter().enumerate() {
+        let reason = if !(one.rate_hz > 0.0 && one.rate_hz <= 1e9) {
+            "the rate is not above 0, up to 1000000000 events/s"
+        } else if !positive(one.cpu_ratio) {
+            "the CPU time is not above 0"
+        } else if !positive(one.latency_mean_ns) {
+            "the latency is not above 0"
+        } else if !(is_rate(one.throughput_hz) && is_rate(one.interrupts_hz)) {
+            "the throughput or the interrupt rate is no number from 0 on"
+        } else if row >= OBSERVATIONS_MAX {
+            "there are more than 10000 of them"
+        } else {
+            continue;
+        };
+        return Err(FitError::Invalid { row, reason });
+    }
+    Ok(())
+}
+
+struct Problem<'a> {
+    observations: &'a [Observation],
+    costs: Vec<Cost>,
+    /// A value for each observation.
+    excluded: Vec<Excluded>,
+    /// Of errors of CPU time and of latency.
+    weights: [f64; 2],
+}
+
+impl Problem<'_> {
+    fn errors(&self, means: &Means) -> Option<Vec<f64>> {
+        let weighted = |figure: Figure| figure.error * self.weights[usize::from(figure.is_latency)];
+        Some(figures(self.observations, &self.excluded, means)?.into_iter().map(weighted).collect())
+    }
+
+    fn badness(&self, means: &Means) -> f64 {
+        self.errors(means).map_or(f64::INFINITY, |errors| errors.iter().map(|e| e * e).sum())
+    }
+
+    /// The best of a grid over C and alpha.
+    fn first(&self, start: &Start) -> Option<Means> {
+        let grid = |max: i32| (0..=max).map(|step| 10.0_f64.powf(f64::from(step) / 4.0));
+        let mut best: Option<(f64, Means)> = None;
+        for event_ns in grid(28) {
+            for interrupt_ns in grid(28) {
+                let poll_ns = start.poll_ns.max(1) as f64;
+                let means = Means { interrupt_ns, event_ns, poll_ns, ..Means::FREE };
+                let badness = self.badness(&means);
+                if badness.is_finite() && best.is_none_or(|(least, _)| badness < least) {
+                    best = Some((badness, means));
+                }
+            }
+        }
+        best.map(|(_, means)| means)
+    }
+
+    /// Derivatives of the errors: a column for each cost.
+    fn derivatives(&self, means: &Means, errors: &[f64]) -> Vec<Vec<f64>> {
+        let column = |cost: &Cost| {
+            let value = *cost.of(&mut means.clone());
+            let width = (value * 1e-5).max(1e-3);
+            let moved = [width, -width].map(|by| {
+                let mut moved = *means;
+                *cost.of(&mut moved) += by;
+                (by, moved)
+            });
+            // Up where the costs allow it, else down.
+            let difference = moved.iter().find_map(|(by, moved)| {
+                let there = self.errors(moved)?;
+                let slope = |(there, here): (&f64, &f64)| (there - here) / by;
+                (there.len() == errors.len()).then(|| there.iter().zip(errors).map(slope).collect())
+            });
+            difference.unwrap_or_else(|| vec![0.0; errors.len()])
+        };
+        self.costs.iter().map(column).collect()
+    }
+
+    fn search(&self, mut means: Means) -> Means {
+        let mut damping = 1e-3;
+        let mut badness = self.badness(&means);
+        for _ in 0..STEPS_MAX {
+            let Some(errors) = self.errors(&means) else { break };
+            let derivatives = self.derivatives(&means, &errors);
+            let slope: Vec<f64> = derivatives.iter().map(|column| dot(column, &errors)).collect();
+            // Costs at 0 that want to be less stay there.
+            let at: Vec<f64> = self.costs.iter().map(|cost| *cost.of(&mut means.clone())).collect();
+            let free: Vec<usize> =
+                (0..at.len()).filter(|&one| at[one] > 0.0 || slope[one] < 0.0).collect();
+            let mut improved = false;
+            while damping < 1e12 {
+                let mut matrix = normal(&derivatives, &free);
+                for (one, row) in matrix.iter_mut().enumerate() {
+                    row[one] += damping * row[one].max(1e-30);
+                }
+                let Some(inverse) = inverse(&matrix) else {
+                    damping *= 10.0;
+                    continue;
+                };
+                let mut moved = means;
+                for (one, row) in free.iter().zip(&inverse) {
+                    let step: f64 = free.iter().zip(row).map(|(other, x)| x * slope[*other]).sum();
+                    let value = self.costs[*one].of(&mut moved);
+                    *value = (*value - step).max(0.0);
+                }
+                moved.event_ns = moved.event_ns.max(1e-3);
+                let there = self.badness(&moved);
+                if there < badness {
+                    improved = badness - there > 1e-12 * badness;
+                    (means, badness) = (moved, there);
+                    damping = (damping / 10.0).max(1e-12);
+                    break;
+                }
+                damping *= 10.0;
+            }
+            if !improved {
+                break;
+            }
+            damping = damping.min(1e6);
+        }
+        means
+    }
+
+    /// Leaves out what has no form near `means`.
+    fn exclude(&mut self, means: &Means) {
+        self.excluded = excluded(self.observations, means);
+    }
+
+    /// Gives the errors of CPU time and of latency the weights of their spread.
+    fn weigh(&mut self, means: &Means) {
+        let Some(figures) = figures(self.observations, &self.excluded, means) else { return };
+        for (kind, weight) in self.weights.iter_mut().enumerate() {
+            let of_kind = figures.iter().filter(|one| usize::from(one.is_latency) == kind);
+            let squares: Vec<f64> = of_kind.map(|one| one.error * one.error).collect();
+            if !squares.is_empty() {
+                let spread = (squares.iter().sum::<f64>() / squares.len() as f64).sqrt();
+                *weight = 1.0 / spread.max(SPREAD_MIN);
+            }
+        }
+    }
+
+    fn fitted(&self, means: Means) -> Result<Fit, FitError> {
+        let errors = self.errors(&means).ok_or(FitError::NoCosts)?;
+        let derivatives = self.derivatives(&means, &errors);
+        let value = |cost: &Cost| *cost.of(&mut means.clone());
+        let free: Vec<usize> =
+            (0..self.costs.len()).filter(|&one| value(&self.costs[one]) > 0.0).collect();
+        let inverse =
+            inverse(&normal(&derivatives, &free)).ok_or_else(|| self.undetermined(&free))?;
+        let matrix = normal(&derivatives, &free);
+        // The part of a cost's derivative that those of the others do not explain.
+        let open = |one: usize| 1.0 / (matrix[one][one] * inverse[one][one]) < CONDITION_MIN;
+        let undetermined: Vec<usize> =
+            (0..free.len()).filter(|&one| open(one)).map(|one| free[one]).collect();
+        if !undetermined.is_empty() {
+            return Err(self.undetermined(&undetermined));
+        }
+        let freedom = errors.len().saturating_sub(free.len());
+        let variance = dot(&errors, &errors) / freedom.max(1) as f64;
+        let estimate = |(one, cost): (usize, &Cost)| {
+            let position = free.iter().position(|free| *free == one);
+            let half = position
+                .zip(t_95(freedom as u64))
+                .map(|(position, t)| t * (variance * inverse[position][position]).sqrt());
+            let value_ns = value(cost);
+            let interval_ns = half.map(|half| ((value_ns - half).max(0.0), value_ns + half));
+            Estimate { name: cost.name(), value_ns, interval_ns }
+        };
+        Ok(Fit {
+            estimates: self.costs.iter().enumerate().map(estimate).collect(),
+            residuals: residuals(self.observations, &means),
+            figures: errors.len(),
+            means,
+        })
+    }
+
+    fn undetermined(&self, costs: &[usize]) -> FitError {
+        let names: Vec<&str> = costs.iter().map(|one| self.costs[*one].name()).collect();
+        FitError::Undetermined(names.join(", "))
+    }
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+/// The products of the columns `of` with each other.
+fn normal(columns: &[Vec<f64>], of: &[usize]) -> Vec<Vec<f64>> {
+    let row = |one: &usize| of.iter().map(|other| dot(&columns[*one], &columns[*other])).collect();
+    of.iter().map(row).collect()
+}
+
+/// The inverse of a symmetric, positive matrix (Gauss and Jordan, scaled to a diagonal of 1); `None` if
+/// it has none.
+fn inverse(matrix: &[Vec<f64>]) -> Option<Vec<Vec<f64>>> {
+    let size = matrix.len();
+    let scale: Vec<f64> = (0..size).map(|one| matrix[one][one].sqrt()).collect();
+    if scale.iter().any(|scale| !scale.is_normal()) {
+        return None;
+    }
+    let mut left: Vec<Vec<f64>> = (0..size)
+        .map(|i| (0..size).map(|j| matrix[i][j] / (scale[i] * scale[j])).collect())
+        .collect();
+    let mut right: Vec<Vec<f64>> =
+        (0..size).map(|i| (0..size).map(|j| f64::from(u8::from(i == j))).collect()).collect();
+    for column in 0..size {
+        let pivot = (column..size)
+            .max_by(|&a, &b| left[a][column].abs().total_cmp(&left[b][column].abs()))?;
+        if left[pivot][column].abs() < 1e-14 {
+            return None;
+        }
+        left.swap(column, pivot);
+        right.swap(column, pivot);
+        let by = left[column][column];
+        for one in 0..size {
+            left[column][one] /= by;
+            right[column][one] /= by;
+        }
+        for row in (0..size).filter(|row| *row != column) {
+            let times = left[row][column];
+            for one in 0..size {
+                left[row][one] -= times * left[column][one];
+                right[row][one] -= times * right[column][one];
+            }
+        }
+    }
+    for (i, row) in right.iter_mut().enumerate() {
+        row.iter_mut().enumerate().for_each(|(j, value)| *value /= scale[i] * scale[j]);
+    }
+    Some(right)
+}
+
+/// Positions to fit and positions to hold out, both in order: `ratio` of them, rounded, chosen by
+/// `seed`.
+#[must_use]
+pub fn hold_out(count: usize, ratio: f64, seed: u64) -> (Vec<usize>, Vec<usize>) {
+    let mut positions: Vec<usize> = (0..count).collect();
+    Random::new(seed).shuffle(&mut positions);
+    let held = ((count as f64 * ratio.clamp(0.0, 1.0)).round() as usize).min(count);
+    let mut kept = positions.split_off(held);
+    kept.sort_unstable();
+    positions.sort_unstable();
+    (kept, positions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::predict::{Workload, predict};
+
+    fn costs() -> Costs {
+        let tick = Some(Times::Constant(9_100));
+        Costs { tick, wake_ns: 6_000, fixed_ns: 9_000, ..Costs::constant(4_200, 730) }
+    }
+
+    /// What the forms say, each figure times a factor that `noise` gives.
+    fn rows(mut noise: impl FnMut() -> f64) -> Vec<Observation> {
+        let mut rows = Vec::new();
+        for scheme in
+            Scheme::list("interrupt,drain,spin,yield,clocked:1ms,clocked:250us,deferred:50us")
+                .unwrap()
+        {
+            for rate_hz in [5_000, 10_000, 20_000, 50_000, 100_000] {
+                let workload = Workload { rate_hz, ring: 4_096, user_slice_ns: None };
+                let form = predict(scheme, &costs(), &workload).unwrap();
+                rows.push(Observation {
+                    scheme,
+                    rate_hz: rate_hz as f64,
+                    cpu_ratio: Some(form.utilisation_ratio * noise()),
+                    latency_mean_ns: form.latency_mean_ns.map(|ns| ns * noise()),
+                    throughput_hz: None,
+                    interrupts_hz: None,
+                });
+            }
+        }
+        rows
+    }
+
+    #[test]
+    fn exact_figures_give_the_costs_back() {
+        let fit = fit(&rows(|| 1.0), &Start::default()).unwrap();
+        assert_eq!(fit.costs(), costs());
+        assert!(fit.residuals.iter().all(|row| row.latency_error_ratio.unwrap().abs() < 1e-6));
+        assert_eq!(fit.figures, 70);
+    }
+
+    /// 19 of 20 intervals hold the cost, for errors that are independent.
+    #[test]
+    fn intervals_hold_the_costs_as_often_as_they_say() {
+        let mut random = Random::new(11);
+        let (mut inside, mut all) = (0, 0);
+        for _ in 0..40 {
+            let rows = rows(|| 1.0 + 0.05 * (random.unit() + random.unit() - 1.0));
+            let fit = fit(&rows, &Start::default()).unwrap();
+            for (name, truth) in [
+                ("interrupt_ns", 4_200.0),
+                ("tick_ns", 9_100.0),
+                ("event_ns", 730.0),
+                ("wake_ns", 6_000.0),
+                ("fixed_ns", 9_000.0),
+            ] {
+                let (low, high) = fit.estimate(name).unwrap().interval_ns.unwrap();
+                inside += u32::from(low <= truth && truth <= high);
+                all += 1;
+            }
+        }
+        assert!(inside * 100 >= all * 88 && inside < all, "{inside} of {all}");
+    }
+
+    #[test]
+    fn interrupts_alone_leave_c_and_alpha_open() {
+        let row = |rate_hz: f64| Observation {
+            scheme: Scheme::Interrupt,
+            rate_hz,
+            cpu_ratio: Some(rate_hz * 5e-6),
+            latency_mean_ns: None,
+            throughput_hz: None,
+            interrupts_hz: None,
+        };
+        let rows: Vec<Observation> = [1e3, 2e3, 5e3, 1e4].map(row).to_vec();
+        let error = fit(&rows, &Start::default()).unwrap_err();
+        assert!(error.to_string().contains("interrupt_ns, event_ns"), "{error}");
+        assert_eq!(
+            fit(&rows[..2], &Start::default()).unwrap_err(),
+            FitError::TooFew { figures: 2, costs: 2 }
+        );
+        for spoil in [
+            (|row| row.cpu_ratio = Some(0.0)) as fn(&mut Observation),
+            |row| row.latency_mean_ns = Some(f64::NAN),
+            |row| row.rate_hz = 0.0,
+            |row| (row.throughput_hz, row.interrupts_hz) = (Some(1e3), Some(f64::INFINITY)),
+            |row| row.throughput_hz = Some(-1.0),
+        ] {
+            let mut bad = rows.clone();
+            spoil(&mut bad[1]);
+            assert!(matches!(fit(&bad, &Start::default()), Err(FitError::Invalid { row: 1, .. })));
+        }
+    }
+
+    #[test]
+    fn one_scheme_that_drains_determines_all_but_what_is_fixed() {
+        let one = |scheme: &str, cpu: bool| {
+            let mut rows = rows(|| 1.0);
+            rows.retain(|row| row.scheme.name() == scheme);
+            for row in &mut rows {
+                // No row has what is fixed alone, so none can tell it from the wake-up latency.
+                row.latency_mean_ns = row.latency_mean_ns.map(|ns| ns - 9_000.0);
+                row.cpu_ratio = row.cpu_ratio.filter(|_| cpu);
+            }
+            fit(&rows, &Start::default()).map(|fit| fit.costs())
+        };
+        // One scheme has one cost of what makes it look: an interrupt's or a tick's.
+        let expected = Costs { fixed_ns: 0, yield_ns: 0, tick: None, ..costs() };
+        assert_eq!(one("drain", true), Ok(expected.clone()));
+        let ticks = Costs { interrupt: costs().tick.unwrap(), ..expected };
+        assert_eq!(one("deferred", true), Ok(ticks));
+        // An interrupt and a wake-up delay alike; only CPU time tells them apart.
+        let open = FitError::Undetermined("interrupt_ns, wake_ns".to_owned());
+        assert_eq!(one("drain", false), Err(open));
+    }
+
+    /// Counted interrupts or ticks replace those of the form: here there are a third more.
+    #[test]
+    fn counted_interrupts_have_their_cost() {
+        let mut rows = rows(|| 1.0);
+        for row in rows.iter_mut().filter(|row| row.scheme.name() == "deferred") {
+            let workload =
+                Workload { rate_hz: row.rate_hz as u64, ring: 4_096, user_slice_ns: None };
+            let form = predict(row.scheme, &costs(), &workload).unwrap();
+            let more_hz = form.interrupts_hz / 3.0;
+            row.interrupts_hz = Some(form.interrupts_hz + more_hz);
+            row.cpu_ratio = row.cpu_ratio.map(|ratio| ratio + more_hz * 9_100e-9);
+        }
+        // CPU time alone, of schemes in which it does not depend on the wake-up latency otherwise.
+        rows.retain(|row| matches!(row.scheme.name(), "deferred" | "clocked" | "interrupt"));
+        rows.iter_mut().for_each(|row| row.latency_mean_ns = None);
+        let (interrupt, event) = (costs().interrupt, costs().event);
+        let of = |fit: Fit| (fit.costs().interrupt, fit.costs().event);
+        assert_eq!(fit(&rows, &Start::default()).map(of), Ok((interrupt.clone(), event.clone())));
+        rows.iter_mut().for_each(|row| row.interrupts_hz = None);
+        assert_ne!(fit(&rows, &Start::default()).map(of), Ok((interrupt, event)));
+    }
+
+    #[test]
+    fn overloaded_rows_have_no_part() {
+        let mut rows = rows(|| 1.0);
+        let overloaded = Observation {
+            rate_hz: 900_000.0,
+            throughput_hz: Some(200_000.0),
+            cpu_ratio: Some(1.0),
+            latency_mean_ns: Some(1e9),
+            ..rows[0]
+        };
+        rows.push(overloaded);
+        let fit = fit(&rows, &Start::default()).unwrap();
+        assert_eq!(fit.costs(), costs());
+        assert!(fit.residuals.last().unwrap().left_out.unwrap().contains("overloaded"));
+    }
+
+    #[test]
+    fn rows_are_held_out_by_seed() {
+        let (kept, held) = hold_out(50, 0.3, 7);
+        assert_eq!((kept.len(), held.len()), (35, 15));
+        let mut all = [kept, held.clone()].concat();
+        all.sort_unstable();
+        assert_eq!(all, (0..50).collect::<Vec<_>>());
+        assert_eq!(held, hold_out(50, 0.3, 7).1);
+        assert_ne!(held, hold_out(50, 0.3, 8).1);
+    }
+}

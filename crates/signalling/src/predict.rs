@@ -1,0 +1,532 @@
+//! Closed forms: what a scheme does at a rate, for Poisson arrivals in a stable system.
+//!
+//! All latencies come from one theorem, the decomposition of Fuhrmann and Cooper (Stochastic
+//! decompositions in the M/G/1 queue with generalized vacations, Operations Research 33, 1985): where
+//! the server handles events until there are none (exhaustive service) and then is away (a *vacation*)
+//! until a time that does not depend on later arrivals, the mean number of events in the system is that
+//! of the M/G/1 queue (Pollaczek and Khinchine; Kleinrock, Queueing Systems I, 5.6) plus the mean number
+//! at a random time of a vacation. By Little's law the mean latency is
+//!
+//! ```text
+//! fixed + E[S] + lambda E[S²] / (2 (1 - rho)) + N_v / lambda,   rho = lambda E[S]
+//! ```
+//!
+//! The schemes differ in S, the service of an event, and in the vacation:
+//!
+//! | scheme | S | vacation |
+//! |---|---|---|
+//! | interrupt | C + alpha | until an event comes, and the wake-up latency L |
+//! | drain | alpha | until an event comes, L and C: M/G/1 with setup (Takagi, Queueing Analysis 1, 2.3) |
+//! | spin | alpha | empty polls, each P: multiple vacations (Takagi 2.2) |
+//! | yield | alpha | empty polls, each P + Y and what others do meanwhile |
+//! | clocked | alpha | until the next tick, and C |
+//! | deferred | alpha | the delay, L and C, again and again: multiple vacations |
+//! | coalesced | alpha | until `count` events came or the delay is over, L and C: N-policy with a time limit |
+//! | hybrid, threshold 1 | alpha | empty polls until one finds an event, or after `suspend_ns` as drain |
+//!
+//! A vacation of length V that does not depend on what arrives in it has N_v / lambda = E[V²] / 2 E[V].
+//!
+//! *Clocked* ticks keep their period, so the vacation is what handling leaves of it: V = period - B + C,
+//! where B, tick and handling, is C and the busy periods that the arrivals of the last vacation start.
+//! With a = rho / (1 - rho), the mean of V is (1 - rho) times the period (plus the variation of C), and
+//! its variance follows from that of B, which depends on the last V by the factor -a. For rho towards
+//! one half short and long vacations alternate ever more; above, no stationary solution of this kind
+//! exists, and the event simulation answers. So it does where handling could last until the next tick.
+
+use crate::costs::{Costs, Times};
+use crate::scheme::Scheme;
+
+/// What the events are, and who else wants the CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Workload {
+    /// Events per second, 1 to 1,000,000,000; Poisson arrivals.
+    pub rate_hz: u64,
+    /// Slots of the ring in which events wait.
+    pub ring: u32,
+    /// Work of users that always wants the CPU, at a lower priority than interrupts; a spinning handler
+    /// and it have time slices of this length in turn, ns. `None`: nobody else wants the CPU.
+    pub user_slice_ns: Option<u64>,
+}
+
+/// Quantiles of the latency, ns; each absent where nothing computes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Quantiles {
+    /// Median.
+    pub p50_ns: Option<u64>,
+    /// 99 of 100 events are not later.
+    pub p99_ns: Option<u64>,
+    /// 999 of 1,000 events are not later.
+    pub p999_ns: Option<u64>,
+}
+
+/// What a scheme does at a rate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prediction {
+    /// Part of the CPU's time that signalling and handling take, 0 to 1; with polls that find nothing.
+    pub utilisation_ratio: f64,
+    /// Events handled per second.
+    pub throughput_hz: f64,
+    /// Interrupts, or clock ticks, per second.
+    pub interrupts_hz: f64,
+    /// Polls per second that found nothing.
+    pub empty_polls_hz: f64,
+    /// Events handled per interrupt or tick; absent where the scheme has none.
+    pub events_per_interrupt: Option<f64>,
+    /// Mean time from an event's arrival to the end of its handling, ns; absent where no event was
+    /// handled.
+    pub latency_mean_ns: Option<f64>,
+    /// Quantiles of the same time.
+    pub latency: Quantiles,
+    /// Part of the CPU's time that is left for other work.
+    pub leftover_ratio: f64,
+    /// Events per second from which on the scheme keeps up no more, whatever the ring.
+    pub capacity_hz: f64,
+    /// Part of the events that found the ring full; absent from closed forms, which have no ring and are
+    /// given only where fewer than about one in a million would be lost.
+    pub drops_ratio: Option<f64>,
+}
+
+/// Why there is no closed form.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum NoPrediction {
+    /// More events come than the scheme can handle, so that no latency is finite.
+    #[error(
+        "cannot predict {rate_hz} events/s: the scheme handles at most {limit_hz:.0} events/s (choose \
+         a lower rate or another scheme, or simulate it: events are lost)"
+    )]
+    CapacityExceeded {
+        /// Rate that was asked for, events per second.
+        rate_hz: u64,
+        /// Rate from which on the scheme keeps up no more, events per second.
+        limit_hz: f64,
+    },
+    /// The scheme keeps up, but no formula is known that holds for it here.
+    #[error("no closed form: {reason} (simulate it)")]
+    NoClosedForm {
+        /// What does not hold.
+        reason: &'static str,
+    },
+}
+
+/// Events per second from which on the scheme keeps up no more: 1 / (C + alpha) for an interrupt per
+/// event, (1 - C / period) / alpha for a clock (paper, sections 4 and 5), 1 / alpha where nothing but
+/// handling is left to do under load. 0 where the ticks alone take all of the CPU.
+#[must_use]
+pub fn capacity_hz(scheme: Scheme, costs: &Costs, user_slice_ns: Option<u64>) -> f64 {
+    capacity(scheme, &Means::of(costs), user_slice_ns)
+}
+
+pub(crate) fn capacity(scheme: Scheme, means: &Means, user_slice_ns: Option<u64>) -> f64 {
+    let Means { interrupt_ns, event_ns, poll_ns, .. } = means.for_scheme(scheme);
+    1e9 * match scheme {
+        Scheme::Interrupt => 1.0 / (interrupt_ns + event_ns),
+        Scheme::Drain { budget } => 1.0 / (event_ns + poll_ns / f64::from(budget)),
+        // A spinning handler has every other time slice.
+        Scheme::Spin if user_slice_ns.is_some() => 0.5 / event_ns,
+        Scheme::Clocked { period_ns } => {
+            (1.0 - interrupt_ns / period_ns as f64).max(0.0) / event_ns
+        }
+        Scheme::Spin
+        | Scheme::SpinYield
+        | Scheme::Deferred { .. }
+        | Scheme::Coalesced { .. }
+        | Scheme::Hybrid { .. } => 1.0 / event_ns,
+    }
+}
+
+/// What the forms use of [`Costs`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Means {
+    pub interrupt_ns: f64,
+    pub interrupt_variance_ns2: f64,
+    /// Mean and variance of a tick, where it costs something else than an interrupt.
+    pub tick: Option<(f64, f64)>,
+    pub event_ns: f64,
+    pub event_variance_ns2: f64,
+    pub poll_ns: f64,
+    pub yield_ns: f64,
+    pub wake_ns: f64,
+    pub fixed_ns: f64,
+}
+
+impl Means {
+    /// Costs next to nothing: each scheme keeps up with any rate.
+    pub(crate) const FREE: Means = Means {
+        interrupt_ns: 0.0,
+        interrupt_variance_ns2: 0.0,
+        tick: None,
+        event_ns: 1e-6,
+        event_variance_ns2: 0.0,
+        poll_ns: 0.0,
+        yield_ns: 0.0,
+        wake_ns: 0.0,
+        fixed_ns: 0.0,
+    };
+
+    pub(crate) fn of(costs: &Costs) -> Means {
+        Means {
+            interrupt_ns: costs.interrupt.mean_ns(),
+            interrupt_variance_ns2: costs.interrupt.variance_ns2(),
+            tick: costs.tick.as_ref().map(|tick| (tick.mean_ns(), tick.variance_ns2())),
+            event_ns: costs.event.mean_ns(),
+            event_variance_ns2: costs.event.variance_ns2(),
+            poll_ns: costs.poll_ns as f64,
+            yield_ns: costs.yield_ns as f64,
+            wake_ns: costs.wake_ns as f64,
+            fixed_ns: costs.fixed_ns as f64,
+        }
+    }
+
+    /// The means for a scheme: what makes it look is its interrupt.
+    pub(crate) fn for_scheme(&self, scheme: Scheme) -> Means {
+        match self.tick {
+            Some((interrupt_ns, interrupt_variance_ns2)) if scheme.is_by_clock() => {
+                Means { interrupt_ns, interrupt_variance_ns2, tick: None, ..*self }
+            }
+            _ => *self,
+        }
+    }
+}
+
+/// The figures of a form: per ns, and ns.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Form {
+    pub utilisation_ratio: f64,
+    pub interrupts: f64,
+    pub empty_polls: f64,
+    /// Or why there is none.
+    pub latency_ns: Result<f64, &'static str>,
+}
+
+/// A vacation, as the decomposition needs it: means over a vacation, times in ns.
+struct Vacation {
+    /// Mean length.
+    length_ns: f64,
+    /// Mean of the integral over the vacation of the number of events that wait, ns.
+    waiting_ns: Result<f64, &'static str>,
+    /// Interrupts or ticks per vacation, of C each.
+    interrupts: f64,
+    /// Empty polls per vacation.
+    empty_polls: f64,
+    /// CPU time per vacation that neither is an interrupt's nor left to others.
+    spent_ns: f64,
+}
+
+/// The closed forms of this module.
+///
+/// # Errors
+/// [`NoPrediction::CapacityExceeded`] where the rate is at or above the capacity, otherwise
+/// [`NoPrediction::NoClosedForm`] where the conditions of the form do not hold.
+pub fn predict(
+    scheme: Scheme,
+    costs: &Costs,
+    workload: &Workload,
+) -> Result<Prediction, NoPrediction> {
+    let limit_hz = capacity_hz(scheme, costs, workload.user_slice_ns);
+    if workload.rate_hz as f64 >= limit_hz {
+        return Err(NoPrediction::CapacityExceeded { rate_hz: workload.rate_hz, limit_hz });
+    }
+    let rate = workload.rate_hz as f64 / 1e9;
+    let none = |reason| NoPrediction::NoClosedForm { reason };
+    let slice_ns = workload.user_slice_ns;
+    let form =
+        form(scheme, &Means::of(costs), rate, Some(workload.ring), slice_ns).map_err(none)?;
+    Ok(Prediction {
+        utilisation_ratio: form.utilisation_ratio,
+        throughput_hz: workload.rate_hz as f64,
+        interrupts_hz: form.interrupts * 1e9,
+        empty_polls_hz: form.empty_polls * 1e9,
+        events_per_interrupt: (form.interrupts > 0.0).then(|| rate / form.interrupts),
+        latency_mean_ns: Some(form.latency_ns.map_err(none)?),
+        latency: quantiles(scheme, costs, rate),
+        leftover_ratio: 1.0 - form.utilisation_ratio,
+        capacity_hz: limit_hz,
+        drops_ratio: None,
+    })
+}
+
+/// The form of a scheme at `rate` events per ns, below its capacity. Without a ring, the ring is
+/// infinite.
+pub(crate) fn form(
+    scheme: Scheme,
+    means: &Means,
+    rate: f64,
+    ring: Option<u32>,
+    user_slice_ns: Option<u64>,
+) -> Result<Form, &'static str> {
+    let means = &means.for_scheme(scheme);
+    let per_event = scheme == Scheme::Interrupt;
+    let mut service_ns = means.event_ns;
+    let mut variance_ns2 = means.event_variance_ns2;
+    if per_event {
+        service_ns += means.interrupt_ns;
+        variance_ns2 += means.interrupt_variance_ns2;
+    }
+    let service_square_ns2 = service_ns * service_ns + variance_ns2;
+    let load = rate * service_ns;
+    let queue_ns = rate * service_square_ns2 / (2.0 * (1.0 - load));
+    let vacation = vacation(scheme, means, user_slice_ns, rate, service_square_ns2)?;
+    // Vacations take the part 1 - load of the time.
+    let vacations = (1.0 - load) / vacation.length_ns;
+    let interrupts = if per_event { rate } else { vacations * vacation.interrupts };
+    let interrupt_load = if per_event { 0.0 } else { interrupts * means.interrupt_ns };
+    let latency = |waiting_ns: f64| {
+        let waiting = waiting_ns / vacation.length_ns;
+        check_ring(ring, rate * queue_ns, waiting)?;
+        Ok(means.fixed_ns + service_ns + queue_ns + waiting / rate)
+    };
+    Ok(Form {
+        utilisation_ratio: (load + interrupt_load + vacations * vacation.spent_ns).min(1.0),
+        interrupts,
+        empty_polls: vacations * vacation.empty_polls,
+        latency_ns: vacation.waiting_ns.and_then(latency),
+    })
+}
+
+fn vacation(
+    scheme: Scheme,
+    means: &Means,
+    user_slice_ns: Option<u64>,
+    rate: f64,
+    service_square_ns2: f64,
+) -> Result<Vacation, &'static str> {
+    let Means { wake_ns, poll_ns, event_ns, .. } = *means;
+    // From the interrupt to the first event's handling.
+    let setup_ns = wake_ns + means.interrupt_ns;
+    let setup_square_ns2 = setup_ns * setup_ns + means.interrupt_variance_ns2;
+    let once = |length_ns: f64, waiting_ns: f64| Vacation {
+        length_ns,
+        waiting_ns: Ok(waiting_ns),
+        interrupts: 1.0,
+        empty_polls: 0.0,
+        spent_ns: 0.0,
+    };
+    // Until an event comes, `after` the first one until the interrupt, and the setup.
+    let until_event = |after: &After, setup_ns: f64, setup_square_ns2: f64| {
+        let waiting_ns = after.waiting_ns + after.events * setup_ns + rate * setup_square_ns2 / 2.0;
+        once(1.0 / rate + after.length_ns + setup_ns, waiting_ns)
+    };
+    // The same length again and again.
+    let repeated = |length_ns: f64, square_ns2: f64| once(length_ns, rate * square_ns2 / 2.0);
+    let polls = |length_ns: f64, spent_ns: f64| Vacation {
+        interrupts: 0.0,
+        empty_polls: (-rate * length_ns).exp(),
+        spent_ns,
+        ..repeated(length_ns, length_ns * length_ns)
+    };
+    Ok(match scheme {
+        Scheme::Interrupt => until_event(&After::FIRST, wake_ns, wake_ns * wake_ns),
+        Scheme::Drain { budget } => {
+            if poll_ns > 0.01 * (1.0 - rate * event_ns) * f64::from(budget) * event_ns {
+                return Err("the handler is scheduled again too often by its budget");
+            }
+            until_event(&After::FIRST, setup_ns, setup_square_ns2)
+        }
+        Scheme::Spin if user_slice_ns.is_some() => {
+            return Err("a spinning handler shares the CPU by time slices");
+        }
+        Scheme::Spin => polls(poll_ns, poll_ns),
+        Scheme::SpinYield => {
+            let spent_ns = poll_ns + means.yield_ns;
+            polls(spent_ns + user_slice_ns.unwrap_or(0) as f64, spent_ns)
+        }
+        Scheme::Clocked { period_ns } => clocked(means, rate, period_ns as f64, service_square_ns2),
+        Scheme::Deferred { delay_ns } => {
+            let length_ns = delay_ns as f64 + setup_ns;
+            repeated(length_ns, length_ns * length_ns + means.interrupt_variance_ns2)
+        }
+        Scheme::Coalesced { count, delay_ns } => {
+            let after = After::first_of(count, rate, delay_ns as f64);
+            until_event(&after, setup_ns, setup_square_ns2)
+        }
+        Scheme::Hybrid { threshold: 1, suspend_ns } => {
+            let polls_max = (suspend_ns as f64 / poll_ns).ceil();
+            let empty = (-rate * poll_ns).exp();
+            let gives_up = empty.powf(polls_max);
+            let polls = (1.0 - gives_up) / (1.0 - empty);
+            let idle = until_event(&After::FIRST, setup_ns, setup_square_ns2);
+            let polling_ns = polls * rate * poll_ns * poll_ns / 2.0;
+            Vacation {
+                length_ns: polls * poll_ns + gives_up * idle.length_ns,
+                waiting_ns: idle.waiting_ns.map(|idle_ns| polling_ns + gives_up * idle_ns),
+                interrupts: gives_up,
+                empty_polls: polls - (1.0 - gives_up),
+                spent_ns: polls * poll_ns,
+            }
+        }
+        Scheme::Hybrid { .. } => {
+            return Err("whether a hybrid with a threshold polls depends on each burst");
+        }
+    })
+}
+
+/// The time from the first event of a vacation to the interrupt.
+struct After {
+    /// Mean length, ns.
+    length_ns: f64,
+    /// Mean of the integral of the number of events that wait meanwhile, ns.
+    waiting_ns: f64,
+    /// Mean number of events at its end.
+    events: f64,
+}
+
+impl After {
+    /// The first event interrupts at once.
+    const FIRST: After = After { length_ns: 0.0, waiting_ns: 0.0, events: 1.0 };
+
+    /// Until `count` events are there, or `delay_ns` after the first one came.
+    fn first_of(count: u32, rate: f64, delay_ns: f64) -> After {
+        // The mean time for which j further events are there is P(more than j come in the delay) / rate.
+        let mean = rate * delay_ns;
+        let mut probability = (-mean).exp();
+        let mut more = 1.0 - probability;
+        let (mut length_ns, mut waiting_ns) = (0.0, 0.0);
+        for further in 0..u64::from(count.saturating_sub(1)) {
+            length_ns += more / rate;
+            waiting_ns += (further + 1) as f64 * more / rate;
+            probability *= mean / (further + 1) as f64;
+            more = (more - probability).max(0.0);
+            if more < 1e-15 && further as f64 > mean {
+                break;
+            }
+        }
+        After { length_ns, waiting_ns, events: 1.0 + rate * length_ns }
+    }
+}
+
+/// The vacation between clock ticks; its length holds at any load below capacity.
+fn clocked(means: &Means, rate: f64, period_ns: f64, service_square_ns2: f64) -> Vacation {
+    let load = rate * means.event_ns;
+    let follows = load / (1.0 - load);
+    let busy_square_ns2 = service_square_ns2 / (1.0 - load).powi(3);
+    let length_ns = period_ns * (1.0 - load);
+    let tick_variance_ns2 = means.interrupt_variance_ns2;
+    let away_variance_ns2 = (rate * length_ns * busy_square_ns2
+        + (1.0 + follows).powi(2) * tick_variance_ns2)
+        / (1.0 - follows * follows);
+    let busy_ns = means.interrupt_ns + load * period_ns;
+    let square_ns2 = length_ns * length_ns + away_variance_ns2 + tick_variance_ns2;
+    let waiting_ns = if follows > 0.7 {
+        Err("long and short waits alternate where handling takes over 40 % of the time")
+    } else if busy_ns + 4.0 * away_variance_ns2.sqrt() > period_ns {
+        Err("handling after one tick could last until the next")
+    } else {
+        Ok(rate * square_ns2 / 2.0)
+    };
+    Vacation { length_ns, waiting_ns, interrupts: 1.0, empty_polls: 0.0, spent_ns: 0.0 }
+}
+
+/// The forms have an infinite ring: refuses those where the ring could overflow. `queued` is the mean
+/// number of events that wait in the queue without vacations, `waiting` that in a vacation.
+fn check_ring(ring: Option<u32>, queued: f64, waiting: f64) -> Result<(), &'static str> {
+    // What comes in a vacation is twice its mean over time, spread as a Poisson number; the queue's tail
+    // is about exponential (Kleinrock I, 5.6), and e^-14 is one in a million.
+    let in_vacation = 2.0 * waiting;
+    let slots = in_vacation + 6.0 * in_vacation.sqrt() + 14.0 * (1.0 + queued);
+    if ring.is_some_and(|ring| slots > f64::from(ring)) {
+        return Err("the ring could overflow");
+    }
+    Ok(())
+}
+
+/// Quantiles where the latency is known to be exponentially distributed: M/M/1 (Kleinrock I, 3.2), that
+/// is an interrupt per event without C and wake-up latency.
+fn quantiles(scheme: Scheme, costs: &Costs, rate: f64) -> Quantiles {
+    let (Scheme::Interrupt, Times::Constant(0), Times::Exponential { mean_ns }, 0) =
+        (scheme, costs.signal(scheme), &costs.event, costs.wake_ns)
+    else {
+        return Quantiles::default();
+    };
+    let mean_ns = 1.0 / (1.0 / *mean_ns as f64 - rate);
+    let at = |above: f64| Some(costs.fixed_ns + (-mean_ns * above.ln()).round() as u64);
+    Quantiles { p50_ns: at(0.5), p99_ns: at(0.01), p999_ns: at(0.001) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::costs::Times;
+
+    const fn at(rate_hz: u64) -> Workload {
+        Workload { rate_hz, ring: 1 << 20, user_slice_ns: None }
+    }
+
+    fn near(value: f64, expected: f64) -> bool {
+        (value / expected - 1.0).abs() < 1e-9
+    }
+
+    #[test]
+    fn capacities_are_those_of_the_paper() {
+        let costs = Costs::constant(4_000, 1_000);
+        let limit = |scheme: &str| capacity_hz(scheme.parse().unwrap(), &costs, None);
+        assert!(near(limit("interrupt"), 200_000.0));
+        assert!(near(limit("clocked:1ms"), 996_000.0));
+        assert!(near(limit("clocked:8us"), 500_000.0));
+        assert_eq!(limit("clocked:4us"), 0.0);
+        assert!(near(limit("spin"), 1e6));
+        let error = predict(Scheme::Interrupt, &costs, &at(200_000)).unwrap_err();
+        assert_eq!(error, NoPrediction::CapacityExceeded { rate_hz: 200_000, limit_hz: 200_000.0 });
+        assert!(error.to_string().contains("at most 200000 events/s"), "{error}");
+    }
+
+    #[test]
+    fn overheads_are_those_of_the_paper() {
+        let costs = Costs::constant(4_000, 1_000);
+        let one = predict(Scheme::Interrupt, &costs, &at(100_000)).unwrap();
+        assert!(near(one.utilisation_ratio, 0.5) && near(one.interrupts_hz, 100_000.0));
+        // beta C + lambda alpha = 1000 * 4 us + 100,000 * 1 us.
+        let clocked = Scheme::Clocked { period_ns: 1_000_000 };
+        let clocked = predict(clocked, &costs, &at(100_000)).unwrap();
+        assert!(near(clocked.utilisation_ratio, 0.104), "{clocked:?}");
+        assert!(near(clocked.events_per_interrupt.unwrap(), 100.0));
+    }
+
+    #[test]
+    fn the_textbooks_queues_are_special_cases() {
+        // M/M/1 at half load: the mean is 1 / (mu - lambda), the median ln 2 of it.
+        let exponential =
+            Costs { event: Times::Exponential { mean_ns: 1_000 }, ..Costs::constant(0, 1) };
+        let mm1 = predict(Scheme::Interrupt, &exponential, &at(500_000)).unwrap();
+        assert!(near(mm1.latency_mean_ns.unwrap(), 2_000.0));
+        assert_eq!(mm1.latency.p50_ns, Some(1_386));
+        // M/D/1: the wait is half of M/M/1's.
+        let md1 = predict(Scheme::Interrupt, &Costs::constant(0, 1_000), &at(500_000)).unwrap();
+        assert!(near(md1.latency_mean_ns.unwrap(), 1_500.0));
+        assert_eq!(md1.latency, Quantiles::default());
+        // Multiple vacations: half of one more.
+        let deferred = Scheme::Deferred { delay_ns: 50_000 };
+        let away = predict(deferred, &Costs::constant(0, 1_000), &at(500_000)).unwrap();
+        assert!(near(away.latency_mean_ns.unwrap(), 26_500.0));
+        // Coalescing to one event is an interrupt and draining.
+        let costs = Costs { wake_ns: 3_000, ..Costs::constant(4_000, 1_000) };
+        let drain = predict(Scheme::Drain { budget: 10_000 }, &costs, &at(300_000)).unwrap();
+        let one = Scheme::Coalesced { count: 1, delay_ns: 100 };
+        let one = predict(one, &costs, &at(300_000)).unwrap();
+        assert_eq!(drain, Prediction { capacity_hz: drain.capacity_hz, ..one });
+        // N-policy without a time limit: (N - 1) / 2 lambda more (Heyman 1968).
+        let eight = Scheme::Coalesced { count: 8, delay_ns: 10_000_000_000 };
+        let eight = predict(eight, &Costs::constant(0, 1_000), &at(100_000)).unwrap();
+        let queue = 1_000.0 + 100.0 / 1.8;
+        assert!(near(eight.latency_mean_ns.unwrap(), queue + 7.0 / 2.0 * 1e4), "{eight:?}");
+    }
+
+    #[test]
+    fn where_a_form_does_not_hold_there_is_none() {
+        let costs = Costs::constant(4_000, 1_000);
+        let form = |scheme: &str, workload: Workload| {
+            predict(scheme.parse().unwrap(), &costs, &workload).map_err(|error| error.to_string())
+        };
+        for (scheme, workload, reason) in [
+            ("hybrid:8,20us", at(10_000), "threshold"),
+            ("clocked:1ms", at(500_000), "alternate"),
+            ("clocked:8us", at(300_000), "until the next"),
+            ("clocked:1ms", Workload { ring: 64, ..at(100_000) }, "overflow"),
+            ("spin", Workload { user_slice_ns: Some(1_000_000), ..at(1_000) }, "time slices"),
+            ("drain:1", at(10_000), "budget"),
+        ] {
+            let error = form(scheme, workload).unwrap_err();
+            assert!(error.contains(reason), "{scheme}: {error}");
+        }
+        assert!(form("clocked:1ms", at(100_000)).is_ok());
+    }
+}

@@ -1,0 +1,653 @@
+//! The event simulation: one CPU, one ring, event by event.
+//!
+//! One processor has one thing to do at a time, so no calendar of events is needed: the simulation walks
+//! along the CPU's time, and lets in what has arrived before it looks at the ring. Time is in whole ns.
+//!
+//! The handler has the priority of interrupts, but for `spin` and `yield`, which are threads. What it
+//! leaves of the CPU has the application, if there is one, and then users' work. An [`Application`]
+//! takes what the handler hands it from a second, finite queue: the model of receive livelock (Mogul and
+//! Ramakrishnan, Eliminating receive livelock in an interrupt-driven kernel, ACM TOCS 15, 1997).
+
+use std::collections::VecDeque;
+
+use stats::interval::Batches;
+use stats::{Distribution, Random};
+
+use crate::arrivals::{Arrivals, Source, TraceError};
+use crate::costs::{Costs, CostsError, Times};
+use crate::predict::{Prediction, Quantiles, capacity_hz};
+use crate::scheme::Scheme;
+
+/// Most events of a simulation.
+pub const EVENTS_MAX: u64 = 10_000_000_000;
+/// Time slice of an application that shares the CPU with a polling thread where no user's work sets one,
+/// ns.
+pub const APPLICATION_SLICE_NS: u64 = 1_000_000;
+/// Looks of varying length before an event that are simulated one by one.
+const LOOKS_SIMULATED: u64 = 16;
+/// Batches of events from which the interval of the mean latency comes.
+const BATCHES: u64 = 64;
+
+/// What takes the events from the handler, at the priority of users.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Application {
+    /// CPU time that it takes for an event.
+    pub event: Times,
+    /// Events that fit in its queue; from 1. One more is lost, after all of the handler's work for it.
+    pub queue: u32,
+}
+
+/// What to simulate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Simulation<'a> {
+    /// How the CPU learns of events.
+    pub scheme: Scheme,
+    /// What that costs.
+    pub costs: Costs,
+    /// When events come.
+    pub arrivals: Arrivals<'a>,
+    /// Events per second, 1 to 1,000,000,000; a trace has its own.
+    pub rate_hz: u64,
+    /// Slots of the ring, 1 to 2^24; an event that finds none is lost.
+    pub ring: u32,
+    /// Users' work that always wants the CPU, and its time slice next to a polling thread, ns; from
+    /// 1,000.
+    pub user_slice_ns: Option<u64>,
+    /// What takes the events from the handler; without one, they are done with the handler.
+    pub application: Option<Application>,
+    /// Events after which the handler lets others have the CPU: until the next tick for `clocked`, and
+    /// as long as it had it itself for all schemes that drain, as a kernel thread of the same priority
+    /// does; a hybrid does so after polls that found nothing, too. Without effect on `interrupt`, `spin` and `yield`.
+    pub quota: Option<u32>,
+    /// Events to simulate, 1 to [`EVENTS_MAX`]; a trace may have less.
+    pub events: u64,
+    /// Events before those that count; less than `events`.
+    pub warm_up: u64,
+    /// Chooses all that is random.
+    pub seed: u64,
+}
+
+/// What cannot be simulated.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SimulationError {
+    /// A cost out of range.
+    #[error(transparent)]
+    Costs(#[from] CostsError),
+    /// A trace that is none.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// Another value out of range.
+    #[error("cannot simulate: {what} is {value} (give {allowed})")]
+    Range {
+        /// Which.
+        what: &'static str,
+        /// What it is.
+        value: u64,
+        /// What it may be.
+        allowed: &'static str,
+    },
+}
+
+/// What happened after the warm-up.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Simulated {
+    /// Time simulated, ns.
+    pub duration_ns: u64,
+    /// Events that came.
+    pub arrived: u64,
+    /// Events that the handler handled.
+    pub handled: u64,
+    /// Events that were done: by the application, if there is one.
+    pub delivered: u64,
+    /// Events that found the ring full.
+    pub ring_drops: u64,
+    /// Events that found the application's queue full.
+    pub queue_drops: u64,
+    /// Interrupts or clock ticks.
+    pub interrupts: u64,
+    /// Polls that found nothing.
+    pub empty_polls: u64,
+    /// CPU time of signalling and handling, ns.
+    pub handler_ns: u64,
+    /// CPU time of the application, ns.
+    pub application_ns: u64,
+    /// CPU time that neither had, ns.
+    pub leftover_ns: u64,
+    /// Time from an event's arrival until it was done, ns.
+    pub latency: Distribution,
+    capacity_hz: f64,
+}
+
+impl Simulated {
+    fn nothing(capacity_hz: f64) -> Simulated {
+        Simulated {
+            duration_ns: 0,
+            arrived: 0,
+            handled: 0,
+            delivered: 0,
+            ring_drops: 0,
+            queue_drops: 0,
+            interrupts: 0,
+            empty_polls: 0,
+            handler_ns: 0,
+            application_ns: 0,
+            leftover_ns: 0,
+            latency: Distribution::default(),
+            capacity_hz,
+        }
+    }
+
+    /// The same figures as a closed form has.
+    #[must_use]
+    pub fn prediction(&self) -> Prediction {
+        let time_ns = self.duration_ns.max(1) as f64;
+        let per_second = |count: u64| count as f64 * 1e9 / time_ns;
+        Prediction {
+            utilisation_ratio: self.handler_ns as f64 / time_ns,
+            throughput_hz: per_second(self.delivered),
+            interrupts_hz: per_second(self.interrupts),
+            empty_polls_hz: per_second(self.empty_polls),
+            events_per_interrupt: (self.interrupts > 0)
+                .then(|| self.handled as f64 / self.interrupts as f64),
+            latency_mean_ns: self.latency.mean(),
+            latency: Quantiles {
+                p50_ns: self.latency.quantile(50_000),
+                p99_ns: self.latency.quantile(99_000),
+                p999_ns: self.latency.quantile(99_900),
+            },
+            leftover_ratio: self.leftover_ns as f64 / time_ns,
+            capacity_hz: self.capacity_hz,
+            drops_ratio: (self.arrived > 0)
+                .then(|| (self.ring_drops + self.queue_drops) as f64 / self.arrived as f64),
+        }
+    }
+}
+
+impl Simulation<'_> {
+    /// Checks the ranges given at the fields.
+    ///
+    /// # Errors
+    /// With the first value that is outside.
+    pub fn check(&self) -> Result<(), SimulationError> {
+        self.costs.check()?;
+        self.arrivals.trace_rate_hz()?;
+        if let Some(application) = &self.application {
+            Costs { event: application.event.clone(), ..self.costs.clone() }.check()?;
+        }
+        let queue = self.application.as_ref().map_or(1, |application| application.queue);
+        let (on_ns, off_ns) = match self.arrivals {
+            Arrivals::Bursty { on_ns, off_ns } => (on_ns, off_ns),
+            _ => (1, 0),
+        };
+        let slots = "1 to 16777216";
+        for (what, value, allowed, range) in [
+            ("the rate", self.rate_hz, "1 to 1000000000 events/s", 1..=1_000_000_000),
+            ("the ring", self.ring.into(), slots, 1..=1 << 24),
+            ("the application's queue", queue.into(), slots, 1..=1 << 24),
+            ("the number of events", self.events, "1 to 10000000000", 1..=EVENTS_MAX),
+            (
+                "the warm-up",
+                self.warm_up,
+                "less than the events",
+                0..=self.events.saturating_sub(1),
+            ),
+            ("the quota", self.quota.unwrap_or(1).into(), "1 or more", 1..=u64::from(u32::MAX)),
+            (
+                "the time slice",
+                self.user_slice_ns.unwrap_or(1_000),
+                "1us to 10s",
+                1_000..=10_000_000_000,
+            ),
+            ("the length of a burst", on_ns, "1ns to 1000s", 1..=1_000_000_000_000),
+            ("the time between bursts", off_ns, "0 to 1000s", 0..=1_000_000_000_000),
+        ] {
+            if !range.contains(&value) {
+                return Err(SimulationError::Range { what, value, allowed });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Simulates. The same input gives the same result, to the last ns.
+///
+/// # Errors
+/// When a value is out of the range given at its field.
+pub fn simulate(simulation: &Simulation) -> Result<Simulated, SimulationError> {
+    simulation.check()?;
+    let mut cpu = Cpu::new(simulation);
+    match simulation.scheme {
+        Scheme::Interrupt => cpu.interrupt(),
+        Scheme::Drain { budget } => cpu.drain(budget),
+        Scheme::Spin => cpu.spin(),
+        Scheme::SpinYield => cpu.spin_yield(),
+        Scheme::Clocked { period_ns } => cpu.clocked(period_ns),
+        Scheme::Deferred { delay_ns } => cpu.deferred(delay_ns),
+        Scheme::Coalesced { count, delay_ns } => cpu.coalesced(count, delay_ns),
+        Scheme::Hybrid { threshold, suspend_ns } => cpu.hybrid(threshold, suspend_ns),
+    }
+    Ok(cpu.result())
+}
+
+/// The ring: arrival times of the events that wait.
+struct Ring {
+    slots: Vec<u64>,
+    mask: usize,
+    first: usize,
+    waiting: usize,
+    limit: usize,
+}
+
+impl Ring {
+    fn new(limit: u32) -> Ring {
+        let slots = (limit as usize).next_power_of_two();
+        Ring { slots: vec![0; slots], mask: slots - 1, first: 0, waiting: 0, limit: limit as usize }
+    }
+
+    #[inline]
+    fn push(&mut self, at: u64) -> bool {
+        if self.waiting == self.limit {
+            return false;
+        }
+        self.slots[(self.first + self.waiting) & self.mask] = at;
+        self.waiting += 1;
+        true
+    }
+
+    #[inline]
+    fn pop(&mut self) -> u64 {
+        let at = self.slots[self.first & self.mask];
+        self.first = (self.first + 1) & self.mask;
+        self.waiting -= 1;
+        at
+    }
+}
+
+struct Cpu<'a> {
+    /// What is simulated.
+    of: &'a Simulation<'a>,
+    source: Source<'a>,
+    random: Random,
+    now: u64,
+    next_arrival: u64,
+    ring: Ring,
+    /// Arrival times of events that wait for the application.
+    queue: VecDeque<u64>,
+    /// CPU time that the application still needs for the first of its queue, ns.
+    event_left_ns: Option<u64>,
+    arrived: u64,
+    /// When the warm-up ended, ns; 0 before.
+    counts_from: u64,
+    /// Counts since then.
+    counted: Simulated,
+    batches: Batches,
+}
+
+impl<'a> Cpu<'a> {
+    fn new(of: &'a Simulation<'a>) -> Cpu<'a> {
+        let mut source = Source::new(of.arrivals, of.rate_hz, of.events, of.seed);
+        let next_arrival = source.next();
+        let counted = Simulated::nothing(capacity_hz(of.scheme, &of.costs, of.user_slice_ns));
+        Cpu {
+            of,
+            source,
+            // Other numbers than those of the arrivals.
+            random: Random::new(!of.seed),
+            now: 0,
+            next_arrival,
+            ring: Ring::new(of.ring),
+            queue: VecDeque::new(),
+            event_left_ns: None,
+            arrived: 0,
+            counts_from: 0,
+            counted,
+            batches: Batches::covering(of.events - of.warm_up, BATCHES),
+        }
+    }
+
+    fn result(mut self) -> Simulated {
+        self.counted.duration_ns = self.now - self.counts_from;
+        self.counted.latency.batches = self.batches;
+        self.counted
+    }
+
+    /// Lets in what has arrived.
+    #[inline]
+    fn admit(&mut self) {
+        while self.next_arrival <= self.now {
+            self.arrived += 1;
+            self.counted.arrived += 1;
+            if !self.ring.push(self.next_arrival) {
+                self.counted.ring_drops += 1;
+            }
+            if self.arrived == self.of.warm_up {
+                self.start_counting();
+            }
+            self.next_arrival = self.source.next();
+        }
+    }
+
+    #[cold]
+    fn start_counting(&mut self) {
+        self.counts_from = self.now;
+        self.counted = Simulated::nothing(self.counted.capacity_hz);
+        self.batches = Batches::covering(self.of.events - self.of.warm_up, BATCHES);
+    }
+
+    /// Whether no event waits and none will come.
+    fn is_over(&self) -> bool {
+        self.next_arrival == u64::MAX && self.ring.waiting == 0
+    }
+
+    /// The handler has the CPU.
+    #[inline]
+    fn spend(&mut self, ns: u64) {
+        self.now += ns;
+        self.counted.handler_ns += ns;
+    }
+
+    /// An interrupt or a tick.
+    #[inline]
+    fn enter(&mut self) {
+        let ns = self.of.costs.signal(self.of.scheme).draw(&mut self.random);
+        self.spend(ns);
+        self.counted.interrupts += 1;
+    }
+
+    /// The first event of the ring.
+    #[inline]
+    fn handle(&mut self) {
+        let arrival = self.ring.pop();
+        let ns = self.of.costs.event.draw(&mut self.random);
+        self.spend(ns);
+        self.counted.handled += 1;
+        match &self.of.application {
+            None => self.done(arrival),
+            Some(application) if self.queue.len() < application.queue as usize => {
+                self.queue.push_back(arrival);
+            }
+            Some(_) => self.counted.queue_drops += 1,
+        }
+    }
+
+    #[inline]
+    fn done(&mut self, arrival: u64) {
+        let latency_ns = self.now - arrival + self.of.costs.fixed_ns;
+        let nth = self.counted.delivered;
+        self.counted.delivered += 1;
+        self.counted.latency.record(latency_ns, self.now);
+        self.batches.record(latency_ns, nth);
+    }
+
+    /// The handler leaves the CPU to others until `until`.
+    #[inline]
+    fn leave_until(&mut self, until: u64) {
+        if self.of.application.is_some() {
+            self.apply_until(until);
+        }
+        self.counted.leftover_ns += until.saturating_sub(self.now);
+        self.now = self.now.max(until);
+    }
+
+    /// The application works until then, or until its queue is empty.
+    fn apply_until(&mut self, until: u64) {
+        let Some(application) = &self.of.application else { return };
+        while self.now < until && !self.queue.is_empty() {
+            let random = &mut self.random;
+            let left_ns =
+                self.event_left_ns.take().unwrap_or_else(|| application.event.draw(random));
+            let ns = left_ns.min(until - self.now);
+            self.now += ns;
+            self.counted.application_ns += ns;
+            if ns < left_ns {
+                self.event_left_ns = Some(left_ns - ns);
+            } else if let Some(arrival) = self.queue.pop_front() {
+                self.done(arrival);
+            }
+        }
+    }
+
+    /// Whether somebody of the handler's priority, where that is a thread's, wants the CPU.
+    fn is_shared(&self) -> bool {
+        self.of.user_slice_ns.is_some() || !self.queue.is_empty()
+    }
+
+    /// Others have the CPU for a time, if they want it.
+    fn share(&mut self, ns: u64) {
+        if self.of.user_slice_ns.is_some() {
+            self.leave_until(self.now + ns);
+        } else {
+            self.apply_until(self.now + ns);
+        }
+    }
+
+    /// The CPU is left to others until an event comes, and for the wake-up latency. False where none
+    /// will come.
+    #[inline]
+    fn wait(&mut self) -> bool {
+        self.admit();
+        if self.ring.waiting == 0 {
+            if self.next_arrival == u64::MAX {
+                return false;
+            }
+            self.leave_until(self.next_arrival + self.of.costs.wake_ns);
+            self.admit();
+        }
+        true
+    }
+
+    fn interrupt(&mut self) {
+        while self.wait() {
+            self.enter();
+            self.admit();
+            self.handle();
+        }
+    }
+
+    /// Handles events until there are none. Their number.
+    #[inline]
+    fn exhaust(&mut self, budget: Option<u32>) -> u64 {
+        let (mut handled, mut of_budget, mut of_quota) = (0, 0, 0);
+        let mut since = self.now;
+        loop {
+            self.admit();
+            if self.ring.waiting == 0 {
+                return handled;
+            }
+            if budget == Some(of_budget) {
+                self.spend(self.of.costs.poll_ns);
+                of_budget = 0;
+                self.admit();
+            }
+            if self.of.quota == Some(of_quota) {
+                self.share(self.now - since);
+                (since, of_quota) = (self.now, 0);
+                self.admit();
+            }
+            self.handle();
+            handled += 1;
+            of_budget += 1;
+            of_quota += 1;
+        }
+    }
+
+    fn drain(&mut self, budget: u32) {
+        while self.wait() {
+            self.enter();
+            self.exhaust(Some(budget));
+        }
+    }
+
+    /// Empty cycles of `length_ns` that end before the next event comes.
+    fn empty_cycles(&self, length_ns: u64) -> u64 {
+        if self.next_arrival == u64::MAX || !self.queue.is_empty() {
+            return 0;
+        }
+        self.next_arrival.saturating_sub(self.now + 1) / length_ns.max(1)
+    }
+
+    fn deferred(&mut self, delay_ns: u64) {
+        let (interrupt, wake_ns) = (self.of.costs.signal(self.of.scheme), self.of.costs.wake_ns);
+        let away_ns = delay_ns + wake_ns;
+        // Looks that find nothing are not simulated one by one; each takes the mean. Where looks vary, the
+        // last ones are, so that which of them finds the event depends on how long each takes.
+        let look_ns = interrupt.mean_ns().round() as u64;
+        let last = if matches!(interrupt, Times::Constant(_)) { 0 } else { LOOKS_SIMULATED };
+        while !self.is_over() {
+            self.admit();
+            if self.ring.waiting == 0 {
+                let empty = self.empty_cycles(away_ns + look_ns).saturating_sub(last);
+                self.counted.leftover_ns += empty * away_ns;
+                self.counted.interrupts += empty;
+                self.now += empty * away_ns;
+                self.spend(empty * look_ns);
+            }
+            self.leave_until(self.now + away_ns);
+            self.enter();
+            self.exhaust(None);
+        }
+    }
+
+    fn clocked(&mut self, period_ns: u64) {
+        let tick_ns =
+            (self.of.costs.signal(self.of.scheme).mean_ns().round() as u64).min(period_ns);
+        let mut tick = period_ns;
+        while !self.is_over() {
+            self.admit();
+            if self.ring.waiting == 0 && self.now < tick && self.next_arrival > tick {
+                // As with deferred looks; the next arrival is after the last of these ticks is over.
+                self.leave_until(tick);
+                let empty = self.empty_cycles(period_ns);
+                self.counted.interrupts += empty;
+                self.spend(empty * tick_ns);
+                tick += empty * period_ns;
+                self.leave_until(tick);
+            }
+            self.leave_until(tick);
+            self.tick(&mut tick, period_ns);
+            let mut handled = 0;
+            loop {
+                self.admit();
+                if self.ring.waiting == 0 || self.of.quota == Some(handled) {
+                    break;
+                }
+                if self.now >= tick {
+                    self.tick(&mut tick, period_ns);
+                    handled = 0;
+                    self.admit();
+                }
+                self.handle();
+                handled += 1;
+            }
+        }
+    }
+
+    /// A clock tick, and the time of the next. Of the ticks that fall due meanwhile, one is pending, and
+    /// the others are lost.
+    fn tick(&mut self, tick: &mut u64, period_ns: u64) {
+        self.enter();
+        let late = self.now.saturating_sub(*tick) / period_ns;
+        *tick += late.max(1) * period_ns;
+    }
+
+    fn coalesced(&mut self, count: u32, delay_ns: u64) {
+        while !self.is_over() {
+            self.admit();
+            if self.ring.waiting == 0 {
+                self.leave_until(self.next_arrival);
+                let deadline = self.now + delay_ns;
+                self.admit();
+                while self.ring.waiting < count as usize && self.next_arrival < deadline {
+                    self.leave_until(self.next_arrival);
+                    self.admit();
+                }
+                if self.ring.waiting < count as usize {
+                    self.leave_until(deadline);
+                }
+                self.leave_until(self.now + self.of.costs.wake_ns);
+            }
+            self.enter();
+            self.exhaust(None);
+        }
+    }
+
+    fn hybrid(&mut self, threshold: u32, suspend_ns: u64) {
+        let poll_ns = self.of.costs.poll_ns;
+        let polls_max = suspend_ns.div_ceil(poll_ns);
+        while self.wait() {
+            self.enter();
+            let mut polls = self.exhaust(None) >= u64::from(threshold);
+            while polls {
+                let since = self.now;
+                polls = self.poll(polls_max, poll_ns);
+                if self.of.quota.is_some() {
+                    self.share(self.now - since);
+                }
+                self.exhaust(None);
+            }
+        }
+    }
+
+    /// Polls an empty ring until an event has come, at most `polls_max` times. Whether one has.
+    fn poll(&mut self, polls_max: u64, poll_ns: u64) -> bool {
+        let needed = self.next_arrival.saturating_sub(self.now).div_ceil(poll_ns).max(1);
+        let polls = needed.min(polls_max);
+        self.spend(polls * poll_ns);
+        let found = self.next_arrival <= self.now;
+        self.counted.empty_polls += polls - u64::from(found);
+        found
+    }
+
+    fn slice_ns(&self) -> u64 {
+        self.of.user_slice_ns.unwrap_or(APPLICATION_SLICE_NS)
+    }
+
+    fn spin(&mut self) {
+        let (poll_ns, slice_ns) = (self.of.costs.poll_ns, self.slice_ns());
+        let mut slice_end = slice_ns;
+        while !self.is_over() {
+            self.admit();
+            let shared = self.is_shared();
+            if self.ring.waiting > 0 {
+                self.handle();
+            } else if shared {
+                self.poll(slice_end.saturating_sub(self.now).div_ceil(poll_ns).max(1), poll_ns);
+            } else {
+                self.poll(u64::MAX, poll_ns);
+            }
+            if self.now >= slice_end {
+                if shared {
+                    self.share(slice_ns);
+                }
+                slice_end = self.now + slice_ns;
+            }
+        }
+    }
+
+    fn spin_yield(&mut self) {
+        let Costs { poll_ns, yield_ns, .. } = self.of.costs;
+        let look_ns = yield_ns + poll_ns;
+        while !self.is_over() {
+            self.admit();
+            if self.ring.waiting > 0 {
+                self.handle();
+                continue;
+            }
+            if !self.is_shared() {
+                self.poll(u64::MAX, look_ns);
+                continue;
+            }
+            if let Some(slice_ns) = self.of.user_slice_ns {
+                let empty = self.empty_cycles(look_ns + slice_ns);
+                self.counted.leftover_ns += empty * slice_ns;
+                self.counted.empty_polls += empty;
+                self.now += empty * slice_ns;
+                self.spend(empty * look_ns);
+            }
+            self.spend(yield_ns);
+            self.share(self.slice_ns());
+            self.spend(poll_ns);
+            self.counted.empty_polls += u64::from(self.next_arrival > self.now);
+        }
+    }
+}

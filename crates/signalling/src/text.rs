@@ -1,0 +1,70 @@
+//! Times as text, both ways: `1500ns`, `50us`, `1.5ms`, `2s`.
+
+use std::fmt;
+
+/// Units, the longest first.
+const UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
+
+/// A time as people write it: in the longest unit in which it is a whole number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeText(
+    /// The time, ns.
+    pub u64,
+);
+
+impl fmt::Display for TimeText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = UNITS.iter().find(|(_, ns)| self.0 >= *ns && self.0.is_multiple_of(*ns));
+        let (name, ns) = unit.unwrap_or(&("ns", 1));
+        write!(f, "{}{name}", self.0 / ns)
+    }
+}
+
+/// A time of the form `1.5ms`, with the units ns, us, ms and s, rounded to a nanosecond.
+///
+/// # Errors
+/// With what is allowed.
+pub fn parse_time_ns(text: &str) -> Result<u64, String> {
+    let digits =
+        text.find(|sign: char| !sign.is_ascii_digit() && sign != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let wrong = || format!("{text:?} is no time (write a number and ns, us, ms or s, as in 50us)");
+    let (_, unit_ns) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?;
+    decimal_times(number, *unit_ns).ok_or_else(wrong)
+}
+
+/// A decimal number times `factor`, rounded; `None` if it is no number, or over 2^53.
+pub(crate) fn decimal_times(number: &str, factor: u64) -> Option<u64> {
+    let starts_well = number.starts_with(|sign: char| sign.is_ascii_digit());
+    if !starts_well || number.ends_with('.') || number.len() > 20 {
+        return None;
+    }
+    let value = number.parse::<f64>().ok()? * factor as f64;
+    (value <= (1_u64 << 53) as f64).then_some(value.round() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn times_have_units() {
+        for (text, ns) in
+            [("50us", 50_000), ("1.5ms", 1_500_000), ("2s", 2_000_000_000), ("0ns", 0)]
+        {
+            assert_eq!(parse_time_ns(text), Ok(ns), "{text}");
+        }
+        for nonsense in ["", "5", "us", ".5us", "5.us", "1.2.3us", "-1us", "1e3us", "1h", "1 us"] {
+            assert!(parse_time_ns(nonsense).is_err(), "{nonsense}");
+        }
+        assert!(parse_time_ns("99999999999999999999s").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(ns in 0u64..1 << 53) {
+            prop_assert_eq!(parse_time_ns(&TimeText(ns).to_string()), Ok(ns));
+        }
+    }
+}
