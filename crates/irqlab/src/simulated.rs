@@ -63,7 +63,7 @@ impl From<ModelDetail> for Detail {
 }
 
 /// Which kernel the guest has.
-#[derive(Debug, Default, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub struct KernelArgs {
     /// A kernel of your own: its bzImage
     #[arg(long, value_name = "BZIMAGE")]
@@ -90,7 +90,7 @@ impl KernelArgs {
 }
 
 /// What the guest is made of, but for its CPUs.
-#[derive(Debug, Default, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub struct GuestArgs {
     #[command(flatten)]
     pub kernel: KernelArgs,

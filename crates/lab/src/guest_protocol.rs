@@ -15,6 +15,7 @@ use crate::experiment::BenchError;
 use crate::footprint::in_guest::FootprintRequest;
 use crate::handlers::in_guest::HandlersRequest;
 use crate::noise::in_guest::NoiseRequest;
+use crate::signal::in_guest::SignalRequest;
 
 /// Version of the requests and responses that this irqlab sends and reads. It changes with every
 /// change of a request or an item.
@@ -41,6 +42,8 @@ pub enum Request {
     Noise(NoiseRequest),
     /// Series of repetitions with and without an interrupt.
     Footprint(FootprintRequest),
+    /// One window of events from one CPU to another.
+    Signal(SignalRequest),
 }
 
 /// A request with its version.
@@ -193,6 +196,8 @@ mod tests {
     use crate::handlers::in_guest::HandlersResponse;
     use crate::noise::Body;
     use crate::noise::in_guest::NoiseResponse;
+    use crate::signal::in_guest::SignalResponse;
+    use crate::signal::{Load, RatePoint, Rig, Window};
 
     const HEAD: &str = r#"{"version":1}"#;
     const DONE: &str = r#""done""#;
@@ -218,7 +223,7 @@ mod tests {
         decode(lines.iter().copied())
     }
 
-    fn requests() -> [Request; 3] {
+    fn requests() -> [Request; 4] {
         let handlers = HandlersRequest {
             condition: Condition::Command,
             warm_up_ns: 1,
@@ -243,7 +248,25 @@ mod tests {
             inject: None,
         };
         let footprint = FootprintRequest { seed: 5, ..FootprintRequest::default() };
-        [Request::Handlers(handlers), Request::Noise(noise), Request::Footprint(footprint)]
+        let signal = SignalRequest {
+            rig: Rig::E1000,
+            window: Window::Rate(RatePoint {
+                scheme: "clocked:1ms".parse().unwrap(),
+                load: Load::Idle,
+                rate_hz: 7,
+            }),
+            sender_cpu: 0,
+            receiver_cpu: 1,
+            length_ns: 8,
+            work_additions: 9,
+            seed: u64::MAX,
+        };
+        [
+            Request::Handlers(handlers),
+            Request::Noise(noise),
+            Request::Signal(signal),
+            Request::Footprint(footprint),
+        ]
     }
 
     #[test]
@@ -261,10 +284,10 @@ mod tests {
         let cut = &footprint[..footprint.len() - 1];
         let extended = footprint.replace(r#""seed":5"#, r#""seed":5,"speed":6"#);
         for (line, words) in [
-            (r#"{"version":2,"request":{"signal":{}}}"#, "it has version 2, not 1 (save the"),
+            (r#"{"version":2,"request":{"services":{}}}"#, "it has version 2, not 1 (save the"),
             (
-                r#"{"version":1,"request":{"signal":{}}}"#,
-                "unknown variant `signal`, expected one of",
+                r#"{"version":1,"request":{"services":{}}}"#,
+                "unknown variant `services`, expected one of",
             ),
             (r#"{"version":1,"request":{}}"#, "cannot read the guest request: "),
             (r#"{"request":{}}"#, "missing field `version`"),
@@ -387,6 +410,7 @@ mod tests {
             prop_assert!(decode::<HandlersResponse>(all()).is_err());
             prop_assert!(decode::<NoiseResponse>(all()).is_err());
             prop_assert!(decode::<FootprintResponse>(all()).is_err());
+            prop_assert!(decode::<SignalResponse>(all()).is_err());
             prop_assert!(lines.iter().all(|line| Request::decode(line).is_err()));
         }
     }

@@ -71,7 +71,11 @@ impl SignalBench for Ideal {
         })
     }
 
-    fn transfer_window(&mut self, point: &TransferPoint) -> Result<TransferWindow, BenchError> {
+    fn transfer_window(
+        &mut self,
+        point: &TransferPoint,
+        _: u64,
+    ) -> Result<TransferWindow, BenchError> {
         let activity = Activity { window_ns: WINDOW_NS / 2, ..Activity::default() };
         Ok(TransferWindow { point: *point, bytes: point.socket_buffer_bytes * 10, activity })
     }
@@ -203,7 +207,11 @@ fn contaminated_windows_are_repeated_and_warned_of() {
             }
             Ok(window)
         }
-        fn transfer_window(&mut self, _: &TransferPoint) -> Result<TransferWindow, BenchError> {
+        fn transfer_window(
+            &mut self,
+            _: &TransferPoint,
+            _: u64,
+        ) -> Result<TransferWindow, BenchError> {
             Err(unavailable())
         }
         fn round_trip_window(

@@ -7,6 +7,8 @@ use lab::footprint::in_guest::FootprintResponse;
 use lab::guest_protocol::{Request, Response, encode};
 use lab::handlers::in_guest::HandlersResponse;
 use lab::noise::in_guest::NoiseResponse;
+use lab::signal::in_guest::SignalResponse;
+use live::signal::Observer;
 use live::window::{BenchPhase, WindowEdge};
 use sim::marker::{self, mark};
 
@@ -25,7 +27,7 @@ pub struct InGuestArgs {
 /// Executes the request and prints the response: one arm for each experiment.
 pub fn run(args: &InGuestArgs) -> anyhow::Result<ExitCode> {
     let request = Request::decode(&args.request);
-    if !matches!(request, Ok(Request::Handlers(_))) {
+    if !matches!(request, Ok(Request::Handlers(_) | Request::Signal(_))) {
         // The boot may have been recorded in less detail; what loops do before a window counts.
         mark(marker::FULL, 0);
     }
@@ -38,6 +40,10 @@ pub fn run(args: &InGuestArgs) -> anyhow::Result<ExitCode> {
         }
         Ok(Request::Footprint(request)) => {
             respond::<FootprintResponse>(live::footprint::in_guest::execute(&request, at))
+        }
+        Ok(Request::Signal(request)) => {
+            let observer = Observer { at_edge: at, at_phase };
+            respond::<SignalResponse>(live::signal::in_guest::execute(&request, observer))
         }
         Err(error) => respond::<HandlersResponse>(Err(error)),
     }

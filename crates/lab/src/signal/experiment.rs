@@ -1,5 +1,6 @@
 //! The plan, how it is measured, and what is reported.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, json};
 use signalling::Scheme;
 use stats::Random;
@@ -56,10 +57,14 @@ pub struct Plan {
 }
 
 /// One window of the plan.
-#[derive(Clone, Copy, Debug)]
-enum Window {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Window {
+    /// Of the sweep over event rates.
     Rate(RatePoint),
+    /// Of the sweep over socket buffers.
     Transfer(TransferPoint),
+    /// Of round trips.
     RoundTrip(RoundTripPoint),
 }
 
@@ -72,17 +77,34 @@ impl Window {
         }
     }
 
-    /// What is measured, without the numbers that do not change whether it is available.
-    fn what(self) -> String {
-        let (scheme, load) = match self {
-            Window::Rate(RatePoint { scheme, load, .. })
-            | Window::Transfer(TransferPoint { scheme, load, .. })
-            | Window::RoundTrip(RoundTripPoint { scheme, load, .. }) => (scheme, load),
-        };
-        format!("{scheme}, {}", load.word())
+    /// How the receiver learns of events.
+    #[must_use]
+    pub fn scheme(self) -> Scheme {
+        match self {
+            Window::Rate(RatePoint { scheme, .. })
+            | Window::Transfer(TransferPoint { scheme, .. })
+            | Window::RoundTrip(RoundTripPoint { scheme, .. }) => scheme,
+        }
     }
 
-    fn label(self) -> String {
+    /// What else runs on the receiving CPU.
+    #[must_use]
+    pub fn load(self) -> Load {
+        match self {
+            Window::Rate(RatePoint { load, .. })
+            | Window::Transfer(TransferPoint { load, .. })
+            | Window::RoundTrip(RoundTripPoint { load, .. }) => load,
+        }
+    }
+
+    /// What is measured, without the numbers that do not change whether it is available.
+    fn what(self) -> String {
+        format!("{}, {}", self.scheme(), self.load().word())
+    }
+
+    /// What is measured, in words.
+    #[must_use]
+    pub fn label(self) -> String {
         match self {
             Window::Rate(point) => format!("{}, {} events/s", self.what(), point.rate_hz),
             Window::Transfer(point) => {
@@ -103,7 +125,7 @@ impl Window {
     ) -> Result<(), BenchError> {
         match self {
             Window::Rate(point) => samples.rates.push(bench.rate_window(&point, seed)?),
-            Window::Transfer(point) => samples.transfers.push(bench.transfer_window(&point)?),
+            Window::Transfer(point) => samples.transfers.push(bench.transfer_window(&point, seed)?),
             Window::RoundTrip(point) => {
                 samples.round_trips.push(bench.round_trip_window(&point, seed)?);
             }
@@ -147,6 +169,12 @@ impl Plan {
         windows
     }
 
+    /// Number of windows of one repetition.
+    #[must_use]
+    pub fn window_count(&self) -> usize {
+        self.windows().len()
+    }
+
     /// Whether a point of the sweep over event rates has fewer windows that are not contaminated than it
     /// should.
     fn lacks(&self, window: Window, samples: &Samples) -> bool {
@@ -179,8 +207,15 @@ impl Experiment for Plan {
             if round >= self.repetitions {
                 order.retain(|window| self.lacks(*window, &measured.samples));
             }
+            if round >= self.repetitions && !bench.has_chance() {
+                break;
+            }
             random.shuffle(&mut order);
-            for window in order {
+            order.retain(|window| !unavailable.contains(&(window.table(), window.what())));
+            let order: Vec<(Window, u64)> =
+                order.into_iter().map(|window| (window, random.next())).collect();
+            bench.prepare(&order);
+            for (window, seed) in order {
                 if bench.stop_requested() {
                     break;
                 }
@@ -191,7 +226,10 @@ impl Experiment for Plan {
                 if unavailable.contains(&key) {
                     continue;
                 }
-                if let Err(error) = window.measure(bench, random.next(), &mut measured.samples) {
+                if let Err(error) = window.measure(bench, seed, &mut measured.samples) {
+                    if bench.stop_requested() {
+                        break; // it may be that which failed
+                    }
                     unavailable.push(key.clone());
                     measured.part_failed(key.0, key.1, error)?;
                 }

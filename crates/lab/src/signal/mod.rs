@@ -3,14 +3,17 @@
 
 mod bench;
 mod experiment;
+pub mod in_guest;
 pub mod paper;
+mod rig;
 mod sample;
 mod tables;
 
 pub use bench::SignalBench;
-pub use experiment::{Part, Plan};
+pub use experiment::{Part, Plan, Window};
+pub use rig::Rig;
 pub use sample::{
-    Activity, Leftover, Load, RatePoint, RateWindow, Rig, RoundTripPoint, RoundTripWindow, Samples,
-    TransferPoint, TransferWindow,
+    Activity, CountedUse, Leftover, Load, RatePoint, RateWindow, RoundTripPoint, RoundTripWindow,
+    Samples, TransferPoint, TransferWindow,
 };
 pub use tables::cost_table;

@@ -1,35 +1,15 @@
 //! What a bench measures: windows, each with one scheme, one load and one workload.
 
+use serde::{Deserialize, Serialize};
 use signalling::Scheme;
 use stats::Distribution;
 
+use super::in_guest::{distribution_text, scheme_text};
 use crate::experiment;
 
-/// What carries the events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rig {
-    /// `threads`: a ring in memory between two threads, with an eventfd, a clock, or neither.
-    Threads,
-    /// `veth`: the kernel's network stack, between two network namespaces that a veth pair joins.
-    Veth,
-}
-
-impl Rig {
-    /// All rigs.
-    pub const ALL: [Rig; 2] = [Rig::Threads, Rig::Veth];
-
-    /// Its name on the command line and in tables.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Rig::Threads => "threads",
-            Rig::Veth => "veth",
-        }
-    }
-}
-
 /// What else runs on the receiving CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Load {
     /// `idle`: nothing.
     Idle,
@@ -56,7 +36,7 @@ impl Load {
 }
 
 /// What the CPU-bound job achieved, and what it achieves without events.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leftover {
     /// Iterations in the window.
     pub iterations: u64,
@@ -71,8 +51,21 @@ pub struct Leftover {
     pub control_job_ns: u64,
 }
 
+/// Times that a simulator counted, cycle by cycle: those in which the receiving CPU executed anything but
+/// its idle task and the CPU-bound job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountedUse {
+    /// In the window, ns.
+    pub busy_ns: u64,
+    /// In the control: just before, with the receiver asleep, ns.
+    pub control_busy_ns: u64,
+    /// Length of the control, ns.
+    pub control_ns: u64,
+}
+
 /// What the receiving CPU did in a window.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Activity {
     /// Length of the window, ns.
     pub window_ns: u64,
@@ -91,8 +84,16 @@ pub struct Activity {
     /// How often handling was signalled: wake-ups of the receiver, clock ticks, NAPI polls that found
     /// something. Absent where nothing counts it.
     pub signals: Option<u64>,
+    /// Interrupts of the receiving card; absent where there is none, or nothing counts them.
+    pub card_interrupts: Option<u64>,
     /// What the CPU-bound job achieved; absent without one.
     pub leftover: Option<Leftover>,
+    /// The kernel's number of the job's thread; absent without one.
+    pub job_thread: Option<u32>,
+    /// Length of the control, ns; absent where there was none.
+    pub control_ns: Option<u64>,
+    /// What a simulator counted; absent on a machine that nothing observes from outside.
+    pub counted: Option<CountedUse>,
 }
 
 impl Activity {
@@ -106,13 +107,31 @@ impl Activity {
     /// Both rates are per CPU time of the measurement's threads, so that what others or the host took
     /// counts for neither side. Chance can make it larger than 1. Absent without a job, or where the
     /// control shows no progress.
+    ///
+    /// Where a simulator counted, it is the job's and the idle task's part of the time, as a part of the
+    /// same in the control: exact, and with any load.
     #[must_use]
     pub fn leftover_ratio(&self) -> Option<f64> {
+        if let Some(counted) = self.counted {
+            let left = |busy: u64, of: u64| (of > 0).then(|| 1.0 - busy as f64 / of as f64);
+            let control = left(counted.control_busy_ns, counted.control_ns)?;
+            let window = left(counted.busy_ns, self.window_ns)?;
+            return (control > 0.0).then(|| window / control);
+        }
         let leftover = self.leftover?;
         let rate = |iterations: u64, ns: u64| (ns > 0).then(|| iterations as f64 / ns as f64);
         let control = rate(leftover.control_iterations, leftover.control_job_ns)?;
         let window = rate(leftover.iterations, self.threads_ns(leftover))?;
         (control > 0.0).then(|| window / control)
+    }
+
+    /// The part of the CPU's time that signalling and handling took. Absent where nothing tells: a job of
+    /// the receiver's own priority shares the CPU with it, and without a job nothing shows what is left
+    /// over, unless a simulator counted.
+    #[must_use]
+    pub fn cpu_ratio(&self, load: Load) -> Option<f64> {
+        let is_known = self.counted.is_some() || load == Load::Background;
+        Some(1.0 - self.leftover_ratio().filter(|_| is_known)?)
     }
 
     /// The part of the window and of its control, whichever is smaller, in which the CPU was given to the
@@ -133,9 +152,11 @@ const LATE_RATIO: f64 = 0.1;
 const LATE_NS: f64 = 1_000.0;
 
 /// A point of the sweep over event rates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RatePoint {
     /// How the receiver learns of events.
+    #[serde(with = "scheme_text")]
     pub scheme: Scheme,
     /// What else runs there.
     pub load: Load,
@@ -144,7 +165,8 @@ pub struct RatePoint {
 }
 
 /// A window of the sweep over event rates.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RateWindow {
     /// What was measured.
     pub point: RatePoint,
@@ -156,8 +178,10 @@ pub struct RateWindow {
     pub dropped: u64,
     /// Time from when an event was due until it was handled, ns: a late sender hides nothing
     /// (no coordinated omission).
+    #[serde(with = "distribution_text")]
     pub latency: Distribution,
     /// How late the sender was, ns. It is part of the latency.
+    #[serde(with = "distribution_text")]
     pub lateness: Distribution,
     /// What the receiving CPU did.
     pub activity: Activity,
@@ -176,9 +200,11 @@ impl RateWindow {
 }
 
 /// A point of the sweep over socket buffers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TransferPoint {
     /// How the receiver learns of packets.
+    #[serde(with = "scheme_text")]
     pub scheme: Scheme,
     /// What else runs there.
     pub load: Load,
@@ -187,7 +213,8 @@ pub struct TransferPoint {
 }
 
 /// A window of bulk transfer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TransferWindow {
     /// What was measured.
     pub point: TransferPoint,
@@ -198,9 +225,11 @@ pub struct TransferWindow {
 }
 
 /// A point of the round-trip measurement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RoundTripPoint {
     /// How the receiver learns of packets.
+    #[serde(with = "scheme_text")]
     pub scheme: Scheme,
     /// What else runs there.
     pub load: Load,
@@ -209,13 +238,15 @@ pub struct RoundTripPoint {
 }
 
 /// A window of round trips.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RoundTripWindow {
     /// What was measured.
     pub point: RoundTripPoint,
     /// Requests that were due.
     pub sent: u64,
     /// Time from when a request was due until its answer was received, ns.
+    #[serde(with = "distribution_text")]
     pub round_trip: Distribution,
     /// What the receiving CPU did.
     pub activity: Activity,

@@ -7,11 +7,45 @@ use std::path::Path;
 /// The cards, as the machine's kernel names them.
 pub const CARDS: [&str; 2] = ["eth0", "eth1"];
 
+/// Numbers of the interrupts of the two cards. Cards in other namespaces are not visible: they are looked up
+/// first.
+pub struct CardIrqs {
+    near: Vec<u32>,
+    far: Vec<u32>,
+}
+
+impl CardIrqs {
+    /// Looks them up in the caller's namespace.
+    ///
+    /// # Errors
+    /// Where both cards have an interrupt in common.
+    pub fn find() -> Result<CardIrqs, String> {
+        let [near, far] = CARDS.map(irqs_of);
+        match near.iter().find(|irq| far.contains(irq)) {
+            Some(shared) => Err(format!("both cards interrupt by the line {shared}")),
+            None => Ok(CardIrqs { near, far }),
+        }
+    }
+
+    /// Those of the near card.
+    #[must_use]
+    pub fn near(&self) -> &[u32] {
+        &self.near
+    }
+
+    /// Directs those of the near card to one CPU, and those of the far card to another. They are not
+    /// restored: the machine ends with its experiment.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn place(&self, near_cpu: u32, far_cpu: u32) -> io::Result<()> {
+        place(&self.near, near_cpu).and_then(|()| place(&self.far, far_cpu))
+    }
+}
+
 /// Numbers of a card's interrupts: its messages, or else its line. A virtio device is the child of the device
 /// that interrupts (Documentation/ABI/testing/sysfs-bus-pci: irq, msi_irqs).
-///
-/// A card in another namespace is not visible here.
-pub fn irqs_of(card: &str) -> Vec<u32> {
+fn irqs_of(card: &str) -> Vec<u32> {
     let Ok(device) = fs::canonicalize(format!("/sys/class/net/{card}/device")) else {
         return Vec::new();
     };
@@ -30,8 +64,7 @@ fn irqs_at(device: &Path) -> Vec<u32> {
     line.and_then(|line| line.trim().parse().ok()).filter(|line| *line > 0).into_iter().collect()
 }
 
-/// Directs interrupts to a CPU. They are not restored: the machine ends with its experiment.
-pub fn place(irqs: &[u32], cpu: u32) -> io::Result<()> {
+fn place(irqs: &[u32], cpu: u32) -> io::Result<()> {
     irqs.iter().try_for_each(|irq| {
         fs::write(format!("/proc/irq/{irq}/smp_affinity_list"), cpu.to_string())
     })

@@ -9,7 +9,8 @@ mod pair;
 mod rtnetlink;
 mod sysfs;
 
-pub use cards::{CARDS, irqs_of, place};
+pub use cards::CardIrqs;
+pub use ethtool::Ethtool;
 pub use icmp::{EchoSocket, ICMP_HEADER_BYTES, echo_request};
-pub use pair::{ADDRESS_FAR, ADDRESS_NEAR, FAR, NEAR, Pair};
+pub use pair::{ADDRESS_FAR, ADDRESS_NEAR, NEAR, Pair};
 pub use sysfs::PrivateSysfs;

@@ -104,6 +104,12 @@ impl Pair {
         Ok(Pair { far, near_offloads, far_offloads, names })
     }
 
+    /// Names of the near and the far interface.
+    #[must_use]
+    pub fn names(&self) -> [&'static str; 2] {
+        self.names
+    }
+
     /// Moves the calling thread into the far namespace.
     pub fn enter_far(&self) -> Result<(), BenchError> {
         enter(&self.far)

@@ -17,6 +17,7 @@ const ITERATION_ADDITIONS: u64 = 1024;
 pub struct Job {
     iterations: AtomicU64,
     clock: OnceLock<CpuClock>,
+    thread: OnceLock<u32>,
     stop: AtomicBool,
 }
 
@@ -29,6 +30,11 @@ impl Job {
     /// CPU time that the job had so far, ns.
     pub fn cpu_ns(&self) -> u64 {
         self.clock.get().map_or(0, |clock| clock.now_ns())
+    }
+
+    /// The kernel's number of the thread that runs it; absent before.
+    pub fn thread(&self) -> Option<u32> {
+        self.thread.get().copied()
     }
 
     /// Ends [`Job::run`].
@@ -45,6 +51,7 @@ impl Job {
         if load == Load::Background {
             threads::lowest_priority()?;
         }
+        let _ = self.thread.set(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned());
         let _ = self.clock.set(CpuClock::of_this_thread()?);
         while !self.stop.load(Relaxed) {
             work(ITERATION_ADDITIONS);

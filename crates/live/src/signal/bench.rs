@@ -13,8 +13,8 @@ use serde_json::{Map, Value as Json, json};
 use super::counts::PollCounter;
 use super::events::Stream;
 use super::threads::{self, RING_SLOTS};
-use super::veth::Veth;
-use super::window::Frame;
+use super::packets::Network;
+use super::window::{Frame, Observer};
 use crate::host::Root;
 use crate::network::NEAR;
 use crate::threads::CpuClock;
@@ -36,43 +36,48 @@ pub struct SignalSettings {
     pub work_additions: u64,
     /// The request to stop early.
     pub stop: Stop,
+    /// Who observes the windows from outside; absent on a machine that nobody simulates.
+    pub observer: Option<Observer>,
 }
 
+/// Upper limit of [`Frame::delay_ns`]: the period of a tick of 250 Hz.
+const DELAY_NS_MAX: u64 = 4_000_000;
+
 /// What is done on the thread that has the network namespaces.
-type Request = Box<dyn FnOnce(&Veth) + Send>;
+type Request = Box<dyn FnOnce(&Network) + Send>;
 
 /// The thread that has the network namespaces, which vanish with it.
-struct VethThread {
+struct NetworkThread {
     requests: mpsc::Sender<Request>,
     facts: Map<String, Json>,
 }
 
-impl VethThread {
-    fn start(sender_cpu: u32, receiver_cpu: u32) -> Result<VethThread, BenchError> {
+impl NetworkThread {
+    fn start(rig: Rig, sender_cpu: u32, receiver_cpu: u32) -> Result<NetworkThread, BenchError> {
         let (requests, received) = mpsc::channel::<Request>();
         let (created, is_created) = mpsc::channel();
         std::thread::spawn(move || {
-            let veth = match Veth::create(sender_cpu, receiver_cpu) {
-                Ok(veth) => veth,
+            let network = match Network::create(rig, sender_cpu, receiver_cpu) {
+                Ok(network) => network,
                 Err(error) => {
                     let _ = created.send(Err(error));
                     return;
                 }
             };
-            let _ = created.send(Ok(veth.facts()));
-            received.into_iter().for_each(|request| request(&veth));
+            let _ = created.send(Ok(network.facts()));
+            received.into_iter().for_each(|request| request(&network));
         });
         let facts = is_created.recv().map_err(|_| gone())??;
-        Ok(VethThread { requests, facts })
+        Ok(NetworkThread { requests, facts })
     }
 
     fn call<T: Send + 'static>(
         &self,
-        request: impl FnOnce(&Veth) -> Result<T, BenchError> + Send + 'static,
+        request: impl FnOnce(&Network) -> Result<T, BenchError> + Send + 'static,
     ) -> Result<T, BenchError> {
         let (answer, answered) = mpsc::channel();
-        let request: Request = Box::new(move |veth| {
-            let _ = answer.send(request(veth));
+        let request: Request = Box::new(move |network| {
+            let _ = answer.send(request(network));
         });
         self.requests.send(request).map_err(|_| gone())?;
         answered.recv().map_err(|_| gone())?
@@ -89,7 +94,7 @@ pub struct LiveSignal {
     root: Root,
     polls: Option<Arc<PollCounter>>,
     softirq_thread: Option<CpuClock>,
-    veth: Option<VethThread>,
+    network: Option<NetworkThread>,
     absent: Vec<Absence>,
 }
 
@@ -103,6 +108,9 @@ impl LiveSignal {
         let mut absent = Vec::new();
         let polls = match settings.rig {
             Rig::Threads => None, // NAPI has no part in it
+            // A simulator counts, and the guest has no tracepoint's number.
+            _ if settings.observer.is_some() => None,
+            Rig::VirtioNet | Rig::E1000 => None,
             Rig::Veth => PollCounter::open(&root, settings.receiver_cpu, NEAR)
                 .map(Arc::new)
                 .map_err(|error| {
@@ -119,12 +127,15 @@ impl LiveSignal {
                 .ok(),
         };
         let SignalSettings { rig, sender_cpu, receiver_cpu, .. } = settings;
-        let veth = (rig == Rig::Veth).then(|| VethThread::start(sender_cpu, receiver_cpu));
+        let start = || NetworkThread::start(rig, sender_cpu, receiver_cpu);
+        let network = rig.has_sockets().then(start).transpose()?;
         let softirq_thread = softirq_thread(&root, receiver_cpu).and_then(CpuClock::of_process);
-        Ok(LiveSignal { settings, root, polls, softirq_thread, veth: veth.transpose()?, absent })
+        Ok(LiveSignal { settings, root, polls, softirq_thread, network, absent })
     }
 
-    fn frame(&self, load: lab::signal::Load) -> Frame {
+    /// What each window has; `seed` is of the window.
+    fn frame(&self, load: lab::signal::Load, seed: u64) -> Frame {
+        let delay_ns = stats::Random::new(seed).next() % DELAY_NS_MAX;
         Frame {
             sender_cpu: self.settings.sender_cpu,
             receiver_cpu: self.settings.receiver_cpu,
@@ -133,7 +144,14 @@ impl LiveSignal {
             softirq_thread: self.softirq_thread,
             polls: self.polls.clone(),
             root: self.root.clone(),
+            observer: self.settings.observer,
+            delay_ns: if self.settings.observer.is_some() { delay_ns } else { 0 },
         }
+    }
+
+    /// What the settings do not say of what is in force: interfaces and their offloads.
+    pub fn found(&self) -> Map<String, Json> {
+        self.network.as_ref().map(|network| network.facts.clone()).unwrap_or_default()
     }
 }
 
@@ -157,7 +175,7 @@ impl Bench for LiveSignal {
         ];
         let mut facts: Map<String, Json> =
             facts.map(|(key, value)| (key.to_owned(), value)).into_iter().collect();
-        facts.extend(self.veth.iter().flat_map(|veth| veth.facts.clone()));
+        facts.extend(self.found());
         BenchFacts {
             bench: "live".to_owned(),
             settings: facts,
@@ -179,16 +197,20 @@ impl Bench for LiveSignal {
 impl SignalBench for LiveSignal {
     fn rate_window(&mut self, point: &RatePoint, seed: u64) -> Result<RateWindow, BenchError> {
         let work_additions = self.settings.work_additions;
-        let stream = Stream { frame: self.frame(point.load), point: *point, seed, work_additions };
-        match &self.veth {
+        let stream = Stream { frame: self.frame(point.load, seed), point: *point, seed, work_additions };
+        match &self.network {
             None => threads::rate_window(&stream),
-            Some(veth) => veth.call(move |veth| veth.rate_window(&stream)),
+            Some(network) => network.call(move |network| network.rate_window(&stream)),
         }
     }
 
-    fn transfer_window(&mut self, point: &TransferPoint) -> Result<TransferWindow, BenchError> {
-        let (frame, point) = (self.frame(point.load), *point);
-        self.only_veth()?.call(move |veth| veth.transfer_window(&frame, &point))
+    fn transfer_window(
+        &mut self,
+        point: &TransferPoint,
+        seed: u64,
+    ) -> Result<TransferWindow, BenchError> {
+        let (frame, point) = (self.frame(point.load, seed), *point);
+        self.sockets()?.call(move |network| network.transfer_window(&frame, &point))
     }
 
     fn round_trip_window(
@@ -196,15 +218,15 @@ impl SignalBench for LiveSignal {
         point: &RoundTripPoint,
         seed: u64,
     ) -> Result<RoundTripWindow, BenchError> {
-        let (frame, point) = (self.frame(point.load), *point);
-        self.only_veth()?.call(move |veth| veth.round_trip_window(&frame, &point, seed))
+        let (frame, point) = (self.frame(point.load, seed), *point);
+        self.sockets()?.call(move |network| network.round_trip_window(&frame, &point, seed))
     }
 }
 
 impl LiveSignal {
     /// The network namespaces: two threads have no sockets.
-    fn only_veth(&self) -> Result<&VethThread, BenchError> {
-        self.veth.as_ref().ok_or_else(|| BenchError::Unavailable {
+    fn sockets(&self) -> Result<&NetworkThread, BenchError> {
+        self.network.as_ref().ok_or_else(|| BenchError::Unavailable {
             reason: "two threads have no sockets".to_owned(),
             remedy: Some("irqlab signal run --rig veth".to_owned()),
         })

@@ -5,9 +5,11 @@ mod background;
 mod bench;
 mod counts;
 mod events;
+pub mod in_guest;
+mod packets;
 mod threads;
-mod veth;
 mod window;
 mod work;
 
 pub use bench::{LiveSignal, SignalSettings};
+pub use window::Observer;

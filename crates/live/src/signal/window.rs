@@ -14,6 +14,7 @@ use super::background::Job;
 use super::counts::{KernelCounts, PollCounter};
 use crate::host::Root;
 use crate::threads::{CpuClock, ThreadCounts, pin};
+use crate::window::{BenchPhase, WindowEdge};
 
 /// The control's part of a window's length: the job without events.
 const CONTROL_PART: u32 = 3;
@@ -39,6 +40,21 @@ pub struct Frame {
     pub polls: Option<Arc<PollCounter>>,
     /// Where the kernel's counts are read.
     pub root: Root,
+    /// Who observes the window from outside; absent on a machine that nobody simulates.
+    pub observer: Option<Observer>,
+    /// Time from the control to the window, ns, in addition to what the receiver needs. Where nothing happens
+    /// by chance, it puts repetitions at different times of the kernel's clocks.
+    pub delay_ns: u64,
+}
+
+/// Marks control and window for the simulator that runs this machine. The control is the first window
+/// that it sees, also without a job.
+#[derive(Clone, Copy, Debug)]
+pub struct Observer {
+    /// Called at both edges of the control, and of the window.
+    pub at_edge: fn(WindowEdge),
+    /// Called before warm-up and control, and after the window.
+    pub at_phase: fn(BenchPhase),
 }
 
 /// A number on a cache line of its own, with one writer.
@@ -212,26 +228,31 @@ impl Frame {
         enter()?;
         let receiver_gone = |_| BenchError::Failed("the receiver's thread ended early".to_owned());
         let clock = is_ready.recv().map_err(receiver_gone)?;
+        self.at_phase(BenchPhase::Measurement);
         let control = self.control(job);
         go.send(())
             .map_err(|_| BenchError::Failed("the receiver's thread ended early".to_owned()))?;
-        spin_until(now_ns() + SETTLE_NS, |_| {});
+        spin_until(now_ns() + SETTLE_NS + self.delay_ns, |_| {});
         // The slow counts outside of the quick ones.
-        let counts_before = KernelCounts::now(&self.root, self.polls.as_deref());
+        let counts_before = self.kernel_counts();
+        self.at_edge(WindowEdge::Open);
         let before = self.edge(desk, job, clock);
         let length_ns = u64::try_from(self.length.as_nanos()).unwrap_or(u64::MAX);
         let sent =
             send(desk, before.at_ns + length_ns).map_err(|error| failed("sending", &error))?;
         let after = self.edge(desk, job, clock);
-        let added = KernelCounts::now(&self.root, self.polls.as_deref())
-            .since(&counts_before, self.receiver_cpu);
+        self.at_edge(WindowEdge::Close);
+        self.at_phase(BenchPhase::SetUp);
+        let added = self.kernel_counts().since(&counts_before, self.receiver_cpu);
         desk.drain(sent.number);
         let window_ns = after.at_ns - before.at_ns;
+        let control_ns = control.map(|control| control.control_ns);
         let leftover = control.map(|control| Leftover {
             iterations: after.iterations - before.iterations,
             job_ns: after.job_ns.saturating_sub(before.job_ns),
             ..control
         });
+        let leftover = leftover.filter(|_| self.load != Load::Idle);
         let signals = after.signals - before.signals;
         let activity = Activity {
             window_ns,
@@ -246,7 +267,11 @@ impl Frame {
             polls: added.polls,
             // A receiver that counts no signals is signalled by NAPI.
             signals: if signals > 0 { Some(signals) } else { added.useful_polls },
+            card_interrupts: None,
             leftover,
+            job_thread: job.thread(),
+            control_ns,
+            counted: None,
         };
         Ok((sent.result, after.handled - before.handled, activity))
     }
@@ -263,18 +288,41 @@ impl Frame {
         }
     }
 
-    /// The job without events; absent without a job. The window's part is still empty.
+    fn at_edge(&self, edge: WindowEdge) {
+        if let Some(observer) = self.observer {
+            (observer.at_edge)(edge);
+        }
+    }
+
+    fn at_phase(&self, phase: BenchPhase) {
+        if let Some(observer) = self.observer {
+            (observer.at_phase)(phase);
+        }
+    }
+
+    /// The kernel's counts, unless a simulator counts: reading them takes long at a model's speed.
+    fn kernel_counts(&self) -> KernelCounts {
+        match self.observer {
+            None => KernelCounts::now(&self.root, self.polls.as_deref()),
+            Some(_) => KernelCounts::default(),
+        }
+    }
+
+    /// The job without events; absent without a job, unless someone observes the control. The window's part
+    /// is still empty.
     fn control(&self, job: &Job) -> Option<Leftover> {
-        if self.load == Load::Idle {
+        if self.load == Load::Idle && self.observer.is_none() {
             return None;
         }
         let length = u64::try_from((self.length / CONTROL_PART).as_nanos()).unwrap_or(u64::MAX);
         // The job may still be starting.
         spin_until(now_ns() + SETTLE_NS, |_| {});
         let read = || (now_ns(), job.iterations(), job.cpu_ns());
+        self.at_edge(WindowEdge::Open);
         let before = read();
         spin_until(before.0 + length, |_| {});
         let after = read();
+        self.at_edge(WindowEdge::Close);
         Some(Leftover {
             control_iterations: after.1 - before.1,
             control_ns: after.0 - before.0,

@@ -53,6 +53,7 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
         length: args.duration.unwrap_or(WINDOW),
         work_additions: 0,
         stop: stop_on_signals()?,
+        observer: None,
     })?;
     let mut progress = ProgressLine::new(Redraw::EachStep);
     let mut measured = transfers.measure(&mut bench, &mut progress)?;

@@ -9,13 +9,18 @@ use live::host::{Root, host_facts, run_host_block};
 use live::signal::{LiveSignal, SignalSettings};
 use serde_json::{Map, Value as Json, json};
 use signalling::Scheme;
+use sim::Cache;
+use sim::devices::NicModel;
+use sim::signal::{SimSignal, SimSignalSettings};
 
 use super::rates::{Rates, rates};
 use crate::console::Redraw;
 use crate::options::{
-    On, ResultArgs, Usage, duration_between, help_with_exit_codes, one_cpu, online_cpus, unique,
+    On, ResultArgs, SIMULATED, Usage, duration_between, guest_cpus, help_with_exit_codes, one_cpu,
+    online_cpus, unique,
 };
 use crate::run::{OpenRun, stop_on_signals};
+use crate::simulated::{FlavourName, Simulated, SimulatedArgs};
 
 /// Measure CPU use and latency of interrupts, polling and clocked interrupts
 #[derive(Debug, clap::Args)]
@@ -23,21 +28,25 @@ use crate::run::{OpenRun, stop_on_signals};
   irqlab signal run                                    two threads, a ring and an eventfd
   irqlab signal run --rates 1k,20k,100k --schemes interrupt,clocked:1ms,spin
   sudo irqlab signal run --rig veth                    the kernel's network stack
-  sudo irqlab signal run --rig veth --parts throughput --loads idle,busy"))]
+  sudo irqlab signal run --rig veth --parts throughput --loads idle,busy
+  irqlab signal run --on sim:r4400-1994 --rates 200 --schemes drain,deferred:5ms
+  irqlab signal run --on sim:p3-600 --rig e1000 --rates 5k --schemes drain,clocked:1ms"))]
 pub struct RunArgs {
-    /// Where to measure: live
+    /// Where to measure: live or sim:MODEL
     #[arg(long, default_value = "live", value_name = "BENCH")]
     on: On,
-    /// What carries the events: threads (a ring in memory), veth (the kernel's network stack)
-    #[arg(long, default_value = "threads", value_parser = rig, value_name = "RIG")]
-    rig: Rig,
+    /// What carries the events: threads (a ring in memory), veth (the kernel's network stack), on a
+    /// simulated machine also virtio-net or e1000 (the same, with two cards) [default: threads; on sim
+    /// virtio-net]
+    #[arg(long, value_parser = rig, value_name = "RIG")]
+    rig: Option<Rig>,
     /// interrupt, drain, spin, yield, clocked:PERIOD, deferred:DELAY, coalesced:COUNT,DELAY,
-    /// hybrid:COUNT,TIME [default: interrupt, drain, clocked:1ms, clocked:100us, spin; on veth those it
-    /// has]
+    /// hybrid:COUNT,TIME [default: interrupt, drain, clocked:1ms, clocked:100us, spin; where packets
+    /// carry the events those it has]
     #[arg(long, value_parser = schemes, value_name = "LIST")]
     schemes: Option<Schemes>,
     /// rates: CPU use and latency by event rate; throughput: TCP by socket buffer; round-trips: latency
-    /// of small requests [default: rates; on veth all of them]
+    /// of small requests [default: rates; on veth and cards all of them]
     #[arg(long, value_delimiter = ',', value_parser = part, value_name = "LIST")]
     parts: Vec<Part>,
     /// What else runs on the receiving CPU: idle, background (a job of the lowest priority, whose
@@ -75,6 +84,8 @@ pub struct RunArgs {
     seed: u64,
     #[command(flatten)]
     results: ResultArgs,
+    #[command(flatten, next_help_heading = SIMULATED)]
+    simulated: SimulatedArgs,
 }
 
 /// Schemes of a list; commas are inside of schemes, too.
@@ -109,20 +120,29 @@ fn default_schemes(rig: Rig) -> &'static str {
     match rig {
         Rig::Threads => "interrupt,drain,clocked:1ms,clocked:100us,spin",
         // The kernel drains after each interrupt.
-        Rig::Veth => "drain,clocked:1ms,clocked:100us,spin",
+        Rig::Veth | Rig::VirtioNet => "drain,clocked:1ms,clocked:100us,spin",
+        // Nor has its throttle a shorter time.
+        Rig::E1000 => "drain,clocked:1ms,deferred:100us,spin",
     }
 }
 
 impl RunArgs {
+    fn rig(&self) -> Rig {
+        self.rig.unwrap_or(match self.on {
+            On::Live => Rig::Threads,
+            On::Sim(_) => Rig::VirtioNet,
+        })
+    }
+
     fn plan(&self) -> anyhow::Result<Plan> {
         let schemes = match &self.schemes {
             Some(Schemes(schemes)) => unique(schemes),
-            None => Scheme::list(default_schemes(self.rig))?,
+            None => Scheme::list(default_schemes(self.rig()))?,
         };
-        let parts = match (self.parts.is_empty(), self.rig) {
+        let parts = match (self.parts.is_empty(), self.rig().has_sockets()) {
             (false, _) => unique(&self.parts),
-            (true, Rig::Threads) => vec![Part::Rates],
-            (true, Rig::Veth) => Part::ALL.to_vec(),
+            (true, false) => vec![Part::Rates],
+            (true, true) => Part::ALL.to_vec(),
         };
         Ok(Plan {
             parts,
@@ -143,6 +163,11 @@ impl RunArgs {
 pub fn two_cpus(receivers: Option<&str>, sender: Option<u32>) -> anyhow::Result<(u32, u32)> {
     let all = online_cpus(None)?;
     let receiver = one_cpu(receivers, &online_cpus(receivers)?)?;
+    sender_of(&all, receiver, sender)
+}
+
+/// Sender's and receiver's CPU among `all`.
+fn sender_of(all: &[u32], receiver: u32, sender: Option<u32>) -> anyhow::Result<(u32, u32)> {
     let sender = sender.or_else(|| all.iter().copied().find(|cpu| *cpu != receiver));
     match sender {
         None => bail!(lab::experiment::BenchError::NothingMeasurable {
@@ -153,7 +178,7 @@ pub fn two_cpus(receivers: Option<&str>, sender: Option<u32>) -> anyhow::Result<
             bail!(Usage("--sender-cpu: it must be another CPU than the receiver's".to_owned()))
         }
         Some(sender) if !all.contains(&sender) => {
-            bail!(Usage(format!("--sender-cpu: CPU {sender} is not online here")))
+            bail!(Usage(format!("--sender-cpu: CPU {sender} is not online")))
         }
         Some(sender) => Ok((sender, receiver)),
     }
@@ -161,24 +186,139 @@ pub fn two_cpus(receivers: Option<&str>, sender: Option<u32>) -> anyhow::Result<
 
 /// Measures, prints, records.
 pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
-    if args.on != On::Live {
-        bail!(Usage("--on: signal runs on this machine only (--on live)".to_owned()));
+    match &args.on {
+        On::Live => run_live(args),
+        On::Sim(model) => run_simulated(args, model.as_deref()),
+    }
+}
+
+fn settings() -> Map<String, Json> {
+    Map::from_iter([("version".to_owned(), json!(env!("CARGO_PKG_VERSION")))])
+}
+
+fn run_live(args: &RunArgs) -> anyhow::Result<ExitCode> {
+    let rig = args.rig();
+    if rig.has_cards() {
+        let words = format!("--rig {}: two cards of a simulated machine (--on sim:MODEL)", rig.word());
+        bail!(Usage(words));
     }
     let (sender_cpu, receiver_cpu) = two_cpus(args.cpus.as_deref(), args.sender_cpu)?;
     let plan = args.plan()?;
     let host = host_facts(&Root::default());
     let open = OpenRun::new("signal", &args.results)?;
-    let settings: [(&str, Json); 1] = [("version", json!(env!("CARGO_PKG_VERSION")))];
-    let settings: Map<String, Json> =
-        settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-    let context = open.context(run_host_block(&host), settings);
+    let context = open.context(run_host_block(&host), settings());
     let mut bench = LiveSignal::new(SignalSettings {
-        rig: args.rig,
+        rig,
         sender_cpu,
         receiver_cpu,
         length: args.duration,
         work_additions: args.work,
         stop: stop_on_signals()?,
+        observer: None,
     })?;
     Ok(open.measure(&plan, context, &mut bench, Redraw::EachStep, |_, _| Vec::new())?.0)
+}
+
+fn run_simulated(args: &RunArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {
+    let plan = args.plan()?;
+    let open = OpenRun::new("signal", &args.results)?;
+    let machine = SimulatedSignal {
+        model,
+        rig: args.rig(),
+        cpus: args.cpus.as_deref(),
+        sender_cpu: args.sender_cpu,
+        length: args.duration,
+        work_additions: args.work,
+        windows: plan.window_count(),
+    };
+    let (mut bench, host) = machine.bench(&args.simulated, &open)?;
+    let context = open.context(host, settings());
+    Ok(open.measure(&plan, context, &mut bench, Redraw::EverySecond, |_, _| Vec::new())?.0)
+}
+
+/// What a simulated machine is asked for.
+pub struct SimulatedSignal<'a> {
+    /// The model of `--on sim:MODEL`.
+    pub model: Option<&'a str>,
+    /// What carries the events.
+    pub rig: Rig,
+    /// The receiving CPU [default: the last one].
+    pub cpus: Option<&'a str>,
+    /// The sending CPU [default: the first other one].
+    pub sender_cpu: Option<u32>,
+    /// Length of a window.
+    pub length: Duration,
+    /// Work for each event.
+    pub work_additions: u64,
+    /// Number of windows of a repetition.
+    pub windows: usize,
+}
+
+/// CPUs of the machine: one that sends, one that receives.
+const VCPUS: u32 = 2;
+
+impl SimulatedSignal<'_> {
+    /// The machine as a bench, and what a run says about it.
+    ///
+    /// # Errors
+    /// When an option does not fit, or something is missing.
+    pub fn bench(
+        &self,
+        args: &SimulatedArgs,
+        open: &OpenRun,
+    ) -> anyhow::Result<(SimSignal, Map<String, Json>)> {
+        let vcpus = args.vcpus.unwrap_or(VCPUS);
+        let (sender_cpu, receiver_cpu) = self.two_cpus(vcpus)?;
+        let Some(model) = self.model else {
+            let why = "without a model virtual CPUs share one time; name one";
+            bail!(Usage(format!("--on sim: {why} (--on sim:r4400-1994)")));
+        };
+        if args.guest.free_running {
+            let why = "the times must be the machine's, not the host's";
+            bail!(Usage(format!("--free-running: {why}")));
+        }
+        let cards = match self.rig {
+            Rig::Threads | Rig::Veth => None,
+            Rig::VirtioNet => Some(NicModel::VirtioNet),
+            Rig::E1000 => Some(NicModel::E1000),
+        };
+        if args.guest.net.is_some() && args.guest.net != cards {
+            let words = format!("--net: --rig {} determines the cards", self.rig.word());
+            bail!(Usage(words));
+        }
+        let cache = Cache::from_environment()?;
+        let model = args.model(&cache, Some(model))?;
+        let stop = stop_on_signals()?;
+        let watch = args.watch(model);
+        let mut guest = args.guest.clone();
+        guest.net = cards;
+        if self.rig == Rig::E1000 && guest.kernel.kernel.is_none() {
+            // Debian's kernel for virtual machines has no driver for it.
+            guest.kernel.flavour.get_or_insert(FlavourName::Full);
+        }
+        let prepared = Simulated::prepare(cache, &guest, vcpus, watch, stop, |_| Ok(()))?;
+        let host = prepared.host();
+        let jobs = args.jobs.choose(self.windows, prepared.guest.machine.memory_mib);
+        let bench = SimSignal::new(SimSignalSettings {
+            guest: prepared.guest,
+            rig: self.rig,
+            sender_cpu,
+            receiver_cpu,
+            length: self.length,
+            work_additions: self.work_additions,
+            jobs,
+            on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),
+        });
+        Ok((bench, host))
+    }
+
+    fn two_cpus(&self, vcpus: u32) -> anyhow::Result<(u32, u32)> {
+        if vcpus < VCPUS {
+            bail!(Usage(format!("--vcpus: sender and receiver need a CPU each: {VCPUS} to 16")));
+        }
+        let all: Vec<u32> = (0..vcpus).collect();
+        let listed = self.cpus.map(|list| guest_cpus(list, vcpus)).transpose()?;
+        let receiver = one_cpu(self.cpus, listed.as_deref().unwrap_or(&all))?;
+        sender_of(&all, receiver, self.sender_cpu)
+    }
 }

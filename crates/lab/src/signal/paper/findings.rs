@@ -65,10 +65,7 @@ impl Measured<'_> {
         let is_accepted = |window: &&RateWindow| window.contamination().is_none();
         let accepted = self.samples.rates.iter().filter(is_accepted);
         let of = accepted.filter(|window| window.point.scheme == scheme);
-        let used = |window: &RateWindow| match window.point.load {
-            Load::Background => Some(1.0 - window.activity.leftover_ratio()?),
-            Load::Idle | Load::Busy => None,
-        };
+        let used = |window: &RateWindow| window.activity.cpu_ratio(window.point.load);
         over(of.filter_map(used).collect())
     }
 }

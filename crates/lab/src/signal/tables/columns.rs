@@ -79,7 +79,9 @@ pub(super) fn activity_columns() -> Vec<Column> {
             Kind::Real,
             "Part of the receiving CPU's time that signalling and handling took, interrupts and softirqs \
              included: what the job of the lowest priority did not get. Time that other work or the host \
-             took counts for neither. Absent unless load is background.",
+             took counts for neither; absent unless load is background. On a simulated machine, with any \
+             load: the cycles that the CPU executed for anything but the job and the idle task, less those \
+             without events.",
         )
         .title("CPU")
         .plus_minus("cpu_ci95_ratio")
@@ -89,7 +91,7 @@ pub(super) fn activity_columns() -> Vec<Column> {
             "leftover_ratio",
             Kind::Real,
             "Rate of the CPU-bound job, as a part of its rate without events (measured just before each \
-             window, with the receiver asleep). Absent with load idle.",
+             window, with the receiver asleep); absent with load idle. On a simulated machine 1 - cpu_ratio.",
         )
         .title("leftover")
         .plus_minus("leftover_ci95_ratio")
@@ -107,14 +109,23 @@ pub(super) fn activity_columns() -> Vec<Column> {
             "signals_hz",
             "signals",
             "How often handling was signalled: wake-ups by an event, clock ticks, NAPI polls on this CPU \
-             that found something.",
+             that found something; on the cards of a simulated machine NET_RX softirqs.",
         ),
-        rate("cpu_interrupts_hz", "interrupts", "Interrupts of all kinds on the receiving CPU, by /proc/interrupts."),
+        rate(
+            "cpu_interrupts_hz",
+            "interrupts",
+            "Interrupts of all kinds on the receiving CPU, by /proc/interrupts, or counted by the simulator.",
+        ),
+        rate(
+            "card_interrupts_hz",
+            "card's",
+            "Interrupts of the receiving card, counted by the simulator; absent without a card.",
+        ),
         rate(
             "net_rx_hz",
             "NET_RX",
-            "NET_RX softirqs on the receiving CPU, by /proc/softirqs; absent where the kernel's network \
-             stack has no part.",
+            "NET_RX softirqs on the receiving CPU, by /proc/softirqs, or counted by the simulator; absent \
+             where the kernel's network stack has no part.",
         )
         .detail(),
         rate("polls_hz", "polls", "NAPI polls of the rig on the receiving CPU, by the tracepoint napi_poll.")
@@ -133,10 +144,7 @@ pub(super) fn activity_values<T>(
         Values::of(windows, |window| value(activity(window)))
     };
     let leftover = of(&Activity::leftover_ratio);
-    let cpu = Values(match load {
-        Load::Background => leftover.0.iter().map(|ratio| 1.0 - ratio).collect(),
-        Load::Idle | Load::Busy => Vec::new(),
-    });
+    let cpu = of(&|one| one.cpu_ratio(load));
     let rate = |count: fn(&Activity) -> Option<u64>| of(&|one| per_second(count(one)?, one)).mean();
     let receiver =
         of(&|one| (one.window_ns > 0).then(|| one.receiver_ns as f64 / one.window_ns as f64));
@@ -148,6 +156,7 @@ pub(super) fn activity_values<T>(
         receiver.mean().into(),
         rate(|one| one.signals).into(),
         rate(|one| one.interrupts).into(),
+        rate(|one| one.card_interrupts).into(),
         rate(|one| one.net_rx).into(),
         rate(|one| one.polls).into(),
         rate(|one| one.switches).into(),

@@ -23,7 +23,7 @@ pub(super) struct Point<'w> {
 impl Point<'_> {
     /// Part of the CPU's time that signalling and handling took; absent where it was not measured.
     pub fn cpu_ratio(&self) -> Option<f64> {
-        Values::of(&self.windows, |window| Some(1.0 - window.activity.leftover_ratio()?)).mean()
+        Values::of(&self.windows, |window| window.activity.cpu_ratio(self.at.load)).mean()
     }
 
     /// Mean latency, ns.

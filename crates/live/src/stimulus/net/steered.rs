@@ -4,7 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc;
 
-use crate::network::{ADDRESS_FAR, CARDS, NEAR, Pair, PrivateSysfs, irqs_of, place};
+use crate::network::{ADDRESS_FAR, CardIrqs, NEAR, Pair, PrivateSysfs};
 use crate::stimulus::wire::WorkerError;
 
 /// Both ends, without delayed segments.
@@ -63,13 +63,9 @@ pub(in crate::stimulus) fn veth(cpu: u32) -> Result<Pair, WorkerError> {
 
 /// Moves this thread into the namespace of the first card. Its interrupts go to `cpu`, those of the second to `other`.
 fn cards(cpu: u32, other: u32) -> Result<Pair, WorkerError> {
-    let [near, far] = CARDS.map(irqs_of); // not visible from their namespaces
-    if let Some(shared) = near.iter().find(|irq| far.contains(irq)) {
-        return Err(WorkerError::failed(format!("both cards interrupt by the line {shared}")));
-    }
+    let irqs = CardIrqs::find().map_err(WorkerError::failed)?;
     let pair = Pair::of_cards()?;
-    let placed = place(&near, cpu).and_then(|()| place(&far, other));
-    placed.map_err(|error| failed("the cards' interrupts can't be moved", error))?;
+    irqs.place(cpu, other).map_err(|error| failed("the cards' interrupts can't be moved", error))?;
     Ok(pair)
 }
 

@@ -1,11 +1,15 @@
-//! The rig of the kernel's network stack: two network namespaces that a veth pair joins.
+//! The rigs of the kernel's network stack: two network namespaces that a veth pair joins, or, in a
+//! simulated machine, two cards.
+//!
+//! A card's interrupts go to the CPU at its end. An e1000 has a throttle: a time that it keeps between two
+//! interrupts, which is a clock in hardware that runs while there are packets.
 //!
 //! A veth has no interrupt. What one end sends is polled by the other end's NAPI on *the sender's CPU*,
 //! which here plays the network card: receive packet steering hands each packet on to the receiver's CPU
 //! with a function-call interrupt (IPI), unless that CPU handles packets already. That is an interrupt
 //! followed by draining, as from a card.
 //!
-//! A clocked interrupt is NAPI's own timer: with `napi_defer_hard_irqs` the sender's packets start no
+//! Otherwise a clocked interrupt is NAPI's own timer: with `napi_defer_hard_irqs` the sender's packets start no
 //! poll any more, and `gro_flush_timeout` after the end of each poll the next one starts
 //! (napi_watchdog and napi_complete_done in net/core/dev.c). The timer stays on the CPU on which the
 //! first poll ran; so a packet is sent from the receiver's CPU first.
@@ -18,11 +22,12 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use lab::experiment::BenchError;
-use lab::signal::{RateWindow, RoundTripPoint, RoundTripWindow, TransferPoint, TransferWindow};
+use lab::signal::in_guest::CARD_IRQS;
+use lab::signal::{RateWindow, Rig, RoundTripPoint, RoundTripWindow, TransferPoint, TransferWindow};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use serde_json::{Map, Value as Json};
+use serde_json::{Map, Value as Json, json};
 use signalling::Scheme;
 use stats::Distribution;
 
@@ -30,7 +35,7 @@ use super::arrivals::{Arrivals, now_ns};
 use super::events::{self, Events, Receiver, Sender, Stream};
 use super::window::{Desk, Frame, Sent};
 use crate::network::{
-    ADDRESS_FAR, ADDRESS_NEAR, EchoSocket, FAR, NEAR, Pair, PrivateSysfs, echo_request,
+    ADDRESS_FAR, ADDRESS_NEAR, CardIrqs, EchoSocket, Ethtool, Pair, PrivateSysfs, echo_request,
 };
 use crate::threads::pin;
 
@@ -64,11 +69,15 @@ const SO_BUSY_POLL_BUDGET: libc::c_int = 70;
 /// Packets of one busy poll: NAPI_POLL_WEIGHT.
 const BUSY_POLL_BUDGET: libc::c_int = 64;
 
-/// The pair. It belongs to the thread that made it, which is in the near namespace.
-pub struct Veth {
+/// Both namespaces. They belong to the thread that made them, which is in the near one.
+pub struct Network {
+    rig: Rig,
     pair: Pair,
     near: PrivateSysfs,
+    sender_cpu: u32,
     receiver_cpu: u32,
+    /// Interrupt lines of the receiving card, where there is one.
+    card_irqs: Option<Vec<u32>>,
 }
 
 fn failed(what: &str, error: &io::Error) -> BenchError {
@@ -101,24 +110,26 @@ impl Wait {
     }
 }
 
-impl Veth {
+impl Network {
     /// Moves the calling thread into a namespace that is joined to another.
     ///
     /// # Errors
     /// Where namespaces, a veth pair, or steering are refused, or NAPI is bypassed.
-    pub fn create(sender_cpu: u32, receiver_cpu: u32) -> Result<Veth, BenchError> {
-        let pair = Pair::create()?;
+    pub fn create(rig: Rig, sender_cpu: u32, receiver_cpu: u32) -> Result<Network, BenchError> {
+        let irqs = rig.has_cards().then(CardIrqs::find).transpose().map_err(BenchError::Failed)?;
+        let pair = if rig.has_cards() { Pair::of_cards() } else { Pair::create() }?;
         let near = PrivateSysfs::mount().map_err(|error| refused("sysfs", &error))?;
-        let veth = Veth { pair, near, receiver_cpu };
-        // What the receiver sends is handled on the sender's CPU.
-        veth.in_far(|| {
-            PrivateSysfs::mount()
-                .and_then(|far| far.steer(FAR, sender_cpu))
-                .map_err(|error| refused("packets can't be steered", &error))
-        })?;
-        let socket = veth.event_socket()?;
-        veth.kick(&socket, sender_cpu)?; // the ends learn each other's addresses
-        veth.kick(&socket, sender_cpu)?;
+        let card_irqs = irqs.as_ref().map(|irqs| irqs.near().to_vec());
+        let network = Network { rig, pair, near, sender_cpu, receiver_cpu, card_irqs };
+        match irqs {
+            Some(irqs) => irqs
+                .place(receiver_cpu, sender_cpu)
+                .map_err(|error| refused("the cards' interrupts can't be moved", &error))?,
+            None => network.steer_far()?,
+        }
+        let socket = network.event_socket()?;
+        network.kick(&socket, sender_cpu)?; // the ends learn each other's addresses
+        network.kick(&socket, sender_cpu)?;
         let mut packet = [0; EVENT_BYTES];
         socket.recv(&mut packet).map_err(|error| failed("the first packet", &error))?;
         match socket_option(&socket, SO_INCOMING_NAPI_ID) {
@@ -126,13 +137,24 @@ impl Veth {
                 reason: "packets bypass NAPI on this kernel's veth".to_owned(),
                 remedy: None,
             }),
-            _ => Ok(veth),
+            _ => Ok(network),
         }
+    }
+
+    /// Has what the receiver sends over a veth handled on the sender's CPU.
+    fn steer_far(&self) -> Result<(), BenchError> {
+        let [_, far_name] = self.pair.names();
+        self.in_far(|| {
+            PrivateSysfs::mount()
+                .and_then(|far| far.steer(far_name, self.sender_cpu))
+                .map_err(|error| refused("packets can't be steered", &error))
+        })
     }
 
     /// Interfaces, addresses and offloads.
     pub fn facts(&self) -> Map<String, Json> {
-        self.pair.facts()
+        let irqs = self.card_irqs.iter().map(|irqs| (CARD_IRQS.to_owned(), json!(irqs)));
+        self.pair.facts().into_iter().chain(irqs).collect()
     }
 
     /// Runs `body` on a thread in the far namespace.
@@ -177,42 +199,26 @@ impl Veth {
 
     /// Sets the near end to a scheme; `socket` receives a packet and so learns its NAPI instance.
     fn set(&self, scheme: Scheme, socket: &UdpSocket) -> Result<Wait, BenchError> {
-        let unavailable = |reason: &str, remedy: &str| {
-            Err(BenchError::Unavailable {
-                reason: reason.to_owned(),
-                remedy: Some(format!("irqlab signal run {remedy}")),
-            })
-        };
+        self.rig.check(scheme)?;
+        let throttle_ns = self.rig.throttle_ns(scheme);
         let (deferred_ns, is_steered, wait) = match scheme {
-            Scheme::Interrupt => {
-                let reason = "the kernel's network stack drains after each interrupt";
-                return unavailable(reason, "--rig veth --schemes drain");
-            }
-            Scheme::Coalesced { .. } => {
-                let reason = "a veth does not coalesce interrupts";
-                return unavailable(reason, "--rig threads --schemes coalesced:32,50us");
-            }
-            Scheme::Drain { .. } => (None, true, Wait::Sleep),
+            Scheme::Clocked { .. } if throttle_ns.is_some() => (None, true, Wait::Sleep),
             Scheme::Clocked { period_ns } => (Some(period_ns), false, Wait::Sleep),
             Scheme::Deferred { delay_ns } => (Some(delay_ns), false, Wait::Sleep),
             Scheme::Spin => (Some(POLLING_TIMEOUT_NS), false, Wait::Poll),
             Scheme::SpinYield => (Some(POLLING_TIMEOUT_NS), false, Wait::PollAndYield),
-            Scheme::Hybrid { threshold: 1, suspend_ns } => {
+            Scheme::Hybrid { suspend_ns, .. } => {
                 let us = u32::try_from(suspend_ns.div_ceil(1000)).unwrap_or(u32::MAX);
                 (None, true, Wait::PollThenSleep(us))
             }
-            Scheme::Hybrid { suspend_ns, .. } => {
-                let remedy = format!("--rig veth --schemes hybrid:1,{suspend_ns}ns");
-                return unavailable(
-                    "the kernel polls after any event: its threshold is 1",
-                    &remedy,
-                );
-            }
+            // `Rig::check` has refused the others.
+            _ => (None, true, Wait::Sleep),
         };
+        let [near_name, _] = self.pair.names();
         let write = |deferred_ns: Option<u64>| {
             let polls = if deferred_ns.is_some() { DEFER_POLLS } else { "0" };
-            self.near.set(NEAR, "napi_defer_hard_irqs", polls)?;
-            self.near.set(NEAR, "gro_flush_timeout", &deferred_ns.unwrap_or(0).to_string())
+            self.near.set(near_name, "napi_defer_hard_irqs", polls)?;
+            self.near.set(near_name, "gro_flush_timeout", &deferred_ns.unwrap_or(0).to_string())
         };
         let refused = |error: io::Error| BenchError::Unavailable {
             reason: format!("napi_defer_hard_irqs and gro_flush_timeout: {error}"),
@@ -221,13 +227,20 @@ impl Veth {
         write(None).map_err(refused)?;
         sleep(RESET_TIME);
         write(deferred_ns).map_err(refused)?;
-        let steering = if is_steered {
-            self.near.steer(NEAR, self.receiver_cpu)
-        } else {
-            self.near.set(NEAR, "queues/rx-0/rps_cpus", "0")
+        let steering = match (self.rig.has_cards(), is_steered) {
+            (true, _) => Ok(()),
+            (false, true) => self.near.steer(near_name, self.receiver_cpu),
+            (false, false) => self.near.set(near_name, "queues/rx-0/rps_cpus", "0"),
         };
         steering.map_err(refused)?;
-        self.kick(socket, self.receiver_cpu)?;
+        if let Some(throttle_ns) = throttle_ns {
+            let us = u32::try_from(throttle_ns / 1000).unwrap_or(u32::MAX);
+            let set = Ethtool::open().and_then(|ethtool| ethtool.set_rx_usecs(near_name, us));
+            set.map_err(|error| failed("rx-usecs of ethtool", &error))?;
+        }
+        // A veth is polled on the CPU that sends, a card on that of its interrupt.
+        let kick_cpu = if self.rig.has_cards() { self.sender_cpu } else { self.receiver_cpu };
+        self.kick(socket, kick_cpu)?;
         wait.set(socket).map_err(refused)?;
         Ok(wait)
     }

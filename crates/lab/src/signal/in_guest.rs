@@ -1,0 +1,223 @@
+//! One window in a guest, created by the code of the live bench: the request and the response, and the
+//! text forms of schemes and distributions.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+
+use super::experiment::Window;
+use super::rig::Rig;
+use super::sample::{RateWindow, RoundTripWindow, TransferWindow};
+use crate::guest_protocol::Response;
+
+/// Name of the fact that lists the interrupt lines of the receiving card, by the kernel's numbers.
+pub const CARD_IRQS: &str = "card_irqs";
+
+/// A window to create. Times are of the guest's clock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SignalRequest {
+    /// What carries the events.
+    pub rig: Rig,
+    /// What to measure.
+    pub window: Window,
+    /// CPU of the sender.
+    pub sender_cpu: u32,
+    /// CPU of the receiver: another one.
+    pub receiver_cpu: u32,
+    /// Length of the window, ns.
+    pub length_ns: u64,
+    /// Work for each event: dependent additions.
+    pub work_additions: u64,
+    /// Determines when events are due, and how long after the set-up the window opens.
+    pub seed: u64,
+}
+
+/// The response's one item: what was measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MeasuredWindow {
+    /// Of the sweep over event rates.
+    Rate(RateWindow),
+    /// Of the sweep over socket buffers.
+    Transfer(TransferWindow),
+    /// Of round trips.
+    RoundTrip(RoundTripWindow),
+}
+
+impl MeasuredWindow {
+    /// Which window it is.
+    #[must_use]
+    pub fn window(&self) -> Window {
+        match self {
+            MeasuredWindow::Rate(window) => Window::Rate(window.point),
+            MeasuredWindow::Transfer(window) => Window::Transfer(window.point),
+            MeasuredWindow::RoundTrip(window) => Window::RoundTrip(window.point),
+        }
+    }
+}
+
+/// What a guest measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GuestWindow {
+    /// The window.
+    pub measured: MeasuredWindow,
+    /// Settings in force that only the guest knows: interfaces and their offloads.
+    pub facts: Map<String, Json>,
+}
+
+/// The response: one window.
+#[derive(Debug, Default)]
+pub struct SignalResponse {
+    /// The window; absent until it is read.
+    pub window: Option<GuestWindow>,
+}
+
+impl Response for SignalResponse {
+    type Item = GuestWindow;
+
+    fn add(&mut self, item: GuestWindow) -> Result<(), String> {
+        match self.window.replace(item) {
+            Some(_) => Err("it has two windows".to_owned()),
+            None => Ok(()),
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.window.is_some() { Ok(()) } else { Err("it has no window".to_owned()) }
+    }
+}
+
+/// A scheme as on the command line.
+pub(super) mod scheme_text {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    use signalling::Scheme;
+
+    pub fn serialize<S: Serializer>(scheme: &Scheme, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(scheme)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Scheme, D::Error> {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
+}
+
+/// A distribution with the filled slots of its histogram; without batches.
+pub(super) mod distribution_text {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+    use stats::histogram::{SLOTS, slot_of};
+    use stats::{Distribution, LogLinear};
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Sent {
+        count: u64,
+        sum: u64,
+        /// JSON's numbers end at 64 bits.
+        sum_of_squares: String,
+        peak: (u64, u64),
+        /// Number of the slot, and its count.
+        filled: Vec<(usize, u64)>,
+    }
+
+    pub fn serialize<S: Serializer>(of: &Distribution, to: S) -> Result<S::Ok, S::Error> {
+        let filled = of.histogram.filled().map(|(low, _, count)| (slot_of(low), count));
+        Sent {
+            count: of.count,
+            sum: of.sum,
+            sum_of_squares: of.sum_of_squares.to_string(),
+            peak: (of.peak.value, of.peak.at),
+            filled: filled.collect(),
+        }
+        .serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Distribution, D::Error> {
+        let sent = Sent::deserialize(from)?;
+        let mut counts = vec![0_u64; SLOTS];
+        let mut total = 0_u64;
+        for (slot, count) in sent.filled {
+            let place = counts.get_mut(slot).ok_or_else(|| D::Error::custom("no such slot"))?;
+            *place = count;
+            total = total.saturating_add(count);
+        }
+        if total != sent.count {
+            return Err(D::Error::custom("a histogram has other values than its distribution"));
+        }
+        let histogram = LogLinear::from_counts(counts);
+        Ok(Distribution {
+            count: sent.count,
+            sum: sent.sum,
+            sum_of_squares: sent.sum_of_squares.parse().map_err(D::Error::custom)?,
+            peak: stats::Peak { value: sent.peak.0, at: sent.peak.1 },
+            histogram: histogram.ok_or_else(|| D::Error::custom("no histogram"))?,
+            ..Distribution::default()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stats::Distribution;
+
+    use super::*;
+    use crate::experiment::BenchError;
+    use crate::guest_protocol::{decode, encode};
+    use crate::signal::{Activity, Load, RatePoint};
+
+    fn window() -> GuestWindow {
+        let mut latency = Distribution::default();
+        for (at, value) in [0, 17, 400_000, 400_001, 1 << 40].into_iter().enumerate() {
+            latency.record(value, at as u64);
+        }
+        let point = RatePoint {
+            scheme: "coalesced:8,1ms".parse().unwrap(),
+            load: Load::Background,
+            rate_hz: 5,
+        };
+        let activity = Activity {
+            window_ns: 7,
+            polls: Some(0),
+            job_thread: Some(99),
+            leftover: Some(Default::default()),
+            ..Activity::default()
+        };
+        let measured = MeasuredWindow::Rate(RateWindow {
+            point,
+            offered: 6,
+            delivered: 5,
+            dropped: 1,
+            latency,
+            lateness: Distribution::default(),
+            activity,
+        });
+        GuestWindow { measured, facts: Map::new() }
+    }
+
+    fn read(lines: &[String]) -> Result<GuestWindow, BenchError> {
+        let response = decode::<SignalResponse>(lines.iter().map(String::as_str))?;
+        Ok(response.window.unwrap())
+    }
+
+    #[test]
+    fn a_window_reads_back() {
+        assert_eq!(read(&encode(Ok(vec![window()]))).unwrap(), window());
+        assert!(read(&encode(Ok(vec![window(), window()]))).is_err());
+        assert!(read(&encode::<GuestWindow>(Ok(vec![]))).is_err());
+    }
+
+    #[test]
+    fn a_histogram_that_does_not_fit_is_refused() {
+        let lines = encode(Ok(vec![window()]));
+        for (from, to, words) in [
+            (r#""count":5"#, r#""count":4"#, "other values"),
+            (r#"[17,1]"#, r#"[512,1]"#, "no such slot"),
+            ("coalesced:8,1ms", "poll", "no such scheme"),
+        ] {
+            let changed: Vec<String> = lines.iter().map(|line| line.replace(from, to)).collect();
+            assert_ne!(changed, lines, "{from}");
+            let error = read(&changed).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+    }
+}

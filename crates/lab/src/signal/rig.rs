@@ -1,0 +1,144 @@
+//! What carries the events, and which schemes it has.
+
+use serde::{Deserialize, Serialize};
+use signalling::Scheme;
+
+use crate::experiment::BenchError;
+
+/// What carries the events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rig {
+    /// `threads`: a ring in memory between two threads, with an eventfd, a clock, or neither.
+    Threads,
+    /// `veth`: the kernel's network stack, between two network namespaces that a veth pair joins.
+    Veth,
+    /// `virtio-net`: the same, joined by two paravirtual cards of a simulated machine.
+    VirtioNet,
+    /// `e1000`: the same, joined by two Intel 82540EM, which limit their interrupts by a clock in hardware.
+    E1000,
+}
+
+/// Times between two interrupts that an e1000 keeps, ns: from the shortest that QEMU's has (hw/net/e1000.c,
+/// `set_interrupt_cause`: 500 units of 256 ns) to the longest that Linux sets (e1000_ethtool.c,
+/// `E1000_MAX_ITR_USECS`).
+const THROTTLE_NS: std::ops::RangeInclusive<u64> = 128_000..=10_000_000;
+
+impl Rig {
+    /// All rigs.
+    pub const ALL: [Rig; 4] = [Rig::Threads, Rig::Veth, Rig::VirtioNet, Rig::E1000];
+
+    /// Its name on the command line and in tables.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Rig::Threads => "threads",
+            Rig::Veth => "veth",
+            Rig::VirtioNet => "virtio-net",
+            Rig::E1000 => "e1000",
+        }
+    }
+
+    /// Whether packets carry the events, over sockets.
+    #[must_use]
+    pub fn has_sockets(self) -> bool {
+        self != Rig::Threads
+    }
+
+    /// Whether it consists of two cards of a simulated machine.
+    #[must_use]
+    pub fn has_cards(self) -> bool {
+        matches!(self, Rig::VirtioNet | Rig::E1000)
+    }
+
+    /// Time between two interrupts that the card's throttle is set to for a scheme, ns; 0 for none; absent
+    /// where the rig has no throttle.
+    #[must_use]
+    pub fn throttle_ns(self, scheme: Scheme) -> Option<u64> {
+        match (self, scheme) {
+            (Rig::E1000, Scheme::Clocked { period_ns }) => Some(period_ns),
+            (Rig::E1000, _) => Some(0),
+            _ => None,
+        }
+    }
+
+    /// Checks that the rig has the scheme.
+    ///
+    /// # Errors
+    /// [`BenchError::Unavailable`] with the reason, and a scheme or rig that is available.
+    pub fn check(self, scheme: Scheme) -> Result<(), BenchError> {
+        let unavailable = |reason: &str, remedy: String| {
+            let remedy = Some(format!("irqlab signal run {remedy}"));
+            Err(BenchError::Unavailable { reason: reason.to_owned(), remedy })
+        };
+        let rig = self.word();
+        match scheme {
+            _ if self == Rig::Threads => Ok(()),
+            Scheme::Interrupt => unavailable(
+                "the kernel's network stack drains after each interrupt",
+                format!("--rig {rig} --schemes drain"),
+            ),
+            Scheme::Coalesced { .. } if self == Rig::E1000 => unavailable(
+                "an e1000 limits how often it interrupts, and counts no packets",
+                "--rig e1000 --schemes clocked:1ms".to_owned(),
+            ),
+            Scheme::Coalesced { .. } => unavailable(
+                &format!("a {rig} does not coalesce interrupts"),
+                "--rig threads --schemes coalesced:32,50us".to_owned(),
+            ),
+            Scheme::Clocked { period_ns }
+                if self == Rig::E1000 && !THROTTLE_NS.contains(&period_ns) =>
+            {
+                unavailable(
+                    "an e1000 keeps 128 us to 10 ms between interrupts",
+                    format!("--rig e1000 --schemes deferred:{period_ns}ns"),
+                )
+            }
+            Scheme::Hybrid { threshold: 2.., suspend_ns } => unavailable(
+                "the kernel polls after any event: its threshold is 1",
+                format!("--rig {rig} --schemes hybrid:1,{suspend_ns}ns"),
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scheme_that_a_rig_lacks_is_refused_with_one_that_it_has() {
+        for (rig, scheme, words) in [
+            (Rig::Veth, "interrupt", "drains after each interrupt"),
+            (Rig::VirtioNet, "coalesced:8,1ms", "a virtio-net does not coalesce"),
+            (Rig::E1000, "coalesced:8,1ms", "counts no packets"),
+            (Rig::E1000, "clocked:127us", "128 us to 10 ms"),
+            (Rig::E1000, "clocked:11ms", "128 us to 10 ms"),
+            (Rig::VirtioNet, "hybrid:2,20us", "threshold is 1"),
+        ] {
+            let error = rig.check(scheme.parse().unwrap()).unwrap_err();
+            let BenchError::Unavailable { reason, remedy: Some(remedy) } = error else {
+                panic!("{scheme}: {error}")
+            };
+            assert!(reason.contains(words), "{reason}");
+            // What it names instead is available.
+            let words: Vec<&str> = remedy.split(' ').collect();
+            let after = |word| words[words.iter().position(|one| *one == word).unwrap() + 1];
+            let other = Rig::ALL.into_iter().find(|one| one.word() == after("--rig")).unwrap();
+            assert_eq!(other.check(after("--schemes").parse().unwrap()), Ok(()), "{remedy}");
+        }
+        let all = Scheme::list("interrupt,drain,clocked:1us,coalesced:2,1ms,hybrid:8,1ms,spin");
+        assert!(all.unwrap().into_iter().all(|scheme| Rig::Threads.check(scheme).is_ok()));
+        let cards = Scheme::list("drain,clocked:128us,clocked:10ms,deferred:1us,spin,hybrid:1,1ms");
+        assert!(cards.unwrap().into_iter().all(|scheme| Rig::E1000.check(scheme).is_ok()));
+    }
+
+    #[test]
+    fn a_throttle_is_set_for_a_clock_and_off_otherwise() {
+        let ns = |rig: Rig, scheme: &str| rig.throttle_ns(scheme.parse().unwrap());
+        assert_eq!(ns(Rig::E1000, "clocked:1ms"), Some(1_000_000));
+        assert_eq!(ns(Rig::E1000, "deferred:1ms"), Some(0));
+        assert_eq!(ns(Rig::VirtioNet, "clocked:1ms"), None);
+    }
+}

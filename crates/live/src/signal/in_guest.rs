@@ -1,0 +1,41 @@
+//! One window inside a simulated machine, by the code of the live bench; the simulator sees from outside what
+//! the receiving CPU did.
+
+use std::time::Duration;
+
+use lab::experiment::BenchError;
+use lab::signal::in_guest::{GuestWindow, MeasuredWindow, SignalRequest};
+use lab::signal::{SignalBench, Window};
+
+use super::{LiveSignal, Observer, SignalSettings};
+use crate::window::Stop;
+
+/// Measures the window of a request, which `observer` sees.
+///
+/// # Errors
+/// Where the rig or the scheme is not available, or something breaks.
+pub fn execute(
+    request: &SignalRequest,
+    observer: Observer,
+) -> Result<Vec<GuestWindow>, BenchError> {
+    let stop = Stop::new()
+        .map_err(|error| BenchError::Failed(format!("cannot make a pipe: {error}")))?;
+    let mut bench = LiveSignal::new(SignalSettings {
+        rig: request.rig,
+        sender_cpu: request.sender_cpu,
+        receiver_cpu: request.receiver_cpu,
+        length: Duration::from_nanos(request.length_ns),
+        work_additions: request.work_additions,
+        stop,
+        observer: Some(observer),
+    })?;
+    let seed = request.seed;
+    let measured = match request.window {
+        Window::Rate(point) => MeasuredWindow::Rate(bench.rate_window(&point, seed)?),
+        Window::Transfer(point) => MeasuredWindow::Transfer(bench.transfer_window(&point, seed)?),
+        Window::RoundTrip(point) => {
+            MeasuredWindow::RoundTrip(bench.round_trip_window(&point, seed)?)
+        }
+    };
+    Ok(vec![GuestWindow { measured, facts: bench.found() }])
+}

@@ -1,0 +1,264 @@
+//! [`SimSignal`]: a machine for each window.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use lab::experiment::{Absence, Bench, BenchError, BenchFacts};
+use lab::guest_protocol::Request;
+use lab::signal::in_guest::{GuestWindow, MeasuredWindow, SignalRequest, SignalResponse};
+use lab::signal::{
+    Activity, RatePoint, RateWindow, Rig, RoundTripPoint, RoundTripWindow, SignalBench,
+    TransferPoint, TransferWindow, Window,
+};
+use serde_json::{Map, Value as Json, json};
+
+use super::count::Counted;
+use crate::guest_run::{Expected, GuestRun};
+use crate::parallel::{Jobs, for_each};
+
+/// How to measure.
+pub struct SimSignalSettings {
+    /// The machine, of which one is started for each window. It has a model, and the cards of the rig.
+    pub guest: GuestRun,
+    /// What carries the events.
+    pub rig: Rig,
+    /// CPU of the sender.
+    pub sender_cpu: u32,
+    /// CPU of the receiver: another one.
+    pub receiver_cpu: u32,
+    /// Length of a window of guest time.
+    pub length: Duration,
+    /// Work for each event: dependent additions.
+    pub work_additions: u64,
+    /// How many windows are measured at the same time.
+    pub jobs: Jobs,
+    /// What is true of this host or this moment only.
+    pub on_host: Map<String, Json>,
+}
+
+/// What came of a window; absent when the user asked to stop.
+type Outcome = Result<Option<Ran>, BenchError>;
+
+/// A window that was measured.
+struct Ran {
+    window: GuestWindow,
+    notices: Vec<String>,
+    wall: Duration,
+}
+
+/// A simulated machine as a bench.
+pub struct SimSignal {
+    settings: SimSignalSettings,
+    /// What was measured ahead, in the order in which it will be asked for.
+    ahead: VecDeque<((Window, u64), Outcome)>,
+    /// Settings that a guest reported.
+    found: Map<String, Json>,
+    notices: Vec<String>,
+    machines: u64,
+    wall: Duration,
+}
+
+impl SimSignal {
+    /// A bench; nothing is started yet.
+    #[must_use]
+    pub fn new(settings: SimSignalSettings) -> SimSignal {
+        SimSignal {
+            settings,
+            ahead: VecDeque::new(),
+            found: Map::new(),
+            notices: Vec::new(),
+            machines: 0,
+            wall: Duration::ZERO,
+        }
+    }
+
+    fn clock_hz(&self) -> Option<u64> {
+        self.settings.guest.watch.model.as_ref().map(|model| model.model.clock_hz)
+    }
+
+    /// Refuses a window that the rig does not have: no machine is started for it.
+    fn check(&self, window: Window) -> Result<(), BenchError> {
+        let rig = self.settings.rig;
+        if !rig.has_sockets() && !matches!(window, Window::Rate(_)) {
+            return Err(BenchError::Unavailable {
+                reason: "two threads have no sockets".to_owned(),
+                remedy: Some("irqlab signal run --rig virtio-net".to_owned()),
+            });
+        }
+        rig.check(window.scheme())
+    }
+
+    /// Runs a machine for a window.
+    fn run(&self, window: Window, seed: u64) -> Outcome {
+        self.check(window)?;
+        let of = &self.settings;
+        let clock_hz = self.clock_hz().ok_or_else(|| {
+            BenchError::Failed("two CPUs need a model: without one they share one time".to_owned())
+        })?;
+        let length_ns = u64::try_from(of.length.as_nanos()).unwrap_or(u64::MAX);
+        let request = Request::Signal(SignalRequest {
+            rig: of.rig,
+            window,
+            sender_cpu: of.sender_cpu,
+            receiver_cpu: of.receiver_cpu,
+            length_ns,
+            work_additions: of.work_additions,
+            seed,
+        });
+        let cycles = u128::from(length_ns) * u128::from(clock_hz) / 1_000_000_000;
+        let label = window.label();
+        let window_cycles = Some(u64::try_from(cycles).unwrap_or(u64::MAX));
+        let expected = Expected { label: &label, window_cycles };
+        let ran = of.guest.run::<SignalResponse>(&request, expected)?;
+        let Some((response, exit, account)) = ran else { return Ok(None) };
+        let mut found = response
+            .window
+            .filter(|one| one.measured.window() == window)
+            .ok_or_else(|| BenchError::Failed("the guest measured another window".to_owned()))?;
+        let counted = Counted::of(&account, of.receiver_cpu, clock_hz);
+        let irqs = irqs(found.facts.remove(lab::signal::in_guest::CARD_IRQS));
+        let counted = counted.map_err(BenchError::Failed)?;
+        counted.add_to(activity(&mut found.measured), of.rig, &irqs);
+        Ok(Some(Ran { window: found, notices: account.notices, wall: exit.wall }))
+    }
+
+    /// What was measured of a window: ahead, or now.
+    fn take(&mut self, window: Window, seed: u64) -> Result<MeasuredWindow, BenchError> {
+        let key = (window, seed);
+        let ahead = self.ahead.iter().position(|(one, _)| *one == key);
+        let outcome = ahead.and_then(|at| self.ahead.remove(at)).map(|(_, outcome)| outcome);
+        let ran = match outcome {
+            Some(outcome) => outcome?,
+            None => self.run(window, seed)?,
+        };
+        let ran = ran.ok_or_else(|| BenchError::Failed("stopped".to_owned()))?;
+        self.machines += 1;
+        self.wall += ran.wall;
+        self.found = ran.window.facts;
+        for notice in ran.notices {
+            if !self.notices.contains(&notice) {
+                self.notices.push(notice);
+            }
+        }
+        Ok(ran.window.measured)
+    }
+}
+
+/// What the receiving CPU did in a window.
+fn activity(measured: &mut MeasuredWindow) -> &mut Activity {
+    match measured {
+        MeasuredWindow::Rate(window) => &mut window.activity,
+        MeasuredWindow::Transfer(window) => &mut window.activity,
+        MeasuredWindow::RoundTrip(window) => &mut window.activity,
+    }
+}
+
+/// The lines that a guest names as its receiving card's.
+fn irqs(named: Option<Json>) -> Vec<u32> {
+    named.and_then(|json| serde_json::from_value(json).ok()).unwrap_or_default()
+}
+
+/// A window of another kind than was asked for; [`SimSignal::run`] refuses it.
+fn other() -> BenchError {
+    BenchError::Failed("the guest measured another window".to_owned())
+}
+
+impl Bench for SimSignal {
+    fn facts(&self) -> BenchFacts {
+        let of = &self.settings;
+        let mut on_host = of.on_host.clone();
+        let wall_ns = u64::try_from(self.wall.as_nanos()).unwrap_or(u64::MAX);
+        on_host.insert("wall_ns".into(), json!(wall_ns));
+        let model = of.guest.watch.model.as_ref();
+        let settings = [
+            ("qemu", json!(of.guest.qemu.version_text)),
+            ("machine", json!(of.guest.machine.described())),
+            ("model", json!(model.map(|model| &model.described))),
+            ("vcpu_slice_cycles", json!(of.guest.watch.vcpu_slice)),
+            ("start", json!(of.guest.start.described())),
+            ("rig", json!(of.rig.word())),
+            ("sender_cpu", json!(of.sender_cpu)),
+            ("receiver_cpu", json!(of.receiver_cpu)),
+            ("window_ns", json!(u64::try_from(of.length.as_nanos()).unwrap_or(u64::MAX))),
+            ("work_additions", json!(of.work_additions)),
+            ("machines", json!(self.machines)),
+            ("on_host", Json::Object(on_host)),
+        ];
+        let mut settings: Map<String, Json> =
+            settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        settings.extend(self.found.clone());
+        let observer = [
+            ("method", json!("QEMU plugin; the guest does not see it")),
+            ("guest_overhead_ns", json!(0)),
+        ];
+        let absence = |what: &str, reason: &str| Absence {
+            table: "rates".to_owned(),
+            what: what.to_owned(),
+            reason: reason.to_owned(),
+            remedy: None,
+        };
+        let mut absent = Vec::new();
+        if of.rig.has_sockets() {
+            absent.push(absence("NAPI polls", "the simulator counts softirqs, not NAPI's polls"));
+        }
+        let kernel = of.guest.kernel_files.absent();
+        absent.extend(kernel.into_iter().map(|(what, why)| absence(what, why)));
+        BenchFacts {
+            bench: "sim".to_owned(),
+            settings,
+            observer: observer.map(|(key, value)| (key.to_owned(), value)).into_iter().collect(),
+            absent,
+            warnings: self.notices.clone(),
+        }
+    }
+
+    fn stop_requested(&self) -> bool {
+        (self.settings.guest.stop)()
+    }
+}
+
+impl SignalBench for SimSignal {
+    /// Each window is a machine of its own.
+    fn prepare(&mut self, windows: &[(Window, u64)]) {
+        let bench = &*self;
+        let measure = |_, &(window, seed): &(Window, u64)| {
+            if bench.stop_requested() { Ok(None) } else { bench.run(window, seed) }
+        };
+        let outcomes = for_each(bench.settings.jobs, windows, measure);
+        self.ahead = windows.iter().copied().zip(outcomes).collect();
+    }
+
+    /// The same window gives the same numbers.
+    fn has_chance(&self) -> bool {
+        false
+    }
+
+    fn rate_window(&mut self, point: &RatePoint, seed: u64) -> Result<RateWindow, BenchError> {
+        match self.take(Window::Rate(*point), seed)? {
+            MeasuredWindow::Rate(window) => Ok(window),
+            _ => Err(other()),
+        }
+    }
+
+    fn transfer_window(
+        &mut self,
+        point: &TransferPoint,
+        seed: u64,
+    ) -> Result<TransferWindow, BenchError> {
+        match self.take(Window::Transfer(*point), seed)? {
+            MeasuredWindow::Transfer(window) => Ok(window),
+            _ => Err(other()),
+        }
+    }
+
+    fn round_trip_window(
+        &mut self,
+        point: &RoundTripPoint,
+        seed: u64,
+    ) -> Result<RoundTripWindow, BenchError> {
+        match self.take(Window::RoundTrip(*point), seed)? {
+            MeasuredWindow::RoundTrip(window) => Ok(window),
+            _ => Err(other()),
+        }
+    }
+}

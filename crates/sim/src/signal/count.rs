@@ -1,0 +1,146 @@
+//! What the receiving CPU did, from the plugin's record.
+
+use attribution::KernelContext;
+use attribution::context::SOFTIRQS;
+use lab::signal::{Activity, CountedUse, Rig};
+use simrecord::counters::CYCLES;
+
+use crate::accounting::{Accounting, CpuUse, RegionUse};
+
+/// Regions of the record, in the order in which the guest opens them.
+const CONTROL: usize = 0;
+const WINDOW: usize = 1;
+const NS_PER_S: u128 = 1_000_000_000;
+
+/// The receiving CPU in both regions.
+pub(super) struct Counted<'a> {
+    control: &'a CpuUse,
+    window: &'a CpuUse,
+    clock_hz: u64,
+}
+
+impl<'a> Counted<'a> {
+    /// Finds the regions of `cpu`; cycles take `1 / clock_hz` seconds.
+    ///
+    /// # Errors
+    /// When a region is missing, or the record cannot be trusted.
+    pub(super) fn of(
+        account: &'a Accounting,
+        cpu: u32,
+        clock_hz: u64,
+    ) -> Result<Counted<'a>, String> {
+        if let Some(broken) = account.broken.first() {
+            return Err(format!("the record of the machine is broken: {broken}"));
+        }
+        if !account.ended_by_guest {
+            return Err("the guest did not end the record".to_owned());
+        }
+        let of_region = |at: usize| {
+            let used = |region: &'a RegionUse| region.cpus.iter().find(|one| one.cpu == cpu);
+            let found = account.regions.get(at).and_then(used);
+            found.ok_or_else(|| "the window was never opened".to_owned())
+        };
+        Ok(Counted { control: of_region(CONTROL)?, window: of_region(WINDOW)?, clock_hz })
+    }
+
+    /// Adds what the simulator counted to what the guest reports. `card_irqs`: lines of the receiving card.
+    pub(super) fn add_to(&self, activity: &mut Activity, rig: Rig, card_irqs: &[u32]) {
+        let entries = |is_it: &dyn Fn(KernelContext) -> bool| -> u64 {
+            let rows = self.window.contexts.iter().filter(|row| is_it(row.context));
+            rows.map(|row| row.entries).sum()
+        };
+        let net_rx = entries(&|context| {
+            matches!(context, KernelContext::Softirq(number)
+                if SOFTIRQS.get(usize::from(number)) == Some(&"NET_RX"))
+        });
+        activity.interrupts = Some(entries(&|one| matches!(one, KernelContext::Interrupt(_))));
+        activity.net_rx = rig.has_sockets().then_some(net_rx);
+        if rig.has_cards() {
+            let is_card =
+                |one| matches!(one, KernelContext::Irq(line) if card_irqs.contains(&line));
+            activity.card_interrupts = Some(entries(&is_card));
+        }
+        if rig.has_sockets() {
+            activity.signals = activity.net_rx;
+        }
+        activity.counted = activity.control_ns.map(|control_ns| CountedUse {
+            busy_ns: self.busy_ns(self.window, activity.job_thread),
+            control_busy_ns: self.busy_ns(self.control, activity.job_thread),
+            control_ns,
+        });
+    }
+
+    /// Time in which a CPU executed anything but its idle task and the job's user mode.
+    fn busy_ns(&self, used: &CpuUse, job: Option<u32>) -> u64 {
+        let is_left_over = |context: KernelContext| match context {
+            KernelContext::Idle => true,
+            KernelContext::User(thread) => Some(thread) == job,
+            _ => false,
+        };
+        let busy = used.contexts.iter().filter(|row| !is_left_over(row.context));
+        let cycles: u64 = busy.map(|row| row.self_counts[CYCLES]).sum();
+        let ns = u128::from(cycles) * NS_PER_S / u128::from(self.clock_hz.max(1));
+        u64::try_from(ns).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use simrecord::counters::Counts;
+
+    use super::*;
+    use crate::accounting::ContextUse;
+
+    fn cpu(contexts: &[(KernelContext, u64, u64)]) -> CpuUse {
+        let row = |&(context, cycles, entries): &(KernelContext, u64, u64)| {
+            let mut self_counts = Counts::default();
+            self_counts[CYCLES] = cycles;
+            let inclusive = Counts::default();
+            ContextUse { context, self_counts, inclusive, entries, completed: entries }
+        };
+        CpuUse { cpu: 1, contexts: contexts.iter().map(row).collect(), ..CpuUse::default() }
+    }
+
+    #[test]
+    fn neither_the_job_nor_the_idle_task_is_use() {
+        use KernelContext::{Idle, Interrupt, Irq, Softirq, User};
+        let control = cpu(&[(User(7), 900, 0), (Interrupt(0xec), 100, 2)]);
+        let window = cpu(&[
+            (User(7), 500, 0),
+            (User(8), 100, 0),
+            (Idle, 50, 0),
+            (Interrupt(0x22), 10, 5),
+            (Irq(24), 20, 4),
+            (Irq(25), 30, 1),
+            (Softirq(3), 40, 3),
+            (Softirq(1), 50, 9),
+        ]);
+        let region = |cpus| RegionUse { cpus: vec![CpuUse::default(), cpus] };
+        let account = Accounting {
+            ended_by_guest: true,
+            regions: vec![region(control), region(window)],
+            ..Accounting::default()
+        };
+        let counted = Counted::of(&account, 1, 500_000_000).unwrap();
+        let mut activity = Activity {
+            window_ns: 1_600,
+            control_ns: Some(2_000),
+            job_thread: Some(7),
+            ..Activity::default()
+        };
+        counted.add_to(&mut activity, Rig::E1000, &[24]);
+        let used = CountedUse { busy_ns: 500, control_busy_ns: 200, control_ns: 2_000 };
+        assert_eq!(activity.counted, Some(used));
+        assert_eq!((activity.card_interrupts, activity.interrupts), (Some(4), Some(5)));
+        assert_eq!((activity.net_rx, activity.signals), (Some(3), Some(3)));
+        // 1100 of 1600 ns are left over, and 1800 of 2000 without events.
+        assert_eq!(activity.leftover_ratio(), Some((1.0 - 500.0 / 1600.0) / 0.9));
+        // Two threads have no card, and count their signals themselves.
+        let mut threads = Activity { signals: Some(1), ..activity.clone() };
+        threads.card_interrupts = None;
+        counted.add_to(&mut threads, Rig::Threads, &[]);
+        assert_eq!((threads.signals, threads.net_rx, threads.card_interrupts), (Some(1), None, None));
+        let missing = Accounting { regions: vec![RegionUse::default()], ..account };
+        assert!(Counted::of(&missing, 1, 1).is_err());
+    }
+}

@@ -1,0 +1,7 @@
+//! The simulated bench of the experiment `signal`: the irqlab in the guest sends and receives, and the
+//! simulator counts what the receiving CPU did, cycle by cycle.
+
+mod bench;
+mod count;
+
+pub use bench::{SimSignal, SimSignalSettings};
