@@ -104,7 +104,8 @@ pub struct GuestArgs {
     /// copy), and `,latency=100us`, which a machine has that is watched; up to four
     #[arg(long, value_name = "DISK")]
     pub disk: Vec<Disk>,
-    /// Two network cards, joined back to back: virtio-net, e1000 or rtl8139
+    /// Two network cards, joined back to back: virtio-net, e1000, e1000-82545em (whose
+    /// interrupts Linux can throttle) or rtl8139
     #[arg(long, value_name = "MODEL")]
     pub net: Option<NicModel>,
     /// Guest time follows the host's clock: about twice as fast, and not repeatable
@@ -214,6 +215,18 @@ pub struct SliceArgs {
 }
 
 impl SimulatedArgs {
+    /// A machine without choices, each of which runs no longer than `limit` on the host's clock.
+    pub fn plain(jobs: JobsArgs, limit: Duration) -> SimulatedArgs {
+        SimulatedArgs {
+            vcpus: None,
+            detail: None,
+            set: Vec::new(),
+            slice: SliceArgs { vcpu_slice: VCPU_SLICE_DEFAULT },
+            jobs,
+            guest: GuestArgs { limit: Some(limit), ..GuestArgs::default() },
+        }
+    }
+
     /// The model of `--on sim:MODEL`, with its changes and its level of detail.
     ///
     /// # Errors

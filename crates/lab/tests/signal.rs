@@ -95,6 +95,7 @@ fn plan(schemes: &str, parts: &[Part]) -> Plan {
         schemes: Scheme::list(schemes).unwrap(),
         loads: vec![Load::Background, Load::Idle],
         rates_hz: vec![500, 2_000, 10_000, 50_000],
+        request_rate_hz: 1000,
         socket_buffers_bytes: vec![1024, 4096],
         repetitions: 3,
         seed: 5,

@@ -158,7 +158,7 @@ fn on_a_veth_bulk_data_and_round_trips_go_through() {
         let window = bench.transfer_window(&point).unwrap();
         assert!(window.bytes >= 65_536, "{scheme}: {} bytes", window.bytes);
         for bulk in [false, true] {
-            let point = RoundTripPoint { scheme, load: Load::Background, bulk };
+            let point = RoundTripPoint { scheme, load: Load::Background, rate_hz: 1000, bulk };
             let window = bench.round_trip_window(&point, 3).unwrap();
             assert!(window.sent > 0 && window.round_trip.count > 0, "{scheme}: {window:?}");
             assert!(window.round_trip.count <= window.sent);

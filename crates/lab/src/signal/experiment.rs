@@ -47,6 +47,8 @@ pub struct Plan {
     pub loads: Vec<Load>,
     /// Event rates of the sweep, per second.
     pub rates_hz: Vec<u64>,
+    /// Requests of the round trips, per second.
+    pub request_rate_hz: u64,
     /// Sizes of socket buffers of the sweep, bytes.
     pub socket_buffers_bytes: Vec<u64>,
     /// How often each point is measured; the points of a repetition in random order. Windows of the sweep
@@ -159,7 +161,8 @@ impl Plan {
                         }
                         Part::RoundTrips => {
                             windows.extend([false, true].map(|bulk| {
-                                Window::RoundTrip(RoundTripPoint { scheme, load, bulk })
+                                let rate_hz = self.request_rate_hz;
+                                Window::RoundTrip(RoundTripPoint { scheme, load, rate_hz, bulk })
                             }))
                         }
                     }

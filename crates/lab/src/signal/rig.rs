@@ -15,7 +15,7 @@ pub enum Rig {
     Veth,
     /// `virtio-net`: the same, joined by two paravirtual cards of a simulated machine.
     VirtioNet,
-    /// `e1000`: the same, joined by two Intel 82540EM, which limit their interrupts by a clock in hardware.
+    /// `e1000`: the same, joined by two Intel 82545EM, which limit their interrupts by a clock in hardware.
     E1000,
 }
 

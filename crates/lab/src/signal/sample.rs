@@ -57,6 +57,8 @@ pub struct Leftover {
 pub struct CountedUse {
     /// In the window, ns.
     pub busy_ns: u64,
+    /// Length of the window as it was counted, ns.
+    pub window_ns: u64,
     /// In the control: just before, with the receiver asleep, ns.
     pub control_busy_ns: u64,
     /// Length of the control, ns.
@@ -90,8 +92,6 @@ pub struct Activity {
     pub leftover: Option<Leftover>,
     /// The kernel's number of the job's thread; absent without one.
     pub job_thread: Option<u32>,
-    /// Length of the control, ns; absent where there was none.
-    pub control_ns: Option<u64>,
     /// What a simulator counted; absent on a machine that nothing observes from outside.
     pub counted: Option<CountedUse>,
 }
@@ -115,7 +115,7 @@ impl Activity {
         if let Some(counted) = self.counted {
             let left = |busy: u64, of: u64| (of > 0).then(|| 1.0 - busy as f64 / of as f64);
             let control = left(counted.control_busy_ns, counted.control_ns)?;
-            let window = left(counted.busy_ns, self.window_ns)?;
+            let window = left(counted.busy_ns, counted.window_ns)?;
             return (control > 0.0).then(|| window / control);
         }
         let leftover = self.leftover?;
@@ -191,7 +191,10 @@ impl RateWindow {
     /// Why the window is contaminated: something else had one of the two CPUs for a part of it.
     #[must_use]
     pub fn contamination(&self) -> Option<&'static str> {
-        if self.activity.available_ratio().is_some_and(|part| part < AVAILABLE_MIN) {
+        // Nothing but the guest runs on a simulated CPU.
+        let is_shared = self.activity.counted.is_none();
+        let available = self.activity.available_ratio().filter(|_| is_shared);
+        if available.is_some_and(|part| part < AVAILABLE_MIN) {
             return Some("other work, or the host, had the receiving CPU");
         }
         let limit = (LATE_RATIO * self.latency.mean()?).max(LATE_NS);
@@ -233,6 +236,8 @@ pub struct RoundTripPoint {
     pub scheme: Scheme,
     /// What else runs there.
     pub load: Load,
+    /// Requests per second, on average; Poisson arrivals.
+    pub rate_hz: u64,
     /// Whether a bulk transfer to the same receiver runs meanwhile.
     pub bulk: bool,
 }

@@ -46,14 +46,15 @@ const POLLING_TIMEOUT_NS: u64 = 10_000_000;
 /// How long a setting takes until no timer of the one before runs any more, and the first packet until
 /// it has arrived.
 const RESET_TIME: Duration = Duration::from_millis(20);
+/// How long two ends take at most until packets go from one to the other.
+const CONNECTION_NS_MAX: u64 = 10_000_000_000;
 /// How long a receiver sleeps at most before it looks whether anything comes any more.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// The receiver's buffer: more than a window's worth of a slow reader's packets.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 /// Messages of a bulk transfer, as in the paper.
 const MESSAGE_BYTES: usize = 32 * 1024;
-/// Requests per second of the round trips; payload as in section 8.3 of the paper.
-const REQUESTS_HZ: u64 = 1000;
+/// Payload of the round trips, as in section 8.3 of the paper.
 const REQUEST_BYTES: usize = 4096;
 /// Socket buffers of the bulk transfer behind round trips, as in section 8.3 of the paper.
 const BULK_BUFFER_BYTES: u64 = 256 * 1024;
@@ -128,16 +129,27 @@ impl Network {
             None => network.steer_far()?,
         }
         let socket = network.event_socket()?;
-        network.kick(&socket, sender_cpu)?; // the ends learn each other's addresses
-        network.kick(&socket, sender_cpu)?;
-        let mut packet = [0; EVENT_BYTES];
-        socket.recv(&mut packet).map_err(|error| failed("the first packet", &error))?;
+        network.meet(&socket)?;
         match socket_option(&socket, SO_INCOMING_NAPI_ID) {
             Ok(0) => Err(BenchError::Unavailable {
                 reason: "packets bypass NAPI on this kernel's veth".to_owned(),
                 remedy: None,
             }),
             _ => Ok(network),
+        }
+    }
+
+    /// Sends packets until one has arrived at `socket`, and once more: the ends learn each other's addresses.
+    /// A card takes some seconds until its driver finds that it is connected (e1000_watchdog).
+    fn meet(&self, socket: &UdpSocket) -> Result<(), BenchError> {
+        let end_ns = now_ns() + CONNECTION_NS_MAX;
+        loop {
+            self.kick(socket, self.sender_cpu)?;
+            match socket.recv(&mut [0; EVENT_BYTES]) {
+                Ok(_) => return self.kick(socket, self.sender_cpu),
+                Err(error) if is_later(&error) && now_ns() < end_ns => {}
+                Err(error) => return Err(failed("the first packet", &error)),
+            }
         }
     }
 
@@ -319,7 +331,7 @@ impl Network {
                 stream.set_nonblocking(true)?;
             }
             let mut client = Client { echo, stream, round_trip: Distribution::default() };
-            let requests = client.run(end_ns, seed)?;
+            let requests = client.run(end_ns, point.rate_hz, seed)?;
             let Client { stream, round_trip, .. } = client;
             let result = (requests, round_trip, stream);
             Ok(Sent { number: 0, result })
@@ -528,8 +540,8 @@ struct Client {
 
 impl Client {
     /// Runs until `end_ns`; gives the number of requests.
-    fn run(&mut self, end_ns: u64, seed: u64) -> io::Result<u64> {
-        let mut arrivals = Arrivals::new(now_ns(), REQUESTS_HZ, seed);
+    fn run(&mut self, end_ns: u64, rate_hz: u64, seed: u64) -> io::Result<u64> {
+        let mut arrivals = Arrivals::new(now_ns(), rate_hz, seed);
         let bulk = [0x5a; MESSAGE_BYTES];
         let mut due = arrivals.next_ns();
         let mut requests = 0;

@@ -246,7 +246,6 @@ impl Frame {
         let added = self.kernel_counts().since(&counts_before, self.receiver_cpu);
         desk.drain(sent.number);
         let window_ns = after.at_ns - before.at_ns;
-        let control_ns = control.map(|control| control.control_ns);
         let leftover = control.map(|control| Leftover {
             iterations: after.iterations - before.iterations,
             job_ns: after.job_ns.saturating_sub(before.job_ns),
@@ -270,7 +269,6 @@ impl Frame {
             card_interrupts: None,
             leftover,
             job_thread: job.thread(),
-            control_ns,
             counted: None,
         };
         Ok((sent.result, after.handled - before.handled, activity))

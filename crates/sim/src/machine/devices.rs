@@ -86,6 +86,10 @@ pub enum NicModel {
     VirtioNet,
     /// Intel 82540EM.
     E1000,
+    /// Intel 82545EM: the same, and Linux can set the time that it keeps between two interrupts
+    /// (e1000_ethtool.c, `e1000_set_coalesce`).
+    #[serde(rename = "e1000-82545em")]
+    E1000Throttled,
     /// Realtek 8139C+.
     Rtl8139,
 }
@@ -125,9 +129,10 @@ impl DiskModel {
 }
 
 impl NicModel {
-    const ALL: [(NicModel, &'static str); 3] = [
+    const ALL: [(NicModel, &'static str); 4] = [
         (NicModel::VirtioNet, "virtio-net"),
         (NicModel::E1000, "e1000"),
+        (NicModel::E1000Throttled, "e1000-82545em"),
         (NicModel::Rtl8139, "rtl8139"),
     ];
 
@@ -136,6 +141,7 @@ impl NicModel {
         let card = match self {
             NicModel::VirtioNet => "virtio-net-pci,ioeventfd=off",
             NicModel::E1000 => "e1000",
+            NicModel::E1000Throttled => "e1000-82545em",
             NicModel::Rtl8139 => "rtl8139",
         };
         let of_card = |index: usize| {

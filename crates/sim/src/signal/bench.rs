@@ -72,7 +72,9 @@ impl SimSignal {
         }
     }
 
-    fn clock_hz(&self) -> Option<u64> {
+    /// Cycles of a second of the model; absent without one.
+    #[must_use]
+    pub fn clock_hz(&self) -> Option<u64> {
         self.settings.guest.watch.model.as_ref().map(|model| model.model.clock_hz)
     }
 

@@ -3,7 +3,7 @@
 use attribution::KernelContext;
 use attribution::context::SOFTIRQS;
 use lab::signal::{Activity, CountedUse, Rig};
-use simrecord::counters::CYCLES;
+use simrecord::counters::{CYCLES, TIME};
 
 use crate::accounting::{Accounting, CpuUse, RegionUse};
 
@@ -63,10 +63,11 @@ impl<'a> Counted<'a> {
         if rig.has_sockets() {
             activity.signals = activity.net_rx;
         }
-        activity.counted = activity.control_ns.map(|control_ns| CountedUse {
+        activity.counted = Some(CountedUse {
             busy_ns: self.busy_ns(self.window, activity.job_thread),
+            window_ns: self.ns(self.window.used[TIME]),
             control_busy_ns: self.busy_ns(self.control, activity.job_thread),
-            control_ns,
+            control_ns: self.ns(self.control.used[TIME]),
         });
     }
 
@@ -78,7 +79,10 @@ impl<'a> Counted<'a> {
             _ => false,
         };
         let busy = used.contexts.iter().filter(|row| !is_left_over(row.context));
-        let cycles: u64 = busy.map(|row| row.self_counts[CYCLES]).sum();
+        self.ns(busy.map(|row| row.self_counts[CYCLES]).sum())
+    }
+
+    fn ns(&self, cycles: u64) -> u64 {
         let ns = u128::from(cycles) * NS_PER_S / u128::from(self.clock_hz.max(1));
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
@@ -91,21 +95,24 @@ mod tests {
     use super::*;
     use crate::accounting::ContextUse;
 
-    fn cpu(contexts: &[(KernelContext, u64, u64)]) -> CpuUse {
+    /// A CPU in a region of so many cycles; of each context cycles and entries.
+    fn cpu(time: u64, contexts: &[(KernelContext, u64, u64)]) -> CpuUse {
         let row = |&(context, cycles, entries): &(KernelContext, u64, u64)| {
             let mut self_counts = Counts::default();
             self_counts[CYCLES] = cycles;
             let inclusive = Counts::default();
             ContextUse { context, self_counts, inclusive, entries, completed: entries }
         };
-        CpuUse { cpu: 1, contexts: contexts.iter().map(row).collect(), ..CpuUse::default() }
+        let mut used = Counts::default();
+        used[TIME] = time;
+        CpuUse { cpu: 1, used, contexts: contexts.iter().map(row).collect(), ..CpuUse::default() }
     }
 
     #[test]
     fn neither_the_job_nor_the_idle_task_is_use() {
         use KernelContext::{Idle, Interrupt, Irq, Softirq, User};
-        let control = cpu(&[(User(7), 900, 0), (Interrupt(0xec), 100, 2)]);
-        let window = cpu(&[
+        let control = cpu(1_000, &[(User(7), 900, 0), (Interrupt(0xec), 100, 2)]);
+        let window = cpu(800, &[
             (User(7), 500, 0),
             (User(8), 100, 0),
             (Idle, 50, 0),
@@ -123,13 +130,16 @@ mod tests {
         };
         let counted = Counted::of(&account, 1, 500_000_000).unwrap();
         let mut activity = Activity {
-            window_ns: 1_600,
-            control_ns: Some(2_000),
             job_thread: Some(7),
             ..Activity::default()
         };
         counted.add_to(&mut activity, Rig::E1000, &[24]);
-        let used = CountedUse { busy_ns: 500, control_busy_ns: 200, control_ns: 2_000 };
+        let used = CountedUse {
+            busy_ns: 500,
+            window_ns: 1_600,
+            control_busy_ns: 200,
+            control_ns: 2_000,
+        };
         assert_eq!(activity.counted, Some(used));
         assert_eq!((activity.card_interrupts, activity.interrupts), (Some(4), Some(5)));
         assert_eq!((activity.net_rx, activity.signals), (Some(3), Some(3)));

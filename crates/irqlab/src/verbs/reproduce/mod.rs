@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::ValueEnum;
 
-use crate::options::{ResultArgs, Usage, duration, duration_between, help_with_exit_codes};
+use crate::options::{On, ResultArgs, Usage, duration, duration_between, help_with_exit_codes};
 use crate::simulated::JobsArgs;
 
 /// Reproduce a paper's tables in simulated machines, or on this one
@@ -19,7 +19,8 @@ use crate::simulated::JobsArgs;
   irqlab reproduce footprint-1999                                       five models; some ten minutes each
   irqlab reproduce footprint-1999 --models origin-200,ultra-1 --out paper
   irqlab show paper findings                                            which findings hold
-  sudo irqlab reproduce signal-afterburner                              on this machine; some minutes"))]
+  sudo irqlab reproduce signal-afterburner                              on this machine; some minutes
+  irqlab reproduce signal-afterburner --on sim:r4400-1994               in simulated machines; some ten minutes"))]
 pub struct ReproduceArgs {
     /// The paper
     paper: PaperName,
@@ -28,10 +29,13 @@ pub struct ReproduceArgs {
     models: Vec<String>,
     /// footprint-1999: maximum number of treatment repetitions of each series, and of control repetitions;
     /// some are not accepted; 24 to 100000 [default: 32]. signal-afterburner: how often each point is
-    /// measured, 2 to 1000 [default: 3]
+    /// measured, 2 to 1000 [default: 3; on sim 2]
     #[arg(long, value_parser = clap::value_parser!(u32).range(2..=100_000), value_name = "N")]
     repetitions: Option<u32>,
-    /// signal-afterburner: length of a window [default: 200ms]
+    /// signal-afterburner: where to measure: live or sim:MODEL [default: live]
+    #[arg(long, value_name = "BENCH")]
+    on: Option<On>,
+    /// signal-afterburner: length of a window [default: 200ms; on sim 100ms]
     #[arg(short = 'd', long, allow_hyphen_values = true, value_parser = duration_between("10ms", "1h"),
           value_name = "TIME")]
     duration: Option<Duration>,
@@ -76,7 +80,7 @@ impl ReproduceArgs {
     fn repetitions(&self) -> anyhow::Result<u32> {
         let (range, default) = match self.paper {
             PaperName::Footprint1999 => (24..=100_000, 32),
-            PaperName::SignalAfterburner => (2..=1000, 3),
+            PaperName::SignalAfterburner => (2..=1000, if self.is_simulated() { 2 } else { 3 }),
         };
         let number = self.repetitions.unwrap_or(default);
         if !range.contains(&number) {
@@ -86,13 +90,20 @@ impl ReproduceArgs {
         Ok(number)
     }
 
+    /// Whether `--on` names a simulated machine.
+    fn is_simulated(&self) -> bool {
+        matches!(self.on, Some(On::Sim(_)))
+    }
+
     /// Refuses options of another paper.
     fn check(&self) -> anyhow::Result<()> {
         let of_others = match self.paper {
-            PaperName::Footprint1999 => {
-                [("--duration", self.duration.is_some()), ("--cpus", self.cpus.is_some())]
-            }
-            PaperName::SignalAfterburner => [("--models", !self.models.is_empty()), ("", false)],
+            PaperName::Footprint1999 => vec![
+                ("--duration", self.duration.is_some()),
+                ("--cpus", self.cpus.is_some()),
+                ("--on", self.on.is_some()),
+            ],
+            PaperName::SignalAfterburner => vec![("--models", !self.models.is_empty())],
         };
         match of_others.into_iter().find(|(_, is_given)| *is_given) {
             Some((option, _)) => bail!(Usage(format!("{option} is for another paper"))),

@@ -1,52 +1,46 @@
-//! `irqlab reproduce signal-afterburner`: throughput and round trips by scheme, on this machine.
+//! `irqlab reproduce signal-afterburner`: throughput and round trips by scheme, on this machine or a simulated
+//! one.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use lab::experiment::{Bench, BenchError, Experiment, Outcome, finish};
+use lab::experiment::{BenchError, Experiment, Outcome, finish};
 use lab::signal::paper::{Published, findings, round_trips, throughput};
-use lab::signal::{Load, Part, Plan, Rig};
+use lab::signal::{Load, Part, Plan, Rig, SignalBench};
 use live::host::{Root, host_facts, run_host_block};
 use live::signal::{LiveSignal, SignalSettings};
-use serde_json::{Map, json};
+use serde_json::{Map, Value as Json, json};
 
 use super::ReproduceArgs;
 use crate::console::{ProgressLine, Redraw};
+use crate::options::On;
 use crate::run::{OpenRun, STOPPED, stop_on_signals};
-use crate::verbs::signal::run::two_cpus;
+use crate::simulated::SimulatedArgs;
+use crate::verbs::signal::run::{REQUEST_RATE_HZ, SimulatedSignal, two_cpus};
 
 /// Length of a window, unless another is given.
 const WINDOW: Duration = Duration::from_millis(200);
+const WINDOW_SIMULATED: Duration = Duration::from_millis(100);
 /// Packets per second at which the schemes' CPU use is measured.
 const RATE_HZ: u64 = 20_000;
+/// On a simulated machine both rates follow its clock, since old ones are slow: cycles from one packet, or
+/// one request, to the next.
+const PACKET_CYCLES: u64 = 400_000;
+const REQUEST_CYCLES: u64 = 2_000_000;
 
-/// Measures, prints, records.
-pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
-    let paper = Published::signal_afterburner().context("papers/signal-afterburner.toml")?;
+/// A bench, and what its results are not.
+struct Prepared {
+    bench: Box<dyn SignalBench>,
+    host: Map<String, Json>,
+    warning: &'static str,
+    rate_hz: u64,
+    request_rate_hz: u64,
+}
+
+fn prepare_live(args: &ReproduceArgs) -> anyhow::Result<Prepared> {
     let (sender_cpu, receiver_cpu) = two_cpus(args.cpus.as_deref(), None)?;
-    let transfers = Plan {
-        parts: vec![Part::Transfers, Part::RoundTrips],
-        schemes: paper.schemes(),
-        loads: vec![Load::Idle, Load::Busy],
-        rates_hz: Vec::new(),
-        socket_buffers_bytes: paper.socket_buffers_bytes(),
-        repetitions: args.repetitions()?,
-        seed: args.seed,
-    };
-    let rates = Plan {
-        parts: vec![Part::Rates],
-        loads: vec![Load::Background],
-        rates_hz: vec![RATE_HZ],
-        ..transfers.clone()
-    };
-    let open = OpenRun::new("reproduce", &args.results)?;
-    let settings = [("version", json!(env!("CARGO_PKG_VERSION"))), ("paper", json!(paper.title))];
-    let settings: Map<_, _> =
-        settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-    let host = host_facts(&Root::default());
-    let context = open.context(run_host_block(&host), settings);
-    let mut bench = LiveSignal::new(SignalSettings {
+    let bench = LiveSignal::new(SignalSettings {
         rig: Rig::Veth,
         sender_cpu,
         receiver_cpu,
@@ -55,10 +49,81 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
         stop: stop_on_signals()?,
         observer: None,
     })?;
+    Ok(Prepared {
+        bench: Box::new(bench),
+        host: run_host_block(&host_facts(&Root::default())),
+        warning: "two network namespaces of this machine, and its kernel: other hardware and another system than the \
+                  paper measured, so that ratios are compared; the receiver alone uses the scheme, in the paper both ends",
+        rate_hz: RATE_HZ,
+        request_rate_hz: REQUEST_RATE_HZ,
+    })
+}
+
+fn prepare_simulated(
+    args: &ReproduceArgs,
+    model: Option<&str>,
+    windows: usize,
+    open: &OpenRun,
+) -> anyhow::Result<Prepared> {
+    let machine = SimulatedSignal {
+        model,
+        rig: Rig::VirtioNet,
+        cpus: args.cpus.as_deref(),
+        sender_cpu: None,
+        length: args.duration.unwrap_or(WINDOW_SIMULATED),
+        work_additions: 0,
+        windows,
+    };
+    let (bench, host) = machine.bench(&SimulatedArgs::plain(args.jobs, args.limit), open)?;
+    let clock_hz = bench.clock_hz().context("the model has no clock")?;
+    Ok(Prepared {
+        bench: Box::new(bench),
+        host,
+        warning: "two cards of a simulated machine, and Linux: another system than the paper measured, and \
+                  another network, which takes no time, so that ratios are compared; the receiver alone uses \
+                  the scheme, in the paper both ends",
+        rate_hz: (clock_hz / PACKET_CYCLES).max(1),
+        request_rate_hz: (clock_hz / REQUEST_CYCLES).max(1),
+    })
+}
+
+/// Measures, prints, records.
+pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
+    let paper = Published::signal_afterburner().context("papers/signal-afterburner.toml")?;
+    let transfers = Plan {
+        parts: vec![Part::Transfers, Part::RoundTrips],
+        schemes: paper.schemes(),
+        loads: vec![Load::Idle, Load::Busy],
+        rates_hz: Vec::new(),
+        request_rate_hz: REQUEST_RATE_HZ,
+        socket_buffers_bytes: paper.socket_buffers_bytes(),
+        repetitions: args.repetitions()?,
+        seed: args.seed,
+    };
+    let open = OpenRun::new("reproduce", &args.results)?;
+    let prepared = match &args.on {
+        None | Some(On::Live) => prepare_live(args),
+        Some(On::Sim(model)) => {
+            prepare_simulated(args, model.as_deref(), transfers.window_count(), &open)
+        }
+    };
+    let Prepared { mut bench, host, warning, rate_hz, request_rate_hz } = prepared?;
+    let transfers = Plan { request_rate_hz, ..transfers };
+    let rates = Plan {
+        parts: vec![Part::Rates],
+        loads: vec![Load::Background],
+        rates_hz: vec![rate_hz],
+        ..transfers.clone()
+    };
+    let settings = [("version", json!(env!("CARGO_PKG_VERSION"))), ("paper", json!(paper.title))];
+    let settings: Map<_, _> =
+        settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+    let context = open.context(host, settings);
+    let bench = bench.as_mut();
     let mut progress = ProgressLine::new(Redraw::EachStep);
-    let mut measured = transfers.measure(&mut bench, &mut progress)?;
+    let mut measured = transfers.measure(bench, &mut progress)?;
     if !bench.stop_requested() {
-        let more = rates.measure(&mut bench, &mut progress)?;
+        let more = rates.measure(bench, &mut progress)?;
         measured.samples.rates = more.samples.rates;
         measured.complete &= more.complete;
         measured.absent.extend(more.absent);
@@ -73,10 +138,7 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
                 round_trips(&paper, &samples),
             ];
             run.tables.splice(..0, paper_tables);
-            let words = "two network namespaces of this machine, and its kernel: other hardware and another \
-                         system than the paper measured, so that ratios are compared; the receiver alone uses \
-                         the scheme, in the paper both ends";
-            run.warnings.insert(0, words.to_owned());
+            run.warnings.insert(0, warning.to_owned());
             open.finish(&run, &[])
         }
         Outcome::NothingMeasurable { reason, remedy } => {

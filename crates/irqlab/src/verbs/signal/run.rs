@@ -57,6 +57,10 @@ pub struct RunArgs {
     /// Events per second: a list; A..B stands for A, the numbers 1, 2 and 5 of each decade, and B
     #[arg(long, default_value = "1k,5k,20k,50k,100k", value_parser = rates, value_name = "LIST")]
     rates: Rates,
+    /// Requests per second of part round-trips
+    #[arg(long, default_value_t = REQUEST_RATE_HZ, value_name = "N",
+          value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    request_rate: u64,
     /// Sizes of the socket buffers of part throughput, KiB
     #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16,32,64,128,256",
           value_parser = clap::value_parser!(u64).range(1..=65_536), value_name = "LIST")]
@@ -87,6 +91,9 @@ pub struct RunArgs {
     #[command(flatten, next_help_heading = SIMULATED)]
     simulated: SimulatedArgs,
 }
+
+/// Requests per second of the round trips, unless another rate is given.
+pub const REQUEST_RATE_HZ: u64 = 1000;
 
 /// Schemes of a list; commas are inside of schemes, too.
 #[derive(Clone, Debug)]
@@ -149,6 +156,7 @@ impl RunArgs {
             schemes,
             loads: unique(&self.loads),
             rates_hz: self.rates.0.clone(),
+            request_rate_hz: self.request_rate,
             socket_buffers_bytes: unique(&self.socket_buffers)
                 .iter()
                 .map(|kib| kib * 1024)
@@ -280,7 +288,7 @@ impl SimulatedSignal<'_> {
         let cards = match self.rig {
             Rig::Threads | Rig::Veth => None,
             Rig::VirtioNet => Some(NicModel::VirtioNet),
-            Rig::E1000 => Some(NicModel::E1000),
+            Rig::E1000 => Some(NicModel::E1000Throttled),
         };
         if args.guest.net.is_some() && args.guest.net != cards {
             let words = format!("--net: --rig {} determines the cards", self.rig.word());

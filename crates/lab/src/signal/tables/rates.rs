@@ -184,9 +184,15 @@ pub(super) fn warnings(windows: &[RateWindow]) -> Vec<String> {
     let Some(why) = rows.first().and_then(|point| point.windows[0].contamination()) else {
         return Vec::new();
     };
+    let is_simulated = windows.iter().all(|window| window.activity.counted.is_some());
+    let remedy = match is_simulated {
+        true => "the machine is too slow for this rate: choose a lower one (--rates)",
+        false => {
+            "keep other work off both CPUs, take shorter windows (-d) or more of them (--repetitions)"
+        }
+    };
     vec![format!(
-        "{} of {} rows of table rates have contaminated windows alone (of the first: {why}); keep other \
-         work off both CPUs, take shorter windows (-d) or more of them (--repetitions)",
+        "{} of {} rows of table rates have contaminated windows alone (of the first: {why}); {remedy}",
         rows.len(),
         points.len()
     )]

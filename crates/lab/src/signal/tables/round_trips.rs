@@ -15,6 +15,9 @@ fn columns() -> Vec<Column> {
     columns.extend([
         column("bulk", Kind::Bool, "Whether a bulk transfer to the same receiver ran meanwhile.")
             .priority(98),
+        column("rate_hz", Kind::Uint, "Requests per second that were asked for; Poisson arrivals.")
+            .title("rate")
+            .detail(),
         column("repetitions", Kind::Uint, "Windows that were measured.").detail(),
         column("sent_count", Kind::Uint, "Requests that were due.").detail(),
         column("answered_count", Kind::Uint, "Requests whose answer was received.")
@@ -51,6 +54,7 @@ pub(super) fn round_trips(windows: &[RoundTripWindow]) -> Table {
             load.word().into(),
             scheme.to_string().into(),
             bulk.into(),
+            windows[0].point.rate_hz.into(),
             (windows.len() as u64).into(),
             sum(|one| one.sent).into(),
             sum(|one| one.round_trip.count).into(),
