@@ -62,8 +62,11 @@ impl FromStr for On {
 /// # Errors
 /// With the first option that does not fit.
 pub fn check_bench(command: &Command, matches: &ArgMatches) -> Result<(), Usage> {
-    let Some((name, matches)) = matches.subcommand() else { return Ok(()) };
-    let Some(command) = command.find_subcommand(name) else { return Ok(()) };
+    let (mut command, mut matches) = (command, matches);
+    while let Some((name, inner)) = matches.subcommand() {
+        let Some(found) = command.find_subcommand(name) else { return Ok(()) };
+        (command, matches) = (found, inner);
+    }
     let Ok(Some(on)) = matches.try_get_one::<On>("on") else { return Ok(()) };
     let (heading, reason) = match on {
         On::Live => (SIMULATED, "is for a simulated machine; add --on sim or --on sim:MODEL"),

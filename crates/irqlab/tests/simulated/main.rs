@@ -7,5 +7,6 @@ mod bare;
 mod cli_support;
 mod machine;
 mod noise;
+mod signal;
 mod threaded;
 mod verify_probes;

@@ -159,12 +159,10 @@ impl Plan {
                                 })
                             }))
                         }
-                        Part::RoundTrips => {
-                            windows.extend([false, true].map(|bulk| {
-                                let rate_hz = self.request_rate_hz;
-                                Window::RoundTrip(RoundTripPoint { scheme, load, rate_hz, bulk })
-                            }))
-                        }
+                        Part::RoundTrips => windows.extend([false, true].map(|bulk| {
+                            let rate_hz = self.request_rate_hz;
+                            Window::RoundTrip(RoundTripPoint { scheme, load, rate_hz, bulk })
+                        })),
                     }
                 }
             }

@@ -12,8 +12,8 @@ use serde_json::{Map, Value as Json, json};
 
 use super::counts::PollCounter;
 use super::events::Stream;
-use super::threads::{self, RING_SLOTS};
 use super::packets::Network;
+use super::threads::{self, RING_SLOTS};
 use super::window::{Frame, Observer};
 use crate::host::Root;
 use crate::network::NEAR;
@@ -197,7 +197,8 @@ impl Bench for LiveSignal {
 impl SignalBench for LiveSignal {
     fn rate_window(&mut self, point: &RatePoint, seed: u64) -> Result<RateWindow, BenchError> {
         let work_additions = self.settings.work_additions;
-        let stream = Stream { frame: self.frame(point.load, seed), point: *point, seed, work_additions };
+        let stream =
+            Stream { frame: self.frame(point.load, seed), point: *point, seed, work_additions };
         match &self.network {
             None => threads::rate_window(&stream),
             Some(network) => network.call(move |network| network.rate_window(&stream)),

@@ -18,8 +18,8 @@ pub fn execute(
     request: &SignalRequest,
     observer: Observer,
 ) -> Result<Vec<GuestWindow>, BenchError> {
-    let stop = Stop::new()
-        .map_err(|error| BenchError::Failed(format!("cannot make a pipe: {error}")))?;
+    let stop =
+        Stop::new().map_err(|error| BenchError::Failed(format!("cannot make a pipe: {error}")))?;
     let mut bench = LiveSignal::new(SignalSettings {
         rig: request.rig,
         sender_cpu: request.sender_cpu,

@@ -23,7 +23,9 @@ use std::time::Duration;
 
 use lab::experiment::BenchError;
 use lab::signal::in_guest::CARD_IRQS;
-use lab::signal::{RateWindow, Rig, RoundTripPoint, RoundTripWindow, TransferPoint, TransferWindow};
+use lab::signal::{
+    RateWindow, Rig, RoundTripPoint, RoundTripWindow, TransferPoint, TransferWindow,
+};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 use rustix::net::{RecvFlags, SendFlags, recv, send};

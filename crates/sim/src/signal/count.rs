@@ -112,16 +112,19 @@ mod tests {
     fn neither_the_job_nor_the_idle_task_is_use() {
         use KernelContext::{Idle, Interrupt, Irq, Softirq, User};
         let control = cpu(1_000, &[(User(7), 900, 0), (Interrupt(0xec), 100, 2)]);
-        let window = cpu(800, &[
-            (User(7), 500, 0),
-            (User(8), 100, 0),
-            (Idle, 50, 0),
-            (Interrupt(0x22), 10, 5),
-            (Irq(24), 20, 4),
-            (Irq(25), 30, 1),
-            (Softirq(3), 40, 3),
-            (Softirq(1), 50, 9),
-        ]);
+        let window = cpu(
+            800,
+            &[
+                (User(7), 500, 0),
+                (User(8), 100, 0),
+                (Idle, 50, 0),
+                (Interrupt(0x22), 10, 5),
+                (Irq(24), 20, 4),
+                (Irq(25), 30, 1),
+                (Softirq(3), 40, 3),
+                (Softirq(1), 50, 9),
+            ],
+        );
         let region = |cpus| RegionUse { cpus: vec![CpuUse::default(), cpus] };
         let account = Accounting {
             ended_by_guest: true,
@@ -129,17 +132,10 @@ mod tests {
             ..Accounting::default()
         };
         let counted = Counted::of(&account, 1, 500_000_000).unwrap();
-        let mut activity = Activity {
-            job_thread: Some(7),
-            ..Activity::default()
-        };
+        let mut activity = Activity { job_thread: Some(7), ..Activity::default() };
         counted.add_to(&mut activity, Rig::E1000, &[24]);
-        let used = CountedUse {
-            busy_ns: 500,
-            window_ns: 1_600,
-            control_busy_ns: 200,
-            control_ns: 2_000,
-        };
+        let used =
+            CountedUse { busy_ns: 500, window_ns: 1_600, control_busy_ns: 200, control_ns: 2_000 };
         assert_eq!(activity.counted, Some(used));
         assert_eq!((activity.card_interrupts, activity.interrupts), (Some(4), Some(5)));
         assert_eq!((activity.net_rx, activity.signals), (Some(3), Some(3)));
@@ -149,7 +145,10 @@ mod tests {
         let mut threads = Activity { signals: Some(1), ..activity.clone() };
         threads.card_interrupts = None;
         counted.add_to(&mut threads, Rig::Threads, &[]);
-        assert_eq!((threads.signals, threads.net_rx, threads.card_interrupts), (Some(1), None, None));
+        assert_eq!(
+            (threads.signals, threads.net_rx, threads.card_interrupts),
+            (Some(1), None, None)
+        );
         let missing = Accounting { regions: vec![RegionUse::default()], ..account };
         assert!(Counted::of(&missing, 1, 1).is_err());
     }

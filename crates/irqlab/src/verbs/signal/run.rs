@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::bail;
+use lab::experiment::BenchError;
 use lab::signal::{Load, Part, Plan, Rig};
 use live::host::{Root, host_facts, run_host_block};
 use live::signal::{LiveSignal, SignalSettings};
@@ -178,7 +179,7 @@ pub fn two_cpus(receivers: Option<&str>, sender: Option<u32>) -> anyhow::Result<
 fn sender_of(all: &[u32], receiver: u32, sender: Option<u32>) -> anyhow::Result<(u32, u32)> {
     let sender = sender.or_else(|| all.iter().copied().find(|cpu| *cpu != receiver));
     match sender {
-        None => bail!(lab::experiment::BenchError::NothingMeasurable {
+        None => bail!(BenchError::NothingMeasurable {
             reason: "sender and receiver need a CPU each, and this machine has one".to_owned(),
             remedy: Some("irqlab signal model".to_owned()),
         }),
@@ -207,7 +208,8 @@ fn settings() -> Map<String, Json> {
 fn run_live(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let rig = args.rig();
     if rig.has_cards() {
-        let words = format!("--rig {}: two cards of a simulated machine (--on sim:MODEL)", rig.word());
+        let words =
+            format!("--rig {}: two cards of a simulated machine (--on sim:MODEL)", rig.word());
         bail!(Usage(words));
     }
     let (sender_cpu, receiver_cpu) = two_cpus(args.cpus.as_deref(), args.sender_cpu)?;
@@ -229,7 +231,7 @@ fn run_live(args: &RunArgs) -> anyhow::Result<ExitCode> {
 
 fn run_simulated(args: &RunArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {
     let plan = args.plan()?;
-    let open = OpenRun::new("signal", &args.results)?;
+    check_schemes(args.rig(), &plan.schemes)?;
     let machine = SimulatedSignal {
         model,
         rig: args.rig(),
@@ -239,9 +241,23 @@ fn run_simulated(args: &RunArgs, model: Option<&str>) -> anyhow::Result<ExitCode
         work_additions: args.work,
         windows: plan.window_count(),
     };
+    machine.check(&args.simulated)?;
+    let open = OpenRun::new("signal", &args.results)?;
     let (mut bench, host) = machine.bench(&args.simulated, &open)?;
     let context = open.context(host, settings());
     Ok(open.measure(&plan, context, &mut bench, Redraw::EverySecond, |_, _| Vec::new())?.0)
+}
+
+/// Checks that the rig has one of the schemes at least: before a machine boots.
+fn check_schemes(rig: Rig, schemes: &[Scheme]) -> anyhow::Result<()> {
+    let refusals: Result<Vec<BenchError>, ()> =
+        schemes.iter().map(|scheme| rig.check(*scheme).err().ok_or(())).collect();
+    if let Ok(refusals) = refusals
+        && let Some(BenchError::Unavailable { reason, remedy }) = refusals.into_iter().next()
+    {
+        bail!(BenchError::NothingMeasurable { reason, remedy });
+    }
+    Ok(())
 }
 
 /// What a simulated machine is asked for.
@@ -275,31 +291,15 @@ impl SimulatedSignal<'_> {
         args: &SimulatedArgs,
         open: &OpenRun,
     ) -> anyhow::Result<(SimSignal, Map<String, Json>)> {
+        self.check(args)?;
         let vcpus = args.vcpus.unwrap_or(VCPUS);
         let (sender_cpu, receiver_cpu) = self.two_cpus(vcpus)?;
-        let Some(model) = self.model else {
-            let why = "without a model virtual CPUs share one time; name one";
-            bail!(Usage(format!("--on sim: {why} (--on sim:r4400-1994)")));
-        };
-        if args.guest.free_running {
-            let why = "the times must be the machine's, not the host's";
-            bail!(Usage(format!("--free-running: {why}")));
-        }
-        let cards = match self.rig {
-            Rig::Threads | Rig::Veth => None,
-            Rig::VirtioNet => Some(NicModel::VirtioNet),
-            Rig::E1000 => Some(NicModel::E1000Throttled),
-        };
-        if args.guest.net.is_some() && args.guest.net != cards {
-            let words = format!("--net: --rig {} determines the cards", self.rig.word());
-            bail!(Usage(words));
-        }
         let cache = Cache::from_environment()?;
-        let model = args.model(&cache, Some(model))?;
+        let model = args.model(&cache, self.model)?;
         let stop = stop_on_signals()?;
         let watch = args.watch(model);
         let mut guest = args.guest.clone();
-        guest.net = cards;
+        guest.net = self.cards();
         if self.rig == Rig::E1000 && guest.kernel.kernel.is_none() {
             // Debian's kernel for virtual machines has no driver for it.
             guest.kernel.flavour.get_or_insert(FlavourName::Full);
@@ -318,6 +318,36 @@ impl SimulatedSignal<'_> {
             on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),
         });
         Ok((bench, host))
+    }
+
+    /// Refuses options that do not fit: before anything is looked for.
+    ///
+    /// # Errors
+    /// With the first of them.
+    pub fn check(&self, args: &SimulatedArgs) -> anyhow::Result<()> {
+        self.two_cpus(args.vcpus.unwrap_or(VCPUS))?;
+        if self.model.is_none() {
+            let why = "without a model virtual CPUs share one time; name one";
+            bail!(Usage(format!("--on sim: {why} (--on sim:r4400-1994)")));
+        }
+        if args.guest.free_running {
+            let why = "the times must be the machine's, not the host's";
+            bail!(Usage(format!("--free-running: {why}")));
+        }
+        if args.guest.net.is_some() && args.guest.net != self.cards() {
+            let words = format!("--net: --rig {} determines the cards", self.rig.word());
+            bail!(Usage(words));
+        }
+        args.model(&Cache::from_environment()?, self.model).map(drop)
+    }
+
+    /// The cards of the rig.
+    fn cards(&self) -> Option<NicModel> {
+        match self.rig {
+            Rig::Threads | Rig::Veth => None,
+            Rig::VirtioNet => Some(NicModel::VirtioNet),
+            Rig::E1000 => Some(NicModel::E1000Throttled),
+        }
     }
 
     fn two_cpus(&self, vcpus: u32) -> anyhow::Result<(u32, u32)> {

@@ -65,7 +65,8 @@ pub(in crate::stimulus) fn veth(cpu: u32) -> Result<Pair, WorkerError> {
 fn cards(cpu: u32, other: u32) -> Result<Pair, WorkerError> {
     let irqs = CardIrqs::find().map_err(WorkerError::failed)?;
     let pair = Pair::of_cards()?;
-    irqs.place(cpu, other).map_err(|error| failed("the cards' interrupts can't be moved", error))?;
+    irqs.place(cpu, other)
+        .map_err(|error| failed("the cards' interrupts can't be moved", error))?;
     Ok(pair)
 }
 
