@@ -36,6 +36,10 @@ pub struct SimSignalSettings {
     pub on_host: Map<String, Json>,
 }
 
+/// How many windows are measured ahead, for each machine that runs at the same time: some take longer than
+/// others. A user who stops a run loses no more.
+const ROUNDS_AHEAD: usize = 4;
+
 /// What came of a window; absent when the user asked to stop.
 type Outcome = Result<Option<Ran>, BenchError>;
 
@@ -49,7 +53,9 @@ struct Ran {
 /// A simulated machine as a bench.
 pub struct SimSignal {
     settings: SimSignalSettings,
-    /// What was measured ahead, in the order in which it will be asked for.
+    /// What will be asked for, in this order.
+    planned: VecDeque<(Window, u64)>,
+    /// What was measured ahead of that.
     ahead: VecDeque<((Window, u64), Outcome)>,
     /// Settings that a guest reported.
     found: Map<String, Json>,
@@ -64,6 +70,7 @@ impl SimSignal {
     pub fn new(settings: SimSignalSettings) -> SimSignal {
         SimSignal {
             settings,
+            planned: VecDeque::new(),
             ahead: VecDeque::new(),
             found: Map::new(),
             notices: Vec::new(),
@@ -124,9 +131,24 @@ impl SimSignal {
         Ok(Some(Ran { window: found, notices: account.notices, wall: exit.wall }))
     }
 
+    /// Runs the machines of the next windows, several at the same time.
+    fn measure_ahead(&mut self) {
+        let count = self.settings.jobs.count * ROUNDS_AHEAD;
+        let windows: Vec<(Window, u64)> =
+            self.planned.drain(..count.min(self.planned.len())).collect();
+        let bench = &*self;
+        let outcomes = for_each(bench.settings.jobs, &windows, |_, &(window, seed)| {
+            if bench.stop_requested() { Ok(None) } else { bench.run(window, seed) }
+        });
+        self.ahead.extend(windows.into_iter().zip(outcomes));
+    }
+
     /// What was measured of a window: ahead, or now.
     fn take(&mut self, window: Window, seed: u64) -> Result<MeasuredWindow, BenchError> {
         let key = (window, seed);
+        if self.planned.contains(&key) {
+            self.measure_ahead();
+        }
         let ahead = self.ahead.iter().position(|(one, _)| *one == key);
         let outcome = ahead.and_then(|at| self.ahead.remove(at)).map(|(_, outcome)| outcome);
         let ran = match outcome {
@@ -220,14 +242,10 @@ impl Bench for SimSignal {
 }
 
 impl SignalBench for SimSignal {
-    /// Each window is a machine of its own.
+    /// Each window is a machine of its own. They are started when the first of them is asked for.
     fn prepare(&mut self, windows: &[(Window, u64)]) {
-        let bench = &*self;
-        let measure = |_, &(window, seed): &(Window, u64)| {
-            if bench.stop_requested() { Ok(None) } else { bench.run(window, seed) }
-        };
-        let outcomes = for_each(bench.settings.jobs, windows, measure);
-        self.ahead = windows.iter().copied().zip(outcomes).collect();
+        self.planned = windows.iter().copied().collect();
+        self.ahead.clear();
     }
 
     /// The same window gives the same numbers.
