@@ -31,11 +31,12 @@ enum Field {
 }
 
 /// The columns that are read, by their exact names.
-const COLUMNS: [Meaning; 15] = [
+const COLUMNS: [Meaning; 16] = [
     ("scheme", Field::Scheme, 1.0),
     ("mode", Field::Scheme, 1.0),
     ("rate_hz", Field::Rate, 1.0),
     ("load_hz", Field::Rate, 1.0),
+    ("offered_hz", Field::Rate, 1.0),
     ("cpu_ratio", Field::Cpu, 1.0),
     ("cpu_percent", Field::Cpu, 0.01),
     ("cpu_median_ratio", Field::Cpu, 1.0),
@@ -164,8 +165,10 @@ fn row(
 fn of_run(run: &Run) -> anyhow::Result<Observations> {
     let names = |table: &Table| -> Vec<String> {
         let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
-        // Where a table has means and medians of windows, the medians are what its own fit is made of.
+        // Where a table has means and medians of windows, or rates that were asked for and that were
+        // offered, its own fit is made of the latter.
         let replaced = |name: &str| match name {
+            "rate_hz" => names.contains(&"offered_hz"),
             "cpu_ratio" => names.contains(&"cpu_median_ratio"),
             "latency_mean_ns" => names.contains(&"latency_mean_median_ns"),
             _ => false,
