@@ -30,6 +30,7 @@ fn bench(rig: Rig) -> Option<LiveSignal> {
         length: Duration::from_millis(200),
         work_additions: 0,
         stop: Stop::new().unwrap(),
+        observer: None,
     };
     match LiveSignal::new(settings) {
         Ok(bench) => Some(bench),
@@ -155,7 +156,7 @@ fn on_a_veth_bulk_data_and_round_trips_go_through() {
     let Some(mut bench) = bench(Rig::Veth) else { return };
     for scheme in ["drain", "clocked:1ms", "spin"].map(|text| text.parse::<Scheme>().unwrap()) {
         let point = TransferPoint { scheme, load: Load::Idle, socket_buffer_bytes: 65_536 };
-        let window = bench.transfer_window(&point).unwrap();
+        let window = bench.transfer_window(&point, 1).unwrap();
         assert!(window.bytes >= 65_536, "{scheme}: {} bytes", window.bytes);
         for bulk in [false, true] {
             let point = RoundTripPoint { scheme, load: Load::Background, rate_hz: 1000, bulk };
