@@ -20,7 +20,7 @@ use crate::simulated::JobsArgs;
   irqlab reproduce footprint-1999 --models origin-200,ultra-1 --out paper
   irqlab show paper findings                                            which findings hold
   sudo irqlab reproduce signal-afterburner                              on this machine; some minutes
-  irqlab reproduce signal-afterburner --on sim:r4400-1994               in simulated machines; some ten minutes"))]
+  irqlab reproduce signal-afterburner --on sim:r4400-1994               in simulated machines; half an hour"))]
 pub struct ReproduceArgs {
     /// The paper
     paper: PaperName,
