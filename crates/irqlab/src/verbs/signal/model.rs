@@ -399,8 +399,8 @@ fn model_table(rows: &[Row]) -> Table {
     use Kind::{Bool, Real, Text, Uint};
     let column = Column::new;
     let columns = vec![
-        column("rate_hz", Uint, "Events that come per second.").priority(100),
-        column("scheme", Text, "How the CPU learns of events.").priority(100),
+        column("rate_hz", Uint, "Events that come per second.").priority(100).key(),
+        column("scheme", Text, "How the CPU learns of events.").priority(100).key(),
         column(
             "method",
             Text,
@@ -413,7 +413,8 @@ fn model_table(rows: &[Row]) -> Table {
             "Part of the CPU's time that signalling and handling take, with polls that find nothing.",
         )
         .title("cpu")
-        .priority(99),
+        .priority(99)
+        .cost(),
         column("throughput_hz", Real, "Events done per second.").priority(60),
         column("interrupts_hz", Real, "Interrupts or clock ticks per second.").priority(70),
         column("events_per_interrupt", Real, "Events handled per interrupt or tick; absent without any.")
@@ -426,7 +427,8 @@ fn model_table(rows: &[Row]) -> Table {
              a place in the ring.",
         )
         .title("latency")
-        .priority(98),
+        .priority(98)
+        .cost(),
         column(
             "latency_half_width_ns",
             Real,
