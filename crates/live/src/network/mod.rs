@@ -5,7 +5,7 @@
 
 mod cards;
 pub mod coalescing;
-mod ethtool;
+pub mod ethtool;
 mod genetlink;
 mod icmp;
 pub mod napi;
@@ -15,5 +15,5 @@ mod sysfs;
 
 pub use cards::{CARDS, irqs_of, place};
 pub use icmp::{EchoSocket, ICMP_HEADER_BYTES, echo_request};
-pub use pair::{ADDRESS_FAR, ADDRESS_NEAR, FAR, NEAR, Pair};
-pub use sysfs::PrivateSysfs;
+pub use pair::{ADDRESS_FAR, ADDRESS_NEAR, FAR, NEAR, Pair, index_of};
+pub use sysfs::{PrivateSysfs, mask};

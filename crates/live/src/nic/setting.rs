@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Interface;
 use crate::network::coalescing::{self, Coalescing};
+use crate::network::ethtool::{Ethtool, GRO};
 use crate::network::napi;
 
 /// Largest value that is read, in bytes.
@@ -29,6 +30,8 @@ pub enum Setting {
         /// Number of the queue.
         queue: u32,
     },
+    /// Merging of received packets (GRO), `on` or `off`. On a veth it also switches NAPI on.
+    Gro,
     /// `adaptive-rx`, `rx-usecs` and `rx-frames` of ethtool: those that the driver has.
     Coalescing,
     /// `defer-hard-irqs`, `gro-flush-timeout` and `irq-suspend-timeout` of a NAPI instance.
@@ -49,6 +52,7 @@ impl fmt::Display for Setting {
             Setting::DeferHardIrqs => f.write_str("napi_defer_hard_irqs"),
             Setting::Threaded => f.write_str("threaded"),
             Setting::Steering { queue } => write!(f, "queues/rx-{queue}/rps_cpus"),
+            Setting::Gro => f.write_str("gro"),
             Setting::Coalescing => f.write_str("coalescing"),
             Setting::Napi { id } => write!(f, "napi {id}"),
             Setting::BusyRead => f.write_str("net.core.busy_read"),
@@ -67,7 +71,7 @@ impl Setting {
     /// Its file, where it has one.
     fn path(self, interface: &str) -> Option<String> {
         match self {
-            Setting::Coalescing | Setting::Napi { .. } => None,
+            Setting::Gro | Setting::Coalescing | Setting::Napi { .. } => None,
             Setting::BusyRead => Some("/proc/sys/net/core/busy_read".to_owned()),
             Setting::BusyPoll => Some("/proc/sys/net/core/busy_poll".to_owned()),
             _ => Some(format!("/sys/class/net/{interface}/{self}")),
@@ -79,6 +83,7 @@ impl Setting {
     pub fn line(self, interface: &str, value: &str) -> String {
         match self {
             Setting::BusyRead | Setting::BusyPoll => format!("sysctl -w {self}={value}"),
+            Setting::Gro => format!("ethtool -K {interface} gro {value}"),
             Setting::Coalescing => format!("ethtool -C {interface} {value}"),
             Setting::Napi { id } => {
                 let members: Vec<String> = pairs(value)
@@ -98,6 +103,10 @@ impl Setting {
     /// Where the kernel or the driver does not have it (`Unsupported`, `NotFound`).
     pub fn read(self, interface: &Interface) -> io::Result<String> {
         match self {
+            Setting::Gro => {
+                let is_on = Ethtool::open()?.get(interface.name(), GRO)?;
+                Ok(if is_on { "on" } else { "off" }.to_owned())
+            }
             Setting::Coalescing => match coalescing_text(&coalescing::read(interface.index())?) {
                 text if text.is_empty() => Err(io::Error::new(
                     io::ErrorKind::Unsupported,
@@ -130,6 +139,10 @@ impl Setting {
         let wrong =
             || io::Error::new(io::ErrorKind::InvalidInput, format!("{self} is not {value:?}"));
         match self {
+            Setting::Gro => match value {
+                "on" | "off" => Ethtool::open()?.set(interface.name(), GRO, value == "on"),
+                _ => Err(wrong()),
+            },
             Setting::Coalescing => {
                 coalescing::write(interface.index(), &coalescing_of(value).ok_or_else(wrong)?)
             }
