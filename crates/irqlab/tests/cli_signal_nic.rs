@@ -151,7 +151,9 @@ fn the_card_is_as_before_after_ctrl_c_and_after_a_kill() {
         } else {
             assert_eq!(ended.code, None);
             assert_ne!(settings(&net), before, "nobody could restore it");
-            net.run(&["machines"]).assert_code(0).assert_says("restored queues/rx-0/rps_cpus of v0");
+            net.run(&["machines"])
+                .assert_code(0)
+                .assert_says("restored queues/rx-0/rps_cpus of v0");
         }
         assert_eq!(settings(&net), before, "{end:?}");
         assert!(net.names("/run/irqlab").is_empty());

@@ -488,11 +488,8 @@ mod tests {
                 assert!(window.delivered > 0, "{scheme}: {window:?}");
                 assert_eq!(Setting::GroFlushTimeout.read(&interface).unwrap(), timeout_ns);
             }
-            let point = RoundTripPoint {
-                scheme: "drain".parse().unwrap(),
-                load: Load::Idle,
-                bulk: false,
-            };
+            let point =
+                RoundTripPoint { scheme: "drain".parse().unwrap(), load: Load::Idle, bulk: false };
             let window = card.round_trip_window(frame(1), &point, 3).unwrap();
             assert!(window.round_trip.count > 0, "{window:?}");
             for (scheme, why) in [
