@@ -77,6 +77,8 @@ fn what_cannot_be_set_leaves_nothing_half_set() {
     check(&format!("{DEFERRED} --quota 16"), 1, "tap0 refuses threaded = 1");
     check("--schemes coalesced:8,50us --apply", 4, "its driver has no rx-usecs");
     check("--schemes yield --apply", 4, "a program that polls must");
+    // These sysctls are the machine's: a network namespace does not have them.
+    check("--schemes spin --apply", 4, "net.core.busy_read: it cannot be read");
     check("--schemes hybrid:1,20us --apply", 4, "it has no NAPI instance");
     check("--latency-bound 1us --cpu-budget 1% --apply", 4, "no scheme keeps all");
     // A veth coalesces nothing, so that no such scheme is advised for it, and none applied.

@@ -106,7 +106,6 @@ impl Entry {
     /// The file or setting, for readers.
     pub fn describe(&self) -> String {
         match self {
-            Entry::Interface { setting, .. } if setting.is_global() => setting.to_string(),
             Entry::Interface { interface, setting, .. } => {
                 format!("{setting} of {}", interface.name)
             }

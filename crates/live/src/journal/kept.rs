@@ -146,6 +146,10 @@ fn undo_file(path: &Path, interface: Option<&Identity>, all: &mut Undone) {
     let mut has_served = true;
     // Settings of an earlier boot are gone with it.
     let is_of_this_boot = contents.boot_id == boot_id();
+    // From another network namespace, sysctls look as if they were gone, too.
+    if is_of_this_boot && let Err(error) = label.interface.find() {
+        return all.failed.push(format!("{} is left as it is: {error}", label.what));
+    }
     for entry in contents.entries.iter().rev().filter(|_| is_of_this_boot) {
         match entry.undo() {
             Ok(UndoResult::Restored(what)) => all.restored.push(what),

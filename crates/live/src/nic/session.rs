@@ -150,7 +150,11 @@ impl Session {
 
     fn record(&mut self, setting: Setting, value: &str) -> Result<(), JournalError> {
         if !self.recorded.contains(&setting) {
-            self.journal.will_set(self.interface.identity(), setting, value)?;
+            match setting.global_path() {
+                // It outlives the interface.
+                Some(path) => self.journal.will_write(Path::new(path), value)?,
+                None => self.journal.will_set(self.interface.identity(), setting, value)?,
+            }
             self.recorded.push(setting);
         }
         Ok(())

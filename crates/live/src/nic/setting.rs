@@ -62,18 +62,20 @@ impl fmt::Display for Setting {
 }
 
 impl Setting {
-    /// Whether it is of the machine, not of one interface.
-    #[must_use]
-    pub fn is_global(self) -> bool {
-        matches!(self, Setting::BusyRead | Setting::BusyPoll)
+    /// The file of what is not of one interface.
+    pub(super) fn global_path(self) -> Option<&'static str> {
+        match self {
+            Setting::BusyRead => Some("/proc/sys/net/core/busy_read"),
+            Setting::BusyPoll => Some("/proc/sys/net/core/busy_poll"),
+            _ => None,
+        }
     }
 
     /// Its file, where it has one.
     fn path(self, interface: &str) -> Option<String> {
         match self {
             Setting::Gro | Setting::Coalescing | Setting::Napi { .. } => None,
-            Setting::BusyRead => Some("/proc/sys/net/core/busy_read".to_owned()),
-            Setting::BusyPoll => Some("/proc/sys/net/core/busy_poll".to_owned()),
+            Setting::BusyRead | Setting::BusyPoll => self.global_path().map(str::to_owned),
             _ => Some(format!("/sys/class/net/{interface}/{self}")),
         }
     }

@@ -446,8 +446,9 @@ mod tests {
             return needs::not_run(needs::Need::Cpus, "sender and receiver need a CPU each");
         }
         let body = move || {
+            // The far namespace lives as long as this.
             let pair = match Pair::create().map_err(|error| error.to_string()) {
-                Ok(pair) => pair,
+                Ok(pair) => std::sync::Arc::new(pair),
                 Err(error) => return needs::not_run(needs::Need::Namespaces, error),
             };
             if let Err(error) = PrivateSysfs::mount() {
@@ -456,8 +457,10 @@ mod tests {
             let stop = Stop::new().unwrap();
             let until = stop.clone();
             let (ready, address) = std::sync::mpsc::channel();
+            let joined = std::sync::Arc::clone(&pair);
             let peer = std::thread::spawn(move || {
-                pair.enter_far().unwrap();
+                joined.enter_far().unwrap();
+                drop(joined);
                 let listener = TcpListener::bind((ADDRESS_FAR, 0)).unwrap();
                 ready.send(listener.local_addr().unwrap()).unwrap();
                 echo::serve(&listener, &until).unwrap();
@@ -465,6 +468,7 @@ mod tests {
             test(Interface::find(NEAR).unwrap(), address.recv().unwrap(), stop.clone());
             stop.request();
             peer.join().unwrap();
+            drop(pair);
         };
         std::thread::spawn(body).join().unwrap();
     }
