@@ -7,6 +7,7 @@ use anyhow::bail;
 use lab::signal::{Load, Part, Plan, Rig};
 use live::host::{Root, host_facts, run_host_block};
 use live::signal::{LiveSignal, SignalSettings};
+use record::Run;
 use serde_json::{Map, Value as Json, json};
 use signalling::Scheme;
 
@@ -15,6 +16,7 @@ use crate::console::Redraw;
 use crate::options::{
     On, ResultArgs, Usage, duration_between, help_with_exit_codes, one_cpu, online_cpus, unique,
 };
+use crate::pictures::PictureArgs;
 use crate::run::{OpenRun, stop_on_signals};
 
 /// Measure CPU use and latency of interrupts, polling and clocked interrupts
@@ -23,7 +25,7 @@ use crate::run::{OpenRun, stop_on_signals};
   irqlab signal run                                    two threads, a ring and an eventfd
   irqlab signal run --rates 1k,20k,100k --schemes interrupt,clocked:1ms,spin
   sudo irqlab signal run --rig veth                    the kernel's network stack
-  sudo irqlab signal run --rig veth --parts throughput --loads idle,busy"))]
+  sudo irqlab signal run --rig veth --parts throughput --loads idle,busy --pictures"))]
 pub struct RunArgs {
     /// Where to measure: live
     #[arg(long, default_value = "live", value_name = "BENCH")]
@@ -75,6 +77,8 @@ pub struct RunArgs {
     seed: u64,
     #[command(flatten)]
     results: ResultArgs,
+    #[command(flatten)]
+    pictures: PictureArgs,
 }
 
 /// Schemes of a list; commas are inside of schemes, too.
@@ -180,5 +184,6 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         work_additions: args.work,
         stop: stop_on_signals()?,
     })?;
-    Ok(open.measure(&plan, context, &mut bench, Redraw::EachStep, |_, _| Vec::new())?.0)
+    let pictures = |run: &Run, _: &_| args.pictures.of(run);
+    Ok(open.measure(&plan, context, &mut bench, Redraw::EachStep, pictures)?.0)
 }
