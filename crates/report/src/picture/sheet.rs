@@ -193,11 +193,13 @@ fn accessible(svg: &str, heading: &Heading, height: f64) -> String {
     let body = body.replace(" opacity=\"1\"", "").replace(" stroke=\"none\"", "");
     let (wide, high) = (units(WIDTH), units(height));
     let (title, description) = (xml(&heading.title), xml(&heading.description));
-    format!(
+    let svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH:.0}\" height=\"{height:.0}\" \
          viewBox=\"0 0 {wide} {high}\" role=\"img\" aria-labelledby=\"title description\">\n\
          <title id=\"title\">{title}</title>\n<desc id=\"description\">{description}</desc>\n{body}"
-    )
+    );
+    // Two characters that a name may have and XML may not.
+    svg.replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
 }
 
 /// Text between tags.

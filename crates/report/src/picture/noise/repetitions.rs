@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn peaks_have_the_colour_of_their_cause_and_names_are_text() {
-        let named = Some("a<b>&\"c\"\u{1b}".to_owned());
+        let named = Some("a<b>&\"c\"\u{1b}\u{ffff}".to_owned());
         let peaks = [(0, 100, None), (100, 900, named), (200, 500, None), (300, 101, None)];
         let svg = drawn(&run(peaks));
         let elements = checked(&svg);
@@ -173,7 +173,9 @@ mod tests {
         assert_eq!((of("rect", &hex(BLACK)), of("polyline", &hex(BLACK))), (2, 1));
         assert_eq!(of("rect", &hex(PALE)), 3, "two quiet quanta, and the legend");
         let texts = texts(&svg);
-        for text in ["CPU 3", "a&lt;b&gt;&amp;&quot;c&quot;\\u{1b}", "no named cause", "500 ns"] {
+        for text in
+            ["CPU 3", "a&lt;b&gt;&amp;&quot;c&quot;\\u{1b}\u{fffd}", "no named cause", "500 ns"]
+        {
             assert!(texts.iter().any(|one| one == text), "{text}: {texts:?}");
         }
     }
