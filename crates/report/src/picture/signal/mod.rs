@@ -214,7 +214,7 @@ fn series<'r>(
 }
 
 /// Draws series: a line where `joined`, intervals, marks by how each point came about. Points with
-/// intervals are moved sideways a little.
+/// intervals are moved sideways a little, unless they are to be compared with a curve.
 fn draw_series(
     chart: &mut Chart<'_>,
     all: &[Series],
@@ -226,7 +226,11 @@ fn draw_series(
         let has_interval =
             all.iter().flat_map(|one| &one.points).any(|point| point.half_width.is_some());
         let place = all.iter().position(|other| other.scheme == one.scheme).unwrap_or(0) as f64;
-        let aside = if has_interval { ASIDE * (place - (all.len() - 1) as f64 / 2.0) } else { 0.0 };
+        let aside = if joined && has_interval {
+            ASIDE * (place - (all.len() - 1) as f64 / 2.0)
+        } else {
+            0.0
+        };
         let moved: Vec<Point> = one
             .points
             .iter()

@@ -115,11 +115,12 @@ pub fn cpu_svg(run: &Run) -> Result<Option<String>, Undrawn> {
         (true, _, Some(costs)) => format!("The model with {costs}. {MARKS}"),
         (true, ..) => MARKS.to_owned(),
         (_, false, Some(costs)) => format!(
-            "Points: measured, with 95 % intervals, moved sideways a little. Lines: the model (closed forms) with the fitted costs, \
+            "Points: measured, with 95 % intervals. Lines: the model (closed forms) with the fitted costs, \
              {costs}."
         ),
         _ => {
-            "Points: measured, with 95 % intervals, joined by lines; the model could not be fitted."
+            "Points: measured, with 95 % intervals, moved sideways a little and joined by lines; the model could \
+             not be fitted."
                 .to_owned()
         }
     }];
