@@ -4,6 +4,7 @@
 
 mod console;
 mod options;
+mod pictures;
 mod run;
 mod simulated;
 mod verbs;

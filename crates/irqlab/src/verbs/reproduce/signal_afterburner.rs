@@ -78,7 +78,7 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
                          system than the paper measured, so that ratios are compared; the receiver alone uses \
                          the scheme, in the paper both ends";
             run.warnings.insert(0, words.to_owned());
-            open.finish(&run, &[])
+            open.finish(&run, &args.pictures.of(&run))
         }
         Outcome::NothingMeasurable { reason, remedy } => {
             bail!(BenchError::NothingMeasurable { reason, remedy })

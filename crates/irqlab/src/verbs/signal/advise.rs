@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use lab::signal::region_table;
 use live::nic::scheme::Abilities;
 use record::{Column, Kind, Run, Table, TableDisplay, Value, read_run};
 use serde_json::json;
 use signalling::{
     Costs, Demand, RateRange, Scheme, SimulationError, Statistic, Times, Verdict, crossovers,
-    curves, evaluate, judge, parse_time_ns,
+    curves, evaluate, judge, parse_time_ns, regions,
 };
 
 use super::costs::{self, CostArgs};
@@ -17,6 +18,7 @@ use super::rates::rate_range;
 use super::{Computed, apply, fit, nic, run_of, titled};
 use crate::console;
 use crate::options::{Format, ResultArgs, Usage, help_with_exit_codes};
+use crate::pictures::PictureArgs;
 use crate::run::OpenRun;
 
 /// Events of each simulation unless they are given: 500 are above the 99th percentile.
@@ -76,6 +78,8 @@ pub struct AdviseArgs {
     load: LoadArgs,
     #[command(flatten)]
     results: ResultArgs,
+    #[command(flatten)]
+    pictures: PictureArgs,
 }
 
 fn per_cent(text: &str) -> Result<f64, String> {
@@ -214,9 +218,11 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     computed.tables.push(advice_table(&verdicts));
     if args.rate.low_hz < args.rate.high_hz {
         computed.tables.push(crossing(args, &verdicts, &simulation)?);
+        computed.tables.push(region_table(&regions(&all, args.statistic), args.statistic));
     }
     let Some((interface, abilities)) = found.zip(abilities) else {
-        return open.finish(&run_of("signal-advise", &open, computed), &[]);
+        let run = run_of("signal-advise", &open, computed);
+        return open.finish(&run, &args.pictures.of(&run));
     };
     let (scheme, low_hz, name) =
         (verdicts[0].scheme, args.rate.low_hz, interface.name().to_owned());
@@ -240,7 +246,9 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
         computed.tables.push(applied.table());
     }
     let scripts = if lines.is_empty() { Vec::new() } else { nic::scripts(&lines) };
-    let exit = open.finish(&run_of("signal-advise", &open, computed), &scripts)?;
+    let run = run_of("signal-advise", &open, computed);
+    let attachments = [scripts, args.pictures.of(&run)].concat();
+    let exit = open.finish(&run, &attachments)?;
     let is_for_people = args.results.printing.format() == Format::Table;
     match applied {
         // Now that the run is recorded: until here, everything is restored if this ends.

@@ -9,6 +9,7 @@ use lab::experiment::BenchError;
 use lab::signal::{Load, Part, Plan, Rig};
 use live::host::{Root, host_facts, run_host_block};
 use live::signal::{CARD_WINDOW_MAX, CardSettings, LiveSignal, SignalSettings, VethPolling};
+use record::Run;
 use serde_json::{Map, Value as Json, json};
 use signalling::Scheme;
 
@@ -18,6 +19,7 @@ use crate::console::Redraw;
 use crate::options::{
     On, ResultArgs, Usage, duration_between, help_with_exit_codes, one_cpu, online_cpus, unique,
 };
+use crate::pictures::PictureArgs;
 use crate::run::{OpenRun, stop_on_signals};
 
 /// Measure CPU use and latency of interrupts, polling and clocked interrupts
@@ -26,7 +28,7 @@ use crate::run::{OpenRun, stop_on_signals};
   irqlab signal run                                    two threads, a ring and an eventfd
   irqlab signal run --rates 1k,20k,100k --schemes interrupt,clocked:1ms,spin
   sudo irqlab signal run --rig veth                    the kernel's network stack
-  sudo irqlab signal run --rig veth --parts throughput --loads idle,busy
+  sudo irqlab signal run --rig veth --parts throughput --loads idle,busy --pictures
   sudo irqlab signal run --rig veth --napi threaded
   sudo irqlab signal run --nic eth0 --peer 192.0.2.7:7007 --schemes drain,coalesced:32,50us,spin
                                                        a network card; irqlab echo runs on the peer"))]
@@ -98,6 +100,8 @@ pub struct RunArgs {
     seed: u64,
     #[command(flatten)]
     results: ResultArgs,
+    #[command(flatten)]
+    pictures: PictureArgs,
 }
 
 /// Schemes of a list; commas are inside of schemes, too.
@@ -255,5 +259,6 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         work_additions: args.work,
         stop: stop_on_signals()?,
     })?;
-    Ok(open.measure(&plan, context, &mut bench, Redraw::EachStep, |_, _| Vec::new())?.0)
+    let pictures = |run: &Run, _: &_| args.pictures.of(run);
+    Ok(open.measure(&plan, context, &mut bench, Redraw::EachStep, pictures)?.0)
 }
