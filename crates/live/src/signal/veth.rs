@@ -47,6 +47,8 @@ const POLLING_TIMEOUT_NS: u64 = 10_000_000;
 /// How long a setting takes until no timer of the one before runs any more, and the first packet until
 /// it has arrived.
 const RESET_TIME: Duration = Duration::from_millis(20);
+/// And how long the first packet may take on a busy machine.
+const FIRST_PACKET_TIME: Duration = Duration::from_secs(5);
 /// Messages of a bulk transfer, as in the paper.
 const MESSAGE_BYTES: usize = 32 * 1024;
 /// Requests per second of the round trips; payload as in section 8.3 of the paper.
@@ -104,7 +106,10 @@ impl Veth {
         veth.kick(&socket, sender_cpu)?; // the ends learn each other's addresses
         veth.kick(&socket, sender_cpu)?;
         let mut packet = [0; EVENT_BYTES];
-        socket.recv(&mut packet).map_err(|error| failed("the first packet", &error))?;
+        let received = socket
+            .set_read_timeout(Some(FIRST_PACKET_TIME))
+            .and_then(|()| socket.recv(&mut packet));
+        received.map_err(|error| failed("the first packet", &error))?;
         match socket_option(&socket, SO_INCOMING_NAPI_ID) {
             Ok(0) => Err(BenchError::Unavailable {
                 reason: "packets bypass NAPI on this kernel's veth".to_owned(),
