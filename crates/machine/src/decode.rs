@@ -11,7 +11,7 @@ use iced_x86::{
     UsedMemory,
 };
 
-use crate::core::{Instruction, Register, Special, Unit};
+use crate::core::{self, Instruction, Register, Special, Unit};
 use crate::predict::BranchKind;
 
 /// Longest instruction, bytes.
@@ -287,6 +287,10 @@ fn prepare(decoded: &X86, info: &InstructionInfo) -> Instruction {
     // A return from an interrupt is not a branch: it is not predicted.
     let branch = branch(decoded.flow_control()).filter(|_| !special.ends_flow());
     let mut one = Instruction::nothing(0).doing(special);
+    if matches!(special, Special::StoreFence | Special::FlushLine) {
+        // They have a place in the store buffer.
+        one = one.storing(&[]);
+    }
     let mut addresses = Vec::new();
     for memory in info.used_memory().iter().filter(is_accessed) {
         let registers = [memory.base(), memory.index()];
@@ -307,10 +311,115 @@ fn prepare(decoded: &X86, info: &InstructionInfo) -> Instruction {
     if let Some(kind) = branch {
         one = one.branching(kind);
     }
+    if is_register_move(decoded) {
+        one = one.moving_register();
+    }
+    if is_zeroing(decoded) {
+        one = one.zeroing();
+    }
     match unit(decoded, branch.is_some(), one.loads() || one.stores(), &used.written) {
-        Some(unit) => one.executed_by(unit),
+        Some(unit) => match operation(decoded, unit) {
+            Some(operation) => one.executed_by(unit).as_operation(operation),
+            None => one.executed_by(unit),
+        },
         None => one,
     }
+}
+
+/// Whether it moves all of a register to another of the same kind.
+fn is_register_move(decoded: &X86) -> bool {
+    let [to, from] = [decoded.op0_register(), decoded.op1_register()];
+    let whole = |name: X86Register| name.is_gpr32() || name.is_gpr64() || name.is_vector_register();
+    decoded.op_count() == 2
+        && whole(to)
+        && from.size() == to.size()
+        && from.is_vector_register() == to.is_vector_register()
+        && is_move(decoded.mnemonic())
+        && !matches!(decoded.mnemonic(), Mnemonic::Movss | Mnemonic::Movsd | Mnemonic::Movbe)
+}
+
+/// Whether the result is zero, whatever was in the registers.
+fn is_zeroing(decoded: &X86) -> bool {
+    let operands = decoded.op_count();
+    let same = operands >= 2
+        && decoded.op_register(operands - 1) != X86Register::None
+        && decoded.op_register(operands - 1) == decoded.op_register(operands - 2);
+    same && matches!(
+        decoded.mnemonic(),
+        Mnemonic::Xor
+            | Mnemonic::Sub
+            | Mnemonic::Pxor
+            | Mnemonic::Xorps
+            | Mnemonic::Xorpd
+            | Mnemonic::Vpxor
+            | Mnemonic::Vxorps
+            | Mnemonic::Vxorpd
+    )
+}
+
+/// The operation, if it has a latency of its own on its unit.
+fn operation(decoded: &X86, unit: Unit) -> Option<core::Operation> {
+    use core::Operation as Own;
+    let own = match (decoded.mnemonic(), unit) {
+        (Mnemonic::Lea, _) => {
+            let index = decoded.memory_index() != X86Register::None;
+            let parts = u32::from(decoded.memory_base() != X86Register::None)
+                + u32::from(index)
+                + u32::from(decoded.memory_displ_size() != 0);
+            let complex = parts == 3 || index && decoded.memory_index_scale() > 1;
+            return complex.then_some(Own::LeaThree);
+        }
+        (Mnemonic::Tzcnt | Mnemonic::Lzcnt, _) => Own::BitCount,
+        (Mnemonic::Bsf | Mnemonic::Bsr, _) => Own::BitScan,
+        (Mnemonic::Pdep | Mnemonic::Pext, _) => Own::BitDeposit,
+        (Mnemonic::Crc32, _) => Own::Crc32,
+        (_, Unit::Divide) if operand_bytes(decoded) <= 4 => Own::Divide32,
+        (_, Unit::FloatMultiply) if is_product(decoded) => Own::FloatMultiplyOnly,
+        (_, Unit::FloatDivide) if is_root(decoded) => Own::FloatRoot,
+        (_, Unit::FloatAdd) if crosses(decoded) => Own::Convert,
+        (_, Unit::Shuffle) => match name(decoded) {
+            name if name.starts_with("aes") => Own::Aes,
+            name if name.starts_with("sha") => Own::Sha,
+            _ if crosses(decoded) => Own::Cross,
+            _ => return None,
+        },
+        _ => return None,
+    };
+    Some(own)
+}
+
+/// The size of the operand of a division: it has one, in a register or in memory.
+fn operand_bytes(decoded: &X86) -> usize {
+    match decoded.op0_kind() {
+        OpKind::Register => decoded.op0_register().size(),
+        _ => decoded.memory_size().size(),
+    }
+}
+
+/// The start of its name, in small letters, without the V of vector extensions.
+fn name(decoded: &X86) -> String {
+    let name = format!("{:?}", decoded.mnemonic());
+    name.strip_prefix('V').unwrap_or(&name).to_ascii_lowercase()
+}
+
+fn is_product(decoded: &X86) -> bool {
+    name(decoded).starts_with("mul")
+}
+
+fn is_root(decoded: &X86) -> bool {
+    let name = name(decoded);
+    name.starts_with("sqrt") || name.starts_with("fsqrt")
+}
+
+/// Whether one of its registers is a vector register and one is a general one.
+fn crosses(decoded: &X86) -> bool {
+    let of_operand = |operand| (decoded.op_kind(operand), decoded.op_register(operand));
+    let has = |is: fn(X86Register) -> bool| {
+        (0..decoded.op_count())
+            .map(of_operand)
+            .any(|(kind, name)| kind == OpKind::Register && is(name))
+    };
+    has(X86Register::is_gpr) && has(X86Register::is_vector_register)
 }
 
 /// How an instruction uses registers.
@@ -389,8 +498,9 @@ fn has_vector(decoded: &X86) -> bool {
 impl Instruction {
     /// Sets the unit that executes it.
     fn executed_by(mut self, unit: Unit) -> Instruction {
+        let latency = Instruction::of(unit);
         self.unit = Some(unit);
-        self
+        self.with_latency_of(latency)
     }
 }
 
@@ -431,8 +541,6 @@ fn special(decoded: &X86) -> Special {
         Mnemonic::Cpuid
         | Mnemonic::Invd
         | Mnemonic::Invept
-        | Mnemonic::Invlpg
-        | Mnemonic::Invpcid
         | Mnemonic::Invvpid
         | Mnemonic::Lgdt
         | Mnemonic::Lidt
@@ -441,9 +549,27 @@ fn special(decoded: &X86) -> Special {
         | Mnemonic::Ltr
         | Mnemonic::Rsm
         | Mnemonic::Serialize
-        | Mnemonic::Wbinvd
-        | Mnemonic::Wrmsr => Special::Serialise,
-        Mnemonic::Mov if moves_to_control(decoded) => Special::Serialise,
+        | Mnemonic::Wbinvd => Special::Serialise,
+        Mnemonic::Wrmsr => Special::WriteMsr,
+        Mnemonic::Invlpg | Mnemonic::Invpcid => Special::InvalidatePage,
+        Mnemonic::Mov if moves_to_control(decoded) => Special::WriteControl,
+        Mnemonic::In
+        | Mnemonic::Out
+        | Mnemonic::Insb
+        | Mnemonic::Insw
+        | Mnemonic::Insd
+        | Mnemonic::Outsb
+        | Mnemonic::Outsw
+        | Mnemonic::Outsd => Special::Port,
+        Mnemonic::Rdtsc => Special::ReadClock,
+        Mnemonic::Rdtscp => Special::ReadClockOrdered,
+        Mnemonic::Rdmsr | Mnemonic::Rdpmc => Special::ReadMsr,
+        Mnemonic::Swapgs => Special::SwapGs,
+        Mnemonic::Cli | Mnemonic::Sti | Mnemonic::Popf | Mnemonic::Popfd | Mnemonic::Popfq => {
+            Special::WriteFlags
+        }
+        Mnemonic::Sfence => Special::StoreFence,
+        Mnemonic::Clflush | Mnemonic::Clflushopt | Mnemonic::Clwb => Special::FlushLine,
         Mnemonic::Lfence => Special::Fence,
         Mnemonic::Mfence => Special::Barrier,
         Mnemonic::Pause => Special::Pause,
@@ -466,24 +592,7 @@ fn writes_memory(decoded: &X86) -> bool {
 fn has_many_steps(decoded: &X86) -> bool {
     matches!(
         decoded.mnemonic(),
-        Mnemonic::Rdtsc
-            | Mnemonic::Rdtscp
-            | Mnemonic::Rdpmc
-            | Mnemonic::Rdmsr
-            | Mnemonic::In
-            | Mnemonic::Out
-            | Mnemonic::Insb
-            | Mnemonic::Insw
-            | Mnemonic::Insd
-            | Mnemonic::Outsb
-            | Mnemonic::Outsw
-            | Mnemonic::Outsd
-            | Mnemonic::Rdrand
-            | Mnemonic::Rdseed
-            | Mnemonic::Xgetbv
-            | Mnemonic::Xsetbv
-            | Mnemonic::Swapgs
-            | Mnemonic::Emms
+        Mnemonic::Rdrand | Mnemonic::Rdseed | Mnemonic::Xgetbv | Mnemonic::Xsetbv | Mnemonic::Emms
     )
 }
 
@@ -556,8 +665,7 @@ fn is_move(mnemonic: Mnemonic) -> bool {
 /// The unit of an operation on vector, mask or x87 registers, by the start of its name: there are
 /// about a thousand of them.
 fn vector_unit(decoded: &X86) -> Unit {
-    let name = format!("{:?}", decoded.mnemonic());
-    let name = name.strip_prefix('V').unwrap_or(&name).to_ascii_lowercase();
+    let name = name(decoded);
     let starts_with = |with: &[&str]| with.iter().any(|with| name.starts_with(with));
     if starts_with(&["div", "sqrt", "fdiv", "fsqrt", "fidiv", "rsqrt14", "fprem"]) {
         Unit::FloatDivide
@@ -570,6 +678,25 @@ fn vector_unit(decoded: &X86) -> Unit {
         "comi", "ucomi", "fcom", "fucom", "round", "hadd", "hsub", "fild", "fist",
     ]) {
         Unit::FloatAdd
+    } else if crosses(decoded)
+        || starts_with(&[
+            "pshuf",
+            "shuf",
+            "perm",
+            "punpck",
+            "unpck",
+            "pack",
+            "palign",
+            "aes",
+            "sha",
+            "pclmul",
+            "insert",
+            "extract",
+            "broadcast",
+            "pbroadcast",
+        ])
+    {
+        Unit::Shuffle
     } else {
         Unit::Vector
     }
@@ -690,24 +817,32 @@ mod tests {
 
     #[test]
     fn special_behaviour_is_recognised() {
-        let expected: [(&[u8], Special); 17] = [
-            (&[0x0f, 0xa2], Special::Serialise),             // cpuid
-            (&[0x0f, 0x22, 0xd8], Special::Serialise),       // mov %rax, %cr3
-            (&[0x0f, 0x20, 0xd8], Special::None),            // mov %cr3, %rax
-            (&[0x0f, 0x30], Special::Serialise),             // wrmsr
-            (&[0x0f, 0x01, 0x3f], Special::Serialise),       // invlpg (%rdi)
-            (&[0x48, 0xcf], Special::InterruptReturn),       // iretq
-            (&[0x0f, 0x05], Special::SystemCall),            // syscall
-            (&[0xcd, 0x80], Special::SystemCall),            // int $0x80
-            (&[0x48, 0x0f, 0x07], Special::SystemReturn),    // sysretq
-            (&[0x0f, 0xae, 0xe8], Special::Fence),           // lfence
-            (&[0x0f, 0xae, 0xf0], Special::Barrier),         // mfence
-            (&[0xf3, 0x90], Special::Pause),                 // pause
-            (&[0x48, 0x87, 0x03], Special::Atomic),          // xchg %rax, (%rbx)
-            (&[0x48, 0x87, 0xc3], Special::None),            // xchg %rax, %rbx
-            (&[0x0f, 0x31], Special::Microcode),             // rdtsc
-            (&[0x48, 0x0f, 0xae, 0x00], Special::Microcode), // fxsave64 (%rax)
-            (&[0x06], Special::Fence),                       // none of 64-bit code
+        let expected: [(&[u8], Special); 25] = [
+            (&[0x0f, 0xa2], Special::Serialise),              // cpuid
+            (&[0x0f, 0x22, 0xd8], Special::WriteControl),     // mov %rax, %cr3
+            (&[0x0f, 0x20, 0xd8], Special::None),             // mov %cr3, %rax
+            (&[0x0f, 0x30], Special::WriteMsr),               // wrmsr
+            (&[0x0f, 0x32], Special::ReadMsr),                // rdmsr
+            (&[0x0f, 0x01, 0x3f], Special::InvalidatePage),   // invlpg (%rdi)
+            (&[0x0f, 0x01, 0xf8], Special::SwapGs),           // swapgs
+            (&[0xfa], Special::WriteFlags),                   // cli
+            (&[0x9d], Special::WriteFlags),                   // popfq
+            (&[0xee], Special::Port),                         // out %al, (%dx)
+            (&[0x0f, 0xae, 0xf8], Special::StoreFence),       // sfence
+            (&[0x0f, 0xae, 0x3f], Special::FlushLine),        // clflush (%rdi)
+            (&[0x0f, 0x01, 0xf9], Special::ReadClockOrdered), // rdtscp
+            (&[0x48, 0xcf], Special::InterruptReturn),        // iretq
+            (&[0x0f, 0x05], Special::SystemCall),             // syscall
+            (&[0xcd, 0x80], Special::SystemCall),             // int $0x80
+            (&[0x48, 0x0f, 0x07], Special::SystemReturn),     // sysretq
+            (&[0x0f, 0xae, 0xe8], Special::Fence),            // lfence
+            (&[0x0f, 0xae, 0xf0], Special::Barrier),          // mfence
+            (&[0xf3, 0x90], Special::Pause),                  // pause
+            (&[0x48, 0x87, 0x03], Special::Atomic),           // xchg %rax, (%rbx)
+            (&[0x48, 0x87, 0xc3], Special::None),             // xchg %rax, %rbx
+            (&[0x0f, 0x31], Special::ReadClock),              // rdtsc
+            (&[0x48, 0x0f, 0xae, 0x00], Special::Microcode),  // fxsave64 (%rax)
+            (&[0x06], Special::Fence),                        // none of 64-bit code
         ];
         for (bytes, special) in expected {
             assert_eq!(decode(bytes).special(), special, "{bytes:02x?}");

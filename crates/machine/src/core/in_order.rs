@@ -134,7 +134,8 @@ impl InOrderCore {
     /// An interrupt or exception comes after the last instruction.
     pub fn interrupt(&mut self) {
         self.retirement.counts.interrupts += 1;
-        self.front.resume_at(self.retirement.cycle() + self.latencies.interrupt);
+        let (retired, left) = (self.retirement.cycle(), self.stores.all_left());
+        self.front.resume_at(self.latencies.interrupted(retired, left));
         self.front.forget_line();
     }
 
@@ -197,7 +198,7 @@ impl InOrderCore {
             let (cycle, missed) = self.stores.place();
             until = until.max(ReadyTime::new(cycle, missed));
         }
-        if one.special.orders_memory() {
+        if one.special.orders_memory() || one.special.drains_stores() {
             until = until.at_least(self.stores.all_left());
         }
         if one.loads() {
@@ -264,8 +265,8 @@ impl InOrderCore {
 
     /// When the result of an instruction is ready.
     fn execute(&self, one: &Instruction, issued: u64, loaded: ReadyTime) -> ReadyTime {
-        let latency = one.unit.map_or(0, |unit| self.latencies.of(unit));
-        let latency = latency + self.latencies.special(one.special);
+        let latency = one.unit.map_or(0, |_| self.latencies.executed(one));
+        let latency = latency + self.latencies.executing(one.special);
         let least = issued + 1;
         ReadyTime::new((loaded.cycle() + latency).max(least), loaded.missed())
     }
@@ -313,7 +314,7 @@ impl InOrderCore {
         if special.drains() {
             self.front.resume_at(done);
         }
-        if special == Special::Pause {
+        if special.stops_fetch() {
             self.front.resume_at(issued + self.latencies.special(special));
         }
         if special.orders_memory() {

@@ -26,10 +26,44 @@ pub enum Unit {
     Load,
     /// Stores.
     Store,
+    /// Vector registers: shuffles, AES, SHA, and moves from and to other registers.
+    Shuffle,
 }
 
 /// The number of kinds of units.
-pub(super) const UNITS: usize = 10;
+pub(super) const UNITS: usize = 11;
+
+/// Operations with a latency of their own on the unit that executes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// `lea` of three parts or with a scaled index.
+    LeaThree,
+    /// `tzcnt`, `lzcnt`.
+    BitCount,
+    /// `bsf`, `bsr`.
+    BitScan,
+    /// `pdep`, `pext`.
+    BitDeposit,
+    /// `crc32`.
+    Crc32,
+    /// An integer division of 32 bits or less.
+    Divide32,
+    /// A multiplication of floating point without an addition.
+    FloatMultiplyOnly,
+    /// A root.
+    FloatRoot,
+    /// A conversion between integer and floating-point registers.
+    Convert,
+    /// A move between integer and vector registers.
+    Cross,
+    /// `aesenc` and the like.
+    Aes,
+    /// `sha256rnds2` and the like.
+    Sha,
+}
+
+/// The number of kinds of [`Operation`].
+pub(super) const OPERATIONS: usize = 12;
 
 /// The effect of an instruction other than reading and writing registers and memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,28 +71,51 @@ pub enum Special {
     /// Nothing.
     #[default]
     None,
-    /// Takes many micro-operations.
+    /// Takes many micro-operations, which nothing enters between.
     Microcode,
+    /// Reads the clock: `rdtsc`.
+    ReadClock,
+    /// Reads a model-specific register: `rdmsr`, `rdpmc`.
+    ReadMsr,
+    /// Exchanges the kernel's and the user's GS base.
+    SwapGs,
+    /// Changes whether interrupts are let through: `cli`, `sti`, `popf`.
+    WriteFlags,
     /// Stops fetch for a while.
     Pause,
+    /// Takes a place among the stores: `sfence`.
+    StoreFence,
+    /// Writes a line back and drops it, in order with the stores: `clflush`.
+    FlushLine,
     /// A locked access: it is ordered after all earlier stores and before all later loads.
     Atomic,
     /// The same without an access, such as `mfence`.
     Barrier,
-    /// Waits for all earlier instructions, and delays all later ones.
+    /// Waits for all earlier instructions, and delays all later ones: `lfence`.
     Fence,
-    /// The same, and takes long, such as `cpuid`.
-    Serialise,
+    /// The same, and reads the clock: `rdtscp`.
+    ReadClockOrdered,
     /// Enters the kernel.
     SystemCall,
     /// Leaves the kernel.
     SystemReturn,
-    /// Leaves an interrupt.
+    /// Waits for all earlier instructions and stores, delays all later ones, and takes long, such
+    /// as `cpuid`.
+    Serialise,
+    /// The same: a write of a control register.
+    WriteControl,
+    /// The same: `wrmsr`.
+    WriteMsr,
+    /// The same: `invlpg`, `invpcid`.
+    InvalidatePage,
+    /// The same: `in`, `out`. (Intel's manual, volume 3, 11.10: I/O drains the store buffer.)
+    Port,
+    /// Leaves an interrupt, as serialising as these.
     InterruptReturn,
 }
 
 /// The number of kinds of [`Special`].
-pub(super) const SPECIALS: usize = 10;
+pub(super) const SPECIALS: usize = 22;
 
 impl Special {
     /// Whether it waits for all earlier instructions and delays all later ones.
@@ -66,17 +123,26 @@ impl Special {
         self as u8 >= Special::Fence as u8
     }
 
+    /// Whether it waits until all earlier stores are in the cache, as well.
+    pub(super) fn drains_stores(self) -> bool {
+        self as u8 >= Special::Serialise as u8
+    }
+
     /// Whether execution continues elsewhere, without a prediction.
     pub(crate) fn ends_flow(self) -> bool {
-        self as u8 >= Special::SystemCall as u8
+        matches!(self, Special::SystemCall | Special::SystemReturn | Special::InterruptReturn)
     }
 
     /// Whether it is ordered after all earlier stores and before all later loads.
     pub(super) fn orders_memory(self) -> bool {
         matches!(self, Special::Atomic | Special::Barrier)
     }
-}
 
+    /// Whether nothing else is fetched while its micro-operations enter.
+    pub(super) fn stops_fetch(self) -> bool {
+        (Special::Microcode as u8..=Special::Pause as u8).contains(&(self as u8))
+    }
+}
 /// A register, or a group of registers that dependences treat as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Register(u8);
@@ -140,6 +206,10 @@ const STORES: u8 = 2;
 pub(super) const STACK: u8 = 4;
 pub(super) const NEW_LINE: u8 = 8;
 const PLAIN: u8 = 16;
+/// A move between registers of a kind.
+const MOVES_REGISTER: u8 = 32;
+/// The result is zero, whatever was in the register.
+const ZEROES: u8 = 64;
 
 /// An instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,6 +219,8 @@ pub struct Instruction {
     pub(super) writes: [u8; WRITES],
     pub(super) moves: [u8; MOVES],
     pub(crate) unit: Option<Unit>,
+    /// The index of its latency: that of its unit, or of an [`Operation`] after all units.
+    pub(super) latency: u8,
     pub(super) special: Special,
     pub(super) branch: Option<BranchKind>,
     pub(super) flags: u8,
@@ -178,6 +250,7 @@ impl Instruction {
             writes: [NOWHERE; WRITES],
             moves: [NOWHERE; MOVES],
             unit: None,
+            latency: 0,
             special: Special::None,
             branch: None,
             flags: 0,
@@ -189,7 +262,34 @@ impl Instruction {
     /// Returns an operation of a unit, of 4 bytes.
     #[must_use]
     pub fn of(unit: Unit) -> Instruction {
-        Instruction { unit: Some(unit), ..Instruction::nothing(4) }
+        Instruction { unit: Some(unit), latency: unit as u8, ..Instruction::nothing(4) }
+    }
+
+    /// It takes the latency of this operation.
+    #[must_use]
+    pub fn as_operation(mut self, operation: Operation) -> Instruction {
+        self.latency = (UNITS + operation as usize) as u8;
+        self
+    }
+
+    /// It takes the latency of another instruction.
+    pub(crate) fn with_latency_of(mut self, other: Instruction) -> Instruction {
+        self.latency = other.latency;
+        self
+    }
+
+    /// It moves a register to another of the same kind.
+    #[must_use]
+    pub fn moving_register(mut self) -> Instruction {
+        self.flags |= MOVES_REGISTER;
+        self
+    }
+
+    /// Its result is zero, whatever was in the register.
+    #[must_use]
+    pub fn zeroing(mut self) -> Instruction {
+        self.flags |= ZEROES;
+        self
     }
 
     fn or_serialise(mut self, fits: bool) -> Instruction {
@@ -291,7 +391,6 @@ impl Instruction {
             && !self.stores()
             && self.special == Special::None
             && self.branch.is_none()
-            && self.unit.is_some()
             && self.addresses == [NOTHING; ADDRESSES]
             && self.moves == [NOWHERE; MOVES];
         self.flags = self.flags & !PLAIN | if plain { PLAIN } else { 0 };
@@ -334,12 +433,35 @@ impl Instruction {
 }
 
 /// The properties of a core that its templates depend on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     /// Size of a line of instructions as a power of two.
     pub line_shift: u32,
     /// See [`FrontModel::follows_stack`](super::FrontModel::follows_stack).
     pub follows_stack: bool,
+    /// See [`FrontModel::eliminates_moves`](super::FrontModel::eliminates_moves).
+    pub eliminates_moves: bool,
+    /// See [`FrontModel::eliminates_zeroing`](super::FrontModel::eliminates_zeroing).
+    pub eliminates_zeroing: bool,
+}
+
+impl Layout {
+    /// The properties of a core whose L1I has lines of `line_bytes`, a power of two.
+    #[must_use]
+    pub fn of(model: &super::CoreModel, line_bytes: u64) -> Layout {
+        Layout {
+            line_shift: line_bytes.ilog2(),
+            follows_stack: model.front.follows_stack,
+            eliminates_moves: model.front.eliminates_moves,
+            eliminates_zeroing: model.front.eliminates_zeroing,
+        }
+    }
+
+    /// The flags of instructions that renaming registers executes.
+    fn eliminated(self) -> u8 {
+        (if self.eliminates_moves { MOVES_REGISTER } else { 0 })
+            | if self.eliminates_zeroing { ZEROES } else { 0 }
+    }
 }
 
 /// A block of instructions that execute one after the other. Only the last one may be a branch.
@@ -371,6 +493,9 @@ impl Template {
             let mut one = *one;
             if layout.follows_stack && one.flags & STACK != 0 {
                 one = one.without_stack();
+            }
+            if one.flags & layout.eliminated() != 0 {
+                one.unit = None;
             }
             one.offset = offset;
             offset = offset.saturating_add(one.bytes.into());

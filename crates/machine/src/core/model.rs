@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::instruction::{OPERATIONS, UNITS, Unit};
 use crate::model::{CacheModel, ModelError, Replacement};
 use crate::predict::PredictorModel;
 
@@ -48,6 +49,12 @@ pub struct FrontModel {
     /// they don't wait for each other.
     #[serde(default)]
     pub follows_stack: bool,
+    /// Whether moves between registers of a kind are done by renaming: without a unit or latency.
+    #[serde(default)]
+    pub eliminates_moves: bool,
+    /// Whether operations whose result is always zero, such as `xor %eax, %eax`, need no unit.
+    #[serde(default)]
+    pub eliminates_zeroing: bool,
     /// A cache of decoded instructions: a trace cache or a micro-operation cache.
     #[serde(default)]
     pub decoded: Option<DecodedModel>,
@@ -127,6 +134,63 @@ pub struct UnitsModel {
     pub load: UnitModel,
     /// Stores, until they can retire. As many leave for the cache per cycle.
     pub store: UnitModel,
+    /// Shuffles, AES, SHA, moves between integer and vector registers; else as `vector`.
+    #[serde(default)]
+    pub shuffle: Option<UnitModel>,
+    /// Latencies of single operations.
+    #[serde(default)]
+    pub of: OperationLatencies,
+}
+
+/// Latencies of single operations; absent ones take that of their unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OperationLatencies {
+    /// `lea` of three parts or with a scaled index.
+    pub lea_three_cycles: Option<u32>,
+    /// `tzcnt`, `lzcnt`.
+    pub bit_count_cycles: Option<u32>,
+    /// `bsf`, `bsr`.
+    pub bit_scan_cycles: Option<u32>,
+    /// `pdep`, `pext`.
+    pub bit_deposit_cycles: Option<u32>,
+    /// `crc32`.
+    pub crc32_cycles: Option<u32>,
+    /// Integer division of 32 bits or less.
+    pub divide32_cycles: Option<u32>,
+    /// Multiplication of floating point without an addition.
+    pub float_multiply_only_cycles: Option<u32>,
+    /// Roots.
+    pub float_root_cycles: Option<u32>,
+    /// Conversions between integer and floating-point registers.
+    pub convert_cycles: Option<u32>,
+    /// Moves between integer and vector registers.
+    pub cross_cycles: Option<u32>,
+    /// `aesenc` and the like.
+    pub aes_cycles: Option<u32>,
+    /// `sha256rnds2` and the like.
+    pub sha_cycles: Option<u32>,
+}
+
+impl OperationLatencies {
+    /// Each with its name and the unit that executes it, in the order of
+    /// [`Operation`](super::Operation).
+    pub(super) fn all(&self) -> [(&'static str, Option<u32>, Unit); OPERATIONS] {
+        [
+            ("lea_three_cycles", self.lea_three_cycles, Unit::Integer),
+            ("bit_count_cycles", self.bit_count_cycles, Unit::Integer),
+            ("bit_scan_cycles", self.bit_scan_cycles, Unit::Integer),
+            ("bit_deposit_cycles", self.bit_deposit_cycles, Unit::Integer),
+            ("crc32_cycles", self.crc32_cycles, Unit::Integer),
+            ("divide32_cycles", self.divide32_cycles, Unit::Divide),
+            ("float_multiply_only_cycles", self.float_multiply_only_cycles, Unit::FloatMultiply),
+            ("float_root_cycles", self.float_root_cycles, Unit::FloatDivide),
+            ("convert_cycles", self.convert_cycles, Unit::FloatAdd),
+            ("cross_cycles", self.cross_cycles, Unit::Shuffle),
+            ("aes_cycles", self.aes_cycles, Unit::Shuffle),
+            ("sha_cycles", self.sha_cycles, Unit::Shuffle),
+        ]
+    }
 }
 
 /// Loads and stores that are under way.
@@ -161,12 +225,68 @@ pub struct EventsModel {
     pub system_return_cycles: u32,
     /// Instructions that wait for all earlier ones and delay all later ones.
     pub serialise_cycles: u32,
-    /// Locked instructions and `mfence`, besides what they wait for.
+    /// Locked instructions, besides what they wait for.
     pub atomic_cycles: u32,
     /// `pause`.
     pub pause_cycles: u32,
-    /// Instructions of many steps: `rdtsc`, `in`, `xsave`.
+    /// Instructions of many steps, such as `xsave`.
     pub microcode_cycles: u32,
+    /// Whether an interrupt waits until all earlier stores are in the cache, as on x86 (Intel's
+    /// manual, volume 3, 11.10).
+    #[serde(default)]
+    pub interrupt_drains_stores: bool,
+    /// Single instructions that take something else than their class.
+    #[serde(default)]
+    pub of: SingleCosts,
+}
+
+/// Cycles of single instructions; absent ones take those of their class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SingleCosts {
+    /// `mfence`; else as a locked instruction.
+    pub mfence_cycles: Option<u32>,
+    /// `lfence`; else 0: no more than it waits for.
+    pub lfence_cycles: Option<u32>,
+    /// `clflush`, `clflushopt`, `clwb`, until the line is written back; else 0.
+    pub clflush_cycles: Option<u32>,
+    /// `rdtsc`; else `microcode_cycles`.
+    pub rdtsc_cycles: Option<u32>,
+    /// `rdtscp`, after all earlier instructions; else that of `rdtsc`.
+    pub rdtscp_cycles: Option<u32>,
+    /// `rdmsr`, `rdpmc`; else `microcode_cycles`.
+    pub rdmsr_cycles: Option<u32>,
+    /// `wrmsr`; else `serialise_cycles`.
+    pub wrmsr_cycles: Option<u32>,
+    /// A write of a control or debug register; else `serialise_cycles`.
+    pub mov_cr_cycles: Option<u32>,
+    /// `invlpg`, `invpcid`; else `serialise_cycles`.
+    pub invlpg_cycles: Option<u32>,
+    /// `swapgs`; else `microcode_cycles`.
+    pub swapgs_cycles: Option<u32>,
+    /// `cli`, `sti`, `popf`; else 0: as any operation.
+    pub popf_cycles: Option<u32>,
+    /// `in`, `out`, besides what the device takes; else `microcode_cycles`.
+    pub port_cycles: Option<u32>,
+}
+
+impl SingleCosts {
+    fn all(&self) -> [(&'static str, Option<u32>); 12] {
+        [
+            ("mfence_cycles", self.mfence_cycles),
+            ("lfence_cycles", self.lfence_cycles),
+            ("clflush_cycles", self.clflush_cycles),
+            ("rdtsc_cycles", self.rdtsc_cycles),
+            ("rdtscp_cycles", self.rdtscp_cycles),
+            ("rdmsr_cycles", self.rdmsr_cycles),
+            ("wrmsr_cycles", self.wrmsr_cycles),
+            ("mov_cr_cycles", self.mov_cr_cycles),
+            ("invlpg_cycles", self.invlpg_cycles),
+            ("swapgs_cycles", self.swapgs_cycles),
+            ("popf_cycles", self.popf_cycles),
+            ("port_cycles", self.port_cycles),
+        ]
+    }
 }
 
 /// The widest core: a count of what issues in a cycle has four bits.
@@ -224,7 +344,7 @@ impl DecodedModel {
 
 impl UnitsModel {
     /// Each with its name, in the order of [`Unit`](super::Unit).
-    pub(super) fn all(&self) -> [(&'static str, UnitModel); 10] {
+    pub(super) fn all(&self) -> [(&'static str, UnitModel); UNITS] {
         [
             ("integer", self.integer),
             ("multiply", self.multiply),
@@ -236,6 +356,7 @@ impl UnitsModel {
             ("branch", self.branch),
             ("load", self.load),
             ("store", self.store),
+            ("shuffle", self.shuffle.unwrap_or(self.vector)),
         ]
     }
 }
@@ -255,6 +376,10 @@ impl CoreModel {
             in_range(field("count"), model.count, 1, WIDTH_MAX)?;
             in_range(field("latency_cycles"), model.latency_cycles, 1, LATENCY_MAX)?;
             in_range(field("interval_cycles"), model.interval_cycles, 1, LATENCY_MAX)?;
+        }
+        for (operation, cycles, _) in self.units.of.all() {
+            let field = format!("{name}.units.of.{operation}");
+            in_range(field, cycles.unwrap_or(1), 1, LATENCY_MAX)?;
         }
         in_range(field("data.load_entries"), self.data.load_entries, 1, WINDOW_MAX)?;
         in_range(field("data.store_entries"), self.data.store_entries, 1, WINDOW_MAX)?;
@@ -313,7 +438,9 @@ impl CoreModel {
             ("pause_cycles", events.pause_cycles),
             ("microcode_cycles", events.microcode_cycles),
         ];
-        let mut each = all.into_iter();
+        let single = events.of.all().map(|(field, cycles)| (field, cycles.unwrap_or(0)));
+        let all = all.map(|(field, cycles)| (field.to_owned(), cycles)).into_iter();
+        let mut each = all.chain(single.map(|(field, cycles)| (format!("of.{field}"), cycles)));
         each.try_for_each(|(field, cycles)| {
             in_range(format!("{name}.{field}"), cycles, 0, EVENT_CYCLES_MAX)
         })

@@ -122,7 +122,8 @@ impl OutOfOrderCore {
     /// An interrupt or exception comes after the last instruction: the front end is flushed.
     pub fn interrupt(&mut self) {
         self.retirement.counts.interrupts += 1;
-        self.front.resume_at(self.retirement.cycle() + self.latencies.interrupt);
+        let (retired, left) = (self.retirement.cycle(), self.stores.all_left());
+        self.front.resume_at(self.latencies.interrupted(retired, left));
         self.front.forget_line();
     }
 
@@ -171,7 +172,7 @@ impl OutOfOrderCore {
         let executed = self.execute::<PLAIN>(one, (entered, operands), &loaded);
         let waits = StallCauses { fetch: fetched.wait, full, data: loaded.wait, shared: (0, 0) };
         let retired = if !PLAIN && one.stores() {
-            self.store(accesses, (address, executed), waits, memory)
+            self.store(one, accesses, (address, executed), waits, memory)
         } else {
             self.retirement.retire(executed, &waits)
         };
@@ -213,6 +214,9 @@ impl OutOfOrderCore {
         }
         if !PLAIN && one.special.drains() {
             earliest = earliest.max(self.retirement.cycle());
+            if one.special.drains_stores() {
+                earliest = earliest.max(self.stores.all_left());
+            }
         }
         let mut entered = self.entering.take(earliest, self.width);
         self.ports.advance(entered);
@@ -230,11 +234,17 @@ impl OutOfOrderCore {
         (entered, operands): (u64, u64),
         loaded: &Loaded,
     ) -> u64 {
-        let latency = if PLAIN { 0 } else { self.latencies.special(one.special) };
+        let latency = if PLAIN { 0 } else { self.latencies.executing(one.special) };
         let Some(unit) = one.unit else {
             // A load or store alone, or an instruction that needs no unit.
-            self.ports.wait_until(loaded.issued);
-            return operands.max(loaded.cycle).max(entered + 1) + latency;
+            if !PLAIN {
+                self.ports.wait_until(loaded.issued);
+            }
+            let mut ready = operands.max(loaded.cycle);
+            if !PLAIN && one.special == Special::Barrier {
+                ready = ready.max(self.stores.all_left()).max(self.loads_from);
+            }
+            return ready.max(entered + 1) + latency;
         };
         let mut earliest = operands.max(loaded.cycle);
         if !PLAIN && one.special.orders_memory() {
@@ -242,7 +252,7 @@ impl OutOfOrderCore {
         }
         let issued = self.ports.reserve(earliest, unit);
         self.ports.wait_until(issued);
-        issued + self.latencies.of(unit) + latency
+        issued + self.latencies.executed(one) + latency
     }
 
     /// Issues the loads of an instruction whose address is known at `address`.
@@ -302,6 +312,7 @@ impl OutOfOrderCore {
     #[inline(always)]
     fn store<M: Memory>(
         &mut self,
+        one: &Instruction,
         accesses: &[Access],
         (address, executed): (u64, u64),
         mut waits: StallCauses,
@@ -326,7 +337,13 @@ impl OutOfOrderCore {
             done = filled;
         }
         let retired = self.retirement.retire(done, &waits);
-        let leaves = self.stores.leave(retired.max(filled), filled > issued);
+        let flushed = if one.special == Special::FlushLine {
+            // The line is on its way out, and all that is ordered after stores waits for it.
+            self.latencies.special(one.special)
+        } else {
+            0
+        };
+        let leaves = self.stores.leave(retired.max(filled) + flushed, filled > issued);
         for store in accesses.iter().filter(|access| access.write) {
             self.stores.remember(store, executed, leaves);
         }
@@ -337,7 +354,7 @@ impl OutOfOrderCore {
         if special.drains() {
             self.front.resume_at(done);
         }
-        if special == Special::Pause {
+        if special.stops_fetch() {
             self.front.resume_at(entered + self.latencies.special(special));
         }
         if special.orders_memory() {
