@@ -1,0 +1,199 @@
+//! Kernels: loops of real instructions through the decoder and a core, in cycles per iteration.
+//! The expected figures are those of a real processor or of its manual, within a tolerance.
+
+use machine::core::{Access, ExecutedBlock, Instruction, OutOfOrderCore, Template};
+use machine::decode::Decoder;
+use machine::{CodeSpan, SystemModel};
+
+use crate::support::{Waits, layout};
+
+pub const ZEN3: &str = include_str!("../../../../machines/zen3.toml");
+const CODE: u64 = 0x40_0000;
+/// Where the register that a kernel uses as address points to.
+pub const DATA: u64 = 0x7000_0000;
+
+/// A load or store of an instruction of a kernel: the number of the instruction in the body,
+/// whether it stores, its address and its length in bytes.
+pub type Touch = (u16, bool, u64, u8);
+
+/// A loop's body: its instructions' bytes, and its accesses.
+pub struct Kernel<'k> {
+    pub code: &'k [&'k [u8]],
+    pub touches: &'k [Touch],
+}
+
+/// A loop of a core with warm caches.
+pub struct Loop {
+    core: OutOfOrderCore,
+    waits: Waits,
+}
+
+impl Loop {
+    pub fn new(machine: &str) -> Loop {
+        let machine = SystemModel::parse(machine).expect("a good machine");
+        let core = machine.core.as_ref().expect("with a core");
+        Loop { core: OutOfOrderCore::new(core, 64).expect("a window"), waits: Waits::default() }
+    }
+
+    pub fn play(&mut self, template: &Template, accesses: &[Access], next: u64) {
+        let instructions = template.len() as u32;
+        self.core.run(template, &ExecutedBlock { instructions, accesses, next }, &mut self.waits);
+    }
+
+    pub fn cycles(&self) -> u64 {
+        self.core.cycles()
+    }
+}
+
+/// A block at an address.
+pub fn template(machine: &str, address: u64, code: &[&[u8]]) -> Template {
+    let machine = SystemModel::parse(machine).expect("a good machine");
+    let layout = layout(machine.core.as_ref().expect("with a core"));
+    let mut decoder = Decoder::default();
+    let (mut at, mut target) = (address, None);
+    let mut decode = |bytes: &&[u8]| {
+        let decoded = decoder.decode(bytes, at);
+        (at, target) = (at + bytes.len() as u64, decoded.target());
+        decoder.core_instruction(&decoded)
+    };
+    let instructions: Vec<Instruction> = code.iter().map(&mut decode).collect();
+    let bytes = (at - address) as u32;
+    let span = CodeSpan { virtual_address: address, physical: address, bytes };
+    Template::new(layout, (span, None), &instructions, target)
+}
+
+pub fn access((instruction, write, address, bytes): Touch) -> Access {
+    Access { virtual_address: address, physical: Some(address), instruction, bytes, write }
+}
+
+/// Cycles of one body, in thousandths: the body is repeated 16 times in a loop that `dec %rcx` and
+/// `jnz` close, and the loop is run a thousand times after it has warmed up.
+pub fn thousandths(machine: &str, kernel: &Kernel) -> u64 {
+    const BODIES: u16 = 16;
+    let body = kernel.code.len();
+    let mut code: Vec<&[u8]> = kernel.code.repeat(BODIES.into());
+    let bytes: usize = code.iter().map(|one| one.len()).sum();
+    let back = (-((bytes + 9) as i32)).to_le_bytes();
+    let jump = [&[0x0f, 0x85], &back[..]].concat();
+    code.extend([&[0x48, 0xff, 0xc9][..], &jump]);
+    let of_body = |number: u16| {
+        let touched = move |(at, write, address, bytes)| {
+            access((at + number * body as u16, write, address, bytes))
+        };
+        kernel.touches.iter().copied().map(touched)
+    };
+    let accesses: Vec<Access> = (0..BODIES).flat_map(of_body).collect();
+    let template = template(machine, CODE, &code);
+    let mut looped = Loop::new(machine);
+    (0..300).for_each(|_| looped.play(&template, &accesses, CODE));
+    let before = looped.cycles();
+    (0..1_000).for_each(|_| looped.play(&template, &accesses, CODE));
+    (looped.cycles() - before) / u64::from(BODIES)
+}
+
+/// Checks the cycles of kernels on Zen 3, in thousandths, within a part of a hundred.
+pub fn check(kernels: &[(&str, &Kernel, u64, u64)]) {
+    let wrong = kernels.iter().filter_map(|(name, kernel, measured, percent)| {
+        let cycles = thousandths(ZEN3, kernel);
+        let apart = cycles.abs_diff(*measured) * 100 > measured * percent;
+        apart.then(|| format!("{name}: {cycles}, measured {measured}"))
+    });
+    let wrong: Vec<String> = wrong.collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// A body that accesses no memory.
+const fn code<'k>(code: &'k [&'k [u8]]) -> Kernel<'k> {
+    Kernel { code, touches: &[] }
+}
+
+const MFENCE: &[u8] = &[0x0f, 0xae, 0xf0];
+const LFENCE: &[u8] = &[0x0f, 0xae, 0xe8];
+const STORE: &[u8] = &[0x48, 0x89, 0x07]; // mov %rax, (%rdi)
+
+/// Measured: an EPYC 7003 guest, see machines/zen3.toml.
+#[test]
+fn fences_clocks_and_locks_take_what_was_measured() {
+    let clflush: &[u8] = &[0x0f, 0xae, 0x3f];
+    let rmw: &[Touch] = &[(0, false, DATA, 8), (0, true, DATA, 8)];
+    check(&[
+        ("mfence", &code(&[MFENCE]), 60_667, 5),
+        (
+            "store, mfence",
+            &Kernel { code: &[STORE, MFENCE], touches: &[(0, true, DATA, 8)] },
+            61_004,
+            5,
+        ),
+        ("lfence", &code(&[LFENCE]), 10_103, 5),
+        ("rdtsc", &code(&[&[0x0f, 0x31]]), 35_819, 5),
+        ("pause", &code(&[&[0xf3, 0x90]]), 76_665, 5),
+        ("clflush, mfence", &code(&[clflush, MFENCE]), 257_628, 5),
+        (
+            "lock xadd %rax, (%rdi)",
+            &Kernel { code: &[&[0xf0, 0x48, 0x0f, 0xc1, 0x07]], touches: rmw },
+            7_834,
+            5,
+        ),
+        (
+            "lock add $1, (%rdi)",
+            &Kernel { code: &[&[0xf0, 0x48, 0x83, 0x07, 0x01]], touches: rmw },
+            7_545,
+            10,
+        ),
+    ]);
+}
+
+/// Measured, as above; each latency is that of a chain.
+#[test]
+fn operations_take_what_was_measured() {
+    check(&[
+        ("xor %eax, %eax", &code(&[&[0x31, 0xc0], &[0x31, 0xdb]]), 2 * 168, 15),
+        (
+            "mov %rax, %rbx; mov %rbx, %rax",
+            &code(&[&[0x48, 0x89, 0xc3], &[0x48, 0x89, 0xd8]]),
+            2 * 168,
+            15,
+        ),
+        ("lea 8(%rax,%r10,4), %rax", &code(&[&[0x4a, 0x8d, 0x44, 0x90, 0x08]]), 1_990, 5),
+        ("tzcnt %rax, %rax", &code(&[&[0xf3, 0x48, 0x0f, 0xbc, 0xc0]]), 1_989, 5),
+        ("bsf %rax, %rax", &code(&[&[0x48, 0x0f, 0xbc, 0xc0]]), 2_977, 5),
+        ("pdep %r10, %rax, %rax", &code(&[&[0xc4, 0xc2, 0xfb, 0xf5, 0xc2]]), 2_969, 5),
+        ("crc32 %r10, %rax", &code(&[&[0xf2, 0x49, 0x0f, 0x38, 0xf1, 0xc2]]), 2_969, 5),
+        (
+            "xor %edx, %edx; div %r8; or %r12, %rax",
+            &code(&[&[0x31, 0xd2], &[0x49, 0xf7, 0xf0], &[0x4c, 0x09, 0xe0]]),
+            15_481,
+            5,
+        ),
+        (
+            "xor %edx, %edx; div %r8d; or %r12d, %eax",
+            &code(&[&[0x31, 0xd2], &[0x41, 0xf7, 0xf0], &[0x44, 0x09, 0xe0]]),
+            12_859,
+            5,
+        ),
+        ("mulsd %xmm1, %xmm0", &code(&[&[0xf2, 0x0f, 0x59, 0xc1]]), 2_978, 5),
+        ("vfmadd231pd %ymm1, %ymm2, %ymm0", &code(&[&[0xc4, 0xe2, 0xed, 0xb8, 0xc1]]), 3_857, 5),
+        ("sqrtsd %xmm0, %xmm0", &code(&[&[0xf2, 0x0f, 0x51, 0xc0]]), 19_904, 5),
+        (
+            "cvtsi2sd %rax, %xmm0; cvttsd2si %xmm0, %rax",
+            &code(&[&[0xf2, 0x48, 0x0f, 0x2a, 0xc0], &[0xf2, 0x48, 0x0f, 0x2c, 0xc0]]),
+            12_817,
+            10,
+        ),
+        (
+            "movq %rax, %xmm0; movq %xmm0, %rax",
+            &code(&[&[0x66, 0x48, 0x0f, 0x6e, 0xc0], &[0x66, 0x48, 0x0f, 0x7e, 0xc0]]),
+            5_969,
+            5,
+        ),
+        ("aesenc %xmm1, %xmm0", &code(&[&[0x66, 0x0f, 0x38, 0xdc, 0xc1]]), 3_961, 5),
+        ("sha256rnds2 %xmm0, %xmm2, %xmm1", &code(&[&[0x0f, 0x38, 0xcb, 0xca]]), 3_959, 5),
+        (
+            "pshufb %xmm15, %xmm0; pshufb %xmm15, %xmm1",
+            &code(&[&[0x66, 0x41, 0x0f, 0x38, 0x00, 0xc7], &[0x66, 0x41, 0x0f, 0x38, 0x00, 0xcf]]),
+            2 * 495,
+            5,
+        ),
+        ("vpaddd %ymm15, %ymm0, %ymm0", &code(&[&[0xc4, 0xc1, 0x7d, 0xfe, 0xc7]]), 995, 5),
+    ]);
+}
