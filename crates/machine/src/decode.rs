@@ -311,6 +311,13 @@ fn prepare(decoded: &X86, info: &InstructionInfo) -> Instruction {
     if let Some(kind) = branch {
         one = one.branching(kind);
     }
+    if has_vector(decoded) {
+        one = one.loading_vector();
+    } else if matches!(memory_bytes(decoded), 4 | 8) && decoded.memory_base() != X86Register::RIP
+        || decoded.is_stack_instruction()
+    {
+        one = one.with_address_form(address_form(decoded));
+    }
     if is_register_move(decoded) {
         one = one.moving_register();
     }
@@ -324,6 +331,27 @@ fn prepare(decoded: &X86, info: &InstructionInfo) -> Instruction {
         },
         None => one,
     }
+}
+
+fn memory_bytes(decoded: &X86) -> usize {
+    decoded.memory_size().size()
+}
+
+/// A number for how its address is formed; not zero. All addresses that start from the stack pointer
+/// are one form: the front end follows it.
+fn address_form(decoded: &X86) -> u16 {
+    let base = decoded.memory_base().full_register();
+    if decoded.is_stack_instruction() || base == X86Register::RSP {
+        return 1;
+    }
+    let parts = [
+        base.number() as u64,
+        decoded.memory_index().full_register() as u64,
+        decoded.memory_index_scale().into(),
+        decoded.memory_displacement64(),
+    ];
+    let mix = |mixed: u64, part: u64| (mixed ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (parts.into_iter().fold(base as u64, mix) >> 48) as u16 | 2
 }
 
 /// Whether it moves all of a register to another of the same kind.

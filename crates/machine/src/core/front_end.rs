@@ -36,7 +36,7 @@ impl WidthLimiter {
     }
 
     /// Nothing more passes in this cycle.
-    fn end_cycle(&mut self) {
+    pub(super) fn end_cycle(&mut self) {
         self.used = u32::MAX;
     }
 }

@@ -245,10 +245,10 @@ impl InOrderCore {
         for load in accesses.iter().filter(|access| !access.write) {
             self.retirement.counts.loads += 1;
             let wait = memory.load(load, issued);
-            let start = match self.stores.source(load, issued) {
+            let start = match self.stores.source(load, 0, issued) {
                 Source::Cache => issued,
                 Source::CacheAfter(left) => issued.max(left),
-                Source::Store(known) => {
+                Source::Store(known) | Source::Renamed(known) => {
                     self.retirement.counts.forwarded_loads += 1;
                     let cycle = issued.max(known) + self.latencies.forward;
                     loaded = loaded.max(ReadyTime::new(cycle, false));
@@ -292,7 +292,7 @@ impl InOrderCore {
         }
         let leaves = self.stores.leave(known.max(filled.cycle()), filled.missed());
         for store in accesses.iter().filter(|access| access.write) {
-            self.stores.remember(store, known, leaves);
+            self.stores.remember(store, 0, known, leaves);
         }
         filled
     }

@@ -201,15 +201,20 @@ const MOVES: usize = 2;
 const READS: usize = 4;
 const WRITES: usize = 3;
 
-const LOADS: u8 = 1;
-const STORES: u8 = 2;
-pub(super) const STACK: u8 = 4;
-pub(super) const NEW_LINE: u8 = 8;
-const PLAIN: u8 = 16;
+const LOADS: u16 = 1;
+const STORES: u16 = 2;
+pub(super) const STACK: u16 = 4;
+pub(super) const NEW_LINE: u16 = 8;
+const PLAIN: u16 = 16;
 /// A move between registers of a kind.
-const MOVES_REGISTER: u8 = 32;
+const MOVES_REGISTER: u16 = 32;
 /// The result is zero, whatever was in the register.
-const ZEROES: u8 = 64;
+const ZEROES: u16 = 64;
+/// What it loads goes to vector registers.
+const VECTOR: u16 = 128;
+/// A string instruction that repeats itself: it copies (`rep movs`) or fills (`rep stos`).
+const COPIES: u16 = 256;
+const FILLS: u16 = 512;
 
 /// An instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,8 +228,11 @@ pub struct Instruction {
     pub(super) latency: u8,
     pub(super) special: Special,
     pub(super) branch: Option<BranchKind>,
-    pub(super) flags: u8,
+    pub(super) flags: u16,
     pub(super) bytes: u8,
+    /// How its address is formed: equal numbers are equal forms. Zero if its value is not one of
+    /// 32 or 64 bits in a general register.
+    pub(super) address_form: u16,
     /// The offset from the start of its block.
     pub(super) offset: u16,
 }
@@ -255,6 +263,7 @@ impl Instruction {
             branch: None,
             flags: 0,
             bytes,
+            address_form: 0,
             offset: 0,
         }
     }
@@ -351,6 +360,46 @@ impl Instruction {
         self
     }
 
+    /// It moves 32 or 64 bits between a general register, or an immediate, and memory at an address
+    /// of this form.
+    #[must_use]
+    pub fn with_address_form(mut self, form: u16) -> Instruction {
+        self.address_form = form;
+        self
+    }
+
+    /// What it loads goes to vector registers.
+    #[must_use]
+    pub fn loading_vector(mut self) -> Instruction {
+        self.flags |= VECTOR;
+        self
+    }
+
+    /// It is one repetition of a string instruction that copies or, without `copies`, fills memory.
+    #[must_use]
+    pub fn repeating(mut self, copies: bool) -> Instruction {
+        self.flags |= if copies { COPIES } else { FILLS };
+        self
+    }
+
+    /// Whether what it loads goes to vector registers.
+    #[inline]
+    pub(super) fn loads_vector(&self) -> bool {
+        self.flags & VECTOR != 0
+    }
+
+    /// Whether it is one repetition of a string instruction that copies.
+    #[inline]
+    pub(super) fn copies(&self) -> bool {
+        self.flags & COPIES != 0
+    }
+
+    /// Whether it is one repetition of a string instruction that copies or fills.
+    #[inline]
+    pub(super) fn repeats(&self) -> bool {
+        self.flags & (COPIES | FILLS) != 0
+    }
+
     /// It moves the stack pointer by itself, as a push does.
     #[must_use]
     pub fn moving_stack(mut self) -> Instruction {
@@ -443,6 +492,8 @@ pub struct Layout {
     pub eliminates_moves: bool,
     /// See [`FrontModel::eliminates_zeroing`](super::FrontModel::eliminates_zeroing).
     pub eliminates_zeroing: bool,
+    /// See [`UnitsModel::shuffle`](super::UnitsModel::shuffle).
+    pub has_shuffle_unit: bool,
 }
 
 impl Layout {
@@ -454,11 +505,12 @@ impl Layout {
             follows_stack: model.front.follows_stack,
             eliminates_moves: model.front.eliminates_moves,
             eliminates_zeroing: model.front.eliminates_zeroing,
+            has_shuffle_unit: model.units.shuffle.is_some(),
         }
     }
 
     /// The flags of instructions that renaming registers executes.
-    fn eliminated(self) -> u8 {
+    fn eliminated(self) -> u16 {
         (if self.eliminates_moves { MOVES_REGISTER } else { 0 })
             | if self.eliminates_zeroing { ZEROES } else { 0 }
     }
@@ -496,6 +548,9 @@ impl Template {
             }
             if one.flags & layout.eliminated() != 0 {
                 one.unit = None;
+            }
+            if one.unit == Some(Unit::Shuffle) && !layout.has_shuffle_unit {
+                one.unit = Some(Unit::Vector);
             }
             one.offset = offset;
             offset = offset.saturating_add(one.bytes.into());

@@ -110,6 +110,10 @@ fn one() -> u32 {
     1
 }
 
+fn sixteen() -> u8 {
+    16
+}
+
 /// Units by what they do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -205,6 +209,30 @@ pub struct DataModel {
     pub mshrs: u32,
     /// The latency of store-to-load forwarding.
     pub forward_cycles: u32,
+    /// The same into a vector register; else `forward_cycles`.
+    #[serde(default)]
+    pub forward_vector_cycles: Option<u32>,
+    /// Cycles that a load waits, after the stores that it needs have left, if none of them can
+    /// forward all of it. An in-order core has none.
+    #[serde(default)]
+    pub forward_fail_cycles: u32,
+    /// Whether a load takes the register of a store whose address has the same form, without a
+    /// wait (memory renaming). Only an out-of-order core can.
+    #[serde(default)]
+    pub renames_memory: bool,
+    /// The widest access, bytes: QEMU makes several of a wide one.
+    #[serde(default = "sixteen")]
+    pub access_bytes: u8,
+    /// Loads of more than 16 bytes that can start in a cycle; absent if as many as others.
+    #[serde(default)]
+    pub wide_loads: Option<u32>,
+    /// Whether a load that crosses lines takes two of the load units.
+    #[serde(default)]
+    pub splits_take_two: bool,
+    /// Whether the stores of a cycle go to one line, and to different bytes: two of up to 16 bytes,
+    /// or a wider one; one that crosses lines takes two cycles. Without, all that units permit.
+    #[serde(default)]
+    pub stores_one_line_per_cycle: bool,
     /// Whether an in-order core stalls while a miss is served.
     #[serde(default)]
     pub blocking: bool,
@@ -385,6 +413,12 @@ impl CoreModel {
         in_range(field("data.store_entries"), self.data.store_entries, 1, WINDOW_MAX)?;
         in_range(field("data.mshrs"), self.data.mshrs, 1, MISSES_MAX)?;
         in_range(field("data.forward_cycles"), self.data.forward_cycles, 0, LATENCY_MAX)?;
+        let data = &self.data;
+        let vector = data.forward_vector_cycles.unwrap_or(0);
+        in_range(field("data.forward_vector_cycles"), vector, 0, LATENCY_MAX)?;
+        in_range(field("data.forward_fail_cycles"), data.forward_fail_cycles, 0, LATENCY_MAX)?;
+        in_range(field("data.access_bytes"), data.access_bytes.into(), 8, 64)?;
+        in_range(field("data.wide_loads"), data.wide_loads.unwrap_or(1), 1, WIDTH_MAX)?;
         self.check_order(name)?;
         self.check_events(&field("events"))?;
         self.predictor.check(&field("predictor"))

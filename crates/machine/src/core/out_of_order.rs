@@ -14,7 +14,7 @@ use super::model::{CoreModel, WindowModel};
 use super::ports::PortScheduler;
 use super::retirement::{Interval, Retirement, StallCauses};
 use super::store_buffer::EntryQueue;
-use super::store_buffer::{Source, StoreBuffer};
+use super::store_buffer::{Source, StoreBuffer, is_split, next_access};
 use super::{Access, Memory};
 use super::{Accesses, ExecutedBlock, Latencies};
 use crate::predict::BranchKind;
@@ -26,6 +26,12 @@ pub struct OutOfOrderCore {
     scheduler_entries: u32,
     loads_pass_stores: bool,
     stores_hold_retirement: bool,
+    access_bytes: u8,
+    has_wide_limit: bool,
+    splits_take_two: bool,
+    renames_memory: bool,
+    forward_vector: u64,
+    forward_fail: u64,
     latencies: Latencies,
     front: FrontEnd,
     entering: WidthLimiter,
@@ -64,18 +70,26 @@ impl OutOfOrderCore {
     #[must_use]
     pub fn new(model: &CoreModel, data_line_bytes: u64) -> Option<OutOfOrderCore> {
         let window: &WindowModel = model.window.as_ref()?;
+        let forward = u64::from(model.data.forward_cycles);
         Some(OutOfOrderCore {
             width: model.width,
             scheduler_entries: window.scheduler_entries,
             loads_pass_stores: window.loads_pass_stores,
             stores_hold_retirement: window.stores_hold_retirement,
+            access_bytes: model.data.access_bytes,
+            has_wide_limit: model.data.wide_loads.is_some(),
+            splits_take_two: model.data.splits_take_two,
+            renames_memory: model.data.renames_memory,
+            forward_vector: model.data.forward_vector_cycles.map_or(forward, u64::from),
+            forward_fail: model.data.forward_fail_cycles.into(),
             latencies: Latencies::new(model),
             front: FrontEnd::new(model),
             entering: WidthLimiter::default(),
             ports: PortScheduler::new(model),
             reorder: EntryQueue::new(window.reorder_entries),
             loads: EntryQueue::new(model.data.load_entries),
-            stores: StoreBuffer::new(model.data.store_entries, model.units.store.count),
+            stores: StoreBuffer::new(model.data.store_entries, model.units.store.count)
+                .one_line_per_cycle(model.data.stores_one_line_per_cycle),
             fill_buffers: LineFillBuffers::new(model.data.mshrs, data_line_bytes),
             unresolved: vec![0; window.unresolved_branches.unwrap_or(0) as usize].into(),
             ready: Box::new([0; REGISTERS]),
@@ -273,9 +287,15 @@ impl OutOfOrderCore {
         }
         let latency = self.latencies.of(Unit::Load);
         let mut loaded = Loaded { issued: earliest, cycle: earliest + latency, wait: (0, 0) };
-        for access in accesses.iter().filter(|access| !access.write) {
-            let issued = self.ports.reserve(earliest, Unit::Load);
-            let (cycle, missed) = self.load_one(access, issued, memory);
+        let mut rest = accesses;
+        while let Some(access) = next_access(&mut rest, false, self.access_bytes) {
+            let wide = access.bytes > 16 && self.has_wide_limit;
+            let mut issued = self.ports.reserve_load(earliest, wide);
+            if self.splits_take_two && is_split(&access) {
+                // Each line is read by itself.
+                issued = self.ports.reserve_load(issued, wide);
+            }
+            let (cycle, missed) = self.load_one(one, &access, issued, memory);
             self.retirement.counts.loads += 1;
             if missed {
                 self.retirement.counts.load_misses += 1;
@@ -291,12 +311,27 @@ impl OutOfOrderCore {
 
     /// When the value of a load is ready, and whether it waited for a line.
     #[inline(always)]
-    fn load_one<M: Memory>(&mut self, load: &Access, issued: u64, memory: &mut M) -> (u64, bool) {
+    fn load_one<M: Memory>(
+        &mut self,
+        one: &Instruction,
+        load: &Access,
+        issued: u64,
+        memory: &mut M,
+    ) -> (u64, bool) {
         let wait = memory.load(load, issued);
         let latency = self.latencies.of(Unit::Load);
-        let start = match self.stores.source(load, issued) {
+        let form = if self.renames_memory { one.address_form } else { 0 };
+        let start = match self.stores.source(load, form, issued) {
             Source::Cache => issued,
-            Source::CacheAfter(left) => issued.max(left),
+            Source::CacheAfter(left) => issued.max(left + self.forward_fail),
+            Source::Renamed(known) => {
+                self.retirement.counts.forwarded_loads += 1;
+                return (known, false);
+            }
+            Source::Store(known) if one.loads_vector() => {
+                self.retirement.counts.forwarded_loads += 1;
+                return (issued.max(known) + self.forward_vector, false);
+            }
             Source::Store(known) => {
                 self.retirement.counts.forwarded_loads += 1;
                 return (issued.max(known) + self.latencies.forward, false);
@@ -321,7 +356,9 @@ impl OutOfOrderCore {
         let issued = self.ports.reserve(address, Unit::Store);
         self.addresses_known = self.addresses_known.max(issued);
         let mut filled = issued;
-        for store in accesses.iter().filter(|access| access.write) {
+        let mut rest = accesses;
+        while let Some(store) = next_access(&mut rest, true, self.access_bytes) {
+            let store = &store;
             let wait = memory.store(store, issued);
             let present = self.ports.now();
             let served = self.fill_buffers.serve(store.virtual_address, issued, wait, present);
@@ -343,9 +380,12 @@ impl OutOfOrderCore {
         } else {
             0
         };
-        let leaves = self.stores.leave(retired.max(filled) + flushed, filled > issued);
-        for store in accesses.iter().filter(|access| access.write) {
-            self.stores.remember(store, executed, leaves);
+        let earliest = retired.max(filled) + flushed;
+        let missed = filled > issued;
+        let leaves = self.stores.leave_by_line(accesses, self.access_bytes, earliest, missed);
+        let mut rest = accesses;
+        while let Some(store) = next_access(&mut rest, true, self.access_bytes) {
+            self.stores.remember(&store, one.address_form, executed, leaves);
         }
         retired
     }

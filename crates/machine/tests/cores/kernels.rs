@@ -197,3 +197,96 @@ fn operations_take_what_was_measured() {
         ("vpaddd %ymm15, %ymm0, %ymm0", &code(&[&[0xc4, 0xc1, 0x7d, 0xfe, 0xc7]]), 995, 5),
     ]);
 }
+
+const LOAD: &[u8] = &[0x48, 0x8b, 0x07]; // mov (%rdi), %rax
+const LINE: u64 = 64;
+
+/// Measured, as above.
+#[test]
+fn loads_after_stores_take_what_was_measured() {
+    let same: &[Touch] = &[(0, true, DATA, 8), (1, false, DATA, 8)];
+    let add: &[u8] = &[0x4c, 0x01, 0xd0]; // add %r10, %rax
+    let both = |first, second| -> [Touch; 2] { [(0, true, DATA, first), (1, false, DATA, second)] };
+    check(&[
+        (
+            "a renamed register, and an addition",
+            &Kernel { code: &[STORE, LOAD, add], touches: same },
+            1_025,
+            5,
+        ),
+        (
+            "add $1, (%rdi)",
+            &Kernel {
+                code: &[&[0x48, 0x83, 0x07, 0x01]],
+                touches: &[(0, false, DATA, 8), (0, true, DATA, 8)],
+            },
+            1_055,
+            10,
+        ),
+        (
+            "a byte of it: movzbl 3(%rdi), %eax",
+            &Kernel {
+                code: &[STORE, &[0x0f, 0xb6, 0x47, 0x03]],
+                touches: &[(0, true, DATA, 8), (1, false, DATA + 3, 1)],
+            },
+            6_020,
+            5,
+        ),
+        (
+            "of two stores: mov %eax, (%rdi); mov %eax, 4(%rdi); mov (%rdi), %rax",
+            &Kernel {
+                code: &[&[0x89, 0x07], &[0x89, 0x47, 0x04], LOAD],
+                touches: &[(0, true, DATA, 4), (1, true, DATA + 4, 4), (2, false, DATA, 8)],
+            },
+            17_908,
+            6,
+        ),
+        (
+            "vmovdqa %ymm0, (%rdi); vmovdqa (%rdi), %ymm0",
+            &Kernel {
+                code: &[&[0xc5, 0xfd, 0x7f, 0x07], &[0xc5, 0xfd, 0x6f, 0x07]],
+                touches: &[
+                    (0, true, DATA, 16),
+                    (0, true, DATA + 16, 16),
+                    (1, false, DATA, 16),
+                    (1, false, DATA + 16, 16),
+                ],
+            },
+            9_995,
+            5,
+        ),
+        (
+            "push %rax; pop %rbx",
+            &Kernel { code: &[&[0x50], &[0x5b]], touches: &both(8, 8) },
+            995,
+            5,
+        ),
+    ]);
+}
+
+/// Measured, as above: `mov %rax, N(%rdi)`, `mov N(%rdi), %rax`, and the same of 32 bytes.
+#[test]
+fn loads_and_stores_are_as_many_a_cycle_as_was_measured() {
+    let wide_load: &[u8] = &[0xc5, 0xfd, 0x6f, 0x07]; // vmovdqa (%rdi), %ymm0
+    let wide_store: &[u8] = &[0xc5, 0xfd, 0x7f, 0x07];
+    let apart = |write: bool, by: u64, offset: u64| -> [Touch; 4] {
+        std::array::from_fn(|at| (at as u16, write, DATA + offset + at as u64 * by, 8))
+    };
+    let wide = |write: bool| -> [Touch; 8] {
+        let half = |at: usize| (at as u16 / 2, write, DATA + at as u64 * 16, 16);
+        std::array::from_fn(half)
+    };
+    let loads: &[&[u8]] = &[LOAD; 4];
+    let stores: &[&[u8]] = &[STORE; 4];
+    let of = |code, touches| Kernel { code, touches };
+    check(&[
+        ("loads of four lines", &of(loads, &apart(false, LINE, 0)), 4 * 333, 4),
+        ("loads that cross lines", &of(loads, &apart(false, LINE, 61)), 4 * 664, 4),
+        ("loads of 32 bytes", &of(&[wide_load; 4], &wide(false)), 4 * 501, 4),
+        ("stores to a line", &of(stores, &apart(true, 8, 0)), 4 * 498, 4),
+        ("stores to four lines", &of(stores, &apart(true, LINE, 0)), 4 * 995, 4),
+        ("stores that cross lines", &of(stores, &apart(true, LINE, 61)), 4 * 1_990, 4),
+        ("stores of 32 bytes", &of(&[wide_store; 4], &wide(true)), 4 * 995, 4),
+        ("sfence", &code(&[&[0x0f, 0xae, 0xf8]]), 1_002, 5),
+    ]);
+}
