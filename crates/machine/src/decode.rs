@@ -311,6 +311,9 @@ fn prepare(decoded: &X86, info: &InstructionInfo) -> Instruction {
     if let Some(kind) = branch {
         one = one.branching(kind);
     }
+    if let Some(copies) = repeats(decoded) {
+        one = one.repeating(copies);
+    }
     if has_vector(decoded) {
         one = one.loading_vector();
     } else if matches!(memory_bytes(decoded), 4 | 8) && decoded.memory_base() != X86Register::RIP
@@ -330,6 +333,17 @@ fn prepare(decoded: &X86, info: &InstructionInfo) -> Instruction {
             None => one.executed_by(unit),
         },
         None => one,
+    }
+}
+
+/// Whether it is a repeated string instruction that copies, or that fills; none if neither.
+fn repeats(decoded: &X86) -> Option<bool> {
+    let repeated = decoded.has_rep_prefix() || decoded.has_repne_prefix();
+    match decoded.mnemonic() {
+        _ if !repeated || !decoded.is_string_instruction() => None,
+        Mnemonic::Movsb | Mnemonic::Movsw | Mnemonic::Movsd | Mnemonic::Movsq => Some(true),
+        Mnemonic::Stosb | Mnemonic::Stosw | Mnemonic::Stosd | Mnemonic::Stosq => Some(false),
+        _ => None,
     }
 }
 

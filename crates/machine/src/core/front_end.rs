@@ -35,6 +35,11 @@ impl WidthLimiter {
         cycle
     }
 
+    /// The cycle in which the last one passed.
+    pub(super) fn cycle(&self) -> u64 {
+        self.cycle
+    }
+
     /// Nothing more passes in this cycle.
     pub(super) fn end_cycle(&mut self) {
         self.used = u32::MAX;

@@ -24,13 +24,14 @@ mod out_of_order;
 mod ports;
 mod retirement;
 mod store_buffer;
+mod strings;
 
 pub use chase::chase_cycles;
 pub use in_order::InOrderCore;
 pub use instruction::{Instruction, Layout, Operation, Register, Special, Template, Unit};
 pub use model::{
     CoreModel, DataModel, DecodedModel, EventsModel, FrontModel, OperationLatencies, SingleCosts,
-    UnitModel, UnitsModel, WindowModel,
+    StringsModel, UnitModel, UnitsModel, WindowModel,
 };
 pub use multithreaded::MultithreadedCore;
 pub use out_of_order::OutOfOrderCore;
@@ -80,8 +81,10 @@ pub trait Memory {
 pub struct CoreCounts {
     /// Cycles until the last instruction retired.
     pub cycles: u64,
-    /// Instructions.
+    /// Instructions that used a slot.
     pub instructions: u64,
+    /// Repetitions of string instructions that used no slot, because a wide access did their work.
+    pub repetitions: u64,
     /// Slots lost because the core waited for an instruction line.
     pub fetch_stall_slots: u64,
     /// Slots lost because the core waited for a load or store that missed.

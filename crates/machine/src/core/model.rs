@@ -31,6 +31,24 @@ pub struct CoreModel {
     pub events: EventsModel,
     /// Branch prediction.
     pub predictor: PredictorModel,
+    /// How repeated string instructions copy and fill memory; absent in a core that executes each
+    /// repetition as an instruction.
+    #[serde(default)]
+    pub strings: Option<StringsModel>,
+}
+
+/// Repeated string instructions (`rep movs`, `rep stos`) of a core that executes them as microcode
+/// of wide accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StringsModel {
+    /// Cycles before and after the accesses of a copy, in which nothing else enters.
+    pub copy_start_cycles: u32,
+    /// The same of a fill.
+    pub fill_start_cycles: u32,
+    /// The most bytes per cycle, of one line: where source and destination are not aligned to each
+    /// other, there are fewer.
+    pub chunk_bytes: u32,
 }
 
 /// Fetch and decode.
@@ -419,6 +437,15 @@ impl CoreModel {
         in_range(field("data.forward_fail_cycles"), data.forward_fail_cycles, 0, LATENCY_MAX)?;
         in_range(field("data.access_bytes"), data.access_bytes.into(), 8, 64)?;
         in_range(field("data.wide_loads"), data.wide_loads.unwrap_or(1), 1, WIDTH_MAX)?;
+        if let Some(strings) = &self.strings {
+            if self.window.is_none() {
+                return refuse(field("strings"), "is for cores with a window");
+            }
+            let (copy, fill) = (strings.copy_start_cycles, strings.fill_start_cycles);
+            in_range(field("strings.copy_start_cycles"), copy, 0, LATENCY_MAX)?;
+            in_range(field("strings.fill_start_cycles"), fill, 0, LATENCY_MAX)?;
+            in_range(field("strings.chunk_bytes"), strings.chunk_bytes, 1, 64)?;
+        }
         self.check_order(name)?;
         self.check_events(&field("events"))?;
         self.predictor.check(&field("predictor"))

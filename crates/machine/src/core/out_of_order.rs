@@ -15,6 +15,7 @@ use super::ports::PortScheduler;
 use super::retirement::{Interval, Retirement, StallCauses};
 use super::store_buffer::EntryQueue;
 use super::store_buffer::{Source, StoreBuffer, is_split, next_access};
+use super::strings::{Repetition, Strings};
 use super::{Access, Memory};
 use super::{Accesses, ExecutedBlock, Latencies};
 use crate::predict::BranchKind;
@@ -50,6 +51,7 @@ pub struct OutOfOrderCore {
     /// When the addresses of all stores are known.
     addresses_known: u64,
     retirement: Retirement,
+    strings: Option<Strings>,
 }
 
 /// The times of the loads of an instruction.
@@ -96,6 +98,7 @@ impl OutOfOrderCore {
             loads_from: 0,
             addresses_known: 0,
             retirement: Retirement::new(model.width),
+            strings: model.strings.map(Strings::new),
         })
     }
 
@@ -114,7 +117,7 @@ impl OutOfOrderCore {
         executed: &ExecutedBlock,
         memory: &mut M,
     ) {
-        if first == 0 {
+        if first == 0 && !self.is_within_string(block, executed) {
             self.front.start_block(block);
         }
         let mut accesses = Accesses::new(executed.accesses);
@@ -124,6 +127,8 @@ impl OutOfOrderCore {
             let own = accesses.next(index);
             let (fetched, done) = if one.is_plain() {
                 self.step::<true, M>(block, one, own, memory)
+            } else if one.repeats() {
+                self.repeat(block, one, own, memory)
             } else {
                 self.step::<false, M>(block, one, own, memory)
             };
@@ -157,6 +162,53 @@ impl OutOfOrderCore {
     #[must_use]
     pub fn counts(&self) -> CoreCounts {
         self.retirement.counts()
+    }
+
+    /// Instructions and interrupts so far.
+    fn progress(&self) -> (u64, u64) {
+        let counts = &self.retirement.counts;
+        (counts.instructions + counts.repetitions, counts.interrupts)
+    }
+
+    /// Whether a block is a repetition of the string that executes, so that nothing is fetched.
+    #[inline]
+    fn is_within_string(&self, block: &Template, executed: &ExecutedBlock) -> bool {
+        let [only] = &block.instructions[..] else { return false };
+        let goes_on = |of: &Strings| of.goes_on(block.address(), self.progress());
+        only.repeats() && executed.instructions == 1 && self.strings.as_ref().is_some_and(goes_on)
+    }
+
+    /// A repetition of a string instruction.
+    #[inline(never)]
+    fn repeat<M: Memory>(
+        &mut self,
+        block: &Template,
+        one: &Instruction,
+        accesses: &[Access],
+        memory: &mut M,
+    ) -> (u64, u64) {
+        let Some(mut strings) = self.strings else {
+            return self.step::<false, M>(block, one, accesses, memory);
+        };
+        let which = strings.next(block.address_of(one), accesses, self.progress());
+        let mut times = (self.retirement.cycle(), self.retirement.cycle());
+        if which == Repetition::Within {
+            self.retirement.counts.repetitions += 1;
+        } else {
+            times = self.step::<false, M>(block, one, accesses, memory);
+            // A chunk per cycle.
+            self.entering.end_cycle();
+        }
+        if which == Repetition::First {
+            let start = match one.copies() {
+                true => strings.model.copy_start_cycles,
+                false => strings.model.fill_start_cycles,
+            };
+            self.front.resume_at(self.entering.cycle() + u64::from(start));
+        }
+        strings.executed(self.progress());
+        self.strings = Some(strings);
+        times
     }
 
     /// Gives an instruction its times. Returns when it is fetched and when it is done. Half of all

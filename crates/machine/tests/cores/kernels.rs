@@ -264,6 +264,50 @@ fn loads_after_stores_take_what_was_measured() {
     ]);
 }
 
+/// The cycles of a repeated string instruction as QEMU executes it, repetition by repetition: each
+/// loads from `from`, if it copies, and stores to `to`; and of the moves and `lea` around it.
+fn string_cycles(code: &'static [u8], bytes: u8, number: u64, from: Option<u64>, to: u64) -> u64 {
+    let around: &[&[u8]] = &[&[0x49, 0x89, 0xc8], &[0x49, 0x89, 0xf9], code];
+    let first = template(ZEN3, CODE, around);
+    let rest = template(ZEN3, CODE + 6, &[code]);
+    let touched = |at: u16, number: u64| -> Vec<Access> {
+        let by = number * u64::from(bytes);
+        let load = from.map(|from| access((at, false, from + by, bytes)));
+        let store = access((at, true, to + by, bytes));
+        load.into_iter().chain([store]).collect()
+    };
+    let mut looped = Loop::new(ZEN3);
+    let mut string = || {
+        looped.play(&first, &touched(2, 0), CODE + 6);
+        (1..number).for_each(|at| looped.play(&rest, &touched(0, at), CODE + 6));
+        looped.play(&rest, &[], CODE);
+        looped.cycles()
+    };
+    let before = (0..20).map(|_| string()).last().unwrap_or(0);
+    (0..100).map(|_| string()).last().unwrap_or(0).saturating_sub(before) * 10
+}
+
+/// Measured, as above.
+#[test]
+fn repeated_string_instructions_take_what_was_measured() {
+    let (movsb, movsq): (&[u8], &[u8]) = (&[0xf3, 0xa4], &[0xf3, 0x48, 0xa5]);
+    let stosq: &[u8] = &[0xf3, 0x48, 0xab];
+    let from = DATA + 8_192;
+    let strings = [
+        ("rep movsb, 64 bytes", string_cycles(movsb, 1, 64, Some(from), DATA), 22_575, 30),
+        ("rep movsb, 4 KiB", string_cycles(movsb, 1, 4_096, Some(from), DATA), 154_232, 5),
+        ("rep movsq, 4 KiB", string_cycles(movsq, 8, 512, Some(from), DATA), 163_495, 8),
+        ("rep stosq, 4 KiB", string_cycles(stosq, 8, 512, None, DATA), 190_303, 5),
+    ];
+    let wrong = strings.iter().filter(|(_, cycles, measured, percent)| {
+        cycles.abs_diff(*measured) * 100 > measured * percent
+    });
+    assert_eq!(wrong.count(), 0, "{strings:?}");
+    // Not aligned to each other: each line of either ends a chunk.
+    let apart = string_cycles(movsq, 8, 512, Some(from + 24), DATA);
+    assert!(apart > 200_000 && apart < 400_000, "{apart}");
+}
+
 /// Measured, as above: `mov %rax, N(%rdi)`, `mov N(%rdi), %rax`, and the same of 32 bytes.
 #[test]
 fn loads_and_stores_are_as_many_a_cycle_as_was_measured() {
