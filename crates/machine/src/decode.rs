@@ -316,8 +316,8 @@ fn prepare(decoded: &X86, info: &InstructionInfo) -> Instruction {
     }
     if has_vector(decoded) {
         one = one.loading_vector();
-    } else if matches!(memory_bytes(decoded), 4 | 8) && decoded.memory_base() != X86Register::RIP
-        || decoded.is_stack_instruction()
+    } else if (one.loads() || one.stores())
+        && (decoded.is_stack_instruction() || matches!(memory_bytes(decoded), 4 | 8))
     {
         one = one.with_address_form(address_form(decoded));
     }
@@ -401,7 +401,7 @@ fn is_zeroing(decoded: &X86) -> bool {
 
 /// The operation, if it has a latency of its own on its unit.
 fn operation(decoded: &X86, unit: Unit) -> Option<core::Operation> {
-    use core::Operation as Own;
+    use crate::core::Operation as Own;
     let own = match (decoded.mnemonic(), unit) {
         (Mnemonic::Lea, _) => {
             let index = decoded.memory_index() != X86Register::None;
@@ -770,7 +770,7 @@ mod tests {
 
     /// Registers as sets, whose order does not matter.
     fn same(bytes: &[u8], expected: Instruction) {
-        let sorted = |one: Instruction| format!("{:?}", one.with_bytes(0).sorted());
+        let sorted = |one: Instruction| format!("{:?}", one.with_bytes(0).without_hints().sorted());
         let decoded = decode(bytes);
         assert_eq!(sorted(decoded), sorted(expected), "{bytes:02x?}");
     }
@@ -791,7 +791,8 @@ mod tests {
         // cmove %rbx, %rax: it may stay
         same(&[0x48, 0x0f, 0x44, 0xc3], integer.reading(&[RAX, RBX, FLAGS]).writing(&[RAX]));
         // lea 8(%rbx,%rcx), %rax
-        same(&[0x48, 0x8d, 0x44, 0x0b, 0x08], integer.reading(&[RBX, RCX]).writing(&[RAX]));
+        let three = integer.as_operation(crate::core::Operation::LeaThree);
+        same(&[0x48, 0x8d, 0x44, 0x0b, 0x08], three.reading(&[RBX, RCX]).writing(&[RAX]));
         // imul %rbx, %rax; div %rcx
         let multiply = Instruction::of(Unit::Multiply);
         same(&[0x48, 0x0f, 0xaf, 0xc3], multiply.reading(&[RAX, RBX]).writing(&[RAX, FLAGS]));
@@ -926,6 +927,87 @@ mod tests {
         }
         // pxor %xmm0, %xmm0 depends on nothing.
         assert!(decode(&[0x66, 0x0f, 0xef, 0xc0]).reads().is_empty());
+    }
+
+    #[test]
+    fn moves_and_zeroing_idioms_are_recognised() {
+        let expected: [(&[u8], (bool, bool)); 10] = [
+            (&[0x48, 0x89, 0xd8], (true, false)),        // mov %rbx, %rax
+            (&[0x89, 0xd8], (true, false)),              // mov %ebx, %eax
+            (&[0x66, 0x89, 0xd8], (false, false)),       // mov %bx, %ax: a part stays
+            (&[0x48, 0x8b, 0x03], (false, false)),       // mov (%rbx), %rax
+            (&[0x0f, 0x28, 0xc1], (true, false)),        // movaps %xmm1, %xmm0
+            (&[0xf3, 0x0f, 0x10, 0xc1], (false, false)), // movss %xmm1, %xmm0: a part stays
+            (&[0x66, 0x48, 0x0f, 0x6e, 0xc0], (false, false)), // movq %rax, %xmm0
+            (&[0x31, 0xc0], (false, true)),              // xor %eax, %eax
+            (&[0x31, 0xd8], (false, false)),             // xor %ebx, %eax
+            (&[0x66, 0x0f, 0xef, 0xc0], (false, true)),  // pxor %xmm0, %xmm0
+        ];
+        for (bytes, which) in expected {
+            assert_eq!(decode(bytes).moves_or_zeroes(), which, "{bytes:02x?}");
+        }
+    }
+
+    #[test]
+    fn repeated_copies_and_fills_are_recognised() {
+        let expected: [(&[u8], (bool, bool)); 6] = [
+            (&[0xf3, 0xa4], (true, false)),              // rep movsb
+            (&[0xf3, 0x48, 0xa5], (true, false)),        // rep movsq
+            (&[0xf3, 0x48, 0xab], (false, true)),        // rep stosq
+            (&[0xa4], (false, false)),                   // movsb
+            (&[0xf3, 0xa6], (false, false)),             // rep cmpsb
+            (&[0xf2, 0x0f, 0x10, 0xc1], (false, false)), // movsd %xmm1, %xmm0
+        ];
+        for (bytes, which) in expected {
+            assert_eq!(decode(bytes).copies_or_fills(), which, "{bytes:02x?}");
+        }
+    }
+
+    #[test]
+    fn operations_with_latencies_of_their_own_are_recognised() {
+        use crate::core::Operation as Own;
+        let expected: [(&[u8], Own); 12] = [
+            (&[0x4a, 0x8d, 0x44, 0x90, 0x08], Own::LeaThree), // lea 8(%rax,%r10,4), %rax
+            (&[0xf3, 0x48, 0x0f, 0xbc, 0xc0], Own::BitCount), // tzcnt
+            (&[0x48, 0x0f, 0xbc, 0xc0], Own::BitScan),
+            (&[0xc4, 0xc2, 0xfb, 0xf5, 0xc2], Own::BitDeposit), // pdep
+            (&[0xf2, 0x49, 0x0f, 0x38, 0xf1, 0xc2], Own::Crc32),
+            (&[0xf7, 0xf1], Own::Divide32), // div %ecx
+            (&[0xf2, 0x0f, 0x59, 0xc1], Own::FloatMultiplyOnly), // mulsd
+            (&[0xf2, 0x0f, 0x51, 0xc0], Own::FloatRoot), // sqrtsd
+            (&[0xf2, 0x48, 0x0f, 0x2a, 0xc0], Own::Convert), // cvtsi2sd %rax, %xmm0
+            (&[0x66, 0x48, 0x0f, 0x7e, 0xc0], Own::Cross), // movq %xmm0, %rax
+            (&[0x66, 0x0f, 0x38, 0xdc, 0xc1], Own::Aes),
+            (&[0x0f, 0x38, 0xcb, 0xca], Own::Sha),
+        ];
+        for (bytes, own) in expected {
+            assert!(decode(bytes).takes_latency_of(own), "{bytes:02x?}");
+        }
+        // div %rcx, lea 8(%rax), vfmadd231pd, cvtps2pd %xmm1, %xmm0
+        let others: [&[u8]; 4] = [
+            &[0x48, 0xf7, 0xf1],
+            &[0x48, 0x8d, 0x40, 0x08],
+            &[0xc4, 0xe2, 0xed, 0xb8, 0xc1],
+            &[0x0f, 0x5a, 0xc1],
+        ];
+        for bytes in others {
+            assert!(!expected.iter().any(|(_, own)| decode(bytes).takes_latency_of(*own)));
+        }
+    }
+
+    #[test]
+    fn addresses_of_a_form_are_recognised() {
+        let form = |bytes: &[u8]| decode(bytes).address_form();
+        let (load, store) = ([0x48, 0x8b, 0x47, 0x10], [0x48, 0x89, 0x47, 0x10]); // 16(%rdi), %rax
+        assert_eq!(form(&load), form(&store));
+        assert_ne!(form(&load), 0);
+        assert_ne!(form(&load), form(&[0x48, 0x8b, 0x46, 0x10])); // 16(%rsi)
+        assert_ne!(form(&load), form(&[0x48, 0x8b, 0x47, 0x18])); // 24(%rdi)
+        // A push and a load from the stack.
+        assert_eq!(form(&[0x50]), form(&[0x48, 0x8b, 0x44, 0x24, 0x08]));
+        // A byte, a vector, and no access: none is renamed.
+        let none: [&[u8]; 3] = [&[0x8a, 0x07], &[0x0f, 0x28, 0x00], &[0x48, 0x01, 0xd8]];
+        none.into_iter().for_each(|bytes| assert_eq!(form(bytes), 0, "{bytes:02x?}"));
     }
 
     #[test]

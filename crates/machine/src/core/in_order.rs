@@ -115,9 +115,6 @@ impl InOrderCore {
         executed: &ExecutedBlock,
         memory: &mut M,
     ) {
-        if first == 0 {
-            self.front.start_block(block);
-        }
         let mut accesses = Accesses::new(executed.accesses);
         let number = block.len().min(executed.instructions as usize);
         let whole = number == block.len();

@@ -1,5 +1,6 @@
 //! Instructions and blocks as a core sees them: prepared once, read at each execution.
 
+use super::front_end::CODE_LINE_SHIFT;
 use crate::CodeSpan;
 use crate::predict::BranchKind;
 
@@ -215,6 +216,8 @@ const VECTOR: u16 = 128;
 /// A string instruction that repeats itself: it copies (`rep movs`) or fills (`rep stos`).
 const COPIES: u16 = 256;
 const FILLS: u16 = 512;
+/// It starts a line of the cache of decoded instructions.
+const NEW_DECODED: u16 = 1024;
 
 /// An instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -452,6 +455,12 @@ impl Instruction {
         self.flags & NEW_LINE != 0
     }
 
+    /// Whether it is the first of a line of decoded instructions.
+    #[inline]
+    pub(super) fn starts_decoded(&self) -> bool {
+        self.flags & NEW_DECODED != 0
+    }
+
     /// Its length, bytes.
     #[must_use]
     pub fn bytes(&self) -> u8 {
@@ -494,18 +503,25 @@ pub struct Layout {
     pub eliminates_zeroing: bool,
     /// See [`UnitsModel::shuffle`](super::UnitsModel::shuffle).
     pub has_shuffle_unit: bool,
+    /// Instructions of a line of the cache of decoded instructions; 0 without one.
+    pub decoded_instructions: u32,
+    /// Whether such lines end at lines of code of 64 bytes: they do, unless they are traces.
+    pub decoded_by_lines: bool,
 }
 
 impl Layout {
     /// The properties of a core whose L1I has lines of `line_bytes`, a power of two.
     #[must_use]
     pub fn of(model: &super::CoreModel, line_bytes: u64) -> Layout {
+        let decoded = model.front.decoded.as_ref();
         Layout {
             line_shift: line_bytes.ilog2(),
             follows_stack: model.front.follows_stack,
             eliminates_moves: model.front.eliminates_moves,
             eliminates_zeroing: model.front.eliminates_zeroing,
             has_shuffle_unit: model.units.shuffle.is_some(),
+            decoded_instructions: decoded.map_or(0, |of| of.line_instructions),
+            decoded_by_lines: decoded.is_some_and(|of| !of.traces),
         }
     }
 
@@ -540,7 +556,9 @@ impl Template {
         target: Option<u64>,
     ) -> Template {
         let line = |offset: u64| first.virtual_address.wrapping_add(offset) >> layout.line_shift;
-        let (mut offset, mut last_line) = (0, None);
+        let line_of_code =
+            |offset: u64| first.virtual_address.wrapping_add(offset) >> CODE_LINE_SHIFT;
+        let (mut offset, mut last_line, mut in_decoded) = (0_u16, None, (0, 0));
         let mut prepare = |one: &Instruction| {
             let mut one = *one;
             if layout.follows_stack && one.flags & STACK != 0 {
@@ -553,6 +571,17 @@ impl Template {
                 one.unit = Some(Unit::Vector);
             }
             one.offset = offset;
+            // The start of the last line of decoded instructions, and their number.
+            let part = line_of_code(offset.into());
+            if layout.decoded_instructions > 0
+                && (in_decoded.1 == 0
+                    || in_decoded.1 == layout.decoded_instructions
+                    || layout.decoded_by_lines && in_decoded.0 != part)
+            {
+                one.flags |= NEW_DECODED;
+                in_decoded = (part, 0);
+            }
+            in_decoded.1 += 1;
             offset = offset.saturating_add(one.bytes.into());
             let ends = Some(line(u64::from(offset.max(1)) - 1));
             one.flags |= if ends == last_line { 0 } else { NEW_LINE };
@@ -606,21 +635,57 @@ impl Template {
     }
 
     fn line_at(&self, offset: u16) -> (u64, u64) {
-        let offset = u64::from(offset);
         let mask = !((1 << self.line_shift) - 1);
-        let physical = match &self.second {
+        let line = self.first.virtual_address.wrapping_add(offset.into()) & mask;
+        (line, self.physical_at(offset) & mask)
+    }
+
+    /// The physical address of one of its instructions.
+    #[inline]
+    pub(super) fn physical_of(&self, one: &Instruction) -> u64 {
+        self.physical_at(one.offset)
+    }
+
+    #[inline]
+    fn physical_at(&self, offset: u16) -> u64 {
+        let offset = u64::from(offset);
+        match &self.second {
             Some(second) if offset >= u64::from(self.first.bytes) => {
                 second.physical.wrapping_add(offset - u64::from(self.first.bytes))
             }
             _ => self.first.physical.wrapping_add(offset),
-        };
-        (self.first.virtual_address.wrapping_add(offset) & mask, physical & mask)
+        }
     }
 }
 
 /// For tests of the decoder.
 #[cfg(test)]
 impl Instruction {
+    /// Without what only some cores make use of.
+    pub(crate) fn without_hints(mut self) -> Instruction {
+        self.flags &= LOADS | STORES | STACK;
+        self.address_form = 0;
+        self
+    }
+
+    /// Whether it moves a register, and whether it zeroes one.
+    pub(crate) fn moves_or_zeroes(&self) -> (bool, bool) {
+        (self.flags & MOVES_REGISTER != 0, self.flags & ZEROES != 0)
+    }
+
+    /// Whether it is a repetition that copies, or one that fills.
+    pub(crate) fn copies_or_fills(&self) -> (bool, bool) {
+        (self.flags & COPIES != 0, self.flags & FILLS != 0)
+    }
+
+    pub(crate) fn takes_latency_of(&self, operation: Operation) -> bool {
+        usize::from(self.latency) == UNITS + operation as usize
+    }
+
+    pub(crate) fn address_form(&self) -> u16 {
+        self.address_form
+    }
+
     pub(crate) fn sorted(mut self) -> Instruction {
         self.addresses.sort_unstable();
         self.reads.sort_unstable();

@@ -61,6 +61,16 @@ pub struct FrontModel {
     pub mispredict_cycles: u32,
     /// Cycles without fetch after a taken direct branch that missed the BTB (resteer at decode).
     pub btb_miss_cycles: u32,
+    /// Cycles that a branch costs whose target only the second level of the BTB knows.
+    #[serde(default)]
+    pub btb_second_cycles: u32,
+    /// Cycles that a predicted return costs beyond any taken branch.
+    #[serde(default)]
+    pub return_cycles: u32,
+    /// Lines of code, and targets of branches, that the predictor runs ahead of fetch: they are
+    /// requested then. Zero: a line is requested when the one before was fetched.
+    #[serde(default)]
+    pub ahead_lines: u32,
     /// Whether nothing more is fetched in the cycle of a taken branch.
     pub taken_ends_cycle: bool,
     /// Whether pushes, pops, calls and returns follow the stack pointer before execution, so that
@@ -78,7 +88,7 @@ pub struct FrontModel {
     pub decoded: Option<DecodedModel>,
 }
 
-/// A cache of decoded instructions, looked up by blocks.
+/// A cache of decoded instructions, looked up by physical address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DecodedModel {
@@ -90,6 +100,9 @@ pub struct DecodedModel {
     pub line_instructions: u32,
     /// Most instructions of a cycle that are not in it, and have to be decoded.
     pub decode_width: u32,
+    /// Most bytes of such instructions of a cycle; absent if as many as there are.
+    #[serde(default)]
+    pub decode_bytes: Option<u32>,
     /// Whether lines continue after taken branches, as in a trace cache.
     pub traces: bool,
 }
@@ -384,6 +397,8 @@ impl DecodedModel {
             return refuse(format!("{name}.lines"), problem);
         }
         in_range(format!("{name}.line_instructions"), self.line_instructions, 1, 64)?;
+        let bytes = self.decode_bytes.unwrap_or(1);
+        in_range(format!("{name}.decode_bytes"), bytes, 1, 256)?;
         in_range(format!("{name}.decode_width"), self.decode_width, 1, WIDTH_MAX)
     }
 }
@@ -457,6 +472,9 @@ impl CoreModel {
         let waits = [
             ("mispredict_cycles", front.mispredict_cycles),
             ("btb_miss_cycles", front.btb_miss_cycles),
+            ("btb_second_cycles", front.btb_second_cycles),
+            ("return_cycles", front.return_cycles),
+            ("ahead_lines", front.ahead_lines),
         ];
         for (field, cycles) in waits {
             in_range(format!("{name}.{field}"), cycles, 0, LATENCY_MAX)?;

@@ -117,9 +117,6 @@ impl OutOfOrderCore {
         executed: &ExecutedBlock,
         memory: &mut M,
     ) {
-        if first == 0 && !self.is_within_string(block, executed) {
-            self.front.start_block(block);
-        }
         let mut accesses = Accesses::new(executed.accesses);
         let number = block.len().min(executed.instructions as usize);
         let whole = number == block.len();
@@ -168,14 +165,6 @@ impl OutOfOrderCore {
     fn progress(&self) -> (u64, u64) {
         let counts = &self.retirement.counts;
         (counts.instructions + counts.repetitions, counts.interrupts)
-    }
-
-    /// Whether a block is a repetition of the string that executes, so that nothing is fetched.
-    #[inline]
-    fn is_within_string(&self, block: &Template, executed: &ExecutedBlock) -> bool {
-        let [only] = &block.instructions[..] else { return false };
-        let goes_on = |of: &Strings| of.goes_on(block.address(), self.progress());
-        only.repeats() && executed.instructions == 1 && self.strings.as_ref().is_some_and(goes_on)
     }
 
     /// A repetition of a string instruction.
@@ -338,7 +327,7 @@ impl OutOfOrderCore {
             earliest = earliest.max(self.stores.all_left());
         }
         let latency = self.latencies.of(Unit::Load);
-        let mut loaded = Loaded { issued: earliest, cycle: earliest + latency, wait: (0, 0) };
+        let mut loaded = Loaded { issued: earliest, cycle: 0, wait: (0, 0) };
         let mut rest = accesses;
         while let Some(access) = next_access(&mut rest, false, self.access_bytes) {
             let wide = access.bytes > 16 && self.has_wide_limit;
@@ -357,6 +346,9 @@ impl OutOfOrderCore {
             }
             loaded.issued = loaded.issued.max(issued);
             loaded.cycle = loaded.cycle.max(cycle);
+        }
+        if accesses.is_empty() {
+            loaded.cycle = earliest + latency;
         }
         loaded
     }

@@ -58,19 +58,13 @@ impl Strings {
             lines[usize::from(access.write)] = access.virtual_address >> LINE_SHIFT;
             bytes = u32::from(access.bytes);
         }
-        let goes_on = self.goes_on(address, now);
+        let goes_on = self.address == address && self.after == now;
         if goes_on && (accesses.is_empty() || self.has_room(lines, bytes)) {
             self.bytes += bytes;
             return Repetition::Within;
         }
         (self.address, self.lines, self.bytes) = (address, lines, bytes);
         if goes_on { Repetition::Chunk } else { Repetition::First }
-    }
-
-    /// Whether the next repetition of the instruction at `address` is one of the string.
-    #[inline]
-    pub(super) fn goes_on(&self, address: u64, now: (u64, u64)) -> bool {
-        self.address == address && self.after == now
     }
 
     fn has_room(&self, lines: [u64; 2], bytes: u32) -> bool {

@@ -6,42 +6,99 @@ use super::model::{HistoryModel, TableModel};
 /// No branch is at this address: it would end beyond the last address.
 const NOBODY: u64 = u64::MAX;
 
+/// Lines of the code that share a place in the BTB, if it is kept by lines.
+const LINE_SHIFT: u32 = 6;
+
+/// A place of the BTB: one or two branches of a line, the most recently used first.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    /// The line; the address of the branch, if the BTB is not kept by lines.
+    key: u64,
+    /// Addresses and targets.
+    branches: [(u64, u64); 2],
+}
+
+const NO_WAY: Way = Way { key: NOBODY, branches: [(NOBODY, 0); 2] };
+
+impl Way {
+    fn has(&self, address: u64) -> bool {
+        self.branches.iter().any(|(of, _)| *of == address)
+    }
+
+    /// Whether it has one branch of a line, and room for another.
+    fn has_room(&self, key: u64) -> bool {
+        self.key == key && self.branches[1].0 == NOBODY && self.branches[0].0 != NOBODY
+    }
+
+    /// Replaces the target of a branch of the line. Returns the one that was known.
+    fn replace(&mut self, address: u64, target: u64) -> Option<u64> {
+        if self.branches[0].0 == address {
+            return Some(std::mem::replace(&mut self.branches[0].1, target));
+        }
+        let [first, second] = self.branches;
+        self.branches = [(address, target), first];
+        (second.0 == address).then_some(second.1)
+    }
+}
+
 /// The branch target buffer: targets of taken branches by address, the most recently used first in
 /// each set.
 #[derive(Clone, Debug)]
 pub(super) struct Btb {
-    /// Address and target of each branch.
-    ways: Box<[(u64, u64)]>,
+    ways: Box<[Way]>,
     associativity: usize,
     set_mask: u64,
+    by_lines: bool,
 }
 
 impl Btb {
-    pub(super) fn new(model: &TableModel) -> Btb {
+    pub(super) fn new(model: &TableModel, by_lines: bool) -> Btb {
+        let places = model.entries >> u32::from(by_lines);
         Btb {
-            ways: vec![(NOBODY, 0); model.entries as usize].into(),
+            ways: vec![NO_WAY; places as usize].into(),
             associativity: model.ways as usize,
-            set_mask: u64::from(model.entries / model.ways) - 1,
+            set_mask: u64::from(places / model.ways) - 1,
+            by_lines,
         }
+    }
+
+    /// The ways of the set of a branch, and its key there.
+    #[inline]
+    fn set(&mut self, address: u64) -> (&mut [Way], u64) {
+        let (key, hash) = if self.by_lines {
+            let line = address >> LINE_SHIFT;
+            (line, line ^ line >> 7 ^ line >> 15)
+        } else {
+            (address, address)
+        };
+        let first = (hash & self.set_mask) as usize * self.associativity;
+        (&mut self.ways[first..first + self.associativity], key)
+    }
+
+    /// Whether the most recently used branch of its set is this one, with this target.
+    #[inline]
+    pub(super) fn is_first(&mut self, address: u64, target: u64) -> bool {
+        let (ways, _) = self.set(address);
+        ways[0].branches[0] == (address, target)
     }
 
     /// Replaces the target of a branch by `target`. Returns the one that was known.
     #[inline]
     pub(super) fn step(&mut self, address: u64, target: u64) -> Option<u64> {
-        let first = (address & self.set_mask) as usize * self.associativity;
-        let ways = &mut self.ways[first..first + self.associativity];
-        if ways[0].0 == address {
-            return Some(std::mem::replace(&mut ways[0].1, target));
+        let (ways, key) = self.set(address);
+        if ways[0].branches[0].0 == address {
+            return ways[0].replace(address, target);
         }
-        // Each entry moves back by one, up to the known one or the last.
-        let mut moves = (address, target);
-        for way in ways {
-            std::mem::swap(way, &mut moves);
-            if moves.0 == address {
-                return Some(moves.1);
-            }
+        // A line with more than two branches has several places.
+        let known = ways.iter().position(|way| way.has(address));
+        let known = known.or_else(|| ways.iter().position(|way| way.has_room(key)));
+        // Each place moves back by one, up to the known one or the last.
+        let at = known.unwrap_or(ways.len() - 1);
+        ways[..=at].rotate_right(1);
+        if known.is_none() {
+            ways[0] = Way { key, ..NO_WAY };
         }
-        None
+        ways[0].replace(address, target)
     }
 }
 
@@ -74,18 +131,29 @@ impl ReturnStack {
     }
 }
 
-/// Targets of indirect branches by address and by the history of indirect targets.
+/// Targets of indirect branches by address and by the history of indirect targets, or of the
+/// directions of conditional branches.
 #[derive(Clone, Debug)]
 pub(super) struct Indirect {
     targets: Box<[u64]>,
     history: u64,
     mask: u64,
+    by_directions: bool,
 }
 
 impl Indirect {
-    pub(super) fn new(model: &HistoryModel) -> Indirect {
+    pub(super) fn new(model: &HistoryModel, by_directions: bool) -> Indirect {
         let mask = (1 << model.history_bits) - 1;
-        Indirect { targets: vec![NOBODY; model.entries as usize].into(), history: 0, mask }
+        let targets = vec![NOBODY; model.entries as usize].into();
+        Indirect { targets, history: 0, mask, by_directions }
+    }
+
+    /// A conditional branch was taken or not.
+    #[inline]
+    pub(super) fn conditional(&mut self, taken: bool) {
+        if self.by_directions {
+            self.history = (self.history << 1 | u64::from(taken)) & self.mask;
+        }
     }
 
     /// Replaces the predicted target by `target`. Returns the prediction before that.
@@ -96,7 +164,9 @@ impl Indirect {
         let index = address ^ self.history ^ (self.history << 5);
         let entry = &mut self.targets[index as usize & (self.targets.len() - 1)];
         let predicted = std::mem::replace(entry, target);
-        self.history = ((self.history << 3) ^ target ^ (target >> 5)) & self.mask;
+        if !self.by_directions {
+            self.history = ((self.history << 3) ^ target ^ (target >> 5)) & self.mask;
+        }
         predicted
     }
 }
