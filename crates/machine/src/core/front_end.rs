@@ -67,11 +67,12 @@ impl RunAhead {
     }
 
     /// Produces the next one, `bubble` cycles late, not before cycle `earliest`; the one before is
-    /// fetched at `fetched`.
+    /// fetched at `fetched`. Returns when: it is not fetched before.
     #[inline]
-    fn next(&mut self, bubble: u64, earliest: u64, fetched: u64) {
+    fn next(&mut self, bubble: u64, earliest: u64, fetched: u64) -> u64 {
         self.cycle = (self.cycle + 1 + bubble).max(self.places.oldest()).max(earliest);
         self.places.push(fetched);
+        self.cycle
     }
 }
 
@@ -136,6 +137,8 @@ pub(super) struct FrontEnd {
     decoded: Option<DecodedCache>,
     /// How many instructions of the block are fetched per cycle.
     block_width: u32,
+    /// How many bytes of them are.
+    block_bytes: u32,
     /// Whether this part of the block comes from the cache of decoded instructions.
     block_decoded: bool,
     predictor: Predictor,
@@ -158,6 +161,7 @@ impl FrontEnd {
             last_line: None,
             decoded: model.front.decoded.as_ref().map(DecodedCache::new),
             block_width: model.width,
+            block_bytes: u32::MAX,
             block_decoded: false,
             predictor: Predictor::new(&model.predictor),
         }
@@ -176,12 +180,12 @@ impl FrontEnd {
             && let Some(decoded) = &mut self.decoded
         {
             self.block_decoded = decoded.holds(block.physical_of(one));
-            self.block_width = if self.block_decoded { self.width } else { decoded.width };
+            (self.block_width, self.block_bytes) = match self.block_decoded {
+                true => (self.width, u32::MAX),
+                false => (decoded.width, decoded.bytes),
+            };
         }
         let mut earliest = self.earliest.max(self.queue.oldest());
-        if let Some(ahead) = &self.ahead {
-            earliest = earliest.max(ahead.cycle);
-        }
         let mut wait = (0, 0);
         // After a flush, the translation is looked up whatever is decoded.
         if one.starts_line() && (!self.block_decoded || self.last_line.is_none()) {
@@ -195,13 +199,11 @@ impl FrontEnd {
             }
         }
         let mut cycle = self.fetching.take(earliest, self.block_width);
-        if !self.block_decoded
-            && let Some(decoded) = &self.decoded
-        {
+        if self.block_bytes < u32::MAX {
             let (same, bytes) = (self.bytes.0 == cycle, u32::from(one.bytes()));
             let used = if same { self.bytes.1 + bytes } else { bytes };
             self.bytes = (cycle, used);
-            if same && used > decoded.bytes {
+            if same && used > self.block_bytes {
                 self.fetching.end_cycle();
                 cycle = self.fetching.take(earliest, self.block_width);
                 self.bytes = (cycle, bytes);
@@ -228,7 +230,7 @@ impl FrontEnd {
             let asked = match &mut self.ahead {
                 Some(ahead) => {
                     if !std::mem::take(&mut ahead.at_target) {
-                        ahead.next(0, self.earliest, now);
+                        self.earliest = ahead.next(0, self.earliest, now);
                     }
                     ahead.cycle.min(now)
                 }
@@ -287,7 +289,7 @@ impl FrontEnd {
         }
         match &mut self.ahead {
             Some(ahead) if branch.taken() => {
-                ahead.next(bubble, self.earliest, fetched);
+                self.earliest = ahead.next(bubble, self.earliest, fetched);
                 ahead.at_target = true;
             }
             None if bubble > 0 => self.resume_at(fetched + 1 + bubble),

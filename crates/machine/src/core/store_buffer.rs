@@ -86,6 +86,16 @@ fn slot(granule: u64) -> usize {
 /// several of a wide one.
 #[inline]
 pub(super) fn next_access(accesses: &mut &[Access], write: bool, most: u8) -> Option<Access> {
+    if let [only] = accesses {
+        // The common case.
+        *accesses = &[];
+        return (only.write == write).then_some(*only);
+    }
+    next_of_several(accesses, write, most)
+}
+
+#[inline(never)]
+fn next_of_several(accesses: &mut &[Access], write: bool, most: u8) -> Option<Access> {
     loop {
         let (first, rest) = accesses.split_first()?;
         *accesses = rest;

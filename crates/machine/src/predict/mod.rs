@@ -175,13 +175,11 @@ impl Predictor {
 
     fn direct(&mut self, branch: &Branch) -> Prediction {
         let Some(first) = &mut self.btb_first else { return self.direct_of_all(branch) };
-        if first.is_first(branch.address, branch.next) {
+        if first.step(branch.address, branch.next) == Some(branch.next) {
             return Prediction::Predicted;
         }
-        let known = first.step(branch.address, branch.next);
-        // The second level has all branches of the first, and learns when one is new there.
+        // The second level is asked for what the first one has not, and learns it.
         match self.direct_of_all(branch) {
-            _ if known == Some(branch.next) => Prediction::Predicted,
             Prediction::Predicted => Prediction::PredictedLate,
             other => other,
         }

@@ -9,35 +9,36 @@ const NOBODY: u64 = u64::MAX;
 /// Lines of the code that share a place in the BTB, if it is kept by lines.
 const LINE_SHIFT: u32 = 6;
 
-/// A place of the BTB: one or two branches of a line, the most recently used first.
+/// A place of the BTB: one or two branches of a line, by address and target, the most recently used
+/// first.
 #[derive(Clone, Copy, Debug)]
-struct Way {
-    /// The line; the address of the branch, if the BTB is not kept by lines.
-    key: u64,
-    /// Addresses and targets.
-    branches: [(u64, u64); 2],
-}
+struct Way([(u64, u64); 2]);
 
-const NO_WAY: Way = Way { key: NOBODY, branches: [(NOBODY, 0); 2] };
+const NO_WAY: Way = Way([(NOBODY, 0); 2]);
 
 impl Way {
+    #[inline]
     fn has(&self, address: u64) -> bool {
-        self.branches.iter().any(|(of, _)| *of == address)
+        self.0[0].0 == address || self.0[1].0 == address
     }
 
-    /// Whether it has one branch of a line, and room for another.
-    fn has_room(&self, key: u64) -> bool {
-        self.key == key && self.branches[1].0 == NOBODY && self.branches[0].0 != NOBODY
+    /// Whether it has one branch of the line of an address, and room for another.
+    #[inline]
+    fn has_room(&self, address: u64) -> bool {
+        let [first, second] = self.0;
+        second.0 == NOBODY && first.0 >> LINE_SHIFT == address >> LINE_SHIFT
     }
 
     /// Replaces the target of a branch of the line. Returns the one that was known.
+    #[inline]
     fn replace(&mut self, address: u64, target: u64) -> Option<u64> {
-        if self.branches[0].0 == address {
-            return Some(std::mem::replace(&mut self.branches[0].1, target));
+        let [first, second] = &mut self.0;
+        if first.0 == address {
+            return Some(std::mem::replace(&mut first.1, target));
         }
-        let [first, second] = self.branches;
-        self.branches = [(address, target), first];
-        (second.0 == address).then_some(second.1)
+        let known = (second.0 == address).then_some(second.1);
+        (*first, *second) = ((address, target), *first);
+        known
     }
 }
 
@@ -62,43 +63,29 @@ impl Btb {
         }
     }
 
-    /// The ways of the set of a branch, and its key there.
-    #[inline]
-    fn set(&mut self, address: u64) -> (&mut [Way], u64) {
-        let (key, hash) = if self.by_lines {
-            let line = address >> LINE_SHIFT;
-            (line, line ^ line >> 7 ^ line >> 15)
-        } else {
-            (address, address)
-        };
-        let first = (hash & self.set_mask) as usize * self.associativity;
-        (&mut self.ways[first..first + self.associativity], key)
-    }
-
-    /// Whether the most recently used branch of its set is this one, with this target.
-    #[inline]
-    pub(super) fn is_first(&mut self, address: u64, target: u64) -> bool {
-        let (ways, _) = self.set(address);
-        ways[0].branches[0] == (address, target)
-    }
-
     /// Replaces the target of a branch by `target`. Returns the one that was known.
     #[inline]
     pub(super) fn step(&mut self, address: u64, target: u64) -> Option<u64> {
-        let (ways, key) = self.set(address);
-        if ways[0].branches[0].0 == address {
+        let line = address >> LINE_SHIFT;
+        let hash = if self.by_lines { line ^ line >> 7 ^ line >> 15 } else { address };
+        let first = (hash & self.set_mask) as usize * self.associativity;
+        let ways = &mut self.ways[first..first + self.associativity];
+        if ways[0].0[0].0 == address {
             return ways[0].replace(address, target);
         }
-        // A line with more than two branches has several places.
         let known = ways.iter().position(|way| way.has(address));
-        let known = known.or_else(|| ways.iter().position(|way| way.has_room(key)));
+        let known = known.or_else(|| {
+            // A line with more than two branches has several places.
+            let shares = |way: &Way| self.by_lines && way.has_room(address);
+            ways.iter().position(shares)
+        });
         // Each place moves back by one, up to the known one or the last.
-        let at = known.unwrap_or(ways.len() - 1);
-        ways[..=at].rotate_right(1);
-        if known.is_none() {
-            ways[0] = Way { key, ..NO_WAY };
+        let mut moves = known.map_or(NO_WAY, |at| ways[at]);
+        let result = moves.replace(address, target);
+        for way in &mut ways[..=known.unwrap_or(self.associativity - 1)] {
+            std::mem::swap(way, &mut moves);
         }
-        ways[0].replace(address, target)
+        result
     }
 }
 
