@@ -372,6 +372,6 @@ fn m13_a_fixed_stream_counts_the_same_for_ever() {
         sum(|counts| counts.prefetches_used),
         system.class_counts(CacheName::L1d).of(MissClass::TrueSharing),
     ];
-    assert_eq!(counts, [24_486_194, 119_742, 96_088, 63_058, 26_138, 19_825, 8_305]);
+    assert_eq!(counts, [24_512_533, 119_722, 95_611, 62_908, 25_567, 17_635, 8_359]);
     assert_eq!(system.verify(), Ok(()));
 }

@@ -101,7 +101,11 @@ impl Window {
 
     /// What is measured, without the numbers that do not change whether it is available.
     fn what(self) -> String {
-        format!("{}, {}", self.scheme(), self.load().word())
+        let bulk = match self {
+            Window::RoundTrip(RoundTripPoint { bulk: true, .. }) => ", during a bulk transfer",
+            _ => "",
+        };
+        format!("{}, {}{bulk}", self.scheme(), self.load().word())
     }
 
     /// What is measured, in words.
@@ -111,9 +115,6 @@ impl Window {
             Window::Rate(point) => format!("{}, {} events/s", self.what(), point.rate_hz),
             Window::Transfer(point) => {
                 format!("{}, socket buffers of {} bytes", self.what(), point.socket_buffer_bytes)
-            }
-            Window::RoundTrip(RoundTripPoint { bulk: true, .. }) => {
-                format!("{}, round trips during a bulk transfer", self.what())
             }
             Window::RoundTrip(_) => format!("{}, round trips", self.what()),
         }

@@ -16,4 +16,4 @@ pub use sample::{
     Activity, CountedUse, Leftover, Load, RatePoint, RateWindow, RoundTripPoint, RoundTripWindow,
     Samples, TransferPoint, TransferWindow,
 };
-pub use tables::cost_table;
+pub use tables::{cost_table, region_table};

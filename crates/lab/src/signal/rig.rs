@@ -17,6 +17,8 @@ pub enum Rig {
     VirtioNet,
     /// `e1000`: the same, joined by two Intel 82545EM, which limit their interrupts by a clock in hardware.
     E1000,
+    /// `nic`: a network card, by which the echo of another machine comes.
+    Nic,
 }
 
 /// Times between two interrupts that an e1000 keeps, ns: from the shortest that QEMU's has (hw/net/e1000.c,
@@ -25,8 +27,8 @@ pub enum Rig {
 const THROTTLE_NS: std::ops::RangeInclusive<u64> = 128_000..=10_000_000;
 
 impl Rig {
-    /// All rigs.
-    pub const ALL: [Rig; 4] = [Rig::Threads, Rig::Veth, Rig::VirtioNet, Rig::E1000];
+    /// The rigs that need no other machine.
+    pub const ALONE: [Rig; 4] = [Rig::Threads, Rig::Veth, Rig::VirtioNet, Rig::E1000];
 
     /// Its name on the command line and in tables.
     #[must_use]
@@ -36,6 +38,7 @@ impl Rig {
             Rig::Veth => "veth",
             Rig::VirtioNet => "virtio-net",
             Rig::E1000 => "e1000",
+            Rig::Nic => "nic",
         }
     }
 
@@ -43,6 +46,12 @@ impl Rig {
     #[must_use]
     pub fn has_sockets(self) -> bool {
         self != Rig::Threads
+    }
+
+    /// Whether its ends are two network namespaces of one machine.
+    #[must_use]
+    pub fn has_namespaces(self) -> bool {
+        matches!(self, Rig::Veth | Rig::VirtioNet | Rig::E1000)
     }
 
     /// Whether it consists of two cards of a simulated machine.
@@ -68,35 +77,41 @@ impl Rig {
     /// [`BenchError::Unavailable`] with the reason, and a scheme or rig that is available.
     pub fn check(self, scheme: Scheme) -> Result<(), BenchError> {
         let unavailable = |reason: &str, remedy: String| {
-            let remedy = Some(format!("irqlab signal run {remedy}"));
-            Err(BenchError::Unavailable { reason: reason.to_owned(), remedy })
+            Err(BenchError::Unavailable { reason: reason.to_owned(), remedy: Some(remedy) })
         };
+        let on =
+            |rig: &str, schemes: &str| format!("irqlab signal run --rig {rig} --schemes {schemes}");
         let rig = self.word();
+        let here = |schemes: &str| match self {
+            Rig::Nic => format!("--schemes {schemes}"), // its name and its peer are the caller's
+            _ => on(rig, schemes),
+        };
         match scheme {
             _ if self == Rig::Threads => Ok(()),
-            Scheme::Interrupt => unavailable(
-                "the kernel's network stack drains after each interrupt",
-                format!("--rig {rig} --schemes drain"),
-            ),
+            Scheme::Interrupt => {
+                unavailable("the kernel's network stack drains after each interrupt", here("drain"))
+            }
+            // What a real card's driver has is seen when it is asked.
+            Scheme::Coalesced { .. } if self == Rig::Nic => Ok(()),
             Scheme::Coalesced { .. } if self == Rig::E1000 => unavailable(
                 "an e1000 limits how often it interrupts, and counts no packets",
-                "--rig e1000 --schemes clocked:1ms".to_owned(),
+                here("clocked:1ms"),
             ),
             Scheme::Coalesced { .. } => unavailable(
                 &format!("a {rig} does not coalesce interrupts"),
-                "--rig threads --schemes coalesced:32,50us".to_owned(),
+                on("threads", "coalesced:32,50us"),
             ),
             Scheme::Clocked { period_ns }
                 if self == Rig::E1000 && !THROTTLE_NS.contains(&period_ns) =>
             {
                 unavailable(
                     "an e1000 keeps 128 us to 10 ms between interrupts",
-                    format!("--rig e1000 --schemes deferred:{period_ns}ns"),
+                    here(&format!("deferred:{period_ns}ns")),
                 )
             }
             Scheme::Hybrid { threshold: 2.., suspend_ns } => unavailable(
                 "the kernel polls after any event: its threshold is 1",
-                format!("--rig {rig} --schemes hybrid:1,{suspend_ns}ns"),
+                here(&format!("hybrid:1,{suspend_ns}ns")),
             ),
             _ => Ok(()),
         }
@@ -125,7 +140,7 @@ mod tests {
             // What it names instead is available.
             let words: Vec<&str> = remedy.split(' ').collect();
             let after = |word| words[words.iter().position(|one| *one == word).unwrap() + 1];
-            let other = Rig::ALL.into_iter().find(|one| one.word() == after("--rig")).unwrap();
+            let other = Rig::ALONE.into_iter().find(|one| one.word() == after("--rig")).unwrap();
             assert_eq!(other.check(after("--schemes").parse().unwrap()), Ok(()), "{remedy}");
         }
         let all = Scheme::list("interrupt,drain,clocked:1us,coalesced:2,1ms,hybrid:8,1ms,spin");

@@ -73,7 +73,8 @@ pub struct Activity {
     pub window_ns: u64,
     /// CPU time of the receiver's thread, ns.
     pub receiver_ns: u64,
-    /// CPU time of the CPU's thread for softirqs (ksoftirqd), ns; absent where it was not found.
+    /// CPU time of the CPU's threads for softirqs (ksoftirqd) and of NAPI's thread where it has one, ns;
+    /// absent where none was found.
     pub softirq_thread_ns: Option<u64>,
     /// Context switches of the receiver's thread.
     pub switches: Option<u64>,

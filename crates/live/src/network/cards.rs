@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 /// The cards, as the machine's kernel names them.
-pub const CARDS: [&str; 2] = ["eth0", "eth1"];
+pub(super) const CARDS: [&str; 2] = ["eth0", "eth1"];
 
 /// Numbers of the interrupts of the two cards. Cards in other namespaces are not visible: they are looked up
 /// first.
@@ -45,7 +45,9 @@ impl CardIrqs {
 
 /// Numbers of a card's interrupts: its messages, or else its line. A virtio device is the child of the device
 /// that interrupts (Documentation/ABI/testing/sysfs-bus-pci: irq, msi_irqs).
-fn irqs_of(card: &str) -> Vec<u32> {
+///
+/// A card in another namespace is not visible here.
+pub fn irqs_of(card: &str) -> Vec<u32> {
     let Ok(device) = fs::canonicalize(format!("/sys/class/net/{card}/device")) else {
         return Vec::new();
     };

@@ -13,7 +13,7 @@
 //! much longer shows in the exit program itself, from the clock reading that ends the span to another
 //! one before it returns: the programs time one of eight of their own runs, during the measurement. Inside
 //! the span lie the return from the entry program and the call of the exit program, which touch less code
-//! and data: where the exit program takes x times the loop's time, the pair adds 1 + [`COLD_SHARE`] (x - 1)
+//! and data: where the exit program takes x times the loop's time, the pair adds 1 + `COLD_SHARE` (x - 1)
 //! times what it adds in the loop (`learn_overhead` in bpf/span_stack.h). The share is measured in a
 //! simulated machine, where both are known exactly; docs/validation.md says how far it holds.
 

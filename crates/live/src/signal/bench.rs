@@ -10,9 +10,10 @@ use lab::signal::{
 };
 use serde_json::{Map, Value as Json, json};
 
+use super::card::{Card, CardSettings};
 use super::counts::PollCounter;
 use super::events::Stream;
-use super::packets::Network;
+use super::packets::{How, Network};
 use super::threads::{self, RING_SLOTS};
 use super::window::{Frame, Observer};
 use crate::host::Root;
@@ -25,6 +26,10 @@ use crate::window::Stop;
 pub struct SignalSettings {
     /// What carries the events.
     pub rig: Rig,
+    /// How the veth polls, for [`Rig::Veth`].
+    pub polling: How,
+    /// The card and its peer, for [`Rig::Nic`].
+    pub card: Option<CardSettings>,
     /// CPU of the sender.
     pub sender_cpu: u32,
     /// CPU of the receiver: another one.
@@ -50,25 +55,32 @@ type Request = Box<dyn FnOnce(&Network) + Send>;
 struct NetworkThread {
     requests: mpsc::Sender<Request>,
     facts: Map<String, Json>,
+    /// Processes of the kernel's threads that poll.
+    napi_threads: Vec<u32>,
 }
 
 impl NetworkThread {
-    fn start(rig: Rig, sender_cpu: u32, receiver_cpu: u32) -> Result<NetworkThread, BenchError> {
+    fn start(
+        rig: Rig,
+        sender_cpu: u32,
+        receiver_cpu: u32,
+        how: How,
+    ) -> Result<NetworkThread, BenchError> {
         let (requests, received) = mpsc::channel::<Request>();
         let (created, is_created) = mpsc::channel();
         std::thread::spawn(move || {
-            let network = match Network::create(rig, sender_cpu, receiver_cpu) {
+            let network = match Network::create(rig, sender_cpu, receiver_cpu, how) {
                 Ok(network) => network,
                 Err(error) => {
                     let _ = created.send(Err(error));
                     return;
                 }
             };
-            let _ = created.send(Ok(network.facts()));
+            let _ = created.send(Ok((network.facts(), network.napi_threads())));
             received.into_iter().for_each(|request| request(&network));
         });
-        let facts = is_created.recv().map_err(|_| gone())??;
-        Ok(NetworkThread { requests, facts })
+        let (facts, napi_threads) = is_created.recv().map_err(|_| gone())??;
+        Ok(NetworkThread { requests, facts, napi_threads })
     }
 
     fn call<T: Send + 'static>(
@@ -93,8 +105,9 @@ pub struct LiveSignal {
     settings: SignalSettings,
     root: Root,
     polls: Option<Arc<PollCounter>>,
-    softirq_thread: Option<CpuClock>,
+    softirq_threads: Vec<CpuClock>,
     network: Option<NetworkThread>,
+    card: Option<Card>,
     absent: Vec<Absence>,
 }
 
@@ -106,31 +119,35 @@ impl LiveSignal {
     pub fn new(settings: SignalSettings) -> Result<LiveSignal, BenchError> {
         let root = Root::default();
         let mut absent = Vec::new();
-        let polls = match settings.rig {
-            Rig::Threads => None, // NAPI has no part in it
+        let SignalSettings { rig, sender_cpu, receiver_cpu, polling, .. } = settings;
+        let counted = match (rig, &settings.card) {
             // A simulator counts, and the guest has no tracepoint's number.
             _ if settings.observer.is_some() => None,
-            Rig::VirtioNet | Rig::E1000 => None,
-            Rig::Veth => PollCounter::open(&root, settings.receiver_cpu, NEAR)
-                .map(Arc::new)
-                .map_err(|error| {
-                    absent.push(Absence {
-                        table: "rates".to_owned(),
-                        what: "NAPI polls".to_owned(),
-                        reason: format!("the tracepoint napi_poll cannot be counted: {error}"),
-                        remedy: Some(
-                            "mount -t tracefs nodev /sys/kernel/tracing, and run as root"
-                                .to_owned(),
-                        ),
-                    });
-                })
-                .ok(),
+            (Rig::Veth, _) => Some(NEAR),
+            (Rig::Nic, Some(card)) => Some(card.interface.name()),
+            // In threads NAPI has no part, and cards of a simulated machine are counted from outside.
+            (Rig::Threads | Rig::Nic | Rig::VirtioNet | Rig::E1000, _) => None,
         };
-        let SignalSettings { rig, sender_cpu, receiver_cpu, .. } = settings;
-        let start = || NetworkThread::start(rig, sender_cpu, receiver_cpu);
-        let network = rig.has_sockets().then(start).transpose()?;
-        let softirq_thread = softirq_thread(&root, receiver_cpu).and_then(CpuClock::of_process);
-        Ok(LiveSignal { settings, root, polls, softirq_thread, network, absent })
+        let polls = counted.and_then(|interface| {
+            let opened = PollCounter::open(&root, receiver_cpu, interface).map(Arc::new);
+            let refused = |error: std::io::Error| Absence {
+                table: "rates".to_owned(),
+                what: "NAPI polls".to_owned(),
+                reason: format!("the tracepoint napi_poll cannot be counted: {error}"),
+                remedy: Some(
+                    "mount -t tracefs nodev /sys/kernel/tracing, and run as root".to_owned(),
+                ),
+            };
+            opened.map_err(|error| absent.push(refused(error))).ok()
+        });
+        let start = || NetworkThread::start(rig, sender_cpu, receiver_cpu, polling);
+        let network = rig.has_namespaces().then(start).transpose()?;
+        let card = settings.card.as_ref().filter(|_| rig == Rig::Nic);
+        let card = card.map(|card| Card::open(card, receiver_cpu)).transpose()?;
+        let napi_threads = network.iter().flat_map(|network| network.napi_threads.iter().copied());
+        let softirq_threads = softirq_thread(&root, receiver_cpu).into_iter().chain(napi_threads);
+        let softirq_threads = softirq_threads.filter_map(CpuClock::of_process).collect();
+        Ok(LiveSignal { settings, root, polls, softirq_threads, network, card, absent })
     }
 
     /// What each window has; `seed` is of the window.
@@ -141,7 +158,7 @@ impl LiveSignal {
             receiver_cpu: self.settings.receiver_cpu,
             load,
             length: self.settings.length,
-            softirq_thread: self.softirq_thread,
+            softirq_threads: self.softirq_threads.clone(),
             polls: self.polls.clone(),
             root: self.root.clone(),
             observer: self.settings.observer,
@@ -151,7 +168,8 @@ impl LiveSignal {
 
     /// What the settings do not say of what is in force: interfaces and their offloads.
     pub fn found(&self) -> Map<String, Json> {
-        self.network.as_ref().map(|network| network.facts.clone()).unwrap_or_default()
+        let network = self.network.iter().flat_map(|network| network.facts.clone());
+        network.chain(self.card.iter().flat_map(Card::facts)).collect()
     }
 }
 
@@ -181,7 +199,7 @@ impl Bench for LiveSignal {
             settings: facts,
             observer: Map::new(),
             absent: self.absent.clone(),
-            warnings: Vec::new(),
+            warnings: self.card.as_ref().map(Card::warnings).unwrap_or_default(),
         }
     }
 
@@ -199,9 +217,10 @@ impl SignalBench for LiveSignal {
         let work_additions = self.settings.work_additions;
         let stream =
             Stream { frame: self.frame(point.load, seed), point: *point, seed, work_additions };
-        match &self.network {
-            None => threads::rate_window(&stream),
-            Some(network) => network.call(move |network| network.rate_window(&stream)),
+        match (&self.network, &mut self.card) {
+            (Some(network), _) => network.call(move |network| network.rate_window(&stream)),
+            (None, Some(card)) => card.rate_window(&stream),
+            (None, None) => threads::rate_window(&stream),
         }
     }
 
@@ -211,7 +230,7 @@ impl SignalBench for LiveSignal {
         seed: u64,
     ) -> Result<TransferWindow, BenchError> {
         let (frame, point) = (self.frame(point.load, seed), *point);
-        self.sockets()?.call(move |network| network.transfer_window(&frame, &point))
+        self.namespaces()?.call(move |network| network.transfer_window(&frame, &point))
     }
 
     fn round_trip_window(
@@ -220,15 +239,22 @@ impl SignalBench for LiveSignal {
         seed: u64,
     ) -> Result<RoundTripWindow, BenchError> {
         let (frame, point) = (self.frame(point.load, seed), *point);
-        self.sockets()?.call(move |network| network.round_trip_window(&frame, &point, seed))
+        if let Some(card) = &mut self.card {
+            return card.round_trip_window(frame, &point, seed);
+        }
+        self.namespaces()?.call(move |network| network.round_trip_window(&frame, &point, seed))
     }
 }
 
 impl LiveSignal {
-    /// The network namespaces: two threads have no sockets.
-    fn sockets(&self) -> Result<&NetworkThread, BenchError> {
+    /// The network namespaces: two threads have no sockets, and a peer sends no bulk data.
+    fn namespaces(&self) -> Result<&NetworkThread, BenchError> {
+        let reason = match self.settings.rig {
+            Rig::Nic => "the peer sends no bulk data",
+            _ => "two threads have no sockets",
+        };
         self.network.as_ref().ok_or_else(|| BenchError::Unavailable {
-            reason: "two threads have no sockets".to_owned(),
+            reason: reason.to_owned(),
             remedy: Some("irqlab signal run --rig veth".to_owned()),
         })
     }

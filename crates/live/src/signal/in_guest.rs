@@ -7,7 +7,7 @@ use lab::experiment::BenchError;
 use lab::signal::in_guest::{GuestWindow, MeasuredWindow, SignalRequest};
 use lab::signal::{SignalBench, Window};
 
-use super::{LiveSignal, Observer, SignalSettings};
+use super::{LiveSignal, Observer, SignalSettings, VethPolling};
 use crate::window::Stop;
 
 /// Measures the window of a request, which `observer` sees.
@@ -22,6 +22,8 @@ pub fn execute(
         Stop::new().map_err(|error| BenchError::Failed(format!("cannot make a pipe: {error}")))?;
     let mut bench = LiveSignal::new(SignalSettings {
         rig: request.rig,
+        polling: VethPolling::default(),
+        card: None,
         sender_cpu: request.sender_cpu,
         receiver_cpu: request.receiver_cpu,
         length: Duration::from_nanos(request.length_ns),

@@ -16,7 +16,6 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::Duration;
@@ -34,43 +33,38 @@ use signalling::Scheme;
 use stats::Distribution;
 
 use super::arrivals::{Arrivals, now_ns};
-use super::events::{self, Events, Receiver, Sender, Stream};
+use super::events::{self, Sender, Stream};
+use super::socket::{
+    EVENT_BYTES, LOOK_AGAIN, NO_EVENT, PacketReceiver, SO_INCOMING_NAPI_ID, Wait, can_suspend,
+    prepare, socket_option,
+};
 use super::window::{Desk, Frame, Sent};
 use crate::network::{
     ADDRESS_FAR, ADDRESS_NEAR, CardIrqs, EchoSocket, Ethtool, Pair, PrivateSysfs, echo_request,
+    index_of, napi,
 };
-use crate::threads::pin;
+use crate::threads::{pin, pin_process};
 
 /// Polls that may pass without a packet before interrupts are used again: as good as never.
 const DEFER_POLLS: &str = "2147483647";
+/// How long interrupts stay off at most while packets keep coming (Documentation/networking/napi.rst).
+const SUSPEND_NS: u32 = 20_000_000;
 /// A polling receiver's safety net: packets wait no longer, should it stop polling.
 const POLLING_TIMEOUT_NS: u64 = 10_000_000;
 /// How long a setting takes until no timer of the one before runs any more, and the first packet until
 /// it has arrived.
 const RESET_TIME: Duration = Duration::from_millis(20);
-/// How long two ends take at most until packets go from one to the other.
+/// How long packets may take until they go from one end to the other: a card's driver takes seconds, and so
+/// may a busy machine.
 const CONNECTION_NS_MAX: u64 = 10_000_000_000;
-/// How long a receiver sleeps at most before it looks whether anything comes any more.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// The receiver's buffer: more than a window's worth of a slow reader's packets.
-const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
+/// How long the first packet of a veth may take on a busy machine: none is lost, and one is enough.
+const FIRST_PACKET_TIME: Duration = Duration::from_secs(5);
 /// Messages of a bulk transfer, as in the paper.
 const MESSAGE_BYTES: usize = 32 * 1024;
 /// Payload of the round trips, as in section 8.3 of the paper.
 const REQUEST_BYTES: usize = 4096;
 /// Socket buffers of the bulk transfer behind round trips, as in section 8.3 of the paper.
 const BULK_BUFFER_BYTES: u64 = 256 * 1024;
-/// Bytes of an event's packet; the first eight are its time.
-const EVENT_BYTES: usize = 64;
-/// A packet that is no event.
-const NO_EVENT: u64 = u64::MAX;
-
-const SO_BUSY_POLL: libc::c_int = 46;
-const SO_INCOMING_NAPI_ID: libc::c_int = 56;
-const SO_PREFER_BUSY_POLL: libc::c_int = 69;
-const SO_BUSY_POLL_BUDGET: libc::c_int = 70;
-/// Packets of one busy poll: NAPI_POLL_WEIGHT.
-const BUSY_POLL_BUDGET: libc::c_int = 64;
 
 /// Both namespaces. They belong to the thread that made them, which is in the near one.
 pub struct Network {
@@ -81,6 +75,18 @@ pub struct Network {
     receiver_cpu: u32,
     /// Interrupt lines of the receiving card, where there is one.
     card_irqs: Option<Vec<u32>>,
+    how: How,
+    /// The near end's NAPI instances, where their settings are changed.
+    instances: Vec<napi::Instance>,
+}
+
+/// How the near end of a veth polls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct How {
+    /// By a thread of the kernel on the receiver's CPU; otherwise in softirqs.
+    pub is_threaded: bool,
+    /// A hybrid suspends interrupts (epoll and `irq-suspend-timeout`); otherwise it is SO_BUSY_POLL.
+    pub suspends: bool,
 }
 
 fn failed(what: &str, error: &io::Error) -> BenchError {
@@ -94,36 +100,24 @@ fn refused(what: &str, error: &io::Error) -> BenchError {
     }
 }
 
-/// How the receiver waits, and what its sockets are set to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wait {
-    /// In the kernel, for a packet.
-    Sleep,
-    /// In the kernel, after polling for so many microseconds.
-    PollThenSleep(u32),
-    /// By polling without end.
-    Poll,
-    /// The same, and yielding the CPU when there is nothing.
-    PollAndYield,
-}
-
-impl Wait {
-    fn polls(self) -> bool {
-        matches!(self, Wait::Poll | Wait::PollAndYield)
-    }
-}
-
 impl Network {
     /// Moves the calling thread into a namespace that is joined to another.
     ///
     /// # Errors
     /// Where namespaces, a veth pair, or steering are refused, or NAPI is bypassed.
-    pub fn create(rig: Rig, sender_cpu: u32, receiver_cpu: u32) -> Result<Network, BenchError> {
+    pub fn create(
+        rig: Rig,
+        sender_cpu: u32,
+        receiver_cpu: u32,
+        how: How,
+    ) -> Result<Network, BenchError> {
         let irqs = rig.has_cards().then(CardIrqs::find).transpose().map_err(BenchError::Failed)?;
         let pair = if rig.has_cards() { Pair::of_cards() } else { Pair::create() }?;
         let near = PrivateSysfs::mount().map_err(|error| refused("sysfs", &error))?;
         let card_irqs = irqs.as_ref().map(|irqs| irqs.near().to_vec());
-        let network = Network { rig, pair, near, sender_cpu, receiver_cpu, card_irqs };
+        let instances = Vec::new();
+        let mut network =
+            Network { rig, pair, near, sender_cpu, receiver_cpu, card_irqs, how, instances };
         match irqs {
             Some(irqs) => irqs
                 .place(receiver_cpu, sender_cpu)
@@ -137,14 +131,22 @@ impl Network {
                 reason: "packets bypass NAPI on this kernel's veth".to_owned(),
                 remedy: None,
             }),
-            _ => Ok(network),
+            _ => {
+                network.prepare_instances()?;
+                Ok(network)
+            }
         }
     }
 
     /// Sends packets until one has arrived at `socket`, and once more: the ends learn each other's addresses.
-    /// A card takes some seconds until its driver finds that it is connected (e1000_watchdog).
+    /// A card takes some seconds until its driver finds that it is connected (e1000_watchdog), and what is
+    /// sent before that is lost.
     fn meet(&self, socket: &UdpSocket) -> Result<(), BenchError> {
         let end_ns = now_ns() + CONNECTION_NS_MAX;
+        if !self.rig.has_cards() {
+            let set = socket.set_read_timeout(Some(FIRST_PACKET_TIME));
+            set.map_err(|error| failed("a socket", &error))?;
+        }
         loop {
             self.kick(socket, self.sender_cpu)?;
             match socket.recv(&mut [0; EVENT_BYTES]) {
@@ -165,10 +167,72 @@ impl Network {
         })
     }
 
-    /// Interfaces, addresses and offloads.
+    /// Makes threads poll, where that is asked for, and finds what single instances need.
+    fn prepare_instances(&mut self) -> Result<(), BenchError> {
+        let How { is_threaded, suspends } = self.how;
+        if !is_threaded && !suspends {
+            return Ok(());
+        }
+        let unavailable = |what: &str, error: &io::Error| BenchError::Unavailable {
+            reason: format!("{what}: {error}"),
+            remedy: None,
+        };
+        let [near_name, _] = self.pair.names();
+        if is_threaded {
+            self.near
+                .set(near_name, "threaded", "1")
+                .map_err(|error| unavailable("threaded NAPI (Linux 5.12)", &error))?;
+        }
+        let unknown = |error| unavailable("NAPI instances (Linux 6.8)", &error);
+        let index = index_of(near_name).map_err(unknown)?;
+        self.instances = napi::instances(index).map_err(unknown)?;
+        if is_threaded {
+            let threads = self.napi_threads();
+            if threads.is_empty() {
+                let error = io::Error::other("the kernel names no thread");
+                return Err(unavailable("threaded NAPI", &error));
+            }
+            for thread in threads {
+                pin_process(thread, self.receiver_cpu)
+                    .map_err(|error| unavailable("NAPI's thread cannot be moved", &error))?;
+            }
+        }
+        let can = |one: &napi::Instance| one.settings.irq_suspend_timeout_ns.is_some();
+        if suspends && !self.instances.iter().any(can) {
+            let error = io::Error::other("the kernel has no irq-suspend-timeout (Linux 6.13)");
+            return Err(unavailable("suspending interrupts", &error));
+        }
+        if suspends {
+            can_suspend().map_err(|error| unavailable("epoll that polls (Linux 6.9)", &error))?;
+            self.suspend(0).map_err(|error| unavailable("irq-suspend-timeout", &error))?;
+        }
+        Ok(())
+    }
+
+    /// Sets `irq-suspend-timeout` of the near end.
+    fn suspend(&self, ns: u32) -> io::Result<()> {
+        let irq_suspend_timeout_ns = Some(ns);
+        let wanted = napi::Settings { irq_suspend_timeout_ns, ..napi::Settings::default() };
+        self.instances.iter().try_for_each(|one| napi::write(one.id, &wanted))
+    }
+
+    /// Processes of the kernel's threads that poll the near end.
+    pub fn napi_threads(&self) -> Vec<u32> {
+        match self.how.is_threaded {
+            true => self.instances.iter().filter_map(|one| one.thread).collect(),
+            false => Vec::new(),
+        }
+    }
+
+    /// Interfaces, addresses and offloads, and how the near end polls.
     pub fn facts(&self) -> Map<String, Json> {
-        let irqs = self.card_irqs.iter().map(|irqs| (CARD_IRQS.to_owned(), json!(irqs)));
-        self.pair.facts().into_iter().chain(irqs).collect()
+        let mut facts = self.pair.facts();
+        let How { is_threaded, suspends } = self.how;
+        facts.insert("napi".into(), json!(if is_threaded { "threaded" } else { "softirq" }));
+        let hybrid = if suspends { "irq-suspension" } else { "busy-poll" };
+        facts.insert("hybrid".into(), json!(hybrid));
+        facts.extend(self.card_irqs.iter().map(|irqs| (CARD_IRQS.to_owned(), json!(irqs))));
+        facts
     }
 
     /// Runs `body` on a thread in the far namespace.
@@ -188,9 +252,7 @@ impl Network {
     fn event_socket(&self) -> Result<UdpSocket, BenchError> {
         let open = || {
             let socket = UdpSocket::bind((ADDRESS_NEAR, 0))?;
-            sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES)
-                .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_BYTES))?;
-            socket.set_read_timeout(Some(LOOK_AGAIN))?;
+            prepare(&socket)?;
             Ok(socket)
         };
         open().map_err(|error| failed("a socket", &error))
@@ -215,22 +277,30 @@ impl Network {
     fn set(&self, scheme: Scheme, socket: &UdpSocket) -> Result<Wait, BenchError> {
         self.rig.check(scheme)?;
         let throttle_ns = self.rig.throttle_ns(scheme);
+        let busy_us = |ns: u64| u32::try_from(ns.div_ceil(1000)).unwrap_or(u32::MAX);
         let (deferred_ns, is_steered, wait) = match scheme {
             Scheme::Clocked { .. } if throttle_ns.is_some() => (None, true, Wait::Sleep),
             Scheme::Clocked { period_ns } => (Some(period_ns), false, Wait::Sleep),
             Scheme::Deferred { delay_ns } => (Some(delay_ns), false, Wait::Sleep),
             Scheme::Spin => (Some(POLLING_TIMEOUT_NS), false, Wait::Poll),
             Scheme::SpinYield => (Some(POLLING_TIMEOUT_NS), false, Wait::PollAndYield),
+            Scheme::Hybrid { suspend_ns, .. } if self.how.suspends => {
+                (Some(suspend_ns), true, Wait::PollSuspended(busy_us(suspend_ns)))
+            }
             Scheme::Hybrid { suspend_ns, .. } => {
-                let us = u32::try_from(suspend_ns.div_ceil(1000)).unwrap_or(u32::MAX);
-                (None, true, Wait::PollThenSleep(us))
+                (None, true, Wait::PollThenSleep(busy_us(suspend_ns)))
             }
             // `Rig::check` has refused the others.
             _ => (None, true, Wait::Sleep),
         };
         let [near_name, _] = self.pair.names();
         let write = |deferred_ns: Option<u64>| {
-            let polls = if deferred_ns.is_some() { DEFER_POLLS } else { "0" };
+            let polls = match (deferred_ns, wait) {
+                (None, _) => "0",
+                // One empty poll after the receiver has gone to sleep, and interrupts are used again.
+                (Some(_), Wait::PollSuspended(_)) => "1",
+                (Some(_), _) => DEFER_POLLS,
+            };
             self.near.set(near_name, "napi_defer_hard_irqs", polls)?;
             self.near.set(near_name, "gro_flush_timeout", &deferred_ns.unwrap_or(0).to_string())
         };
@@ -241,7 +311,12 @@ impl Network {
         write(None).map_err(refused)?;
         sleep(RESET_TIME);
         write(deferred_ns).map_err(refused)?;
-        let steering = match (self.rig.has_cards(), is_steered) {
+        if self.how.suspends {
+            let is_suspended = matches!(wait, Wait::PollSuspended(_));
+            self.suspend(if is_suspended { SUSPEND_NS } else { 0 }).map_err(refused)?;
+        }
+        // A thread polls on the receiver's CPU in any case.
+        let steering = match (self.rig.has_cards(), is_steered && !self.how.is_threaded) {
             (true, _) => Ok(()),
             (false, true) => self.near.steer(near_name, self.receiver_cpu),
             (false, false) => self.near.set(near_name, "queues/rx-0/rps_cpus", "0"),
@@ -268,7 +343,7 @@ impl Network {
         let wait = self.set(stream.point.scheme, &socket)?;
         let target = socket.local_addr().map_err(|error| failed("a socket", &error))?;
         let sender = PacketSender { target, socket: None };
-        let receiver = PacketReceiver { socket, wait };
+        let receiver = PacketReceiver { socket, wait, bytes: EVENT_BYTES };
         let enter = || self.pair.enter_far();
         events::measure(stream, enter, sender, receiver, || {})
     }
@@ -284,6 +359,7 @@ impl Network {
     ) -> Result<TransferWindow, BenchError> {
         let socket = self.event_socket()?;
         let wait = self.set(point.scheme, &socket)?;
+        only_blocking(wait)?;
         let bulk = Bulk::listen(point.socket_buffer_bytes)?;
         let stream = Mutex::new(None);
         let enter = || {
@@ -319,6 +395,7 @@ impl Network {
     ) -> Result<RoundTripWindow, BenchError> {
         let socket = self.event_socket()?;
         let wait = self.set(point.scheme, &socket)?;
+        only_blocking(wait)?;
         let bulk = point.bulk.then(|| Bulk::listen(BULK_BUFFER_BYTES)).transpose()?;
         let opened = Mutex::new(None);
         let enter = || {
@@ -353,6 +430,17 @@ impl Network {
     }
 }
 
+/// Refuses what only the receiver of events does.
+fn only_blocking(wait: Wait) -> Result<(), BenchError> {
+    match wait {
+        Wait::PollSuspended(_) => Err(BenchError::Unavailable {
+            reason: "interrupts are suspended for events at a rate only".to_owned(),
+            remedy: Some("irqlab signal run --rig veth --hybrid busy-poll".to_owned()),
+        }),
+        _ => Ok(()),
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -361,67 +449,6 @@ fn event(time: u64) -> [u8; EVENT_BYTES] {
     let mut packet = [0; EVENT_BYTES];
     packet[..8].copy_from_slice(&time.to_ne_bytes());
     packet
-}
-
-fn socket_option(socket: &impl AsFd, option: libc::c_int) -> io::Result<libc::c_int> {
-    let mut value: libc::c_int = 0;
-    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: `value` and `length` are valid for writes of their sizes until the call returns.
-    let result = unsafe {
-        let file = socket.as_fd().as_raw_fd();
-        libc::getsockopt(file, libc::SOL_SOCKET, option, (&raw mut value).cast(), &raw mut length)
-    };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
-}
-
-fn set_socket_option(
-    socket: &impl AsFd,
-    option: libc::c_int,
-    value: libc::c_int,
-) -> io::Result<()> {
-    // SAFETY: `value` is valid for reads of its size until the call returns.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            option,
-            (&raw const value).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        )
-    };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-impl Wait {
-    /// Sets a socket so that its owner waits like this.
-    fn set(self, socket: &impl AsFd) -> io::Result<()> {
-        match self {
-            Wait::Sleep => Ok(()),
-            Wait::PollThenSleep(us) => {
-                set_socket_option(socket, SO_BUSY_POLL, us.min(i32::MAX as u32) as libc::c_int)
-            }
-            Wait::Poll | Wait::PollAndYield => {
-                set_socket_option(socket, SO_BUSY_POLL, 1)?;
-                set_socket_option(socket, SO_PREFER_BUSY_POLL, 1)?;
-                set_socket_option(socket, SO_BUSY_POLL_BUDGET, BUSY_POLL_BUDGET)
-            }
-        }
-    }
-
-    /// Receives; 0 bytes when nothing came in some time.
-    fn receive(self, socket: &impl AsFd, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        let flags = if self.polls() { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
-        match recv(socket, buffer, flags) {
-            Ok((_, length)) => Ok(Some(length)),
-            Err(Errno::AGAIN | Errno::INTR) => {
-                if self == Wait::PollAndYield {
-                    rustix::thread::sched_yield();
-                }
-                Ok(None)
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
 }
 
 struct PacketSender {
@@ -443,26 +470,6 @@ impl Sender for PacketSender {
             Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => Ok(false),
             Err(error) => Err(error.into()),
         }
-    }
-}
-
-struct PacketReceiver {
-    socket: UdpSocket,
-    wait: Wait,
-}
-
-impl Receiver for PacketReceiver {
-    fn receive(&mut self, events: &mut Events<'_>) -> io::Result<()> {
-        let mut packet = [0; EVENT_BYTES];
-        while !events.is_closed() {
-            if self.wait.receive(&self.socket, &mut packet)? == Some(EVENT_BYTES)
-                && let Some(time) = packet.first_chunk().copied().map(u64::from_ne_bytes)
-                && time != NO_EVENT
-            {
-                events.handle(time);
-            }
-        }
-        Ok(())
     }
 }
 

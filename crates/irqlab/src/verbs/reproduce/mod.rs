@@ -11,6 +11,7 @@ use anyhow::bail;
 use clap::ValueEnum;
 
 use crate::options::{On, ResultArgs, Usage, duration, duration_between, help_with_exit_codes};
+use crate::pictures::PictureArgs;
 use crate::simulated::JobsArgs;
 
 /// Reproduce a paper's tables in simulated machines, or on this one
@@ -52,6 +53,8 @@ pub struct ReproduceArgs {
     jobs: JobsArgs,
     #[command(flatten)]
     results: ResultArgs,
+    #[command(flatten)]
+    pictures: PictureArgs,
 }
 
 /// Papers whose tables can be reproduced.
@@ -102,6 +105,7 @@ impl ReproduceArgs {
                 ("--duration", self.duration.is_some()),
                 ("--cpus", self.cpus.is_some()),
                 ("--on", self.on.is_some()),
+                ("--pictures", self.pictures.are_wanted()),
             ],
             PaperName::SignalAfterburner => vec![("--models", !self.models.is_empty())],
         };

@@ -9,7 +9,7 @@ use lab::experiment::{BenchError, Experiment, Outcome, finish};
 use lab::signal::paper::{Published, findings, round_trips, throughput};
 use lab::signal::{Load, Part, Plan, Rig, SignalBench};
 use live::host::{Root, host_facts, run_host_block};
-use live::signal::{LiveSignal, SignalSettings};
+use live::signal::{LiveSignal, SignalSettings, VethPolling};
 use serde_json::{Map, Value as Json, json};
 
 use super::ReproduceArgs;
@@ -42,6 +42,8 @@ fn prepare_live(args: &ReproduceArgs) -> anyhow::Result<Prepared> {
     let (sender_cpu, receiver_cpu) = two_cpus(args.cpus.as_deref(), None)?;
     let bench = LiveSignal::new(SignalSettings {
         rig: Rig::Veth,
+        polling: VethPolling::default(),
+        card: None,
         sender_cpu,
         receiver_cpu,
         length: args.duration.unwrap_or(WINDOW),
@@ -139,7 +141,7 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
             ];
             run.tables.splice(..0, paper_tables);
             run.warnings.insert(0, warning.to_owned());
-            open.finish(&run, &[])
+            open.finish(&run, &args.pictures.of(&run))
         }
         Outcome::NothingMeasurable { reason, remedy } => {
             bail!(BenchError::NothingMeasurable { reason, remedy })

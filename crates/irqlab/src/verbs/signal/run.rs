@@ -1,5 +1,6 @@
 //! `irqlab signal run`: the schemes, measured.
 
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -7,19 +8,22 @@ use anyhow::bail;
 use lab::experiment::BenchError;
 use lab::signal::{Load, Part, Plan, Rig};
 use live::host::{Root, host_facts, run_host_block};
-use live::signal::{LiveSignal, SignalSettings};
+use live::signal::{CARD_WINDOW_MAX, CardSettings, LiveSignal, SignalSettings, VethPolling};
+use record::Run;
 use serde_json::{Map, Value as Json, json};
 use signalling::Scheme;
 use sim::Cache;
 use sim::devices::NicModel;
 use sim::signal::{SimSignal, SimSignalSettings};
 
+use super::nic;
 use super::rates::{Rates, rates};
 use crate::console::Redraw;
 use crate::options::{
     On, ResultArgs, SIMULATED, Usage, duration_between, guest_cpus, help_with_exit_codes, one_cpu,
     online_cpus, unique,
 };
+use crate::pictures::PictureArgs;
 use crate::run::{OpenRun, stop_on_signals};
 use crate::simulated::{FlavourName, Simulated, SimulatedArgs};
 
@@ -29,7 +33,10 @@ use crate::simulated::{FlavourName, Simulated, SimulatedArgs};
   irqlab signal run                                    two threads, a ring and an eventfd
   irqlab signal run --rates 1k,20k,100k --schemes interrupt,clocked:1ms,spin
   sudo irqlab signal run --rig veth                    the kernel's network stack
-  sudo irqlab signal run --rig veth --parts throughput --loads idle,busy
+  sudo irqlab signal run --rig veth --parts throughput --loads idle,busy --pictures
+  sudo irqlab signal run --rig veth --napi threaded
+  sudo irqlab signal run --nic eth0 --peer 192.0.2.7:7007 --schemes drain,coalesced:32,50us,spin
+                                                       a network card; irqlab echo runs on the peer
   irqlab signal run --on sim:r4400-1994 --rates 200 --schemes drain,deferred:5ms
   irqlab signal run --on sim:p3-600 --rig e1000 --rates 5k --schemes drain,clocked:1ms"))]
 pub struct RunArgs {
@@ -41,6 +48,23 @@ pub struct RunArgs {
     /// virtio-net]
     #[arg(long, value_parser = rig, value_name = "RIG")]
     rig: Option<Rig>,
+    /// A network card carries the events: what irqlab echo of --peer returns. Its settings are changed
+    /// while it is measured, and restored
+    #[arg(long, conflicts_with = "rig", requires = "peer", value_name = "NAME")]
+    nic: Option<String>,
+    /// The other machine, where irqlab echo listens
+    #[arg(long, requires = "nic", value_name = "HOST:PORT")]
+    peer: Option<String>,
+    /// Where packets of the veth are polled: softirq, or threaded (a thread of the kernel on the receiving
+    /// CPU)
+    #[arg(long, default_value = "softirq", value_name = "HOW",
+          value_parser = ["softirq", "threaded"])]
+    napi: String,
+    /// What a hybrid scheme is on the veth: busy-poll (SO_BUSY_POLL), or irq-suspension (epoll and
+    /// irq-suspend-timeout, Linux 6.13)
+    #[arg(long, default_value = "busy-poll", value_name = "HOW",
+          value_parser = ["busy-poll", "irq-suspension"])]
+    hybrid: String,
     /// interrupt, drain, spin, yield, clocked:PERIOD, deferred:DELAY, coalesced:COUNT,DELAY,
     /// hybrid:COUNT,TIME [default: interrupt, drain, clocked:1ms, clocked:100us, spin; where packets
     /// carry the events those it has]
@@ -89,6 +113,8 @@ pub struct RunArgs {
     seed: u64,
     #[command(flatten)]
     results: ResultArgs,
+    #[command(flatten)]
+    pictures: PictureArgs,
     #[command(flatten, next_help_heading = SIMULATED)]
     simulated: SimulatedArgs,
 }
@@ -112,7 +138,7 @@ fn named<T: Copy>(all: &[T], word: fn(T) -> &'static str, text: &str) -> Result<
 }
 
 fn rig(text: &str) -> Result<Rig, String> {
-    named(&Rig::ALL, Rig::word, text)
+    named(&Rig::ALONE, Rig::word, text)
 }
 
 fn part(text: &str) -> Result<Part, String> {
@@ -131,15 +157,77 @@ fn default_schemes(rig: Rig) -> &'static str {
         Rig::Veth | Rig::VirtioNet => "drain,clocked:1ms,clocked:100us,spin",
         // Nor has its throttle a shorter time.
         Rig::E1000 => "drain,clocked:1ms,deferred:100us,spin",
+        Rig::Nic => "drain,deferred:100us,coalesced:32,50us,coalesced:64,200us,spin",
     }
+}
+
+/// Longest name of a host (RFC 1035: 253), with brackets and a port.
+const PEER_BYTES_MAX: usize = 264;
+
+/// The peer's address, IPv4 before IPv6.
+fn resolve(peer: &str) -> anyhow::Result<SocketAddr> {
+    let shown = report::escape::plain(peer);
+    let wrong = |why: String| Usage(format!("--peer {shown}: {why}"));
+    if peer.len() > PEER_BYTES_MAX {
+        bail!(Usage(format!("--peer: it is longer than {PEER_BYTES_MAX} bytes")));
+    }
+    if !peer.rsplit(':').next().is_some_and(|port| port.parse::<u16>().is_ok_and(|port| port > 0)) {
+        bail!(wrong("allowed: HOST:PORT, as irqlab echo has it".to_owned()));
+    }
+    let found = peer.to_socket_addrs().map_err(|error| BenchError::NothingMeasurable {
+        reason: format!("the peer {shown}: {error}"),
+        remedy: Some("check the name, or name the peer by its address".to_owned()),
+    })?;
+    Ok(found
+        .min_by_key(SocketAddr::is_ipv6)
+        .ok_or_else(|| wrong("it has no address".to_owned()))?)
 }
 
 impl RunArgs {
     fn rig(&self) -> Rig {
-        self.rig.unwrap_or(match self.on {
-            On::Live => Rig::Threads,
-            On::Sim(_) => Rig::VirtioNet,
-        })
+        match (&self.nic, &self.on) {
+            (Some(_), _) => Rig::Nic,
+            (None, On::Live) => self.rig.unwrap_or(Rig::Threads),
+            (None, On::Sim(_)) => self.rig.unwrap_or(Rig::VirtioNet),
+        }
+    }
+
+    /// The card and its peer, where they are asked for.
+    fn card(&self) -> anyhow::Result<Option<CardSettings>> {
+        let (Some(name), Some(peer)) = (&self.nic, &self.peer) else { return Ok(None) };
+        if self.duration > CARD_WINDOW_MAX {
+            bail!(Usage(format!("-d: with --nic at most {}s", CARD_WINDOW_MAX.as_secs())));
+        }
+        Ok(Some(CardSettings { interface: nic::interface(name)?, peer: resolve(peer)? }))
+    }
+
+    /// How the veth polls.
+    fn polling(&self) -> anyhow::Result<VethPolling> {
+        let polling = self.asked_polling();
+        if polling != VethPolling::default() && self.rig() != Rig::Veth {
+            bail!(Usage("--napi and --hybrid: they are for --rig veth".to_owned()));
+        }
+        Ok(polling)
+    }
+
+    fn asked_polling(&self) -> VethPolling {
+        VethPolling {
+            is_threaded: self.napi == "threaded",
+            suspends: self.hybrid == "irq-suspension",
+        }
+    }
+
+    /// Refuses options that a simulated machine does not have.
+    fn check_simulated(&self) -> anyhow::Result<()> {
+        if self.nic.is_some() {
+            let why = "a network card of this machine (--on live); a simulated one has --rig e1000";
+            bail!(Usage(format!("--nic: {why}")));
+        }
+        if self.asked_polling() != VethPolling::default() {
+            let why = "they are for --rig veth on this machine (--on live)";
+            bail!(Usage(format!("--napi and --hybrid: {why}")));
+        }
+        Ok(())
     }
 
     fn plan(&self) -> anyhow::Result<Plan> {
@@ -147,10 +235,11 @@ impl RunArgs {
             Some(Schemes(schemes)) => unique(schemes),
             None => Scheme::list(default_schemes(self.rig()))?,
         };
-        let parts = match (self.parts.is_empty(), self.rig().has_sockets()) {
+        let parts = match (self.parts.is_empty(), self.rig()) {
             (false, _) => unique(&self.parts),
-            (true, false) => vec![Part::Rates],
-            (true, true) => Part::ALL.to_vec(),
+            (true, Rig::Threads) => vec![Part::Rates],
+            (true, Rig::Veth | Rig::VirtioNet | Rig::E1000) => Part::ALL.to_vec(),
+            (true, Rig::Nic) => vec![Part::Rates, Part::RoundTrips],
         };
         Ok(Plan {
             parts,
@@ -214,11 +303,14 @@ fn run_live(args: &RunArgs) -> anyhow::Result<ExitCode> {
     }
     let (sender_cpu, receiver_cpu) = two_cpus(args.cpus.as_deref(), args.sender_cpu)?;
     let plan = args.plan()?;
+    let (polling, card) = (args.polling()?, args.card()?);
     let host = host_facts(&Root::default());
     let open = OpenRun::new("signal", &args.results)?;
     let context = open.context(run_host_block(&host), settings());
     let mut bench = LiveSignal::new(SignalSettings {
         rig,
+        polling,
+        card,
         sender_cpu,
         receiver_cpu,
         length: args.duration,
@@ -226,10 +318,12 @@ fn run_live(args: &RunArgs) -> anyhow::Result<ExitCode> {
         stop: stop_on_signals()?,
         observer: None,
     })?;
-    Ok(open.measure(&plan, context, &mut bench, Redraw::EachStep, |_, _| Vec::new())?.0)
+    let pictures = |run: &Run, _: &_| args.pictures.of(run);
+    Ok(open.measure(&plan, context, &mut bench, Redraw::EachStep, pictures)?.0)
 }
 
 fn run_simulated(args: &RunArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {
+    args.check_simulated()?;
     let plan = args.plan()?;
     check_schemes(args.rig(), &plan.schemes)?;
     let machine = SimulatedSignal {
@@ -245,7 +339,8 @@ fn run_simulated(args: &RunArgs, model: Option<&str>) -> anyhow::Result<ExitCode
     let open = OpenRun::new("signal", &args.results)?;
     let (mut bench, host) = machine.bench(&args.simulated, &open)?;
     let context = open.context(host, settings());
-    Ok(open.measure(&plan, context, &mut bench, Redraw::EverySecond, |_, _| Vec::new())?.0)
+    let pictures = |run: &Run, _: &_| args.pictures.of(run);
+    Ok(open.measure(&plan, context, &mut bench, Redraw::EverySecond, pictures)?.0)
 }
 
 /// Checks that the rig has one of the schemes at least: before a machine boots.
@@ -344,7 +439,7 @@ impl SimulatedSignal<'_> {
     /// The cards of the rig.
     fn cards(&self) -> Option<NicModel> {
         match self.rig {
-            Rig::Threads | Rig::Veth => None,
+            Rig::Threads | Rig::Veth | Rig::Nic => None,
             Rig::VirtioNet => Some(NicModel::VirtioNet),
             Rig::E1000 => Some(NicModel::E1000Throttled),
         }

@@ -14,9 +14,11 @@ fn columns() -> Vec<Column> {
     let mut columns = key_columns();
     columns.extend([
         column("bulk", Kind::Bool, "Whether a bulk transfer to the same receiver ran meanwhile.")
-            .priority(98),
+            .priority(98)
+            .key(),
         column("rate_hz", Kind::Uint, "Requests per second that were asked for; Poisson arrivals.")
             .title("rate")
+            .key()
             .detail(),
         column("repetitions", Kind::Uint, "Windows that were measured.").detail(),
         column("sent_count", Kind::Uint, "Requests that were due.").detail(),
