@@ -12,6 +12,7 @@ const ZEN3: &str = include_str!("../../../machines/zen3.toml");
 const R4400: &str = include_str!("../../../machines/r4400-1994.toml");
 const SMP8: &str = include_str!("../../../machines/r4400-smp8.toml");
 const P4: &str = include_str!("../../../machines/p4-1700.toml");
+const P3: &str = include_str!("../../../machines/p3-600.toml");
 
 /// A model without the features that hide latencies.
 fn plain(text: &str) -> SystemModel {
@@ -374,4 +375,56 @@ fn m13_a_fixed_stream_counts_the_same_for_ever() {
     ];
     assert_eq!(counts, [24_486_194, 119_742, 96_088, 63_058, 26_138, 19_825, 8_305]);
     assert_eq!(system.verify(), Ok(()));
+}
+
+#[test]
+fn m14_a_second_pass_over_more_than_a_cache_holds_misses_for_capacity() {
+    // 4 MiB, stored twice: far more than L1 and L2, and lines fill the sets evenly. Write-backs and
+    // prefetches come between the look-up of a line and the classification of its miss.
+    for (text, prefetches) in [(ZEN3, false), (ZEN3, true), (R4400, false), (P3, false)] {
+        let model = if prefetches { SystemModel::parse(text).unwrap() } else { plain(text) };
+        let mut system = MemorySystem::new(&model, 1);
+        system.classify_misses(ClassifierConfig {
+            shadow_caches: true,
+            ..ClassifierConfig::default()
+        });
+        for _ in 0..2 {
+            for address in (0..4 << 20).step_by(8) {
+                system.access_blocking(&store(0, address, 0));
+            }
+        }
+        for name in [CacheName::L1d, CacheName::L2] {
+            let counts = system.class_counts(name);
+            let again = counts.of(MissClass::SameSelf);
+            assert!(again > 0, "{}: {name:?}", model.name);
+            assert_eq!(
+                (counts.capacity, counts.conflict),
+                (again, 0),
+                "{}, prefetches {prefetches}: {name:?}",
+                model.name
+            );
+        }
+    }
+}
+
+#[test]
+fn m15_lines_of_one_set_that_there_is_room_for_miss_for_conflict() {
+    // Dirty lines that share a set of L1D and of L2, twice as many as L2 has ways.
+    for text in [ZEN3, R4400, P3] {
+        let model = plain(text);
+        let mut system = MemorySystem::new(&model, 1);
+        system.classify_misses(ClassifierConfig {
+            shadow_caches: true,
+            ..ClassifierConfig::default()
+        });
+        let ways = u64::from(model.l2.cache.ways.max(model.l1d.cache.ways));
+        let apart = model.l2.cache.size_bytes;
+        for _ in 0..5 {
+            (0..2 * ways).for_each(|n| {
+                system.access_blocking(&store(0, n * apart, 0));
+            });
+        }
+        let counts = system.class_counts(CacheName::L2);
+        assert_eq!((counts.capacity, counts.conflict), (0, 8 * ways), "{}", model.name);
+    }
 }

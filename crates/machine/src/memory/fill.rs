@@ -1,6 +1,7 @@
 //! Fills: an L1 miss becomes a [`FillRequest`], which is served level by level and answered by a
 //! [`FillResponse`].
 
+use super::classification::{Leaves, ShadowUse};
 use super::{MemorySystem, SupplyingLevel};
 use crate::schema::{Inclusion, Prefetch};
 use crate::tag_array::{DIRTY, PREFETCHED, flag_if};
@@ -72,7 +73,10 @@ impl MemorySystem {
                     (hit_level, flags) = (level, dirty);
                     break;
                 }
-                None => missed_levels |= 1 << level,
+                None => {
+                    missed_levels |= 1 << level;
+                    self.note_absent(level, core, request);
+                }
             }
         }
         let mut ready_cycles = match from_core {
@@ -105,9 +109,12 @@ impl MemorySystem {
     /// it is dirty.
     fn look_up_level(&mut self, level: usize, core: usize, request: &FillRequest) -> Option<u8> {
         let line = request.physical >> self.outer[level].line_shift;
-        self.classifier.accessed(self.outer_id(level, core), line);
         let gives_up = self.outer[level].inclusion == Inclusion::Exclusive
             && request.purpose != Purpose::Fetch;
+        let is_access = matches!(request.purpose, Purpose::Fetch | Purpose::Data);
+        let leaves = if gives_up { Leaves::Absent } else { Leaves::Present };
+        let how = ShadowUse { is_access, leaves };
+        self.classifier.looked_up(self.outer_id(level, core), line, how);
         let cache = self.outer[level].cache_for(core);
         let slot = cache.lookup(line, line)?;
         let flags = cache.flags(slot);
@@ -131,6 +138,16 @@ impl MemorySystem {
             return Some(flags & DIRTY);
         }
         Some(0)
+    }
+
+    /// Notes why a line is absent from a level, before the fill changes that.
+    fn note_absent(&mut self, level: usize, core: usize, request: &FillRequest) {
+        if matches!(request.purpose, Purpose::Fetch | Purpose::Data) {
+            let line = request.physical >> self.outer[level].line_shift;
+            let exclusive = self.outer[level].inclusion == Inclusion::Exclusive;
+            let filled = !exclusive || request.purpose == Purpose::Fetch;
+            self.classifier.absent(self.outer_id(level, core), line, filled);
+        }
     }
 
     fn read_memory(&mut self, request: &FillRequest) -> u64 {

@@ -1,6 +1,6 @@
 //! The L1 caches: instruction fetches, loads and stores, and their prefetchers.
 
-use super::classification::{CacheName, MissedLine};
+use super::classification::{CacheName, Leaves, MissedLine, ShadowUse};
 use super::fill::{FillRequest, FillResponse, Purpose};
 use super::{Access, CacheId, MemorySystem, Response, SupplyingLevel};
 use crate::schema::Prefetch;
@@ -87,6 +87,7 @@ impl MemorySystem {
         let core = self.core_of(access.cpu);
         let cache = CacheId { name: CacheName::L1i, number: core };
         self.cpus[access.cpu].counts.basic.l1i_misses += 1;
+        self.classifier.absent(cache, line, true);
         if self.config.l1i_virtual {
             self.evict_code_alias(access.cpu, line);
         }
@@ -102,7 +103,7 @@ impl MemorySystem {
         if let (_, Some(victim)) = self.cores[core].l1i.insert(index, line, 0) {
             self.evict_l1i(access.cpu, victim);
         }
-        self.classify_miss(access, cache, response.missed_levels, true);
+        self.classify_miss(access, cache, response.missed_levels);
         self.prefetch_code(access);
         Response { ready_cycles: response.ready_cycles, supplier: response.supplier }
     }
@@ -177,7 +178,10 @@ impl MemorySystem {
             true => access.virtual_address >> self.config.l1d_shift,
             false => line,
         };
-        self.classifier.accessed(CacheId { name: CacheName::L1d, number }, line);
+        let is_filled = !write || self.config.write_allocate;
+        let leaves = if is_filled { Leaves::Present } else { Leaves::AsItWas };
+        let how = ShadowUse { is_access: true, leaves };
+        self.classifier.looked_up(CacheId { name: CacheName::L1d, number }, line, how);
         let core = &mut self.cores[number];
         let Some(slot) = core.l1d.lookup(index, line) else {
             return self.data_miss(access, index, now, write);
@@ -241,21 +245,22 @@ impl MemorySystem {
     fn data_miss(&mut self, access: &Access, index: u64, now: u64, write: bool) -> Response {
         let core = self.core_of(access.cpu);
         let cache = CacheId { name: CacheName::L1d, number: core };
+        let line = access.physical >> self.config.l1d_shift;
         self.count_data_miss(access, write);
+        self.classifier.absent(cache, line, !write || self.config.write_allocate);
         if write && !self.config.write_allocate {
             let missed_levels = self.write_through(access);
             self.release(core, self.config.granule(access.physical));
-            self.classify_miss(access, cache, missed_levels, false);
+            self.classify_miss(access, cache, missed_levels);
             return Response::hit(now);
         }
-        let line = access.physical >> self.config.l1d_shift;
         if self.config.l1d_virtual {
             self.evict_alias(access.cpu, line);
         }
         let response = self.fill_data(access, now, write);
         let flags = response.flags | flag_if(response.writable, WRITABLE);
         let slot = self.insert_l1d(access.cpu, index, access.physical, flags);
-        self.classify_miss(access, cache, response.missed_levels, true);
+        self.classify_miss(access, cache, response.missed_levels);
         self.cores[core].mshrs.allocate(line, response.ready_cycles);
         if write {
             // The fill has acquired ownership, if that is needed.
@@ -269,15 +274,16 @@ impl MemorySystem {
     fn sub_block_miss(&mut self, access: &Access, slot: Slot, now: u64, write: bool) -> Response {
         let core = self.core_of(access.cpu);
         let cache = CacheId { name: CacheName::L1d, number: core };
+        let line = access.physical >> self.config.l1d_shift;
         self.count_data_miss(access, write);
+        self.classifier.absent(cache, line, true);
         if write && !self.config.write_allocate {
             let missed_levels = self.write_through(access);
-            self.classify_miss(access, cache, missed_levels, false);
+            self.classify_miss(access, cache, missed_levels);
             return Response::hit(now);
         }
         let response = self.fill_data(access, now, write);
-        self.classify_miss(access, cache, response.missed_levels, true);
-        let line = access.physical >> self.config.l1d_shift;
+        self.classify_miss(access, cache, response.missed_levels);
         let of = &mut self.cores[core];
         // The fill may have evicted the line itself, from an inclusive level.
         if of.l1d.find_physical(line) == Some(slot) {
@@ -341,6 +347,8 @@ impl MemorySystem {
         let hit_cycles = now + self.config.latencies.l1_hit_cycles;
         let line = physical >> self.config.l1d_shift;
         let sub_block = self.config.sub_block_bit(physical);
+        let how = ShadowUse { is_access: false, leaves: Leaves::Present };
+        self.classifier.looked_up(CacheId { name: CacheName::L1d, number: core }, line, how);
         let of = &mut self.cores[core];
         if let Some(slot) = of.l1d.lookup(line, line)
             && of.valid_sub_blocks.get(slot).is_none_or(|valid| valid & sub_block != 0)
@@ -375,25 +383,19 @@ impl MemorySystem {
         *(if write { &mut counts.l1d_store_misses } else { &mut counts.l1d_load_misses }) += 1;
     }
 
-    /// Classifies a miss of L1 and of the levels of `missed_levels`. `filled`: whether L1 holds the
-    /// line now.
-    fn classify_miss(&mut self, access: &Access, l1: CacheId, missed_levels: u8, filled: bool) {
+    /// Classifies a miss of L1 and of the levels of `missed_levels`.
+    fn classify_miss(&mut self, access: &Access, l1: CacheId, missed_levels: u8) {
         if !self.classifier.is_on() {
             return;
         }
         let core = self.core_of(access.cpu);
-        let line = match l1.name {
-            CacheName::L1i => self.code_line(access.physical),
-            _ => access.physical >> self.config.l1d_shift,
-        };
         let granule = self.config.granule(access.physical);
         let mask = self.config.granule_mask(access.physical, access.bytes.min(64));
-        let missed = MissedLine { cache: l1, line, core, granule, mask, filled };
+        let missed = MissedLine { cache: l1, core, granule, mask };
         self.classifier.missed(access, &missed);
         for level in (0..self.outer.len()).filter(|level| missed_levels >> level & 1 == 1) {
             let cache = self.outer_id(level, core);
-            let line = access.physical >> self.outer[level].line_shift;
-            self.classifier.missed(access, &MissedLine { cache, line, filled: true, ..missed });
+            self.classifier.missed(access, &MissedLine { cache, ..missed });
         }
     }
 
