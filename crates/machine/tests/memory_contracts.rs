@@ -5,7 +5,7 @@ use machine::memory::{
     Access, CacheName, ClassifierConfig, Context, MemorySystem, MissClass, Mode, PageSize,
     SupplyingLevel,
 };
-use machine::schema::{Prefetch, Walk, set};
+use machine::schema::{Latencies, Prefetch, Walk, set};
 use machine::{AccessKind, SystemModel};
 
 const ZEN3: &str = include_str!("../../../machines/zen3.toml");
@@ -427,4 +427,29 @@ fn m15_lines_of_one_set_that_there_is_room_for_miss_for_conflict() {
         let counts = system.class_counts(CacheName::L2);
         assert_eq!((counts.capacity, counts.conflict), (0, 8 * ways), "{}", model.name);
     }
+}
+
+#[test]
+fn m16_a_locked_read_modify_write_is_one_request_for_ownership() {
+    let (model, at) = (plain(ZEN3), 0x4000);
+    let Latencies { cache_to_cache_cycles: other, upgrade_cycles: upgrade, .. } = model.latencies;
+    let mut system = MemorySystem::new(&model, 4);
+    for cpu in 0..4 {
+        system.access_blocking(&load(cpu, 0x4800, 0));
+    }
+    // A core takes the line from the one that wrote it, with the right to write it.
+    let mut locked = |cpu: usize| {
+        let read = Access { kind: AccessKind::LoadLocked, ..load(cpu, at, 0) };
+        system.access_blocking(&read) + system.access_blocking(&store(cpu, at, 0))
+    };
+    locked(0);
+    assert_eq!([1, 0, 2, 2].map(&mut locked), [other, other, other, 0]);
+    assert_eq!(system.counts(1).upgrades + system.counts(0).upgrades, 0);
+    // Of a line that others only read, it asks for the right alone.
+    system.access_blocking(&load(0, at, 0));
+    system.access_blocking(&load(1, at, 0));
+    let read = Access { kind: AccessKind::LoadLocked, ..load(0, at, 0) };
+    assert_eq!(system.access_blocking(&read), upgrade);
+    assert_eq!(system.access_blocking(&store(0, at, 0)), 0);
+    assert_eq!((system.counts(0).upgrades, system.verify()), (1, Ok(())));
 }

@@ -52,6 +52,11 @@ impl Memory for PipelinePort<'_> {
         self.port.load(access, now_cycles + self.skew_cycles)
     }
 
+    fn load_locked(&mut self, access: &Access, now_cycles: u64) -> u64 {
+        self.port.page = page_size(access.virtual_address);
+        self.port.load_locked(access, now_cycles + self.skew_cycles)
+    }
+
     fn store(&mut self, access: &Access, now_cycles: u64) -> u64 {
         self.port.page = page_size(access.virtual_address);
         self.port.store(access, now_cycles + self.skew_cycles)

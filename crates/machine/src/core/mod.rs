@@ -65,6 +65,12 @@ pub trait Memory {
     /// Loads from one line or more.
     fn load(&mut self, access: &Access, now_cycles: u64) -> u64;
 
+    /// Loads for a locked instruction, which stores to the same place: the line comes with the right
+    /// to write it.
+    fn load_locked(&mut self, access: &Access, now_cycles: u64) -> u64 {
+        self.load(access, now_cycles)
+    }
+
     /// Stores to one line or more.
     fn store(&mut self, access: &Access, now_cycles: u64) -> u64;
 }
@@ -136,6 +142,15 @@ pub struct ExecutedBlock<'a> {
     pub accesses: &'a [Access],
     /// The address that executed next; if an interrupt came there, the address that it returns to.
     pub next: u64,
+}
+
+/// Loads for an instruction with this effect.
+#[inline(always)]
+fn load_as<M: Memory>(special: Special, access: &Access, now_cycles: u64, memory: &mut M) -> u64 {
+    match special {
+        Special::Atomic => memory.load_locked(access, now_cycles),
+        _ => memory.load(access, now_cycles),
+    }
 }
 
 /// The accesses of a block, instruction by instruction.

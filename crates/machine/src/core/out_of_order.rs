@@ -16,7 +16,7 @@ use super::retirement::{Interval, Retirement, StallCauses};
 use super::store_buffer::EntryQueue;
 use super::store_buffer::{Source, StoreBuffer};
 use super::{Access, Memory};
-use super::{Accesses, ExecutedBlock, Latencies};
+use super::{Accesses, ExecutedBlock, Latencies, load_as};
 use crate::predict::BranchKind;
 
 /// An out-of-order core.
@@ -265,7 +265,7 @@ impl OutOfOrderCore {
         let mut loaded = Loaded { issued: earliest, cycle: earliest + latency, wait: (0, 0) };
         for access in accesses.iter().filter(|access| !access.write) {
             let issued = self.ports.reserve(earliest, Unit::Load);
-            let (cycle, missed) = self.load_one(access, issued, memory);
+            let (cycle, missed) = self.load_one((one.special, access), issued, memory);
             self.retirement.counts.loads += 1;
             if missed {
                 self.retirement.counts.load_misses += 1;
@@ -281,8 +281,13 @@ impl OutOfOrderCore {
 
     /// When the value of a load is ready, and whether it waited for a line.
     #[inline(always)]
-    fn load_one<M: Memory>(&mut self, load: &Access, issued: u64, memory: &mut M) -> (u64, bool) {
-        let wait = memory.load(load, issued);
+    fn load_one<M: Memory>(
+        &mut self,
+        (special, load): (Special, &Access),
+        issued: u64,
+        memory: &mut M,
+    ) -> (u64, bool) {
+        let wait = load_as(special, load, issued, memory);
         let latency = self.latencies.of(Unit::Load);
         let start = match self.stores.source(load, issued) {
             Source::Cache => issued,

@@ -2,7 +2,7 @@
 
 use super::classification::{CacheName, Leaves, MissedLine, ShadowUse};
 use super::fill::{FillRequest, FillResponse, Purpose};
-use super::{Access, CacheId, MemorySystem, Response, SupplyingLevel};
+use super::{Access, AccessKind, CacheId, MemorySystem, Response, SupplyingLevel};
 use crate::schema::Prefetch;
 use crate::tag_array::{DIRTY, PREFETCHED, Slot, WRITABLE, flag_if};
 
@@ -187,7 +187,8 @@ impl MemorySystem {
             return self.data_miss(access, index, now, write);
         };
         let flags = core.l1d.flags(slot);
-        if flags & PREFETCHED != 0 || self.slow_stores || write && flags & WRITABLE == 0 {
+        let owns = flags & WRITABLE != 0 || !write && access.kind != AccessKind::LoadLocked;
+        if flags & PREFETCHED != 0 || self.slow_stores || !owns {
             return self.slow_hit(access, slot, now, write);
         }
         if write && flags & DIRTY == 0 {
@@ -215,8 +216,21 @@ impl MemorySystem {
         }
         if write {
             ready_cycles += self.store_in_line(access, slot);
+        } else if access.kind == AccessKind::LoadLocked && flags & WRITABLE == 0 {
+            ready_cycles += self.own_line(access, slot);
         }
         Response::hit(ready_cycles)
+    }
+
+    /// Acquires the right to write a line that is in, for a locked load. Returns how long the core
+    /// waits for it.
+    fn own_line(&mut self, access: &Access, slot: Slot) -> u64 {
+        let core = self.core_of(access.cpu);
+        let mask = self.config.granule_mask(access.physical, access.bytes);
+        let wait = self.acquire_ownership(access.cpu, access.physical, mask);
+        let l1d = &mut self.cores[core].l1d;
+        l1d.set_flags(slot, l1d.flags(slot) | WRITABLE);
+        wait
     }
 
     /// Stores into a line that is in. Returns how long the core waits for the right to do so.
@@ -305,7 +319,7 @@ impl MemorySystem {
             cpu: access.cpu,
             physical: access.physical,
             mask: self.config.granule_mask(access.physical, access.bytes),
-            exclusive: write,
+            exclusive: write || access.kind == AccessKind::LoadLocked,
             first_level: 0,
             purpose: Purpose::Data,
             start_cycles,

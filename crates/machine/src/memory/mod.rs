@@ -54,6 +54,9 @@ pub enum AccessKind {
     Fetch,
     /// A load.
     Load,
+    /// The load of a locked instruction that stores to the same place: one request for the line and
+    /// the right to write it.
+    LoadLocked,
     /// A store.
     Store,
 }
@@ -360,7 +363,7 @@ impl MemorySystem {
     pub fn access(&mut self, access: &Access) -> Response {
         match access.kind {
             AccessKind::Fetch => self.fetch(access),
-            AccessKind::Load => self.data(access, false),
+            AccessKind::Load | AccessKind::LoadLocked => self.data(access, false),
             AccessKind::Store => self.data(access, true),
         }
     }
@@ -400,7 +403,7 @@ impl MemorySystem {
             counts.cycles += stall_cycles;
             match access.kind {
                 AccessKind::Fetch => counts.fetch_stall_cycles += stall_cycles,
-                AccessKind::Load | AccessKind::Store => counts.data_stall_cycles += stall_cycles,
+                _ => counts.data_stall_cycles += stall_cycles,
             }
         }
         stall_cycles
@@ -619,6 +622,10 @@ impl Memory for MemoryPort<'_> {
 
     fn load(&mut self, access: &crate::core::Access, now_cycles: u64) -> u64 {
         self.data(access, AccessKind::Load, now_cycles)
+    }
+
+    fn load_locked(&mut self, access: &crate::core::Access, now_cycles: u64) -> u64 {
+        self.data(access, AccessKind::LoadLocked, now_cycles)
     }
 
     fn store(&mut self, access: &crate::core::Access, now_cycles: u64) -> u64 {
