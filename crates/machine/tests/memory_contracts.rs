@@ -3,7 +3,7 @@
 
 use machine::memory::{
     Access, CacheName, ClassifierConfig, Context, MemorySystem, MissClass, Mode, PageSize,
-    SupplyingLevel,
+    SupplyingLevel, TlbFlush,
 };
 use machine::schema::{Latencies, Prefetch, Walk, set};
 use machine::{AccessKind, SystemModel};
@@ -452,4 +452,60 @@ fn m16_a_locked_read_modify_write_is_one_request_for_ownership() {
     assert_eq!(system.access_blocking(&read), upgrade);
     assert_eq!(system.access_blocking(&store(0, at, 0)), 0);
     assert_eq!((system.counts(0).upgrades, system.verify()), (1, Ok(())));
+}
+
+/// Kernel addresses, all of whose pages are global.
+const KERNEL: u64 = 0xffff_8880_0000_0000;
+
+#[test]
+fn m17_a_flush_drops_what_it_names_and_nothing_else() {
+    let mut model = plain(ZEN3);
+    (model.walk, model.walk_entries) = (Walk::Caches, 64);
+    let mut system = MemorySystem::new(&model, 2);
+    // Whether pages of the first processor miss both TLBs, and what a walk loads: a user page, the
+    // page after it, and a page of the kernel.
+    let mut misses = |changes: &[(Option<u16>, Option<TlbFlush>)]| {
+        for (space, flush) in changes.iter().copied() {
+            space.into_iter().for_each(|space| {
+                system.set_address_space(0, space, 0x1000 * u64::from(space));
+            });
+            flush.into_iter().for_each(|flush| system.flush_tlbs(0, flush));
+        }
+        [0x1000, 0x2000, KERNEL].map(|address| {
+            let before = (system.counts(0).basic.dtlb_misses, system.counts(0).walk_loads);
+            let access = Access { page: PageSize::Small, ..load(0, address, 0) };
+            let access = Access { physical: address & 0xffff_ffff, ..access };
+            system.access_blocking(&access);
+            let after = system.counts(0);
+            (after.basic.dtlb_misses - before.0, after.walk_loads - before.1)
+        })
+    };
+    let (hit, near, far) = ((0, 0), (1, 1), (1, 4));
+    assert_eq!(misses(&[]), [far, near, far]);
+    assert_eq!(misses(&[]), [hit, hit, hit]);
+    // A write of cr3 without PCIDs: the kernel's page is global.
+    assert_eq!(misses(&[(None, Some(TlbFlush::Space(0)))]), [far, near, hit]);
+    // With PCIDs: another address space misses, and the first one is still there after it.
+    assert_eq!(misses(&[(Some(5), None)]), [far, near, hit]);
+    assert_eq!(misses(&[(Some(0), None)]), [hit, hit, hit]);
+    assert_eq!(misses(&[(None, Some(TlbFlush::Space(5)))]), [hit, hit, hit]);
+    assert_eq!(misses(&[(Some(5), None)]), [far, near, hit]);
+    assert_eq!(misses(&[(Some(0), None)]), [hit, hit, hit]);
+    // `invlpg` drops a page, and all tables of the address space from the page walk cache.
+    let page = |virtual_address, space, global| {
+        (None, Some(TlbFlush::Page { virtual_address, space, global }))
+    };
+    assert_eq!(misses(&[page(0x1fff, 0, true)]), [far, hit, hit]);
+    assert_eq!(misses(&[page(KERNEL, 0, true)]), [hit, hit, far]);
+    assert_eq!(misses(&[page(KERNEL, 0, false), page(0x2000, 5, true)]), [hit, hit, hit]);
+    assert_eq!(misses(&[(None, Some(TlbFlush::NonGlobal))]), [far, near, hit]);
+    assert_eq!(misses(&[(None, Some(TlbFlush::All))]), [far, near, far]);
+    // Entries in page tables of two processes lie in different lines.
+    let mut system = MemorySystem::new(&model, 1);
+    let read = Access { page: PageSize::Small, ..load(0, 0x1000, 0) };
+    system.access_blocking(&read);
+    system.set_address_space(0, 0, 0x7000);
+    system.flush_tlbs(0, TlbFlush::Space(0));
+    let wait = system.access_blocking(&read);
+    assert!(wait > 4 * model.latencies.memory_cycles, "{wait}");
 }

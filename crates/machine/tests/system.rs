@@ -2,7 +2,7 @@
 //! every hierarchy.
 
 use machine::memory::{
-    Access, CacheName, ClassifierConfig, Context, MemorySystem, MissClass, Mode, PageSize,
+    Access, CacheName, ClassifierConfig, Context, MemorySystem, MissClass, Mode, PageSize, TlbFlush,
 };
 use machine::schema::{Dma, Inclusion, Index, LevelModel, Prefetch, Protocol, WritePolicy};
 use machine::{AccessKind, CacheModel, Replacement, SystemModel};
@@ -91,8 +91,18 @@ enum Event {
     Access { cpu: usize, kind: AccessKind, address: u64, bytes: u32 },
     Writes { address: u64, bytes: u64 },
     Reads { address: u64, bytes: u64 },
-    Flush { cpu: usize },
+    Flush { cpu: usize, flush: TlbFlush },
+    Space { cpu: usize, space: u16 },
     Context { cpu: usize, process: u32, user: bool },
+}
+
+fn flush() -> impl Strategy<Value = TlbFlush> {
+    let page =
+        (0u64..16384, 0u16..4, any::<bool>()).prop_map(|(virtual_address, space, global)| {
+            TlbFlush::Page { virtual_address, space, global }
+        });
+    let space = (0u16..4).prop_map(TlbFlush::Space);
+    prop_oneof![Just(TlbFlush::All), Just(TlbFlush::NonGlobal), space, page]
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -104,7 +114,8 @@ fn event() -> impl Strategy<Value = Event> {
         }),
         1 => (address(), 1u64..300).prop_map(|(address, bytes)| Event::Writes { address, bytes }),
         1 => (address(), 1u64..300).prop_map(|(address, bytes)| Event::Reads { address, bytes }),
-        1 => (0usize..8).prop_map(|cpu| Event::Flush { cpu }),
+        1 => (0usize..8, flush()).prop_map(|(cpu, flush)| Event::Flush { cpu, flush }),
+        1 => (0usize..8, 0u16..4).prop_map(|(cpu, space)| Event::Space { cpu, space }),
         1 => (0usize..8, 0u32..3, any::<bool>())
             .prop_map(|(cpu, process, user)| Event::Context { cpu, process, user }),
     ]
@@ -117,7 +128,10 @@ fn play(system: &mut MemorySystem, event: &Event) {
         }
         Event::Writes { address, bytes } => system.dma_write(address, bytes),
         Event::Reads { address, bytes } => system.dma_read(address, bytes),
-        Event::Flush { cpu } => system.flush_tlbs(cpu),
+        Event::Flush { cpu, flush } => system.flush_tlbs(cpu, flush),
+        Event::Space { cpu, space } => {
+            system.set_address_space(cpu, space, u64::from(space) << 12);
+        }
         Event::Context { cpu, process, user } => {
             let mode = if user { Mode::User } else { Mode::Kernel };
             system.set_context(cpu, Context { mode, process, interrupt: None });

@@ -2,11 +2,12 @@
 //! accesses and its successor are known.
 
 use machine::core::{Access, ExecutedBlock, Memory, Template};
-use machine::memory::{MemoryPort, MemorySystem, PageSize};
+use machine::memory::{MemoryPort, MemorySystem, PageSize, TlbFlush};
 
 use crate::cores::Core;
 use crate::counters::{add_core, add_memory};
 use crate::pages::Pages;
+use crate::translations::{self, Change};
 use simrecord::counters::Counts;
 
 /// The most accesses of one block that are collected. Each iteration of a repeated instruction
@@ -153,12 +154,17 @@ impl Pipeline {
     }
 
     /// The address translations have changed.
-    pub(crate) fn forget_translations(&mut self) {
-        self.pages.forget();
+    pub(crate) fn forget_translations(&mut self, flush: TlbFlush) {
+        self.change_translations(Change { flush: Some(flush), space: None });
+    }
+
+    /// The address translations change.
+    pub(crate) fn change_translations(&mut self, change: Change) {
+        self.pages.change(change);
         self.core.forget_translations();
         // SAFETY: lives as long as the process; one thread uses it, and no use is nested in
         // another.
-        unsafe { (*self.system).flush_tlbs(self.cpu) };
+        translations::apply(change, unsafe { &mut *self.system }, self.cpu);
     }
 
     /// An instruction of the block has made an access.

@@ -31,6 +31,8 @@ pub use classification::{
 };
 pub use evict::DmaCounts;
 pub use stack::{SetStackDistances, StackDistances};
+pub use translation::TlbFlush;
+pub(crate) use translation::is_global;
 
 use std::ops::Range;
 
@@ -230,8 +232,10 @@ struct Cpu {
     counts: CpuCounts,
     /// The page and line of the last fetch.
     last_fetch: Option<(u64, u64)>,
-    /// The address space that it executes in.
-    address_space: u64,
+    /// The address space that it executes in: its PCID.
+    space: u16,
+    /// Which page tables it uses.
+    page_tables: u64,
     /// When its last fill started, which is also when that fill's write-backs reach the bus.
     fill_cycles: u64,
 }

@@ -132,12 +132,3 @@ fn keep_late(pipeline: &mut Pipeline, number: u16, (access, address): (u32, u64)
         pipeline.push(of(next_page, Some(physical.unwrap_or(next_page)), bytes - first));
     }
 }
-
-/// The address translations of the vCPU have changed.
-pub(crate) extern "C" fn on_flush(_: c_uint, _: *mut c_void) {
-    with(running(), |cpu| {
-        if let Some(pipeline) = cpu.pipeline() {
-            pipeline.forget_translations();
-        }
-    });
-}
