@@ -373,7 +373,7 @@ fn m13_a_fixed_stream_counts_the_same_for_ever() {
         sum(|counts| counts.prefetches_used),
         system.class_counts(CacheName::L1d).of(MissClass::TrueSharing),
     ];
-    assert_eq!(counts, [24_486_194, 119_742, 96_088, 63_058, 26_138, 19_825, 8_305]);
+    assert_eq!(counts, [27_050_163, 119_583, 69_069, 55_471, 21_502, 4_133, 9_219]);
     assert_eq!(system.verify(), Ok(()));
 }
 
@@ -508,4 +508,57 @@ fn m17_a_flush_drops_what_it_names_and_nothing_else() {
     system.flush_tlbs(0, TlbFlush::Space(0));
     let wait = system.access_blocking(&read);
     assert!(wait > 4 * model.latencies.memory_cycles, "{wait}");
+}
+
+#[test]
+fn m18_a_prefetched_line_arrives_when_memory_delivers_it() {
+    let mut model = plain(ZEN3);
+    (model.latencies.memory_line_cycles, model.l1d.prefetch) = (0, Prefetch::NextLine);
+    model.l1i.prefetch = Prefetch::NextLine;
+    let memory = model.latencies.memory_cycles;
+    for kind in [AccessKind::Load, AccessKind::Fetch] {
+        let at = |address, now| Access { kind, ..load(0, address, now) };
+        let mut system = MemorySystem::new(&model, 1);
+        // Translated already.
+        system.access(&at(1 << 29, 0));
+        // The next line is requested with the first one, not when that has arrived.
+        assert_eq!(system.access(&at(0, 1000)).ready_cycles, 1000 + memory, "{kind:?}");
+        let late = system.access(&at(64, 1100));
+        assert_eq!((late.ready_cycles, late.under_way), (1000 + memory, true), "{kind:?}");
+        // Its own prefetch started at its use.
+        let next = system.access(&at(128, 1200));
+        assert_eq!((next.ready_cycles, next.under_way), (1100 + memory, true), "{kind:?}");
+        let there = system.access(&at(192, 5000));
+        assert_eq!((there.ready_cycles, there.under_way), (5000, false), "{kind:?}");
+    }
+    // Into L2, too: the line that L2 prefetched with the first one comes from L2, but not earlier
+    // than it gets there.
+    let mut model = plain(ZEN3);
+    (model.latencies.memory_line_cycles, model.l2.prefetch) = (0, Prefetch::NextLine);
+    model.l2.prefetch_distance = 1;
+    let mut system = MemorySystem::new(&model, 1);
+    system.access(&load(0, 1 << 29, 0));
+    system.access(&load(0, 0, 1000));
+    assert_eq!(system.access(&load(0, 64, 1100)).ready_cycles, 1000 + memory);
+    assert_eq!(
+        system.access(&load(0, 128, 5000)).ready_cycles,
+        5000 + model.latencies.l2_hit_cycles
+    );
+}
+
+#[test]
+fn m19_a_line_occupies_the_way_from_its_level() {
+    let mut model = plain(ZEN3);
+    model.l2.line_cycles = 5;
+    let mut system = MemorySystem::new(&model, 1);
+    let lines = 600;
+    for n in 0..lines {
+        system.access_blocking(&load(0, n * 64, 0));
+    }
+    for n in 0..20 {
+        let response = system.access(&load(0, n * 64, 1_000_000));
+        assert_eq!(response.supplier, SupplyingLevel::L2);
+        let expected = 1_000_000 + n * 5 + model.latencies.l2_hit_cycles;
+        assert_eq!(response.ready_cycles, expected, "{n}");
+    }
 }

@@ -44,8 +44,8 @@ fn any_machine() -> impl Strategy<Value = SystemModel> {
     let inclusion = (prop::sample::select(contents), prop::sample::select(contents));
     let prefetch =
         prop::sample::select(&[Prefetch::None, Prefetch::NextLine, Prefetch::Stride][..]);
-    (flags, inclusion, replacement(), prefetch, 0u32..3, 1u32..5).prop_map(
-        |(flags, (l2, l3), replacement, prefetch, ways, mshrs)| {
+    (flags, inclusion, replacement(), (prefetch, 1u32..4), 0u32..3, 1u32..5).prop_map(
+        |(flags, (l2, l3), replacement, (prefetch, distance), ways, mshrs)| {
             let mut model = SystemModel::parse(ZEN3).unwrap();
             let level = |ways: u32, sets, inclusion, shared| LevelModel {
                 cache: cache(ways, sets, 64, replacement),
@@ -55,11 +55,19 @@ fn any_machine() -> impl Strategy<Value = SystemModel> {
                 sub_block_bytes: 64,
                 mshrs: 1,
                 prefetch: Prefetch::None,
+                prefetch_distance: 1,
+                prefetch_buffers: 16,
+                line_cycles: distance.into(),
                 inclusion,
                 shared,
                 trace: false,
             };
             let [through, around, parts, virtual_index, two, shared, msi, next] = flags;
+            let l2_prefetch = match (next, distance) {
+                (false, 1) => Prefetch::None,
+                (false, _) => Prefetch::Stream,
+                (true, _) => Prefetch::NextLine,
+            };
             model.l1i = level(1 << ways, 4, Inclusion::NonInclusive, false);
             model.l1d = LevelModel {
                 write: if through { WritePolicy::Through } else { WritePolicy::Back },
@@ -68,6 +76,7 @@ fn any_machine() -> impl Strategy<Value = SystemModel> {
                 index: if virtual_index { Index::Virtual } else { Index::Physical },
                 mshrs,
                 prefetch,
+                prefetch_distance: distance,
                 ..level(
                     1 << ways,
                     if virtual_index { 256 } else { 4 },
@@ -76,7 +85,8 @@ fn any_machine() -> impl Strategy<Value = SystemModel> {
                 )
             };
             model.l2 = LevelModel {
-                prefetch: if next { Prefetch::NextLine } else { Prefetch::None },
+                prefetch: l2_prefetch,
+                prefetch_distance: distance,
                 ..level(4, if virtual_index { 512 } else { 8 }, l2, shared && two)
             };
             model.l3 = (!two).then(|| level(8, if virtual_index { 512 } else { 16 }, l3, shared));

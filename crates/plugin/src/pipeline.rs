@@ -62,6 +62,10 @@ impl Memory for PipelinePort<'_> {
         self.port.page = page_size(access.virtual_address);
         self.port.store(access, now_cycles + self.skew_cycles)
     }
+
+    fn was_under_way(&self) -> bool {
+        self.port.was_under_way()
+    }
 }
 
 /// The size of the page of an address, by Linux's map of the kernel's addresses

@@ -73,6 +73,13 @@ pub trait Memory {
 
     /// Stores to one line or more.
     fn store(&mut self, access: &Access, now_cycles: u64) -> u64;
+
+    /// Whether the last load or store waits for a line that was under way before, such as a late
+    /// prefetch: it arrives when it does, also if the access itself starts later, for want of a
+    /// fill buffer.
+    fn was_under_way(&self) -> bool {
+        false
+    }
 }
 
 /// The counts of a core. All are sums since the start; a region is the difference of two.

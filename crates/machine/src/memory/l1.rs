@@ -2,7 +2,7 @@
 
 use super::classification::{CacheName, Leaves, MissedLine, ShadowUse};
 use super::fill::{FillRequest, FillResponse, Purpose};
-use super::{Access, AccessKind, CacheId, MemorySystem, Response, SupplyingLevel};
+use super::{Access, AccessKind, CacheId, Core, MemorySystem, Response, SupplyingLevel};
 use crate::schema::Prefetch;
 use crate::tag_array::{DIRTY, PREFETCHED, Slot, WRITABLE, flag_if};
 
@@ -14,8 +14,7 @@ impl MemorySystem {
         let end = access.physical + u64::from(access.bytes);
         // A trace starts where it is entered.
         let start = if self.config.trace { access.physical } else { access.physical & !(step - 1) };
-        let mut response =
-            Response { ready_cycles: access.now_cycles, supplier: SupplyingLevel::L1 };
+        let mut response = Response::hit(access.now_cycles);
         let mut at = start;
         while at < end {
             let virtual_address =
@@ -49,14 +48,15 @@ impl MemorySystem {
             false => line,
         };
         self.classifier.accessed(CacheId { name: CacheName::L1i, number: core }, line);
-        let l1i = &mut self.cores[core].l1i;
+        let Core { l1i, code_arrivals, .. } = &mut self.cores[core];
         if let Some(slot) = l1i.lookup(index, line) {
+            let ready_cycles = code_arrivals.ready_cycles(line, now);
             if l1i.flags(slot) & PREFETCHED != 0 {
                 l1i.set_flags(slot, 0);
                 self.cpus[access.cpu].counts.prefetches_used += 1;
-                self.prefetch_code(access);
+                self.prefetch_code(access, now);
             }
-            return Response::hit(now);
+            return Response { under_way: ready_cycles > now, ..Response::hit(ready_cycles) };
         }
         self.fetch_miss(access, index, line, now)
     }
@@ -104,28 +104,34 @@ impl MemorySystem {
             self.evict_l1i(access.cpu, victim);
         }
         self.classify_miss(access, cache, response.missed_levels);
-        self.prefetch_code(access);
-        Response { ready_cycles: response.ready_cycles, supplier: response.supplier }
+        self.cores[core].code_arrivals.note(line, response.ready_cycles);
+        self.prefetch_code(access, now);
+        response.to_access()
     }
 
-    /// Prefetches the next line into L1I.
-    fn prefetch_code(&mut self, access: &Access) {
-        let shift = self.config.l1i_shift;
-        let next = access.physical + (1 << shift);
+    /// Prefetches a line into L1I that follows one which was asked for at `now`. It arrives when
+    /// memory delivers it.
+    fn prefetch_code(&mut self, access: &Access, now: u64) {
+        let (shift, distance) = (self.config.l1i_shift, self.config.l1i_prefetch_distance);
+        let next = access.physical + (distance << shift);
         if self.config.l1i_prefetch == Prefetch::None || (next ^ access.physical) >> 12 != 0 {
             return;
         }
         let core = self.core_of(access.cpu);
         let line = next >> shift;
         let index = match self.config.l1i_virtual {
-            true => (access.virtual_address >> shift) + 1,
+            true => (access.virtual_address >> shift) + distance,
             false => line,
         };
-        if self.cores[core].l1i.contains(line) {
+        let Core { l1i, code_arrivals, .. } = &mut self.cores[core];
+        if l1i.contains(line) || !code_arrivals.has_room_for_prefetch(now) {
             return;
         }
         self.cpus[access.cpu].counts.prefetches += 1;
-        self.fill(&prefetch_request(access.cpu, next, access.now_cycles));
+        let ready_cycles = self.fill(&prefetch_request(access.cpu, next, now)).ready_cycles;
+        let arrivals = &mut self.cores[core].code_arrivals;
+        arrivals.note(line, ready_cycles);
+        arrivals.note_prefetch(ready_cycles);
         if let (_, Some(victim)) = self.cores[core].l1i.insert(index, line, PREFETCHED) {
             self.evict_l1i(access.cpu, victim);
         }
@@ -194,7 +200,8 @@ impl MemorySystem {
         if write && flags & DIRTY == 0 {
             core.l1d.set_flags(slot, flags | DIRTY);
         }
-        Response::hit(core.mshrs.ready_cycles(line, now))
+        let ready_cycles = core.mshrs.ready_cycles(line, now);
+        Response { under_way: ready_cycles > now, ..Response::hit(ready_cycles) }
     }
 
     /// A hit that has more to do than to mark the line dirty.
@@ -208,18 +215,19 @@ impl MemorySystem {
             return self.sub_block_miss(access, slot, now, write);
         }
         let mut ready_cycles = of.mshrs.ready_cycles(line, now);
+        let under_way = ready_cycles > now;
         let flags = of.l1d.flags(slot);
         if flags & PREFETCHED != 0 {
             of.l1d.set_flags(slot, flags & !PREFETCHED);
             self.cpus[access.cpu].counts.prefetches_used += 1;
-            self.prefetch_data(access, ready_cycles);
+            self.prefetch_data(access, now);
         }
         if write {
             ready_cycles += self.store_in_line(access, slot);
         } else if access.kind == AccessKind::LoadLocked && flags & WRITABLE == 0 {
             ready_cycles += self.own_line(access, slot);
         }
-        Response::hit(ready_cycles)
+        Response { under_way, ..Response::hit(ready_cycles) }
     }
 
     /// Acquires the right to write a line that is in, for a locked load. Returns how long the core
@@ -280,8 +288,8 @@ impl MemorySystem {
             // The fill has acquired ownership, if that is needed.
             self.store_in_line(access, slot);
         }
-        self.prefetch_data(access, response.ready_cycles);
-        Response { ready_cycles: response.ready_cycles, supplier: response.supplier }
+        self.prefetch_data(access, now);
+        response.to_access()
     }
 
     /// The line is in, but not the sub-block that is accessed.
@@ -307,7 +315,7 @@ impl MemorySystem {
                 self.store_in_line(access, slot);
             }
         }
-        Response { ready_cycles: response.ready_cycles, supplier: response.supplier }
+        response.to_access()
     }
 
     /// Fills for a load or store, as soon as there is an MSHR.
@@ -413,14 +421,21 @@ impl MemorySystem {
         }
     }
 
+    /// Prefetches what is predicted from an access that started at `now`. The prefetch starts then,
+    /// and not when the line of the access is ready.
     fn prefetch_data(&mut self, access: &Access, now: u64) {
         let next = match self.config.l1d_prefetch {
             Prefetch::None => None,
-            Prefetch::NextLine => Some(access.physical + (1 << self.config.l1d_shift)),
+            Prefetch::NextLine => {
+                Some(access.physical + (self.config.l1d_prefetch_distance << self.config.l1d_shift))
+            }
             Prefetch::Stride => {
                 let core = self.core_of(access.cpu);
-                self.cores[core].strides.next(access.pc, access.physical)
+                let distance = self.config.l1d_prefetch_distance;
+                self.cores[core].strides.next(access.pc, access.physical, distance)
             }
+            // Levels below L1 follow streams.
+            Prefetch::Stream => None,
         };
         if let Some(next) = next {
             self.prefetch_l1d(access, next, now);
@@ -459,7 +474,7 @@ impl MemorySystem {
 impl Response {
     #[inline]
     fn hit(ready_cycles: u64) -> Response {
-        Response { ready_cycles, supplier: SupplyingLevel::L1 }
+        Response { ready_cycles, supplier: SupplyingLevel::L1, under_way: false }
     }
 
     /// The response of two accesses, the second of which started when the first was ready.
@@ -467,7 +482,8 @@ impl Response {
     fn then(self, second: Response) -> Response {
         let farther = second.supplier as u8 > self.supplier as u8;
         let supplier = if farther { second.supplier } else { self.supplier };
-        Response { ready_cycles: second.ready_cycles, supplier }
+        let under_way = self.under_way | second.under_way;
+        Response { ready_cycles: second.ready_cycles, supplier, under_way }
     }
 }
 
@@ -481,65 +497,5 @@ fn prefetch_request(cpu: usize, physical: u64, start_cycles: u64) -> FillRequest
         first_level: 0,
         purpose: Purpose::Prefetch,
         start_cycles,
-    }
-}
-
-/// Instructions whose strides are tracked.
-const STRIDES: usize = 64;
-/// How often a stride has to repeat before it is predicted.
-const CONFIDENT: u8 = 2;
-
-/// An instruction and its stride.
-#[derive(Clone, Copy, Debug, Default)]
-struct Stride {
-    pc: u64,
-    last: u64,
-    stride: i64,
-    confidence: u8,
-}
-
-/// Predicts the next address of an instruction from the constant stride of its misses.
-#[derive(Clone, Debug)]
-pub(super) struct StridePrefetcher {
-    strides: Box<[Stride]>,
-}
-
-impl Default for StridePrefetcher {
-    fn default() -> Self {
-        StridePrefetcher { strides: vec![Stride::default(); STRIDES].into() }
-    }
-}
-
-impl StridePrefetcher {
-    /// An instruction accessed `physical`. Returns its predicted next address.
-    fn next(&mut self, pc: u64, physical: u64) -> Option<u64> {
-        let entry = &mut self.strides[(pc ^ pc >> 6) as usize % STRIDES];
-        if entry.pc != pc {
-            *entry = Stride { pc, last: physical, ..Stride::default() };
-            return None;
-        }
-        let stride = physical.wrapping_sub(entry.last) as i64;
-        entry.last = physical;
-        if stride == 0 || stride != entry.stride {
-            (entry.stride, entry.confidence) = (stride, 0);
-            return None;
-        }
-        entry.confidence = (entry.confidence + 1).min(CONFIDENT);
-        (entry.confidence == CONFIDENT).then(|| physical.wrapping_add_signed(stride))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_stride_is_predicted_after_it_repeats() {
-        let mut strides = StridePrefetcher::default();
-        let next: Vec<_> = (0..5).map(|n| strides.next(0x400, 1000 + n * 256)).collect();
-        assert_eq!(next, [None, None, None, Some(1000 + 4 * 256), Some(1000 + 5 * 256)]);
-        assert_eq!(strides.next(0x400, 7), None);
-        let down: Vec<_> = (0..4).map(|n| strides.next(0x400, 9000 - n * 64)).collect();
-        assert_eq!(down[3], Some(9000 - 4 * 64));
     }
 }

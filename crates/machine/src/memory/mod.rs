@@ -14,7 +14,7 @@
 //! - `coherence` keeps the directory of which core holds what, and invalidates and downgrades;
 //! - `classification` says why lines miss. It observes, and has no influence on the rest.
 //!
-//! `mshr` has the shared resources that misses wait for, and `stack` the stack distances, which
+//! `prefetch` predicts which lines are asked for next. `mshr` has the shared resources that misses wait for, and `stack` the stack distances, which
 //! need no memory system.
 
 mod classification;
@@ -23,6 +23,7 @@ mod evict;
 mod fill;
 mod l1;
 mod mshr;
+mod prefetch;
 mod stack;
 mod translation;
 
@@ -38,8 +39,8 @@ use std::ops::Range;
 
 use classification::Classifier;
 use coherence::Directory;
-use l1::StridePrefetcher;
-use mshr::{MemoryBus, MshrFile, UNLIMITED};
+use mshr::{Arrivals, MemoryBus, MshrFile, UNLIMITED};
+use prefetch::{StreamPrefetcher, StridePrefetcher};
 use translation::Tlbs;
 
 use crate::core::Memory;
@@ -119,6 +120,8 @@ pub struct Response {
     pub ready_cycles: u64,
     /// The level that supplied the line.
     pub supplier: SupplyingLevel,
+    /// Whether the line was under way before, by a prefetch or for another access.
+    pub under_way: bool,
 }
 
 /// Defines the counts from one list, so that fields, names and values agree.
@@ -194,6 +197,9 @@ struct Core {
     written: Vec<u64>,
     mshrs: MshrFile,
     strides: StridePrefetcher,
+    streams: StreamPrefetcher,
+    /// When lines arrive in L1I that are under way.
+    code_arrivals: Arrivals,
     tlbs: Tlbs,
     /// The thread and page of the last data access, which need no lookup in the TLB.
     last_data_page: u64,
@@ -208,6 +214,11 @@ struct OuterLevel {
     inclusion: Inclusion,
     shared: bool,
     prefetch: Prefetch,
+    prefetch_distance: u64,
+    /// For each cache, when lines arrive that are under way.
+    arrivals: Vec<Arrivals>,
+    /// For each cache, its way to the level above.
+    ways_up: Vec<MemoryBus>,
     hit_cycles: u64,
 }
 
@@ -249,7 +260,9 @@ struct Config {
     l1i_virtual: bool,
     l1d_virtual: bool,
     l1i_prefetch: Prefetch,
+    l1i_prefetch_distance: u64,
     l1d_prefetch: Prefetch,
+    l1d_prefetch_distance: u64,
     /// L1I is a trace cache: lines are named by the address at which they are entered.
     trace: bool,
     write_through: bool,
@@ -276,7 +289,9 @@ impl Config {
             l1i_virtual: model.l1i.index == Index::Virtual,
             l1d_virtual: model.l1d.index == Index::Virtual,
             l1i_prefetch: model.l1i.prefetch,
+            l1i_prefetch_distance: model.l1i.prefetch_distance.into(),
             l1d_prefetch: model.l1d.prefetch,
+            l1d_prefetch_distance: model.l1d.prefetch_distance.into(),
             trace: model.l1i.trace,
             write_through: model.l1d.write == WritePolicy::Through,
             write_allocate: model.l1d.allocate,
@@ -325,6 +340,8 @@ pub struct MemorySystem {
     classifier: Classifier,
     /// Whether a store that hits has more to do than to mark its line dirty.
     slow_stores: bool,
+    /// Whether the line of the last access of a [`MemoryPort`] was under way before.
+    was_under_way: bool,
 }
 
 impl MemorySystem {
@@ -355,6 +372,7 @@ impl MemorySystem {
             directory: (cores > 1).then(Directory::default),
             bus: MemoryBus::new(model.latencies.memory_line_cycles),
             dma: DmaCounts::default(),
+            was_under_way: false,
             classifier: Classifier::default(),
             slow_stores: config.write_through
                 || model.l1d.sub_block_bytes != model.l1d.cache.line_bytes,
@@ -390,7 +408,7 @@ impl MemorySystem {
         let page = access.virtual_address >> 12 | cpu.thread << 58;
         let now = self.translate_data(access, page);
         let ready_cycles = now + self.config.latencies.memory_cycles;
-        Response { ready_cycles, supplier: SupplyingLevel::Memory }
+        Response { ready_cycles, supplier: SupplyingLevel::Memory, under_way: false }
     }
 
     /// Serves a device access of a blocking processor, like [`MemorySystem::access_blocking`].
@@ -537,8 +555,10 @@ fn new_core(model: &SystemModel) -> Core {
         valid_sub_blocks: vec![0; if has_sub_blocks { l1d.capacity() } else { 0 }],
         written: Vec::new(),
         l1d,
-        mshrs: MshrFile::new(model.l1d.mshrs),
+        mshrs: MshrFile::new(model.l1d.mshrs, model.l1d.prefetch_buffers),
         strides: StridePrefetcher::default(),
+        streams: StreamPrefetcher::default(),
+        code_arrivals: Arrivals::new(model.l1i.prefetch_buffers),
         tlbs: Tlbs::new(model),
         last_data_page: u64::MAX,
     }
@@ -552,6 +572,9 @@ fn new_level(level: &LevelModel, cores: usize, hit_cycles: u64) -> OuterLevel {
         inclusion: level.inclusion,
         shared: level.shared,
         prefetch: level.prefetch,
+        prefetch_distance: level.prefetch_distance.into(),
+        arrivals: (0..caches).map(|_| Arrivals::new(level.prefetch_buffers)).collect(),
+        ways_up: (0..caches).map(|_| MemoryBus::new(level.line_cycles)).collect(),
         hit_cycles,
     }
 }
@@ -605,6 +628,7 @@ impl MemoryPort<'_> {
             Some(_) => self.system.access(&request),
             None => self.system.access_device(&request),
         };
+        self.system.was_under_way = response.under_way;
         response.ready_cycles - now_cycles
     }
 }
@@ -634,5 +658,9 @@ impl Memory for MemoryPort<'_> {
 
     fn store(&mut self, access: &crate::core::Access, now_cycles: u64) -> u64 {
         self.data(access, AccessKind::Store, now_cycles)
+    }
+
+    fn was_under_way(&self) -> bool {
+        self.system.was_under_way
     }
 }

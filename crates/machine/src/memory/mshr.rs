@@ -2,8 +2,6 @@
 
 /// No line has this number.
 const NO_LINE: u64 = u64::MAX;
-/// Prefetches that can be under way to a cache; further ones are dropped.
-const PREFETCHES_MAX: usize = 16;
 
 /// The number of MSHRs of a cache that waits for any number of lines.
 pub(super) const UNLIMITED: u32 = u32::MAX;
@@ -18,19 +16,23 @@ pub(super) struct MshrFile {
     /// Without a limit: lines by their low bits, in place of MSHRs and of a search.
     lines: Box<[(u64, u64)]>,
     prefetches: Vec<(u64, u64)>,
+    /// Prefetches that can be under way; further ones are dropped.
+    prefetches_max: usize,
     /// When the last of all lines is filled.
     latest_cycles: u64,
 }
 
 impl MshrFile {
-    pub(super) fn new(mshrs: u32) -> Self {
+    /// Returns a file of `mshrs` and of room for so many prefetches under way.
+    pub(super) fn new(mshrs: u32, prefetches_max: u32) -> Self {
         MshrFile {
             misses: match mshrs {
                 UNLIMITED => Vec::new(),
                 mshrs => vec![(NO_LINE, 0); mshrs.max(1) as usize],
             },
             lines: vec![(NO_LINE, 0); if mshrs == UNLIMITED { LINES } else { 0 }].into(),
-            prefetches: Vec::with_capacity(PREFETCHES_MAX),
+            prefetches: Vec::with_capacity(prefetches_max as usize),
+            prefetches_max: prefetches_max as usize,
             latest_cycles: 0,
         }
     }
@@ -82,7 +84,7 @@ impl MshrFile {
 
     pub(super) fn has_room_for_prefetch(&mut self, now_cycles: u64) -> bool {
         self.prefetches.retain(|(_, ready)| *ready > now_cycles);
-        self.prefetches.len() < PREFETCHES_MAX
+        self.prefetches.len() < self.prefetches_max
     }
 
     pub(super) fn allocate_prefetch(&mut self, line: u64, ready_cycles: u64) {
@@ -91,6 +93,59 @@ impl MshrFile {
             self.lines[line as usize % LINES] = (line, ready_cycles);
         }
         self.latest_cycles = self.latest_cycles.max(ready_cycles);
+    }
+}
+
+/// Lines under way to a cache below L1 that are distinguished, by the low bits of their numbers.
+const ARRIVALS: usize = 1 << 8;
+
+/// When lines arrive in a cache below L1. Where a line that is on its way is asked for again, by
+/// another access, a prefetch or a page walk, it is waited for, and not requested a second time.
+#[derive(Clone, Debug)]
+pub(super) struct Arrivals {
+    lines: Box<[(u64, u64)]>,
+    /// When prefetches that are under way arrive.
+    prefetches: Vec<u64>,
+    prefetches_max: usize,
+    latest_cycles: u64,
+}
+
+impl Arrivals {
+    /// Nothing is under way; so many prefetches can be.
+    pub(super) fn new(prefetches_max: u32) -> Self {
+        Arrivals {
+            lines: vec![(NO_LINE, 0); ARRIVALS].into(),
+            prefetches: Vec::with_capacity(prefetches_max as usize),
+            prefetches_max: prefetches_max as usize,
+            latest_cycles: 0,
+        }
+    }
+
+    /// When a line that is in the cache at `now_cycles`, or on its way, is there.
+    #[inline]
+    pub(super) fn ready_cycles(&self, line: u64, now_cycles: u64) -> u64 {
+        if now_cycles >= self.latest_cycles {
+            return now_cycles;
+        }
+        let (other, ready) = self.lines[line as usize % ARRIVALS];
+        if other == line { now_cycles.max(ready) } else { now_cycles }
+    }
+
+    /// A line arrives at `ready_cycles`.
+    pub(super) fn note(&mut self, line: u64, ready_cycles: u64) {
+        self.lines[line as usize % ARRIVALS] = (line, ready_cycles);
+        self.latest_cycles = self.latest_cycles.max(ready_cycles);
+    }
+
+    /// Whether one more prefetch can be under way.
+    pub(super) fn has_room_for_prefetch(&mut self, now_cycles: u64) -> bool {
+        self.prefetches.retain(|ready| *ready > now_cycles);
+        self.prefetches.len() < self.prefetches_max
+    }
+
+    /// A prefetched line arrives at `ready_cycles`.
+    pub(super) fn note_prefetch(&mut self, ready_cycles: u64) {
+        self.prefetches.push(ready_cycles);
     }
 }
 
@@ -149,7 +204,7 @@ mod tests {
 
     #[test]
     fn mshrs_limit_misses() {
-        let mut mshrs = MshrFile::new(2);
+        let mut mshrs = MshrFile::new(2, 16);
         for (line, start) in [(1, 0), (2, 0), (3, 100), (4, 100), (5, 200)] {
             assert_eq!(mshrs.free_cycles(0), start, "{line}");
             mshrs.allocate(line, start + 100);
@@ -159,7 +214,7 @@ mod tests {
 
     #[test]
     fn without_a_limit_only_lines_are_waited_for() {
-        let mut mshrs = MshrFile::new(UNLIMITED);
+        let mut mshrs = MshrFile::new(UNLIMITED, 16);
         for line in 0..500 {
             assert_eq!(mshrs.free_cycles(line), line);
             mshrs.allocate(line, line + 1_000);

@@ -43,6 +43,9 @@ pub enum Prefetch {
     NextLine,
     /// The next address of an instruction whose misses have a constant stride.
     Stride,
+    /// The lines after those of a page that were asked for one after the other, upwards or
+    /// downwards.
+    Stream,
 }
 
 /// Which lines of the levels above a level holds.
@@ -105,6 +108,13 @@ pub struct LevelModel {
     pub mshrs: u32,
     /// Prefetching.
     pub prefetch: Prefetch,
+    /// How far ahead of an access it prefetches: lines, or strides.
+    pub prefetch_distance: u32,
+    /// How many prefetches can be under way at the same time; further ones are dropped.
+    pub prefetch_buffers: u32,
+    /// Cycles for which a line occupies the way from this level to the level above; 0 for no limit.
+    /// Of L2 and L3.
+    pub line_cycles: u64,
     /// Which lines of the levels above it holds.
     pub inclusion: Inclusion,
     /// Whether all processors share it. If not, each core has its own.
@@ -270,6 +280,7 @@ impl SystemModel {
             ("sub_block", any(|level| level.sub_block_bytes != level.cache.line_bytes)),
             ("mshrs", any(|level| level.mshrs > 1)),
             ("prefetch", any(|level| level.prefetch != Prefetch::None)),
+            ("line_cycles", any(|level| level.line_cycles > 0)),
             ("inclusion", any(|level| level.inclusion != Inclusion::NonInclusive)),
             ("trace", any(|level| level.trace)),
         ];

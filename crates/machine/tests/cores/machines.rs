@@ -5,7 +5,7 @@ use machine::core::{Access, ExecutedBlock, Instruction, Layout, OutOfOrderCore, 
 use machine::memory::{MemoryPort, MemorySystem, PageSize, without_mshr_limit};
 
 use crate::streams::Thrown;
-use crate::support::{Step, block, layout, load, register};
+use crate::support::{Step, block, layout, load, register, store};
 
 const ZEN3: &str = include_str!("../../../../machines/zen3.toml");
 const GOLDEN_COVE: &str = include_str!("../../../../machines/golden-cove.toml");
@@ -178,4 +178,33 @@ fn a_locked_addition_in_l1_takes_what_was_measured() {
     let cycles = bench.run(&steps) as f64 / 2_000.0;
     // `lock xadd` on an EPYC 7003 (Zen 3): 7.83 cycles (docs/validation.md).
     assert!((7.0..8.7).contains(&cycles), "{cycles}");
+}
+
+/// The cycles a line of a pass over so many bytes, in steps of 32 bytes: after a pass over all of it,
+/// or over lines that no cache holds.
+fn stream(bytes: u64, write: bool, is_cold: bool) -> f64 {
+    let mut bench = Bench::new(ZEN3);
+    let step = |at: u64| if write { store(15, 0, at) } else { load(at / 32 % 8, 15, at) };
+    let pass: Vec<Step> = (0..bytes / 32).map(|n| step(0x4000_0000 + n * 32)).collect();
+    if !is_cold {
+        bench.run(&pass);
+    }
+    bench.run(&pass) as f64 / (bytes / 64) as f64
+}
+
+#[test]
+fn streams_take_what_was_measured() {
+    // Reads and writes of lines one after the other on an EPYC 7003 (Zen 3), cycles a line
+    // (docs/validation.md), in 256 KiB, 4 MiB and 128 MiB.
+    for (name, bytes, write, is_cold, measured) in [
+        ("rd256K", 256 << 10, false, false, 2.05),
+        ("rd4M", 4 << 20, false, false, 3.50),
+        ("wr4M", 4 << 20, true, false, 3.20),
+        ("rd128M", 16 << 20, false, true, 9.06),
+        ("wr128M", 16 << 20, true, true, 11.47),
+    ] {
+        let cycles = stream(bytes, write, is_cold);
+        println!("{name}: {cycles:.2}, measured {measured}");
+        assert!((0.8..1.25).contains(&(cycles / measured)), "{name}: {cycles}, not {measured}");
+    }
 }
