@@ -204,7 +204,6 @@ fn streams_take_what_was_measured() {
         ("wr128M", 16 << 20, true, true, 11.47),
     ] {
         let cycles = stream(bytes, write, is_cold);
-        println!("{name}: {cycles:.2}, measured {measured}");
         assert!((0.8..1.25).contains(&(cycles / measured)), "{name}: {cycles}, not {measured}");
     }
 }
