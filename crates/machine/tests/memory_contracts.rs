@@ -562,3 +562,29 @@ fn m19_a_line_occupies_the_way_from_its_level() {
         assert_eq!(response.ready_cycles, expected, "{n}");
     }
 }
+
+#[test]
+fn m20_walks_wait_for_a_walker_and_for_lines_under_way() {
+    let mut model = plain(ZEN3);
+    (model.walk, model.latencies.memory_line_cycles, model.stlb) = (Walk::Caches, 0, None);
+    (model.l1d.mshrs, model.latencies.tlb_miss_cycles) = (64, 0);
+    let table = model.latencies.l1_hit_cycles + model.latencies.memory_cycles;
+    // Pages of 1 GiB, 512 GiB apart: each walk loads two tables, which are in lines of their own.
+    let translated = |walkers, at: fn(u64) -> u64| {
+        model.walkers = walkers;
+        let mut system = MemorySystem::new(&model, 1);
+        let address = |n| Access { physical: 64 * n, ..load(0, at(n), 1_000) };
+        [0, 1, 2, 3].map(|n| system.access(&address(n)).translation_cycles)
+    };
+    let mut translated = translated;
+    let apart = |n| n << 42;
+    assert_eq!(translated(0, apart), [2 * table; 4]);
+    assert_eq!(translated(2, apart), [2 * table, 2 * table, 4 * table, 4 * table]);
+    // Entries of adjacent pages lie in one line: the second walk waits for it, too, and does not
+    // find it in L1 at once.
+    let adjacent = |n| n << 30;
+    assert_eq!(translated(0, adjacent), [2 * table; 4]);
+    // A second access to a page waits for its translation.
+    let same = |_| 1 << 30;
+    assert_eq!(translated(0, same), [2 * table; 4]);
+}

@@ -1,7 +1,7 @@
 //! The pipeline of a vCPU at the level `ooo`: a core of the model, which gets a block once its
 //! accesses and its successor are known.
 
-use machine::core::{Access, ExecutedBlock, Memory, Template};
+use machine::core::{Access, ExecutedBlock, Memory, Template, WaitParts};
 use machine::memory::{MemoryPort, MemorySystem, PageSize, TlbFlush};
 
 use crate::cores::Core;
@@ -63,8 +63,8 @@ impl Memory for PipelinePort<'_> {
         self.port.store(access, now_cycles + self.skew_cycles)
     }
 
-    fn was_under_way(&self) -> bool {
-        self.port.was_under_way()
+    fn last_wait(&self) -> WaitParts {
+        self.port.last_wait()
     }
 }
 

@@ -1,5 +1,7 @@
 //! Line fill buffers: how many misses of a core can be under way at the same time.
 
+use super::WaitParts;
+
 /// A line that is under way from one cycle to another.
 #[derive(Clone, Copy, Debug)]
 struct Miss {
@@ -38,20 +40,27 @@ impl LineFillBuffers {
     }
 
     /// Serves an access to `address` that starts at `start` and that the memory delays by `wait`
-    /// cycles. No later access starts before `present`. A line that was `under_way` before does not
-    /// arrive later if the access does not find a buffer.
+    /// cycles, for what `parts` say. No later access starts before `present`. A line that was under
+    /// way before does not arrive later if the access does not find a buffer.
     #[inline]
     pub(super) fn serve(
         &mut self,
         address: u64,
         start: u64,
-        (wait, under_way): (u64, bool),
+        (wait, parts): (u64, WaitParts),
         present: u64,
     ) -> Served {
         if wait == 0 && start >= self.last {
             return Served { cycle: start, missed: false };
         }
-        self.serve_late(address >> self.line_shift, start, (wait, under_way), present)
+        let line = address >> self.line_shift;
+        if parts.translation_cycles == 0 {
+            return self.serve_late(line, start, (wait, parts.under_way), present);
+        }
+        // It asks for the line once it is translated.
+        let (start, wait) =
+            (start + parts.translation_cycles, wait.saturating_sub(parts.translation_cycles));
+        Served { missed: true, ..self.serve_late(line, start, (wait, parts.under_way), present) }
     }
 
     #[inline(never)]
@@ -104,14 +113,31 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const NEW: WaitParts = WaitParts { translation_cycles: 0, under_way: false };
+    const LATE: WaitParts = WaitParts { translation_cycles: 0, under_way: true };
+
+    #[test]
+    fn a_page_walk_takes_no_fill_buffer() {
+        let mut misses = LineFillBuffers::new(1, 64);
+        let walk = |cycles| WaitParts { translation_cycles: cycles, under_way: false };
+        // Three hits of L1 that are translated at the same time.
+        for line in 0..3 {
+            let served = misses.serve(line << 6, 10, (200, walk(200)), 0);
+            assert_eq!(served, Served { cycle: 210, missed: true });
+        }
+        // A miss takes the buffer once it is translated; until then another one has it.
+        assert_eq!(misses.serve(0x1000, 10, (250, walk(200)), 0).cycle, 260);
+        assert_eq!(misses.serve(0x2000, 10, (100, NEW), 0).cycle, 110);
+    }
+
     #[test]
     fn an_access_to_a_line_under_way_waits_for_it() {
         let mut misses = LineFillBuffers::new(4, 64);
-        assert_eq!(misses.serve(0x1000, 10, (100, false), 0), Served { cycle: 110, missed: true });
-        assert_eq!(misses.serve(0x1008, 20, (0, false), 0), Served { cycle: 110, missed: true });
-        assert_eq!(misses.serve(0x1010, 20, (90, false), 0), Served { cycle: 110, missed: true });
-        assert_eq!(misses.serve(0x1040, 20, (0, false), 0), Served { cycle: 20, missed: false });
-        assert_eq!(misses.serve(0x1008, 110, (0, false), 0), Served { cycle: 110, missed: false });
+        assert_eq!(misses.serve(0x1000, 10, (100, NEW), 0), Served { cycle: 110, missed: true });
+        assert_eq!(misses.serve(0x1008, 20, (0, NEW), 0), Served { cycle: 110, missed: true });
+        assert_eq!(misses.serve(0x1010, 20, (90, NEW), 0), Served { cycle: 110, missed: true });
+        assert_eq!(misses.serve(0x1040, 20, (0, NEW), 0), Served { cycle: 20, missed: false });
+        assert_eq!(misses.serve(0x1008, 110, (0, NEW), 0), Served { cycle: 110, missed: false });
     }
 
     #[test]
@@ -119,24 +145,21 @@ mod tests {
         let mut misses = LineFillBuffers::new(2, 64);
         // A chain: each starts where the one before ends.
         for link in 0..4 {
-            assert_eq!(
-                misses.serve(link << 6, link * 100, (100, false), 0).cycle,
-                (link + 1) * 100
-            );
+            assert_eq!(misses.serve(link << 6, link * 100, (100, NEW), 0).cycle, (link + 1) * 100);
         }
-        assert_eq!(misses.serve(0x9000, 5, (100, false), 0).cycle, 105);
+        assert_eq!(misses.serve(0x9000, 5, (100, NEW), 0).cycle, 105);
         // Now both buffers are in use until 105, and from then on by the chain and this access.
-        assert_eq!(misses.serve(0xa000, 5, (100, false), 0).cycle, 205);
+        assert_eq!(misses.serve(0xa000, 5, (100, NEW), 0).cycle, 205);
     }
 
     #[test]
     fn a_line_that_was_under_way_arrives_when_it_does() {
         let mut misses = LineFillBuffers::new(1, 64);
-        assert_eq!(misses.serve(0x1000, 10, (100, false), 0).cycle, 110);
+        assert_eq!(misses.serve(0x1000, 10, (100, NEW), 0).cycle, 110);
         // It waits for the buffer, and by then the line is almost there, or is.
-        assert_eq!(misses.serve(0x2000, 10, (120, true), 0).cycle, 130);
-        assert_eq!(misses.serve(0x3000, 10, (50, true), 0).cycle, 131);
-        assert_eq!(misses.serve(0x4000, 10, (50, false), 0).cycle, 181);
+        assert_eq!(misses.serve(0x2000, 10, (120, LATE), 0).cycle, 130);
+        assert_eq!(misses.serve(0x3000, 10, (50, LATE), 0).cycle, 131);
+        assert_eq!(misses.serve(0x4000, 10, (50, NEW), 0).cycle, 181);
     }
 
     proptest! {
@@ -149,7 +172,7 @@ mod tests {
             let (mut present, mut spans) = (0, Vec::new());
             for (line, (passes, ahead, wait)) in asked.into_iter().enumerate() {
                 present += passes;
-                let end = misses.serve((line as u64) << 6, present + ahead, (wait, false), present).cycle;
+                let end = misses.serve((line as u64) << 6, present + ahead, (wait, NEW), present).cycle;
                 prop_assert!(end >= present + ahead + wait);
                 spans.push((end - wait, end));
             }

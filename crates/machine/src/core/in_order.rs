@@ -249,7 +249,7 @@ impl InOrderCore {
         for load in accesses.iter().filter(|access| !access.write) {
             self.retirement.counts.loads += 1;
             let wait = load_as(special, load, issued, memory);
-            let under_way = memory.was_under_way();
+            let parts = memory.last_wait();
             let start = match self.stores.source(load, issued) {
                 Source::Cache => issued,
                 Source::CacheAfter(left) => issued.max(left),
@@ -261,7 +261,7 @@ impl InOrderCore {
                 }
             };
             let served =
-                self.fill_buffers.serve(load.virtual_address, start, (wait, under_way), issued);
+                self.fill_buffers.serve(load.virtual_address, start, (wait, parts), issued);
             self.retirement.counts.load_misses += u64::from(served.missed);
             let until = ReadyTime::new(served.cycle + latency, served.missed);
             loaded = loaded.max(until);
@@ -291,9 +291,9 @@ impl InOrderCore {
         }
         for store in accesses.iter().filter(|access| access.write) {
             let wait = memory.store(store, issued);
-            let under_way = memory.was_under_way();
+            let parts = memory.last_wait();
             let served =
-                self.fill_buffers.serve(store.virtual_address, issued, (wait, under_way), issued);
+                self.fill_buffers.serve(store.virtual_address, issued, (wait, parts), issued);
             self.retirement.counts.stores += 1;
             self.retirement.counts.store_misses += u64::from(served.missed);
             filled = filled.max(ReadyTime::new(served.cycle, served.missed));

@@ -74,11 +74,9 @@ pub trait Memory {
     /// Stores to one line or more.
     fn store(&mut self, access: &Access, now_cycles: u64) -> u64;
 
-    /// Whether the last load or store waits for a line that was under way before, such as a late
-    /// prefetch: it arrives when it does, also if the access itself starts later, for want of a
-    /// fill buffer.
-    fn was_under_way(&self) -> bool {
-        false
+    /// What the last load or store waits for.
+    fn last_wait(&self) -> WaitParts {
+        WaitParts::default()
     }
 }
 
@@ -149,6 +147,17 @@ pub struct ExecutedBlock<'a> {
     pub accesses: &'a [Access],
     /// The address that executed next; if an interrupt came there, the address that it returns to.
     pub next: u64,
+}
+
+/// What an access waits for, beyond an L1 hit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WaitParts {
+    /// The part of the wait that is for its translation, at its start. No fill buffer is taken for
+    /// it.
+    pub translation_cycles: u64,
+    /// Whether the line was under way before, as after a late prefetch: it arrives when it does,
+    /// also if the access starts later, for want of a fill buffer.
+    pub under_way: bool,
 }
 
 /// Loads for an instruction with this effect.

@@ -288,7 +288,7 @@ impl OutOfOrderCore {
         memory: &mut M,
     ) -> (u64, bool) {
         let wait = load_as(special, load, issued, memory);
-        let under_way = memory.was_under_way();
+        let parts = memory.last_wait();
         let latency = self.latencies.of(Unit::Load);
         let start = match self.stores.source(load, issued) {
             Source::Cache => issued,
@@ -299,8 +299,7 @@ impl OutOfOrderCore {
             }
         };
         let present = self.ports.now();
-        let served =
-            self.fill_buffers.serve(load.virtual_address, start, (wait, under_way), present);
+        let served = self.fill_buffers.serve(load.virtual_address, start, (wait, parts), present);
         (served.cycle + latency, served.missed)
     }
 
@@ -319,10 +318,10 @@ impl OutOfOrderCore {
         let mut filled = issued;
         for store in accesses.iter().filter(|access| access.write) {
             let wait = memory.store(store, issued);
-            let under_way = memory.was_under_way();
+            let parts = memory.last_wait();
             let present = self.ports.now();
             let served =
-                self.fill_buffers.serve(store.virtual_address, issued, (wait, under_way), present);
+                self.fill_buffers.serve(store.virtual_address, issued, (wait, parts), present);
             self.retirement.counts.stores += 1;
             self.retirement.counts.store_misses += u64::from(served.missed);
             filled = filled.max(served.cycle);

@@ -53,7 +53,7 @@ impl FillResponse {
     /// The response to the access that missed.
     pub(super) fn to_access(self) -> Response {
         let FillResponse { supplier, ready_cycles, under_way, .. } = self;
-        Response { ready_cycles, supplier, under_way }
+        Response { ready_cycles, supplier, under_way, translation_cycles: 0 }
     }
 }
 

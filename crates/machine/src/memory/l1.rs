@@ -179,6 +179,7 @@ impl MemorySystem {
         if self.cores[number].last_data_page != page {
             now = self.translate_data(access, page);
         }
+        let translation_cycles = now - access.now_cycles;
         let line = access.physical >> self.config.l1d_shift;
         let index = match self.config.l1d_virtual {
             true => access.virtual_address >> self.config.l1d_shift,
@@ -190,18 +191,24 @@ impl MemorySystem {
         self.classifier.looked_up(CacheId { name: CacheName::L1d, number }, line, how);
         let core = &mut self.cores[number];
         let Some(slot) = core.l1d.lookup(index, line) else {
-            return self.data_miss(access, index, now, write);
+            let response = self.data_miss(access, index, now, write);
+            return Response { translation_cycles, ..response };
         };
         let flags = core.l1d.flags(slot);
         let owns = flags & WRITABLE != 0 || !write && access.kind != AccessKind::LoadLocked;
         if flags & PREFETCHED != 0 || self.slow_stores || !owns {
-            return self.slow_hit(access, slot, now, write);
+            let response = self.slow_hit(access, slot, now, write);
+            return Response { translation_cycles, ..response };
         }
         if write && flags & DIRTY == 0 {
             core.l1d.set_flags(slot, flags | DIRTY);
         }
         let ready_cycles = core.mshrs.ready_cycles(line, now);
-        Response { under_way: ready_cycles > now, ..Response::hit(ready_cycles) }
+        Response {
+            under_way: ready_cycles > now,
+            translation_cycles,
+            ..Response::hit(ready_cycles)
+        }
     }
 
     /// A hit that has more to do than to mark the line dirty.
@@ -375,7 +382,8 @@ impl MemorySystem {
         if let Some(slot) = of.l1d.lookup(line, line)
             && of.valid_sub_blocks.get(slot).is_none_or(|valid| valid & sub_block != 0)
         {
-            return hit_cycles;
+            // It may be under way, for another walk or a load.
+            return of.mshrs.ready_cycles(line, hit_cycles);
         }
         let response = self.fill(&FillRequest {
             cpu,
@@ -387,6 +395,7 @@ impl MemorySystem {
             start_cycles: hit_cycles,
         });
         let of = &mut self.cores[core];
+        of.mshrs.allocate_prefetch(line, response.ready_cycles);
         if let Some(slot) = of.l1d.find(line, line) {
             if let Some(valid) = of.valid_sub_blocks.get_mut(slot) {
                 *valid |= sub_block;
@@ -474,7 +483,8 @@ impl MemorySystem {
 impl Response {
     #[inline]
     fn hit(ready_cycles: u64) -> Response {
-        Response { ready_cycles, supplier: SupplyingLevel::L1, under_way: false }
+        let supplier = SupplyingLevel::L1;
+        Response { ready_cycles, supplier, under_way: false, translation_cycles: 0 }
     }
 
     /// The response of two accesses, the second of which started when the first was ready.
@@ -483,7 +493,9 @@ impl Response {
         let farther = second.supplier as u8 > self.supplier as u8;
         let supplier = if farther { second.supplier } else { self.supplier };
         let under_way = self.under_way | second.under_way;
-        Response { ready_cycles: second.ready_cycles, supplier, under_way }
+        // Parts of a wait are those of the first access alone, if there are two.
+        let translation_cycles = self.translation_cycles;
+        Response { ready_cycles: second.ready_cycles, supplier, under_way, translation_cycles }
     }
 }
 

@@ -39,11 +39,11 @@ use std::ops::Range;
 
 use classification::Classifier;
 use coherence::Directory;
-use mshr::{Arrivals, MemoryBus, MshrFile, UNLIMITED};
+use mshr::{Arrivals, BUS_SLOTS, MemoryBus, MshrFile, UNLIMITED, WAY_SLOTS, Walkers};
 use prefetch::{StreamPrefetcher, StridePrefetcher};
 use translation::Tlbs;
 
-use crate::core::Memory;
+use crate::core::{Memory, WaitParts};
 use crate::counts::Counts;
 use crate::schema::{
     Dma, Inclusion, Index, Latencies, LevelModel, Prefetch, Protocol, SystemModel, WritePolicy,
@@ -122,6 +122,8 @@ pub struct Response {
     pub supplier: SupplyingLevel,
     /// Whether the line was under way before, by a prefetch or for another access.
     pub under_way: bool,
+    /// The part of the wait that was for the translation.
+    pub translation_cycles: u64,
 }
 
 /// Defines the counts from one list, so that fields, names and values agree.
@@ -198,6 +200,9 @@ struct Core {
     mshrs: MshrFile,
     strides: StridePrefetcher,
     streams: StreamPrefetcher,
+    /// When translations are there that are under way, by page.
+    translations: Arrivals,
+    walkers: Walkers,
     /// When lines arrive in L1I that are under way.
     code_arrivals: Arrivals,
     tlbs: Tlbs,
@@ -340,8 +345,8 @@ pub struct MemorySystem {
     classifier: Classifier,
     /// Whether a store that hits has more to do than to mark its line dirty.
     slow_stores: bool,
-    /// Whether the line of the last access of a [`MemoryPort`] was under way before.
-    was_under_way: bool,
+    /// What the last access of a [`MemoryPort`] waits for.
+    last_wait: WaitParts,
 }
 
 impl MemorySystem {
@@ -370,9 +375,9 @@ impl MemorySystem {
                 .map(|(level, hit_cycles)| new_level(level, cores, hit_cycles))
                 .collect(),
             directory: (cores > 1).then(Directory::default),
-            bus: MemoryBus::new(model.latencies.memory_line_cycles),
+            bus: MemoryBus::new(model.latencies.memory_line_cycles, BUS_SLOTS),
             dma: DmaCounts::default(),
-            was_under_way: false,
+            last_wait: WaitParts::default(),
             classifier: Classifier::default(),
             slow_stores: config.write_through
                 || model.l1d.sub_block_bytes != model.l1d.cache.line_bytes,
@@ -408,7 +413,12 @@ impl MemorySystem {
         let page = access.virtual_address >> 12 | cpu.thread << 58;
         let now = self.translate_data(access, page);
         let ready_cycles = now + self.config.latencies.memory_cycles;
-        Response { ready_cycles, supplier: SupplyingLevel::Memory, under_way: false }
+        Response {
+            ready_cycles,
+            supplier: SupplyingLevel::Memory,
+            under_way: false,
+            translation_cycles: now - access.now_cycles,
+        }
     }
 
     /// Serves a device access of a blocking processor, like [`MemorySystem::access_blocking`].
@@ -558,6 +568,8 @@ fn new_core(model: &SystemModel) -> Core {
         mshrs: MshrFile::new(model.l1d.mshrs, model.l1d.prefetch_buffers),
         strides: StridePrefetcher::default(),
         streams: StreamPrefetcher::default(),
+        translations: Arrivals::new(0),
+        walkers: Walkers::new(model.walkers),
         code_arrivals: Arrivals::new(model.l1i.prefetch_buffers),
         tlbs: Tlbs::new(model),
         last_data_page: u64::MAX,
@@ -574,7 +586,7 @@ fn new_level(level: &LevelModel, cores: usize, hit_cycles: u64) -> OuterLevel {
         prefetch: level.prefetch,
         prefetch_distance: level.prefetch_distance.into(),
         arrivals: (0..caches).map(|_| Arrivals::new(level.prefetch_buffers)).collect(),
-        ways_up: (0..caches).map(|_| MemoryBus::new(level.line_cycles)).collect(),
+        ways_up: (0..caches).map(|_| MemoryBus::new(level.line_cycles, WAY_SLOTS)).collect(),
         hit_cycles,
     }
 }
@@ -628,7 +640,8 @@ impl MemoryPort<'_> {
             Some(_) => self.system.access(&request),
             None => self.system.access_device(&request),
         };
-        self.system.was_under_way = response.under_way;
+        let Response { translation_cycles, under_way, .. } = response;
+        self.system.last_wait = WaitParts { translation_cycles, under_way };
         response.ready_cycles - now_cycles
     }
 }
@@ -660,7 +673,7 @@ impl Memory for MemoryPort<'_> {
         self.data(access, AccessKind::Store, now_cycles)
     }
 
-    fn was_under_way(&self) -> bool {
-        self.system.was_under_way
+    fn last_wait(&self) -> WaitParts {
+        self.system.last_wait
     }
 }

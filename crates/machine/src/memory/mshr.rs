@@ -83,7 +83,9 @@ impl MshrFile {
     }
 
     pub(super) fn has_room_for_prefetch(&mut self, now_cycles: u64) -> bool {
-        self.prefetches.retain(|(_, ready)| *ready > now_cycles);
+        if self.prefetches.len() >= self.prefetches_max {
+            self.prefetches.retain(|(_, ready)| *ready > now_cycles);
+        }
         self.prefetches.len() < self.prefetches_max
     }
 
@@ -139,7 +141,9 @@ impl Arrivals {
 
     /// Whether one more prefetch can be under way.
     pub(super) fn has_room_for_prefetch(&mut self, now_cycles: u64) -> bool {
-        self.prefetches.retain(|ready| *ready > now_cycles);
+        if self.prefetches.len() >= self.prefetches_max {
+            self.prefetches.retain(|ready| *ready > now_cycles);
+        }
         self.prefetches.len() < self.prefetches_max
     }
 
@@ -149,8 +153,52 @@ impl Arrivals {
     }
 }
 
-/// Slots that the bus remembers.
-const BUS_SLOTS: usize = 4096;
+/// Page walks that are remembered for each walker: earlier ones are over.
+const WALKS_EACH: usize = 4;
+
+/// The page walkers of a core: each serves one walk at a time.
+#[derive(Clone, Debug)]
+pub(super) struct Walkers {
+    /// When the last walks started and ended; empty without a limit.
+    walks: Vec<(u64, u64)>,
+    next: usize,
+}
+
+impl Walkers {
+    /// Returns so many walkers; any number of them for 0.
+    pub(super) fn new(walkers: u32) -> Self {
+        Walkers { walks: vec![(0, 0); walkers as usize * WALKS_EACH], next: 0 }
+    }
+
+    /// When a walk can start that is asked for at `now_cycles`. Walks are asked for in any order of
+    /// time.
+    pub(super) fn free_cycles(&self, now_cycles: u64) -> u64 {
+        let walkers = self.walks.len() / WALKS_EACH;
+        let mut start = now_cycles;
+        while walkers > 0 {
+            let under_way = self.walks.iter().filter(|(from, to)| *from <= start && start < *to);
+            if under_way.clone().count() < walkers {
+                break;
+            }
+            let Some(end) = under_way.map(|(_, to)| *to).min() else { break };
+            start = end;
+        }
+        start
+    }
+
+    /// A walk goes on from `start` to `end`.
+    pub(super) fn walk(&mut self, start: u64, end: u64) {
+        if let Some(walk) = self.walks.get_mut(self.next) {
+            *walk = (start, end);
+            self.next = (self.next + 1) % self.walks.len();
+        }
+    }
+}
+
+/// Slots that the memory bus remembers.
+pub(super) const BUS_SLOTS: usize = 4096;
+/// Slots that the way from a cache remembers: its queue is shorter.
+pub(super) const WAY_SLOTS: usize = 512;
 
 /// The memory bus: it transfers one line at a time, each for a fixed number of cycles. Time is
 /// divided into slots of that length, and a line reserves the first free slot from its arrival on.
@@ -158,15 +206,19 @@ const BUS_SLOTS: usize = 4096;
 #[derive(Clone, Debug)]
 pub(super) struct MemoryBus {
     line_cycles: u64,
-    /// For each slot modulo [`BUS_SLOTS`], the last one that was reserved, plus one.
+    /// The logarithm of `line_cycles`, if it is a power of two: a shift is faster than a division.
+    line_shift: Option<u32>,
+    /// For each slot modulo their number, a power of two, the last one that was reserved, plus one.
     reserved: Box<[u64]>,
 }
 
 impl MemoryBus {
-    /// Returns a bus that a line occupies for `line_cycles`; 0 for no limit.
-    pub(super) fn new(line_cycles: u64) -> Self {
-        let slots = if line_cycles == 0 { 0 } else { BUS_SLOTS };
-        MemoryBus { line_cycles, reserved: vec![0; slots].into() }
+    /// Returns a bus that a line occupies for `line_cycles`, 0 for no limit, and that remembers so
+    /// many slots, a power of two.
+    pub(super) fn new(line_cycles: u64, slots: usize) -> Self {
+        let slots = if line_cycles == 0 { 0 } else { slots };
+        let line_shift = line_cycles.is_power_of_two().then(|| line_cycles.ilog2());
+        MemoryBus { line_cycles, line_shift, reserved: vec![0; slots].into() }
     }
 
     /// Reserves a slot for a line that arrives at `now_cycles`. Returns when the transfer starts.
@@ -174,16 +226,20 @@ impl MemoryBus {
         if self.line_cycles == 0 {
             return now_cycles;
         }
-        let first = now_cycles / self.line_cycles;
-        for slot in first..first + BUS_SLOTS as u64 {
-            let reserved = &mut self.reserved[slot as usize % BUS_SLOTS];
+        let first = match self.line_shift {
+            Some(shift) => now_cycles >> shift,
+            None => now_cycles / self.line_cycles,
+        };
+        let slots = self.reserved.len();
+        for slot in first..first + slots as u64 {
+            let reserved = &mut self.reserved[slot as usize & (slots - 1)];
             if *reserved != slot + 1 {
                 *reserved = slot + 1;
                 return now_cycles.max(slot * self.line_cycles);
             }
         }
         // Later slots are not remembered.
-        now_cycles + BUS_SLOTS as u64 * self.line_cycles
+        now_cycles + slots as u64 * self.line_cycles
     }
 }
 
@@ -193,13 +249,13 @@ mod tests {
 
     #[test]
     fn bus_slots_do_not_depend_on_the_order_of_simulation() {
-        let mut bus = MemoryBus::new(10);
+        let mut bus = MemoryBus::new(10, BUS_SLOTS);
         assert_eq!([0, 0, 0].map(|now| bus.reserve(now)), [0, 10, 20]);
         assert_eq!(bus.reserve(100), 100);
         // A processor that is simulated later may be earlier in time.
         assert_eq!(bus.reserve(40), 40);
         assert_eq!(bus.reserve(103), 110);
-        assert_eq!(MemoryBus::new(0).reserve(7), 7);
+        assert_eq!(MemoryBus::new(0, BUS_SLOTS).reserve(7), 7);
     }
 
     #[test]

@@ -239,14 +239,20 @@ impl MemorySystem {
     #[inline(never)]
     pub(super) fn translate_data(&mut self, access: &Access, page: u64) -> u64 {
         let place = self.place_of(access.cpu);
-        self.cores[place.core].last_data_page = page;
         let owner = owner_of(access.virtual_address, place);
-        let tlbs = &mut self.cores[place.core].tlbs;
-        if tlbs.data.access(access.virtual_address, access.page, owner) {
-            return access.now_cycles;
+        let core = &mut self.cores[place.core];
+        if core.tlbs.data.access(access.virtual_address, access.page, owner) {
+            // The translation may be under way, for an access before.
+            let ready = core.translations.ready_cycles(page, access.now_cycles);
+            core.last_data_page = if ready > access.now_cycles { u64::MAX } else { page };
+            return ready;
         }
+        core.last_data_page = u64::MAX;
         self.cpus[access.cpu].counts.basic.dtlb_misses += 1;
-        self.translate_miss(access)
+        let ready = self.translate_miss(access);
+        let core = &mut self.cores[place.core];
+        core.translations.note(page, ready);
+        ready
     }
 
     /// Translates a fetch from another page than the last one. Returns when it is translated.
@@ -283,7 +289,13 @@ impl MemorySystem {
         }
         let walk = tlbs.walk;
         now += self.config.latencies.tlb_miss_cycles;
-        if walk == Walk::Caches { self.walk(access, now) } else { now }
+        if walk == Walk::Fixed {
+            return now;
+        }
+        let start = self.cores[place.core].walkers.free_cycles(now);
+        let end = self.walk(access, start);
+        self.cores[place.core].walkers.walk(start, end);
+        end
     }
 
     /// Loads the page table entries that lead to a page, one after the other.

@@ -195,6 +195,8 @@ pub struct SystemModel {
     pub walk: Walk,
     /// Entries of the page walk cache, for walks through the caches; 0 for none.
     pub walk_entries: u32,
+    /// Page walks that a core makes at the same time, with walks through the caches; 0 for any number.
+    pub walkers: u32,
     /// All latencies.
     pub latencies: Latencies,
     /// The coherence protocol.

@@ -31,6 +31,9 @@ const PREFETCH_BUFFERS: u64 = 16;
 /// The most entries of a page walk cache.
 const WALK_ENTRIES_MAX: u64 = 4096;
 
+/// The most page walkers of a core.
+const WALKERS_MAX: u64 = 64;
+
 type Parsed<T> = Result<T, ModelError>;
 
 const REPLACEMENTS: &[(&str, Replacement)] = &[
@@ -89,6 +92,7 @@ fn system(file: &Reader<'_>) -> Parsed<SystemModel> {
             .choice("walk", &[("fixed", Walk::Fixed), ("caches", Walk::Caches)])?
             .unwrap_or_default(),
         walk_entries: file.integer("walk_entries", 0..=WALK_ENTRIES_MAX)?.unwrap_or(0) as u32,
+        walkers: file.integer("walkers", 0..=WALKERS_MAX)?.unwrap_or(0) as u32,
         latencies,
         protocol: file
             .choice("protocol", &[("msi", Protocol::Msi), ("mesi", Protocol::Mesi)])?
