@@ -588,3 +588,42 @@ fn m20_walks_wait_for_a_walker_and_for_lines_under_way() {
     let same = |_| 1 << 30;
     assert_eq!(translated(0, same), [2 * table; 4]);
 }
+
+#[test]
+fn m21_accesses_to_devices_come_one_after_the_other_and_stores_are_posted() {
+    let mut model = plain(ZEN3);
+    model.latencies.device_read_cycles = 1_000;
+    let mut ready = |write_cycles| {
+        model.latencies.device_write_cycles = write_cycles;
+        let mut system = MemorySystem::new(&model, 2);
+        // Translated already.
+        for cpu in 0..2 {
+            system.access(&load(cpu, 0x20_0000, 0));
+        }
+        let mut access = |access: Access| system.access_device(&access).ready_cycles;
+        [
+            access(load(0, 0xfee0_0000 & 0xf_ffff, 10_000)),
+            access(load(0, 0x10_0008, 10_000)), // the same line
+            access(store(0, 0x10_0010, 10_100)),
+            access(store(0, 0x10_0018, 12_100)),
+            access(load(0, 0x10_0000, 12_100)),
+            access(load(1, 0x10_0000, 12_100)), // another processor
+        ]
+    };
+    assert_eq!(ready(Some(20)), [11_000, 12_000, 12_000, 12_100, 13_120, 13_100]);
+    // A bus that does not post them.
+    assert_eq!(ready(None), [11_000, 12_000, 13_000, 14_000, 15_000, 13_100]);
+}
+
+#[test]
+fn m22_a_load_from_the_local_apic_does_not_leave_the_core() {
+    let mut model = plain(ZEN3);
+    (model.latencies.device_read_cycles, model.latencies.local_device_cycles) = (1_000, 80);
+    let mut system = MemorySystem::new(&model, 1);
+    system.access(&load(0, 0x20_0000, 0));
+    let mut wait = |at, now| system.access_device(&load(0, at, now)).ready_cycles - now;
+    assert_eq!([wait(0x10_0000, 5_000), wait(0x11_0020, 10_000)], [1_000, 1_000]);
+    system.set_local_device_page(0x11_0000);
+    let mut wait = |at, now| system.access_device(&load(0, at, now)).ready_cycles - now;
+    assert_eq!([wait(0x10_0000, 15_000), wait(0x11_0020, 20_000)], [1_000, 80]);
+}

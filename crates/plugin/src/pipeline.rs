@@ -171,6 +171,12 @@ impl Pipeline {
         translations::apply(change, unsafe { &mut *self.system }, self.cpu);
     }
 
+    /// The local APIC is mapped at this address.
+    pub(crate) fn map_local_apic(&mut self, virtual_address: u64) {
+        // SAFETY: as above.
+        unsafe { (*self.system).set_local_device_page(virtual_address) };
+    }
+
     /// An instruction of the block has made an access.
     #[inline(always)]
     pub(crate) fn push(&mut self, access: Access) {

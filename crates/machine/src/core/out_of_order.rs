@@ -261,6 +261,10 @@ impl OutOfOrderCore {
         if one.special.orders_memory() {
             earliest = earliest.max(self.stores.all_left());
         }
+        if accesses.iter().any(|access| access.physical.is_none()) {
+            // A load from a device is not speculative: all before it has retired.
+            earliest = earliest.max(self.retirement.cycle());
+        }
         let latency = self.latencies.of(Unit::Load);
         let mut loaded = Loaded { issued: earliest, cycle: earliest + latency, wait: (0, 0) };
         for access in accesses.iter().filter(|access| !access.write) {
@@ -298,6 +302,10 @@ impl OutOfOrderCore {
                 return (issued.max(known) + self.latencies.forward, false);
             }
         };
+        if load.physical.is_none() {
+            // Devices have no lines.
+            return (issued + wait + latency, true);
+        }
         let present = self.ports.now();
         let served = self.fill_buffers.serve(load.virtual_address, start, (wait, parts), present);
         (served.cycle + latency, served.missed)

@@ -252,6 +252,8 @@ struct Cpu {
     space: u16,
     /// Which page tables it uses.
     page_tables: u64,
+    /// When its next access to a device can start.
+    device_free_cycles: u64,
     /// When its last fill started, which is also when that fill's write-backs reach the bus.
     fill_cycles: u64,
 }
@@ -345,6 +347,8 @@ pub struct MemorySystem {
     classifier: Classifier,
     /// Whether a store that hits has more to do than to mark its line dirty.
     slow_stores: bool,
+    /// The virtual page of the local APIC.
+    local_device_page: u64,
     /// What the last access of a [`MemoryPort`] waits for.
     last_wait: WaitParts,
 }
@@ -378,6 +382,7 @@ impl MemorySystem {
             bus: MemoryBus::new(model.latencies.memory_line_cycles, BUS_SLOTS),
             dma: DmaCounts::default(),
             last_wait: WaitParts::default(),
+            local_device_page: u64::MAX,
             classifier: Classifier::default(),
             slow_stores: config.write_through
                 || model.l1d.sub_block_bytes != model.l1d.cache.line_bytes,
@@ -404,7 +409,9 @@ impl MemorySystem {
         self.stall(access, response.ready_cycles - now_cycles)
     }
 
-    /// Serves a load or store of a device: it bypasses the caches and takes as long as memory.
+    /// Serves a load or store of a device: it bypasses the caches. A processor's accesses to devices
+    /// come one after the other: they are neither reordered nor combined. A load waits for the round
+    /// trip, and with it for all stores before it; a store does not wait where the bus posts it.
     pub fn access_device(&mut self, access: &Access) -> Response {
         let write = access.kind == AccessKind::Store;
         let cpu = &mut self.cpus[access.cpu];
@@ -412,13 +419,33 @@ impl MemorySystem {
         cpu.counts.basic.device_accesses += 1;
         let page = access.virtual_address >> 12 | cpu.thread << 58;
         let now = self.translate_data(access, page);
-        let ready_cycles = now + self.config.latencies.memory_cycles;
+        let latencies = &self.config.latencies;
+        let is_local = access.virtual_address >> 12 == self.local_device_page;
+        let read_cycles =
+            if is_local { latencies.local_device_cycles } else { latencies.device_read_cycles };
+        let free_cycles = &mut self.cpus[access.cpu].device_free_cycles;
+        let start = now.max(*free_cycles);
+        let ready_cycles = match latencies.device_write_cycles.filter(|_| write) {
+            Some(posted) => {
+                *free_cycles = start + posted;
+                start
+            }
+            None => {
+                *free_cycles = start + read_cycles;
+                *free_cycles
+            }
+        };
         Response {
             ready_cycles,
             supplier: SupplyingLevel::Memory,
             under_way: false,
             translation_cycles: now - access.now_cycles,
         }
+    }
+
+    /// The local APIC is mapped at this address.
+    pub fn set_local_device_page(&mut self, virtual_address: u64) {
+        self.local_device_page = virtual_address >> 12;
     }
 
     /// Serves a device access of a blocking processor, like [`MemorySystem::access_blocking`].

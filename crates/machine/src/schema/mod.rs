@@ -150,6 +150,13 @@ pub struct Latencies {
     pub cache_to_cache_cycles: u64,
     /// A store to a line that other cores hold, too.
     pub upgrade_cycles: u64,
+    /// A load from a device: a round trip.
+    pub device_read_cycles: u64,
+    /// A load from the local APIC, which belongs to the core.
+    pub local_device_cycles: u64,
+    /// A store to a device, if the bus posts it: until the next access to a device can start. The
+    /// processor does not wait for it. Absent if it waits for as long as for a load.
+    pub device_write_cycles: Option<u64>,
     /// A miss of the first TLB that hits the second; zero without one.
     pub stlb_hit_cycles: u64,
     /// A TLB miss; with a walk through the caches, without its loads.
@@ -275,6 +282,13 @@ impl SystemModel {
                 self.itlb.pages_bytes.len() > 1 || self.dtlb.pages_bytes.len() > 1
             }),
             ("walk = \"caches\"", self.walk == Walk::Caches),
+            ("device_read_cycles", {
+                self.latencies.device_read_cycles != self.latencies.memory_cycles
+            }),
+            ("local_device_cycles", {
+                self.latencies.local_device_cycles != self.latencies.memory_cycles
+            }),
+            ("device_write_cycles", self.latencies.device_write_cycles.is_some()),
             ("memory_line_cycles", self.latencies.memory_line_cycles > 0),
             ("write = \"through\"", any(|level| level.write == WritePolicy::Through)),
             ("allocate = false", any(|level| !level.allocate)),
