@@ -592,7 +592,7 @@ fn m20_walks_wait_for_a_walker_and_for_lines_under_way() {
 #[test]
 fn m21_accesses_to_devices_come_one_after_the_other_and_stores_are_posted() {
     let mut model = plain(ZEN3);
-    model.latencies.device_read_cycles = 1_000;
+    model.latencies.device_read_cycles = Some(1_000);
     let mut ready = |write_cycles| {
         model.latencies.device_write_cycles = write_cycles;
         let mut system = MemorySystem::new(&model, 2);
@@ -618,7 +618,8 @@ fn m21_accesses_to_devices_come_one_after_the_other_and_stores_are_posted() {
 #[test]
 fn m22_a_load_from_the_local_apic_does_not_leave_the_core() {
     let mut model = plain(ZEN3);
-    (model.latencies.device_read_cycles, model.latencies.local_device_cycles) = (1_000, 80);
+    model.latencies.device_read_cycles = Some(1_000);
+    model.latencies.local_device_cycles = Some(80);
     let mut system = MemorySystem::new(&model, 1);
     system.access(&load(0, 0x20_0000, 0));
     let mut wait = |at, now| system.access_device(&load(0, at, now)).ready_cycles - now;

@@ -2,7 +2,8 @@
 //! every hierarchy.
 
 use machine::memory::{
-    Access, CacheName, ClassifierConfig, Context, MemorySystem, MissClass, Mode, PageSize, TlbFlush,
+    Access, CacheName, ClassifierConfig, Context, MemorySystem, MissClass, Mode, PageSize,
+    SupplyingLevel, TlbFlush,
 };
 use machine::schema::{Dma, Inclusion, Index, LevelModel, Prefetch, Protocol, WritePolicy};
 use machine::{AccessKind, CacheModel, Replacement, SystemModel};
@@ -342,5 +343,88 @@ fn what_must_hold_holds_of_each_model() {
         let counted = (0..system.cpus()).map(|cpu| system.counts(cpu).basic);
         let misses: u64 = counted.map(|basic| basic.l1d_load_misses + basic.l1d_store_misses).sum();
         assert_eq!(classes, misses, "{}", model.name);
+    }
+}
+
+/// Lines that the line oracle follows.
+const ORACLE_LINES: u64 = 40;
+
+/// The dirty copies of all lines of the oracle.
+fn dirty_lines(system: &MemorySystem) -> Vec<Vec<(CacheName, usize)>> {
+    (0..ORACLE_LINES).map(|line| system.dirty_copies(line * 64)).collect()
+}
+
+fn memory_writes(system: &MemorySystem) -> u64 {
+    (0..system.cpus()).map(|cpu| system.counts(cpu).memory_writes).sum()
+}
+
+proptest! {
+    /// A line oracle. Where a line is dirty, there the last write is: so a load has to be supplied
+    /// from there or from a copy that was made of it since, which has the same content. And a line
+    /// that is dirty nowhere any more was written to memory, or overwritten by a device.
+    #[test]
+    fn each_read_sees_the_last_write_and_no_dirty_line_is_lost(
+        model in any_machine(),
+        threads in prop::sample::select(&[1u32, 2][..]),
+        steps in prop::collection::vec(
+            (0usize..8, kind(), 0..ORACLE_LINES * 8, 0u32..30, 1u64..200), 1..250
+        ),
+    ) {
+        let model = SystemModel { threads_per_core: threads, ..model };
+        let shared_l2 = model.l2.shared;
+        let mut system = MemorySystem::new(&model, 8);
+        let mut before = dirty_lines(&system);
+        for (step, (cpu, kind, word, what, bytes)) in steps.into_iter().enumerate() {
+            let (address, core) = (word * 8, cpu / threads as usize);
+            let line = (address / 64) as usize;
+            let writes = memory_writes(&system);
+            let mut overwritten = 0..0;
+            if what == 0 {
+                system.dma_write(address, bytes);
+                overwritten = line..((address + bytes - 1) / 64 + 1) as usize;
+            } else {
+                let now_cycles = step as u64 * 500;
+                let access = Access { now_cycles, ..access(cpu, kind, address, 8) };
+                let supplier = system.access(&access).supplier;
+                if kind == AccessKind::Load {
+                    // How far from the core the last write is.
+                    let private = |name| name == CacheName::L1d || name == CacheName::L2 && !shared_l2;
+                    let far = before[line].iter().map(|(name, number)| match name {
+                        name if private(*name) && *number != core => 4,
+                        CacheName::L1d | CacheName::L1i => 1,
+                        CacheName::L2 => 2,
+                        CacheName::L3 => 3,
+                    });
+                    let from = match supplier {
+                        SupplyingLevel::L1 => 1,
+                        SupplyingLevel::L2 => 2,
+                        SupplyingLevel::L3 => 3,
+                        SupplyingLevel::OtherCore => 4,
+                        SupplyingLevel::Memory => 5,
+                    };
+                    let nearest = far.clone().min();
+                    if far.max() == Some(4) {
+                        prop_assert_eq!(from, 4, "another core had {:#x}", address);
+                    } else if let Some(nearest) = nearest {
+                        // Of a line that is filled in parts, another part may be dirty.
+                        let in_parts = nearest == 1 && model.l1d.sub_block_bytes < 64;
+                        let is_seen = from <= nearest || from == 4 || in_parts;
+                        prop_assert!(is_seen, "stale {:#x}: {} from {}", address, nearest, from);
+                    }
+                }
+            }
+            let after = dirty_lines(&system);
+            let mut gone = 0;
+            for (line, copies) in after.iter().enumerate() {
+                let of_core = |name: &CacheName| *name == CacheName::L1d;
+                let dirty_cores = copies.iter().filter(|(name, _)| of_core(name)).count();
+                prop_assert!(dirty_cores <= 1, "two cores wrote line {}", line);
+                let was_lost = !before[line].is_empty() && copies.is_empty();
+                gone += u64::from(was_lost && !overwritten.contains(&line));
+            }
+            let written = memory_writes(&system) - writes;
+            prop_assert!(written >= gone, "{} lines lost, {} written", gone, written);
+            before = after;
+        }
     }
 }

@@ -216,7 +216,7 @@ impl MemorySystem {
         self.dma
     }
 
-    fn all_caches(&self) -> Vec<CacheId> {
+    pub(super) fn all_caches(&self) -> Vec<CacheId> {
         let l1 = (0..self.cores.len()).flat_map(|core| self.caches_of(core, 0));
         let outer = self.outer.iter().enumerate().flat_map(|(level, outer)| {
             let name = CacheName::outer(level);

@@ -317,10 +317,15 @@ impl MemorySystem {
         // The fill may have evicted the line itself, from an inclusive level.
         if of.l1d.find_physical(line) == Some(slot) {
             of.valid_sub_blocks[slot] |= self.config.sub_block_bit(access.physical);
+            // An exclusive level has given the line up, so its dirty state moves to L1D.
+            let flags = (response.flags & DIRTY) | flag_if(response.writable, WRITABLE);
+            of.l1d.set_flags(slot, of.l1d.flags(slot) | flags);
             of.mshrs.allocate(line, response.ready_cycles);
             if write {
                 self.store_in_line(access, slot);
             }
+        } else if response.flags & DIRTY != 0 {
+            self.insert_victim(0, access.cpu, access.physical, DIRTY);
         }
         response.to_access()
     }

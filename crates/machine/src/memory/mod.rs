@@ -421,8 +421,9 @@ impl MemorySystem {
         let now = self.translate_data(access, page);
         let latencies = &self.config.latencies;
         let is_local = access.virtual_address >> 12 == self.local_device_page;
-        let read_cycles =
-            if is_local { latencies.local_device_cycles } else { latencies.device_read_cycles };
+        let read_cycles = latencies.device_read_cycles.unwrap_or(latencies.memory_cycles);
+        let local_cycles = latencies.local_device_cycles.filter(|_| is_local);
+        let read_cycles = local_cycles.unwrap_or(read_cycles);
         let free_cycles = &mut self.cpus[access.cpu].device_free_cycles;
         let start = now.max(*free_cycles);
         let ready_cycles = match latencies.device_write_cycles.filter(|_| write) {

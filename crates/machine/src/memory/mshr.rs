@@ -175,15 +175,16 @@ impl Walkers {
     pub(super) fn free_cycles(&self, now_cycles: u64) -> u64 {
         let walkers = self.walks.len() / WALKS_EACH;
         let mut start = now_cycles;
-        while walkers > 0 {
+        if walkers == 0 {
+            return start;
+        }
+        loop {
             let under_way = self.walks.iter().filter(|(from, to)| *from <= start && start < *to);
             if under_way.clone().count() < walkers {
-                break;
+                return start;
             }
-            let Some(end) = under_way.map(|(_, to)| *to).min() else { break };
-            start = end;
+            start = under_way.map(|(_, to)| *to).min().unwrap_or(start);
         }
-        start
     }
 
     /// A walk goes on from `start` to `end`.

@@ -150,10 +150,10 @@ pub struct Latencies {
     pub cache_to_cache_cycles: u64,
     /// A store to a line that other cores hold, too.
     pub upgrade_cycles: u64,
-    /// A load from a device: a round trip.
-    pub device_read_cycles: u64,
-    /// A load from the local APIC, which belongs to the core.
-    pub local_device_cycles: u64,
+    /// A load from a device: a round trip; that of memory if it is absent.
+    pub device_read_cycles: Option<u64>,
+    /// A load from the local APIC, which belongs to the core; as from other devices if it is absent.
+    pub local_device_cycles: Option<u64>,
     /// A store to a device, if the bus posts it: until the next access to a device can start. The
     /// processor does not wait for it. Absent if it waits for as long as for a load.
     pub device_write_cycles: Option<u64>,
@@ -282,12 +282,8 @@ impl SystemModel {
                 self.itlb.pages_bytes.len() > 1 || self.dtlb.pages_bytes.len() > 1
             }),
             ("walk = \"caches\"", self.walk == Walk::Caches),
-            ("device_read_cycles", {
-                self.latencies.device_read_cycles != self.latencies.memory_cycles
-            }),
-            ("local_device_cycles", {
-                self.latencies.local_device_cycles != self.latencies.memory_cycles
-            }),
+            ("device_read_cycles", self.latencies.device_read_cycles.is_some()),
+            ("local_device_cycles", self.latencies.local_device_cycles.is_some()),
             ("device_write_cycles", self.latencies.device_write_cycles.is_some()),
             ("memory_line_cycles", self.latencies.memory_line_cycles > 0),
             ("write = \"through\"", any(|level| level.write == WritePolicy::Through)),

@@ -117,7 +117,6 @@ fn latencies(file: &Reader<'_>, l3: bool, stlb: bool) -> Parsed<Latencies> {
     let memory_cycles = file.needed("memory_cycles", range.clone())?;
     let or_memory = |field| Ok(file.integer(field, 0..=CYCLES_MAX)?.unwrap_or(memory_cycles));
     let of = |there: bool, field| if there { file.needed(field, 0..=CYCLES_MAX) } else { Ok(0) };
-    let device_read_cycles = or_memory("device_read_cycles")?;
     Ok(Latencies {
         l1_hit_cycles: file.integer("l1_hit_cycles", 1..=CYCLES_MAX)?.unwrap_or(1),
         l2_hit_cycles: file.needed("l2_hit_cycles", range.clone())?,
@@ -126,10 +125,8 @@ fn latencies(file: &Reader<'_>, l3: bool, stlb: bool) -> Parsed<Latencies> {
         memory_line_cycles: file.integer("memory_line_cycles", range.clone())?.unwrap_or(0),
         cache_to_cache_cycles: or_memory("cache_to_cache_cycles")?,
         upgrade_cycles: or_memory("upgrade_cycles")?,
-        device_read_cycles,
-        local_device_cycles: file
-            .integer("local_device_cycles", range.clone())?
-            .unwrap_or(device_read_cycles),
+        device_read_cycles: file.integer("device_read_cycles", range.clone())?,
+        local_device_cycles: file.integer("local_device_cycles", range.clone())?,
         device_write_cycles: file.integer("device_write_cycles", 0..=CYCLES_MAX)?,
         stlb_hit_cycles: of(stlb, "stlb_hit_cycles")?,
         tlb_miss_cycles: file.needed("tlb_miss_cycles", range)?,
