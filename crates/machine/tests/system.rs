@@ -5,7 +5,7 @@ use machine::memory::{
     Access, CacheName, ClassifierConfig, Context, MemorySystem, MissClass, Mode, PageSize,
     SupplyingLevel, TlbFlush,
 };
-use machine::schema::{Dma, Inclusion, Index, LevelModel, Prefetch, Protocol, WritePolicy};
+use machine::schema::{Dma, Inclusion, Index, LevelModel, Prefetch, Protocol, Walk, WritePolicy};
 use machine::{AccessKind, CacheModel, Replacement, SystemModel};
 use proptest::prelude::*;
 
@@ -370,7 +370,10 @@ proptest! {
             (0usize..8, kind(), 0..ORACLE_LINES * 8, 0u32..30, 1u64..200), 1..250
         ),
     ) {
-        let model = SystemModel { threads_per_core: threads, ..model };
+        // A walk, which comes before the load of an access, may evict the line.
+        let (walk, walk_entries, walkers) = (Walk::Fixed, 0, 0);
+        let model =
+            SystemModel { threads_per_core: threads, walk, walk_entries, walkers, ..model };
         let shared_l2 = model.l2.shared;
         let mut system = MemorySystem::new(&model, 8);
         let mut before = dirty_lines(&system);
