@@ -60,7 +60,10 @@ fn between_threads_a_table_of_each_load_and_scheme() {
     assert_eq!(rates.len(), 2 * 2 * 3);
     for row in rates {
         let is_idle = row["load"] == "idle";
-        assert_eq!((row["repetitions"].as_u64(), row["cpu_ratio"].is_null()), (Some(2), is_idle));
+        // On a CPU that others use, the job may get no time at all.
+        assert!(!is_idle || row["cpu_ratio"].is_null(), "{row}");
+        // Contaminated windows are repeated, at most as often again.
+        assert!(row["repetitions"].as_u64().is_some_and(|count| (2..=4).contains(&count)), "{row}");
         assert!(row["latency_mean_ns"].as_f64().is_some_and(|mean| mean > 0.0), "{row}");
     }
     let why = absence(&run, "drain, background").expect("two threads have no sockets");

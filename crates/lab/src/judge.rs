@@ -63,7 +63,9 @@ impl Judged {
 }
 
 fn words(mean: Figure) -> String {
-    format!("{:.1} ± {:.1}", mean.mean, mean.half_width)
+    // Three digits of small numbers; a tenth of others.
+    let decimals = (2.0 - mean.mean.abs().max(1e-6).log10().floor()).max(1.0) as usize;
+    format!("{:.decimals$} ± {:.decimals$}", mean.mean, mean.half_width)
 }
 
 /// A figure without an interval, as a published one is.

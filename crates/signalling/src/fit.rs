@@ -1,8 +1,9 @@
 //! The costs that explain measured CPU use and latency best.
 //!
 //! Weighted least squares of relative errors over the closed forms (Levenberg and Marquardt, with the
-//! costs kept at or above 0). Errors of CPU use and of latency have weights of their own, from the spread
-//! of the residuals of a first fit (feasible generalised least squares). The intervals are those of the
+//! costs kept at or above 0). An error's weight has two parts: the standard error of the measured figure,
+//! where it is known, and what the model does not know, one spread for CPU use and one for latency, from
+//! the residuals of a first fit (feasible generalised least squares). The intervals are those of the
 //! linear model around the best costs, with Student's t; they take the errors of the rows as
 //! independent, and the model as right.
 
@@ -17,6 +18,8 @@ use crate::scheme::Scheme;
 pub const OBSERVATIONS_MAX: usize = 10_000;
 /// A row with less throughput than this part of its rate is overloaded: no form holds.
 pub const KEEPS_UP_RATIO: f64 = 0.98;
+/// How often the weights are taken anew; they change little after the fourth time.
+const REWEIGHTED: u32 = 6;
 /// Steps of the search; a dozen is usual.
 const STEPS_MAX: usize = 200;
 /// Smallest spread of relative errors that weights assume, so that a perfect fit has finite weights.
@@ -34,13 +37,34 @@ pub struct Observation {
     /// CPU time that signalling and handling took, per time, net of what the CPU did without events: 1
     /// is one CPU.
     pub cpu_ratio: Option<f64>,
+    /// Its standard error, where it is known.
+    pub cpu_standard_error_ratio: Option<f64>,
     /// Mean latency, ns.
     pub latency_mean_ns: Option<f64>,
+    /// Its standard error, ns, where it is known.
+    pub latency_standard_error_ns: Option<f64>,
     /// Events handled per second; absent: as many as were offered.
     pub throughput_hz: Option<f64>,
     /// Interrupts or clock ticks per second, where they were counted. They then replace those that
     /// the form predicts in the CPU time.
     pub interrupts_hz: Option<f64>,
+}
+
+impl Observation {
+    /// A point of which nothing is measured.
+    #[must_use]
+    pub fn new(scheme: Scheme, rate_hz: f64) -> Observation {
+        Observation {
+            scheme,
+            rate_hz,
+            cpu_ratio: None,
+            cpu_standard_error_ratio: None,
+            latency_mean_ns: None,
+            latency_standard_error_ns: None,
+            throughput_hz: None,
+            interrupts_hz: None,
+        }
+    }
 }
 
 /// What a fit cannot tell from the observations alone.
@@ -225,6 +249,8 @@ fn costs_of(observations: &[Observation], ticks_apart: bool) -> Vec<Cost> {
 struct Figure {
     is_latency: bool,
     error: f64,
+    /// Square of the relative standard error of the measured figure.
+    variance: f64,
 }
 
 /// The error of a figure that should have a form, and has none: no costs are better for having no form.
@@ -260,17 +286,22 @@ fn figures(
         if form.is_err_and(|reason| reason == BEYOND) {
             return None;
         }
-        let mut add = |is_latency, measured: Option<f64>, predicted: Result<f64, _>| {
+        let mut add = |is_latency,
+                       (measured, error): (Option<f64>, Option<f64>),
+                       predicted: Result<f64, _>| {
             if let Some(measured) = measured {
+                let variance = (error.unwrap_or(0.0) / measured).powi(2);
                 let error = predicted.map_or(NO_FORM_ERROR, |predicted| predicted / measured - 1.0);
-                figures.push(Figure { is_latency, error });
+                figures.push(Figure { is_latency, error, variance });
             }
         };
         if !excluded.cpu {
-            add(false, row.cpu_ratio, form.map(|form| form.utilisation_ratio));
+            let measured = (row.cpu_ratio, row.cpu_standard_error_ratio);
+            add(false, measured, form.map(|form| form.utilisation_ratio));
         }
         if !excluded.latency {
-            add(true, row.latency_mean_ns, form.and_then(|form| form.latency_ns));
+            let measured = (row.latency_mean_ns, row.latency_standard_error_ns);
+            add(true, measured, form.and_then(|form| form.latency_ns));
         }
     }
     Some(figures)
@@ -357,9 +388,9 @@ fn fit_costs(
         Excluded { cpu: is, latency: is }
     };
     let excluded = observations.iter().map(overloaded).collect();
-    let mut problem = Problem { observations, costs, excluded, weights: [1.0; 2] };
+    let mut problem = Problem { observations, costs, excluded, spreads: [1.0; 2] };
     let mut means = problem.first(start).ok_or(FitError::NoCosts)?;
-    for _ in 0..3 {
+    for _ in 0..REWEIGHTED {
         problem.exclude(&means);
         means = problem.search(means);
         problem.weigh(&means);
@@ -372,6 +403,7 @@ fn fit_costs(
 fn check(observations: &[Observation]) -> Result<(), FitError> {
     let positive = |value: Option<f64>| value.is_none_or(|value| value > 0.0 && value < 1e18);
     let is_rate = |rate: Option<f64>| rate.is_none_or(|rate| (0.0..1e18).contains(&rate));
+    let is_error = is_rate;
     for (row, one) in observations.iter().enumerate() {
         let reason = if !(one.rate_hz > 0.0 && one.rate_hz <= 1e9) {
             "the rate is not above 0, up to 1000000000 events/s"
@@ -379,6 +411,10 @@ fn check(observations: &[Observation]) -> Result<(), FitError> {
             "the CPU time is not above 0"
         } else if !positive(one.latency_mean_ns) {
             "the latency is not above 0"
+        } else if !(is_error(one.cpu_standard_error_ratio)
+            && is_error(one.latency_standard_error_ns))
+        {
+            "a standard error is no number from 0 on"
         } else if !(is_rate(one.throughput_hz) && is_rate(one.interrupts_hz)) {
             "the throughput or the interrupt rate is no number from 0 on"
         } else if row >= OBSERVATIONS_MAX {
@@ -396,13 +432,36 @@ struct Problem<'a> {
     costs: Vec<Cost>,
     /// A value for each observation.
     excluded: Vec<Excluded>,
-    /// Of errors of CPU time and of latency.
-    weights: [f64; 2],
+    /// Spread of the relative errors of CPU time and of latency, without that of the measurement: what
+    /// the model does not know.
+    spreads: [f64; 2],
+}
+
+/// The spread s for which errors over their deviations, the root of s² + `variance` of each, have a mean
+/// square of 1: 0 where the measurement explains all of them (Paule and Mandel, Consensus values and
+/// weighting factors, J. Res. NBS 87, 1982).
+fn spread(figures: &[&Figure]) -> f64 {
+    let excess = |square: f64| {
+        let terms = figures.iter().map(|one| one.error * one.error / (square + one.variance));
+        terms.sum::<f64>() - figures.len() as f64
+    };
+    let largest = figures.iter().map(|one| one.error * one.error).fold(0.0, f64::max);
+    let (mut low, mut high) = (SPREAD_MIN * SPREAD_MIN, largest);
+    if high <= low || excess(low) <= 0.0 {
+        return SPREAD_MIN;
+    }
+    for _ in 0..60 {
+        let middle = (low * high).sqrt();
+        if excess(middle) > 0.0 { low = middle } else { high = middle }
+    }
+    (low * high).sqrt().sqrt()
 }
 
 impl Problem<'_> {
     fn errors(&self, means: &Means) -> Option<Vec<f64>> {
-        let weighted = |figure: Figure| figure.error * self.weights[usize::from(figure.is_latency)];
+        let weighted = |Figure { is_latency, error, variance }: Figure| {
+            error / (self.spreads[usize::from(is_latency)].powi(2) + variance).sqrt()
+        };
         Some(figures(self.observations, &self.excluded, means)?.into_iter().map(weighted).collect())
     }
 
@@ -498,15 +557,14 @@ impl Problem<'_> {
         self.excluded = excluded(self.observations, means);
     }
 
-    /// Gives the errors of CPU time and of latency the weights of their spread.
+    /// Takes the spreads of the errors of CPU time and of latency around `means`.
     fn weigh(&mut self, means: &Means) {
         let Some(figures) = figures(self.observations, &self.excluded, means) else { return };
-        for (kind, weight) in self.weights.iter_mut().enumerate() {
-            let of_kind = figures.iter().filter(|one| usize::from(one.is_latency) == kind);
-            let squares: Vec<f64> = of_kind.map(|one| one.error * one.error).collect();
-            if !squares.is_empty() {
-                let spread = (squares.iter().sum::<f64>() / squares.len() as f64).sqrt();
-                *weight = 1.0 / spread.max(SPREAD_MIN);
+        for (kind, of_kind) in self.spreads.iter_mut().enumerate() {
+            let of: Vec<&Figure> =
+                figures.iter().filter(|one| usize::from(one.is_latency) == kind).collect();
+            if !of.is_empty() {
+                *of_kind = spread(&of);
             }
         }
     }
@@ -636,12 +694,9 @@ mod tests {
                 let workload = Workload { rate_hz, ring: 4_096, user_slice_ns: None };
                 let form = predict(scheme, &costs(), &workload).unwrap();
                 rows.push(Observation {
-                    scheme,
-                    rate_hz: rate_hz as f64,
                     cpu_ratio: Some(form.utilisation_ratio * noise()),
                     latency_mean_ns: form.latency_mean_ns.map(|ns| ns * noise()),
-                    throughput_hz: None,
-                    interrupts_hz: None,
+                    ..Observation::new(scheme, rate_hz as f64)
                 });
             }
         }
@@ -682,12 +737,8 @@ mod tests {
     #[test]
     fn interrupts_alone_leave_c_and_alpha_open() {
         let row = |rate_hz: f64| Observation {
-            scheme: Scheme::Interrupt,
-            rate_hz,
             cpu_ratio: Some(rate_hz * 5e-6),
-            latency_mean_ns: None,
-            throughput_hz: None,
-            interrupts_hz: None,
+            ..Observation::new(Scheme::Interrupt, rate_hz)
         };
         let rows: Vec<Observation> = [1e3, 2e3, 5e3, 1e4].map(row).to_vec();
         let error = fit(&rows, &Start::default()).unwrap_err();
@@ -751,6 +802,33 @@ mod tests {
         assert_eq!(fit(&rows, &Start::default()).map(of), Ok((interrupt.clone(), event.clone())));
         rows.iter_mut().for_each(|row| row.interrupts_hz = None);
         assert_ne!(fit(&rows, &Start::default()).map(of), Ok((interrupt, event)));
+    }
+
+    /// A noisy row that says so does not move the costs; one that does not, does.
+    #[test]
+    fn rows_weigh_by_what_was_measured_of_their_error() {
+        let fitted = |error: Option<f64>| {
+            let mut random = Random::new(5);
+            let mut rows = rows(|| 1.0 + 0.02 * (random.unit() - 0.5));
+            for row in rows.iter_mut().filter(|row| row.scheme.name() == "clocked") {
+                row.cpu_ratio = row.cpu_ratio.map(|ratio| ratio / 2.0);
+                row.cpu_standard_error_ratio =
+                    row.cpu_ratio.zip(error).map(|(one, part)| one * part);
+            }
+            fit(&rows, &Start::default()).unwrap().estimate("tick_ns").unwrap().value_ns
+        };
+        assert!((fitted(Some(1.0)) / 9_100.0 - 1.0).abs() < 0.02, "{}", fitted(Some(1.0)));
+        assert!(fitted(None) < 0.9 * 9_100.0, "{}", fitted(None));
+    }
+
+    #[test]
+    fn spreads_are_what_the_measurement_does_not_explain() {
+        let of = |error: f64, variance: f64| Figure { is_latency: false, error, variance };
+        let figures = [of(0.05, 9e-4), of(-0.05, 9e-4), of(0.05, 9e-4)];
+        let list: Vec<&Figure> = figures.iter().collect();
+        assert!((spread(&list) - 0.04).abs() < 1e-6, "{}", spread(&list));
+        assert_eq!(spread(&[&of(0.01, 1.0)]), SPREAD_MIN);
+        assert_eq!(spread(&[&of(0.0, 0.0)]), SPREAD_MIN);
     }
 
     #[test]

@@ -317,7 +317,12 @@ fn vacation(
     Ok(match scheme {
         Scheme::Interrupt => until_event(&After::FIRST, wake_ns, wake_ns * wake_ns),
         Scheme::Drain { budget } => {
-            if poll_ns > 0.01 * (1.0 - rate * event_ns) * f64::from(budget) * event_ns {
+            // Of events per interrupt, at most e^-8 then reach the budget, their number being geometric at
+            // its widest.
+            let events = (1.0 + rate * setup_ns) / (1.0 - rate * event_ns);
+            let is_within = events * 8.0 < f64::from(budget);
+            if !is_within && poll_ns > 0.01 * (1.0 - rate * event_ns) * f64::from(budget) * event_ns
+            {
                 return Err("the handler is scheduled again too often by its budget");
             }
             until_event(&After::FIRST, setup_ns, setup_square_ns2)

@@ -285,12 +285,9 @@ fn sweep(costs: &Costs, seed: u64) -> Vec<Observation> {
             };
             let run = simulate(&run).unwrap().prediction();
             rows.push(Observation {
-                scheme,
-                rate_hz: rate_hz as f64,
                 cpu_ratio: Some(run.utilisation_ratio),
                 latency_mean_ns: run.latency_mean_ns,
-                throughput_hz: None,
-                interrupts_hz: None,
+                ..Observation::new(scheme, rate_hz as f64)
             });
         }
     }

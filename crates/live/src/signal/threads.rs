@@ -17,6 +17,10 @@ use super::events::{self, Events, Receiver, Sender, Stream};
 /// Slots of the ring, a power of two.
 pub const RING_SLOTS: u64 = 4096;
 
+/// Within this time, a thread that says that it sleeps has given up its CPU: some 1 us for a system call and
+/// a context switch. A signal before that would find it awake, and cost less than an interrupt.
+const RETURN_NS: u64 = 2_000;
+
 /// An index on a cache line of its own.
 #[repr(align(128))]
 #[derive(Default)]
@@ -29,20 +33,21 @@ struct Ring {
     tail: Index,
     /// Whether the receiver sleeps, or is about to: the sender then wakes it.
     asleep: AtomicBool,
+    /// Since when, for [`Scheme::Interrupt`]: ns of CLOCK_MONOTONIC; 0: it does not sleep.
+    asleep_since_ns: AtomicU64,
     event: OwnedFd,
 }
 
 impl Ring {
-    /// An empty ring. `one_by_one`: a read of the eventfd takes one signal, not all.
-    fn new(one_by_one: bool) -> io::Result<Ring> {
-        let flags = EventfdFlags::CLOEXEC;
-        let flags = if one_by_one { flags | EventfdFlags::SEMAPHORE } else { flags };
+    /// An empty ring.
+    fn new() -> io::Result<Ring> {
         Ok(Ring {
             slots: (0..RING_SLOTS).map(|_| AtomicU64::new(0)).collect(),
             head: Index::default(),
             tail: Index::default(),
             asleep: AtomicBool::new(false),
-            event: eventfd(0, flags)?,
+            asleep_since_ns: AtomicU64::new(0),
+            event: eventfd(0, EventfdFlags::CLOEXEC)?,
         })
     }
 
@@ -66,6 +71,21 @@ impl Ring {
         let time = self.slots[(tail % RING_SLOTS) as usize].load(Ordering::Relaxed);
         self.tail.0.store(tail + 1, Ordering::Release);
         Some(time)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.head.0.load(Ordering::SeqCst) == self.tail.0.load(Ordering::SeqCst)
+    }
+
+    /// Raises an interrupt, as the line of a device that has events: when the last one is handled and the
+    /// CPU has returned to what it interrupted.
+    fn raise_when_returned(&self, now_ns: u64) -> io::Result<()> {
+        let since_ns = self.asleep_since_ns.load(Ordering::SeqCst);
+        if since_ns == 0 || now_ns < since_ns + RETURN_NS || self.is_empty() {
+            return Ok(());
+        }
+        self.asleep_since_ns.store(0, Ordering::SeqCst);
+        self.signal()
     }
 
     fn signal(&self) -> io::Result<()> {
@@ -94,7 +114,7 @@ impl Sender for RingSender<'_> {
             return Ok(false);
         }
         match self.scheme {
-            Scheme::Interrupt => self.ring.signal()?,
+            Scheme::Interrupt => self.ring.raise_when_returned(now_ns)?,
             Scheme::Drain { .. } | Scheme::Hybrid { .. } => {
                 if self.ring.asleep.swap(false, Ordering::SeqCst) {
                     self.ring.signal()?;
@@ -117,13 +137,18 @@ impl Sender for RingSender<'_> {
     }
 
     fn meanwhile(&mut self, now_ns: u64) {
-        if let Scheme::Coalesced { delay_ns, .. } = self.scheme
-            && self.waiting > 0
-            && now_ns - self.since_ns >= delay_ns
-        {
-            self.waiting = 0;
-            // An eventfd whose counter is full holds a signal already.
-            let _ = self.ring.signal();
+        // An eventfd whose counter is full holds a signal already.
+        match self.scheme {
+            Scheme::Interrupt => {
+                let _ = self.ring.raise_when_returned(now_ns);
+            }
+            Scheme::Coalesced { delay_ns, .. }
+                if self.waiting > 0 && now_ns - self.since_ns >= delay_ns =>
+            {
+                self.waiting = 0;
+                let _ = self.ring.signal();
+            }
+            _ => {}
         }
     }
 }
@@ -144,9 +169,10 @@ impl RingReceiver<'_> {
         handled
     }
 
-    /// An event that was signalled may be followed by the end, which is signalled, too.
+    /// Sleeps after each event, also when more are there.
     fn by_each_signal(&self, events: &mut Events<'_>) -> io::Result<()> {
         while !events.is_closed() {
+            self.ring.asleep_since_ns.store(now_ns(), Ordering::SeqCst);
             self.ring.wait()?;
             if let Some(due) = self.ring.pop() {
                 events.signalled();
@@ -174,7 +200,7 @@ impl RingReceiver<'_> {
     ) -> io::Result<()> {
         while !events.is_closed() {
             self.ring.asleep.store(true, Ordering::SeqCst);
-            if self.ring.head.0.load(Ordering::SeqCst) == self.ring.tail.0.load(Ordering::Relaxed) {
+            if self.ring.is_empty() {
                 self.ring.wait()?;
                 events.signalled();
             }
@@ -251,8 +277,7 @@ impl Receiver for RingReceiver<'_> {
 /// When a thread cannot be pinned, or the process has no descriptors left.
 pub fn rate_window(stream: &Stream) -> Result<RateWindow, BenchError> {
     let scheme = stream.point.scheme;
-    let ring = Ring::new(scheme == Scheme::Interrupt)
-        .map_err(|error| BenchError::Failed(format!("eventfd: {error}")))?;
+    let ring = Ring::new().map_err(|error| BenchError::Failed(format!("eventfd: {error}")))?;
     let sender = RingSender { ring: &ring, scheme, waiting: 0, since_ns: 0 };
     let receiver = RingReceiver { ring: &ring, scheme };
     let wake = || {

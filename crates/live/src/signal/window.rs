@@ -21,6 +21,8 @@ const CONTROL_PART: u32 = 3;
 const SETTLE_NS: u64 = 2_000_000;
 /// After the last event: no progress for so long means that the rest was dropped.
 const NO_PROGRESS_NS: u64 = 50_000_000;
+/// And between two attempts to wake the receiver.
+const WAKE_NS: u64 = 1_000;
 
 /// What a window has, whatever is sent in it.
 #[derive(Clone)]
@@ -85,15 +87,18 @@ impl Desk {
         self.handled.get()
     }
 
-    /// Waits until `sent` events are handled, or no more are.
-    fn drain(&self, sent: u64) {
+    /// Wakes the receiver until `sent` events are handled, or no more are.
+    fn drain(&self, sent: u64, wake: impl Fn()) {
         let mut handled = self.handled_so_far();
+        let mut give_up_ns = now_ns() + NO_PROGRESS_NS;
         while handled < sent {
-            spin_until(now_ns() + NO_PROGRESS_NS, |_| {});
-            if self.handled_so_far() == handled {
-                return;
+            wake();
+            let now = spin_until(now_ns() + WAKE_NS, |_| {});
+            match self.handled_so_far() {
+                same if same == handled && now >= give_up_ns => return,
+                same if same == handled => {}
+                more => (handled, give_up_ns) = (more, now + NO_PROGRESS_NS),
             }
-            handled = self.handled_so_far();
         }
     }
 }
@@ -154,7 +159,7 @@ impl Frame {
         let job = Job::default();
         let (ready, is_ready) = mpsc::channel();
         let (go, may_go) = mpsc::channel();
-        let (desk, job) = (&desk, &job);
+        let (desk, job, wake) = (&desk, &job, &wake);
         std::thread::scope(|scope| {
             let receiver = scope.spawn(move || {
                 let prepared = pin(self.receiver_cpu).and_then(|()| CpuClock::of_this_thread());
@@ -174,7 +179,7 @@ impl Frame {
             let worker = (self.load != Load::Idle)
                 .then(|| scope.spawn(move || job.run(self.receiver_cpu, self.load)));
             let sender = scope.spawn(move || {
-                let sent = self.send(desk, job, enter, &is_ready, &go, send);
+                let sent = self.send(desk, job, enter, &is_ready, &go, (send, wake));
                 desk.closed.store(true, Relaxed);
                 sent
             });
@@ -206,7 +211,7 @@ impl Frame {
         enter: impl FnOnce() -> Result<(), BenchError>,
         is_ready: &mpsc::Receiver<CpuClock>,
         go: &mpsc::Sender<()>,
-        send: impl FnOnce(&Desk, u64) -> io::Result<Sent<S>>,
+        (send, wake): (impl FnOnce(&Desk, u64) -> io::Result<Sent<S>>, impl Fn()),
     ) -> Result<(S, u64, Activity), BenchError> {
         pin(self.sender_cpu).map_err(|error| failed("the sender's thread", &error))?;
         enter()?;
@@ -225,7 +230,7 @@ impl Frame {
         let after = self.edge(desk, job, clock);
         let added = KernelCounts::now(&self.root, self.polls.as_deref())
             .since(&counts_before, self.receiver_cpu);
-        desk.drain(sent.number);
+        desk.drain(sent.number, wake);
         let window_ns = after.at_ns - before.at_ns;
         let leftover = control.map(|control| Leftover {
             iterations: after.iterations - before.iterations,

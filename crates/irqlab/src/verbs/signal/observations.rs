@@ -23,19 +23,26 @@ enum Field {
     Scheme,
     Rate,
     Cpu,
+    CpuError,
     Latency,
+    LatencyError,
     Throughput,
     Interrupts,
 }
 
 /// The columns that are read, by their exact names.
-const COLUMNS: [Meaning; 11] = [
+const COLUMNS: [Meaning; 16] = [
     ("scheme", Field::Scheme, 1.0),
     ("mode", Field::Scheme, 1.0),
     ("rate_hz", Field::Rate, 1.0),
     ("load_hz", Field::Rate, 1.0),
+    ("offered_hz", Field::Rate, 1.0),
     ("cpu_ratio", Field::Cpu, 1.0),
     ("cpu_percent", Field::Cpu, 0.01),
+    ("cpu_median_ratio", Field::Cpu, 1.0),
+    ("cpu_standard_error_ratio", Field::CpuError, 1.0),
+    ("latency_mean_median_ns", Field::Latency, 1.0),
+    ("latency_standard_error_ns", Field::LatencyError, 1.0),
     ("latency_mean_ns", Field::Latency, 1.0),
     ("latency_mean_us", Field::Latency, 1e3),
     ("latency_mean_ms", Field::Latency, 1e6),
@@ -144,19 +151,32 @@ fn row(
     let scheme: Scheme = scheme.parse().map_err(|error| format!("{error}"))?;
     let rate_hz = number(Field::Rate)?.ok_or("the rate is absent")?;
     Ok(Observation {
-        scheme,
-        rate_hz,
         cpu_ratio: number(Field::Cpu)?,
+        cpu_standard_error_ratio: number(Field::CpuError)?,
         latency_mean_ns: number(Field::Latency)?,
+        latency_standard_error_ns: number(Field::LatencyError)?,
         throughput_hz: number(Field::Throughput)?,
         interrupts_hz: number(Field::Interrupts)?,
+        ..Observation::new(scheme, rate_hz)
     })
 }
 
 /// The rows of the first table of a run that has schemes, rates, and CPU use or latency.
 fn of_run(run: &Run) -> anyhow::Result<Observations> {
     let names = |table: &Table| -> Vec<String> {
-        table.columns.iter().map(|column| column.name.clone()).collect()
+        let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
+        // Where a table has means and medians of windows, or rates that were asked for and that were
+        // offered, its own fit is made of the latter.
+        let replaced = |name: &str| match name {
+            "rate_hz" => names.contains(&"offered_hz"),
+            "cpu_ratio" => names.contains(&"cpu_median_ratio"),
+            "latency_mean_ns" => names.contains(&"latency_mean_median_ns"),
+            _ => false,
+        };
+        names
+            .iter()
+            .map(|name| if replaced(name) { String::new() } else { (*name).to_owned() })
+            .collect()
     };
     let found = run.tables.iter().find_map(|table| Some((table, meanings(&names(table)).ok()?.0)));
     let Some((table, meanings)) = found else {

@@ -5,6 +5,13 @@ use stats::interval::{self, Interval};
 
 use super::super::sample::{Activity, Load};
 
+/// A median, and its standard error; absent with one value.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Median {
+    pub value: f64,
+    pub error: Option<f64>,
+}
+
 /// Values of the repetitions of a point.
 pub(super) struct Values(Vec<f64>);
 
@@ -18,6 +25,14 @@ impl Values {
     /// The mean; absent without values.
     pub fn mean(&self) -> Option<f64> {
         (!self.0.is_empty()).then(|| self.0.iter().sum::<f64>() / self.0.len() as f64)
+    }
+
+    /// The median, with its standard error; absent without values.
+    pub fn median(&self) -> Option<Median> {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        let value = stats::median(&sorted)?;
+        Some(Median { value, error: stats::median_error(&sorted) })
     }
 
     /// Half the width of its 95 % interval over the repetitions; absent with fewer than two.

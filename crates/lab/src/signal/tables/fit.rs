@@ -20,14 +20,15 @@ fn observation(point: &Point<'_>) -> Option<Observation> {
     if point.at.load != Load::Background {
         return None;
     }
+    let (cpu, latency) = (point.cpu_ratio(), point.latency_mean_ns());
     Some(Observation {
-        scheme: point.at.scheme,
-        rate_hz: point.offered_hz()?,
         // Chance can make a small CPU use negative; that has no relative error.
-        cpu_ratio: point.cpu_ratio().filter(|ratio| *ratio > 0.0),
-        latency_mean_ns: point.latency_mean_ns(),
+        cpu_ratio: cpu.map(|cpu| cpu.value).filter(|ratio| *ratio > 0.0),
+        cpu_standard_error_ratio: cpu.and_then(|cpu| cpu.error),
+        latency_mean_ns: latency.map(|latency| latency.value),
+        latency_standard_error_ns: latency.and_then(|latency| latency.error),
         throughput_hz: point.delivered_hz(),
-        interrupts_hz: None,
+        ..Observation::new(point.at.scheme, point.offered_hz()?)
     })
 }
 
@@ -87,15 +88,8 @@ impl Model {
     fn crossover_hz(&self, one: Scheme, other: Scheme, range: (f64, f64)) -> Option<f64> {
         let fit = self.fit.as_ref()?;
         let difference = |rate_hz: f64| {
-            let at = |scheme| Observation {
-                scheme,
-                rate_hz,
-                cpu_ratio: None,
-                latency_mean_ns: None,
-                throughput_hz: None,
-                interrupts_hz: None,
-            };
-            let predicted = fit.predict(&[at(one), at(other)]);
+            let predicted =
+                fit.predict(&[one, other].map(|scheme| Observation::new(scheme, rate_hz)));
             Some(predicted.first()?.cpu_ratio? - predicted.get(1)?.cpu_ratio?)
         };
         let (mut low, mut high) = range;
@@ -230,7 +224,7 @@ fn differences(points: &[Point<'_>], one: Scheme, other: Scheme) -> Vec<(f64, f6
     let mut differences: Vec<(f64, f64)> = at(one)
         .filter_map(|point| {
             let same = at(other).find(|candidate| candidate.at.rate_hz == point.at.rate_hz)?;
-            Some((point.at.rate_hz as f64, point.cpu_ratio()? - same.cpu_ratio()?))
+            Some((point.at.rate_hz as f64, point.cpu_ratio()?.value - same.cpu_ratio()?.value))
         })
         .collect();
     differences.sort_by(|a, b| a.0.total_cmp(&b.0));

@@ -5,8 +5,8 @@ use record::{Column, Format, Kind, Table, Value};
 use super::super::sample::{RatePoint, RateWindow};
 use super::RATES;
 use super::columns::{
-    Values, activity_columns, activity_values, column, grouped, grouped_by_load, key_columns,
-    latency_columns, latency_values, per_second,
+    Median, Values, activity_columns, activity_values, column, grouped, grouped_by_load,
+    key_columns, latency_columns, latency_values, per_second,
 };
 use super::fit::Model;
 
@@ -21,14 +21,15 @@ pub(super) struct Point<'w> {
 }
 
 impl Point<'_> {
-    /// Part of the CPU's time that signalling and handling took; absent where it was not measured.
-    pub fn cpu_ratio(&self) -> Option<f64> {
-        Values::of(&self.windows, |window| Some(1.0 - window.activity.leftover_ratio()?)).mean()
+    /// Part of the CPU's time that signalling and handling took, median of the windows; absent where it was
+    /// not measured.
+    pub fn cpu_ratio(&self) -> Option<Median> {
+        Values::of(&self.windows, |window| Some(1.0 - window.activity.leftover_ratio()?)).median()
     }
 
-    /// Mean latency, ns.
-    pub fn latency_mean_ns(&self) -> Option<f64> {
-        Values::of(&self.windows, |window| window.latency.mean()).mean()
+    /// Mean latency, ns, median of the windows: a pause of the host is in few of them, and in their means.
+    pub fn latency_mean_ns(&self) -> Option<Median> {
+        Values::of(&self.windows, |window| window.latency.mean()).median()
     }
 
     /// Events handled per second.
@@ -114,26 +115,54 @@ fn columns() -> Vec<Column> {
         .format(Format::Microseconds)
         .detail(),
         column(
+            "cpu_median_ratio",
+            Kind::Real,
+            "cpu_ratio, median of the windows: what the model is fitted to and crossovers are read from. A \
+             pause of the host is in few windows, and in the mean of all.",
+        )
+        .detail(),
+        column(
+            "latency_mean_median_ns",
+            Kind::Real,
+            "Mean latency of a window, median of the windows: likewise.",
+        )
+        .format(Format::Microseconds)
+        .detail(),
+        column(
+            "cpu_standard_error_ratio",
+            Kind::Real,
+            "Standard error of cpu_median_ratio (Price and Bonett 2001); absent with one window. Figures of a \
+             large one weigh less in the fit.",
+        )
+        .detail(),
+        column(
+            "latency_standard_error_ns",
+            Kind::Real,
+            "Standard error of latency_mean_median_ns, likewise.",
+        )
+        .format(Format::Microseconds)
+        .detail(),
+        column(
             "predicted_cpu_ratio",
             Kind::Real,
-            "cpu_ratio by the model with the costs of table costs; absent where no closed form holds.",
+            "CPU use by the model with the costs of table costs; absent where no closed form holds.",
         )
         .title("CPU by model")
         .priority(58),
         column(
             "cpu_error_ratio",
             Kind::Real,
-            "predicted_cpu_ratio against cpu_ratio, as a part of the latter.",
+            "predicted_cpu_ratio against cpu_median_ratio, as a part of the latter.",
         )
         .detail(),
-        column("predicted_latency_mean_ns", Kind::Real, "latency_mean_ns by the model.")
+        column("predicted_latency_mean_ns", Kind::Real, "Mean latency by the model.")
             .title("latency by model")
             .format(Format::Microseconds)
             .priority(57),
         column(
             "latency_error_ratio",
             Kind::Real,
-            "predicted_latency_mean_ns against latency_mean_ns, as a part of the latter.",
+            "predicted_latency_mean_ns against latency_mean_median_ns, as a part of the latter.",
         )
         .detail(),
     ]);
@@ -162,12 +191,17 @@ pub(super) fn rates(points: &[Point<'_>], model: &Model) -> Table {
         let offered = sum(|one| one.offered);
         let mut lateness = stats::Distribution::default();
         windows.iter().for_each(|window| lateness.merge(&window.lateness));
+        let (cpu, latency) = (point.cpu_ratio(), point.latency_mean_ns());
         row.extend([
             per_signal.map(|(events, signals)| events / signals).into(),
             point.offered_hz().into(),
             point.delivered_hz().into(),
             (offered > 0).then(|| sum(|one| one.dropped) as f64 / offered as f64).into(),
             lateness.quantile(99_000).into(),
+            cpu.map(|median| median.value).into(),
+            latency.map(|median| median.value).into(),
+            cpu.and_then(|median| median.error).into(),
+            latency.and_then(|median| median.error).into(),
         ]);
         row.extend(model.values(number));
         table.push(row);
