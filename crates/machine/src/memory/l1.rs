@@ -400,7 +400,7 @@ impl MemorySystem {
             start_cycles: hit_cycles,
         });
         let of = &mut self.cores[core];
-        of.mshrs.allocate_prefetch(line, response.ready_cycles);
+        of.mshrs.note_walk(line, response.ready_cycles);
         if let Some(slot) = of.l1d.find(line, line) {
             if let Some(valid) = of.valid_sub_blocks.get_mut(slot) {
                 *valid |= sub_block;

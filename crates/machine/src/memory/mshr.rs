@@ -8,6 +8,9 @@ pub(super) const UNLIMITED: u32 = u32::MAX;
 /// Lines under way that such a cache distinguishes, by the low bits of their numbers.
 const LINES: usize = 1 << 10;
 
+/// Lines of page walks that are remembered.
+const WALK_LINES: usize = 16;
+
 /// The lines that are under way to a cache: at most as many as it has MSHRs.
 #[derive(Clone, Debug)]
 pub(super) struct MshrFile {
@@ -16,6 +19,9 @@ pub(super) struct MshrFile {
     /// Without a limit: lines by their low bits, in place of MSHRs and of a search.
     lines: Box<[(u64, u64)]>,
     prefetches: Vec<(u64, u64)>,
+    /// The last lines that came for page walks.
+    walks: [(u64, u64); WALK_LINES],
+    next_walk: usize,
     /// Prefetches that can be under way; further ones are dropped.
     prefetches_max: usize,
     /// When the last of all lines is filled.
@@ -33,6 +39,8 @@ impl MshrFile {
             lines: vec![(NO_LINE, 0); if mshrs == UNLIMITED { LINES } else { 0 }].into(),
             prefetches: Vec::with_capacity(prefetches_max as usize),
             prefetches_max: prefetches_max as usize,
+            walks: [(NO_LINE, 0); WALK_LINES],
+            next_walk: 0,
             latest_cycles: 0,
         }
     }
@@ -49,7 +57,7 @@ impl MshrFile {
             let (other, ready) = self.lines[line as usize % LINES];
             return if other == line { now_cycles.max(ready) } else { now_cycles };
         }
-        let all = self.misses.iter().chain(&self.prefetches);
+        let all = self.misses.iter().chain(&self.prefetches).chain(&self.walks);
         let fills = all.filter(|(other, _)| *other == line).map(|(_, ready)| *ready);
         fills.fold(now_cycles, u64::max)
     }
@@ -87,6 +95,18 @@ impl MshrFile {
             self.prefetches.retain(|(_, ready)| *ready > now_cycles);
         }
         self.prefetches.len() < self.prefetches_max
+    }
+
+    /// A line comes for a page walk, which takes no MSHR.
+    pub(super) fn note_walk(&mut self, line: u64, ready_cycles: u64) {
+        if self.is_unlimited() {
+            self.lines[line as usize % LINES] = (line, ready_cycles);
+        } else {
+            let at = self.next_walk;
+            self.walks[at] = (line, ready_cycles);
+            self.next_walk = (at + 1) % WALK_LINES;
+        }
+        self.latest_cycles = self.latest_cycles.max(ready_cycles);
     }
 
     pub(super) fn allocate_prefetch(&mut self, line: u64, ready_cycles: u64) {
@@ -162,12 +182,14 @@ pub(super) struct Walkers {
     /// When the last walks started and ended; empty without a limit.
     walks: Vec<(u64, u64)>,
     next: usize,
+    /// When the last of them ends.
+    latest_cycles: u64,
 }
 
 impl Walkers {
     /// Returns so many walkers; any number of them for 0.
     pub(super) fn new(walkers: u32) -> Self {
-        Walkers { walks: vec![(0, 0); walkers as usize * WALKS_EACH], next: 0 }
+        Walkers { walks: vec![(0, 0); walkers as usize * WALKS_EACH], next: 0, latest_cycles: 0 }
     }
 
     /// When a walk can start that is asked for at `now_cycles`. Walks are asked for in any order of
@@ -175,7 +197,7 @@ impl Walkers {
     pub(super) fn free_cycles(&self, now_cycles: u64) -> u64 {
         let walkers = self.walks.len() / WALKS_EACH;
         let mut start = now_cycles;
-        if walkers == 0 {
+        if walkers == 0 || now_cycles >= self.latest_cycles {
             return start;
         }
         loop {
@@ -191,6 +213,7 @@ impl Walkers {
     pub(super) fn walk(&mut self, start: u64, end: u64) {
         if let Some(walk) = self.walks.get_mut(self.next) {
             *walk = (start, end);
+            self.latest_cycles = self.latest_cycles.max(end);
             self.next = (self.next + 1) % self.walks.len();
         }
     }
